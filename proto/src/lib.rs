@@ -1,0 +1,67 @@
+//! The wire: every message and service between Polylet's processes.
+//!
+//! `proto/polylet/<area>/v1/*.proto` are ours; `proto/runtime/v1` declares the container runtime
+//! interface (CRI v1), wire-compatible with upstream's. The Rust code under `src/gen` is generated
+//! by `cargo generate` and committed; a tidy test regenerates and compares.
+//!
+//! Within v1 only additions are made: removed numbers and names are reserved, and an unset field
+//! means what happened before the field existed.
+
+/// Nanosecond timestamps to and from the wire.
+pub mod time;
+
+macro_rules! package {
+    ($(#[$doc:meta])* $name:ident, $file:literal) => {
+        $(#[$doc])*
+        pub mod $name {
+            #[doc = "Version 1."]
+            #[allow(missing_docs, clippy::all, unreachable_pub)]
+            #[rustfmt::skip]
+            pub mod v1 {
+                include!(concat!("gen/", $file));
+            }
+        }
+    };
+}
+
+/// Polylet's own packages.
+pub mod polylet {
+    package!(
+        /// Positions, causes, pod references.
+        common, "polylet.common.v1.rs");
+    package!(
+        /// What should run.
+        podconfig, "polylet.podconfig.v1.rs");
+    package!(
+        /// What the runtime holds.
+        pleg, "polylet.pleg.v1.rs");
+    package!(
+        /// Verdicts on containers.
+        prober, "polylet.prober.v1.rs");
+    package!(
+        /// Volumes of pods.
+        volume, "polylet.volume.v1.rs");
+    package!(
+        /// Images and room for them.
+        imagegc, "polylet.imagegc.v1.rs");
+    package!(
+        /// Pressure and eviction orders.
+        eviction, "polylet.eviction.v1.rs");
+    package!(
+        /// Usage of node and pods.
+        stats, "polylet.stats.v1.rs");
+    package!(
+        /// Progress of pods.
+        sync, "polylet.sync.v1.rs");
+    package!(
+        /// Statuses of pods.
+        status, "polylet.status.v1.rs");
+    package!(
+        /// Info and drain of every service.
+        lifecycle, "polylet.lifecycle.v1.rs");
+    package!(
+        /// Services and traces.
+        supervisor, "polylet.supervisor.v1.rs");
+}
+
+pub use polylet::*;

@@ -1,0 +1,2 @@
+//! The process; everything is in the library.
+fn main() {}

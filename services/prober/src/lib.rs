@@ -1,0 +1,1 @@
+//! Whether containers are well.

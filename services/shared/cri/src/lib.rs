@@ -1,0 +1,1 @@
+//! The container runtime as a typed client.

@@ -1,0 +1,1 @@
+//! Words of the domain: pods, ids, quantities, QoS, probes, restarts, phases.

@@ -1,0 +1,1 @@
+//! The watch contract: store, serve, mirror, follow.

@@ -1,0 +1,1 @@
+//! The status of pods, joined from all facts.

@@ -1,0 +1,1 @@
+//! Keeps the services; the command polylet.

@@ -1,0 +1,1 @@
+//! Makes what should run, run.

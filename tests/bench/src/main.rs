@@ -1,0 +1,2 @@
+//! The node benchmark.
+fn main() {}

@@ -1,0 +1,2 @@
+//! The first command of the README.
+fn main() {}

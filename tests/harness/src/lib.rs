@@ -1,0 +1,1 @@
+//! A node out of real parts, for tests.

@@ -1,0 +1,2 @@
+//! The second command of the README.
+fn main() {}
