@@ -2,7 +2,7 @@ use std::error::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use prost_types::FileDescriptorSet;
+use prost_types::{DescriptorProto, EnumDescriptorProto, FileDescriptorSet};
 
 /// Every .proto file below `proto/`, sorted.
 ///
@@ -51,4 +51,79 @@ pub fn generate_into(root: &Path, out: &Path) -> Result<usize, Box<dyn Error>> {
         .build_transport(false)
         .compile_fds(set)?;
     Ok(fs::read_dir(out)?.count())
+}
+
+/// One line per service method, message field and enum value: what a peer of another version
+/// relies on. Sorted; the committed copy is `proto/baseline.txt`.
+///
+/// # Errors
+/// When a .proto file does not compile.
+pub fn surface(root: &Path) -> Result<Vec<String>, Box<dyn Error>> {
+    let mut lines = Vec::new();
+    for file in descriptors(root)?.file {
+        let package = file.package().to_owned();
+        if package.starts_with("google.") {
+            continue;
+        }
+        for service in &file.service {
+            for method in &service.method {
+                lines.push(format!(
+                    "rpc {package}.{}/{} {}{} -> {}{}",
+                    service.name(),
+                    method.name(),
+                    if method.client_streaming() {
+                        "stream "
+                    } else {
+                        ""
+                    },
+                    method.input_type(),
+                    if method.server_streaming() {
+                        "stream "
+                    } else {
+                        ""
+                    },
+                    method.output_type(),
+                ));
+            }
+        }
+        for message in &file.message_type {
+            describe_message(&package, message, &mut lines);
+        }
+        for one in &file.enum_type {
+            describe_enum(&package, one, &mut lines);
+        }
+    }
+    lines.sort();
+    Ok(lines)
+}
+
+fn describe_message(scope: &str, message: &DescriptorProto, lines: &mut Vec<String>) {
+    let name = format!("{scope}.{}", message.name());
+    for field in &message.field {
+        lines.push(format!(
+            "field {name} {} = {} {:?} {:?} {}",
+            field.name(),
+            field.number(),
+            field.label(),
+            field.r#type(),
+            field.type_name(),
+        ));
+    }
+    for nested in &message.nested_type {
+        describe_message(&name, nested, lines);
+    }
+    for one in &message.enum_type {
+        describe_enum(&name, one, lines);
+    }
+}
+
+fn describe_enum(scope: &str, one: &EnumDescriptorProto, lines: &mut Vec<String>) {
+    for value in &one.value {
+        lines.push(format!(
+            "enum {scope}.{} {} = {}",
+            one.name(),
+            value.name(),
+            value.number()
+        ));
+    }
 }

@@ -1,0 +1,151 @@
+//! The source: cores are pure, crate roots speak, files stay rooms.
+
+use std::fs;
+
+use polylet_tidy::{RANKS, code_lines, files, root};
+
+/// What has no place in a core: async, clocks, I/O, randomness.
+const IMPURE: &[&str] = &[
+    "async ",
+    ".await",
+    "tokio",
+    "tonic",
+    "std::fs",
+    "std::net",
+    "std::io",
+    "std::process",
+    "std::env",
+    "std::thread",
+    "Timestamp::now",
+    "Zoned::now",
+    "SystemTime",
+    "Instant::",
+    "rand::",
+    "tracing::",
+    "println!",
+    "rustix",
+];
+
+#[test]
+fn cores_are_pure() {
+    let mut wrong = Vec::new();
+    let mut cores: Vec<_> = RANKS
+        .iter()
+        .map(|(service, _)| root().join("services").join(service).join("src/core"))
+        .collect();
+    cores.push(root().join("services/shared/model/src"));
+    for core in cores {
+        assert!(
+            !files(&core, "rs").is_empty(),
+            "{} is empty",
+            core.display()
+        );
+        for file in files(&core, "rs") {
+            if file.ends_with("tests.rs") || file.components().any(|c| c.as_os_str() == "tests") {
+                continue;
+            }
+            for (number, line) in code_lines(&file) {
+                for word in IMPURE.iter().filter(|word| line.contains(**word)) {
+                    wrong.push(format!("{}:{number}: {word}", file.display()));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn crate_roots_say_what_they_are_for() {
+    for manifest in files(&root(), "toml") {
+        let Some(dir) = manifest
+            .parent()
+            .filter(|_| manifest.ends_with("Cargo.toml"))
+        else {
+            continue;
+        };
+        let roots = ["src/lib.rs", "src/main.rs"].map(|name| dir.join(name));
+        for path in roots.iter().filter(|path| path.exists()) {
+            let text = fs::read_to_string(path).expect("a crate root");
+            assert!(
+                text.starts_with("//!"),
+                "{} does not say what it is for",
+                path.display()
+            );
+        }
+    }
+}
+
+#[test]
+fn every_dependency_is_justified() {
+    let text = fs::read_to_string(root().join("Cargo.toml")).expect("the workspace manifest");
+    let section = text.split("[workspace.dependencies]").nth(1).unwrap_or("");
+    let mut explained = false;
+    for line in section.lines().take_while(|line| !line.starts_with('[')) {
+        let line = line.trim();
+        if line.is_empty() {
+            explained = false;
+        } else if line.starts_with('#') {
+            explained = true;
+        } else {
+            let own = line.starts_with("polylet-");
+            assert!(own || explained, "no reason given for: {line}");
+        }
+    }
+}
+
+#[test]
+fn the_top_level_holds_what_it_should() {
+    const KNOWN: &[&str] = &[
+        "Cargo.toml",
+        "Cargo.lock",
+        "LICENSE",
+        "README.md",
+        "compose",
+        "proto",
+        "services",
+        "systemd",
+        "target",
+        "tests",
+    ];
+    for entry in fs::read_dir(root()).expect("the root") {
+        let name = entry
+            .expect("an entry")
+            .file_name()
+            .to_string_lossy()
+            .into_owned();
+        assert!(
+            name.starts_with('.') || KNOWN.contains(&name.as_str()),
+            "{name} does not belong here"
+        );
+    }
+}
+
+/// Reported, and refused only far beyond what one room can be.
+#[test]
+fn files_are_rooms() {
+    let mut sizes: Vec<(usize, String)> = ["services", "tests", "proto"]
+        .iter()
+        .flat_map(|dir| files(&root().join(dir), "rs"))
+        .map(|path| {
+            let lines = fs::read_to_string(&path)
+                .unwrap_or_default()
+                .lines()
+                .count();
+            (
+                lines,
+                path.strip_prefix(root())
+                    .unwrap_or(&path)
+                    .display()
+                    .to_string(),
+            )
+        })
+        .collect();
+    sizes.sort();
+    let median = sizes.get(sizes.len() / 2).map_or(0, |(lines, _)| *lines);
+    println!("{} files, median {median} lines; over 400:", sizes.len());
+    for (lines, path) in sizes.iter().rev().take_while(|(lines, _)| *lines > 400) {
+        println!("{lines:6} {path}");
+    }
+    let worst = sizes.last().map_or(0, |(lines, _)| *lines);
+    assert!(worst <= 600, "{:?} is more than a room", sizes.last());
+}
