@@ -65,3 +65,7 @@ pub mod polylet {
 }
 
 pub use polylet::*;
+
+package!(
+    /// The container runtime interface (CRI v1), declared in our own words.
+    runtime, "runtime.v1.rs");
