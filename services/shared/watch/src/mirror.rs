@@ -1,0 +1,147 @@
+//! What a client holds of a server's state. Pure.
+
+use std::collections::BTreeMap;
+
+use crate::{Change, Position};
+
+/// A real difference against what was held, or a word about the stream.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Update<K, V> {
+    /// The key is new or has another value.
+    Upsert(K, V),
+    /// The key is gone.
+    Remove(K),
+    /// Everything the server holds has been told; comes once after each (re)connection.
+    Synced,
+    /// The stream is lost, and why; what is held is the last known. Comes once.
+    Stale(String),
+}
+
+/// Folds the messages of one stream after another into what the server holds.
+#[derive(Clone, Debug)]
+pub struct Mirror<K, V> {
+    held: BTreeMap<K, V>,
+    /// A snapshot under way: nothing of it counts before `Synced`.
+    aside: Option<BTreeMap<K, V>>,
+    position: Option<Position>,
+    synced: bool,
+    #[cfg(test)]
+    pub(crate) apply_in_place: bool,
+}
+
+impl<K: Ord + Clone, V: Clone + PartialEq> Default for Mirror<K, V> {
+    fn default() -> Self {
+        Mirror::new()
+    }
+}
+
+impl<K: Ord + Clone, V: Clone + PartialEq> Mirror<K, V> {
+    /// Holds nothing and stands nowhere.
+    pub fn new() -> Self {
+        Mirror {
+            held: BTreeMap::new(),
+            aside: None,
+            position: None,
+            synced: false,
+            #[cfg(test)]
+            apply_in_place: false,
+        }
+    }
+
+    /// What is held.
+    pub fn held(&self) -> &BTreeMap<K, V> {
+        &self.held
+    }
+
+    /// Where to resume.
+    pub fn position(&self) -> Option<&Position> {
+        self.position.as_ref()
+    }
+
+    /// Whether the stream is connected and was heard to `Synced`.
+    pub fn is_synced(&self) -> bool {
+        self.synced
+    }
+
+    /// Takes one message; the differences go to `out`.
+    pub fn apply(
+        &mut self,
+        change: Change<K, V>,
+        key: impl Fn(&V) -> K,
+        out: &mut impl Extend<Update<K, V>>,
+    ) {
+        match change {
+            Change::Reset => self.reset(out),
+            Change::Upsert(value) => {
+                let key = key(&value);
+                match &mut self.aside {
+                    Some(aside) => drop(aside.insert(key, value)),
+                    None => self.upsert(key, value, out),
+                }
+            }
+            Change::Remove(key) => match &mut self.aside {
+                Some(aside) => drop(aside.remove(&key)),
+                None => self.remove(&key, out),
+            },
+            Change::Synced(position) => {
+                if let Some(snapshot) = self.aside.take() {
+                    self.swap(snapshot, out);
+                }
+                self.position = Some(position);
+                if !std::mem::replace(&mut self.synced, true) {
+                    out.extend([Update::Synced]);
+                }
+            }
+        }
+    }
+
+    /// The stream is lost: a snapshot under way counts for nothing.
+    pub fn lost(&mut self, why: impl FnOnce() -> String) -> Option<Update<K, V>> {
+        self.aside = None;
+        std::mem::take(&mut self.synced).then(|| Update::Stale(why()))
+    }
+
+    fn reset(&mut self, out: &mut impl Extend<Update<K, V>>) {
+        #[cfg(test)]
+        if self.apply_in_place {
+            return self.swap(BTreeMap::new(), out);
+        }
+        // A server may reset in the middle of a stream too; what is held stands until `Synced`.
+        let _ = out;
+        self.aside = Some(BTreeMap::new());
+    }
+
+    fn upsert(&mut self, key: K, value: V, out: &mut impl Extend<Update<K, V>>) {
+        if self.held.get(&key) == Some(&value) {
+            return;
+        }
+        self.held.insert(key.clone(), value.clone());
+        out.extend([Update::Upsert(key, value)]);
+    }
+
+    fn remove(&mut self, key: &K, out: &mut impl Extend<Update<K, V>>) {
+        if let Some((key, _)) = self.held.remove_entry(key) {
+            out.extend([Update::Remove(key)]);
+        }
+    }
+
+    fn swap(&mut self, snapshot: BTreeMap<K, V>, out: &mut impl Extend<Update<K, V>>) {
+        let gone: Vec<K> = self
+            .held
+            .keys()
+            .filter(|key| !snapshot.contains_key(key))
+            .cloned()
+            .collect();
+        for key in gone {
+            self.remove(&key, out);
+        }
+        for (key, value) in snapshot {
+            self.upsert(key, value, out);
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn store_position(&mut self, position: Position) {
+        self.position = Some(position);
+    }
+}
