@@ -17,11 +17,14 @@
 //! 4. `Synced` is repeated on an idle stream, so that silence means loss.
 //! 5. A server sends nothing before its own state is whole.
 
+mod cursor;
 mod follow;
 mod log;
 mod mirror;
 #[cfg(test)]
 mod model;
+#[cfg(test)]
+mod over_sockets;
 mod serve;
 mod store;
 mod value;

@@ -27,7 +27,6 @@ pub(crate) struct Log<K, V> {
 }
 
 /// What one watcher has to be sent next.
-#[derive(Debug)]
 pub(crate) enum Batch<K, V> {
     /// Not whole yet, or nothing new.
     Nothing,
@@ -38,7 +37,6 @@ pub(crate) enum Batch<K, V> {
 }
 
 /// One changed key.
-#[derive(Debug)]
 pub(crate) enum Step<K, V> {
     Upsert(Arc<V>),
     Remove(K),

@@ -1,15 +1,14 @@
 //! A store as the stream of a server method.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::log::{Batch, Step};
-use crate::{Change, IDLE, Position, Store, WatchWire};
+use crate::cursor::{Cursor, Queued};
+use crate::{IDLE, Position, Store, WatchWire};
 
 /// The stream for one watcher that stands at `resume_after`.
 ///
@@ -23,9 +22,8 @@ pub fn serve<W: WatchWire>(
     let watcher = Watcher::<W> {
         store,
         changed,
-        at: resume_after,
+        cursor: Cursor::new(resume_after),
         queue: VecDeque::new(),
-        synced: false,
     };
     stream::unfold(watcher, |mut watcher| async move {
         let message = watcher.next().await;
@@ -37,63 +35,22 @@ pub fn serve<W: WatchWire>(
 struct Watcher<W: WatchWire> {
     store: Store<W::Key, W::Item>,
     changed: watch::Receiver<()>,
-    at: Option<Position>,
+    cursor: Cursor,
     queue: VecDeque<Queued<W::Key, W::Item>>,
-    /// The watcher was told `Synced` at least once.
-    synced: bool,
-}
-
-/// A message to come; values are shared with the store until they are sent.
-enum Queued<K, V> {
-    Reset,
-    Step(Step<K, V>),
-    Synced(Position),
 }
 
 impl<W: WatchWire> Watcher<W> {
     async fn next(&mut self) -> W {
         loop {
             if let Some(message) = self.queue.pop_front() {
-                return W::wrap(match message {
-                    Queued::Reset => Change::Reset,
-                    Queued::Step(Step::Upsert(item)) => Change::Upsert(Arc::unwrap_or_clone(item)),
-                    Queued::Step(Step::Remove(key)) => Change::Remove(key),
-                    Queued::Synced(position) => Change::Synced(position),
-                });
+                return W::wrap(message.into_change());
             }
+            // Seen before the store is read: a change in between wakes the wait below.
             self.changed.borrow_and_update();
-            self.refill();
-            if !self.queue.is_empty() {
-                continue;
-            }
-            let waited = timeout(IDLE, self.changed.changed()).await;
-            if let (Err(_), true, Some(position)) = (waited, self.synced, &self.at) {
-                self.queue.push_back(Queued::Synced(position.clone()));
+            self.store.refill(&mut self.cursor, &mut self.queue);
+            if self.queue.is_empty() && timeout(IDLE, self.changed.changed()).await.is_err() {
+                self.queue.extend(self.cursor.idle());
             }
         }
-    }
-
-    fn refill(&mut self) {
-        let position = match self.store.next(self.at.as_ref()) {
-            // A watcher that resumes where the store stands has to hear that it does.
-            Batch::Nothing if !self.synced && self.store.is_whole() => self.store.position(),
-            Batch::Nothing => return,
-            Batch::Snapshot(all, position) => {
-                self.queue.push_back(Queued::Reset);
-                self.queue.extend(
-                    all.into_iter()
-                        .map(|(_, item)| Queued::Step(Step::Upsert(item))),
-                );
-                position
-            }
-            Batch::Changes(steps, position) => {
-                self.queue
-                    .extend(steps.into_iter().map(|(_, step)| Queued::Step(step)));
-                position
-            }
-        };
-        self.queue.push_back(Queued::Synced(position.clone()));
-        self.at = Some(position);
-        self.synced = true;
     }
 }

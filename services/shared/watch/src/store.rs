@@ -1,12 +1,13 @@
 //! Keyed state with revisions, shared between its owner and the streams that serve it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::watch;
 
 use crate::Position;
-use crate::log::{Batch, Log, REMOVALS};
+use crate::cursor::{Cursor, Queued};
+use crate::log::{Log, REMOVALS};
 
 /// The state that a service owns and serves. Clones share it.
 ///
@@ -80,8 +81,8 @@ impl<K: Ord + Clone, V: Clone + PartialEq> Store<K, V> {
         self.log().position()
     }
 
-    pub(crate) fn next(&self, from: Option<&Position>) -> Batch<K, V> {
-        self.log().next(from)
+    pub(crate) fn refill(&self, cursor: &mut Cursor, queue: &mut VecDeque<Queued<K, V>>) {
+        cursor.refill(&self.log(), queue);
     }
 
     pub(crate) fn changes(&self) -> watch::Receiver<()> {
