@@ -1,1 +1,24 @@
 //! Words of the domain: pods, ids, quantities, QoS, probes, restarts, phases.
+//!
+//! Pure functions over the API's own types. Nothing here waits, reads a clock,
+//! touches a file or knows the wire: a moment that matters comes in as an argument.
+
+pub mod cgroup;
+pub mod constants;
+pub mod defaults;
+pub mod env;
+pub mod hash;
+pub mod ids;
+pub mod image;
+pub mod names;
+pub mod pod;
+pub mod probe;
+pub mod qos;
+pub mod quantity;
+pub mod resources;
+pub mod restart;
+// pub mod status;
+pub mod sysctl;
+
+pub use ids::{ContainerId, PodUid, SandboxId};
+pub use pod::{ContainerKind, Manifest, ManifestError, RestartPolicy};

@@ -1,0 +1,50 @@
+//! CPU time in the kernel's numbers.
+
+/// Least weight the kernel takes.
+pub const MIN_CPU_SHARES: u64 = 2;
+/// Largest weight the kernel takes.
+pub const MAX_CPU_SHARES: u64 = 262_144;
+/// The usual period of quotas.
+pub const CPU_PERIOD_US: i64 = 100_000;
+/// The kernel takes no smaller quota.
+pub const MIN_CPU_QUOTA_US: i64 = 1_000;
+
+const SHARES_PER_CPU: u64 = 1024;
+const MILLIS_PER_CPU: u64 = 1000;
+
+/// `cpu.shares` (cgroup v1) for so many thousandths of a CPU.
+pub fn cpu_shares(milli_cpu: i64) -> u64 {
+    let milli_cpu = u64::try_from(milli_cpu).unwrap_or(0);
+    (milli_cpu.saturating_mul(SHARES_PER_CPU) / MILLIS_PER_CPU)
+        .clamp(MIN_CPU_SHARES, MAX_CPU_SHARES)
+}
+
+/// `cpu.cfs_quota_us` for so many thousandths of a CPU in each period: 0 for no bound.
+pub fn cpu_quota(milli_cpu: i64, period_us: i64) -> i64 {
+    if milli_cpu <= 0 {
+        return 0;
+    }
+    (milli_cpu.saturating_mul(period_us) / MILLIS_PER_CPU as i64).max(MIN_CPU_QUOTA_US)
+}
+
+/// `cpu.weight` (cgroup v2) for shares: a curve through 2 → 1, 1024 → 100,
+/// 262144 → 10000, as opencontainers/cgroups draws it.
+pub fn cpu_weight(shares: u64) -> u64 {
+    if shares == 0 {
+        return 0;
+    }
+    if shares <= MIN_CPU_SHARES {
+        return 1;
+    }
+    if shares >= MAX_CPU_SHARES {
+        return 10_000;
+    }
+    let log = (shares as f64).log2();
+    let exponent = (log * log + 125.0 * log) / 612.0 - 7.0 / 34.0;
+    10_f64.powf(exponent).ceil() as u64
+}
+
+/// Shares for a weight as upstream reads it back, with the older straight line.
+pub fn shares_of_weight(weight: u64) -> u64 {
+    weight.saturating_sub(1).saturating_mul(262_142) / 9_999 + 2
+}

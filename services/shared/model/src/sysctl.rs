@@ -1,0 +1,121 @@
+//! Which kernel parameters a pod may set.
+
+use k8s_openapi::api::core::v1::PodSpec;
+
+/// Set in the pod's own namespaces and harmless to its neighbours.
+const SAFE: [&str; 12] = [
+    "kernel.shm_rmid_forced",
+    "net.ipv4.ip_local_port_range",
+    "net.ipv4.tcp_syncookies",
+    "net.ipv4.ping_group_range",
+    "net.ipv4.ip_unprivileged_port_start",
+    "net.ipv4.ip_local_reserved_ports",
+    "net.ipv4.tcp_keepalive_time",
+    "net.ipv4.tcp_fin_timeout",
+    "net.ipv4.tcp_keepalive_intvl",
+    "net.ipv4.tcp_keepalive_probes",
+    "net.ipv4.tcp_rmem",
+    "net.ipv4.tcp_wmem",
+];
+
+/// The namespace that a parameter belongs to, if it has one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Namespace {
+    Ipc,
+    Net,
+}
+
+/// The form with dots, whatever mix of slashes a person wrote.
+pub fn normalize(name: &str) -> String {
+    match name.find(['.', '/']) {
+        // A slash first: slashes separate, and a dot is part of a name.
+        Some(at) if name.as_bytes().get(at) == Some(&b'/') => name
+            .chars()
+            .map(|c| {
+                if c == '/' {
+                    '.'
+                } else if c == '.' {
+                    '/'
+                } else {
+                    c
+                }
+            })
+            .collect(),
+        _ => name.to_owned(),
+    }
+}
+
+fn namespace(name: &str) -> Option<Namespace> {
+    match name {
+        "kernel.sem" => Some(Namespace::Ipc),
+        _ if name.starts_with("kernel.shm")
+            || name.starts_with("kernel.msg")
+            || name.starts_with("fs.mqueue.") =>
+        {
+            Some(Namespace::Ipc)
+        }
+        _ if name.starts_with("net.") => Some(Namespace::Net),
+        _ => None,
+    }
+}
+
+/// The first parameter of a pod that this node forbids, with the reason for
+/// people. `allowed` are the configured patterns (`net.core.*`).
+pub fn forbidden(spec: &PodSpec, allowed: &[String]) -> Option<String> {
+    let context = spec.security_context.as_ref()?;
+    context.sysctls.iter().flatten().find_map(|sysctl| {
+        let name = normalize(&sysctl.name);
+        let shared = match namespace(&name) {
+            Some(Namespace::Net) => spec.host_network == Some(true),
+            Some(Namespace::Ipc) => spec.host_ipc == Some(true),
+            None => false,
+        };
+        let known = !shared
+            && (SAFE.contains(&name.as_str())
+                || allowed.iter().any(|pattern| matches(pattern, &name)));
+        (!known).then(|| {
+            format!(
+                "forbidden sysctl: {:?} {}",
+                sysctl.name,
+                if shared {
+                    "not allowed with host net/ipc enabled"
+                } else {
+                    "not allowlisted"
+                }
+            )
+        })
+    })
+}
+
+fn matches(pattern: &str, name: &str) -> bool {
+    let pattern = normalize(pattern);
+    match pattern.strip_suffix('*') {
+        Some(prefix) => name.starts_with(prefix),
+        None => pattern == name,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn safe_allowed_and_forbidden() {
+        let check = |name: &str, host: bool, allowed: &[&str]| {
+            let spec = json!({"containers": [], "hostNetwork": host, "securityContext": {"sysctls": [{"name": name, "value": "1"}]}});
+            let allowed: Vec<String> = allowed.iter().map(|text| (*text).to_owned()).collect();
+            forbidden(&serde_json::from_value(spec).unwrap(), &allowed).is_none()
+        };
+        assert!(check("net.ipv4.tcp_syncookies", false, &[]));
+        assert!(check("net/ipv4/tcp_syncookies", false, &[]));
+        assert!(!check("net.ipv4.tcp_syncookies", true, &[]));
+        assert!(!check("net.core.somaxconn", false, &[]));
+        assert!(check("net.core.somaxconn", false, &["net.core.*"]));
+        assert!(check("net.core.somaxconn", false, &["net.core.somaxconn"]));
+        assert!(!check("net.core.somaxconn", true, &["net.core.*"]));
+        assert!(check("kernel.shm_rmid_forced", true, &[]));
+        assert!(!check("vm.swappiness", false, &["net.*"]));
+    }
+}
