@@ -1,0 +1,158 @@
+//! What set a change off, carried as data: one long stream serves many traces, so the trace
+//! context travels with each item and not with the call.
+
+use opentelemetry::Context;
+use opentelemetry::trace::{SpanContext, SpanId, TraceContextExt, TraceFlags, TraceId, TraceState};
+use polylet_wire::common::v1::Cause;
+use tracing::Span;
+use tracing_opentelemetry::OpenTelemetrySpanExt;
+
+/// The most links that one cause carries.
+pub const MAX_LINKS: usize = 8;
+
+/// The cause that the current span is, observed now.
+pub fn of_current_span() -> Cause {
+    of_span(&Span::current())
+}
+
+/// The cause that `span` is, observed now. Starts the span: its parent can no longer be set.
+pub fn of_span(span: &Span) -> Cause {
+    Cause {
+        traceparent: traceparent_of(span).unwrap_or_default(),
+        observed_at: Some(polylet_wire::time::now()),
+        links: Vec::new(),
+    }
+}
+
+/// W3C traceparent of `span`; `None` when the span is not recorded.
+pub fn traceparent_of(span: &Span) -> Option<String> {
+    if span.is_disabled() {
+        return None;
+    }
+    let context = span.context();
+    let context = context.span().span_context().clone();
+    context.is_valid().then(|| {
+        let flags = context.trace_flags() & TraceFlags::SAMPLED;
+        format!(
+            "00-{}-{}-{flags:02x}",
+            context.trace_id(),
+            context.span_id()
+        )
+    })
+}
+
+/// Puts `span` below `cause`, with the cause's links. Call it before the span is entered or asked
+/// for its context. Without a cause the span keeps the parent it has.
+pub fn set_parent(span: &Span, cause: Option<&Cause>) {
+    let Some(cause) = cause else { return };
+    if let Some(parent) = parse(&cause.traceparent) {
+        // An error means that the span is not recorded, which is fine.
+        let _ = span.set_parent(Context::new().with_remote_span_context(parent));
+    }
+    for link in cause
+        .links
+        .iter()
+        .take(MAX_LINKS)
+        .filter_map(|link| parse(link))
+    {
+        span.add_link(link);
+    }
+}
+
+/// Makes `span` the root of a new trace. Call it before the span is entered.
+pub fn new_trace(span: &Span) {
+    let _ = span.set_parent(Context::new());
+}
+
+/// Folds another stimulus into a cause: its own span and its links become links, each once, at
+/// most [`MAX_LINKS`].
+pub fn fold(into: &mut Cause, other: &Cause) {
+    if into.traceparent.is_empty() {
+        into.traceparent.clone_from(&other.traceparent);
+        if into.observed_at.is_none() {
+            into.observed_at = other.observed_at;
+        }
+    }
+    for link in std::iter::once(&other.traceparent).chain(&other.links) {
+        let known = link.is_empty() || *link == into.traceparent || into.links.contains(link);
+        if !known && into.links.len() < MAX_LINKS {
+            into.links.push(link.clone());
+        }
+    }
+}
+
+/// Reads a W3C traceparent; `None` when it is not one.
+pub fn parse(traceparent: &str) -> Option<SpanContext> {
+    let mut parts = traceparent.split('-');
+    let (version, trace, span, flags) =
+        (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+    // Later versions may add parts; version 00 has none, and ff is no version.
+    let hex = |text: &str, len| text.len() == len && text.bytes().all(|b| b.is_ascii_hexdigit());
+    if !hex(version, 2) || version == "ff" || (version == "00" && parts.next().is_some()) {
+        return None;
+    }
+    if !hex(trace, 32) || !hex(span, 16) || !hex(flags, 2) {
+        return None;
+    }
+    let context = SpanContext::new(
+        TraceId::from_hex(trace).ok()?,
+        SpanId::from_hex(span).ok()?,
+        TraceFlags::new(u8::from_str_radix(flags, 16).ok()?),
+        true,
+        TraceState::NONE,
+    );
+    context.is_valid().then_some(context)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const A: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+    fn cause(parent: &str, links: &[&str]) -> Cause {
+        Cause {
+            traceparent: parent.to_owned(),
+            observed_at: None,
+            links: links.iter().map(|l| l.to_string()).collect(),
+        }
+    }
+
+    #[test]
+    fn traceparents() {
+        assert!(parse(A).is_some());
+        for bad in [
+            "",
+            "00",
+            "00-0-0-01",
+            "ff-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+            "00-00000000000000000000000000000000-b7ad6b7169203331-01",
+            "00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01",
+            "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-x",
+        ] {
+            assert!(parse(bad).is_none(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn folding_keeps_each_link_once_and_at_most_eight() {
+        let mut into = cause("a", &["b"]);
+        fold(&mut into, &cause("c", &["b", "a", "d"]));
+        assert_eq!(into.links, ["b", "c", "d"]);
+        for n in 0..20 {
+            fold(&mut into, &cause(&n.to_string(), &[]));
+        }
+        assert_eq!(into.links.len(), MAX_LINKS);
+        let mut empty = Cause::default();
+        fold(&mut empty, &cause("a", &["b"]));
+        assert_eq!((empty.traceparent.as_str(), empty.links.len()), ("a", 1));
+    }
+
+    proptest! {
+        #[test]
+        fn junk_is_not_a_traceparent(text in "\\PC*") {
+            let _ = parse(&text);
+        }
+    }
+}

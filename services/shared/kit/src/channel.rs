@@ -1,0 +1,177 @@
+//! The client side of a link to a peer: one lazily made, ever reconnecting HTTP/2 connection over
+//! the peer's socket, a deadline on every call that is not a stream, and the trace context of
+//! whoever calls.
+
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::{HeaderValue, Request, Response};
+use hyper_util::rt::TokioIo;
+use tokio::net::UnixStream;
+use tonic::body::Body;
+use tonic::transport::{Endpoint, Uri};
+use tower_service::Service;
+
+use crate::BoxError;
+use crate::cause;
+
+/// The deadline of a call that names none.
+pub const DEADLINE: Duration = Duration::from_secs(10);
+
+/// A connector tries this long before it reports why it failed. A peer that is just starting by
+/// hand gets this much; under a service manager the socket is always there.
+const CONNECT_FOR: Duration = Duration::from_secs(1);
+
+/// The transport of a generated client: `PlegServiceClient::new(peer.channel())`.
+#[derive(Clone)]
+pub struct Channel {
+    name: &'static str,
+    inner: tonic::transport::Channel,
+}
+
+impl Channel {
+    pub(crate) fn new(name: &'static str, socket: &Path) -> Channel {
+        Channel {
+            name,
+            inner: plain(socket),
+        }
+    }
+}
+
+/// A bare transport over a Unix socket, without deadlines or traces. Needs a tokio runtime.
+pub fn plain(socket: &Path) -> tonic::transport::Channel {
+    let socket: PathBuf = socket.to_owned();
+    // The address is only the :authority of the requests; the connector knows the way.
+    Endpoint::from_static("http://localhost")
+        .buffer_size(64)
+        .connect_with_connector_lazy(tower::service_fn(move |_: Uri| {
+            let socket = socket.clone();
+            async move { connect(&socket).await.map(TokioIo::new) }
+        }))
+}
+
+async fn connect(socket: &Path) -> std::io::Result<UnixStream> {
+    let started = tokio::time::Instant::now();
+    let mut pause = Duration::from_millis(10);
+    loop {
+        match UnixStream::connect(socket).await {
+            Ok(stream) => return Ok(stream),
+            Err(error) if started.elapsed() + pause > CONNECT_FOR => {
+                let text = format!("connecting to {}: {error}", socket.display());
+                return Err(std::io::Error::new(error.kind(), text));
+            }
+            Err(_) => tokio::time::sleep(pause).await,
+        }
+        pause = (pause * 2).min(Duration::from_millis(200));
+    }
+}
+
+/// What a client call ends as.
+type Answer = Pin<Box<dyn Future<Output = Result<Response<Body>, BoxError>> + Send>>;
+
+impl Service<Request<Body>> for Channel {
+    type Response = Response<Body>;
+    type Error = BoxError;
+    type Future = Answer;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(cx).map_err(Into::into)
+    }
+
+    fn call(&mut self, mut request: Request<Body>) -> Answer {
+        let span = tracing::Span::current();
+        if let Some(value) =
+            cause::traceparent_of(&span).and_then(|text| HeaderValue::from_str(&text).ok())
+        {
+            request.headers_mut().insert("traceparent", value);
+        }
+        let deadline = deadline_of(&mut request);
+        let name = self.name;
+        let call = self.inner.call(request);
+        Box::pin(async move {
+            let Some(deadline) = deadline else {
+                return call.await.map_err(Into::into);
+            };
+            // The transport's own timer starts only once it is connected; this one covers all.
+            match tokio::time::timeout(deadline, call).await {
+                Ok(answer) => answer.map_err(Into::into),
+                Err(_) => Err(tonic::Status::deadline_exceeded(format!(
+                    "no answer from {name} within {deadline:?}"
+                ))
+                .into()),
+            }
+        })
+    }
+}
+
+/// The deadline of a request, filled in when it names none; streams (`Watch…`) have none.
+fn deadline_of(request: &mut Request<Body>) -> Option<Duration> {
+    if let Some(named) = request.headers().get("grpc-timeout") {
+        return named.to_str().ok().and_then(parse_timeout);
+    }
+    let method = request.uri().path().rsplit('/').next().unwrap_or_default();
+    if method.starts_with("Watch") {
+        return None;
+    }
+    let millis = format!("{}m", DEADLINE.as_millis());
+    if let Ok(value) = HeaderValue::from_str(&millis) {
+        request.headers_mut().insert("grpc-timeout", value);
+    }
+    Some(DEADLINE)
+}
+
+/// Reads gRPC's `TimeoutValue TimeoutUnit`.
+fn parse_timeout(text: &str) -> Option<Duration> {
+    let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    if digits.len() > 8 || !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    let value: u64 = digits.parse().ok()?;
+    match unit {
+        "H" => Some(Duration::from_secs(value * 3600)),
+        "M" => Some(Duration::from_secs(value * 60)),
+        "S" => Some(Duration::from_secs(value)),
+        "m" => Some(Duration::from_millis(value)),
+        "u" => Some(Duration::from_micros(value)),
+        "n" => Some(Duration::from_nanos(value)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timeouts() {
+        assert_eq!(parse_timeout("10S"), Some(Duration::from_secs(10)));
+        assert_eq!(
+            parse_timeout("99999999H"),
+            Some(Duration::from_secs(99_999_999 * 3600))
+        );
+        assert_eq!(parse_timeout("5m"), Some(Duration::from_millis(5)));
+        for bad in ["", "S", "é", "1", "999999999S", "-1S", "1x"] {
+            assert_eq!(parse_timeout(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn streams_have_no_deadline_and_calls_have_one() {
+        let request = |path: &str| Request::builder().uri(path).body(Body::empty()).unwrap();
+        assert_eq!(
+            deadline_of(&mut request("/polylet.pleg.v1.PlegService/WatchRuntime")),
+            None
+        );
+        let mut call = request("/polylet.pleg.v1.PlegService/RefreshPod");
+        assert_eq!(deadline_of(&mut call), Some(DEADLINE));
+        assert_eq!(call.headers()["grpc-timeout"], "10000m");
+        let mut named = request("/a/B");
+        named
+            .headers_mut()
+            .insert("grpc-timeout", HeaderValue::from_static("3S"));
+        assert_eq!(deadline_of(&mut named), Some(Duration::from_secs(3)));
+    }
+}

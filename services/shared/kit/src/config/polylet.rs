@@ -1,0 +1,73 @@
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+/// `polylet.dev/v1alpha1`, kind `PolyletConfiguration`: what upstream has no word for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct PolyletConfiguration {
+    /// The node's name; the host's name in lower case when not given.
+    pub node_name: String,
+    /// The node's address; found out when not given.
+    #[serde(rename = "nodeIP")]
+    pub node_ip: Option<IpAddr>,
+    /// Sockets, locks and facts about running containers.
+    pub run_directory: PathBuf,
+    /// Promises that outlive a reboot.
+    pub state_directory: PathBuf,
+    /// Upstream's `--root-dir`: pods, volumes, plugins.
+    pub root_directory: PathBuf,
+    /// Where links to container logs are made for log collectors.
+    pub container_logs_directory: PathBuf,
+    /// Where the services' programs are; beside `polylet` when not given.
+    pub bin_directory: Option<PathBuf>,
+    /// How many pod starts run at once.
+    pub parallel_starts: u32,
+    /// How much of the traces the supervisor holds.
+    pub trace_ring: TraceRing,
+    /// `error`, `warn`, `info`, `debug`, `trace`, or `target=level` pairs.
+    pub log_level: String,
+}
+
+/// Bounds of the supervisor's trace ring.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct TraceRing {
+    /// Spans at most.
+    pub max_spans: usize,
+    /// Bytes at most, as the spans came in.
+    pub max_bytes: usize,
+}
+
+impl Default for PolyletConfiguration {
+    fn default() -> PolyletConfiguration {
+        PolyletConfiguration {
+            node_name: host_name(),
+            node_ip: None,
+            run_directory: "/run/polylet".into(),
+            state_directory: "/var/lib/polylet".into(),
+            root_directory: "/var/lib/kubelet".into(),
+            container_logs_directory: "/var/log/containers".into(),
+            bin_directory: None,
+            parallel_starts: 10,
+            trace_ring: TraceRing::default(),
+            log_level: "info".to_owned(),
+        }
+    }
+}
+
+impl Default for TraceRing {
+    fn default() -> TraceRing {
+        TraceRing {
+            max_spans: 10_000,
+            max_bytes: 8 << 20,
+        }
+    }
+}
+
+/// As upstream names a node that was given no name.
+fn host_name() -> String {
+    let name = rustix::system::uname();
+    name.nodename().to_string_lossy().trim().to_lowercase()
+}

@@ -1,0 +1,205 @@
+use std::path::Path;
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::*;
+
+const HEAD: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
+const OWN: &str = "apiVersion: polylet.dev/v1alpha1\nkind: PolyletConfiguration\n";
+
+fn of(text: &str) -> Result<Config, ConfigError> {
+    from_text(Path::new("config.yaml"), text)
+}
+
+fn refused(text: &str) -> String {
+    of(text).map(|_| ()).unwrap_err().to_string()
+}
+
+#[test]
+fn an_empty_file_is_all_defaults() {
+    let config = of("").unwrap();
+    assert_eq!(config.kubelet.port, 10250);
+    assert_eq!(config.kubelet.eviction_hard["memory.available"], "100Mi");
+    assert_eq!(
+        config.kubelet.node_status_report_frequency,
+        Duration::from_secs(300)
+    );
+    assert!(config.kubelet.pulls_serially());
+    assert_eq!(config.polylet.parallel_starts, 10);
+    assert!(config.warnings.is_empty());
+}
+
+#[test]
+fn both_documents_in_either_order() {
+    let kubelet = format!("{HEAD}syncFrequency: 1m30s\nclusterDNS: [10.0.0.10]\nmaxPods: null\n");
+    let polylet = format!("{OWN}nodeName: n1\nrunDirectory: /run/x\n");
+    for text in [
+        format!("{kubelet}---\n{polylet}"),
+        format!("---\n{polylet}---\n{kubelet}"),
+    ] {
+        let config = of(&text).unwrap();
+        assert_eq!(config.kubelet.sync_frequency, Duration::from_secs(90));
+        assert_eq!(config.kubelet.max_pods, 110);
+        assert_eq!(config.polylet.node_name, "n1");
+        assert_eq!(config.polylet.run_directory, Path::new("/run/x"));
+    }
+}
+
+#[test]
+fn zero_means_the_default_where_upstream_says_so() {
+    let config = of(&format!(
+        "{HEAD}syncFrequency: 0s\nport: 0\nhealthzPort: 0\n"
+    ))
+    .unwrap();
+    assert_eq!(config.kubelet.sync_frequency, Duration::from_secs(60));
+    assert_eq!(config.kubelet.port, 10250);
+    assert_eq!(config.kubelet.healthz_port, 0);
+    let config = of(&format!("{HEAD}nodeStatusUpdateFrequency: 5s\n")).unwrap();
+    assert_eq!(
+        config.kubelet.node_status_report_frequency,
+        Duration::from_secs(5)
+    );
+    let config = of(&format!("{HEAD}evictionHard: {{}}\n")).unwrap();
+    assert!(config.kubelet.eviction_hard.is_empty());
+    let text =
+        format!("{HEAD}evictionHard: {{pid.available: 10%}}\nmergeDefaultEvictionSettings: true\n");
+    assert_eq!(of(&text).unwrap().kubelet.eviction_hard.len(), 6);
+}
+
+#[test]
+fn unknown_fields_warn_with_their_path() {
+    let config = of(&format!(
+        "{HEAD}authentication: {{x509: {{caFile: /x}}}}\nnope: 1\n"
+    ))
+    .unwrap();
+    assert_eq!(
+        config.warnings,
+        [
+            "config.yaml: authentication.x509.caFile: no such field",
+            "config.yaml: nope: no such field"
+        ]
+    );
+}
+
+#[test]
+fn wrong_values_are_named_with_field_value_and_what_is_allowed() {
+    for (text, told) in [
+        (
+            "port: 70000",
+            "port: invalid value: integer `70000`, allowed are numbers from 0 to 65535",
+        ),
+        (
+            "syncFrequency: 5",
+            "syncFrequency: invalid type: integer `5`, expected a duration",
+        ),
+        ("syncFrequency: -5s", "syncFrequency: \"-5s\" is negative"),
+        (
+            "failSwapOn: maybe",
+            "failSwapOn: invalid type: string \"maybe\", allowed are true",
+        ),
+        (
+            "imageGCHighThresholdPercent: 101",
+            "imageGCHighThresholdPercent: 101 is not allowed",
+        ),
+        (
+            "imageGCLowThresholdPercent: 85",
+            "imageGCLowThresholdPercent: 85 is not allowed",
+        ),
+        (
+            "evictionHard: {memory.avail: 1Mi}",
+            "evictionHard[memory.avail]: no such signal",
+        ),
+        (
+            "evictionHard: {memory.available: -1Mi}",
+            "evictionHard[memory.available]: \"-1Mi\"",
+        ),
+        (
+            "evictionHard: {memory.available: 120%}",
+            "not a percentage from 0% to 100%",
+        ),
+        (
+            "evictionSoft: {memory.available: 1Gi}",
+            "evictionSoftGracePeriod[memory.available]",
+        ),
+        (
+            "cgroupDriver: x",
+            "cgroupDriver: \"x\" is not allowed; allowed are cgroupfs, systemd",
+        ),
+        (
+            "maxPods: -1",
+            "maxPods: -1 is not allowed; allowed is 0 or more",
+        ),
+        (
+            "address: here",
+            "address: \"here\" is not allowed; allowed is an IP address",
+        ),
+        (
+            "readOnlyPort: 10250",
+            "readOnlyPort: 10250 is not allowed; port has it already",
+        ),
+        (
+            "authentication: {webhook: {cacheTTL: x}}",
+            "authentication.webhook.cacheTTL: \"x\" is",
+        ),
+        ("clusterDNS: nine", "clusterDNS: invalid type: string"),
+    ] {
+        let refused = refused(&format!("{HEAD}{text}\n"));
+        assert!(refused.contains(told), "{text}: {refused}");
+        assert!(refused.starts_with("config.yaml: "), "{refused}");
+    }
+    assert!(refused(&format!("{OWN}nodeName: A_b\n")).contains("nodeName: \"A_b\""));
+    assert!(refused(&format!("{OWN}runDirectory: run\n")).contains("an absolute path"));
+}
+
+#[test]
+fn wrong_documents() {
+    assert!(refused("kind: Pod\n").contains("kind: \"Pod\" is not known here"));
+    assert!(refused("[1, 2]").contains("kind"));
+    assert!(refused("apiVersion: v1\nkind: KubeletConfiguration\n").contains("apiVersion: \"v1\""));
+    assert!(refused("a: [").contains("not YAML"));
+    assert!(refused(&format!("{HEAD}---\n{HEAD}")).contains("more than one"));
+    assert!(refused(&format!("{HEAD}port: 1\nport: 2\n")).contains("not YAML"));
+}
+
+#[test]
+fn check_tells_everything_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("c.yaml");
+    std::fs::write(
+        &path,
+        format!("{HEAD}nope: 1\nmaxPods: -1\noomScoreAdj: 5000\n"),
+    )
+    .unwrap();
+    let fields: Vec<_> = check(&path)
+        .into_iter()
+        .map(|problem| problem.field)
+        .collect();
+    assert_eq!(fields, ["nope", "maxPods", "oomScoreAdj"]);
+    assert_eq!(check(&dir.path().join("none.yaml")).len(), 1);
+}
+
+#[test]
+fn what_is_written_reads_the_same() {
+    let config = KubeletConfiguration::default();
+    let text = serde_json::to_string(&config).unwrap();
+    assert_eq!(
+        serde_json::from_str::<KubeletConfiguration>(&text).unwrap(),
+        config
+    );
+}
+
+proptest! {
+    #[test]
+    fn junk_never_panics(text in "\\PC{0,200}") {
+        let _ = of(&text);
+    }
+
+    #[test]
+    fn junk_values_never_panic(
+        field in "(port|syncFrequency|evictionHard|clusterDNS|logging|address|maxPods|tracing)",
+        value in "[-0-9a-z{}\\[\\]:,\"'%&*!|> ]{0,40}",
+    ) {
+        let _ = of(&format!("{HEAD}{field}: {value}\n"));
+    }
+}

@@ -1,0 +1,116 @@
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
+use std::path::Path;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use futures::FutureExt;
+use jiff::Timestamp;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::config::Config;
+use crate::manifest::Manifest;
+use crate::peers::{Peer, Peers};
+
+/// What a service is given to build itself with.
+#[derive(Clone)]
+pub struct Ctx {
+    inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) manifest: &'static Manifest,
+    pub(crate) config: Config,
+    pub(crate) incarnation: String,
+    pub(crate) started_at: Timestamp,
+    pub(crate) run_dir: PathBuf,
+    pub(crate) state_dir: PathBuf,
+    pub(crate) peers: Peers,
+    pub(crate) drain: CancellationToken,
+    pub(crate) background: TaskTracker,
+    pub(crate) failed: mpsc::UnboundedSender<String>,
+}
+
+impl Ctx {
+    pub(crate) fn new(inner: Inner) -> Ctx {
+        Ctx {
+            inner: Arc::new(inner),
+        }
+    }
+
+    pub(crate) fn inner(&self) -> &Inner {
+        &self.inner
+    }
+
+    /// The configuration as it was when the process started.
+    pub fn config(&self) -> &Config {
+        &self.inner.config
+    }
+
+    /// Drawn afresh at each start of the process.
+    pub fn incarnation(&self) -> &str {
+        &self.inner.incarnation
+    }
+
+    /// The name of this node.
+    pub fn node_name(&self) -> &str {
+        &self.inner.config.polylet.node_name
+    }
+
+    /// Where this service keeps facts about running containers; there, mode 0700.
+    pub fn run_dir(&self) -> &Path {
+        &self.inner.run_dir
+    }
+
+    /// Where this service keeps promises that outlive a reboot; there, mode 0700.
+    pub fn state_dir(&self) -> &Path {
+        &self.inner.state_dir
+    }
+
+    /// A peer named in the manifest's `calls`.
+    ///
+    /// # Panics
+    /// When the manifest does not name it: the call graph is checked by the manifests, so an
+    /// undeclared call is a mistake of the program and must not survive its first start.
+    pub fn peer(&self, service: &'static str) -> Peer {
+        match self.inner.peers.get(service) {
+            Some(peer) => peer,
+            None => panic!(
+                "{} calls {service} without declaring it",
+                self.inner.manifest.service
+            ),
+        }
+    }
+
+    /// Cancelled when draining starts: no new side effects from then on.
+    pub fn drain(&self) -> CancellationToken {
+        self.inner.drain.clone()
+    }
+
+    /// Starts a task that lives as long as the process. One that panics, or returns before the
+    /// drain, ends the process with an error that names it.
+    pub fn spawn(&self, name: &'static str, task: impl Future<Output = ()> + 'static) {
+        let (drain, failed) = (self.inner.drain.clone(), self.inner.failed.clone());
+        tokio::task::spawn_local(async move {
+            let ended = match AssertUnwindSafe(task).catch_unwind().await {
+                Err(_) => format!("task {name} panicked"),
+                Ok(()) if drain.is_cancelled() => return,
+                Ok(()) => format!("task {name} ended"),
+            };
+            // Nobody listens only when the process is already ending.
+            let _ = failed.send(ended);
+        });
+    }
+
+    /// Starts short-lived work, waited for (bounded) at drain. A panic in it ends the process.
+    pub fn background(&self, name: &'static str, work: impl Future<Output = ()> + 'static) {
+        let failed = self.inner.failed.clone();
+        self.inner.background.spawn_local(async move {
+            if AssertUnwindSafe(work).catch_unwind().await.is_err() {
+                let _ = failed.send(format!("work {name} panicked"));
+            }
+        });
+    }
+}

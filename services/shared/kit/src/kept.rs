@@ -1,0 +1,201 @@
+//! Files that matter: written aside, synced, renamed, and the directory synced, so that after any
+//! crash the file holds either the old content or the new one.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// What can go wrong with a kept file.
+#[derive(Debug, thiserror::Error)]
+pub enum KeptError {
+    /// The data cannot be written as JSON.
+    #[error("encoding {path}")]
+    Encode {
+        /// The kept file.
+        path: PathBuf,
+        /// What the encoder said.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// The file cannot be written.
+    #[error("writing {path}")]
+    Write {
+        /// The kept file.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The file is there and cannot be read.
+    #[error("reading {path}")]
+    Read {
+        /// The kept file.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The file is not what was written.
+    #[error("{path} is broken")]
+    Broken {
+        /// The kept file.
+        path: PathBuf,
+        /// What the decoder said.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// Written by another build, in a form that this one does not know.
+    #[error("{path} has version {found}, this build reads version {known}")]
+    Version {
+        /// The kept file.
+        path: PathBuf,
+        /// What is in the file.
+        found: u32,
+        /// What this build knows.
+        known: u32,
+    },
+    /// A broken file cannot be put out of the way.
+    #[error("setting {path} aside")]
+    SetAside {
+        /// The kept file.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+#[derive(Serialize)]
+struct Written<'a, T> {
+    version: u32,
+    data: &'a T,
+}
+
+/// Read first: the data of another version may have another shape.
+#[derive(Deserialize)]
+struct Version {
+    version: u32,
+}
+
+#[derive(Deserialize)]
+struct Read<T> {
+    data: T,
+}
+
+/// Saves `data`, readable by the owner alone.
+pub fn save<T: Serialize>(path: &Path, version: u32, data: &T) -> Result<(), KeptError> {
+    let text =
+        serde_json::to_vec(&Written { version, data }).map_err(|source| KeptError::Encode {
+            path: path.to_owned(),
+            source,
+        })?;
+    write(path, &text).map_err(|source| KeptError::Write {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+fn write(path: &Path, text: &[u8]) -> std::io::Result<()> {
+    let aside = with_suffix(path, ".new");
+    let mut file = File::options()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&aside)?;
+    file.write_all(text)?;
+    file.sync_all()?;
+    fs::rename(&aside, path)?;
+    match path.parent() {
+        Some(dir) if !dir.as_os_str().is_empty() => File::open(dir)?.sync_all(),
+        _ => File::open(".")?.sync_all(),
+    }
+}
+
+/// What was saved; `None` when nothing was.
+pub fn load<T: DeserializeOwned>(path: &Path, version: u32) -> Result<Option<T>, KeptError> {
+    let text = match fs::read(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(source) => {
+            return Err(KeptError::Read {
+                path: path.to_owned(),
+                source,
+            });
+        }
+    };
+    let broken = |source| KeptError::Broken {
+        path: path.to_owned(),
+        source,
+    };
+    let Version { version: found } = serde_json::from_slice(&text).map_err(broken)?;
+    if found != version {
+        return Err(KeptError::Version {
+            path: path.to_owned(),
+            found,
+            known: version,
+        });
+    }
+    let read: Read<T> = serde_json::from_slice(&text).map_err(broken)?;
+    Ok(Some(read.data))
+}
+
+/// Renames a file that cannot be used to `<name>.broken`, for people to look at.
+pub fn set_aside(path: &Path) -> Result<PathBuf, KeptError> {
+    let to = with_suffix(path, ".broken");
+    match fs::rename(path, &to) {
+        Ok(()) => Ok(to),
+        Err(source) => Err(KeptError::SetAside {
+            path: path.to_owned(),
+            source,
+        }),
+    }
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn what_was_saved_is_loaded() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.json");
+        assert_eq!(load::<Vec<u32>>(&path, 1).unwrap(), None);
+        save(&path, 1, &vec![1, 2]).unwrap();
+        assert_eq!(load::<Vec<u32>>(&path, 1).unwrap(), Some(vec![1, 2]));
+        assert_eq!(
+            fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+            0o600
+        );
+        assert!(matches!(
+            load::<Vec<u32>>(&path, 2),
+            Err(KeptError::Version { found: 1, .. })
+        ));
+    }
+
+    #[test]
+    fn a_broken_file_is_an_error_and_can_be_set_aside() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.json");
+        for text in ["", "{", "{\"version\":1}", "{\"version\":1,\"data\":{}}"] {
+            fs::write(&path, text).unwrap();
+            assert!(
+                matches!(load::<Vec<u32>>(&path, 1), Err(KeptError::Broken { .. })),
+                "{text}"
+            );
+        }
+        assert!(set_aside(&path).unwrap().ends_with("x.json.broken"));
+        assert_eq!(load::<Vec<u32>>(&path, 1).unwrap(), None);
+    }
+}

@@ -1,0 +1,50 @@
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+
+use tonic::body::Body;
+use tonic::server::NamedService;
+
+use crate::serve::Routes;
+
+/// Work to finish before the process ends; tells what it had to leave.
+pub(crate) type OnDrain = Pin<Box<dyn Future<Output = Vec<String>>>>;
+
+/// What a `build` returns: the servers, and what to do before the end.
+#[derive(Default)]
+pub struct Service {
+    pub(crate) routes: Routes,
+    pub(crate) on_drain: Vec<OnDrain>,
+}
+
+impl Service {
+    /// A service without servers.
+    pub fn new() -> Service {
+        Service::default()
+    }
+
+    /// Adds a gRPC server.
+    pub fn grpc<S>(mut self, server: S) -> Service
+    where
+        S: tower_service::Service<
+                http::Request<Body>,
+                Response = http::Response<Body>,
+                Error = Infallible,
+            > + NamedService
+            + Clone
+            + Send
+            + Sync
+            + 'static,
+        S::Future: Send + 'static,
+    {
+        self.routes.add(server);
+        self
+    }
+
+    /// Runs when draining starts, after [`crate::Ctx::drain`] is cancelled; bounded by the drain's
+    /// deadline. Returns what is left undone, for people.
+    pub fn on_drain(mut self, finish: impl Future<Output = Vec<String>> + 'static) -> Service {
+        self.on_drain.push(Box::pin(finish));
+        self
+    }
+}

@@ -1,0 +1,255 @@
+use std::fs::DirBuilder;
+use std::future::Future;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use polylet_wire::lifecycle::v1::lifecycle_service_server::LifecycleServiceServer;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::args::{self, Asked};
+use crate::config::{self, Config};
+use crate::ctx::{Ctx, Inner};
+use crate::drain::Drain;
+use crate::health::Health;
+use crate::info::{DRAIN_FOR, Lifecycle};
+use crate::peers::{Peers, socket_of};
+use crate::telemetry::{self, Telemetry};
+use crate::{BoxError, Exit, Manifest, Service, listener, lock, notify, report, serve};
+
+/// How long open connections may stay after the drain; watches have no end of their own.
+const CLOSE_FOR: Duration = Duration::from_millis(200);
+/// How long the last spans may take.
+const FLUSH_FOR: Duration = Duration::from_millis(500);
+
+/// Why a service did not start or did not go on.
+#[derive(Debug, thiserror::Error)]
+enum StartError {
+    #[error("making the directory {path}")]
+    Directory {
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("starting the runtime")]
+    Runtime(#[source] std::io::Error),
+    #[error("listening for signals")]
+    Signals(#[source] std::io::Error),
+    #[error(transparent)]
+    Lock(lock::LockError),
+    #[error(transparent)]
+    Listen(listener::ListenError),
+    #[error("building the service")]
+    Build(#[source] BoxError),
+    #[error(transparent)]
+    Serve(serve::ServeError),
+    #[error("{0}")]
+    Task(String),
+}
+
+impl StartError {
+    fn exit(&self) -> Exit {
+        match self {
+            StartError::Lock(lock::LockError::Held { .. }) => Exit::Locked,
+            _ => Exit::Failed,
+        }
+    }
+}
+
+/// The whole of a service's `main`: arguments, configuration, telemetry, lock, socket, `build`,
+/// serving, health, info, the service manager, and draining on SIGTERM.
+pub fn main<B, F>(manifest: &'static Manifest, build: B) -> ExitCode
+where
+    B: FnOnce(Ctx) -> F,
+    F: Future<Output = Result<Service, BoxError>>,
+{
+    let config = match args::parse(std::env::args().skip(1)) {
+        Ok(Asked::Run { config }) => config,
+        Ok(Asked::Version) => {
+            println!("polylet-{} {}", manifest.service, manifest.version);
+            return Exit::Ok.into();
+        }
+        Ok(Asked::Manifest) => {
+            println!("{}", manifest.to_json());
+            return Exit::Ok.into();
+        }
+        Ok(Asked::Help) => {
+            println!("polylet-{}: {}", manifest.service, manifest.about);
+            println!("usage: polylet-{} [--config FILE]", manifest.service);
+            println!("       polylet-{} --version | --manifest", manifest.service);
+            return Exit::Ok.into();
+        }
+        Err(error) => {
+            eprintln!("polylet-{}: {error}", manifest.service);
+            return Exit::Usage.into();
+        }
+    };
+    let config = match config::load(&config) {
+        Ok(config) => config,
+        Err(error) => {
+            eprintln!("polylet-{}: {}", manifest.service, report(&error));
+            return Exit::Config.into();
+        }
+    };
+    match start(manifest, config, build) {
+        Ok(()) => Exit::Ok.into(),
+        Err(error) => {
+            tracing::error!("{}", report(&error));
+            error.exit().into()
+        }
+    }
+}
+
+fn start<B, F>(manifest: &'static Manifest, config: Config, build: B) -> Result<(), StartError>
+where
+    B: FnOnce(Ctx) -> F,
+    F: Future<Output = Result<Service, BoxError>>,
+{
+    let incarnation = incarnation();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        // Blocking file work is rare here; a handful of threads is plenty and costs little.
+        .max_blocking_threads(16)
+        .thread_keep_alive(Duration::from_secs(2))
+        .build_local(Default::default())
+        .map_err(StartError::Runtime)?;
+    let telemetry = telemetry::init(&telemetry::Setup {
+        service: manifest.service,
+        version: manifest.version,
+        incarnation: &incarnation,
+        node: &config.polylet.node_name,
+        log: &config.polylet.log_level,
+        spans_to: Some(&socket_of(&config.polylet.run_directory, "supervisor")),
+    });
+    let polylet = &config.polylet;
+    let (run_directory, service) = (polylet.run_directory.clone(), manifest.service);
+    let run_dir = run_directory.join(service);
+    let state_dir = polylet.state_directory.join(service);
+    directory(&run_directory, 0o755)?;
+    directory(&polylet.state_directory, 0o755)?;
+    directory(&run_dir, 0o700)?;
+    directory(&state_dir, 0o700)?;
+    let lock = run_directory.join(format!("{service}.lock"));
+    let _lock = lock::Lock::take(&lock, lock::PATIENCE).map_err(StartError::Lock)?;
+    let listener = listener::inherit_or_bind(&socket_of(&run_directory, service))
+        .map_err(StartError::Listen)?;
+
+    tracing::info!(
+        version = manifest.version,
+        incarnation,
+        pid = std::process::id(),
+        "starting"
+    );
+    for warning in &config.warnings {
+        tracing::warn!("{warning}");
+    }
+    let (failed, failures) = mpsc::unbounded_channel();
+    let ctx = Ctx::new(Inner {
+        manifest,
+        peers: Peers::new(manifest, &run_directory),
+        config,
+        incarnation,
+        started_at: Timestamp::now(),
+        run_dir,
+        state_dir,
+        drain: CancellationToken::new(),
+        background: TaskTracker::new(),
+        failed,
+    });
+    let ended = runtime.block_on(run(ctx, build, listener, failures, &telemetry));
+    // Blocking work may hang on a dead mount; the process must end all the same.
+    runtime.shutdown_timeout(Duration::from_millis(100));
+    ended
+}
+
+async fn run<B, F>(
+    ctx: Ctx,
+    build: B,
+    listener: std::os::unix::net::UnixListener,
+    mut failures: mpsc::UnboundedReceiver<String>,
+    telemetry: &Telemetry,
+) -> Result<(), StartError>
+where
+    B: FnOnce(Ctx) -> F,
+    F: Future<Output = Result<Service, BoxError>>,
+{
+    let mut terminate = signal(SignalKind::terminate()).map_err(StartError::Signals)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(StartError::Signals)?;
+    telemetry.start();
+    let service = tokio::select! {
+        built = build(ctx.clone()) => built.map_err(StartError::Build)?,
+        Some(failure) = failures.recv() => return Err(StartError::Task(failure)),
+        _ = terminate.recv() => return Ok(()),
+        _ = interrupt.recv() => return Ok(()),
+    };
+    let mut routes = service.routes;
+    let health = Health::new(routes.names());
+    let drain = Drain::start(&ctx, health.clone(), service.on_drain);
+    routes.add(health.server());
+    routes.add(LifecycleServiceServer::new(Lifecycle {
+        ctx: ctx.clone(),
+        drain: drain.clone(),
+    }));
+    health.serving().await;
+    notify::ready();
+    tracing::info!("serving");
+
+    let counts = routes.counts();
+    let closing = CancellationToken::new();
+    let serving = serve::serve(listener, routes, closing.clone().cancelled_owned());
+    tokio::pin!(serving);
+    let watchdog = tokio::task::spawn_local(notify::watchdog());
+    let ended = tokio::select! {
+        _ = terminate.recv() => Ok(()),
+        _ = interrupt.recv() => Ok(()),
+        served = &mut serving => Err(match served {
+            Err(error) => StartError::Serve(error),
+            Ok(()) => StartError::Task("the server ended".to_owned()),
+        }),
+        Some(failure) = failures.recv() => Err(StartError::Task(failure)),
+    };
+    notify::stopping();
+    if ended.is_ok() {
+        // Calls go on while draining: callers may still need answers.
+        let left = tokio::select! {
+            left = drain.run(DRAIN_FOR) => left,
+            _ = &mut serving => Vec::new(),
+        };
+        for left in left {
+            tracing::warn!(left, "stopping with something left undone");
+        }
+        closing.cancel();
+        let _ = tokio::time::timeout(CLOSE_FOR, &mut serving).await;
+    }
+    watchdog.abort();
+    telemetry.flush(FLUSH_FOR).await;
+    let count = |n: &std::sync::atomic::AtomicU64| n.load(std::sync::atomic::Ordering::Relaxed);
+    tracing::info!(
+        calls = count(&counts.calls),
+        failed = count(&counts.failed),
+        "stopped"
+    );
+    ended
+}
+
+fn directory(path: &Path, mode: u32) -> Result<(), StartError> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(mode)
+        .create(path)
+        .map_err(|source| StartError::Directory {
+            path: path.to_owned(),
+            source,
+        })
+}
+
+/// Never the same twice on one machine: the clock and the process id together.
+fn incarnation() -> String {
+    let nanos = Timestamp::now().as_nanosecond();
+    format!("{nanos:x}-{:x}", std::process::id())
+}

@@ -1,0 +1,159 @@
+//! Log lines to stderr and spans to the supervisor. Spans are lossy by design: never awaited by
+//! work, bounded, counted when dropped, and nothing but one log line when nobody takes them.
+
+mod export;
+mod line;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use opentelemetry::KeyValue;
+use opentelemetry::trace::TracerProvider;
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::trace::SdkTracerProvider;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{Layer, registry};
+
+use export::{Queue, QueueProcessor};
+
+/// Names what is logged, over the configuration's `logLevel`: a level, or `target=level` pairs.
+pub const LOG_VARIABLE: &str = "POLYLET_LOG";
+
+/// What telemetry needs to know of the process.
+pub struct Setup<'a> {
+    /// Short name; spans carry `polylet-<service>`.
+    pub service: &'a str,
+    /// Of the program.
+    pub version: &'a str,
+    /// Of the process.
+    pub incarnation: &'a str,
+    /// The node's name.
+    pub node: &'a str,
+    /// The configuration's level.
+    pub log: &'a str,
+    /// The OTLP socket that takes spans; `None` makes none.
+    pub spans_to: Option<&'a Path>,
+}
+
+/// The process's telemetry; logging works from [`init`] on, spans travel from
+/// [`Telemetry::start`] on.
+pub struct Telemetry {
+    spans: Option<Spans>,
+}
+
+struct Spans {
+    queue: Arc<Queue>,
+    resource: Resource,
+    socket: PathBuf,
+    // Spans are recorded only while their provider lives.
+    _provider: SdkTracerProvider,
+}
+
+/// Sets up logging and spans for the process, once.
+pub fn init(setup: &Setup<'_>) -> Telemetry {
+    let log = std::env::var(LOG_VARIABLE).unwrap_or_else(|_| setup.log.to_owned());
+    let (filter, wrong) = log_filter(&log);
+    let lines = tracing_subscriber::fmt::layer()
+        .with_writer(std::io::stderr)
+        .event_format(line::OneLine::new(setup.service))
+        .with_filter(filter);
+    let spans = setup.spans_to.map(|socket| spans(setup, socket));
+    let layer = spans.as_ref().map(|spans| {
+        tracing_opentelemetry::layer()
+            .with_tracer(spans._provider.tracer("polylet"))
+            .with_location(false)
+            .with_threads(false)
+            .with_target(false)
+            .with_level(false)
+            .with_tracked_inactivity(false)
+            .with_context_activation(false)
+            // Ours alone: what libraries do, the exporter's own calls too, makes no spans.
+            .with_filter(Targets::new().with_target("polylet", LevelFilter::INFO))
+    });
+    // Fails only when there is a subscriber already, as in tests; that one then stays.
+    let _ = registry().with(lines).with(layer).try_init();
+    if wrong {
+        tracing::warn!(log, "not a log level or filter, using info");
+    }
+    Telemetry { spans }
+}
+
+/// The filter of the log lines, and whether `text` could not be read. A bare level is ours; what
+/// libraries have to say is then told from warnings on.
+fn log_filter(text: &str) -> (Targets, bool) {
+    let ours = |level| {
+        Targets::new()
+            .with_default(LevelFilter::WARN.min(level))
+            .with_target("polylet", level)
+    };
+    if let Ok(level) = text.trim().parse::<LevelFilter>() {
+        return (ours(level), false);
+    }
+    match text.parse::<Targets>() {
+        Ok(targets) if text.contains('=') => (targets, false),
+        _ => (ours(LevelFilter::INFO), true),
+    }
+}
+
+fn spans(setup: &Setup<'_>, socket: &Path) -> Spans {
+    let queue = Arc::new(Queue::default());
+    let resource = Resource::builder_empty()
+        .with_service_name(format!("polylet-{}", setup.service))
+        .with_attributes([
+            KeyValue::new("service.version", setup.version.to_owned()),
+            KeyValue::new("service.instance.id", setup.incarnation.to_owned()),
+            KeyValue::new("k8s.node.name", setup.node.to_owned()),
+        ])
+        .build();
+    let provider = SdkTracerProvider::builder()
+        .with_span_processor(QueueProcessor::new(queue.clone()))
+        .with_resource(resource.clone())
+        .build();
+    Spans {
+        queue,
+        resource,
+        socket: socket.to_owned(),
+        _provider: provider,
+    }
+}
+
+impl Telemetry {
+    /// Starts the task that sends spans. Needs the tokio runtime.
+    pub fn start(&self) {
+        if let Some(spans) = &self.spans {
+            let (queue, socket) = (spans.queue.clone(), spans.socket.clone());
+            tokio::spawn(export::run(queue, spans.resource.clone(), socket));
+        }
+    }
+
+    /// Waits until what has been recorded so far is sent or dropped, at most `patience`.
+    pub async fn flush(&self, patience: Duration) {
+        if let Some(spans) = &self.spans {
+            let _ = tokio::time::timeout(patience, spans.queue.flushed()).await;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::log_filter;
+    use tracing::Level;
+
+    #[test]
+    fn filters() {
+        let (filter, wrong) = log_filter("debug");
+        assert!(!wrong);
+        assert!(filter.would_enable("polylet_pleg::run", &Level::DEBUG));
+        assert!(!filter.would_enable("h2::codec", &Level::INFO));
+        let (filter, wrong) = log_filter("error");
+        assert!(!wrong && !filter.would_enable("h2", &Level::WARN));
+        let (filter, wrong) = log_filter("warn,polylet_pleg=trace");
+        assert!(!wrong && filter.would_enable("polylet_pleg", &Level::TRACE));
+        let (filter, wrong) = log_filter("nonsense");
+        assert!(wrong && filter.would_enable("polylet_kit", &Level::INFO));
+    }
+}
