@@ -1,0 +1,191 @@
+use std::collections::BTreeSet;
+use std::process::Output;
+use std::time::{Duration, Instant};
+
+use polylet_harness::node::SERVICES;
+use polylet_harness::{Flavour, HarnessError, Node, NodeOptions, PodView};
+use polylet_harness::{http, machine, packages, scratch};
+
+use crate::tell::{Step, line};
+use crate::{build, example};
+
+/// What was made so far.
+#[derive(Debug, Default)]
+pub(crate) struct Demo {
+    node: Option<Node>,
+}
+
+impl Demo {
+    /// All steps, in order. With `once` it returns after the last one, else never.
+    pub(crate) async fn show(&mut self, once: bool) -> Result<(), HarnessError> {
+        println!("Polylet demo: a Kubernetes node agent in ten processes, and one pod on it.");
+        println!(
+            "It makes a containerd, a bridge network and cgroups of its own, and removes them."
+        );
+        machine::need_root()?;
+        machine::architecture()?;
+        install()?;
+        let step = Step::begin(
+            2,
+            "Building the release binaries (minutes when it is the first time)",
+        );
+        let bin_dir = build::release().await?;
+        step.done(&format!("built in {}", bin_dir.display()));
+        for left in scratch::remove_leftovers() {
+            line(&format!("left by an earlier run, and still there: {left}"));
+        }
+
+        let step = Step::begin(3, "Starting a containerd of its own");
+        let options = NodeOptions {
+            name: "demo".to_owned(),
+            flavour: Flavour::Debian,
+            bin_dir: Some(bin_dir),
+            ..NodeOptions::default()
+        };
+        let node = Node::prepare(options, &line).await?;
+        let node = self.node.insert(node);
+        line(&format!("socket  {}", node.containerd.endpoint()));
+        let network = &node.containerd.network;
+        line(&format!(
+            "network {}.0/24 on bridge {}",
+            network.prefix, network.bridge
+        ));
+        step.done(&node.containerd.version().await?);
+
+        let step = Step::begin(4, "Starting the node: polylet run");
+        node.up().await?;
+        step.done(&format!(
+            "{} services and their supervisor serve",
+            SERVICES.len()
+        ));
+
+        let step = Step::begin(5, "Putting the example into the manifest directory");
+        line(&node.dirs().manifests.display().to_string());
+        let pod = ready(node).await?;
+        step.done(&format!("pod {} is Ready", pod.name));
+
+        tell(node, &["status"]).await?;
+        tell(node, &["pods"]).await?;
+        answer(&pod).await?;
+        traced(node, &pod).await;
+        tell(node, &["trace", &pod.name]).await?;
+        if once {
+            return Ok(());
+        }
+        invite(node, &pod);
+        std::future::pending().await
+    }
+
+    /// Removes all that was made, whichever step it came to.
+    pub(crate) fn remove(&mut self) -> Result<(), HarnessError> {
+        let Some(node) = self.node.take() else {
+            return Ok(());
+        };
+        println!("\nRemoving it: pods, services, containerd, bridge, cgroups, mounts, files");
+        node.remove()?;
+        println!("Nothing is left behind.");
+        Ok(())
+    }
+}
+
+/// What is missing is named before anything is installed.
+fn install() -> Result<(), HarnessError> {
+    let step = Step::begin(1, "Looking for what the node needs");
+    let missing = packages::missing();
+    if missing.is_empty() {
+        step.done("all there: containerd, runc, CNI plugins, a static busybox, iptables");
+        return Ok(());
+    }
+    line("installing from this machine's Debian mirror:");
+    for need in &missing {
+        line(&format!(
+            "  {:<27} {} ({})",
+            need.package, need.program, need.why
+        ));
+    }
+    packages::install(&missing, &|text| line(&format!("  {text}")))?;
+    step.done("installed");
+    Ok(())
+}
+
+/// Waits for the example to be Ready and tells each change on the way.
+async fn ready(node: &Node) -> Result<PodView, HarnessError> {
+    let begun = Instant::now();
+    example::put(node)?;
+    let last = std::cell::RefCell::new(String::new());
+    node.wait_pod(example::NAME, "to be Ready", |pod| {
+        let now = pod.line();
+        if *last.borrow() != now {
+            line(&format!(
+                "{:>6.0} ms  {now}",
+                begun.elapsed().as_secs_f64() * 1000.0
+            ));
+            *last.borrow_mut() = now;
+        }
+        pod.is_ready()
+    })
+    .await
+}
+
+/// Runs a `polylet` command and shows it with its output.
+async fn tell(node: &Node, words: &[&str]) -> Result<(), HarnessError> {
+    println!("\n$ polylet {}", words.join(" "));
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = node.cli(words).await?;
+    print!(
+        "{}{}",
+        String::from_utf8_lossy(&stdout),
+        String::from_utf8_lossy(&stderr)
+    );
+    if status.success() {
+        return Ok(());
+    }
+    Err(HarnessError::Failed {
+        program: format!("polylet {}", words.join(" ")),
+        status: status.to_string(),
+        output: "see above".to_owned(),
+    })
+}
+
+async fn answer(pod: &PodView) -> Result<(), HarnessError> {
+    println!(
+        "\nThe pod answers at http://{}:{}/",
+        pod.ip(),
+        example::PORT
+    );
+    let answer = http::get(pod.ip(), example::PORT, "/").await?;
+    line(&answer.status);
+    answer.body.lines().for_each(line);
+    Ok(())
+}
+
+/// Spans arrive in batches: waits a little until most processes have told theirs.
+async fn traced(node: &Node, pod: &PodView) {
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(5) {
+        let trace = node.trace(&pod.uid).await;
+        let spans = trace.map(|trace| trace.spans).unwrap_or_default();
+        let services: BTreeSet<_> = spans.into_iter().map(|span| span.service).collect();
+        if services.contains("status-reporter") && services.len() >= 6 {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+fn invite(node: &Node, pod: &PodView) {
+    let polylet = node.program("polylet").display().to_string();
+    let config = node.config().display().to_string();
+    println!("\nIt stays until Ctrl-C. In another terminal:");
+    for words in ["pods", "status", &format!("logs {} -f", pod.name)] {
+        line(&format!("{polylet} {words} --config {config}"));
+    }
+    line(&format!("curl http://{}:{}/", pod.ip(), example::PORT));
+    line(&format!(
+        "rm {}/pod.yaml    # and the pod goes",
+        node.dirs().manifests.display()
+    ));
+}

@@ -1,0 +1,209 @@
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use rustix::mount::{UnmountFlags, unmount};
+
+use crate::containerd;
+use crate::cri::Cri;
+use crate::scratch::{self, Facts};
+use crate::{cgroup, network, procs, wait};
+
+/// Removes everything of the run in `dir`: in order while its containerd answers, by force what
+/// stays. Gives what is still there afterwards, which is nothing when all went well.
+///
+/// It stands on the directory alone, so it serves a run that ends, one that panics, one that gets
+/// a signal, and a later run that finds the directory of one that was killed.
+pub fn sweep(dir: &Path) -> Vec<String> {
+    let facts = scratch::read_facts(dir);
+    end_node(dir);
+    remove_pods(dir, &facts);
+    end_containerd(dir);
+    procs::kill(&procs::of_run(dir));
+    cgroup::remove(&facts.cgroup);
+    unmount_below(dir);
+    if !facts.bridge.is_empty() {
+        network::remove(&facts.bridge);
+    }
+    remove_records(dir);
+    for made in facts.made.iter().rev() {
+        // Only when empty: another run may use it now.
+        let _ = fs::remove_dir(made);
+    }
+    if mounts_below(dir).is_empty() {
+        // What stays is told below.
+        let _ = fs::remove_dir_all(dir);
+    }
+    traces(dir, &facts)
+}
+
+/// What is there of the run in `dir`.
+pub fn traces(dir: &Path, facts: &Facts) -> Vec<String> {
+    let mut left: Vec<String> = procs::of_run(dir)
+        .iter()
+        .map(|process| format!("process {} {}", process.pid, process.args.join(" ")))
+        .collect();
+    left.extend(
+        mounts_below(dir)
+            .iter()
+            .map(|path| format!("mount {}", path.display())),
+    );
+    if !facts.cgroup.is_empty() {
+        let cgroups = cgroup::existing(&facts.cgroup);
+        left.extend(
+            cgroups
+                .iter()
+                .map(|path| format!("cgroup {}", path.display())),
+        );
+    }
+    if !facts.bridge.is_empty() && network::bridge_exists(&facts.bridge) {
+        left.push(format!("bridge {}", facts.bridge));
+    }
+    if dir.exists() {
+        left.push(format!("directory {}", dir.display()));
+    }
+    left
+}
+
+/// The supervisor first: it stops the services in order. Then those it could not stop.
+fn end_node(dir: &Path) {
+    let ours = |name: &str| -> Vec<procs::Process> {
+        let all = procs::of_run(dir).into_iter();
+        all.filter(|process| process.name().starts_with(name))
+            .collect()
+    };
+    let supervisors: Vec<_> = ours("polylet")
+        .into_iter()
+        .filter(|process| process.name() == "polylet")
+        .collect();
+    procs::end(&supervisors, Duration::from_secs(20));
+    procs::end(&ours("polylet"), Duration::from_secs(5));
+}
+
+/// Pods leave through the runtime, which knows of networks and snapshots what no sweep does. A
+/// containerd that was killed is started once more for it.
+fn remove_pods(dir: &Path, facts: &Facts) {
+    let socket = containerd::socket(dir);
+    let running = |name: &str| {
+        procs::of_run(dir)
+            .iter()
+            .any(|process| process.name() == name)
+    };
+    if !running("containerd") {
+        let Some(program) = facts
+            .containerd
+            .as_ref()
+            .filter(|_| running("containerd-shim-runc-v2"))
+        else {
+            return;
+        };
+        let started = Command::new(program)
+            .args([
+                "--config",
+                &containerd::config_file(dir).display().to_string(),
+            ])
+            .env("PATH", containerd::search_path(program))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        if started.is_err() {
+            return;
+        }
+    }
+    // Its own thread: this may run while the caller's runtime is being dropped.
+    let work = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .ok()?;
+        runtime.block_on(async {
+            let cri = Cri::new(&socket).ok()?;
+            for _ in 0..50 {
+                if cri.version().await.is_ok() {
+                    break;
+                }
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            // What fails here is removed by force.
+            let all = tokio::time::timeout(Duration::from_secs(60), cri.remove_all());
+            all.await.ok()?.ok()
+        })
+    });
+    let _ = work.join();
+}
+
+fn end_containerd(dir: &Path) {
+    let all = procs::of_run(dir);
+    let daemons: Vec<_> = all
+        .into_iter()
+        .filter(|process| process.name() == "containerd")
+        .collect();
+    procs::end(&daemons, Duration::from_secs(10));
+}
+
+/// Sockets of shims and records of loopback networks lie outside the scratch directory.
+fn remove_records(dir: &Path) {
+    let tasks = dir.join("state/io.containerd.runtime.v2.task/k8s.io");
+    for entry in fs::read_dir(tasks).into_iter().flatten().flatten() {
+        let id = entry.file_name().to_string_lossy().into_owned();
+        let address = fs::read_to_string(entry.path().join("address")).unwrap_or_default();
+        if let Some(socket) = address.trim().strip_prefix("unix://") {
+            let _ = fs::remove_file(socket);
+        }
+        let _ = fs::remove_file(format!("/var/lib/cni/results/cni-loopback-{id}-lo"));
+    }
+}
+
+/// Mount points below the directory, innermost first.
+pub fn mounts_below(dir: &Path) -> Vec<PathBuf> {
+    let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let mut points: Vec<PathBuf> = table
+        .lines()
+        .filter_map(|line| line.split(' ').nth(4))
+        .map(|point| PathBuf::from(unescape(point)))
+        .filter(|point| point.starts_with(dir))
+        .collect();
+    points.reverse();
+    points
+}
+
+fn unmount_below(dir: &Path) {
+    wait::until_blocking(Duration::from_secs(5), || {
+        let points = mounts_below(dir);
+        for point in &points {
+            // Lazily: what is still open goes when its holder goes.
+            let _ = unmount(point, UnmountFlags::DETACH);
+        }
+        points.is_empty()
+    });
+}
+
+/// The mount table writes spaces and the like in octal.
+fn unescape(text: &str) -> String {
+    let mut out = Vec::with_capacity(text.len());
+    let bytes = text.as_bytes();
+    let mut at = 0;
+    while at < bytes.len() {
+        let code = text.get(at + 1..at + 4).filter(|_| bytes[at] == b'\\');
+        if let Some(byte) = code.and_then(|code| u8::from_str_radix(code, 8).ok()) {
+            out.push(byte);
+            at += 4;
+        } else {
+            out.push(bytes[at]);
+            at += 1;
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::unescape;
+
+    #[test]
+    fn octal_in_the_mount_table() {
+        assert_eq!(unescape("/a\\040b\\134"), "/a b\\");
+        assert_eq!(unescape("/plain\\"), "/plain\\");
+    }
+}

@@ -1,0 +1,79 @@
+use std::path::Path;
+
+use crate::image;
+use crate::machine;
+
+/// The configuration of a private containerd in `dir`. `restrict_oom_score_adj` lets it run
+/// where it may not lower a score; ports and pings of unprivileged users stay as the machine has
+/// them, because a sandbox on the host's network may not change them.
+pub(crate) fn text(dir: &Path, major: u32, plugins: &Path) -> String {
+    let dir = dir.display();
+    let plugins = plugins.display();
+    let pause = image::PAUSE;
+    // An overlay cannot stand on an overlay, which is what most containers have as their root.
+    let snapshotter = if machine::can_overlay(Path::new(&dir.to_string())) {
+        "overlayfs"
+    } else {
+        "native"
+    };
+    let head = format!(
+        r#"root = "{dir}/root"
+state = "{dir}/state"
+oom_score = 0
+[grpc]
+address = "{dir}/containerd.sock"
+[ttrpc]
+address = "{dir}/containerd.sock.ttrpc"
+"#
+    );
+    let common = r"restrict_oom_score_adj = true
+enable_unprivileged_ports = false
+enable_unprivileged_icmp = false
+netns_mounts_under_state_dir = true
+";
+    if major >= 2 {
+        let cri = r#"plugins."io.containerd.cri.v1.runtime""#;
+        let images = r#"plugins."io.containerd.cri.v1.images""#;
+        format!(
+            r#"version = 3
+disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.nri.v1.nri"]
+{head}
+[{images}]
+snapshotter = "{snapshotter}"
+[{images}.pinned_images]
+sandbox = "{pause}"
+[{cri}]
+{common}
+[{cri}.cni]
+bin_dirs = ["{plugins}"]
+conf_dir = "{dir}/cni"
+[{cri}.containerd.runtimes.runc]
+runtime_type = "io.containerd.runc.v2"
+[{cri}.containerd.runtimes.runc.options]
+Root = "{dir}/runc"
+SystemdCgroup = false
+"#
+        )
+    } else {
+        let cri = r#"plugins."io.containerd.grpc.v1.cri""#;
+        format!(
+            r#"version = 2
+disabled_plugins = ["io.containerd.internal.v1.opt"]
+{head}
+[{cri}]
+sandbox_image = "{pause}"
+{common}
+[{cri}.cni]
+bin_dir = "{plugins}"
+conf_dir = "{dir}/cni"
+[{cri}.containerd]
+snapshotter = "{snapshotter}"
+[{cri}.containerd.runtimes.runc]
+runtime_type = "io.containerd.runc.v2"
+[{cri}.containerd.runtimes.runc.options]
+Root = "{dir}/runc"
+SystemdCgroup = false
+"#
+        )
+    }
+}

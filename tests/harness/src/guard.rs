@@ -1,0 +1,89 @@
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, Once, PoisonError};
+
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::cleanup;
+
+static RUNS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+static SIGNALS: Once = Once::new();
+
+/// Sees to it that the run in a directory is removed when this is dropped, by a panic too.
+#[derive(Debug)]
+pub struct Guard {
+    dir: PathBuf,
+    swept: bool,
+}
+
+impl Guard {
+    /// Guards the run in `dir`.
+    pub fn new(dir: &Path) -> Self {
+        runs().push(dir.to_owned());
+        Self {
+            dir: dir.to_owned(),
+            swept: false,
+        }
+    }
+
+    /// Removes the run now and tells what stayed.
+    pub fn sweep(&mut self) -> Vec<String> {
+        self.swept = true;
+        let left = cleanup::sweep(&self.dir);
+        runs().retain(|dir| *dir != self.dir);
+        left
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if self.swept {
+            return;
+        }
+        if std::env::var_os("POLYLET_TEST_KEEP").is_some() {
+            eprintln!("kept, because of POLYLET_TEST_KEEP: {}", self.dir.display());
+            return;
+        }
+        for left in self.sweep() {
+            eprintln!("left behind: {left}");
+        }
+    }
+}
+
+/// From now on SIGINT, SIGTERM and SIGHUP remove all runs of this process before they end it.
+/// For tests; a program with a shutdown of its own drops its guards instead.
+pub fn on_signals() {
+    SIGNALS.call_once(|| {
+        std::thread::spawn(|| {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build();
+            let Ok(runtime) = runtime else { return };
+            let number = runtime.block_on(first_signal());
+            eprintln!("signal {number}: removing what the tests made");
+            for dir in runs().clone() {
+                cleanup::sweep(&dir);
+            }
+            std::process::exit(128 + number);
+        });
+    });
+}
+
+async fn first_signal() -> i32 {
+    let streams = (
+        signal(SignalKind::interrupt()),
+        signal(SignalKind::terminate()),
+        signal(SignalKind::hangup()),
+    );
+    let (Ok(mut interrupt), Ok(mut terminate), Ok(mut hangup)) = streams else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = interrupt.recv() => 2,
+        _ = terminate.recv() => 15,
+        _ = hangup.recv() => 1,
+    }
+}
+
+fn runs() -> std::sync::MutexGuard<'static, Vec<PathBuf>> {
+    RUNS.lock().unwrap_or_else(PoisonError::into_inner)
+}

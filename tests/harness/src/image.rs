@@ -1,0 +1,108 @@
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use crate::error::{HarnessError, file};
+use crate::machine;
+use crate::tar::Tar;
+
+/// The image that tests and the demo run: busybox with all its applets.
+pub const TEST: &str = "docker.io/library/polylet-test:1";
+
+/// The image of pod sandboxes.
+pub const PAUSE: &str = "docker.io/library/polylet-pause:1";
+
+/// Reaps what is handed to process 1 of the pod and ends on TERM.
+const PAUSE_SCRIPT: &str = "trap 'exit 0' TERM INT; while :; do sleep 2147483647 & wait $!; done";
+
+/// Writes both images as one archive each into `dir` and gives their paths.
+///
+/// # Errors
+/// When there is no static busybox, or a file cannot be written.
+pub fn write_all(dir: &Path) -> Result<Vec<PathBuf>, HarnessError> {
+    let test = serde_json::json!({
+        "Env": ["PATH=/bin"], "Cmd": ["/bin/sh"], "WorkingDir": "/",
+    });
+    let pause = serde_json::json!({
+        "Env": ["PATH=/bin"], "Entrypoint": ["/bin/sh", "-c", PAUSE_SCRIPT],
+    });
+    Ok(vec![write(dir, TEST, &test)?, write(dir, PAUSE, &pause)?])
+}
+
+/// Writes one image of busybox under the name `reference`, configured by `config` (what an image
+/// configuration calls `config`).
+///
+/// # Errors
+/// As [`write_all`].
+pub fn write(
+    dir: &Path,
+    reference: &str,
+    config: &serde_json::Value,
+) -> Result<PathBuf, HarnessError> {
+    let layer = layer()?;
+    let digest = sha256(dir, &layer)?;
+    let config = serde_json::json!({
+        "architecture": machine::architecture()?,
+        "os": "linux",
+        "config": config,
+        "rootfs": { "type": "layers", "diff_ids": [format!("sha256:{digest}")] },
+    });
+    let manifest = serde_json::json!([
+        { "Config": "config.json", "RepoTags": [reference], "Layers": ["layer.tar"] }
+    ]);
+    let mut archive = Tar::default();
+    archive.file("manifest.json", 0o644, manifest.to_string().as_bytes());
+    archive.file("config.json", 0o644, config.to_string().as_bytes());
+    archive.file("layer.tar", 0o644, &layer);
+    let name: String = reference
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
+        .collect();
+    let path = dir.join(format!("{name}.tar"));
+    file("write", &path, fs::write(&path, archive.finish()))?;
+    Ok(path)
+}
+
+/// The one layer: busybox, a link for each of its applets, and the directories programs expect.
+fn layer() -> Result<Vec<u8>, HarnessError> {
+    let busybox = machine::static_busybox().ok_or_else(|| HarnessError::NotStatic {
+        path: PathBuf::from("busybox"),
+    })?;
+    let program = file("read", &busybox, fs::read(&busybox))?;
+    let mut tar = Tar::default();
+    for dir in ["bin/", "dev/", "etc/", "proc/", "sys/", "var/", "www/"] {
+        tar.dir(dir, 0o755);
+    }
+    tar.dir("tmp/", 0o1777);
+    tar.file("bin/busybox", 0o755, &program);
+    for applet in machine::run(&busybox, &["--list"])?
+        .lines()
+        .filter(|name| *name != "busybox")
+    {
+        tar.link(&format!("bin/{applet}"), "busybox");
+    }
+    let passwd = "root:x:0:0:root:/:/bin/sh\nuser:x:1000:1000:user:/:/bin/sh\n\
+                  nobody:x:65534:65534:nobody:/:/bin/false\n";
+    tar.file("etc/passwd", 0o644, passwd.as_bytes());
+    tar.file(
+        "etc/group",
+        0o644,
+        b"root:x:0:\nuser:x:1000:\nnobody:x:65534:\n",
+    );
+    Ok(tar.finish())
+}
+
+/// busybox computes it: one dependency less.
+fn sha256(dir: &Path, bytes: &[u8]) -> Result<String, HarnessError> {
+    let path = dir.join("layer.tmp");
+    file("write", &path, fs::write(&path, bytes))?;
+    let busybox = machine::static_busybox().ok_or_else(|| HarnessError::NotStatic {
+        path: PathBuf::from("busybox"),
+    })?;
+    let line = machine::run(&busybox, &["sha256sum", &path.display().to_string()])?;
+    file("remove", &path, fs::remove_file(&path))?;
+    Ok(line
+        .split_whitespace()
+        .next()
+        .unwrap_or_default()
+        .to_owned())
+}

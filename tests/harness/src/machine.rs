@@ -1,0 +1,186 @@
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rustix::process::Signal;
+
+use crate::error::HarnessError;
+
+/// Fails unless this process may make cgroups and mounts.
+///
+/// # Errors
+/// [`HarnessError::NotRoot`].
+pub fn need_root() -> Result<(), HarnessError> {
+    if rustix::process::geteuid().is_root() {
+        Ok(())
+    } else {
+        Err(HarnessError::NotRoot)
+    }
+}
+
+/// The architecture as container images and Debian call it.
+///
+/// # Errors
+/// [`HarnessError::Architecture`] for all but x86_64 and aarch64.
+pub fn architecture() -> Result<&'static str, HarnessError> {
+    match std::env::consts::ARCH {
+        "x86_64" => Ok("amd64"),
+        "aarch64" => Ok("arm64"),
+        other => Err(HarnessError::Architecture {
+            arch: other.to_owned(),
+        }),
+    }
+}
+
+/// Finds a program on PATH and in the system's administration directories.
+pub fn program(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let extra = [
+        "/usr/sbin",
+        "/usr/bin",
+        "/sbin",
+        "/bin",
+        "/usr/local/sbin",
+        "/usr/local/bin",
+    ];
+    std::env::split_paths(&path)
+        .chain(extra.iter().map(PathBuf::from))
+        .map(|dir| dir.join(name))
+        .find(|file| file.is_file())
+}
+
+/// A busybox that needs no library, so that it runs in an empty image.
+pub fn static_busybox() -> Option<PathBuf> {
+    let found = program("busybox")?;
+    is_static(&found).then_some(found)
+}
+
+/// Whether an ELF program names no interpreter.
+fn is_static(path: &Path) -> bool {
+    const PT_INTERP: u32 = 3;
+    let Ok(bytes) = fs::read(path) else {
+        return false;
+    };
+    let half = |at: usize| {
+        bytes
+            .get(at..at + 2)
+            .and_then(|b| b.try_into().ok())
+            .map_or(0, u16::from_le_bytes)
+    };
+    if bytes.get(..5) != Some(b"\x7fELF\x02") {
+        return false;
+    }
+    let Some(table) = bytes
+        .get(32..40)
+        .and_then(|b| b.try_into().ok())
+        .map(u64::from_le_bytes)
+    else {
+        return false;
+    };
+    let (size, count) = (usize::from(half(54)), usize::from(half(56)));
+    (0..count).all(|index| {
+        let at = usize::try_from(table)
+            .unwrap_or(usize::MAX)
+            .saturating_add(index * size);
+        let kind = bytes
+            .get(at..at.saturating_add(4))
+            .and_then(|b| b.try_into().ok());
+        kind.map(u32::from_le_bytes) != Some(PT_INTERP)
+    })
+}
+
+/// The directory with the network plugins that the harness needs.
+pub fn cni_plugins() -> Option<PathBuf> {
+    let needed = ["bridge", "host-local", "portmap", "loopback"];
+    ["/usr/lib/cni", "/opt/cni/bin", "/usr/libexec/cni"]
+        .iter()
+        .map(PathBuf::from)
+        .find(|dir| needed.iter().all(|name| dir.join(name).is_file()))
+}
+
+/// A TCP port of the loopback address that nobody listens on right now.
+///
+/// # Errors
+/// When no socket can be bound at all.
+pub fn free_port() -> Result<u16, HarnessError> {
+    let bound = TcpListener::bind(("127.0.0.1", 0)).and_then(|socket| socket.local_addr());
+    bound
+        .map(|address| address.port())
+        .map_err(|_| HarnessError::PortInUse {
+            address: "127.0.0.1".to_owned(),
+            port: 0,
+        })
+}
+
+/// Fails when something listens on the port.
+///
+/// # Errors
+/// [`HarnessError::PortInUse`].
+pub fn need_port(address: &str, port: u16) -> Result<(), HarnessError> {
+    match TcpListener::bind((address, port)) {
+        Ok(_) => Ok(()),
+        Err(_) => Err(HarnessError::PortInUse {
+            address: address.to_owned(),
+            port,
+        }),
+    }
+}
+
+/// Whether overlay mounts can have their upper directory there: not on another overlay, as inside
+/// most containers.
+pub fn can_overlay(dir: &Path) -> bool {
+    const OVERLAYFS: i64 = 0x794c_7630;
+    rustix::fs::statfs(dir).map_or(true, |fs| i64::from(fs.f_type) != OVERLAYFS)
+}
+
+/// Runs a program to its end and gives its output; a status other than zero is an error.
+///
+/// # Errors
+/// [`HarnessError::Run`] and [`HarnessError::Failed`].
+pub fn run(program: &Path, args: &[&str]) -> Result<String, HarnessError> {
+    let name = program.display().to_string();
+    let output = Command::new(program)
+        .args(args)
+        .output()
+        .map_err(|source| HarnessError::Run {
+            program: name.clone(),
+            source,
+        })?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    if output.status.success() {
+        return Ok(text);
+    }
+    let mut all = String::from_utf8_lossy(&output.stderr).into_owned();
+    all.push_str(&text);
+    Err(HarnessError::Failed {
+        program: format!("{name} {}", args.join(" ")),
+        status: output.status.to_string(),
+        output: all.trim().to_owned(),
+    })
+}
+
+/// Sends a signal; a process that is gone is not an error.
+pub fn signal(pid: u32, signal: Signal) {
+    let pid = i32::try_from(pid)
+        .ok()
+        .and_then(rustix::process::Pid::from_raw);
+    if let Some(pid) = pid {
+        // The process may have ended by itself, which is what the signal is for.
+        let _ = rustix::process::kill_process(pid, signal);
+    }
+}
+
+/// The workspace's target directory.
+pub fn target_dir() -> PathBuf {
+    if let Some(dir) = std::env::var_os("CARGO_TARGET_DIR") {
+        return PathBuf::from(dir);
+    }
+    workspace().join("target")
+}
+
+/// The workspace's root.
+pub fn workspace() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.ancestors().nth(2).unwrap_or(here).to_owned()
+}

@@ -1,0 +1,166 @@
+use std::fs;
+use std::path::Path;
+
+use crate::error::{HarnessError, file};
+use crate::machine;
+
+/// The bridge network of one run. The harness makes the bridge itself: pods reach each other and
+/// the host, and neither the machine's forwarding nor its packet filter is touched.
+#[derive(Debug, Clone)]
+pub struct Network {
+    /// Name of the bridge, and of the network.
+    pub bridge: String,
+    /// The first three bytes of its /24, as text: `10.201.7`.
+    pub prefix: String,
+}
+
+impl Network {
+    /// Chooses a free network, makes the bridge and writes the network configuration into
+    /// `conf_dir`. `seed` spreads concurrent runs.
+    ///
+    /// # Errors
+    /// When no network is free or the bridge cannot be made.
+    pub fn create(
+        bridge: &str,
+        seed: u32,
+        conf_dir: &Path,
+        data_dir: &Path,
+    ) -> Result<Self, HarnessError> {
+        let routes = ip(&["route", "show", "table", "all"]).or_else(|_| ip(&["route"]))?;
+        let prefix = free_prefix(&routes, seed).ok_or(HarnessError::NoSubnet)?;
+        let network = Self {
+            bridge: bridge.to_owned(),
+            prefix,
+        };
+        ip(&["link", "add", bridge, "type", "bridge"])?;
+        ip(&[
+            "addr",
+            "add",
+            &format!("{}.1/24", network.prefix),
+            "dev",
+            bridge,
+        ])?;
+        ip(&["link", "set", bridge, "up"])?;
+        let path = conf_dir.join("10-polylet.conflist");
+        let text = network.configuration(data_dir).to_string();
+        file("write", &path, fs::write(&path, text))?;
+        Ok(network)
+    }
+
+    fn configuration(&self, data_dir: &Path) -> serde_json::Value {
+        let range = serde_json::json!({
+            "subnet": format!("{}.0/24", self.prefix), "gateway": format!("{}.1", self.prefix),
+        });
+        serde_json::json!({
+            "cniVersion": "0.4.0",
+            "name": self.bridge,
+            "plugins": [
+                {
+                    "type": "bridge", "bridge": self.bridge, "isGateway": false, "ipMasq": false,
+                    "hairpinMode": true,
+                    "ipam": {
+                        "type": "host-local", "dataDir": data_dir, "ranges": [[range]],
+                        "routes": [{ "dst": "0.0.0.0/0" }],
+                    },
+                },
+                { "type": "portmap", "capabilities": { "portMappings": true } },
+            ],
+        })
+    }
+}
+
+/// Whether the bridge is there.
+pub fn bridge_exists(bridge: &str) -> bool {
+    Path::new("/sys/class/net").join(bridge).exists()
+}
+
+/// Removes the bridge, and rules and records that name its network.
+pub fn remove(bridge: &str) {
+    if bridge_exists(bridge) {
+        // Whether it worked is seen by looking for the bridge afterwards.
+        let _ = ip(&["link", "del", bridge]);
+    }
+    remove_rules(bridge);
+    for entry in fs::read_dir("/var/lib/cni/results")
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
+        if entry
+            .file_name()
+            .to_string_lossy()
+            .starts_with(&format!("{bridge}-"))
+        {
+            // As above: a record that stays is harmless.
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
+/// The host-port plugin leaves a rule and a chain per container when it is not asked to remove
+/// them. Rules are deleted by number, one look each: their comments cannot be quoted back.
+fn remove_rules(network: &str) {
+    let (Some(save), Some(iptables)) = (
+        machine::program("iptables-save"),
+        machine::program("iptables"),
+    ) else {
+        return;
+    };
+    let nat = |args: &[&str]| machine::run(&iptables, &[&["-t", "nat"], args].concat()).is_ok();
+    let mark = format!("\"{network}\\\"");
+    for _ in 0..1000 {
+        let Ok(rules) = machine::run(&save, &["-t", "nat"]) else {
+            return;
+        };
+        let Some(rule) = rules.lines().find(|line| line.contains(&mark)) else {
+            return;
+        };
+        let Some(chain) = rule.split_whitespace().nth(1) else {
+            return;
+        };
+        let in_chain = format!("-A {chain} ");
+        let before = rules.lines().filter(|line| line.starts_with(&in_chain));
+        let number = before.take_while(|line| *line != rule).count() + 1;
+        if !nat(&["-D", chain, &number.to_string()]) {
+            return;
+        }
+        let target = rule
+            .split_whitespace()
+            .find(|word| word.starts_with("CNI-DN-"));
+        if let Some(target) = target.filter(|target| *target != chain) {
+            nat(&["-F", target]);
+            nat(&["-X", target]);
+        }
+    }
+}
+
+/// busybox has `ip`: small machines need no further package.
+fn ip(args: &[&str]) -> Result<String, HarnessError> {
+    let busybox = machine::static_busybox().or_else(|| machine::program("busybox"));
+    match (machine::program("ip"), busybox) {
+        (Some(ip), _) => machine::run(&ip, args),
+        (None, Some(busybox)) => machine::run(&busybox, &[&["ip"], args].concat()),
+        (None, None) => Err(HarnessError::NoApt {
+            missing: "iproute2".to_owned(),
+        }),
+    }
+}
+
+fn free_prefix(routes: &str, seed: u32) -> Option<String> {
+    (0..49 * 250_u32)
+        .map(|step| seed.wrapping_add(step))
+        .map(|n| format!("10.{}.{}", 201 + n % 49, n / 49 % 250))
+        .find(|prefix| !routes.contains(&format!("{prefix}.")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_used_network_is_not_chosen() {
+        let first = free_prefix("default via 192.0.2.1", 7).unwrap();
+        let second = free_prefix(&format!("{first}.0/24 dev x"), 7).unwrap();
+        assert_ne!(first, second);
+    }
+}

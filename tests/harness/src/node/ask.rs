@@ -1,0 +1,229 @@
+use std::path::PathBuf;
+
+use polylet_wire::status::v1::ListPodStatusesRequest;
+use polylet_wire::status::v1::status_service_client::StatusServiceClient;
+use polylet_wire::supervisor::v1::supervisor_service_client::SupervisorServiceClient;
+use polylet_wire::supervisor::v1::{GetTraceRequest, GetTraceResponse, ListServicesRequest};
+use tonic::transport::Channel;
+
+use super::Node;
+use crate::containerd;
+use crate::cri::{channel, told, within};
+use crate::error::{HarnessError, report};
+use crate::view::{PodView, ServiceView};
+use crate::wait::{Look, until};
+
+/// Everything that `polylet run` starts, in no order.
+pub const SERVICES: [&str; 9] = [
+    "pod-config",
+    "pleg",
+    "prober",
+    "volume-manager",
+    "eviction",
+    "image-gc",
+    "sync-coordinator",
+    "status-reporter",
+    "node-api",
+];
+
+impl Node {
+    /// The services as the supervisor sees them.
+    ///
+    /// # Errors
+    /// When the supervisor does not answer.
+    pub async fn services(&self) -> Result<Vec<ServiceView>, HarnessError> {
+        let mut client = SupervisorServiceClient::new(self.channel("supervisor")?);
+        let answer = client
+            .list_services(within(10, ListServicesRequest::default()))
+            .await;
+        let services = told("ListServices", answer)?.services;
+        Ok(services.into_iter().map(ServiceView::from_wire).collect())
+    }
+
+    /// All pods with their statuses.
+    ///
+    /// # Errors
+    /// When the status reporter does not answer.
+    pub async fn pods(&self) -> Result<Vec<PodView>, HarnessError> {
+        let channel = self.channel("status-reporter")?;
+        let mut client = StatusServiceClient::new(channel).max_decoding_message_size(64 << 20);
+        let answer = client
+            .list_pod_statuses(within(10, ListPodStatusesRequest::default()))
+            .await;
+        told("ListPodStatuses", answer)?
+            .pods
+            .iter()
+            .map(PodView::from_wire)
+            .collect()
+    }
+
+    /// The trace of a pod's start.
+    ///
+    /// # Errors
+    /// When there is none, or the supervisor does not answer.
+    pub async fn trace(&self, query: &str) -> Result<GetTraceResponse, HarnessError> {
+        let mut client = SupervisorServiceClient::new(self.channel("supervisor")?);
+        let request = within(
+            10,
+            GetTraceRequest {
+                query: query.to_owned(),
+            },
+        );
+        told("GetTrace", client.get_trace(request).await)
+    }
+
+    /// Waits until a pod is as wanted. `name` is the one in the manifest; a static pod carries the
+    /// node's name at its end.
+    ///
+    /// # Errors
+    /// When patience ends, with what was seen last.
+    pub async fn wait_pod(
+        &self,
+        name: &str,
+        what: &str,
+        wanted: impl Fn(&PodView) -> bool,
+    ) -> Result<PodView, HarnessError> {
+        let full = format!("{name}-{}", self.name());
+        until(format!("pod {name} {what}"), || async {
+            match self.pods().await {
+                Ok(pods) => match pods.into_iter().find(|pod| pod.name == full) {
+                    Some(pod) if wanted(&pod) => Look::Done(pod),
+                    Some(pod) => Look::NotYet(pod.line()),
+                    None => Look::NotYet(format!("no pod {full}")),
+                },
+                Err(error) => Look::NotYet(report(&error)),
+            }
+        })
+        .await
+    }
+
+    /// Waits until a pod is Ready.
+    ///
+    /// # Errors
+    /// As [`Node::wait_pod`].
+    pub async fn wait_ready(&self, name: &str) -> Result<PodView, HarnessError> {
+        self.wait_pod(name, "to be Ready", PodView::is_ready).await
+    }
+
+    /// Waits until nothing is reported of a pod and the runtime holds nothing of it.
+    ///
+    /// # Errors
+    /// When patience ends.
+    pub async fn wait_gone(&self, name: &str) -> Result<(), HarnessError> {
+        let full = format!("{name}-{}", self.name());
+        until(format!("pod {name} to be gone"), || async {
+            let look = async {
+                let pods = self.pods().await?;
+                if let Some(pod) = pods.iter().find(|pod| pod.name == full) {
+                    return Ok(Some(pod.line()));
+                }
+                let sandboxes = self.containerd.cri().sandboxes().await?;
+                let held = sandboxes.iter().any(|sandbox| {
+                    sandbox
+                        .metadata
+                        .as_ref()
+                        .is_some_and(|metadata| metadata.name == full)
+                });
+                Ok::<_, HarnessError>(held.then(|| "the runtime still has its sandbox".to_owned()))
+            };
+            match look.await {
+                Ok(None) => Look::Done(()),
+                Ok(Some(last)) => Look::NotYet(last),
+                Err(error) => Look::NotYet(report(&error)),
+            }
+        })
+        .await
+    }
+
+    /// Waits until every service serves.
+    ///
+    /// # Errors
+    /// When `polylet run` ends, or patience does.
+    pub async fn wait_serving(&mut self) -> Result<(), HarnessError> {
+        self.wait_services("every service to serve", |service| {
+            service.health == "SERVING"
+        })
+        .await
+    }
+
+    /// Waits until every service serves and has heard all its peers.
+    ///
+    /// # Errors
+    /// As [`Node::wait_serving`].
+    pub async fn wait_in_step(&mut self) -> Result<(), HarnessError> {
+        self.wait_services("every service to be in step", ServiceView::in_step)
+            .await
+    }
+
+    async fn wait_services(
+        &mut self,
+        what: &str,
+        wanted: impl Fn(&ServiceView) -> bool,
+    ) -> Result<(), HarnessError> {
+        let mut child = self.child.take();
+        let mut ended = None;
+        let this = &*self;
+        let wanted = &wanted;
+        let looked = until(what, || {
+            ended = child
+                .as_mut()
+                .and_then(|child| child.try_wait().ok().flatten());
+            let gone = ended.is_some();
+            async move {
+                if gone {
+                    return Look::Done(());
+                }
+                match this.services().await {
+                    Ok(services) => missing(&services, wanted),
+                    Err(error) => Look::NotYet(report(&error)),
+                }
+            }
+        })
+        .await;
+        self.child = child;
+        let Some(status) = ended else { return looked };
+        self.child = None;
+        let log = containerd::tail(&self.log(), 20);
+        Err(HarnessError::Ended {
+            program: "polylet run",
+            status: status.to_string(),
+            log,
+        })
+    }
+
+    /// A channel to a service's socket.
+    ///
+    /// # Errors
+    /// When the path is not one of a socket.
+    pub fn channel(&self, service: &str) -> Result<Channel, HarnessError> {
+        channel(&self.socket(service))
+    }
+
+    /// A service's socket.
+    pub fn socket(&self, service: &str) -> PathBuf {
+        self.dirs().run.join(format!("{service}.sock"))
+    }
+}
+
+fn missing(services: &[ServiceView], wanted: impl Fn(&ServiceView) -> bool) -> Look<()> {
+    let is_well = |name: &&str| {
+        services
+            .iter()
+            .any(|found| found.name == **name && wanted(found))
+    };
+    let waiting: Vec<String> = SERVICES
+        .iter()
+        .filter(|name| !is_well(name))
+        .map(
+            |name| match services.iter().find(|found| found.name == **name) {
+                Some(found) => format!("{name} {} {}", found.health, found.behind.join(" ")),
+                None => format!("{name} is not listed"),
+            },
+        )
+        .collect();
+    if waiting.is_empty() {
+        Look::Done(())
+    } else {
+        Look::NotYet(waiting.join("; "))
+    }
+}

@@ -1,0 +1,115 @@
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value, json};
+
+use super::NodeOptions;
+use crate::error::HarnessError;
+use crate::scratch::Scratch;
+
+/// The node's directories.
+#[derive(Debug, Clone)]
+pub struct Dirs {
+    /// Manifests of static pods.
+    pub manifests: PathBuf,
+    /// Where manifests are written before they are moved in.
+    pub(crate) aside: PathBuf,
+    /// Sockets and facts about running containers.
+    pub run: PathBuf,
+    /// Promises that outlive a reboot.
+    pub state: PathBuf,
+    /// Pods' volumes and files.
+    pub root: PathBuf,
+    /// Logs of pods.
+    pub logs: PathBuf,
+    /// Links to logs.
+    pub links: PathBuf,
+}
+
+impl Dirs {
+    pub(crate) fn create(scratch: &Scratch) -> Result<Self, HarnessError> {
+        Ok(Self {
+            manifests: scratch.sub("manifests")?,
+            aside: scratch.sub("aside")?,
+            run: scratch.sub("run")?,
+            state: scratch.sub("kept")?,
+            root: scratch.sub("kubelet")?,
+            logs: scratch.sub("pods")?,
+            links: scratch.sub("links")?,
+        })
+    }
+}
+
+pub(crate) struct Input<'a> {
+    pub(crate) options: &'a NodeOptions,
+    pub(crate) dirs: &'a Dirs,
+    pub(crate) bin_dir: &'a Path,
+    pub(crate) ports: (u16, u16),
+    pub(crate) client_ca: PathBuf,
+    pub(crate) endpoint: String,
+    pub(crate) cgroup: &'a str,
+}
+
+/// The two documents of the configuration file.
+pub(crate) fn text(input: &Input<'_>) -> Result<String, HarnessError> {
+    let dirs = input.dirs;
+    let kubelet = json!({
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "staticPodPath": dirs.manifests,
+        "containerRuntimeEndpoint": input.endpoint,
+        "podLogsDir": dirs.logs,
+        "cgroupRoot": input.cgroup,
+        "cgroupDriver": "cgroupfs",
+        "address": "127.0.0.1",
+        "port": input.ports.0,
+        "healthzPort": input.ports.1,
+        "authentication": {
+            "anonymous": { "enabled": false },
+            "webhook": { "enabled": false },
+            "x509": { "clientCAFile": input.client_ca },
+        },
+        // Small machines, old machines and other people's machines all have to do.
+        "failSwapOn": false,
+        "failCgroupV1": false,
+        // Only shortage of memory: how full this machine's disk is is not for us to judge.
+        "evictionHard": { "memory.available": "50Mi" },
+        "imageGCHighThresholdPercent": 100,
+        "imageGCLowThresholdPercent": 99,
+    });
+    let polylet = json!({
+        "apiVersion": "polylet.dev/v1alpha1",
+        "kind": "PolyletConfiguration",
+        "nodeName": input.options.name,
+        "runDirectory": dirs.run,
+        "stateDirectory": dirs.state,
+        "rootDirectory": dirs.root,
+        "containerLogsDirectory": dirs.links,
+        "binDirectory": input.bin_dir,
+    });
+    let documents = [
+        merged(kubelet, &input.options.kubelet),
+        merged(polylet, &input.options.polylet),
+    ];
+    let texts: Result<Vec<String>, _> = documents.iter().map(serde_yaml_ng::to_string).collect();
+    let texts = texts.map_err(|source| HarnessError::Yaml {
+        what: "configuration",
+        source,
+    })?;
+    Ok(texts.join("---\n"))
+}
+
+/// Fields of `over` replace those of `base`; `null` takes a field out.
+fn merged(base: Value, over: &Value) -> Value {
+    let mut fields = match base {
+        Value::Object(fields) => fields,
+        other => Map::from_iter([("value".to_owned(), other)]),
+    };
+    for (name, value) in over.as_object().into_iter().flatten() {
+        if value.is_null() {
+            fields.remove(name);
+        } else {
+            fields.insert(name.clone(), value.clone());
+        }
+    }
+    Value::Object(fields)
+}

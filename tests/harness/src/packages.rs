@@ -1,0 +1,182 @@
+use std::collections::VecDeque;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::error::HarnessError;
+use crate::machine;
+
+/// A program the node needs, and the Debian package that has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Need {
+    /// The Debian package.
+    pub package: &'static str,
+    /// What is looked for.
+    pub program: &'static str,
+    /// What it is for.
+    pub why: &'static str,
+}
+
+const NEEDS: [(Need, fn() -> bool); 5] = [
+    (
+        Need {
+            package: "containerd",
+            program: "containerd",
+            why: "the container runtime",
+        },
+        || {
+            ["containerd", "containerd-shim-runc-v2", "ctr"]
+                .iter()
+                .all(|name| on_path(name))
+        },
+    ),
+    (
+        Need {
+            package: "runc",
+            program: "runc",
+            why: "starts containers",
+        },
+        || on_path("runc"),
+    ),
+    (
+        Need {
+            package: "containernetworking-plugins",
+            program: "CNI plugins",
+            why: "the pods' network",
+        },
+        || machine::cni_plugins().is_some(),
+    ),
+    (
+        Need {
+            package: "busybox-static",
+            program: "a static busybox",
+            why: "what the images are made of",
+        },
+        || machine::static_busybox().is_some(),
+    ),
+    (
+        Need {
+            package: "iptables",
+            program: "iptables",
+            why: "host ports of pods",
+        },
+        || on_path("iptables"),
+    ),
+];
+
+fn on_path(name: &str) -> bool {
+    machine::program(name).is_some()
+}
+
+/// What is missing on this machine. What is there is taken as it is, whoever installed it.
+pub fn missing() -> Vec<Need> {
+    NEEDS
+        .iter()
+        .filter(|(_, there)| !there())
+        .map(|(need, _)| *need)
+        .collect()
+}
+
+/// Installs the packages of `needs`, telling each step to `say`.
+///
+/// # Errors
+/// When this is not root, there is no apt, or apt fails. Nothing is ever removed for it.
+pub fn install(needs: &[Need], say: &dyn Fn(&str)) -> Result<(), HarnessError> {
+    if needs.is_empty() {
+        return Ok(());
+    }
+    machine::need_root()?;
+    let names: Vec<&str> = needs.iter().map(|need| need.package).collect();
+    if machine::program("apt-get").is_none() {
+        return Err(HarnessError::NoApt {
+            missing: names.join(", "),
+        });
+    }
+    let here = Path::new("/");
+    apt_get(&["update".to_owned()], "update", here, say)?;
+    let mut args: Vec<String> = ["install", "--yes", "--no-install-recommends", "--no-remove"]
+        .map(str::to_owned)
+        .into();
+    args.extend(names.iter().map(|name| (*name).to_owned()));
+    apt_get(&args, &format!("install {}", names.join(" ")), here, say)?;
+    match missing().first() {
+        None => Ok(()),
+        Some(need) => Err(HarnessError::StillMissing {
+            program: need.program.to_owned(),
+            package: need.package.to_owned(),
+        }),
+    }
+}
+
+/// Runs apt-get in `dir`; its lines go to `say`, the last ones into the error.
+pub(crate) fn apt_get(
+    args: &[String],
+    what: &str,
+    dir: &Path,
+    say: &dyn Fn(&str),
+) -> Result<(), HarnessError> {
+    let run = |source| HarnessError::Run {
+        program: "apt-get".to_owned(),
+        source,
+    };
+    // One pipe for both streams keeps the order of what is told.
+    let (reader, writer) = std::io::pipe().map_err(run)?;
+    let mut command = Command::new("apt-get");
+    command
+        .args(["-q", "-o", "Dpkg::Use-Pty=0"])
+        .args(args)
+        .current_dir(dir);
+    command
+        .env("DEBIAN_FRONTEND", "noninteractive")
+        .env("LC_ALL", "C")
+        .stdin(Stdio::null());
+    command
+        .stdout(writer.try_clone().map_err(run)?)
+        .stderr(writer);
+    let mut child = command.spawn().map_err(run)?;
+    // Our copies of the writing end close with it, so that reading ends.
+    drop(command);
+    let mut last = VecDeque::new();
+    for line in BufReader::new(reader).lines().map_while(Result::ok) {
+        if worth_telling(&line) {
+            say(&line);
+        }
+        last.push_back(line);
+        if last.len() > 6 {
+            last.pop_front();
+        }
+    }
+    let status = child.wait().map_err(run)?;
+    if status.success() {
+        return Ok(());
+    }
+    let tail: Vec<String> = last.into();
+    Err(HarnessError::Apt {
+        what: what.to_owned(),
+        status: status.to_string(),
+        tail: tail.join(" | "),
+    })
+}
+
+fn worth_telling(line: &str) -> bool {
+    ["Get:", "Unpacking", "Setting up", "Err:", "E:"]
+        .iter()
+        .any(|start| line.starts_with(start))
+}
+
+/// Where apt gets Debian from on this machine.
+pub(crate) fn debian_mirror() -> Result<Option<String>, HarnessError> {
+    let format = "$(ORIGIN) $(COMPONENT) $(REPO_URI)";
+    let text = machine::run(
+        Path::new("apt-get"),
+        &["indextargets", "--format", format, "Identifier: Packages"],
+    )?;
+    let mirrors = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("Debian main "));
+    // Security updates come from a place of their own, which has no full suites.
+    Ok(mirrors
+        .filter(|uri| !uri.contains("security"))
+        .map(str::to_owned)
+        .next())
+}

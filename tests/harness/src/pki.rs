@@ -1,0 +1,146 @@
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose,
+};
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::ring::default_provider;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
+
+use crate::error::{HarnessError, file};
+
+/// An authority for client certificates and one certificate of it, for the node API.
+#[derive(Debug)]
+pub struct Pki {
+    dir: PathBuf,
+    certificate: CertificateDer<'static>,
+    key: Vec<u8>,
+}
+
+impl Pki {
+    /// Makes both and writes them into `dir`.
+    ///
+    /// # Errors
+    /// When a file cannot be written.
+    pub fn create(dir: &Path) -> Result<Self, HarnessError> {
+        let made = |what| move |source| HarnessError::Certificate { what, source };
+        let ca_key = KeyPair::generate().map_err(made("a key"))?;
+        let mut params = CertificateParams::default();
+        params
+            .distinguished_name
+            .push(DnType::CommonName, "polylet-test-ca");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![
+            KeyUsagePurpose::KeyCertSign,
+            KeyUsagePurpose::DigitalSignature,
+        ];
+        let ca = params.self_signed(&ca_key).map_err(made("an authority"))?;
+        let issuer = Issuer::new(params, ca_key);
+
+        let key = KeyPair::generate().map_err(made("a key"))?;
+        let mut params = CertificateParams::default();
+        params
+            .distinguished_name
+            .push(DnType::CommonName, "polylet-test");
+        params
+            .distinguished_name
+            .push(DnType::OrganizationName, "system:masters");
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let client = params
+            .signed_by(&key, &issuer)
+            .map_err(made("a client certificate"))?;
+
+        let files = [
+            ("ca.pem", ca.pem()),
+            ("client.pem", client.pem()),
+            ("client.key", key.serialize_pem()),
+        ];
+        for (name, text) in files {
+            let path = dir.join(name);
+            file("write", &path, fs::write(&path, text))?;
+        }
+        let certificate = client.der().clone();
+        Ok(Self {
+            dir: dir.to_owned(),
+            certificate,
+            key: key.serialize_der(),
+        })
+    }
+
+    /// The authority's certificate.
+    pub fn authority(&self) -> PathBuf {
+        self.dir.join("ca.pem")
+    }
+
+    /// The client's certificate and key, for `curl --cert … --key … -k`.
+    pub fn client(&self) -> (PathBuf, PathBuf) {
+        (self.dir.join("client.pem"), self.dir.join("client.key"))
+    }
+
+    /// TLS as a client with the certificate, or as nobody. The node's certificate is its own
+    /// making, so it is taken as it is.
+    ///
+    /// # Errors
+    /// When the certificate cannot be used.
+    pub fn tls(&self, anonymous: bool) -> Result<Arc<ClientConfig>, HarnessError> {
+        let made = |what| move |source| HarnessError::Tls { what, source };
+        let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(made("the protocol versions"))?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(AnyServer));
+        let config = if anonymous {
+            builder.with_no_client_auth()
+        } else {
+            let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(self.key.clone()));
+            builder
+                .with_client_auth_cert(vec![self.certificate.clone()], key)
+                .map_err(made("the client certificate"))?
+        };
+        Ok(Arc::new(config))
+    }
+}
+
+#[derive(Debug)]
+struct AnyServer;
+
+impl ServerCertVerifier for AnyServer {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        default_provider()
+            .signature_verification_algorithms
+            .supported_schemes()
+    }
+}
