@@ -1,0 +1,283 @@
+//! The one task: inputs in, attempts and verdicts out.
+
+use std::collections::BTreeMap;
+use std::future::pending;
+use std::path::PathBuf;
+
+use futures::StreamExt;
+use futures::stream::{LocalBoxStream, SelectAll};
+use jiff::Timestamp;
+use polylet_kit::kept::KeptError;
+use polylet_kit::{CancellationToken, Ctx, cause, report};
+use polylet_model::ids::PodUid;
+use polylet_watch::Update;
+use polylet_wire::common::v1::Cause;
+use polylet_wire::pleg::v1::PodState;
+use polylet_wire::podconfig::v1::{Pod, PodSource};
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::{Instant, sleep_until};
+use tracing::{Instrument, Span};
+
+use crate::core::engine::Engine;
+use crate::core::types::{Job, Judged, Observation, PodProbes};
+use crate::kept::{self, Verdicts};
+use crate::probe::Prober;
+use crate::{convert, server, sources, spans};
+
+/// Everything that can happen to the prober.
+pub(crate) enum Input {
+    /// A source of pods told something.
+    Pod(PodSource, Update<String, Pod>),
+    /// Pleg told something.
+    State(Update<String, PodState>),
+    /// An attempt ended.
+    Attempted(Job, Observation, Span),
+    /// The verdicts were written, or not.
+    Saved(Verdicts, Result<(), KeptError>),
+    /// The timer says that something is due.
+    Due,
+}
+
+/// The state of the task.
+pub(crate) struct Task {
+    engine: Engine,
+    clock: Clock,
+    prober: Prober,
+    watched: SelectAll<LocalBoxStream<'static, Input>>,
+    attempts: JoinSet<Input>,
+    /// Which source a pod came from: only that one can take it away.
+    sources: BTreeMap<String, PodSource>,
+    /// What set each pod's present state off.
+    causes: BTreeMap<PodUid, Cause>,
+    /// The verdicts as they stand; told once they are on disk.
+    standing: Verdicts,
+    unsaved: bool,
+    saves: JoinSet<Input>,
+    path: PathBuf,
+    told: server::Verdicts,
+    /// The address of pods on the host's network.
+    node_address: String,
+    drain: CancellationToken,
+}
+
+impl Task {
+    pub(crate) fn new(ctx: &Ctx, prober: Prober, told: server::Verdicts) -> Self {
+        let path = ctx.run_dir().join("verdicts.json");
+        let standing = kept::load(&path);
+        told.replace(standing.clone());
+        let node_ip = ctx.config().polylet.node_ip;
+        Task {
+            engine: Engine::new(kept::outcomes(&standing)),
+            clock: Clock::new(),
+            prober,
+            watched: sources::all(ctx),
+            attempts: JoinSet::new(),
+            sources: BTreeMap::new(),
+            causes: BTreeMap::new(),
+            standing,
+            unsaved: false,
+            saves: JoinSet::new(),
+            path,
+            told,
+            node_address: node_ip.map_or_else(|| "127.0.0.1".to_owned(), |ip| ip.to_string()),
+            drain: ctx.drain(),
+        }
+    }
+
+    /// Until the drain. Attempts under way end with it: what they would have said is asked again.
+    pub(crate) async fn run(mut self) {
+        while let Some(input) = self.next().await {
+            self.take(input);
+            self.save();
+        }
+        if let Some(input) = self.saves.join_next().await {
+            self.take(arrived(input));
+        }
+    }
+
+    async fn next(&mut self) -> Option<Input> {
+        let due = self.engine.next_due().map(|at| self.clock.instant(at));
+        let timer = async move {
+            match due {
+                Some(at) => sleep_until(at).await,
+                None => pending().await,
+            }
+        };
+        tokio::select! {
+            () = self.drain.cancelled() => None,
+            Some(input) = self.watched.next() => Some(input),
+            Some(input) = self.attempts.join_next() => Some(arrived(input)),
+            Some(input) = self.saves.join_next() => Some(arrived(input)),
+            () = timer => Some(Input::Due),
+        }
+    }
+
+    fn take(&mut self, input: Input) {
+        match input {
+            Input::Pod(source, update) => self.pod(source, update),
+            Input::State(update) => self.state(update),
+            Input::Attempted(job, said, span) => self.attempted(&job, said, &span),
+            Input::Saved(verdicts, result) => {
+                if let Err(error) = result {
+                    tracing::warn!("a restart may flip verdicts: {}", report(&error));
+                }
+                self.told.replace(verdicts);
+            }
+            Input::Due => {}
+        }
+        for job in self.engine.due(self.clock.now()) {
+            self.start(job);
+        }
+    }
+
+    fn pod(&mut self, source: PodSource, update: Update<String, Pod>) {
+        let now = self.clock.now();
+        match update {
+            Update::Upsert(uid, pod) => {
+                let probes = convert::pod_probes(&pod.manifest).unwrap_or_else(|error| {
+                    tracing::warn!(k8s.pod.uid = %uid, "a pod cannot be probed: {}", report(&error));
+                    PodProbes::default()
+                });
+                self.engine.pod(&uid.as_str().into(), Some(probes), now);
+                self.sources.insert(uid, source);
+            }
+            Update::Remove(uid) => {
+                if self.sources.get(&uid) == Some(&source) {
+                    self.sources.remove(&uid);
+                    self.engine.pod(&uid.into(), None, now);
+                }
+            }
+            Update::Synced | Update::Stale(_) => {}
+        }
+    }
+
+    fn state(&mut self, update: Update<String, PodState>) {
+        let now = self.clock.now();
+        let synced = update == Update::Synced;
+        let gone = match update {
+            Update::Upsert(uid, state) => {
+                let uid = PodUid::from(uid);
+                let observed = convert::observed(&state, &self.node_address);
+                self.causes
+                    .insert(uid.clone(), state.cause.unwrap_or_default());
+                self.engine.observed(&uid, Some(observed), now)
+            }
+            Update::Remove(uid) => {
+                let uid = PodUid::from(uid);
+                self.causes.remove(&uid);
+                self.engine.observed(&uid, None, now)
+            }
+            Update::Synced => self.engine.observed_all(),
+            Update::Stale(_) => Vec::new(),
+        };
+        for id in &gone {
+            self.standing.remove(&convert::key_of(id));
+            self.unsaved = true;
+        }
+        if synced && !self.told.is_whole() {
+            // Verdicts need no more than the runtime's word that their containers still run: a
+            // source of pods that is away must not hold back those of the others.
+            self.told.replace(self.standing.clone());
+            self.told.mark_whole();
+        }
+    }
+
+    fn start(&mut self, job: Job) {
+        let span = spans::of_attempt(&job, self.causes.get(&job.id.pod));
+        let prober = self.prober.clone();
+        self.attempts.spawn_local(async move {
+            let said = prober.attempt(&job).instrument(span.clone()).await;
+            spans::record(&span, &job, &said);
+            Input::Attempted(job, said, span)
+        });
+    }
+
+    fn attempted(&mut self, job: &Job, said: Observation, span: &Span) {
+        if let Observation::Failure(why) | Observation::Unknown(why) = &said {
+            tracing::debug!(
+                k8s.pod.name = job.pod,
+                k8s.namespace.name = job.namespace,
+                k8s.container.name = job.container,
+                probe = job.id.kind.as_str(),
+                result = said.as_str(),
+                why
+            );
+        }
+        if let Some(judged) = self
+            .engine
+            .finished(&job.id, job.serial, said, self.clock.now())
+        {
+            self.judged(job, judged, span);
+        }
+    }
+
+    fn judged(&mut self, job: &Job, judged: Judged, span: &Span) {
+        tracing::info!(
+            k8s.pod.name = job.pod, k8s.namespace.name = job.namespace, k8s.container.name = job.container,
+            probe = job.id.kind.as_str(), outcome = ?judged.outcome, results = judged.run_length,
+            "verdict"
+        );
+        let cause = if span.is_none() {
+            // Nobody's start: a trace of its own begins with what was found.
+            let root = spans::of_verdict(job);
+            cause::of_span(&root)
+        } else {
+            cause::of_span(span)
+        };
+        self.standing.insert(
+            convert::key_of(&job.id),
+            convert::verdict(&job.id, judged, cause),
+        );
+        self.unsaved = true;
+    }
+
+    /// Writes what is not on disk yet; one write at a time carries all changes so far.
+    fn save(&mut self) {
+        if !self.unsaved || !self.saves.is_empty() {
+            return;
+        }
+        self.unsaved = false;
+        let (path, verdicts) = (self.path.clone(), self.standing.clone());
+        self.saves.spawn_blocking(move || {
+            let result = kept::save(&path, &verdicts);
+            Input::Saved(verdicts, result)
+        });
+    }
+}
+
+/// What work of ours ended with. A panic in it is one of this task, which ends the process.
+fn arrived(input: Result<Input, JoinError>) -> Input {
+    match input {
+        Ok(input) => input,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            // Only this task ends its work.
+            Err(_) => Input::Due,
+        },
+    }
+}
+
+/// A clock that begins with the node's and never jumps: a set clock must neither stop probes nor
+/// make all of them due.
+struct Clock {
+    instant: Instant,
+    time: Timestamp,
+}
+
+impl Clock {
+    fn new() -> Self {
+        Clock {
+            instant: Instant::now(),
+            time: Timestamp::now(),
+        }
+    }
+
+    fn now(&self) -> Timestamp {
+        self.time + self.instant.elapsed()
+    }
+
+    fn instant(&self, at: Timestamp) -> Instant {
+        let ahead = at.duration_since(self.time);
+        self.instant + std::time::Duration::try_from(ahead).unwrap_or_default()
+    }
+}
