@@ -192,8 +192,8 @@ fn document_of<T: DeserializeOwned>(
     wrong: &mut Problems,
 ) -> Option<T> {
     if let Value::Mapping(fields) = &mut value {
-        fields.remove("apiVersion");
-        fields.remove("kind");
+        fields.shift_remove("apiVersion");
+        fields.shift_remove("kind");
     }
     let mut track = serde_path_to_error::Track::new();
     let tracked = serde_path_to_error::Deserializer::new(value, &mut track);

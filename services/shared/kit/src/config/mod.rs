@@ -2,7 +2,8 @@
 //! `PolyletConfiguration`, for what upstream has no word for.
 
 mod check;
-mod go_duration;
+/// Durations as Go writes them.
+pub mod go_duration;
 mod kubelet;
 mod load;
 mod parts;

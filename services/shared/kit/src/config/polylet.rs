@@ -24,6 +24,9 @@ pub struct PolyletConfiguration {
     pub bin_directory: Option<PathBuf>,
     /// How many pod starts run at once.
     pub parallel_starts: u32,
+    /// Lets eviction take static pods by their priority. Upstream never evicts a static pod, so a
+    /// node that has no others could free nothing.
+    pub evict_static_pods: bool,
     /// How much of the traces the supervisor holds.
     pub trace_ring: TraceRing,
     /// `error`, `warn`, `info`, `debug`, `trace`, or `target=level` pairs.
@@ -51,6 +54,7 @@ impl Default for PolyletConfiguration {
             container_logs_directory: "/var/log/containers".into(),
             bin_directory: None,
             parallel_starts: 10,
+            evict_static_pods: false,
             trace_ring: TraceRing::default(),
             log_level: "info".to_owned(),
         }

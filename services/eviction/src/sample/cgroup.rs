@@ -1,0 +1,183 @@
+//! Usage of one cgroup, on both versions of cgroups.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use cgroups_rs::fs::hierarchies;
+
+/// Where the controllers are mounted.
+#[derive(Clone, Debug)]
+pub(crate) enum Mounts {
+    /// One tree for all.
+    V2(PathBuf),
+    /// One tree for each controller below this directory.
+    V1(PathBuf),
+}
+
+/// What a cgroup uses now. A file that cannot be read leaves its part out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CgroupUse {
+    /// Nanoseconds of processor time since the cgroup was made.
+    pub(crate) cpu_nanoseconds: Option<u64>,
+    pub(crate) memory: Option<MemoryUse>,
+    pub(crate) processes: Option<u64>,
+}
+
+/// Memory of a cgroup, bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct MemoryUse {
+    pub(crate) usage: u64,
+    pub(crate) working_set: u64,
+    pub(crate) rss: u64,
+    pub(crate) page_faults: u64,
+    pub(crate) major_page_faults: u64,
+    /// `None` without a limit.
+    pub(crate) limit: Option<u64>,
+}
+
+/// cgroup v1 writes "no limit" as the largest page-aligned number; no machine has this much memory.
+const NO_LIMIT: u64 = 1 << 60;
+
+impl Mounts {
+    /// Finds out which version this node runs.
+    pub(crate) fn detect() -> Self {
+        let hierarchy = hierarchies::auto();
+        if hierarchy.v2() {
+            Self::V2(hierarchy.root())
+        } else {
+            Self::V1(hierarchy.root())
+        }
+    }
+
+    fn dir(&self, controller: &str, cgroup: &str) -> PathBuf {
+        let below = cgroup.trim_start_matches('/');
+        match self {
+            Self::V2(root) => root.join(below),
+            Self::V1(root) => root.join(controller).join(below),
+        }
+    }
+
+    /// The first of these cgroups that exists.
+    pub(crate) fn first_existing<'a>(&self, candidates: &'a [String]) -> Option<&'a str> {
+        candidates
+            .iter()
+            .find(|cgroup| self.dir("memory", cgroup).is_dir())
+            .map(String::as_str)
+    }
+
+    /// Reads one cgroup.
+    pub(crate) fn read(&self, cgroup: &str) -> CgroupUse {
+        match self {
+            Self::V2(_) => {
+                let dir = self.dir("", cgroup);
+                CgroupUse {
+                    cpu_nanoseconds: key(&text(&dir, "cpu.stat"), "usage_usec").map(|us| us * 1000),
+                    memory: memory_v2(&dir),
+                    processes: number(&dir, "pids.current"),
+                }
+            }
+            Self::V1(_) => CgroupUse {
+                cpu_nanoseconds: number(&self.dir("cpuacct", cgroup), "cpuacct.usage"),
+                memory: memory_v1(&self.dir("memory", cgroup)),
+                processes: number(&self.dir("pids", cgroup), "pids.current"),
+            },
+        }
+    }
+}
+
+fn memory_v2(dir: &Path) -> Option<MemoryUse> {
+    let usage = number(dir, "memory.current")?;
+    let stat = text(dir, "memory.stat");
+    let value = |name| key(&stat, name).unwrap_or(0);
+    Some(MemoryUse {
+        usage,
+        working_set: usage.saturating_sub(value("inactive_file")),
+        rss: value("anon"),
+        page_faults: value("pgfault"),
+        major_page_faults: value("pgmajfault"),
+        limit: number(dir, "memory.max"),
+    })
+}
+
+fn memory_v1(dir: &Path) -> Option<MemoryUse> {
+    let usage = number(dir, "memory.usage_in_bytes")?;
+    let stat = text(dir, "memory.stat");
+    let value = |name| key(&stat, name).unwrap_or(0);
+    Some(MemoryUse {
+        usage,
+        working_set: usage.saturating_sub(value("total_inactive_file")),
+        rss: value("total_rss"),
+        page_faults: value("total_pgfault"),
+        major_page_faults: value("total_pgmajfault"),
+        limit: number(dir, "memory.limit_in_bytes").filter(|limit| *limit < NO_LIMIT),
+    })
+}
+
+fn text(dir: &Path, file: &str) -> String {
+    fs::read_to_string(dir.join(file)).unwrap_or_default()
+}
+
+fn number(dir: &Path, file: &str) -> Option<u64> {
+    text(dir, file).trim().parse().ok()
+}
+
+/// The value behind a name in a file of "name value" lines.
+fn key(text: &str, name: &str) -> Option<u64> {
+    text.lines().find_map(|line| {
+        let (key, value) = line.split_once(' ')?;
+        (key == name).then(|| value.trim().parse().ok())?
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().expect("a directory");
+        for (path, content) in files {
+            let path = dir.path().join(path);
+            fs::create_dir_all(path.parent().expect("a parent")).expect("directories");
+            fs::write(path, content).expect("a file");
+        }
+        dir
+    }
+
+    #[test]
+    fn both_versions_say_the_same() {
+        let v1 = tree(&[
+            ("cpuacct/pod/cpuacct.usage", "5000\n"),
+            ("memory/pod/memory.usage_in_bytes", "4096\n"),
+            ("memory/pod/memory.limit_in_bytes", "9223372036854771712\n"),
+            (
+                "memory/pod/memory.stat",
+                "rss 1\ntotal_rss 10\ntotal_inactive_file 96\n",
+            ),
+            ("pids/pod/pids.current", "3\n"),
+        ]);
+        let v2 = tree(&[
+            ("pod/cpu.stat", "usage_usec 5\nuser_usec 3\n"),
+            ("pod/memory.current", "4096\n"),
+            ("pod/memory.max", "max\n"),
+            ("pod/memory.stat", "anon 10\ninactive_file 96\n"),
+            ("pod/pids.current", "3\n"),
+        ]);
+        let one = Mounts::V1(v1.path().to_owned());
+        let two = Mounts::V2(v2.path().to_owned());
+        let expected = CgroupUse {
+            cpu_nanoseconds: Some(5000),
+            memory: Some(MemoryUse {
+                usage: 4096,
+                working_set: 4000,
+                rss: 10,
+                ..MemoryUse::default()
+            }),
+            processes: Some(3),
+        };
+        assert_eq!(one.read("/pod"), expected);
+        assert_eq!(two.read("/pod"), expected);
+        let candidates = ["/other".to_owned(), "/pod".to_owned()];
+        assert_eq!(one.first_existing(&candidates), Some("/pod"));
+        assert_eq!(two.read("/gone"), CgroupUse::default());
+    }
+}

@@ -1,0 +1,314 @@
+//! The one task: pods, requests and a slow timer come in; images go.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::stream::{BoxStream, select_all};
+use jiff::Timestamp;
+use polylet_cri::Runtime;
+use polylet_kit::{Ctx, cause, kept};
+use polylet_model::pod::Manifest;
+use polylet_watch::{Store, Update, follow_named};
+use polylet_wire::imagegc::v1::{Image, ReclaimRequest, ReclaimResponse};
+use polylet_wire::podconfig::v1::pod_config_service_client::PodConfigServiceClient;
+use polylet_wire::podconfig::v1::{Pod, PodSource, WatchPodsRequest, WatchPodsResponse};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::convert;
+use crate::core::plan::{self, Policy, Removal};
+use crate::core::records::{self, Look, Records};
+use crate::runtime;
+
+/// How often images are looked at: upstream's detection and collection period.
+const PASS: Duration = Duration::from_secs(300);
+const RUNTIME_DEADLINE: Duration = Duration::from_secs(60);
+const KEPT_VERSION: u32 = 1;
+const SOURCES: [(PodSource, &str); 3] = [
+    (PodSource::Api, "WatchPods/api"),
+    (PodSource::File, "WatchPods/file"),
+    (PodSource::Http, "WatchPods/http"),
+];
+
+/// Somebody wants room.
+pub(crate) struct Question {
+    pub(crate) request: ReclaimRequest,
+    pub(crate) answer: oneshot::Sender<Result<ReclaimResponse, String>>,
+}
+
+enum Input {
+    Pods(&'static str, Update<String, Pod>),
+    Question(Question),
+    Pass,
+}
+
+/// The task's state.
+pub(crate) struct Run {
+    ctx: Ctx,
+    runtime: Runtime,
+    policy: Policy,
+    wanted: BTreeMap<String, Vec<String>>,
+    /// Sources heard to the end in this life: before all have spoken, nothing goes.
+    heard: BTreeMap<&'static str, bool>,
+    records: Records,
+    path: PathBuf,
+    store: Store<String, Image>,
+    questions: mpsc::Receiver<Question>,
+}
+
+impl Run {
+    /// Reads the kept ages.
+    pub(crate) fn new(ctx: Ctx, questions: mpsc::Receiver<Question>) -> Self {
+        let kubelet = &ctx.config().kubelet;
+        let percent = |value: i32| u8::try_from(value.clamp(0, 100)).unwrap_or(100);
+        let policy = Policy {
+            high_percent: percent(kubelet.image_gc_high_threshold_percent),
+            low_percent: percent(kubelet.image_gc_low_threshold_percent),
+            minimum_age: kubelet.image_minimum_gc_age,
+            maximum_age: kubelet.image_maximum_gc_age,
+        };
+        let path = ctx.state_dir().join("ages.json");
+        let records = match kept::load(&path, KEPT_VERSION) {
+            Ok(records) => records.unwrap_or_default(),
+            Err(error) => {
+                tracing::warn!(
+                    error = polylet_kit::report(&error),
+                    "ages of images start anew"
+                );
+                let _ = kept::set_aside(&path);
+                Records::new()
+            }
+        };
+        let endpoint = kubelet.image_endpoint().to_owned();
+        Self {
+            runtime: Runtime::connect(&endpoint, RUNTIME_DEADLINE),
+            policy,
+            wanted: BTreeMap::new(),
+            heard: BTreeMap::new(),
+            records,
+            path,
+            store: Store::new(ctx.incarnation()),
+            ctx,
+            questions,
+        }
+    }
+
+    /// What the server serves.
+    pub(crate) fn store(&self) -> Store<String, Image> {
+        self.store.clone()
+    }
+
+    /// Runs until the process drains.
+    pub(crate) async fn run(mut self) {
+        let drain = self.ctx.drain();
+        let mut pods =
+            select_all(SOURCES.map(|(source, stream)| follow_pods(&self.ctx, source, stream)));
+        let mut passes = tokio::time::interval(PASS);
+        passes.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            let input = tokio::select! {
+                () = drain.cancelled() => return,
+                Some(input) = pods.next() => input,
+                Some(question) = self.questions.recv() => Input::Question(question),
+                _ = passes.tick() => Input::Pass,
+            };
+            match input {
+                Input::Pods(source, update) => self.take_pod(source, update),
+                Input::Question(question) => self.answer(question).await,
+                Input::Pass => self.pass().await,
+            }
+        }
+    }
+
+    fn take_pod(&mut self, source: &'static str, update: Update<String, Pod>) {
+        match update {
+            Update::Upsert(uid, pod) => match Manifest::from_json(&pod.manifest) {
+                Ok(manifest) => {
+                    let wanted = convert::wanted(&manifest);
+                    if self.wanted.insert(uid.clone(), wanted.clone()).is_none() {
+                        note_spared(&uid, &manifest, &wanted, &pod);
+                    }
+                }
+                Err(error) => {
+                    tracing::warn!(
+                        pod = uid,
+                        error = polylet_kit::report(&error),
+                        "a pod that cannot be read"
+                    );
+                }
+            },
+            Update::Remove(uid) => {
+                self.wanted.remove(&uid);
+            }
+            Update::Synced => {
+                self.heard.insert(source, true);
+            }
+            // What was wanted stays wanted; only a source never heard holds removals back.
+            Update::Stale(_) => {}
+        }
+    }
+
+    fn all_heard(&self) -> bool {
+        self.heard.len() == SOURCES.len()
+    }
+
+    /// Looks at the runtime, brings ages and stream up to date.
+    async fn look(&mut self) -> Result<Look, runtime::LookError> {
+        let (images, used) = runtime::look(&self.runtime).await?;
+        let look = Look {
+            images,
+            used,
+            wanted: self.wanted.values().flatten().cloned().collect(),
+        };
+        let records = records::observe(&self.records, &look, Timestamp::now());
+        if records != self.records {
+            self.records = records;
+            if let Err(error) = kept::save(&self.path, KEPT_VERSION, &self.records) {
+                tracing::warn!(
+                    error = polylet_kit::report(&error),
+                    "ages of images are not kept"
+                );
+            }
+        }
+        let items = look
+            .images
+            .iter()
+            .map(|image| (image.id.clone(), convert::item(&look, image)));
+        self.store.replace(items.collect());
+        self.store.mark_whole();
+        Ok(look)
+    }
+
+    async fn pass(&mut self) {
+        let look = match self.look().await {
+            Ok(look) => look,
+            Err(error) => {
+                tracing::warn!(
+                    error = polylet_kit::report(&error),
+                    "images cannot be looked at"
+                );
+                return;
+            }
+        };
+        if self.policy.is_off() || !self.all_heard() {
+            return;
+        }
+        let now = Timestamp::now();
+        let old = plan::too_old(&self.policy, &look, &self.records, now);
+        self.remove_all(old).await;
+        let disk = match runtime::disk(&self.runtime).await {
+            Ok(disk) => disk,
+            Err(error) => {
+                tracing::warn!(
+                    error = polylet_kit::report(&error),
+                    "image room is not known"
+                );
+                return;
+            }
+        };
+        let over = plan::bytes_over(&self.policy, disk);
+        if over == 0 {
+            return;
+        }
+        let room = plan::make_room(
+            &look,
+            &self.records,
+            now,
+            self.policy.minimum_age,
+            Some(over),
+        );
+        let freed = self.remove_all(room).await.bytes_freed;
+        if freed < over {
+            tracing::warn!(
+                wanted = over,
+                freed,
+                "not enough unused images to come below the threshold"
+            );
+        }
+    }
+
+    async fn answer(&mut self, question: Question) {
+        let result = self.reclaim(&question.request).await;
+        // Whoever asked may have given up; the room is made all the same.
+        let _ = question.answer.send(result);
+    }
+
+    async fn reclaim(&mut self, request: &ReclaimRequest) -> Result<ReclaimResponse, String> {
+        if !self.all_heard() {
+            return Err("not all pod sources have spoken yet".to_owned());
+        }
+        let look = self
+            .look()
+            .await
+            .map_err(|error| polylet_kit::report(&error))?;
+        let minimum_age = if request.ignore_minimum_age {
+            Duration::ZERO
+        } else {
+            self.policy.minimum_age
+        };
+        let wanted = (request.bytes_wanted > 0).then_some(request.bytes_wanted);
+        let room = plan::make_room(&look, &self.records, Timestamp::now(), minimum_age, wanted);
+        Ok(self.remove_all(room).await)
+    }
+
+    /// Removes one after the other; an image that cannot be removed holds back no other.
+    async fn remove_all(&mut self, removals: Vec<Removal>) -> ReclaimResponse {
+        let mut done = ReclaimResponse::default();
+        for removal in removals {
+            match runtime::remove(&self.runtime, &removal.id).await {
+                Ok(()) => {
+                    tracing::info!(
+                        image = removal.id,
+                        bytes = removal.size_bytes,
+                        "removed an unused image"
+                    );
+                    self.store.remove(&removal.id);
+                    self.records.remove(&removal.id);
+                    done.bytes_freed = done.bytes_freed.saturating_add(removal.size_bytes);
+                    done.images_removed += 1;
+                }
+                Err(error) => {
+                    tracing::warn!(
+                        image = removal.id,
+                        error = polylet_kit::report(&error),
+                        "the image stays"
+                    );
+                }
+            }
+        }
+        done
+    }
+}
+
+/// From here on the pod's images are spared: part of its start.
+fn note_spared(uid: &str, manifest: &Manifest, images: &[String], pod: &Pod) {
+    let span = tracing::info_span!(
+        "imagegc.spare",
+        k8s.pod.uid = uid,
+        k8s.pod.name = manifest.name(),
+        k8s.namespace.name = manifest.namespace(),
+        images = images.len(),
+    );
+    cause::set_parent(&span, pod.cause.as_ref());
+}
+
+fn follow_pods(ctx: &Ctx, source: PodSource, stream: &'static str) -> BoxStream<'static, Input> {
+    let peer = ctx.peer("pod-config");
+    let channel = peer.channel();
+    let open = move |resume_after| {
+        let mut client = PodConfigServiceClient::new(channel.clone());
+        async move {
+            let source = source.into();
+            client
+                .watch_pods(WatchPodsRequest {
+                    resume_after,
+                    source,
+                })
+                .await
+        }
+    };
+    follow_named::<WatchPodsResponse, _, _>(peer, stream, open)
+        .map(move |update| Input::Pods(stream, update))
+        .boxed()
+}

@@ -1,0 +1,8 @@
+//! Decisions of node-api: pure.
+
+pub(crate) mod access;
+pub(crate) mod log_query;
+pub(crate) mod metrics;
+pub(crate) mod pods;
+#[cfg(test)]
+mod tests;

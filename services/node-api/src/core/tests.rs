@@ -1,0 +1,187 @@
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use polylet_cri::log::Streams;
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::access::{Caller, Mode, Verdict, attributes, decide};
+use super::log_query::parse;
+use super::metrics::{self, Counts};
+use super::pods;
+
+#[test]
+fn paths_have_upstreams_subresources() {
+    let cases: &[(&str, &str, &str, &[&str])] = &[
+        ("GET", "/pods", "get", &["pods", "proxy"]),
+        ("GET", "/runningpods/", "get", &["pods", "proxy"]),
+        ("GET", "/stats/summary", "get", &["stats"]),
+        ("POST", "/stats/summary", "create", &["stats"]),
+        ("GET", "/metrics/cadvisor", "get", &["metrics"]),
+        ("GET", "/healthz", "get", &["healthz", "proxy"]),
+        ("GET", "/containerLogs/a/b/c", "get", &["proxy"]),
+        ("GET", "/podsy", "get", &["proxy"]),
+    ];
+    for (method, path, verb, subresources) in cases {
+        let found = attributes(method, path);
+        assert_eq!(found.verb, *verb, "{path}");
+        assert_eq!(found.subresources, *subresources, "{path}");
+    }
+}
+
+#[test]
+fn the_unknown_are_refused_and_the_known_need_a_right() {
+    let asked = attributes("GET", "/pods");
+    let known = |group: &str| Caller::Known {
+        name: "someone".to_owned(),
+        groups: vec![group.to_owned()],
+    };
+    let cases = [
+        (
+            Mode::AlwaysAllow,
+            false,
+            Caller::Anonymous,
+            Verdict::Unauthorized,
+        ),
+        (
+            Mode::Webhook,
+            false,
+            Caller::Anonymous,
+            Verdict::Unauthorized,
+        ),
+        (Mode::AlwaysAllow, false, known("x"), Verdict::Allow),
+        (Mode::AlwaysAllow, true, Caller::Anonymous, Verdict::Allow),
+        (
+            Mode::Webhook,
+            false,
+            known("system:masters"),
+            Verdict::Allow,
+        ),
+    ];
+    for (mode, anonymous, caller, expected) in cases {
+        assert_eq!(
+            decide(mode, anonymous, &caller, "n", &asked),
+            expected,
+            "{mode:?} {caller:?}"
+        );
+    }
+    let Verdict::Forbidden(why) = decide(Mode::Webhook, true, &Caller::Anonymous, "n", &asked)
+    else {
+        panic!("allowed")
+    };
+    assert!(
+        why.contains("user=system:anonymous") && why.contains("subresource=pods"),
+        "{why}"
+    );
+}
+
+fn pairs(list: &[(&str, &str)]) -> Vec<(String, String)> {
+    list.iter()
+        .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+        .collect()
+}
+
+#[test]
+fn a_log_query_is_read_field_by_field() {
+    let now = Timestamp::from_second(1000).expect("a time");
+    let query = pairs(&[
+        ("tailLines", "5"),
+        ("sinceSeconds", "10"),
+        ("timestamps", "true"),
+        ("limitBytes", "100"),
+        ("follow", "true"),
+        ("previous", "true"),
+        ("stream", "Stderr"),
+        ("other", "x"),
+    ]);
+    let read = parse(&query, now).expect("a query");
+    assert!(read.previous && read.options.follow && read.options.timestamps);
+    assert_eq!(read.options.tail, Some(5));
+    assert_eq!(read.options.limit_bytes, Some(100));
+    assert_eq!(read.options.since.map(|at| at.as_second()), Some(990));
+    assert_eq!(read.options.streams, Streams::Stderr);
+    assert_eq!(
+        parse(&pairs(&[("tail", "3")]), now)
+            .expect("a query")
+            .options
+            .tail,
+        Some(3)
+    );
+    for (name, value) in [
+        ("tailLines", "-1"),
+        ("sinceSeconds", "0"),
+        ("sinceTime", "yesterday"),
+        ("limitBytes", "0"),
+        ("follow", "maybe"),
+        ("stream", "both"),
+    ] {
+        let why = parse(&pairs(&[(name, value)]), now).expect_err(name);
+        assert!(why.contains(name) && why.contains(value), "{why}");
+    }
+    assert!(
+        parse(
+            &pairs(&[("sinceSeconds", "1"), ("sinceTime", "2020-01-01T00:00:00Z")]),
+            now
+        )
+        .is_err()
+    );
+}
+
+proptest! {
+    #[test]
+    fn any_query_is_answered(list in prop::collection::vec((".{0,12}", ".{0,12}"), 0..6), huge: u64) {
+        let _ = parse(&list, Timestamp::UNIX_EPOCH);
+        let _ = parse(&pairs(&[("sinceSeconds", &huge.to_string())]), Timestamp::UNIX_EPOCH);
+    }
+}
+
+#[test]
+fn metrics_are_upstreams_names() {
+    let counts = Counts {
+        desired_pods: 3,
+        running_pods: 2,
+        containers: BTreeMap::from([("running", 4), ("exited", 1)]),
+    };
+    let text = metrics::node("a\"b", "1", &counts);
+    assert!(text.contains("kubelet_running_pods 2\n"), "{text}");
+    assert!(
+        text.contains("kubelet_running_containers{container_state=\"running\"} 4\n"),
+        "{text}"
+    );
+    assert!(
+        text.contains("kubelet_node_name{node=\"a\\\"b\"} 1\n"),
+        "{text}"
+    );
+    let summary = json!({
+        "node": {"cpu": {"usageCoreNanoSeconds": 2_000_000_000_u64}},
+        "pods": [{
+            "podRef": {"namespace": "n", "name": "p"},
+            "containers": [{"name": "c", "memory": {"workingSetBytes": 5}, "startTime": "1970-01-01T00:00:10Z"}],
+        }],
+    });
+    let text = metrics::resource(&summary);
+    assert!(text.contains("node_cpu_usage_seconds_total 2\n"), "{text}");
+    let labels = "{container=\"c\",namespace=\"n\",pod=\"p\"}";
+    assert!(
+        text.contains(&format!("container_memory_working_set_bytes{labels} 5\n")),
+        "{text}"
+    );
+    assert!(
+        text.contains(&format!("container_start_time_seconds{labels} 10\n")),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_pod_gets_its_status() {
+    let pod = pods::with_status(
+        br#"{"kind":"Pod","metadata":{"name":"a"}}"#,
+        br#"{"phase":"Running"}"#,
+    );
+    assert_eq!(
+        pod,
+        Some(json!({"metadata": {"name": "a"}, "status": {"phase": "Running"}}))
+    );
+    assert_eq!(pods::with_status(b"[]", b"{}"), None);
+    assert_eq!(pods::list(Vec::new())["kind"], "PodList");
+}

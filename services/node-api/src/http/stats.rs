@@ -1,0 +1,24 @@
+//! `/stats/summary`.
+
+use axum::extract::{Query, State};
+use axum::http::header::CONTENT_TYPE;
+use axum::response::IntoResponse;
+use serde::Deserialize;
+
+use super::PeerError;
+
+/// The query of the summary.
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct SummaryQuery {
+    #[serde(default)]
+    only_cpu_and_memory: bool,
+}
+
+/// What the node and its pods use.
+pub(crate) async fn summary(
+    State(state): State<super::State>,
+    Query(query): Query<SummaryQuery>,
+) -> Result<impl IntoResponse, PeerError> {
+    let summary = state.peers.summary(query.only_cpu_and_memory).await?;
+    Ok(([(CONTENT_TYPE, "application/json")], summary))
+}

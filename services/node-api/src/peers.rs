@@ -1,0 +1,126 @@
+//! What the peers say, asked for once per request.
+
+use std::time::Duration;
+
+use polylet_kit::{Channel, Ctx};
+use polylet_watch::{Change, WatchWire};
+use polylet_wire::pleg::v1::pleg_service_client::PlegServiceClient;
+use polylet_wire::pleg::v1::{PodState, WatchPodStatesRequest};
+use polylet_wire::stats::v1::GetSummaryRequest;
+use polylet_wire::stats::v1::stats_service_client::StatsServiceClient;
+use polylet_wire::status::v1::status_service_client::StatusServiceClient;
+use polylet_wire::status::v1::{ListPodStatusesRequest, PodStatus, WatchPodStatusesRequest};
+use tokio::time::timeout;
+use tonic::Status;
+
+/// How long a snapshot of a stream may take.
+const SNAPSHOT: Duration = Duration::from_secs(10);
+
+/// The peers of the node API.
+#[derive(Clone)]
+pub(crate) struct Peers {
+    status: Channel,
+    pleg: Channel,
+    eviction: Channel,
+}
+
+impl Peers {
+    pub(crate) fn new(ctx: &Ctx) -> Self {
+        Self {
+            status: ctx.peer("status-reporter").channel(),
+            pleg: ctx.peer("pleg").channel(),
+            eviction: ctx.peer("eviction").channel(),
+        }
+    }
+
+    /// All pods with their statuses.
+    pub(crate) async fn pods(&self) -> Result<Vec<PodStatus>, Status> {
+        let mut client = StatusServiceClient::new(self.status.clone());
+        let answer = client
+            .list_pod_statuses(ListPodStatusesRequest::default())
+            .await?;
+        Ok(answer.into_inner().pods)
+    }
+
+    /// Resolves when the container is no longer the running one of its pod, or its pod is gone.
+    pub(crate) async fn until_ended(self, uid: String, container_id: String) {
+        loop {
+            let mut client = StatusServiceClient::new(self.status.clone());
+            let request = WatchPodStatusesRequest::default();
+            if let Ok(stream) = client.watch_pod_statuses(request).await {
+                let mut stream = stream.into_inner();
+                let mut seen = false;
+                while let Ok(Some(message)) = stream.message().await {
+                    match message.unwrap() {
+                        Some(Change::Upsert(pod))
+                            if pod.r#ref.as_ref().is_some_and(|r| r.uid == uid) =>
+                        {
+                            seen = true;
+                            if !runs(&pod, &container_id) {
+                                return;
+                            }
+                        }
+                        Some(Change::Remove(gone)) if gone == uid => return,
+                        Some(Change::Synced(_)) if !seen => return,
+                        _ => {}
+                    }
+                }
+            }
+            // The reporter is away: the follower keeps what it has until it is back.
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    }
+
+    /// What the runtime holds, as a snapshot.
+    pub(crate) async fn states(&self) -> Result<Vec<PodState>, Status> {
+        let mut client = PlegServiceClient::new(self.pleg.clone());
+        let read = async {
+            let mut stream = client
+                .watch_pod_states(WatchPodStatesRequest::default())
+                .await?
+                .into_inner();
+            let mut states = Vec::new();
+            while let Some(message) = stream.message().await? {
+                match message.unwrap() {
+                    Some(Change::Upsert(state)) => states.push(state),
+                    Some(Change::Synced(_)) => return Ok(states),
+                    _ => {}
+                }
+            }
+            Err(Status::unavailable("pleg ended the stream"))
+        };
+        timeout(SNAPSHOT, read).await.unwrap_or_else(|_| {
+            Err(Status::deadline_exceeded(
+                "pleg has not listed the runtime yet",
+            ))
+        })
+    }
+
+    /// The usage summary as JSON.
+    pub(crate) async fn summary(&self, only_cpu_and_memory: bool) -> Result<Vec<u8>, Status> {
+        let mut client = StatsServiceClient::new(self.eviction.clone());
+        let request = GetSummaryRequest {
+            not_older_than: None,
+            only_cpu_and_memory,
+        };
+        Ok(client.get_summary(request).await?.into_inner().summary)
+    }
+}
+
+/// Whether the status says that this very container runs.
+fn runs(pod: &PodStatus, container_id: &str) -> bool {
+    let Ok(status) = serde_json::from_slice::<k8s_openapi::api::core::v1::PodStatus>(&pod.status)
+    else {
+        return false;
+    };
+    crate::http::logs::all_statuses(&status).any(|container| {
+        let same = container
+            .container_id
+            .as_deref()
+            .is_some_and(|id| id.ends_with(container_id));
+        same && container
+            .state
+            .as_ref()
+            .is_some_and(|state| state.running.is_some())
+    })
+}
