@@ -1,0 +1,55 @@
+//! From the domain to the wire.
+
+use jiff::Timestamp;
+use polylet_wire::common::v1::{Cause, PodRef};
+use polylet_wire::podconfig::v1::{Pod, PodSource, Problem};
+use polylet_wire::time::{from_wire_opt, to_wire};
+
+use crate::core::kept::KeptCause;
+use crate::core::{Finding, PodItem, Source};
+
+impl From<Source> for PodSource {
+    fn from(source: Source) -> PodSource {
+        match source {
+            Source::File => PodSource::File,
+            Source::Http => PodSource::Http,
+        }
+    }
+}
+
+pub(crate) fn pod(item: &PodItem, source: Source, cause: &KeptCause, stale_since: Option<Timestamp>) -> Pod {
+    Pod {
+        r#ref: Some(PodRef { uid: item.uid.clone(), namespace: item.namespace.clone(), name: item.name.clone() }),
+        source: PodSource::from(source).into(),
+        digest: item.digest.clone(),
+        manifest: item.manifest.as_bytes().to_vec(),
+        cause: Some(Cause {
+            traceparent: cause.traceparent.clone(),
+            observed_at: cause.observed_at.map(to_wire),
+            links: Vec::new(),
+        }),
+        stale_since: stale_since.map(to_wire),
+    }
+}
+
+pub(crate) fn kept_cause(cause: &Cause, digest: &str) -> KeptCause {
+    KeptCause {
+        digest: digest.to_owned(),
+        traceparent: cause.traceparent.clone(),
+        observed_at: from_wire_opt(cause.observed_at.as_ref()),
+    }
+}
+
+pub(crate) fn problem(source: Source, origin: &str, finding: &Finding, since: Timestamp) -> Problem {
+    let origin = match finding.place.as_str() {
+        "" => origin.to_owned(),
+        place => format!("{origin} ({place})"),
+    };
+    Problem {
+        source: PodSource::from(source).into(),
+        origin,
+        field: finding.field.clone(),
+        message: finding.message.clone(),
+        since: Some(to_wire(since)),
+    }
+}
