@@ -173,7 +173,8 @@ pub(crate) fn verdict(id: &ProbeId, judged: Judged, cause: Cause) -> prober::v1:
         outcome: outcome as i32,
         run_length: judged.run_length,
         message: judged.message,
-        since: Some(time::now()),
+        // One moment for both: a verdict off the disk must equal the one that was told.
+        since: cause.observed_at,
         cause: Some(cause),
     }
 }

@@ -1,0 +1,334 @@
+//! The real process between a pleg and a pod-config made of real stores.
+
+use std::path::Path;
+use std::process::{Child, Command};
+use std::rc::Rc;
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use hyper_util::rt::TokioIo;
+use polylet_watch::{Heard, Store, Update, follow, serve};
+use polylet_wire::common::v1::PodRef;
+use polylet_wire::pleg::v1::pleg_service_server::{PlegService, PlegServiceServer};
+use polylet_wire::pleg::v1::*;
+use polylet_wire::podconfig::v1::pod_config_service_server::{
+    PodConfigService, PodConfigServiceServer,
+};
+use polylet_wire::podconfig::v1::*;
+use polylet_wire::prober::v1::prober_service_client::ProberServiceClient;
+use polylet_wire::prober::v1::{Outcome, ProbeKind, Verdict, WatchVerdictsRequest};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio::time::timeout;
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::transport::{Endpoint, Server, Uri};
+use tonic::{Request, Response, Status};
+
+type Pods = Store<String, Pod>;
+type States = Store<String, PodState>;
+type Told = Update<(String, String, i32), Verdict>;
+
+struct Pleg(States);
+
+#[tonic::async_trait]
+impl PlegService for Pleg {
+    type WatchPodStatesStream = BoxStream<'static, Result<WatchPodStatesResponse, Status>>;
+    type WatchRuntimeStream = BoxStream<'static, Result<WatchRuntimeResponse, Status>>;
+
+    async fn watch_pod_states(
+        &self,
+        request: Request<WatchPodStatesRequest>,
+    ) -> Result<Response<Self::WatchPodStatesStream>, Status> {
+        Ok(Response::new(serve(
+            self.0.clone(),
+            request.into_inner().resume_after,
+        )))
+    }
+
+    async fn refresh_pod(
+        &self,
+        _: Request<RefreshPodRequest>,
+    ) -> Result<Response<RefreshPodResponse>, Status> {
+        Err(Status::unimplemented("the prober does not ask"))
+    }
+
+    async fn watch_runtime(
+        &self,
+        _: Request<WatchRuntimeRequest>,
+    ) -> Result<Response<Self::WatchRuntimeStream>, Status> {
+        Err(Status::unimplemented("the prober does not ask"))
+    }
+}
+
+/// File pods; the API server is away for the whole test.
+struct PodConfig {
+    files: Pods,
+    api: Pods,
+}
+
+#[tonic::async_trait]
+impl PodConfigService for PodConfig {
+    type WatchPodsStream = BoxStream<'static, Result<WatchPodsResponse, Status>>;
+
+    async fn watch_pods(
+        &self,
+        request: Request<WatchPodsRequest>,
+    ) -> Result<Response<Self::WatchPodsStream>, Status> {
+        let request = request.into_inner();
+        let store = if request.source() == PodSource::File {
+            &self.files
+        } else {
+            &self.api
+        };
+        Ok(Response::new(serve(store.clone(), request.resume_after)))
+    }
+
+    async fn list_problems(
+        &self,
+        _: Request<ListProblemsRequest>,
+    ) -> Result<Response<ListProblemsResponse>, Status> {
+        Err(Status::unimplemented("the prober does not ask"))
+    }
+}
+
+struct Deaf;
+
+impl Heard for Deaf {
+    fn heard(&self, _: &'static str, _: &str, _: bool) {}
+    fn lost(&self, _: &'static str, _: &str) {}
+}
+
+/// The process under test, killed with the value.
+struct Prober(Child);
+
+impl Prober {
+    fn start(config: &Path) -> Self {
+        let program = env!("CARGO_BIN_EXE_polylet-prober");
+        Prober(
+            Command::new(program)
+                .arg("--config")
+                .arg(config)
+                .spawn()
+                .unwrap(),
+        )
+    }
+}
+
+impl Drop for Prober {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+struct Node {
+    dir: tempfile::TempDir,
+    files: Pods,
+    states: States,
+}
+
+impl Node {
+    fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let (files, api, states) = (Pods::new("1"), Pods::new("1"), States::new("1"));
+        files.mark_whole();
+        states.mark_whole();
+        let sock = |name: &str| {
+            UnixListenerStream::new(UnixListener::bind(dir.path().join(name)).unwrap())
+        };
+        let pod_config = Server::builder()
+            .add_service(PodConfigServiceServer::new(PodConfig {
+                files: files.clone(),
+                api,
+            }))
+            .serve_with_incoming(sock("pod-config.sock"));
+        let pleg = Server::builder()
+            .add_service(PlegServiceServer::new(Pleg(states.clone())))
+            .serve_with_incoming(sock("pleg.sock"));
+        tokio::task::spawn_local(async move { pod_config.await.unwrap() });
+        tokio::task::spawn_local(async move { pleg.await.unwrap() });
+        let at = dir.path().display();
+        let config = format!(
+            "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n\
+             containerRuntimeEndpoint: unix://{at}/nothing.sock\n---\n\
+             apiVersion: polylet.dev/v1alpha1\nkind: PolyletConfiguration\n\
+             runDirectory: {at}\nstateDirectory: {at}/state\n"
+        );
+        std::fs::write(dir.path().join("config.yaml"), config).unwrap();
+        Node { dir, files, states }
+    }
+
+    fn prober(&self) -> Prober {
+        Prober::start(&self.dir.path().join("config.yaml"))
+    }
+
+    fn verdicts(&self) -> impl futures::Stream<Item = Told> + Unpin + use<> {
+        let socket: Rc<Path> = self.dir.path().join("prober.sock").into();
+        follow(Deaf, move |resume_after| {
+            let socket = socket.to_path_buf();
+            let channel = Endpoint::from_static("http://localhost").connect_with_connector_lazy(
+                tower::service_fn(move |_: Uri| {
+                    let socket = socket.clone();
+                    async move { UnixStream::connect(socket).await.map(TokioIo::new) }
+                }),
+            );
+            async move {
+                ProberServiceClient::new(channel)
+                    .watch_verdicts(WatchVerdictsRequest { resume_after })
+                    .await
+            }
+        })
+    }
+
+    fn run_pod(&self, container: &str, probes: Value) {
+        let mut spec = json!({"name": "main", "image": "x"});
+        spec.as_object_mut()
+            .unwrap()
+            .extend(probes.as_object().unwrap().clone());
+        let manifest = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": "web", "namespace": "default", "uid": "u1"},
+            "spec": {"containers": [spec]},
+        });
+        let name = Some(PodRef {
+            uid: "u1".into(),
+            namespace: "default".into(),
+            name: "web".into(),
+        });
+        let manifest = manifest.to_string().into_bytes();
+        self.files.upsert(
+            "u1".into(),
+            Pod {
+                r#ref: name.clone(),
+                manifest,
+                ..Pod::default()
+            },
+        );
+        let main = Container {
+            id: container.to_owned(),
+            name: "main".to_owned(),
+            phase: ContainerPhase::Running as i32,
+            started_at: Some(polylet_wire::time::now()),
+            ..Container::default()
+        };
+        let sandbox = Sandbox {
+            ips: vec!["127.0.0.1".to_owned()],
+            ..Sandbox::default()
+        };
+        let (sandboxes, containers) = (vec![sandbox], vec![main]);
+        self.states.upsert(
+            "u1".into(),
+            PodState {
+                r#ref: name,
+                sandboxes,
+                containers,
+                ..PodState::default()
+            },
+        );
+    }
+}
+
+/// A server that says 503 so many times, and then 200.
+async fn server(mut refusals: u32) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::task::spawn_local(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let _ = stream.read(&mut [0; 1024]).await;
+            let status = if refusals > 0 { 503 } else { 200 };
+            refusals = refusals.saturating_sub(1);
+            let answer =
+                format!("HTTP/1.1 {status} X\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
+            let _ = stream.write_all(answer.as_bytes()).await;
+        }
+    });
+    port
+}
+
+async fn next(verdicts: &mut (impl futures::Stream<Item = Told> + Unpin)) -> Told {
+    timeout(Duration::from_secs(20), verdicts.next())
+        .await
+        .expect("an update in time")
+        .unwrap()
+}
+
+fn upsert(told: Told) -> Verdict {
+    match told {
+        Update::Upsert(_, verdict) => verdict,
+        other => panic!("{other:?} is no verdict"),
+    }
+}
+
+#[tokio::test(flavor = "local")]
+async fn verdicts_outlive_the_process() {
+    let node = Node::start();
+    let mut verdicts = node.verdicts();
+    let prober = node.prober();
+    assert_eq!(next(&mut verdicts).await, Update::Synced);
+    let port = server(3).await;
+    node.run_pod(
+        "c1",
+        json!({
+            "startupProbe": {"tcpSocket": {"port": port}},
+            "readinessProbe": {"httpGet": {"port": port}, "periodSeconds": 300},
+        }),
+    );
+    let started = upsert(next(&mut verdicts).await);
+    assert_eq!(started.key.unwrap().kind(), ProbeKind::Startup);
+    let ready = upsert(next(&mut verdicts).await);
+    assert_eq!((ready.outcome(), ready.run_length), (Outcome::Success, 1));
+    assert_eq!(ready.key.unwrap().container_id, "c1");
+
+    drop(prober);
+    assert!(matches!(next(&mut verdicts).await, Update::Stale(_)));
+    let prober = node.prober();
+    // No verdict comes or goes in between.
+    assert_eq!(next(&mut verdicts).await, Update::Synced);
+
+    drop(prober);
+    assert!(matches!(next(&mut verdicts).await, Update::Stale(_)));
+    // The container ends while nobody looks.
+    node.states.remove(&"u1".to_owned());
+    let _prober = node.prober();
+    for _ in 0..2 {
+        assert!(matches!(next(&mut verdicts).await, Update::Remove(_)));
+    }
+    assert_eq!(next(&mut verdicts).await, Update::Synced);
+}
+
+#[tokio::test(flavor = "local")]
+async fn a_restarted_container_is_judged_anew() {
+    let node = Node::start();
+    let mut verdicts = node.verdicts();
+    let _prober = node.prober();
+    assert_eq!(next(&mut verdicts).await, Update::Synced);
+    let port = server(0).await;
+    let probes = json!({"readinessProbe": {"httpGet": {"port": port}}});
+    node.run_pod("c1", probes.clone());
+    assert_eq!(
+        upsert(next(&mut verdicts).await).key.unwrap().container_id,
+        "c1"
+    );
+    node.run_pod("c2", probes);
+    let mut told = [next(&mut verdicts).await, next(&mut verdicts).await];
+    told.sort_by_key(|told| matches!(told, Update::Upsert(..)));
+    let [gone, new] = told;
+    assert!(matches!(gone, Update::Remove((_, container, _)) if container == "c1"));
+    assert_eq!(upsert(new).key.unwrap().container_id, "c2");
+}
+
+#[tokio::test(flavor = "local")]
+async fn liveness_fails_after_its_threshold() {
+    let node = Node::start();
+    let mut verdicts = node.verdicts();
+    let _prober = node.prober();
+    assert_eq!(next(&mut verdicts).await, Update::Synced);
+    let port = server(u32::MAX).await;
+    let probe = json!({"httpGet": {"port": port}, "periodSeconds": 1, "failureThreshold": 2});
+    node.run_pod("c1", json!({"livenessProbe": probe}));
+    let failed = upsert(next(&mut verdicts).await);
+    assert_eq!((failed.outcome(), failed.run_length), (Outcome::Failure, 2));
+    assert_eq!(failed.message, "HTTP probe failed with statuscode: 503");
+}
