@@ -80,7 +80,8 @@ mod tests {
 
     #[test]
     fn lines() {
-        let cases: [(&str, Result<(Stream, bool, &str), LineError>); 9] = [
+        type Wanted = Result<(Stream, bool, &'static str), LineError>;
+        let cases: [(&str, Wanted); 9] = [
             (
                 "2016-10-06T00:17:09.669794202Z stdout F hello  you\n",
                 Ok((Stream::Stdout, false, "hello  you")),

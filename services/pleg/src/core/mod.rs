@@ -1,0 +1,20 @@
+//! What pleg decides: which pods to look at and when, and what they then are. Pure.
+
+mod desk;
+mod health;
+mod pace;
+mod pod;
+mod view;
+
+pub(crate) use desk::{Desk, Hint, HintKind, Step};
+pub(crate) use health::{Health, Polled};
+pub(crate) use pod::{Fresh, Known, Seen, missing};
+pub(crate) use view::{ContainerView, Listing, PodView, SandboxView};
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+fn later(now: Timestamp, by: Duration) -> Timestamp {
+    now.checked_add(by).unwrap_or(Timestamp::MAX)
+}
