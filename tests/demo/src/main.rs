@@ -6,8 +6,6 @@ use std::process::ExitCode;
 use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Building the services.
-mod build;
 /// The example's manifests.
 mod example;
 /// The steps of the demo.

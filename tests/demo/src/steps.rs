@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use polylet_harness::node::SERVICES;
 use polylet_harness::{Flavour, HarnessError, Node, NodeOptions, PodView};
-use polylet_harness::{http, machine, packages, scratch};
+use polylet_harness::{build, http, machine, packages, scratch};
 
+use crate::example;
 use crate::tell::{Step, line};
-use crate::{build, example};
 
 /// What was made so far.
 #[derive(Debug, Default)]

@@ -5,6 +5,8 @@
 //! cgroups, the network's name. [`cleanup`] needs nothing but that directory, so it can also
 //! remove what a killed run left behind ([`scratch::remove_leftovers`]).
 
+/// Building the services.
+pub mod build;
 /// Cgroups of one run: made, emptied, removed.
 pub mod cgroup;
 /// Removing everything that a run made.

@@ -2,12 +2,17 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::Stdio;
 
-use polylet_harness::node::SERVICES;
-use polylet_harness::{HarnessError, machine};
 use tokio::process::Command;
 
+use crate::error::HarnessError;
+use crate::machine;
+use crate::node::SERVICES;
+
 /// Builds the release binaries and gives their directory. Cargo tells its progress itself.
-pub(crate) async fn release() -> Result<PathBuf, HarnessError> {
+///
+/// # Errors
+/// When cargo cannot be run or the build fails.
+pub async fn release() -> Result<PathBuf, HarnessError> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
     let mut command = Command::new(cargo);
     // By binary and not by package: then cargo resolves the features of the whole workspace, as

@@ -1,0 +1,199 @@
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use polylet_harness::{HarnessError, machine};
+use rustix::process::Signal;
+use serde::Deserialize;
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdout, Command};
+
+use crate::results::Counts;
+
+/// A test program that cargo built.
+#[derive(Debug, Clone)]
+pub(crate) struct Program {
+    /// Crate and target, for people.
+    pub(crate) name: String,
+    /// The target's name: `walk` for `tests/walk.rs`.
+    pub(crate) target: String,
+    pub(crate) path: PathBuf,
+    /// The crate's directory, where cargo would run it.
+    pub(crate) dir: PathBuf,
+}
+
+impl Program {
+    pub(crate) fn is_e2e(&self) -> bool {
+        self.dir.ends_with("tests/e2e")
+    }
+}
+
+/// cargo with these words, in the workspace's root.
+pub(crate) fn cargo(words: &[&str]) -> Command {
+    let program = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
+    let mut command = Command::new(program);
+    command
+        .args(words)
+        .current_dir(machine::workspace())
+        .stdin(Stdio::null())
+        .kill_on_drop(true);
+    command
+}
+
+/// Runs a command with its output going where ours goes; says whether it succeeded.
+pub(crate) async fn succeeds(mut command: Command, name: &str) -> Result<bool, HarnessError> {
+    let ran = command.status().await;
+    Ok(ran.map_err(|source| run_error(name, source))?.success())
+}
+
+/// Builds all test programs and lists them; `None` when something does not compile.
+pub(crate) async fn build_tests() -> Result<Option<Vec<Program>>, HarnessError> {
+    let format = "--message-format=json-render-diagnostics";
+    let mut command = cargo(&["test", "--workspace", "--no-run", format]);
+    let (mut child, mut lines) = piped(&mut command, "cargo test --no-run")?;
+    let mut programs = Vec::new();
+    while let Ok(Some(line)) = lines.next_line().await {
+        programs.extend(program(&line));
+    }
+    let ended = child
+        .wait()
+        .await
+        .map_err(|source| run_error("cargo test --no-run", source))?;
+    programs.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(ended.success().then_some(programs))
+}
+
+/// One of cargo's messages, as far as it matters here.
+#[derive(Deserialize)]
+struct Message {
+    reason: String,
+    manifest_path: Option<PathBuf>,
+    executable: Option<PathBuf>,
+    target: Option<Target>,
+    profile: Option<Profile>,
+}
+
+#[derive(Deserialize)]
+struct Target {
+    name: String,
+    kind: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Profile {
+    test: bool,
+}
+
+fn program(line: &str) -> Option<Program> {
+    let message: Message = serde_json::from_str(line).ok()?;
+    if message.reason != "compiler-artifact" || !message.profile?.test {
+        return None;
+    }
+    let target = message.target?;
+    let dir = message.manifest_path?.parent()?.to_owned();
+    let krate = dir
+        .strip_prefix(machine::workspace())
+        .unwrap_or(&dir)
+        .display()
+        .to_string();
+    let kind = target.kind.first().cloned().unwrap_or_default();
+    let name = format!("{krate} {kind} {}", target.name);
+    Some(Program {
+        name,
+        target: target.name,
+        path: message.executable?,
+        dir,
+    })
+}
+
+/// Runs one test program; its lines pass through. A program that ends without its result line, or
+/// takes longer than `limit`, counts as one failure.
+pub(crate) async fn test(
+    program: &Program,
+    words: &[&str],
+    env: &[(&str, &Path)],
+    limit: Duration,
+) -> Result<Counts, HarnessError> {
+    println!("\n     Running {}", program.name);
+    let mut command = Command::new(&program.path);
+    command
+        .args(words)
+        .current_dir(&program.dir)
+        .stdin(Stdio::null());
+    command
+        .env("CARGO_MANIFEST_DIR", &program.dir)
+        .envs(env.iter().copied());
+    counted(&mut command, &program.name, limit).await
+}
+
+/// Runs a command and sums the result lines in its output.
+pub(crate) async fn counted(
+    command: &mut Command,
+    name: &str,
+    limit: Duration,
+) -> Result<Counts, HarnessError> {
+    let (mut child, mut lines) = piped(command, name)?;
+    let mut counts = Counts::default();
+    let read = async {
+        while let Ok(Some(line)) = lines.next_line().await {
+            println!("{line}");
+            if let Some(more) = Counts::read(&line) {
+                counts.add(more);
+            }
+        }
+    };
+    let in_time = tokio::time::timeout(limit, read).await.is_ok();
+    if !in_time {
+        println!(
+            "{name} takes longer than {} s: stopping it",
+            limit.as_secs()
+        );
+        stop(&mut child).await;
+    }
+    let ended = child
+        .wait()
+        .await
+        .map_err(|source| run_error(name, source))?;
+    if (!ended.success() || !in_time) && counts.failed == 0 {
+        println!("{name} ended with {ended} and no failed test named");
+        counts.failed = 1;
+    }
+    Ok(counts)
+}
+
+/// TERM lets a test remove what it made; a minute later it is killed.
+async fn stop(child: &mut Child) {
+    if let Some(pid) = child.id() {
+        machine::signal(pid, Signal::TERM);
+    }
+    if tokio::time::timeout(Duration::from_secs(60), child.wait())
+        .await
+        .is_err()
+    {
+        // It cannot fail but for a child that has ended.
+        let _ = child.start_kill();
+    }
+}
+
+fn piped(
+    command: &mut Command,
+    name: &str,
+) -> Result<(Child, Lines<BufReader<ChildStdout>>), HarnessError> {
+    let mut child = command
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|source| run_error(name, source))?;
+    let out = child
+        .stdout
+        .take()
+        .ok_or_else(|| run_error(name, std::io::Error::other("no pipe")))?;
+    Ok((child, BufReader::new(out).lines()))
+}
+
+fn run_error(name: &str, source: std::io::Error) -> HarnessError {
+    HarnessError::Run {
+        program: name.to_owned(),
+        source,
+    }
+}
