@@ -2,9 +2,14 @@
 //! when the run that made it was killed.
 
 use polylet_e2e::ok;
+use polylet_harness::cri::channel;
 use polylet_harness::guard::Guard;
-use polylet_harness::scratch::Scratch;
-use polylet_harness::{Containerd, Flavour, cgroup, cleanup, image};
+use polylet_harness::scratch::{self, Scratch};
+use polylet_harness::{Containerd, Flavour, HarnessError, cgroup, cleanup, containerd, image};
+use polylet_wire::runtime::v1::runtime_service_client::RuntimeServiceClient;
+use polylet_wire::runtime::v1::{
+    LinuxPodSandboxConfig, PodSandboxConfig, PodSandboxMetadata, RunPodSandboxRequest,
+};
 
 #[tokio::test]
 #[ignore = "needs root and a container runtime: cargo verify"]
@@ -28,4 +33,56 @@ async fn a_containerd_of_its_own_leaves_nothing_behind() {
     assert!(!cleanup::traces(scratch.dir(), scratch.facts()).is_empty());
     let left = guard.sweep();
     assert!(left.is_empty(), "{left:?}");
+}
+
+#[tokio::test]
+#[ignore = "needs root and a container runtime: cargo verify"]
+async fn what_a_killed_run_left_is_removed_by_the_next() {
+    let mut scratch = ok(Scratch::create());
+    let guard = Guard::new(scratch.dir());
+    ok(cgroup::create(&scratch.facts().cgroup));
+    let mut containerd = ok(Containerd::start(&mut scratch, Flavour::from_env(), &|_| {}).await);
+    ok(run_sandbox(&scratch).await);
+    containerd.down(true);
+
+    // As SIGKILL leaves it: nobody cleans up, and the kernel takes the lock back.
+    std::mem::forget(guard);
+    let (dir, facts) = (scratch.dir().to_owned(), scratch.facts().clone());
+    let left = cleanup::traces(&dir, &facts);
+    for what in ["containerd-shim", "mount", "cgroup", "bridge", "directory"] {
+        assert!(
+            left.iter().any(|line| line.contains(what)),
+            "no {what} in {left:?}"
+        );
+    }
+    drop(scratch);
+    scratch::remove_leftovers();
+    assert_eq!(cleanup::traces(&dir, &facts), Vec::<String>::new());
+}
+
+async fn run_sandbox(scratch: &Scratch) -> Result<String, HarnessError> {
+    let mut client = RuntimeServiceClient::new(channel(&containerd::socket(scratch.dir()))?);
+    let config = PodSandboxConfig {
+        metadata: Some(PodSandboxMetadata {
+            name: "left".to_owned(),
+            uid: "left".to_owned(),
+            namespace: "default".to_owned(),
+            attempt: 0,
+        }),
+        linux: Some(LinuxPodSandboxConfig {
+            cgroup_parent: scratch.facts().cgroup.clone(),
+            ..LinuxPodSandboxConfig::default()
+        }),
+        ..PodSandboxConfig::default()
+    };
+    let request = RunPodSandboxRequest {
+        config: Some(config),
+        ..RunPodSandboxRequest::default()
+    };
+    let answer = client.run_pod_sandbox(request).await;
+    let failed = |source| HarnessError::Call {
+        call: "RunPodSandbox",
+        source: Box::new(source),
+    };
+    Ok(answer.map_err(failed)?.into_inner().pod_sandbox_id)
 }

@@ -1,0 +1,95 @@
+//! One trace per pod start: whole, across processes, in the supervisor's ring and at a collector.
+
+use std::collections::BTreeSet;
+
+use polylet_e2e::{example, node, ok};
+use polylet_harness::wait::{Look, until};
+use polylet_harness::{Node, PodView};
+use polylet_wire::supervisor::v1::{GetTraceResponse, Span};
+
+#[tokio::test]
+#[ignore = "needs root, a container runtime and built services: cargo verify"]
+async fn a_pod_start_is_one_trace() {
+    let node = node().await;
+    let pod = example(&node).await;
+    let trace = whole(&node, &pod).await;
+    let names: BTreeSet<&str> = trace.spans.iter().map(|span| span.name.as_str()).collect();
+    for name in [
+        "cri.RunPodSandbox",
+        "cri.CreateContainer",
+        "cri.StartContainer",
+    ] {
+        assert!(names.contains(name), "no {name} in {names:?}");
+    }
+    for span in trace
+        .spans
+        .iter()
+        .filter(|span| span.name.starts_with("cri."))
+    {
+        assert_eq!(uid(span), pod.uid, "{span:?}");
+    }
+    assert!(
+        trace.spans.iter().all(|span| span.error.is_empty()),
+        "{:#?}",
+        trace.spans
+    );
+    parents_are_there(&trace.spans);
+    nothing_secret(&trace.spans);
+
+    let shown = ok(node.cli(&["trace", "web-node"]).await);
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    for name in ["cri.RunPodSandbox", "status-reporter", "pod-config"] {
+        assert!(shown.contains(name), "no {name} in:\n{shown}");
+    }
+    ok(node.remove());
+}
+
+/// Spans come in batches from each process.
+async fn whole(node: &Node, pod: &PodView) -> GetTraceResponse {
+    let look = || async {
+        match node.trace(&pod.uid).await {
+            Ok(trace) => {
+                let services: BTreeSet<_> = trace
+                    .spans
+                    .iter()
+                    .map(|span| span.service.clone())
+                    .collect();
+                let ends = services.contains("pod-config") && services.contains("status-reporter");
+                if services.len() >= 7 && ends {
+                    Look::Done(trace)
+                } else {
+                    Look::NotYet(format!("spans of {services:?}"))
+                }
+            }
+            Err(error) => Look::NotYet(polylet_harness::error::report(&error)),
+        }
+    };
+    ok(until("a trace across seven processes", look).await)
+}
+
+/// One root, and every other span's parent is in the trace.
+fn parents_are_there(spans: &[Span]) {
+    let ids: BTreeSet<&str> = spans.iter().map(|span| span.span_id.as_str()).collect();
+    let roots: Vec<&Span> = spans
+        .iter()
+        .filter(|span| span.parent_span_id.is_empty())
+        .collect();
+    assert_eq!(roots.len(), 1, "{roots:#?}");
+    for span in spans.iter().filter(|span| !span.parent_span_id.is_empty()) {
+        assert!(
+            ids.contains(span.parent_span_id.as_str()),
+            "no parent for {span:?}"
+        );
+    }
+}
+
+fn nothing_secret(spans: &[Span]) {
+    let text = format!("{spans:?}");
+    assert!(!text.contains("correct horse"), "a secret is in a span");
+}
+
+fn uid(span: &Span) -> &str {
+    span.attributes
+        .get("k8s.pod.uid")
+        .map_or("", String::as_str)
+}
