@@ -1,2 +1,173 @@
-//! The node benchmark.
-fn main() {}
+//! The node benchmark: `cargo node-bench`. Starts, exits and deletions of pods by Polylet beside the
+//! same by raw CRI calls, in one run, interleaved, on one private containerd; then what all the
+//! processes use at rest. Prints one table.
+//!
+//! Absolute times are the machine's; what counts is what Polylet adds to the floor.
+
+mod floor;
+mod manifests;
+mod measure;
+mod pods;
+mod rest;
+mod table;
+
+use std::time::Duration;
+
+use clap::Parser;
+use polylet_harness::error::report;
+use polylet_harness::{Flavour, HarnessError, Node, NodeOptions, build, guard, packages, scratch};
+
+use floor::Floor;
+use measure::Samples;
+use pods::Pods;
+use table::Table;
+
+/// Measures Polylet against raw CRI.
+#[derive(Parser)]
+struct Args {
+    /// Pods started one at a time, for each kind.
+    #[arg(long, default_value_t = 20)]
+    starts: usize,
+    /// Pods started at once, and standing while rest is measured.
+    #[arg(long, default_value_t = 50)]
+    burst: usize,
+    /// Containers killed, to see how soon the status says so.
+    #[arg(long, default_value_t = 10)]
+    exits: usize,
+    /// Seconds over which rest is measured.
+    #[arg(long, default_value_t = 20)]
+    rest: u64,
+    /// How many pod starts the node runs at once; its default when not given.
+    #[arg(long)]
+    parallel: Option<u32>,
+    /// Debian's own containerd (no events) instead of 2.x.
+    #[arg(long)]
+    debian: bool,
+}
+
+fn main() -> std::process::ExitCode {
+    let args = Args::parse();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let local = tokio::task::LocalSet::new();
+    let done = match runtime {
+        Ok(runtime) => local.block_on(&runtime, run(&args)).map_err(|e| report(&e)),
+        Err(error) => Err(format!("no runtime: {error}")),
+    };
+    match done {
+        Ok(table) => {
+            println!("\n{table}");
+            std::process::ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("benchmark failed: {error}");
+            std::process::ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run(args: &Args) -> Result<Table, HarnessError> {
+    guard::on_signals();
+    for line in scratch::remove_leftovers() {
+        eprintln!("{line}");
+    }
+    packages::install(&packages::missing(), &|line| eprintln!("{line}"))?;
+    let bin_dir = build::release().await?;
+    let polylet = args
+        .parallel
+        .map(|parallel| serde_json::json!({ "parallelStarts": parallel }));
+    let mut node = Node::start(NodeOptions {
+        bin_dir: Some(bin_dir),
+        flavour: if args.debian {
+            Flavour::Debian
+        } else {
+            Flavour::V2
+        },
+        polylet: polylet.unwrap_or_default(),
+        ..NodeOptions::default()
+    })
+    .await?;
+    node.wait_in_step().await?;
+    let mut table = Table::new(&node.containerd.version().await?);
+    measure_all(&node, args, &mut table).await?;
+    node.remove()?;
+    Ok(table)
+}
+
+async fn measure_all(node: &Node, args: &Args, table: &mut Table) -> Result<(), HarnessError> {
+    let window = Duration::from_secs(args.rest);
+    let mut pods = Pods::follow(node)?;
+    let floor = Floor::new(node)?;
+    one_at_a_time(node, args.starts, &floor, &mut pods, table).await?;
+    exits(node, args.exits, &mut pods, table).await?;
+    eprintln!("rest without pods, {} s", args.rest);
+    table.rest(0, &rest::measure(node, window).await);
+
+    eprintln!("{} pods by raw CRI, ten at a time", args.burst);
+    let raw = floor.many(args.burst, 10).await?;
+    eprintln!("{} pods by Polylet, at once", args.burst);
+    let names = pods.put_many(args.burst)?;
+    let started = pods.all_ready(&names).await?;
+    table.burst(args.burst, raw, started);
+    eprintln!("rest with {} pods, {} s", args.burst, args.rest);
+    table.rest(args.burst, &rest::measure(node, window).await);
+    let gone = pods.remove_many(&names).await?;
+    table.burst_gone(args.burst, gone);
+    Ok(())
+}
+
+/// Floor, bare pod, pod with volumes, in turn: what disturbs one disturbs all.
+async fn one_at_a_time(
+    node: &Node,
+    starts: usize,
+    floor: &Floor,
+    pods: &mut Pods<'_>,
+    table: &mut Table,
+) -> Result<(), HarnessError> {
+    manifests::put_objects(node)?;
+    let kinds = manifests::Kind::ALL;
+    let mut start: [Samples; 3] = Default::default();
+    let mut gone: [Samples; 3] = Default::default();
+    // The first of each is warm-up: caches, connections, the first bridge.
+    for n in 0..=starts {
+        eprint!("\rone at a time: {n}/{starts} ");
+        let (up, down) = floor.one(n).await?;
+        if n > 0 {
+            start[0].add(up);
+            gone[0].add(down);
+        }
+        for (slot, kind) in kinds.iter().enumerate() {
+            let name = format!("{}-{n}", kind.name());
+            let up = pods.start(&name, &kind.manifest(&name)).await?;
+            let down = pods.remove(&name).await?;
+            if n > 0 {
+                start[slot + 1].add(up);
+                gone[slot + 1].add(down);
+            }
+        }
+    }
+    eprintln!();
+    table.one_at_a_time(&start, &gone);
+    Ok(())
+}
+
+/// Kills containers and sees how soon the status says so.
+async fn exits(
+    node: &Node,
+    exits: usize,
+    pods: &mut Pods<'_>,
+    table: &mut Table,
+) -> Result<(), HarnessError> {
+    let mut samples = Samples::default();
+    for n in 0..exits {
+        eprint!("\rexits: {}/{exits} ", n + 1);
+        let name = format!("exit-{n}");
+        pods.start(&name, &manifests::once(&name)).await?;
+        samples.add(pods.kill_main(node, &name).await?);
+        pods.remove(&name).await?;
+    }
+    eprintln!();
+    table.exit_to_status(&samples);
+    Ok(())
+}

@@ -131,7 +131,7 @@ pub fn need_port(address: &str, port: u16) -> Result<(), HarnessError> {
 /// most containers.
 pub fn can_overlay(dir: &Path) -> bool {
     const OVERLAYFS: i64 = 0x794c_7630;
-    rustix::fs::statfs(dir).map_or(true, |fs| i64::from(fs.f_type) != OVERLAYFS)
+    rustix::fs::statfs(dir).map_or(true, |fs| fs.f_type != OVERLAYFS)
 }
 
 /// Runs a program to its end and gives its output; a status other than zero is an error.

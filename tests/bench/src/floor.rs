@@ -1,0 +1,153 @@
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use futures::stream::{self, StreamExt, TryStreamExt};
+use polylet_harness::{HarnessError, Node, containerd, cri};
+use polylet_wire::runtime::v1::runtime_service_client::RuntimeServiceClient;
+use polylet_wire::runtime::v1::{
+    ContainerConfig, ContainerMetadata, CreateContainerRequest, ImageSpec, LinuxContainerConfig,
+    LinuxPodSandboxConfig, PodSandboxConfig, PodSandboxMetadata, RemoveContainerRequest,
+    RemovePodSandboxRequest, RunPodSandboxRequest, StartContainerRequest, StopContainerRequest,
+    StopPodSandboxRequest,
+};
+use tonic::transport::Channel;
+use tonic::{Response, Status};
+
+use crate::manifests::{IMAGE, SCRIPT};
+
+/// The calls that a pod of one container cannot do without, and nothing else. Its sandboxes carry
+/// no pod labels, so the node takes no notice of them.
+pub(crate) struct Floor {
+    client: RuntimeServiceClient<Channel>,
+    cgroup: String,
+    logs: String,
+}
+
+struct Up {
+    sandbox: String,
+    container: String,
+}
+
+impl Floor {
+    pub(crate) fn new(node: &Node) -> Result<Self, HarnessError> {
+        let socket = containerd::socket(node.scratch());
+        Ok(Self {
+            client: RuntimeServiceClient::new(cri::channel(&socket)?),
+            cgroup: format!("{}/floor", node.cgroup()),
+            logs: node.scratch().join("floor-logs").display().to_string(),
+        })
+    }
+
+    /// One pod: how long it took to start and to be gone.
+    pub(crate) async fn one(&self, n: usize) -> Result<(Duration, Duration), HarnessError> {
+        let began = Instant::now();
+        let up = self.start(n).await?;
+        let started = began.elapsed();
+        let began = Instant::now();
+        self.stop(up).await?;
+        Ok((started, began.elapsed()))
+    }
+
+    /// So many pods, a few at a time: how long until all were up. They are removed again.
+    pub(crate) async fn many(
+        &self,
+        count: usize,
+        at_a_time: usize,
+    ) -> Result<Duration, HarnessError> {
+        let began = Instant::now();
+        let all: Vec<Up> = stream::iter(0..count)
+            .map(|n| self.start(1000 + n))
+            .buffer_unordered(at_a_time)
+            .try_collect()
+            .await?;
+        let took = began.elapsed();
+        stream::iter(all)
+            .map(|up| self.stop(up))
+            .buffer_unordered(at_a_time)
+            .try_collect::<Vec<()>>()
+            .await?;
+        Ok(took)
+    }
+
+    async fn start(&self, n: usize) -> Result<Up, HarnessError> {
+        let mut client = self.client.clone();
+        let config = PodSandboxConfig {
+            metadata: Some(PodSandboxMetadata {
+                name: format!("floor-{n}"),
+                uid: format!("floor-{n}"),
+                namespace: "floor".to_owned(),
+                attempt: 0,
+            }),
+            hostname: format!("floor-{n}"),
+            log_directory: format!("{}/{n}", self.logs),
+            labels: HashMap::new(),
+            linux: Some(LinuxPodSandboxConfig {
+                cgroup_parent: self.cgroup.clone(),
+                ..LinuxPodSandboxConfig::default()
+            }),
+            ..PodSandboxConfig::default()
+        };
+        let run = RunPodSandboxRequest {
+            config: Some(config.clone()),
+            ..RunPodSandboxRequest::default()
+        };
+        let sandbox = told("RunPodSandbox", client.run_pod_sandbox(run).await)?.pod_sandbox_id;
+        let container = ContainerConfig {
+            metadata: Some(ContainerMetadata {
+                name: "main".to_owned(),
+                attempt: 0,
+            }),
+            image: Some(ImageSpec {
+                image: IMAGE.to_owned(),
+                ..ImageSpec::default()
+            }),
+            command: ["sh", "-c", SCRIPT].map(str::to_owned).into(),
+            log_path: "main/0.log".to_owned(),
+            linux: Some(LinuxContainerConfig::default()),
+            ..ContainerConfig::default()
+        };
+        let create = CreateContainerRequest {
+            pod_sandbox_id: sandbox.clone(),
+            config: Some(container),
+            sandbox_config: Some(config),
+        };
+        let created = told("CreateContainer", client.create_container(create).await)?;
+        let container = created.container_id;
+        let start = StartContainerRequest {
+            container_id: container.clone(),
+        };
+        told("StartContainer", client.start_container(start).await)?;
+        Ok(Up { sandbox, container })
+    }
+
+    async fn stop(&self, up: Up) -> Result<(), HarnessError> {
+        let mut client = self.client.clone();
+        let stop = StopContainerRequest {
+            container_id: up.container.clone(),
+            timeout: 5,
+        };
+        told("StopContainer", client.stop_container(stop).await)?;
+        let stop = StopPodSandboxRequest {
+            pod_sandbox_id: up.sandbox.clone(),
+        };
+        told("StopPodSandbox", client.stop_pod_sandbox(stop).await)?;
+        let remove = RemoveContainerRequest {
+            container_id: up.container,
+        };
+        told("RemoveContainer", client.remove_container(remove).await)?;
+        let remove = RemovePodSandboxRequest {
+            pod_sandbox_id: up.sandbox,
+        };
+        told("RemovePodSandbox", client.remove_pod_sandbox(remove).await)?;
+        Ok(())
+    }
+}
+
+fn told<T>(call: &'static str, answer: Result<Response<T>, Status>) -> Result<T, HarnessError> {
+    answer
+        .map(Response::into_inner)
+        .map_err(|source| HarnessError::Call {
+            call,
+            source: Box::new(source),
+        })
+}

@@ -1,0 +1,230 @@
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use polylet_harness::{HarnessError, Node, PodView, cri, wait};
+use polylet_wire::runtime::v1::ContainerStatusRequest;
+use polylet_wire::runtime::v1::runtime_service_client::RuntimeServiceClient;
+use polylet_wire::status::v1::WatchPodStatusesRequest;
+use polylet_wire::status::v1::status_service_client::StatusServiceClient;
+use polylet_wire::status::v1::watch_pod_statuses_response::Change;
+use rustix::process::Signal;
+use serde_json::Value;
+use tokio::sync::mpsc;
+
+use crate::manifests::Kind;
+
+/// Pods of the node, driven by manifests and seen through the status stream.
+pub(crate) struct Pods<'a> {
+    node: &'a Node,
+    changes: mpsc::UnboundedReceiver<(Instant, Seen)>,
+    held: BTreeMap<String, PodView>,
+    names: BTreeMap<String, String>,
+}
+
+enum Seen {
+    Upsert(Box<PodView>),
+    Remove(String),
+}
+
+impl<'a> Pods<'a> {
+    /// Follows the status stream. Each change is stamped when it arrives.
+    pub(crate) fn follow(node: &'a Node) -> Result<Self, HarnessError> {
+        let channel = node.channel("status-reporter")?;
+        let (sender, changes) = mpsc::unbounded_channel();
+        tokio::task::spawn_local(async move {
+            let mut client = StatusServiceClient::new(channel);
+            let Ok(answer) = client
+                .watch_pod_statuses(WatchPodStatusesRequest::default())
+                .await
+            else {
+                return;
+            };
+            let mut stream = answer.into_inner();
+            while let Ok(Some(message)) = stream.message().await {
+                let at = Instant::now();
+                let seen = match message.change {
+                    Some(Change::Upsert(pod)) => match PodView::from_wire(&pod) {
+                        Ok(pod) => Seen::Upsert(Box::new(pod)),
+                        Err(_) => continue,
+                    },
+                    Some(Change::Remove(pod)) => Seen::Remove(pod.uid),
+                    _ => continue,
+                };
+                if sender.send((at, seen)).is_err() {
+                    return;
+                }
+            }
+        });
+        Ok(Self {
+            node,
+            changes,
+            held: BTreeMap::new(),
+            names: BTreeMap::new(),
+        })
+    }
+
+    /// Waits for a state of all pods; says when the change came that made it so.
+    async fn until(
+        &mut self,
+        what: &str,
+        wanted: impl Fn(&BTreeMap<String, PodView>) -> bool,
+    ) -> Result<Instant, HarnessError> {
+        let give_up = |held: &BTreeMap<String, PodView>| HarnessError::Patience {
+            what: what.to_owned(),
+            seconds: wait::patience().as_secs(),
+            last: held
+                .values()
+                .map(PodView::line)
+                .collect::<Vec<_>>()
+                .join("; "),
+        };
+        let deadline = tokio::time::Instant::now() + wait::patience();
+        loop {
+            let next = tokio::time::timeout_at(deadline, self.changes.recv()).await;
+            let Ok(Some((at, seen))) = next else {
+                return Err(give_up(&self.held));
+            };
+            match seen {
+                Seen::Upsert(pod) => {
+                    self.names.insert(pod.uid.clone(), pod.name.clone());
+                    self.held.insert(pod.name.clone(), *pod);
+                }
+                Seen::Remove(uid) => {
+                    if let Some(name) = self.names.remove(&uid) {
+                        self.held.remove(&name);
+                    }
+                }
+            }
+            if wanted(&self.held) {
+                return Ok(at);
+            }
+        }
+    }
+
+    fn full(&self, name: &str) -> String {
+        format!("{name}-{}", self.node.name())
+    }
+
+    /// From the manifest's appearance to Ready.
+    pub(crate) async fn start(
+        &mut self,
+        name: &str,
+        manifest: &str,
+    ) -> Result<Duration, HarnessError> {
+        let full = self.full(name);
+        let began = Instant::now();
+        self.node.put(&format!("{name}.json"), manifest)?;
+        let at = self
+            .until(&format!("{name} to be Ready"), |held| {
+                held.get(&full).is_some_and(PodView::is_ready)
+            })
+            .await?;
+        Ok(at - began)
+    }
+
+    /// From the manifest's disappearance to nothing left.
+    pub(crate) async fn remove(&mut self, name: &str) -> Result<Duration, HarnessError> {
+        let full = self.full(name);
+        let began = Instant::now();
+        self.node.take(&format!("{name}.json"))?;
+        let at = self
+            .until(&format!("{name} to be gone"), |held| {
+                !held.contains_key(&full)
+            })
+            .await?;
+        Ok(at - began)
+    }
+
+    /// From the end of the main container's process to a status that says so.
+    pub(crate) async fn kill_main(
+        &mut self,
+        node: &Node,
+        name: &str,
+    ) -> Result<Duration, HarnessError> {
+        let full = self.full(name);
+        let main = self.held.get(&full).and_then(|pod| pod.container("main"));
+        let id = main.map(|main| main.id).unwrap_or_default();
+        let pid = pid_of(node, id.rsplit('/').next().unwrap_or_default()).await?;
+        let began = Instant::now();
+        polylet_harness::machine::signal(pid, Signal::KILL);
+        let at = self
+            .until(&format!("{name} to have ended"), |held| {
+                let main = held.get(&full).and_then(|pod| pod.container("main"));
+                main.is_some_and(|main| main.state == "terminated")
+            })
+            .await?;
+        Ok(at - began)
+    }
+
+    /// Puts so many pods at once.
+    pub(crate) fn put_many(
+        &self,
+        count: usize,
+    ) -> Result<(Instant, BTreeSet<String>), HarnessError> {
+        let began = Instant::now();
+        let mut names = BTreeSet::new();
+        for n in 0..count {
+            let name = format!("burst-{n}");
+            self.node
+                .put(&format!("{name}.json"), &Kind::Bare.manifest(&name))?;
+            names.insert(name);
+        }
+        Ok((began, names))
+    }
+
+    /// How long until all of them were Ready.
+    pub(crate) async fn all_ready(
+        &mut self,
+        (began, names): &(Instant, BTreeSet<String>),
+    ) -> Result<Duration, HarnessError> {
+        let full: Vec<String> = names.iter().map(|name| self.full(name)).collect();
+        let at = self
+            .until("all pods to be Ready", |held| {
+                full.iter()
+                    .all(|name| held.get(name).is_some_and(PodView::is_ready))
+            })
+            .await?;
+        Ok(at - *began)
+    }
+
+    /// Takes all of them away and waits until nothing is left.
+    pub(crate) async fn remove_many(
+        &mut self,
+        (_, names): &(Instant, BTreeSet<String>),
+    ) -> Result<Duration, HarnessError> {
+        let began = Instant::now();
+        for name in names {
+            self.node.take(&format!("{name}.json"))?;
+        }
+        let full: Vec<String> = names.iter().map(|name| self.full(name)).collect();
+        let at = self
+            .until("all pods to be gone", |held| {
+                full.iter().all(|name| !held.contains_key(name))
+            })
+            .await?;
+        Ok(at - began)
+    }
+}
+
+/// The process of a container, from the runtime's verbose status.
+async fn pid_of(node: &Node, container_id: &str) -> Result<u32, HarnessError> {
+    let socket = polylet_harness::containerd::socket(node.scratch());
+    let mut client = RuntimeServiceClient::new(cri::channel(&socket)?);
+    let request = ContainerStatusRequest {
+        container_id: container_id.to_owned(),
+        verbose: true,
+    };
+    let answer = client.container_status(request).await;
+    let status = answer.map_err(|source| HarnessError::Call {
+        call: "ContainerStatus",
+        source: Box::new(source),
+    })?;
+    let info = status.into_inner().info.remove("info").unwrap_or_default();
+    let info: Value = serde_json::from_str(&info).unwrap_or_default();
+    let pid = info["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok());
+    pid.ok_or_else(|| HarnessError::Patience {
+        what: format!("the process id of container {container_id}"),
+        seconds: 0,
+        last: "the runtime told none".to_owned(),
+    })
+}

@@ -1,0 +1,87 @@
+use std::fmt;
+use std::time::Duration;
+
+use crate::measure::{Samples, ms, over};
+use crate::rest::Rest;
+
+/// The result, as a table in Markdown.
+pub(crate) struct Table {
+    runtime: String,
+    lines: Vec<[String; 3]>,
+}
+
+impl Table {
+    pub(crate) fn new(runtime: &str) -> Self {
+        Self {
+            runtime: runtime.to_owned(),
+            lines: Vec::new(),
+        }
+    }
+
+    fn line(&mut self, what: impl Into<String>, floor: impl Into<String>, ours: impl Into<String>) {
+        self.lines.push([what.into(), floor.into(), ours.into()]);
+    }
+
+    /// Floor, bare pod, pod with volumes.
+    pub(crate) fn one_at_a_time(&mut self, start: &[Samples; 3], gone: &[Samples; 3]) {
+        let kinds = [(1, "bare"), (2, "ConfigMap, Secret, emptyDir")];
+        for (what, samples) in [("start", start), ("delete → all gone", gone)] {
+            for (slot, kind) in kinds {
+                for percent in [50, 99] {
+                    let floor = samples[0].percentile(percent);
+                    let ours = samples[slot].percentile(percent);
+                    self.line(
+                        format!("{what}, {kind}, p{percent} of {}", samples[slot].count()),
+                        format!("{} ms", ms(floor)),
+                        format!("{} ms ({} ms)", ms(ours), over(ours, floor)),
+                    );
+                }
+            }
+        }
+    }
+
+    pub(crate) fn exit_to_status(&mut self, samples: &Samples) {
+        for percent in [50, 99] {
+            let ours = ms(samples.percentile(percent));
+            let what = format!("exit → status, p{percent} of {}", samples.count());
+            self.line(what, "", format!("{ours} ms"));
+        }
+    }
+
+    pub(crate) fn burst(&mut self, count: usize, raw: Duration, ours: Duration) {
+        let rate = |took: Duration| {
+            let seconds = took.as_secs_f64();
+            format!(
+                "{seconds:.2} s ({:.1} pods/s)",
+                count as f64 / seconds.max(1e-9)
+            )
+        };
+        self.line(
+            format!("{count} pods at once (raw: ten at a time)"),
+            rate(raw),
+            rate(ours),
+        );
+    }
+
+    pub(crate) fn burst_gone(&mut self, count: usize, took: Duration) {
+        let ours = format!("{:.2} s", took.as_secs_f64());
+        self.line(format!("delete {count} pods → all gone"), "", ours);
+    }
+
+    pub(crate) fn rest(&mut self, count: usize, rest: &Rest) {
+        let ours = format!("{:.4} core, {:.1} MiB PSS", rest.cores, rest.pss_mib);
+        let what = format!("at rest with {count} pods, {} processes", rest.processes);
+        self.line(what, "", ours);
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "| on {} | raw CRI | Polylet (over raw) |", self.runtime)?;
+        writeln!(f, "| --- | --- | --- |")?;
+        for [what, floor, ours] in &self.lines {
+            writeln!(f, "| {what} | {floor} | {ours} |")?;
+        }
+        Ok(())
+    }
+}
