@@ -250,23 +250,30 @@ fn special_files(node: &Node) {
     symlink("loop.yaml", dir.join("loop.yaml")).unwrap();
     let closed = dir.join("closed.yaml");
     fs::write(&closed, "").unwrap();
-    fs::set_permissions(&closed, fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o000)).unwrap();
 }
 
-/// Waits until the log has a line that names the file and has the words.
+/// Waits until a refusal names the file and has the words.
 async fn told(node: &Node, name: &str, words: &[&str]) {
     let look = || async {
-        let log = fs::read_to_string(node.log()).unwrap_or_default();
-        let lines: Vec<&str> = log.lines().filter(|line| line.contains(name)).collect();
+        let problems = match node.problems().await {
+            Ok(problems) => problems,
+            Err(error) => return Look::NotYet(polylet_harness::error::report(&error)),
+        };
+        let lines: Vec<String> = problems
+            .iter()
+            .filter(|problem| problem.origin.contains(name))
+            .map(|problem| format!("{} {}: {}", problem.origin, problem.field, problem.message))
+            .collect();
         if lines
             .iter()
             .any(|line| words.iter().all(|word| line.contains(word)))
         {
             return Look::Done(());
         }
-        Look::NotYet(format!("{} lines name it: {lines:?}", lines.len()))
+        Look::NotYet(format!("{lines:?} of {} refusals", problems.len()))
     };
-    ok(until(format!("a message about {name} with {words:?}"), look).await);
+    ok(until(format!("a refusal of {name} with {words:?}"), look).await);
 }
 
 async fn pids(node: &Node) -> Vec<(String, u32)> {

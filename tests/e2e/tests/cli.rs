@@ -160,10 +160,8 @@ async fn good_json(node: &Node, words: &[&str]) -> Value {
     serde_json::from_str(&good(node, words).await).unwrap()
 }
 
-/// A list at the top or in a field.
 fn list(json: &Value, field: &str) -> Vec<Value> {
-    let list = json.as_array().or_else(|| json[field].as_array());
-    list.cloned().unwrap_or_default()
+    json[field].as_array().cloned().unwrap_or_default()
 }
 
 fn both(output: &Output) -> String {

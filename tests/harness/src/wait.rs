@@ -62,7 +62,10 @@ pub fn until_blocking(limit: Duration, mut look: impl FnMut() -> bool) -> bool {
         if start.elapsed() >= limit {
             return false;
         }
-        #[allow(clippy::disallowed_methods, reason = "cleaning up happens outside any runtime")]
+        #[allow(
+            clippy::disallowed_methods,
+            reason = "cleaning up happens outside any runtime"
+        )]
         std::thread::sleep(pause);
         pause = (pause * 2).min(Duration::from_millis(50));
     }

@@ -1,5 +1,7 @@
 use std::path::PathBuf;
 
+use polylet_wire::podconfig::v1::pod_config_service_client::PodConfigServiceClient;
+use polylet_wire::podconfig::v1::{ListProblemsRequest, Problem};
 use polylet_wire::status::v1::ListPodStatusesRequest;
 use polylet_wire::status::v1::status_service_client::StatusServiceClient;
 use polylet_wire::supervisor::v1::supervisor_service_client::SupervisorServiceClient;
@@ -55,6 +57,18 @@ impl Node {
             .iter()
             .map(PodView::from_wire)
             .collect()
+    }
+
+    /// What the node's sources hold that was refused.
+    ///
+    /// # Errors
+    /// When pod-config does not answer.
+    pub async fn problems(&self) -> Result<Vec<Problem>, HarnessError> {
+        let mut client = PodConfigServiceClient::new(self.channel("pod-config")?);
+        let answer = client
+            .list_problems(within(10, ListProblemsRequest::default()))
+            .await;
+        Ok(told("ListProblems", answer)?.problems)
     }
 
     /// The trace of a pod's start.
