@@ -1,2 +1,4 @@
-//! The process; everything is in the library.
-fn main() {}
+//! The command `polylet`; everything is in the library.
+fn main() -> std::process::ExitCode {
+    polylet_supervisor::main()
+}

@@ -66,7 +66,10 @@ impl Lock {
                     holder: holder(&mut file),
                 });
             }
-            #[allow(clippy::disallowed_methods, reason = "before the runtime exists; flock has no deadline")]
+            #[allow(
+                clippy::disallowed_methods,
+                reason = "before the runtime exists; flock has no deadline"
+            )]
             std::thread::sleep(pause);
             pause = (pause * 2).min(Duration::from_millis(100));
         }

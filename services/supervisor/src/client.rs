@@ -1,0 +1,101 @@
+//! The way from a command to a service's socket.
+
+use std::future::Future;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use polylet_kit::{Config, Exit, report};
+
+/// How long a command waits for an answer.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(5);
+
+/// Why a command has no answer.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum AskError {
+    #[error("no node is running in {directory} ({service} does not listen there)")]
+    NotRunning {
+        directory: PathBuf,
+        service: &'static str,
+    },
+    #[error("{directory} belongs to another user: try as root")]
+    NotAllowed { directory: PathBuf },
+    #[error("{service} does not answer: {message}")]
+    Silent {
+        service: &'static str,
+        message: String,
+    },
+    #[error("{0}")]
+    NotFound(String),
+    #[error("{what} cannot be read")]
+    Unreadable {
+        what: String,
+        #[source]
+        source: polylet_kit::BoxError,
+    },
+    #[error("starting the runtime")]
+    Runtime(#[source] std::io::Error),
+}
+
+/// Runs a command to its end and tells how it went.
+pub(crate) fn answer(command: impl Future<Output = Result<(), AskError>>) -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let answered = match runtime {
+        Ok(runtime) => runtime.block_on(command),
+        Err(error) => Err(AskError::Runtime(error)),
+    };
+    let Err(error) = answered else {
+        return Exit::Ok.into();
+    };
+    eprintln!("polylet: {}", report(&error));
+    match error {
+        AskError::NotRunning { .. } | AskError::NotAllowed { .. } | AskError::Silent { .. } => {
+            Exit::Unavailable
+        }
+        AskError::NotFound(_) => Exit::NotFound,
+        AskError::Unreadable { .. } | AskError::Runtime(_) => Exit::Failed,
+    }
+    .into()
+}
+
+/// A transport to a service of the node, once it is known that somebody listens.
+pub(crate) fn connect(
+    config: &Config,
+    service: &'static str,
+) -> Result<tonic::transport::Channel, AskError> {
+    let directory = config.polylet.run_directory.clone();
+    let socket = directory.join(format!("{service}.sock"));
+    match UnixStream::connect(&socket) {
+        Ok(_) => Ok(polylet_kit::channel::plain(&socket)),
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+            Err(AskError::NotAllowed { directory })
+        }
+        Err(_) => Err(AskError::NotRunning { directory, service }),
+    }
+}
+
+/// The answer of a call, in time.
+pub(crate) async fn within<T>(
+    service: &'static str,
+    call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
+) -> Result<T, AskError> {
+    let silent = |message: String| AskError::Silent { service, message };
+    match tokio::time::timeout(DEADLINE, call).await {
+        Ok(Ok(answer)) => Ok(answer.into_inner()),
+        Ok(Err(status)) if status.code() == tonic::Code::NotFound => {
+            Err(AskError::NotFound(status.message().to_owned()))
+        }
+        Ok(Err(status)) => Err(silent(status.message().to_owned())),
+        Err(_) => Err(silent(format!("nothing within {DEADLINE:?}"))),
+    }
+}
+
+/// A wire timestamp as text; empty when there is none.
+pub(crate) fn time(at: Option<&prost_types::Timestamp>) -> String {
+    polylet_wire::time::from_wire_opt(at)
+        .map(|at| at.to_string())
+        .unwrap_or_default()
+}

@@ -1,0 +1,103 @@
+use super::*;
+use proptest::prelude::*;
+
+fn span(id: &str, parent: &str, service: &str, name: &str, start: i64, end: i64) -> Span {
+    Span {
+        id: id.to_owned(),
+        parent: parent.to_owned(),
+        service: service.to_owned(),
+        name: name.to_owned(),
+        start: Timestamp::from_microsecond(start).unwrap(),
+        end: Timestamp::from_microsecond(end).unwrap(),
+        attributes: BTreeMap::new(),
+        error: String::new(),
+        links: 0,
+    }
+}
+
+#[test]
+fn a_start_as_people_see_it() {
+    let mut spans = vec![
+        span("a", "", "pod-config", "pod.seen", 0, 1_000),
+        span("b", "a", "sync-coordinator", "pod.start", 2_000, 160_000),
+        span("c", "b", "volume-manager", "volume.mount", 3_000, 9_000),
+        span(
+            "d",
+            "b",
+            "sync-coordinator",
+            "cri.RunPodSandbox",
+            3_000,
+            90_000,
+        ),
+        span(
+            "e",
+            "b",
+            "sync-coordinator",
+            "cri.StartContainer",
+            90_000,
+            160_000,
+        ),
+        span("f", "gone", "prober", "probe.readiness", 161_000, 200_000),
+    ];
+    spans[4].attributes = [
+        ("k8s.container.name", "web"),
+        ("attempt", "0"),
+        ("other", "no"),
+    ]
+    .map(own)
+    .into();
+    spans[5].error = "refused\nagain".to_owned();
+    spans[1].links = 2;
+    let expected = "\
+trace 0af7
+
+   START    TOOK  SERVICE                                               SPAN
+*  0.0ms   1.0ms  pod-config        |=                               |  pod.seen
+*  2.0ms 158.0ms  sync-coordinator  |==========================      |    pod.start links=2
+   3.0ms   6.0ms  volume-manager    |==                              |      volume.mount
+*  3.0ms  87.0ms  sync-coordinator  |===============                 |      cri.RunPodSandbox
+* 90.0ms  70.0ms  sync-coordinator  |              ============      |      cri.StartContainer container=web attempt=0
+* 161.0ms";
+    let text = waterfall("0af7", &spans);
+    let squeezed = |text: &str| -> Vec<Vec<String>> {
+        text.lines()
+            .map(|line| line.split_whitespace().map(str::to_owned).collect())
+            .collect()
+    };
+    let (found, expected) = (squeezed(&text), squeezed(expected));
+    assert_eq!(found[..8], expected[..8], "{text}");
+    assert!(
+        text.contains("probe.readiness  ERROR refused again"),
+        "{text}"
+    );
+    assert!(
+        text.contains("total 200.0ms, 6 spans in 4 services, 1 with errors"),
+        "{text}"
+    );
+}
+
+fn own((key, value): (&str, &str)) -> (String, String) {
+    (key.to_owned(), value.to_owned())
+}
+
+#[test]
+fn nothing_is_drawn_as_nothing() {
+    assert!(waterfall("0", &[]).contains("total 0.0ms, 0 spans"));
+}
+
+proptest! {
+    #[test]
+    fn every_span_has_one_line(
+        raw in prop::collection::vec((0..9_u8, 0..9_u8, 0..1000_i64, -5..500_i64), 0..30),
+    ) {
+        let spans: Vec<Span> = raw
+            .iter()
+            .enumerate()
+            .map(|(n, (_, parent, start, long))| {
+                span(&n.to_string(), &parent.to_string(), "s", "x", *start, start + long)
+            })
+            .collect();
+        let text = waterfall("t", &spans);
+        prop_assert_eq!(text.lines().filter(|line| line.contains('|')).count(), spans.len());
+    }
+}

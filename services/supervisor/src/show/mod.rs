@@ -1,0 +1,19 @@
+//! What the commands print.
+
+pub(crate) mod config;
+pub(crate) mod logs;
+pub(crate) mod pods;
+pub(crate) mod status;
+pub(crate) mod trace;
+
+/// Prints a JSON document.
+pub(crate) fn json(value: &serde_json::Value) {
+    print(&format!("{value:#}\n"));
+}
+
+/// Writes to standard output; a reader that has gone is no fault.
+pub(crate) fn print(text: &str) {
+    use std::io::Write;
+    let mut out = std::io::stdout().lock();
+    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+}

@@ -1,0 +1,148 @@
+use jiff::Timestamp;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
+use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
+use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, Span};
+use polylet_wire::supervisor::v1 as wire;
+
+use crate::core::ring::{Record, hex};
+
+/// What an entry costs beside its texts.
+const OVERHEAD: usize = 256;
+/// Nobody's attribute needs to be longer than this to be understood.
+const MAX_TEXT: usize = 2048;
+
+/// The short name of the service that the spans come from.
+pub(super) fn service_of(spans: &ResourceSpans) -> String {
+    let attributes = spans
+        .resource
+        .as_ref()
+        .map(|r| r.attributes.as_slice())
+        .unwrap_or_default();
+    let name = attributes
+        .iter()
+        .find(|attribute| attribute.key == "service.name");
+    let name = name
+        .and_then(|attribute| attribute.value.as_ref())
+        .map(text)
+        .unwrap_or_default();
+    name.strip_prefix("polylet-").unwrap_or(&name).to_owned()
+}
+
+/// The span as the ring holds it; `None` when it has no usable ids or times.
+pub(super) fn record(service: &str, span: &Span) -> Option<Record> {
+    let time = |nanos: u64| Timestamp::from_nanosecond(i128::from(nanos)).ok();
+    let trace: [u8; 16] = span.trace_id.as_slice().try_into().ok()?;
+    let status = span.status.as_ref();
+    let failed = status.is_some_and(|status| status.code == StatusCode::Error as i32);
+    let error = status
+        .filter(|_| failed)
+        .map(|status| match status.message.as_str() {
+            "" => "failed".to_owned(),
+            message => cut(message),
+        });
+    let mut record = Record {
+        trace,
+        span: span.span_id.as_slice().try_into().ok()?,
+        parent: span.parent_span_id.as_slice().try_into().ok(),
+        service: service.to_owned(),
+        name: cut(&span.name),
+        start: time(span.start_time_unix_nano)?,
+        end: time(span.end_time_unix_nano)?,
+        attributes: span.attributes.iter().filter_map(attribute).collect(),
+        error,
+        links: span
+            .links
+            .iter()
+            .map(|l| format!("{}-{}", hex(&l.trace_id), hex(&l.span_id)))
+            .collect(),
+        size: OVERHEAD,
+    };
+    record.size += record.service.len()
+        + record.name.len()
+        + record.error.as_ref().map_or(0, String::len)
+        + record
+            .attributes
+            .iter()
+            .map(|(key, value)| 64 + key.len() + value.len())
+            .sum::<usize>()
+        + record
+            .links
+            .iter()
+            .map(|link| 24 + link.len())
+            .sum::<usize>();
+    (trace != [0; 16]).then_some(record)
+}
+
+fn attribute(attribute: &KeyValue) -> Option<(String, String)> {
+    Some((cut(&attribute.key), cut(&text(attribute.value.as_ref()?))))
+}
+
+fn text(value: &AnyValue) -> String {
+    match &value.value {
+        Some(any_value::Value::StringValue(text)) => text.clone(),
+        Some(any_value::Value::BoolValue(value)) => value.to_string(),
+        Some(any_value::Value::IntValue(value)) => value.to_string(),
+        Some(any_value::Value::DoubleValue(value)) => value.to_string(),
+        Some(other) => format!("{other:?}"),
+        None => String::new(),
+    }
+}
+
+fn cut(text: &str) -> String {
+    text[..text.floor_char_boundary(MAX_TEXT)].to_owned()
+}
+
+/// The span as the command gets it.
+pub(super) fn to_wire(record: Record) -> wire::Span {
+    wire::Span {
+        span_id: hex(&record.span),
+        parent_span_id: record.parent.map(|id| hex(&id)).unwrap_or_default(),
+        service: record.service,
+        name: record.name,
+        start: Some(polylet_wire::time::to_wire(record.start)),
+        end: Some(polylet_wire::time::to_wire(record.end)),
+        attributes: record.attributes.into_iter().collect(),
+        error: record.error.unwrap_or_default(),
+        links: record.links,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_span_without_ids_is_none() {
+        assert_eq!(record("x", &Span::default()), None);
+        let zero = Span {
+            trace_id: vec![0; 16],
+            span_id: vec![1; 8],
+            ..Span::default()
+        };
+        assert_eq!(record("x", &zero), None);
+    }
+
+    proptest! {
+        #[test]
+        fn junk_never_panics(
+            trace in prop::collection::vec(any::<u8>(), 0..20),
+            span in prop::collection::vec(any::<u8>(), 0..10),
+            start: u64,
+            end: u64,
+            name in "\\PC{0,3000}",
+        ) {
+            let span = Span {
+                trace_id: trace,
+                span_id: span,
+                start_time_unix_nano: start,
+                end_time_unix_nano: end,
+                name,
+                ..Span::default()
+            };
+            if let Some(record) = record("x", &span) {
+                prop_assert!(record.name.len() <= MAX_TEXT);
+            }
+        }
+    }
+}
