@@ -17,7 +17,7 @@ pub mod qos;
 pub mod quantity;
 pub mod resources;
 pub mod restart;
-// pub mod status;
+pub mod status;
 pub mod sysctl;
 
 pub use ids::{ContainerId, PodUid, SandboxId};

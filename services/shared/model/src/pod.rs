@@ -5,12 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Container, EphemeralContainer, Pod, PodSpec};
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use serde_json::Value;
 
 use crate::constants::{SYSTEM_CRITICAL_PRIORITY, pod_annotation};
 use crate::ids::PodUid;
 use crate::{hash, names};
+
+mod ephemeral;
+
+pub use ephemeral::as_container;
 
 /// Why some JSON is no pod that this node can work with.
 #[derive(Debug, thiserror::Error)]
@@ -329,38 +333,6 @@ impl Manifest {
 /// Whether an init container keeps running beside the regular ones.
 pub fn is_sidecar(init_container: &Container) -> bool {
     init_container.restart_policy.as_deref() == Some("Always")
-}
-
-/// An ephemeral container in the form of every other one.
-pub fn as_container(from: &EphemeralContainer) -> Container {
-    let from = from.clone();
-    Container {
-        args: from.args,
-        command: from.command,
-        env: from.env,
-        env_from: from.env_from,
-        image: from.image,
-        image_pull_policy: from.image_pull_policy,
-        lifecycle: from.lifecycle,
-        liveness_probe: from.liveness_probe,
-        name: from.name,
-        ports: from.ports,
-        readiness_probe: from.readiness_probe,
-        resize_policy: from.resize_policy,
-        resources: from.resources,
-        restart_policy: from.restart_policy,
-        restart_policy_rules: from.restart_policy_rules,
-        security_context: from.security_context,
-        startup_probe: from.startup_probe,
-        stdin: from.stdin,
-        stdin_once: from.stdin_once,
-        termination_message_path: from.termination_message_path,
-        termination_message_policy: from.termination_message_policy,
-        tty: from.tty,
-        volume_devices: from.volume_devices,
-        volume_mounts: from.volume_mounts,
-        working_dir: from.working_dir,
-    }
 }
 
 /// See [`Manifest::digest`]; of a pod in its JSON form.
