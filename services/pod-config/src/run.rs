@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use polylet_kit::{CancellationToken, cause};
@@ -9,6 +10,7 @@ use polylet_watch::Store;
 use polylet_wire::podconfig::v1::{Pod, Problem};
 use polylet_wire::time::to_wire;
 use tokio::sync::{mpsc, watch};
+use tokio::time::timeout;
 use tracing::Span;
 
 use crate::config::Settings;
@@ -26,6 +28,9 @@ use crate::source::observe;
 
 /// More than this is read and checked on a thread of its own.
 const MANY_BYTES: usize = 64 * 1024;
+
+/// Nothing that is meant to be a manifest takes longer to check.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Everything that can happen to this task.
 #[derive(Debug)]
@@ -263,11 +268,11 @@ impl Set {
             entered.in_scope(|| accept(&bytes, &place, &|uid| seen.get(uid).copied(), Timestamp::now()))
         };
         let content = if big {
-            tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Content {
-                findings: vec![Finding::new("", format!("could not be checked: {error}"))],
-                broken: true,
-                ..Content::default()
-            })
+            let failed = |why: String| Content { findings: vec![Finding::new("", why)], broken: true, ..Content::default() };
+            match timeout(PATIENCE, tokio::task::spawn_blocking(work)).await {
+                Ok(checked) => checked.unwrap_or_else(|error| failed(format!("could not be checked: {error}"))),
+                Err(_) => failed(format!("takes longer than {} s to check", PATIENCE.as_secs())),
+            }
         } else {
             work()
         };

@@ -29,9 +29,6 @@ pub struct Content {
 pub fn accept(bytes: &[u8], place: &Place<'_>, seen: &dyn Fn(&str) -> Option<Timestamp>, now: Timestamp) -> Content {
     let mut content = Content::default();
     let documents = decode(bytes);
-    if documents.is_empty() && place.source == Source::File {
-        content.refuse("", vec![Finding::new("", "is empty: a manifest was expected")]);
-    }
     for document in documents {
         let at = document.place;
         let refused = match document.body {

@@ -26,9 +26,12 @@ pub struct Document {
     pub body: Result<Object, Finding>,
 }
 
+/// Open brackets at one point of a document.
+const MOST_DEPTH: usize = 1000;
+
 const KINDS: &str = "Pod, PodList, List, Secret or ConfigMap of apiVersion v1";
 
-/// Everything that some bytes hold. Bytes that hold nothing give no document.
+/// Everything that some bytes hold: at least one document, right or wrong, or an empty list.
 pub fn decode(bytes: &[u8]) -> Vec<Document> {
     let text = match std::str::from_utf8(bytes) {
         Ok(text) => text.strip_prefix('\u{feff}').unwrap_or(text),
@@ -38,6 +41,10 @@ pub fn decode(bytes: &[u8]) -> Vec<Document> {
         }
     };
     let values = if text.trim_start().starts_with('{') { json(text) } else { yaml(text) };
+    if values.is_empty() {
+        let body = Err(Finding::new("", "is empty: a manifest was expected"));
+        return vec![Document { place: String::new(), body }];
+    }
     let many = values.len() > 1;
     let mut documents = Vec::new();
     for (i, value) in values.into_iter().enumerate() {
@@ -67,9 +74,26 @@ fn yaml(text: &str) -> Vec<Result<Value, String>> {
     chunks(text)
         .filter(|(_, chunk)| !is_blank(chunk))
         .map(|(line, chunk)| {
+            if is_too_deep(chunk) {
+                return Err(format!("not YAML: nested deeper than {MOST_DEPTH} levels"));
+            }
             Value::deserialize(serde_yaml_ng::Deserializer::from_str(chunk)).map_err(|error| yaml_message(&error, line))
         })
         .collect()
+}
+
+/// The parser's time grows with the depth for each token, so that junk of a few megabytes would
+/// take it minutes. Brackets within texts count as well, which no sensible text comes near.
+fn is_too_deep(chunk: &str) -> bool {
+    let mut depth = 0usize;
+    chunk.bytes().any(|byte| {
+        match byte {
+            b'[' | b'{' => depth += 1,
+            b']' | b'}' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        depth > MOST_DEPTH
+    })
 }
 
 /// Splits at document markers, with the number of lines before each piece. A marker at the start

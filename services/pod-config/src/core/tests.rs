@@ -128,9 +128,13 @@ fn bad_documents_say_what_and_where() {
 
 #[test]
 fn junk_of_two_megabytes_gives_a_short_message() {
-    for junk in ["x".repeat(2 << 20), "a: b: c\n".repeat(300_000), "---\nkind: 1\n".repeat(150_000), "[".repeat(2 << 20), "{".repeat(2 << 20)] {
+    for junk in [
+        "x".repeat(2 << 20), "a: b: c\n".repeat(300_000), "---\nkind: 1\n".repeat(150_000), "[".repeat(2 << 20), "{".repeat(2 << 20),
+        "[".repeat(999) + &"a,".repeat(1 << 20), "? ".repeat(1 << 20), "- ".repeat(1 << 20), "&a ".repeat(1 << 19), "\"".to_owned() + &"\\n".repeat(1 << 20)] {
+        let started = std::time::Instant::now();
         let content = read(&junk);
-        assert!(content.broken && content.findings.len() <= 21);
+        eprintln!("{:?} {:?}", &junk[..8], started.elapsed());
+        assert!(content.broken && content.findings.len() <= 21, "{:?}", content.findings);
         assert!(content.findings.iter().all(|f| f.message.len() < 400), "{:?}", content.findings[0]);
     }
 }
