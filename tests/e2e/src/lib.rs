@@ -9,6 +9,8 @@
 use polylet_harness::{Node, NodeOptions, PodView, guard};
 use serde_json::Value;
 
+/// A collector of spans, as any backend of traces has one.
+pub mod collector;
 /// Watching pods for what must not happen.
 pub mod watch;
 

@@ -2,15 +2,25 @@
 
 use std::collections::BTreeSet;
 
-use polylet_e2e::{example, node, ok};
+use polylet_e2e::collector::Collector;
+use polylet_e2e::{example, node_with, ok};
 use polylet_harness::wait::{Look, until};
-use polylet_harness::{Node, PodView};
+use polylet_harness::{Node, NodeOptions, PodView};
 use polylet_wire::supervisor::v1::{GetTraceResponse, Span};
 
 #[tokio::test]
 #[ignore = "needs root, a container runtime and built services: cargo verify"]
 async fn a_pod_start_is_one_trace() {
-    let node = node().await;
+    let collector = Collector::start().await;
+    let env = vec![(
+        "OTEL_EXPORTER_OTLP_ENDPOINT".to_owned(),
+        collector.endpoint(),
+    )];
+    let node = node_with(NodeOptions {
+        env,
+        ..NodeOptions::default()
+    })
+    .await;
     let pod = example(&node).await;
     let trace = whole(&node, &pod).await;
     let names: BTreeSet<&str> = trace.spans.iter().map(|span| span.name.as_str()).collect();
@@ -35,6 +45,13 @@ async fn a_pod_start_is_one_trace() {
     );
     parents_are_there(&trace.spans);
     nothing_secret(&trace.spans);
+
+    let ids = trace
+        .spans
+        .iter()
+        .map(|span| span.span_id.clone())
+        .collect();
+    reaches(&collector, &trace.trace_id, &ids).await;
 
     let shown = ok(node.cli(&["trace", "web-node"]).await);
     let shown = String::from_utf8(shown.stdout).unwrap();
@@ -65,6 +82,22 @@ async fn whole(node: &Node, pod: &PodView) -> GetTraceResponse {
         }
     };
     ok(until("a trace across seven processes", look).await)
+}
+
+/// The same spans are at the collector.
+async fn reaches(collector: &Collector, trace: &str, ids: &BTreeSet<String>) {
+    let look = || async {
+        let missing: Vec<_> = ids
+            .difference(&collector.spans_of(trace))
+            .cloned()
+            .collect();
+        if missing.is_empty() {
+            Look::Done(())
+        } else {
+            Look::NotYet(format!("without {missing:?}"))
+        }
+    };
+    ok(until("every span of the trace at the collector", look).await);
 }
 
 /// One root, and every other span's parent is in the trace.

@@ -52,6 +52,7 @@ where
 }
 
 /// [`until`] for code outside the runtime.
+#[allow(clippy::disallowed_methods)] // There is no runtime to sleep on where things are dropped.
 pub fn until_blocking(limit: Duration, mut look: impl FnMut() -> bool) -> bool {
     let start = Instant::now();
     let mut pause = Duration::from_millis(2);

@@ -1,0 +1,92 @@
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
+    TraceService, TraceServiceServer,
+};
+use opentelemetry_proto::tonic::collector::trace::v1::{
+    ExportTraceServiceRequest, ExportTraceServiceResponse,
+};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio_stream::wrappers::TcpListenerStream;
+use tonic::transport::Server;
+use tonic::{Request, Response, Status};
+
+/// Span ids by trace id, both in hexadecimal.
+type Seen = Arc<Mutex<BTreeMap<String, BTreeSet<String>>>>;
+
+/// Takes spans over OTLP/gRPC and remembers which.
+#[derive(Debug)]
+pub struct Collector {
+    address: SocketAddr,
+    seen: Seen,
+    task: JoinHandle<()>,
+}
+
+impl Collector {
+    /// Listens on a free port of the loopback address.
+    ///
+    /// # Panics
+    /// When it cannot.
+    pub async fn start() -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let seen = Seen::default();
+        let service = TraceServiceServer::new(Taker {
+            seen: Arc::clone(&seen),
+        });
+        let serving =
+            Server::builder().serve_with_incoming(service, TcpListenerStream::new(listener));
+        let task = tokio::spawn(async move { crate::ok(serving.await) });
+        Self {
+            address,
+            seen,
+            task,
+        }
+    }
+
+    /// Where to send spans.
+    pub fn endpoint(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// The ids of a trace's spans that have come so far.
+    pub fn spans_of(&self, trace: &str) -> BTreeSet<String> {
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        seen.get(trace).cloned().unwrap_or_default()
+    }
+}
+
+impl Drop for Collector {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+struct Taker {
+    seen: Seen,
+}
+
+#[tonic::async_trait]
+impl TraceService for Taker {
+    async fn export(
+        &self,
+        request: Request<ExportTraceServiceRequest>,
+    ) -> Result<Response<ExportTraceServiceResponse>, Status> {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let resources = request.into_inner().resource_spans.into_iter();
+        let scopes = resources.flat_map(|resource| resource.scope_spans);
+        for span in scopes.flat_map(|scope| scope.spans) {
+            seen.entry(hex(&span.trace_id))
+                .or_default()
+                .insert(hex(&span.span_id));
+        }
+        Ok(Response::new(ExportTraceServiceResponse::default()))
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
