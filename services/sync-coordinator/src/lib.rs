@@ -1,1 +1,85 @@
-//! Makes what should run, run.
+//! sync-coordinator: makes what should run, run.
+//!
+//! Watches what should run (pod-config), what does run (pleg), where its volumes stand
+//! (volume-manager), which containers are unwell (prober) and which pods must go (eviction).
+//! Everything known of one pod is a [`core::view::Pod`]; [`core::plan::plan`] says what to do for
+//! it now; steps are carried out by [`act`] and come back as inputs. It alone makes, starts, stops
+//! and removes sandboxes and containers and pulls images. Serves how far each pod has come.
+//!
+//! One task ([`run`]) owns all workers; a pod at rest costs nothing.
+
+pub mod act;
+mod convert;
+mod coordinator;
+pub mod core;
+mod heard;
+mod inputs;
+mod journal;
+mod run;
+mod server;
+mod slots;
+mod worker;
+
+use polylet_kit::{Api, BoxError, Call, Ctx, Keep, Manifest, Service};
+use polylet_watch::Store;
+use polylet_wire::sync::v1::sync_service_server::SyncServiceServer;
+
+/// What this program is, serves, calls and keeps.
+pub static MANIFEST: Manifest = Manifest {
+    service: "sync-coordinator",
+    version: env!("CARGO_PKG_VERSION"),
+    about: "Makes what should run, run",
+    serves: &[Api {
+        package: "polylet.sync.v1",
+        level: 1,
+    }],
+    calls: &[
+        Call {
+            service: "pod-config",
+            package: "polylet.podconfig.v1",
+            level: 1,
+        },
+        Call {
+            service: "pleg",
+            package: "polylet.pleg.v1",
+            level: 1,
+        },
+        Call {
+            service: "volume-manager",
+            package: "polylet.volume.v1",
+            level: 1,
+        },
+        Call {
+            service: "prober",
+            package: "polylet.prober.v1",
+            level: 1,
+        },
+        Call {
+            service: "eviction",
+            package: "polylet.eviction.v1",
+            level: 1,
+        },
+    ],
+    keeps: &[
+        Keep {
+            path: "state:pods/",
+            what: "when each pod was taken up, and why one may never run again",
+        },
+        Keep {
+            path: "run:intents/",
+            what: "sandboxes being asked for, so that no number is asked for twice",
+        },
+    ],
+};
+
+/// Builds the service.
+pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
+    let (book, entries) = journal::Book::open(ctx.state_dir(), ctx.run_dir())?;
+    let intents = book.intents()?;
+    let store = Store::new(ctx.incarnation());
+    let hands = act::Hands::new(&ctx, book);
+    let (steps, done) = tokio::sync::mpsc::unbounded_channel();
+    let coordinator = coordinator::Coordinator::new(hands, store.clone(), steps, entries, intents);
+    ctx.spawn("run", run::run(ctx.clone(), coordinator, done));
+    Ok(Service::new().grpc(SyncServiceServer::new(server::Server { store })))
+}

@@ -1,2 +1,8 @@
 //! The process; everything is in the library.
-fn main() {}
+
+fn main() -> std::process::ExitCode {
+    polylet_kit::main(
+        &polylet_sync_coordinator::MANIFEST,
+        polylet_sync_coordinator::build,
+    )
+}

@@ -1,0 +1,292 @@
+//! Containers: made, and started.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Container;
+use polylet_cri::labels::PodLabels;
+use polylet_cri::v1;
+use polylet_model::constants::{annotation, label, reason};
+use polylet_model::env::Environment;
+use polylet_model::{ContainerKind, Manifest, hash, names};
+
+use super::{
+    Hands, Job, env, files, manifest, mounts, resources, runtime_said, said, sandbox, security,
+};
+use crate::core::learn::{Outcome, Trouble};
+use crate::core::observed::{Phase, SeenContainer};
+use crate::core::plan::Step;
+
+/// Makes a container.
+pub async fn create(hands: &Rc<Hands>, job: &Job) -> Result<Outcome, Trouble> {
+    let Step::CreateContainer {
+        container: name,
+        attempt,
+        back_off_step,
+        sandbox_id,
+        image_ref,
+    } = &job.step
+    else {
+        return Ok(Outcome::Done);
+    };
+    let manifest = manifest(job)?;
+    let unknown = || {
+        said(
+            reason::CREATE_CONTAINER_CONFIG_ERROR,
+            format!("container {name} is not in the manifest"),
+        )
+    };
+    let (kind, spec) = manifest.container(name).ok_or_else(unknown)?;
+    let place = job.sandbox(sandbox_id);
+    let config = config(hands, job, manifest, kind, spec).await?;
+    let sandbox = sandbox::config(hands, job, manifest, place.map_or(0, |s| s.attempt)).await?;
+    let made = hands
+        .runtime
+        .create_container(sandbox_id, config, sandbox)
+        .await;
+    let id = made.map_err(|error| {
+        let mut trouble = runtime_said(reason::CREATE_CONTAINER_ERROR, &error);
+        trouble.image_missing =
+            error.is_not_found() && error.message().contains(image_ref.as_str());
+        trouble
+    })?;
+    Ok(Outcome::Created(SeenContainer {
+        id,
+        sandbox_id: sandbox_id.clone(),
+        name: name.clone(),
+        attempt: *attempt,
+        phase: Phase::Created,
+        exit_code: 0,
+        reason: String::new(),
+        hash: hash::container_annotation(spec),
+        back_off_step: *back_off_step,
+        grace: None,
+        created_at: Some(Timestamp::now()),
+        started_at: None,
+        finished_at: None,
+    }))
+}
+
+/// Starts a container that was made, and links its log.
+pub async fn start(
+    hands: &Rc<Hands>,
+    job: &Job,
+    container: &str,
+    attempt: u32,
+    id: &str,
+) -> Result<Outcome, Trouble> {
+    let started = hands.runtime.start_container(id).await;
+    started.map_err(|error| runtime_said(reason::RUN_CONTAINER_ERROR, &error))?;
+    files::link_log(hands, &job.pod, container, attempt, id);
+    Ok(Outcome::Done)
+}
+
+async fn config(
+    hands: &Rc<Hands>,
+    job: &Job,
+    manifest: &Manifest,
+    kind: ContainerKind,
+    spec: &Container,
+) -> Result<v1::ContainerConfig, Trouble> {
+    let Step::CreateContainer {
+        attempt,
+        back_off_step,
+        sandbox_id,
+        image_ref,
+        ..
+    } = &job.step
+    else {
+        return Ok(v1::ContainerConfig::default());
+    };
+    let settings = hands.ctx.config();
+    let ips = job
+        .sandbox(sandbox_id)
+        .map(|s| s.ips.clone())
+        .unwrap_or_default();
+    let host_ip = settings.polylet.node_ip.map(|ip| ip.to_string());
+    let env = env::of(
+        hands,
+        manifest,
+        spec,
+        &env::Facts {
+            pod_ips: &ips,
+            host_ip,
+        },
+    )
+    .await?;
+    let mounts = mounts::of(hands, job, manifest, spec, *attempt, &ips, &env)?;
+    files::make_log_dir(hands, &job.pod, &spec.name).map_err(|e| {
+        said(
+            reason::CREATE_CONTAINER_CONFIG_ERROR,
+            format!("the container's log folder: {e}"),
+        )
+    })?;
+    let target = manifest
+        .ephemeral_target(&spec.name)
+        .and_then(|t| job.observed.newest_in(t, sandbox_id));
+    let root = &settings.polylet.root_directory;
+    let target = target.map(|c| c.id.clone());
+    let security = security::of_container(
+        manifest.spec(),
+        kind,
+        spec,
+        target,
+        root,
+        settings.kubelet.seccomp_default,
+    );
+    not_root(hands, manifest, spec, &security, image_ref).await?;
+    let expanded = |words: &Option<Vec<String>>| expand(words, &env);
+    Ok(v1::ContainerConfig {
+        metadata: Some(v1::ContainerMetadata {
+            name: spec.name.clone(),
+            attempt: *attempt,
+        }),
+        image: Some(v1::ImageSpec {
+            image: image_ref.clone(),
+            user_specified_image: spec.image.clone().unwrap_or_default(),
+            runtime_handler: sandbox::handler(manifest),
+            ..Default::default()
+        }),
+        command: expanded(&spec.command),
+        args: expanded(&spec.args),
+        working_dir: spec.working_dir.clone().unwrap_or_default(),
+        envs: env
+            .iter()
+            .map(|(key, value)| v1::KeyValue {
+                key: key.into(),
+                value: value.as_bytes().to_vec(),
+            })
+            .collect(),
+        mounts,
+        labels: labels(job, spec),
+        annotations: annotations(manifest, spec, *attempt, *back_off_step),
+        log_path: names::container_log_path(&spec.name, *attempt),
+        stdin: spec.stdin == Some(true),
+        stdin_once: spec.stdin_once == Some(true),
+        tty: spec.tty == Some(true),
+        linux: Some(v1::LinuxContainerConfig {
+            resources: Some(resources::of_container(
+                manifest.spec(),
+                spec,
+                hands.machine,
+                &settings.kubelet,
+            )),
+            security_context: Some(security),
+        }),
+        ..Default::default()
+    })
+}
+
+fn expand(words: &Option<Vec<String>>, env: &Environment) -> Vec<String> {
+    words
+        .iter()
+        .flatten()
+        .map(|word| env.expand(word))
+        .collect()
+}
+
+fn labels(job: &Job, spec: &Container) -> HashMap<String, String> {
+    let pod = &job.pod;
+    let mut labels = HashMap::new();
+    PodLabels {
+        uid: pod.uid.clone(),
+        namespace: pod.namespace.clone(),
+        name: pod.name.clone(),
+    }
+    .write(&mut labels);
+    labels.insert(label::CONTAINER_NAME.to_owned(), spec.name.clone());
+    labels
+}
+
+/// What a container carries about itself, readable without the manifest.
+fn annotations(
+    manifest: &Manifest,
+    spec: &Container,
+    attempt: u32,
+    back_off_step: u32,
+) -> HashMap<String, String> {
+    let mut notes = HashMap::from([
+        (
+            annotation::CONTAINER_HASH.to_owned(),
+            hash::container_annotation(spec),
+        ),
+        (annotation::RESTART_COUNT.to_owned(), attempt.to_string()),
+        (
+            annotation::TERMINATION_MESSAGE_PATH.to_owned(),
+            spec.termination_message_path.clone().unwrap_or_default(),
+        ),
+        (
+            annotation::TERMINATION_MESSAGE_POLICY.to_owned(),
+            spec.termination_message_policy.clone().unwrap_or_default(),
+        ),
+        (
+            annotation::BACK_OFF_STEP.to_owned(),
+            back_off_step.to_string(),
+        ),
+        (
+            annotation::POD_TERMINATION_GRACE_PERIOD.to_owned(),
+            manifest.termination_grace().as_secs().to_string(),
+        ),
+    ]);
+    if let Some(grace) = manifest.deletion_grace() {
+        notes.insert(
+            annotation::POD_DELETION_GRACE_PERIOD.to_owned(),
+            grace.as_secs().to_string(),
+        );
+    }
+    let json = |value: Result<String, serde_json::Error>| value.ok();
+    if let Some(hook) = spec.lifecycle.as_ref().and_then(|l| l.pre_stop.as_ref())
+        && let Some(text) = json(serde_json::to_string(hook))
+    {
+        notes.insert(annotation::PRE_STOP_HANDLER.to_owned(), text);
+    }
+    if let Some(ports) = spec.ports.as_ref().filter(|p| !p.is_empty())
+        && let Some(text) = json(serde_json::to_string(ports))
+    {
+        notes.insert(annotation::PORTS.to_owned(), text);
+    }
+    notes
+}
+
+/// Holds a container that must not be root to it, as upstream words it.
+async fn not_root(
+    hands: &Rc<Hands>,
+    manifest: &Manifest,
+    spec: &Container,
+    security: &v1::LinuxContainerSecurityContext,
+    image_ref: &str,
+) -> Result<(), Trouble> {
+    if !security::must_not_be_root(manifest.spec(), spec) {
+        return Ok(());
+    }
+    let wrong = |message: String| said(reason::CREATE_CONTAINER_CONFIG_ERROR, message);
+    let who = format!(
+        "(pod: \"{}_{}({})\", container: {})",
+        manifest.name(),
+        manifest.namespace(),
+        manifest.uid(),
+        spec.name
+    );
+    if let Some(user) = &security.run_as_user {
+        return match user.value {
+            0 => Err(wrong(format!(
+                "container's runAsUser breaks non-root policy {who}"
+            ))),
+            _ => Ok(()),
+        };
+    }
+    let (uid, name) = hands.images.user(image_ref).await?;
+    match (uid, name.as_str()) {
+        (Some(0), _) => Err(wrong(format!(
+            "container has runAsNonRoot and image will run as root {who}"
+        ))),
+        (Some(_), _) => Ok(()),
+        (None, "") => Err(wrong(format!(
+            "container has runAsNonRoot and image will run as root {who}"
+        ))),
+        (None, name) => Err(wrong(format!(
+            "container has runAsNonRoot and image has non-numeric user ({name}), cannot verify user is non-root {who}"
+        ))),
+    }
+}

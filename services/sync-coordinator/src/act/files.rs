@@ -1,0 +1,150 @@
+//! The pod's own files: logs, links to them, last words.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use polylet_model::{PodUid, names};
+use polylet_wire::common::v1::PodRef;
+
+use super::{Hands, Job, said};
+use crate::core::learn::{Outcome, Trouble};
+
+/// Where a pod's logs are.
+pub fn log_dir(hands: &Hands, pod: &PodRef) -> PathBuf {
+    names::pod_log_dir(
+        &hands.pod_logs(),
+        &pod.namespace,
+        &pod.name,
+        &PodUid::from(pod.uid.as_str()),
+    )
+}
+
+/// Makes a folder with its parents.
+pub fn make_dir(path: &Path, mode: u32) -> std::io::Result<()> {
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(mode)
+        .create(path)
+}
+
+/// Makes a container's log folder.
+pub fn make_log_dir(hands: &Hands, pod: &PodRef, container: &str) -> std::io::Result<()> {
+    make_dir(&log_dir(hands, pod).join(container), 0o755)
+}
+
+/// Makes the pod's folder, not for others to look into.
+pub fn make_pod_dir(hands: &Hands, uid: &str) -> std::io::Result<PathBuf> {
+    let path = names::pod_dir(
+        &hands.ctx.config().polylet.root_directory,
+        &PodUid::from(uid),
+    );
+    make_dir(&path, 0o750)?;
+    Ok(path)
+}
+
+/// Links a container's log into the folder that log collectors follow.
+pub fn link_log(hands: &Hands, pod: &PodRef, container: &str, attempt: u32, id: &str) {
+    let folder = &hands.ctx.config().polylet.container_logs_directory;
+    let link = folder.join(names::container_log_link(
+        &pod.name,
+        &pod.namespace,
+        container,
+        &id.to_owned().into(),
+    ));
+    let log = log_dir(hands, pod).join(names::container_log_path(container, attempt));
+    let made =
+        make_dir(folder, 0o755).and_then(|()| match std::os::unix::fs::symlink(&log, &link) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+            other => other,
+        });
+    if let Err(error) = made {
+        tracing::warn!(link = %link.display(), %error, "log link not made");
+    }
+}
+
+/// Removes that link.
+pub fn unlink_log(hands: &Hands, pod: &PodRef, container: &str, id: &str) {
+    let folder = &hands.ctx.config().polylet.container_logs_directory;
+    let link = folder.join(names::container_log_link(
+        &pod.name,
+        &pod.namespace,
+        container,
+        &id.to_owned().into(),
+    ));
+    let _ = fs::remove_file(link);
+}
+
+/// Makes the file of a container's last words; anybody may write it.
+pub fn make_termination_log(
+    hands: &Hands,
+    pod: &PodRef,
+    container: &str,
+    attempt: u32,
+) -> std::io::Result<PathBuf> {
+    let uid = PodUid::from(pod.uid.as_str());
+    let path = names::termination_log(
+        &hands.ctx.config().polylet.root_directory,
+        &uid,
+        container,
+        attempt,
+    );
+    if let Some(folder) = path.parent() {
+        make_dir(folder, 0o750)?;
+    }
+    fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(&path)?;
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o666))?;
+    Ok(path)
+}
+
+/// Removes what one attempt of a container leaves beside its record: last words and log.
+pub fn remove_attempt(hands: &Hands, job: &Job, container: &str, attempt: u32) {
+    let uid = PodUid::from(job.pod.uid.as_str());
+    let words = names::termination_log(
+        &hands.ctx.config().polylet.root_directory,
+        &uid,
+        container,
+        attempt,
+    );
+    let log = log_dir(hands, &job.pod).join(names::container_log_path(container, attempt));
+    for path in [words, log] {
+        let _ = fs::remove_file(path);
+    }
+}
+
+/// Removes the pod's logs and its folder. Volumes are gone by now; what else is
+/// found in the folder is not ours and stays.
+pub async fn remove(hands: &Rc<Hands>, job: &Job) -> Result<Outcome, Trouble> {
+    let uid = PodUid::from(job.pod.uid.as_str());
+    let pod_dir = names::pod_dir(&hands.ctx.config().polylet.root_directory, &uid);
+    let logs = log_dir(hands, &job.pod);
+    let work = move || -> std::io::Result<()> {
+        gone(fs::remove_dir_all(logs))?;
+        gone(fs::remove_file(pod_dir.join("etc-hosts")))?;
+        gone(fs::remove_dir_all(pod_dir.join("containers")))?;
+        match fs::remove_dir(&pod_dir) {
+            Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => {
+                tracing::warn!(path = %pod_dir.display(), "the pod's folder is not empty and stays");
+                Ok(())
+            }
+            other => gone(other),
+        }
+    };
+    match tokio::task::spawn_blocking(work).await {
+        Ok(Ok(())) => Ok(Outcome::Done),
+        Ok(Err(error)) => Err(said("RemoveFilesError", error.to_string())),
+        Err(error) => Err(said("RemoveFilesError", error.to_string())),
+    }
+}
+
+fn gone(result: std::io::Result<()>) -> std::io::Result<()> {
+    match result {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}

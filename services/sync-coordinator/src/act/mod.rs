@@ -1,0 +1,199 @@
+//! Effects: each step of a plan, carried out to the letter.
+
+pub mod cgroup;
+pub mod container;
+pub mod env;
+pub mod files;
+pub mod hosts;
+pub mod image;
+pub mod mounts;
+pub mod refresh;
+pub mod resources;
+pub mod sandbox;
+pub mod security;
+pub mod stop;
+pub mod trace;
+pub mod volumes;
+
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use polylet_cri::Runtime;
+use polylet_kit::{Channel, Ctx};
+use polylet_model::Manifest;
+use polylet_wire::common::v1::{Cause, PodRef};
+use polylet_wire::pleg::v1::pleg_service_client::PlegServiceClient;
+use polylet_wire::podconfig::v1::object_service_client::ObjectServiceClient;
+use polylet_wire::volume::v1::volume_service_client::VolumeServiceClient;
+use tokio::sync::Semaphore;
+
+use crate::core::learn::{Outcome, Trouble};
+use crate::core::observed::{Observed, SeenSandbox};
+use crate::core::plan::Step;
+use crate::core::view::{Journal, SeenVolume};
+use crate::journal::Book;
+
+/// How many calls that end something are under way at once: tearing a sandbox down
+/// loads the runtime like making one.
+const TEARDOWNS: usize = 16;
+
+/// What effects work with. Shared by all of them.
+pub struct Hands {
+    /// The process.
+    pub ctx: Ctx,
+    /// The container runtime.
+    pub runtime: Runtime,
+    /// Who says what the runtime holds.
+    pub pleg: PlegServiceClient<Channel>,
+    /// Who mounts.
+    pub volumes: VolumeServiceClient<Channel>,
+    /// ConfigMaps and Secrets.
+    pub objects: ObjectServiceClient<Channel>,
+    /// The journal.
+    pub book: Book,
+    /// Images on their way.
+    pub images: image::Images,
+    /// The node's cgroups.
+    pub cgroups: cgroup::Cgroups,
+    /// The node in numbers.
+    pub machine: resources::Machine,
+    /// Places for calls that end something.
+    pub teardowns: Semaphore,
+}
+
+impl Hands {
+    /// Takes hold of everything; nothing is called yet.
+    pub fn new(ctx: &Ctx, book: Book) -> Rc<Self> {
+        let kubelet = &ctx.config().kubelet;
+        let runtime = Runtime::connect(
+            &kubelet.container_runtime_endpoint,
+            kubelet.runtime_request_timeout,
+        );
+        let images = Runtime::connect(kubelet.image_endpoint(), kubelet.runtime_request_timeout);
+        let pod_config = ctx.peer("pod-config");
+        Rc::new(Hands {
+            pleg: PlegServiceClient::new(ctx.peer("pleg").channel()),
+            volumes: VolumeServiceClient::new(ctx.peer("volume-manager").channel()),
+            objects: ObjectServiceClient::new(pod_config.channel()),
+            images: image::Images::new(images, kubelet),
+            cgroups: cgroup::Cgroups::new(kubelet),
+            machine: resources::Machine::read(),
+            teardowns: Semaphore::new(TEARDOWNS),
+            ctx: ctx.clone(),
+            runtime,
+            book,
+        })
+    }
+
+    /// Where pods' logs are.
+    pub fn pod_logs(&self) -> PathBuf {
+        PathBuf::from(&self.ctx.config().kubelet.pod_logs_dir)
+    }
+}
+
+/// One step with all that it needs to know.
+pub struct Job {
+    /// The pod.
+    pub pod: PodRef,
+    /// Its manifest; none of an orphan.
+    pub manifest: Option<Manifest>,
+    /// What to do.
+    pub step: Step,
+    /// What the runtime holds.
+    pub observed: Observed,
+    /// Where its volumes are.
+    pub volumes: Vec<SeenVolume>,
+    /// What is to be on disk about it.
+    pub journal: Journal,
+    /// Number of a declaration to volume-manager.
+    pub sequence: u64,
+    /// CPU shares of all Burstable pods together.
+    pub burstable_shares: u64,
+    /// What set it off.
+    pub cause: Option<Cause>,
+}
+
+impl Job {
+    /// The sandbox of an id.
+    pub fn sandbox(&self, id: &str) -> Option<&SeenSandbox> {
+        self.observed.sandbox(id)
+    }
+}
+
+/// Carries a step out.
+pub async fn carry_out(hands: &Rc<Hands>, job: &Job) -> Outcome {
+    let done = match &job.step {
+        Step::Journal | Step::Decide(_) | Step::TornDown => journal(hands, job).await,
+        Step::EnsureCgroup => cgroup::ensure(hands, job).await,
+        Step::ApplyVolumes => volumes::apply(hands, job).await,
+        Step::ReleaseVolumes => volumes::release(hands, job).await,
+        Step::CreateSandbox { attempt } => sandbox::create(hands, job, *attempt).await,
+        Step::PullImage { container } => image::ensure(hands, job, container).await,
+        Step::CreateContainer { .. } => container::create(hands, job).await,
+        Step::StartContainer {
+            container,
+            attempt,
+            id,
+        } => container::start(hands, job, container, *attempt, id).await,
+        Step::StopContainer { id, grace, .. } => stop::container(hands, job, id, *grace).await,
+        Step::StopSandbox { id } => stop::sandbox(hands, id).await,
+        Step::RemoveContainer { id, container } => {
+            stop::remove_container(hands, job, id, container).await
+        }
+        Step::RemoveSandbox { id } => stop::remove_sandbox(hands, id).await,
+        Step::RemoveCgroup => cgroup::remove(hands, job).await,
+        Step::RemoveFiles => files::remove(hands, job).await,
+    };
+    done.unwrap_or_else(Outcome::Failed)
+}
+
+async fn journal(hands: &Rc<Hands>, job: &Job) -> Result<Outcome, Trouble> {
+    let (book, uid, mut journal) = (hands.book.clone(), job.pod.uid.clone(), job.journal.clone());
+    match &job.step {
+        Step::Decide(terminal) => journal.terminal = Some(terminal.clone()),
+        Step::TornDown => journal.torn_down = true,
+        _ => {}
+    }
+    let saved = tokio::task::spawn_blocking(move || book.save(&uid, &journal)).await;
+    match saved {
+        Ok(Ok(())) => Ok(Outcome::Done),
+        Ok(Err(error)) => Err(trouble("JournalError", &error)),
+        Err(error) => Err(trouble("JournalError", &error)),
+    }
+}
+
+/// A trouble out of an error and all its causes.
+pub fn trouble(reason: &str, error: &(dyn std::error::Error + 'static)) -> Trouble {
+    Trouble {
+        reason: reason.to_owned(),
+        message: polylet_kit::report(error),
+        ..Trouble::default()
+    }
+}
+
+/// A trouble in words.
+pub fn said(reason: &str, message: impl Into<String>) -> Trouble {
+    Trouble {
+        reason: reason.to_owned(),
+        message: message.into(),
+        ..Trouble::default()
+    }
+}
+
+/// A failed call to the runtime.
+pub fn runtime_said(reason: &str, error: &polylet_cri::CriError) -> Trouble {
+    Trouble {
+        reason: reason.to_owned(),
+        message: error.message().to_owned(),
+        unknown: error.is_deadline() || error.is_unavailable(),
+        reserved: error.message().contains("is reserved for"),
+        ..Trouble::default()
+    }
+}
+
+/// The manifest of a step that has one by its nature.
+pub fn manifest(job: &Job) -> Result<&Manifest, Trouble> {
+    job.manifest
+        .as_ref()
+        .ok_or_else(|| said("NoManifest", "the pod's manifest is not known"))
+}

@@ -1,0 +1,169 @@
+//! Sandboxes.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use k8s_openapi::api::core::v1::ContainerPort;
+use polylet_cri::labels::PodLabels;
+use polylet_cri::v1;
+use polylet_model::constants::reason;
+use polylet_model::{Manifest, sysctl};
+use polylet_wire::time::from_nanos;
+
+use super::{Hands, Job, files, hosts, manifest, resources, runtime_said, said, security};
+use crate::core::learn::{Outcome, Trouble};
+use crate::core::observed::SeenSandbox;
+
+/// Makes a sandbox and asks for its addresses.
+pub async fn create(hands: &Rc<Hands>, job: &Job, attempt: u32) -> Result<Outcome, Trouble> {
+    let manifest = manifest(job)?;
+    let config = config(hands, job, manifest, attempt).await?;
+    let wrong = |error: std::io::Error| {
+        said(
+            reason::CONFIG_POD_SANDBOX_ERROR,
+            format!("the pod's folders: {error}"),
+        )
+    };
+    files::make_dir(&files::log_dir(hands, &job.pod), 0o755).map_err(wrong)?;
+    files::make_pod_dir(hands, &job.pod.uid).map_err(wrong)?;
+    // Whoever comes after a crash must not ask for this number again.
+    hands.book.intend(&job.pod.uid, attempt);
+    let made = hands
+        .runtime
+        .run_pod_sandbox(config, &handler(manifest))
+        .await;
+    match made {
+        Ok(id) => {
+            let seen = look(hands, manifest, id, attempt).await;
+            hands.book.settle(&job.pod.uid);
+            Ok(Outcome::Sandbox(seen))
+        }
+        Err(error) => {
+            let trouble = runtime_said(reason::CREATE_POD_SANDBOX_ERROR, &error);
+            if !trouble.unknown {
+                hands.book.settle(&job.pod.uid);
+            }
+            Err(trouble)
+        }
+    }
+}
+
+/// The new sandbox with its addresses. Should the question fail it counts as
+/// ready without any: the runtime's next word corrects that.
+async fn look(hands: &Rc<Hands>, manifest: &Manifest, id: String, attempt: u32) -> SeenSandbox {
+    let status = match hands.runtime.pod_sandbox_status(&id).await {
+        Ok(answer) => answer.status.unwrap_or_default(),
+        Err(error) => {
+            tracing::warn!(
+                sandbox.id = id,
+                error = polylet_kit::report(&error),
+                "new sandbox not looked at"
+            );
+            v1::PodSandboxStatus::default()
+        }
+    };
+    let network = status.network.unwrap_or_default();
+    let more = network.additional_ips.into_iter().map(|ip| ip.ip);
+    let ips = std::iter::once(network.ip)
+        .chain(more)
+        .filter(|ip| !ip.is_empty());
+    SeenSandbox {
+        ips: if manifest.host_network() {
+            Vec::new()
+        } else {
+            ips.collect()
+        },
+        host_network: manifest.host_network(),
+        created_at: from_nanos(status.created_at),
+        ready: true,
+        attempt,
+        id,
+    }
+}
+
+/// The runtime handler. The class's own object is the API server's; without it
+/// the class's name has to be the handler's.
+pub fn handler(manifest: &Manifest) -> String {
+    manifest
+        .spec()
+        .runtime_class_name
+        .clone()
+        .unwrap_or_default()
+}
+
+/// A sandbox's configuration.
+pub async fn config(
+    hands: &Rc<Hands>,
+    job: &Job,
+    manifest: &Manifest,
+    attempt: u32,
+) -> Result<v1::PodSandboxConfig, Trouble> {
+    let (spec, metadata) = (manifest.spec(), &manifest.pod().metadata);
+    let kubelet = &hands.ctx.config().kubelet;
+    let pod = &job.pod;
+    let mut labels: HashMap<String, String> = metadata
+        .labels
+        .clone()
+        .unwrap_or_default()
+        .into_iter()
+        .collect();
+    PodLabels {
+        uid: pod.uid.clone(),
+        namespace: pod.namespace.clone(),
+        name: pod.name.clone(),
+    }
+    .write(&mut labels);
+    let hostname = hosts::sandbox_hostname(manifest, kubelet)
+        .map_err(|message| said(reason::CONFIG_POD_SANDBOX_ERROR, message))?;
+    let sysctls = spec
+        .security_context
+        .iter()
+        .flat_map(|s| s.sysctls.iter().flatten());
+    Ok(v1::PodSandboxConfig {
+        metadata: Some(v1::PodSandboxMetadata {
+            name: pod.name.clone(),
+            uid: pod.uid.clone(),
+            namespace: pod.namespace.clone(),
+            attempt,
+        }),
+        hostname,
+        log_directory: files::log_dir(hands, pod).to_string_lossy().into_owned(),
+        dns_config: Some(hosts::dns(manifest, kubelet)),
+        port_mappings: spec
+            .containers
+            .iter()
+            .flat_map(|c| c.ports.iter().flatten())
+            .map(port)
+            .collect(),
+        labels,
+        annotations: metadata
+            .annotations
+            .clone()
+            .unwrap_or_default()
+            .into_iter()
+            .collect(),
+        linux: Some(v1::LinuxPodSandboxConfig {
+            cgroup_parent: hands.cgroups.parent_for_runtime(hands, manifest).await,
+            security_context: Some(security::of_sandbox(spec)),
+            sysctls: sysctls
+                .map(|s| (sysctl::normalize(&s.name), s.value.clone()))
+                .collect(),
+            overhead: None,
+            resources: Some(resources::of_pod(spec, kubelet)),
+        }),
+    })
+}
+
+fn port(of: &ContainerPort) -> v1::PortMapping {
+    v1::PortMapping {
+        protocol: match of.protocol.as_deref() {
+            Some("UDP") => v1::Protocol::Udp,
+            Some("SCTP") => v1::Protocol::Sctp,
+            _ => v1::Protocol::Tcp,
+        }
+        .into(),
+        container_port: of.container_port,
+        host_port: of.host_port.unwrap_or(0),
+        host_ip: of.host_ip.clone().unwrap_or_default(),
+    }
+}

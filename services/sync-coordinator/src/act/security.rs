@@ -1,0 +1,220 @@
+//! Security contexts of sandboxes and containers.
+
+use std::path::Path;
+
+use k8s_openapi::api::core::v1::{
+    AppArmorProfile, Container, PodSecurityContext, PodSpec, SELinuxOptions, SeccompProfile,
+    SecurityContext,
+};
+use polylet_cri::v1;
+use polylet_cri::v1::security_profile::ProfileType;
+use polylet_model::ContainerKind;
+
+/// Hidden from containers, as upstream hides it.
+const MASKED: &[&str] = &[
+    "/proc/asound",
+    "/proc/acpi",
+    "/proc/interrupts",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/latency_stats",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+    "/proc/sched_debug",
+    "/proc/scsi",
+    "/sys/firmware",
+    "/sys/devices/virtual/powercap",
+];
+const READ_ONLY: &[&str] = &[
+    "/proc/bus",
+    "/proc/fs",
+    "/proc/irq",
+    "/proc/sys",
+    "/proc/sysrq-trigger",
+];
+
+/// Namespaces of the pod; `target` is the container that an ephemeral one looks into.
+pub fn namespaces(spec: &PodSpec, target: Option<String>) -> v1::NamespaceOption {
+    use v1::NamespaceMode as Mode;
+    let of_node = |shared: Option<bool>| {
+        if shared == Some(true) {
+            Mode::Node
+        } else {
+            Mode::Pod
+        }
+    };
+    let pid = if spec.host_pid == Some(true) {
+        Mode::Node
+    } else if spec.share_process_namespace == Some(true) {
+        Mode::Pod
+    } else if target.is_some() {
+        Mode::Target
+    } else {
+        Mode::Container
+    };
+    v1::NamespaceOption {
+        network: of_node(spec.host_network).into(),
+        ipc: of_node(spec.host_ipc).into(),
+        pid: pid.into(),
+        target_id: target.filter(|_| pid == Mode::Target).unwrap_or_default(),
+        userns_options: None,
+    }
+}
+
+/// The sandbox's own context.
+pub fn of_sandbox(spec: &PodSpec) -> v1::LinuxSandboxSecurityContext {
+    let pod = spec.security_context.clone().unwrap_or_default();
+    let privileged = |c: &Container| {
+        c.security_context
+            .as_ref()
+            .is_some_and(|s| s.privileged == Some(true))
+    };
+    v1::LinuxSandboxSecurityContext {
+        namespace_options: Some(namespaces(spec, None)),
+        selinux_options: pod.se_linux_options.as_ref().map(selinux),
+        run_as_user: pod.run_as_user.map(int),
+        run_as_group: pod.run_as_group.map(int),
+        supplemental_groups: groups(&pod),
+        supplemental_groups_policy: policy(&pod),
+        privileged: spec
+            .containers
+            .iter()
+            .chain(spec.init_containers.iter().flatten())
+            .any(privileged),
+        seccomp: Some(profile(ProfileType::RuntimeDefault, String::new())),
+        ..Default::default()
+    }
+}
+
+/// A container's context. `image_user` is whom the image runs as, where that was asked.
+pub fn of_container(
+    spec: &PodSpec,
+    kind: ContainerKind,
+    container: &Container,
+    target: Option<String>,
+    root: &Path,
+    seccomp_default: bool,
+) -> v1::LinuxContainerSecurityContext {
+    let pod = spec.security_context.clone().unwrap_or_default();
+    let own = container.security_context.clone().unwrap_or_default();
+    let unmasked = own.proc_mount.as_deref() == Some("Unmasked");
+    let paths = |list: &[&str]| {
+        if unmasked {
+            Vec::new()
+        } else {
+            list.iter().map(|p| (*p).to_owned()).collect()
+        }
+    };
+    let target = target.filter(|_| kind == ContainerKind::Ephemeral);
+    let seccomp = own
+        .seccomp_profile
+        .as_ref()
+        .or(pod.seccomp_profile.as_ref());
+    let selinux_options = own
+        .se_linux_options
+        .as_ref()
+        .or(pod.se_linux_options.as_ref());
+    v1::LinuxContainerSecurityContext {
+        capabilities: own.capabilities.as_ref().map(|c| v1::Capability {
+            add_capabilities: c.add.clone().unwrap_or_default(),
+            drop_capabilities: c.drop.clone().unwrap_or_default(),
+            ..Default::default()
+        }),
+        privileged: own.privileged == Some(true),
+        namespace_options: Some(namespaces(spec, target)),
+        selinux_options: selinux_options.map(selinux),
+        run_as_user: user(&pod, &own).map(int),
+        run_as_group: own.run_as_group.or(pod.run_as_group).map(int),
+        readonly_rootfs: own.read_only_root_filesystem == Some(true),
+        supplemental_groups: groups(&pod),
+        supplemental_groups_policy: policy(&pod),
+        no_new_privs: own.allow_privilege_escalation == Some(false),
+        masked_paths: paths(MASKED),
+        readonly_paths: paths(READ_ONLY),
+        seccomp: Some(match seccomp {
+            Some(wanted) => seccomp_of(wanted, root),
+            None if seccomp_default => profile(ProfileType::RuntimeDefault, String::new()),
+            None => profile(ProfileType::Unconfined, String::new()),
+        }),
+        apparmor: own
+            .app_armor_profile
+            .as_ref()
+            .or(pod.app_armor_profile.as_ref())
+            .map(apparmor),
+        ..Default::default()
+    }
+}
+
+/// The user that the manifest asks for.
+pub fn user(pod: &PodSecurityContext, own: &SecurityContext) -> Option<i64> {
+    own.run_as_user.or(pod.run_as_user)
+}
+
+/// Whether the container must not run as root.
+pub fn must_not_be_root(spec: &PodSpec, container: &Container) -> bool {
+    let own = container
+        .security_context
+        .as_ref()
+        .and_then(|s| s.run_as_non_root);
+    own.or_else(|| spec.security_context.as_ref()?.run_as_non_root) == Some(true)
+}
+
+fn int(value: i64) -> v1::Int64Value {
+    v1::Int64Value { value }
+}
+
+fn groups(pod: &PodSecurityContext) -> Vec<i64> {
+    pod.fs_group
+        .into_iter()
+        .chain(pod.supplemental_groups.iter().flatten().copied())
+        .collect()
+}
+
+fn policy(pod: &PodSecurityContext) -> i32 {
+    match pod.supplemental_groups_policy.as_deref() {
+        Some("Strict") => v1::SupplementalGroupsPolicy::Strict,
+        _ => v1::SupplementalGroupsPolicy::Merge,
+    }
+    .into()
+}
+
+fn selinux(options: &SELinuxOptions) -> v1::SeLinuxOption {
+    let text = |field: &Option<String>| field.clone().unwrap_or_default();
+    v1::SeLinuxOption {
+        user: text(&options.user),
+        role: text(&options.role),
+        r#type: text(&options.type_),
+        level: text(&options.level),
+    }
+}
+
+fn profile(profile_type: ProfileType, localhost_ref: String) -> v1::SecurityProfile {
+    v1::SecurityProfile {
+        profile_type: profile_type.into(),
+        localhost_ref,
+    }
+}
+
+fn seccomp_of(wanted: &SeccompProfile, root: &Path) -> v1::SecurityProfile {
+    match wanted.type_.as_str() {
+        "RuntimeDefault" => profile(ProfileType::RuntimeDefault, String::new()),
+        "Localhost" => {
+            let file = root
+                .join("seccomp")
+                .join(wanted.localhost_profile.as_deref().unwrap_or_default());
+            profile(ProfileType::Localhost, file.to_string_lossy().into_owned())
+        }
+        _ => profile(ProfileType::Unconfined, String::new()),
+    }
+}
+
+fn apparmor(wanted: &AppArmorProfile) -> v1::SecurityProfile {
+    match wanted.type_.as_str() {
+        "RuntimeDefault" => profile(ProfileType::RuntimeDefault, String::new()),
+        "Localhost" => profile(
+            ProfileType::Localhost,
+            wanted.localhost_profile.clone().unwrap_or_default(),
+        ),
+        _ => profile(ProfileType::Unconfined, String::new()),
+    }
+}

@@ -1,0 +1,48 @@
+//! Declarations to volume-manager.
+
+use std::rc::Rc;
+
+use polylet_wire::volume::v1::{ApplyPodRequest, ReleasePodRequest};
+use tonic::Code;
+
+use super::{Hands, Job, manifest, said};
+use crate::convert;
+use crate::core::learn::{Outcome, Trouble};
+
+/// Declares what the pod needs.
+pub async fn apply(hands: &Rc<Hands>, job: &Job) -> Result<Outcome, Trouble> {
+    let manifest = manifest(job)?;
+    let request = ApplyPodRequest {
+        r#ref: Some(job.pod.clone()),
+        sequence: job.sequence,
+        manifest: manifest.raw().to_vec().into(),
+        declarer: hands.ctx.incarnation().to_owned(),
+        cause: Some(polylet_kit::cause::of_current_span()),
+    };
+    let answer = hands.volumes.clone().apply_pod(request).await;
+    let state = answer
+        .map_err(|status| said("VolumeError", status.message()))?
+        .into_inner()
+        .state;
+    Ok(Outcome::Declared {
+        digest: manifest.digest().to_owned(),
+        sequence: state.as_ref().map_or(job.sequence, |s| s.sequence),
+        seen: state.as_ref().map(convert::volumes).unwrap_or_default(),
+    })
+}
+
+/// Declares that the pod's containers are gone for good.
+pub async fn release(hands: &Rc<Hands>, job: &Job) -> Result<Outcome, Trouble> {
+    let request = ReleasePodRequest {
+        r#ref: Some(job.pod.clone()),
+        sequence: job.sequence,
+        declarer: hands.ctx.incarnation().to_owned(),
+        cause: Some(polylet_kit::cause::of_current_span()),
+    };
+    match hands.volumes.clone().release_pod(request).await {
+        Ok(_) => Ok(Outcome::Done),
+        // Nothing of it is known there: nothing of it is left.
+        Err(status) if status.code() == Code::NotFound => Ok(Outcome::Done),
+        Err(status) => Err(said("VolumeError", status.message())),
+    }
+}

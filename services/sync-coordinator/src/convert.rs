@@ -1,0 +1,171 @@
+//! Between the wire and the domain.
+
+use std::collections::HashMap;
+
+use jiff::Timestamp;
+use polylet_model::constants::{annotation, phase, reason};
+use polylet_wire::time::{from_wire_opt, to_wire};
+use polylet_wire::{common, eviction, pleg, sync, volume};
+
+use crate::core::observed::{Observed, Phase, SeenContainer, SeenSandbox};
+use crate::core::plan::{self, Plan};
+use crate::core::view::{Pod, SeenVolume, Terminal};
+
+/// What the runtime holds of a pod.
+pub(crate) fn observed(state: &pleg::v1::PodState) -> Observed {
+    Observed {
+        sandboxes: state.sandboxes.iter().map(sandbox).collect(),
+        containers: state.containers.iter().map(container).collect(),
+        at: from_wire_opt(state.observed_at.as_ref()),
+    }
+}
+
+fn sandbox(seen: &pleg::v1::Sandbox) -> SeenSandbox {
+    SeenSandbox {
+        id: seen.id.clone(),
+        attempt: seen.attempt,
+        ready: seen.ready,
+        ips: seen.ips.clone(),
+        host_network: seen.host_network,
+        created_at: from_wire_opt(seen.created_at.as_ref()),
+    }
+}
+
+fn container(seen: &pleg::v1::Container) -> SeenContainer {
+    use pleg::v1::ContainerPhase as Wire;
+    let note = |key: &str| seen.annotations.get(key);
+    SeenContainer {
+        id: seen.id.clone(),
+        sandbox_id: seen.sandbox_id.clone(),
+        name: seen.name.clone(),
+        attempt: seen.attempt,
+        phase: match seen.phase() {
+            Wire::Created => Phase::Created,
+            Wire::Running => Phase::Running,
+            Wire::Exited => Phase::Exited,
+            Wire::Unknown | Wire::Unspecified => Phase::Unknown,
+        },
+        exit_code: seen.exit_code,
+        reason: seen.reason.clone(),
+        hash: note(annotation::CONTAINER_HASH)
+            .cloned()
+            .unwrap_or_default(),
+        back_off_step: note(annotation::BACK_OFF_STEP)
+            .and_then(|v| v.parse().ok())
+            .unwrap_or(seen.attempt),
+        grace: grace(&seen.annotations),
+        created_at: from_wire_opt(seen.created_at.as_ref()),
+        started_at: from_wire_opt(seen.started_at.as_ref()),
+        finished_at: from_wire_opt(seen.finished_at.as_ref()),
+    }
+}
+
+fn grace(annotations: &HashMap<String, String>) -> Option<u32> {
+    let read = |key: &str| annotations.get(key).and_then(|v| v.parse().ok());
+    read(annotation::POD_DELETION_GRACE_PERIOD)
+        .or_else(|| read(annotation::POD_TERMINATION_GRACE_PERIOD))
+}
+
+/// Where a pod's volumes stand.
+pub(crate) fn volumes(state: &volume::v1::PodVolumes) -> Vec<SeenVolume> {
+    use volume::v1::VolumePhase as Wire;
+    let one = |v: &volume::v1::Volume| SeenVolume {
+        name: v.name.clone(),
+        mounted: v.phase() == Wire::Mounted,
+        gone: v.phase() == Wire::Gone,
+        host_path: v.host_path.clone(),
+        message: v.message.clone(),
+    };
+    state.volumes.iter().map(one).collect()
+}
+
+/// An order to evict a pod, as the decision that follows from it.
+pub(crate) fn order(order: &eviction::v1::Order, now: Timestamp) -> Terminal {
+    Terminal {
+        reason: reason::EVICTED.to_owned(),
+        message: order.message.clone(),
+        phase: phase::FAILED.to_owned(),
+        disruption_target: order.disruption_target,
+        decided_at: from_wire_opt(order.decided_at.as_ref()).unwrap_or(now),
+        grace: Some(order.grace_seconds),
+    }
+}
+
+/// What is told of a pod beside its state and plan.
+pub(crate) struct Told<'a> {
+    /// Names the pod.
+    pub(crate) pod: &'a common::v1::PodRef,
+    /// The manifest's digest once everything in it is as it should be.
+    pub(crate) digest_synced: &'a str,
+    /// The manifest of a pod that is no longer served by its source.
+    pub(crate) last_manifest: Option<&'a [u8]>,
+    /// The span of the last step.
+    pub(crate) cause: Option<&'a common::v1::Cause>,
+}
+
+/// How far a pod has come, for those who watch.
+pub(crate) fn pod_sync(told: &Told<'_>, pod: &Pod, plan: &Plan) -> sync::v1::PodSync {
+    sync::v1::PodSync {
+        r#ref: Some(told.pod.clone()),
+        phase: sync_phase(plan.phase).into(),
+        digest_synced: told.digest_synced.to_owned(),
+        containers: plan
+            .notes
+            .iter()
+            .map(|note| container_note(pod, note))
+            .collect(),
+        terminal: pod.journal.terminal.as_ref().map(terminal),
+        cause: told.cause.cloned(),
+        waiting_for: plan.waiting.iter().map(waiting).collect(),
+        acknowledged_at: pod.journal.acknowledged_at.map(to_wire),
+        last_manifest: told
+            .last_manifest
+            .map(<[u8]>::to_vec)
+            .unwrap_or_default()
+            .into(),
+        needs_sandbox: plan.needs_sandbox,
+    }
+}
+
+fn sync_phase(of: plan::Phase) -> sync::v1::SyncPhase {
+    use sync::v1::SyncPhase as Wire;
+    match of {
+        plan::Phase::Unjudged => Wire::Unspecified,
+        plan::Phase::Syncing => Wire::Syncing,
+        plan::Phase::Terminating => Wire::Terminating,
+        plan::Phase::Terminated => Wire::Terminated,
+        plan::Phase::Reclaimed => Wire::Reclaimed,
+    }
+}
+
+fn container_note(pod: &Pod, note: &plan::Note) -> sync::v1::ContainerNote {
+    let newest = pod
+        .observed
+        .as_ref()
+        .and_then(|o| o.newest(&note.container));
+    sync::v1::ContainerNote {
+        name: note.container.clone(),
+        waiting_reason: note.reason.clone(),
+        message: note.message.clone(),
+        restarts: newest.map_or(0, |c| c.attempt),
+        retry_at: note.retry_at.map(to_wire),
+    }
+}
+
+fn terminal(of: &Terminal) -> sync::v1::Terminal {
+    sync::v1::Terminal {
+        reason: of.reason.clone(),
+        message: of.message.clone(),
+        decided_at: Some(to_wire(of.decided_at)),
+        phase: of.phase.clone(),
+        disruption_target: of.disruption_target,
+    }
+}
+
+fn waiting(of: &plan::Waiting) -> sync::v1::WaitingFor {
+    sync::v1::WaitingFor {
+        what: of.what.clone(),
+        since: of.since.map(to_wire),
+        error: of.error.clone(),
+    }
+}

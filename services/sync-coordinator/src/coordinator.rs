@@ -1,0 +1,513 @@
+//! All workers together: inputs are sorted into them, plans are carried out.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use jiff::Timestamp;
+use polylet_model::qos::{self, QosClass};
+use polylet_model::{Manifest, resources};
+use polylet_wire::common::v1::PodRef;
+use polylet_wire::sync::v1::PodSync;
+use polylet_wire::volume::v1::CompleteDesiredRequest;
+use tokio::sync::mpsc::UnboundedSender;
+use tracing::Instrument;
+
+use crate::act::{self, Hands, Job, refresh, trace};
+use crate::core::learn::{self, Outcome};
+use crate::core::plan::{Phase, Step, StepKey, plan};
+use crate::core::view::{Journal, Node, Pressure, Terminal, View};
+use crate::heard::{Heard, Stream};
+use crate::run::{Input, SOURCES};
+use crate::slots::Slots;
+use crate::worker::Worker;
+
+type Store = polylet_watch::Store<String, PodSync>;
+
+/// Owner of all workers.
+pub(crate) struct Coordinator {
+    pub(crate) hands: Rc<Hands>,
+    store: Store,
+    steps: UnboundedSender<Input>,
+    pub(crate) workers: BTreeMap<String, Worker>,
+    pub(crate) node: Node,
+    pub(crate) heard: Heard,
+    /// Pods to be looked at.
+    pub(crate) dirty: BTreeSet<String>,
+    wakes: BTreeSet<(Timestamp, String)>,
+    slots: Slots,
+    /// Journal entries of pods that were not met yet in this life.
+    entries: BTreeMap<String, Journal>,
+    /// Sandbox numbers that a former life asked for.
+    intents: BTreeMap<String, u32>,
+    /// Standing orders, also of pods that were not met yet.
+    pub(crate) orders: BTreeMap<String, Terminal>,
+    arrivals: u64,
+    sequence: u64,
+    /// Volume-manager has heard all that is wanted.
+    pub(crate) completed: bool,
+    completing: bool,
+    /// Not before this moment is it told again.
+    complete_after: Option<Timestamp>,
+    draining: bool,
+}
+
+impl Coordinator {
+    /// With nothing heard yet.
+    pub(crate) fn new(
+        hands: Rc<Hands>,
+        store: Store,
+        steps: UnboundedSender<Input>,
+        entries: BTreeMap<String, Journal>,
+        intents: BTreeMap<String, u32>,
+    ) -> Self {
+        let config = hands.ctx.config();
+        let places = usize::try_from(config.polylet.parallel_starts).unwrap_or(10);
+        let cap = config
+            .kubelet
+            .crash_loop_back_off
+            .max_container_restart_period;
+        let node = Node {
+            all_heard: false,
+            pleg_fresh: false,
+            runtime: Err("not heard of yet".to_owned()),
+            network: Err("not heard of yet".to_owned()),
+            volumes_fresh: false,
+            pressure: Pressure::default(),
+            crash_cap: cap.unwrap_or(polylet_model::restart::BackOff::default().cap),
+        };
+        Coordinator {
+            hands,
+            store,
+            steps,
+            workers: BTreeMap::new(),
+            node,
+            heard: Heard::new(&SOURCES.map(i32::from)),
+            dirty: BTreeSet::new(),
+            wakes: BTreeSet::new(),
+            slots: Slots::new(places),
+            entries,
+            intents,
+            orders: BTreeMap::new(),
+            arrivals: 0,
+            // Rises over lives of this process as well.
+            sequence: u64::try_from(Timestamp::now().as_nanosecond()).unwrap_or(0),
+            completed: false,
+            completing: false,
+            complete_after: None,
+            draining: false,
+        }
+    }
+
+    /// The worker of a pod, made where there is none.
+    pub(crate) fn worker(&mut self, reference: &PodRef, now: Timestamp) -> &mut Worker {
+        let uid = &reference.uid;
+        if !self.workers.contains_key(uid) {
+            self.arrivals += 1;
+            let mut worker = Worker::new(reference.clone(), self.arrivals);
+            if let Some(entry) = self.entries.remove(uid) {
+                worker.pod.journal = entry;
+                worker.pod.journalled = true;
+            }
+            if let Some(attempt) = self.intents.remove(uid) {
+                worker.pod.sandbox_floor = attempt.saturating_add(1);
+            }
+            worker.pod.order = self.orders.get(uid).cloned();
+            if self.heard.ever(Stream::Pods) {
+                learn::observed(
+                    &mut worker.pod,
+                    crate::core::observed::Observed {
+                        at: Some(now),
+                        ..Default::default()
+                    },
+                );
+            }
+            self.workers.insert(uid.clone(), worker);
+        }
+        self.dirty.insert(uid.clone());
+        self.workers
+            .entry(uid.clone())
+            .or_insert_with(|| Worker::new(reference.clone(), 0))
+    }
+
+    /// Every pod is to be looked at.
+    pub(crate) fn all_dirty(&mut self) {
+        self.dirty.extend(self.workers.keys().cloned());
+    }
+
+    /// When the first pod wants to be looked at.
+    pub(crate) fn next_due(&self) -> Option<Timestamp> {
+        let first = self.wakes.first().map(|(at, _)| *at);
+        [first, self.complete_after].into_iter().flatten().min()
+    }
+
+    /// Starts nothing new from now on.
+    pub(crate) fn drain(&mut self) {
+        self.draining = true;
+    }
+
+    /// Whether the process is ending.
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining
+    }
+
+    /// Whether no step is under way.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.workers
+            .values()
+            .all(|worker| worker.pod.flights.is_empty())
+    }
+
+    /// Takes one input in.
+    pub(crate) fn take(&mut self, input: Input, now: Timestamp) {
+        match input {
+            Input::Config(source, update) => self.config(source, update, now),
+            Input::Pods(update) => self.pods(update, now),
+            Input::Runtime(value) => self.runtime(value),
+            Input::Volumes(update) => self.volumes(update),
+            Input::Verdict(update) => self.verdict(update),
+            Input::Pressure(update) => self.pressure(update, now),
+            Input::StepDone {
+                uid,
+                key,
+                outcome,
+                state,
+            } => self.step_done(&uid, &key, outcome, state, now),
+            Input::Refreshed { uid, acts, state } => self.refreshed(uid, acts, state),
+            Input::Completed(result) => self.was_completed(result, now),
+            Input::Timer => self.timer(now),
+        }
+        let all_heard = self.heard.all_fresh();
+        if all_heard != self.node.all_heard {
+            self.node.all_heard = all_heard;
+            self.all_dirty();
+        }
+    }
+
+    fn timer(&mut self, now: Timestamp) {
+        while let Some((at, uid)) = self.wakes.first().cloned().filter(|(at, _)| *at <= now) {
+            self.wakes.remove(&(at, uid.clone()));
+            if let Some(worker) = self.workers.get_mut(&uid) {
+                worker.wake = None;
+                self.dirty.insert(uid);
+            }
+        }
+        if self.complete_after.is_some_and(|at| at <= now) {
+            self.complete_after = None;
+        }
+    }
+
+    /// Looks at every pod that something happened to.
+    pub(crate) fn work(&mut self, now: Timestamp) {
+        while let Some(uid) = self.dirty.pop_first() {
+            self.look(&uid, now);
+        }
+        self.complete_desired();
+        if !self.store.is_whole() && self.heard.all_ever() {
+            // Pods of which neither a source nor the runtime knows are no more.
+            for uid in std::mem::take(&mut self.entries).into_keys() {
+                self.hands.book.forget(&uid);
+            }
+            self.store.mark_whole();
+        }
+    }
+
+    /// Plans for one pod and starts the plan's steps.
+    fn look(&mut self, uid: &str, now: Timestamp) {
+        let blocked_by = self.blocked_by(uid);
+        let Some(worker) = self.workers.get_mut(uid) else {
+            return;
+        };
+        worker.pod.blocked_by = blocked_by;
+        let mut next = plan(&View {
+            pod: &worker.pod,
+            node: &self.node,
+            now,
+        });
+        if next.wants_slot && !worker.pod.slot && !self.draining {
+            let begun = worker
+                .pod
+                .observed
+                .as_ref()
+                .is_some_and(|o| !o.sandboxes.is_empty());
+            if self.slots.take(uid, begun) {
+                worker.pod.slot = true;
+                next = plan(&View {
+                    pod: &worker.pod,
+                    node: &self.node,
+                    now,
+                });
+            }
+        }
+        if next.phase != Phase::Syncing {
+            worker.cancels.retain(|_, cancel| {
+                cancel.cancel();
+                false
+            });
+        }
+        let reclaimed = next.phase == Phase::Reclaimed && worker.pod.reclaimed_at.is_none();
+        if self.draining {
+            next.steps.clear();
+        }
+        learn::began(&mut worker.pod, &next, now);
+        let steps = next.steps.clone();
+        let forget = next.forget && worker.pod.flights.is_empty();
+        let wake = next.wake_at;
+        worker.planned(next);
+        if let Some(told) = worker.told() {
+            self.store.upsert(uid.to_owned(), told);
+        }
+        self.set_wake(uid, wake);
+        for step in steps {
+            self.launch(uid, step);
+        }
+        self.free_slot(uid);
+        if reclaimed {
+            self.dirty.insert(uid.to_owned());
+            self.wake_namesakes(uid);
+        }
+        if forget {
+            self.forget(uid, now);
+        }
+    }
+
+    fn set_wake(&mut self, uid: &str, wake: Option<Timestamp>) {
+        let Some(worker) = self.workers.get_mut(uid) else {
+            return;
+        };
+        if worker.wake == wake {
+            return;
+        }
+        if let Some(old) = std::mem::replace(&mut worker.wake, wake) {
+            self.wakes.remove(&(old, uid.to_owned()));
+        }
+        self.wakes.extend(wake.map(|at| (at, uid.to_owned())));
+    }
+
+    /// Gives a pod's place to the next one when nothing of it loads the runtime.
+    fn free_slot(&mut self, uid: &str) {
+        let Some(worker) = self.workers.get_mut(uid) else {
+            return;
+        };
+        if !worker.pod.slot {
+            if !worker.plan.wants_slot {
+                self.slots.leave(uid);
+            }
+            return;
+        }
+        if worker
+            .pod
+            .flights
+            .values()
+            .any(|flight| flight.step.is_heavy_start())
+        {
+            return;
+        }
+        worker.pod.slot = false;
+        if let Some(next) = self.slots.release() {
+            match self.workers.get_mut(&next) {
+                Some(other) => other.pod.slot = true,
+                None => drop(self.slots.release()),
+            }
+            self.dirty.insert(next);
+        }
+    }
+
+    /// The pod of the same full name that has to be gone first.
+    fn blocked_by(&self, uid: &str) -> Option<String> {
+        let me = self.workers.get(uid)?;
+        if me.begun() || me.pod.wanted.is_none() {
+            return None;
+        }
+        let name = me.full_name();
+        let before = |other: &&Worker| {
+            other.reference.uid != uid
+                && other.pod.reclaimed_at.is_none()
+                && other.full_name() == name
+                && (other.begun() || other.arrival < me.arrival)
+        };
+        self.workers
+            .values()
+            .find(before)
+            .map(|other| other.reference.uid.clone())
+    }
+
+    fn wake_namesakes(&mut self, uid: &str) {
+        let Some(name) = self.workers.get(uid).map(Worker::full_name) else {
+            return;
+        };
+        let same = self
+            .workers
+            .values()
+            .filter(|w| w.full_name() == name)
+            .map(|w| w.reference.uid.clone());
+        self.dirty.extend(same);
+    }
+
+    /// Nothing is left of a pod; should its source still serve it, it begins anew.
+    fn forget(&mut self, uid: &str, now: Timestamp) {
+        self.set_wake(uid, None);
+        self.slots.leave(uid);
+        let Some(worker) = self.workers.remove(uid) else {
+            return;
+        };
+        self.hands.book.forget(uid);
+        self.store.remove(&uid.to_owned());
+        if worker.pod.listed
+            && let (Some(manifest), Some(wanted)) = (worker.manifest, worker.pod.wanted)
+        {
+            let new = self.worker(&worker.reference, now);
+            new.pod.journal.acknowledged_at = Some(now);
+            new.want(worker.source, manifest, (*wanted).clone(), worker.cause);
+        }
+    }
+
+    /// Starts a step.
+    fn launch(&mut self, uid: &str, step: Step) {
+        self.sequence += 1;
+        let burstable_shares = match step {
+            Step::EnsureCgroup => self.burstable_shares(),
+            _ => 0,
+        };
+        let Some(worker) = self.workers.get_mut(uid) else {
+            return;
+        };
+        let key = step.key();
+        let job = Job {
+            pod: worker.reference.clone(),
+            manifest: worker.manifest.clone(),
+            step,
+            observed: worker.pod.observed.clone().unwrap_or_default(),
+            volumes: worker
+                .pod
+                .volumes
+                .seen
+                .as_ref()
+                .map(|(_, seen)| seen.clone())
+                .unwrap_or_default(),
+            journal: worker.pod.journal.clone(),
+            sequence: self.sequence,
+            burstable_shares,
+            cause: worker.cause.clone(),
+        };
+        let span = trace::span(&job);
+        worker.last_step = Some(trace::cause_of(&span))
+            .filter(|c| !c.traceparent.is_empty())
+            .or(worker.cause.clone());
+        // A long wait must not hold the process up; what was asked goes on in the runtime.
+        let drain = self.hands.ctx.drain();
+        let cancel = match key {
+            StepKey::Pull(_) => drain.child_token(),
+            StepKey::StopContainer(_) => drain,
+            _ => polylet_kit::CancellationToken::new(),
+        };
+        if matches!(key, StepKey::Pull(_)) {
+            worker.cancels.insert(key.clone(), cancel.clone());
+        }
+        let (hands, steps) = (Rc::clone(&self.hands), self.steps.clone());
+        let work = async move {
+            let outcome = tokio::select! {
+                outcome = act::carry_out(&hands, &job) => outcome,
+                () = cancel.cancelled() => Outcome::Cancelled,
+            };
+            trace::ended(&tracing::Span::current(), &outcome);
+            // How it ended is the runtime's to say, and the next step hangs on it.
+            let state = match &job.step {
+                Step::StopContainer { .. } => {
+                    refresh::once(&hands, &job.pod.uid).await.ok().flatten()
+                }
+                _ => None,
+            };
+            // Nobody listens only when the process is ending.
+            let _ = steps.send(Input::StepDone {
+                uid: job.pod.uid.clone(),
+                key,
+                outcome,
+                state,
+            });
+        };
+        self.hands.ctx.background("step", work.instrument(span));
+    }
+
+    fn burstable_shares(&self) -> u64 {
+        let specs = self
+            .workers
+            .values()
+            .filter(|w| !w.pod.journal.torn_down)
+            .filter_map(|w| w.manifest.as_ref());
+        let burstable = specs
+            .map(Manifest::spec)
+            .filter(|spec| qos::class(spec) == QosClass::Burstable);
+        resources::burstable_shares(burstable)
+    }
+
+    /// Asks the runtime how a pod stands after our acts.
+    pub(crate) fn refresh(&mut self, uid: &str) {
+        let Some(worker) = self.workers.get_mut(uid) else {
+            return;
+        };
+        if worker.refreshing {
+            worker.refresh_again = true;
+            return;
+        }
+        worker.refreshing = true;
+        let (uid, acts) = (uid.to_owned(), worker.pod.acts);
+        let (hands, steps) = (Rc::clone(&self.hands), self.steps.clone());
+        self.hands.ctx.background("refresh", async move {
+            let state = refresh::until_answered(&hands, &uid).await;
+            let _ = steps.send(Input::Refreshed { uid, acts, state });
+        });
+    }
+
+    /// Tells volume-manager that it has heard everything, once that is so and no
+    /// container runs whose pod it has not heard of.
+    fn complete_desired(&mut self) {
+        let ready =
+            !self.completed && !self.completing && !self.draining && self.complete_after.is_none();
+        if !ready || !self.node.all_heard || !self.node.volumes_fresh {
+            return;
+        }
+        let settled = |worker: &Worker| match worker.plan.phase {
+            Phase::Reclaimed | Phase::Terminated => true,
+            Phase::Syncing => worker.pod.wanted.as_ref().is_some_and(|wanted| {
+                !wanted.has_volumes
+                    || worker.pod.blocked_by.is_some()
+                    || worker.pod.volumes.declared.is_some()
+            }),
+            Phase::Unjudged | Phase::Terminating => worker.pod.volumes.declared.is_some(),
+        };
+        if !self.workers.values().all(settled) {
+            return;
+        }
+        let declared = |w: &&Worker| w.pod.volumes.declared.is_some() && !w.pod.volumes.released;
+        let pod_count =
+            u32::try_from(self.workers.values().filter(declared).count()).unwrap_or(u32::MAX);
+        self.completing = true;
+        let request = CompleteDesiredRequest {
+            declarer: self.hands.ctx.incarnation().to_owned(),
+            pod_count,
+        };
+        let (mut volumes, steps) = (self.hands.volumes.clone(), self.steps.clone());
+        self.hands.ctx.background("complete", async move {
+            let answer = volumes.complete_desired(request).await;
+            let _ = steps.send(Input::Completed(
+                answer
+                    .map(drop)
+                    .map_err(|status| status.message().to_owned()),
+            ));
+        });
+    }
+
+    fn was_completed(&mut self, result: Result<(), String>, now: Timestamp) {
+        self.completing = false;
+        match result {
+            Ok(()) => self.completed = true,
+            Err(why) => {
+                tracing::warn!(
+                    why,
+                    "volume-manager did not take the end of the declaration"
+                );
+                self.complete_after = now.checked_add(jiff::SignedDuration::from_secs(2)).ok();
+            }
+        }
+    }
+}

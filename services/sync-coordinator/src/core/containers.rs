@@ -1,0 +1,216 @@
+//! Containers: kept running, stopped where something is wrong, started again by policy.
+
+use polylet_model::ContainerKind;
+
+use super::images::{self, ImageState};
+use super::observed::{Phase, SeenContainer, SeenSandbox};
+use super::plan::{Plan, Step, StepKey};
+use super::view::{Unwell, View};
+use super::wanted::{Wanted, WantedContainer};
+use super::{restart, volumes};
+
+/// The order of starts among containers that may be made at once.
+#[derive(Debug, Default)]
+pub struct Start {
+    /// An earlier container is on its way: later ones are made, and not yet started.
+    pub earlier_under_way: bool,
+}
+
+/// The seconds that a container always gets between being asked and being killed.
+pub const LEAST_GRACE: u32 = 2;
+
+/// Brings the main containers to run and keeps them so.
+pub fn mains(view: &View<'_>, wanted: &Wanted, sandbox: &SeenSandbox, plan: &mut Plan) {
+    let mut order = Start::default();
+    for container in wanted.of_kind(ContainerKind::Regular) {
+        keep(view, wanted, sandbox, container, plan, &mut order);
+    }
+}
+
+/// Ephemeral containers start once, as soon as there is a sandbox.
+pub fn ephemeral(view: &View<'_>, wanted: &Wanted, sandbox: &SeenSandbox, plan: &mut Plan) {
+    for container in wanted.of_kind(ContainerKind::Ephemeral) {
+        let seen = view.observed().newest(&container.name);
+        if seen.is_none_or(|s| s.phase == Phase::Created) {
+            start(
+                view,
+                wanted,
+                sandbox,
+                container,
+                plan,
+                &mut Start::default(),
+            );
+        }
+    }
+}
+
+/// Keeps one container as it should be.
+pub fn keep(
+    view: &View<'_>,
+    wanted: &Wanted,
+    sandbox: &SeenSandbox,
+    container: &WantedContainer,
+    plan: &mut Plan,
+    order: &mut Start,
+) {
+    let seen = view.observed().newest_in(&container.name, &sandbox.id);
+    match seen {
+        Some(running) if running.phase == Phase::Running => {
+            if let Some(grace) = condemned(view, wanted, container, running) {
+                stop(view, running, grace, plan);
+            }
+        }
+        Some(lost) if lost.phase == Phase::Unknown => stop(view, lost, wanted.grace, plan),
+        _ => {
+            // A container of an older sandbox that came to a good end needs no second run.
+            let last = seen.or_else(|| {
+                let older = view.observed().newest(&container.name);
+                older.filter(|o| o.succeeded() && container.kind == ContainerKind::Regular)
+            });
+            if restart::wanted_again(view, wanted, container, last) {
+                start(view, wanted, sandbox, container, plan, order);
+            }
+        }
+    }
+}
+
+fn differs(seen: &SeenContainer, container: &WantedContainer) -> bool {
+    !seen.hash.is_empty() && seen.hash != container.hash
+}
+
+/// Why a running container must be stopped: the grace it gets.
+fn condemned(
+    view: &View<'_>,
+    wanted: &Wanted,
+    container: &WantedContainer,
+    seen: &SeenContainer,
+) -> Option<u32> {
+    if container.kind != ContainerKind::Ephemeral && differs(seen, container) {
+        return Some(wanted.grace);
+    }
+    let Unwell { startup, .. } = view.pod.unwell.get(&seen.id)?;
+    let own = if *startup {
+        container.startup_grace
+    } else {
+        container.liveness_grace
+    };
+    Some(own.unwrap_or(wanted.grace))
+}
+
+/// Stops one container.
+pub fn stop(view: &View<'_>, seen: &SeenContainer, grace: u32, plan: &mut Plan) {
+    let (id, container) = (seen.id.clone(), seen.name.clone());
+    plan.step(
+        view,
+        Step::StopContainer {
+            id,
+            container,
+            grace: grace.max(LEAST_GRACE),
+        },
+    );
+}
+
+/// Whether a container's making or starting is under way.
+pub fn being_made(view: &View<'_>, name: &str) -> bool {
+    view.in_flight(&StepKey::Create(name.to_owned()))
+        || view.in_flight(&StepKey::Start(name.to_owned()))
+}
+
+/// Whether nothing among the main containers runs or will run again.
+pub fn over(view: &View<'_>, wanted: &Wanted, sandbox: &SeenSandbox) -> bool {
+    super::terminal::finished(view, wanted, sandbox, super::init::Progress::Done).is_some()
+}
+
+/// Moves a container towards its start.
+fn start(
+    view: &View<'_>,
+    wanted: &Wanted,
+    sandbox: &SeenSandbox,
+    container: &WantedContainer,
+    plan: &mut Plan,
+    order: &mut Start,
+) {
+    if being_made(view, &container.name) {
+        plan.wait_for(format!("container {}", container.name), None);
+        order.earlier_under_way = true;
+        return;
+    }
+    let made = view.observed().newest_in(&container.name, &sandbox.id);
+    let made = made.filter(|m| m.phase == Phase::Created && !differs(m, container));
+    let next = restart::next(view, container);
+    if made.is_none() && restart::backs_off(view, wanted, container, &next, plan) {
+        return;
+    }
+    if failed(view, container, plan) {
+        return;
+    }
+    if let Some(made) = made {
+        if order.earlier_under_way {
+            plan.wait_for(
+                format!(
+                    "container {} to start after the ones before it",
+                    container.name
+                ),
+                None,
+            );
+        } else {
+            let (name, id) = (container.name.clone(), made.id.clone());
+            plan.step(
+                view,
+                Step::StartContainer {
+                    container: name,
+                    attempt: made.attempt,
+                    id,
+                },
+            );
+        }
+        order.earlier_under_way = true;
+        return;
+    }
+    let image_ref = match images::ready(view, container, plan) {
+        ImageState::Present(image_ref) => image_ref,
+        ImageState::Coming => {
+            order.earlier_under_way = true;
+            return;
+        }
+        ImageState::Failed => return,
+    };
+    order.earlier_under_way = true;
+    if !volumes::mounted(view, wanted, plan) {
+        return;
+    }
+    if !view.pod.cgroup_ready {
+        plan.step(view, Step::EnsureCgroup);
+        return;
+    }
+    plan.step(
+        view,
+        Step::CreateContainer {
+            container: container.name.clone(),
+            attempt: next.attempt,
+            back_off_step: next.step,
+            sandbox_id: sandbox.id.clone(),
+            image_ref,
+        },
+    );
+}
+
+/// Whether the last try to make or start the container failed a moment ago; says so.
+fn failed(view: &View<'_>, container: &WantedContainer, plan: &mut Plan) -> bool {
+    for key in [
+        StepKey::Create(container.name.clone()),
+        StepKey::Start(container.name.clone()),
+    ] {
+        if let Some(failure) = view.held_back(&key) {
+            plan.note(
+                &container.name,
+                &failure.reason,
+                failure.message.clone(),
+                Some(failure.retry_at),
+            );
+            plan.wake(failure.retry_at);
+            return true;
+        }
+    }
+    false
+}

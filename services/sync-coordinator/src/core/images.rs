@@ -1,0 +1,80 @@
+//! Images: present for the next start of a container, or on their way.
+
+use polylet_model::constants::reason;
+
+use super::plan::{Plan, Step, StepKey};
+use super::view::View;
+use super::wanted::{Wanted, WantedContainer};
+
+/// How long a failed pull is told as such before it is told as a back-off.
+const FRESH: jiff::SignedDuration = jiff::SignedDuration::from_secs(2);
+
+/// Where a container's image stands.
+pub enum ImageState {
+    /// On the node, under the runtime's reference.
+    Present(String),
+    /// Being looked for or pulled.
+    Coming,
+    /// Failed, and not to be tried before a while.
+    Failed,
+}
+
+/// The container's image for its next start.
+pub fn ready(view: &View<'_>, container: &WantedContainer, plan: &mut Plan) -> ImageState {
+    if let Some(image_ref) = present(view, container) {
+        return ImageState::Present(image_ref);
+    }
+    let key = StepKey::Pull(container.name.clone());
+    if !view.in_flight(&key)
+        && let Some(failure) = view.held_back(&key)
+    {
+        let turned = failure.at.checked_add(FRESH).unwrap_or(failure.at);
+        let (word, message) = if failure.reason != reason::ERR_IMAGE_PULL {
+            (failure.reason.as_str(), failure.message.clone())
+        } else if view.now < turned {
+            plan.wake(turned);
+            (reason::ERR_IMAGE_PULL, failure.message.clone())
+        } else {
+            let message = format!(
+                "Back-off pulling image \"{}\": ErrImagePull: {}",
+                container.image, failure.message
+            );
+            (reason::IMAGE_PULL_BACK_OFF, message)
+        };
+        plan.note(&container.name, word, message, Some(failure.retry_at));
+        plan.wake(failure.retry_at);
+        return ImageState::Failed;
+    }
+    plan.step(
+        view,
+        Step::PullImage {
+            container: container.name.clone(),
+        },
+    );
+    ImageState::Coming
+}
+
+/// Fetches images of containers that never ran while the pod is on its way.
+pub fn ahead(view: &View<'_>, wanted: &Wanted, plan: &mut Plan) {
+    for container in &wanted.containers {
+        let key = StepKey::Pull(container.name.clone());
+        let known =
+            present(view, container).is_some() || view.observed().newest(&container.name).is_some();
+        if !known && view.held_back(&key).is_none() {
+            plan.step(
+                view,
+                Step::PullImage {
+                    container: container.name.clone(),
+                },
+            );
+        }
+    }
+}
+
+fn present(view: &View<'_>, container: &WantedContainer) -> Option<String> {
+    let image = view.pod.images.get(&container.name)?;
+    image
+        .image_ref
+        .clone()
+        .filter(|_| image.image == container.image)
+}

@@ -1,0 +1,281 @@
+//! What became of a step, and what was heard, taken into the pod's state.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use polylet_model::constants::reason;
+use polylet_model::restart::BackOff;
+
+use super::observed::{Observed, Overlay, SeenContainer, SeenSandbox};
+use super::plan::{Phase, Plan, Step, StepKey};
+use super::view::{Failure, Flight, Image, Pod, SeenVolume};
+
+/// What became of a step.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// Done, and nothing to tell.
+    Done,
+    /// A sandbox stands.
+    Sandbox(SeenSandbox),
+    /// The image is on the node.
+    Image {
+        /// The manifest's word for it.
+        image: String,
+        /// The runtime's reference.
+        image_ref: String,
+    },
+    /// A container was made.
+    Created(SeenContainer),
+    /// Volumes were declared.
+    Declared {
+        /// The manifest's digest.
+        digest: String,
+        /// The declaration's number.
+        sequence: u64,
+        /// What volume-manager answered.
+        seen: Vec<SeenVolume>,
+    },
+    /// It went wrong.
+    Failed(Trouble),
+    /// Nobody needs it any more.
+    Cancelled,
+}
+
+/// How a step went wrong.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Trouble {
+    /// The container's waiting reason, or another short word.
+    pub reason: String,
+    /// What went wrong.
+    pub message: String,
+    /// The call may still come to its end in the runtime.
+    pub unknown: bool,
+    /// The runtime holds the name for another call.
+    pub reserved: bool,
+    /// The image is not there after all.
+    pub image_missing: bool,
+    /// No other answer is to be expected soon.
+    pub lasting: bool,
+}
+
+/// Steps of a plan are now under way.
+pub fn began(pod: &mut Pod, plan: &Plan, now: Timestamp) {
+    for step in &plan.steps {
+        pod.flights.insert(
+            step.key(),
+            Flight {
+                step: step.clone(),
+                since: now,
+            },
+        );
+    }
+    match plan.phase {
+        Phase::Terminating if pod.stop_began.is_none() => pod.stop_began = Some(now),
+        Phase::Reclaimed if pod.reclaimed_at.is_none() => pod.reclaimed_at = Some(now),
+        _ => {}
+    }
+}
+
+/// A step has come to its end.
+pub fn ended(pod: &mut Pod, key: &StepKey, outcome: Outcome, now: Timestamp) {
+    let Some(Flight { step, .. }) = pod.flights.remove(key) else {
+        return;
+    };
+    match outcome {
+        Outcome::Failed(trouble) => failed(pod, &step, trouble, now),
+        Outcome::Cancelled => {}
+        done => {
+            pod.failures.remove(key);
+            succeeded(pod, step, done, now);
+        }
+    }
+}
+
+fn succeeded(pod: &mut Pod, step: Step, outcome: Outcome, now: Timestamp) {
+    match (step, outcome) {
+        (Step::Journal, _) => pod.journalled = true,
+        (Step::Decide(terminal), _) => {
+            pod.journal.terminal = Some(terminal);
+            pod.journalled = true;
+        }
+        (Step::TornDown, _) => pod.journal.torn_down = true,
+        (Step::EnsureCgroup, _) => pod.cgroup_ready = true,
+        (Step::CreateSandbox { .. }, Outcome::Sandbox(sandbox)) => {
+            act(pod, Overlay::Sandbox(sandbox))
+        }
+        (Step::PullImage { container }, Outcome::Image { image, image_ref }) => {
+            pod.images.insert(
+                container,
+                Image {
+                    image,
+                    image_ref: Some(image_ref),
+                },
+            );
+        }
+        (Step::CreateContainer { container, .. }, Outcome::Created(made)) => {
+            // Asked for again before the next start: it may be another one by then.
+            pod.images.remove(&container);
+            act(pod, Overlay::Created(made));
+        }
+        (Step::StartContainer { id, .. }, _) => act(pod, Overlay::Started(id, now)),
+        (Step::StopContainer { id, .. }, _) => {
+            if pod.stop_began.is_none() {
+                pod.replaced.insert(id.clone());
+            }
+            doubt(pod, StepKey::StopContainer(id.clone()), now, &id);
+        }
+        (Step::StopSandbox { id }, _) => {
+            pod.stopped_sandboxes.insert(id.clone());
+            act(pod, Overlay::SandboxStopped(id));
+        }
+        (Step::RemoveContainer { id, .. }, _) => act(pod, Overlay::ContainerGone(id)),
+        (Step::RemoveSandbox { id }, _) => act(pod, Overlay::SandboxGone(id)),
+        (
+            Step::ApplyVolumes,
+            Outcome::Declared {
+                digest,
+                sequence,
+                seen,
+            },
+        ) => {
+            pod.volumes.declared = Some(digest);
+            pod.volumes.released = false;
+            pod.volumes.sequence = sequence;
+            volumes_heard(pod, sequence, seen);
+        }
+        (Step::ReleaseVolumes, _) => pod.volumes.released = true,
+        (Step::RemoveCgroup, _) => {
+            pod.cgroup_gone = true;
+            pod.cgroup_ready = false;
+        }
+        (Step::RemoveFiles, _) => pod.files_gone = true,
+        (_, _) => {}
+    }
+}
+
+fn failed(pod: &mut Pod, step: &Step, trouble: Trouble, now: Timestamp) {
+    let key = step.key();
+    let before = pod.failures.get(&key);
+    let count = before.map_or(1, |f| f.count.saturating_add(1));
+    let since = before.map_or(now, |f| f.since);
+    match step {
+        // The next try must not meet the first one's name.
+        Step::CreateSandbox { attempt } if trouble.unknown || trouble.reserved => {
+            pod.sandbox_floor = pod.sandbox_floor.max(attempt.saturating_add(1));
+        }
+        Step::CreateContainer {
+            container, attempt, ..
+        } if trouble.reserved && count >= 5 => {
+            pod.attempt_floor
+                .insert(container.clone(), attempt.saturating_add(1));
+        }
+        Step::CreateContainer { container, .. } if trouble.image_missing => {
+            pod.images.remove(container);
+        }
+        Step::EnsureCgroup => pod.cgroup_ready = false,
+        _ => {}
+    }
+    let wait = SignedDuration::try_from(pause(&key, count, &trouble))
+        .unwrap_or(SignedDuration::from_secs(10));
+    let retry_at = now.checked_add(wait).unwrap_or(now);
+    let Trouble {
+        reason, message, ..
+    } = trouble;
+    pod.failures.insert(
+        key,
+        Failure {
+            count,
+            reason,
+            message,
+            since,
+            at: now,
+            retry_at,
+        },
+    );
+}
+
+/// How long to wait after a number of failures in a row.
+fn pause(key: &StepKey, count: u32, trouble: &Trouble) -> Duration {
+    let usual = || {
+        let doubled =
+            Duration::from_millis(500).saturating_mul(1 << count.saturating_sub(1).min(5));
+        doubled.min(Duration::from_secs(10))
+    };
+    match key {
+        StepKey::Pull(_) if trouble.lasting => Duration::from_secs(300),
+        StepKey::Pull(_) if trouble.reason == reason::ERR_IMAGE_NEVER_PULL => {
+            Duration::from_secs(10)
+        }
+        StepKey::Pull(_) => BackOff::default().delay(count),
+        StepKey::Sandbox if trouble.unknown => Duration::from_secs(2),
+        StepKey::Sandbox | StepKey::Create(_) if trouble.reserved => Duration::from_millis(200),
+        StepKey::Create(_) if trouble.image_missing => Duration::ZERO,
+        _ => usual(),
+    }
+}
+
+/// Takes a stop with a grain of salt: where the runtime still shows the container
+/// running, it is tried again after a pause and not at once.
+fn doubt(pod: &mut Pod, key: StepKey, now: Timestamp, id: &str) {
+    if !pod
+        .observed
+        .as_ref()
+        .is_some_and(|o| o.container(id).is_some_and(|c| c.may_run()))
+    {
+        return;
+    }
+    let message = "the runtime says stopped and still shows it running".to_owned();
+    let retry_at = now
+        .checked_add(SignedDuration::from_millis(500))
+        .unwrap_or(now);
+    let failure = Failure {
+        count: 1,
+        reason: String::new(),
+        message,
+        since: now,
+        at: now,
+        retry_at,
+    };
+    pod.failures.insert(key, failure);
+}
+
+fn act(pod: &mut Pod, overlay: Overlay) {
+    pod.acts += 1;
+    pod.overlays.push((pod.acts, overlay));
+    recompute(pod);
+}
+
+/// The stream of the runtime's states said something. It may be older than our
+/// last acts, which therefore stay on top.
+pub fn observed(pod: &mut Pod, state: Observed) {
+    if state.at < pod.base.at {
+        return;
+    }
+    pod.base = state;
+    recompute(pod);
+}
+
+/// The runtime was asked for this pod after so many of our acts.
+pub fn refreshed(pod: &mut Pod, state: Observed, acts: u64) {
+    pod.overlays.retain(|(number, _)| *number > acts);
+    observed(pod, state);
+}
+
+fn recompute(pod: &mut Pod) {
+    let mut now = pod.base.clone();
+    for (_, overlay) in &pod.overlays {
+        now.overlay(overlay);
+    }
+    let held = |id: &String| now.container(id).is_some();
+    pod.replaced.retain(held);
+    pod.stopped_sandboxes.retain(|id| now.sandbox(id).is_some());
+    pod.observed = Some(now);
+}
+
+/// Volume-manager said where the pod's volumes stand.
+pub fn volumes_heard(pod: &mut Pod, sequence: u64, seen: Vec<SeenVolume>) {
+    let known = pod.volumes.seen.as_ref().map_or(0, |(known, _)| *known);
+    if pod.volumes.seen.is_none() || sequence >= known {
+        pod.volumes.seen = Some((sequence, seen));
+    }
+}

@@ -1,0 +1,382 @@
+//! The plan: which steps to start now, when to look again, what to tell.
+
+use jiff::Timestamp;
+
+use super::view::{Terminal, View};
+use super::{admission, cleanup, containers, init, sandbox, stop, terminal, volumes};
+
+/// One thing to do. Plain data: whoever carries it out has nothing left to decide.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    /// Write the pod's journal.
+    Journal,
+    /// Write down that the pod may never run again.
+    Decide(Terminal),
+    /// Write down that nothing of an ended pod is left to stop.
+    TornDown,
+    /// Make the pod's cgroup.
+    EnsureCgroup,
+    /// Declare the pod's volumes.
+    ApplyVolumes,
+    /// Make a sandbox.
+    CreateSandbox {
+        /// Its number.
+        attempt: u32,
+    },
+    /// See to it that a container's image is on the node.
+    PullImage {
+        /// The container.
+        container: String,
+    },
+    /// Make a container.
+    CreateContainer {
+        /// Its name.
+        container: String,
+        /// Its restart count.
+        attempt: u32,
+        /// How many crashes in a row it follows.
+        back_off_step: u32,
+        /// Where to put it.
+        sandbox_id: String,
+        /// What to run.
+        image_ref: String,
+    },
+    /// Start a container that was made.
+    StartContainer {
+        /// Its name.
+        container: String,
+        /// Its restart count.
+        attempt: u32,
+        /// The runtime's id.
+        id: String,
+    },
+    /// Stop a container.
+    StopContainer {
+        /// The runtime's id.
+        id: String,
+        /// Its name.
+        container: String,
+        /// Seconds between asking and killing.
+        grace: u32,
+    },
+    /// Stop a sandbox.
+    StopSandbox {
+        /// The runtime's id.
+        id: String,
+    },
+    /// Drop a container's record.
+    RemoveContainer {
+        /// The runtime's id.
+        id: String,
+        /// Its name.
+        container: String,
+    },
+    /// Drop a sandbox's record.
+    RemoveSandbox {
+        /// The runtime's id.
+        id: String,
+    },
+    /// Declare that the pod's containers are gone for good.
+    ReleaseVolumes,
+    /// Remove the pod's cgroup.
+    RemoveCgroup,
+    /// Remove the pod's logs and directory.
+    RemoveFiles,
+}
+
+/// What a step is about: never two of one key at once.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum StepKey {
+    /// [`Step::Journal`], [`Step::Decide`], [`Step::TornDown`].
+    Journal,
+    /// [`Step::EnsureCgroup`].
+    Cgroup,
+    /// [`Step::ApplyVolumes`].
+    Volumes,
+    /// [`Step::CreateSandbox`].
+    Sandbox,
+    /// [`Step::PullImage`], by container name.
+    Pull(String),
+    /// [`Step::CreateContainer`], by container name.
+    Create(String),
+    /// [`Step::StartContainer`], by container name.
+    Start(String),
+    /// [`Step::StopContainer`], by id.
+    StopContainer(String),
+    /// [`Step::StopSandbox`], by id.
+    StopSandbox(String),
+    /// [`Step::RemoveContainer`], by id.
+    RemoveContainer(String),
+    /// [`Step::RemoveSandbox`], by id.
+    RemoveSandbox(String),
+    /// [`Step::ReleaseVolumes`].
+    ReleaseVolumes,
+    /// [`Step::RemoveCgroup`].
+    RemoveCgroup,
+    /// [`Step::RemoveFiles`].
+    RemoveFiles,
+}
+
+impl Step {
+    /// What the step is about.
+    pub fn key(&self) -> StepKey {
+        match self {
+            Step::Journal | Step::Decide(_) | Step::TornDown => StepKey::Journal,
+            Step::EnsureCgroup => StepKey::Cgroup,
+            Step::ApplyVolumes => StepKey::Volumes,
+            Step::CreateSandbox { .. } => StepKey::Sandbox,
+            Step::PullImage { container } => StepKey::Pull(container.clone()),
+            Step::CreateContainer { container, .. } => StepKey::Create(container.clone()),
+            Step::StartContainer { container, .. } => StepKey::Start(container.clone()),
+            Step::StopContainer { id, .. } => StepKey::StopContainer(id.clone()),
+            Step::StopSandbox { id } => StepKey::StopSandbox(id.clone()),
+            Step::RemoveContainer { id, .. } => StepKey::RemoveContainer(id.clone()),
+            Step::RemoveSandbox { id } => StepKey::RemoveSandbox(id.clone()),
+            Step::ReleaseVolumes => StepKey::ReleaseVolumes,
+            Step::RemoveCgroup => StepKey::RemoveCgroup,
+            Step::RemoveFiles => StepKey::RemoveFiles,
+        }
+    }
+
+    /// Steps that load the runtime and belong to a pod's start: their number is bounded.
+    pub fn is_heavy_start(&self) -> bool {
+        matches!(
+            self,
+            Step::CreateSandbox { .. } | Step::CreateContainer { .. } | Step::StartContainer { .. }
+        )
+    }
+}
+
+/// How far a pod has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Phase {
+    /// Nothing may be said or done yet: known from the runtime alone, and not all have spoken.
+    #[default]
+    Unjudged,
+    /// Being made to run, or running.
+    Syncing,
+    /// Being stopped.
+    Terminating,
+    /// Stopped for good; its records are still there.
+    Terminated,
+    /// Nothing is left on the node.
+    Reclaimed,
+}
+
+/// What a container waits for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Note {
+    /// The container.
+    pub container: String,
+    /// `v1.ContainerStateWaiting.reason`.
+    pub reason: String,
+    /// Its message.
+    pub message: String,
+    /// When the next try is due.
+    pub retry_at: Option<Timestamp>,
+}
+
+/// What a pod waits for, in words.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Waiting {
+    /// For people.
+    pub what: String,
+    /// Since when, where that is known.
+    pub since: Option<Timestamp>,
+    /// What went wrong last.
+    pub error: String,
+}
+
+/// What to do now.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plan {
+    /// Steps to start, all at once.
+    pub steps: Vec<Step>,
+    /// When to look again though nothing was heard.
+    pub wake_at: Option<Timestamp>,
+    /// How far the pod has come.
+    pub phase: Phase,
+    /// Containers that wait.
+    pub notes: Vec<Note>,
+    /// What the pod waits for.
+    pub waiting: Vec<Waiting>,
+    /// The pod needs a new sandbox.
+    pub needs_sandbox: bool,
+    /// Some steps wait only for a place among the pods that start.
+    pub wants_slot: bool,
+    /// The pod can be forgotten.
+    pub forget: bool,
+}
+
+impl Plan {
+    /// Looks again at the given moment, or earlier.
+    pub fn wake(&mut self, at: Timestamp) {
+        self.wake_at = Some(self.wake_at.map_or(at, |known| known.min(at)));
+    }
+
+    /// Waits for something.
+    pub fn wait_for(&mut self, what: impl Into<String>, since: Option<Timestamp>) {
+        self.waiting.push(Waiting {
+            what: what.into(),
+            since,
+            error: String::new(),
+        });
+    }
+
+    /// Says why a container waits.
+    pub fn note(
+        &mut self,
+        container: &str,
+        reason: &str,
+        message: impl Into<String>,
+        retry_at: Option<Timestamp>,
+    ) {
+        if self.notes.iter().any(|n| n.container == container) {
+            return;
+        }
+        let (container, reason) = (container.to_owned(), reason.to_owned());
+        self.notes.push(Note {
+            container,
+            reason,
+            message: message.into(),
+            retry_at,
+        });
+    }
+
+    /// Starts a step unless it is under way or must wait after a failure. True
+    /// when it is under way, now or already.
+    pub fn step(&mut self, view: &View<'_>, step: Step) -> bool {
+        let key = step.key();
+        if let Some(flight) = view.pod.flights.get(&key) {
+            self.wait_for(describe(&flight.step), Some(flight.since));
+            return true;
+        }
+        if let Some(failure) = view.held_back(&key) {
+            self.wake(failure.retry_at);
+            let since = Some(failure.since);
+            self.waiting.push(Waiting {
+                what: describe(&step),
+                since,
+                error: failure.message.clone(),
+            });
+            return false;
+        }
+        if step.is_heavy_start() && !view.pod.slot {
+            self.wants_slot = true;
+            self.wait_for("a place among the pods that start", None);
+            return true;
+        }
+        if !self.steps.iter().any(|known| known.key() == key) {
+            self.wait_for(describe(&step), Some(view.now));
+            self.steps.push(step);
+        }
+        true
+    }
+}
+
+/// A step for people.
+fn describe(step: &Step) -> String {
+    match step {
+        Step::Journal | Step::Decide(_) | Step::TornDown => "the journal".into(),
+        Step::EnsureCgroup => "the pod's cgroup".into(),
+        Step::ApplyVolumes => "volumes to be declared".into(),
+        Step::CreateSandbox { attempt } => format!("sandbox {attempt}"),
+        Step::PullImage { container } => format!("image of container {container}"),
+        Step::CreateContainer { container, .. } => format!("container {container} to be made"),
+        Step::StartContainer { container, .. } => format!("container {container} to start"),
+        Step::StopContainer {
+            container, grace, ..
+        } => format!("container {container} to stop (grace {grace} s)"),
+        Step::StopSandbox { .. } => "sandbox to stop".into(),
+        Step::RemoveContainer { container, .. } => format!("container {container} to be removed"),
+        Step::RemoveSandbox { .. } => "sandbox to be removed".into(),
+        Step::ReleaseVolumes => "volumes to be released".into(),
+        Step::RemoveCgroup => "the pod's cgroup to go".into(),
+        Step::RemoveFiles => "logs and directory to go".into(),
+    }
+}
+
+/// What to do now for one pod.
+pub fn plan(view: &View<'_>) -> Plan {
+    let mut plan = Plan {
+        phase: stage(view),
+        ..Plan::default()
+    };
+    if plan.phase == Phase::Reclaimed {
+        cleanup::linger(view, &mut plan);
+        return plan;
+    }
+    if view.pod.observed.is_none() || !view.node.pleg_fresh {
+        plan.wait_for("the runtime's state", None);
+        return plan;
+    }
+    if let Err(why) = &view.node.runtime {
+        plan.wait_for(format!("the container runtime: {why}"), None);
+        return plan;
+    }
+    match plan.phase {
+        Phase::Unjudged => plan.wait_for("all sources to be heard", None),
+        Phase::Syncing => sync(view, &mut plan),
+        Phase::Terminating | Phase::Terminated if view.pod.leaving || view.pod.wanted.is_none() => {
+            stop::leave(view, &mut plan);
+        }
+        Phase::Terminating | Phase::Terminated => stop::end(view, &mut plan),
+        Phase::Reclaimed => {}
+    }
+    plan
+}
+
+fn stage(view: &View<'_>) -> Phase {
+    let pod = view.pod;
+    match &pod.wanted {
+        _ if pod.reclaimed_at.is_some() => Phase::Reclaimed,
+        _ if pod.leaving => Phase::Terminating,
+        None if view.node.all_heard => Phase::Terminating,
+        None => Phase::Unjudged,
+        Some(_) if pod.journal.torn_down => Phase::Terminated,
+        Some(_) if pod.journal.terminal.is_some() => Phase::Terminating,
+        Some(_) => Phase::Syncing,
+    }
+}
+
+/// Brings a pod to run and keeps it so.
+fn sync(view: &View<'_>, plan: &mut Plan) {
+    let Some(wanted) = view.pod.wanted.clone() else {
+        return;
+    };
+    if let Some(flight) = view.pod.flights.get(&StepKey::Journal)
+        && matches!(flight.step, Step::Decide(_))
+    {
+        plan.wait_for("the journal", Some(flight.since));
+        return;
+    }
+    if let Some(decision) =
+        terminal::decide(view, &wanted, plan).or_else(|| admission::refuse(view, &wanted))
+    {
+        plan.step(view, Step::Decide(decision));
+        return;
+    }
+    if let Some(other) = &view.pod.blocked_by {
+        plan.wait_for(format!("pod {other} of the same name to be gone"), None);
+        return;
+    }
+    if !view.pod.journalled {
+        plan.step(view, Step::Journal);
+    }
+    volumes::declare(view, &wanted, plan);
+    let Some(sandbox) = sandbox::stand(view, &wanted, plan) else {
+        return;
+    };
+    let initialized = init::advance(view, &wanted, sandbox, plan);
+    containers::ephemeral(view, &wanted, sandbox, plan);
+    if initialized == init::Progress::Done {
+        containers::mains(view, &wanted, sandbox, plan);
+    }
+    if let Some(decision) = terminal::finished(view, &wanted, sandbox, initialized) {
+        // Whatever was planned for a pod that has come to its end is void.
+        plan.steps.retain(|step| step.key() == StepKey::Volumes);
+        plan.step(view, Step::Decide(decision));
+        return;
+    }
+    cleanup::old_records(view, sandbox, plan);
+}

@@ -1,0 +1,137 @@
+//! Whether an ended container starts again, and when.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use polylet_model::ContainerKind;
+use polylet_model::constants::reason;
+use polylet_model::restart::{self, BackOff, Decision, Exit};
+
+use super::observed::{Phase, SeenContainer};
+use super::plan::Plan;
+use super::view::View;
+use super::wanted::{Wanted, WantedContainer};
+
+/// Whether a container that is not running should be (re)started.
+pub fn wanted_again(
+    view: &View<'_>,
+    wanted: &Wanted,
+    container: &WantedContainer,
+    seen: Option<&SeenContainer>,
+) -> bool {
+    let Some(seen) = seen else { return true };
+    match seen.phase {
+        Phase::Running => false,
+        Phase::Created => true,
+        Phase::Unknown => container.kind != ContainerKind::Ephemeral,
+        Phase::Exited if view.pod.replaced.contains(&seen.id) => {
+            seen.hash != container.hash || after_kill(wanted, container)
+        }
+        Phase::Exited => after_exit(wanted, container, seen.exit_code),
+    }
+}
+
+/// Whether an end with this exit code is followed by a start.
+pub fn after_exit(wanted: &Wanted, container: &WantedContainer, exit_code: i32) -> bool {
+    // The restart of all containers together has no room of its own yet: the
+    // container that asked for it starts again by itself.
+    restart::after_exit(container.kind, &container.spec, wanted.restart, exit_code)
+        != Decision::Stay
+}
+
+/// Whether a container that was stopped for a probe, or with its sandbox, is started again.
+pub fn after_kill(wanted: &Wanted, container: &WantedContainer) -> bool {
+    restart::after_kill(container.kind, &container.spec, wanted.restart) != Decision::Stay
+}
+
+/// What follows on the last end of a container: its step, and not before when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Next {
+    /// The attempt number.
+    pub attempt: u32,
+    /// How many crashes in a row it follows.
+    pub step: u32,
+    /// Not before this moment.
+    pub not_before: Option<Timestamp>,
+    /// The pause.
+    pub delay: Duration,
+}
+
+/// The next start of a container, from its last end alone.
+pub fn next(view: &View<'_>, container: &WantedContainer) -> Next {
+    let floor = view
+        .pod
+        .attempt_floor
+        .get(&container.name)
+        .copied()
+        .unwrap_or(0);
+    let Some(last) = view.observed().newest(&container.name) else {
+        return Next {
+            attempt: floor,
+            step: 0,
+            not_before: None,
+            delay: Duration::ZERO,
+        };
+    };
+    let attempt = floor.max(last.attempt.saturating_add(1));
+    let Some(finished_at) = last.finished_at.filter(|_| last.phase == Phase::Exited) else {
+        return Next {
+            attempt,
+            step: last.back_off_step,
+            not_before: None,
+            delay: Duration::ZERO,
+        };
+    };
+    let exit = Exit {
+        attempt: last.attempt,
+        step: Some(last.back_off_step),
+        started_at: last.started_at,
+        finished_at,
+        spec_changed: last.hash != container.hash,
+    };
+    let next = BackOff::with_cap(view.node.crash_cap).after(&exit);
+    Next {
+        attempt,
+        step: next.step,
+        not_before: Some(next.not_before),
+        delay: next.delay,
+    }
+}
+
+/// Whether the container must wait out its crashes; says so.
+pub fn backs_off(
+    view: &View<'_>,
+    wanted: &Wanted,
+    container: &WantedContainer,
+    next: &Next,
+    plan: &mut Plan,
+) -> bool {
+    let Some(due) = next.not_before.filter(|due| *due > view.now) else {
+        return false;
+    };
+    let message = format!(
+        "back-off {} restarting failed container={} pod={}_{}({})",
+        go_duration(next.delay),
+        container.name,
+        wanted.name,
+        wanted.namespace,
+        view.pod.uid
+    );
+    plan.note(
+        &container.name,
+        reason::CRASH_LOOP_BACK_OFF,
+        message,
+        Some(due),
+    );
+    plan.wake(due);
+    true
+}
+
+/// Whole seconds as upstream prints them: 10s, 2m40s.
+fn go_duration(span: Duration) -> String {
+    let seconds = span.as_secs();
+    match (seconds / 60, seconds % 60) {
+        (0, seconds) => format!("{seconds}s"),
+        (minutes, seconds) => format!("{minutes}m{seconds}s"),
+    }
+}

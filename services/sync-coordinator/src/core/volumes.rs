@@ -1,0 +1,68 @@
+//! The pod's volumes: declared once for each manifest, awaited before containers start.
+
+use jiff::Timestamp;
+
+use super::plan::{Plan, Step, StepKey};
+use super::view::View;
+use super::wanted::Wanted;
+
+/// Declares the pod's volumes where that was not done for this manifest.
+pub fn declare(view: &View<'_>, wanted: &Wanted, plan: &mut Plan) {
+    if wanted.has_volumes && view.pod.volumes.declared.as_ref() != Some(&wanted.digest) {
+        plan.step(view, Step::ApplyVolumes);
+    }
+}
+
+/// Whether containers may start; says what is missing.
+pub fn mounted(view: &View<'_>, wanted: &Wanted, plan: &mut Plan) -> bool {
+    let volumes = &view.pod.volumes;
+    if !wanted.has_volumes {
+        return true;
+    }
+    let Some((sequence, seen)) = &volumes.seen else {
+        plan.wait_for("volumes", None);
+        return false;
+    };
+    if volumes.declared.as_ref() != Some(&wanted.digest) || *sequence < volumes.sequence {
+        return false;
+    }
+    let mut whole = true;
+    for volume in seen.iter().filter(|v| !v.mounted) {
+        whole = false;
+        plan.waiting.push(super::plan::Waiting {
+            what: format!("volume {}", volume.name),
+            since: None,
+            error: volume.message.clone(),
+        });
+    }
+    whole
+}
+
+/// Releases the volumes; true when nothing of them is left.
+pub fn released(view: &View<'_>, plan: &mut Plan) -> bool {
+    let volumes = &view.pod.volumes;
+    // An orphan's volumes are volume-manager's to find; it must hear that they are free.
+    let any = volumes.seen.is_some() || volumes.declared.is_some() || view.pod.wanted.is_none();
+    if !any && !view.in_flight(&StepKey::Volumes) {
+        return true;
+    }
+    if !volumes.released {
+        if view.in_flight(&StepKey::Volumes) {
+            plan.wait_for("volumes to be declared", None);
+        } else {
+            plan.step(view, Step::ReleaseVolumes);
+        }
+        return false;
+    }
+    let Some((_, seen)) = &volumes.seen else {
+        return true;
+    };
+    for volume in seen.iter().filter(|v| !v.gone) {
+        plan.waiting.push(super::plan::Waiting {
+            what: format!("volume {} to be unmounted", volume.name),
+            since: None::<Timestamp>,
+            error: volume.message.clone(),
+        });
+    }
+    seen.iter().all(|v| v.gone)
+}

@@ -1,0 +1,348 @@
+//! What each input means for the workers.
+
+use jiff::Timestamp;
+use polylet_model::Manifest;
+use polylet_watch::{PressureKeyOwned, Update, Value};
+use polylet_wire::common::v1::PodRef;
+use polylet_wire::eviction::v1::pressure::Fact;
+use polylet_wire::eviction::v1::{Pressure, Resource};
+use polylet_wire::pleg::v1::{PodState, WatchRuntimeResponse};
+use polylet_wire::podconfig::v1::Pod;
+use polylet_wire::prober::v1::{Outcome as Verdicts, ProbeKind, Verdict};
+use polylet_wire::volume::v1::PodVolumes;
+
+use crate::convert;
+use crate::coordinator::Coordinator;
+use crate::core::learn::{self, Outcome};
+use crate::core::observed::Observed;
+use crate::core::plan::StepKey;
+use crate::core::view::Unwell;
+use crate::core::wanted::Wanted;
+use crate::heard::Stream;
+
+impl Coordinator {
+    /// A source says what should run.
+    pub(crate) fn config(&mut self, source: i32, update: Update<String, Pod>, now: Timestamp) {
+        match update {
+            Update::Upsert(uid, pod) => self.wanted(source, &uid, pod, now),
+            Update::Remove(uid) => {
+                let Some(worker) = self.workers.get_mut(&uid).filter(|w| w.source == source) else {
+                    return;
+                };
+                worker.pod.listed = false;
+                worker.pod.leaving = true;
+                let span = tracing::info_span!(parent: None, "sync.removed", k8s.pod.uid = uid,
+                    k8s.pod.name = worker.reference.name, k8s.namespace.name = worker.reference.namespace);
+                polylet_kit::cause::new_trace(&span);
+                worker.cause = Some(polylet_kit::cause::of_span(&span));
+                self.dirty.insert(uid);
+            }
+            Update::Synced => {
+                self.heard.synced(Stream::Source(source));
+            }
+            Update::Stale(why) => {
+                tracing::debug!(source, why, "a source of pods is silent");
+                self.heard.stale(Stream::Source(source));
+            }
+        }
+    }
+
+    fn wanted(&mut self, source: i32, uid: &str, pod: Pod, now: Timestamp) {
+        let manifest = match Manifest::from_json(&pod.manifest) {
+            Ok(manifest) => manifest,
+            Err(error) => {
+                let error = polylet_kit::report(&error);
+                tracing::error!(
+                    k8s.pod.uid = uid,
+                    error,
+                    "a manifest from pod-config cannot be read"
+                );
+                return;
+            }
+        };
+        if manifest.is_mirror() {
+            return;
+        }
+        let reference = pod.r#ref.unwrap_or_default();
+        let wanted = Wanted::of(
+            &manifest,
+            &self.hands.ctx.config().kubelet.allowed_unsafe_sysctls,
+        );
+        let seen_at = manifest.seen_at();
+        let worker = self.worker(&reference, now);
+        worker.want(source, manifest, wanted, pod.cause);
+        if worker.pod.journal.acknowledged_at.is_none() {
+            worker.pod.journal.acknowledged_at = Some(seen_at.unwrap_or(now));
+        }
+    }
+
+    /// The runtime's state of a pod.
+    pub(crate) fn pods(&mut self, update: Update<String, PodState>, now: Timestamp) {
+        match update {
+            Update::Upsert(uid, state) => {
+                let observed = convert::observed(&state);
+                let reference = state.r#ref.unwrap_or_else(|| PodRef {
+                    uid,
+                    ..PodRef::default()
+                });
+                let worker = self.worker(&reference, now);
+                if worker.settled
+                    && worker.pod.flights.is_empty()
+                    && state.cause.is_some()
+                    && !worker.pod.leaving
+                {
+                    worker.cause = state.cause;
+                }
+                learn::observed(&mut worker.pod, observed);
+            }
+            Update::Remove(uid) => {
+                if let Some(worker) = self.workers.get_mut(&uid) {
+                    learn::observed(
+                        &mut worker.pod,
+                        Observed {
+                            at: Some(now),
+                            ..Observed::default()
+                        },
+                    );
+                    if worker.pod.wanted.is_none() && worker.pod.stop_began.is_none() {
+                        // Gone by itself before it was judged.
+                        worker.pod.leaving = true;
+                    }
+                    self.dirty.insert(uid);
+                }
+            }
+            Update::Synced => {
+                if self.heard.synced(Stream::Pods) {
+                    self.node.pleg_fresh = true;
+                    for worker in self
+                        .workers
+                        .values_mut()
+                        .filter(|w| w.pod.observed.is_none())
+                    {
+                        learn::observed(
+                            &mut worker.pod,
+                            Observed {
+                                at: Some(now),
+                                ..Observed::default()
+                            },
+                        );
+                    }
+                    self.all_dirty();
+                }
+            }
+            Update::Stale(why) => {
+                tracing::warn!(
+                    why,
+                    "the runtime's states are not told: no new action until they are"
+                );
+                self.heard.stale(Stream::Pods);
+                self.node.pleg_fresh = false;
+                self.all_dirty();
+            }
+        }
+    }
+
+    /// The runtime itself.
+    pub(crate) fn runtime(&mut self, value: Value<WatchRuntimeResponse>) {
+        let (runtime, network) = match value {
+            Value::Current(now) => {
+                let word = |ready: bool, why: String| if ready { Ok(()) } else { Err(why) };
+                (
+                    word(now.ready, now.reason),
+                    word(now.network_ready, now.network_reason),
+                )
+            }
+            // What was true last holds: pleg's own staleness stops everything anyhow.
+            Value::Stale(_) => return,
+        };
+        if (&self.node.runtime, &self.node.network) != (&runtime, &network) {
+            self.node.runtime = runtime;
+            self.node.network = network;
+            self.all_dirty();
+        }
+    }
+
+    /// Where a pod's volumes stand.
+    pub(crate) fn volumes(&mut self, update: Update<String, PodVolumes>) {
+        match update {
+            Update::Upsert(uid, state) => {
+                if let Some(worker) = self.workers.get_mut(&uid) {
+                    learn::volumes_heard(&mut worker.pod, state.sequence, convert::volumes(&state));
+                    self.dirty.insert(uid);
+                }
+            }
+            Update::Remove(uid) => {
+                if let Some(worker) = self.workers.get_mut(&uid) {
+                    worker.pod.volumes.seen = None;
+                    self.dirty.insert(uid);
+                }
+            }
+            Update::Synced => {
+                if self.heard.synced(Stream::Volumes) {
+                    // It may be another life of volume-manager, which has heard nothing yet.
+                    for worker in self.workers.values_mut() {
+                        worker.pod.volumes.declared = None;
+                        worker.pod.volumes.released = false;
+                    }
+                    self.completed = false;
+                    self.node.volumes_fresh = true;
+                    self.all_dirty();
+                }
+            }
+            Update::Stale(why) => {
+                tracing::warn!(
+                    why,
+                    "states of volumes are not told: pods that need some wait"
+                );
+                self.heard.stale(Stream::Volumes);
+                self.node.volumes_fresh = false;
+            }
+        }
+    }
+
+    /// Whether a container is well.
+    pub(crate) fn verdict(&mut self, update: Update<(String, String, i32), Verdict>) {
+        match update {
+            Update::Upsert((uid, container, kind), verdict) => {
+                let Some(worker) = self.workers.get_mut(&uid) else {
+                    return;
+                };
+                let (kind, outcome) = (ProbeKind::try_from(kind), verdict.outcome());
+                match (kind, outcome) {
+                    (Ok(ProbeKind::Startup), Verdicts::Success) => {
+                        worker.pod.startup_ok.insert(container);
+                    }
+                    (Ok(kind @ (ProbeKind::Startup | ProbeKind::Liveness)), Verdicts::Failure) => {
+                        let startup = kind == ProbeKind::Startup;
+                        worker.pod.unwell.insert(
+                            container,
+                            Unwell {
+                                startup,
+                                message: verdict.message,
+                            },
+                        );
+                        if worker.settled && verdict.cause.is_some() {
+                            worker.cause = verdict.cause;
+                        }
+                    }
+                    _ => return,
+                }
+                self.dirty.insert(uid);
+            }
+            Update::Remove((uid, container, kind)) => {
+                let Some(worker) = self.workers.get_mut(&uid) else {
+                    return;
+                };
+                let startup = ProbeKind::try_from(kind) == Ok(ProbeKind::Startup);
+                if startup {
+                    worker.pod.startup_ok.remove(&container);
+                }
+                if worker
+                    .pod
+                    .unwell
+                    .get(&container)
+                    .is_some_and(|unwell| unwell.startup == startup)
+                {
+                    worker.pod.unwell.remove(&container);
+                }
+            }
+            Update::Synced | Update::Stale(_) => {}
+        }
+    }
+
+    /// Whether the node is well, and which pods must go.
+    pub(crate) fn pressure(&mut self, update: Update<PressureKeyOwned, Pressure>, now: Timestamp) {
+        match update {
+            Update::Upsert(
+                _,
+                Pressure {
+                    fact: Some(Fact::Condition(condition)),
+                },
+            ) => {
+                let under = condition.under_pressure;
+                match condition.resource() {
+                    Resource::Memory => self.node.pressure.memory = under,
+                    Resource::Disk => self.node.pressure.disk = under,
+                    Resource::Pids => self.node.pressure.pids = under,
+                    Resource::Unspecified => {}
+                }
+            }
+            Update::Upsert(
+                _,
+                Pressure {
+                    fact: Some(Fact::Order(order)),
+                },
+            ) => {
+                let uid = order
+                    .pod
+                    .as_ref()
+                    .map(|pod| pod.uid.clone())
+                    .unwrap_or_default();
+                let decision = convert::order(&order, now);
+                self.orders.insert(uid.clone(), decision.clone());
+                if let Some(worker) = self.workers.get_mut(&uid) {
+                    worker.pod.order = Some(decision);
+                    worker.cause = order.cause.or(worker.cause.take());
+                    self.dirty.insert(uid);
+                }
+            }
+            Update::Remove(PressureKeyOwned::Pod(uid)) => {
+                self.orders.remove(&uid);
+                if let Some(worker) = self.workers.get_mut(&uid) {
+                    worker.pod.order = None;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// A step has come to its end.
+    pub(crate) fn step_done(
+        &mut self,
+        uid: &str,
+        key: &StepKey,
+        outcome: Outcome,
+        state: Option<PodState>,
+        now: Timestamp,
+    ) {
+        let Some(worker) = self.workers.get_mut(uid) else {
+            return;
+        };
+        worker.cancels.remove(key);
+        if let Some(state) = state {
+            learn::observed(&mut worker.pod, convert::observed(&state));
+        }
+        if let Outcome::Failed(trouble) = &outcome {
+            let (reason, message) = (&trouble.reason, &trouble.message);
+            tracing::warn!(k8s.pod.uid = uid, k8s.pod.name = worker.reference.name, step = ?key, reason, message, "step failed");
+        }
+        let failed = matches!(outcome, Outcome::Failed(_));
+        learn::ended(&mut worker.pod, key, outcome, now);
+        let leaving = worker.pod.leaving;
+        let ask = match key {
+            StepKey::Sandbox | StepKey::Start(_) | StepKey::RemoveSandbox(_) => true,
+            StepKey::StopSandbox(_) | StepKey::RemoveContainer(_) => failed || !leaving,
+            StepKey::Create(_) | StepKey::StopContainer(_) => failed,
+            _ => false,
+        };
+        if ask {
+            self.refresh(uid);
+        }
+        self.dirty.insert(uid.to_owned());
+    }
+
+    /// The runtime was asked for a pod.
+    pub(crate) fn refreshed(&mut self, uid: String, acts: u64, state: Option<PodState>) {
+        let Some(worker) = self.workers.get_mut(&uid) else {
+            return;
+        };
+        worker.refreshing = false;
+        if let Some(state) = state {
+            learn::refreshed(&mut worker.pod, convert::observed(&state), acts);
+        }
+        if std::mem::take(&mut worker.refresh_again) {
+            self.refresh(&uid);
+        }
+        self.dirty.insert(uid);
+    }
+}

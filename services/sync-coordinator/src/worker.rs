@@ -1,0 +1,145 @@
+//! One pod's worker: its state, and what goes with it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use polylet_kit::CancellationToken;
+use polylet_model::Manifest;
+use polylet_wire::common::v1::{Cause, PodRef};
+use polylet_wire::sync::v1::PodSync;
+
+use crate::convert;
+use crate::core::plan::{Phase, Plan, StepKey};
+use crate::core::view::Pod;
+use crate::core::wanted::Wanted;
+
+/// One pod.
+pub(crate) struct Worker {
+    /// Names it.
+    pub(crate) reference: PodRef,
+    /// Which came first, among pods of one name.
+    pub(crate) arrival: u64,
+    /// All that decisions are made from.
+    pub(crate) pod: Pod,
+    /// The source that serves it; zero while it is known from the runtime alone.
+    pub(crate) source: i32,
+    /// As it should run.
+    pub(crate) manifest: Option<Manifest>,
+    /// What the next steps follow from.
+    pub(crate) cause: Option<Cause>,
+    /// The last step's own cause.
+    pub(crate) last_step: Option<Cause>,
+    /// Everything was as it should be once: what comes now is a story of its own.
+    pub(crate) settled: bool,
+    /// The manifest for which that was so.
+    pub(crate) digest_synced: String,
+    /// The last plan.
+    pub(crate) plan: Plan,
+    /// Ends steps that nobody needs.
+    pub(crate) cancels: BTreeMap<StepKey, CancellationToken>,
+    /// The runtime is being asked for this pod.
+    pub(crate) refreshing: bool,
+    /// And must be asked again.
+    pub(crate) refresh_again: bool,
+    /// When to look again.
+    pub(crate) wake: Option<Timestamp>,
+}
+
+impl Worker {
+    /// A pod of which nothing is known yet.
+    pub(crate) fn new(reference: PodRef, arrival: u64) -> Self {
+        Worker {
+            pod: Pod {
+                uid: reference.uid.clone(),
+                ..Pod::default()
+            },
+            reference,
+            arrival,
+            source: 0,
+            manifest: None,
+            cause: None,
+            last_step: None,
+            settled: false,
+            digest_synced: String::new(),
+            plan: Plan::default(),
+            cancels: BTreeMap::new(),
+            refreshing: false,
+            refresh_again: false,
+            wake: None,
+        }
+    }
+
+    /// Its source serves it in this state. True when that is news.
+    pub(crate) fn want(
+        &mut self,
+        source: i32,
+        manifest: Manifest,
+        wanted: Wanted,
+        cause: Option<Cause>,
+    ) -> bool {
+        let news = self
+            .manifest
+            .as_ref()
+            .is_none_or(|known| known.digest() != manifest.digest());
+        self.source = source;
+        self.pod.listed = true;
+        if news {
+            self.cause = cause;
+            // Another manifest is another try.
+            self.pod.failures.retain(|key, _| {
+                !matches!(
+                    key,
+                    StepKey::Pull(_) | StepKey::Create(_) | StepKey::Start(_)
+                )
+            });
+            self.pod.leaving |= wanted.deletion_grace.is_some();
+            self.pod.wanted = Some(Arc::new(wanted));
+        }
+        self.manifest = Some(manifest);
+        news
+    }
+
+    /// "name_namespace".
+    pub(crate) fn full_name(&self) -> String {
+        polylet_model::names::full_name(&self.reference.name, &self.reference.namespace)
+    }
+
+    /// Whether anything was done for it here.
+    pub(crate) fn begun(&self) -> bool {
+        self.pod.journalled
+            || !self.pod.flights.is_empty()
+            || self.pod.observed.as_ref().is_some_and(|o| !o.is_empty())
+    }
+
+    /// Takes up a new plan; notes when all is as it should be.
+    pub(crate) fn planned(&mut self, plan: Plan) {
+        let quiet = plan.steps.is_empty() && plan.waiting.is_empty() && plan.notes.is_empty();
+        if plan.phase == Phase::Syncing && quiet && self.pod.flights.is_empty() {
+            self.settled = true;
+            if let Some(wanted) = &self.pod.wanted {
+                self.digest_synced.clone_from(&wanted.digest);
+            }
+        }
+        self.plan = plan;
+    }
+
+    /// What is told of it; nothing of a pod that is not judged yet.
+    pub(crate) fn told(&self) -> Option<PodSync> {
+        if self.plan.phase == Phase::Unjudged {
+            return None;
+        }
+        let last = self
+            .manifest
+            .as_ref()
+            .filter(|_| !self.pod.listed)
+            .map(Manifest::raw);
+        let told = convert::Told {
+            pod: &self.reference,
+            digest_synced: &self.digest_synced,
+            last_manifest: last,
+            cause: self.last_step.as_ref(),
+        };
+        Some(convert::pod_sync(&told, &self.pod, &self.plan))
+    }
+}
