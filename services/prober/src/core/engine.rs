@@ -251,3 +251,6 @@ fn phase_of(id: &ProbeId) -> u64 {
     id.hash(&mut hasher);
     hasher.finish()
 }
+
+#[cfg(test)]
+mod tests;

@@ -51,3 +51,34 @@ fn millis_up(at: Timestamp) -> i64 {
     let up = nanos.div_euclid(1_000_000) + i128::from(nanos.rem_euclid(1_000_000) != 0);
     i64::try_from(up).unwrap_or(i64::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use polylet_model::probe::ProbeKind;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::core::tests::{at, id_of};
+
+    proptest! {
+    #[test]
+    fn the_wheel_gives_everything_in_order_and_never_early(dues in prop::collection::vec((0u8..20, 0u64..1000), 0..60)) {
+        let mut wheel = Wheel::default();
+        let mut expected = BTreeMap::new();
+        for (id, due) in dues {
+            wheel.schedule(&id_of(&format!("c{id}"), ProbeKind::Liveness), at(due));
+            expected.insert(id, due);
+        }
+        let mut expected: Vec<u64> = expected.into_values().collect();
+        expected.sort_unstable();
+        for due in expected {
+            prop_assert_eq!(wheel.next(), Some(at(due)));
+            if due > 0 {
+                prop_assert!(wheel.pop(at(due - 1)).is_none());
+            }
+            prop_assert!(wheel.pop(at(due)).is_some());
+        }
+        prop_assert!(wheel.next().is_none());
+    }
+    }
+}

@@ -204,3 +204,6 @@ fn initial(kind: ProbeKind) -> Option<Outcome> {
         ProbeKind::Startup => None,
     }
 }
+
+#[cfg(test)]
+mod tests;

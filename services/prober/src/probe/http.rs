@@ -75,7 +75,7 @@ pub(crate) async fn ask(ask: &HttpAsk, pod: &str, tls: &tls::Lazy) -> Observatio
             }
         };
         let next = follows(answer.status)
-            .then(|| answer.location.as_deref())
+            .then_some(answer.location.as_deref())
             .flatten();
         let Some(next) = next.filter(|location| !location.is_empty()) else {
             return judge(answer.status);
