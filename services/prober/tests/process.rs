@@ -9,7 +9,7 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use hyper_util::rt::TokioIo;
 use polylet_watch::{Heard, Store, Update, follow, serve};
-use polylet_wire::common::v1::PodRef;
+use polylet_wire::common::v1::{Cause, PodRef};
 use polylet_wire::pleg::v1::pleg_service_server::{PlegService, PlegServiceServer};
 use polylet_wire::pleg::v1::*;
 use polylet_wire::podconfig::v1::pod_config_service_server::{
@@ -25,6 +25,9 @@ use tokio::time::timeout;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::{Endpoint, Server, Uri};
 use tonic::{Request, Response, Status};
+
+/// The trace that brought the pods up.
+const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 
 type Pods = Store<String, Pod>;
 type States = Store<String, PodState>;
@@ -113,6 +116,15 @@ impl Prober {
                 .spawn()
                 .unwrap(),
         )
+    }
+}
+
+impl Prober {
+    /// As the service manager stops it.
+    fn stop(&mut self) {
+        let pid = rustix::process::Pid::from_child(&self.0);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        assert!(self.0.wait().unwrap().success());
     }
 }
 
@@ -222,15 +234,19 @@ impl Node {
             ..Sandbox::default()
         };
         let (sandboxes, containers) = (vec![sandbox], vec![main]);
-        self.states.upsert(
-            uid.into(),
-            PodState {
-                r#ref: name,
-                sandboxes,
-                containers,
-                ..PodState::default()
-            },
-        );
+        let traceparent = format!("00-{TRACE}-b7ad6b7169203331-01");
+        let cause = Some(Cause {
+            traceparent,
+            ..Cause::default()
+        });
+        let state = PodState {
+            r#ref: name,
+            sandboxes,
+            containers,
+            cause,
+            ..PodState::default()
+        };
+        self.states.upsert(uid.into(), state);
     }
 }
 
@@ -285,13 +301,19 @@ async fn verdicts_outlive_the_process() {
     assert_eq!((ready.outcome(), ready.run_length), (Outcome::Success, 1));
     assert_eq!(ready.key.unwrap().container_id, "c1");
 
+    let cause = ready.cause.unwrap().traceparent;
+    assert!(
+        cause.contains(TRACE),
+        "{cause} goes on with the pod's trace"
+    );
+
     drop(prober);
     assert!(matches!(next(&mut verdicts).await, Update::Stale(_)));
-    let prober = node.prober();
+    let mut prober = node.prober();
     // No verdict comes or goes in between.
     assert_eq!(next(&mut verdicts).await, Update::Synced);
 
-    drop(prober);
+    prober.stop();
     assert!(matches!(next(&mut verdicts).await, Update::Stale(_)));
     // The container ends while nobody looks.
     node.states.remove(&"u1".to_owned());
