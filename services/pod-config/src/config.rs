@@ -39,7 +39,9 @@ pub struct HttpSettings {
 /// By hand, for the secrets.
 impl std::fmt::Debug for HttpSettings {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("HttpSettings").field("every", &self.every).finish_non_exhaustive()
+        f.debug_struct("HttpSettings")
+            .field("every", &self.every)
+            .finish_non_exhaustive()
     }
 }
 
@@ -47,7 +49,13 @@ impl Settings {
     /// Reads them out of the configuration.
     pub fn of(config: &Config) -> Settings {
         let kubelet = &config.kubelet;
-        let or_default = |every: Duration| if every.is_zero() { Duration::from_secs(20) } else { every };
+        let or_default = |every: Duration| {
+            if every.is_zero() {
+                Duration::from_secs(20)
+            } else {
+                every
+            }
+        };
         let directory = (!kubelet.static_pod_path.is_empty()).then(|| DirectorySettings {
             path: PathBuf::from(&kubelet.static_pod_path),
             every: or_default(kubelet.file_check_frequency),
@@ -55,9 +63,15 @@ impl Settings {
         let headers = kubelet.static_pod_url_header.iter();
         let http = (!kubelet.static_pod_url.is_empty()).then(|| HttpSettings {
             url: kubelet.static_pod_url.clone(),
-            headers: headers.flat_map(|(name, values)| values.iter().map(|v| (name.clone(), v.clone()))).collect(),
+            headers: headers
+                .flat_map(|(name, values)| values.iter().map(|v| (name.clone(), v.clone())))
+                .collect(),
             every: or_default(kubelet.http_check_frequency),
         });
-        Settings { node: config.polylet.node_name.clone(), directory, http }
+        Settings {
+            node: config.polylet.node_name.clone(),
+            directory,
+            http,
+        }
     }
 }

@@ -17,9 +17,18 @@ impl From<Source> for PodSource {
     }
 }
 
-pub(crate) fn pod(item: &PodItem, source: Source, cause: &KeptCause, stale_since: Option<Timestamp>) -> Pod {
+pub(crate) fn pod(
+    item: &PodItem,
+    source: Source,
+    cause: &KeptCause,
+    stale_since: Option<Timestamp>,
+) -> Pod {
     Pod {
-        r#ref: Some(PodRef { uid: item.uid.clone(), namespace: item.namespace.clone(), name: item.name.clone() }),
+        r#ref: Some(PodRef {
+            uid: item.uid.clone(),
+            namespace: item.namespace.clone(),
+            name: item.name.clone(),
+        }),
         source: PodSource::from(source).into(),
         digest: item.digest.clone(),
         manifest: item.manifest.as_bytes().to_vec(),
@@ -40,7 +49,12 @@ pub(crate) fn kept_cause(cause: &Cause, digest: &str) -> KeptCause {
     }
 }
 
-pub(crate) fn problem(source: Source, origin: &str, finding: &Finding, since: Timestamp) -> Problem {
+pub(crate) fn problem(
+    source: Source,
+    origin: &str,
+    finding: &Finding,
+    since: Timestamp,
+) -> Problem {
     let origin = match finding.place.as_str() {
         "" => origin.to_owned(),
         place => format!("{origin} ({place})"),

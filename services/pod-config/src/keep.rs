@@ -27,7 +27,11 @@ impl Keeper {
     /// Keeps at `path`.
     pub fn new(path: PathBuf) -> Keeper {
         let nothing = Arc::new(Kept::default());
-        Keeper { path, wanted: watch::Sender::new(nothing.clone()), saved: watch::Sender::new(nothing) }
+        Keeper {
+            path,
+            wanted: watch::Sender::new(nothing.clone()),
+            saved: watch::Sender::new(nothing),
+        }
     }
 
     /// What a former life has kept of the same node and path. A file that cannot be used is put
@@ -46,7 +50,11 @@ impl Keeper {
         let kept = Arc::new(kept);
         self.wanted.send_replace(kept.clone());
         self.saved.send_replace(kept.clone());
-        if kept.of == of { Kept::clone(&kept) } else { Kept::default() }
+        if kept.of == of {
+            Kept::clone(&kept)
+        } else {
+            Kept::default()
+        }
     }
 
     /// Wants a set kept; a set that is kept already costs nothing.
@@ -105,7 +113,10 @@ impl Keeper {
                 Ok(())
             }
             Ok(Err(error)) => Err(report(&error)),
-            Err(error) => Err(format!("writing {} was given up: {error}", self.path.display())),
+            Err(error) => Err(format!(
+                "writing {} was given up: {error}",
+                self.path.display()
+            )),
         }
     }
 }

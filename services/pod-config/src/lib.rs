@@ -20,6 +20,7 @@ pub mod core;
 pub mod keep;
 pub mod run;
 pub mod server;
+mod set;
 pub mod source;
 
 use polylet_kit::{Api, BoxError, Ctx, Keep, Manifest, Service};
@@ -32,11 +33,20 @@ pub const MANIFEST: Manifest = Manifest {
     service: "pod-config",
     version: env!("CARGO_PKG_VERSION"),
     about: "what should run on this node",
-    serves: &[Api { package: "polylet.podconfig.v1", level: 1 }],
+    serves: &[Api {
+        package: "polylet.podconfig.v1",
+        level: 1,
+    }],
     calls: &[],
     keeps: &[
-        Keep { path: "state:file.json", what: "pods and objects last accepted from files: stand in for a file that is broken at start" },
-        Keep { path: "state:http.json", what: "pods last accepted from the URL: stand while it is away" },
+        Keep {
+            path: "state:file.json",
+            what: "pods and objects last accepted from files: stand in for a file that is broken at start",
+        },
+        Keep {
+            path: "state:http.json",
+            what: "pods last accepted from the URL: stand while it is away",
+        },
     ],
 };
 
@@ -46,7 +56,12 @@ pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
     let (inputs, received) = mpsc::channel(64);
     let file_keeper = keep::Keeper::new(ctx.state_dir().join("file.json"));
     let http_keeper = keep::Keeper::new(ctx.state_dir().join("http.json"));
-    let (desk, shared) = run::Desk::open(&settings, ctx.incarnation(), file_keeper.clone(), http_keeper.clone());
+    let (desk, shared) = run::Desk::open(
+        &settings,
+        ctx.incarnation(),
+        file_keeper.clone(),
+        http_keeper.clone(),
+    );
 
     if let Some(directory) = settings.directory {
         let task = source::directory::Directory::new(directory, desk.stamps());
@@ -65,7 +80,6 @@ pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
     Ok(Service::new()
         .grpc(PodConfigServiceServer::new(server.clone()))
         .grpc(ObjectServiceServer::new(server))
-        
         .on_drain(async move { file_keeper.finish().await })
         .on_drain(async move { http_keeper.finish().await }))
 }

@@ -9,8 +9,9 @@ use polylet_watch::Store;
 use polylet_wire::podconfig::v1::object_service_server::ObjectService;
 use polylet_wire::podconfig::v1::pod_config_service_server::PodConfigService;
 use polylet_wire::podconfig::v1::{
-    Absent, GetObjectRequest, GetObjectResponse, ListProblemsRequest, ListProblemsResponse, Pod, PodSource, Problem,
-    WatchObjectRequest, WatchObjectResponse, WatchPodsRequest, WatchPodsResponse, get_object_response, watch_object_response,
+    Absent, GetObjectRequest, GetObjectResponse, ListProblemsRequest, ListProblemsResponse, Pod,
+    PodSource, Problem, WatchObjectRequest, WatchObjectResponse, WatchPodsRequest,
+    WatchPodsResponse, get_object_response, watch_object_response,
 };
 use tokio::sync::watch;
 use tonic::{Request, Response, Status};
@@ -61,18 +62,31 @@ impl Server {
 impl PodConfigService for Server {
     type WatchPodsStream = Streamed<WatchPodsResponse>;
 
-    async fn watch_pods(&self, request: Request<WatchPodsRequest>) -> Result<Response<Self::WatchPodsStream>, Status> {
+    async fn watch_pods(
+        &self,
+        request: Request<WatchPodsRequest>,
+    ) -> Result<Response<Self::WatchPodsStream>, Status> {
         let request = request.into_inner();
         let store = match request.source() {
             PodSource::Api => &self.api,
             PodSource::File => &self.shared.file,
             PodSource::Http => &self.shared.http,
-            PodSource::Unspecified => return Err(Status::invalid_argument("source: API, FILE or HTTP was expected")),
+            PodSource::Unspecified => {
+                return Err(Status::invalid_argument(
+                    "source: API, FILE or HTTP was expected",
+                ));
+            }
         };
-        Ok(Response::new(polylet_watch::serve(store.clone(), request.resume_after)))
+        Ok(Response::new(polylet_watch::serve(
+            store.clone(),
+            request.resume_after,
+        )))
     }
 
-    async fn list_problems(&self, _: Request<ListProblemsRequest>) -> Result<Response<ListProblemsResponse>, Status> {
+    async fn list_problems(
+        &self,
+        _: Request<ListProblemsRequest>,
+    ) -> Result<Response<ListProblemsResponse>, Status> {
         let problems = self.shared.public.borrow().problems.clone();
         Ok(Response::new(ListProblemsResponse { problems }))
     }
@@ -82,33 +96,53 @@ impl PodConfigService for Server {
 impl ObjectService for Server {
     type WatchObjectStream = Streamed<WatchObjectResponse>;
 
-    async fn watch_object(&self, request: Request<WatchObjectRequest>) -> Result<Response<Self::WatchObjectStream>, Status> {
-        let WatchObjectRequest { kind, namespace, name } = request.into_inner();
+    async fn watch_object(
+        &self,
+        request: Request<WatchObjectRequest>,
+    ) -> Result<Response<Self::WatchObjectStream>, Status> {
+        let WatchObjectRequest {
+            kind,
+            namespace,
+            name,
+        } = request.into_inner();
         let key = key(kind, namespace, name)?;
         let mut public = self.shared.public.subscribe();
         // So that the first look does not wait for a change.
         public.mark_changed();
-        let states = futures::stream::unfold((public, key, None), |(mut public, key, last)| async move {
-            let now = loop {
-                if public.changed().await.is_err() {
-                    return None;
-                }
-                let now = look(&public.borrow_and_update(), &key);
-                if now.is_some() && now != last {
-                    break now;
-                }
-            };
-            let state = match now.clone().flatten() {
-                Some(manifest) => watch_object_response::State::Manifest(manifest.as_bytes().to_vec()),
-                None => watch_object_response::State::Absent(Absent {}),
-            };
-            Some((Ok(WatchObjectResponse { state: Some(state) }), (public, key, now)))
-        });
+        let states =
+            futures::stream::unfold((public, key, None), |(mut public, key, last)| async move {
+                let now = loop {
+                    if public.changed().await.is_err() {
+                        return None;
+                    }
+                    let now = look(&public.borrow_and_update(), &key);
+                    if now.is_some() && now != last {
+                        break now;
+                    }
+                };
+                let state = match now.clone().flatten() {
+                    Some(manifest) => {
+                        watch_object_response::State::Manifest(manifest.as_bytes().to_vec())
+                    }
+                    None => watch_object_response::State::Absent(Absent {}),
+                };
+                Some((
+                    Ok(WatchObjectResponse { state: Some(state) }),
+                    (public, key, now),
+                ))
+            });
         Ok(Response::new(Box::pin(states)))
     }
 
-    async fn get_object(&self, request: Request<GetObjectRequest>) -> Result<Response<GetObjectResponse>, Status> {
-        let GetObjectRequest { kind, namespace, name } = request.into_inner();
+    async fn get_object(
+        &self,
+        request: Request<GetObjectRequest>,
+    ) -> Result<Response<GetObjectResponse>, Status> {
+        let GetObjectRequest {
+            kind,
+            namespace,
+            name,
+        } = request.into_inner();
         let key = key(kind, namespace, name)?;
         let mut public = self.shared.public.subscribe();
         let heard = public.wait_for(|public| public.objects_heard).await;
@@ -123,15 +157,23 @@ impl ObjectService for Server {
 
 fn key(kind: String, namespace: String, name: String) -> Result<ObjectKey, Status> {
     if !matches!(kind.as_str(), "Secret" | "ConfigMap") {
-        return Err(Status::invalid_argument("kind: Secret or ConfigMap was expected"));
+        return Err(Status::invalid_argument(
+            "kind: Secret or ConfigMap was expected",
+        ));
     }
     if namespace.is_empty() || name.is_empty() {
         return Err(Status::invalid_argument("namespace and name: required"));
     }
-    Ok(ObjectKey { kind, namespace, name })
+    Ok(ObjectKey {
+        kind,
+        namespace,
+        name,
+    })
 }
 
 /// `None` while nothing is known; then the object or its absence.
 fn look(public: &Public, key: &ObjectKey) -> Option<Option<Arc<str>>> {
-    public.objects_heard.then(|| public.objects.get(key).cloned())
+    public
+        .objects_heard
+        .then(|| public.objects.get(key).cloned())
 }

@@ -26,7 +26,12 @@ pub struct Content {
 }
 
 /// Reads all documents. `seen` tells since when an identity is known; others are new at `now`.
-pub fn accept(bytes: &[u8], place: &Place<'_>, seen: &dyn Fn(&str) -> Option<Timestamp>, now: Timestamp) -> Content {
+pub fn accept(
+    bytes: &[u8],
+    place: &Place<'_>,
+    seen: &dyn Fn(&str) -> Option<Timestamp>,
+    now: Timestamp,
+) -> Content {
     let mut content = Content::default();
     let documents = decode(bytes);
     for document in documents {
@@ -36,15 +41,28 @@ pub fn accept(bytes: &[u8], place: &Place<'_>, seen: &dyn Fn(&str) -> Option<Tim
             Ok(Object::Pod(value)) => pod(value, place, seen, now).map(|(mut item, warnings)| {
                 item.place.clone_from(&at);
                 content.pods.push(item);
-                content.findings.extend(warnings.into_iter().map(|w| w.at(&at)));
+                content
+                    .findings
+                    .extend(warnings.into_iter().map(|w| w.at(&at)));
             }),
             Ok(Object::Secret(_) | Object::ConfigMap(_)) if place.source != Source::File => {
-                Err(vec![Finding::new("kind", "Secrets and ConfigMaps are taken from the manifest directory alone")])
+                Err(vec![Finding::new(
+                    "kind",
+                    "Secrets and ConfigMaps are taken from the manifest directory alone",
+                )])
             }
-            Ok(Object::Secret(value)) => object::secret(value).map(|item| content.objects.push(ObjectItem { place: at.clone(), ..item })),
-            Ok(Object::ConfigMap(value)) => {
-                object::config_map(value).map(|item| content.objects.push(ObjectItem { place: at.clone(), ..item }))
-            }
+            Ok(Object::Secret(value)) => object::secret(value).map(|item| {
+                content.objects.push(ObjectItem {
+                    place: at.clone(),
+                    ..item
+                })
+            }),
+            Ok(Object::ConfigMap(value)) => object::config_map(value).map(|item| {
+                content.objects.push(ObjectItem {
+                    place: at.clone(),
+                    ..item
+                })
+            }),
         };
         if let Err(findings) = refused {
             content.refuse(&at, findings);
@@ -53,7 +71,10 @@ pub fn accept(bytes: &[u8], place: &Place<'_>, seen: &dyn Fn(&str) -> Option<Tim
     let told = content.findings.len();
     if told > MOST_FINDINGS {
         content.findings.truncate(MOST_FINDINGS);
-        content.findings.push(Finding::new("", format!("and {} more", told - MOST_FINDINGS)));
+        content.findings.push(Finding::new(
+            "",
+            format!("and {} more", told - MOST_FINDINGS),
+        ));
     }
     content
 }
@@ -82,7 +103,12 @@ fn pod(
     if !findings.is_empty() {
         return Err(findings);
     }
-    let over = serde_json::to_value(&pod).map_err(|error| vec![Finding::new("", format!("cannot be written as JSON: {error}"))])?;
+    let over = serde_json::to_value(&pod).map_err(|error| {
+        vec![Finding::new(
+            "",
+            format!("cannot be written as JSON: {error}"),
+        )]
+    })?;
     canonical::overlay(&mut value, over);
     if let Value::Object(map) = &mut value {
         map.remove("status");
@@ -97,6 +123,9 @@ fn pod(
         seen,
         place: String::new(),
     };
-    let warnings = unknown.into_iter().map(|field| Finding::new(field, "is not a known field: it has no effect")).collect();
+    let warnings = unknown
+        .into_iter()
+        .map(|field| Finding::new(field, "is not a known field: it has no effect"))
+        .collect();
     Ok((item, warnings))
 }

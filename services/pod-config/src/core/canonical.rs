@@ -81,13 +81,20 @@ mod tests {
 
     #[test]
     fn keys_are_sorted() {
-        assert_eq!(text(&json!({"b": [1, {"d": "x\"y", "c": null}], "a": true})), r#"{"a":true,"b":[1,{"c":null,"d":"x\"y"}]}"#);
+        assert_eq!(
+            text(&json!({"b": [1, {"d": "x\"y", "c": null}], "a": true})),
+            r#"{"a":true,"b":[1,{"c":null,"d":"x\"y"}]}"#
+        );
     }
 
     #[test]
     fn unknown_fields_stay_under_the_typed_ones() {
-        let mut received = json!({"spec": {"future": 1, "containers": [{"name": "a", "odd": true}]}});
-        overlay(&mut received, json!({"spec": {"containers": [{"name": "a", "image": "i"}], "dnsPolicy": "Default"}}));
+        let mut received =
+            json!({"spec": {"future": 1, "containers": [{"name": "a", "odd": true}]}});
+        overlay(
+            &mut received,
+            json!({"spec": {"containers": [{"name": "a", "image": "i"}], "dnsPolicy": "Default"}}),
+        );
         assert_eq!(
             received,
             json!({"spec": {"future": 1, "dnsPolicy": "Default", "containers": [{"name": "a", "odd": true, "image": "i"}]}})

@@ -36,22 +36,42 @@ pub fn decode(bytes: &[u8]) -> Vec<Document> {
     let text = match std::str::from_utf8(bytes) {
         Ok(text) => text.strip_prefix('\u{feff}').unwrap_or(text),
         Err(error) => {
-            let message = format!("not UTF-8 text (byte {}): a YAML or JSON manifest was expected", error.valid_up_to());
-            return vec![Document { place: String::new(), body: Err(Finding::new("", message)) }];
+            let message = format!(
+                "not UTF-8 text (byte {}): a YAML or JSON manifest was expected",
+                error.valid_up_to()
+            );
+            return vec![Document {
+                place: String::new(),
+                body: Err(Finding::new("", message)),
+            }];
         }
     };
-    let values = if text.trim_start().starts_with('{') { json(text) } else { yaml(text) };
+    let values = if text.trim_start().starts_with('{') {
+        json(text)
+    } else {
+        yaml(text)
+    };
     if values.is_empty() {
         let body = Err(Finding::new("", "is empty: a manifest was expected"));
-        return vec![Document { place: String::new(), body }];
+        return vec![Document {
+            place: String::new(),
+            body,
+        }];
     }
     let many = values.len() > 1;
     let mut documents = Vec::new();
     for (i, value) in values.into_iter().enumerate() {
-        let place = if many { format!("document {}", i + 1) } else { String::new() };
+        let place = if many {
+            format!("document {}", i + 1)
+        } else {
+            String::new()
+        };
         match value {
             Ok(value) => sort_out(value, &place, &mut documents),
-            Err(message) => documents.push(Document { place, body: Err(Finding::new("", message)) }),
+            Err(message) => documents.push(Document {
+                place,
+                body: Err(Finding::new("", message)),
+            }),
         }
     }
     documents
@@ -59,12 +79,18 @@ pub fn decode(bytes: &[u8]) -> Vec<Document> {
 
 /// JSON first, since its messages are better; what is not JSON may still be YAML in flow style.
 fn json(text: &str) -> Vec<Result<Value, String>> {
-    let values: Result<Vec<Value>, _> = serde_json::Deserializer::from_str(text).into_iter::<Value>().collect();
+    let values: Result<Vec<Value>, _> = serde_json::Deserializer::from_str(text)
+        .into_iter::<Value>()
+        .collect();
     match values {
         Ok(values) => values.into_iter().map(Ok).collect(),
         Err(error) => {
             let values = yaml(text);
-            if values.iter().all(Result::is_ok) { values } else { vec![Err(format!("not JSON: {error}"))] }
+            if values.iter().all(Result::is_ok) {
+                values
+            } else {
+                vec![Err(format!("not JSON: {error}"))]
+            }
         }
     }
 }
@@ -77,7 +103,8 @@ fn yaml(text: &str) -> Vec<Result<Value, String>> {
             if is_too_deep(chunk) {
                 return Err(format!("not YAML: nested deeper than {MOST_DEPTH} levels"));
             }
-            Value::deserialize(serde_yaml_ng::Deserializer::from_str(chunk)).map_err(|error| yaml_message(&error, line))
+            Value::deserialize(serde_yaml_ng::Deserializer::from_str(chunk))
+                .map_err(|error| yaml_message(&error, line))
         })
         .collect()
 }
@@ -107,12 +134,21 @@ fn chunks(text: &str) -> impl Iterator<Item = (usize, &str)> {
         }
         at += line.len();
     }
-    let ends: Vec<usize> = starts.iter().skip(1).map(|(_, at)| *at).chain([text.len()]).collect();
-    starts.into_iter().zip(ends).map(|((number, from), to)| (number, &text[from..to]))
+    let ends: Vec<usize> = starts
+        .iter()
+        .skip(1)
+        .map(|(_, at)| *at)
+        .chain([text.len()])
+        .collect();
+    starts
+        .into_iter()
+        .zip(ends)
+        .map(|((number, from), to)| (number, &text[from..to]))
 }
 
 fn is_marker(line: &str) -> bool {
-    line.strip_prefix("---").is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t', '\r', '\n']))
+    line.strip_prefix("---")
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '\t', '\r', '\n']))
 }
 
 fn is_blank(chunk: &str) -> bool {
@@ -128,7 +164,14 @@ fn yaml_message(error: &serde_yaml_ng::Error, lines_before: usize) -> String {
     let told = match error.location() {
         Some(at) => {
             let here = format!("at line {} column {}", at.line(), at.column());
-            told.replace(&here, &format!("at line {} column {}", at.line() + lines_before, at.column()))
+            told.replace(
+                &here,
+                &format!(
+                    "at line {} column {}",
+                    at.line() + lines_before,
+                    at.column()
+                ),
+            )
         }
         None => told,
     };
@@ -138,7 +181,10 @@ fn yaml_message(error: &serde_yaml_ng::Error, lines_before: usize) -> String {
 /// Opens lists and names kinds.
 fn sort_out(mut value: Value, place: &str, documents: &mut Vec<Document>) {
     strip_nulls(&mut value);
-    let kind = value.get("kind").and_then(Value::as_str).unwrap_or_default();
+    let kind = value
+        .get("kind")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
     let item_kind = match kind {
         "List" => Some(""),
         "PodList" => Some("Pod"),
@@ -147,11 +193,17 @@ fn sort_out(mut value: Value, place: &str, documents: &mut Vec<Document>) {
         _ => None,
     };
     let Some(item_kind) = item_kind else {
-        documents.push(Document { place: place.to_owned(), body: object(value) });
+        documents.push(Document {
+            place: place.to_owned(),
+            body: object(value),
+        });
         return;
     };
     if let Err(finding) = check_version(&value) {
-        documents.push(Document { place: place.to_owned(), body: Err(finding) });
+        documents.push(Document {
+            place: place.to_owned(),
+            body: Err(finding),
+        });
         return;
     }
     let items = match value.get_mut("items").map(Value::take) {
@@ -159,7 +211,10 @@ fn sort_out(mut value: Value, place: &str, documents: &mut Vec<Document>) {
         None => Vec::new(),
         Some(_) => {
             let body = Err(Finding::new("items", "a list was expected"));
-            documents.push(Document { place: place.to_owned(), body });
+            documents.push(Document {
+                place: place.to_owned(),
+                body,
+            });
             return;
         }
     };
@@ -170,13 +225,22 @@ fn sort_out(mut value: Value, place: &str, documents: &mut Vec<Document>) {
             map.entry("kind").or_insert_with(|| item_kind.into());
             map.entry("apiVersion").or_insert_with(|| "v1".into());
         }
-        documents.push(Document { place: format!("{place}{comma}item {}", i + 1), body: object(item) });
+        documents.push(Document {
+            place: format!("{place}{comma}item {}", i + 1),
+            body: object(item),
+        });
     }
 }
 
 fn object(value: Value) -> Result<Object, Finding> {
     if !value.is_object() {
-        return Err(Finding::new("", format!("{} is not a manifest: a mapping with apiVersion, kind and metadata was expected", a(&value))));
+        return Err(Finding::new(
+            "",
+            format!(
+                "{} is not a manifest: a mapping with apiVersion, kind and metadata was expected",
+                a(&value)
+            ),
+        ));
     }
     match value.get("kind") {
         None => Err(Finding::new("kind", format!("required: {KINDS}"))),
@@ -185,20 +249,40 @@ fn object(value: Value) -> Result<Object, Finding> {
                 "Pod" => Object::Pod,
                 "Secret" => Object::Secret,
                 "ConfigMap" => Object::ConfigMap,
-                other => return Err(Finding::new("kind", format!("{} is not understood here: {KINDS} was expected", quoted(other)))),
+                other => {
+                    return Err(Finding::new(
+                        "kind",
+                        format!(
+                            "{} is not understood here: {KINDS} was expected",
+                            quoted(other)
+                        ),
+                    ));
+                }
             };
             check_version(&value)?;
             Ok(wrap(value))
         }
-        Some(other) => Err(Finding::new("kind", format!("{} was found: {KINDS} was expected", a(other)))),
+        Some(other) => Err(Finding::new(
+            "kind",
+            format!("{} was found: {KINDS} was expected", a(other)),
+        )),
     }
 }
 
 fn check_version(value: &Value) -> Result<(), Finding> {
     match value.get("apiVersion") {
         Some(Value::String(version)) if version == "v1" => Ok(()),
-        Some(Value::String(version)) => Err(Finding::new("apiVersion", format!("{} is not understood here: v1 was expected", quoted(version)))),
-        Some(other) => Err(Finding::new("apiVersion", format!("{} was found: v1 was expected", a(other)))),
+        Some(Value::String(version)) => Err(Finding::new(
+            "apiVersion",
+            format!(
+                "{} is not understood here: v1 was expected",
+                quoted(version)
+            ),
+        )),
+        Some(other) => Err(Finding::new(
+            "apiVersion",
+            format!("{} was found: v1 was expected", a(other)),
+        )),
         None => Err(Finding::new("apiVersion", "required: v1")),
     }
 }

@@ -7,7 +7,9 @@
 //! not change who a running pod is.
 
 use jiff::Timestamp;
-use polylet_model::constants::pod_annotation::{CONFIG_HASH, CONFIG_MIRROR, CONFIG_SEEN, CONFIG_SOURCE};
+use polylet_model::constants::pod_annotation::{
+    CONFIG_HASH, CONFIG_MIRROR, CONFIG_SEEN, CONFIG_SOURCE,
+};
 use polylet_model::hash;
 use serde_json::{Map, Value, json};
 
@@ -33,7 +35,13 @@ pub fn strip(pod: &mut Value) {
         map.remove("status");
     }
     if let Some(Value::Object(meta)) = pod.get_mut("metadata") {
-        for field in ["managedFields", "deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion", "selfLink"] {
+        for field in [
+            "managedFields",
+            "deletionTimestamp",
+            "deletionGracePeriodSeconds",
+            "resourceVersion",
+            "selfLink",
+        ] {
             meta.remove(field);
         }
         if let Some(Value::Object(annotations)) = meta.get_mut("annotations") {
@@ -60,8 +68,15 @@ pub fn give(
         return Err(vec![Finding::new("", "a mapping was expected")]);
     };
     let meta = object_in(root, "metadata")?;
-    meta.insert("name".into(), format!("{name}-{}", place.node.to_lowercase()).into());
-    if !meta.get("namespace").and_then(Value::as_str).is_some_and(|ns| !ns.is_empty()) {
+    meta.insert(
+        "name".into(),
+        format!("{name}-{}", place.node.to_lowercase()).into(),
+    );
+    if meta
+        .get("namespace")
+        .and_then(Value::as_str)
+        .is_none_or(str::is_empty)
+    {
         meta.insert("namespace".into(), "default".into());
     }
     meta.insert("uid".into(), uid.clone().into());
@@ -86,7 +101,10 @@ fn checked_name(pod: &Value, node: &str) -> Result<String, Vec<Finding>> {
     }
     for part in ["annotations", "labels"] {
         if pod["metadata"].get(part).is_some_and(|v| !v.is_object()) {
-            findings.push(Finding::new(format!("metadata.{part}"), "a mapping of texts was expected"));
+            findings.push(Finding::new(
+                format!("metadata.{part}"),
+                "a mapping of texts was expected",
+            ));
         }
     }
     if pod.get("spec").is_some_and(|v| !v.is_object()) {
@@ -95,35 +113,69 @@ fn checked_name(pod: &Value, node: &str) -> Result<String, Vec<Finding>> {
     let name = match pod["metadata"].get("name") {
         Some(Value::String(name)) if !name.is_empty() => name.clone(),
         Some(Value::String(_)) | None => {
-            let hint = if text_of(pod, "generateName").is_some() { ": generateName is for the API server alone" } else { "" };
+            let hint = if text_of(pod, "generateName").is_some() {
+                ": generateName is for the API server alone"
+            } else {
+                ""
+            };
             findings.push(Finding::new("metadata.name", format!("required{hint}")));
             String::new()
         }
         Some(_) => {
-            findings.push(Finding::new("metadata.name", "a text was expected (put it in quotes)"));
+            findings.push(Finding::new(
+                "metadata.name",
+                "a text was expected (put it in quotes)",
+            ));
             String::new()
         }
     };
     if !name.is_empty() {
         if let Err(expected) = names::subdomain(&name) {
-            findings.push(Finding::new("metadata.name", format!("{} is {expected}", quoted(&name))));
+            findings.push(Finding::new(
+                "metadata.name",
+                format!("{} is {expected}", quoted(&name)),
+            ));
         } else if name.len() + 1 + node.len() > 253 {
-            findings.push(Finding::new("metadata.name", "is longer than 253 characters once the node's name is put behind it"));
+            findings.push(Finding::new(
+                "metadata.name",
+                "is longer than 253 characters once the node's name is put behind it",
+            ));
         }
     }
     if let Some(uid) = text_of(pod, "uid") {
         // It becomes part of paths.
-        let plain = uid.len() <= 128 && uid.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
+        let plain = uid.len() <= 128
+            && uid
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
         if !plain {
-            findings.push(Finding::new("metadata.uid", format!("{} is not at most 128 letters, digits, '-' or '_'", quoted(&uid))));
+            findings.push(Finding::new(
+                "metadata.uid",
+                format!(
+                    "{} is not at most 128 letters, digits, '-' or '_'",
+                    quoted(&uid)
+                ),
+            ));
         }
     }
-    if findings.is_empty() { Ok(name) } else { Err(findings) }
+    if findings.is_empty() {
+        Ok(name)
+    } else {
+        Err(findings)
+    }
 }
 
 fn fresh_uid(pod: &Value, place: &Place<'_>) -> String {
-    let Place { node, source, origin } = place;
-    let hashed = format!("{}host:{node}{}{origin}", canonical::text(pod), source.hash_prefix());
+    let Place {
+        node,
+        source,
+        origin,
+    } = place;
+    let hashed = format!(
+        "{}host:{node}{}{origin}",
+        canonical::text(pod),
+        source.hash_prefix()
+    );
     format!("{:032x}", hash::fnv1a_128(hashed.as_bytes()))
 }
 
@@ -132,9 +184,17 @@ fn tolerate_no_execute(spec: &mut Map<String, Value>) {
     let wanted = json!({"operator": "Exists", "effect": "NoExecute"});
     match spec.get_mut("tolerations") {
         Some(Value::Array(tolerations)) => {
-            let blank = |t: &Value, field: &str| t.get(field).and_then(Value::as_str).unwrap_or_default().is_empty();
+            let blank = |t: &Value, field: &str| {
+                t.get(field)
+                    .and_then(Value::as_str)
+                    .unwrap_or_default()
+                    .is_empty()
+            };
             let same = |t: &Value| {
-                blank(t, "key") && blank(t, "value") && t.get("operator") == wanted.get("operator") && t.get("effect") == wanted.get("effect")
+                blank(t, "key")
+                    && blank(t, "value")
+                    && t.get("operator") == wanted.get("operator")
+                    && t.get("effect") == wanted.get("effect")
             };
             match tolerations.iter_mut().find(|t| same(t)) {
                 Some(there) => *there = wanted,
@@ -150,11 +210,18 @@ fn tolerate_no_execute(spec: &mut Map<String, Value>) {
 }
 
 fn text_of(pod: &Value, field: &str) -> Option<String> {
-    pod.get("metadata")?.get(field)?.as_str().filter(|t| !t.is_empty()).map(str::to_owned)
+    pod.get("metadata")?
+        .get(field)?
+        .as_str()
+        .filter(|t| !t.is_empty())
+        .map(str::to_owned)
 }
 
 /// The object under a key, made when missing.
-fn object_in<'a>(map: &'a mut Map<String, Value>, key: &str) -> Result<&'a mut Map<String, Value>, Vec<Finding>> {
+fn object_in<'a>(
+    map: &'a mut Map<String, Value>,
+    key: &str,
+) -> Result<&'a mut Map<String, Value>, Vec<Finding>> {
     map.entry(key)
         .or_insert_with(|| Value::Object(Map::new()))
         .as_object_mut()

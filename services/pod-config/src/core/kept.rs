@@ -48,23 +48,52 @@ pub struct KeptCause {
 
 impl Kept {
     /// The set as it stands.
-    pub fn of(of: String, stale_since: Option<Timestamp>, origins: &Origins, causes: BTreeMap<String, KeptCause>) -> Self {
+    pub fn of(
+        of: String,
+        stale_since: Option<Timestamp>,
+        origins: &Origins,
+        causes: BTreeMap<String, KeptCause>,
+    ) -> Self {
         let origins = origins
             .iter()
             .filter(|(_, o)| !o.pods.is_empty() || !o.objects.is_empty())
             .map(|(name, o)| {
-                (name.clone(), KeptOrigin { pods: o.pods.clone(), objects: o.objects.clone(), stamp: o.stamp.clone() })
+                (
+                    name.clone(),
+                    KeptOrigin {
+                        pods: o.pods.clone(),
+                        objects: o.objects.clone(),
+                        stamp: o.stamp.clone(),
+                    },
+                )
             })
             .collect();
-        Kept { of, stale_since, origins, causes }
+        Kept {
+            of,
+            stale_since,
+            origins,
+            causes,
+        }
     }
 
     /// The origins as they were.
     pub fn origins(&self) -> Origins {
         let mut origins = Origins::default();
         for (name, kept) in self.origins.clone() {
-            let KeptOrigin { pods, objects, stamp } = kept;
-            origins.restore(name, Origin { pods, objects, findings: Vec::new(), stamp });
+            let KeptOrigin {
+                pods,
+                objects,
+                stamp,
+            } = kept;
+            origins.restore(
+                name,
+                Origin {
+                    pods,
+                    objects,
+                    findings: Vec::new(),
+                    stamp,
+                },
+            );
         }
         origins
     }

@@ -51,7 +51,12 @@ impl Origins {
     /// Takes in a complete reading of an origin.
     pub fn learn(&mut self, name: &str, content: Content, stamp: String) {
         let before = self.all.remove(name).unwrap_or_default();
-        let mut now = Origin { pods: content.pods, objects: content.objects, findings: content.findings, stamp };
+        let mut now = Origin {
+            pods: content.pods,
+            objects: content.objects,
+            findings: content.findings,
+            stamp,
+        };
         if content.broken {
             stand(&mut now, before);
         }
@@ -61,7 +66,11 @@ impl Origins {
     /// An origin that could not be read: all it gave stands.
     pub fn fail(&mut self, name: &str, message: String, stamp: String) {
         let before = self.all.remove(name).unwrap_or_default();
-        let mut now = Origin { findings: vec![Finding::new("", message)], stamp, ..Origin::default() };
+        let mut now = Origin {
+            findings: vec![Finding::new("", message)],
+            stamp,
+            ..Origin::default()
+        };
         stand(&mut now, before);
         self.all.insert(name.to_owned(), now);
     }
@@ -78,7 +87,9 @@ impl Origins {
 
     /// Whether an origin gave anything that a half-written reading could take away.
     pub fn gives(&self, name: &str) -> bool {
-        self.all.get(name).is_some_and(|o| !o.pods.is_empty() || !o.objects.is_empty())
+        self.all
+            .get(name)
+            .is_some_and(|o| !o.pods.is_empty() || !o.objects.is_empty())
     }
 
     /// The stamp under which an origin was read last.
@@ -88,7 +99,11 @@ impl Origins {
 
     /// Since when an identity is known.
     pub fn seen(&self, uid: &str) -> Option<Timestamp> {
-        self.all.values().flat_map(|o| &o.pods).find(|p| p.uid == uid).map(|p| p.seen)
+        self.all
+            .values()
+            .flat_map(|o| &o.pods)
+            .find(|p| p.uid == uid)
+            .map(|p| p.seen)
     }
 
     /// Every origin, to be kept.
@@ -101,17 +116,26 @@ impl Origins {
         let mut view = View::default();
         let mut names: BTreeMap<(&str, &str), String> = BTreeMap::new();
         for (origin, held) in &self.all {
-            view.findings.extend(held.findings.iter().map(|f| (origin.clone(), f.clone())));
+            view.findings
+                .extend(held.findings.iter().map(|f| (origin.clone(), f.clone())));
             for pod in &held.pods {
                 let here = whereabouts(origin, &pod.place);
                 let refusal = match (names.get(&pod.full_name()), view.pods.get(&pod.uid)) {
                     (Some(first), _) => Some(Finding::new(
                         "metadata.name",
-                        format!("{}/{} is already defined in {first}: the one in {here} is not used", pod.namespace, pod.name),
+                        format!(
+                            "{}/{} is already defined in {first}: the one in {here} is not used",
+                            pod.namespace, pod.name
+                        ),
                     )),
                     (None, Some((first, other))) => Some(Finding::new(
                         "metadata.uid",
-                        format!("is already that of {}/{} in {}: the one in {here} is not used", other.namespace, other.name, whereabouts(first, &other.place)),
+                        format!(
+                            "is already that of {}/{} in {}: the one in {here} is not used",
+                            other.namespace,
+                            other.name,
+                            whereabouts(first, &other.place)
+                        ),
                     )),
                     (None, None) => None,
                 };
@@ -119,7 +143,8 @@ impl Origins {
                     Some(finding) => view.findings.push((origin.clone(), finding.at(&pod.place))),
                     None => {
                         names.insert(pod.full_name(), here);
-                        view.pods.insert(pod.uid.clone(), (origin.clone(), pod.clone()));
+                        view.pods
+                            .insert(pod.uid.clone(), (origin.clone(), pod.clone()));
                     }
                 }
             }
@@ -136,13 +161,23 @@ impl Origins {
                 match first_in.entry(&object.key) {
                     Entry::Vacant(slot) => {
                         slot.insert(here);
-                        view.objects.insert(object.key.clone(), object.manifest.clone());
+                        view.objects
+                            .insert(object.key.clone(), object.manifest.clone());
                     }
                     Entry::Occupied(first) => {
-                        let ObjectKey { kind, namespace, name } = &object.key;
-                        let message =
-                            format!("{kind} {namespace}/{name} is already defined in {}: the one in {here} is not used", first.get());
-                        view.findings.push((origin.clone(), Finding::new("metadata.name", message).at(&object.place)));
+                        let ObjectKey {
+                            kind,
+                            namespace,
+                            name,
+                        } = &object.key;
+                        let message = format!(
+                            "{kind} {namespace}/{name} is already defined in {}: the one in {here} is not used",
+                            first.get()
+                        );
+                        view.findings.push((
+                            origin.clone(),
+                            Finding::new("metadata.name", message).at(&object.place),
+                        ));
                     }
                 }
             }
@@ -161,16 +196,26 @@ fn stand(now: &mut Origin, before: Origin) {
     }
     for object in before.objects {
         if !now.objects.iter().any(|o| o.key == object.key) {
-            kept.push(format!("{} {}/{}", object.key.kind, object.key.namespace, object.key.name));
+            kept.push(format!(
+                "{} {}/{}",
+                object.key.kind, object.key.namespace, object.key.name
+            ));
             now.objects.push(object);
         }
     }
     if !kept.is_empty() {
-        let message = format!("until then, what was accepted before stands: {}", kept.join(", "));
+        let message = format!(
+            "until then, what was accepted before stands: {}",
+            kept.join(", ")
+        );
         now.findings.push(Finding::new("", message));
     }
 }
 
 fn whereabouts(origin: &str, place: &str) -> String {
-    if place.is_empty() { origin.to_owned() } else { format!("{origin} ({place})") }
+    if place.is_empty() {
+        origin.to_owned()
+    } else {
+        format!("{origin} ({place})")
+    }
 }

@@ -60,7 +60,11 @@ pub struct Finding {
 impl Finding {
     /// A finding about a field; the place is filled in by whoever knows it.
     pub fn new(field: impl Into<String>, message: impl Into<String>) -> Self {
-        Finding { place: String::new(), field: field.into(), message: message.into() }
+        Finding {
+            place: String::new(),
+            field: field.into(),
+            message: message.into(),
+        }
     }
 
     /// The same, at a place.
@@ -123,7 +127,10 @@ pub struct ObjectItem {
 /// By hand, so that no value of a Secret gets into a message.
 impl std::fmt::Debug for ObjectItem {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ObjectItem").field("key", &self.key).field("place", &self.place).finish_non_exhaustive()
+        f.debug_struct("ObjectItem")
+            .field("key", &self.key)
+            .field("place", &self.place)
+            .finish_non_exhaustive()
     }
 }
 

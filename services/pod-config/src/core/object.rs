@@ -16,13 +16,21 @@ pub fn secret(value: Value) -> Result<ObjectItem, Vec<Finding>> {
     accept("Secret", value, |map, findings| {
         let mut data = Map::new();
         let mut total = 0;
-        each_text(map, "data", findings, |key, text, findings| match decode64(text) {
-            Some(bytes) => {
-                total += bytes.len();
-                data.insert(key.to_owned(), text.into());
-            }
-            None => findings.push(Finding::new(field("data", key), "is not base64: stringData takes plain text")),
-        });
+        each_text(
+            map,
+            "data",
+            findings,
+            |key, text, findings| match decode64(text) {
+                Some(bytes) => {
+                    total += bytes.len();
+                    data.insert(key.to_owned(), text.into());
+                }
+                None => findings.push(Finding::new(
+                    field("data", key),
+                    "is not base64: stringData takes plain text",
+                )),
+            },
+        );
         each_text(map, "stringData", findings, |key, text, _| {
             total += text.len();
             data.insert(key.to_owned(), encode64(text.as_bytes()));
@@ -32,7 +40,10 @@ pub fn secret(value: Value) -> Result<ObjectItem, Vec<Finding>> {
         match kind.as_str() {
             Some(kind) => {
                 for key in needed(kind, &data) {
-                    findings.push(Finding::new(field("data", key), format!("required in a Secret of type {}", quoted(kind))));
+                    findings.push(Finding::new(
+                        field("data", key),
+                        format!("required in a Secret of type {}", quoted(kind)),
+                    ));
                 }
             }
             None => findings.push(Finding::new("type", "a text was expected")),
@@ -55,7 +66,10 @@ pub fn config_map(value: Value) -> Result<ObjectItem, Vec<Finding>> {
         });
         each_text(map, "binaryData", findings, |key, text, findings| {
             if keys.iter().any(|k| k == key) {
-                findings.push(Finding::new(field("binaryData", key), "stands in data as well: a key may be in one of them only"));
+                findings.push(Finding::new(
+                    field("binaryData", key),
+                    "stands in data as well: a key may be in one of them only",
+                ));
             }
             match decode64(text) {
                 Some(bytes) => total += bytes.len(),
@@ -79,14 +93,25 @@ fn accept(
         }
         let total = check(map, &mut findings);
         if total > MOST_BYTES {
-            findings.push(Finding::new("data", format!("holds {total} bytes: at most {MOST_BYTES} are allowed")));
+            findings.push(Finding::new(
+                "data",
+                format!("holds {total} bytes: at most {MOST_BYTES} are allowed"),
+            ));
         }
     }
     if !findings.is_empty() {
         return Err(findings);
     }
-    let key = ObjectKey { kind: kind.to_owned(), namespace, name };
-    Ok(ObjectItem { key, manifest: Arc::from(canonical::text(&value)), place: String::new() })
+    let key = ObjectKey {
+        kind: kind.to_owned(),
+        namespace,
+        name,
+    };
+    Ok(ObjectItem {
+        key,
+        manifest: Arc::from(canonical::text(&value)),
+        place: String::new(),
+    })
 }
 
 fn identity(value: &mut Value, findings: &mut Vec<Finding>) -> (String, String) {
@@ -95,26 +120,33 @@ fn identity(value: &mut Value, findings: &mut Vec<Finding>) -> (String, String) 
         return Default::default();
     };
     meta.remove("managedFields");
-    let mut name_of = |field: &str, fallback: Option<&str>, check: fn(&str) -> Result<(), &'static str>| {
-        let path = format!("metadata.{field}");
-        match (meta.get(field), fallback) {
-            (Some(Value::String(name)), _) if !name.is_empty() => {
-                if let Err(expected) = check(name) {
-                    findings.push(Finding::new(path, format!("{} is {expected}", quoted(name))));
+    let mut name_of =
+        |field: &str, fallback: Option<&str>, check: fn(&str) -> Result<(), &'static str>| {
+            let path = format!("metadata.{field}");
+            match (meta.get(field), fallback) {
+                (Some(Value::String(name)), _) if !name.is_empty() => {
+                    if let Err(expected) = check(name) {
+                        findings.push(Finding::new(
+                            path,
+                            format!("{} is {expected}", quoted(name)),
+                        ));
+                    }
+                    name.clone()
                 }
-                name.clone()
+                (None | Some(Value::String(_)), Some(fallback)) => fallback.to_owned(),
+                (None | Some(Value::String(_)), None) => {
+                    findings.push(Finding::new(path, "required"));
+                    String::new()
+                }
+                (Some(other), _) => {
+                    findings.push(Finding::new(
+                        path,
+                        format!("{} was found: a text was expected", a(other)),
+                    ));
+                    String::new()
+                }
             }
-            (None | Some(Value::String(_)), Some(fallback)) => fallback.to_owned(),
-            (None | Some(Value::String(_)), None) => {
-                findings.push(Finding::new(path, "required"));
-                String::new()
-            }
-            (Some(other), _) => {
-                findings.push(Finding::new(path, format!("{} was found: a text was expected", a(other))));
-                String::new()
-            }
-        }
-    };
+        };
     let name = name_of("name", None, names::subdomain);
     let namespace = name_of("namespace", Some("default"), names::label);
     meta.insert("namespace".into(), namespace.clone().into());
@@ -133,18 +165,27 @@ fn each_text(
         Some(Value::Object(entries)) => {
             for (key, value) in entries {
                 if let Err(expected) = names::config_key(key) {
-                    findings.push(Finding::new(part, format!("the key {} is {expected}", quoted(key))));
+                    findings.push(Finding::new(
+                        part,
+                        format!("the key {} is {expected}", quoted(key)),
+                    ));
                 }
                 match value {
                     Value::String(text) => each(key, text, findings),
                     other => findings.push(Finding::new(
                         field(part, key),
-                        format!("{} was found: a text was expected (put it in quotes)", a(other)),
+                        format!(
+                            "{} was found: a text was expected (put it in quotes)",
+                            a(other)
+                        ),
                     )),
                 }
             }
         }
-        Some(other) => findings.push(Finding::new(part, format!("{} was found: a mapping of texts was expected", a(other)))),
+        Some(other) => findings.push(Finding::new(
+            part,
+            format!("{} was found: a mapping of texts was expected", a(other)),
+        )),
     }
 }
 
@@ -158,7 +199,10 @@ fn needed(kind: &str, data: &Map<String, Value>) -> Vec<&'static str> {
         "kubernetes.io/basic-auth" if !data.contains_key("username") => &["password"],
         _ => &[],
     };
-    all.iter().copied().filter(|key| !data.contains_key(*key)).collect()
+    all.iter()
+        .copied()
+        .filter(|key| !data.contains_key(*key))
+        .collect()
 }
 
 fn field(part: &str, key: &str) -> String {
@@ -168,7 +212,9 @@ fn field(part: &str, key: &str) -> String {
 /// As the API reads base64: line breaks within are fine.
 fn decode64(text: &str) -> Option<Vec<u8>> {
     let joined: String = text.chars().filter(|c| !matches!(c, '\n' | '\r')).collect();
-    serde_json::from_value::<ByteString>(Value::String(joined)).ok().map(|bytes| bytes.0)
+    serde_json::from_value::<ByteString>(Value::String(joined))
+        .ok()
+        .map(|bytes| bytes.0)
 }
 
 fn encode64(bytes: &[u8]) -> Value {

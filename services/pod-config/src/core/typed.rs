@@ -16,7 +16,10 @@ pub fn pod(value: &Value) -> Result<(Pod, Vec<String>), Finding> {
         Err(error) => {
             let path = error.path().to_string();
             let field = if path == "." { String::new() } else { path };
-            Err(Finding::new(field, without_value(&error.into_inner().to_string())))
+            Err(Finding::new(
+                field,
+                without_value(&error.into_inner().to_string()),
+            ))
         }
     }
 }
@@ -28,16 +31,26 @@ fn dotted(path: &Path<'_>) -> String {
         Path::Seq { parent, index } => format!("{}[{index}]", dotted(parent)),
         Path::Map { parent, key } => {
             let parent = dotted(parent);
-            if parent.is_empty() { key.clone() } else { format!("{parent}.{key}") }
+            if parent.is_empty() {
+                key.clone()
+            } else {
+                format!("{parent}.{key}")
+            }
         }
-        Path::Some { parent } | Path::NewtypeStruct { parent } | Path::NewtypeVariant { parent } => dotted(parent),
+        Path::Some { parent }
+        | Path::NewtypeStruct { parent }
+        | Path::NewtypeVariant { parent } => dotted(parent),
     }
 }
 
 /// Serde puts the value into its message; environment values are nobody's business.
 fn without_value(message: &str) -> String {
     let Some((found, expected)) = message.rsplit_once(", expected ") else {
-        return if message.contains(['"', '`']) { "could not be read".to_owned() } else { message.to_owned() };
+        return if message.contains(['"', '`']) {
+            "could not be read".to_owned()
+        } else {
+            message.to_owned()
+        };
     };
     let found = found.split(['"', '`']).next().unwrap_or_default().trim();
     let found = found.rsplit(": ").next().unwrap_or(found);
@@ -50,7 +63,9 @@ pub fn octal_modes(value: &mut Value) {
         Value::Object(map) => {
             for (key, item) in map.iter_mut() {
                 let octal = match (key.as_str(), &*item) {
-                    ("defaultMode" | "mode", Value::String(text)) if text.len() > 1 && text.starts_with('0') => {
+                    ("defaultMode" | "mode", Value::String(text))
+                        if text.len() > 1 && text.starts_with('0') =>
+                    {
                         i64::from_str_radix(text, 8).ok()
                     }
                     _ => None,

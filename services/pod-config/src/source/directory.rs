@@ -43,7 +43,15 @@ pub struct Directory {
 impl Directory {
     /// A source that has read nothing yet.
     pub fn new(settings: DirectorySettings, expected: BTreeMap<String, String>) -> Directory {
-        Directory { settings, known: BTreeMap::new(), expected, half: BTreeMap::new(), due: BTreeMap::new(), events: None, retry: RETRY }
+        Directory {
+            settings,
+            known: BTreeMap::new(),
+            expected,
+            half: BTreeMap::new(),
+            due: BTreeMap::new(),
+            events: None,
+            retry: RETRY,
+        }
     }
 
     /// Watches until the drain.
@@ -58,19 +66,34 @@ impl Directory {
         loop {
             // The watch comes before the look, so that nothing falls between them.
             let next_look = Instant::now() + self.rewatch();
-            let ask = Ask::All { known: self.known.clone(), expected: std::mem::take(&mut self.expected) };
+            let ask = Ask::All {
+                known: self.known.clone(),
+                expected: std::mem::take(&mut self.expected),
+            };
             if !self.look(ask, to).await {
                 return;
             }
             while !self.wait(next_look).await {
                 let now = Instant::now();
-                let ripe: Vec<String> = self.due.iter().filter(|(_, (at, _))| *at <= now).map(|(o, _)| o.clone()).collect();
+                let ripe: Vec<String> = self
+                    .due
+                    .iter()
+                    .filter(|(_, (at, _))| *at <= now)
+                    .map(|(o, _)| o.clone())
+                    .collect();
                 let wanted: Vec<Wanted> = ripe
                     .into_iter()
                     .filter_map(|origin| {
                         let (_, observed_at) = self.due.remove(&origin)?;
-                        let expected = self.half.remove(&origin).or_else(|| self.known.get(&origin).cloned());
-                        Some(Wanted { origin, observed_at, expected })
+                        let expected = self
+                            .half
+                            .remove(&origin)
+                            .or_else(|| self.known.get(&origin).cloned());
+                        Some(Wanted {
+                            origin,
+                            observed_at,
+                            expected,
+                        })
                     })
                     .collect();
                 if !wanted.is_empty() && !self.look(Ask::Some(wanted), to).await {
@@ -157,8 +180,16 @@ impl Directory {
         let looked = match timeout(PATIENCE, &mut looking).await {
             Ok(looked) => looked,
             Err(_) => {
-                let listing = Listing::Unreadable(format!("does not answer for {} s", PATIENCE.as_secs()));
-                if to.send(Input::Directory(Looked { listing, files: Vec::new() })).await.is_err() {
+                let listing =
+                    Listing::Unreadable(format!("does not answer for {} s", PATIENCE.as_secs()));
+                if to
+                    .send(Input::Directory(Looked {
+                        listing,
+                        files: Vec::new(),
+                    }))
+                    .await
+                    .is_err()
+                {
                     return false;
                 }
                 // One hung look at a time: another would hang beside it.
@@ -181,13 +212,22 @@ impl Directory {
         }
         for file in &looked.files {
             match &file.outcome {
-                Outcome::Read { stamp, settled: true, .. } | Outcome::Unreadable { stamp: Some(stamp), .. } => {
+                Outcome::Read {
+                    stamp,
+                    settled: true,
+                    ..
+                }
+                | Outcome::Unreadable {
+                    stamp: Some(stamp), ..
+                } => {
                     self.known.insert(file.origin.clone(), stamp.clone());
                 }
                 Outcome::Read { stamp, .. } => {
                     self.known.remove(&file.origin);
                     self.half.insert(file.origin.clone(), stamp.clone());
-                    self.due.entry(file.origin.clone()).or_insert((Instant::now() + QUIET, file.observed_at));
+                    self.due
+                        .entry(file.origin.clone())
+                        .or_insert((Instant::now() + QUIET, file.observed_at));
                 }
                 Outcome::Unreadable { .. } | Outcome::Gone => {
                     self.known.remove(&file.origin);
@@ -204,13 +244,19 @@ mod tests {
 
     #[test]
     fn the_last_word_about_a_file_counts() {
-        let settings = DirectorySettings { path: PathBuf::from("/m"), every: QUIET };
+        let settings = DirectorySettings {
+            path: PathBuf::from("/m"),
+            every: QUIET,
+        };
         let mut source = Directory::new(settings, BTreeMap::new());
         let path = || PathBuf::from("/m/a");
         assert!(!source.note(vec![Event::Writing(path())]));
         let later = source.due["/m/a"];
         assert!(!source.note(vec![Event::Touched(path())]));
-        assert_eq!(source.due["/m/a"], later, "a change of mode does not end the wait for the writer");
+        assert_eq!(
+            source.due["/m/a"], later,
+            "a change of mode does not end the wait for the writer"
+        );
         assert!(!source.note(vec![Event::Vanished(path()), Event::Done(path())]));
         assert!(source.due["/m/a"].0 < later.0);
         assert_eq!(source.due["/m/a"].1, later.1, "the first sight stays");

@@ -38,7 +38,10 @@ impl Events {
         let (watched, only) = if root.is_dir() {
             (root.to_owned(), None)
         } else {
-            let parent = root.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            let parent = root
+                .parent()
+                .filter(|p| !p.as_os_str().is_empty())
+                .unwrap_or(Path::new("."));
             (parent.to_owned(), root.file_name().map(OsStr::to_owned))
         };
         let inotify = Inotify::init()?;
@@ -53,7 +56,12 @@ impl Events {
             | WatchMask::ONLYDIR;
         inotify.watches().add(&watched, mask)?;
         let stream = inotify.into_event_stream([0; 4096])?;
-        Ok(Events { stream, root: root.to_owned(), watched, only })
+        Ok(Events {
+            stream,
+            root: root.to_owned(),
+            watched,
+            only,
+        })
     }
 
     /// Everything that has happened, as soon as something has.
@@ -77,7 +85,10 @@ impl Events {
             return Some(Event::Anything);
         }
         let Some(name) = name else {
-            let lost = EventMask::DELETE_SELF | EventMask::MOVE_SELF | EventMask::UNMOUNT | EventMask::IGNORED;
+            let lost = EventMask::DELETE_SELF
+                | EventMask::MOVE_SELF
+                | EventMask::UNMOUNT
+                | EventMask::IGNORED;
             return mask.intersects(lost).then_some(Event::Lost);
         };
         if let Some(only) = &self.only {
@@ -89,25 +100,32 @@ impl Events {
             }
         } else if name.as_encoded_bytes().starts_with(b".") {
             // Published by swapping a hidden link, as Kubernetes itself does (..data).
-            let swapped = name.as_encoded_bytes().starts_with(b"..") && mask.intersects(EventMask::MOVED_TO | EventMask::CREATE);
+            let swapped = name.as_encoded_bytes().starts_with(b"..")
+                && mask.intersects(EventMask::MOVED_TO | EventMask::CREATE);
             return swapped.then_some(Event::Anything);
         }
         let path = self.path(name);
-        Some(if mask.intersects(EventMask::MOVED_FROM | EventMask::DELETE) {
-            Event::Vanished(path)
-        } else if mask.intersects(EventMask::CLOSE_WRITE | EventMask::MOVED_TO) {
-            Event::Done(path)
-        } else if mask.contains(EventMask::CREATE) {
-            created(path)
-        } else if mask.contains(EventMask::ATTRIB) {
-            Event::Touched(path)
-        } else {
-            Event::Writing(path)
-        })
+        Some(
+            if mask.intersects(EventMask::MOVED_FROM | EventMask::DELETE) {
+                Event::Vanished(path)
+            } else if mask.intersects(EventMask::CLOSE_WRITE | EventMask::MOVED_TO) {
+                Event::Done(path)
+            } else if mask.contains(EventMask::CREATE) {
+                created(path)
+            } else if mask.contains(EventMask::ATTRIB) {
+                Event::Touched(path)
+            } else {
+                Event::Writing(path)
+            },
+        )
     }
 
     fn path(&self, name: &OsStr) -> PathBuf {
-        if self.only.is_some() { self.root.clone() } else { self.watched.join(name) }
+        if self.only.is_some() {
+            self.root.clone()
+        } else {
+            self.watched.join(name)
+        }
     }
 }
 

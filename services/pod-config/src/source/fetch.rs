@@ -20,7 +20,9 @@ const MOST_REDIRECTS: usize = 10;
 
 /// The status and the body. Messages hold nothing of the URL but its host.
 pub(super) async fn get(url: &str, headers: &[(String, String)]) -> Result<(u16, Vec<u8>), String> {
-    let mut uri: Uri = url.parse().map_err(|error| format!("is not a URL: {error}"))?;
+    let mut uri: Uri = url
+        .parse()
+        .map_err(|error| format!("is not a URL: {error}"))?;
     let first_host = uri.authority().map(|a| a.host().to_owned());
     for _ in 0..=MOST_REDIRECTS {
         let ours = uri.authority().map(|a| a.host().to_owned()) == first_host;
@@ -28,12 +30,19 @@ pub(super) async fn get(url: &str, headers: &[(String, String)]) -> Result<(u16,
         let response = request(&uri, if ours { headers } else { &[] }).await?;
         let status = response.status();
         if matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308) {
-            let location = response.headers().get(LOCATION).and_then(|l| l.to_str().ok());
+            let location = response
+                .headers()
+                .get(LOCATION)
+                .and_then(|l| l.to_str().ok());
             uri = target(&uri, location.ok_or("redirects without saying where to")?)?;
             continue;
         }
-        let body = Limited::new(response.into_body(), MOST_BYTES).collect().await;
-        let body = body.map_err(|error| format!("its answer cannot be read (at most {MOST_BYTES} bytes are): {error}"))?;
+        let body = Limited::new(response.into_body(), MOST_BYTES)
+            .collect()
+            .await;
+        let body = body.map_err(|error| {
+            format!("its answer cannot be read (at most {MOST_BYTES} bytes are): {error}")
+        })?;
         return Ok((status.as_u16(), body.to_bytes().to_vec()));
     }
     Err(format!("redirects more than {MOST_REDIRECTS} times"))
@@ -48,28 +57,51 @@ async fn request(uri: &Uri, headers: &[(String, String)]) -> Result<Response<Inc
     let host = uri.host().ok_or("has no host")?;
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     let port = uri.port_u16().unwrap_or(default_port);
-    let stream = TcpStream::connect((bare, port)).await.map_err(|error| format!("connecting to {host}:{port}: {error}"))?;
+    let stream = TcpStream::connect((bare, port))
+        .await
+        .map_err(|error| format!("connecting to {host}:{port}: {error}"))?;
     let request = build(uri, host, headers)?;
     if !tls {
         return send(stream, request).await;
     }
-    let name = ServerName::try_from(bare.to_owned()).map_err(|_| format!("{host} is not a name that TLS can check"))?;
+    let name = ServerName::try_from(bare.to_owned())
+        .map_err(|_| format!("{host} is not a name that TLS can check"))?;
     let connector = tokio_rustls::TlsConnector::from(tls::client()?);
-    let stream = connector.connect(name, stream).await.map_err(|error| format!("TLS with {host}:{port}: {error}"))?;
+    let stream = connector
+        .connect(name, stream)
+        .await
+        .map_err(|error| format!("TLS with {host}:{port}: {error}"))?;
     send(stream, request).await
 }
 
-fn build(uri: &Uri, host: &str, headers: &[(String, String)]) -> Result<Request<Empty<Bytes>>, String> {
+fn build(
+    uri: &Uri,
+    host: &str,
+    headers: &[(String, String)],
+) -> Result<Request<Empty<Bytes>>, String> {
     let mut all = HeaderMap::new();
-    let place = uri.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"));
-    let text = |text: &str| HeaderValue::from_str(text).map_err(|_| "a header value has characters that HTTP does not allow".to_owned());
+    let place = uri
+        .port()
+        .map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"));
+    let text = |text: &str| {
+        HeaderValue::from_str(text)
+            .map_err(|_| "a header value has characters that HTTP does not allow".to_owned())
+    };
     all.insert(HOST, text(&place)?);
     if let Some((user, _)) = uri.authority().and_then(|a| a.as_str().rsplit_once('@')) {
-        let user = if user.contains(':') { user.to_owned() } else { format!("{user}:") };
-        all.insert(AUTHORIZATION, text(&format!("Basic {}", STANDARD.encode(user)))?);
+        let user = if user.contains(':') {
+            user.to_owned()
+        } else {
+            format!("{user}:")
+        };
+        all.insert(
+            AUTHORIZATION,
+            text(&format!("Basic {}", STANDARD.encode(user)))?,
+        );
     }
     for (name, value) in headers {
-        let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| format!("{name:?} is not a header name"))?;
+        let name = HeaderName::from_bytes(name.as_bytes())
+            .map_err(|_| format!("{name:?} is not a header name"))?;
         if name == HOST {
             all.insert(name, text(value)?);
         } else {
@@ -77,7 +109,9 @@ fn build(uri: &Uri, host: &str, headers: &[(String, String)]) -> Result<Request<
         }
     }
     let path = uri.path_and_query().map_or("/", |p| p.as_str());
-    let mut request = Request::get(path).body(Empty::new()).map_err(|error| format!("cannot be asked for: {error}"))?;
+    let mut request = Request::get(path)
+        .body(Empty::new())
+        .map_err(|error| format!("cannot be asked for: {error}"))?;
     *request.headers_mut() = all;
     Ok(request)
 }
@@ -87,7 +121,9 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let failed = |error: hyper::Error| format!("talking HTTP: {error}");
-    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(failed)?;
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(failed)?;
     // Ends by itself with the answer; its error is the answer's.
     tokio::spawn(async move {
         let _ = connection.await;
@@ -97,7 +133,10 @@ where
 
 fn target(from: &Uri, location: &str) -> Result<Uri, String> {
     let bad = || "redirects to something that is not a URL".to_owned();
-    let (scheme, authority) = (from.scheme_str().unwrap_or("http"), from.authority().map_or("", |a| a.as_str()));
+    let (scheme, authority) = (
+        from.scheme_str().unwrap_or("http"),
+        from.authority().map_or("", |a| a.as_str()),
+    );
     let absolute = if location.contains("://") {
         location.to_owned()
     } else if location.starts_with("//") {
@@ -105,7 +144,10 @@ fn target(from: &Uri, location: &str) -> Result<Uri, String> {
     } else if location.starts_with('/') {
         format!("{scheme}://{authority}{location}")
     } else {
-        let folder = from.path().rsplit_once('/').map_or("", |(folder, _)| folder);
+        let folder = from
+            .path()
+            .rsplit_once('/')
+            .map_or("", |(folder, _)| folder);
         format!("{scheme}://{authority}{folder}/{location}")
     };
     absolute.parse().map_err(|_| bad())

@@ -55,7 +55,11 @@ pub struct Http {
 impl Http {
     /// A source that has asked nothing yet.
     pub fn new(settings: HttpSettings, expected: Option<String>) -> Http {
-        Http { settings, known: None, expected }
+        Http {
+            settings,
+            known: None,
+            expected,
+        }
     }
 
     /// Asks until the drain.
@@ -71,7 +75,9 @@ impl Http {
             let asked = fetch::get(&self.settings.url, &self.settings.headers);
             let fetched = match timeout(DEADLINE, asked).await {
                 Ok(Ok((200, bytes))) => Ok(bytes),
-                Ok(Ok((status, _))) => Err(format!("answers with status {status}: 200 was expected")),
+                Ok(Ok((status, _))) => {
+                    Err(format!("answers with status {status}: 200 was expected"))
+                }
                 Ok(Err(message)) => Err(message),
                 Err(_) => Err(format!("does not answer within {} s", DEADLINE.as_secs())),
             };
@@ -87,17 +93,35 @@ impl Http {
         let observed_at = Timestamp::now();
         let bytes = match fetched {
             Ok(bytes) => bytes,
-            Err(message) => return Answer { observed_at, span: Span::none(), fetched: Err(message) },
+            Err(message) => {
+                return Answer {
+                    observed_at,
+                    span: Span::none(),
+                    fetched: Err(message),
+                };
+            }
         };
         let stamp = format!("{:032x}", fnv1a_128(&bytes));
         if self.known.as_ref() == Some(&stamp) {
-            return Answer { observed_at, span: Span::none(), fetched: Ok(Fetched::Same) };
+            return Answer {
+                observed_at,
+                span: Span::none(),
+                fetched: Ok(Fetched::Same),
+            };
         }
         let is_news = self.expected.take().as_ref() != Some(&stamp);
         let url = self.settings.url.clone();
-        let span = if is_news { observe(&shown(&url)) } else { Span::none() };
+        let span = if is_news {
+            observe(&shown(&url))
+        } else {
+            Span::none()
+        };
         self.known = Some(stamp.clone());
-        Answer { observed_at, span, fetched: Ok(Fetched::Body { url, bytes, stamp }) }
+        Answer {
+            observed_at,
+            span,
+            fetched: Ok(Fetched::Body { url, bytes, stamp }),
+        }
     }
 }
 
@@ -106,9 +130,14 @@ pub fn shown(url: &str) -> String {
     let plain = url.split(['?', '#']).next().unwrap_or_default();
     match plain.split_once("://") {
         Some((scheme, rest)) => {
-            let (authority, path) = rest.split_once('/').map_or((rest, None), |(a, p)| (a, Some(p)));
+            let (authority, path) = rest
+                .split_once('/')
+                .map_or((rest, None), |(a, p)| (a, Some(p)));
             let host = authority.rsplit('@').next().unwrap_or_default();
-            path.map_or_else(|| format!("{scheme}://{host}"), |path| format!("{scheme}://{host}/{path}"))
+            path.map_or_else(
+                || format!("{scheme}://{host}"),
+                |path| format!("{scheme}://{host}/{path}"),
+            )
         }
         None => plain.rsplit('@').next().unwrap_or_default().to_owned(),
     }

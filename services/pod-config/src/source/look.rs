@@ -78,7 +78,10 @@ pub enum Outcome {
 /// What to look at.
 pub(super) enum Ask {
     /// Everything; files under these stamps need no reading, those expected no trace.
-    All { known: BTreeMap<String, String>, expected: BTreeMap<String, String> },
+    All {
+        known: BTreeMap<String, String>,
+        expected: BTreeMap<String, String>,
+    },
     /// These files, complete as far as their writers have told.
     Some(Vec<Wanted>),
 }
@@ -93,20 +96,45 @@ pub(super) struct Wanted {
 pub(super) fn look(root: &Path, ask: Ask) -> Looked {
     match ask {
         Ask::Some(wanted) => {
-            let files = wanted.into_iter().map(|Wanted { origin, observed_at, expected }| {
-                let now = std::fs::metadata(&origin).map(|m| stamp(&m)).ok();
-                let span = if now.is_some() && now != expected { observe(&origin) } else { Span::none() };
-                let outcome = read(Path::new(&origin), &origin, &span, true);
-                Seen { origin, observed_at, span, outcome }
-            });
-            Looked { listing: Listing::Partial, files: files.collect() }
+            let files = wanted.into_iter().map(
+                |Wanted {
+                     origin,
+                     observed_at,
+                     expected,
+                 }| {
+                    let now = std::fs::metadata(&origin).map(|m| stamp(&m)).ok();
+                    let span = if now.is_some() && now != expected {
+                        observe(&origin)
+                    } else {
+                        Span::none()
+                    };
+                    let outcome = read(Path::new(&origin), &origin, &span, true);
+                    Seen {
+                        origin,
+                        observed_at,
+                        span,
+                        outcome,
+                    }
+                },
+            );
+            Looked {
+                listing: Listing::Partial,
+                files: files.collect(),
+            }
         }
         Ask::All { known, expected } => all(root, &known, &expected),
     }
 }
 
-fn all(root: &Path, known: &BTreeMap<String, String>, expected: &BTreeMap<String, String>) -> Looked {
-    let nothing = |listing| Looked { listing, files: Vec::new() };
+fn all(
+    root: &Path,
+    known: &BTreeMap<String, String>,
+    expected: &BTreeMap<String, String>,
+) -> Looked {
+    let nothing = |listing| Looked {
+        listing,
+        files: Vec::new(),
+    };
     let paths = match list(root) {
         Ok(paths) => paths,
         Err(error) if error.kind() == ErrorKind::NotFound => return nothing(Listing::Missing),
@@ -118,9 +146,17 @@ fn all(root: &Path, known: &BTreeMap<String, String>, expected: &BTreeMap<String
         let observed_at = Timestamp::now();
         let Some(origin) = path.to_str().map(str::to_owned) else {
             let origin = path.to_string_lossy().into_owned();
-            let outcome = Outcome::Unreadable { message: "its name is not UTF-8 text".into(), stamp: None };
+            let outcome = Outcome::Unreadable {
+                message: "its name is not UTF-8 text".into(),
+                stamp: None,
+            };
             there.insert(origin.clone());
-            files.push(Seen { origin, observed_at, span: Span::none(), outcome });
+            files.push(Seen {
+                origin,
+                observed_at,
+                span: Span::none(),
+                outcome,
+            });
             continue;
         };
         there.insert(origin.clone());
@@ -129,11 +165,23 @@ fn all(root: &Path, known: &BTreeMap<String, String>, expected: &BTreeMap<String
             continue;
         }
         let is_news = now.is_some() && now.as_ref() != expected.get(&origin);
-        let span = if is_news { observe(&origin) } else { Span::none() };
+        let span = if is_news {
+            observe(&origin)
+        } else {
+            Span::none()
+        };
         let outcome = read(&path, &origin, &span, false);
-        files.push(Seen { origin, observed_at, span, outcome });
+        files.push(Seen {
+            origin,
+            observed_at,
+            span,
+            outcome,
+        });
     }
-    Looked { listing: Listing::Whole(there), files }
+    Looked {
+        listing: Listing::Whole(there),
+        files,
+    }
 }
 
 /// The files of a directory, or the one file. Hidden names are not manifests.
@@ -154,7 +202,14 @@ fn list(root: &Path) -> io::Result<Vec<PathBuf>> {
 
 /// Changes with the content, as far as the file system tells.
 fn stamp(meta: &Metadata) -> String {
-    format!("{}:{}:{}:{}.{:09}", meta.dev(), meta.ino(), meta.size(), meta.mtime(), meta.mtime_nsec())
+    format!(
+        "{}:{}:{}:{}.{:09}",
+        meta.dev(),
+        meta.ino(),
+        meta.size(),
+        meta.mtime(),
+        meta.mtime_nsec()
+    )
 }
 
 fn read(path: &Path, origin: &str, span: &Span, complete: bool) -> Outcome {
@@ -171,7 +226,10 @@ fn read(path: &Path, origin: &str, span: &Span, complete: bool) -> Outcome {
 }
 
 fn try_read(path: &Path, complete: bool) -> Outcome {
-    let unreadable = |message: String, meta: Option<&Metadata>| Outcome::Unreadable { message, stamp: meta.map(stamp) };
+    let unreadable = |message: String, meta: Option<&Metadata>| Outcome::Unreadable {
+        message,
+        stamp: meta.map(stamp),
+    };
     let meta = match std::fs::metadata(path) {
         Ok(meta) => meta,
         Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -183,19 +241,30 @@ fn try_read(path: &Path, complete: bool) -> Outcome {
         Err(error) => return unreadable(format!("cannot be read: {error}"), None),
     };
     if let Some(kind) = not_a_file(&meta) {
-        return unreadable(format!("is {kind}: a regular file was expected"), Some(&meta));
+        return unreadable(
+            format!("is {kind}: a regular file was expected"),
+            Some(&meta),
+        );
     }
     if meta.len() > MOST_BYTES {
-        return unreadable(format!("has {} bytes: at most {MOST_BYTES} are read", meta.len()), Some(&meta));
+        return unreadable(
+            format!("has {} bytes: at most {MOST_BYTES} are read", meta.len()),
+            Some(&meta),
+        );
     }
     match open(path).and_then(|file| content(&file)) {
-        Ok((_, meta)) if meta.len() > MOST_BYTES => {
-            unreadable(format!("has more than {MOST_BYTES} bytes, which is the most that is read"), None)
-        }
+        Ok((_, meta)) if meta.len() > MOST_BYTES => unreadable(
+            format!("has more than {MOST_BYTES} bytes, which is the most that is read"),
+            None,
+        ),
         Ok((bytes, meta)) => {
             // A size that is not what was read: somebody is writing at this moment.
             let whole = bytes.len() as u64 == meta.len();
-            Outcome::Read { bytes, settled: whole && (complete || is_quiet(&meta)), stamp: stamp(&meta) }
+            Outcome::Read {
+                bytes,
+                settled: whole && (complete || is_quiet(&meta)),
+                stamp: stamp(&meta),
+            }
         }
         Err(error) if error.kind() == ErrorKind::NotFound => Outcome::Gone,
         Err(error) => unreadable(format!("cannot be read: {error}"), None),
@@ -217,9 +286,17 @@ fn not_a_file(meta: &Metadata) -> Option<&'static str> {
 fn open(path: &Path) -> io::Result<File> {
     let file = OpenOptions::new()
         .read(true)
-        .custom_flags((rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY).bits().cast_signed())
+        .custom_flags(
+            (rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY)
+                .bits()
+                .cast_signed(),
+        )
         .open(path)?;
-    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("no longer a regular file")) }
+    if file.metadata()?.is_file() {
+        Ok(file)
+    } else {
+        Err(io::Error::other("no longer a regular file"))
+    }
 }
 
 fn content(mut file: &File) -> io::Result<(Vec<u8>, Metadata)> {
@@ -242,5 +319,7 @@ fn content(mut file: &File) -> io::Result<(Vec<u8>, Metadata)> {
 /// A time of change in the future says nothing about the present.
 fn is_quiet(meta: &Metadata) -> bool {
     let changed = meta.modified().unwrap_or(SystemTime::UNIX_EPOCH);
-    SystemTime::now().duration_since(changed).map_or(true, |age| age >= QUIET)
+    SystemTime::now()
+        .duration_since(changed)
+        .map_or(true, |age| age >= QUIET)
 }

@@ -24,7 +24,12 @@ pub(super) fn probe(out: &mut Findings, path: &str, kind: &str, probe: &Probe) {
         port(out, &format!("{path}.tcpSocket.port"), &action.port);
     }
     if let Some(action) = &probe.grpc {
-        out.range(format!("{path}.grpc.port"), Some(i64::from(action.port)), 1, 65535);
+        out.range(
+            format!("{path}.grpc.port"),
+            Some(i64::from(action.port)),
+            1,
+            65535,
+        );
     }
     let numbers = [
         ("initialDelaySeconds", probe.initial_delay_seconds),
@@ -37,13 +42,24 @@ pub(super) fn probe(out: &mut Findings, path: &str, kind: &str, probe: &Probe) {
         out.range(format!("{path}.{name}"), number.map(i64::from), 0, i64::MAX);
     }
     if kind != "readinessProbe" && probe.success_threshold.is_some_and(|t| t > 1) {
-        out.add(format!("{path}.successThreshold"), format!("must be 1 for a {kind}"));
+        out.add(
+            format!("{path}.successThreshold"),
+            format!("must be 1 for a {kind}"),
+        );
     }
     if let Some(grace) = probe.termination_grace_period_seconds {
         if kind == "readinessProbe" {
-            out.add(format!("{path}.terminationGracePeriodSeconds"), "is not for a readinessProbe");
+            out.add(
+                format!("{path}.terminationGracePeriodSeconds"),
+                "is not for a readinessProbe",
+            );
         }
-        out.range(format!("{path}.terminationGracePeriodSeconds"), Some(grace), 1, i64::MAX);
+        out.range(
+            format!("{path}.terminationGracePeriodSeconds"),
+            Some(grace),
+            1,
+            i64::MAX,
+        );
     }
 }
 
@@ -65,7 +81,12 @@ pub(super) fn hook(out: &mut Findings, path: &str, hook: &LifecycleHandler, grac
         port(out, &format!("{path}.tcpSocket.port"), &action.port);
     }
     if let Some(sleep) = &hook.sleep {
-        out.range(format!("{path}.sleep.seconds"), Some(sleep.seconds), 0, grace.unwrap_or(30).max(0));
+        out.range(
+            format!("{path}.sleep.seconds"),
+            Some(sleep.seconds),
+            0,
+            grace.unwrap_or(30).max(0),
+        );
     }
 }
 
@@ -77,11 +98,22 @@ fn exec(out: &mut Findings, path: &str, action: &ExecAction) {
 
 fn http(out: &mut Findings, path: &str, action: &HTTPGetAction) {
     let path = format!("{path}.httpGet");
-    out.required(format!("{path}.path"), action.path.as_deref().unwrap_or("/"));
+    out.required(
+        format!("{path}.path"),
+        action.path.as_deref().unwrap_or("/"),
+    );
     port(out, &format!("{path}.port"), &action.port);
-    out.word(format!("{path}.scheme"), action.scheme.as_ref(), &["HTTP", "HTTPS"]);
+    out.word(
+        format!("{path}.scheme"),
+        action.scheme.as_ref(),
+        &["HTTP", "HTTPS"],
+    );
     for (i, header) in action.http_headers.iter().flatten().enumerate() {
-        out.name(format!("{path}.httpHeaders[{i}].name"), &header.name, names::header);
+        out.name(
+            format!("{path}.httpHeaders[{i}].name"),
+            &header.name,
+            names::header,
+        );
     }
 }
 

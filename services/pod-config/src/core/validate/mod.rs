@@ -42,11 +42,17 @@ pub fn pod(pod: &Pod) -> Vec<Finding> {
     for (key, value) in annotations {
         bytes += key.len() + value.len();
         if let Err(expected) = names::qualified(&key.to_lowercase()) {
-            out.add("metadata.annotations", format!("the key {} is {expected}", quoted(key)));
+            out.add(
+                "metadata.annotations",
+                format!("the key {} is {expected}", quoted(key)),
+            );
         }
     }
     if bytes > MOST_ANNOTATION_BYTES {
-        out.add("metadata.annotations", format!("take {bytes} bytes: at most {MOST_ANNOTATION_BYTES} are allowed"));
+        out.add(
+            "metadata.annotations",
+            format!("take {bytes} bytes: at most {MOST_ANNOTATION_BYTES} are allowed"),
+        );
     }
     match &pod.spec {
         Some(spec) => {
@@ -64,7 +70,10 @@ fn labels(out: &mut Findings, path: &str, labels: Option<&BTreeMap<String, Strin
             out.add(path, format!("the key {} is {expected}", quoted(key)));
         }
         if let Err(expected) = names::label_value(value) {
-            out.add(format!("{path}[{key:?}]"), format!("{} is {expected}", quoted(value)));
+            out.add(
+                format!("{path}[{key:?}]"),
+                format!("{} is {expected}", quoted(value)),
+            );
         }
     }
 }
@@ -79,7 +88,12 @@ impl Findings {
     }
 
     /// A name that must be there and have a form.
-    fn name(&mut self, field: impl Into<String>, name: &str, form: fn(&str) -> Result<(), &'static str>) {
+    fn name(
+        &mut self,
+        field: impl Into<String>,
+        name: &str,
+        form: fn(&str) -> Result<(), &'static str>,
+    ) {
         if name.is_empty() {
             self.add(field, "required");
         } else if let Err(expected) = form(name) {
@@ -88,7 +102,12 @@ impl Findings {
     }
 
     /// A text that must have a form when it is there.
-    fn form(&mut self, field: impl Into<String>, text: Option<&String>, form: fn(&str) -> Result<(), &'static str>) {
+    fn form(
+        &mut self,
+        field: impl Into<String>,
+        text: Option<&String>,
+        form: fn(&str) -> Result<(), &'static str>,
+    ) {
         if let Some(text) = text.filter(|t| !t.is_empty()) {
             self.name(field, text, form);
         }
@@ -97,13 +116,20 @@ impl Findings {
     /// One of a few words.
     fn word(&mut self, field: impl Into<String>, word: Option<&String>, allowed: &[&str]) {
         if let Some(word) = word.filter(|w| !allowed.contains(&w.as_str())) {
-            self.add(field, format!("{} is not one of {}", quoted(word), allowed.join(", ")));
+            self.add(
+                field,
+                format!("{} is not one of {}", quoted(word), allowed.join(", ")),
+            );
         }
     }
 
     fn range(&mut self, field: impl Into<String>, number: Option<i64>, from: i64, to: i64) {
         if let Some(number) = number.filter(|n| !(from..=to).contains(n)) {
-            let expected = if to == i64::MAX { format!("at least {from}") } else { format!("between {from} and {to}") };
+            let expected = if to == i64::MAX {
+                format!("at least {from}")
+            } else {
+                format!("between {from} and {to}")
+            };
             self.add(field, format!("{number} is not {expected}"));
         }
     }
@@ -122,12 +148,31 @@ impl Findings {
 
     /// Exactly one of several alternatives.
     fn exactly_one(&mut self, field: &str, what: &str, given: &[(&str, bool)]) {
-        let there: Vec<&str> = given.iter().filter(|(_, there)| *there).map(|(name, _)| *name).collect();
-        let all = || given.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+        let there: Vec<&str> = given
+            .iter()
+            .filter(|(_, there)| *there)
+            .map(|(name, _)| *name)
+            .collect();
+        let all = || {
+            given
+                .iter()
+                .map(|(name, _)| *name)
+                .collect::<Vec<_>>()
+                .join(", ")
+        };
         match there.as_slice() {
             [_] => {}
-            [] => self.add(field, format!("has no {what}: exactly one of {} was expected", all())),
-            several => self.add(field, format!("has more than one {what} ({}): exactly one was expected", several.join(", "))),
+            [] => self.add(
+                field,
+                format!("has no {what}: exactly one of {} was expected", all()),
+            ),
+            several => self.add(
+                field,
+                format!(
+                    "has more than one {what} ({}): exactly one was expected",
+                    several.join(", ")
+                ),
+            ),
         }
     }
 }

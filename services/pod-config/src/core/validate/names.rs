@@ -20,7 +20,9 @@ pub fn label(name: &str) -> Checked {
     if name.len() <= 63 && edges(name, lower) && name.bytes().all(|b| lower(b) || b == b'-') {
         return Ok(());
     }
-    Err("not a DNS label: at most 63 lower-case letters, digits or '-', with a letter or digit at both ends")
+    Err(
+        "not a DNS label: at most 63 lower-case letters, digits or '-', with a letter or digit at both ends",
+    )
 }
 
 /// RFC 1123 subdomain.
@@ -29,16 +31,21 @@ pub fn subdomain(name: &str) -> Checked {
     if name.len() <= 253 && name.split('.').all(part) {
         return Ok(());
     }
-    Err("not a DNS name: at most 253 lower-case letters, digits, '-' or '.', with a letter or digit at both ends of each part")
+    Err(
+        "not a DNS name: at most 253 lower-case letters, digits, '-' or '.', with a letter or digit at both ends of each part",
+    )
 }
 
 /// IANA service name, as ports have them.
 pub fn port(name: &str) -> Checked {
-    let form = name.len() <= 15 && edges(name, lower) && name.bytes().all(|b| lower(b) || b == b'-');
+    let form =
+        name.len() <= 15 && edges(name, lower) && name.bytes().all(|b| lower(b) || b == b'-');
     if form && !name.contains("--") && name.bytes().any(|b| b.is_ascii_lowercase()) {
         return Ok(());
     }
-    Err("not a port name: at most 15 lower-case letters, digits or single '-', one letter at least, none of '-' at the ends")
+    Err(
+        "not a port name: at most 15 lower-case letters, digits or single '-', one letter at least, none of '-' at the ends",
+    )
 }
 
 /// `[prefix/]name` as label and annotation keys have it.
@@ -47,25 +54,41 @@ pub fn qualified(name: &str) -> Checked {
         Some((prefix, rest)) => (Some(prefix), rest),
         None => (None, name),
     };
-    let form = rest.len() <= 63 && edges(rest, alnum) && rest.bytes().all(|b| alnum(b) || matches!(b, b'-' | b'_' | b'.'));
+    let form = rest.len() <= 63
+        && edges(rest, alnum)
+        && rest
+            .bytes()
+            .all(|b| alnum(b) || matches!(b, b'-' | b'_' | b'.'));
     if form && prefix.is_none_or(|p| subdomain(p).is_ok()) {
         return Ok(());
     }
-    Err("not a qualified name: an optional DNS name and '/', then at most 63 letters, digits, '-', '_' or '.', with a letter or digit at both ends")
+    Err(
+        "not a qualified name: an optional DNS name and '/', then at most 63 letters, digits, '-', '_' or '.', with a letter or digit at both ends",
+    )
 }
 
 /// Value of a label.
 pub fn label_value(value: &str) -> Checked {
-    let form = value.len() <= 63 && edges(value, alnum) && value.bytes().all(|b| alnum(b) || matches!(b, b'-' | b'_' | b'.'));
+    let form = value.len() <= 63
+        && edges(value, alnum)
+        && value
+            .bytes()
+            .all(|b| alnum(b) || matches!(b, b'-' | b'_' | b'.'));
     if value.is_empty() || form {
         return Ok(());
     }
-    Err("not a label value: at most 63 letters, digits, '-', '_' or '.', with a letter or digit at both ends")
+    Err(
+        "not a label value: at most 63 letters, digits, '-', '_' or '.', with a letter or digit at both ends",
+    )
 }
 
 /// Key of a Secret or ConfigMap.
 pub fn config_key(key: &str) -> Checked {
-    let form = !key.is_empty() && key.len() <= 253 && key.bytes().all(|b| alnum(b) || matches!(b, b'-' | b'_' | b'.'));
+    let form = !key.is_empty()
+        && key.len() <= 253
+        && key
+            .bytes()
+            .all(|b| alnum(b) || matches!(b, b'-' | b'_' | b'.'));
     if form && key != "." && !key.starts_with("..") {
         return Ok(());
     }
@@ -74,7 +97,11 @@ pub fn config_key(key: &str) -> Checked {
 
 /// Name of an environment variable: upstream's relaxed rule.
 pub fn env(name: &str) -> Checked {
-    if !name.is_empty() && name.bytes().all(|b| (0x20..=0x7e).contains(&b) && b != b'=') {
+    if !name.is_empty()
+        && name
+            .bytes()
+            .all(|b| (0x20..=0x7e).contains(&b) && b != b'=')
+    {
         return Ok(());
     }
     Err("not a name of a variable: printable ASCII characters without '='")

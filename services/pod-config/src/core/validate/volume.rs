@@ -19,7 +19,13 @@ pub(super) fn all<'a>(out: &mut Findings, volumes: &'a [Volume]) -> Known<'a> {
         out.name(format!("{path}.name"), &volume.name, names::label);
         if !volume.name.is_empty() {
             if let Some(first) = known.get(volume.name.as_str()) {
-                out.add(format!("{path}.name"), format!("{} is already the name of spec.volumes[{first}]", quoted(&volume.name)));
+                out.add(
+                    format!("{path}.name"),
+                    format!(
+                        "{} is already the name of spec.volumes[{first}]",
+                        quoted(&volume.name)
+                    ),
+                );
             } else {
                 known.insert(&volume.name, i);
             }
@@ -33,11 +39,26 @@ pub(super) fn all<'a>(out: &mut Findings, volumes: &'a [Volume]) -> Known<'a> {
 /// Whatever kinds there are: each is a field beside the name.
 fn one_source(out: &mut Findings, path: &str, volume: &Volume) {
     let fields = serde_json::to_value(volume).unwrap_or_default();
-    let sources: Vec<&str> = fields.as_object().into_iter().flatten().map(|(k, _)| k.as_str()).filter(|k| *k != "name").collect();
+    let sources: Vec<&str> = fields
+        .as_object()
+        .into_iter()
+        .flatten()
+        .map(|(k, _)| k.as_str())
+        .filter(|k| *k != "name")
+        .collect();
     match sources.as_slice() {
         [_] => {}
-        [] => out.add(path, "has no source: exactly one was expected, like emptyDir: {}"),
-        several => out.add(path, format!("has more than one source ({}): exactly one was expected", several.join(", "))),
+        [] => out.add(
+            path,
+            "has no source: exactly one was expected, like emptyDir: {}",
+        ),
+        several => out.add(
+            path,
+            format!(
+                "has more than one source ({}): exactly one was expected",
+                several.join(", ")
+            ),
+        ),
     }
 }
 
@@ -45,7 +66,10 @@ fn source(out: &mut Findings, path: &str, volume: &Volume) {
     if let Some(empty) = &volume.empty_dir {
         let medium = empty.medium.as_deref().unwrap_or_default();
         if !matches!(medium, "" | "Memory" | "HugePages") && !medium.starts_with("HugePages-") {
-            let message = format!("{} is not one of Memory, HugePages, HugePages-SIZE", quoted(medium));
+            let message = format!(
+                "{} is not one of Memory, HugePages, HugePages-SIZE",
+                quoted(medium)
+            );
             out.add(format!("{path}.emptyDir.medium"), message);
         }
         if let Some(limit) = &empty.size_limit {
@@ -58,9 +82,21 @@ fn source(out: &mut Findings, path: &str, volume: &Volume) {
         }
     }
     if let Some(host) = &volume.host_path {
-        out.name(format!("{path}.hostPath.path"), &host.path, names::no_upwards);
-        const TYPES: &[&str] =
-            &["", "DirectoryOrCreate", "Directory", "FileOrCreate", "File", "Socket", "CharDevice", "BlockDevice"];
+        out.name(
+            format!("{path}.hostPath.path"),
+            &host.path,
+            names::no_upwards,
+        );
+        const TYPES: &[&str] = &[
+            "",
+            "DirectoryOrCreate",
+            "Directory",
+            "FileOrCreate",
+            "File",
+            "Socket",
+            "CharDevice",
+            "BlockDevice",
+        ];
         out.word(format!("{path}.hostPath.type"), host.type_.as_ref(), TYPES);
     }
     if let Some(map) = &volume.config_map {
@@ -70,7 +106,11 @@ fn source(out: &mut Findings, path: &str, volume: &Volume) {
     }
     if let Some(secret) = &volume.secret {
         let path = format!("{path}.secret");
-        out.name(format!("{path}.secretName"), secret.secret_name.as_deref().unwrap_or_default(), names::subdomain);
+        out.name(
+            format!("{path}.secretName"),
+            secret.secret_name.as_deref().unwrap_or_default(),
+            names::subdomain,
+        );
         keyed(out, &path, secret.default_mode, secret.items.as_deref());
     }
     if let Some(downward) = &volume.downward_api {
@@ -88,17 +128,32 @@ fn source(out: &mut Findings, path: &str, volume: &Volume) {
     }
     if let Some(image) = &volume.image {
         let path = format!("{path}.image");
-        out.required(format!("{path}.reference"), image.reference.as_deref().unwrap_or_default());
-        out.word(format!("{path}.pullPolicy"), image.pull_policy.as_ref(), &["Always", "IfNotPresent", "Never"]);
+        out.required(
+            format!("{path}.reference"),
+            image.reference.as_deref().unwrap_or_default(),
+        );
+        out.word(
+            format!("{path}.pullPolicy"),
+            image.pull_policy.as_ref(),
+            &["Always", "IfNotPresent", "Never"],
+        );
     }
 }
 
-fn projection(out: &mut Findings, path: &str, source: &VolumeProjection, taken: &mut BTreeSet<String>) {
+fn projection(
+    out: &mut Findings,
+    path: &str,
+    source: &VolumeProjection,
+    taken: &mut BTreeSet<String>,
+) {
     let given = [
         ("secret", source.secret.is_some()),
         ("configMap", source.config_map.is_some()),
         ("downwardAPI", source.downward_api.is_some()),
-        ("serviceAccountToken", source.service_account_token.is_some()),
+        (
+            "serviceAccountToken",
+            source.service_account_token.is_some(),
+        ),
         ("clusterTrustBundle", source.cluster_trust_bundle.is_some()),
         ("podCertificate", source.pod_certificate.is_some()),
     ];
@@ -117,12 +172,22 @@ fn projection(out: &mut Findings, path: &str, source: &VolumeProjection, taken: 
         paths.extend(map.items.iter().flatten().map(|i| i.path.as_str()));
     }
     if let Some(downward) = &source.downward_api {
-        downward_items(out, &format!("{path}.downwardAPI"), downward.items.as_deref());
+        downward_items(
+            out,
+            &format!("{path}.downwardAPI"),
+            downward.items.as_deref(),
+        );
         paths.extend(downward.items.iter().flatten().map(|i| i.path.as_str()));
     }
     for one in paths {
         if !one.is_empty() && !taken.insert(one.to_owned()) {
-            out.add(path, format!("the path {} is taken by another item or source", quoted(one)));
+            out.add(
+                path,
+                format!(
+                    "the path {} is taken by another item or source",
+                    quoted(one)
+                ),
+            );
         }
     }
 }
@@ -142,10 +207,17 @@ fn downward_items(out: &mut Findings, path: &str, items: Option<&[DownwardAPIVol
         let path = format!("{path}.items[{i}]");
         file_path(out, &format!("{path}.path"), &item.path);
         mode(out, &format!("{path}.mode"), item.mode);
-        let given = [("fieldRef", item.field_ref.is_some()), ("resourceFieldRef", item.resource_field_ref.is_some())];
+        let given = [
+            ("fieldRef", item.field_ref.is_some()),
+            ("resourceFieldRef", item.resource_field_ref.is_some()),
+        ];
         out.exactly_one(&path, "source", &given);
         if let Some(field) = &item.field_ref {
-            env::volume_field(out, &format!("{path}.fieldRef.fieldPath"), &field.field_path);
+            env::volume_field(
+                out,
+                &format!("{path}.fieldRef.fieldPath"),
+                &field.field_path,
+            );
         }
         if let Some(resource) = &item.resource_field_ref {
             env::resource_field(out, &format!("{path}.resourceFieldRef"), resource, true);
@@ -163,6 +235,9 @@ fn file_path(out: &mut Findings, field: &str, path: &str) {
 
 fn mode(out: &mut Findings, path: &str, mode: Option<i32>) {
     if let Some(mode) = mode.filter(|m| !(0..=0o777).contains(m)) {
-        out.add(path, format!("{mode} is not between 0 and 0777 (octal; 511 in decimal)"));
+        out.add(
+            path,
+            format!("{mode} is not between 0 and 0777 (octal; 511 in decimal)"),
+        );
     }
 }
