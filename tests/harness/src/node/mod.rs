@@ -110,8 +110,11 @@ impl Node {
     /// As [`Node::prepare`] and [`Node::up`].
     pub async fn start(options: NodeOptions) -> Result<Self, HarnessError> {
         let mut node = Self::prepare(options, &|line| eprintln!("{line}")).await?;
-        node.up().await?;
-        Ok(node)
+        let up = node.up().await;
+        if up.is_err() {
+            node.keep_logs();
+        }
+        up.map(|()| node)
     }
 
     /// Starts `polylet run` and waits until every service serves.
