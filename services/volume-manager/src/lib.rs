@@ -1,1 +1,104 @@
 //! The files of pods.
+//!
+//! The coordinator declares which pods need which volumes (`ApplyPod`, `ReleasePod`,
+//! `CompleteDesired`); this service, and no other, mounts, writes, unmounts and removes, and tells
+//! how far it is as a stream of `PodVolumes`.
+//!
+//! - Inputs: declarations; ConfigMaps and Secrets from pod-config, each watched while a pod refers
+//!   to it; outcomes of steps; what was on disk and mounted at the start.
+//! - Tasks: [`run`], which owns all state; one short task per step; one per watched object.
+//! - Outputs: the directories under `<rootDirectory>/pods/<uid>/volumes`, in upstream's layout, and
+//!   the stream.
+//!
+//! [`core`] decides: what is wished ([`core::declare`], [`core::manifest`], [`core::payload`]) and
+//! what is there give steps ([`core::plan`]). [`volume`] acts. A step can be done again without
+//! harm, so a process that is killed at any point is followed by one that finds what is there and
+//! goes on. Nothing is taken away before the declarer that counts has released the pod, or has
+//! declared everything without it. What can hang on somebody else runs in a child ([`job`]).
+
+pub mod convert;
+pub mod core;
+pub mod job;
+pub mod node;
+pub mod objects;
+pub mod run;
+pub mod server;
+pub mod volume;
+pub mod worker;
+
+use std::process::ExitCode;
+use std::rc::Rc;
+
+use polylet_kit::{Api, BoxError, Call, Ctx, Keep, Manifest, Service};
+use polylet_watch::Store;
+use polylet_wire::volume::v1::volume_service_server::VolumeServiceServer;
+use tokio::sync::mpsc;
+
+use crate::core::layout::Layout;
+use crate::core::state::State;
+use crate::job::Jobs;
+use crate::objects::Watches;
+use crate::run::Runner;
+use crate::server::Server;
+use crate::worker::Worker;
+
+/// What this service is.
+pub static MANIFEST: Manifest = Manifest {
+    service: "volume-manager",
+    version: env!("CARGO_PKG_VERSION"),
+    about: "The files of pods: sets volumes up, keeps them up to date, takes them away.",
+    serves: &[Api {
+        package: "polylet.volume.v1",
+        level: 1,
+    }],
+    calls: &[Call {
+        service: "pod-config",
+        package: "polylet.podconfig.v1",
+        level: 1,
+    }],
+    keeps: &[Keep {
+        path: "root:pods/<uid>/plugins/polylet.dev~volume/pod.json",
+        what: "whose a pod directory is, and which paths of the node are its volumes: the directory does not tell",
+    }],
+};
+
+/// How many inputs may wait.
+const INPUTS: usize = 256;
+
+/// The process: one job in a child that can be given up, or the service.
+pub fn main() -> ExitCode {
+    match job::in_arguments() {
+        Some(code) => code,
+        None => polylet_kit::main(&MANIFEST, build),
+    }
+}
+
+/// Finds what is there, and starts the task.
+pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
+    let layout = Layout::new(&ctx.config().polylet.root_directory);
+    let finding = layout.clone();
+    let found = tokio::task::spawn_blocking(move || volume::find::all(&finding)).await??;
+    tracing::info!(pods = found.len(), "found on disk");
+    let store = Store::new(ctx.incarnation());
+    let (inputs, heard) = mpsc::channel(INPUTS);
+    let spawner = ctx.clone();
+    let runner = Runner::new(
+        State::new(layout.clone(), found),
+        store.clone(),
+        Worker::new(layout, Jobs::default()),
+        Rc::new(move |work| spawner.background("step", work)),
+        Watches::new(objects::from_peer(
+            &ctx,
+            ctx.peer("pod-config"),
+            inputs.clone(),
+        )),
+        inputs.clone(),
+    );
+    ctx.spawn("volumes", runner.run(heard, ctx.drain()));
+    let node = node::allocatable(ctx.config());
+    Ok(Service::new().grpc(VolumeServiceServer::new(Server {
+        inputs,
+        store,
+        node,
+    })))
+}

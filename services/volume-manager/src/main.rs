@@ -1,2 +1,4 @@
 //! The process; everything is in the library.
-fn main() {}
+fn main() -> std::process::ExitCode {
+    polylet_volume_manager::main()
+}

@@ -1,0 +1,70 @@
+//! Between the wire and the words of this service.
+
+use polylet_wire::common::v1::{Cause, PodRef};
+use polylet_wire::podconfig::v1::WatchObjectResponse;
+use polylet_wire::podconfig::v1::watch_object_response::State as Wire;
+use polylet_wire::volume::v1::{PodVolumes, Volume, VolumePhase};
+
+use crate::core::layout;
+use crate::core::objects::{ObjectKind, ObjectState};
+use crate::core::spec::PodName;
+use crate::core::view::{Phase, PodView, VolumeView};
+
+/// A pod named on the wire; `None` when its uid could not name a directory.
+pub fn pod(from: Option<PodRef>) -> Option<PodName> {
+    let PodRef {
+        uid,
+        namespace,
+        name,
+    } = from?;
+    layout::is_safe_uid(&uid).then_some(PodName {
+        uid,
+        namespace,
+        name,
+    })
+}
+
+/// A pod's name for the wire.
+pub fn pod_ref(pod: &PodName) -> PodRef {
+    PodRef {
+        uid: pod.uid.clone(),
+        namespace: pod.namespace.clone(),
+        name: pod.name.clone(),
+    }
+}
+
+/// A view for the wire.
+pub fn volumes(view: &PodView, cause: Option<Cause>) -> PodVolumes {
+    PodVolumes {
+        r#ref: Some(pod_ref(&view.pod)),
+        sequence: view.sequence,
+        volumes: view.volumes.iter().map(volume).collect(),
+        cause,
+    }
+}
+
+fn volume(view: &VolumeView) -> Volume {
+    let phase = match view.phase {
+        Phase::Waiting => VolumePhase::Waiting,
+        Phase::Mounted => VolumePhase::Mounted,
+        Phase::Releasing => VolumePhase::Releasing,
+        Phase::Gone => VolumePhase::Gone,
+        Phase::Failed => VolumePhase::Failed,
+    };
+    Volume {
+        name: view.name.clone(),
+        phase: phase.into(),
+        host_path: view.host_path.clone(),
+        message: view.message.clone(),
+        since: Some(polylet_wire::time::to_wire(view.since)),
+    }
+}
+
+/// An object as pod-config tells it.
+pub fn object(kind: ObjectKind, from: WatchObjectResponse) -> ObjectState {
+    match from.state {
+        Some(Wire::Manifest(json)) => ObjectState::from_json(kind, &json),
+        Some(Wire::Absent(_)) => ObjectState::Absent,
+        None => ObjectState::Unheard,
+    }
+}

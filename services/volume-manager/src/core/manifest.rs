@@ -1,0 +1,429 @@
+//! Reads a pod's manifest for what it asks of its volumes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::core::v1 as api;
+use k8s_openapi::api::core::v1::Pod;
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use thiserror::Error;
+
+use super::downward::{self, nano};
+use super::layout;
+use super::objects::{ObjectKey, ObjectKind};
+use super::spec::{
+    Allocatable, FilesSpec, Item, Medium, ObjectSource, PathCheck, PodSpec, SetUp, Source, Volume,
+    Wants,
+};
+
+/// Why a manifest cannot be read.
+#[derive(Debug, Error)]
+pub enum ManifestError {
+    /// It is not a `v1.Pod`.
+    #[error("the manifest is not a v1.Pod")]
+    NotAPod(#[source] serde_json::Error),
+    /// Its group for volumes is no group.
+    #[error("spec.securityContext.fsGroup: {0} is not a group id")]
+    FsGroup(i64),
+}
+
+/// The names of each volume's fields: k8s-openapi leaves out a source that it does not know, and
+/// a volume without a source is an emptyDir.
+#[derive(Deserialize)]
+struct Raw {
+    spec: Option<RawSpec>,
+}
+
+#[derive(Deserialize)]
+struct RawSpec {
+    volumes: Option<Vec<BTreeMap<String, IgnoredAny>>>,
+}
+
+/// What the pod asks for, from its JSON.
+pub fn read(json: &[u8], node: Allocatable) -> Result<PodSpec, ManifestError> {
+    let pod: Pod = serde_json::from_slice(json).map_err(ManifestError::NotAPod)?;
+    let raw: Raw = serde_json::from_slice(json).map_err(ManifestError::NotAPod)?;
+    let fields = raw.spec.and_then(|spec| spec.volumes).unwrap_or_default();
+    let Some(spec) = &pod.spec else {
+        return Ok(PodSpec::default());
+    };
+    let gid = match spec
+        .security_context
+        .as_ref()
+        .and_then(|context| context.fs_group)
+    {
+        Some(gid) => Some(u32::try_from(gid).map_err(|_| ManifestError::FsGroup(gid))?),
+        None => None,
+    };
+    let memory = least(
+        pod_memory_limit(spec),
+        Some(node.memory).filter(|bytes| *bytes > 0),
+    );
+    let reader = Reader {
+        pod: &pod,
+        node,
+        gid,
+        memory,
+    };
+    let used = used(spec);
+    let mut volumes = Vec::new();
+    let mut seen = BTreeSet::new();
+    for (volume, fields) in spec.volumes.iter().flatten().zip(fields) {
+        if used.contains(volume.name.as_str()) && seen.insert(volume.name.as_str()) {
+            let wants = reader.wants(volume, &fields).unwrap_or_else(Wants::Refused);
+            volumes.push(Volume {
+                name: volume.name.clone(),
+                wants,
+            });
+        }
+    }
+    Ok(PodSpec { volumes })
+}
+
+/// The volumes that some container mounts or maps.
+fn used(spec: &api::PodSpec) -> BTreeSet<&str> {
+    let mut names = BTreeSet::new();
+    for container in spec
+        .init_containers
+        .iter()
+        .flatten()
+        .chain(&spec.containers)
+    {
+        names.extend(
+            container
+                .volume_mounts
+                .iter()
+                .flatten()
+                .map(|m| m.name.as_str()),
+        );
+        names.extend(
+            container
+                .volume_devices
+                .iter()
+                .flatten()
+                .map(|d| d.name.as_str()),
+        );
+    }
+    for container in spec.ephemeral_containers.iter().flatten() {
+        names.extend(
+            container
+                .volume_mounts
+                .iter()
+                .flatten()
+                .map(|m| m.name.as_str()),
+        );
+        names.extend(
+            container
+                .volume_devices
+                .iter()
+                .flatten()
+                .map(|d| d.name.as_str()),
+        );
+    }
+    names
+}
+
+fn least(a: Option<u64>, b: Option<u64>) -> Option<u64> {
+    a.into_iter().chain(b).min()
+}
+
+fn memory_limit(resources: Option<&api::ResourceRequirements>) -> Option<u64> {
+    let limit = resources?.limits.as_ref()?.get("memory")?;
+    u64::try_from(nano(limit)? / 1_000_000_000)
+        .ok()
+        .filter(|bytes| *bytes > 0)
+}
+
+/// What all containers may use together, if each has a limit.
+fn pod_memory_limit(spec: &api::PodSpec) -> Option<u64> {
+    if let Some(limit) = memory_limit(spec.resources.as_ref()) {
+        return Some(limit);
+    }
+    let limit = |container: &api::Container| memory_limit(container.resources.as_ref());
+    let mut running: u64 = 0;
+    for container in &spec.containers {
+        running = running.saturating_add(limit(container)?);
+    }
+    let mut sidecars: u64 = 0;
+    let mut starting = 0;
+    for container in spec.init_containers.iter().flatten() {
+        let own = limit(container)?;
+        starting = starting.max(sidecars.saturating_add(own));
+        if container.restart_policy.as_deref() == Some("Always") {
+            sidecars = sidecars.saturating_add(own);
+        }
+    }
+    Some(running.saturating_add(sidecars).max(starting))
+}
+
+/// A file mode that the API allows.
+pub(super) fn mode(mode: i32) -> Result<u32, String> {
+    let given = u32::try_from(mode).ok().filter(|mode| *mode <= 0o777);
+    given.ok_or_else(|| format!("mode {mode} is not between 0 and 0777"))
+}
+
+fn default_mode(given: Option<i32>) -> Result<u32, String> {
+    mode(given.unwrap_or(0o644))
+}
+
+fn items(items: Option<&Vec<api::KeyToPath>>) -> Result<Vec<Item>, String> {
+    let item = |item: &api::KeyToPath| {
+        let mode = item.mode.map(mode).transpose()?;
+        Ok(Item {
+            key: item.key.clone(),
+            path: item.path.clone(),
+            mode,
+        })
+    };
+    items.into_iter().flatten().map(item).collect()
+}
+
+struct Reader<'a> {
+    pod: &'a Pod,
+    node: Allocatable,
+    gid: Option<u32>,
+    /// The bound of volumes in memory.
+    memory: Option<u64>,
+}
+
+const SUPPORTED: &str = "emptyDir, hostPath, configMap, secret, downwardAPI, projected";
+
+impl Reader<'_> {
+    fn wants(
+        &self,
+        volume: &api::Volume,
+        fields: &BTreeMap<String, IgnoredAny>,
+    ) -> Result<Wants, String> {
+        let name = &volume.name;
+        if !layout::is_safe_volume_name(name) {
+            return Err(format!(
+                "{name:?} is not a volume name: it must be a DNS label"
+            ));
+        }
+        let sources: Vec<_> = fields.keys().filter(|field| *field != "name").collect();
+        if sources.len() > 1 {
+            return Err(format!(
+                "volume \"{name}\" has more than one source: {sources:?}"
+            ));
+        }
+        let in_memory = Medium::Memory { size: self.memory };
+        if let Some(source) = &volume.empty_dir {
+            return self.empty_dir(source).map(Wants::Plain);
+        }
+        if let Some(source) = &volume.host_path {
+            return host_path(source).map(Wants::Plain);
+        }
+        if let Some(source) = &volume.config_map {
+            let object = self.object(
+                ObjectKind::ConfigMap,
+                &source.name,
+                source.items.as_ref(),
+                default_mode(source.default_mode)?,
+                source.optional,
+            )?;
+            return Ok(self.files(layout::CONFIG_MAP, Medium::Disk, vec![object]));
+        }
+        if let Some(source) = &volume.secret {
+            let object = self.object(
+                ObjectKind::Secret,
+                source.secret_name.as_deref().unwrap_or_default(),
+                source.items.as_ref(),
+                default_mode(source.default_mode)?,
+                source.optional,
+            )?;
+            return Ok(self.files(layout::SECRET, in_memory, vec![object]));
+        }
+        if let Some(source) = &volume.downward_api {
+            let mode = default_mode(source.default_mode)?;
+            let ready = self.downward(source.items.as_ref(), mode);
+            return Ok(self.files(layout::DOWNWARD_API, in_memory, vec![ready]));
+        }
+        if let Some(source) = &volume.projected {
+            return Ok(self.files(layout::PROJECTED, in_memory, self.projected(name, source)?));
+        }
+        match sources.first() {
+            // The API's default.
+            None => self
+                .empty_dir(&api::EmptyDirVolumeSource::default())
+                .map(Wants::Plain),
+            Some(other) => Err(format!(
+                "volume \"{name}\" is of type {other}, which this node does not support: supported are {SUPPORTED}"
+            )),
+        }
+    }
+
+    fn files(&self, plugin: &'static str, medium: Medium, sources: Vec<Source>) -> Wants {
+        Wants::Files(FilesSpec {
+            plugin,
+            medium,
+            gid: self.gid,
+            sources,
+        })
+    }
+
+    fn object(
+        &self,
+        kind: ObjectKind,
+        name: &str,
+        keys: Option<&Vec<api::KeyToPath>>,
+        mode: u32,
+        optional: Option<bool>,
+    ) -> Result<Source, String> {
+        if name.is_empty() {
+            return Err(format!("the {} has no name", kind.word()));
+        }
+        let namespace = self
+            .pod
+            .metadata
+            .namespace
+            .clone()
+            .unwrap_or_else(|| "default".into());
+        Ok(Source::Object(ObjectSource {
+            key: ObjectKey {
+                kind,
+                namespace,
+                name: name.into(),
+            },
+            items: items(keys)?,
+            mode,
+            optional: optional.unwrap_or(false),
+        }))
+    }
+
+    fn downward(&self, items: Option<&Vec<api::DownwardAPIVolumeFile>>, mode: u32) -> Source {
+        let items = items.map(Vec::as_slice).unwrap_or_default();
+        Source::Ready(downward::files(items, self.pod, self.node, mode))
+    }
+
+    fn projected(
+        &self,
+        name: &str,
+        source: &api::ProjectedVolumeSource,
+    ) -> Result<Vec<Source>, String> {
+        let mode = default_mode(source.default_mode)?;
+        let one = |source: &api::VolumeProjection| {
+            if let Some(s) = &source.secret {
+                self.object(
+                    ObjectKind::Secret,
+                    &s.name,
+                    s.items.as_ref(),
+                    mode,
+                    s.optional,
+                )
+            } else if let Some(s) = &source.config_map {
+                self.object(
+                    ObjectKind::ConfigMap,
+                    &s.name,
+                    s.items.as_ref(),
+                    mode,
+                    s.optional,
+                )
+            } else if let Some(s) = &source.downward_api {
+                Ok(self.downward(s.items.as_ref(), mode))
+            } else {
+                let other = unsupported(source);
+                Err(format!(
+                    "volume \"{name}\" projects {other}, which this node does not support: supported are secret, configMap, downwardAPI"
+                ))
+            }
+        };
+        source.sources.iter().flatten().map(one).collect()
+    }
+
+    fn empty_dir(&self, source: &api::EmptyDirVolumeSource) -> Result<SetUp, String> {
+        let medium = match source.medium.as_deref().unwrap_or_default() {
+            "" => Medium::Disk,
+            "Memory" => {
+                let limit = source.size_limit.as_ref();
+                let limit = limit.and_then(nano).map(|nano| nano / 1_000_000_000);
+                let limit = limit.and_then(|bytes| u64::try_from(bytes).ok());
+                Medium::Memory {
+                    size: least(limit.filter(|bytes| *bytes > 0), self.memory),
+                }
+            }
+            "HugePages" => Medium::HugePages {
+                page_size: self.only_huge_page_size()?,
+            },
+            other => match other.strip_prefix("HugePages-").map(page_size) {
+                Some(Some(page_size)) => Medium::HugePages { page_size },
+                _ => return Err(format!("unknown storage medium {other:?}")),
+            },
+        };
+        Ok(SetUp::EmptyDir {
+            medium,
+            gid: self.gid,
+        })
+    }
+
+    /// The one size of huge pages that the pod's containers ask for.
+    fn only_huge_page_size(&self) -> Result<u64, String> {
+        let spec = self.pod.spec.as_ref();
+        let containers = spec
+            .map(|spec| spec.containers.as_slice())
+            .unwrap_or_default();
+        let init = spec
+            .and_then(|spec| spec.init_containers.as_deref())
+            .unwrap_or_default();
+        let mut sizes = BTreeSet::new();
+        for container in containers.iter().chain(init) {
+            let requests = container
+                .resources
+                .as_ref()
+                .and_then(|r| r.requests.as_ref());
+            let names = requests.into_iter().flatten().map(|(name, _)| name);
+            sizes.extend(names.filter_map(|name| name.strip_prefix("hugepages-")));
+        }
+        let mut sizes = sizes.into_iter();
+        match (sizes.next(), sizes.next()) {
+            (Some(size), None) => {
+                page_size(size).ok_or_else(|| format!("{size:?} is not a size of huge pages"))
+            }
+            (None, _) => Err("medium HugePages needs a container that requests them".into()),
+            (Some(_), Some(_)) => {
+                Err("medium HugePages needs a size: the containers request several".into())
+            }
+        }
+    }
+}
+
+fn page_size(text: &str) -> Option<u64> {
+    let quantity = k8s_openapi::apimachinery::pkg::api::resource::Quantity(text.into());
+    let bytes = nano(&quantity)? / 1_000_000_000;
+    u64::try_from(bytes)
+        .ok()
+        .filter(|bytes| bytes.is_power_of_two())
+}
+
+fn unsupported(source: &api::VolumeProjection) -> &'static str {
+    if source.service_account_token.is_some() {
+        "serviceAccountToken"
+    } else if source.cluster_trust_bundle.is_some() {
+        "clusterTrustBundle"
+    } else if source.pod_certificate.is_some() {
+        "podCertificate"
+    } else {
+        "something unknown"
+    }
+}
+
+fn host_path(source: &api::HostPathVolumeSource) -> Result<SetUp, String> {
+    let path = source.path.clone();
+    if !path.starts_with('/') || path.contains('\0') {
+        return Err(format!("hostPath {path:?} is not an absolute path"));
+    }
+    if path.split('/').any(|part| part == "..") {
+        return Err(format!("hostPath {path:?} must not contain '..'"));
+    }
+    let check = match source.type_.as_deref().unwrap_or_default() {
+        "" => PathCheck::None,
+        "DirectoryOrCreate" => PathCheck::DirectoryOrCreate,
+        "Directory" => PathCheck::Directory,
+        "FileOrCreate" => PathCheck::FileOrCreate,
+        "File" => PathCheck::File,
+        "Socket" => PathCheck::Socket,
+        "CharDevice" => PathCheck::CharDevice,
+        "BlockDevice" => PathCheck::BlockDevice,
+        other => return Err(format!("{other} is an invalid volume type")),
+    };
+    Ok(SetUp::HostPath { path, check })
+}

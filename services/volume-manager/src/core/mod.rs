@@ -1,0 +1,21 @@
+//! Decisions about pods' files: what a manifest asks for, what each volume holds, who may declare,
+//! and the plan between what is wanted and what is there.
+
+pub mod declare;
+pub mod downward;
+pub mod layout;
+pub mod manifest;
+pub mod mounts;
+pub mod objects;
+pub mod payload;
+pub mod plan;
+pub mod spec;
+pub mod state;
+pub mod view;
+
+#[cfg(test)]
+mod plan_tests;
+#[cfg(test)]
+mod spec_tests;
+#[cfg(test)]
+mod state_tests;

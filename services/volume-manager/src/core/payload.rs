@@ -1,0 +1,285 @@
+//! From sources to files: which file has what content and mode, or what it waits for.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::objects::{Object, ObjectKey, ObjectKind, ObjectState};
+use super::spec::{File, Files, FilesSpec, ObjectSource, Source};
+
+/// Why the files are not known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Blocked {
+    /// Something has yet to come; what.
+    Waiting(String),
+    /// Something is wrong; what.
+    Failed(String),
+}
+
+const MAX_PATH: usize = 4096;
+const MAX_NAME: usize = 255;
+
+/// The files of a volume, from what is known of the objects it refers to.
+pub fn files<'a>(
+    spec: &FilesSpec,
+    objects: &dyn Fn(&ObjectKey) -> &'a ObjectState,
+) -> Result<Files, Blocked> {
+    let mut content = BTreeMap::new();
+    for source in &spec.sources {
+        match source {
+            Source::Ready(files) => {
+                for (path, file) in files.as_ref().map_err(|why| Blocked::Failed(why.clone()))? {
+                    put(&mut content, path, file.clone())?;
+                }
+            }
+            Source::Object(source) => match objects(&source.key) {
+                ObjectState::Present(object) => of_object(source, object, &mut content)?,
+                ObjectState::Absent if source.optional => {}
+                ObjectState::Absent => return Err(Blocked::Waiting(not_found(&source.key))),
+                ObjectState::Unheard => return Err(Blocked::Waiting(unheard(&source.key))),
+                ObjectState::Broken(why) => return Err(Blocked::Failed(why.clone())),
+            },
+        }
+    }
+    no_file_is_a_directory(&content)?;
+    if spec.gid.is_some() {
+        // Upstream's widening for a group that may read.
+        content.values_mut().for_each(|file| file.mode |= 0o440);
+    }
+    Ok(Files {
+        medium: spec.medium,
+        gid: spec.gid,
+        content: Arc::new(content),
+    })
+}
+
+fn not_found(key: &ObjectKey) -> String {
+    format!("{} \"{}\" not found", key.kind.word(), key.name)
+}
+
+fn unheard(key: &ObjectKey) -> String {
+    format!("waiting to hear of {key}")
+}
+
+fn of_object(
+    source: &ObjectSource,
+    object: &Object,
+    content: &mut BTreeMap<String, File>,
+) -> Result<(), Blocked> {
+    if source.items.is_empty() {
+        for (key, bytes) in &object.data {
+            put(
+                content,
+                key,
+                File {
+                    bytes: bytes.clone(),
+                    mode: source.mode,
+                },
+            )?;
+        }
+        return Ok(());
+    }
+    for item in &source.items {
+        let Some(bytes) = object.data.get(&item.key) else {
+            if source.optional {
+                continue;
+            }
+            return Err(Blocked::Failed(no_key(source.key.kind, &item.key)));
+        };
+        let mode = item.mode.unwrap_or(source.mode);
+        put(
+            content,
+            &item.path,
+            File {
+                bytes: bytes.clone(),
+                mode,
+            },
+        )?;
+    }
+    Ok(())
+}
+
+fn no_key(kind: ObjectKind, key: &str) -> String {
+    match kind {
+        ObjectKind::ConfigMap => format!("configmap references non-existent config key: {key}"),
+        ObjectKind::Secret => format!("references non-existent secret key: {key}"),
+    }
+}
+
+fn put(content: &mut BTreeMap<String, File>, path: &str, file: File) -> Result<(), Blocked> {
+    let path =
+        clean(path).map_err(|why| Blocked::Failed(format!("invalid path {path:?}: {why}")))?;
+    content.insert(path, file);
+    Ok(())
+}
+
+/// The path without empty and `.` elements; refused when it could leave the volume or meet the
+/// writer's own names.
+pub fn clean(path: &str) -> Result<String, &'static str> {
+    if path.starts_with('/') {
+        return Err("must be relative");
+    }
+    if path.len() > MAX_PATH {
+        return Err("must be at most 4096 bytes");
+    }
+    if path.contains('\0') {
+        return Err("must not contain a zero byte");
+    }
+    let parts: Vec<_> = path
+        .split('/')
+        .filter(|part| !part.is_empty() && *part != ".")
+        .collect();
+    if parts.iter().any(|part| *part == "..") {
+        return Err("must not contain '..'");
+    }
+    if parts.iter().any(|part| part.len() > MAX_NAME) {
+        return Err("no element may be longer than 255 bytes");
+    }
+    match parts.first() {
+        None => Err("must not be empty"),
+        Some(first) if first.starts_with("..") => Err("must not start with '..'"),
+        Some(_) => Ok(parts.join("/")),
+    }
+}
+
+fn no_file_is_a_directory(content: &BTreeMap<String, File>) -> Result<(), Blocked> {
+    for path in content.keys() {
+        let parents = path.match_indices('/').map(|(end, _)| &path[..end]);
+        for parent in parents {
+            if content.contains_key(parent) {
+                let why = format!("{parent:?} is a file and, for {path:?}, a directory");
+                return Err(Blocked::Failed(why));
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::layout;
+    use super::super::spec::{Item, Medium};
+    use super::*;
+
+    fn key() -> ObjectKey {
+        ObjectKey {
+            kind: ObjectKind::ConfigMap,
+            namespace: "ns".into(),
+            name: "c".into(),
+        }
+    }
+
+    fn spec(items: &[(&str, &str, Option<u32>)], optional: bool, gid: Option<u32>) -> FilesSpec {
+        let item = |(key, path, mode): &(&str, &str, Option<u32>)| Item {
+            key: (*key).into(),
+            path: (*path).into(),
+            mode: *mode,
+        };
+        let items = items.iter().map(item).collect();
+        let source = ObjectSource {
+            key: key(),
+            items,
+            mode: 0o644,
+            optional,
+        };
+        FilesSpec {
+            plugin: layout::CONFIG_MAP,
+            medium: Medium::Disk,
+            gid,
+            sources: vec![Source::Object(source)],
+        }
+    }
+
+    fn made(spec: &FilesSpec, state: &ObjectState) -> Result<Vec<(String, u32)>, Blocked> {
+        let files = files(spec, &|_| state)?;
+        Ok(files
+            .content
+            .iter()
+            .map(|(path, file)| (path.clone(), file.mode))
+            .collect())
+    }
+
+    fn present(keys: &[&str]) -> ObjectState {
+        let data = keys
+            .iter()
+            .map(|key| ((*key).into(), b"v".to_vec().into()))
+            .collect();
+        ObjectState::Present(Arc::new(Object {
+            data,
+            immutable: false,
+        }))
+    }
+
+    #[test]
+    fn all_keys_or_the_items() {
+        let object = present(&["a", "b"]);
+        let all = made(&spec(&[], false, None), &object).unwrap();
+        assert_eq!(all, [("a".into(), 0o644), ("b".into(), 0o644)]);
+        let one = spec(&[("b", "x//./y", Some(0o400))], false, Some(7));
+        assert_eq!(made(&one, &object).unwrap(), [("x/y".into(), 0o440)]);
+    }
+
+    #[test]
+    fn what_is_missing_is_named() {
+        let waiting = |text: &str| Err(Blocked::Waiting(text.into()));
+        let failed = |text: &str| Err(Blocked::Failed(text.into()));
+        let required = spec(&[("k", "k", None)], false, None);
+        let optional = spec(&[("k", "k", None)], true, None);
+        assert_eq!(
+            made(&required, &ObjectState::Absent),
+            waiting("configmap \"c\" not found")
+        );
+        let unheard = waiting("waiting to hear of configmap \"ns/c\"");
+        assert_eq!(made(&optional, &ObjectState::Unheard), unheard);
+        assert_eq!(made(&optional, &ObjectState::Absent), Ok(vec![]));
+        assert_eq!(made(&optional, &present(&["a"])), Ok(vec![]));
+        let no_key = failed("configmap references non-existent config key: k");
+        assert_eq!(made(&required, &present(&["a"])), no_key);
+    }
+
+    #[test]
+    fn a_file_cannot_be_a_directory() {
+        let clash = spec(&[("a", "x", None), ("b", "x/y", None)], false, None);
+        let said = made(&clash, &present(&["a", "b"]));
+        assert!(matches!(said, Err(Blocked::Failed(_))), "{said:?}");
+    }
+
+    #[test]
+    fn paths_stay_inside() {
+        for bad in [
+            "",
+            "/a",
+            "..",
+            "../a",
+            "a/../b",
+            "..data",
+            "..x/y",
+            ".",
+            "a\0",
+            &"a".repeat(256),
+        ] {
+            assert!(clean(bad).is_err(), "{bad:?}");
+        }
+        for (path, is) in [
+            ("a", "a"),
+            ("./a//b/", "a/b"),
+            (".a", ".a"),
+            ("a/..b", "a/..b"),
+        ] {
+            assert_eq!(clean(path).as_deref(), Ok(is));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_clean_path_never_leaves(path in "[./a\\\\]{0,12}") {
+            if let Ok(clean) = clean(&path) {
+                let walk = std::path::Path::new(&clean);
+                prop_assert!(walk.components().all(|c| matches!(c, std::path::Component::Normal(_))));
+                prop_assert!(!clean.starts_with(".."));
+                prop_assert_eq!(super::clean(&clean).unwrap(), clean);
+            }
+        }
+    }
+}

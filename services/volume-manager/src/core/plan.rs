@@ -1,0 +1,223 @@
+//! From what is wished and what is there to what to do next, for one pod at a time.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::layout::VolumeId;
+use super::payload::Blocked;
+use super::spec::SetUp;
+
+/// A volume within its pod: plugin directory and name.
+pub type Slot = (String, String);
+
+/// What shall be of one pod.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Desired {
+    /// These volumes, as far as they are known.
+    Keep(BTreeMap<Slot, Result<Arc<SetUp>, Blocked>>),
+    /// Nothing.
+    Gone,
+    /// Nobody has said: leave all as it is.
+    Unsaid,
+}
+
+/// What is there of one pod.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ActualPod {
+    /// Its volumes.
+    pub volumes: BTreeMap<Slot, ActualVolume>,
+    /// What goes on with its directory as a whole.
+    pub work: Work,
+}
+
+/// What is there of one volume.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct ActualVolume {
+    /// What it holds.
+    pub holds: Holds,
+    /// What goes on with it.
+    pub work: Work,
+}
+
+/// What a volume holds.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub enum Holds {
+    /// Nothing that anybody could use.
+    #[default]
+    Nothing,
+    /// It was there when this process started.
+    Found {
+        /// It had been set up to the end.
+        ready: bool,
+    },
+    /// Exactly this.
+    Exactly(Arc<SetUp>),
+}
+
+impl Holds {
+    /// Whether containers can use it.
+    pub fn is_usable(&self) -> bool {
+        matches!(self, Self::Found { ready: true } | Self::Exactly(_))
+    }
+}
+
+/// What goes on with something.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub enum Work {
+    /// Nothing.
+    #[default]
+    Idle,
+    /// A step is under way; its result will come.
+    Busy {
+        /// How many attempts failed before it.
+        failed: u32,
+    },
+    /// The last attempts failed.
+    Failed(Failure),
+}
+
+/// Attempts that failed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Failure {
+    /// How the last one failed.
+    pub message: String,
+    /// How many there were in a row.
+    pub attempts: u32,
+    /// When to try again.
+    pub retry_at: Timestamp,
+    /// What was tried; `None` when it was taking away. Something else is tried at once.
+    pub what: Option<Arc<SetUp>>,
+}
+
+const FIRST_WAIT: Duration = Duration::from_millis(500);
+const LONGEST_WAIT: Duration = Duration::from_secs(120);
+
+impl Work {
+    /// Begins a step.
+    pub fn begin(&mut self, what: Option<&Arc<SetUp>>) {
+        let failed = match self {
+            Self::Failed(failure) if failure.what.as_ref() == what => failure.attempts,
+            _ => 0,
+        };
+        *self = Self::Busy { failed };
+    }
+
+    /// What a failed attempt leaves.
+    pub fn failed(&self, message: String, what: Option<Arc<SetUp>>, now: Timestamp) -> Self {
+        let before = match self {
+            Self::Busy { failed } => *failed,
+            _ => 0,
+        };
+        let attempts = before.saturating_add(1);
+        let wait = FIRST_WAIT
+            .saturating_mul(1 << before.min(16))
+            .min(LONGEST_WAIT);
+        let retry_at = now.checked_add(wait).unwrap_or(now);
+        Self::Failed(Failure {
+            message,
+            attempts,
+            retry_at,
+            what,
+        })
+    }
+
+    /// May `what` be begun? Otherwise when, if time alone decides.
+    fn may_begin(
+        &self,
+        what: Option<&Arc<SetUp>>,
+        now: Timestamp,
+    ) -> Result<(), Option<Timestamp>> {
+        match self {
+            Self::Idle => Ok(()),
+            Self::Busy { .. } => Err(None),
+            Self::Failed(failure) if failure.what.as_ref() != what => Ok(()),
+            Self::Failed(failure) if failure.retry_at <= now => Ok(()),
+            Self::Failed(failure) => Err(Some(failure.retry_at)),
+        }
+    }
+}
+
+/// One thing to do.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Step {
+    /// Bring a volume to hold exactly this. Doing it again changes nothing.
+    SetUp(VolumeId, Arc<SetUp>),
+    /// Unmount a volume and remove what is left of it.
+    TearDown(VolumeId),
+    /// Remove the directory of a pod that has no volumes any more.
+    RemovePod(String),
+}
+
+/// What to do now, and when to ask again if nothing happens.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Plan {
+    /// Independent of each other.
+    pub steps: Vec<Step>,
+    /// The next retry.
+    pub wake_at: Option<Timestamp>,
+}
+
+impl Plan {
+    fn consider(
+        &mut self,
+        work: &Work,
+        what: Option<&Arc<SetUp>>,
+        now: Timestamp,
+        step: impl FnOnce() -> Step,
+    ) {
+        match work.may_begin(what, now) {
+            Ok(()) => self.steps.push(step()),
+            Err(Some(at)) => self.wake_at = Some(self.wake_at.map_or(at, |known| known.min(at))),
+            Err(None) => {}
+        }
+    }
+}
+
+/// The plan for one pod.
+pub fn plan(uid: &str, desired: &Desired, actual: &ActualPod, now: Timestamp) -> Plan {
+    match desired {
+        Desired::Unsaid => Plan::default(),
+        // The directory is on its way out: what is wished instead waits for the end of that.
+        _ if matches!(actual.work, Work::Busy { .. }) => Plan::default(),
+        Desired::Keep(volumes) => keep(uid, volumes, actual, now),
+        Desired::Gone => take_away(uid, actual, now),
+    }
+}
+
+fn keep(
+    uid: &str,
+    volumes: &BTreeMap<Slot, Result<Arc<SetUp>, Blocked>>,
+    actual: &ActualPod,
+    now: Timestamp,
+) -> Plan {
+    let mut plan = Plan::default();
+    let nothing = ActualVolume::default();
+    for ((plugin, name), wanted) in volumes {
+        let Ok(wanted) = wanted else { continue };
+        let slot = (plugin.clone(), name.clone());
+        let there = actual.volumes.get(&slot).unwrap_or(&nothing);
+        if matches!(&there.holds, Holds::Exactly(holds) if holds == wanted) {
+            continue;
+        }
+        plan.consider(&there.work, Some(wanted), now, || {
+            Step::SetUp(VolumeId::new(uid, plugin, name), wanted.clone())
+        });
+    }
+    plan
+}
+
+fn take_away(uid: &str, actual: &ActualPod, now: Timestamp) -> Plan {
+    let mut plan = Plan::default();
+    for ((plugin, name), there) in &actual.volumes {
+        plan.consider(&there.work, None, now, || {
+            Step::TearDown(VolumeId::new(uid, plugin, name))
+        });
+    }
+    if actual.volumes.is_empty() {
+        plan.consider(&actual.work, None, now, || Step::RemovePod(uid.to_owned()));
+    }
+    plan
+}

@@ -1,0 +1,210 @@
+//! What a pod asks for, volume by volume, in the words of this service.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::layout;
+use super::objects::{Bytes, ObjectKey};
+
+/// Names one pod.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PodName {
+    /// Its uid: the key of everything.
+    pub uid: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+/// The volumes of one pod that some container uses, in the manifest's order.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct PodSpec {
+    /// Them.
+    pub volumes: Vec<Volume>,
+}
+
+impl PodSpec {
+    /// All objects that the pod's volumes refer to.
+    pub fn objects(&self) -> BTreeSet<ObjectKey> {
+        let sources = self.volumes.iter().flat_map(|volume| match &volume.wants {
+            Wants::Files(spec) => spec.sources.as_slice(),
+            _ => &[],
+        });
+        let keys = sources.filter_map(|source| match source {
+            Source::Object(source) => Some(source.key.clone()),
+            Source::Ready(_) => None,
+        });
+        keys.collect()
+    }
+}
+
+/// One volume of a manifest.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Volume {
+    /// Its name, a DNS label.
+    pub name: String,
+    /// What it asks for.
+    pub wants: Wants,
+}
+
+impl Volume {
+    /// The directory name of the volume's plugin, if there is one for it here.
+    pub fn plugin(&self) -> Option<&'static str> {
+        match &self.wants {
+            Wants::Plain(SetUp::EmptyDir { .. }) => Some(layout::EMPTY_DIR),
+            Wants::Plain(SetUp::HostPath { .. }) => Some(layout::HOST_PATH),
+            Wants::Files(spec) => Some(spec.plugin),
+            Wants::Plain(SetUp::Files(_)) | Wants::Refused(_) => None,
+        }
+    }
+}
+
+/// What a volume asks for.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Wants {
+    /// All that is needed is known.
+    Plain(SetUp),
+    /// Files out of sources that come and change.
+    Files(FilesSpec),
+    /// It cannot be had on this node; why.
+    Refused(String),
+}
+
+/// Everything that setting one volume up takes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SetUp {
+    /// A fresh directory.
+    EmptyDir {
+        /// On what.
+        medium: Medium,
+        /// The group that shall own it.
+        gid: Option<u32>,
+    },
+    /// A path of the node.
+    HostPath {
+        /// It.
+        path: String,
+        /// What must be there.
+        check: PathCheck,
+    },
+    /// Files with a known content.
+    Files(Files),
+}
+
+/// What a directory lies on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Medium {
+    /// The disk under the root directory.
+    Disk,
+    /// Memory, at most so many bytes where a bound is known.
+    Memory {
+        /// The bound.
+        size: Option<u64>,
+    },
+    /// Huge pages of one size in bytes.
+    HugePages {
+        /// The size.
+        page_size: u64,
+    },
+}
+
+/// What a hostPath must be before the pod starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PathCheck {
+    /// Anything, or nothing.
+    None,
+    /// A directory, made with mode 0755 if there is nothing.
+    DirectoryOrCreate,
+    /// A directory.
+    Directory,
+    /// A file, made with mode 0644 if there is nothing.
+    FileOrCreate,
+    /// A file.
+    File,
+    /// A Unix socket.
+    Socket,
+    /// A character device.
+    CharDevice,
+    /// A block device.
+    BlockDevice,
+}
+
+/// Files with a known content, ready to be written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Files {
+    /// The bound of the memory they lie in; `None` for the disk.
+    pub medium: Medium,
+    /// The group that shall own them. Their modes allow for it already.
+    pub gid: Option<u32>,
+    /// The content by relative path.
+    pub content: Arc<BTreeMap<String, File>>,
+}
+
+/// One file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct File {
+    /// Its content.
+    pub bytes: Bytes,
+    /// Its mode, exactly.
+    pub mode: u32,
+}
+
+/// A volume made of files.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FilesSpec {
+    /// The directory name of the plugin.
+    pub plugin: &'static str,
+    /// On what the files lie.
+    pub medium: Medium,
+    /// The pod's group for volumes.
+    pub gid: Option<u32>,
+    /// Later sources overwrite earlier ones, as upstream.
+    pub sources: Vec<Source>,
+}
+
+/// Where files come from.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Source {
+    /// An object.
+    Object(ObjectSource),
+    /// The manifest itself; or why not.
+    Ready(Result<Vec<(String, File)>, String>),
+}
+
+/// An object as a source of files.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ObjectSource {
+    /// Which.
+    pub key: ObjectKey,
+    /// Only these keys, at these paths; all keys when empty.
+    pub items: Vec<Item>,
+    /// The mode of files whose item names none.
+    pub mode: u32,
+    /// It may be missing, and keys of it too.
+    pub optional: bool,
+}
+
+/// One key of an object.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Item {
+    /// The key.
+    pub key: String,
+    /// The file.
+    pub path: String,
+    /// Its mode, if it has one of its own.
+    pub mode: Option<u32>,
+}
+
+/// What the node can give at most: the default of missing limits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Allocatable {
+    /// Thousandths of a core.
+    pub cpu_milli: u64,
+    /// Bytes of memory.
+    pub memory: u64,
+    /// Bytes of disk for containers.
+    pub ephemeral_storage: u64,
+}

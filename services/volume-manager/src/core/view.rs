@@ -1,0 +1,216 @@
+//! What is told of a pod's volumes.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+use super::layout::{self, Layout, VolumeId};
+use super::payload::Blocked;
+use super::plan::{ActualPod, ActualVolume, Desired, Slot, Work};
+use super::spec::{PodName, PodSpec, SetUp, Wants};
+
+/// How far a volume is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// Not there yet.
+    Waiting,
+    /// Containers can use it.
+    Mounted,
+    /// On its way out.
+    Releasing,
+    /// Not there any more.
+    Gone,
+    /// The last attempt failed.
+    Failed,
+}
+
+/// What is told of one volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VolumeView {
+    /// Its name.
+    pub name: String,
+    /// How far it is.
+    pub phase: Phase,
+    /// Where it is, once it can be used.
+    pub host_path: String,
+    /// What it waits for or why it failed.
+    pub message: String,
+    /// Since when phase and message are what they are.
+    pub since: Timestamp,
+}
+
+/// What is told of one pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PodView {
+    /// The pod.
+    pub pod: PodName,
+    /// The last declaration that this takes account of.
+    pub sequence: u64,
+    /// Its volumes.
+    pub volumes: Vec<VolumeView>,
+}
+
+/// Everything that a view is made of.
+#[derive(Debug)]
+pub struct Known<'a> {
+    /// The pod.
+    pub pod: PodName,
+    /// Its last declaration.
+    pub sequence: u64,
+    /// What its manifest asks for, if that is known.
+    pub spec: Option<&'a PodSpec>,
+    /// What shall be.
+    pub desired: &'a Desired,
+    /// What is.
+    pub actual: &'a ActualPod,
+    /// hostPath volumes that were usable when this process started: nothing on disk tells of them.
+    pub noted: &'a BTreeMap<String, String>,
+}
+
+/// The view of a pod; `before` is the last one, for the times.
+pub fn view(
+    known: &Known<'_>,
+    layout: &Layout,
+    before: Option<&PodView>,
+    now: Timestamp,
+) -> PodView {
+    let mut volumes = match known.desired {
+        Desired::Keep(wanted) => kept(known, wanted, layout),
+        Desired::Gone => leaving(known),
+        Desired::Unsaid => found(known, layout),
+    };
+    for volume in &mut volumes {
+        let same = |old: &&VolumeView| {
+            old.name == volume.name && old.phase == volume.phase && old.message == volume.message
+        };
+        let old = before.and_then(|before| before.volumes.iter().find(same));
+        volume.since = old.map_or(now, |old| old.since);
+    }
+    PodView {
+        pod: known.pod.clone(),
+        sequence: known.sequence,
+        volumes,
+    }
+}
+
+fn told(name: &str, phase: Phase, message: impl Into<String>) -> VolumeView {
+    VolumeView {
+        name: name.to_owned(),
+        phase,
+        host_path: String::new(),
+        message: message.into(),
+        since: Timestamp::UNIX_EPOCH,
+    }
+}
+
+fn kept(
+    known: &Known<'_>,
+    wanted: &BTreeMap<Slot, Result<std::sync::Arc<SetUp>, Blocked>>,
+    layout: &Layout,
+) -> Vec<VolumeView> {
+    let volumes = known
+        .spec
+        .map(|spec| spec.volumes.as_slice())
+        .unwrap_or_default();
+    let tell = |volume: &super::spec::Volume| {
+        let name = &volume.name;
+        let (Some(plugin), false) = (volume.plugin(), matches!(volume.wants, Wants::Refused(_)))
+        else {
+            let why = match &volume.wants {
+                Wants::Refused(why) => why.as_str(),
+                _ => "not a volume of this node",
+            };
+            return told(name, Phase::Failed, why);
+        };
+        let slot = (plugin.to_owned(), name.clone());
+        let nothing = ActualVolume::default();
+        let there = known.actual.volumes.get(&slot).unwrap_or(&nothing);
+        let problem = match (wanted.get(&slot), &there.work) {
+            (Some(Err(Blocked::Waiting(what))), _) => Some((Phase::Waiting, what.as_str())),
+            (Some(Err(Blocked::Failed(why))), _) => Some((Phase::Failed, why.as_str())),
+            (_, Work::Failed(failure)) => Some((Phase::Failed, failure.message.as_str())),
+            _ => None,
+        };
+        // What could be used before still can: an update that fails disturbs nobody.
+        let noted = known.noted.contains_key(name) && matches!(volume.wants, Wants::Plain(_));
+        if there.holds.is_usable() || noted {
+            let mut volume_view = told(name, Phase::Mounted, problem.map_or("", |(_, text)| text));
+            volume_view.host_path = host_path(&volume.wants, &known.pod.uid, &slot, layout);
+            return volume_view;
+        }
+        match problem {
+            Some((phase, text)) => told(name, phase, text),
+            None => told(name, Phase::Waiting, "being set up"),
+        }
+    };
+    volumes.iter().map(tell).collect()
+}
+
+fn host_path(wants: &Wants, uid: &str, slot: &Slot, layout: &Layout) -> String {
+    match wants {
+        Wants::Plain(SetUp::HostPath { path, .. }) => path.clone(),
+        _ => on_disk(uid, slot, layout),
+    }
+}
+
+fn on_disk(uid: &str, (plugin, name): &Slot, layout: &Layout) -> String {
+    let path = layout.volume(&VolumeId::new(uid, plugin, name));
+    path.to_string_lossy().into_owned()
+}
+
+fn leaving(known: &Known<'_>) -> Vec<VolumeView> {
+    let mut names: Vec<&str> = Vec::new();
+    names.extend(
+        known
+            .spec
+            .iter()
+            .flat_map(|spec| &spec.volumes)
+            .map(|v| v.name.as_str()),
+    );
+    for (_, name) in known.actual.volumes.keys() {
+        if !names.contains(&name.as_str()) {
+            names.push(name);
+        }
+    }
+    let tell = |name: &&str| {
+        let there = known
+            .actual
+            .volumes
+            .iter()
+            .find(|((_, known), _)| known == name);
+        match there {
+            None => told(name, Phase::Gone, ""),
+            Some((_, there)) => match &there.work {
+                Work::Failed(failure) if failure.what.is_none() => {
+                    told(name, Phase::Releasing, failure.message.clone())
+                }
+                _ => told(name, Phase::Releasing, ""),
+            },
+        }
+    };
+    names.iter().map(tell).collect()
+}
+
+fn found(known: &Known<'_>, layout: &Layout) -> Vec<VolumeView> {
+    let on_disk = known.actual.volumes.iter().map(|(slot, there)| {
+        if !there.holds.is_usable() {
+            return told(&slot.1, Phase::Waiting, "found on disk, not declared yet");
+        }
+        let mut volume = told(&slot.1, Phase::Mounted, "");
+        volume.host_path = match known.noted.get(&slot.1) {
+            Some(path) if slot.0 == layout::HOST_PATH => path.clone(),
+            _ => self::on_disk(&known.pod.uid, slot, layout),
+        };
+        volume
+    });
+    let noted = known
+        .noted
+        .iter()
+        .filter(|(name, _)| !known.actual.volumes.keys().any(|(_, there)| there == *name));
+    let noted = noted.map(|(name, path)| {
+        let mut volume = told(name, Phase::Mounted, "");
+        volume.host_path.clone_from(path);
+        volume
+    });
+    on_disk.chain(noted).collect()
+}

@@ -1,0 +1,270 @@
+//! The one task: hears declarations, objects and outcomes, starts steps, tells what changed.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::LocalBoxFuture;
+use jiff::Timestamp;
+use polylet_kit::{CancellationToken, cause, report};
+use polylet_watch::Store;
+use polylet_wire::common::v1::Cause;
+use polylet_wire::volume::v1::PodVolumes;
+use tokio::sync::{mpsc, oneshot};
+use tracing::field::Empty;
+use tracing::{Instrument, Span};
+
+use crate::convert;
+use crate::core::declare::Refusal;
+use crate::core::layout::VolumeId;
+use crate::core::objects::{ObjectKey, ObjectState};
+use crate::core::plan::Step;
+use crate::core::spec::{PodName, PodSpec};
+use crate::core::state::{Outcome, State};
+use crate::objects::Watches;
+use crate::worker::Worker;
+
+/// Who declares, and in which order.
+#[derive(Debug)]
+pub struct From {
+    /// The caller's incarnation.
+    pub declarer: String,
+    /// Rises within it.
+    pub sequence: u64,
+    /// What set it off.
+    pub cause: Option<Cause>,
+}
+
+/// The answer to a declaration.
+pub type Reply = oneshot::Sender<Result<PodVolumes, Refusal>>;
+
+/// Everything that this service can hear.
+pub enum Input {
+    /// A pod's volumes are wanted.
+    Apply(From, PodName, Arc<PodSpec>, Reply),
+    /// A pod's containers are gone for good.
+    Release(From, PodName, Reply),
+    /// All that is wanted has been declared.
+    Complete(String, u32, oneshot::Sender<Result<(), Refusal>>),
+    /// An object is this now.
+    Object(ObjectKey, ObjectState),
+    /// A step has ended; the cause names its span, if it had one.
+    Finished(Outcome, Option<Cause>),
+}
+
+/// Starts work that ends by itself.
+pub type Spawn = Rc<dyn Fn(LocalBoxFuture<'static, ()>)>;
+
+/// The task's own things.
+pub struct Runner {
+    /// What is known.
+    pub state: State,
+    /// What is told.
+    pub store: Store<String, PodVolumes>,
+    /// Who performs steps.
+    pub worker: Worker,
+    /// How work is started.
+    pub spawn: Spawn,
+    /// What is watched.
+    pub watches: Watches,
+    /// Where outcomes go.
+    pub inputs: mpsc::Sender<Input>,
+    causes: BTreeMap<String, Cause>,
+}
+
+/// Answers that wait until what they tell has been published.
+type Answers = Vec<(String, Reply)>;
+
+impl Runner {
+    /// A task that has done nothing yet.
+    pub fn new(
+        state: State,
+        store: Store<String, PodVolumes>,
+        worker: Worker,
+        spawn: Spawn,
+        watches: Watches,
+        inputs: mpsc::Sender<Input>,
+    ) -> Self {
+        Self {
+            state,
+            store,
+            worker,
+            spawn,
+            watches,
+            inputs,
+            causes: BTreeMap::new(),
+        }
+    }
+
+    /// Runs until draining starts.
+    pub async fn run(mut self, mut heard: mpsc::Receiver<Input>, drain: CancellationToken) {
+        self.publish(Timestamp::now());
+        self.store.mark_whole();
+        loop {
+            let wake = self.state.wake_at();
+            let input = tokio::select! {
+                () = drain.cancelled() => break,
+                input = heard.recv() => input,
+                () = sleep_until(wake), if wake.is_some() => None,
+            };
+            let mut answers = Answers::new();
+            let mut next = input;
+            while let Some(input) = next {
+                self.hear(input, &mut answers);
+                // What has come already is taken together: one plan, one message to watchers.
+                next = heard.try_recv().ok();
+            }
+            self.act(answers);
+        }
+        self.worker.stop();
+    }
+
+    fn hear(&mut self, input: Input, answers: &mut Answers) {
+        match input {
+            Input::Apply(from, pod, spec, reply) => {
+                let uid = pod.uid.clone();
+                match self.state.apply(&from.declarer, from.sequence, pod, spec) {
+                    Ok(news) => self.declared(uid, from.cause.filter(|_| news), reply, answers),
+                    Err(refusal) => answer(reply, Err(refusal)),
+                }
+            }
+            Input::Release(from, pod, reply) => {
+                let uid = pod.uid.clone();
+                match self.state.release(&from.declarer, from.sequence, pod) {
+                    Ok(()) => self.declared(uid, from.cause, reply, answers),
+                    Err(refusal) => answer(reply, Err(refusal)),
+                }
+            }
+            Input::Complete(declarer, pods, reply) => {
+                answer(reply, self.state.complete(&declarer, pods));
+            }
+            Input::Object(key, state) => self.state.object(&key, state),
+            Input::Finished(outcome, cause) => {
+                if let Some((uid, cause)) = Some(uid_of(&outcome.step)).zip(cause) {
+                    self.causes.insert(uid.to_owned(), cause);
+                }
+                self.state.finished(outcome, Timestamp::now());
+            }
+        }
+    }
+
+    fn declared(&mut self, uid: String, cause: Option<Cause>, reply: Reply, answers: &mut Answers) {
+        if let Some(cause) = cause {
+            self.causes.insert(uid.clone(), cause);
+        }
+        answers.push((uid, reply));
+    }
+
+    fn act(&mut self, answers: Answers) {
+        let now = Timestamp::now();
+        for step in self.state.next(now) {
+            self.start(step);
+        }
+        self.watches.set(self.state.watched());
+        self.publish(now);
+        for (uid, reply) in answers {
+            let gone = || PodVolumes {
+                r#ref: Some(convert::pod_ref(&self.state.pod(&uid))),
+                ..PodVolumes::default()
+            };
+            answer(reply, Ok(self.store.get(&uid).unwrap_or_else(gone)));
+        }
+    }
+
+    fn publish(&mut self, now: Timestamp) {
+        for (uid, view) in self.state.changes(now) {
+            match view {
+                Some(view) => {
+                    let cause = self.causes.get(&uid).cloned();
+                    self.store
+                        .upsert(uid.clone(), convert::volumes(&view, cause));
+                }
+                None => {
+                    self.store.remove(&uid);
+                    self.causes.remove(&uid);
+                }
+            }
+            if let Some(noted) = self.state.note(&uid) {
+                let worker = self.worker.clone();
+                (self.spawn)(Box::pin(async move { worker.note(noted).await }));
+            }
+        }
+    }
+
+    fn start(&self, step: Step) {
+        let (worker, inputs) = (self.worker.clone(), self.inputs.clone());
+        let span = self.span(&step);
+        (self.spawn)(Box::pin(async move {
+            let result = worker.perform(&step).instrument(span.clone()).await;
+            let result = result.map_err(|error| report(&error));
+            if let Err(error) = &result {
+                span.record("otel.status_code", "ERROR");
+                span.record("otel.status_description", error);
+                tracing::warn!(
+                    error,
+                    step = told(&step),
+                    "a step failed and is tried again"
+                );
+            }
+            span.record("result", if result.is_ok() { "ok" } else { "failed" });
+            let cause = (!span.is_disabled()).then(|| cause::of_span(&span));
+            drop(span);
+            let cause = cause.filter(|cause| !cause.traceparent.is_empty());
+            // Nobody listens only when the process is about to end.
+            let _ = inputs
+                .send(Input::Finished(Outcome { step, result }, cause))
+                .await;
+        }));
+    }
+
+    /// A span for what a pod's start waits for; updates, checks and clean-up have none.
+    fn span(&self, step: &Step) -> Span {
+        let Step::SetUp(id @ VolumeId { uid, plugin, name }, _) = step else {
+            return Span::none();
+        };
+        if self.state.is_usable(id) {
+            return Span::none();
+        }
+        let pod = self.state.pod(uid);
+        let span = tracing::info_span!(
+            "volume.setup",
+            k8s.pod.uid = uid,
+            k8s.pod.name = pod.name,
+            k8s.namespace.name = pod.namespace,
+            volume.name = name,
+            volume.kind = plugin,
+            result = Empty,
+            otel.status_code = Empty,
+            otel.status_description = Empty,
+        );
+        cause::set_parent(&span, self.causes.get(uid));
+        span
+    }
+}
+
+fn uid_of(step: &Step) -> &str {
+    match step {
+        Step::SetUp(id, _) | Step::TearDown(id) => &id.uid,
+        Step::RemovePod(uid) => uid,
+    }
+}
+
+fn told(step: &Step) -> String {
+    match step {
+        Step::SetUp(id, _) => format!("set up {} {} of {}", id.plugin, id.name, id.uid),
+        Step::TearDown(id) => format!("take away {} {} of {}", id.plugin, id.name, id.uid),
+        Step::RemovePod(uid) => format!("remove the directory of {uid}"),
+    }
+}
+
+fn answer<T>(reply: oneshot::Sender<T>, with: T) {
+    // A caller that has gone needs no answer.
+    let _ = reply.send(with);
+}
+
+async fn sleep_until(at: Option<Timestamp>) {
+    let Some(at) = at else { return };
+    let left = at.duration_since(Timestamp::now());
+    tokio::time::sleep(Duration::try_from(left).unwrap_or_default()).await;
+}

@@ -1,0 +1,119 @@
+//! Serves `polylet.volume.v1`.
+
+use std::sync::Arc;
+
+use futures::stream::BoxStream;
+use polylet_kit::report;
+use polylet_watch::Store;
+use polylet_wire::common::v1::{Cause, PodRef};
+use polylet_wire::volume::v1::volume_service_server::VolumeService;
+use polylet_wire::volume::v1::{
+    ApplyPodRequest, ApplyPodResponse, CompleteDesiredRequest, CompleteDesiredResponse, PodVolumes,
+    ReleasePodRequest, ReleasePodResponse, WatchPodVolumesRequest, WatchPodVolumesResponse,
+};
+use tokio::sync::{mpsc, oneshot};
+use tonic::{Request, Response, Status};
+
+use crate::convert;
+use crate::core::declare::Refusal;
+use crate::core::manifest;
+use crate::core::spec::{Allocatable, PodName};
+use crate::run::{From, Input};
+
+/// The server: hands calls to the one task, and streams what it tells.
+pub struct Server {
+    /// Where calls go.
+    pub inputs: mpsc::Sender<Input>,
+    /// What is told.
+    pub store: Store<String, PodVolumes>,
+    /// What the node can give, for pods that read it.
+    pub node: Allocatable,
+}
+
+fn named(pod: Option<PodRef>) -> Result<PodName, Status> {
+    let wrong =
+        "ref.uid must be 1 to 128 of letters, digits, '-', '_' and '.', not starting with '.'";
+    convert::pod(pod).ok_or_else(|| Status::invalid_argument(wrong))
+}
+
+fn declared(declarer: String, sequence: u64, cause: Option<Cause>) -> Result<From, Status> {
+    if declarer.is_empty() {
+        return Err(Status::invalid_argument(
+            "declarer must be the caller's incarnation",
+        ));
+    }
+    Ok(From {
+        declarer,
+        sequence,
+        cause,
+    })
+}
+
+impl Server {
+    async fn ask<T>(
+        &self,
+        input: impl FnOnce(oneshot::Sender<Result<T, Refusal>>) -> Input,
+    ) -> Result<T, Status> {
+        let stopping = || Status::unavailable("the service is stopping");
+        let (reply, answer) = oneshot::channel();
+        self.inputs
+            .send(input(reply))
+            .await
+            .map_err(|_| stopping())?;
+        let answer = answer.await.map_err(|_| stopping())?;
+        answer.map_err(|refusal| Status::failed_precondition(refusal.to_string()))
+    }
+}
+
+#[tonic::async_trait]
+impl VolumeService for Server {
+    async fn apply_pod(
+        &self,
+        request: Request<ApplyPodRequest>,
+    ) -> Result<Response<ApplyPodResponse>, Status> {
+        let request = request.into_inner();
+        let pod = named(request.r#ref)?;
+        let from = declared(request.declarer, request.sequence, request.cause)?;
+        let spec = manifest::read(&request.manifest, self.node)
+            .map_err(|error| Status::invalid_argument(report(&error)))?;
+        let state = self
+            .ask(|reply| Input::Apply(from, pod, Arc::new(spec), reply))
+            .await?;
+        Ok(Response::new(ApplyPodResponse { state: Some(state) }))
+    }
+
+    async fn release_pod(
+        &self,
+        request: Request<ReleasePodRequest>,
+    ) -> Result<Response<ReleasePodResponse>, Status> {
+        let request = request.into_inner();
+        let pod = named(request.r#ref)?;
+        let from = declared(request.declarer, request.sequence, request.cause)?;
+        let state = self.ask(|reply| Input::Release(from, pod, reply)).await?;
+        Ok(Response::new(ReleasePodResponse { state: Some(state) }))
+    }
+
+    async fn complete_desired(
+        &self,
+        request: Request<CompleteDesiredRequest>,
+    ) -> Result<Response<CompleteDesiredResponse>, Status> {
+        let request = request.into_inner();
+        let declarer = declared(request.declarer, 0, None)?.declarer;
+        self.ask(|reply| Input::Complete(declarer, request.pod_count, reply))
+            .await?;
+        Ok(Response::new(CompleteDesiredResponse {}))
+    }
+
+    type WatchPodVolumesStream = BoxStream<'static, Result<WatchPodVolumesResponse, Status>>;
+
+    async fn watch_pod_volumes(
+        &self,
+        request: Request<WatchPodVolumesRequest>,
+    ) -> Result<Response<Self::WatchPodVolumesStream>, Status> {
+        let after = request.into_inner().resume_after;
+        Ok(Response::new(polylet_watch::serve(
+            self.store.clone(),
+            after,
+        )))
+    }
+}

@@ -1,0 +1,92 @@
+use std::io;
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+/// What can go wrong with a volume's files. Never holds a content.
+#[derive(Debug, Error)]
+pub enum VolumeError {
+    /// A directory cannot be made.
+    #[error("making directory {path}")]
+    MakeDir {
+        /// It.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// Something cannot be opened or looked at.
+    #[error("opening {path}")]
+    Open {
+        /// It.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// Mode or owner cannot be set.
+    #[error("setting mode and owner of {path}")]
+    Own {
+        /// It.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// A file system cannot be mounted.
+    #[error("mounting {kind} at {path}")]
+    Mount {
+        /// Its type.
+        kind: &'static str,
+        /// Where.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// Something else is mounted where the volume should be.
+    #[error("a file system that is not the volume's is mounted at {0}")]
+    Occupied(PathBuf),
+    /// A mount cannot be undone.
+    #[error("unmounting {path}")]
+    Unmount {
+        /// Where it is.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// The mount table cannot be read.
+    #[error("reading the mount table")]
+    MountTable(#[source] io::Error),
+    /// A file cannot be written.
+    #[error("writing {path}")]
+    Write {
+        /// It.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// Something cannot be removed.
+    #[error("removing {path}")]
+    Remove {
+        /// It.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// A hostPath is not what it should be.
+    #[error("{0}")]
+    HostPath(String),
+    /// Work in a child process failed, or took too long.
+    #[error(transparent)]
+    Job(#[from] crate::job::JobError),
+    /// A thread ended without an answer.
+    #[error("the work on {0} was broken off")]
+    BrokenOff(PathBuf),
+    /// The test that plays a crash has ended the writer here.
+    #[error("stopped")]
+    Stopped,
+}

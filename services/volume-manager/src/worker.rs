@@ -1,0 +1,123 @@
+//! Performs steps: local work on a blocking thread, what can hang in a child.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::core::layout::{self, Layout, VolumeId};
+use crate::core::plan::Step;
+use crate::core::spec::{PathCheck, SetUp};
+use crate::job::{Job, Jobs};
+use crate::volume::remove::Budget;
+use crate::volume::{VolumeError, host_path, note, set_up, tear_down};
+
+/// Everything that steps need.
+#[derive(Debug, Clone)]
+pub struct Worker {
+    layout: Layout,
+    jobs: Jobs,
+    stop: Arc<AtomicBool>,
+}
+
+impl Worker {
+    /// A worker under this layout.
+    pub fn new(layout: Layout, jobs: Jobs) -> Self {
+        Self {
+            layout,
+            jobs,
+            stop: Arc::new(AtomicBool::new(false)),
+        }
+    }
+
+    /// Breaks long work off: the process is about to end.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+
+    /// Performs one step.
+    pub async fn perform(&self, step: &Step) -> Result<(), VolumeError> {
+        match step {
+            Step::SetUp(id, what) => self.set_up(id, what).await,
+            Step::TearDown(id) => self.tear_down(id).await,
+            Step::RemovePod(uid) => self.remove_pod(uid).await,
+        }
+    }
+
+    async fn set_up(&self, id: &VolumeId, what: &Arc<SetUp>) -> Result<(), VolumeError> {
+        if let SetUp::HostPath { path, check } = &**what {
+            return self.host_path(path.into(), *check).await;
+        }
+        let (layout, volume, what) = (self.layout.clone(), id.clone(), what.clone());
+        let budget = Budget::new(&self.stop);
+        let work = move || match &*what {
+            SetUp::EmptyDir { medium, gid } => set_up::empty_dir(&layout, &volume, *medium, *gid),
+            SetUp::Files(files) => set_up::files(&layout, &volume, files, &budget),
+            SetUp::HostPath { .. } => Ok(()),
+        };
+        local(&self.layout.volume(id), work).await
+    }
+
+    async fn host_path(&self, path: PathBuf, check: PathCheck) -> Result<(), VolumeError> {
+        if check == PathCheck::None {
+            return Ok(());
+        }
+        let at = path.clone();
+        let known = local(&path, move || {
+            Ok(host_path::is_local(&at).then(|| host_path::check(&at, check)))
+        });
+        match known.await? {
+            Some(result) => result,
+            None => Ok(self.jobs.run(&Job::HostPath { path, check }).await?),
+        }
+    }
+
+    async fn tear_down(&self, id: &VolumeId) -> Result<(), VolumeError> {
+        if id.plugin == layout::HOST_PATH {
+            return Ok(());
+        }
+        let path = self.layout.volume(id);
+        tear_down::unmount_all(&path, &self.jobs).await?;
+        let (layout, id, budget) = (self.layout.clone(), id.clone(), Budget::new(&self.stop));
+        local(&path, move || {
+            tear_down::remove_volume(&layout, &id, &budget)
+        })
+        .await
+    }
+
+    async fn remove_pod(&self, uid: &str) -> Result<(), VolumeError> {
+        let path = self.layout.pod(uid);
+        tear_down::unmount_all(&path, &self.jobs).await?;
+        let (layout, uid, budget) = (self.layout.clone(), uid.to_owned(), Budget::new(&self.stop));
+        local(&path, move || tear_down::remove_pod(&layout, &uid, &budget)).await
+    }
+
+    /// Notes a pod for a later process. That it failed is told and disturbs nothing.
+    pub async fn note(&self, noted: Noted) {
+        let (layout, uid) = (self.layout.clone(), noted.0.uid.clone());
+        let path = layout.note(&uid);
+        let saved = local(&path, move || note::save(&layout, &noted.0, noted.1)).await;
+        if let Err(error) = saved {
+            tracing::warn!(
+                uid,
+                error = polylet_kit::report(&error),
+                "a pod is not noted"
+            );
+        }
+    }
+}
+
+/// What is noted of a pod: who it is, and its paths of the node by volume.
+pub type Noted = (
+    crate::core::spec::PodName,
+    std::collections::BTreeMap<String, String>,
+);
+
+/// Runs local work on a thread of its own, within the current span.
+async fn local<T: Send + 'static>(
+    path: &Path,
+    work: impl FnOnce() -> Result<T, VolumeError> + Send + 'static,
+) -> Result<T, VolumeError> {
+    let span = tracing::Span::current();
+    let done = tokio::task::spawn_blocking(move || span.in_scope(work)).await;
+    done.unwrap_or_else(|_| Err(VolumeError::BrokenOff(path.to_owned())))
+}

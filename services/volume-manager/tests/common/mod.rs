@@ -1,0 +1,271 @@
+//! A root directory whose mounts go with it, and the one task over it.
+#![allow(dead_code, missing_docs, unreachable_pub)]
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use polylet_kit::CancellationToken;
+use polylet_volume_manager::core::declare::Refusal;
+use polylet_volume_manager::core::layout::Layout;
+use polylet_volume_manager::core::manifest;
+use polylet_volume_manager::core::objects::{ObjectKey, ObjectKind, ObjectState};
+use polylet_volume_manager::core::spec::{Allocatable, PodName};
+use polylet_volume_manager::core::state::State;
+use polylet_volume_manager::job::Jobs;
+use polylet_volume_manager::objects::Watches;
+use polylet_volume_manager::run::{From, Input, Reply, Runner};
+use polylet_volume_manager::volume::find;
+use polylet_volume_manager::worker::Worker;
+use polylet_watch::Store;
+use polylet_wire::volume::v1::{PodVolumes, VolumePhase};
+use serde_json::{Value, json};
+use tokio::sync::{mpsc, oneshot};
+
+pub const NODE: Allocatable = Allocatable {
+    cpu_milli: 1000,
+    memory: 64 << 20,
+    ephemeral_storage: 1 << 30,
+};
+
+/// A root directory of its own.
+pub struct Root {
+    pub dir: tempfile::TempDir,
+}
+
+impl Root {
+    pub fn new() -> Self {
+        Self {
+            dir: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    pub fn layout(&self) -> Layout {
+        Layout::new(self.dir.path())
+    }
+
+    pub fn pod(&self, uid: &str) -> PathBuf {
+        self.layout().pod(uid)
+    }
+
+    /// All mounts under it, in the table's form less what changes by itself.
+    pub fn mounts(&self) -> Vec<String> {
+        let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let inside = self.dir.path().to_str().unwrap();
+        table
+            .lines()
+            .filter(|line| line.contains(inside))
+            .map(str::to_owned)
+            .collect()
+    }
+
+    /// Every file and directory under it with inode, mode, owner and time of change.
+    pub fn everything(&self) -> BTreeMap<PathBuf, String> {
+        let mut all = BTreeMap::new();
+        list(self.dir.path(), &mut all);
+        all
+    }
+}
+
+fn list(dir: &Path, all: &mut BTreeMap<PathBuf, String>) {
+    use std::os::unix::fs::MetadataExt;
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        let m = path.symlink_metadata().unwrap();
+        let is = format!(
+            "{} {:o} {}:{} {}.{}",
+            m.ino(),
+            m.mode(),
+            m.uid(),
+            m.gid(),
+            m.ctime(),
+            m.ctime_nsec()
+        );
+        if m.is_dir() {
+            list(&path, all);
+        }
+        all.insert(path, is);
+    }
+}
+
+impl Drop for Root {
+    fn drop(&mut self) {
+        for line in self.mounts().iter().rev() {
+            if let Some(at) = line.split(' ').nth(4) {
+                let _ = rustix::mount::unmount(at, rustix::mount::UnmountFlags::DETACH);
+            }
+        }
+    }
+}
+
+/// One life of the service, without its socket.
+pub struct Life {
+    pub store: Store<String, PodVolumes>,
+    inputs: mpsc::Sender<Input>,
+    drain: CancellationToken,
+    pub watched: Rc<RefCell<BTreeMap<ObjectKey, CancellationToken>>>,
+    pub declarer: String,
+    sequence: std::cell::Cell<u64>,
+    objects: RefCell<BTreeMap<ObjectKey, ObjectState>>,
+}
+
+impl Life {
+    pub fn start(root: &Root, declarer: &str) -> Self {
+        let found = find::all(&root.layout()).unwrap();
+        let store = Store::new("test");
+        let (inputs, heard) = mpsc::channel(64);
+        let watched: Rc<RefCell<BTreeMap<ObjectKey, CancellationToken>>> = Rc::default();
+        let seen = watched.clone();
+        let jobs = Jobs::new(env!("CARGO_BIN_EXE_polylet-volume-manager").into());
+        let runner = Runner::new(
+            State::new(root.layout(), found),
+            store.clone(),
+            Worker::new(root.layout(), jobs),
+            Rc::new(|work| {
+                tokio::task::spawn_local(work);
+            }),
+            Watches::new(Rc::new(move |key, token| {
+                seen.borrow_mut().insert(key, token);
+            })),
+            inputs.clone(),
+        );
+        let drain = CancellationToken::new();
+        tokio::task::spawn_local(runner.run(heard, drain.clone()));
+        Self {
+            store,
+            inputs,
+            drain,
+            watched,
+            declarer: declarer.to_owned(),
+            sequence: std::cell::Cell::new(0),
+            objects: RefCell::default(),
+        }
+    }
+
+    pub fn end(&self) {
+        self.drain.cancel();
+    }
+
+    fn from(&self) -> From {
+        self.sequence.set(self.sequence.get() + 1);
+        From {
+            declarer: self.declarer.clone(),
+            sequence: self.sequence.get(),
+            cause: None,
+        }
+    }
+
+    async fn ask(&self, input: impl FnOnce(Reply) -> Input) -> Result<PodVolumes, Refusal> {
+        let (reply, answer) = oneshot::channel();
+        self.inputs.send(input(reply)).await.ok().unwrap();
+        answer.await.unwrap()
+    }
+
+    pub async fn apply(&self, pod: &Value) -> Result<PodVolumes, Refusal> {
+        let spec = manifest::read(&serde_json::to_vec(pod).unwrap(), NODE).unwrap();
+        let (from, name) = (self.from(), name(pod["metadata"]["uid"].as_str().unwrap()));
+        self.ask(|reply| Input::Apply(from, name, Arc::new(spec), reply))
+            .await
+    }
+
+    pub async fn release(&self, uid: &str) -> Result<PodVolumes, Refusal> {
+        let from = self.from();
+        self.ask(|reply| Input::Release(from, name(uid), reply))
+            .await
+    }
+
+    pub async fn complete(&self, pods: u32) -> Result<(), Refusal> {
+        let (reply, answer) = oneshot::channel();
+        let input = Input::Complete(self.declarer.clone(), pods, reply);
+        self.inputs.send(input).await.ok().unwrap();
+        answer.await.unwrap()
+    }
+
+    pub async fn object(&self, kind: ObjectKind, name: &str, data: Option<Value>) {
+        let key = ObjectKey {
+            kind,
+            namespace: "ns".into(),
+            name: name.into(),
+        };
+        let state = match data {
+            None => ObjectState::Absent,
+            Some(data) => {
+                let json = json!({"metadata": {"name": name}, "data": data});
+                ObjectState::from_json(kind, &serde_json::to_vec(&json).unwrap())
+            }
+        };
+        self.objects.borrow_mut().insert(key.clone(), state.clone());
+        self.inputs
+            .send(Input::Object(key, state))
+            .await
+            .ok()
+            .unwrap();
+    }
+
+    /// Waits until the pod's volumes are as wanted.
+    pub async fn until(&self, uid: &str, what: impl Fn(Option<&PodVolumes>) -> bool) {
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+        while tokio::time::Instant::now() < deadline {
+            if what(self.store.get(&uid.to_owned()).as_ref()) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_micros(100)).await;
+        }
+        panic!("never came: {:?}", self.store.get(&uid.to_owned()));
+    }
+
+    pub async fn mounted(&self, uid: &str) {
+        self.until(uid, |pod| pod.is_some_and(all_mounted)).await;
+    }
+
+    pub async fn gone(&self, uid: &str) {
+        self.until(uid, |pod| pod.is_none()).await;
+    }
+}
+
+pub fn all_mounted(pod: &PodVolumes) -> bool {
+    let mounted = i32::from(VolumePhase::Mounted);
+    !pod.volumes.is_empty() && pod.volumes.iter().all(|volume| volume.phase == mounted)
+}
+
+pub fn name(uid: &str) -> PodName {
+    PodName {
+        uid: uid.into(),
+        namespace: "ns".into(),
+        name: format!("pod-{uid}"),
+    }
+}
+
+/// A pod that mounts all of these volumes.
+pub fn pod(uid: &str, volumes: Value) -> Value {
+    let names = volumes
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|v| v["name"].clone());
+    let mounts: Vec<_> = names
+        .map(|name| json!({"name": name, "mountPath": "/m"}))
+        .collect();
+    json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": format!("pod-{uid}"), "namespace": "ns", "uid": uid, "labels": {"a": "1"}},
+        "spec": {"volumes": volumes, "containers": [{"name": "c", "volumeMounts": mounts}]},
+    })
+}
+
+/// Runs a test's future as the service's tasks run.
+pub fn run(test: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    tokio::task::LocalSet::new().block_on(&runtime, test);
+}
+
+/// Mounting takes root.
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
