@@ -173,14 +173,23 @@ impl Containerd {
     /// # Errors
     /// When the archive is refused.
     pub fn import(&self, archive: &Path) -> Result<(), HarnessError> {
-        let ctr = self.program.with_file_name("ctr");
-        let socket = socket(&self.dir).display().to_string();
-        let archive = archive.display().to_string();
-        machine::run(
-            &ctr,
-            &["-a", &socket, "-n", "k8s.io", "images", "import", &archive],
-        )?;
+        self.ctr(&["images", "import", &archive.display().to_string()])?;
         Ok(())
+    }
+
+    /// Runs a command in a running container, past the node, and gives its output.
+    ///
+    /// # Errors
+    /// When it fails.
+    pub fn exec(&self, container: &str, command: &[&str]) -> Result<String, HarnessError> {
+        let words = ["tasks", "exec", "--exec-id", "harness", container];
+        self.ctr(&[&words, command].concat())
+    }
+
+    fn ctr(&self, words: &[&str]) -> Result<String, HarnessError> {
+        let socket = socket(&self.dir).display().to_string();
+        let own = ["-a", &socket, "-n", "k8s.io"];
+        machine::run(&self.program.with_file_name("ctr"), &[&own, words].concat())
     }
 
     /// A client of it.
