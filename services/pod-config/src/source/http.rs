@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use polylet_kit::CancellationToken;
+use polylet_kit::{CancellationToken, report};
 use polylet_model::hash::fnv1a_128;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
@@ -78,7 +78,7 @@ impl Http {
                 Ok(Ok((status, _))) => {
                     Err(format!("answers with status {status}: 200 was expected"))
                 }
-                Ok(Err(message)) => Err(message),
+                Ok(Err(error)) => Err(report(&error)),
                 Err(_) => Err(format!("does not answer within {} s", DEADLINE.as_secs())),
             };
             let answer = self.answer(fetched);
