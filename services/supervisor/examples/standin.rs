@@ -19,6 +19,7 @@ fn main() -> ExitCode {
     polylet_kit::main(manifest, |ctx| async move {
         // Named like a pod, so that a test finds its trace.
         let span = tracing::info_span!(
+            target: "polylet_standin",
             "standin.start",
             k8s.pod.uid = "u-1",
             k8s.pod.name = "demo",

@@ -53,7 +53,7 @@ impl Queue {
         }
     }
 
-    fn take(&self) -> Vec<SpanData> {
+    pub(super) fn take(&self) -> Vec<SpanData> {
         let mut waiting = self.waiting();
         let count = waiting.spans.len().min(BATCH);
         waiting.sending = count > 0;

@@ -140,7 +140,7 @@ impl Telemetry {
 
 #[cfg(test)]
 mod tests {
-    use super::log_filter;
+    use super::*;
     use tracing::Level;
 
     #[test]
@@ -155,5 +155,24 @@ mod tests {
         assert!(!wrong && filter.would_enable("polylet_pleg", &Level::TRACE));
         let (filter, wrong) = log_filter("nonsense");
         assert!(wrong && filter.would_enable("polylet_kit", &Level::INFO));
+    }
+    #[test]
+    fn our_spans_are_queued_and_others_are_not() {
+        let telemetry = init(&Setup {
+            service: "test",
+            version: "0",
+            incarnation: "i",
+            node: "n",
+            log: "off",
+            spans_to: Some(Path::new("/nonexistent.sock")),
+        });
+        drop(tracing::info_span!(target: "polylet_x", "ours"));
+        let root = tracing::info_span!(target: "polylet_x", "root");
+        crate::cause::new_trace(&root);
+        drop(root);
+        drop(tracing::debug_span!(target: "polylet_x", "too fine"));
+        drop(tracing::info_span!(target: "h2", "theirs"));
+        let spans = telemetry.spans.unwrap();
+        assert_eq!(spans.queue.take().iter().map(|s| s.name.as_ref()).collect::<Vec<_>>(), ["ours", "root"]);
     }
 }
