@@ -33,16 +33,20 @@ enum End {
 /// Follows the runtime's events for ever.
 pub(crate) async fn follow(runtime: Runtime, inputs: UnboundedSender<Input>, wake: Wake) {
     let mut wait = AGAIN_FIRST;
+    let mut told = false;
     loop {
         let began = Instant::now();
         match stream(&runtime, &inputs).await {
             End::None => {
-                tracing::info!("the runtime has no events; lists carry everything");
+                if !std::mem::replace(&mut told, true) {
+                    tracing::info!("the runtime has no events; lists carry everything");
+                }
                 let _ = timeout(ASK_ANEW, wake.notified()).await;
                 wait = AGAIN_FIRST;
             }
             End::Broken(why) => {
                 if began.elapsed() > MEANT {
+                    told = false;
                     tracing::info!(why, "the runtime's events broke off");
                     wait = AGAIN_FIRST;
                 }

@@ -195,6 +195,10 @@ impl Run {
         else {
             return;
         };
+        // A caller without a trace has none to lend.
+        if cause.traceparent.is_empty() {
+            return;
+        }
         if let Some(own) = &state.cause {
             cause::fold(&mut cause, own);
         }
@@ -285,3 +289,7 @@ async fn sleep_until(due: Option<Timestamp>) {
         .min(Duration::from_secs(60));
     tokio::time::sleep(wait).await;
 }
+
+#[cfg(test)]
+#[path = "run_tests.rs"]
+mod tests;

@@ -52,7 +52,12 @@ impl CriError {
 
     /// The runtime is not there; the call may succeed when it is back.
     pub fn is_unavailable(&self) -> bool {
-        self.code() == Code::Unavailable || self.said.connection
+        self.code() == Code::Unavailable || self.said.connection || self.is_starting()
+    }
+
+    // containerd answers so, without a code, while it reads its state back after a restart.
+    fn is_starting(&self) -> bool {
+        self.code() == Code::Unknown && self.message().contains("server is not initialized yet")
     }
 
     /// The runtime does not know the call.
@@ -89,7 +94,9 @@ impl RuntimeSaid {
             } else {
                 status.code()
             },
-            message: if transport {
+            message: if timer {
+                "no answer in time".to_owned()
+            } else if transport {
                 innermost(status)
             } else {
                 status.message().to_owned()
@@ -136,6 +143,7 @@ mod tests {
     fn tells_what_a_failure_means() {
         assert!(error(&Status::not_found("gone")).is_not_found());
         assert!(error(&Status::unavailable("down")).is_unavailable());
+        assert!(error(&Status::unknown("server is not initialized yet")).is_unavailable());
         assert!(error(&Status::unimplemented("")).is_unimplemented());
         assert!(error(&Status::deadline_exceeded("late")).is_deadline());
         assert!(error(&Status::cancelled("Timeout expired")).is_deadline());
