@@ -271,10 +271,11 @@ struct Times<'a> {
 impl<'a> Times<'a> {
     fn new(facts: &'a StatusFacts<'a>) -> Self {
         let manifest = facts.manifest;
-        let seen = facts
-            .acknowledged_at
-            .or_else(|| manifest.seen_at())
-            .or_else(|| manifest.creation_timestamp());
+        // The manifest's own words first: they are there from the first sight on.
+        let seen = manifest
+            .seen_at()
+            .or_else(|| manifest.creation_timestamp())
+            .or(facts.acknowledged_at);
         Self { facts, seen }
     }
 

@@ -106,6 +106,7 @@ proptest! {
     fn telling_it_again_changes_nothing(mut world in facts()) {
         let told = world.tell();
         prop_assert_eq!(&world.status(), &told);
+        prop_assert_eq!(&stored(&told), &told);
         world.previous = Some(stored(&told));
         prop_assert_eq!(&world.status(), &told);
     }

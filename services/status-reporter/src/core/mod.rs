@@ -1,0 +1,4 @@
+//! Facts in, statuses out. Pure.
+
+pub(crate) mod facts;
+pub(crate) mod join;

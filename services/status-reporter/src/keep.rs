@@ -1,0 +1,113 @@
+//! Statuses on disk, for the next life of the process.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::PodStatus;
+use polylet_kit::kept::{self, KeptError};
+use serde::{Deserialize, Serialize};
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+const VERSION: u32 = 1;
+/// Changes that come within this time of each other are written once.
+const GATHER: Duration = Duration::from_millis(100);
+
+/// What the file holds.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Kept {
+    /// The last status of each pod, by uid.
+    pub(crate) statuses: BTreeMap<String, PodStatus>,
+    /// Pods that were Ready once: their start is not traced again.
+    pub(crate) started: BTreeSet<String>,
+}
+
+/// The file, and what is still to be written to it.
+pub(crate) struct Keeper {
+    path: PathBuf,
+    due: Option<Instant>,
+    writing: Option<JoinHandle<Result<(), KeptError>>>,
+}
+
+impl Keeper {
+    /// Opens the file and reads what was kept. A broken file costs nothing but
+    /// the times of past changes: it is set aside.
+    pub(crate) fn open(path: PathBuf) -> (Self, Kept) {
+        let kept = kept::load(&path, VERSION).unwrap_or_else(|error| {
+            tracing::warn!(
+                "kept statuses are not used: {}",
+                polylet_kit::report(&error)
+            );
+            if let Err(error) = kept::set_aside(&path) {
+                tracing::warn!("they stay where they are: {}", polylet_kit::report(&error));
+            }
+            None
+        });
+        (
+            Self {
+                path,
+                due: None,
+                writing: None,
+            },
+            kept.unwrap_or_default(),
+        )
+    }
+
+    /// Something changed.
+    pub(crate) fn changed(&mut self) {
+        self.due.get_or_insert_with(|| Instant::now() + GATHER);
+    }
+
+    /// Resolves when it is time to write, or a write has ended.
+    pub(crate) async fn wait(&mut self) {
+        match (&mut self.writing, self.due) {
+            (Some(writing), _) => {
+                let written = writing.await;
+                self.writing = None;
+                match written {
+                    Ok(Ok(())) => {}
+                    Ok(Err(error)) => self.failed(&error),
+                    Err(error) => self.failed(&error),
+                }
+            }
+            (None, Some(due)) => tokio::time::sleep_until(due).await,
+            (None, None) => std::future::pending().await,
+        }
+    }
+
+    fn failed(&mut self, error: &(dyn std::error::Error + 'static)) {
+        tracing::warn!("statuses are not kept: {}", polylet_kit::report(error));
+        // Tried again with the next change, which is soon enough.
+    }
+
+    /// Starts a write if one is due and none is under way.
+    pub(crate) fn write_if_due(&mut self, kept: impl FnOnce() -> Kept) {
+        if self.writing.is_none() && self.due.is_some_and(|due| due <= Instant::now()) {
+            self.due = None;
+            let (path, data) = (self.path.clone(), kept());
+            self.writing = Some(tokio::task::spawn_blocking(move || {
+                kept::save(&path, VERSION, &data)
+            }));
+        }
+    }
+
+    /// Writes what is not written yet; tells what could not be.
+    pub(crate) async fn finish(mut self, data: Kept) -> Vec<String> {
+        if self.writing.is_some() {
+            self.wait().await;
+        }
+        if self.due.is_none() {
+            return Vec::new();
+        }
+        let path = self.path.clone();
+        match tokio::task::spawn_blocking(move || kept::save(&path, VERSION, &data)).await {
+            Ok(Ok(())) => Vec::new(),
+            Ok(Err(error)) => vec![format!(
+                "statuses are not kept: {}",
+                polylet_kit::report(&error)
+            )],
+            Err(error) => vec![format!("statuses are not kept: {error}")],
+        }
+    }
+}
