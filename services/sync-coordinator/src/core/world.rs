@@ -268,12 +268,10 @@ impl World {
                     "a terminal pod runs"
                 );
                 let now = self.now;
-                let made = self
-                    .runtime
-                    .containers
-                    .iter_mut()
-                    .find(|c| c.id == id)
-                    .unwrap();
+                let made = self.runtime.containers.iter_mut().find(|c| c.id == id);
+                let Some(made) = made.filter(|c| c.phase == Phase::Created) else {
+                    return Outcome::Failed(Trouble::default());
+                };
                 made.phase = Phase::Running;
                 made.started_at = Some(now);
             }
