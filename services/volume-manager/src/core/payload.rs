@@ -128,7 +128,7 @@ pub fn clean(path: &str) -> Result<String, &'static str> {
         .split('/')
         .filter(|part| !part.is_empty() && *part != ".")
         .collect();
-    if parts.iter().any(|part| *part == "..") {
+    if parts.contains(&"..") {
         return Err("must not contain '..'");
     }
     if parts.iter().any(|part| part.len() > MAX_NAME) {

@@ -66,7 +66,7 @@ fn call(source: &str, at: &Path, kind: &str, options: &str) -> io::Result<()> {
 
 /// Whether a directory lies on what the medium stands for.
 pub fn is_on(medium: Medium, dir: impl AsFd) -> rustix::io::Result<bool> {
-    let kind = i64::from(fstatfs(dir)?.f_type);
+    let kind = fstatfs(dir)?.f_type;
     Ok(match medium {
         Medium::Disk => true,
         Medium::Memory { .. } => kind == TMPFS_MAGIC,
