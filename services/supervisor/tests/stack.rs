@@ -73,12 +73,17 @@ impl Node {
     }
 
     fn start(&mut self) {
+        self.start_with("OTEL_EXPORTER_OTLP_ENDPOINT", "");
+    }
+
+    fn start_with(&mut self, variable: &str, value: &str) {
         let log = fs::File::options()
             .create(true)
             .append(true)
             .open(self.path("log"))
             .unwrap();
-        self.supervisor = Some(self.command(&["run"]).stderr(log).spawn().unwrap());
+        let mut run = self.command(&["run"]);
+        self.supervisor = Some(run.env(variable, value).stderr(log).spawn().unwrap());
     }
 
     fn run(&self, args: &[&str]) -> Output {
@@ -311,4 +316,39 @@ fn commands_without_a_node_or_with_a_wrong_configuration() {
             .status
             .success()
     );
+}
+
+#[tokio::test]
+async fn spans_are_forwarded_to_a_collector() {
+    use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
+        TraceService, TraceServiceServer,
+    };
+    use opentelemetry_proto::tonic::collector::trace::v1::{
+        ExportTraceServiceRequest, ExportTraceServiceResponse,
+    };
+    struct Collector(tokio::sync::mpsc::UnboundedSender<ExportTraceServiceRequest>);
+    #[tonic::async_trait]
+    impl TraceService for Collector {
+        async fn export(
+            &self,
+            request: tonic::Request<ExportTraceServiceRequest>,
+        ) -> Result<tonic::Response<ExportTraceServiceResponse>, tonic::Status> {
+            let _ = self.0.send(request.into_inner());
+            Ok(tonic::Response::new(ExportTraceServiceResponse::default()))
+        }
+    }
+    let (sender, mut received) = tokio::sync::mpsc::unbounded_channel();
+    let incoming =
+        tonic::transport::server::TcpIncoming::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let address = incoming.local_addr().unwrap();
+    let server = TraceServiceServer::new(Collector(sender));
+    tokio::spawn(tonic::transport::Server::builder().serve_with_incoming(server, incoming));
+    let mut node = Node::prepared();
+    node.start_with("OTEL_EXPORTER_OTLP_ENDPOINT", &format!("http://{address}"));
+    let request = tokio::time::timeout(PATIENCE, received.recv())
+        .await
+        .unwrap()
+        .unwrap();
+    let spans = &request.resource_spans[0].scope_spans[0].spans;
+    assert_eq!(spans[0].name, "standin.start");
 }

@@ -43,23 +43,28 @@ impl Channel {
 
 /// A bare transport over a Unix socket, without deadlines or traces. Needs a tokio runtime.
 pub fn plain(socket: &Path) -> tonic::transport::Channel {
+    trying_for(socket, CONNECT_FOR)
+}
+
+/// The same, with a connector that tries no longer than `patience`.
+pub(crate) fn trying_for(socket: &Path, patience: Duration) -> tonic::transport::Channel {
     let socket: PathBuf = socket.to_owned();
     // The address is only the :authority of the requests; the connector knows the way.
     Endpoint::from_static("http://localhost")
         .buffer_size(64)
         .connect_with_connector_lazy(tower::service_fn(move |_: Uri| {
             let socket = socket.clone();
-            async move { connect(&socket).await.map(TokioIo::new) }
+            async move { connect(&socket, patience).await.map(TokioIo::new) }
         }))
 }
 
-async fn connect(socket: &Path) -> std::io::Result<UnixStream> {
+async fn connect(socket: &Path, patience: Duration) -> std::io::Result<UnixStream> {
     let started = tokio::time::Instant::now();
     let mut pause = Duration::from_millis(10);
     loop {
         match UnixStream::connect(socket).await {
             Ok(stream) => return Ok(stream),
-            Err(error) if started.elapsed() + pause > CONNECT_FOR => {
+            Err(error) if started.elapsed() + pause > patience => {
                 let text = format!("connecting to {}: {error}", socket.display());
                 return Err(std::io::Error::new(error.kind(), text));
             }
@@ -95,13 +100,15 @@ impl Service<Request<Body>> for Channel {
             let Some(deadline) = deadline else {
                 return call.await.map_err(Into::into);
             };
-            // The transport's own timer starts only once it is connected; this one covers all.
-            match tokio::time::timeout(deadline, call).await {
-                Ok(answer) => answer.map_err(Into::into),
-                Err(_) => Err(tonic::Status::deadline_exceeded(format!(
-                    "no answer from {name} within {deadline:?}"
-                ))
-                .into()),
+            // The transport's and the peer's timers start later than this one, and do not say
+            // whom they waited for.
+            tokio::select! {
+                biased;
+                () = tokio::time::sleep(deadline) => {
+                    let message = format!("no answer from {name} within {deadline:?}");
+                    Err(tonic::Status::deadline_exceeded(message).into())
+                }
+                answer = call => answer.map_err(Into::into),
             }
         })
     }
@@ -142,36 +149,5 @@ fn parse_timeout(text: &str) -> Option<Duration> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn timeouts() {
-        assert_eq!(parse_timeout("10S"), Some(Duration::from_secs(10)));
-        assert_eq!(
-            parse_timeout("99999999H"),
-            Some(Duration::from_secs(99_999_999 * 3600))
-        );
-        assert_eq!(parse_timeout("5m"), Some(Duration::from_millis(5)));
-        for bad in ["", "S", "é", "1", "999999999S", "-1S", "1x"] {
-            assert_eq!(parse_timeout(bad), None, "{bad}");
-        }
-    }
-
-    #[test]
-    fn streams_have_no_deadline_and_calls_have_one() {
-        let request = |path: &str| Request::builder().uri(path).body(Body::empty()).unwrap();
-        assert_eq!(
-            deadline_of(&mut request("/polylet.pleg.v1.PlegService/WatchRuntime")),
-            None
-        );
-        let mut call = request("/polylet.pleg.v1.PlegService/RefreshPod");
-        assert_eq!(deadline_of(&mut call), Some(DEADLINE));
-        assert_eq!(call.headers()["grpc-timeout"], "10000m");
-        let mut named = request("/a/B");
-        named
-            .headers_mut()
-            .insert("grpc-timeout", HeaderValue::from_static("3S"));
-        assert_eq!(deadline_of(&mut named), Some(Duration::from_secs(3)));
-    }
-}
+#[path = "channel_tests.rs"]
+mod tests;

@@ -23,7 +23,7 @@ use crate::telemetry::{self, Telemetry};
 use crate::{BoxError, Exit, Manifest, Service, listener, lock, notify, report, serve};
 
 /// How long open connections may stay after the drain; watches have no end of their own.
-const CLOSE_FOR: Duration = Duration::from_millis(200);
+const CLOSE_FOR: Duration = Duration::from_millis(50);
 /// How long the last spans may take.
 const FLUSH_FOR: Duration = Duration::from_millis(500);
 

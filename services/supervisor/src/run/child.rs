@@ -52,6 +52,8 @@ pub(super) fn start(start: &Start<'_>) -> std::io::Result<(Running, Child)> {
         .env("NOTIFY_SOCKET", start.notify)
         .env("WATCHDOG_USEC", WATCHDOG.as_micros().to_string())
         .env_remove("WATCHDOG_PID")
+        // One thread does nearly all work: more arenas would only hold memory.
+        .env("MALLOC_ARENA_MAX", "1")
         .stdin(Stdio::null())
         .kill_on_drop(true)
         // Ctrl-C in the terminal is for the supervisor alone: it stops the services in order.

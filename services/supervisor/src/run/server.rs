@@ -16,6 +16,8 @@ use crate::traces::Traces;
 
 /// A service that does not tell about itself this soon is shown without what it would have said.
 const INFO_WITHIN: Duration = Duration::from_secs(1);
+/// Spans of the services are here this soon after they ended.
+const SPANS_WITHIN: Duration = Duration::from_millis(150);
 
 /// What the supervisor's own socket serves.
 pub(super) struct Server {
@@ -44,6 +46,9 @@ impl SupervisorService for Server {
         &self,
         request: Request<wire::GetTraceRequest>,
     ) -> Result<Response<wire::GetTraceResponse>, Status> {
+        // Spans wait a moment for company before they are sent; what ended before the question
+        // was asked belongs into the answer.
+        tokio::time::sleep(SPANS_WITHIN).await;
         self.traces
             .get(&request.into_inner().query)
             .map(Response::new)

@@ -9,6 +9,7 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{Span, SpanData, SpanExporter, SpanProcessor};
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 /// Ended spans wait this long for company.
 const GATHER: Duration = Duration::from_millis(50);
@@ -18,6 +19,9 @@ const QUEUED: usize = 2048;
 const BATCH: usize = 512;
 /// One request may take this long.
 const SEND: Duration = Duration::from_secs(2);
+/// After a request that failed nothing is tried for this long: spans of that time are dropped
+/// without costing anything.
+const QUIET: Duration = Duration::from_secs(5);
 
 /// Between the spans' ends, on any thread, and the one task that sends them.
 #[derive(Debug, Default)]
@@ -124,7 +128,7 @@ impl SpanProcessor for QueueProcessor {
 
 /// Sends batches for ever. Wakes only when there is something to send.
 pub(super) async fn run(queue: Arc<Queue>, resource: Resource, socket: PathBuf) {
-    let channel = crate::channel::plain(&socket);
+    let channel = crate::channel::trying_for(&socket, Duration::ZERO);
     let built = OtlpExporter::builder()
         .with_tonic()
         .with_channel(channel)
@@ -138,6 +142,7 @@ pub(super) async fn run(queue: Arc<Queue>, resource: Resource, socket: PathBuf) 
     };
     exporter.set_resource(&resource);
     let mut told = false;
+    let mut quiet_until = None;
     loop {
         queue.some.notified().await;
         if !queue.waiting().flush {
@@ -149,9 +154,14 @@ pub(super) async fn run(queue: Arc<Queue>, resource: Resource, socket: PathBuf) 
                 break;
             }
             let count = batch.len();
+            if quiet_until.is_some_and(|until| Instant::now() < until) {
+                queue.sent(count);
+                continue;
+            }
             let sent = tokio::time::timeout(SEND, exporter.export(batch)).await;
             let lost = !matches!(sent, Ok(Ok(())));
             queue.sent(if lost { count } else { 0 });
+            quiet_until = lost.then(|| Instant::now() + QUIET);
             if lost && !told {
                 told = true;
                 tracing::info!(socket = %socket.display(), "nobody takes spans, they are dropped");

@@ -173,6 +173,14 @@ mod tests {
         drop(tracing::debug_span!(target: "polylet_x", "too fine"));
         drop(tracing::info_span!(target: "h2", "theirs"));
         let spans = telemetry.spans.unwrap();
-        assert_eq!(spans.queue.take().iter().map(|s| s.name.as_ref()).collect::<Vec<_>>(), ["ours", "root"]);
+        assert_eq!(
+            spans
+                .queue
+                .take()
+                .iter()
+                .map(|s| s.name.as_ref())
+                .collect::<Vec<_>>(),
+            ["ours", "root"]
+        );
     }
 }

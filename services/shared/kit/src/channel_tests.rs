@@ -1,0 +1,181 @@
+use std::sync::{Arc, Mutex};
+
+use polylet_wire::status::v1::status_service_client::StatusServiceClient;
+use polylet_wire::status::v1::status_service_server::{StatusService, StatusServiceServer};
+use polylet_wire::status::v1::*;
+use tonic::Status;
+
+use super::*;
+use crate::serve::{Routes, serve};
+
+#[test]
+fn timeouts() {
+    assert_eq!(parse_timeout("10S"), Some(Duration::from_secs(10)));
+    assert_eq!(
+        parse_timeout("99999999H"),
+        Some(Duration::from_secs(99_999_999 * 3600))
+    );
+    assert_eq!(parse_timeout("5m"), Some(Duration::from_millis(5)));
+    for bad in ["", "S", "é", "1", "999999999S", "-1S", "1x"] {
+        assert_eq!(parse_timeout(bad), None, "{bad}");
+    }
+}
+
+#[test]
+fn streams_have_no_deadline_and_calls_have_one() {
+    let request = |path: &str| Request::builder().uri(path).body(Body::empty()).unwrap();
+    assert_eq!(
+        deadline_of(&mut request("/polylet.pleg.v1.PlegService/WatchRuntime")),
+        None
+    );
+    let mut call = request("/polylet.pleg.v1.PlegService/RefreshPod");
+    assert_eq!(deadline_of(&mut call), Some(DEADLINE));
+    assert_eq!(call.headers()["grpc-timeout"], "10000m");
+    let mut named = request("/a/B");
+    named
+        .headers_mut()
+        .insert("grpc-timeout", HeaderValue::from_static("3S"));
+    assert_eq!(deadline_of(&mut named), Some(Duration::from_secs(3)));
+}
+
+/// Remembers the metadata that calls came with.
+#[derive(Clone, Default)]
+struct Server {
+    seen: Arc<Mutex<Vec<tonic::metadata::MetadataMap>>>,
+}
+
+#[tonic::async_trait]
+impl StatusService for Server {
+    type WatchPodStatusesStream =
+        futures::stream::Empty<Result<WatchPodStatusesResponse, tonic::Status>>;
+
+    async fn watch_pod_statuses(
+        &self,
+        _: tonic::Request<WatchPodStatusesRequest>,
+    ) -> Result<tonic::Response<Self::WatchPodStatusesStream>, Status> {
+        Ok(tonic::Response::new(futures::stream::empty()))
+    }
+
+    async fn list_pod_statuses(
+        &self,
+        request: tonic::Request<ListPodStatusesRequest>,
+    ) -> Result<tonic::Response<ListPodStatusesResponse>, Status> {
+        self.seen.lock().unwrap().push(request.metadata().clone());
+        if request.get_ref().pod_uid == "slow" {
+            std::future::pending::<()>().await;
+        }
+        Ok(tonic::Response::new(ListPodStatusesResponse::default()))
+    }
+}
+
+fn started(socket: &Path, server: Server) -> tokio::task::JoinHandle<()> {
+    let listener = crate::listener::bind(socket).unwrap();
+    let mut routes = Routes::default();
+    routes.add(StatusServiceServer::new(server));
+    tokio::spawn(async move {
+        let _ = serve(listener, routes, std::future::pending()).await;
+    })
+}
+
+#[tokio::test]
+async fn calls_go_through_and_again_after_the_peer_was_away() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("x.sock");
+    let mut client = StatusServiceClient::new(Channel::new("x", &socket));
+    let server = Server::default();
+    let first = started(&socket, server.clone());
+    client
+        .list_pod_statuses(ListPodStatusesRequest::default())
+        .await
+        .unwrap();
+    let metadata = server.seen.lock().unwrap().pop().unwrap();
+    assert_eq!(metadata.get("grpc-timeout").unwrap(), "10000m");
+    assert!(metadata.get("traceparent").is_none(), "no span, no trace");
+    first.abort();
+    assert!(first.await.is_err());
+    let _second = started(&socket, server);
+    // The first call may still meet the old connection.
+    let again = async |client: &mut StatusServiceClient<Channel>| {
+        client
+            .list_pod_statuses(ListPodStatusesRequest::default())
+            .await
+            .is_ok()
+    };
+    assert!(again(&mut client).await || again(&mut client).await);
+}
+
+#[tokio::test]
+async fn deadlines_hold_even_before_a_connection_is_served() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("x.sock");
+    // Listens, but nobody accepts: what a restarting peer looks like.
+    let _listener = crate::listener::bind(&socket).unwrap();
+    let mut client = StatusServiceClient::new(Channel::new("x", &socket));
+    let mut request = tonic::Request::new(ListPodStatusesRequest::default());
+    request.set_timeout(Duration::from_millis(50));
+    let status = client.list_pod_statuses(request).await.unwrap_err();
+    assert_eq!(status.code(), tonic::Code::DeadlineExceeded);
+    assert_eq!(status.message(), "no answer from x within 50ms");
+}
+
+#[tokio::test]
+async fn a_slow_answer_is_cut_off_at_the_deadline() {
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("x.sock");
+    let _server = started(&socket, Server::default());
+    let mut client = StatusServiceClient::new(Channel::new("x", &socket));
+    let mut request = tonic::Request::new(ListPodStatusesRequest {
+        pod_uid: "slow".to_owned(),
+    });
+    request.set_timeout(Duration::from_millis(50));
+    let status = client.list_pod_statuses(request).await.unwrap_err();
+    assert_eq!(status.code(), tonic::Code::DeadlineExceeded);
+}
+
+#[tokio::test]
+async fn a_socket_that_is_not_there_is_named() {
+    let mut client = StatusServiceClient::new(Channel::new("x", Path::new("/nonexistent/x.sock")));
+    let status = client
+        .list_pod_statuses(ListPodStatusesRequest::default())
+        .await
+        .unwrap_err();
+    assert_eq!(status.code(), tonic::Code::Unavailable);
+    assert!(
+        crate::report(&status).contains("/nonexistent/x.sock"),
+        "{status:?}"
+    );
+}
+
+#[tokio::test]
+async fn the_trace_of_the_caller_goes_along() {
+    use opentelemetry::trace::TracerProvider;
+    use tracing::Instrument;
+    use tracing_subscriber::layer::SubscriberExt;
+
+    let provider = opentelemetry_sdk::trace::SdkTracerProvider::builder().build();
+    let layer = tracing_opentelemetry::layer().with_tracer(provider.tracer("test"));
+    let _set = tracing::subscriber::set_default(tracing_subscriber::registry().with(layer));
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("x.sock");
+    let server = Server::default();
+    let _serving = started(&socket, server.clone());
+    let mut client = StatusServiceClient::new(Channel::new("x", &socket));
+    let span = tracing::info_span!("caller");
+    client
+        .list_pod_statuses(ListPodStatusesRequest::default())
+        .instrument(span.clone())
+        .await
+        .unwrap();
+    let metadata = server.seen.lock().unwrap().pop().unwrap();
+    let sent = metadata.get("traceparent").unwrap().to_str().unwrap();
+    assert_eq!(sent, crate::cause::of_span(&span).traceparent);
+    // And from data onto a span of another process.
+    let worker = tracing::info_span!(parent: None, "worker");
+    crate::cause::set_parent(&worker, Some(&crate::cause::of_span(&span)));
+    let trace = |traceparent: &str| traceparent[3..35].to_owned();
+    assert_eq!(
+        trace(&crate::cause::of_span(&worker).traceparent),
+        trace(sent)
+    );
+    crate::cause::new_trace(&tracing::info_span!("too late is no fault"));
+}

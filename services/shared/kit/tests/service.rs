@@ -1,0 +1,225 @@
+//! A real process of the example service: what people and service managers see of it.
+
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use polylet_wire::lifecycle::v1::lifecycle_service_client::LifecycleServiceClient;
+use polylet_wire::lifecycle::v1::{DrainRequest, GetInfoRequest};
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
+
+fn program() -> PathBuf {
+    // Cargo builds the examples before the tests of the same package.
+    let tests = std::env::current_exe().unwrap();
+    let target = tests.ancestors().nth(2).unwrap();
+    let program = target.join("examples/service");
+    assert!(
+        program.exists(),
+        "run all tests of the package: its examples are part of them"
+    );
+    program
+}
+
+struct Place {
+    dir: tempfile::TempDir,
+}
+
+impl Place {
+    fn new() -> Place {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().display();
+        let text = format!(
+            "apiVersion: polylet.dev/v1alpha1\nkind: PolyletConfiguration\nnodeName: n1\n\
+             runDirectory: {root}/run\nstateDirectory: {root}/state\n"
+        );
+        std::fs::write(dir.path().join("config.yaml"), text).unwrap();
+        Place { dir }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new(program());
+        command
+            .arg("--config")
+            .arg(self.path("config.yaml"))
+            .stdin(Stdio::null());
+        command
+    }
+
+    fn run(&self, mishap: &str) -> Output {
+        self.command().env("MISHAP", mishap).output().unwrap()
+    }
+
+    fn start(&self) -> Started {
+        let log = std::fs::File::create(self.path("log")).unwrap();
+        Started {
+            child: self.command().stderr(log).spawn().unwrap(),
+        }
+    }
+
+    async fn until_serving(&self) {
+        let began = Instant::now();
+        loop {
+            let mut health = HealthClient::new(channel(&self.path("run/pleg.sock")));
+            let check = HealthCheckRequest {
+                service: String::new(),
+            };
+            if let Ok(answer) = health.check(check).await {
+                assert_eq!(answer.into_inner().status(), ServingStatus::Serving);
+                return;
+            }
+            assert!(began.elapsed() < Duration::from_secs(20), "{}", self.log());
+        }
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.path("log")).unwrap_or_default()
+    }
+}
+
+struct Started {
+    child: Child,
+}
+
+impl Started {
+    fn terminate(mut self) -> Option<i32> {
+        let pid = i32::try_from(self.child.id()).unwrap();
+        let pid = rustix::process::Pid::from_raw(pid).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        self.child.wait().unwrap().code()
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn channel(socket: &Path) -> tonic::transport::Channel {
+    polylet_kit::channel::plain(socket)
+}
+
+fn told(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn says_what_it_is() {
+    let ask = |arg: &str| Command::new(program()).arg(arg).output().unwrap();
+    assert_eq!(ask("--version").stdout, b"polylet-pleg 0.0.1\n");
+    let manifest: serde_json::Value = serde_json::from_slice(&ask("--manifest").stdout).unwrap();
+    assert_eq!(manifest["calls"][0]["service"], "pod-config");
+    let wrong = ask("--nonsense");
+    assert_eq!(wrong.status.code(), Some(64));
+    let missing = Command::new(program())
+        .args(["--config", "/nonexistent"])
+        .output()
+        .unwrap();
+    assert_eq!(missing.status.code(), Some(78));
+    assert!(
+        told(&missing).contains("reading the configuration /nonexistent"),
+        "{}",
+        told(&missing)
+    );
+}
+
+#[test]
+fn a_task_that_fails_ends_the_process_and_is_named() {
+    let place = Place::new();
+    for (mishap, words) in [
+        ("panic", "task idler panicked"),
+        ("end", "task idler ended"),
+        ("build", "building the service: there is no runtime"),
+    ] {
+        let output = place.run(mishap);
+        assert_eq!(output.status.code(), Some(70), "{}", told(&output));
+        assert!(told(&output).contains(words), "{}", told(&output));
+    }
+}
+
+#[tokio::test]
+async fn serves_health_and_info_and_drains() {
+    let place = Place::new();
+    let started = place.start();
+    place.until_serving().await;
+    let socket = place.path("run/pleg.sock");
+    let mut lifecycle = LifecycleServiceClient::new(channel(&socket));
+    let info = lifecycle
+        .get_info(GetInfoRequest {})
+        .await
+        .unwrap()
+        .into_inner();
+    assert_eq!(
+        (info.service.as_str(), info.version.as_str()),
+        ("pleg", "0.0.1")
+    );
+    assert_eq!(info.pid, started.child.id());
+    assert_eq!(info.peers.len(), 1);
+    for _ in 0..2 {
+        let left = lifecycle
+            .drain(DrainRequest::default())
+            .await
+            .unwrap()
+            .into_inner()
+            .left;
+        assert_eq!(left, ["one thing"]);
+    }
+    let mut health = HealthClient::new(channel(&socket));
+    let check = HealthCheckRequest {
+        service: String::new(),
+    };
+    let status = health.check(check).await.unwrap().into_inner().status();
+    assert_eq!(status, ServingStatus::NotServing);
+    assert_eq!(started.terminate(), Some(0), "{}", place.log());
+}
+
+#[tokio::test]
+async fn an_inherited_socket_is_used_and_stays() {
+    let place = Place::new();
+    let socket = place.path("inherited.sock");
+    let listener = UnixListener::bind(&socket).unwrap();
+    // As its standard input, since that is a descriptor which a child can be given safely; where
+    // the first socket is can be told.
+    let child = place
+        .command()
+        .stdin(Stdio::from(std::os::fd::OwnedFd::from(
+            listener.try_clone().unwrap(),
+        )))
+        .env("LISTEN_FDS", "1")
+        .env("LISTEN_FDS_FIRST_FD", "0")
+        .spawn()
+        .unwrap();
+    let started = Started { child };
+    let mut lifecycle = LifecycleServiceClient::new(channel(&socket));
+    let info = lifecycle
+        .get_info(GetInfoRequest {})
+        .await
+        .unwrap()
+        .into_inner();
+    assert_eq!(info.service, "pleg");
+    assert_eq!(started.terminate(), Some(0));
+    assert!(
+        std::os::unix::net::UnixStream::connect(&socket).is_ok(),
+        "the socket outlives it"
+    );
+}
+
+#[tokio::test]
+async fn a_second_process_waits_for_the_first() {
+    let place = Place::new();
+    let first = place.start();
+    place.until_serving().await;
+    let mut second = place.command().stderr(Stdio::null()).spawn().unwrap();
+    assert_eq!(first.terminate(), Some(0));
+    place.until_serving().await;
+    assert!(second.try_wait().unwrap().is_none());
+    assert_eq!(Started { child: second }.terminate(), Some(0));
+}
