@@ -1,0 +1,207 @@
+//! Peers of the process under test: real streams from stores that the test fills.
+
+use std::path::Path;
+use std::thread::JoinHandle;
+
+use futures::stream::BoxStream;
+use polylet_watch::{Store, serve};
+use polylet_wire::pleg::v1::pleg_service_server::{PlegService, PlegServiceServer};
+use polylet_wire::pleg::v1::*;
+use polylet_wire::podconfig::v1::pod_config_service_server::{
+    PodConfigService, PodConfigServiceServer,
+};
+use polylet_wire::podconfig::v1::*;
+use polylet_wire::prober::v1::prober_service_server::{ProberService, ProberServiceServer};
+use polylet_wire::prober::v1::*;
+use polylet_wire::sync::v1::sync_service_server::{SyncService, SyncServiceServer};
+use polylet_wire::sync::v1::*;
+use tokio::net::UnixListener;
+use tokio::sync::oneshot;
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::service::RoutesBuilder;
+use tonic::transport::Server;
+use tonic::{Request, Response, Status};
+
+type Answer<T> = Result<Response<T>, Status>;
+type Messages<T> = BoxStream<'static, Result<T, Status>>;
+
+/// Everything that all peers hold; one life of each.
+#[derive(Clone)]
+pub(crate) struct Peers {
+    pub(crate) files: Store<String, Pod>,
+    pub(crate) others: Store<String, Pod>,
+    pub(crate) syncs: Store<String, PodSync>,
+    pub(crate) states: Store<String, PodState>,
+    pub(crate) verdicts: Store<(String, String, i32), Verdict>,
+}
+
+impl Peers {
+    pub(crate) fn new(incarnation: &str) -> Self {
+        Self {
+            files: Store::new(incarnation),
+            others: Store::new(incarnation),
+            syncs: Store::new(incarnation),
+            states: Store::new(incarnation),
+            verdicts: Store::new(incarnation),
+        }
+    }
+
+    pub(crate) fn all_whole(&self) {
+        self.files.mark_whole();
+        self.others.mark_whole();
+        self.syncs.mark_whole();
+        self.states.mark_whole();
+        self.verdicts.mark_whole();
+    }
+
+    /// The next life of all peers, holding the same.
+    pub(crate) fn reborn(&self, incarnation: &str) -> Self {
+        let next = Self::new(incarnation);
+        next.files.replace(self.files.snapshot());
+        next.syncs.replace(self.syncs.snapshot());
+        next.states.replace(self.states.snapshot());
+        next.verdicts.replace(self.verdicts.snapshot());
+        next
+    }
+
+    /// Serves one peer on its socket, for one life.
+    pub(crate) fn serve(&self, dir: &Path, peer: &str) -> Life {
+        let socket = dir.join(format!("{peer}.sock"));
+        let _ = std::fs::remove_file(&socket);
+        let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let mut routes = RoutesBuilder::default();
+        match peer {
+            "pod-config" => routes.add_service(PodConfigServiceServer::new(self.clone())),
+            "sync-coordinator" => routes.add_service(SyncServiceServer::new(self.clone())),
+            "pleg" => routes.add_service(PlegServiceServer::new(self.clone())),
+            "prober" => routes.add_service(ProberServiceServer::new(self.clone())),
+            other => panic!("no such peer: {other}"),
+        };
+        let server = Server::builder().add_routes(routes.routes());
+        let (stop, stopped) = oneshot::channel();
+        // A runtime of its own: when it goes, so does every connection, as with a process.
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
+            runtime.block_on(async {
+                let listener = UnixListenerStream::new(UnixListener::from_std(listener).unwrap());
+                tokio::select! {
+                    ended = server.serve_with_incoming(listener) => ended.unwrap(),
+                    _ = stopped => {}
+                }
+            });
+        });
+        Life {
+            stop: Some(stop),
+            thread: Some(thread),
+        }
+    }
+}
+
+/// One life of a peer; it dies with the value.
+pub(crate) struct Life {
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Drop for Life {
+    fn drop(&mut self) {
+        if let Some(stop) = self.stop.take() {
+            let _ = stop.send(());
+        }
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl PodConfigService for Peers {
+    type WatchPodsStream = Messages<WatchPodsResponse>;
+
+    async fn watch_pods(
+        &self,
+        request: Request<WatchPodsRequest>,
+    ) -> Answer<Self::WatchPodsStream> {
+        let request = request.into_inner();
+        let store = if request.source() == PodSource::File {
+            &self.files
+        } else {
+            &self.others
+        };
+        Ok(Response::new(serve(store.clone(), request.resume_after)))
+    }
+
+    async fn list_problems(&self, _: Request<ListProblemsRequest>) -> Answer<ListProblemsResponse> {
+        Err(Status::unimplemented("nobody asks"))
+    }
+}
+
+#[tonic::async_trait]
+impl SyncService for Peers {
+    type WatchPodSyncStream = Messages<WatchPodSyncResponse>;
+
+    async fn watch_pod_sync(
+        &self,
+        request: Request<WatchPodSyncRequest>,
+    ) -> Answer<Self::WatchPodSyncStream> {
+        Ok(Response::new(serve(
+            self.syncs.clone(),
+            request.into_inner().resume_after,
+        )))
+    }
+}
+
+#[tonic::async_trait]
+impl PlegService for Peers {
+    type WatchPodStatesStream = Messages<WatchPodStatesResponse>;
+    type WatchRuntimeStream = Messages<WatchRuntimeResponse>;
+
+    async fn watch_pod_states(
+        &self,
+        request: Request<WatchPodStatesRequest>,
+    ) -> Answer<Self::WatchPodStatesStream> {
+        Ok(Response::new(serve(
+            self.states.clone(),
+            request.into_inner().resume_after,
+        )))
+    }
+
+    async fn refresh_pod(&self, _: Request<RefreshPodRequest>) -> Answer<RefreshPodResponse> {
+        Err(Status::unimplemented("nobody asks"))
+    }
+
+    async fn watch_runtime(
+        &self,
+        _: Request<WatchRuntimeRequest>,
+    ) -> Answer<Self::WatchRuntimeStream> {
+        let runtime = WatchRuntimeResponse {
+            ready: true,
+            runtime_name: "containerd".into(),
+            ..Default::default()
+        };
+        let forever = futures::stream::pending();
+        Ok(Response::new(Box::pin(futures::StreamExt::chain(
+            futures::stream::iter([Ok(runtime)]),
+            forever,
+        ))))
+    }
+}
+
+#[tonic::async_trait]
+impl ProberService for Peers {
+    type WatchVerdictsStream = Messages<WatchVerdictsResponse>;
+
+    async fn watch_verdicts(
+        &self,
+        request: Request<WatchVerdictsRequest>,
+    ) -> Answer<Self::WatchVerdictsStream> {
+        Ok(Response::new(serve(
+            self.verdicts.clone(),
+            request.into_inner().resume_after,
+        )))
+    }
+}
