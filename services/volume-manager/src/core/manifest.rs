@@ -11,9 +11,9 @@ use thiserror::Error;
 use super::downward::{self, nano};
 use super::layout;
 use super::objects::{ObjectKey, ObjectKind};
+use super::plain;
 use super::spec::{
-    Allocatable, FilesSpec, Item, Medium, ObjectSource, PathCheck, PodSpec, SetUp, Source, Volume,
-    Wants,
+    Allocatable, FilesSpec, Item, Medium, ObjectSource, PodSpec, SetUp, Source, Volume, Wants,
 };
 
 /// Why a manifest cannot be read.
@@ -123,7 +123,7 @@ fn used(spec: &api::PodSpec) -> BTreeSet<&str> {
     names
 }
 
-fn least(a: Option<u64>, b: Option<u64>) -> Option<u64> {
+pub(super) fn least(a: Option<u64>, b: Option<u64>) -> Option<u64> {
     a.into_iter().chain(b).min()
 }
 
@@ -178,6 +178,16 @@ fn items(items: Option<&Vec<api::KeyToPath>>) -> Result<Vec<Item>, String> {
     items.into_iter().flatten().map(item).collect()
 }
 
+impl Reader<'_> {
+    fn empty_dir(&self, source: &api::EmptyDirVolumeSource) -> Result<SetUp, String> {
+        let medium = plain::medium(source, self.pod, self.memory)?;
+        Ok(SetUp::EmptyDir {
+            medium,
+            gid: self.gid,
+        })
+    }
+}
+
 struct Reader<'a> {
     pod: &'a Pod,
     node: Allocatable,
@@ -211,7 +221,7 @@ impl Reader<'_> {
             return self.empty_dir(source).map(Wants::Plain);
         }
         if let Some(source) = &volume.host_path {
-            return host_path(source).map(Wants::Plain);
+            return plain::host_path(source).map(Wants::Plain);
         }
         if let Some(source) = &volume.config_map {
             let object = self.object(
@@ -329,69 +339,6 @@ impl Reader<'_> {
         };
         source.sources.iter().flatten().map(one).collect()
     }
-
-    fn empty_dir(&self, source: &api::EmptyDirVolumeSource) -> Result<SetUp, String> {
-        let medium = match source.medium.as_deref().unwrap_or_default() {
-            "" => Medium::Disk,
-            "Memory" => {
-                let limit = source.size_limit.as_ref();
-                let limit = limit.and_then(nano).map(|nano| nano / 1_000_000_000);
-                let limit = limit.and_then(|bytes| u64::try_from(bytes).ok());
-                Medium::Memory {
-                    size: least(limit.filter(|bytes| *bytes > 0), self.memory),
-                }
-            }
-            "HugePages" => Medium::HugePages {
-                page_size: self.only_huge_page_size()?,
-            },
-            other => match other.strip_prefix("HugePages-").map(page_size) {
-                Some(Some(page_size)) => Medium::HugePages { page_size },
-                _ => return Err(format!("unknown storage medium {other:?}")),
-            },
-        };
-        Ok(SetUp::EmptyDir {
-            medium,
-            gid: self.gid,
-        })
-    }
-
-    /// The one size of huge pages that the pod's containers ask for.
-    fn only_huge_page_size(&self) -> Result<u64, String> {
-        let spec = self.pod.spec.as_ref();
-        let containers = spec
-            .map(|spec| spec.containers.as_slice())
-            .unwrap_or_default();
-        let init = spec
-            .and_then(|spec| spec.init_containers.as_deref())
-            .unwrap_or_default();
-        let mut sizes = BTreeSet::new();
-        for container in containers.iter().chain(init) {
-            let requests = container
-                .resources
-                .as_ref()
-                .and_then(|r| r.requests.as_ref());
-            let names = requests.into_iter().flatten().map(|(name, _)| name);
-            sizes.extend(names.filter_map(|name| name.strip_prefix("hugepages-")));
-        }
-        let mut sizes = sizes.into_iter();
-        match (sizes.next(), sizes.next()) {
-            (Some(size), None) => {
-                page_size(size).ok_or_else(|| format!("{size:?} is not a size of huge pages"))
-            }
-            (None, _) => Err("medium HugePages needs a container that requests them".into()),
-            (Some(_), Some(_)) => {
-                Err("medium HugePages needs a size: the containers request several".into())
-            }
-        }
-    }
-}
-
-fn page_size(text: &str) -> Option<u64> {
-    let quantity = k8s_openapi::apimachinery::pkg::api::resource::Quantity(text.into());
-    let bytes = nano(&quantity)? / 1_000_000_000;
-    u64::try_from(bytes)
-        .ok()
-        .filter(|bytes| bytes.is_power_of_two())
 }
 
 fn unsupported(source: &api::VolumeProjection) -> &'static str {
@@ -404,26 +351,4 @@ fn unsupported(source: &api::VolumeProjection) -> &'static str {
     } else {
         "something unknown"
     }
-}
-
-fn host_path(source: &api::HostPathVolumeSource) -> Result<SetUp, String> {
-    let path = source.path.clone();
-    if !path.starts_with('/') || path.contains('\0') {
-        return Err(format!("hostPath {path:?} is not an absolute path"));
-    }
-    if path.split('/').any(|part| part == "..") {
-        return Err(format!("hostPath {path:?} must not contain '..'"));
-    }
-    let check = match source.type_.as_deref().unwrap_or_default() {
-        "" => PathCheck::None,
-        "DirectoryOrCreate" => PathCheck::DirectoryOrCreate,
-        "Directory" => PathCheck::Directory,
-        "FileOrCreate" => PathCheck::FileOrCreate,
-        "File" => PathCheck::File,
-        "Socket" => PathCheck::Socket,
-        "CharDevice" => PathCheck::CharDevice,
-        "BlockDevice" => PathCheck::BlockDevice,
-        other => return Err(format!("{other} is an invalid volume type")),
-    };
-    Ok(SetUp::HostPath { path, check })
 }

@@ -8,6 +8,7 @@ pub mod manifest;
 pub mod mounts;
 pub mod objects;
 pub mod payload;
+mod plain;
 pub mod plan;
 pub mod spec;
 pub mod state;

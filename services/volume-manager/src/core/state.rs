@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::declare::{Declarations, Refusal, Wish};
-use super::layout::{Layout, VolumeId};
+use super::layout::{self, Layout, VolumeId};
 use super::objects::{ObjectKey, ObjectState};
 use super::payload;
 use super::plan::{ActualPod, Desired, Holds, Slot, Step, Work, plan};
@@ -297,7 +297,12 @@ impl State {
             .actual
             .get(&id.uid)
             .and_then(|pod| pod.volumes.get(&slot));
+        let noted = self
+            .noted
+            .get(&id.uid)
+            .filter(|_| id.plugin == layout::HOST_PATH);
         volume.is_some_and(|volume| volume.holds.is_usable())
+            || noted.is_some_and(|(_, host_paths)| host_paths.contains_key(&id.name))
     }
 
     /// A pod as it is known, declared or noted.
