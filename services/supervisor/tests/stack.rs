@@ -115,6 +115,8 @@ impl Node {
                 "{what} did not come; log:\n{}",
                 self.log()
             );
+            // A condition of other processes, looked at again and again; there is no runtime here.
+            #[allow(clippy::disallowed_methods)]
             std::thread::sleep(Duration::from_millis(20));
         }
     }

@@ -70,6 +70,8 @@ impl Lock {
                 clippy::disallowed_methods,
                 reason = "before the runtime exists; flock has no deadline"
             )]
+            // Before the runtime starts, so there is nobody to hold up.
+            #[allow(clippy::disallowed_methods)]
             std::thread::sleep(pause);
             pause = (pause * 2).min(Duration::from_millis(100));
         }

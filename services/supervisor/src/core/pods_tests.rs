@@ -4,10 +4,17 @@ fn pod(text: &str) -> Pod {
     serde_json::from_value(serde_json::from_str(text).unwrap()).unwrap()
 }
 
-/// (inits, mains, status, expected)
+/// Init containers, containers, status, and what the line tells.
+type Case = (
+    &'static str,
+    &'static str,
+    &'static str,
+    (usize, usize, &'static str, i32),
+);
+
 #[test]
 fn statuses_are_kubectls() {
-    let table: &[(&str, &str, &str, (usize, usize, &str, i32))] = &[
+    let table: &[Case] = &[
         ("", "a", r#"{"phase":"Pending"}"#, (0, 1, "Pending", 0)),
         ("", "a", "{}", (0, 1, "Unknown", 0)),
         (

@@ -5,7 +5,8 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_yaml_ng::Value;
 
-use super::check::{self, Problems};
+use super::allowed;
+use super::problems::Problems;
 use super::{Config, KubeletConfiguration, PolyletConfiguration};
 
 const KUBELET: (&str, &str) = ("kubelet.config.k8s.io/v1beta1", "KubeletConfiguration");
@@ -174,8 +175,8 @@ fn parse(path: &Path, text: &str) -> (Option<Config>, Vec<ConfigProblem>, Vec<Co
     let (mut kubelet, given) = kubelet.unwrap_or_default();
     kubelet.fill_in(|field| given.get(field).is_some());
     let polylet = polylet.unwrap_or_default();
-    check::kubelet(&kubelet, &mut wrong);
-    check::polylet(&polylet, &mut wrong);
+    allowed::kubelet(&kubelet, &mut wrong);
+    allowed::polylet(&polylet, &mut wrong);
     let config = Config {
         kubelet,
         polylet,

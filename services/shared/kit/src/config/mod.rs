@@ -1,24 +1,26 @@
 //! The configuration file: `KubeletConfiguration` as upstream reads it, and a second document,
 //! `PolyletConfiguration`, for what upstream has no word for.
 
-mod check;
+mod allowed;
 /// Durations as Go writes them.
 pub mod go_duration;
 mod kubelet;
 mod load;
 mod parts;
 mod polylet;
+mod problems;
 #[cfg(test)]
 mod tests;
+mod threshold;
 
 use std::path::PathBuf;
 
-pub use check::{EvictionThreshold, ThresholdValue, parse_threshold};
 pub use go_duration::parse as parse_duration;
 pub use kubelet::KubeletConfiguration;
 pub use load::{ConfigError, ConfigProblem, check, from_text, load};
 pub use parts::*;
 pub use polylet::{PolyletConfiguration, TraceRing};
+pub use threshold::{EvictionThreshold, ThresholdValue, parse_threshold};
 
 /// Everything a service may want to know of its configuration.
 #[derive(Debug, Clone)]

@@ -1,0 +1,57 @@
+//! What values are allowed.
+
+mod limits;
+mod reserved;
+mod words;
+
+use super::problems::Problems;
+use super::{KubeletConfiguration, PolyletConfiguration};
+
+/// Upstream's validation, as far as it concerns a node on Linux.
+pub(super) fn kubelet(config: &KubeletConfiguration, problems: &mut Problems) {
+    limits::images(config, problems);
+    reserved::eviction(config, problems);
+    limits::numbers(config, problems);
+    words::choices(config, problems);
+    words::addresses(config, problems);
+    limits::shutdown(config, problems);
+    reserved::resources(config, problems);
+}
+
+/// Polylet's own document.
+pub(super) fn polylet(config: &PolyletConfiguration, problems: &mut Problems) {
+    let name = &config.node_name;
+    let fits = !name.is_empty()
+        && name.len() <= 253
+        && name.split('.').all(|label| {
+            !label.is_empty()
+                && !label.starts_with('-')
+                && !label.ends_with('-')
+                && label
+                    .bytes()
+                    .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+        });
+    if !fits {
+        let allowed = "allowed are lower-case letters, digits, '-' and '.', up to 253";
+        problems.wrong("nodeName", format!("{name:?}"), allowed);
+    }
+    for (field, path) in [
+        ("runDirectory", &config.run_directory),
+        ("stateDirectory", &config.state_directory),
+        ("rootDirectory", &config.root_directory),
+        ("containerLogsDirectory", &config.container_logs_directory),
+    ] {
+        if !path.is_absolute() {
+            problems.wrong(field, format!("{path:?}"), "allowed is an absolute path");
+        }
+    }
+    // A Unix socket's path must fit into 108 bytes, the longest service name included.
+    let longest = "/status-reporter.sock.new".len();
+    if config.run_directory.as_os_str().len() + longest > 107 {
+        let value = config.run_directory.display();
+        problems.wrong("runDirectory", value, "allowed are up to 82 bytes");
+    }
+    problems.within("parallelStarts", config.parallel_starts, 1, 1000);
+    problems.at_least("traceRing.maxSpans", config.trace_ring.max_spans, 1);
+    problems.at_least("traceRing.maxBytes", config.trace_ring.max_bytes, 1024);
+}
