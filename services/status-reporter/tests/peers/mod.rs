@@ -22,6 +22,8 @@ use tonic::service::RoutesBuilder;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
+pub(crate) mod facts;
+
 type Answer<T> = Result<Response<T>, Status>;
 type Messages<T> = BoxStream<'static, Result<T, Status>>;
 

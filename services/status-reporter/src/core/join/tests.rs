@@ -1,9 +1,10 @@
 use jiff::Timestamp;
 use polylet_model::status::{Container, Note, Sandbox, Terminal, is_ready};
-use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
+
+mod orders;
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_000_000 + second).unwrap()
@@ -363,43 +364,4 @@ fn only_pods_whose_facts_changed_are_joined() {
     tell(&mut join);
     fact(&mut join, 1);
     assert_eq!(tell(&mut join), None, "the same again is nothing new");
-}
-
-proptest! {
-    #[test]
-    fn the_order_of_facts_does_not_matter(
-        order in Just(vec![0_usize, 1, 2, 3]).prop_shuffle(),
-        repeats in proptest::collection::vec(0_usize..4, 0..4),
-        joins in proptest::collection::vec(any::<bool>(), 8),
-        heard in 0_usize..5,
-    ) {
-        let mut join = Join::new(BTreeMap::new());
-        for (index, number) in order.iter().chain(&repeats).enumerate() {
-            if index == heard {
-                hear(&mut join);
-            }
-            fact(&mut join, *number);
-            if joins[index] {
-                tell(&mut join);
-            }
-        }
-        hear(&mut join);
-        tell(&mut join);
-        prop_assert_eq!(join.statuses(), ready().statuses());
-    }
-
-    #[test]
-    fn peers_come_and_go_without_a_flip(away in proptest::collection::vec((0_usize..7, any::<bool>(), any::<bool>()), 0..20)) {
-        let mut join = ready();
-        let before = join.statuses();
-        for (stream, lost, restart) in away {
-            let stream = Stream::ALL[stream];
-            if lost { join.stale(stream) } else { join.synced(stream) }
-            if restart {
-                join = ready_with(join.statuses());
-            }
-            tell(&mut join);
-            prop_assert_eq!(&join.statuses(), &before);
-        }
-    }
 }
