@@ -5,6 +5,8 @@
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -30,13 +32,16 @@ const CONNECT_FOR: Duration = Duration::from_secs(1);
 pub struct Channel {
     name: &'static str,
     inner: tonic::transport::Channel,
+    /// Set once a stream of the peer is asked for.
+    watched: Arc<AtomicBool>,
 }
 
 impl Channel {
-    pub(crate) fn new(name: &'static str, socket: &Path) -> Channel {
+    pub(crate) fn new(name: &'static str, socket: &Path, watched: Arc<AtomicBool>) -> Channel {
         Channel {
             name,
             inner: plain(socket),
+            watched,
         }
     }
 }
@@ -93,6 +98,9 @@ impl Service<Request<Body>> for Channel {
         {
             request.headers_mut().insert("traceparent", value);
         }
+        if is_watch(&request) {
+            self.watched.store(true, Ordering::Relaxed);
+        }
         let deadline = deadline_of(&mut request);
         let name = self.name;
         let call = self.inner.call(request);
@@ -119,8 +127,7 @@ fn deadline_of(request: &mut Request<Body>) -> Option<Duration> {
     if let Some(named) = request.headers().get("grpc-timeout") {
         return named.to_str().ok().and_then(parse_timeout);
     }
-    let method = request.uri().path().rsplit('/').next().unwrap_or_default();
-    if method.starts_with("Watch") {
+    if is_watch(request) {
         return None;
     }
     let millis = format!("{}m", DEADLINE.as_millis());
@@ -128,6 +135,12 @@ fn deadline_of(request: &mut Request<Body>) -> Option<Duration> {
         request.headers_mut().insert("grpc-timeout", value);
     }
     Some(DEADLINE)
+}
+
+/// By our own convention streams are called `Watch…` and nothing else is.
+fn is_watch(request: &Request<Body>) -> bool {
+    let method = request.uri().path().rsplit('/').next().unwrap_or_default();
+    method.starts_with("Watch")
 }
 
 /// Reads gRPC's `TimeoutValue TimeoutUnit`.

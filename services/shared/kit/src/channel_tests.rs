@@ -81,7 +81,7 @@ fn started(socket: &Path, server: Server) -> tokio::task::JoinHandle<()> {
 async fn calls_go_through_and_again_after_the_peer_was_away() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("x.sock");
-    let mut client = StatusServiceClient::new(Channel::new("x", &socket));
+    let mut client = StatusServiceClient::new(Channel::new("x", &socket, Arc::default()));
     let server = Server::default();
     let first = started(&socket, server.clone());
     client
@@ -110,7 +110,7 @@ async fn deadlines_hold_even_before_a_connection_is_served() {
     let socket = dir.path().join("x.sock");
     // Listens, but nobody accepts: what a restarting peer looks like.
     let _listener = crate::listener::bind(&socket).unwrap();
-    let mut client = StatusServiceClient::new(Channel::new("x", &socket));
+    let mut client = StatusServiceClient::new(Channel::new("x", &socket, Arc::default()));
     let mut request = tonic::Request::new(ListPodStatusesRequest::default());
     request.set_timeout(Duration::from_millis(50));
     let status = client.list_pod_statuses(request).await.unwrap_err();
@@ -123,7 +123,7 @@ async fn a_slow_answer_is_cut_off_at_the_deadline() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("x.sock");
     let _server = started(&socket, Server::default());
-    let mut client = StatusServiceClient::new(Channel::new("x", &socket));
+    let mut client = StatusServiceClient::new(Channel::new("x", &socket, Arc::default()));
     let mut request = tonic::Request::new(ListPodStatusesRequest {
         pod_uid: "slow".to_owned(),
     });
@@ -134,7 +134,11 @@ async fn a_slow_answer_is_cut_off_at_the_deadline() {
 
 #[tokio::test]
 async fn a_socket_that_is_not_there_is_named() {
-    let mut client = StatusServiceClient::new(Channel::new("x", Path::new("/nonexistent/x.sock")));
+    let mut client = StatusServiceClient::new(Channel::new(
+        "x",
+        Path::new("/nonexistent/x.sock"),
+        Arc::default(),
+    ));
     let status = client
         .list_pod_statuses(ListPodStatusesRequest::default())
         .await
@@ -159,7 +163,7 @@ async fn the_trace_of_the_caller_goes_along() {
     let socket = dir.path().join("x.sock");
     let server = Server::default();
     let _serving = started(&socket, server.clone());
-    let mut client = StatusServiceClient::new(Channel::new("x", &socket));
+    let mut client = StatusServiceClient::new(Channel::new("x", &socket, Arc::default()));
     let span = tracing::info_span!("caller");
     client
         .list_pod_statuses(ListPodStatusesRequest::default())
