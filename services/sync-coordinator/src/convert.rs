@@ -47,6 +47,8 @@ fn container(seen: &pleg::v1::Container) -> SeenContainer {
         },
         exit_code: seen.exit_code,
         reason: seen.reason.clone(),
+        // Runtimes undo a start whose caller vanished; that is no exit of the container's own.
+        aborted: seen.reason == "StartError" && seen.message.contains("context canceled"),
         hash: note(annotation::CONTAINER_HASH)
             .cloned()
             .unwrap_or_default(),

@@ -313,8 +313,8 @@ impl Coordinator {
             learn::observed(&mut worker.pod, convert::observed(&state));
         }
         if let Outcome::Failed(trouble) = &outcome {
-            let (reason, message) = (&trouble.reason, &trouble.message);
-            tracing::warn!(k8s.pod.uid = uid, k8s.pod.name = worker.reference.name, step = ?key, reason, message, "step failed");
+            let (reason, why) = (&trouble.reason, &trouble.message);
+            tracing::warn!(k8s.pod.uid = uid, k8s.pod.name = worker.reference.name, step = ?key, reason, why, "step failed");
         }
         let failed = matches!(outcome, Outcome::Failed(_));
         learn::ended(&mut worker.pod, key, outcome, now);

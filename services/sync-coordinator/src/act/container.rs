@@ -59,6 +59,7 @@ pub async fn create(hands: &Rc<Hands>, job: &Job) -> Result<Outcome, Trouble> {
         phase: Phase::Created,
         exit_code: 0,
         reason: String::new(),
+        aborted: false,
         hash: hash::container_annotation(spec),
         back_off_step: *back_off_step,
         grace: None,
@@ -76,8 +77,18 @@ pub async fn start(
     attempt: u32,
     id: &str,
 ) -> Result<Outcome, Trouble> {
-    let started = hands.runtime.start_container(id).await;
-    started.map_err(|error| runtime_said(reason::RUN_CONTAINER_ERROR, &error))?;
+    if let Err(error) = hands.runtime.start_container(id).await {
+        let said = error.message();
+        let mut trouble = runtime_said(reason::RUN_CONTAINER_ERROR, &error);
+        if said.contains("already in starting state") {
+            // A former life's call, which the runtime is still at.
+            trouble.reserved = true;
+            trouble.reason = reason::CONTAINER_CREATING.to_owned();
+        }
+        if !said.contains("is in CONTAINER_RUNNING state") {
+            return Err(trouble);
+        }
+    }
     files::link_log(hands, &job.pod, container, attempt, id);
     Ok(Outcome::Done)
 }

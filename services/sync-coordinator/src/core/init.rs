@@ -103,6 +103,7 @@ fn one(
         }
         Some(last)
             if last.phase == Phase::Exited
+                && !last.aborted
                 && !restart::after_exit(wanted, container, failed_code(last.exit_code)) =>
         {
             Progress::Failed

@@ -208,7 +208,9 @@ fn pause(key: &StepKey, count: u32, trouble: &Trouble) -> Duration {
         }
         StepKey::Pull(_) => BackOff::default().delay(count),
         StepKey::Sandbox if trouble.unknown => Duration::from_secs(2),
-        StepKey::Sandbox | StepKey::Create(_) if trouble.reserved => Duration::from_millis(200),
+        StepKey::Sandbox | StepKey::Create(_) | StepKey::Start(_) if trouble.reserved => {
+            Duration::from_millis(200)
+        }
         StepKey::Create(_) if trouble.image_missing => Duration::ZERO,
         _ => usual(),
     }

@@ -49,6 +49,8 @@ pub struct SeenContainer {
     pub exit_code: i32,
     /// The runtime's word for its end.
     pub reason: String,
+    /// It never ran: the call that should have started it was lost with its caller.
+    pub aborted: bool,
     /// Hash of the manifest it was made from; empty when nothing says.
     pub hash: String,
     /// How many crashes in a row it follows.

@@ -24,6 +24,7 @@ pub fn wanted_again(
         Phase::Running => false,
         Phase::Created => true,
         Phase::Unknown => container.kind != ContainerKind::Ephemeral,
+        Phase::Exited if seen.aborted => true,
         Phase::Exited if view.pod.replaced.contains(&seen.id) => {
             seen.hash != container.hash || after_kill(wanted, container)
         }
@@ -74,7 +75,8 @@ pub fn next(view: &View<'_>, container: &WantedContainer) -> Next {
         };
     };
     let attempt = floor.max(last.attempt.saturating_add(1));
-    let Some(finished_at) = last.finished_at.filter(|_| last.phase == Phase::Exited) else {
+    let ended = last.phase == Phase::Exited && !last.aborted;
+    let Some(finished_at) = last.finished_at.filter(|_| ended) else {
         return Next {
             attempt,
             step: last.back_off_step,

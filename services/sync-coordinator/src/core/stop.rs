@@ -12,6 +12,7 @@ use super::{containers, volumes};
 /// A pod that nobody wants any more: all of it goes.
 pub fn leave(view: &View<'_>, plan: &mut Plan) {
     plan.phase = Phase::Terminating;
+    plan.needs_sandbox = !stands(view);
     let still = halt(view, grace_of(view), plan);
     let released = still && volumes::released(view, plan);
     if still {
@@ -21,6 +22,7 @@ pub fn leave(view: &View<'_>, plan: &mut Plan) {
 
 /// A pod that has come to its end and stays on record.
 pub fn end(view: &View<'_>, plan: &mut Plan) {
+    plan.needs_sandbox = !stands(view);
     if view.pod.journal.torn_down
         && !view
             .observed()
@@ -43,6 +45,10 @@ pub fn end(view: &View<'_>, plan: &mut Plan) {
     if !view.pod.journal.torn_down {
         plan.step(view, Step::TornDown);
     }
+}
+
+fn stands(view: &View<'_>) -> bool {
+    view.observed().sandboxes.iter().any(|s| s.ready)
 }
 
 /// The grace of this end.

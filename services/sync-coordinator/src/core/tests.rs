@@ -745,3 +745,18 @@ proptest! {
         prop_assert_eq!(facts, (world.runtime.containers.clone(), changes(&world)));
     }
 }
+
+#[test]
+fn a_start_that_was_lost_with_its_caller_is_no_exit() {
+    for policy in ["Always", "Never"] {
+        let mut world = World::new(simple(policy, &["a"]));
+        world.settle();
+        let id = world.running("a").unwrap();
+        world.exit(&id, 128);
+        world.runtime.containers[0].aborted = true;
+        world.hear();
+        world.settle();
+        assert_eq!(world.all_running(), ["a"], "{policy}");
+        assert_eq!(world.runtime.newest("a").unwrap().back_off_step, 0);
+    }
+}

@@ -46,6 +46,10 @@ pub fn released(view: &View<'_>, plan: &mut Plan) -> bool {
     if !any && !view.in_flight(&StepKey::Volumes) {
         return true;
     }
+    if !view.node.volumes_fresh {
+        plan.wait_for("volume-manager", None);
+        return false;
+    }
     if !volumes.released {
         if view.in_flight(&StepKey::Volumes) {
             plan.wait_for("volumes to be declared", None);

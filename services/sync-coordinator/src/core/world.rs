@@ -246,6 +246,7 @@ impl World {
                     phase: Phase::Created,
                     exit_code: 0,
                     reason: String::new(),
+                    aborted: false,
                     hash,
                     back_off_step,
                     grace: None,
