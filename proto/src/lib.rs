@@ -7,6 +7,7 @@
 //! Within v1 only additions are made: removed numbers and names are reserved, and an unset field
 //! means what happened before the field existed.
 
+mod secrets;
 /// Nanosecond timestamps to and from the wire.
 pub mod time;
 

@@ -80,6 +80,7 @@ pub struct WatchObjectRequest {
     pub name: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[prost(skip_debug)]
 pub struct WatchObjectResponse {
     #[prost(oneof = "watch_object_response::State", tags = "1, 2")]
     pub state: ::core::option::Option<watch_object_response::State>,
@@ -87,6 +88,7 @@ pub struct WatchObjectResponse {
 /// Nested message and enum types in `WatchObjectResponse`.
 pub mod watch_object_response {
     #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    #[prost(skip_debug)]
     pub enum State {
         /// The object as JSON, defaults filled in, stringData folded into data.
         #[prost(bytes, tag = "1")]
@@ -108,6 +110,7 @@ pub struct GetObjectRequest {
     pub name: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[prost(skip_debug)]
 pub struct GetObjectResponse {
     #[prost(oneof = "get_object_response::State", tags = "1, 2")]
     pub state: ::core::option::Option<get_object_response::State>,
@@ -115,6 +118,7 @@ pub struct GetObjectResponse {
 /// Nested message and enum types in `GetObjectResponse`.
 pub mod get_object_response {
     #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    #[prost(skip_debug)]
     pub enum State {
         #[prost(bytes, tag = "1")]
         Manifest(::prost::alloc::vec::Vec<u8>),

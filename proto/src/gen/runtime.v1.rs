@@ -11,6 +11,7 @@ pub struct UInt64Value {
     pub value: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[prost(skip_debug)]
 pub struct KeyValue {
     #[prost(string, tag = "1")]
     pub key: ::prost::alloc::string::String,
@@ -1421,6 +1422,7 @@ pub struct ContainerStatusRequest {
     pub verbose: bool,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
+#[prost(skip_debug)]
 pub struct ContainerStatusResponse {
     #[prost(message, optional, tag = "1")]
     pub status: ::core::option::Option<ContainerStatus>,
@@ -1699,6 +1701,7 @@ pub struct ImageFilter {
 }
 /// Passwords and tokens: never into logs, spans or errors.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[prost(skip_debug)]
 pub struct AuthConfig {
     #[prost(string, tag = "1")]
     pub username: ::prost::alloc::string::String,

@@ -1,0 +1,137 @@
+//! What messages that can hold secrets print of themselves: enough to tell them apart, and nothing
+//! that opens a door. The generator leaves their `Debug` out.
+
+use std::fmt::{Debug, Formatter, Result};
+
+use crate::podconfig::v1::{
+    GetObjectResponse, WatchObjectResponse, get_object_response, watch_object_response,
+};
+use crate::runtime::v1::{AuthConfig, ContainerStatusResponse, KeyValue};
+
+/// Stands for a value; only whether there is one is told.
+struct Hidden(bool);
+
+impl Debug for Hidden {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        f.write_str(if self.0 { "<hidden>" } else { "<none>" })
+    }
+}
+
+fn text(value: &str) -> Hidden {
+    Hidden(!value.is_empty())
+}
+
+impl Debug for AuthConfig {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        f.debug_struct("AuthConfig")
+            .field("username", &text(&self.username))
+            .field("password", &text(&self.password))
+            .field("auth", &text(&self.auth))
+            .field("server_address", &self.server_address)
+            .field("identity_token", &text(&self.identity_token))
+            .field("registry_token", &text(&self.registry_token))
+            .finish()
+    }
+}
+
+// Environment variables come out of Secrets.
+impl Debug for KeyValue {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        f.debug_struct("KeyValue")
+            .field("key", &self.key)
+            .field("value", &Hidden(!self.value.is_empty()))
+            .finish()
+    }
+}
+
+// The runtime's own words repeat the container's whole environment.
+impl Debug for ContainerStatusResponse {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        f.debug_struct("ContainerStatusResponse")
+            .field("status", &self.status)
+            .field("info", &Hidden(!self.info.is_empty()))
+            .finish()
+    }
+}
+
+// Secrets and ConfigMaps as JSON.
+macro_rules! object {
+    ($message:ident, $state:ident) => {
+        impl Debug for $message {
+            fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+                f.debug_struct(stringify!($message))
+                    .field("state", &self.state)
+                    .finish()
+            }
+        }
+
+        impl Debug for $state::State {
+            fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+                match self {
+                    Self::Manifest(json) => write!(f, "Manifest({} bytes)", json.len()),
+                    Self::Absent(_) => f.write_str("Absent"),
+                }
+            }
+        }
+    };
+}
+
+object!(GetObjectResponse, get_object_response);
+object!(WatchObjectResponse, watch_object_response);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime::v1::{ContainerConfig, PullImageRequest};
+
+    #[test]
+    fn secrets_are_not_printed() {
+        let secret = || "hunter2".to_owned();
+        let pull = PullImageRequest {
+            auth: Some(AuthConfig {
+                username: secret(),
+                password: secret(),
+                auth: secret(),
+                server_address: "registry".to_owned(),
+                identity_token: secret(),
+                registry_token: secret(),
+            }),
+            ..Default::default()
+        };
+        let config = ContainerConfig {
+            envs: vec![KeyValue {
+                key: "PASSWORD".to_owned(),
+                value: secret().into_bytes(),
+            }],
+            ..Default::default()
+        };
+        let status = ContainerStatusResponse {
+            info: [("info".to_owned(), secret())].into(),
+            ..Default::default()
+        };
+        let get = GetObjectResponse {
+            state: Some(get_object_response::State::Manifest(secret().into_bytes())),
+        };
+        let watch = WatchObjectResponse {
+            state: Some(watch_object_response::State::Manifest(
+                secret().into_bytes(),
+            )),
+        };
+        let bytes = format!("{:?}", secret().into_bytes());
+        let cases = [
+            (format!("{pull:?}"), "registry"),
+            (format!("{config:?}"), "PASSWORD"),
+            (format!("{status:?}"), "<hidden>"),
+            (format!("{get:?}"), "7 bytes"),
+            (format!("{watch:?}"), "7 bytes"),
+        ];
+        for (said, told) in cases {
+            assert!(
+                !said.contains("hunter2") && !said.contains(&bytes),
+                "{said}"
+            );
+            assert!(said.contains(told), "{said}");
+        }
+        assert!(format!("{:?}", AuthConfig::default()).contains("<none>"));
+    }
+}
