@@ -7,6 +7,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use polylet_kit::{Config, Exit, report};
+use polylet_wire::lifecycle::v1::GetInfoRequest;
+use polylet_wire::lifecycle::v1::lifecycle_service_client::LifecycleServiceClient;
 
 /// How long a command waits for an answer.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(5);
@@ -25,6 +27,11 @@ pub(crate) enum AskError {
     Silent {
         service: &'static str,
         message: String,
+    },
+    #[error("{service} has nothing to tell yet: it waits for {peers}")]
+    Waiting {
+        service: &'static str,
+        peers: String,
     },
     #[error("{0}")]
     NotFound(String),
@@ -52,9 +59,10 @@ pub(crate) fn answer(command: impl Future<Output = Result<(), AskError>>) -> Exi
     };
     eprintln!("polylet: {}", report(&error));
     match error {
-        AskError::NotRunning { .. } | AskError::NotAllowed { .. } | AskError::Silent { .. } => {
-            Exit::Unavailable
-        }
+        AskError::NotRunning { .. }
+        | AskError::NotAllowed { .. }
+        | AskError::Silent { .. }
+        | AskError::Waiting { .. } => Exit::Unavailable,
         AskError::NotFound(_) => Exit::NotFound,
         AskError::Unreadable { .. } | AskError::Runtime(_) => Exit::Failed,
     }
@@ -90,6 +98,29 @@ pub(crate) async fn within<T>(
         }
         Ok(Err(status)) => Err(silent(status.message().to_owned())),
         Err(_) => Err(silent(format!("nothing within {DEADLINE:?}"))),
+    }
+}
+
+/// Why a service that is there says nothing: it may not have heard all its peers yet.
+pub(crate) async fn explained(config: &Config, silent: AskError) -> AskError {
+    let AskError::Silent { service, .. } = silent else {
+        return silent;
+    };
+    let Ok(channel) = connect(config, service) else {
+        return silent;
+    };
+    let mut lifecycle = LifecycleServiceClient::new(channel);
+    let info = within(service, lifecycle.get_info(GetInfoRequest {})).await;
+    let behind: Vec<String> = info
+        .map(|info| info.peers.into_iter().filter(|peer| !peer.synced))
+        .map(|behind| behind.map(|peer| peer.service).collect())
+        .unwrap_or_default();
+    match behind.is_empty() {
+        true => silent,
+        false => AskError::Waiting {
+            service,
+            peers: behind.join(", "),
+        },
     }
 }
 

@@ -56,7 +56,10 @@ pub(crate) async fn all(config: &Config) -> Result<Vec<Shown>, AskError> {
     let mut reporter = StatusServiceClient::new(client::connect(config, "status-reporter")?)
         .max_decoding_message_size(64 << 20);
     let list = reporter.list_pod_statuses(ListPodStatusesRequest::default());
-    let found = client::within("status-reporter", list).await?.pods;
+    let found = match client::within("status-reporter", list).await {
+        Ok(found) => found.pods,
+        Err(error) => return Err(client::explained(config, error).await),
+    };
     let mut pods = found
         .into_iter()
         .map(shown)
