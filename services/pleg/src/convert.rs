@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use polylet_cri::labels::{self, PodLabels};
 use polylet_cri::v1;
@@ -51,10 +51,7 @@ fn pod_view(pods: &mut BTreeMap<String, PodView>, pod: PodLabels) -> &mut PodVie
     view
 }
 
-fn name_of(
-    labels: &std::collections::HashMap<String, String>,
-    metadata: Option<&v1::ContainerMetadata>,
-) -> String {
+fn name_of(labels: &HashMap<String, String>, metadata: Option<&v1::ContainerMetadata>) -> String {
     labels::container_name(labels)
         .map(str::to_owned)
         .or_else(|| metadata.map(|m| m.name.clone()))
@@ -116,6 +113,18 @@ pub(crate) fn container(status: v1::ContainerStatus, sandbox_id: String) -> Cont
         log_path: status.log_path,
         id: status.id,
     }
+}
+
+/// The first process of a container, out of what the runtime adds in its own words: containerd and
+/// CRI-O tell it there.
+pub(crate) fn pid(info: &HashMap<String, String>) -> Option<i32> {
+    /// Of much more, which is passed over.
+    #[derive(serde::Deserialize)]
+    struct Info {
+        pid: i32,
+    }
+    let info: Info = serde_json::from_str(info.get("info")?).ok()?;
+    (info.pid > 0).then_some(info.pid)
 }
 
 fn at(nanos: i64) -> Option<prost_types::Timestamp> {

@@ -1,6 +1,8 @@
 use std::collections::HashMap;
 
 use proptest::prelude::*;
+use proptest::sample::Index;
+use prost::Message;
 
 use super::*;
 
@@ -92,7 +94,156 @@ fn conditions() {
     assert!(silent.not_ready.is_some());
 }
 
+#[test]
+fn the_process_as_runtimes_tell_it() {
+    let cases = [
+        (
+            r#"{"sandboxID":"s","pid":42,"config":{"envs":[]}}"#,
+            Some(42),
+        ),
+        (r#"{"sandboxID":"s","pid":0}"#, None),
+        (r#"{"pid":-1}"#, None),
+        (r#"{"pid":99999999999}"#, None),
+        (r#"{"pid":"42"}"#, None),
+        (r#"{"pid":42"#, None),
+        (r#"{}"#, None),
+        ("[]", None),
+        ("", None),
+    ];
+    for (said, wanted) in cases {
+        let info = [("info".to_owned(), said.to_owned())].into();
+        assert_eq!(pid(&info), wanted, "{said}");
+    }
+    assert_eq!(pid(&HashMap::new()), None);
+    let deep = [("info".to_owned(), "[".repeat(100_000))].into();
+    assert_eq!(pid(&deep), None);
+}
+
+/// Bytes at random, and well-formed messages with some bytes changed, which get deeper.
+fn bytes(whole: Vec<u8>) -> impl Strategy<Value = Vec<u8>> {
+    let edits = prop::collection::vec((any::<Index>(), any::<u8>()), 0..8);
+    let bent = edits.prop_map(move |edits| {
+        let mut bytes = whole.clone();
+        for (place, byte) in edits {
+            let place = place.index(bytes.len());
+            bytes[place] = byte;
+        }
+        bytes
+    });
+    prop_oneof![prop::collection::vec(any::<u8>(), 0..200), bent]
+}
+
+fn sandbox_status() -> v1::PodSandboxStatus {
+    v1::PodSandboxStatus {
+        id: "s".to_owned(),
+        metadata: Some(Default::default()),
+        created_at: 1 << 60,
+        network: Some(v1::PodSandboxNetworkStatus {
+            ip: "10.0.0.1".to_owned(),
+            additional_ips: vec![Default::default()],
+        }),
+        linux: Some(v1::LinuxPodSandboxStatus {
+            namespaces: Some(v1::Namespace {
+                options: Some(Default::default()),
+            }),
+        }),
+        labels: labels("u"),
+        ..Default::default()
+    }
+}
+
+fn container_status() -> Vec<u8> {
+    let status = v1::ContainerStatus {
+        id: "c".to_owned(),
+        metadata: Some(Default::default()),
+        state: v1::ContainerState::ContainerExited.into(),
+        created_at: 1 << 60,
+        started_at: 1 << 61,
+        finished_at: 1 << 62,
+        exit_code: -1,
+        image: Some(Default::default()),
+        labels: labels("u"),
+        annotations: labels("u"),
+        ..Default::default()
+    };
+    let answer = v1::ContainerStatusResponse {
+        status: Some(status),
+        info: [(
+            "info".to_owned(),
+            r#"{"pid":42,"removing":false}"#.to_owned(),
+        )]
+        .into(),
+    };
+    answer.encode_to_vec()
+}
+
+fn containers() -> Vec<u8> {
+    let container = |id: &str| v1::Container {
+        id: id.to_owned(),
+        metadata: Some(Default::default()),
+        state: v1::ContainerState::ContainerRunning.into(),
+        created_at: 1 << 60,
+        labels: labels("u"),
+        ..Default::default()
+    };
+    let containers = vec![container("a"), container("b")];
+    v1::ListContainersResponse { containers }.encode_to_vec()
+}
+
+fn event() -> Vec<u8> {
+    let event = v1::ContainerEventResponse {
+        container_id: "c".to_owned(),
+        container_event_type: 1,
+        created_at: 1 << 60,
+        pod_sandbox_status: Some(sandbox_status()),
+        ..Default::default()
+    };
+    event.encode_to_vec()
+}
+
+fn sandbox_answer() -> Vec<u8> {
+    let answer = v1::PodSandboxStatusResponse {
+        status: Some(sandbox_status()),
+        ..Default::default()
+    };
+    answer.encode_to_vec()
+}
+
 proptest! {
+    #[test]
+    fn any_bytes_of_a_container_do_no_harm(bytes in bytes(container_status())) {
+        if let Ok(answer) = v1::ContainerStatusResponse::decode(bytes.as_slice()) {
+            pid(&answer.info);
+            container(answer.status.unwrap_or_default(), String::new());
+        }
+    }
+
+    #[test]
+    fn any_bytes_of_a_list_do_no_harm(bytes in bytes(containers())) {
+        if let Ok(answer) = v1::ListContainersResponse::decode(bytes.as_slice()) {
+            listing(Vec::new(), answer.containers);
+        }
+    }
+
+    #[test]
+    fn any_bytes_of_a_sandbox_do_no_harm(bytes in bytes(sandbox_answer())) {
+        if let Ok(answer) = v1::PodSandboxStatusResponse::decode(bytes.as_slice()) {
+            sandbox(answer.status.unwrap_or_default());
+        }
+    }
+
+    #[test]
+    fn any_bytes_of_an_event_do_no_harm(bytes in bytes(event())) {
+        if let Ok(event) = v1::ContainerEventResponse::decode(bytes.as_slice()) {
+            hint(event);
+        }
+    }
+
+    #[test]
+    fn any_words_of_the_runtime_do_no_harm(said: String) {
+        pid(&[("info".to_owned(), said)].into());
+    }
+
     #[test]
     fn strange_numbers_do_no_harm(state: i32, created: i64, started: i64, finished: i64, code: i32) {
         let status = v1::ContainerStatus {

@@ -3,15 +3,18 @@
 //! The runtime's events, where it has any, are hints that one pod may have changed; lists are the
 //! truth. A hint leads to a look at that one pod at once. A full list runs each second without
 //! events and seldom with them, and leads to looks at those pods whose list entries changed.
+//! The end of a container's first process, told by the kernel, is a hint too, with every runtime: it
+//! leads to looks until the runtime has noticed.
 //! `RefreshPod` looks now, for callers that have just done something.
 //!
 //! Tasks: `run` owns everything that is known and makes the calls; `events` follows the runtime's
-//! event stream. Inputs: refreshes, events, the ends of its own calls, time. Outputs: the store of
+//! event stream. Inputs: refreshes, events, ends of processes, the ends of its own calls, time. Outputs: the store of
 //! pod states, and the state of the runtime itself. Nothing is kept on disk: the runtime knows.
 
 mod convert;
 mod core;
 mod events;
+mod exits;
 mod look;
 mod run;
 mod server;
@@ -55,7 +58,8 @@ pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
         // Its last word is the drain's; nothing is left half done.
         drain.run_until_cancelled(following).await;
     });
-    let run = run::Run::new(runtime, store.clone(), reports, wake);
+    let exits = exits::Exits::new(exits::raise_limit());
+    let run = run::Run::new(runtime, store.clone(), reports, wake, exits);
     ctx.spawn("run", run.until(ctx.drain(), inbox));
     let server = server::Server::new(store, inputs, reported);
     Ok(Service::new().grpc(PlegServiceServer::new(server)))

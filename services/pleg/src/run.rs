@@ -13,9 +13,10 @@ use polylet_wire::pleg::v1::{PodState, RefreshPodResponse, WatchRuntimeResponse}
 use polylet_wire::time;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::core::{Desk, Health, Hint, Listing, Polled, Seen, Step};
+use crate::core::{Desk, Health, Hint, Listing, Polled, Step};
 use crate::events::Wake;
-use crate::look;
+use crate::exits::Exits;
+use crate::look::{self, Look};
 
 /// All that can happen to this service.
 pub(crate) enum Input {
@@ -28,7 +29,9 @@ pub(crate) enum Input {
     /// A full list ended.
     Relisted(u64, Result<Listing, String>),
     /// A look at one pod ended.
-    Looked(String, Result<Seen, String>),
+    Looked(String, Result<Look, String>),
+    /// The first process of a container ended.
+    ProcessEnded(String),
     /// The runtime was asked about itself.
     Polled(Result<Polled, String>),
     /// Something is due.
@@ -54,6 +57,7 @@ pub(crate) struct Run {
     callers: HashMap<u64, Refresh>,
     next_token: u64,
     calls: FuturesUnordered<LocalBoxFuture<'static, Input>>,
+    exits: Exits,
 }
 
 impl Run {
@@ -62,6 +66,7 @@ impl Run {
         store: Store<String, PodState>,
         reports: watch::Sender<WatchRuntimeResponse>,
         wake: Wake,
+        exits: Exits,
     ) -> Self {
         let now = Timestamp::now();
         let health = Health::new(now);
@@ -76,6 +81,7 @@ impl Run {
             callers: HashMap::new(),
             next_token: 0,
             calls: FuturesUnordered::new(),
+            exits,
         }
     }
 
@@ -92,6 +98,7 @@ impl Run {
                 () = drain.cancelled() => return,
                 Some(ended) = self.calls.next() => ended,
                 Some(input) = inbox.recv() => input,
+                id = self.exits.next() => Input::ProcessEnded(id),
                 () = sleep_until(due) => Input::Due,
             };
             self.take(input);
@@ -123,12 +130,19 @@ impl Run {
                 self.health.listed(result.as_ref().err().cloned(), now);
                 self.desk.relisted(turn, result, now);
             }
-            Input::Looked(uid, result) => {
-                if result.is_err() {
-                    self.health.failed(now);
+            Input::Looked(uid, Ok(look)) => {
+                self.desk.looked(&uid, Ok(look.seen), now);
+                for (id, pid) in look.pids {
+                    if self.exits.follow(&uid, &id, pid) {
+                        self.desk.process_ended(&id, now);
+                    }
                 }
-                self.desk.looked(&uid, result, now);
             }
+            Input::Looked(uid, Err(error)) => {
+                self.health.failed(now);
+                self.desk.looked(&uid, Err(error), now);
+            }
+            Input::ProcessEnded(id) => self.desk.process_ended(&id, now),
             Input::Polled(answer) => {
                 if self.health.polled(answer, now) {
                     self.wake.notify_one();
@@ -174,7 +188,8 @@ impl Run {
         }
     }
 
-    fn publish(&self, uid: String, state: Option<Box<PodState>>, tokens: &[u64]) {
+    fn publish(&mut self, uid: String, state: Option<Box<PodState>>, tokens: &[u64]) {
+        self.exits.keep(&uid, state.as_deref());
         let Some(mut state) = state else {
             self.store.remove(&uid);
             return;

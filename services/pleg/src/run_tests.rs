@@ -27,6 +27,9 @@ use crate::events;
 struct World {
     containers: BTreeMap<String, (String, v1::ContainerState)>,
     hangs: HashSet<String>,
+    pids: HashMap<String, u32>,
+    /// Refuses to tell more than the status.
+    terse: bool,
     calls: HashMap<String, usize>,
 }
 
@@ -94,7 +97,10 @@ impl Fake {
 
     fn list_containers(&self, q: v1::ListContainersRequest) -> Vec<v1::Container> {
         let wanted = q.filter.unwrap_or_default().label_selector;
-        let world = self.0.lock().unwrap();
+        let mut world = self.0.lock().unwrap();
+        if !wanted.is_empty() {
+            *world.calls.entry("a pod's list".to_owned()).or_default() += 1;
+        }
         let all = world
             .containers
             .iter()
@@ -124,12 +130,26 @@ impl Fake {
         }
     }
 
-    async fn container(self, id: String) -> Result<Response<v1::ContainerStatusResponse>, Status> {
-        let (hangs, held) = {
+    async fn container(
+        self,
+        q: v1::ContainerStatusRequest,
+    ) -> Result<Response<v1::ContainerStatusResponse>, Status> {
+        let id = q.container_id;
+        let (hangs, held, info, refuses) = {
             let world = self.0.lock().unwrap();
             let held = world.containers.get(&id).cloned();
-            (world.hangs.contains(&id), held)
+            let pid = world.pids.get(&id).filter(|_| q.verbose);
+            let info = pid.map(|pid| ("info".to_owned(), format!(r#"{{"pid":{pid}}}"#)));
+            (
+                world.hangs.contains(&id),
+                held,
+                info,
+                q.verbose && world.terse,
+            )
         };
+        if refuses {
+            return Err(Status::unknown("failed to get container spec"));
+        }
         if hangs {
             return std::future::pending().await;
         }
@@ -142,7 +162,7 @@ impl Fake {
         });
         Ok(Response::new(v1::ContainerStatusResponse {
             status,
-            ..Default::default()
+            info: info.into_iter().collect(),
         }))
     }
 }
@@ -184,7 +204,7 @@ impl tower_service::Service<http::Request<Body>> for Fake {
                 now(Fake::sandbox(q.pod_sandbox_id))
             }),
             "ContainerStatus" => unary(fake, request, |fake, q: v1::ContainerStatusRequest| {
-                Box::pin(fake.container(q.container_id))
+                Box::pin(fake.container(q))
             }),
             _ => Box::pin(async { Ok(Status::unimplemented("no such call").into_http()) }),
         }
@@ -245,7 +265,7 @@ impl Running {
             inputs.clone(),
             wake.clone(),
         ));
-        let run = Run::new(runtime, store.clone(), reports, wake);
+        let run = Run::new(runtime, store.clone(), reports, wake, Exits::new(None));
         tokio::task::spawn_local(run.until(CancellationToken::new(), inbox));
         Self {
             fake,
@@ -333,6 +353,60 @@ async fn lists_carry_everything_and_ask_about_changes_only() {
         let nothing = running.refresh("u1", "t").await;
         assert!(nothing.sandboxes.is_empty() && nothing.containers.is_empty());
         assert_eq!(running.store.get(&"u1".to_owned()), None);
+    };
+    LocalSet::new().run_until(test).await;
+}
+
+#[tokio::test]
+async fn the_end_of_a_process_is_looked_after_until_the_runtime_knows() {
+    // Passes for a container's id, being in every process's cgroup file.
+    let id = "/";
+    let mut process = std::process::Command::new("sleep")
+        .arg("1000")
+        .spawn()
+        .unwrap();
+    let fake = Fake::default();
+    fake.set(id, "u", v1::ContainerState::ContainerRunning);
+    fake.0
+        .lock()
+        .unwrap()
+        .pids
+        .insert(id.to_owned(), process.id());
+    let test = async {
+        let running = Running::start(fake.clone());
+        while !running.store.is_whole() {
+            running.until_lists(1).await;
+        }
+        let looks = || fake.calls("a pod's list");
+        assert_eq!(looks(), 0, "nobody asked");
+        process.kill().unwrap();
+        while looks() < 5 {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        let held = || running.store.get(&"u".to_owned()).unwrap();
+        assert_eq!(held().containers[0].phase(), ContainerPhase::Running);
+        fake.set(id, "u", v1::ContainerState::ContainerExited);
+        while held().containers[0].phase() != ContainerPhase::Exited {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        let after = looks();
+        running.until_lists(2).await;
+        assert_eq!(looks(), after, "at rest again");
+    };
+    LocalSet::new().run_until(test).await;
+    process.wait().unwrap();
+}
+
+#[tokio::test]
+async fn a_runtime_that_tells_the_status_only_will_do() {
+    let fake = Fake::default();
+    fake.set("c", "u", v1::ContainerState::ContainerRunning);
+    fake.0.lock().unwrap().terse = true;
+    let test = async {
+        let running = Running::start(fake.clone());
+        let state = running.refresh("u", "t").await;
+        assert_eq!(state.inspect_error, "");
+        assert_eq!(state.containers[0].phase(), ContainerPhase::Running);
     };
     LocalSet::new().run_until(test).await;
 }

@@ -1,6 +1,7 @@
 //! What pleg decides: which pods to look at and when, and what they then are. Pure.
 
 mod desk;
+mod ended;
 mod health;
 mod pace;
 mod pod;

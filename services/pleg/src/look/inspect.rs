@@ -7,6 +7,13 @@ use super::{STATUS_LIMIT, last_words, tell};
 use crate::convert;
 use crate::core::{Fresh, Known, PodView, Seen, missing};
 
+/// What was seen of a pod, and the first processes of those of its containers that were asked
+/// about and run.
+pub(crate) struct Look {
+    pub(crate) seen: Seen,
+    pub(crate) pids: Vec<(String, i32)>,
+}
+
 /// Looks at one pod: lists it unless a list is given, and asks about what is not known. Fails only
 /// when the runtime is away; a single answer that is missing is part of what was seen.
 pub(crate) async fn inspect(
@@ -14,7 +21,7 @@ pub(crate) async fn inspect(
     uid: &str,
     view: Option<PodView>,
     known: &Known,
-) -> Result<Seen, String> {
+) -> Result<Look, String> {
     let mut view = match view {
         Some(view) => view,
         None => list_pod(runtime, uid).await?,
@@ -26,12 +33,16 @@ pub(crate) async fn inspect(
         (id, answer)
     }));
     let containers = join_all(wanted.containers.into_iter().map(|id| async {
-        let in_sandbox = view.containers.get(&id).map(|c| c.sandbox_id.clone());
-        let answer = container(&runtime, &id, in_sandbox.unwrap_or_default()).await;
+        let listed = view.containers.get(&id);
+        // What was only made by then may run by now.
+        let verbose = listed.is_none_or(|c| c.phase != ContainerPhase::Exited);
+        let in_sandbox = listed.map(|c| c.sandbox_id.clone()).unwrap_or_default();
+        let answer = container(&runtime, &id, in_sandbox, verbose).await;
         (id, answer)
     }));
     let (sandboxes, containers) = futures::join!(sandboxes, containers);
     let mut fresh = Fresh::default();
+    let mut pids = Vec::new();
     for (id, answer) in sandboxes {
         match sift(answer)? {
             Some(answer) => drop(fresh.sandboxes.insert(id, answer)),
@@ -40,11 +51,16 @@ pub(crate) async fn inspect(
     }
     for (id, answer) in containers {
         match sift(answer)? {
-            Some(answer) => drop(fresh.containers.insert(id, answer)),
+            Some(Ok((container, pid))) => {
+                pids.extend(pid.map(|pid| (id.clone(), pid)));
+                fresh.containers.insert(id, Ok(container));
+            }
+            Some(Err(error)) => drop(fresh.containers.insert(id, Err(error))),
             None => drop(view.containers.remove(&id)),
         }
     }
-    Ok(Seen { view, fresh })
+    let seen = Seen { view, fresh };
+    Ok(Look { seen, pids })
 }
 
 // What is gone since the list is no error, and a runtime that is away is not this pod's.
@@ -62,12 +78,30 @@ async fn sandbox(runtime: &Runtime, id: &str) -> Result<Sandbox, CriError> {
     Ok(convert::sandbox(answer.status.unwrap_or_default()))
 }
 
-async fn container(runtime: &Runtime, id: &str, sandbox: String) -> Result<Container, CriError> {
-    let mut status = runtime.container_status(id).await?;
+// With the first process where it runs and the runtime tells.
+async fn container(
+    runtime: &Runtime,
+    id: &str,
+    sandbox: String,
+    verbose: bool,
+) -> Result<(Container, Option<i32>), CriError> {
+    let answer = match runtime.container_status_raw(id, verbose).await {
+        Err(error) if verbose && is_of_words(&error) => {
+            runtime.container_status_raw(id, false).await?
+        }
+        answer => answer?,
+    };
+    let mut status = answer.status.unwrap_or_default();
     let mounts = std::mem::take(&mut status.mounts);
     let mut container = convert::container(status, sandbox);
+    let running = container.phase() == ContainerPhase::Running;
     if container.phase() == ContainerPhase::Exited {
         last_words::add(&mut container, &mounts).await;
     }
-    Ok(container)
+    Ok((container, convert::pid(&answer.info).filter(|_| running)))
+}
+
+// Whether the status alone may still be told: more words come from more places that can fail.
+fn is_of_words(error: &CriError) -> bool {
+    !error.is_not_found() && !error.is_unavailable() && !error.is_deadline()
 }

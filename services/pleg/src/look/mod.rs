@@ -5,7 +5,7 @@ mod last_words;
 mod list;
 mod poll;
 
-pub(crate) use inspect::inspect;
+pub(crate) use inspect::{Look, inspect};
 pub(crate) use list::list;
 pub(crate) use poll::poll;
 

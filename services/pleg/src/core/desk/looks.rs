@@ -129,6 +129,7 @@ impl Desk {
         if seen.view.is_empty() {
             entry.suspect = false;
             entry.failures = 0;
+            entry.ended.clear();
             if before.is_some() {
                 self.publish(uid, None, look.tokens.clone(), now);
             }
@@ -144,6 +145,7 @@ impl Desk {
         entry.failures = if entry.suspect { entry.failures + 1 } else { 0 };
         let retry = entry.suspect.then(|| later(now, back_off(entry.failures)));
         let again = pod::look_again_at(&state, now);
+        let ended = entry.ended.looked(&state, look.began, now);
         let unasked = entry.unasked.take();
         entry.state = Some(state.clone());
         if changed {
@@ -155,7 +157,9 @@ impl Desk {
             });
         }
         self.answer(uid, look.tokens, Ok(()));
-        for at in retry.into_iter().chain(again) {
+        // A look that failed in part is not made again sooner than that.
+        let ended = ended.filter(|_| retry.is_none());
+        for at in retry.into_iter().chain(again).chain(ended) {
             self.wake_at(uid, at);
         }
     }

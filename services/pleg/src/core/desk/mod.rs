@@ -4,6 +4,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use polylet_wire::pleg::v1::PodState;
 
+use super::ended::Ended;
 use super::later;
 use super::pace::Pace;
 use super::pod::{self, Known, Seen};
@@ -100,6 +101,7 @@ struct Entry {
     /// The last look failed; only a new one helps.
     suspect: bool,
     failures: u32,
+    ended: Ended,
     /// When a change was published that nobody had asked for.
     unasked: Option<Timestamp>,
 }
@@ -219,6 +221,20 @@ impl Desk {
             let at = later(now, GRACE);
             self.wake_at(&uid, at);
         } else {
+            self.want_fresh(&uid, true);
+        }
+    }
+
+    /// The kernel told that the process of a container ended; the runtime will know soon.
+    pub(crate) fn process_ended(&mut self, id: &str, now: Timestamp) {
+        let Some(uid) = self.owners.get(id).cloned() else {
+            return;
+        };
+        let Some(entry) = self.pods.get_mut(&uid) else {
+            return;
+        };
+        let state = entry.state.as_ref();
+        if state.is_some_and(|state| entry.ended.add(state, id, now)) {
             self.want_fresh(&uid, true);
         }
     }

@@ -6,6 +6,9 @@ use super::*;
 use crate::core::pod::{Fresh, missing};
 use crate::core::view::ContainerView;
 
+#[path = "ended_tests.rs"]
+mod ended;
+
 fn at(millis: i64) -> Timestamp {
     Timestamp::from_millisecond(millis).unwrap()
 }
@@ -371,6 +374,7 @@ enum Move {
     Change { pod: u8, id: u8, phase: i32 },
     Remove { pod: u8 },
     Refresh { pod: u8 },
+    ProcessEnded { pod: u8, id: u8 },
     End { which: usize, early: bool },
     Fail { which: usize },
     Events { flow: bool },
@@ -382,6 +386,7 @@ fn moves() -> impl Strategy<Value = (Move, bool)> {
         4 => (0u8..4, 0u8..2, 1i32..4).prop_map(|(pod, id, phase)| Move::Change { pod, id, phase }),
         1 => (0u8..4).prop_map(|pod| Move::Remove { pod }),
         2 => (0u8..4).prop_map(|pod| Move::Refresh { pod }),
+        2 => (0u8..4, 0u8..2).prop_map(|(pod, id)| Move::ProcessEnded { pod, id }),
         6 => (0usize..8, any::<bool>()).prop_map(|(which, early)| Move::End { which, early }),
         1 => (0usize..8).prop_map(|which| Move::Fail { which }),
         1 => any::<bool>().prop_map(|flow| Move::Events { flow }),
@@ -416,6 +421,9 @@ proptest! {
                     }
                 }
                 Move::Refresh { pod } => { tokens += 1; play.desk.refresh(&format!("p{pod}"), tokens); }
+                Move::ProcessEnded { pod, id } => {
+                    play.desk.process_ended(&format!("c{pod}{id}"), at(play.now));
+                }
                 Move::End { which, early } if !play.asked.is_empty() => {
                     let which = which % play.asked.len();
                     if early { play.end_early(which) } else { play.end(which, &world) }
