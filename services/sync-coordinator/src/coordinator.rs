@@ -4,17 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use jiff::Timestamp;
-use polylet_model::qos::{self, QosClass};
-use polylet_model::{Manifest, resources};
 use polylet_wire::common::v1::PodRef;
 use polylet_wire::sync::v1::PodSync;
-use polylet_wire::volume::v1::CompleteDesiredRequest;
 use tokio::sync::mpsc::UnboundedSender;
-use tracing::Instrument;
 
-use crate::act::{self, Hands, Job, refresh, trace};
-use crate::core::learn::{self, Outcome};
-use crate::core::plan::{Phase, Step, StepKey, plan};
+use crate::act::{Hands, trace};
+use crate::core::learn;
+use crate::core::plan::{Phase, plan};
 use crate::core::view::{Journal, Node, Pressure, Terminal, View};
 use crate::heard::{Heard, Stream};
 use crate::run::{Input, SOURCES};
@@ -27,7 +23,7 @@ type Store = polylet_watch::Store<String, PodSync>;
 pub(crate) struct Coordinator {
     pub(crate) hands: Rc<Hands>,
     store: Store,
-    steps: UnboundedSender<Input>,
+    pub(crate) steps: UnboundedSender<Input>,
     pub(crate) workers: BTreeMap<String, Worker>,
     pub(crate) node: Node,
     pub(crate) heard: Heard,
@@ -42,13 +38,13 @@ pub(crate) struct Coordinator {
     /// Standing orders, also of pods that were not met yet.
     pub(crate) orders: BTreeMap<String, Terminal>,
     arrivals: u64,
-    sequence: u64,
+    pub(crate) sequence: u64,
     /// Volume-manager has heard all that is wanted.
     pub(crate) completed: bool,
-    completing: bool,
+    pub(crate) completing: bool,
     /// Not before this moment is it told again.
-    complete_after: Option<Timestamp>,
-    draining: bool,
+    pub(crate) complete_after: Option<Timestamp>,
+    pub(crate) draining: bool,
 }
 
 impl Coordinator {
@@ -236,7 +232,12 @@ impl Coordinator {
                     node: &self.node,
                     now,
                 });
+            } else if worker.slot_wait.is_none() {
+                worker.slot_wait = Some(trace::slot_wait(&worker.reference, worker.cause.as_ref()));
             }
+        }
+        if worker.pod.slot || !next.wants_slot {
+            worker.slot_wait = None;
         }
         if next.phase != Phase::Syncing {
             worker.cancels.retain(|_, cancel| {
@@ -358,156 +359,6 @@ impl Coordinator {
             let new = self.worker(&worker.reference, now);
             new.pod.journal.acknowledged_at = Some(now);
             new.want(worker.source, manifest, (*wanted).clone(), worker.cause);
-        }
-    }
-
-    /// Starts a step.
-    fn launch(&mut self, uid: &str, step: Step) {
-        self.sequence += 1;
-        let burstable_shares = match step {
-            Step::EnsureCgroup => self.burstable_shares(),
-            _ => 0,
-        };
-        let Some(worker) = self.workers.get_mut(uid) else {
-            return;
-        };
-        let key = step.key();
-        let job = Job {
-            pod: worker.reference.clone(),
-            manifest: worker.manifest.clone(),
-            step,
-            observed: worker.pod.observed.clone().unwrap_or_default(),
-            volumes: worker
-                .pod
-                .volumes
-                .seen
-                .as_ref()
-                .map(|(_, seen)| seen.clone())
-                .unwrap_or_default(),
-            journal: worker.pod.journal.clone(),
-            sequence: self.sequence,
-            burstable_shares,
-            cause: worker.cause.clone(),
-        };
-        let span = trace::span(&job);
-        worker.last_step = Some(trace::cause_of(&span))
-            .filter(|c| !c.traceparent.is_empty())
-            .or(worker.cause.clone());
-        // A long wait must not hold the process up; what was asked goes on in the runtime.
-        let drain = self.hands.ctx.drain();
-        let cancel = match key {
-            StepKey::Pull(_) => drain.child_token(),
-            StepKey::StopContainer(_) => drain,
-            _ => polylet_kit::CancellationToken::new(),
-        };
-        if matches!(key, StepKey::Pull(_)) {
-            worker.cancels.insert(key.clone(), cancel.clone());
-        }
-        let (hands, steps) = (Rc::clone(&self.hands), self.steps.clone());
-        let work = async move {
-            let outcome = tokio::select! {
-                outcome = act::carry_out(&hands, &job) => outcome,
-                () = cancel.cancelled() => Outcome::Cancelled,
-            };
-            trace::ended(&tracing::Span::current(), &outcome);
-            // How it ended is the runtime's to say, and the next step hangs on it.
-            let state = match &job.step {
-                Step::StopContainer { .. } => {
-                    refresh::once(&hands, &job.pod.uid).await.ok().flatten()
-                }
-                _ => None,
-            };
-            // Nobody listens only when the process is ending.
-            let _ = steps.send(Input::StepDone {
-                uid: job.pod.uid.clone(),
-                key,
-                outcome,
-                state,
-            });
-        };
-        self.hands.ctx.background("step", work.instrument(span));
-    }
-
-    fn burstable_shares(&self) -> u64 {
-        let specs = self
-            .workers
-            .values()
-            .filter(|w| !w.pod.journal.torn_down)
-            .filter_map(|w| w.manifest.as_ref());
-        let burstable = specs
-            .map(Manifest::spec)
-            .filter(|spec| qos::class(spec) == QosClass::Burstable);
-        resources::burstable_shares(burstable)
-    }
-
-    /// Asks the runtime how a pod stands after our acts.
-    pub(crate) fn refresh(&mut self, uid: &str) {
-        let Some(worker) = self.workers.get_mut(uid) else {
-            return;
-        };
-        if worker.refreshing {
-            worker.refresh_again = true;
-            return;
-        }
-        worker.refreshing = true;
-        let (uid, acts) = (uid.to_owned(), worker.pod.acts);
-        let (hands, steps) = (Rc::clone(&self.hands), self.steps.clone());
-        self.hands.ctx.background("refresh", async move {
-            let state = refresh::until_answered(&hands, &uid).await;
-            let _ = steps.send(Input::Refreshed { uid, acts, state });
-        });
-    }
-
-    /// Tells volume-manager that it has heard everything, once that is so and no
-    /// container runs whose pod it has not heard of.
-    fn complete_desired(&mut self) {
-        let ready =
-            !self.completed && !self.completing && !self.draining && self.complete_after.is_none();
-        if !ready || !self.node.all_heard || !self.node.volumes_fresh {
-            return;
-        }
-        let settled = |worker: &Worker| match worker.plan.phase {
-            Phase::Reclaimed | Phase::Terminated => true,
-            Phase::Syncing => worker.pod.wanted.as_ref().is_some_and(|wanted| {
-                !wanted.has_volumes
-                    || worker.pod.blocked_by.is_some()
-                    || worker.pod.volumes.declared.is_some()
-            }),
-            Phase::Unjudged | Phase::Terminating => worker.pod.volumes.declared.is_some(),
-        };
-        if !self.workers.values().all(settled) {
-            return;
-        }
-        let declared = |w: &&Worker| w.pod.volumes.declared.is_some() && !w.pod.volumes.released;
-        let pod_count =
-            u32::try_from(self.workers.values().filter(declared).count()).unwrap_or(u32::MAX);
-        self.completing = true;
-        let request = CompleteDesiredRequest {
-            declarer: self.hands.ctx.incarnation().to_owned(),
-            pod_count,
-        };
-        let (mut volumes, steps) = (self.hands.volumes.clone(), self.steps.clone());
-        self.hands.ctx.background("complete", async move {
-            let answer = volumes.complete_desired(request).await;
-            let _ = steps.send(Input::Completed(
-                answer
-                    .map(drop)
-                    .map_err(|status| status.message().to_owned()),
-            ));
-        });
-    }
-
-    fn was_completed(&mut self, result: Result<(), String>, now: Timestamp) {
-        self.completing = false;
-        match result {
-            Ok(()) => self.completed = true,
-            Err(why) => {
-                tracing::warn!(
-                    why,
-                    "volume-manager did not take the end of the declaration"
-                );
-                self.complete_after = now.checked_add(jiff::SignedDuration::from_secs(2)).ok();
-            }
         }
     }
 }

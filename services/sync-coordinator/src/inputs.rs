@@ -314,7 +314,13 @@ impl Coordinator {
         }
         if let Outcome::Failed(trouble) = &outcome {
             let (reason, why) = (&trouble.reason, &trouble.message);
-            tracing::warn!(k8s.pod.uid = uid, k8s.pod.name = worker.reference.name, step = ?key, reason, why, "step failed");
+            let pod = &worker.reference.name;
+            // The runtime is still at a call of a former life of ours: soon over.
+            if trouble.reserved {
+                tracing::debug!(k8s.pod.uid = uid, k8s.pod.name = pod, step = ?key, why, "step met a former one");
+            } else {
+                tracing::warn!(k8s.pod.uid = uid, k8s.pod.name = pod, step = ?key, reason, why, "step failed");
+            }
         }
         let failed = matches!(outcome, Outcome::Failed(_));
         learn::ended(&mut worker.pod, key, outcome, now);

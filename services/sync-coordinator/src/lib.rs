@@ -12,12 +12,14 @@ pub mod act;
 mod convert;
 mod coordinator;
 pub mod core;
+mod declare;
 mod heard;
 mod inputs;
 mod journal;
 mod run;
 mod server;
 mod slots;
+mod steps;
 mod worker;
 
 use polylet_kit::{Api, BoxError, Call, Ctx, Keep, Manifest, Service};

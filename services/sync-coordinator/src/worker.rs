@@ -42,6 +42,8 @@ pub(crate) struct Worker {
     pub(crate) refreshing: bool,
     /// And must be asked again.
     pub(crate) refresh_again: bool,
+    /// The wait for a place among the pods that start, as a span.
+    pub(crate) slot_wait: Option<tracing::Span>,
     /// When to look again.
     pub(crate) wake: Option<Timestamp>,
 }
@@ -66,6 +68,7 @@ impl Worker {
             cancels: BTreeMap::new(),
             refreshing: false,
             refresh_again: false,
+            slot_wait: None,
             wake: None,
         }
     }

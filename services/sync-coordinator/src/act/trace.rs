@@ -1,7 +1,7 @@
 //! A span for each step that a pod's start or end waits for.
 
 use polylet_kit::cause;
-use polylet_wire::common::v1::Cause;
+use polylet_wire::common::v1::{Cause, PodRef};
 use tracing::{Span, field::Empty};
 
 use super::Job;
@@ -72,6 +72,19 @@ pub fn ended(span: &Span, outcome: &Outcome) {
             span.record("result", "ok");
         }
     }
+}
+
+/// The wait for a place among the pods that start. Ends when it is dropped.
+pub fn slot_wait(pod: &PodRef, known: Option<&Cause>) -> Span {
+    let span = tracing::info_span!(
+        parent: None,
+        "sync.wait_slot",
+        k8s.pod.uid = pod.uid,
+        k8s.pod.name = pod.name,
+        k8s.namespace.name = pod.namespace,
+    );
+    cause::set_parent(&span, known);
+    span
 }
 
 /// The cause that a step is.

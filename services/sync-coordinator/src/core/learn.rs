@@ -141,7 +141,15 @@ fn succeeded(pod: &mut Pod, step: Step, outcome: Outcome, now: Timestamp) {
             pod.volumes.declared = Some(digest);
             pod.volumes.released = false;
             pod.volumes.sequence = sequence;
-            volumes_heard(pod, sequence, seen);
+            // The stream may have told of this declaration already, and of more.
+            if pod
+                .volumes
+                .seen
+                .as_ref()
+                .is_none_or(|(known, _)| *known < sequence)
+            {
+                pod.volumes.seen = Some((sequence, seen));
+            }
         }
         (Step::ReleaseVolumes, _) => pod.volumes.released = true,
         (Step::RemoveCgroup, _) => {
