@@ -5,6 +5,7 @@ use std::process::Output;
 
 use polylet_e2e::{example, node, ok};
 use polylet_harness::node::SERVICES;
+use polylet_harness::wait::{Look, until};
 use polylet_harness::{Node, machine, procs};
 use serde_json::Value;
 
@@ -42,20 +43,23 @@ async fn pods(node: &Node) {
         "{text}"
     );
     let json = good_json(node, &["pods", "-o", "json"]).await;
-    let pods = list(&json, "items");
-    assert!(
-        pods.iter().any(|pod| pod["metadata"]["name"] == "web-node"),
-        "{json}"
-    );
+    let pods = list(&json, "pods");
+    let pod = pods.iter().find(|pod| pod["name"] == "web-node").unwrap();
+    assert_eq!(pod["pod"]["status"]["phase"], "Running", "{json}");
 }
 
 async fn logs(node: &Node) {
     // The readiness probe asks each second, and the server tells each request.
-    let text = good(node, &["logs", "web-node", "-c", "server"]).await;
-    assert!(
-        text.contains("GET") || text.contains("response:200"),
-        "{text}"
-    );
+    let look = || async {
+        // What the container wrote to its standard error goes to ours.
+        let text = both(&ran(node, &["logs", "web-node", "-c", "server"]).await);
+        if text.contains("response:200") {
+            Look::Done(())
+        } else {
+            Look::NotYet(text)
+        }
+    };
+    ok(until("a request in the server's log", look).await);
     let bad = ran(node, &["logs", "web-node", "-c", "nobody"]).await;
     assert!(!bad.status.success());
     assert!(both(&bad).contains("nobody"), "{}", both(&bad));

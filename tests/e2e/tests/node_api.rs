@@ -102,7 +102,7 @@ async fn logs(node: &Node) {
     let few = get(node, &format!("{path}?limitBytes=10")).await;
     assert_eq!(few.body.len(), 10, "{few:?}");
     for (path, code) in [
-        ("/containerLogs/default/web-node/nobody", 400),
+        ("/containerLogs/default/web-node/nobody", 404),
         ("/containerLogs/default/no-such-pod/server", 404),
         ("/containerLogs/default/web-node/server?previous=true", 400),
         ("/containerLogs/default/web-node/server?tailLines=-1", 422),
