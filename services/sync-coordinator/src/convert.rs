@@ -120,11 +120,7 @@ pub(crate) fn pod_sync(told: &Told<'_>, pod: &Pod, plan: &Plan) -> sync::v1::Pod
         cause: told.cause.cloned(),
         waiting_for: plan.waiting.iter().map(waiting).collect(),
         acknowledged_at: pod.journal.acknowledged_at.map(to_wire),
-        last_manifest: told
-            .last_manifest
-            .map(<[u8]>::to_vec)
-            .unwrap_or_default()
-            .into(),
+        last_manifest: told.last_manifest.map(<[u8]>::to_vec).unwrap_or_default(),
         needs_sandbox: plan.needs_sandbox,
     }
 }

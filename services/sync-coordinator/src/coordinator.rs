@@ -167,7 +167,7 @@ impl Coordinator {
                 key,
                 outcome,
                 state,
-            } => self.step_done(&uid, &key, outcome, state, now),
+            } => self.step_done(&uid, &key, *outcome, state, now),
             Input::Refreshed { uid, acts, state } => self.refreshed(uid, acts, state),
             Input::Completed(result) => self.was_completed(result, now),
             Input::Timer => self.timer(now),

@@ -47,7 +47,7 @@ pub(crate) enum Input {
         /// The step.
         key: StepKey,
         /// What became of it.
-        outcome: Outcome,
+        outcome: Box<Outcome>,
         /// What the runtime holds after it, where that was asked.
         state: Option<PodState>,
     },

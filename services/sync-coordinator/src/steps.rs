@@ -74,7 +74,7 @@ impl Coordinator {
             let _ = steps.send(Input::StepDone {
                 uid: job.pod.uid.clone(),
                 key,
-                outcome,
+                outcome: Box::new(outcome),
                 state,
             });
         };

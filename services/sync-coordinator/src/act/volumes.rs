@@ -15,7 +15,7 @@ pub async fn apply(hands: &Rc<Hands>, job: &Job) -> Result<Outcome, Trouble> {
     let request = ApplyPodRequest {
         r#ref: Some(job.pod.clone()),
         sequence: job.sequence,
-        manifest: manifest.raw().to_vec().into(),
+        manifest: manifest.raw().to_vec(),
         declarer: hands.ctx.incarnation().to_owned(),
         cause: Some(polylet_kit::cause::of_current_span()),
     };

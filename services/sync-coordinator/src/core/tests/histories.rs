@@ -65,7 +65,7 @@ fn disturb(world: &mut World, what: u8, pick: usize) {
         }
         (7, _) => {
             world.pass(i64::try_from(pick % 20).unwrap_or(0));
-            if pick % 7 == 0 {
+            if pick.is_multiple_of(7) {
                 for sandbox in &mut world.runtime.sandboxes {
                     sandbox.ready = false;
                 }
