@@ -103,11 +103,14 @@ impl Coordinator {
             return;
         }
         worker.refreshing = true;
+        // What the runtime then shows is the step's doing: its trace goes on there.
+        let span = trace::refresh(&worker.reference, worker.last_step.as_ref());
         let (uid, acts) = (uid.to_owned(), worker.pod.acts);
         let (hands, steps) = (Rc::clone(&self.hands), self.steps.clone());
-        self.hands.ctx.background("refresh", async move {
+        let work = async move {
             let state = refresh::until_answered(&hands, &uid).await;
             let _ = steps.send(Input::Refreshed { uid, acts, state });
-        });
+        };
+        self.hands.ctx.background("refresh", work.instrument(span));
     }
 }

@@ -87,6 +87,22 @@ pub fn slot_wait(pod: &PodRef, known: Option<&Cause>) -> Span {
     span
 }
 
+/// A look at what the runtime holds after a step.
+pub fn refresh(pod: &PodRef, step: Option<&Cause>) -> Span {
+    let Some(step) = step else {
+        return Span::none();
+    };
+    let span = tracing::info_span!(
+        parent: None,
+        "sync.refresh",
+        k8s.pod.uid = pod.uid,
+        k8s.pod.name = pod.name,
+        k8s.namespace.name = pod.namespace,
+    );
+    cause::set_parent(&span, Some(step));
+    span
+}
+
 /// The cause that a step is.
 pub fn cause_of(span: &Span) -> Cause {
     cause::of_span(span)
