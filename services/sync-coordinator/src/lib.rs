@@ -80,6 +80,11 @@ pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
     let intents = book.intents()?;
     let store = Store::new(ctx.incarnation());
     let hands = act::Hands::new(&ctx, book);
+    // No pod's start should wait for this question.
+    let asking = std::rc::Rc::clone(&hands);
+    ctx.background("cgroup driver", async move {
+        asking.cgroups.driver(&asking).await;
+    });
     let (steps, done) = tokio::sync::mpsc::unbounded_channel();
     let coordinator = coordinator::Coordinator::new(hands, store.clone(), steps, entries, intents);
     ctx.spawn("run", run::run(ctx.clone(), coordinator, done));

@@ -40,8 +40,8 @@ impl Cgroups {
         }
     }
 
-    /// The runtime's driver; the configured one where the runtime cannot say.
-    async fn driver(&self, hands: &Hands) -> Driver {
+    /// The runtime's driver; the configured one where the runtime cannot say. Asked once.
+    pub async fn driver(&self, hands: &Hands) -> Driver {
         let asked = self.driver.get_or_try_init(|| async {
             match hands.runtime.runtime_config().await {
                 Ok(answer) => Ok(match answer.linux.map(|linux| linux.cgroup_driver()) {
