@@ -10,48 +10,60 @@ pub(crate) struct LogQuery {
     pub(crate) previous: bool,
 }
 
+/// Why a query is refused. Upstream tells the two apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// A value that cannot be read: 400.
+    Unreadable(String),
+    /// A value that is not allowed: 422.
+    Invalid(String),
+}
+
 /// Reads a query as upstream does: `tailLines` (or `tail`), `sinceSeconds` or `sinceTime`,
 /// `timestamps`, `limitBytes`, `follow`, `previous`, `stream`. What is unknown is ignored.
 ///
 /// # Errors
-/// A sentence that names the parameter and what it must be.
-pub(crate) fn parse(pairs: &[(String, String)], now: Timestamp) -> Result<LogQuery, String> {
+/// A refusal that names the parameter and what it must be.
+pub(crate) fn parse(pairs: &[(String, String)], now: Timestamp) -> Result<LogQuery, Refusal> {
     let get = |name: &str| {
         let pair = pairs.iter().find(|(key, _)| key == name);
         pair.map(|(_, value)| value.as_str())
             .filter(|v| !v.is_empty())
     };
-    let count = |name: &str, least: u64| match get(name) {
+    let unreadable = |name: &str, text: &str, what: &str| {
+        Refusal::Unreadable(format!("{name}: {text:?} is {what}"))
+    };
+    let count = |name: &str, least: i64| match get(name) {
         None => Ok(None),
-        Some(text) => match text.parse::<u64>() {
-            Ok(number) if number >= least => Ok(Some(number)),
-            _ => Err(format!(
-                "{name}: {text:?} is not a whole number of at least {least}"
-            )),
+        Some(text) => match text.parse::<i64>() {
+            Err(_) => Err(unreadable(name, text, "not a whole number")),
+            Ok(number) if number < least => Err(Refusal::Invalid(format!(
+                "{name}: {text:?} must be at least {least}"
+            ))),
+            Ok(number) => Ok(Some(number.unsigned_abs())),
         },
     };
     let flag = |name: &str| match get(name) {
         None | Some("false" | "0" | "False" | "F" | "f" | "FALSE") => Ok(false),
         Some("true" | "1" | "True" | "T" | "t" | "TRUE") => Ok(true),
-        Some(text) => Err(format!("{name}: {text:?} is neither true nor false")),
+        Some(text) => Err(unreadable(name, text, "neither true nor false")),
     };
-    let tail = match get("tailLines").or(get("tail")) {
-        None | Some("all") => None,
-        Some(text) => Some(
-            text.parse::<u64>()
-                .map_err(|_| format!("tailLines: {text:?} is not a whole number of at least 0"))?,
-        ),
+    let tail = match (get("tailLines"), get("tail")) {
+        (Some(_), _) => count("tailLines", 0)?,
+        (None, Some("all")) => None,
+        (None, _) => count("tail", 0)?,
     };
     let since_time = match get("sinceTime") {
         None => None,
         Some(text) => Some(
             text.parse::<Timestamp>()
-                .map_err(|_| format!("sinceTime: {text:?} is not a time in RFC 3339"))?,
+                .map_err(|_| unreadable("sinceTime", text, "not a time in RFC 3339"))?,
         ),
     };
     let since_seconds = count("sinceSeconds", 1)?;
     if since_time.is_some() && since_seconds.is_some() {
-        return Err("at most one of sinceTime and sinceSeconds may be given".to_owned());
+        let why = "at most one of sinceTime and sinceSeconds may be given";
+        return Err(Refusal::Invalid(why.to_owned()));
     }
     let since = match since_seconds {
         None => since_time,
@@ -64,7 +76,11 @@ pub(crate) fn parse(pairs: &[(String, String)], now: Timestamp) -> Result<LogQue
         None | Some("All") => Streams::All,
         Some("Stdout") => Streams::Stdout,
         Some("Stderr") => Streams::Stderr,
-        Some(text) => return Err(format!("stream: {text:?} is none of All, Stdout, Stderr")),
+        Some(text) => {
+            return Err(Refusal::Invalid(format!(
+                "stream: {text:?} is none of All, Stdout, Stderr"
+            )));
+        }
     };
     Ok(LogQuery {
         options: Options {

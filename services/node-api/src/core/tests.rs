@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::access::{Caller, Mode, Verdict, attributes, decide};
-use super::log_query::parse;
+use super::log_query::{Refusal, parse};
 use super::metrics::{self, Counts};
 use super::pods;
 
@@ -107,15 +107,21 @@ fn a_log_query_is_read_field_by_field() {
             .tail,
         Some(3)
     );
-    for (name, value) in [
-        ("tailLines", "-1"),
-        ("sinceSeconds", "0"),
-        ("sinceTime", "yesterday"),
-        ("limitBytes", "0"),
-        ("follow", "maybe"),
-        ("stream", "both"),
+    for (name, value, as_unreadable) in [
+        ("tailLines", "-1", false),
+        ("tailLines", "x", true),
+        ("tail", "-1", false),
+        ("sinceSeconds", "0", false),
+        ("sinceTime", "yesterday", true),
+        ("limitBytes", "0", false),
+        ("follow", "maybe", true),
+        ("stream", "both", false),
     ] {
-        let why = parse(&pairs(&[(name, value)]), now).expect_err(name);
+        let (unreadable, why) = match parse(&pairs(&[(name, value)]), now).expect_err(name) {
+            Refusal::Unreadable(why) => (true, why),
+            Refusal::Invalid(why) => (false, why),
+        };
+        assert_eq!(unreadable, as_unreadable, "{why}");
         assert!(why.contains(name) && why.contains(value), "{why}");
     }
     assert!(

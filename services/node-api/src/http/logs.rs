@@ -14,7 +14,7 @@ use polylet_cri::log::{LogError, Reader};
 use polylet_model::names;
 
 use super::PeerError;
-use crate::core::log_query;
+use crate::core::log_query::{self, Refusal};
 
 /// The container whose log is wanted.
 struct Wanted {
@@ -32,7 +32,10 @@ pub(crate) async fn get(
 ) -> Response {
     let query = match log_query::parse(&query, Timestamp::now()) {
         Ok(query) => query,
-        Err(why) => return (StatusCode::BAD_REQUEST, why).into_response(),
+        Err(Refusal::Unreadable(why)) => return (StatusCode::BAD_REQUEST, why).into_response(),
+        Err(Refusal::Invalid(why)) => {
+            return (StatusCode::UNPROCESSABLE_ENTITY, why).into_response();
+        }
     };
     let wanted = match find(&state, &namespace, &pod, &container, query.previous).await {
         Ok(wanted) => wanted,
