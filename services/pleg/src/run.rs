@@ -9,7 +9,7 @@ use polylet_cri::Runtime;
 use polylet_kit::{CancellationToken, cause};
 use polylet_watch::Store;
 use polylet_wire::common::v1::{Cause, PodRef};
-use polylet_wire::pleg::v1::{PodState, RefreshPodResponse, WatchRuntimeResponse};
+use polylet_wire::pleg::v1::{ContainerPhase, PodState, RefreshPodResponse, WatchRuntimeResponse};
 use polylet_wire::time;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -198,7 +198,10 @@ impl Run {
             Some(cause) => Some(cause),
             // What was there before this process is no news.
             None if !self.store.is_whole() => None,
-            None => Some(found_unasked(&state)),
+            None => {
+                let before = self.store.get(&uid).and_then(|known| known.cause);
+                Some(found_unasked(&state, before))
+            }
         };
         state.observed_at = Some(time::now());
         self.store.upsert(uid, *state);
@@ -257,10 +260,11 @@ impl Run {
                 ..told.clone()
             };
             let changed = silent != *report;
-            if changed {
+            if changed && !report.ready {
+                tracing::warn!(reason = report.reason, "the runtime is not ready");
+            } else if changed {
                 tracing::info!(
                     ready = report.ready,
-                    reason = report.reason,
                     network_ready = report.network_ready,
                     events = report.events,
                     version = report.runtime_version,
@@ -283,14 +287,37 @@ fn nothing_of(uid: &str) -> PodState {
     }
 }
 
-// A change that nobody waited for begins a trace of its own.
-fn found_unasked(state: &PodState) -> Cause {
+/// So long what happens to a pod by itself still belongs to the act before it.
+const CONSEQUENCE: Duration = Duration::from_secs(120);
+
+// A change that nobody waited for begins a trace of its own, unless it follows from an act: an init
+// container that came to its end is part of the pod's start. A failure is a story of its own.
+fn found_unasked(state: &PodState, before: Option<Cause>) -> Cause {
     let pod = state.r#ref.clone().unwrap_or_default();
     let span = tracing::info_span!(parent: None, "pleg.observe", k8s.pod.uid = pod.uid,
         k8s.pod.name = pod.name, k8s.namespace.name = pod.namespace,
         containers = state.containers.len());
-    cause::new_trace(&span);
-    cause::of_span(&span)
+    let failed = state
+        .containers
+        .iter()
+        .any(|c| c.phase() == ContainerPhase::Exited && c.exit_code != 0);
+    let Some(act) = before.filter(|act| !failed && is_recent(act)) else {
+        cause::new_trace(&span);
+        return cause::of_span(&span);
+    };
+    cause::set_parent(&span, Some(&act));
+    Cause {
+        // The act's time, so that one consequence of another does not go on for ever.
+        observed_at: act.observed_at,
+        ..cause::of_span(&span)
+    }
+}
+
+fn is_recent(act: &Cause) -> bool {
+    let at = time::from_wire_opt(act.observed_at.as_ref());
+    let age = at.map(|at| Timestamp::now().duration_since(at));
+    !act.traceparent.is_empty()
+        && age.is_some_and(|age| Duration::try_from(age).unwrap_or_default() < CONSEQUENCE)
 }
 
 async fn sleep_until(due: Option<Timestamp>) {

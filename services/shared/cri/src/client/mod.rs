@@ -1,4 +1,5 @@
 use std::future::Future;
+use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -39,7 +40,13 @@ impl Runtime {
         let path = socket_path(endpoint);
         let connector = tower::service_fn(move |_: Uri| {
             let path = path.clone();
-            async move { UnixStream::connect(path).await.map(TokioIo::new) }
+            async move {
+                let connected = UnixStream::connect(&path).await.map(TokioIo::new);
+                // The socket is what an operator can look at.
+                connected.map_err(|error| {
+                    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+                })
+            }
         });
         let channel = Endpoint::from_static("http://localhost")
             // Large lists should not wait for window updates.
