@@ -38,8 +38,13 @@ async fn a_pod_start_is_one_trace() {
     {
         assert_eq!(uid(span), pod.uid, "{span:?}");
     }
+    // A probe may ask before the server listens; nothing else may go wrong.
+    let mut spans = trace
+        .spans
+        .iter()
+        .filter(|span| !span.name.starts_with("probe."));
     assert!(
-        trace.spans.iter().all(|span| span.error.is_empty()),
+        spans.all(|span| span.error.is_empty()),
         "{:#?}",
         trace.spans
     );
