@@ -47,10 +47,15 @@ pub(crate) async fn succeeds(mut command: Command, name: &str) -> Result<bool, H
     Ok(ran.map_err(|source| run_error(name, source))?.success())
 }
 
-/// Builds all test programs and lists them; `None` when something does not compile.
-pub(crate) async fn build_tests() -> Result<Option<Vec<Program>>, HarnessError> {
+/// Builds test programs and lists them; `None` when something does not compile. With targets
+/// named, only those are built.
+pub(crate) async fn build_tests(targets: &[String]) -> Result<Option<Vec<Program>>, HarnessError> {
     let format = "--message-format=json-render-diagnostics";
+    // Always the whole workspace: its features are the same then, and nothing is built twice.
     let mut command = cargo(&["test", "--workspace", "--no-run", format]);
+    for target in targets {
+        command.args(["--test", target]);
+    }
     let (mut child, mut lines) = piped(&mut command, "cargo test --no-run")?;
     let mut programs = Vec::new();
     while let Ok(Some(line)) = lines.next_line().await {
@@ -196,4 +201,18 @@ fn run_error(name: &str, source: std::io::Error) -> HarnessError {
         program: name.to_owned(),
         source,
     }
+}
+
+/// The names of the end-to-end test programs.
+pub(crate) fn e2e_targets() -> Vec<String> {
+    let dir = machine::workspace().join("tests/e2e/tests");
+    let files = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let names = files.filter_map(|file| {
+        let path = file.path();
+        let is_rust = path.extension().is_some_and(|end| end == "rs");
+        is_rust
+            .then(|| path.file_stem()?.to_str().map(str::to_owned))
+            .flatten()
+    });
+    names.collect()
 }

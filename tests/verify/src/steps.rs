@@ -38,7 +38,12 @@ pub(crate) async fn all(args: &Args) -> Result<Sum, HarnessError> {
     }
     title("building the tests");
     let begun = Instant::now();
-    let Some(programs) = command::build_tests().await? else {
+    let targets = match (wanted(Part::Unit), args.e2e.is_empty()) {
+        (true, _) => Vec::new(),
+        (false, true) => command::e2e_targets(),
+        (false, false) => args.e2e.clone(),
+    };
+    let Some(programs) = command::build_tests(&targets).await? else {
         sum.check("building the tests", false, begun.elapsed());
         return Ok(sum);
     };
