@@ -12,7 +12,7 @@ pub mod labels;
 /// Container logs.
 pub mod log;
 
-pub use client::{ExecOutput, ExecRequest, Runtime};
+pub use client::{About, ExecOutput, ExecRequest, Runtime};
 pub use error::{CriError, RuntimeSaid};
 /// The messages of the interface.
 pub use polylet_wire::runtime::v1;

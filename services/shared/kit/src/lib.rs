@@ -19,6 +19,7 @@ pub mod kept;
 pub mod listener;
 pub mod lock;
 mod manifest;
+pub mod memory;
 mod notify;
 mod peers;
 pub mod serve;

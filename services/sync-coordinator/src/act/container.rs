@@ -77,7 +77,7 @@ pub async fn start(
     attempt: u32,
     id: &str,
 ) -> Result<Outcome, Trouble> {
-    if let Err(error) = hands.runtime.start_container(id).await {
+    if let Err(error) = job.runtime(hands).start_container(id).await {
         let said = error.message();
         let mut trouble = runtime_said(reason::RUN_CONTAINER_ERROR, &error);
         if said.contains("already in starting state") {

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use futures::future::{FutureExt, LocalBoxFuture, Shared, WeakShared};
-use polylet_cri::{Runtime, v1};
+use polylet_cri::{About, Runtime, v1};
 use polylet_kit::config::KubeletConfiguration;
 use polylet_model::constants::reason;
 use polylet_model::image;
@@ -64,14 +64,19 @@ impl Images {
     }
 
     /// The pull of an image: the one under way, or a new one.
-    fn pull(&self, spec: v1::ImageSpec, sandbox: v1::PodSandboxConfig) -> Shared<Pulling> {
+    fn pull(
+        &self,
+        about: About,
+        spec: v1::ImageSpec,
+        sandbox: v1::PodSandboxConfig,
+    ) -> Shared<Pulling> {
         let mut pulls = self.pulls.borrow_mut();
         pulls.retain(|_, pull| pull.upgrade().is_some_and(|p| p.peek().is_none()));
         if let Some(pull) = pulls.get(&spec.image).and_then(WeakShared::upgrade) {
             return pull;
         }
         let (runtime, places, name) = (
-            self.runtime.clone(),
+            self.runtime.about(about),
             Rc::clone(&self.places),
             spec.image.clone(),
         );
@@ -150,7 +155,14 @@ pub async fn ensure(hands: &Rc<Hands>, job: &Job, container: &str) -> Result<Out
         }
     }
     let sandbox = sandbox::config(hands, job, manifest, 0).await?;
-    let image_ref = hands.images.pull(image, sandbox).await?;
+    let about = About {
+        pod_uid: Some(job.pod.uid.clone()),
+        pod_name: Some(job.pod.name.clone()),
+        namespace: Some(job.pod.namespace.clone()),
+        container: Some(container.to_owned()),
+        attempt: None,
+    };
+    let image_ref = hands.images.pull(about, image, sandbox).await?;
     Ok(Outcome::Image {
         image: wanted,
         image_ref,

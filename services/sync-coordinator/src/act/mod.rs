@@ -18,7 +18,7 @@ pub mod volumes;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use polylet_cri::Runtime;
+use polylet_cri::{About, Runtime};
 use polylet_kit::{Channel, Ctx};
 use polylet_model::Manifest;
 use polylet_wire::common::v1::{Cause, PodRef};
@@ -114,6 +114,31 @@ pub struct Job {
 }
 
 impl Job {
+    /// The runtime, for calls whose spans say what they are about.
+    pub fn runtime(&self, hands: &Hands) -> Runtime {
+        let attempt_of = |id: &str| self.observed.container(id).map(|seen| seen.attempt);
+        let (container, attempt) = match &self.step {
+            Step::StartContainer {
+                container, attempt, ..
+            } => (Some(container), Some(*attempt)),
+            Step::StopContainer { container, id, .. } | Step::RemoveContainer { container, id } => {
+                (Some(container), attempt_of(id))
+            }
+            Step::PullImage { container } => (Some(container), None),
+            Step::StopSandbox { id } | Step::RemoveSandbox { id } => {
+                (None, self.sandbox(id).map(|seen| seen.attempt))
+            }
+            _ => (None, None),
+        };
+        hands.runtime.about(About {
+            pod_uid: Some(self.pod.uid.clone()),
+            pod_name: Some(self.pod.name.clone()),
+            namespace: Some(self.pod.namespace.clone()),
+            container: container.cloned(),
+            attempt,
+        })
+    }
+
     /// The sandbox of an id.
     pub fn sandbox(&self, id: &str) -> Option<&SeenSandbox> {
         self.observed.sandbox(id)
@@ -136,11 +161,11 @@ pub async fn carry_out(hands: &Rc<Hands>, job: &Job) -> Outcome {
             id,
         } => container::start(hands, job, container, *attempt, id).await,
         Step::StopContainer { id, grace, .. } => stop::container(hands, job, id, *grace).await,
-        Step::StopSandbox { id } => stop::sandbox(hands, id).await,
+        Step::StopSandbox { id } => stop::sandbox(hands, job, id).await,
         Step::RemoveContainer { id, container } => {
             stop::remove_container(hands, job, id, container).await
         }
-        Step::RemoveSandbox { id } => stop::remove_sandbox(hands, id).await,
+        Step::RemoveSandbox { id } => stop::remove_sandbox(hands, job, id).await,
         Step::RemoveCgroup => cgroup::remove(hands, job).await,
         Step::RemoveFiles => files::remove(hands, job).await,
     };

@@ -22,19 +22,19 @@ pub async fn container(
         "stopping a container"
     );
     let grace = Duration::from_secs(u64::from(grace));
-    let stopped = hands.runtime.stop_container(id, grace).await;
+    let stopped = job.runtime(hands).stop_container(id, grace).await;
     stopped.map_err(|error| runtime_said(reason::KILL_CONTAINER_ERROR, &error))?;
     Ok(Outcome::Done)
 }
 
 /// Stops a sandbox and gives its network back.
-pub async fn sandbox(hands: &Rc<Hands>, id: &str) -> Result<Outcome, Trouble> {
+pub async fn sandbox(hands: &Rc<Hands>, job: &Job, id: &str) -> Result<Outcome, Trouble> {
     let _place = hands
         .teardowns
         .acquire()
         .await
         .map_err(|_| said("Draining", "the process is ending"))?;
-    let stopped = hands.runtime.stop_pod_sandbox(id).await;
+    let stopped = job.runtime(hands).stop_pod_sandbox(id).await;
     stopped.map_err(|error| runtime_said(reason::KILL_POD_SANDBOX_ERROR, &error))?;
     Ok(Outcome::Done)
 }
@@ -51,7 +51,7 @@ pub async fn remove_container(
         .acquire()
         .await
         .map_err(|_| said("Draining", "the process is ending"))?;
-    let removed = hands.runtime.remove_container(id).await;
+    let removed = job.runtime(hands).remove_container(id).await;
     removed.map_err(|error| runtime_said("RemoveContainerError", &error))?;
     files::unlink_log(hands, &job.pod, container, id);
     if let Some(seen) = job.observed.container(id) {
@@ -61,13 +61,13 @@ pub async fn remove_container(
 }
 
 /// Drops a sandbox's record.
-pub async fn remove_sandbox(hands: &Rc<Hands>, id: &str) -> Result<Outcome, Trouble> {
+pub async fn remove_sandbox(hands: &Rc<Hands>, job: &Job, id: &str) -> Result<Outcome, Trouble> {
     let _place = hands
         .teardowns
         .acquire()
         .await
         .map_err(|_| said("Draining", "the process is ending"))?;
-    let removed = hands.runtime.remove_pod_sandbox(id).await;
+    let removed = job.runtime(hands).remove_pod_sandbox(id).await;
     removed.map_err(|error| runtime_said("RemoveSandboxError", &error))?;
     Ok(Outcome::Done)
 }

@@ -1,9 +1,10 @@
 use std::path::{Path, PathBuf};
 
+use rustix::mount::{MountFlags, mount};
 use serde_json::{Map, Value, json};
 
 use super::NodeOptions;
-use crate::error::HarnessError;
+use crate::error::{HarnessError, file};
 use crate::scratch::Scratch;
 
 /// The node's directories.
@@ -27,16 +28,25 @@ pub struct Dirs {
 
 impl Dirs {
     pub(crate) fn create(scratch: &Scratch) -> Result<Self, HarnessError> {
+        let run = scratch.sub("run")?;
+        in_memory(&run)?;
         Ok(Self {
             manifests: scratch.sub("manifests")?,
             aside: scratch.sub("aside")?,
-            run: scratch.sub("run")?,
+            run,
             state: scratch.sub("kept")?,
             root: scratch.sub("kubelet")?,
             logs: scratch.sub("pods")?,
             links: scratch.sub("links")?,
         })
     }
+}
+
+/// As `/run` is on a node.
+fn in_memory(dir: &Path) -> Result<(), HarnessError> {
+    let flags = MountFlags::NOSUID | MountFlags::NODEV;
+    let mounted = mount("tmpfs", dir, "tmpfs", flags, c"mode=0755,size=64m");
+    file("mount a tmpfs on", dir, mounted.map_err(Into::into))
 }
 
 pub(crate) struct Input<'a> {

@@ -61,7 +61,7 @@ impl Runtime {
             name: "StartContainer",
             id,
             limit: Some(self.timeout),
-            span: call_span!(changes "cri.StartContainer", container.id = id),
+            span: call_span!(changes "cri.StartContainer" of self.about, container.id = id),
         }
         .run(request, async |r| client.start_container(r).await)
         .await
@@ -80,7 +80,7 @@ impl Runtime {
             name: "StopContainer",
             id,
             limit: Some(grace.saturating_add(self.timeout)),
-            span: call_span!(changes "cri.StopContainer", container.id = id,
+            span: call_span!(changes "cri.StopContainer" of self.about, container.id = id,
                 grace_seconds = request.timeout),
         }
         .run(request, async |r| client.stop_container(r).await)
@@ -98,7 +98,7 @@ impl Runtime {
             name: "RemoveContainer",
             id,
             limit: Some(self.timeout),
-            span: call_span!(changes "cri.RemoveContainer", container.id = id),
+            span: call_span!(changes "cri.RemoveContainer" of self.about, container.id = id),
         }
         .run(request, async |r| client.remove_container(r).await)
         .await;
@@ -170,7 +170,7 @@ impl Runtime {
             name: "UpdateContainerResources",
             id,
             limit: Some(self.timeout),
-            span: call_span!(changes "cri.UpdateContainerResources", container.id = id),
+            span: call_span!(changes "cri.UpdateContainerResources" of self.about, container.id = id),
         }
         .run(request, async |r| {
             client.update_container_resources(r).await
@@ -189,7 +189,7 @@ impl Runtime {
             name: "ReopenContainerLog",
             id,
             limit: Some(self.timeout),
-            span: call_span!(changes "cri.ReopenContainerLog", container.id = id),
+            span: call_span!(changes "cri.ReopenContainerLog" of self.about, container.id = id),
         }
         .run(request, async |r| client.reopen_container_log(r).await)
         .await
@@ -274,7 +274,7 @@ impl Runtime {
             name: "CheckpointContainer",
             id,
             limit: Some(timeout.unwrap_or(self.timeout)),
-            span: call_span!(changes "cri.CheckpointContainer", container.id = id),
+            span: call_span!(changes "cri.CheckpointContainer" of self.about, container.id = id),
         }
         .run(request, async |r| client.checkpoint_container(r).await)
         .await

@@ -55,7 +55,7 @@ impl Runtime {
         sandbox_config: Option<v1::PodSandboxConfig>,
     ) -> Result<String, CriError> {
         let name = image.image.clone();
-        let span = call_span!(changes "cri.PullImage", image = %name);
+        let span = call_span!(changes "cri.PullImage" of self.about, image = %name);
         let request = v1::PullImageRequest {
             image: Some(image),
             auth,

@@ -29,6 +29,22 @@ const MAX_MESSAGE: usize = 16 << 20;
 pub struct Runtime {
     channel: Channel,
     timeout: Duration,
+    about: About,
+}
+
+/// What calls are made for, as far as the call's own message does not say: for their spans.
+#[derive(Clone, Debug, Default)]
+pub struct About {
+    /// The pod's uid.
+    pub pod_uid: Option<String>,
+    /// The pod's name.
+    pub pod_name: Option<String>,
+    /// The pod's namespace.
+    pub namespace: Option<String>,
+    /// The container's name.
+    pub container: Option<String>,
+    /// The sandbox's or container's number.
+    pub attempt: Option<u32>,
 }
 
 impl Runtime {
@@ -54,7 +70,19 @@ impl Runtime {
             .initial_connection_window_size(4 << 20)
             .connect_timeout(Duration::from_secs(5))
             .connect_with_connector_lazy(connector);
-        Self { channel, timeout }
+        Self {
+            channel,
+            timeout,
+            about: About::default(),
+        }
+    }
+
+    /// The same connection for calls whose spans tell what they are about.
+    pub fn about(&self, about: About) -> Self {
+        Self {
+            about,
+            ..self.clone()
+        }
     }
 
     /// The deadline of the usual call.
@@ -65,8 +93,8 @@ impl Runtime {
     /// The same connection with another deadline for the usual call.
     pub fn with_timeout(&self, timeout: Duration) -> Self {
         Self {
-            channel: self.channel.clone(),
             timeout,
+            ..self.clone()
         }
     }
 
@@ -148,6 +176,15 @@ fn late(limit: Duration) -> String {
 macro_rules! call_span {
     (changes $name:literal $(, $($field:tt)+)?) => {
         tracing::info_span!($name, $($($field)+,)? result = tracing::field::Empty,
+            otel.kind = "client", otel.status_code = tracing::field::Empty,
+            otel.status_description = tracing::field::Empty)
+    };
+    (changes $name:literal of $about:expr $(, $($field:tt)+)?) => {
+        tracing::info_span!($name, k8s.pod.uid = $about.pod_uid.as_deref(),
+            k8s.pod.name = $about.pod_name.as_deref(),
+            k8s.namespace.name = $about.namespace.as_deref(),
+            k8s.container.name = $about.container.as_deref(), attempt = $about.attempt,
+            $($($field)+,)? result = tracing::field::Empty,
             otel.kind = "client", otel.status_code = tracing::field::Empty,
             otel.status_description = tracing::field::Empty)
     };

@@ -42,7 +42,7 @@ impl Runtime {
             name: "StopPodSandbox",
             id,
             limit: Some(self.timeout),
-            span: call_span!(changes "cri.StopPodSandbox", sandbox.id = id),
+            span: call_span!(changes "cri.StopPodSandbox" of self.about, sandbox.id = id),
         }
         .run(request, async |r| client.stop_pod_sandbox(r).await)
         .await;
@@ -59,7 +59,7 @@ impl Runtime {
             name: "RemovePodSandbox",
             id,
             limit: Some(self.timeout),
-            span: call_span!(changes "cri.RemovePodSandbox", sandbox.id = id),
+            span: call_span!(changes "cri.RemovePodSandbox" of self.about, sandbox.id = id),
         }
         .run(request, async |r| client.remove_pod_sandbox(r).await)
         .await;
@@ -122,7 +122,7 @@ impl Runtime {
             name: "UpdatePodSandboxResources",
             id,
             limit: Some(self.timeout),
-            span: call_span!(changes "cri.UpdatePodSandboxResources", sandbox.id = id),
+            span: call_span!(changes "cri.UpdatePodSandboxResources" of self.about, sandbox.id = id),
         }
         .run(request, async |r| {
             client.update_pod_sandbox_resources(r).await

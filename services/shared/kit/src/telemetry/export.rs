@@ -19,6 +19,8 @@ const QUEUED: usize = 2048;
 const BATCH: usize = 512;
 /// One request may take this long.
 const SEND: Duration = Duration::from_secs(2);
+/// Without a span for so long, a burst of work is over.
+const BURST_OVER: Duration = Duration::from_secs(3);
 /// After a request that failed nothing is tried for this long: spans of that time are dropped
 /// without costing anything.
 const QUIET: Duration = Duration::from_secs(5);
@@ -143,8 +145,21 @@ pub(super) async fn run(queue: Arc<Queue>, resource: Resource, socket: PathBuf) 
     exporter.set_resource(&resource);
     let mut told = false;
     let mut quiet_until = None;
+    // Spans are made by work: when they cease, a burst is over.
+    let mut busy = true;
     loop {
-        queue.some.notified().await;
+        if busy
+            && tokio::time::timeout(BURST_OVER, queue.some.notified())
+                .await
+                .is_err()
+        {
+            crate::memory::give_back();
+            busy = false;
+        }
+        if !busy {
+            queue.some.notified().await;
+        }
+        busy = true;
         if !queue.waiting().flush {
             tokio::time::sleep(GATHER).await;
         }
