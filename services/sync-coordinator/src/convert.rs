@@ -5,11 +5,11 @@ use std::collections::HashMap;
 use jiff::Timestamp;
 use polylet_model::constants::{annotation, phase, reason};
 use polylet_wire::time::{from_wire_opt, to_wire};
-use polylet_wire::{common, eviction, pleg, sync, volume};
+use polylet_wire::{common, eviction, pleg, prober, sync, volume};
 
 use crate::core::observed::{Observed, Phase, SeenContainer, SeenSandbox};
 use crate::core::plan::{self, Plan};
-use crate::core::view::{Pod, SeenVolume, Terminal};
+use crate::core::view::{Pod, SeenVolume, Terminal, Unwell};
 
 /// What the runtime holds of a pod.
 pub(crate) fn observed(state: &pleg::v1::PodState) -> Observed {
@@ -17,6 +17,7 @@ pub(crate) fn observed(state: &pleg::v1::PodState) -> Observed {
         sandboxes: state.sandboxes.iter().map(sandbox).collect(),
         containers: state.containers.iter().map(container).collect(),
         at: from_wire_opt(state.observed_at.as_ref()),
+        doubtful: !state.inspect_error.is_empty(),
     }
 }
 
@@ -79,6 +80,32 @@ pub(crate) fn volumes(state: &volume::v1::PodVolumes) -> Vec<SeenVolume> {
         message: v.message.clone(),
     };
     state.volumes.iter().map(one).collect()
+}
+
+/// Takes in whether a container is well; true when it is not, `None` when the
+/// verdict changes nothing.
+pub(crate) fn verdict(
+    pod: &mut Pod,
+    container: &str,
+    kind: i32,
+    verdict: &prober::v1::Verdict,
+) -> Option<bool> {
+    use prober::v1::{Outcome, ProbeKind};
+    match (ProbeKind::try_from(kind), verdict.outcome()) {
+        (Ok(ProbeKind::Startup), Outcome::Success) => {
+            pod.startup_ok.insert(container.to_owned());
+            Some(false)
+        }
+        (Ok(kind @ (ProbeKind::Startup | ProbeKind::Liveness)), Outcome::Failure) => {
+            let unwell = Unwell {
+                startup: kind == ProbeKind::Startup,
+                message: verdict.message.clone(),
+            };
+            pod.unwell.insert(container.to_owned(), unwell);
+            Some(true)
+        }
+        _ => None,
+    }
 }
 
 /// An order to evict a pod, as the decision that follows from it.

@@ -5,10 +5,13 @@ use std::rc::Rc;
 
 use jiff::Timestamp;
 use polylet_wire::common::v1::PodRef;
+use polylet_wire::prober::v1::Verdict;
 use polylet_wire::sync::v1::PodSync;
+use polylet_wire::volume::v1::PodVolumes;
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::act::{Hands, trace};
+use crate::convert;
 use crate::core::learn;
 use crate::core::plan::{Phase, plan};
 use crate::core::view::{Journal, Node, Pressure, Terminal, View};
@@ -37,6 +40,10 @@ pub(crate) struct Coordinator {
     intents: BTreeMap<String, u32>,
     /// Standing orders, also of pods that were not met yet.
     pub(crate) orders: BTreeMap<String, Terminal>,
+    /// What the prober says, also of pods that were not met yet: nothing is told twice.
+    pub(crate) verdicts: BTreeMap<(String, String, i32), Verdict>,
+    /// Where volumes stand, also of pods that were not met yet.
+    pub(crate) volumes: BTreeMap<String, PodVolumes>,
     arrivals: u64,
     pub(crate) sequence: u64,
     /// Volume-manager has heard all that is wanted.
@@ -84,6 +91,8 @@ impl Coordinator {
             entries,
             intents,
             orders: BTreeMap::new(),
+            verdicts: BTreeMap::new(),
+            volumes: BTreeMap::new(),
             arrivals: 0,
             // Rises over lives of this process as well.
             sequence: u64::try_from(Timestamp::now().as_nanosecond()).unwrap_or(0),
@@ -108,6 +117,16 @@ impl Coordinator {
                 worker.pod.sandbox_floor = attempt.saturating_add(1);
             }
             worker.pod.order = self.orders.get(uid).cloned();
+            if let Some(state) = self.volumes.get(uid) {
+                learn::volumes_heard(&mut worker.pod, state.sequence, convert::volumes(state));
+            }
+            let mine = self
+                .verdicts
+                .range((uid.clone(), String::new(), i32::MIN)..)
+                .take_while(|((of, _, _), _)| of == uid);
+            for ((_, container, kind), verdict) in mine {
+                convert::verdict(&mut worker.pod, container, *kind, verdict);
+            }
             if self.heard.ever(Stream::Pods) {
                 learn::observed(
                     &mut worker.pod,

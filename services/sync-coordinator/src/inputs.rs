@@ -8,7 +8,7 @@ use polylet_wire::eviction::v1::pressure::Fact;
 use polylet_wire::eviction::v1::{Pressure, Resource};
 use polylet_wire::pleg::v1::{PodState, WatchRuntimeResponse};
 use polylet_wire::podconfig::v1::Pod;
-use polylet_wire::prober::v1::{Outcome as Verdicts, ProbeKind, Verdict};
+use polylet_wire::prober::v1::{ProbeKind, Verdict};
 use polylet_wire::volume::v1::PodVolumes;
 
 use crate::convert;
@@ -16,7 +16,6 @@ use crate::coordinator::Coordinator;
 use crate::core::learn::{self, Outcome};
 use crate::core::observed::Observed;
 use crate::core::plan::StepKey;
-use crate::core::view::Unwell;
 use crate::core::wanted::Wanted;
 use crate::heard::Stream;
 
@@ -55,8 +54,16 @@ impl Coordinator {
                 tracing::error!(
                     k8s.pod.uid = uid,
                     error,
-                    "a manifest from pod-config cannot be read"
+                    "a manifest from pod-config cannot be read: the pod stays as it is"
                 );
+                let reference = pod.r#ref.unwrap_or_else(|| PodRef {
+                    uid: uid.to_owned(),
+                    ..PodRef::default()
+                });
+                // Served all the same, so no orphan.
+                let worker = self.worker(&reference, now);
+                worker.source = source;
+                worker.pod.listed = true;
                 return;
             }
         };
@@ -104,10 +111,6 @@ impl Coordinator {
                             ..Observed::default()
                         },
                     );
-                    if worker.pod.wanted.is_none() && worker.pod.stop_began.is_none() {
-                        // Gone by itself before it was judged.
-                        worker.pod.leaving = true;
-                    }
                     self.dirty.insert(uid);
                 }
             }
@@ -168,10 +171,12 @@ impl Coordinator {
             Update::Upsert(uid, state) => {
                 if let Some(worker) = self.workers.get_mut(&uid) {
                     learn::volumes_heard(&mut worker.pod, state.sequence, convert::volumes(&state));
-                    self.dirty.insert(uid);
+                    self.dirty.insert(uid.clone());
                 }
+                self.volumes.insert(uid, state);
             }
             Update::Remove(uid) => {
+                self.volumes.remove(&uid);
                 if let Some(worker) = self.workers.get_mut(&uid) {
                     worker.pod.volumes.seen = None;
                     self.dirty.insert(uid);
@@ -204,32 +209,20 @@ impl Coordinator {
     pub(crate) fn verdict(&mut self, update: Update<(String, String, i32), Verdict>) {
         match update {
             Update::Upsert((uid, container, kind), verdict) => {
-                let Some(worker) = self.workers.get_mut(&uid) else {
-                    return;
-                };
-                let (kind, outcome) = (ProbeKind::try_from(kind), verdict.outcome());
-                match (kind, outcome) {
-                    (Ok(ProbeKind::Startup), Verdicts::Success) => {
-                        worker.pod.startup_ok.insert(container);
+                if let Some(worker) = self.workers.get_mut(&uid)
+                    && let Some(unwell) =
+                        convert::verdict(&mut worker.pod, &container, kind, &verdict)
+                {
+                    if unwell && worker.settled && verdict.cause.is_some() {
+                        worker.cause = verdict.cause.clone();
                     }
-                    (Ok(kind @ (ProbeKind::Startup | ProbeKind::Liveness)), Verdicts::Failure) => {
-                        let startup = kind == ProbeKind::Startup;
-                        worker.pod.unwell.insert(
-                            container,
-                            Unwell {
-                                startup,
-                                message: verdict.message,
-                            },
-                        );
-                        if worker.settled && verdict.cause.is_some() {
-                            worker.cause = verdict.cause;
-                        }
-                    }
-                    _ => return,
+                    self.dirty.insert(uid.clone());
                 }
-                self.dirty.insert(uid);
+                self.verdicts.insert((uid, container, kind), verdict);
             }
-            Update::Remove((uid, container, kind)) => {
+            Update::Remove(key) => {
+                self.verdicts.remove(&key);
+                let (uid, container, kind) = key;
                 let Some(worker) = self.workers.get_mut(&uid) else {
                     return;
                 };

@@ -69,7 +69,8 @@ pub async fn create(hands: &Rc<Hands>, job: &Job) -> Result<Outcome, Trouble> {
     }))
 }
 
-/// Starts a container that was made, and links its log.
+/// Links a made container's log and starts it. The link comes first: should the
+/// process die in between, nobody would come back to make it.
 pub async fn start(
     hands: &Rc<Hands>,
     job: &Job,
@@ -77,6 +78,7 @@ pub async fn start(
     attempt: u32,
     id: &str,
 ) -> Result<Outcome, Trouble> {
+    files::link_log(hands, &job.pod, container, attempt, id);
     if let Err(error) = job.runtime(hands).start_container(id).await {
         let said = error.message();
         let mut trouble = runtime_said(reason::RUN_CONTAINER_ERROR, &error);
@@ -89,7 +91,6 @@ pub async fn start(
             return Err(trouble);
         }
     }
-    files::link_log(hands, &job.pod, container, attempt, id);
     Ok(Outcome::Done)
 }
 

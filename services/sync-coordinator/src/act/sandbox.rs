@@ -34,7 +34,7 @@ pub async fn create(hands: &Rc<Hands>, job: &Job, attempt: u32) -> Result<Outcom
         .await;
     match made {
         Ok(id) => {
-            let seen = look(hands, manifest, id, attempt).await;
+            let seen = look(hands, manifest, id, attempt).await?;
             hands.book.settle(&job.pod.uid);
             Ok(Outcome::Sandbox(seen))
         }
@@ -48,26 +48,34 @@ pub async fn create(hands: &Rc<Hands>, job: &Job, attempt: u32) -> Result<Outcom
     }
 }
 
-/// The new sandbox with its addresses. Should the question fail it counts as
-/// ready without any: the runtime's next word corrects that.
-async fn look(hands: &Rc<Hands>, manifest: &Manifest, id: String, attempt: u32) -> SeenSandbox {
-    let status = match hands.runtime.pod_sandbox_status(&id).await {
-        Ok(answer) => answer.status.unwrap_or_default(),
-        Err(error) => {
-            tracing::warn!(
-                sandbox.id = id,
-                error = polylet_kit::report(&error),
-                "new sandbox not looked at"
-            );
-            v1::PodSandboxStatus::default()
-        }
-    };
+/// The new sandbox with its addresses. Should the question fail, nothing is said
+/// of it: the runtime's next word shows it whole, and it is kept.
+async fn look(
+    hands: &Rc<Hands>,
+    manifest: &Manifest,
+    id: String,
+    attempt: u32,
+) -> Result<SeenSandbox, Trouble> {
+    let answer = hands.runtime.pod_sandbox_status(&id).await;
+    let status = answer
+        .map_err(|error| Trouble {
+            unknown: true,
+            ..said(
+                reason::CREATE_POD_SANDBOX_ERROR,
+                format!(
+                    "sandbox {id} was made and cannot be looked at: {}",
+                    polylet_kit::report(&error)
+                ),
+            )
+        })?
+        .status
+        .unwrap_or_default();
     let network = status.network.unwrap_or_default();
     let more = network.additional_ips.into_iter().map(|ip| ip.ip);
     let ips = std::iter::once(network.ip)
         .chain(more)
         .filter(|ip| !ip.is_empty());
-    SeenSandbox {
+    Ok(SeenSandbox {
         ips: if manifest.host_network() {
             Vec::new()
         } else {
@@ -78,7 +86,7 @@ async fn look(hands: &Rc<Hands>, manifest: &Manifest, id: String, attempt: u32) 
         ready: true,
         attempt,
         id,
-    }
+    })
 }
 
 /// The runtime handler. The class's own object is the API server's; without it

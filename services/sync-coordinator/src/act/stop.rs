@@ -51,12 +51,13 @@ pub async fn remove_container(
         .acquire()
         .await
         .map_err(|_| said("Draining", "the process is ending"))?;
-    let removed = job.runtime(hands).remove_container(id).await;
-    removed.map_err(|error| runtime_said("RemoveContainerError", &error))?;
+    // The record goes last: it alone brings a later life of this process back here.
     files::unlink_log(hands, &job.pod, container, id);
     if let Some(seen) = job.observed.container(id) {
         files::remove_attempt(hands, job, container, seen.attempt);
     }
+    let removed = job.runtime(hands).remove_container(id).await;
+    removed.map_err(|error| runtime_said("RemoveContainerError", &error))?;
     Ok(Outcome::Done)
 }
 

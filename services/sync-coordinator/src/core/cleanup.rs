@@ -11,13 +11,23 @@ use super::view::View;
 /// How long a pod of which nothing is left is still told of.
 const LINGER: SignedDuration = SignedDuration::from_secs(1);
 
-/// Removes everything of a pod that has been stopped.
+/// Removes everything of a pod that has been stopped. The sandboxes' records go
+/// last: they alone tell a later life of this process what the pod is called.
 pub fn remove_all(view: &View<'_>, released: bool, plan: &mut Plan) {
     let seen = view.observed();
     for container in &seen.containers {
         remove_container(view, container, plan);
     }
     if !seen.containers.is_empty() {
+        return;
+    }
+    if !view.pod.cgroup_gone {
+        plan.step(view, Step::RemoveCgroup);
+    }
+    if released && !view.pod.files_gone {
+        plan.step(view, Step::RemoveFiles);
+    }
+    if !view.pod.cgroup_gone || !view.pod.files_gone {
         return;
     }
     for sandbox in &seen.sandboxes {
@@ -30,16 +40,7 @@ pub fn remove_all(view: &View<'_>, released: bool, plan: &mut Plan) {
     }
     let removing =
         |key: &StepKey| matches!(key, StepKey::RemoveContainer(_) | StepKey::RemoveSandbox(_));
-    if !seen.sandboxes.is_empty() || view.pod.flights.keys().any(removing) {
-        return;
-    }
-    if !view.pod.cgroup_gone {
-        plan.step(view, Step::RemoveCgroup);
-    }
-    if released && !view.pod.files_gone {
-        plan.step(view, Step::RemoveFiles);
-    }
-    if view.pod.cgroup_gone && view.pod.files_gone {
+    if seen.sandboxes.is_empty() && !view.pod.flights.keys().any(removing) {
         plan.phase = super::plan::Phase::Reclaimed;
     }
 }

@@ -3,7 +3,7 @@
 use polylet_model::constants::reason;
 
 use super::plan::{Plan, Step, StepKey};
-use super::view::View;
+use super::view::{Failure, View};
 use super::wanted::{Wanted, WantedContainer};
 
 /// How long a failed pull is told as such before it is told as a back-off.
@@ -25,25 +25,23 @@ pub fn ready(view: &View<'_>, container: &WantedContainer, plan: &mut Plan) -> I
         return ImageState::Present(image_ref);
     }
     let key = StepKey::Pull(container.name.clone());
-    if !view.in_flight(&key)
-        && let Some(failure) = view.held_back(&key)
-    {
+    let failure = view.pod.failures.get(&key);
+    if let Some(failure) = failure.filter(|f| f.retry_at > view.now && !view.in_flight(&key)) {
         let turned = failure.at.checked_add(FRESH).unwrap_or(failure.at);
-        let (word, message) = if failure.reason != reason::ERR_IMAGE_PULL {
-            (failure.reason.as_str(), failure.message.clone())
-        } else if view.now < turned {
+        let (word, message) = if view.now < turned && failure.reason == reason::ERR_IMAGE_PULL {
             plan.wake(turned);
             (reason::ERR_IMAGE_PULL, failure.message.clone())
         } else {
-            let message = format!(
-                "Back-off pulling image \"{}\": ErrImagePull: {}",
-                container.image, failure.message
-            );
-            (reason::IMAGE_PULL_BACK_OFF, message)
+            backing_off(container, failure)
         };
         plan.note(&container.name, word, message, Some(failure.retry_at));
         plan.wake(failure.retry_at);
         return ImageState::Failed;
+    }
+    if let Some(failure) = failure {
+        // Until the next try has come to its end the last one is what there is to tell.
+        let (word, message) = backing_off(container, failure);
+        plan.note(&container.name, word, message, None);
     }
     plan.step(
         view,
@@ -52,6 +50,17 @@ pub fn ready(view: &View<'_>, container: &WantedContainer, plan: &mut Plan) -> I
         },
     );
     ImageState::Coming
+}
+
+fn backing_off<'a>(container: &WantedContainer, failure: &'a Failure) -> (&'a str, String) {
+    if failure.reason != reason::ERR_IMAGE_PULL {
+        return (&failure.reason, failure.message.clone());
+    }
+    let message = format!(
+        "Back-off pulling image \"{}\": ErrImagePull: {}",
+        container.image, failure.message
+    );
+    (reason::IMAGE_PULL_BACK_OFF, message)
 }
 
 /// Fetches images of containers that never ran while the pod is on its way.

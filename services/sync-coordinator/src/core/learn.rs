@@ -181,6 +181,11 @@ fn failed(pod: &mut Pod, step: &Step, trouble: Trouble, now: Timestamp) {
             pod.images.remove(container);
         }
         Step::EnsureCgroup => pod.cgroup_ready = false,
+        // A full disk must not keep the pod that fills it: obeyed now, written down when it can be.
+        Step::Decide(terminal) if count >= 2 => {
+            pod.journal.terminal = Some(terminal.clone());
+            pod.journalled = false;
+        }
         _ => {}
     }
     let wait = SignedDuration::try_from(pause(&key, count, &trouble))
@@ -258,11 +263,19 @@ fn act(pod: &mut Pod, overlay: Overlay) {
 /// The stream of the runtime's states said something. It may be older than our
 /// last acts, which therefore stay on top.
 pub fn observed(pod: &mut Pod, state: Observed) {
-    if state.at < pod.base.at {
+    if state.at < pod.base.at && !set_back(pod.base.at, state.at) {
         return;
     }
     pod.base = state;
     recompute(pod);
+}
+
+/// Whether the clock was set back between two words of the runtime: they do not
+/// pass each other by that much.
+fn set_back(known: Option<Timestamp>, said: Option<Timestamp>) -> bool {
+    known
+        .zip(said)
+        .is_some_and(|(known, said)| known.duration_since(said) > SignedDuration::from_secs(5))
 }
 
 /// The runtime was asked for this pod after so many of our acts.

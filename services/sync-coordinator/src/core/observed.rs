@@ -86,6 +86,8 @@ pub struct Observed {
     pub containers: Vec<SeenContainer>,
     /// When the runtime was asked; `None` when nothing was ever told of the pod.
     pub at: Option<Timestamp>,
+    /// Not all of it could be asked for: it may be what was known last, or bare.
+    pub doubtful: bool,
 }
 
 impl Observed {

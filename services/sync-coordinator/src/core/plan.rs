@@ -314,7 +314,13 @@ pub fn plan(view: &View<'_>) -> Plan {
         plan.wait_for(format!("the container runtime: {why}"), None);
         return plan;
     }
+    if plan.phase == Phase::Syncing && view.observed().doubtful {
+        // Neither a missing address nor an exit code is to be believed; pleg asks again by itself.
+        plan.wait_for("the runtime to tell of this pod", None);
+        return plan;
+    }
     match plan.phase {
+        Phase::Unjudged if view.pod.listed => plan.wait_for("a manifest that can be read", None),
         Phase::Unjudged => plan.wait_for("all sources to be heard", None),
         Phase::Syncing => sync(view, &mut plan),
         Phase::Terminating | Phase::Terminated if view.pod.leaving || view.pod.wanted.is_none() => {
@@ -331,6 +337,8 @@ fn stage(view: &View<'_>) -> Phase {
     match &pod.wanted {
         _ if pod.reclaimed_at.is_some() => Phase::Reclaimed,
         _ if pod.leaving => Phase::Terminating,
+        // Its source serves it in words that cannot be read: no orphan, and nothing to go by.
+        None if pod.listed => Phase::Unjudged,
         None if view.node.all_heard => Phase::Terminating,
         None => Phase::Unjudged,
         Some(_) if pod.journal.torn_down => Phase::Terminated,

@@ -8,7 +8,7 @@ use polylet_model::constants::reason;
 use polylet_model::restart::{self, BackOff, Decision, Exit};
 
 use super::observed::{Phase, SeenContainer};
-use super::plan::Plan;
+use super::plan::{Plan, StepKey};
 use super::view::View;
 use super::wanted::{Wanted, WantedContainer};
 
@@ -25,11 +25,27 @@ pub fn wanted_again(
         Phase::Created => true,
         Phase::Unknown => container.kind != ContainerKind::Ephemeral,
         Phase::Exited if seen.aborted => true,
-        Phase::Exited if view.pod.replaced.contains(&seen.id) => {
+        Phase::Exited if replaced(view, &seen.id) => {
             seen.hash != container.hash || after_kill(wanted, container)
+        }
+        // The kernel killed one of its processes and left it to exit with zero.
+        Phase::Exited
+            if container.kind == ContainerKind::Init
+                && seen.exit_code == 0
+                && seen.reason == "OOMKilled" =>
+        {
+            after_exit(wanted, container, 137)
         }
         Phase::Exited => after_exit(wanted, container, seen.exit_code),
     }
+}
+
+/// Whether an ended container was stopped so that it starts afresh. Its end may
+/// be heard before the end of the call that stopped it.
+fn replaced(view: &View<'_>, id: &str) -> bool {
+    view.pod.replaced.contains(id)
+        || view.pod.unwell.contains_key(id)
+        || view.in_flight(&StepKey::StopContainer(id.to_owned()))
 }
 
 /// Whether an end with this exit code is followed by a start.

@@ -35,6 +35,9 @@ pub fn end(view: &View<'_>, plan: &mut Plan) {
         return;
     }
     plan.phase = Phase::Terminating;
+    if !view.pod.journalled {
+        plan.step(view, Step::Journal);
+    }
     if !halt(view, grace_of(view), plan) || !volumes::released(view, plan) {
         return;
     }
@@ -42,7 +45,7 @@ pub fn end(view: &View<'_>, plan: &mut Plan) {
         plan.step(view, Step::RemoveCgroup);
         return;
     }
-    if !view.pod.journal.torn_down {
+    if view.pod.journalled && !view.pod.journal.torn_down {
         plan.step(view, Step::TornDown);
     }
 }

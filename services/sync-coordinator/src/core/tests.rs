@@ -4,6 +4,7 @@ use serde_json::json;
 
 use super::plan::Step;
 
+mod doubts;
 mod ends;
 mod histories;
 mod starts;

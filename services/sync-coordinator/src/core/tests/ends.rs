@@ -186,6 +186,7 @@ fn orphans_wait_until_all_have_spoken() {
     world.runtime.containers[0].grace = Some(9);
     world.restart();
     world.pod.wanted = None;
+    world.pod.listed = false;
     world.node.all_heard = true;
     assert_eq!(world.begin().iter().find_map(stop_of), Some(("a", 9)));
 }
