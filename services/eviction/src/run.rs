@@ -258,7 +258,11 @@ impl Run {
         if !self.heard_states || self.last_is_leaving(now) {
             return false;
         }
-        let candidates = self.sampler.candidates(&self.pods).await;
+        let sampled = self.sampler.candidates(&self.pods, threshold.signal).await;
+        let Some(candidates) = sampled else {
+            tracing::warn!(signal = ?threshold.signal, "what pods use could not be read in time");
+            return true;
+        };
         let candidates: Vec<_> = candidates
             .into_iter()
             .filter(|pod| !self.orders.iter().any(|(uid, _)| *uid == pod.uid))

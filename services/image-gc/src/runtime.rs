@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use polylet_cri::{CriError, Runtime};
+use polylet_model::image;
 use polylet_wire::runtime::v1::ImageSpec;
+use serde_json::Value;
 
 use crate::convert;
 use crate::core::plan::Disk;
@@ -43,7 +45,20 @@ pub(crate) async fn look(runtime: &Runtime) -> Result<(Vec<Listed>, BTreeSet<Str
         used.extend(container.image.map(|spec| spec.image));
     }
     used.remove("");
+    used.extend(sandbox_image(runtime).await);
     Ok((images.into_iter().map(convert::listed).collect(), used))
+}
+
+/// The image that every sandbox is made from. Older runtimes do not pin it, and no container list
+/// shows its use. It stands in the runtime's configuration, which not every runtime tells.
+async fn sandbox_image(runtime: &Runtime) -> Option<String> {
+    let status = runtime.verbose_status().await.ok()?;
+    let config: Value = serde_json::from_str(status.info.get("config")?).ok()?;
+    let places = ["/sandboxImage", "/pinnedImages/sandbox"];
+    let found = places
+        .iter()
+        .find_map(|place| config.pointer(place)?.as_str());
+    found.map(|name| image::normalize(name).unwrap_or_else(|_| name.to_owned()))
 }
 
 /// The image file system.

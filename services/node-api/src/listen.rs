@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
@@ -9,11 +10,12 @@ use axum::body::Body;
 use axum::http::Request;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use polylet_kit::CancellationToken;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt;
@@ -23,6 +25,14 @@ use crate::tls;
 
 /// How long a client may take to shake hands.
 const HANDSHAKE: Duration = Duration::from_secs(10);
+/// How long a client may take to say what it wants.
+const HEADERS: Duration = Duration::from_secs(30);
+/// How often a quiet HTTP/2 client is asked whether it is there.
+const KEEP_ALIVE: Duration = Duration::from_secs(30);
+/// How long answers under way may take once the process drains.
+const LAST_ANSWERS: Duration = Duration::from_secs(8);
+/// Connections at once, on each port.
+const CONNECTIONS: usize = 256;
 
 /// A port that cannot be had.
 #[derive(Debug, thiserror::Error)]
@@ -45,9 +55,13 @@ pub(crate) async fn bind(address: SocketAddr) -> Result<TcpListener, BindError> 
 
 /// Serves plain HTTP until the process drains.
 pub(crate) async fn plain(listener: TcpListener, router: Router, drain: CancellationToken) {
-    while let Some(stream) = accept(&listener, &drain).await {
-        let router = router.clone();
-        tokio::task::spawn_local(serve(stream, router, Caller::Anonymous, drain.clone()));
+    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    while let Some((stream, place)) = accept(&listener, &places, &drain).await {
+        let serving = serve(stream, router.clone(), Caller::Anonymous, drain.clone());
+        tokio::task::spawn_local(async move {
+            serving.await;
+            drop(place);
+        });
     }
 }
 
@@ -58,7 +72,8 @@ pub(crate) async fn secure(
     router: Router,
     drain: CancellationToken,
 ) {
-    while let Some(stream) = accept(&listener, &drain).await {
+    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    while let Some((stream, place)) = accept(&listener, &places, &drain).await {
         let (tls, router, drain) = (tls.clone(), router.clone(), drain.clone());
         tokio::task::spawn_local(async move {
             // A client that does not shake hands is nobody's trouble but its own.
@@ -67,13 +82,22 @@ pub(crate) async fn secure(
             };
             let caller = tls::caller(stream.get_ref().1);
             serve(stream, router, caller, drain).await;
+            drop(place);
         });
     }
 }
 
-/// The next connection; `None` once draining.
-async fn accept(listener: &TcpListener, drain: &CancellationToken) -> Option<TcpStream> {
+/// The next connection with its place among all of them; `None` once draining.
+async fn accept(
+    listener: &TcpListener,
+    places: &Arc<Semaphore>,
+    drain: &CancellationToken,
+) -> Option<(TcpStream, OwnedSemaphorePermit)> {
     loop {
+        let place = tokio::select! {
+            () = drain.cancelled() => return None,
+            place = Arc::clone(places).acquire_owned() => place.ok()?,
+        };
         let accepted = tokio::select! {
             () = drain.cancelled() => return None,
             accepted = listener.accept() => accepted,
@@ -81,7 +105,7 @@ async fn accept(listener: &TcpListener, drain: &CancellationToken) -> Option<Tcp
         match accepted {
             Ok((stream, _)) => {
                 let _ = stream.set_nodelay(true);
-                return Some(stream);
+                return Some((stream, place));
             }
             Err(error) => {
                 // Out of descriptors, most likely: wait until some are back.
@@ -109,11 +133,22 @@ where
             )
         }
     });
-    let builder = Builder::new(TokioExecutor::new());
+    let mut builder = Builder::new(TokioExecutor::new());
+    // A client that says nothing, or has vanished, must not keep its place for ever.
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADERS);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(KEEP_ALIVE);
     let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
+    tokio::pin!(connection);
     tokio::select! {
         // The client's going away is no error of ours.
-        _ = connection => {}
-        () = drain.cancelled() => {}
+        _ = connection.as_mut() => return,
+        () = drain.cancelled() => connection.as_mut().graceful_shutdown(),
     }
+    let _ = timeout(LAST_ANSWERS, connection).await;
 }

@@ -1,26 +1,30 @@
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use futures::stream::{self, StreamExt, TryStreamExt};
 use polylet_harness::{HarnessError, Node, containerd, cri};
 use polylet_wire::runtime::v1::runtime_service_client::RuntimeServiceClient;
 use polylet_wire::runtime::v1::{
-    ContainerConfig, ContainerMetadata, CreateContainerRequest, ImageSpec, LinuxContainerConfig,
-    LinuxPodSandboxConfig, PodSandboxConfig, PodSandboxMetadata, RemoveContainerRequest,
-    RemovePodSandboxRequest, RunPodSandboxRequest, StartContainerRequest, StopContainerRequest,
-    StopPodSandboxRequest,
+    ContainerConfig, ContainerMetadata, CreateContainerRequest, DnsConfig, ImageSpec,
+    LinuxContainerConfig, LinuxContainerSecurityContext, LinuxPodSandboxConfig,
+    LinuxSandboxSecurityContext, Mount, NamespaceMode, NamespaceOption, PodSandboxConfig,
+    PodSandboxMetadata, RemoveContainerRequest, RemovePodSandboxRequest, RunPodSandboxRequest,
+    StartContainerRequest, StopContainerRequest, StopPodSandboxRequest,
 };
 use tonic::transport::Channel;
 use tonic::{Response, Status};
 
 use crate::manifests::{IMAGE, SCRIPT};
 
-/// The calls that a pod of one container cannot do without, and nothing else. Its sandboxes carry
-/// no pod labels, so the node takes no notice of them.
+/// The calls that a pod of one container cannot do without, asking the runtime for what Kubernetes
+/// promises a container (namespaces, DNS, `/etc/hosts`, a termination log), and nothing else. The
+/// sandboxes carry no pod labels, so the node takes no notice of them.
 pub(crate) struct Floor {
     client: RuntimeServiceClient<Channel>,
     cgroup: String,
     logs: String,
+    files: PathBuf,
 }
 
 struct Up {
@@ -31,7 +35,17 @@ struct Up {
 impl Floor {
     pub(crate) fn new(node: &Node) -> Result<Self, HarnessError> {
         let socket = containerd::socket(node.scratch());
+        let files = node.scratch().join("floor-files");
+        let made = std::fs::create_dir_all(&files)
+            .and_then(|()| std::fs::write(files.join("hosts"), "127.0.0.1 localhost\n"))
+            .and_then(|()| std::fs::write(files.join("end"), ""));
+        made.map_err(|source| HarnessError::File {
+            what: "write",
+            path: files.clone(),
+            source,
+        })?;
         Ok(Self {
+            files,
             client: RuntimeServiceClient::new(cri::channel(&socket)?),
             cgroup: format!("{}/floor", node.cgroup()),
             logs: node.scratch().join("floor-logs").display().to_string(),
@@ -69,6 +83,14 @@ impl Floor {
         Ok(took)
     }
 
+    fn mount(&self, file: &str, at: &str) -> Mount {
+        Mount {
+            host_path: self.files.join(file).display().to_string(),
+            container_path: at.to_owned(),
+            ..Mount::default()
+        }
+    }
+
     async fn start(&self, n: usize) -> Result<Up, HarnessError> {
         let mut client = self.client.clone();
         let config = PodSandboxConfig {
@@ -81,8 +103,16 @@ impl Floor {
             hostname: format!("floor-{n}"),
             log_directory: format!("{}/{n}", self.logs),
             labels: HashMap::new(),
+            dns_config: Some(DnsConfig {
+                servers: vec!["127.0.0.1".to_owned()],
+                ..DnsConfig::default()
+            }),
             linux: Some(LinuxPodSandboxConfig {
                 cgroup_parent: self.cgroup.clone(),
+                security_context: Some(LinuxSandboxSecurityContext {
+                    namespace_options: Some(own_namespaces()),
+                    ..LinuxSandboxSecurityContext::default()
+                }),
                 ..LinuxPodSandboxConfig::default()
             }),
             ..PodSandboxConfig::default()
@@ -103,7 +133,17 @@ impl Floor {
             }),
             command: ["sh", "-c", SCRIPT].map(str::to_owned).into(),
             log_path: "main/0.log".to_owned(),
-            linux: Some(LinuxContainerConfig::default()),
+            mounts: vec![
+                self.mount("hosts", "/etc/hosts"),
+                self.mount("end", "/dev/termination-log"),
+            ],
+            linux: Some(LinuxContainerConfig {
+                security_context: Some(LinuxContainerSecurityContext {
+                    namespace_options: Some(own_namespaces()),
+                    ..LinuxContainerSecurityContext::default()
+                }),
+                ..LinuxContainerConfig::default()
+            }),
             ..ContainerConfig::default()
         };
         let create = CreateContainerRequest {
@@ -140,6 +180,14 @@ impl Floor {
         };
         told("RemovePodSandbox", client.remove_pod_sandbox(remove).await)?;
         Ok(())
+    }
+}
+
+/// As a pod that shares nothing with the node.
+fn own_namespaces() -> NamespaceOption {
+    NamespaceOption {
+        pid: NamespaceMode::Container.into(),
+        ..NamespaceOption::default()
     }
 }
 

@@ -52,7 +52,7 @@ pub(crate) fn quantity(signal: Signal, amount: u64) -> String {
     }
     const UNITS: [(&str, u32); 4] = [("Ti", 40), ("Gi", 30), ("Mi", 20), ("Ki", 10)];
     for (unit, shift) in UNITS {
-        if amount != 0 && amount % (1 << shift) == 0 {
+        if amount != 0 && amount.is_multiple_of(1 << shift) {
             return format!("{}{unit}", amount >> shift);
         }
     }

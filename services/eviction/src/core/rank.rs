@@ -50,15 +50,11 @@ pub(crate) struct Candidate {
 }
 
 /// The candidates that may be evicted, first to go first.
-pub(crate) fn rank<'a>(
-    pods: &'a [Candidate],
-    signal: Signal,
-    one_filesystem: bool,
-) -> Vec<&'a Candidate> {
+pub(crate) fn rank(pods: &[Candidate], signal: Signal, one_filesystem: bool) -> Vec<&Candidate> {
     let mut ranked: Vec<&Candidate> = pods.iter().filter(|pod| !pod.critical).collect();
     ranked.sort_by_key(|pod| {
         let Some(usage) = pod.usage else {
-            return (false, Reverse(false), 0, Reverse(0), &pod.uid);
+            return (false, Reverse(false), pod.priority, Reverse(0), &pod.uid);
         };
         let (used, request) = used_and_request(pod, usage, signal, one_filesystem);
         let over = i128::from(used) - i128::from(request);

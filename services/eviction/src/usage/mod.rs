@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::core::facts::{Held, Pods, Wanted};
 use crate::core::rank::Candidate;
-use crate::core::signal::{Level, Levels, Signal};
+use crate::core::signal::{Level, Levels, Signal, Starved};
 use crate::core::summary::render;
 use crate::sample::cgroup::Mounts;
 use crate::sample::{disk, node, tree};
@@ -113,8 +113,10 @@ impl Sampler {
         self.image_fs.clone()
     }
 
-    /// All running pods with what they use, for the ranking.
-    pub(crate) async fn candidates(&self, pods: &Pods) -> Vec<Candidate> {
+    /// All running pods with what they use, for the ranking. Files are counted only when it is
+    /// about files: a walk can take long, and memory does not wait. `None` when it took too long.
+    pub(crate) async fn candidates(&self, pods: &Pods, signal: Signal) -> Option<Vec<Candidate>> {
+        let files = matches!(signal.starved(), Starved::Disk | Starved::Inodes);
         let known: Vec<(String, Wanted, Held)> = pods
             .running()
             .filter_map(|(uid, held)| {
@@ -123,17 +125,27 @@ impl Sampler {
             })
             .collect();
         let (mounts, places) = (self.mounts.clone(), self.places.clone());
-        let layers = self.layers().await;
+        let layers = if files {
+            self.layers().await
+        } else {
+            BTreeMap::new()
+        };
         blocking(move || {
             known
                 .into_iter()
                 .map(|(uid, wanted, held)| {
-                    pod::candidate(&mounts, &places, &layers, uid, &wanted, &held)
+                    pod::candidate(
+                        &mounts,
+                        &places,
+                        files.then_some(&layers),
+                        uid,
+                        &wanted,
+                        &held,
+                    )
                 })
                 .collect()
         })
         .await
-        .unwrap_or_default()
     }
 
     /// Writable layers by container id, as the runtime counts them: bytes and inodes.

@@ -32,16 +32,22 @@ pub(super) fn logs_of(places: &Places, uid: &str, held: &Held) -> PathBuf {
 pub(super) fn candidate(
     mounts: &Mounts,
     places: &Places,
-    layers: &BTreeMap<String, tree::Use>,
+    layers: Option<&BTreeMap<String, tree::Use>>,
     uid: String,
     wanted: &Wanted,
     held: &Held,
 ) -> Candidate {
     let cgroup = pod_cgroup(mounts, Some(wanted));
     let whole = cgroup.as_deref().map(|cgroup| mounts.read(cgroup));
-    let local = tree::measure(&places.root.join("pods").join(&uid).join("volumes"))
-        .plus(tree::measure(&logs_of(places, &uid, held)));
-    let layer = |running: &Running| layers.get(&running.id).copied().unwrap_or_default();
+    let local = match layers {
+        Some(_) => tree::measure(&places.root.join("pods").join(&uid).join("volumes"))
+            .plus(tree::measure(&logs_of(places, &uid, held))),
+        None => tree::Use::default(),
+    };
+    let layer = |running: &Running| {
+        let known = layers.and_then(|layers| layers.get(&running.id));
+        known.copied().unwrap_or_default()
+    };
     let layer_sum = held
         .running
         .iter()

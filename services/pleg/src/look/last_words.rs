@@ -1,11 +1,14 @@
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use polylet_cri::labels::ContainerNotes;
 use polylet_cri::{log, v1};
 use polylet_wire::pleg::v1::Container;
 
+/// How long the file may keep its reader waiting.
+const READING: Duration = Duration::from_secs(2);
 const FILE_BYTES: u64 = 4096;
 const LOG_LINES: u64 = 80;
 const LOG_BYTES: usize = 2048;
@@ -23,8 +26,9 @@ pub(super) async fn add(container: &mut Container, mounts: &[v1::Mount]) {
         return;
     }
     // The file lies on a volume of the pod, which may hang.
-    let words = tokio::task::spawn_blocking(move || read(&sources)).await;
-    let words = words.unwrap_or_default();
+    let reading = tokio::task::spawn_blocking(move || read(&sources));
+    let words = tokio::time::timeout(READING, reading).await;
+    let words = words.ok().and_then(Result::ok).unwrap_or_default();
     if words.is_empty() {
         return;
     }

@@ -152,6 +152,9 @@ pub struct StatusFacts<'a> {
     pub stage: Stage,
     /// Why it never runs again, once that is decided.
     pub terminal: Option<&'a Terminal>,
+    /// Whoever runs the pod decides that it has come to its end, and says so by `terminal`: an exit
+    /// that looks like the end may be a start that was lost, or a stop on the way to a restart.
+    pub ends_are_decided: bool,
     /// When this node took the pod up.
     pub acknowledged_at: Option<Timestamp>,
     /// The node's addresses, primary first.
@@ -170,6 +173,15 @@ pub fn compute(facts: &StatusFacts<'_>) -> PodStatus {
     }
     let ran_before = phases::regular_container_ran(facts);
     let mut phase = phases::phase(facts, &lists, ran_before);
+    let undecided = facts.stage == Stage::Syncing && facts.terminal.is_none();
+    if facts.ends_are_decided && undecided && is_terminal(&phase) {
+        phase = if ran_before {
+            phase::RUNNING
+        } else {
+            phase::PENDING
+        }
+        .to_owned();
+    }
     let mut words = (None, None);
     if let Some(previous) = facts.previous {
         if let Some(known) = previous.phase.as_ref().filter(|known| is_terminal(known)) {

@@ -260,6 +260,7 @@ impl Join {
             .cloned()
             .collect();
         let status = status::compute(&StatusFacts {
+            ends_are_decided: true,
             manifest,
             sandboxes: &held.sandboxes,
             containers: &held.containers,

@@ -97,7 +97,28 @@ impl Containerd {
         for archive in image::write_all(&this.dir)? {
             this.import(&archive)?;
         }
+        this.shows_images().await?;
         Ok(this)
+    }
+
+    /// The interface learns of an import by an event, a moment after the import has ended.
+    async fn shows_images(&self) -> Result<(), HarnessError> {
+        until("the imported images in the runtime's list", || async {
+            let images = match self.cri.images().await {
+                Ok(images) => images,
+                Err(error) => return Look::NotYet(crate::error::report(&error)),
+            };
+            let names: Vec<String> = images.into_iter().flat_map(|i| i.repo_tags).collect();
+            if [image::TEST, image::PAUSE]
+                .iter()
+                .all(|wanted| names.iter().any(|n| n == wanted))
+            {
+                Look::Done(())
+            } else {
+                Look::NotYet(format!("only {names:?}"))
+            }
+        })
+        .await
     }
 
     /// Starts the process and waits until it answers.

@@ -89,6 +89,8 @@ pub(crate) struct Desk {
     pace: Pace,
     whole: Whole,
     steps: Vec<Step>,
+    /// The latest moment so far.
+    latest: Timestamp,
 }
 
 #[derive(Debug, Default)]
@@ -131,6 +133,13 @@ enum Whole {
     Yes,
 }
 
+/// A clock that is so much earlier than before was set.
+const CLOCK_STEP: Duration = Duration::from_secs(1);
+
+fn earlier(at: Timestamp, by: Duration) -> Timestamp {
+    at.checked_sub(by).unwrap_or(Timestamp::MIN)
+}
+
 impl Desk {
     pub(crate) fn new(now: Timestamp) -> Self {
         Self {
@@ -146,11 +155,28 @@ impl Desk {
             pace: Pace::default(),
             whole: Whole::No,
             steps: Vec::new(),
+            latest: now,
         }
+    }
+
+    /// A clock that was set back must not put off what is due, nor make old looks newer than hints.
+    fn mind_the_clock(&mut self, now: Timestamp) {
+        if now < earlier(self.latest, CLOCK_STEP) {
+            self.relist_due = now;
+            for at in self.timers.values_mut() {
+                *at = now;
+            }
+            for entry in self.pods.values_mut() {
+                entry.looked = None;
+            }
+            self.latest = now;
+        }
+        self.latest = self.latest.max(now);
     }
 
     /// What to do after the inputs so far.
     pub(crate) fn steps(&mut self, now: Timestamp) -> Vec<Step> {
+        self.mind_the_clock(now);
         let due: Vec<_> = self
             .timers
             .iter()

@@ -22,6 +22,15 @@ impl Runtime {
 
     /// Whether runtime and network are ready, and what the handlers can do.
     pub async fn status(&self) -> Result<v1::StatusResponse, CriError> {
+        self.status_of(false).await
+    }
+
+    /// The same with the runtime's own configuration as JSON in `info`.
+    pub async fn verbose_status(&self) -> Result<v1::StatusResponse, CriError> {
+        self.status_of(true).await
+    }
+
+    async fn status_of(&self, verbose: bool) -> Result<v1::StatusResponse, CriError> {
         let mut client = self.runtime_service();
         Call {
             name: "Status",
@@ -29,7 +38,7 @@ impl Runtime {
             limit: Some(self.timeout),
             span: call_span!(reads "cri.Status"),
         }
-        .run(v1::StatusRequest { verbose: false }, async |r| {
+        .run(v1::StatusRequest { verbose }, async |r| {
             client.status(r).await
         })
         .await

@@ -64,8 +64,8 @@ impl Default for PolyletConfiguration {
 impl Default for TraceRing {
     fn default() -> TraceRing {
         TraceRing {
-            max_spans: 10_000,
-            max_bytes: 8 << 20,
+            max_spans: 5_000,
+            max_bytes: 2 << 20,
         }
     }
 }

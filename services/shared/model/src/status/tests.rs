@@ -21,6 +21,7 @@ struct World {
     stage: Stage,
     terminal: Option<Terminal>,
     previous: Option<PodStatus>,
+    ends_are_decided: bool,
 }
 
 fn at(second: i64) -> Timestamp {
@@ -43,12 +44,14 @@ fn sourced(spec: Value, source: &str) -> World {
         stage: Stage::Syncing,
         terminal: None,
         previous: None,
+        ends_are_decided: false,
     }
 }
 
 impl World {
     fn status(&self) -> PodStatus {
         compute(&StatusFacts {
+            ends_are_decided: self.ends_are_decided,
             manifest: &self.manifest,
             sandboxes: &self.sandboxes,
             containers: &self.containers,

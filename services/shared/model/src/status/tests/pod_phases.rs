@@ -301,3 +301,21 @@ fn in_the_end_every_container_has_one() {
     .status();
     assert_eq!(state_of(&run, "a")["terminated"]["exitCode"], 137);
 }
+
+#[test]
+fn where_ends_are_decided_an_exit_alone_is_none() {
+    let mut world = two("Never")
+        .with(exited("a", 0, 0))
+        .with(exited("b", 0, 128));
+    world.ends_are_decided = true;
+    assert_eq!(world.phase(), "Running");
+    world.tell();
+    world.terminal = Some(Terminal {
+        phase: "Succeeded".into(),
+        reason: String::new(),
+        message: String::new(),
+        decided_at: Some(at(5)),
+        disruption_target: false,
+    });
+    assert_eq!(world.phase(), "Succeeded");
+}
