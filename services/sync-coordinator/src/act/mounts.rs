@@ -80,7 +80,12 @@ fn volume(
         None => wanted.sub_path.clone().unwrap_or_default(),
     };
     let container_path = absolute(&wanted.mount_path);
-    let read_only = wanted.read_only == Some(true);
+    // What the node writes from objects is nobody else's to write, as upstream has it.
+    let is_data = declared.secret.is_some()
+        || declared.config_map.is_some()
+        || declared.projected.is_some()
+        || declared.downward_api.is_some();
+    let read_only = is_data || wanted.read_only == Some(true);
     if let Some(image) = &declared.image {
         let image = image.reference.clone().unwrap_or_default();
         return Ok(v1::Mount {
