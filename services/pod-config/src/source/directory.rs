@@ -38,6 +38,9 @@ pub struct Directory {
     due: BTreeMap<String, (Instant, Timestamp)>,
     events: Option<Events>,
     retry: Duration,
+    /// The directory held manifests in an earlier life.
+    held_before: bool,
+    missing_since: Option<Instant>,
 }
 
 impl Directory {
@@ -46,6 +49,8 @@ impl Directory {
         Directory {
             settings,
             known: BTreeMap::new(),
+            held_before: !expected.is_empty(),
+            missing_since: None,
             expected,
             half: BTreeMap::new(),
             due: BTreeMap::new(),
@@ -196,12 +201,30 @@ impl Directory {
                 looking.await
             }
         };
-        let looked = looked.unwrap_or_else(|error| Looked {
+        let mut looked = looked.unwrap_or_else(|error| Looked {
             listing: Listing::Unreadable(format!("looking at it failed: {error}")),
             files: Vec::new(),
         });
+        self.believe(&mut looked.listing);
         self.remember(&looked);
         to.send(Input::Directory(looked)).await.is_ok()
+    }
+
+    /// A directory that held manifests is not believed to be gone at once: it may be on its way to be
+    /// replaced by another, and every pod of it would be stopped. Upstream, which looks as seldom as
+    /// this waits, hardly ever meets the gap.
+    fn believe(&mut self, listing: &mut Listing) {
+        if !matches!(listing, Listing::Missing) {
+            self.missing_since = None;
+            return;
+        }
+        let since = *self.missing_since.get_or_insert_with(Instant::now);
+        let held = self.held_before || !self.known.is_empty();
+        if held && since.elapsed() < self.settings.every {
+            *listing = Listing::Unreadable("is not there".to_owned());
+        } else {
+            self.held_before = false;
+        }
     }
 
     fn remember(&mut self, looked: &Looked) {
