@@ -14,4 +14,34 @@ mod run;
 mod show;
 mod traces;
 
+use polylet_kit::{Api, Call, Keep, Manifest};
+
 pub use cli::main;
+
+/// What the supervisor and its command line are to the others; beside this it asks every service for
+/// its health and info.
+pub static MANIFEST: Manifest = Manifest {
+    service: "supervisor",
+    version: env!("CARGO_PKG_VERSION"),
+    about: "keeps the services and shows what they say",
+    serves: &[Api {
+        package: "polylet.supervisor.v1",
+        level: 1,
+    }],
+    calls: &[
+        Call {
+            service: "status-reporter",
+            package: "polylet.status.v1",
+            level: 1,
+        },
+        Call {
+            service: "pod-config",
+            package: "polylet.podconfig.v1",
+            level: 1,
+        },
+    ],
+    keeps: &[Keep {
+        path: "run:supervisor.lock",
+        what: "that there is one supervisor on these directories",
+    }],
+};
