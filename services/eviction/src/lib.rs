@@ -55,10 +55,16 @@ pub static MANIFEST: Manifest = Manifest {
             level: 1,
         },
     ],
-    keeps: &[Keep {
-        path: "run:orders.json",
-        what: "eviction orders that still stand",
-    }],
+    keeps: &[
+        Keep {
+            path: "run:orders.json",
+            what: "eviction orders that still stand",
+        },
+        Keep {
+            path: "run:pressure.json",
+            what: "the node's conditions and since when they stand",
+        },
+    ],
 };
 
 /// Builds the service.

@@ -1,11 +1,13 @@
 //! The one task: pods and states come in, rounds go by a timer, pressure and orders come out.
 
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use futures::StreamExt;
 use futures::stream::{BoxStream, select_all};
 use jiff::Timestamp;
-use polylet_kit::{BoxError, Ctx, cause};
+use polylet_kit::{BoxError, Ctx, cause, kept};
 use polylet_model::pod::Manifest;
 use polylet_watch::{PressureKeyOwned, Store, Update, follow, follow_named};
 use polylet_wire::eviction::v1::Pressure;
@@ -21,6 +23,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::convert;
 use crate::core::facts::Pods;
+use crate::core::pressure::{Condition, Pressure as Pressed};
 use crate::core::round::{self, Act, Standing};
 use crate::core::signal::Levels;
 use crate::core::threshold::Threshold;
@@ -30,6 +33,7 @@ use crate::usage::Sampler;
 
 /// How often the node is looked at: upstream's monitoring interval.
 const ROUND: Duration = Duration::from_secs(10);
+const KEPT_VERSION: u32 = 1;
 /// How long an order may take before another pod is chosen, as upstream waits.
 const ORDER_PATIENCE: Duration = Duration::from_secs(30);
 /// How long image-gc may take to free room.
@@ -56,6 +60,8 @@ pub(crate) struct Run {
     pods: Pods,
     heard_states: bool,
     standing: Standing,
+    /// Where the conditions are kept: a restart must not end a transition period.
+    pressure: PathBuf,
     orders: Orders,
     sampler: Sampler,
     store: Store<PressureKeyOwned, Pressure>,
@@ -71,13 +77,18 @@ impl Run {
     ) -> Result<Self, BoxError> {
         let orders = Orders::open(ctx.run_dir().join("orders.json"));
         let sampler = Sampler::new(&settings);
+        let pressure = ctx.run_dir().join("pressure.json");
         Ok(Self {
             store: Store::new(ctx.incarnation()),
             ctx,
             settings,
             pods: Pods::default(),
             heard_states: false,
-            standing: Standing::default(),
+            standing: Standing {
+                conditions: kept_conditions(&pressure),
+                ..Standing::default()
+            },
+            pressure,
             orders,
             sampler,
             questions,
@@ -214,6 +225,15 @@ impl Run {
                 );
             }
         }
+        if standing.conditions != self.standing.conditions {
+            let kept: Vec<_> = standing.conditions.iter().collect();
+            if let Err(error) = kept::save(&self.pressure, KEPT_VERSION, &kept) {
+                tracing::warn!(
+                    error = polylet_kit::report(&error),
+                    "conditions are not kept"
+                );
+            }
+        }
         self.standing = standing;
         if !self.store.is_whole() {
             self.publish_kept_orders();
@@ -319,6 +339,18 @@ impl Run {
             .await;
         // Whoever asked may have given up.
         let _ = question.answer.send((at, summary));
+    }
+}
+
+/// The conditions as they stood; a broken file is set aside, since samples make them anew.
+fn kept_conditions(path: &Path) -> BTreeMap<Condition, Pressed> {
+    match kept::load::<Vec<(Condition, Pressed)>>(path, KEPT_VERSION) {
+        Ok(kept) => kept.unwrap_or_default().into_iter().collect(),
+        Err(error) => {
+            tracing::warn!(error = polylet_kit::report(&error), "conditions start anew");
+            let _ = kept::set_aside(path);
+            BTreeMap::new()
+        }
     }
 }
 

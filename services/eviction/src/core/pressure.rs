@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
 
 use super::signal::Starved;
 
 /// The three conditions of the node that eviction judges.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) enum Condition {
     Memory,
     Disk,
@@ -41,7 +42,7 @@ impl From<Starved> for Condition {
 }
 
 /// One condition over time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Pressure {
     pub(crate) under: bool,
     /// When `under` last changed.

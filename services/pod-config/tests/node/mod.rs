@@ -1,3 +1,4 @@
+#![allow(dead_code, reason = "shared by test programs that use different parts")]
 //! A service in a directory of its own, and watches on it.
 
 use std::collections::BTreeMap;

@@ -11,6 +11,7 @@ mod tls;
 mod within;
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use polylet_cri::Runtime;
 use tokio::sync::Semaphore;
@@ -19,6 +20,8 @@ use crate::core::types::{Ask, Job, Observation};
 
 /// A command in a container is work for the runtime: more at once make each of them later.
 const EXECS: usize = 8;
+/// An attempt gives its turn to the next after this at the latest.
+const TURN: Duration = Duration::from_secs(1);
 /// Connections under way at once.
 const CONNECTIONS: usize = 256;
 /// What is read of a body or an output, as upstream.
@@ -61,7 +64,19 @@ impl Prober {
             _ => &self.inner.connections,
         };
         // Never closed; without a turn the attempt would only be less orderly.
-        let _turn = turns.acquire().await;
+        let turn = turns.acquire().await;
+        let asking = self.ask_until_told(job);
+        tokio::pin!(asking);
+        tokio::select! {
+            said = asking.as_mut() => return said,
+            () = tokio::time::sleep(TURN) => {}
+        }
+        // Starts are bounded, not runs: programs that hang must not keep the others' from running.
+        drop(turn);
+        asking.await
+    }
+
+    async fn ask_until_told(&self, job: &Job) -> Observation {
         let mut said = Observation::Unknown(String::new());
         for _ in 0..TRIES {
             said = self.ask(job).await;

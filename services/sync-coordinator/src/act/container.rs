@@ -127,7 +127,7 @@ async fn config(
         },
     )
     .await?;
-    let mounts = mounts::of(hands, job, manifest, spec, *attempt, &ips, &env)?;
+    let mounts = mounts::of(hands, job, manifest, spec, *attempt, &ips, &env).await?;
     files::make_log_dir(hands, &job.pod, &spec.name).map_err(|e| {
         said(
             reason::CREATE_CONTAINER_CONFIG_ERROR,

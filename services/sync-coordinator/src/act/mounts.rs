@@ -1,6 +1,7 @@
 //! A container's mounts: volumes, /etc/hosts, last words.
 
 use std::path::{Component, Path};
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, VolumeMount};
 use polylet_cri::v1;
@@ -15,8 +16,11 @@ fn wrong(message: impl Into<String>) -> Trouble {
     said(reason::CREATE_CONTAINER_CONFIG_ERROR, message)
 }
 
+/// How long a volume may take to show a part of it.
+const PREPARING: Duration = Duration::from_secs(10);
+
 /// All mounts of one container.
-pub fn of(
+pub async fn of(
     hands: &Hands,
     job: &Job,
     manifest: &Manifest,
@@ -27,7 +31,7 @@ pub fn of(
 ) -> Result<Vec<v1::Mount>, Trouble> {
     let mut mounts = Vec::new();
     for wanted in container.volume_mounts.iter().flatten() {
-        mounts.push(volume(job, manifest, wanted, env)?);
+        mounts.push(volume(job, manifest, wanted, env).await?);
     }
     let taken = |path: &str, mounts: &[v1::Mount]| {
         mounts
@@ -60,7 +64,7 @@ fn plain(host: &Path, container: &str) -> v1::Mount {
     }
 }
 
-fn volume(
+async fn volume(
     job: &Job,
     manifest: &Manifest,
     wanted: &VolumeMount,
@@ -105,7 +109,7 @@ fn volume(
     let host_path = if sub_path.is_empty() {
         mounted.host_path.clone()
     } else {
-        below(&mounted.host_path, &sub_path)?
+        prepared(mounted.host_path.clone(), sub_path).await?
     };
     Ok(v1::Mount {
         container_path,
@@ -131,7 +135,18 @@ fn absolute(path: &str) -> String {
     }
 }
 
-/// A place below a volume, made where it is not there yet. A link on the way
+/// [`below`], away from the process's own thread: the volume may be one that answers no more.
+async fn prepared(volume: String, sub_path: String) -> Result<String, Trouble> {
+    let what = format!("subPath \"{sub_path}\"");
+    let making = tokio::task::spawn_blocking(move || below(&volume, &sub_path));
+    match tokio::time::timeout(PREPARING, making).await {
+        Ok(Ok(made)) => made,
+        Ok(Err(error)) => Err(wrong(format!("{what}: {error}"))),
+        Err(_) => Err(wrong(format!("{what}: its volume does not answer"))),
+    }
+}
+
+/// A place below a volume, made with the mode of the volume's own root where it is not there yet. A link on the way
 /// that leads out of the volume is refused.
 fn below(volume: &str, sub_path: &str) -> Result<String, Trouble> {
     let sub = Path::new(sub_path);
@@ -147,6 +162,7 @@ fn below(volume: &str, sub_path: &str) -> Result<String, Trouble> {
     let failed =
         |error: std::io::Error| wrong(format!("failed to prepare subPath \"{sub_path}\": {error}"));
     let root = std::fs::canonicalize(volume).map_err(failed)?;
+    let mode = std::fs::metadata(&root).map_err(failed)?.permissions();
     let mut place = root.clone();
     for part in sub.components() {
         let Component::Normal(part) = part else {
@@ -162,6 +178,7 @@ fn below(volume: &str, sub_path: &str) -> Result<String, Trouble> {
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 files::make_dir(&next, 0o750).map_err(failed)?;
+                std::fs::set_permissions(&next, mode.clone()).map_err(failed)?;
                 place = next;
             }
             Err(error) => return Err(failed(error)),
