@@ -9,8 +9,8 @@ use futures::future::{AbortHandle, Abortable, LocalBoxFuture};
 use futures::stream::FuturesUnordered;
 use polylet_wire::pleg::v1::{ContainerPhase, PodState};
 
-pub(crate) use self::process::raise_limit;
 use self::process::{Found, Process};
+pub(crate) use self::process::{raise_limit, sees_all};
 
 /// Descriptors that stay free for everything else.
 const SPARE: u64 = 128;
@@ -28,14 +28,15 @@ pub(crate) struct Exits {
 }
 
 impl Exits {
-    /// For a process that may hold so many descriptors.
-    pub(crate) fn new(descriptors: Option<u64>) -> Self {
+    /// For a process that may hold so many descriptors, and that knows or does not know that process
+    /// ids mean the same here as to the runtime.
+    pub(crate) fn new(descriptors: Option<u64>, ours: bool) -> Self {
         let room = descriptors.map_or(u64::MAX, |all| all.saturating_sub(SPARE));
         Self {
             waits: HashMap::new(),
             endings: FuturesUnordered::new(),
             room: usize::try_from(room).unwrap_or(usize::MAX),
-            ours: false,
+            ours,
         }
     }
 

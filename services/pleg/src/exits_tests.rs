@@ -48,7 +48,7 @@ fn running(ids: &[&str]) -> PodState {
 
 #[tokio::test]
 async fn the_end_of_a_process_is_told_once() {
-    let mut exits = Exits::new(None);
+    let mut exits = Exits::new(None, false);
     let (a, b) = (Sleeper::start(), Sleeper::start());
     assert!(!exits.follow("u", A, a.pid()));
     assert!(!exits.follow("u", B, b.pid()));
@@ -63,7 +63,7 @@ async fn the_end_of_a_process_is_told_once() {
 
 #[tokio::test]
 async fn what_has_ended_already_is_told_where_numbers_can_be_trusted() {
-    let mut exits = Exits::new(None);
+    let mut exits = Exits::new(None, false);
     let gone = Sleeper::start().end();
     assert!(!exits.follow("u", A, gone), "perhaps of another namespace");
     let other = Sleeper::start();
@@ -74,7 +74,7 @@ async fn what_has_ended_already_is_told_where_numbers_can_be_trusted() {
 #[tokio::test]
 async fn other_processes_are_not_waited_for() {
     let other = Sleeper::start();
-    let mut exits = Exits::new(None);
+    let mut exits = Exits::new(None, false);
     let cases = [
         (other.pid(), "0123456789abcdef"),
         (other.pid(), ""),
@@ -92,7 +92,7 @@ async fn other_processes_are_not_waited_for() {
 #[tokio::test]
 async fn what_no_longer_runs_is_let_go() {
     let (a, b) = (Sleeper::start(), Sleeper::start());
-    let mut exits = Exits::new(None);
+    let mut exits = Exits::new(None, false);
     exits.follow("u", A, a.pid());
     exits.follow("u", B, b.pid());
     let mut state = running(&[A, B]);
@@ -111,7 +111,7 @@ async fn what_no_longer_runs_is_let_go() {
 #[tokio::test]
 async fn descriptors_are_left_for_others() {
     let (a, b) = (Sleeper::start(), Sleeper::start());
-    let mut exits = Exits::new(Some(SPARE + 1));
+    let mut exits = Exits::new(Some(SPARE + 1), false);
     exits.follow("u", A, a.pid());
     exits.follow("u", B, b.pid());
     assert_eq!(exits.len(), 1);

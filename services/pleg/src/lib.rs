@@ -58,7 +58,7 @@ pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
         // Its last word is the drain's; nothing is left half done.
         drain.run_until_cancelled(following).await;
     });
-    let exits = exits::Exits::new(exits::raise_limit());
+    let exits = exits::Exits::new(exits::raise_limit(), exits::sees_all());
     let run = run::Run::new(runtime, store.clone(), reports, wake, exits);
     ctx.spawn("run", run.until(ctx.drain(), inbox));
     let server = server::Server::new(store, inputs, reported);

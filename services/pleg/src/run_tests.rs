@@ -265,7 +265,13 @@ impl Running {
             inputs.clone(),
             wake.clone(),
         ));
-        let run = Run::new(runtime, store.clone(), reports, wake, Exits::new(None));
+        let run = Run::new(
+            runtime,
+            store.clone(),
+            reports,
+            wake,
+            Exits::new(None, false),
+        );
         tokio::task::spawn_local(run.until(CancellationToken::new(), inbox));
         Self {
             fake,

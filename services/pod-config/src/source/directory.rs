@@ -219,7 +219,7 @@ impl Directory {
             return;
         }
         let since = *self.missing_since.get_or_insert_with(Instant::now);
-        let held = self.held_before || !self.known.is_empty();
+        let held = self.held_before || !self.known.is_empty() || !self.half.is_empty();
         if held && since.elapsed() < self.settings.every {
             *listing = Listing::Unreadable("is not there".to_owned());
         } else {
