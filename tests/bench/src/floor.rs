@@ -5,20 +5,46 @@ use std::time::{Duration, Instant};
 use futures::stream::{self, StreamExt, TryStreamExt};
 use polylet_harness::{HarnessError, Node, containerd, cri};
 use polylet_wire::runtime::v1::runtime_service_client::RuntimeServiceClient;
+use polylet_wire::runtime::v1::security_profile::ProfileType;
 use polylet_wire::runtime::v1::{
     ContainerConfig, ContainerMetadata, CreateContainerRequest, DnsConfig, ImageSpec,
-    LinuxContainerConfig, LinuxContainerSecurityContext, LinuxPodSandboxConfig,
-    LinuxSandboxSecurityContext, Mount, NamespaceMode, NamespaceOption, PodSandboxConfig,
-    PodSandboxMetadata, RemoveContainerRequest, RemovePodSandboxRequest, RunPodSandboxRequest,
-    StartContainerRequest, StopContainerRequest, StopPodSandboxRequest,
+    LinuxContainerConfig, LinuxContainerResources, LinuxContainerSecurityContext,
+    LinuxPodSandboxConfig, LinuxSandboxSecurityContext, Mount, NamespaceMode, NamespaceOption,
+    PodSandboxConfig, PodSandboxMetadata, RemoveContainerRequest, RemovePodSandboxRequest,
+    RunPodSandboxRequest, SecurityProfile, StartContainerRequest, StopContainerRequest,
+    StopPodSandboxRequest,
 };
 use tonic::transport::Channel;
 use tonic::{Response, Status};
 
 use crate::manifests::{IMAGE, SCRIPT};
 
+/// What Kubernetes hides from a container by default.
+const MASKED: &[&str] = &[
+    "/proc/asound",
+    "/proc/acpi",
+    "/proc/interrupts",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/latency_stats",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+    "/proc/sched_debug",
+    "/proc/scsi",
+    "/sys/firmware",
+    "/sys/devices/virtual/powercap",
+];
+const READ_ONLY: &[&str] = &[
+    "/proc/bus",
+    "/proc/fs",
+    "/proc/irq",
+    "/proc/sys",
+    "/proc/sysrq-trigger",
+];
+
 /// The calls that a pod of one container cannot do without, asking the runtime for what Kubernetes
-/// promises a container (namespaces, DNS, `/etc/hosts`, a termination log), and nothing else. The
+/// promises a container (namespaces, seccomp, hidden paths, DNS, `/etc/hosts`, a termination log),
+/// and nothing else. The
 /// sandboxes carry no pod labels, so the node takes no notice of them.
 pub(crate) struct Floor {
     client: RuntimeServiceClient<Channel>,
@@ -111,6 +137,7 @@ impl Floor {
                 cgroup_parent: self.cgroup.clone(),
                 security_context: Some(LinuxSandboxSecurityContext {
                     namespace_options: Some(own_namespaces()),
+                    seccomp: Some(profile(ProfileType::RuntimeDefault)),
                     ..LinuxSandboxSecurityContext::default()
                 }),
                 ..LinuxPodSandboxConfig::default()
@@ -138,11 +165,18 @@ impl Floor {
                 self.mount("end", "/dev/termination-log"),
             ],
             linux: Some(LinuxContainerConfig {
+                resources: Some(LinuxContainerResources {
+                    cpu_shares: 2,
+                    oom_score_adj: 1000,
+                    ..LinuxContainerResources::default()
+                }),
                 security_context: Some(LinuxContainerSecurityContext {
                     namespace_options: Some(own_namespaces()),
+                    seccomp: Some(profile(ProfileType::Unconfined)),
+                    masked_paths: MASKED.iter().map(|path| (*path).to_owned()).collect(),
+                    readonly_paths: READ_ONLY.iter().map(|path| (*path).to_owned()).collect(),
                     ..LinuxContainerSecurityContext::default()
                 }),
-                ..LinuxContainerConfig::default()
             }),
             ..ContainerConfig::default()
         };
@@ -188,6 +222,13 @@ fn own_namespaces() -> NamespaceOption {
     NamespaceOption {
         pid: NamespaceMode::Container.into(),
         ..NamespaceOption::default()
+    }
+}
+
+fn profile(kind: ProfileType) -> SecurityProfile {
+    SecurityProfile {
+        profile_type: kind.into(),
+        ..SecurityProfile::default()
     }
 }
 
