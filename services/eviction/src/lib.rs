@@ -16,6 +16,7 @@ mod run;
 mod sample;
 mod server;
 mod settings;
+mod sources;
 mod usage;
 
 use polylet_kit::{Api, BoxError, Call, Ctx, Keep, Manifest, Service};

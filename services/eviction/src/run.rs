@@ -5,18 +5,16 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use futures::StreamExt;
-use futures::stream::{BoxStream, select_all};
+use futures::stream::select_all;
 use jiff::Timestamp;
 use polylet_kit::{BoxError, Ctx, cause, kept};
 use polylet_model::pod::Manifest;
-use polylet_watch::{PressureKeyOwned, Store, Update, follow, follow_named};
+use polylet_watch::{PressureKeyOwned, Store, Update};
 use polylet_wire::eviction::v1::Pressure;
 use polylet_wire::imagegc::v1::ReclaimRequest;
 use polylet_wire::imagegc::v1::image_gc_service_client::ImageGcServiceClient;
-use polylet_wire::pleg::v1::pleg_service_client::PlegServiceClient;
-use polylet_wire::pleg::v1::{PodState, WatchPodStatesRequest, WatchPodStatesResponse};
-use polylet_wire::podconfig::v1::pod_config_service_client::PodConfigServiceClient;
-use polylet_wire::podconfig::v1::{Pod, PodSource, WatchPodsRequest, WatchPodsResponse};
+use polylet_wire::pleg::v1::PodState;
+use polylet_wire::podconfig::v1::Pod;
 use polylet_wire::{eviction::v1 as wire, time};
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
@@ -29,6 +27,7 @@ use crate::core::signal::Levels;
 use crate::core::threshold::Threshold;
 use crate::orders::Orders;
 use crate::settings::Settings;
+use crate::sources;
 use crate::usage::Sampler;
 
 /// How often the node is looked at: upstream's monitoring interval.
@@ -46,7 +45,8 @@ pub(crate) struct Question {
     pub(crate) answer: oneshot::Sender<(Timestamp, Value)>,
 }
 
-enum Input {
+/// All that can happen to this service.
+pub(crate) enum Input {
     Pod(Update<String, Pod>),
     State(Update<String, PodState>),
     Question(Question),
@@ -103,7 +103,7 @@ impl Run {
     /// Runs until the process drains.
     pub(crate) async fn run(mut self) {
         let drain = self.ctx.drain();
-        let mut updates = select_all(streams(&self.ctx));
+        let mut updates = select_all(sources::all(&self.ctx));
         let mut rounds = tokio::time::interval(ROUND);
         rounds.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
@@ -369,49 +369,4 @@ fn note_taken_up(uid: &str, name: &str, namespace: &str, pod: &Pod) {
         k8s.namespace.name = namespace,
     );
     cause::set_parent(&span, pod.cause.as_ref());
-}
-
-fn streams(ctx: &Ctx) -> Vec<BoxStream<'static, Input>> {
-    let mut all: Vec<BoxStream<'static, Input>> = Vec::new();
-    for (source, stream) in [
-        (PodSource::Api, "WatchPods/api"),
-        (PodSource::File, "WatchPods/file"),
-        (PodSource::Http, "WatchPods/http"),
-    ] {
-        let peer = ctx.peer("pod-config");
-        let channel = peer.channel();
-        let open = move |resume_after| {
-            let mut client = PodConfigServiceClient::new(channel.clone());
-            async move {
-                let source = source.into();
-                client
-                    .watch_pods(WatchPodsRequest {
-                        resume_after,
-                        source,
-                    })
-                    .await
-            }
-        };
-        all.push(
-            follow_named::<WatchPodsResponse, _, _>(peer, stream, open)
-                .map(Input::Pod)
-                .boxed(),
-        );
-    }
-    let peer = ctx.peer("pleg");
-    let channel = peer.channel();
-    let open = move |resume_after| {
-        let mut client = PlegServiceClient::new(channel.clone());
-        async move {
-            client
-                .watch_pod_states(WatchPodStatesRequest { resume_after })
-                .await
-        }
-    };
-    all.push(
-        follow::<WatchPodStatesResponse, _, _>(peer, open)
-            .map(Input::State)
-            .boxed(),
-    );
-    all
 }
