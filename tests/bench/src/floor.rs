@@ -7,17 +7,17 @@ use polylet_harness::{HarnessError, Node, containerd, cri};
 use polylet_wire::runtime::v1::runtime_service_client::RuntimeServiceClient;
 use polylet_wire::runtime::v1::security_profile::ProfileType;
 use polylet_wire::runtime::v1::{
-    ContainerConfig, ContainerMetadata, CreateContainerRequest, DnsConfig, ImageSpec,
-    LinuxContainerConfig, LinuxContainerResources, LinuxContainerSecurityContext,
-    LinuxPodSandboxConfig, LinuxSandboxSecurityContext, Mount, NamespaceMode, NamespaceOption,
-    PodSandboxConfig, PodSandboxMetadata, RemoveContainerRequest, RemovePodSandboxRequest,
-    RunPodSandboxRequest, SecurityProfile, StartContainerRequest, StopContainerRequest,
-    StopPodSandboxRequest,
+    ContainerConfig, ContainerMetadata, ContainerState, ContainerStatusRequest,
+    CreateContainerRequest, DnsConfig, ImageSpec, LinuxContainerConfig, LinuxContainerResources,
+    LinuxContainerSecurityContext, LinuxPodSandboxConfig, LinuxSandboxSecurityContext, Mount,
+    NamespaceMode, NamespaceOption, PodSandboxConfig, PodSandboxMetadata, RemoveContainerRequest,
+    RemovePodSandboxRequest, RunPodSandboxRequest, SecurityProfile, StartContainerRequest,
+    StopContainerRequest, StopPodSandboxRequest,
 };
 use tonic::transport::Channel;
 use tonic::{Response, Status};
 
-use crate::manifests::{IMAGE, SCRIPT};
+use crate::manifests::{IMAGE, INIT_SCRIPT, SCRIPT};
 
 /// What Kubernetes hides from a container by default.
 const MASKED: &[&str] = &[
@@ -55,7 +55,8 @@ pub(crate) struct Floor {
 
 struct Up {
     sandbox: String,
-    container: String,
+    /// The main container last.
+    containers: Vec<String>,
 }
 
 impl Floor {
@@ -78,10 +79,14 @@ impl Floor {
         })
     }
 
-    /// One pod: how long it took to start and to be gone.
-    pub(crate) async fn one(&self, n: usize) -> Result<(Duration, Duration), HarnessError> {
+    /// One pod, with an init container or without: how long it took to start and to be gone.
+    pub(crate) async fn one(
+        &self,
+        n: usize,
+        init: bool,
+    ) -> Result<(Duration, Duration), HarnessError> {
         let began = Instant::now();
-        let up = self.start(n).await?;
+        let up = self.start(n, init).await?;
         let started = began.elapsed();
         let began = Instant::now();
         self.stop(up).await?;
@@ -96,7 +101,7 @@ impl Floor {
     ) -> Result<Duration, HarnessError> {
         let began = Instant::now();
         let all: Vec<Up> = stream::iter(0..count)
-            .map(|n| self.start(1000 + n))
+            .map(|n| self.start(1000 + n, false))
             .buffer_unordered(at_a_time)
             .try_collect()
             .await?;
@@ -117,9 +122,31 @@ impl Floor {
         }
     }
 
-    async fn start(&self, n: usize) -> Result<Up, HarnessError> {
+    async fn start(&self, n: usize, init: bool) -> Result<Up, HarnessError> {
         let mut client = self.client.clone();
-        let config = PodSandboxConfig {
+        let config = self.sandbox(n);
+        let run = RunPodSandboxRequest {
+            config: Some(config.clone()),
+            ..RunPodSandboxRequest::default()
+        };
+        let sandbox = told("RunPodSandbox", client.run_pod_sandbox(run).await)?.pod_sandbox_id;
+        let mut containers = Vec::new();
+        if init {
+            let id = self
+                .container(&sandbox, &config, "init", INIT_SCRIPT)
+                .await?;
+            self.ended(&id).await?;
+            containers.push(id);
+        }
+        containers.push(self.container(&sandbox, &config, "main", SCRIPT).await?);
+        Ok(Up {
+            sandbox,
+            containers,
+        })
+    }
+
+    fn sandbox(&self, n: usize) -> PodSandboxConfig {
+        PodSandboxConfig {
             metadata: Some(PodSandboxMetadata {
                 name: format!("floor-{n}"),
                 uid: format!("floor-{n}"),
@@ -143,23 +170,29 @@ impl Floor {
                 ..LinuxPodSandboxConfig::default()
             }),
             ..PodSandboxConfig::default()
-        };
-        let run = RunPodSandboxRequest {
-            config: Some(config.clone()),
-            ..RunPodSandboxRequest::default()
-        };
-        let sandbox = told("RunPodSandbox", client.run_pod_sandbox(run).await)?.pod_sandbox_id;
+        }
+    }
+
+    /// Makes a container and starts it.
+    async fn container(
+        &self,
+        sandbox: &str,
+        of: &PodSandboxConfig,
+        name: &str,
+        script: &str,
+    ) -> Result<String, HarnessError> {
+        let mut client = self.client.clone();
         let container = ContainerConfig {
             metadata: Some(ContainerMetadata {
-                name: "main".to_owned(),
+                name: name.to_owned(),
                 attempt: 0,
             }),
             image: Some(ImageSpec {
                 image: IMAGE.to_owned(),
                 ..ImageSpec::default()
             }),
-            command: ["sh", "-c", SCRIPT].map(str::to_owned).into(),
-            log_path: "main/0.log".to_owned(),
+            command: ["sh", "-c", script].map(str::to_owned).into(),
+            log_path: format!("{name}/0.log"),
             mounts: vec![
                 self.mount("hosts", "/etc/hosts"),
                 self.mount("end", "/dev/termination-log"),
@@ -181,23 +214,43 @@ impl Floor {
             ..ContainerConfig::default()
         };
         let create = CreateContainerRequest {
-            pod_sandbox_id: sandbox.clone(),
+            pod_sandbox_id: sandbox.to_owned(),
             config: Some(container),
-            sandbox_config: Some(config),
+            sandbox_config: Some(of.clone()),
         };
         let created = told("CreateContainer", client.create_container(create).await)?;
-        let container = created.container_id;
+        let container_id = created.container_id;
         let start = StartContainerRequest {
-            container_id: container.clone(),
+            container_id: container_id.clone(),
         };
         told("StartContainer", client.start_container(start).await)?;
-        Ok(Up { sandbox, container })
+        Ok(container_id)
+    }
+
+    /// Waits until a container has ended. Asked again and again: the runtime of the floor may have
+    /// no events.
+    async fn ended(&self, container_id: &str) -> Result<(), HarnessError> {
+        let mut client = self.client.clone();
+        let mut pause = tokio::time::interval(Duration::from_millis(2));
+        loop {
+            pause.tick().await;
+            let request = ContainerStatusRequest {
+                container_id: container_id.to_owned(),
+                verbose: false,
+            };
+            let answer = told("ContainerStatus", client.container_status(request).await)?;
+            let exited = i32::from(ContainerState::ContainerExited);
+            if answer.status.is_some_and(|status| status.state == exited) {
+                return Ok(());
+            }
+        }
     }
 
     async fn stop(&self, up: Up) -> Result<(), HarnessError> {
         let mut client = self.client.clone();
+        let main = up.containers.last().cloned().unwrap_or_default();
         let stop = StopContainerRequest {
-            container_id: up.container.clone(),
+            container_id: main,
             timeout: 5,
         };
         told("StopContainer", client.stop_container(stop).await)?;
@@ -205,10 +258,10 @@ impl Floor {
             pod_sandbox_id: up.sandbox.clone(),
         };
         told("StopPodSandbox", client.stop_pod_sandbox(stop).await)?;
-        let remove = RemoveContainerRequest {
-            container_id: up.container,
-        };
-        told("RemoveContainer", client.remove_container(remove).await)?;
+        for container_id in up.containers {
+            let remove = RemoveContainerRequest { container_id };
+            told("RemoveContainer", client.remove_container(remove).await)?;
+        }
         let remove = RemovePodSandboxRequest {
             pod_sandbox_id: up.sandbox,
         };

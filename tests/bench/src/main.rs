@@ -9,8 +9,10 @@ mod manifests;
 mod measure;
 mod pods;
 mod rest;
+mod server;
 mod table;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
@@ -18,8 +20,10 @@ use polylet_harness::error::report;
 use polylet_harness::{Flavour, HarnessError, Node, NodeOptions, build, guard, packages, scratch};
 
 use floor::Floor;
+use manifests::Kind;
 use measure::Samples;
 use pods::Pods;
+use server::Server;
 use table::Table;
 
 /// Measures Polylet against raw CRI.
@@ -31,7 +35,7 @@ struct Args {
     /// Pods started at once, and standing while rest is measured.
     #[arg(long, default_value_t = 50)]
     burst: usize,
-    /// Containers killed, to see how soon the status says so.
+    /// Containers killed, and servers that turn well, to see how soon the status says so.
     #[arg(long, default_value_t = 10)]
     exits: usize,
     /// Seconds over which rest is measured.
@@ -43,6 +47,9 @@ struct Args {
     /// Debian's own containerd (no events) instead of 2.x.
     #[arg(long)]
     debian: bool,
+    /// Where programs to measure are; a release build of this tree when not given.
+    #[arg(long)]
+    bin_dir: Option<PathBuf>,
 }
 
 fn main() -> std::process::ExitCode {
@@ -73,7 +80,10 @@ async fn run(args: &Args) -> Result<Table, HarnessError> {
         eprintln!("{line}");
     }
     packages::install(&packages::missing(), &|line| eprintln!("{line}"))?;
-    let bin_dir = build::release().await?;
+    let bin_dir = match &args.bin_dir {
+        Some(bin_dir) => bin_dir.clone(),
+        None => build::release().await?,
+    };
     let polylet = args
         .parallel
         .map(|parallel| serde_json::json!({ "parallelStarts": parallel }));
@@ -101,6 +111,7 @@ async fn measure_all(node: &Node, args: &Args, table: &mut Table) -> Result<(), 
     let floor = Floor::new(node)?;
     one_at_a_time(node, args.starts, &floor, &mut pods, table).await?;
     exits(node, args.exits, &mut pods, table).await?;
+    readiness(args.exits, &mut pods, table).await?;
     eprintln!("rest without pods, {} s", args.rest);
     table.rest(0, &rest::measure(node, window).await);
 
@@ -117,7 +128,7 @@ async fn measure_all(node: &Node, args: &Args, table: &mut Table) -> Result<(), 
     Ok(())
 }
 
-/// Floor, bare pod, pod with volumes, in turn: what disturbs one disturbs all.
+/// The floor and each kind of pod, in turn: what disturbs one disturbs all.
 async fn one_at_a_time(
     node: &Node,
     starts: usize,
@@ -126,30 +137,50 @@ async fn one_at_a_time(
     table: &mut Table,
 ) -> Result<(), HarnessError> {
     manifests::put_objects(node)?;
-    let kinds = manifests::Kind::ALL;
-    let mut start: [Samples; 3] = Default::default();
-    let mut gone: [Samples; 3] = Default::default();
+    let mut bare = Pair::default();
+    let mut with_init = Pair::default();
+    let mut kinds = Kind::ALL.map(|kind| (kind, Pair::default()));
     // The first of each is warm-up: caches, connections, the first bridge.
     for n in 0..=starts {
         eprint!("\rone at a time: {n}/{starts} ");
-        let (up, down) = floor.one(n).await?;
-        if n > 0 {
-            start[0].add(up);
-            gone[0].add(down);
+        for (init, pair) in [(false, &mut bare), (true, &mut with_init)] {
+            let took = floor.one(n, init).await?;
+            pair.add(n, took);
         }
-        for (slot, kind) in kinds.iter().enumerate() {
+        for (kind, pair) in &mut kinds {
             let name = format!("{}-{n}", kind.name());
             let up = pods.start(&name, &kind.manifest(&name)).await?;
             let down = pods.remove(&name).await?;
-            if n > 0 {
-                start[slot + 1].add(up);
-                gone[slot + 1].add(down);
-            }
+            pair.add(n, (up, down));
         }
     }
     eprintln!();
-    table.one_at_a_time(&start, &gone);
+    let floor_of = |kind: &Kind| if kind.has_init() { &with_init } else { &bare };
+    for (kind, pair) in &kinds {
+        let what = format!("start, {}", kind.words());
+        table.beside(&what, &floor_of(kind).up, &pair.up);
+    }
+    for (kind, pair) in &kinds {
+        let what = format!("delete → all gone, {}", kind.words());
+        table.beside(&what, &floor_of(kind).down, &pair.down);
+    }
     Ok(())
+}
+
+/// Starts and deletions of one kind.
+#[derive(Default)]
+struct Pair {
+    up: Samples,
+    down: Samples,
+}
+
+impl Pair {
+    fn add(&mut self, n: usize, (up, down): (Duration, Duration)) {
+        if n > 0 {
+            self.up.add(up);
+            self.down.add(down);
+        }
+    }
 }
 
 /// Kills containers and sees how soon the status says so.
@@ -168,6 +199,27 @@ async fn exits(
         pods.remove(&name).await?;
     }
     eprintln!();
-    table.exit_to_status(&samples);
+    table.alone("exit → status", &samples);
+    Ok(())
+}
+
+/// A server that turns well, and a status that says so.
+async fn readiness(
+    turns: usize,
+    pods: &mut Pods<'_>,
+    table: &mut Table,
+) -> Result<(), HarnessError> {
+    let server = Server::start().await?;
+    let mut samples = Samples::default();
+    for n in 0..turns {
+        eprint!("\rreadiness: {}/{turns} ", n + 1);
+        let name = format!("asked-{n}");
+        server.turn(false);
+        let well_at = pods.start_asked(&name, &server).await?;
+        samples.add(well_at);
+        pods.remove(&name).await?;
+    }
+    eprintln!();
+    table.alone("readiness success → status", &samples);
     Ok(())
 }

@@ -7,26 +7,47 @@ pub(crate) const IMAGE: &str = "docker.io/library/polylet-test:1";
 /// Runs until it is told to end, and ends at once.
 pub(crate) const SCRIPT: &str = "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done";
 
+/// What an init container does.
+pub(crate) const INIT_SCRIPT: &str = "true";
+
 /// A kind of pod.
 #[derive(Clone, Copy)]
 pub(crate) enum Kind {
     Bare,
+    /// With a ConfigMap, a Secret and an emptyDir.
     Volumes,
+    /// With volumes, an init container, and startup and readiness probes.
+    Full,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 2] = [Self::Bare, Self::Volumes];
+    pub(crate) const ALL: [Self; 3] = [Self::Bare, Self::Volumes, Self::Full];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Bare => "bare",
             Self::Volumes => "volumes",
+            Self::Full => "full",
         }
+    }
+
+    /// For the table.
+    pub(crate) fn words(self) -> &'static str {
+        match self {
+            Self::Bare => "bare",
+            Self::Volumes => "ConfigMap, Secret, emptyDir",
+            Self::Full => "init container, volumes, probes",
+        }
+    }
+
+    /// Whether an init container comes first.
+    pub(crate) fn has_init(self) -> bool {
+        matches!(self, Self::Full)
     }
 
     pub(crate) fn manifest(self, name: &str) -> String {
         let mut pod = pod(name);
-        if let Self::Volumes = self {
+        if !matches!(self, Self::Bare) {
             pod["spec"]["volumes"] = json!([
                 {"name": "config", "configMap": {"name": "bench"}},
                 {"name": "secret", "secret": {"secretName": "bench"}},
@@ -38,6 +59,20 @@ impl Kind {
                 {"name": "work", "mountPath": "/work"},
             ]);
         }
+        if self.has_init() {
+            pod["spec"]["initContainers"] = json!([{
+                "name": "init",
+                "image": IMAGE,
+                "imagePullPolicy": "IfNotPresent",
+                "command": ["sh", "-c", INIT_SCRIPT],
+                "volumeMounts": [{"name": "work", "mountPath": "/work"}],
+            }]);
+            // A command that is done at once: what is measured is the path of a verdict and not
+            // a server's start. The runtime's own share of two execs is in it.
+            let probe = json!({"exec": {"command": ["true"]}, "periodSeconds": 1});
+            pod["spec"]["containers"][0]["startupProbe"] = probe.clone();
+            pod["spec"]["containers"][0]["readinessProbe"] = probe;
+        }
         pod.to_string()
     }
 }
@@ -46,6 +81,17 @@ impl Kind {
 pub(crate) fn once(name: &str) -> String {
     let mut pod = pod(name);
     pod["spec"]["restartPolicy"] = json!("Never");
+    pod.to_string()
+}
+
+/// A pod whose readiness is asked of this port on the node, each second.
+pub(crate) fn asked(name: &str, port: u16) -> String {
+    let mut pod = pod(name);
+    pod["spec"]["containers"][0]["readinessProbe"] = json!({
+        "httpGet": {"host": "127.0.0.1", "port": port},
+        "periodSeconds": 1,
+        "failureThreshold": 1,
+    });
     pod.to_string()
 }
 

@@ -11,7 +11,8 @@ use rustix::process::Signal;
 use serde_json::Value;
 use tokio::sync::mpsc;
 
-use crate::manifests::Kind;
+use crate::manifests::{self, Kind};
+use crate::server::Server;
 
 /// Pods of the node, driven by manifests and seen through the status stream.
 pub(crate) struct Pods<'a> {
@@ -133,6 +134,29 @@ impl<'a> Pods<'a> {
             })
             .await?;
         Ok(at - began)
+    }
+
+    /// From a server's first good answer to a probe to a status that says Ready.
+    pub(crate) async fn start_asked(
+        &mut self,
+        name: &str,
+        server: &Server,
+    ) -> Result<Duration, HarnessError> {
+        let full = self.full(name);
+        let manifest = manifests::asked(name, server.port());
+        self.node.put(&format!("{name}.json"), &manifest)?;
+        self.until(&format!("{name} to run"), |held| {
+            let main = held.get(&full).and_then(|pod| pod.container("main"));
+            main.is_some_and(|main| main.state == "running")
+        })
+        .await?;
+        server.turn(true);
+        let at = self
+            .until(&format!("{name} to be Ready"), |held| {
+                held.get(&full).is_some_and(PodView::is_ready)
+            })
+            .await?;
+        Ok(at.saturating_duration_since(server.well_since().unwrap_or(at)))
     }
 
     /// From the end of the main container's process to a status that says so.

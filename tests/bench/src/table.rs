@@ -22,28 +22,23 @@ impl Table {
         self.lines.push([what.into(), floor.into(), ours.into()]);
     }
 
-    /// Floor, bare pod, pod with volumes.
-    pub(crate) fn one_at_a_time(&mut self, start: &[Samples; 3], gone: &[Samples; 3]) {
-        let kinds = [(1, "bare"), (2, "ConfigMap, Secret, emptyDir")];
-        for (what, samples) in [("start", start), ("delete → all gone", gone)] {
-            for (slot, kind) in kinds {
-                for percent in [50, 99] {
-                    let floor = samples[0].percentile(percent);
-                    let ours = samples[slot].percentile(percent);
-                    self.line(
-                        format!("{what}, {kind}, p{percent} of {}", samples[slot].count()),
-                        format!("{} ms", ms(floor)),
-                        format!("{} ms ({} ms)", ms(ours), over(ours, floor)),
-                    );
-                }
-            }
+    /// One kind of pod beside the same steps by raw calls.
+    pub(crate) fn beside(&mut self, what: &str, floor: &Samples, ours: &Samples) {
+        for percent in [50, 99] {
+            let (floor, took) = (floor.percentile(percent), ours.percentile(percent));
+            self.line(
+                format!("{what}, p{percent} of {}", ours.count()),
+                format!("{} ms", ms(floor)),
+                format!("{} ms ({} ms)", ms(took), over(took, floor)),
+            );
         }
     }
 
-    pub(crate) fn exit_to_status(&mut self, samples: &Samples) {
+    /// What has no floor.
+    pub(crate) fn alone(&mut self, what: &str, samples: &Samples) {
         for percent in [50, 99] {
             let ours = ms(samples.percentile(percent));
-            let what = format!("exit → status, p{percent} of {}", samples.count());
+            let what = format!("{what}, p{percent} of {}", samples.count());
             self.line(what, "", format!("{ours} ms"));
         }
     }
