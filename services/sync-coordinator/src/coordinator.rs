@@ -2,31 +2,67 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
+use std::time::Duration;
 
 use jiff::Timestamp;
+use polylet_kit::config::Config;
+use polylet_model::restart::BackOff;
 use polylet_wire::common::v1::PodRef;
 use polylet_wire::prober::v1::Verdict;
 use polylet_wire::sync::v1::PodSync;
 use polylet_wire::volume::v1::PodVolumes;
-use tokio::sync::mpsc::UnboundedSender;
 
-use crate::act::{Hands, trace};
+use crate::act::trace;
 use crate::convert;
 use crate::core::learn;
 use crate::core::plan::{Phase, plan};
 use crate::core::view::{Journal, Node, Pressure, Terminal, View};
 use crate::heard::{Heard, Stream};
+use crate::outside::Outside;
 use crate::run::{Input, SOURCES};
 use crate::slots::Slots;
 use crate::worker::Worker;
 
 type Store = polylet_watch::Store<String, PodSync>;
 
+/// What the configuration decides.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// How many pods start at once.
+    pub parallel_starts: usize,
+    /// The longest pause between two starts of a crashing container.
+    pub crash_cap: Duration,
+    /// Patterns of kernel parameters that pods may set beyond the safe ones.
+    pub allowed_unsafe_sysctls: Vec<String>,
+}
+
+impl Settings {
+    /// As configured, or upstream's defaults.
+    pub fn of(config: &Config) -> Self {
+        let kubelet = &config.kubelet;
+        let cap = kubelet.crash_loop_back_off.max_container_restart_period;
+        Settings {
+            parallel_starts: usize::try_from(config.polylet.parallel_starts).unwrap_or(10),
+            crash_cap: cap.unwrap_or(BackOff::default().cap),
+            allowed_unsafe_sysctls: kubelet.allowed_unsafe_sysctls.clone(),
+        }
+    }
+}
+
+/// What former lives of the process left on disk, by pod.
+#[derive(Clone, Debug, Default)]
+pub struct Kept {
+    /// The journal.
+    pub entries: BTreeMap<String, Journal>,
+    /// Sandbox numbers that were asked for without hearing the end.
+    pub intents: BTreeMap<String, u32>,
+}
+
 /// Owner of all workers.
-pub(crate) struct Coordinator {
-    pub(crate) hands: Rc<Hands>,
+pub struct Coordinator {
+    pub(crate) outside: Rc<dyn Outside>,
     store: Store,
-    pub(crate) steps: UnboundedSender<Input>,
+    pub(crate) settings: Settings,
     pub(crate) workers: BTreeMap<String, Worker>,
     pub(crate) node: Node,
     pub(crate) heard: Heard,
@@ -55,20 +91,14 @@ pub(crate) struct Coordinator {
 }
 
 impl Coordinator {
-    /// With nothing heard yet.
-    pub(crate) fn new(
-        hands: Rc<Hands>,
+    /// With nothing heard yet in this life, which began at `now`.
+    pub fn new(
+        outside: Rc<dyn Outside>,
         store: Store,
-        steps: UnboundedSender<Input>,
-        entries: BTreeMap<String, Journal>,
-        intents: BTreeMap<String, u32>,
+        settings: Settings,
+        kept: Kept,
+        now: Timestamp,
     ) -> Self {
-        let config = hands.ctx.config();
-        let places = usize::try_from(config.polylet.parallel_starts).unwrap_or(10);
-        let cap = config
-            .kubelet
-            .crash_loop_back_off
-            .max_container_restart_period;
         let node = Node {
             all_heard: false,
             pleg_fresh: false,
@@ -76,26 +106,26 @@ impl Coordinator {
             network: Err("not heard of yet".to_owned()),
             volumes_fresh: false,
             pressure: Pressure::default(),
-            crash_cap: cap.unwrap_or(polylet_model::restart::BackOff::default().cap),
+            crash_cap: settings.crash_cap,
         };
         Coordinator {
-            hands,
+            outside,
             store,
-            steps,
             workers: BTreeMap::new(),
             node,
             heard: Heard::new(&SOURCES.map(i32::from)),
             dirty: BTreeSet::new(),
             wakes: BTreeSet::new(),
-            slots: Slots::new(places),
-            entries,
-            intents,
+            slots: Slots::new(settings.parallel_starts),
+            settings,
+            entries: kept.entries,
+            intents: kept.intents,
             orders: BTreeMap::new(),
             verdicts: BTreeMap::new(),
             volumes: BTreeMap::new(),
             arrivals: 0,
             // Rises over lives of this process as well.
-            sequence: u64::try_from(Timestamp::now().as_nanosecond()).unwrap_or(0),
+            sequence: u64::try_from(now.as_nanosecond()).unwrap_or(0),
             completed: false,
             completing: false,
             complete_after: None,
@@ -150,30 +180,30 @@ impl Coordinator {
     }
 
     /// When the first pod wants to be looked at.
-    pub(crate) fn next_due(&self) -> Option<Timestamp> {
+    pub fn next_due(&self) -> Option<Timestamp> {
         let first = self.wakes.first().map(|(at, _)| *at);
         [first, self.complete_after].into_iter().flatten().min()
     }
 
     /// Starts nothing new from now on.
-    pub(crate) fn drain(&mut self) {
+    pub fn drain(&mut self) {
         self.draining = true;
     }
 
     /// Whether the process is ending.
-    pub(crate) fn is_draining(&self) -> bool {
+    pub fn is_draining(&self) -> bool {
         self.draining
     }
 
     /// Whether no step is under way.
-    pub(crate) fn is_idle(&self) -> bool {
+    pub fn is_idle(&self) -> bool {
         self.workers
             .values()
             .all(|worker| worker.pod.flights.is_empty())
     }
 
     /// Takes one input in.
-    pub(crate) fn take(&mut self, input: Input, now: Timestamp) {
+    pub fn take(&mut self, input: Input, now: Timestamp) {
         match input {
             Input::Config(source, update) => self.config(source, update, now),
             Input::Pods(update) => self.pods(update, now),
@@ -212,7 +242,7 @@ impl Coordinator {
     }
 
     /// Looks at every pod that something happened to.
-    pub(crate) fn work(&mut self, now: Timestamp) {
+    pub fn work(&mut self, now: Timestamp) {
         while let Some(uid) = self.dirty.pop_first() {
             self.look(&uid, now);
         }
@@ -220,7 +250,7 @@ impl Coordinator {
         if !self.store.is_whole() && self.heard.all_ever() {
             // Pods of which neither a source nor the runtime knows are no more.
             for uid in std::mem::take(&mut self.entries).into_keys() {
-                self.hands.book.forget(&uid);
+                self.outside.forget(&uid);
             }
             self.store.mark_whole();
         }
@@ -370,7 +400,7 @@ impl Coordinator {
         let Some(worker) = self.workers.remove(uid) else {
             return;
         };
-        self.hands.book.forget(uid);
+        self.outside.forget(uid);
         self.store.remove(&uid.to_owned());
         if worker.pod.listed
             && let (Some(manifest), Some(wanted)) = (worker.manifest, worker.pod.wanted)

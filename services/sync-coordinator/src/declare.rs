@@ -2,11 +2,9 @@
 //! what nobody declared.
 
 use jiff::{SignedDuration, Timestamp};
-use polylet_wire::volume::v1::CompleteDesiredRequest;
 
 use crate::coordinator::Coordinator;
 use crate::core::plan::Phase;
-use crate::run::Input;
 use crate::worker::Worker;
 
 impl Coordinator {
@@ -34,19 +32,7 @@ impl Coordinator {
         let pod_count =
             u32::try_from(self.workers.values().filter(declared).count()).unwrap_or(u32::MAX);
         self.completing = true;
-        let request = CompleteDesiredRequest {
-            declarer: self.hands.ctx.incarnation().to_owned(),
-            pod_count,
-        };
-        let (mut volumes, steps) = (self.hands.volumes.clone(), self.steps.clone());
-        self.hands.ctx.background("complete", async move {
-            let answer = volumes.complete_desired(request).await;
-            let _ = steps.send(Input::Completed(
-                answer
-                    .map(drop)
-                    .map_err(|status| status.message().to_owned()),
-            ));
-        });
+        self.outside.complete(pod_count);
     }
 
     pub(crate) fn was_completed(&mut self, result: Result<(), String>, now: Timestamp) {

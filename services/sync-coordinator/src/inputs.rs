@@ -71,10 +71,7 @@ impl Coordinator {
             return;
         }
         let reference = pod.r#ref.unwrap_or_default();
-        let wanted = Wanted::of(
-            &manifest,
-            &self.hands.ctx.config().kubelet.allowed_unsafe_sysctls,
-        );
+        let wanted = Wanted::of(&manifest, &self.settings.allowed_unsafe_sysctls);
         let seen_at = manifest.seen_at();
         let worker = self.worker(&reference, now);
         worker.want(source, manifest, wanted, pod.cause);

@@ -10,21 +10,26 @@
 
 pub mod act;
 mod convert;
-mod coordinator;
+pub mod coordinator;
 pub mod core;
 mod declare;
 mod heard;
 mod inputs;
 mod journal;
-mod run;
+pub mod outside;
+pub mod run;
 mod server;
 mod slots;
 mod steps;
 mod worker;
 
+use std::rc::Rc;
+
 use polylet_kit::{Api, BoxError, Call, Ctx, Keep, Manifest, Service};
 use polylet_watch::Store;
 use polylet_wire::sync::v1::sync_service_server::SyncServiceServer;
+
+use crate::coordinator::{Coordinator, Kept, Settings};
 
 /// What this program is, serves, calls and keeps.
 pub static MANIFEST: Manifest = Manifest {
@@ -81,12 +86,18 @@ pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
     let store = Store::new(ctx.incarnation());
     let hands = act::Hands::new(&ctx, book);
     // No pod's start should wait for this question.
-    let asking = std::rc::Rc::clone(&hands);
+    let asking = Rc::clone(&hands);
     ctx.background("cgroup driver", async move {
         asking.cgroups.driver(&asking).await;
     });
     let (steps, done) = tokio::sync::mpsc::unbounded_channel();
-    let coordinator = coordinator::Coordinator::new(hands, store.clone(), steps, entries, intents);
+    let coordinator = Coordinator::new(
+        Rc::new(outside::Background::new(hands, steps)),
+        store.clone(),
+        Settings::of(ctx.config()),
+        Kept { entries, intents },
+        jiff::Timestamp::now(),
+    );
     ctx.spawn("run", run::run(ctx.clone(), coordinator, done));
     Ok(Service::new().grpc(SyncServiceServer::new(server::Server { store })))
 }

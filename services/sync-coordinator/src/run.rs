@@ -27,7 +27,7 @@ use crate::core::learn::Outcome;
 use crate::core::plan::StepKey;
 
 /// Everything that can happen to this service.
-pub(crate) enum Input {
+pub enum Input {
     /// A source says what should run.
     Config(i32, Update<String, Pod>),
     /// The runtime's state of a pod.

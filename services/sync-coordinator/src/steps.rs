@@ -1,17 +1,11 @@
 //! Steps on their way: started in the background, and come back as inputs.
 
-use std::rc::Rc;
-
-use polylet_kit::CancellationToken;
 use polylet_model::qos::{self, QosClass};
 use polylet_model::{Manifest, resources};
-use tracing::Instrument;
 
-use crate::act::{self, Job, refresh, trace};
+use crate::act::{Job, trace};
 use crate::coordinator::Coordinator;
-use crate::core::learn::Outcome;
-use crate::core::plan::{Step, StepKey};
-use crate::run::Input;
+use crate::core::plan::Step;
 
 impl Coordinator {
     /// Starts a step.
@@ -46,39 +40,9 @@ impl Coordinator {
         worker.last_step = Some(trace::cause_of(&span))
             .filter(|c| !c.traceparent.is_empty())
             .or(worker.cause.clone());
-        // A long wait must not hold the process up; what was asked goes on in the runtime.
-        let drain = self.hands.ctx.drain();
-        let cancel = match key {
-            StepKey::Pull(_) => drain.child_token(),
-            StepKey::StopContainer(_) => drain,
-            _ => CancellationToken::new(),
-        };
-        if matches!(key, StepKey::Pull(_)) {
-            worker.cancels.insert(key.clone(), cancel.clone());
+        if let Some(cancel) = self.outside.carry_out(job, span) {
+            worker.cancels.insert(key, cancel);
         }
-        let (hands, steps) = (Rc::clone(&self.hands), self.steps.clone());
-        let work = async move {
-            let outcome = tokio::select! {
-                outcome = act::carry_out(&hands, &job) => outcome,
-                () = cancel.cancelled() => Outcome::Cancelled,
-            };
-            trace::ended(&tracing::Span::current(), &outcome);
-            // How it ended is the runtime's to say, and the next step hangs on it.
-            let state = match &job.step {
-                Step::StopContainer { .. } => {
-                    refresh::once(&hands, &job.pod.uid).await.ok().flatten()
-                }
-                _ => None,
-            };
-            // Nobody listens only when the process is ending.
-            let _ = steps.send(Input::StepDone {
-                uid: job.pod.uid.clone(),
-                key,
-                outcome: Box::new(outcome),
-                state,
-            });
-        };
-        self.hands.ctx.background("step", work.instrument(span));
     }
 
     fn burstable_shares(&self) -> u64 {
@@ -105,12 +69,7 @@ impl Coordinator {
         worker.refreshing = true;
         // What the runtime then shows is the step's doing: its trace goes on there.
         let span = trace::refresh(&worker.reference, worker.last_step.as_ref());
-        let (uid, acts) = (uid.to_owned(), worker.pod.acts);
-        let (hands, steps) = (Rc::clone(&self.hands), self.steps.clone());
-        let work = async move {
-            let state = refresh::until_answered(&hands, &uid).await;
-            let _ = steps.send(Input::Refreshed { uid, acts, state });
-        };
-        self.hands.ctx.background("refresh", work.instrument(span));
+        self.outside
+            .refresh(&worker.reference, worker.pod.acts, span);
     }
 }

@@ -173,12 +173,8 @@ pub async fn carry_out(hands: &Rc<Hands>, job: &Job) -> Outcome {
 }
 
 async fn journal(hands: &Rc<Hands>, job: &Job) -> Result<Outcome, Trouble> {
-    let (book, uid, mut journal) = (hands.book.clone(), job.pod.uid.clone(), job.journal.clone());
-    match &job.step {
-        Step::Decide(terminal) => journal.terminal = Some(terminal.clone()),
-        Step::TornDown => journal.torn_down = true,
-        _ => {}
-    }
+    let (book, uid) = (hands.book.clone(), job.pod.uid.clone());
+    let journal = job.journal.after(&job.step);
     let saved = tokio::task::spawn_blocking(move || book.save(&uid, &journal)).await;
     match saved {
         Ok(Ok(())) => Ok(Outcome::Done),

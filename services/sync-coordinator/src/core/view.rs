@@ -38,6 +38,19 @@ pub struct Journal {
     pub torn_down: bool,
 }
 
+impl Journal {
+    /// What is on disk once a step has written it.
+    pub fn after(&self, step: &Step) -> Journal {
+        let mut journal = self.clone();
+        match step {
+            Step::Decide(terminal) => journal.terminal = Some(terminal.clone()),
+            Step::TornDown => journal.torn_down = true,
+            _ => {}
+        }
+        journal
+    }
+}
+
 /// A step under way.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Flight {

@@ -1,0 +1,108 @@
+//! Where decisions become acts. Everything that the coordinator does to the world goes through
+//! [`Outside`], and every answer comes back as an [`Input`].
+
+use std::rc::Rc;
+
+use polylet_kit::CancellationToken;
+use polylet_wire::common::v1::PodRef;
+use polylet_wire::volume::v1::CompleteDesiredRequest;
+use tokio::sync::mpsc::UnboundedSender;
+use tracing::{Instrument, Span};
+
+use crate::act::{self, Hands, Job, refresh, trace};
+use crate::core::learn::Outcome;
+use crate::core::plan::{Step, StepKey};
+use crate::run::Input;
+
+/// The world as the coordinator acts on it. None of these waits.
+pub trait Outside {
+    /// Carries a step out within a span; [`Input::StepDone`] follows. The token, where there is
+    /// one, ends the step early.
+    fn carry_out(&self, job: Job, span: Span) -> Option<CancellationToken>;
+    /// Asks the runtime how a pod stands after so many acts; [`Input::Refreshed`] follows.
+    fn refresh(&self, pod: &PodRef, acts: u64, span: Span);
+    /// Tells volume-manager that this many pods are all that is wanted; [`Input::Completed`] follows.
+    fn complete(&self, pod_count: u32);
+    /// Drops what is kept of a pod.
+    fn forget(&self, uid: &str);
+}
+
+/// The real world: steps run in the background of the process.
+pub(crate) struct Background {
+    hands: Rc<Hands>,
+    inputs: UnboundedSender<Input>,
+}
+
+impl Background {
+    /// Acts with these hands and answers there.
+    pub(crate) fn new(hands: Rc<Hands>, inputs: UnboundedSender<Input>) -> Self {
+        Background { hands, inputs }
+    }
+}
+
+impl Outside for Background {
+    fn carry_out(&self, job: Job, span: Span) -> Option<CancellationToken> {
+        let key = job.step.key();
+        // A long wait must not hold the process up; what was asked goes on in the runtime.
+        let drain = self.hands.ctx.drain();
+        let cancel = match key {
+            StepKey::Pull(_) => drain.child_token(),
+            StepKey::StopContainer(_) => drain,
+            _ => CancellationToken::new(),
+        };
+        let given = matches!(key, StepKey::Pull(_)).then(|| cancel.clone());
+        let (hands, inputs) = (Rc::clone(&self.hands), self.inputs.clone());
+        let work = async move {
+            let outcome = tokio::select! {
+                outcome = act::carry_out(&hands, &job) => outcome,
+                () = cancel.cancelled() => Outcome::Cancelled,
+            };
+            trace::ended(&Span::current(), &outcome);
+            // How it ended is the runtime's to say, and the next step hangs on it.
+            let state = match &job.step {
+                Step::StopContainer { .. } => {
+                    refresh::once(&hands, &job.pod.uid).await.ok().flatten()
+                }
+                _ => None,
+            };
+            // Nobody listens only when the process is ending.
+            let _ = inputs.send(Input::StepDone {
+                uid: job.pod.uid.clone(),
+                key,
+                outcome: Box::new(outcome),
+                state,
+            });
+        };
+        self.hands.ctx.background("step", work.instrument(span));
+        given
+    }
+
+    fn refresh(&self, pod: &PodRef, acts: u64, span: Span) {
+        let (hands, inputs, uid) = (Rc::clone(&self.hands), self.inputs.clone(), pod.uid.clone());
+        let work = async move {
+            let state = refresh::until_answered(&hands, &uid).await;
+            let _ = inputs.send(Input::Refreshed { uid, acts, state });
+        };
+        self.hands.ctx.background("refresh", work.instrument(span));
+    }
+
+    fn complete(&self, pod_count: u32) {
+        let request = CompleteDesiredRequest {
+            declarer: self.hands.ctx.incarnation().to_owned(),
+            pod_count,
+        };
+        let (mut volumes, inputs) = (self.hands.volumes.clone(), self.inputs.clone());
+        self.hands.ctx.background("complete", async move {
+            let answer = volumes.complete_desired(request).await;
+            let _ = inputs.send(Input::Completed(
+                answer
+                    .map(drop)
+                    .map_err(|status| status.message().to_owned()),
+            ));
+        });
+    }
+
+    fn forget(&self, uid: &str) {
+        self.hands.book.forget(uid);
+    }
+}
