@@ -49,6 +49,7 @@ async fn a_pod_start_is_one_trace() {
         trace.spans
     );
     parents_are_there(&trace.spans);
+    independent_steps_overlap(&trace.spans);
     nothing_secret(&trace.spans);
 
     let ids = trace
@@ -117,6 +118,22 @@ fn parents_are_there(spans: &[Span]) {
         assert!(
             ids.contains(span.parent_span_id.as_str()),
             "no parent for {span:?}"
+        );
+    }
+}
+
+/// Neither the volumes nor the look for the image wait for the sandbox.
+fn independent_steps_overlap(spans: &[Span]) {
+    let sandbox = spans.iter().find(|span| span.name == "cri.RunPodSandbox");
+    let stands = sandbox.and_then(|span| span.end).unwrap();
+    let stands = (stands.seconds, stands.nanos);
+    for name in ["volume.mount", "sync.pull"] {
+        let began = spans.iter().filter(|span| span.name == name);
+        let began = began.filter_map(|span| span.start);
+        let began = began.map(|began| (began.seconds, began.nanos)).min();
+        assert!(
+            began.is_some_and(|began| began < stands),
+            "{name} began at {began:?}, the sandbox stood at {stands:?}"
         );
     }
 }
