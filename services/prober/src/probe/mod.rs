@@ -4,10 +4,8 @@ mod exec;
 mod grpc;
 mod http;
 mod net;
-mod redirect;
 #[cfg(test)]
 mod tests;
-mod tls;
 mod within;
 
 use std::rc::Rc;
@@ -41,7 +39,7 @@ struct Inner {
     runtime: Runtime,
     execs: Semaphore,
     connections: Semaphore,
-    tls: tls::Lazy,
+    tls: polylet_http::Tls,
 }
 
 impl Prober {
@@ -52,7 +50,7 @@ impl Prober {
                 runtime,
                 execs,
                 connections,
-                tls: tls::Lazy::default(),
+                tls: polylet_http::Tls::default(),
             }),
         }
     }

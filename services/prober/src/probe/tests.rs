@@ -11,7 +11,7 @@ use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use tokio_stream::wrappers::TcpListenerStream;
 
 use super::within::{judge, within};
-use super::{grpc, http, net, tls};
+use super::{grpc, http, net};
 use crate::core::types::{HttpAsk, Observation};
 
 const HOST: &str = "127.0.0.1";
@@ -73,7 +73,7 @@ fn at(port: u16, path: &str) -> HttpAsk {
 }
 
 async fn get(ask: &HttpAsk) -> Observation {
-    within(SECOND, http::ask(ask, HOST, &tls::Lazy::default())).await
+    within(SECOND, http::ask(ask, HOST, &polylet_http::Tls::default())).await
 }
 
 fn why(said: Observation) -> String {
@@ -208,7 +208,7 @@ async fn a_refused_connection_and_a_silent_server_are_failures() {
     let (listener, port) = listen().await;
     let silent = within(
         Duration::from_millis(50),
-        http::ask(&at(port, "/"), HOST, &tls::Lazy::default()),
+        http::ask(&at(port, "/"), HOST, &polylet_http::Tls::default()),
     )
     .await;
     assert_eq!(why(silent), "no answer within 50ms");

@@ -1,6 +1,6 @@
-//! Addresses of HTTP probes, and where a redirect leads. Pure.
+//! Addresses that are asked, and where a redirect leads. Pure.
 
-use super::net::authority;
+use crate::net::authority;
 
 /// What is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
