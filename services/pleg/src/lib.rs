@@ -12,12 +12,15 @@
 //! pod states, and the state of the runtime itself. Nothing is kept on disk: the runtime knows.
 
 mod convert;
-mod core;
+/// Public for the simulation alone.
+#[doc(hidden)]
+pub mod core;
 mod events;
 mod exits;
 mod look;
 mod run;
 mod server;
+pub mod teller;
 
 use polylet_cri::Runtime;
 use polylet_kit::{Api, BoxError, Ctx, Manifest, Service};

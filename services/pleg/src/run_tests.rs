@@ -10,8 +10,10 @@ use std::time::Duration;
 
 use polylet_cri::labels::PodLabels;
 use polylet_cri::v1;
+use polylet_wire::common::v1::Cause;
 use polylet_wire::pleg::v1::ContainerPhase;
 use tokio::net::UnixListener;
+use tokio::sync::oneshot;
 use tokio::task::LocalSet;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::body::Body;

@@ -12,7 +12,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio_stream::wrappers::WatchStream;
 use tonic::{Request, Response, Status};
 
-use crate::run::{Input, Refresh};
+use crate::run::Input;
+use crate::teller::Refresh;
 
 type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 

@@ -11,17 +11,17 @@ const WHILE_DOWN: Duration = Duration::from_secs(5);
 
 /// An answer of the runtime about itself.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Polled {
-    pub(crate) name: String,
-    pub(crate) version: String,
+pub struct Polled {
+    pub name: String,
+    pub version: String,
     /// Why not, when it is not.
-    pub(crate) not_ready: Option<String>,
-    pub(crate) network_not_ready: Option<String>,
+    pub not_ready: Option<String>,
+    pub network_not_ready: Option<String>,
 }
 
 /// Whether the runtime is well, from what its calls say.
 #[derive(Debug)]
-pub(crate) struct Health {
+pub struct Health {
     report: WatchRuntimeResponse,
     polled: Option<Result<Polled, String>>,
     list_error: Option<String>,
@@ -30,7 +30,7 @@ pub(crate) struct Health {
 }
 
 impl Health {
-    pub(crate) fn new(now: Timestamp) -> Self {
+    pub fn new(now: Timestamp) -> Self {
         let report = WatchRuntimeResponse {
             reason: "the runtime has not answered yet".to_owned(),
             network_reason: "the runtime has not answered yet".to_owned(),
@@ -45,22 +45,22 @@ impl Health {
         }
     }
 
-    pub(crate) fn report(&self) -> &WatchRuntimeResponse {
+    pub fn report(&self) -> &WatchRuntimeResponse {
         &self.report
     }
 
     /// When the runtime has to be asked; never while it is being asked.
-    pub(crate) fn due(&self) -> Option<Timestamp> {
+    pub fn due(&self) -> Option<Timestamp> {
         (!self.polling).then_some(self.due)
     }
 
     /// The runtime is being asked.
-    pub(crate) fn polling(&mut self) {
+    pub fn polling(&mut self) {
         self.polling = true;
     }
 
     /// It answered, or did not. Says whether it came back with this.
-    pub(crate) fn polled(&mut self, answer: Result<Polled, String>, now: Timestamp) -> bool {
+    pub fn polled(&mut self, answer: Result<Polled, String>, now: Timestamp) -> bool {
         let was_up = matches!(self.polled, Some(Ok(_)));
         let up = answer.is_ok();
         self.polling = false;
@@ -76,7 +76,7 @@ impl Health {
     }
 
     /// A list ended. The first failure, and the first success after one, are worth a question.
-    pub(crate) fn listed(&mut self, error: Option<String>, now: Timestamp) {
+    pub fn listed(&mut self, error: Option<String>, now: Timestamp) {
         if error.is_some() != self.list_error.is_some() || (error.is_none() && self.is_down()) {
             self.due = self.due.min(now);
         }
@@ -88,13 +88,13 @@ impl Health {
     }
 
     /// Some call failed, or the event stream ended.
-    pub(crate) fn failed(&mut self, now: Timestamp) {
+    pub fn failed(&mut self, now: Timestamp) {
         if !self.is_down() {
             self.due = self.due.min(now);
         }
     }
 
-    pub(crate) fn events(&mut self, flow: bool) {
+    pub fn events(&mut self, flow: bool) {
         self.report.events = flow;
     }
 

@@ -7,10 +7,10 @@ mod pace;
 mod pod;
 mod view;
 
-pub(crate) use desk::{Desk, Hint, HintKind, Step};
-pub(crate) use health::{Health, Polled};
-pub(crate) use pod::{Fresh, Known, Seen, missing};
-pub(crate) use view::{ContainerView, Listing, PodView, SandboxView};
+pub use desk::{Desk, Hint, HintKind, Step};
+pub use health::{Health, Polled};
+pub use pod::{Fresh, Known, Seen, missing};
+pub use view::{ContainerView, Listing, PodView, SandboxView};
 
 use std::time::Duration;
 

@@ -14,33 +14,33 @@ const OOM_NEWS: Duration = Duration::from_secs(2);
 
 /// One look at a pod: what the lists said, and what was asked about what had changed.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Seen {
-    pub(crate) view: PodView,
-    pub(crate) fresh: Fresh,
+pub struct Seen {
+    pub view: PodView,
+    pub fresh: Fresh,
 }
 
 /// Answers about single sandboxes and containers, or why there is none.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Fresh {
-    pub(crate) sandboxes: BTreeMap<String, Result<Sandbox, String>>,
-    pub(crate) containers: BTreeMap<String, Result<Container, String>>,
+pub struct Fresh {
+    pub sandboxes: BTreeMap<String, Result<Sandbox, String>>,
+    pub containers: BTreeMap<String, Result<Container, String>>,
 }
 
 /// What is known well enough not to be asked about again while the lists say the same.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Known {
+pub struct Known {
     sandboxes: BTreeMap<String, bool>,
     containers: BTreeMap<String, ContainerPhase>,
 }
 
 /// What has to be asked about.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Missing {
-    pub(crate) sandboxes: Vec<String>,
-    pub(crate) containers: Vec<String>,
+pub struct Missing {
+    pub sandboxes: Vec<String>,
+    pub containers: Vec<String>,
 }
 
-pub(crate) fn known(state: &PodState, now: Timestamp) -> Known {
+pub(super) fn known(state: &PodState, now: Timestamp) -> Known {
     // After a failed look nothing says which of the parts is the last known only.
     if !state.inspect_error.is_empty() {
         return Known::default();
@@ -64,7 +64,7 @@ pub(crate) fn known(state: &PodState, now: Timestamp) -> Known {
 
 /// What of `view` is not known. A container never goes back to an earlier phase, so what was told
 /// of a phase stays true in it.
-pub(crate) fn missing(view: &PodView, known: &Known) -> Missing {
+pub fn missing(view: &PodView, known: &Known) -> Missing {
     Missing {
         sandboxes: view
             .sandboxes

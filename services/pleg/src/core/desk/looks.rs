@@ -78,7 +78,7 @@ impl Desk {
     }
 
     /// A look ended: with what was seen, or with why the runtime did not even list the pod.
-    pub(crate) fn looked(&mut self, uid: &str, result: Result<Seen, String>, now: Timestamp) {
+    pub fn looked(&mut self, uid: &str, result: Result<Seen, String>, now: Timestamp) {
         let Some(entry) = self.pods.get_mut(uid) else {
             return;
         };

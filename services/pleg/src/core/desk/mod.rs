@@ -21,7 +21,7 @@ const GRACE: Duration = Duration::from_millis(100);
 
 /// What is to be done next.
 #[derive(Debug)]
-pub(crate) enum Step {
+pub enum Step {
     /// List everything.
     Relist { turn: u64 },
     /// Look at one pod; without a view, list it first.
@@ -51,16 +51,16 @@ pub(crate) enum Step {
 
 /// Something happened to a sandbox or container; a look will tell what.
 #[derive(Debug, Clone)]
-pub(crate) struct Hint {
-    pub(crate) uid: Option<String>,
+pub struct Hint {
+    pub uid: Option<String>,
     /// The sandbox or container.
-    pub(crate) id: String,
-    pub(crate) kind: HintKind,
-    pub(crate) at: Option<Timestamp>,
+    pub id: String,
+    pub kind: HintKind,
+    pub at: Option<Timestamp>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum HintKind {
+pub enum HintKind {
     /// Made or started: somebody of ours did that.
     Begun,
     /// Stopped.
@@ -71,7 +71,7 @@ pub(crate) enum HintKind {
 
 /// Everything known of the runtime's pods, and who wants to know what.
 #[derive(Debug)]
-pub(crate) struct Desk {
+pub struct Desk {
     pods: BTreeMap<String, Entry>,
     /// Sandboxes and containers by id, for hints that name no pod.
     owners: BTreeMap<String, String>,
@@ -141,7 +141,7 @@ fn earlier(at: Timestamp, by: Duration) -> Timestamp {
 }
 
 impl Desk {
-    pub(crate) fn new(now: Timestamp) -> Self {
+    pub fn new(now: Timestamp) -> Self {
         Self {
             pods: BTreeMap::new(),
             owners: BTreeMap::new(),
@@ -175,7 +175,7 @@ impl Desk {
     }
 
     /// What to do after the inputs so far.
-    pub(crate) fn steps(&mut self, now: Timestamp) -> Vec<Step> {
+    pub fn steps(&mut self, now: Timestamp) -> Vec<Step> {
         self.mind_the_clock(now);
         let due: Vec<_> = self
             .timers
@@ -196,13 +196,13 @@ impl Desk {
     }
 
     /// When there is something to do without an input.
-    pub(crate) fn due(&self) -> Option<Timestamp> {
+    pub fn due(&self) -> Option<Timestamp> {
         let relist = (!self.listing).then_some(self.relist_due);
         self.timers.values().copied().chain(relist).min()
     }
 
     /// Events flow from now on, or no longer; either way some may have been missed.
-    pub(crate) fn events(&mut self, flow: bool, now: Timestamp) {
+    pub fn events(&mut self, flow: bool, now: Timestamp) {
         if flow {
             self.pace.events_began(now);
         } else {
@@ -217,7 +217,7 @@ impl Desk {
     }
 
     /// Somebody wants to know the pod as it is from now on.
-    pub(crate) fn refresh(&mut self, uid: &str, token: u64) {
+    pub fn refresh(&mut self, uid: &str, token: u64) {
         self.pods
             .entry(uid.to_owned())
             .or_default()
@@ -228,7 +228,7 @@ impl Desk {
     }
 
     /// The runtime told that something happened.
-    pub(crate) fn hint(&mut self, hint: Hint, now: Timestamp) {
+    pub fn hint(&mut self, hint: Hint, now: Timestamp) {
         let Some(uid) = hint.uid.or_else(|| self.owners.get(&hint.id).cloned()) else {
             // Of something unknown only the end may be passed over.
             if hint.kind == HintKind::Begun {
@@ -252,7 +252,7 @@ impl Desk {
     }
 
     /// The kernel told that the process of a container ended; the runtime will know soon.
-    pub(crate) fn process_ended(&mut self, id: &str, now: Timestamp) {
+    pub fn process_ended(&mut self, id: &str, now: Timestamp) {
         let Some(uid) = self.owners.get(id).cloned() else {
             return;
         };
@@ -266,7 +266,7 @@ impl Desk {
     }
 
     /// A full list ended. Only pods of which it says something new are looked at.
-    pub(crate) fn relisted(&mut self, turn: u64, result: Result<Listing, String>, now: Timestamp) {
+    pub fn relisted(&mut self, turn: u64, result: Result<Listing, String>, now: Timestamp) {
         self.listing = false;
         if !std::mem::take(&mut self.relist_again) {
             self.relist_due = self.pace.next(result.is_ok(), now);
