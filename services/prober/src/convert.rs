@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, EnvVar};
 use polylet_model::env;
 use polylet_model::pod::{Manifest, ManifestError};
@@ -109,8 +110,13 @@ fn literal(vars: &[EnvVar]) -> BTreeMap<&str, &str> {
         .collect()
 }
 
-/// What the prober needs of what the runtime holds. `node` is the address of the host's network.
-pub(crate) fn observed(state: &pleg::v1::PodState, node: &str) -> Observed {
+/// What the prober needs of what the runtime holds. `node` is the address of the host's network;
+/// `own` gives a moment of the node's clock on the prober's.
+pub(crate) fn observed(
+    state: &pleg::v1::PodState,
+    node: &str,
+    own: impl Fn(Timestamp) -> Timestamp,
+) -> Observed {
     let sandbox = state.sandboxes.first();
     let host = match sandbox.and_then(|sandbox| sandbox.ips.first()) {
         Some(ip) => ip.clone(),
@@ -121,7 +127,7 @@ pub(crate) fn observed(state: &pleg::v1::PodState, node: &str) -> Observed {
         name: container.name.clone(),
         attempt: container.attempt,
         running: container.phase() == pleg::v1::ContainerPhase::Running,
-        started_at: time::from_wire_opt(container.started_at.as_ref()),
+        started_at: time::from_wire_opt(container.started_at.as_ref()).map(&own),
     });
     Observed {
         host,

@@ -10,7 +10,11 @@
 //! they are told, so that whatever somebody saw stands after a kill and a restart flips nothing.
 //!
 //! Times of probes are counted on a clock that does not jump when the node's clock is set.
+//!
+//! As upstream, apart from what `core::worker` and `probe` say, and from this: of a pod that is being
+//! deleted a startup probe is not called a success; it just ends.
 
+mod clock;
 mod convert;
 mod core;
 mod kept;

@@ -6,7 +6,6 @@ use std::path::PathBuf;
 
 use futures::StreamExt;
 use futures::stream::{LocalBoxStream, SelectAll};
-use jiff::Timestamp;
 use polylet_kit::kept::KeptError;
 use polylet_kit::{CancellationToken, Ctx, cause, report};
 use polylet_model::ids::PodUid;
@@ -15,9 +14,10 @@ use polylet_wire::common::v1::Cause;
 use polylet_wire::pleg::v1::PodState;
 use polylet_wire::podconfig::v1::{Pod, PodSource};
 use tokio::task::{JoinError, JoinSet};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::sleep_until;
 use tracing::{Instrument, Span};
 
+use crate::clock::Clock;
 use crate::core::engine::Engine;
 use crate::core::types::{Job, Judged, Observation, PodProbes};
 use crate::kept::{self, Verdicts};
@@ -157,7 +157,8 @@ impl Task {
         let gone = match update {
             Update::Upsert(uid, state) => {
                 let uid = PodUid::from(uid);
-                let observed = convert::observed(&state, &self.node_address);
+                let own = |started_at| self.clock.own(started_at);
+                let observed = convert::observed(&state, &self.node_address, own);
                 self.causes
                     .insert(uid.clone(), state.cause.unwrap_or_default());
                 self.engine.observed(&uid, Some(observed), now)
@@ -193,7 +194,9 @@ impl Task {
     }
 
     fn attempted(&mut self, job: &Job, said: Observation, span: &Span) {
-        if let Observation::Failure(why) | Observation::Unknown(why) = &said {
+        if let Observation::Failure(why) | Observation::Unknown(why) | Observation::Warning(why) =
+            &said
+        {
             tracing::debug!(
                 k8s.pod.name = job.pod,
                 k8s.namespace.name = job.namespace,
@@ -254,30 +257,5 @@ fn arrived(input: Result<Input, JoinError>) -> Input {
             // Only this task ends its work.
             Err(_) => Input::Due,
         },
-    }
-}
-
-/// A clock that begins with the node's and never jumps: a set clock must neither stop probes nor
-/// make all of them due.
-struct Clock {
-    instant: Instant,
-    time: Timestamp,
-}
-
-impl Clock {
-    fn new() -> Self {
-        Clock {
-            instant: Instant::now(),
-            time: Timestamp::now(),
-        }
-    }
-
-    fn now(&self) -> Timestamp {
-        self.time + self.instant.elapsed()
-    }
-
-    fn instant(&self, at: Timestamp) -> Instant {
-        let ahead = at.duration_since(self.time);
-        self.instant + std::time::Duration::try_from(ahead).unwrap_or_default()
     }
 }
