@@ -112,6 +112,8 @@ pub(crate) enum Outcome {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Observation {
     Success,
+    /// A success that somebody should look at.
+    Warning(String),
     Failure(String),
     /// The probe itself went wrong: says nothing about the container.
     Unknown(String),
@@ -122,6 +124,7 @@ impl Observation {
     pub(crate) fn as_str(&self) -> &'static str {
         match self {
             Observation::Success => "success",
+            Observation::Warning(_) => "warning",
             Observation::Failure(_) => "failure",
             Observation::Unknown(_) => "unknown",
         }

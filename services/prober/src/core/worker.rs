@@ -117,6 +117,7 @@ impl Worker {
     pub(crate) fn observe(&mut self, said: Observation, now: Timestamp) -> Option<Judged> {
         let (outcome, message) = match said {
             Observation::Success => (Outcome::Success, String::new()),
+            Observation::Warning(message) => (Outcome::Success, message),
             Observation::Failure(message) => (Outcome::Failure, message),
             Observation::Unknown(_) => {
                 self.plan_next(now);

@@ -29,11 +29,14 @@ pub(crate) async fn ask(
             let mut said = output.stdout;
             said.extend(output.stderr);
             said.truncate(MAX_BODY);
-            let said = String::from_utf8_lossy(&said);
-            Observation::Failure(format!("exit code {}: {}", output.exit_code, said.trim()))
+            Observation::Failure(match String::from_utf8_lossy(&said) {
+                // Upstream says nothing then.
+                said if said.is_empty() => format!("exit code {}", output.exit_code),
+                said => said.into_owned(),
+            })
         }
         Err(error) if error.is_deadline() && begun.elapsed() < limit + RUNTIME_DELAY => {
-            Observation::Failure(format!("command {command:?} timed out after {limit:?}"))
+            Observation::Failure(format!("command {:?} timed out", command.join(" ")))
         }
         Err(error) => Observation::Unknown(report(&error)),
     }
@@ -58,9 +61,10 @@ mod tests {
         let said = async |words: &[&str]| ask(&runtime, &container, &command(words), second).await;
         assert_eq!(said(&["true"]).await, Observation::Success);
         let failed = said(&["sh", "-c", "echo broken >&2; exit 3"]).await;
+        assert_eq!(failed, Observation::Failure("broken\n".to_owned()));
         assert_eq!(
-            failed,
-            Observation::Failure("exit code 3: broken".to_owned())
+            said(&["false"]).await,
+            Observation::Failure("exit code 1".to_owned())
         );
         assert!(
             matches!(said(&["sleep", "30"]).await, Observation::Failure(why) if why.contains("timed out"))

@@ -1,4 +1,8 @@
 //! How a container is asked: one attempt of one probe.
+//!
+//! What is sent, what is a success and how a failure reads follow upstream's handlers. HTTPS is
+//! HTTP/1.1, where upstream would also take HTTP/2. A time-out blames the container only for time
+//! in which the prober itself ran.
 
 mod exec;
 mod grpc;
@@ -13,6 +17,7 @@ use std::time::Duration;
 
 use polylet_cri::Runtime;
 use tokio::sync::Semaphore;
+use within::within;
 
 use crate::core::types::{Ask, Job, Observation};
 
@@ -98,14 +103,20 @@ impl Prober {
                 .await
             }
             Ask::Http(ask) => {
-                within::within(limit, http::ask(ask, &job.host, &self.inner.tls)).await
+                let heard = polylet_http::Heard::default();
+                let get = http::request(ask, &job.host);
+                let asked = http::ask(&get, &self.inner.tls, &heard);
+                within(limit, asked, || http::late(&get, &heard)).await
             }
             Ask::Tcp { host, port } => {
                 let host = host.as_ref().unwrap_or(&job.host);
-                within::within(limit, net::ask(host, *port)).await
+                let late = || Observation::Failure(net::dial(host, *port, "i/o timeout"));
+                within(limit, net::ask(host, *port), late).await
             }
             Ask::Grpc { port, service } => {
-                within::within(limit, grpc::ask(&job.host, *port, service)).await
+                let heard = grpc::Heard::default();
+                let asked = grpc::ask(&job.host, *port, service, &heard);
+                within(limit, asked, || heard.late(&job.host, *port, limit)).await
             }
             Ask::Impossible(why) => Observation::Unknown(why.clone()),
         }

@@ -1,6 +1,6 @@
 //! The probe that wants no more than a connection.
 
-pub(crate) use polylet_http::{authority, connect};
+pub(crate) use polylet_http::{authority, connect, dial, words};
 
 use crate::core::types::Observation;
 
@@ -8,8 +8,6 @@ use crate::core::types::Observation;
 pub(crate) async fn ask(host: &str, port: u16) -> Observation {
     match connect(host, port).await {
         Ok(_) => Observation::Success,
-        Err(error) => {
-            Observation::Failure(format!("connecting to {}: {error}", authority(host, port)))
-        }
+        Err(error) => Observation::Failure(dial(host, port, &words(&error))),
     }
 }

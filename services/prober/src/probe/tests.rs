@@ -10,7 +10,7 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use tokio_stream::wrappers::TcpListenerStream;
 
-use super::within::{judge, within};
+use super::within::within;
 use super::{grpc, http, net};
 use crate::core::types::{HttpAsk, Observation};
 
@@ -73,7 +73,20 @@ fn at(port: u16, path: &str) -> HttpAsk {
 }
 
 async fn get(ask: &HttpAsk) -> Observation {
-    within(SECOND, http::ask(ask, HOST, &polylet_http::Tls::default())).await
+    get_within(SECOND, ask).await
+}
+
+async fn get_within(limit: Duration, ask: &HttpAsk) -> Observation {
+    let (tls, heard) = (polylet_http::Tls::default(), polylet_http::Heard::default());
+    let get = http::request(ask, HOST);
+    let asked = http::ask(&get, &tls, &heard);
+    within(limit, asked, || http::late(&get, &heard)).await
+}
+
+async fn check(port: u16, service: &str) -> Observation {
+    let heard = grpc::Heard::default();
+    let asked = grpc::ask(HOST, port, service, &heard);
+    within(SECOND, asked, || heard.late(HOST, port, SECOND)).await
 }
 
 fn why(said: Observation) -> String {
@@ -83,15 +96,24 @@ fn why(said: Observation) -> String {
     }
 }
 
+/// Part of every answer to a redirect that is not followed.
+const LEFT: &str = "Probe terminated redirects, Response body: ";
+
 #[tokio::test(flavor = "local")]
 async fn http_statuses() {
     let (port, _) = serve(|path| response(path[1..].parse().unwrap(), "", "body")).await;
-    for status in [200, 204, 299, 301, 304, 399] {
-        assert_eq!(
-            get(&at(port, &format!("/{status}"))).await,
-            Observation::Success,
-            "{status}"
-        );
+    let warning = Observation::Warning(format!("{LEFT}body"));
+    for (status, expected) in [
+        (200, Observation::Success),
+        (299, Observation::Success),
+        (300, warning.clone()),
+        (301, warning.clone()),
+        (399, warning),
+        (204, Observation::Success),
+        (304, Observation::Warning(LEFT.to_owned())),
+    ] {
+        let said = get(&at(port, &format!("/{status}"))).await;
+        assert_eq!(said, expected, "{status}");
     }
     for status in [400, 404, 500, 503] {
         let said = why(get(&at(port, &format!("/{status}"))).await);
@@ -114,6 +136,7 @@ async fn http_requests_look_like_upstreams() {
     };
     let own = pairs(&[
         ("Host", "web.example"),
+        ("host", "other.example"),
         ("User-Agent", "mine"),
         ("Accept", ""),
         ("X-A", "1"),
@@ -158,39 +181,70 @@ async fn http_requests_look_like_upstreams() {
         );
     }
     assert!(!heads[1].contains("accept"), "{}", heads[1]);
+    assert!(!heads[1].contains("other.example"), "{}", heads[1]);
 }
 
 #[tokio::test(flavor = "local")]
 async fn http_redirects() {
-    let (port, heads) = serve(|path| match path {
-        "/here" => response(302, "Location: /bad\r\n", ""),
+    let to = |location: &str| response(302, &format!("Location: {location}\r\n"), "left");
+    let (port, heads) = serve(move |path| match path {
+        "/here" => to("/bad"),
         "/bad" => response(500, "", ""),
-        "/away" => response(302, "Location: http://example.invalid/\r\n", ""),
+        "/named" => to("relative"),
+        "/relative" => to(&format!("http://{HOST}:{OTHER}/")),
+        "/away" => to("http://example.invalid/"),
         "/nowhere" => response(302, "", ""),
-        _ => response(307, "Location: /round\r\n", ""),
+        "/broken" => to(&format!("http://{HOST}:0/")),
+        "/9" => to("http://example.invalid/"),
+        count if count.len() == 2 => {
+            let count: u32 = count[1..].parse().unwrap();
+            to(&format!("/{}", count + 1))
+        }
+        _ => to("/round"),
     })
     .await;
     assert!(why(get(&at(port, "/here")).await).contains("500"));
-    assert_eq!(get(&at(port, "/away")).await, Observation::Success);
-    assert_eq!(get(&at(port, "/nowhere")).await, Observation::Success);
+    let left = |body| Observation::Warning(format!("{LEFT}{body}"));
+    assert_eq!(get(&at(port, "/away")).await, left("left"));
+    assert_eq!(get(&at(port, "/nowhere")).await, left(""));
+    assert!(why(get(&at(port, "/broken")).await).contains("redirects to"));
     heads.lock().unwrap().clear();
     assert_eq!(
         why(get(&at(port, "/round")).await),
-        "stopped after 10 redirects"
+        format!("Get \"http://{HOST}:{port}/round\": stopped after 10 redirects")
     );
-    assert_eq!(heads.lock().unwrap().len(), 11);
+    assert_eq!(heads.lock().unwrap().len(), 10);
+    // The tenth answer may lead away, but not on.
+    assert_eq!(get(&at(port, "/0")).await, left("left"));
+    // The name asked for goes along to a path, and not to an address.
+    heads.lock().unwrap().clear();
+    let host = ("Host".to_owned(), "web.example".to_owned());
+    let named = HttpAsk {
+        headers: vec![host],
+        ..at(port, "/named")
+    };
+    assert!(why(get(&named).await).contains(&format!(":{OTHER}")));
+    for head in heads.lock().unwrap().iter() {
+        assert!(head.to_lowercase().contains("host: web.example"), "{head}");
+    }
 }
+
+/// Nobody listens there.
+const OTHER: u16 = 1;
 
 #[tokio::test(flavor = "local")]
 async fn http_servers_that_misbehave() {
     let (port, _) = serve(|path| match path {
-        "/large" => response(200, "", &"x".repeat(1 << 20)),
+        "/large" => response(300, "", &"x".repeat(1 << 20)),
         "/short" => "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nx".to_owned(),
         _ => "what?\r\n".to_owned(),
     })
     .await;
-    assert_eq!(get(&at(port, "/large")).await, Observation::Success);
-    assert!(why(get(&at(port, "/short")).await).starts_with("Get "));
+    let said = get(&at(port, "/large")).await;
+    assert!(matches!(said, Observation::Warning(body) if body.len() == LEFT.len() + (10 << 10)));
+    // As upstream: half an answer is a probe that went wrong.
+    let said = get(&at(port, "/short")).await;
+    assert!(matches!(&said, Observation::Unknown(_)), "{said:?}");
     assert!(why(get(&at(port, "/junk")).await).starts_with("Get "));
     let bad = vec![("no colon:".to_owned(), String::new())];
     assert_eq!(
@@ -206,24 +260,40 @@ async fn http_servers_that_misbehave() {
 #[tokio::test(flavor = "local")]
 async fn a_refused_connection_and_a_silent_server_are_failures() {
     let (listener, port) = listen().await;
-    let silent = within(
-        Duration::from_millis(50),
-        http::ask(&at(port, "/"), HOST, &polylet_http::Tls::default()),
-    )
-    .await;
-    assert_eq!(why(silent), "no answer within 50ms");
+    let silent = get_within(Duration::from_millis(50), &at(port, "/")).await;
+    assert!(why(silent).ends_with("(Client.Timeout exceeded while awaiting headers)"));
+    let silent = why(check(port, "").await);
+    assert_eq!(silent, "timeout: health rpc did not complete within 1s");
     assert_eq!(net::ask(HOST, port).await, Observation::Success);
     assert_eq!(net::ask("localhost", port).await, Observation::Success);
     drop(listener);
-    assert!(why(net::ask(HOST, port).await).contains("refused"));
-    assert!(why(get(&at(port, "/")).await).contains("refused"));
-    assert!(why(grpc::ask(HOST, port, "").await).contains("refused"));
+    let refused = format!("dial tcp {HOST}:{port}: connect: connection refused");
+    assert_eq!(why(net::ask(HOST, port).await), refused);
+    let url = format!("http://{HOST}:{port}/");
+    assert_eq!(
+        why(get(&at(port, "/")).await),
+        format!("Get {url:?}: {refused}")
+    );
+    let said = why(check(port, "").await);
+    assert!(
+        said.starts_with("timeout: failed to connect service"),
+        "{said}"
+    );
 }
 
-#[test]
-fn a_deadline_that_we_noticed_late_is_no_failure() {
-    assert!(matches!(judge(SECOND, SECOND), Observation::Failure(_)));
-    assert!(matches!(judge(SECOND, 2 * SECOND), Observation::Unknown(_)));
+#[tokio::test(flavor = "local")]
+async fn a_server_that_begins_to_answer_is_not_blamed_for_its_body() {
+    let (listener, port) = listen().await;
+    tokio::task::spawn_local(async move {
+        let mut open = Vec::new();
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let head = b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nx";
+            stream.write_all(head).await.unwrap();
+            open.push(stream);
+        }
+    });
+    let said = get_within(Duration::from_millis(50), &at(port, "/")).await;
+    assert!(matches!(&said, Observation::Unknown(_)), "{said:?}");
 }
 
 #[tokio::test(flavor = "local")]
@@ -285,12 +355,12 @@ async fn grpc_health() {
         .add_service(health)
         .serve_with_incoming(TcpListenerStream::new(listener));
     tokio::task::spawn_local(async move { server.await.unwrap() });
-    assert_eq!(grpc::ask(HOST, port, "up").await, Observation::Success);
+    assert_eq!(check(port, "up").await, Observation::Success);
     assert_eq!(
-        why(grpc::ask(HOST, port, "down").await),
+        why(check(port, "down").await),
         "service unhealthy (responded with \"NOT_SERVING\")"
     );
-    assert!(why(grpc::ask(HOST, port, "missing").await).starts_with("health rpc failed"));
+    assert!(why(check(port, "missing").await).starts_with("error: health rpc probe failed"));
 }
 
 #[tokio::test(flavor = "local")]
@@ -300,9 +370,9 @@ async fn grpc_servers_without_health() {
         .add_routes(tonic::service::Routes::default())
         .serve_with_incoming(TcpListenerStream::new(listener));
     tokio::task::spawn_local(async move { server.await.unwrap() });
-    let said = why(grpc::ask(HOST, port, "").await);
-    assert_eq!(
-        said,
-        "this server does not implement the grpc health protocol"
+    let said = why(check(port, "").await);
+    assert!(
+        said.starts_with("error: this server does not implement the grpc health protocol"),
+        "{said}"
     );
 }

@@ -1,10 +1,12 @@
 //! The exchange itself.
 
+use std::cell::Cell;
 use std::future::pending;
+use std::pin::pin;
 
 use futures::future::{Either, select};
 use http::header::{ACCEPT, CONNECTION, HOST, LOCATION, USER_AGENT};
-use http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Request};
 use http_body_util::{BodyExt, Empty};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
@@ -13,12 +15,13 @@ use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
 
+use crate::error::{GetError, HttpError};
 use crate::net;
-use crate::target::Target;
+use crate::target::{Led, Target, is_absolute};
 use crate::tls::{FirstBytes, Tls};
 
-/// Upstream's HTTP client gives up here.
-const MAX_REDIRECTS: usize = 10;
+/// Upstream's HTTP client makes so many requests before it gives up on redirects.
+pub(crate) const MAX_REQUESTS: usize = 10;
 /// What is read of a body, as upstream.
 const MAX_BODY: usize = 10 << 10;
 
@@ -39,190 +42,159 @@ pub struct Get {
     pub user_agent: &'static str,
 }
 
-/// Why nobody answered one request.
-#[derive(Debug, thiserror::Error)]
-pub enum HttpError {
-    /// Nobody took the connection.
-    #[error("connecting to {place}")]
-    Connect {
-        /// Host and port.
-        place: String,
-        /// What the system said.
-        #[source]
-        source: std::io::Error,
-    },
-    /// TLS cannot be used at all.
-    #[error("setting up TLS")]
-    Tls(#[source] rustls::Error),
-    /// The host is neither an address nor a name.
-    #[error("{0} is no name that TLS knows")]
-    ServerName(String),
-    /// The server speaks plain HTTP.
-    #[error("TLS with {place}: server gave HTTP response to HTTPS client")]
-    PlainHttp {
-        /// Host and port.
-        place: String,
-    },
-    /// The server does not speak TLS as we do.
-    #[error("TLS with {place}")]
-    Handshake {
-        /// Host and port.
-        place: String,
-        /// What went wrong.
-        #[source]
-        source: std::io::Error,
-    },
-    /// A header's name or value has bytes that no header may have.
-    #[error("header {0} cannot be sent")]
-    Header(String),
-    /// The path has bytes that no path may have.
-    #[error("the request cannot be made")]
-    Request(#[source] http::Error),
-    /// The answer was none.
-    #[error("talking to {place}")]
-    Exchange {
-        /// Host and port.
-        place: String,
-        /// What went wrong.
-        #[source]
-        source: hyper::Error,
-    },
-}
-
-/// Why there was no last answer.
-#[derive(Debug, thiserror::Error)]
-pub enum GetError {
-    /// The headers cannot be sent.
-    #[error(transparent)]
-    Headers(HttpError),
-    /// Nobody answered.
-    #[error("Get {url:?}")]
-    Get {
-        /// What was asked for.
-        url: String,
-        /// Why.
-        #[source]
-        source: HttpError,
-    },
-    /// A redirect to where nothing can be asked.
-    #[error("{url} redirects to {to:?}")]
-    Redirect {
-        /// What was asked for.
-        url: String,
-        /// The server's word.
-        to: String,
-    },
-    /// Redirects without end.
-    #[error("stopped after {MAX_REDIRECTS} redirects")]
-    TooManyRedirects,
-}
-
-impl GetError {
-    /// The server was asked over TLS and answered in plain HTTP.
-    pub fn is_plain_http(&self) -> bool {
-        matches!(
-            self,
-            GetError::Get {
-                source: HttpError::PlainHttp { .. },
-                ..
-            }
-        )
-    }
-}
-
-/// What came back.
-struct Answer {
-    status: StatusCode,
+/// What came back in the end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The last answer's.
+    pub status: u16,
+    /// As much of it as upstream reads.
+    pub body: Vec<u8>,
     location: Option<String>,
 }
 
-/// Asks, and follows redirects to the same host; the status of the last answer.
+/// How far an exchange has come, for one whose time ends.
+#[derive(Debug, Default)]
+pub struct Heard {
+    answering: Cell<bool>,
+}
+
+impl Heard {
+    /// A head has come; its body has not.
+    pub fn is_answering(&self) -> bool {
+        self.answering.get()
+    }
+}
+
+impl Get {
+    /// The address asked first, as people write it.
+    pub fn url(&self) -> String {
+        self.target().url()
+    }
+
+    fn target(&self) -> Target {
+        Target::new(self.https, &self.host, self.port, &self.path)
+    }
+}
+
+/// Asks, and follows redirects to the same host; the status of the last answer, also when its body
+/// broke off.
 pub async fn get(ask: &Get, tls: &Tls) -> Result<u16, GetError> {
-    let mut target = Target::new(ask.https, &ask.host, ask.port, &ask.path);
-    let first = target.host.clone();
-    let mut headers = headers(ask).map_err(GetError::Headers)?;
-    for _ in 0..=MAX_REDIRECTS {
-        let answer = one(&target, &headers, tls)
-            .await
-            .map_err(|source| GetError::Get {
-                url: target.url(),
-                source,
-            })?;
+    match fetch(ask, tls, &Heard::default()).await {
+        Ok(answer) => Ok(answer.status),
+        Err(GetError::Get {
+            source: HttpError::Body { status, .. },
+            ..
+        }) => Ok(status),
+        Err(error) => Err(error),
+    }
+}
+
+/// Asks, and follows redirects to the same host. `heard` tells meanwhile how far it has come.
+pub async fn fetch(ask: &Get, tls: &Tls, heard: &Heard) -> Result<Answer, GetError> {
+    let mut target = ask.target();
+    let headers = headers(ask).map_err(GetError::Headers)?;
+    // The name asked for goes along only where the server itself does not name another.
+    let mut named = true;
+    for request in 1.. {
+        heard.answering.set(false);
+        let answered = one(&target, &headers, named, tls, heard).await;
+        let answer = answered.map_err(|source| GetError::Get {
+            url: target.url(),
+            source,
+        })?;
         let next = follows(answer.status)
             .then_some(answer.location.as_deref())
             .flatten();
         let Some(next) = next.filter(|location| !location.is_empty()) else {
-            return Ok(answer.status.as_u16());
+            return Ok(answer);
         };
-        let to = target.resolve(next).ok_or_else(|| GetError::Redirect {
-            url: target.url(),
-            to: next.to_owned(),
-        })?;
-        if to.host != first {
-            return Ok(answer.status.as_u16());
+        match target.resolve(next) {
+            Led::Away => return Ok(answer),
+            Led::Here(to) if request < MAX_REQUESTS => {
+                named = !is_absolute(next);
+                target = to;
+            }
+            Led::Here(_) => break,
+            Led::Nowhere => {
+                let (url, to) = (target.url(), next.to_owned());
+                return Err(GetError::Redirect { url, to });
+            }
         }
-        // The name asked for goes along only as long as the server itself does not name another.
-        if next.contains("://") || next.starts_with("//") {
-            headers.remove(HOST);
-        }
-        target = to;
     }
-    Err(GetError::TooManyRedirects)
+    Err(GetError::TooManyRedirects { url: target.url() })
 }
 
-fn follows(status: StatusCode) -> bool {
-    matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308)
+fn follows(status: u16) -> bool {
+    matches!(status, 301 | 302 | 303 | 307 | 308)
 }
 
-/// The asker's own headers and those that every request has.
+/// The asker's own headers and those that every request has. Of those that can stand only once the
+/// first counts; one that is empty is not sent.
 fn headers(ask: &Get) -> Result<HeaderMap, HttpError> {
     let mut headers = HeaderMap::new();
     for (name, value) in &ask.headers {
         let bad = || HttpError::Header(name.clone());
         let key = HeaderName::try_from(name.as_str()).map_err(|_| bad())?;
         let value = HeaderValue::try_from(value.as_str()).map_err(|_| bad())?;
+        if [HOST, USER_AGENT].contains(&key) && headers.contains_key(&key) {
+            continue;
+        }
         headers.append(key, value);
     }
-    if !headers.contains_key(USER_AGENT) {
-        headers.insert(USER_AGENT, HeaderValue::from_static(ask.user_agent));
-    }
-    match headers.get(ACCEPT) {
-        None => drop(headers.insert(ACCEPT, HeaderValue::from_static("*/*"))),
-        Some(accept) if accept.is_empty() => drop(headers.remove(ACCEPT)),
-        Some(_) => {}
+    for (key, default) in [
+        (USER_AGENT, Some(ask.user_agent)),
+        (ACCEPT, Some("*/*")),
+        (HOST, None),
+    ] {
+        match (headers.get(&key), default) {
+            (None, Some(default)) => {
+                headers.insert(key, HeaderValue::from_static(default));
+            }
+            (Some(value), _) if value.is_empty() => drop(headers.remove(key)),
+            _ => {}
+        }
     }
     headers.insert(CONNECTION, HeaderValue::from_static("close"));
     Ok(headers)
 }
 
-async fn one(target: &Target, headers: &HeaderMap, tls: &Tls) -> Result<Answer, HttpError> {
+async fn one(
+    target: &Target,
+    headers: &HeaderMap,
+    named: bool,
+    tls: &Tls,
+    heard: &Heard,
+) -> Result<Answer, HttpError> {
     let place = target.authority();
     let connected = net::connect(&target.host, target.port).await;
-    let stream = connected.map_err(|source| HttpError::Connect {
-        place: place.clone(),
-        source,
+    let stream = connected.map_err(|error| {
+        HttpError::Connect(net::dial(&target.host, target.port, &net::words(&error)))
     })?;
-    let request = request(target, headers)?;
+    let request = request(target, headers, named)?;
     if !target.https {
-        return exchange(stream, request, place).await;
+        return exchange(stream, request, place, heard).await;
     }
     let connector = TlsConnector::from(tls.config().map_err(HttpError::Tls)?);
     let name = ServerName::try_from(target.host.clone())
         .map_err(|_| HttpError::ServerName(target.host.clone()))?;
     let shaken = connector.connect(name, FirstBytes::of(stream));
     match shaken.into_fallible().await {
-        Ok(stream) => exchange(stream, request, place).await,
+        Ok(stream) => exchange(stream, request, place, heard).await,
         Err((_, stream)) if stream.are(b"HTTP/") => Err(HttpError::PlainHttp { place }),
         Err((source, _)) => Err(HttpError::Handshake { place, source }),
     }
 }
 
-fn request(target: &Target, headers: &HeaderMap) -> Result<Request<Empty<Bytes>>, HttpError> {
+fn request(
+    target: &Target,
+    headers: &HeaderMap,
+    named: bool,
+) -> Result<Request<Empty<Bytes>>, HttpError> {
     let mut request = Request::get(target.path.as_str())
         .body(Empty::new())
         .map_err(HttpError::Request)?;
     *request.headers_mut() = headers.clone();
-    if !headers.contains_key(HOST) {
+    if !named || !headers.contains_key(HOST) {
         let host = HeaderValue::try_from(target.authority())
             .map_err(|_| HttpError::Header("Host".to_owned()))?;
         request.headers_mut().insert(HOST, host);
@@ -234,51 +206,64 @@ async fn exchange<S>(
     stream: S,
     request: Request<Empty<Bytes>>,
     place: String,
+    heard: &Heard,
 ) -> Result<Answer, HttpError>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let failed = |source| HttpError::Exchange { place, source };
-    let talk = async {
-        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-        let asked = async move {
-            let answer = sender.send_request(request).await?;
-            let (parts, body) = answer.into_parts();
-            read(body).await?;
-            let location = parts
-                .headers
-                .get(LOCATION)
-                .and_then(|value| value.to_str().ok())
-                .map(str::to_owned);
-            Ok(Answer {
-                status: parts.status,
-                location,
-            })
-        };
-        // The connection moves bytes, here and not in a task of its own; its end is told to the
-        // one who asked.
-        let moved = async move {
-            let _ = connection.await;
-            pending().await
-        };
-        match select(Box::pin(asked), Box::pin(moved)).await {
-            Either::Left((answer, _)) => answer,
-            Either::Right((never, _)) => never,
-        }
+    let failed = |source| HttpError::Exchange {
+        place: place.clone(),
+        source,
     };
-    talk.await.map_err(failed)
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(failed)?;
+    let asked = async {
+        let answer = sender.send_request(request).await.map_err(failed)?;
+        heard.answering.set(true);
+        let (parts, body) = answer.into_parts();
+        let status = parts.status.as_u16();
+        let body = read(body).await.map_err(|source| HttpError::Body {
+            place: place.clone(),
+            status,
+            source,
+        })?;
+        let location = parts
+            .headers
+            .get(LOCATION)
+            .and_then(|value| value.to_str().ok())
+            .map(str::to_owned);
+        Ok(Answer {
+            status,
+            body,
+            location,
+        })
+    };
+    // The connection moves bytes, here and not in a task of its own; its end is told to the one who
+    // asked.
+    let moved = async move {
+        let _ = connection.await;
+        pending().await
+    };
+    match select(pin!(asked), pin!(moved)).await {
+        Either::Left((answer, _)) => answer,
+        Either::Right((never, _)) => never,
+    }
 }
 
-/// Reads as much of the body as upstream does: a server has to send it in time.
-async fn read(mut body: Incoming) -> Result<(), hyper::Error> {
-    let mut length = 0;
+/// Reads as much of the body as upstream does; what is longer is no failure.
+async fn read(mut body: Incoming) -> Result<Vec<u8>, hyper::Error> {
+    let mut read = Vec::new();
     while let Some(frame) = body.frame().await {
-        length += frame?.data_ref().map_or(0, Bytes::len);
-        if length >= MAX_BODY {
+        if let Ok(data) = frame?.into_data() {
+            read.extend_from_slice(&data);
+        }
+        if read.len() >= MAX_BODY {
+            read.truncate(MAX_BODY);
             break;
         }
     }
-    Ok(())
+    Ok(read)
 }
 
 #[cfg(test)]

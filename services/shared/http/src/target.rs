@@ -2,6 +2,17 @@
 
 use crate::net::authority;
 
+/// Where a redirect leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Led {
+    /// To the same host.
+    Here(Target),
+    /// To another host, or to what is no host: not followed.
+    Away,
+    /// To nothing that can be asked.
+    Nowhere,
+}
+
 /// What is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
@@ -33,39 +44,49 @@ impl Target {
         format!("{scheme}://{}{}", self.authority(), self.path)
     }
 
-    /// Where `location` leads from here; `None` when it is no HTTP address.
-    pub(crate) fn resolve(&self, location: &str) -> Option<Target> {
-        let (https, rest) = match location.split_once("://") {
-            Some((scheme, rest)) if !scheme.contains(['/', '?', '#']) => {
-                match scheme.to_ascii_lowercase().as_str() {
-                    "http" => (false, rest),
-                    "https" => (true, rest),
-                    _ => return None,
-                }
-            }
-            _ => match location.strip_prefix("//") {
-                Some(rest) => (self.https, rest),
-                None => {
-                    return Some(Target {
-                        path: clean(&self.join(location)),
-                        ..self.clone()
-                    });
-                }
-            },
+    /// Where `location` leads from here.
+    pub(crate) fn resolve(&self, location: &str) -> Led {
+        let (scheme, rest) = match scheme(location) {
+            Some((scheme, rest)) => (Some(scheme.to_ascii_lowercase()), rest),
+            None => (None, location),
+        };
+        let Some(rest) = rest.strip_prefix("//") else {
+            // `mailto:x` names no host.
+            return match scheme {
+                Some(_) => Led::Away,
+                None => Led::Here(Target {
+                    path: clean(&self.join(location)),
+                    ..self.clone()
+                }),
+            };
         };
         let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
         let (place, path) = rest.split_at(end);
         let place = place.rsplit_once('@').map_or(place, |(_, place)| place);
         let (host, port) = match place.rsplit_once(':') {
-            Some((host, port)) if !port.contains(']') => (host, Some(port)),
-            _ => (place, None),
+            Some((host, port)) if !port.contains(']') => (host, port),
+            _ => (place, ""),
         };
-        let port = match port.filter(|port| !port.is_empty()) {
-            Some(port) => port.parse().ok().filter(|port| *port > 0)?,
-            None if https => 443,
-            None => 80,
+        if !port.bytes().all(|byte| byte.is_ascii_digit()) {
+            return Led::Nowhere;
+        }
+        if bare(host) != self.host {
+            return Led::Away;
+        }
+        let https = match scheme.as_deref() {
+            None => self.https,
+            Some("http") => false,
+            Some("https") => true,
+            Some(_) => return Led::Nowhere,
         };
-        Some(Target::new(https, host, port, path))
+        let port = match (port.parse(), https) {
+            (Ok(0), _) => return Led::Nowhere,
+            (Ok(port), _) => port,
+            (Err(_), _) if !port.is_empty() => return Led::Nowhere,
+            (Err(_), true) => 443,
+            (Err(_), false) => 80,
+        };
+        Led::Here(Target::new(https, host, port, path))
     }
 
     /// The path of a reference without a host.
@@ -85,6 +106,19 @@ impl Target {
             }
         }
     }
+}
+
+/// Whether an address says itself where it leads, scheme and all.
+pub(crate) fn is_absolute(location: &str) -> bool {
+    scheme(location).is_some()
+}
+
+/// The scheme of an address, and what follows its colon.
+fn scheme(location: &str) -> Option<(&str, &str)> {
+    let (scheme, rest) = location.split_once(':')?;
+    let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte);
+    let named = scheme.starts_with(|c: char| c.is_ascii_alphabetic());
+    (named && scheme.bytes().all(is_part)).then_some((scheme, rest))
 }
 
 fn bare(host: &str) -> &str {
@@ -134,31 +168,41 @@ mod tests {
 
     #[test]
     fn redirects_lead_where_browsers_would_go() {
-        let from = Target::new(false, "10.0.0.1", 8080, "/a/b?q");
-        for (location, expected) in [
-            ("/x", Some("http://10.0.0.1:8080/x")),
-            ("x?y=1", Some("http://10.0.0.1:8080/a/x?y=1")),
-            ("../x", Some("http://10.0.0.1:8080/x")),
-            ("./", Some("http://10.0.0.1:8080/a/")),
-            ("?z", Some("http://10.0.0.1:8080/a/b?z")),
-            ("", Some("http://10.0.0.1:8080/a/b?q")),
-            ("https://10.0.0.1/x#y", Some("https://10.0.0.1:443/x")),
-            ("http://example.com", Some("http://example.com:80/")),
-            ("//[fd00::1]:81/x", Some("http://[fd00::1]:81/x")),
-            ("https://[fd00::1]/", Some("https://[fd00::1]:443/")),
-            ("http://h:0/", None),
-            ("http://h:99999/", None),
-            ("ftp://h/", None),
+        for (host, location, expected) in [
+            ("10.0.0.1", "/x", "http://10.0.0.1:8080/x"),
+            ("10.0.0.1", "x?y=1", "http://10.0.0.1:8080/a/x?y=1"),
+            ("10.0.0.1", "../x", "http://10.0.0.1:8080/x"),
+            ("10.0.0.1", "./", "http://10.0.0.1:8080/a/"),
+            ("10.0.0.1", "?z", "http://10.0.0.1:8080/a/b?z"),
+            ("10.0.0.1", "", "http://10.0.0.1:8080/a/b?q"),
+            ("10.0.0.1", "https://10.0.0.1/x#y", "https://10.0.0.1:443/x"),
+            ("10.0.0.1", "HTTP://10.0.0.1:/", "http://10.0.0.1:80/"),
+            ("10.0.0.1", "//10.0.0.1:81/x", "http://10.0.0.1:81/x"),
+            ("fd00::1", "//[fd00::1]:81/x", "http://[fd00::1]:81/x"),
+            ("fd00::1", "https://[fd00::1]/", "https://[fd00::1]:443/"),
+            ("10.0.0.1", "http://me@10.0.0.1/", "http://10.0.0.1:80/"),
             (
+                "10.0.0.1",
                 "/login?next=http://other/",
-                Some("http://10.0.0.1:8080/login?next=http://other/"),
+                "http://10.0.0.1:8080/login?next=http://other/",
             ),
+            ("10.0.0.1", "http://example.com", "away"),
+            ("10.0.0.1", "//example.com/x", "away"),
+            ("10.0.0.1", "ftp://example.com/", "away"),
+            ("10.0.0.1", "http://example.com:99999/", "away"),
+            ("10.0.0.1", "http:x", "away"),
+            ("10.0.0.1", "mailto:x", "away"),
+            ("h", "http://h:0/", "nowhere"),
+            ("h", "http://h:99999/", "nowhere"),
+            ("h", "http://h:http/", "nowhere"),
+            ("h", "ftp://h/", "nowhere"),
         ] {
-            assert_eq!(
-                from.resolve(location).map(|to| to.url()).as_deref(),
-                expected,
-                "{location}"
-            );
+            let led = match Target::new(false, host, 8080, "/a/b?q").resolve(location) {
+                Led::Here(target) => target.url(),
+                Led::Away => "away".to_owned(),
+                Led::Nowhere => "nowhere".to_owned(),
+            };
+            assert_eq!(led, expected, "{location}");
         }
     }
 
@@ -179,7 +223,7 @@ mod tests {
         #[test]
         fn any_location_is_answered(location in "\\PC*", path in "\\PC*") {
             let from = Target::new(true, "h", 1, &path);
-            if let Some(to) = from.resolve(&location) {
+            if let Led::Here(to) = from.resolve(&location) {
                 prop_assert!(to.path.parse::<http::uri::PathAndQuery>().is_ok(), "{:?}", to);
             }
         }

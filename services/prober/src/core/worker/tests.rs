@@ -260,7 +260,7 @@ proptest! {
     fn failures_are_never_sooner_than_upstreams(
         kind in prop::sample::select(ProbeKind::ALL.to_vec()),
         period in 1u64..5, failure_threshold in 1u32..4, phase in any::<u64>(),
-        says in prop::collection::vec(0u8..3, 1..60),
+        says in prop::collection::vec(0u8..4, 1..60),
     ) {
         let mut worker = Worker::new(kind, timing(0, period, 1, failure_threshold), at(0), None, phase, at(0));
         let mut first_failure = None;
@@ -270,10 +270,11 @@ proptest! {
             let said = match said {
                 0 => Observation::Success,
                 1 => failure(),
+                2 => Observation::Warning(String::new()),
                 _ => Observation::Unknown(String::new()),
             };
             match said {
-                Observation::Success => first_failure = None,
+                Observation::Success | Observation::Warning(_) => first_failure = None,
                 Observation::Failure(_) => first_failure = first_failure.or(Some(due)),
                 Observation::Unknown(_) => {}
             }
