@@ -72,6 +72,34 @@ pub struct CompleteDesiredRequest {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CompleteDesiredResponse {}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SubPath {
+    /// Position among the container's volumeMounts.
+    #[prost(uint32, tag = "1")]
+    pub mount_index: u32,
+    #[prost(string, tag = "2")]
+    pub volume: ::prost::alloc::string::String,
+    /// Below the volume, with its variables expanded.
+    #[prost(string, tag = "3")]
+    pub path: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct PrepareSubPathsRequest {
+    #[prost(message, optional, tag = "1")]
+    pub r#ref: ::core::option::Option<super::super::common::v1::PodRef>,
+    #[prost(string, tag = "2")]
+    pub container: ::prost::alloc::string::String,
+    #[prost(message, repeated, tag = "3")]
+    pub sub_paths: ::prost::alloc::vec::Vec<SubPath>,
+    #[prost(message, optional, tag = "4")]
+    pub cause: ::core::option::Option<super::super::common::v1::Cause>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PrepareSubPathsResponse {
+    /// Where each is on the node, in the order of the request.
+    #[prost(string, repeated, tag = "1")]
+    pub host_paths: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct WatchPodVolumesRequest {
     #[prost(message, optional, tag = "1")]
     pub resume_after: ::core::option::Option<super::super::common::v1::Position>,
@@ -297,6 +325,37 @@ pub mod volume_service_client {
                 );
             self.inner.unary(req, path, codec).await
         }
+        /// Makes parts of mounted volumes ready for one container: each is bound to a
+        /// place of its own below the pod's directory, out of reach of whoever writes to
+        /// the volume. Repeating is free; a part that has become another is replaced.
+        /// FAILED_PRECONDITION with the words of the container's status when one cannot
+        /// be had. Takes up to 30 s when a volume does not answer.
+        pub async fn prepare_sub_paths(
+            &mut self,
+            request: impl tonic::IntoRequest<super::PrepareSubPathsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::PrepareSubPathsResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/polylet.volume.v1.VolumeService/PrepareSubPaths",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new("polylet.volume.v1.VolumeService", "PrepareSubPaths"),
+                );
+            self.inner.unary(req, path, codec).await
+        }
         pub async fn watch_pod_volumes(
             &mut self,
             request: impl tonic::IntoRequest<super::WatchPodVolumesRequest>,
@@ -362,6 +421,18 @@ pub mod volume_service_server {
             request: tonic::Request<super::CompleteDesiredRequest>,
         ) -> std::result::Result<
             tonic::Response<super::CompleteDesiredResponse>,
+            tonic::Status,
+        >;
+        /// Makes parts of mounted volumes ready for one container: each is bound to a
+        /// place of its own below the pod's directory, out of reach of whoever writes to
+        /// the volume. Repeating is free; a part that has become another is replaced.
+        /// FAILED_PRECONDITION with the words of the container's status when one cannot
+        /// be had. Takes up to 30 s when a volume does not answer.
+        async fn prepare_sub_paths(
+            &self,
+            request: tonic::Request<super::PrepareSubPathsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::PrepareSubPathsResponse>,
             tonic::Status,
         >;
         /// Server streaming response type for the WatchPodVolumes method.
@@ -576,6 +647,52 @@ pub mod volume_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = CompleteDesiredSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/polylet.volume.v1.VolumeService/PrepareSubPaths" => {
+                    #[allow(non_camel_case_types)]
+                    struct PrepareSubPathsSvc<T: VolumeService>(pub Arc<T>);
+                    impl<
+                        T: VolumeService,
+                    > tonic::server::UnaryService<super::PrepareSubPathsRequest>
+                    for PrepareSubPathsSvc<T> {
+                        type Response = super::PrepareSubPathsResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::PrepareSubPathsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as VolumeService>::prepare_sub_paths(&inner, request)
+                                    .await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = PrepareSubPathsSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

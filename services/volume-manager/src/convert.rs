@@ -8,6 +8,7 @@ use polylet_wire::volume::v1::{PodVolumes, Volume, VolumePhase};
 use crate::core::layout;
 use crate::core::objects::{ObjectKind, ObjectState};
 use crate::core::spec::PodName;
+use crate::core::sub_path::SubPath;
 use crate::core::view::{Phase, PodView, VolumeView};
 
 /// A pod named on the wire; `None` when its uid could not name a directory.
@@ -58,6 +59,16 @@ fn volume(view: &VolumeView) -> Volume {
         message: view.message.clone(),
         since: Some(polylet_wire::time::to_wire(view.since)),
     }
+}
+
+/// Parts of volumes as they are asked for.
+pub fn sub_paths(from: Vec<polylet_wire::volume::v1::SubPath>) -> Vec<SubPath> {
+    let part = |part: polylet_wire::volume::v1::SubPath| SubPath {
+        mount_index: part.mount_index,
+        volume: part.volume,
+        path: part.path,
+    };
+    from.into_iter().map(part).collect()
 }
 
 /// An object as pod-config tells it.

@@ -22,7 +22,9 @@ use crate::core::objects::{ObjectKey, ObjectState};
 use crate::core::plan::Step;
 use crate::core::spec::{PodName, PodSpec};
 use crate::core::state::{Outcome, State};
+use crate::core::sub_path::SubPath;
 use crate::objects::Watches;
+use crate::volume::sub_path::Parts;
 use crate::worker::Worker;
 
 /// Who declares, and in which order.
@@ -39,6 +41,19 @@ pub struct From {
 /// The answer to a declaration.
 pub type Reply = oneshot::Sender<Result<PodVolumes, Refusal>>;
 
+/// Parts of volumes for one container.
+#[derive(Debug)]
+pub struct PartsWanted {
+    /// The pod.
+    pub uid: String,
+    /// The container.
+    pub container: String,
+    /// What it mounts.
+    pub parts: Vec<SubPath>,
+    /// What set it off.
+    pub cause: Option<Cause>,
+}
+
 /// Everything that this service can hear.
 pub enum Input {
     /// A pod's volumes are wanted.
@@ -47,6 +62,8 @@ pub enum Input {
     Release(From, PodName, Reply),
     /// All that is wanted has been declared.
     Complete(String, u32, oneshot::Sender<Result<(), Refusal>>),
+    /// A container needs parts of a pod's volumes; answered when they are there.
+    SubPaths(PartsWanted, oneshot::Sender<Result<Vec<String>, String>>),
     /// An object is this now.
     Object(ObjectKey, ObjectState),
     /// A step has ended; the cause names its span, if it had one.
@@ -139,6 +156,7 @@ impl Runner {
             Input::Complete(declarer, pods, reply) => {
                 answer(reply, self.state.complete(&declarer, pods));
             }
+            Input::SubPaths(wanted, reply) => self.sub_paths(wanted, reply),
             Input::Object(key, state) => self.state.object(&key, state),
             Input::Finished(outcome, cause) => {
                 if let Some((uid, cause)) = Some(uid_of(&outcome.step)).zip(cause) {
@@ -147,6 +165,40 @@ impl Runner {
                 self.state.finished(outcome, Timestamp::now());
             }
         }
+    }
+
+    /// Binds parts of volumes aside: one that hangs holds back its own container alone.
+    fn sub_paths(&self, wanted: PartsWanted, reply: oneshot::Sender<Result<Vec<String>, String>>) {
+        let PartsWanted {
+            uid,
+            container,
+            parts,
+            cause,
+        } = wanted;
+        let parts = match self.state.sub_paths(&uid, &container, parts) {
+            Ok(parts) => Parts {
+                pod: self.state.layout().pod(&uid),
+                container,
+                parts,
+            },
+            Err(why) => return answer(reply, Err(why)),
+        };
+        let pod = self.state.pod(&uid);
+        let span = tracing::info_span!(
+            "volume.sub_paths",
+            k8s.pod.uid = uid,
+            k8s.pod.name = pod.name,
+            k8s.namespace.name = pod.namespace,
+            k8s.container.name = parts.container,
+        );
+        cause::set_parent(&span, cause.as_ref());
+        let worker = self.worker.clone();
+        let work = async move {
+            let places = parts.places();
+            let done = worker.sub_paths(&uid, parts).await;
+            answer(reply, done.map(|()| places));
+        };
+        (self.spawn)(Box::pin(work.instrument(span)));
     }
 
     fn declared(&mut self, uid: String, cause: Option<Cause>, reply: Reply, answers: &mut Answers) {

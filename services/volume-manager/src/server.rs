@@ -1,5 +1,6 @@
 //! Serves `polylet.volume.v1`.
 
+use std::fmt::Display;
 use std::sync::Arc;
 
 use futures::stream::BoxStream;
@@ -9,16 +10,16 @@ use polylet_wire::common::v1::{Cause, PodRef};
 use polylet_wire::volume::v1::volume_service_server::VolumeService;
 use polylet_wire::volume::v1::{
     ApplyPodRequest, ApplyPodResponse, CompleteDesiredRequest, CompleteDesiredResponse, PodVolumes,
-    ReleasePodRequest, ReleasePodResponse, WatchPodVolumesRequest, WatchPodVolumesResponse,
+    PrepareSubPathsRequest, PrepareSubPathsResponse, ReleasePodRequest, ReleasePodResponse,
+    WatchPodVolumesRequest, WatchPodVolumesResponse,
 };
 use tokio::sync::{mpsc, oneshot};
 use tonic::{Request, Response, Status};
 
 use crate::convert;
-use crate::core::declare::Refusal;
 use crate::core::manifest;
 use crate::core::spec::{Allocatable, PodName};
-use crate::run::{From, Input};
+use crate::run::{From, Input, PartsWanted};
 
 /// The server: hands calls to the one task, and streams what it tells.
 pub struct Server {
@@ -50,9 +51,9 @@ fn declared(declarer: String, sequence: u64, cause: Option<Cause>) -> Result<Fro
 }
 
 impl Server {
-    async fn ask<T>(
+    async fn ask<T, E: Display>(
         &self,
-        input: impl FnOnce(oneshot::Sender<Result<T, Refusal>>) -> Input,
+        input: impl FnOnce(oneshot::Sender<Result<T, E>>) -> Input,
     ) -> Result<T, Status> {
         let stopping = || Status::unavailable("the service is stopping");
         let (reply, answer) = oneshot::channel();
@@ -102,6 +103,25 @@ impl VolumeService for Server {
         self.ask(|reply| Input::Complete(declarer, request.pod_count, reply))
             .await?;
         Ok(Response::new(CompleteDesiredResponse {}))
+    }
+
+    async fn prepare_sub_paths(
+        &self,
+        request: Request<PrepareSubPathsRequest>,
+    ) -> Result<Response<PrepareSubPathsResponse>, Status> {
+        let request = request.into_inner();
+        let pod = named(request.r#ref)?;
+        let wanted = PartsWanted {
+            uid: pod.uid,
+            container: request.container,
+            parts: convert::sub_paths(request.sub_paths),
+            cause: request.cause,
+        };
+        let prepared = self.ask(|reply| Input::SubPaths(wanted, reply)).await?;
+        let response = PrepareSubPathsResponse {
+            host_paths: prepared,
+        };
+        Ok(Response::new(response))
     }
 
     type WatchPodVolumesStream = BoxStream<'static, Result<WatchPodVolumesResponse, Status>>;

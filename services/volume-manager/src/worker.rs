@@ -7,8 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use crate::core::layout::{self, Layout, VolumeId};
 use crate::core::plan::Step;
 use crate::core::spec::{PathCheck, SetUp};
-use crate::job::{Job, Jobs};
+use crate::core::sub_path::{self, Stage};
+use crate::job::{Job, JobError, Jobs};
 use crate::volume::remove::Budget;
+use crate::volume::sub_path::Parts;
 use crate::volume::{VolumeError, host_path, note, set_up, tear_down};
 
 /// Everything that steps need.
@@ -72,16 +74,48 @@ impl Worker {
     }
 
     async fn tear_down(&self, id: &VolumeId) -> Result<(), VolumeError> {
-        if id.plugin == layout::HOST_PATH {
-            return Ok(());
-        }
+        // What containers mounted of it goes first, as upstream does it.
+        let parts = self.layout.sub_paths(&id.uid, &id.name);
+        tear_down::unmount_all(&parts, &self.jobs).await?;
         let path = self.layout.volume(id);
-        tear_down::unmount_all(&path, &self.jobs).await?;
+        if id.plugin != layout::HOST_PATH {
+            tear_down::unmount_all(&path, &self.jobs).await?;
+        }
         let (layout, id, budget) = (self.layout.clone(), id.clone(), Budget::new(&self.stop));
         local(&path, move || {
             tear_down::remove_volume(&layout, &id, &budget)
         })
         .await
+    }
+
+    /// Binds parts of volumes for a container; what its status says when one cannot be had.
+    pub async fn sub_paths(&self, uid: &str, parts: Parts) -> Result<(), String> {
+        let (container, job) = (parts.container.clone(), Job::SubPaths(parts));
+        let done = self.jobs.run(&job).await;
+        done.map_err(|error| {
+            tracing::warn!(
+                uid,
+                container,
+                error = polylet_kit::report(&error),
+                "a container's subPath cannot be had"
+            );
+            let Job::SubPaths(parts) = job else {
+                return error.to_string();
+            };
+            match error {
+                JobError::NoSubPath { stage, volume, .. } => {
+                    sub_path::failed(stage, &container, &volume)
+                }
+                // It is not known at which one.
+                error => match parts.parts.first() {
+                    Some((_, part)) => {
+                        let failed = sub_path::failed(Stage::Prepare, &container, &part.volume);
+                        format!("{failed}: {error}")
+                    }
+                    None => error.to_string(),
+                },
+            }
+        })
     }
 
     async fn remove_pod(&self, uid: &str) -> Result<(), VolumeError> {

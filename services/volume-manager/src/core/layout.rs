@@ -15,6 +15,8 @@ pub const DOWNWARD_API: &str = "kubernetes.io~downward-api";
 pub const PROJECTED: &str = "kubernetes.io~projected";
 /// Names hostPath volumes; nothing of theirs lies under the root directory.
 pub const HOST_PATH: &str = "kubernetes.io~host-path";
+/// Directory of what containers mount instead of a whole volume.
+pub const SUB_PATHS: &str = "volume-subpaths";
 /// Directory of what we note about a pod's volumes ourselves.
 pub const OWN: &str = "polylet.dev~volume";
 
@@ -81,10 +83,21 @@ impl Layout {
         pod.join("volumes").join(&id.plugin).join(&id.name)
     }
 
+    /// Where parts of one of its volumes are bound for containers.
+    pub fn sub_paths(&self, uid: &str, volume: &str) -> PathBuf {
+        self.pod(uid).join(SUB_PATHS).join(volume)
+    }
+
     /// The pod's note about its volumes.
     pub fn note(&self, uid: &str) -> PathBuf {
         self.pod(uid).join("plugins").join(OWN).join("pod.json")
     }
+}
+
+/// Where, below a pod's directory, a part of a volume is bound for a container's mount.
+pub fn sub_path(pod: &Path, volume: &str, container: &str, mount_index: u32) -> PathBuf {
+    let volume = pod.join(SUB_PATHS).join(volume);
+    volume.join(container).join(mount_index.to_string())
 }
 
 /// Below the pod's directory: the directory in which `ready` says that the volume was set up.

@@ -12,6 +12,7 @@ mod plain;
 pub mod plan;
 pub mod spec;
 pub mod state;
+pub mod sub_path;
 pub mod view;
 
 #[cfg(test)]

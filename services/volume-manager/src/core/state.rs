@@ -1,6 +1,7 @@
 //! Everything this service knows, and what follows from each thing it hears.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -11,7 +12,8 @@ use super::objects::{ObjectKey, ObjectState};
 use super::payload;
 use super::plan::{ActualPod, Desired, Holds, Slot, Step, Work, plan};
 use super::spec::{PodName, PodSpec, SetUp, Wants};
-use super::view::{Known, Phase, PodView, view};
+use super::sub_path::{self, SubPath};
+use super::view::{Known, Phase, PodView, VolumeView, view};
 
 /// What was found of one pod at the start.
 #[derive(Debug, Clone, Default)]
@@ -78,6 +80,11 @@ impl State {
             state.touch(&uid);
         }
         state
+    }
+
+    /// Where things are.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
     }
 
     /// A pod's volumes are wanted. Says whether that is news.
@@ -303,6 +310,29 @@ impl State {
             .filter(|_| id.plugin == layout::HOST_PATH);
         volume.is_some_and(|volume| volume.holds.is_usable())
             || noted.is_some_and(|(_, host_paths)| host_paths.contains_key(&id.name))
+    }
+
+    /// The places of the volumes of which a container mounts parts.
+    ///
+    /// # Errors
+    /// What the container's status says of the first part that may not be asked for, or whose
+    /// volume cannot be used.
+    pub fn sub_paths(
+        &self,
+        uid: &str,
+        container: &str,
+        parts: Vec<SubPath>,
+    ) -> Result<Vec<(PathBuf, SubPath)>, String> {
+        let volumes = self.views.get(uid).map(|view| view.volumes.as_slice());
+        let place = |part: SubPath| {
+            sub_path::check(container, &part)?;
+            let is_it =
+                |volume: &&VolumeView| volume.name == part.volume && volume.phase == Phase::Mounted;
+            let volume = volumes.unwrap_or_default().iter().find(is_it);
+            let volume = volume.ok_or_else(|| sub_path::no_volume(container, &part.volume))?;
+            Ok((PathBuf::from(&volume.host_path), part))
+        };
+        parts.into_iter().map(place).collect()
     }
 
     /// A pod as it is known, declared or noted.

@@ -9,6 +9,7 @@ pub mod mount;
 pub mod note;
 pub mod remove;
 pub mod set_up;
+pub mod sub_path;
 pub mod tear_down;
 
 pub use error::VolumeError;

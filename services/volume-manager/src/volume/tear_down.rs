@@ -36,6 +36,7 @@ pub fn remove_volume(layout: &Layout, id: &VolumeId, budget: &Budget) -> Result<
     let Some(pod) = open_if_there(&layout.pod(&id.uid))? else {
         return Ok(());
     };
+    remove_sub_paths(&pod, &layout.sub_paths(&id.uid, &id.name), budget)?;
     let within = Path::new("volumes").join(&id.plugin);
     let failed = |source| VolumeError::Remove {
         path: path.clone(),
@@ -63,6 +64,25 @@ pub fn remove_volume(layout: &Layout, id: &VolumeId, budget: &Budget) -> Result<
         Some(markers) => remove::tree(&markers, &name, budget).map_err(failed),
         None => Ok(()),
     }
+}
+
+/// Removes the places where parts of a volume were bound. A mount that is left is never entered.
+fn remove_sub_paths(pod: &OwnedFd, path: &Path, budget: &Budget) -> Result<(), VolumeError> {
+    let failed = |source| VolumeError::Remove {
+        path: path.to_owned(),
+        source,
+    };
+    let name = path.file_name().unwrap_or_default().as_encoded_bytes();
+    let name = CString::new(name).map_err(|error| failed(error.into()))?;
+    let all = Path::new(layout::SUB_PATHS);
+    let Some(parent) = open_below_if_there(pod, all).map_err(failed)? else {
+        return Ok(());
+    };
+    remove::tree(&parent, &name, budget).map_err(failed)?;
+    // The last volume takes the directory along.
+    let all = CString::new(layout::SUB_PATHS).map_err(|error| failed(error.into()))?;
+    let _ = remove::empty(pod, &all);
+    Ok(())
 }
 
 /// Removes the directory of a pod without volumes.
