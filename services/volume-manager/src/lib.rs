@@ -75,7 +75,10 @@ pub fn main() -> ExitCode {
 
 /// Finds what is there, and starts the task.
 pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
-    let layout = Layout::new(&ctx.config().polylet.root_directory);
+    let root = &ctx.config().polylet.root_directory;
+    // The mount table knows no links.
+    let root = std::fs::canonicalize(root).unwrap_or_else(|_| root.clone());
+    let layout = Layout::new(root);
     let finding = layout.clone();
     let found = tokio::task::spawn_blocking(move || volume::find::all(&finding)).await??;
     tracing::info!(pods = found.len(), "found on disk");

@@ -1,6 +1,6 @@
 //! A container's mounts: volumes, /etc/hosts, last words.
 
-use std::path::{Component, Path};
+use std::path::Path;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, VolumeMount};
@@ -8,16 +8,18 @@ use polylet_cri::v1;
 use polylet_model::Manifest;
 use polylet_model::constants::reason;
 use polylet_model::env::Environment;
+use polylet_wire::volume::v1::{PrepareSubPathsRequest, SubPath};
 
-use super::{Hands, Job, files, hosts, said};
+use super::{Hands, Job, files, hosts, said, sandbox};
 use crate::core::learn::Trouble;
+use crate::core::mount;
 
 fn wrong(message: impl Into<String>) -> Trouble {
     said(reason::CREATE_CONTAINER_CONFIG_ERROR, message)
 }
 
-/// How long a volume may take to show a part of it.
-const PREPARING: Duration = Duration::from_secs(10);
+/// How long volume-manager may take to bind parts of volumes: it gives up on its own before that.
+const PREPARING: Duration = Duration::from_secs(35);
 
 /// All mounts of one container.
 pub async fn of(
@@ -30,9 +32,22 @@ pub async fn of(
     env: &Environment,
 ) -> Result<Vec<v1::Mount>, Trouble> {
     let mut mounts = Vec::new();
-    for wanted in container.volume_mounts.iter().flatten() {
-        mounts.push(volume(job, manifest, wanted, env).await?);
+    let mut parts = Vec::new();
+    for (index, wanted) in (0_u32..).zip(container.volume_mounts.iter().flatten()) {
+        let path = mount::sub_path(wanted, env).map_err(wrong)?;
+        let mut made = volume(hands, job, manifest, container, wanted).await?;
+        if made.image.is_some() {
+            made.image_sub_path = path;
+        } else if !path.is_empty() {
+            parts.push(SubPath {
+                mount_index: index,
+                volume: wanted.name.clone(),
+                path,
+            });
+        }
+        mounts.push(made);
     }
+    bind(hands, job, container, parts, &mut mounts).await?;
     let taken = |path: &str, mounts: &[v1::Mount]| {
         mounts
             .iter()
@@ -64,11 +79,69 @@ fn plain(host: &Path, container: &str) -> v1::Mount {
     }
 }
 
-async fn volume(
+/// Has volume-manager bind the parts of volumes that are mounted, and mounts those instead.
+async fn bind(
+    hands: &Hands,
     job: &Job,
+    container: &Container,
+    parts: Vec<SubPath>,
+    mounts: &mut [v1::Mount],
+) -> Result<(), Trouble> {
+    if parts.is_empty() {
+        return Ok(());
+    }
+    let indices: Vec<_> = parts.iter().map(|part| part.mount_index).collect();
+    let mut request = tonic::Request::new(PrepareSubPathsRequest {
+        r#ref: Some(job.pod.clone()),
+        container: container.name.clone(),
+        sub_paths: parts,
+        cause: Some(polylet_kit::cause::of_current_span()),
+    });
+    request.set_timeout(PREPARING);
+    let answer = hands.volumes.clone().prepare_sub_paths(request).await;
+    let bound = answer
+        .map_err(|status| wrong(status.message()))?
+        .into_inner()
+        .host_paths;
+    if bound.len() != indices.len() {
+        return Err(wrong("not every subPath of the container was prepared"));
+    }
+    for (index, host_path) in indices.into_iter().zip(bound) {
+        let mount = usize::try_from(index).ok().and_then(|i| mounts.get_mut(i));
+        if let Some(mount) = mount {
+            mount.host_path = host_path;
+        }
+    }
+    Ok(())
+}
+
+/// Whether read-only goes all the way down, by what the runtime says of itself now.
+async fn recursive(
+    hands: &Hands,
     manifest: &Manifest,
     wanted: &VolumeMount,
-    env: &Environment,
+) -> Result<bool, Trouble> {
+    if let Some(known) = mount::recursive_read_only(wanted).map_err(wrong)? {
+        return Ok(known);
+    }
+    let status = hands.runtime.status().await;
+    let status = status.map_err(|error| wrong(error.message()))?;
+    let handler = sandbox::handler(manifest);
+    let features = status
+        .runtime_handlers
+        .into_iter()
+        .find(|h| h.name == handler);
+    let features = features.and_then(|handler| handler.features);
+    let supported = features.is_some_and(|features| features.recursive_read_only_mounts);
+    mount::as_supported(wanted, supported).map_err(wrong)
+}
+
+async fn volume(
+    hands: &Hands,
+    job: &Job,
+    manifest: &Manifest,
+    container: &Container,
+    wanted: &VolumeMount,
 ) -> Result<v1::Mount, Trouble> {
     let name = &wanted.name;
     let declared = manifest
@@ -77,12 +150,13 @@ async fn volume(
         .iter()
         .flatten()
         .find(|v| v.name == *name);
-    let declared = declared
-        .ok_or_else(|| wrong(format!("volume \"{name}\" of the mount is not in the pod")))?;
-    let sub_path = match wanted.sub_path_expr.as_deref().filter(|p| !p.is_empty()) {
-        Some(expression) => env.expand(expression),
-        None => wanted.sub_path.clone().unwrap_or_default(),
+    let unknown = || {
+        wrong(format!(
+            "cannot find volume \"{name}\" to mount into container \"{}\"",
+            container.name
+        ))
     };
+    let declared = declared.ok_or_else(unknown)?;
     let container_path = absolute(&wanted.mount_path);
     // What the node writes from objects is nobody else's to write, as upstream has it.
     let is_data = declared.secret.is_some()
@@ -100,22 +174,16 @@ async fn volume(
                 image,
                 ..Default::default()
             }),
-            image_sub_path: sub_path,
             ..Default::default()
         });
     }
     let mounted = job.volumes.iter().find(|v| v.name == *name && v.mounted);
-    let mounted = mounted.ok_or_else(|| wrong(format!("volume \"{name}\" is not mounted")))?;
-    let host_path = if sub_path.is_empty() {
-        mounted.host_path.clone()
-    } else {
-        prepared(mounted.host_path.clone(), sub_path).await?
-    };
+    let mounted = mounted.ok_or_else(unknown)?;
     Ok(v1::Mount {
         container_path,
-        host_path,
+        host_path: mounted.host_path.clone(),
         readonly: read_only,
-        recursive_read_only: read_only && wanted.recursive_read_only.as_deref() == Some("Enabled"),
+        recursive_read_only: recursive(hands, manifest, wanted).await?,
         selinux_relabel: declared.host_path.is_none(),
         propagation: match wanted.mount_propagation.as_deref() {
             Some("HostToContainer") => v1::MountPropagation::PropagationHostToContainer,
@@ -132,78 +200,5 @@ fn absolute(path: &str) -> String {
         path.to_owned()
     } else {
         format!("/{path}")
-    }
-}
-
-/// [`below`], away from the process's own thread: the volume may be one that answers no more.
-async fn prepared(volume: String, sub_path: String) -> Result<String, Trouble> {
-    let what = format!("subPath \"{sub_path}\"");
-    let making = tokio::task::spawn_blocking(move || below(&volume, &sub_path));
-    match tokio::time::timeout(PREPARING, making).await {
-        Ok(Ok(made)) => made,
-        Ok(Err(error)) => Err(wrong(format!("{what}: {error}"))),
-        Err(_) => Err(wrong(format!("{what}: its volume does not answer"))),
-    }
-}
-
-/// A place below a volume, made with the mode of the volume's own root where it is not there yet. A link on the way
-/// that leads out of the volume is refused.
-fn below(volume: &str, sub_path: &str) -> Result<String, Trouble> {
-    let sub = Path::new(sub_path);
-    if sub.is_absolute()
-        || sub
-            .components()
-            .any(|part| matches!(part, Component::ParentDir))
-    {
-        return Err(wrong(format!(
-            "subPath \"{sub_path}\" must stay below its volume"
-        )));
-    }
-    let failed =
-        |error: std::io::Error| wrong(format!("failed to prepare subPath \"{sub_path}\": {error}"));
-    let root = std::fs::canonicalize(volume).map_err(failed)?;
-    let mode = std::fs::metadata(&root).map_err(failed)?.permissions();
-    let mut place = root.clone();
-    for part in sub.components() {
-        let Component::Normal(part) = part else {
-            continue;
-        };
-        let next = place.join(part);
-        match std::fs::canonicalize(&next) {
-            Ok(real) if real.starts_with(&root) => place = real,
-            Ok(_) => {
-                return Err(wrong(format!(
-                    "subPath \"{sub_path}\" leads out of its volume"
-                )));
-            }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                files::make_dir(&next, 0o750).map_err(failed)?;
-                std::fs::set_permissions(&next, mode.clone()).map_err(failed)?;
-                place = next;
-            }
-            Err(error) => return Err(failed(error)),
-        }
-    }
-    Ok(place.to_string_lossy().into_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sub_paths_stay_below() {
-        let dir = tempfile::tempdir().unwrap();
-        let root = dir.path().join("volume");
-        std::fs::create_dir(&root).unwrap();
-        std::os::unix::fs::symlink("/etc", root.join("out")).unwrap();
-        std::os::unix::fs::symlink("in", root.join("link")).unwrap();
-        std::fs::create_dir(root.join("in")).unwrap();
-        let at = root.to_str().unwrap();
-        assert!(below(at, "new/deep").unwrap().ends_with("volume/new/deep"));
-        assert!(below(at, "link").unwrap().ends_with("volume/in"));
-        for bad in ["out", "out/passwd", "../x", "a/../../x", "/etc"] {
-            assert!(below(at, bad).is_err(), "{bad}");
-        }
     }
 }

@@ -10,6 +10,7 @@ pub mod containers;
 pub mod images;
 pub mod init;
 pub mod learn;
+pub mod mount;
 pub mod observed;
 pub mod plan;
 pub mod restart;

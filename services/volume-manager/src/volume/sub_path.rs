@@ -91,10 +91,11 @@ fn one(pod: &Path, container: &str, base: &Path, part: &SubPath) -> Result<(), T
         move |source: io::Error| Trouble(Stage::Prepare, doing, source)
     };
     let base = fs::canonicalize(base).map_err(at("finding the volume"))?;
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let root = rustix::fs::open(&base, flags, Mode::empty());
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let root = rustix::fs::open(&base, flags | OFlags::NOFOLLOW, Mode::empty());
     let root = root.map_err(|errno| at("opening the volume")(errno.into()))?;
-    let path = base.join(&part.path);
+    let mut path = base.clone();
+    path.extend(names(&part.path));
     if let Err(error) = fs::metadata(&path)
         && error.kind() == io::ErrorKind::NotFound
     {
@@ -102,7 +103,9 @@ fn one(pod: &Path, container: &str, base: &Path, part: &SubPath) -> Result<(), T
             .map_err(|source| Trouble(Stage::Create, "making it".to_owned(), source))?;
     }
     let real = fs::canonicalize(&path).map_err(at("finding it"))?;
-    let found = open_inside(&root, &base, &real, flags).map_err(at("opening it"))?;
+    let found = open_inside(&root, &base, &real, flags)
+        .and_then(no_link)
+        .map_err(at("opening it"))?;
     let parent = parent_of(pod, container, &part.volume).map_err(at("making its place"))?;
     let place = layout::sub_path(pod, &part.volume, container, part.mount_index);
     bind(&found, &parent, &place, part.mount_index).map_err(at("binding it"))
@@ -125,18 +128,20 @@ fn open_inside(root: &OwnedFd, base: &Path, real: &Path, flags: OFlags) -> io::R
     Ok(openat2(root, rest, flags, Mode::empty(), inside)?)
 }
 
+/// A link that is mounted would be followed by whoever looks at the mount.
+fn no_link(found: OwnedFd) -> io::Result<OwnedFd> {
+    match FileType::from_raw_mode(fstat(&found)?.st_mode) {
+        FileType::Symlink => Err(Errno::LOOP.into()),
+        _ => Ok(found),
+    }
+}
+
 /// Makes what is missing of a path, with the mode of the volume itself: a pod that may write there
 /// may also write here.
 fn create(root: &OwnedFd, base: &Path, path: &str) -> io::Result<()> {
     let mode = fstat(root)?.st_mode & 0o7777;
-    let names = || {
-        Path::new(path).components().filter_map(|part| match part {
-            Component::Normal(name) => Some(name),
-            _ => None,
-        })
-    };
     let (mut there, mut missing) = (base.to_owned(), Vec::new());
-    for name in names() {
+    for name in names(path) {
         if !missing.is_empty() {
             missing.push(name);
             continue;
@@ -153,6 +158,14 @@ fn create(root: &OwnedFd, base: &Path, path: &str) -> io::Result<()> {
         dir = make(&dir, name, mode)?;
     }
     Ok(())
+}
+
+/// The elements of a relative path, without those that say nothing.
+fn names(path: &str) -> impl Iterator<Item = &OsStr> {
+    Path::new(path).components().filter_map(|part| match part {
+        Component::Normal(name) => Some(name),
+        _ => None,
+    })
 }
 
 fn make(parent: &OwnedFd, name: &OsStr, mode: u32) -> io::Result<OwnedFd> {

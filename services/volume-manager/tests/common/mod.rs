@@ -15,9 +15,10 @@ use polylet_volume_manager::core::manifest;
 use polylet_volume_manager::core::objects::{ObjectKey, ObjectKind, ObjectState};
 use polylet_volume_manager::core::spec::{Allocatable, PodName};
 use polylet_volume_manager::core::state::State;
+use polylet_volume_manager::core::sub_path::SubPath;
 use polylet_volume_manager::job::Jobs;
 use polylet_volume_manager::objects::Watches;
-use polylet_volume_manager::run::{From, Input, Reply, Runner};
+use polylet_volume_manager::run::{From, Input, PartsWanted, Reply, Runner};
 use polylet_volume_manager::volume::find;
 use polylet_volume_manager::worker::Worker;
 use polylet_watch::Store;
@@ -114,12 +115,18 @@ pub struct Life {
 
 impl Life {
     pub fn start(root: &Root, declarer: &str) -> Self {
+        Self::with_patience(root, declarer, Duration::from_secs(30))
+    }
+
+    /// A life whose children are given up so soon.
+    pub fn with_patience(root: &Root, declarer: &str, patience: Duration) -> Self {
         let found = find::all(&root.layout()).unwrap();
         let store = Store::new("test");
         let (inputs, heard) = mpsc::channel(64);
         let watched: Rc<RefCell<BTreeMap<ObjectKey, CancellationToken>>> = Rc::default();
         let seen = watched.clone();
         let jobs = Jobs::new(env!("CARGO_BIN_EXE_polylet-volume-manager").into());
+        let jobs = jobs.within(patience);
         let runner = Runner::new(
             State::new(root.layout(), found),
             store.clone(),
@@ -175,6 +182,30 @@ impl Life {
         let from = self.from();
         self.ask(|reply| Input::Release(from, name(uid), reply))
             .await
+    }
+
+    /// Asks for parts of volumes for the container `c`: the paths, or what its status says.
+    pub async fn sub_paths(
+        &self,
+        uid: &str,
+        parts: &[(&str, &str)],
+    ) -> Result<Vec<PathBuf>, String> {
+        let part = |(index, (volume, path)): (u32, &(&str, &str))| SubPath {
+            mount_index: index,
+            volume: (*volume).into(),
+            path: (*path).into(),
+        };
+        let wanted = PartsWanted {
+            uid: uid.into(),
+            container: "c".into(),
+            parts: (0..).zip(parts).map(part).collect(),
+            cause: None,
+        };
+        let (reply, answer) = oneshot::channel();
+        let input = Input::SubPaths(wanted, reply);
+        self.inputs.send(input).await.ok().unwrap();
+        let places = answer.await.unwrap()?;
+        Ok(places.into_iter().map(PathBuf::from).collect())
     }
 
     pub async fn complete(&self, pods: u32) -> Result<(), Refusal> {

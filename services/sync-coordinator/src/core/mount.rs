@@ -1,0 +1,156 @@
+//! What a container's volumeMount asks for: the part of the volume, and whether read-only goes all
+//! the way down. Upstream's rules and words.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::VolumeMount;
+use polylet_model::env::{self, Environment};
+
+/// The part of the volume that is mounted; empty for the whole of it.
+///
+/// # Errors
+/// When a variable of its expression has no value.
+pub fn sub_path(mount: &VolumeMount, env: &Environment) -> Result<String, String> {
+    let Some(expression) = mount.sub_path_expr.as_deref().filter(|e| !e.is_empty()) else {
+        return Ok(mount.sub_path.clone().unwrap_or_default());
+    };
+    let missing = RefCell::new(BTreeSet::new());
+    let expanded = env::expand(expression, |name| {
+        let value = env.get(name).filter(|value| !value.is_empty());
+        if value.is_none() {
+            missing.borrow_mut().insert(name.to_owned());
+        }
+        value
+    });
+    let missing: Vec<String> = missing.into_inner().into_iter().collect();
+    if missing.is_empty() {
+        Ok(expanded)
+    } else {
+        Err(format!("missing value for {}", missing.join(", ")))
+    }
+}
+
+/// Whether read-only holds for mounts below the mount, too; `None` when that depends on what the
+/// runtime can do.
+///
+/// # Errors
+/// When the mount contradicts itself.
+pub fn recursive_read_only(mount: &VolumeMount) -> Result<Option<bool>, String> {
+    let mode = mount.recursive_read_only.as_deref();
+    let Some(mode) = mode.filter(|mode| *mode != "Disabled") else {
+        return Ok(Some(false));
+    };
+    let asked = || {
+        format!(
+            "failed to resolve recursive read-only mode: volume \"{}\" requested recursive \
+             read-only mode, but it is not",
+            mount.name
+        )
+    };
+    if mount.read_only != Some(true) {
+        return Err(format!("{} read-only", asked()));
+    }
+    let propagation = mount.mount_propagation.as_deref().unwrap_or("None");
+    if propagation != "None" {
+        return Err(format!(
+            "{} compatible with propagation \"{propagation}\"",
+            asked()
+        ));
+    }
+    match mode {
+        "Enabled" | "IfPossible" => Ok(None),
+        _ => Err(format!(
+            "failed to resolve recursive read-only mode: unknown recursive read-only mode \"{mode}\""
+        )),
+    }
+}
+
+/// The same, now that it is known what the runtime can do.
+///
+/// # Errors
+/// When it must and cannot.
+pub fn as_supported(mount: &VolumeMount, supported: bool) -> Result<bool, String> {
+    if !supported && mount.recursive_read_only.as_deref() == Some("Enabled") {
+        return Err(format!(
+            "failed to resolve recursive read-only mode: volume \"{}\" requested recursive \
+             read-only mode, but it is not supported by the runtime",
+            mount.name
+        ));
+    }
+    Ok(supported)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mount(read_only: bool, recursive: &str, propagation: Option<&str>) -> VolumeMount {
+        VolumeMount {
+            name: "v".into(),
+            read_only: Some(read_only),
+            recursive_read_only: Some(recursive.into()),
+            mount_propagation: propagation.map(Into::into),
+            ..Default::default()
+        }
+    }
+
+    #[test]
+    fn expressions_need_every_value() {
+        let mut env = Environment::new();
+        env.set("POD", "web");
+        env.set("EMPTY", "");
+        let expanded = |expression: &str| {
+            let mount = VolumeMount {
+                sub_path_expr: Some(expression.into()),
+                ..Default::default()
+            };
+            sub_path(&mount, &env)
+        };
+        assert_eq!(expanded("logs/$(POD)").as_deref(), Ok("logs/web"));
+        assert_eq!(expanded("$$(POD)").as_deref(), Ok("$(POD)"));
+        assert_eq!(
+            expanded("$(Z)/$(EMPTY)/$(A)/$(Z)").unwrap_err(),
+            "missing value for A, EMPTY, Z"
+        );
+        let plain = VolumeMount {
+            sub_path: Some("$(POD)".into()),
+            ..Default::default()
+        };
+        assert_eq!(sub_path(&plain, &env).as_deref(), Ok("$(POD)"));
+    }
+
+    #[test]
+    fn read_only_all_the_way_down() {
+        let asked = |mount: &VolumeMount| recursive_read_only(mount);
+        assert_eq!(asked(&VolumeMount::default()), Ok(Some(false)));
+        assert_eq!(asked(&mount(false, "Disabled", None)), Ok(Some(false)));
+        assert_eq!(asked(&mount(true, "Enabled", None)), Ok(None));
+        assert_eq!(asked(&mount(true, "IfPossible", Some("None"))), Ok(None));
+        let start = "failed to resolve recursive read-only mode: ";
+        let volume =
+            format!("{start}volume \"v\" requested recursive read-only mode, but it is not");
+        for (wanted, said) in [
+            (mount(false, "Enabled", None), format!("{volume} read-only")),
+            (
+                mount(true, "IfPossible", Some("HostToContainer")),
+                format!("{volume} compatible with propagation \"HostToContainer\""),
+            ),
+            (
+                mount(true, "Perhaps", None),
+                format!("{start}unknown recursive read-only mode \"Perhaps\""),
+            ),
+        ] {
+            assert_eq!(asked(&wanted), Err(said));
+        }
+        assert_eq!(
+            as_supported(&mount(true, "IfPossible", None), false),
+            Ok(false)
+        );
+        assert_eq!(as_supported(&mount(true, "Enabled", None), true), Ok(true));
+        assert_eq!(
+            as_supported(&mount(true, "Enabled", None), false),
+            Err(format!("{volume} supported by the runtime"))
+        );
+    }
+}
