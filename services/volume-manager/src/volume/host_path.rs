@@ -45,17 +45,9 @@ pub fn is_local(path: &Path) -> bool {
 /// Checks it, and makes it where that was asked for. What is wrong is told as upstream tells it.
 pub fn check(path: &Path, check: PathCheck) -> Result<(), VolumeError> {
     let at = path.display();
-    let found = match fs::metadata(path) {
-        Ok(found) => found.file_type(),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return make(path, check);
-        }
-        Err(source) => {
-            return Err(VolumeError::Open {
-                path: path.to_owned(),
-                source,
-            });
-        }
+    // Upstream counts a path that cannot be looked at as one that is not there.
+    let Ok(found) = fs::metadata(path).map(|found| found.file_type()) else {
+        return make(path, check);
     };
     let (right, wanted) = match check {
         PathCheck::None => (true, "anything"),
@@ -68,8 +60,13 @@ pub fn check(path: &Path, check: PathCheck) -> Result<(), VolumeError> {
     if right {
         return Ok(());
     }
-    let is = word(found);
-    let why = format!("hostPath type check failed: {at} is not a {wanted}, it's a {is}");
+    let why = match word(found) {
+        Some(is) => format!("hostPath type check failed: {at} is not a {wanted}, it's a {is}"),
+        None => format!(
+            "hostPath type check failed, {at} is not a {wanted}, unable to determine its type: \
+             only recognise file, directory, socket, block device and character device"
+        ),
+    };
     Err(VolumeError::HostPath(why))
 }
 
@@ -97,18 +94,95 @@ fn make(path: &Path, check: PathCheck) -> Result<(), VolumeError> {
     })
 }
 
-fn word(found: fs::FileType) -> &'static str {
+/// Upstream's word for what was found; it has none for a pipe.
+fn word(found: fs::FileType) -> Option<&'static str> {
     if found.is_dir() {
-        "Directory"
+        Some("Directory")
     } else if found.is_file() {
-        "File"
+        Some("File")
     } else if found.is_socket() {
-        "Socket"
+        Some("Socket")
     } else if found.is_char_device() {
-        "CharDevice"
+        Some("CharDevice")
     } else if found.is_block_device() {
-        "BlockDevice"
+        Some("BlockDevice")
     } else {
-        "pipe"
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn every_check_and_what_it_says() {
+        let temp = tempfile::tempdir().unwrap();
+        let at = |name: &str| temp.path().join(name);
+        fs::create_dir(at("dir")).unwrap();
+        fs::write(at("file"), "").unwrap();
+        std::os::unix::fs::symlink("file", at("link")).unwrap();
+        let _socket = UnixListener::bind(at("socket")).unwrap();
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            at("pipe"),
+            rustix::fs::FileType::Fifo,
+            Mode::from_raw_mode(0o600),
+            0,
+        )
+        .unwrap();
+        let said = |name: &str, wanted| match check(&at(name), wanted) {
+            Ok(()) => "fine".to_owned(),
+            Err(error) => error
+                .to_string()
+                .replace(&format!("{}/", temp.path().display()), ""),
+        };
+        let not = |name: &str, wanted: &str, is: &str| {
+            format!("hostPath type check failed: {name} is not a {wanted}, it's a {is}")
+        };
+        let unknown = "hostPath type check failed, pipe is not a directory, unable to determine \
+                       its type: only recognise file, directory, socket, block device and \
+                       character device";
+        use PathCheck::{
+            BlockDevice, CharDevice, Directory, DirectoryOrCreate, File, FileOrCreate, None, Socket,
+        };
+        let fine = || "fine".to_owned();
+        for (name, wanted, expected) in [
+            ("dir", Directory, fine()),
+            ("dir", DirectoryOrCreate, fine()),
+            ("file", File, fine()),
+            ("link", File, fine()),
+            ("socket", Socket, fine()),
+            ("pipe", None, fine()),
+            ("new/deep", DirectoryOrCreate, fine()),
+            ("made", FileOrCreate, fine()),
+            ("none", None, fine()),
+            ("none", File, "hostPath none doesn't exist".to_owned()),
+            (
+                "file/x",
+                Directory,
+                "hostPath file/x doesn't exist".to_owned(),
+            ),
+            ("none", CharDevice, "hostPath none doesn't exist".to_owned()),
+            ("dir", File, not("dir", "file", "Directory")),
+            ("dir", FileOrCreate, not("dir", "file", "Directory")),
+            ("file", Directory, not("file", "directory", "File")),
+            ("file", DirectoryOrCreate, not("file", "directory", "File")),
+            ("socket", File, not("socket", "file", "Socket")),
+            ("file", Socket, not("file", "socket file", "File")),
+            ("file", CharDevice, not("file", "character device", "File")),
+            ("dir", BlockDevice, not("dir", "block device", "Directory")),
+            ("pipe", Directory, unknown.to_owned()),
+        ] {
+            assert_eq!(said(name, wanted), expected, "{name} {wanted:?}");
+        }
+        assert_eq!(check(Path::new("/dev/null"), CharDevice).ok(), Some(()));
+        let device = check(Path::new("/dev/null"), File).unwrap_err().to_string();
+        assert_eq!(device, not("/dev/null", "file", "CharDevice"));
+        use std::os::unix::fs::PermissionsExt;
+        let mode = |name: &str| fs::metadata(at(name)).unwrap().permissions().mode() & 0o777;
+        assert_eq!((mode("new/deep"), mode("made")), (0o755, 0o644));
     }
 }
