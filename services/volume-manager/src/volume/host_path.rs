@@ -2,7 +2,6 @@
 //! dead, so whatever is not plainly local is looked at in a child process.
 
 use std::fs::{self, DirBuilder, OpenOptions};
-use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
