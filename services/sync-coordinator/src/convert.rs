@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use jiff::Timestamp;
 use polylet_model::constants::{annotation, phase, reason};
+use polylet_model::hook::Hook;
 use polylet_wire::time::{from_wire_opt, to_wire};
 use polylet_wire::{common, eviction, pleg, prober, sync, volume};
 
@@ -57,6 +58,7 @@ fn container(seen: &pleg::v1::Container) -> SeenContainer {
             .and_then(|v| v.parse().ok())
             .unwrap_or(seen.attempt),
         grace: grace(&seen.annotations),
+        pre_stop: pre_stop(&seen.annotations).map(Into::into),
         created_at: from_wire_opt(seen.created_at.as_ref()),
         started_at: from_wire_opt(seen.started_at.as_ref()),
         finished_at: from_wire_opt(seen.finished_at.as_ref()),
@@ -67,6 +69,12 @@ fn grace(annotations: &HashMap<String, String>) -> Option<u32> {
     let read = |key: &str| annotations.get(key).and_then(|v| v.parse().ok());
     read(annotation::POD_DELETION_GRACE_PERIOD)
         .or_else(|| read(annotation::POD_TERMINATION_GRACE_PERIOD))
+}
+
+fn pre_stop(annotations: &HashMap<String, String>) -> Option<Hook> {
+    let handler = annotations.get(annotation::PRE_STOP_HANDLER)?;
+    let ports = annotations.get(annotation::PORTS).map(String::as_str);
+    Hook::restored(handler, ports)
 }
 
 /// Where a pod's volumes stand.

@@ -14,8 +14,9 @@ use polylet_wire::volume::v1::PodVolumes;
 
 use crate::act::trace;
 use crate::convert;
+use crate::core::hooks::Lifecycle;
 use crate::core::learn;
-use crate::core::plan::{Phase, plan};
+use crate::core::plan::{Phase, StepKey, plan};
 use crate::core::view::{Journal, Node, Pressure, Terminal, View};
 use crate::heard::{Heard, Stream};
 use crate::outside::Outside;
@@ -56,6 +57,8 @@ pub struct Kept {
     pub entries: BTreeMap<String, Journal>,
     /// Sandbox numbers that were asked for without hearing the end.
     pub intents: BTreeMap<String, u32>,
+    /// Stops and hooks under way.
+    pub lifecycles: BTreeMap<String, Lifecycle>,
 }
 
 /// Owner of all workers.
@@ -74,6 +77,8 @@ pub struct Coordinator {
     entries: BTreeMap<String, Journal>,
     /// Sandbox numbers that a former life asked for.
     intents: BTreeMap<String, u32>,
+    /// Stops and hooks that a former life had under way.
+    lifecycles: BTreeMap<String, Lifecycle>,
     /// Standing orders, also of pods that were not met yet.
     pub(crate) orders: BTreeMap<String, Terminal>,
     /// What the prober says, also of pods that were not met yet: nothing is told twice.
@@ -120,6 +125,7 @@ impl Coordinator {
             settings,
             entries: kept.entries,
             intents: kept.intents,
+            lifecycles: kept.lifecycles,
             orders: BTreeMap::new(),
             verdicts: BTreeMap::new(),
             volumes: BTreeMap::new(),
@@ -145,6 +151,10 @@ impl Coordinator {
             }
             if let Some(attempt) = self.intents.remove(uid) {
                 worker.pod.sandbox_floor = attempt.saturating_add(1);
+            }
+            if let Some(lifecycle) = self.lifecycles.remove(uid) {
+                worker.lifecycle_kept = lifecycle.clone();
+                worker.pod.lifecycle = lifecycle;
             }
             worker.pod.order = self.orders.get(uid).cloned();
             if let Some(state) = self.volumes.get(uid) {
@@ -249,7 +259,8 @@ impl Coordinator {
         self.complete_desired();
         if !self.store.is_whole() && self.heard.all_ever() {
             // Pods of which neither a source nor the runtime knows are no more.
-            for uid in std::mem::take(&mut self.entries).into_keys() {
+            let gone = std::mem::take(&mut self.entries).into_keys();
+            for uid in gone.chain(std::mem::take(&mut self.lifecycles).into_keys()) {
                 self.outside.forget(&uid);
             }
             self.store.mark_whole();
@@ -289,16 +300,19 @@ impl Coordinator {
             worker.slot_wait = None;
         }
         if next.phase != Phase::Syncing {
-            worker.cancels.retain(|_, cancel| {
-                cancel.cancel();
-                false
-            });
+            worker.cancel(|key| matches!(key, StepKey::Pull(_)));
         }
         let reclaimed = next.phase == Phase::Reclaimed && worker.pod.reclaimed_at.is_none();
         if self.draining {
             next.steps.clear();
+            next.stops.clear();
         }
+        worker.cancel(|key| next.give_up.contains(key));
         learn::began(&mut worker.pod, &next, now);
+        if worker.lifecycle_kept != worker.pod.lifecycle {
+            worker.lifecycle_kept.clone_from(&worker.pod.lifecycle);
+            self.outside.keep(uid, &worker.pod.lifecycle);
+        }
         let steps = next.steps.clone();
         let forget = next.forget && worker.pod.flights.is_empty();
         let wake = next.wake_at;

@@ -21,6 +21,7 @@ pub mod run;
 mod server;
 mod slots;
 mod steps;
+mod underway;
 mod worker;
 
 use std::rc::Rc;
@@ -76,6 +77,10 @@ pub static MANIFEST: Manifest = Manifest {
             path: "run:intents/",
             what: "sandboxes being asked for, so that no number is asked for twice",
         },
+        Keep {
+            path: "run:stops/",
+            what: "stops and hooks under way, so that no grace starts afresh",
+        },
     ],
 };
 
@@ -83,6 +88,7 @@ pub static MANIFEST: Manifest = Manifest {
 pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
     let (book, entries) = journal::Book::open(ctx.state_dir(), ctx.run_dir())?;
     let intents = book.intents()?;
+    let (underway, lifecycles) = underway::Underway::open(ctx.run_dir())?;
     let store = Store::new(ctx.incarnation());
     let hands = act::Hands::new(&ctx, book);
     // No pod's start should wait for this question.
@@ -92,10 +98,14 @@ pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
     });
     let (steps, done) = tokio::sync::mpsc::unbounded_channel();
     let coordinator = Coordinator::new(
-        Rc::new(outside::Background::new(hands, steps)),
+        Rc::new(outside::Background::new(hands, underway, steps)),
         store.clone(),
         Settings::of(ctx.config()),
-        Kept { entries, intents },
+        Kept {
+            entries,
+            intents,
+            lifecycles,
+        },
         jiff::Timestamp::now(),
     );
     ctx.spawn("run", run::run(ctx.clone(), coordinator, done));

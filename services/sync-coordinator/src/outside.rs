@@ -10,9 +10,11 @@ use tokio::sync::mpsc::UnboundedSender;
 use tracing::{Instrument, Span};
 
 use crate::act::{self, Hands, Job, refresh, trace};
+use crate::core::hooks::Lifecycle;
 use crate::core::learn::Outcome;
 use crate::core::plan::{Step, StepKey};
 use crate::run::Input;
+use crate::underway::Underway;
 
 /// The world as the coordinator acts on it. None of these waits.
 pub trait Outside {
@@ -23,6 +25,8 @@ pub trait Outside {
     fn refresh(&self, pod: &PodRef, acts: u64, span: Span);
     /// Tells volume-manager that this many pods are all that is wanted; [`Input::Completed`] follows.
     fn complete(&self, pod_count: u32);
+    /// Keeps what is under way with a pod's containers, before the steps that follow from it.
+    fn keep(&self, uid: &str, lifecycle: &Lifecycle);
     /// Drops what is kept of a pod.
     fn forget(&self, uid: &str);
 }
@@ -30,13 +34,22 @@ pub trait Outside {
 /// The real world: steps run in the background of the process.
 pub(crate) struct Background {
     hands: Rc<Hands>,
+    underway: Underway,
     inputs: UnboundedSender<Input>,
 }
 
 impl Background {
     /// Acts with these hands and answers there.
-    pub(crate) fn new(hands: Rc<Hands>, inputs: UnboundedSender<Input>) -> Self {
-        Background { hands, inputs }
+    pub(crate) fn new(
+        hands: Rc<Hands>,
+        underway: Underway,
+        inputs: UnboundedSender<Input>,
+    ) -> Self {
+        Background {
+            hands,
+            underway,
+            inputs,
+        }
     }
 }
 
@@ -46,11 +59,14 @@ impl Outside for Background {
         // A long wait must not hold the process up; what was asked goes on in the runtime.
         let drain = self.hands.ctx.drain();
         let cancel = match key {
-            StepKey::Pull(_) => drain.child_token(),
-            StepKey::StopContainer(_) => drain,
-            _ => CancellationToken::new(),
+            StepKey::Pull(_)
+            | StepKey::PostStart(_)
+            | StepKey::PreStop(_)
+            | StepKey::StopContainer(_) => Some(drain.child_token()),
+            _ => None,
         };
-        let given = matches!(key, StepKey::Pull(_)).then(|| cancel.clone());
+        let given = cancel.clone();
+        let cancel = cancel.unwrap_or_default();
         let (hands, inputs) = (Rc::clone(&self.hands), self.inputs.clone());
         let work = async move {
             let outcome = tokio::select! {
@@ -102,7 +118,12 @@ impl Outside for Background {
         });
     }
 
+    fn keep(&self, uid: &str, lifecycle: &Lifecycle) {
+        self.underway.save(uid, lifecycle);
+    }
+
     fn forget(&self, uid: &str) {
         self.hands.book.forget(uid);
+        self.underway.forget(uid);
     }
 }

@@ -10,6 +10,7 @@ use polylet_wire::common::v1::{Cause, PodRef};
 use polylet_wire::sync::v1::PodSync;
 
 use crate::convert;
+use crate::core::hooks::Lifecycle;
 use crate::core::plan::{Phase, Plan, StepKey};
 use crate::core::view::Pod;
 use crate::core::wanted::Wanted;
@@ -38,6 +39,8 @@ pub(crate) struct Worker {
     pub(crate) plan: Plan,
     /// Ends steps that nobody needs.
     pub(crate) cancels: BTreeMap<StepKey, CancellationToken>,
+    /// Stops and hooks under way, as they are on disk.
+    pub(crate) lifecycle_kept: Lifecycle,
     /// The runtime is being asked for this pod.
     pub(crate) refreshing: bool,
     /// And must be asked again.
@@ -66,6 +69,7 @@ impl Worker {
             digest_synced: String::new(),
             plan: Plan::default(),
             cancels: BTreeMap::new(),
+            lifecycle_kept: Lifecycle::default(),
             refreshing: false,
             refresh_again: false,
             slot_wait: None,
@@ -101,6 +105,17 @@ impl Worker {
         }
         self.manifest = Some(manifest);
         news
+    }
+
+    /// Ends steps that nobody needs any more.
+    pub(crate) fn cancel(&mut self, which: impl Fn(&StepKey) -> bool) {
+        self.cancels.retain(|key, cancel| {
+            let needless = which(key);
+            if needless {
+                cancel.cancel();
+            }
+            !needless
+        });
     }
 
     /// "name_namespace".

@@ -8,6 +8,7 @@ pub mod constants;
 pub mod defaults;
 pub mod env;
 pub mod hash;
+pub mod hook;
 pub mod ids;
 pub mod image;
 pub mod names;

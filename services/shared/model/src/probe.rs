@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Container, ContainerPort, HTTPHeader, Probe};
+use k8s_openapi::api::core::v1::{Container, ContainerPort, HTTPGetAction, HTTPHeader, Probe};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use crate::pod::ContainerKind;
@@ -129,24 +129,7 @@ fn action(probe: &Probe) -> Option<Action> {
         });
     }
     if let Some(http) = &probe.http_get {
-        let path = http.path.as_deref().unwrap_or_default();
-        let headers = http.http_headers.iter().flatten();
-        return Some(Action::HttpGet {
-            host: given(http.host.as_ref()),
-            port: http.port.clone(),
-            path: if path.starts_with('/') {
-                path.to_owned()
-            } else {
-                format!("/{path}")
-            },
-            https: http
-                .scheme
-                .as_deref()
-                .is_some_and(|s| s.eq_ignore_ascii_case("https")),
-            headers: headers
-                .map(|HTTPHeader { name, value }| (name.clone(), value.clone()))
-                .collect(),
-        });
+        return Some(http_action(http));
     }
     if let Some(tcp) = &probe.tcp_socket {
         return Some(Action::TcpSocket {
@@ -159,6 +142,28 @@ fn action(probe: &Probe) -> Option<Action> {
         port: grpc.port,
         service: grpc.service.clone().unwrap_or_default(),
     })
+}
+
+/// Reads what is asked for over HTTP, of a probe or a hook.
+pub fn http_action(http: &HTTPGetAction) -> Action {
+    let path = http.path.as_deref().unwrap_or_default();
+    let headers = http.http_headers.iter().flatten();
+    Action::HttpGet {
+        host: given(http.host.as_ref()),
+        port: http.port.clone(),
+        path: if path.starts_with('/') {
+            path.to_owned()
+        } else {
+            format!("/{path}")
+        },
+        https: http
+            .scheme
+            .as_deref()
+            .is_some_and(|s| s.eq_ignore_ascii_case("https")),
+        headers: headers
+            .map(|HTTPHeader { name, value }| (name.clone(), value.clone()))
+            .collect(),
+    }
 }
 
 fn given(text: Option<&String>) -> Option<String> {

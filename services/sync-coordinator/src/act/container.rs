@@ -63,6 +63,7 @@ pub async fn create(hands: &Rc<Hands>, job: &Job) -> Result<Outcome, Trouble> {
         hash: hash::container_annotation(spec),
         back_off_step: *back_off_step,
         grace: None,
+        pre_stop: polylet_model::hook::Hook::pre_stop(spec).map(Into::into),
         created_at: Some(Timestamp::now()),
         started_at: None,
         finished_at: None,

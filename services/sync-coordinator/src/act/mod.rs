@@ -4,6 +4,7 @@ pub mod cgroup;
 pub mod container;
 pub mod env;
 pub mod files;
+pub mod hook;
 pub mod hosts;
 pub mod image;
 pub mod mounts;
@@ -57,6 +58,8 @@ pub struct Hands {
     pub cgroups: cgroup::Cgroups,
     /// The node in numbers.
     pub machine: resources::Machine,
+    /// TLS of hooks.
+    pub tls: polylet_http::Tls,
     /// Places for calls that end something.
     pub teardowns: Semaphore,
 }
@@ -78,6 +81,7 @@ impl Hands {
             images: image::Images::new(images, kubelet),
             cgroups: cgroup::Cgroups::new(kubelet),
             machine: resources::Machine::read(),
+            tls: polylet_http::Tls::default(),
             teardowns: Semaphore::new(TEARDOWNS),
             ctx: ctx.clone(),
             runtime,
@@ -121,9 +125,10 @@ impl Job {
             Step::StartContainer {
                 container, attempt, ..
             } => (Some(container), Some(*attempt)),
-            Step::StopContainer { container, id, .. } | Step::RemoveContainer { container, id } => {
-                (Some(container), attempt_of(id))
-            }
+            Step::StopContainer { container, id, .. }
+            | Step::PreStop { container, id, .. }
+            | Step::PostStart { container, id, .. }
+            | Step::RemoveContainer { container, id } => (Some(container), attempt_of(id)),
             Step::PullImage { container } => (Some(container), None),
             Step::StopSandbox { id } | Step::RemoveSandbox { id } => {
                 (None, self.sandbox(id).map(|seen| seen.attempt))
@@ -160,6 +165,17 @@ pub async fn carry_out(hands: &Rc<Hands>, job: &Job) -> Outcome {
             attempt,
             id,
         } => container::start(hands, job, container, *attempt, id).await,
+        Step::PostStart {
+            id,
+            container,
+            hook,
+        } => hook::post_start(hands, job, id, container, hook).await,
+        Step::PreStop {
+            id,
+            container,
+            hook,
+            limit,
+        } => hook::pre_stop(hands, job, id, container, hook, *limit).await,
         Step::StopContainer { id, grace, .. } => stop::container(hands, job, id, *grace).await,
         Step::StopSandbox { id } => stop::sandbox(hands, job, id).await,
         Step::RemoveContainer { id, container } => {

@@ -42,6 +42,8 @@ pub fn span(job: &Job) -> Span {
         Step::StartContainer {
             container, attempt, ..
         } => of!("sync.start", container.as_str(), *attempt),
+        Step::PostStart { container, .. } => of!("sync.post_start", container.as_str(), Empty),
+        Step::PreStop { container, .. } => of!("sync.pre_stop", container.as_str(), Empty),
         Step::StopContainer { container, .. } => of!("sync.stop", container.as_str(), Empty),
         Step::StopSandbox { .. } => of!("sync.stop_sandbox"),
         Step::RemoveContainer { container, .. } => of!("sync.remove", container.as_str(), Empty),
@@ -64,6 +66,11 @@ pub fn ended(span: &Span, outcome: &Outcome) {
             span.record("result", trouble.reason.as_str());
             span.record("otel.status_code", "ERROR");
             span.record("otel.status_description", trouble.message.as_str());
+        }
+        // In no words: a hook's output is nobody else's.
+        Outcome::HookFailed(_) => {
+            span.record("result", "failed");
+            span.record("otel.status_code", "ERROR");
         }
         Outcome::Cancelled => {
             span.record("result", "cancelled");

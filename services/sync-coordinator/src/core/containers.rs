@@ -2,7 +2,9 @@
 
 use polylet_model::ContainerKind;
 
+use super::hooks::{self, Started};
 use super::images::{self, ImageState};
+use super::kill::{self, How};
 use super::observed::{Phase, SeenContainer, SeenSandbox};
 use super::plan::{Plan, Step, StepKey};
 use super::view::{Unwell, View};
@@ -15,9 +17,6 @@ pub struct Start {
     /// An earlier container is on its way: later ones are made, and not yet started.
     pub earlier_under_way: bool,
 }
-
-/// The seconds that a container always gets between being asked and being killed.
-pub const LEAST_GRACE: u32 = 2;
 
 /// Brings the main containers to run and keeps them so.
 pub fn mains(view: &View<'_>, wanted: &Wanted, sandbox: &SeenSandbox, plan: &mut Plan) {
@@ -56,12 +55,27 @@ pub fn keep(
     let seen = view.observed().newest_in(&container.name, &sandbox.id);
     match seen {
         Some(running) if running.phase == Phase::Running => {
-            if let Some(grace) = condemned(view, wanted, container, running) {
-                stop(view, running, grace, plan);
+            match hooks::after_start(view, container, running, plan) {
+                // As upstream: whatever else is to be done with it waits as well.
+                Started::Under => order.earlier_under_way = true,
+                Started::Failed => {
+                    kill::container(view, running, How::end(wanted.grace), plan);
+                    order.earlier_under_way = true;
+                }
+                Started::Whole => {
+                    if let Some(how) = condemned(view, wanted, container, running) {
+                        kill::container(view, running, how, plan);
+                    }
+                }
             }
         }
-        Some(lost) if lost.phase == Phase::Unknown => stop(view, lost, wanted.grace, plan),
+        Some(lost) if lost.phase == Phase::Unknown => {
+            kill::container(view, lost, How::afresh(wanted.grace), plan);
+        }
         _ => {
+            if let Some(ended) = seen {
+                hooks::give_up(view, ended, plan);
+            }
             // A container of an older sandbox that came to a good end needs no second run.
             let last = seen.or_else(|| {
                 let older = view.observed().newest(&container.name);
@@ -78,15 +92,22 @@ fn differs(seen: &SeenContainer, container: &WantedContainer) -> bool {
     !seen.hash.is_empty() && seen.hash != container.hash
 }
 
-/// Why a running container must be stopped: the grace it gets.
+/// Whether a running container must be stopped, and how. A stop that has begun is carried through:
+/// the container's preStop hook may have shut its work down.
 fn condemned(
     view: &View<'_>,
     wanted: &Wanted,
     container: &WantedContainer,
     seen: &SeenContainer,
-) -> Option<u32> {
+) -> Option<How> {
+    if let Some(stop) = view.pod.lifecycle.stops.get(&seen.id) {
+        return Some(How {
+            again: stop.again,
+            ..How::end(stop.grace)
+        });
+    }
     if container.kind != ContainerKind::Ephemeral && differs(seen, container) {
-        return Some(wanted.grace);
+        return Some(How::afresh(wanted.grace));
     }
     let Unwell { startup, .. } = view.pod.unwell.get(&seen.id)?;
     let own = if *startup {
@@ -94,20 +115,7 @@ fn condemned(
     } else {
         container.liveness_grace
     };
-    Some(own.unwrap_or(wanted.grace))
-}
-
-/// Stops one container.
-pub fn stop(view: &View<'_>, seen: &SeenContainer, grace: u32, plan: &mut Plan) {
-    let (id, container) = (seen.id.clone(), seen.name.clone());
-    plan.step(
-        view,
-        Step::StopContainer {
-            id,
-            container,
-            grace: grace.max(LEAST_GRACE),
-        },
-    );
+    Some(How::afresh(own.unwrap_or(wanted.grace)))
 }
 
 /// Whether a container's making or starting is under way.
@@ -138,6 +146,7 @@ fn start(
     let made = view.observed().newest_in(&container.name, &sandbox.id);
     let made = made.filter(|m| m.phase == Phase::Created && !differs(m, container));
     let next = restart::next(view, container);
+    hooks::tell_failure(view, container, plan);
     if made.is_none() && restart::backs_off(view, wanted, container, &next, plan) {
         return;
     }

@@ -3,6 +3,8 @@
 use polylet_model::ContainerKind;
 
 use super::containers::{self, Start};
+use super::hooks;
+use super::kill::{self, How};
 use super::observed::{Phase, SeenSandbox};
 use super::plan::Plan;
 use super::restart;
@@ -80,6 +82,7 @@ fn one(
         );
         let started = seen.is_some_and(|s| {
             s.phase == Phase::Running
+                && hooks::is_whole(view, container, s)
                 && (!container.startup_probe || view.pod.startup_ok.contains(&s.id))
         });
         return if started {
@@ -111,7 +114,7 @@ fn one(
         Some(last)
             if last.phase == Phase::Unknown && !restart::after_exit(wanted, container, 255) =>
         {
-            containers::stop(view, last, wanted.grace, plan);
+            kill::container(view, last, How::end(wanted.grace), plan);
             Progress::Failed
         }
         _ => {

@@ -6,6 +6,7 @@ use jiff::{SignedDuration, Timestamp};
 use polylet_model::constants::reason;
 use polylet_model::restart::BackOff;
 
+use super::hooks::PostStart;
 use super::observed::{Observed, Overlay, SeenContainer, SeenSandbox};
 use super::plan::{Phase, Plan, Step, StepKey};
 use super::view::{Failure, Flight, Image, Pod, SeenVolume};
@@ -35,6 +36,8 @@ pub enum Outcome {
         /// What volume-manager answered.
         seen: Vec<SeenVolume>,
     },
+    /// A hook came to a bad end; upstream's words.
+    HookFailed(String),
     /// It went wrong.
     Failed(Trouble),
     /// Nobody needs it any more.
@@ -61,6 +64,12 @@ pub struct Trouble {
 /// Steps of a plan are now under way.
 pub fn began(pod: &mut Pod, plan: &Plan, now: Timestamp) {
     for step in &plan.steps {
+        if let Step::StartContainer { container, id, .. } = step
+            && has_post_start(pod, container)
+        {
+            // Known before the start: should this process die in between, the hook is not lost.
+            pod.lifecycle.starts.insert(id.clone(), PostStart::Due);
+        }
         pod.flights.insert(
             step.key(),
             Flight {
@@ -69,11 +78,20 @@ pub fn began(pod: &mut Pod, plan: &Plan, now: Timestamp) {
             },
         );
     }
+    for (id, stop) in &plan.stops {
+        pod.lifecycle.stops.insert(id.clone(), *stop);
+    }
     match plan.phase {
-        Phase::Terminating if pod.stop_began.is_none() => pod.stop_began = Some(now),
         Phase::Reclaimed if pod.reclaimed_at.is_none() => pod.reclaimed_at = Some(now),
         _ => {}
     }
+}
+
+fn has_post_start(pod: &Pod, container: &str) -> bool {
+    let wanted = pod.wanted.as_ref();
+    wanted
+        .and_then(|wanted| wanted.container(container))
+        .is_some_and(|container| container.post_start.is_some())
 }
 
 /// A step has come to its end.
@@ -118,10 +136,17 @@ fn succeeded(pod: &mut Pod, step: Step, outcome: Outcome, now: Timestamp) {
             act(pod, Overlay::Created(made));
         }
         (Step::StartContainer { id, .. }, _) => act(pod, Overlay::Started(id, now)),
-        (Step::StopContainer { id, .. }, _) => {
-            if pod.stop_began.is_none() {
-                pod.replaced.insert(id.clone());
+        (Step::PostStart { id, .. }, Outcome::HookFailed(message)) => {
+            let failed = PostStart::Failed { message, at: now };
+            pod.lifecycle.starts.insert(id, failed);
+        }
+        (Step::PostStart { id, .. }, _) => drop(pod.lifecycle.starts.remove(&id)),
+        (Step::PreStop { id, .. }, _) => {
+            if let Some(stop) = pod.lifecycle.stops.get_mut(&id) {
+                stop.hooked = true;
             }
+        }
+        (Step::StopContainer { id, .. }, _) => {
             doubt(pod, StepKey::StopContainer(id.clone()), now, &id);
         }
         (Step::StopSandbox { id }, _) => {
@@ -290,7 +315,10 @@ fn recompute(pod: &mut Pod) {
         now.overlay(overlay);
     }
     let held = |id: &String| now.container(id).is_some();
-    pod.replaced.retain(held);
+    // What was not told of may be there all the same.
+    if !now.doubtful {
+        pod.lifecycle.retain(held);
+    }
     pod.stopped_sandboxes.retain(|id| now.sandbox(id).is_some());
     pod.observed = Some(now);
 }

@@ -7,8 +7,10 @@
 pub mod admission;
 pub mod cleanup;
 pub mod containers;
+pub mod hooks;
 pub mod images;
 pub mod init;
+pub mod kill;
 pub mod learn;
 pub mod mount;
 pub mod observed;

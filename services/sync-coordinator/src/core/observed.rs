@@ -1,6 +1,9 @@
 //! What the runtime holds of one pod.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
+use polylet_model::hook::Hook;
 
 /// Where a container stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +60,8 @@ pub struct SeenContainer {
     pub back_off_step: u32,
     /// The pod's grace period as written on it.
     pub grace: Option<u32>,
+    /// The preStop hook as written on it.
+    pub pre_stop: Option<Arc<Hook>>,
     /// When it was made.
     pub created_at: Option<Timestamp>,
     /// When it was started.

@@ -1,7 +1,9 @@
 //! The plan: which steps to start now, when to look again, what to tell.
 
 use jiff::Timestamp;
+use polylet_model::hook::Hook;
 
+use super::hooks::Stop;
 use super::view::{Terminal, View};
 use super::{admission, cleanup, containers, init, sandbox, stop, terminal, volumes};
 
@@ -49,6 +51,26 @@ pub enum Step {
         attempt: u32,
         /// The runtime's id.
         id: String,
+    },
+    /// Run what follows a container's start.
+    PostStart {
+        /// The runtime's id.
+        id: String,
+        /// Its name.
+        container: String,
+        /// What to do.
+        hook: Hook,
+    },
+    /// Run what comes before a container's stop.
+    PreStop {
+        /// The runtime's id.
+        id: String,
+        /// Its name.
+        container: String,
+        /// What to do.
+        hook: Hook,
+        /// Seconds after which it is waited for no longer.
+        limit: u32,
     },
     /// Stop a container.
     StopContainer {
@@ -101,6 +123,10 @@ pub enum StepKey {
     Create(String),
     /// [`Step::StartContainer`], by container name.
     Start(String),
+    /// [`Step::PostStart`], by id.
+    PostStart(String),
+    /// [`Step::PreStop`], by id.
+    PreStop(String),
     /// [`Step::StopContainer`], by id.
     StopContainer(String),
     /// [`Step::StopSandbox`], by id.
@@ -128,6 +154,8 @@ impl Step {
             Step::PullImage { container } => StepKey::Pull(container.clone()),
             Step::CreateContainer { container, .. } => StepKey::Create(container.clone()),
             Step::StartContainer { container, .. } => StepKey::Start(container.clone()),
+            Step::PostStart { id, .. } => StepKey::PostStart(id.clone()),
+            Step::PreStop { id, .. } => StepKey::PreStop(id.clone()),
             Step::StopContainer { id, .. } => StepKey::StopContainer(id.clone()),
             Step::StopSandbox { id } => StepKey::StopSandbox(id.clone()),
             Step::RemoveContainer { id, .. } => StepKey::RemoveContainer(id.clone()),
@@ -192,6 +220,10 @@ pub struct Waiting {
 pub struct Plan {
     /// Steps to start, all at once.
     pub steps: Vec<Step>,
+    /// Steps under way that are no longer to be waited for: they are begun anew if need be.
+    pub give_up: Vec<StepKey>,
+    /// Stops that have begun, or that have become shorter, by container id.
+    pub stops: Vec<(String, Stop)>,
     /// When to look again though nothing was heard.
     pub wake_at: Option<Timestamp>,
     /// How far the pod has come.
@@ -284,6 +316,10 @@ fn describe(step: &Step) -> String {
         Step::PullImage { container } => format!("image of container {container}"),
         Step::CreateContainer { container, .. } => format!("container {container} to be made"),
         Step::StartContainer { container, .. } => format!("container {container} to start"),
+        Step::PostStart { container, .. } => format!("postStart hook of container {container}"),
+        Step::PreStop {
+            container, limit, ..
+        } => format!("preStop hook of container {container} (at most {limit} s)"),
         Step::StopContainer {
             container, grace, ..
         } => format!("container {container} to stop (grace {grace} s)"),
@@ -383,6 +419,7 @@ fn sync(view: &View<'_>, plan: &mut Plan) {
     if let Some(decision) = terminal::finished(view, &wanted, sandbox, initialized) {
         // Whatever was planned for a pod that has come to its end is void.
         plan.steps.retain(|step| step.key() == StepKey::Volumes);
+        plan.stops.clear();
         plan.step(view, Step::Decide(decision));
         return;
     }

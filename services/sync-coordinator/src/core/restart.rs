@@ -8,7 +8,7 @@ use polylet_model::constants::reason;
 use polylet_model::restart::{self, BackOff, Decision, Exit};
 
 use super::observed::{Phase, SeenContainer};
-use super::plan::{Plan, StepKey};
+use super::plan::Plan;
 use super::view::View;
 use super::wanted::{Wanted, WantedContainer};
 
@@ -43,9 +43,13 @@ pub fn wanted_again(
 /// Whether an ended container was stopped so that it starts afresh. Its end may
 /// be heard before the end of the call that stopped it.
 fn replaced(view: &View<'_>, id: &str) -> bool {
-    view.pod.replaced.contains(id)
-        || view.pod.unwell.contains_key(id)
-        || view.in_flight(&StepKey::StopContainer(id.to_owned()))
+    view.pod.unwell.contains_key(id)
+        || view
+            .pod
+            .lifecycle
+            .stops
+            .get(id)
+            .is_some_and(|stop| stop.again)
 }
 
 /// Whether an end with this exit code is followed by a start.

@@ -3,6 +3,7 @@
 use polylet_model::{ContainerKind, RestartPolicy};
 
 use super::images;
+use super::kill::How;
 use super::observed::SeenSandbox;
 use super::plan::{Plan, Step, StepKey};
 use super::view::View;
@@ -25,7 +26,7 @@ pub fn stand<'a>(view: &View<'a>, wanted: &Wanted, plan: &mut Plan) -> Option<&'
     plan.needs_sandbox = true;
     let seen = view.observed();
     if !remake(view, wanted) {
-        if stop::halt(view, wanted.stop_grace(), plan) {
+        if stop::halt(view, How::afresh(wanted.stop_grace()), plan) {
             plan.step(view, Step::Decide(terminal::without_sandbox(view, wanted)));
         }
         return None;
@@ -38,7 +39,7 @@ pub fn stand<'a>(view: &View<'a>, wanted: &Wanted, plan: &mut Plan) -> Option<&'
     }
     images::ahead(view, wanted, plan);
     // What is left of the old sandbox ends before the new one begins.
-    if !seen.is_empty() && !stop::halt(view, wanted.stop_grace(), plan) {
+    if !seen.is_empty() && !stop::halt(view, How::afresh(wanted.stop_grace()), plan) {
         return None;
     }
     if !view.pod.cgroup_ready {
@@ -111,7 +112,10 @@ fn remake(view: &View<'_>, wanted: &Wanted) -> bool {
     wanted
         .of_kind(ContainerKind::Regular)
         .any(|container| match seen.newest(&container.name) {
-            Some(last) if last.succeeded() => restart::after_exit(wanted, container, 0),
+            // One that was only stopped with its sandbox has not come to a good end.
+            Some(last) if last.succeeded() => {
+                restart::wanted_again(view, wanted, container, Some(last))
+            }
             _ => true,
         })
 }

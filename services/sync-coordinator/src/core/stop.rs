@@ -1,19 +1,20 @@
 //! The end of a pod: containers, then sandboxes, then what they stood on.
 
-use jiff::Timestamp;
 use polylet_model::ContainerKind;
 
 use super::cleanup;
+use super::kill::{self, How};
 use super::observed::SeenContainer;
 use super::plan::{Phase, Plan, Step, StepKey};
 use super::view::View;
-use super::{containers, volumes};
+use super::wanted::WantedContainer;
+use super::{hooks, volumes};
 
 /// A pod that nobody wants any more: all of it goes.
 pub fn leave(view: &View<'_>, plan: &mut Plan) {
     plan.phase = Phase::Terminating;
     plan.needs_sandbox = !stands(view);
-    let still = halt(view, grace_of(view), plan);
+    let still = halt(view, How::end(grace_of(view)), plan);
     let released = still && volumes::released(view, plan);
     if still {
         cleanup::remove_all(view, released, plan);
@@ -38,7 +39,7 @@ pub fn end(view: &View<'_>, plan: &mut Plan) {
     if !view.pod.journalled {
         plan.step(view, Step::Journal);
     }
-    if !halt(view, grace_of(view), plan) || !volumes::released(view, plan) {
+    if !halt(view, How::end(grace_of(view)), plan) || !volumes::released(view, plan) {
         return;
     }
     if !view.pod.cgroup_gone {
@@ -76,10 +77,10 @@ fn grace_of(view: &View<'_>) -> u32 {
     order.map_or(own, |order| order.min(own)).max(1)
 }
 
-/// Stops every container and then every sandbox; true when all is still. Main
-/// containers stop at once; sidecars after them, the last one first, within
-/// what is left of the grace.
-pub fn halt(view: &View<'_>, grace: u32, plan: &mut Plan) -> bool {
+/// Stops every container and then every sandbox; true when all is still. All preStop hooks run at
+/// once. Main containers stop at once; sidecars after them, the last one first, as long as the
+/// grace lasts.
+pub fn halt(view: &View<'_>, how: How, plan: &mut Plan) -> bool {
     let starting = view.pod.flights.iter().filter(|(key, _)| {
         matches!(
             key,
@@ -87,24 +88,20 @@ pub fn halt(view: &View<'_>, grace: u32, plan: &mut Plan) -> bool {
         )
     });
     let mut still = true;
+    let seen = view.observed();
+    for ended in seen.containers.iter().filter(|c| !c.may_run()) {
+        hooks::give_up(view, ended, plan);
+    }
     for (_, flight) in starting {
         plan.wait_for("a start under way", Some(flight.since));
         still = false;
     }
-    let seen = view.observed();
-    let running: Vec<&SeenContainer> = seen.containers.iter().filter(|c| c.may_run()).collect();
-    let (sidecars, others): (Vec<_>, Vec<_>) = running
-        .into_iter()
-        .partition(|c| sidecar_place(view, c).is_some());
-    for container in &others {
-        containers::stop(view, container, grace, plan);
+    for container in seen.containers.iter().filter(|c| c.may_run()) {
+        let in_turn = awaits_others(view, container);
+        kill::container(view, container, How { in_turn, ..how }, plan);
+        still = false;
     }
-    if others.is_empty()
-        && let Some(last) = sidecars.iter().max_by_key(|c| sidecar_place(view, c))
-    {
-        containers::stop(view, last, left_of(view, grace), plan);
-    }
-    if !still || !others.is_empty() || !sidecars.is_empty() {
+    if !still {
         return false;
     }
     let mut all = true;
@@ -124,17 +121,21 @@ pub fn halt(view: &View<'_>, grace: u32, plan: &mut Plan) -> bool {
     all
 }
 
-/// A sidecar's place in the order of starts; `None` for other containers.
-fn sidecar_place(view: &View<'_>, container: &SeenContainer) -> Option<usize> {
-    let wanted = view.pod.wanted.as_ref()?;
-    wanted
-        .containers
-        .iter()
-        .position(|c| c.kind == ContainerKind::Sidecar && c.name == container.name)
-}
-
-fn left_of(view: &View<'_>, grace: u32) -> u32 {
-    let began: Timestamp = view.pod.stop_began.unwrap_or(view.now);
-    let passed = u32::try_from(view.now.duration_since(began).as_secs()).unwrap_or(0);
-    grace.saturating_sub(passed)
+/// Whether a sidecar is to outlive others that still run: main containers, and the sidecars that
+/// were started after it.
+fn awaits_others(view: &View<'_>, container: &SeenContainer) -> bool {
+    let Some(wanted) = view.pod.wanted.as_ref() else {
+        return false;
+    };
+    let sidecar =
+        |c: &&WantedContainer| c.kind == ContainerKind::Sidecar && c.name == container.name;
+    let Some(me) = wanted.containers.iter().position(|c| sidecar(&c)) else {
+        return false;
+    };
+    wanted.containers.iter().enumerate().any(|(at, other)| {
+        let first = other.kind == ContainerKind::Regular
+            || (other.kind == ContainerKind::Sidecar && at > me);
+        let mut containers = view.observed().containers.iter();
+        first && containers.any(|c| c.name == other.name && c.may_run())
+    })
 }

@@ -7,6 +7,7 @@ use super::plan::Step;
 mod doubts;
 mod ends;
 mod histories;
+mod hooks;
 mod starts;
 
 fn init_pod(policy: &str) -> serde_json::Value {

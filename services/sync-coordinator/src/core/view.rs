@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use super::hooks::Lifecycle;
 use super::observed::{Observed, Overlay};
 use super::plan::{Step, StepKey};
 use super::wanted::Wanted;
@@ -160,14 +161,12 @@ pub struct Pod {
     pub journal: Journal,
     /// Whether the journal is on disk.
     pub journalled: bool,
-    /// When the end of the pod began.
-    pub stop_began: Option<Timestamp>,
+    /// Stops and hooks under way.
+    pub lifecycle: Lifecycle,
     /// Sandbox attempts below this one may have been used.
     pub sandbox_floor: u32,
     /// Container attempts below these may have been used.
     pub attempt_floor: BTreeMap<String, u32>,
-    /// Containers that were stopped so that they start afresh, by id.
-    pub replaced: BTreeSet<String>,
     /// Sandboxes that were stopped for good in this life.
     pub stopped_sandboxes: BTreeSet<String>,
     /// The pod's cgroup was ensured in this life.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, Toleration};
+use polylet_model::hook::Hook;
 use polylet_model::probe::{self, ProbeKind};
 use polylet_model::{ContainerKind, Manifest, RestartPolicy, hash, qos, sysctl};
 
@@ -36,6 +37,10 @@ pub struct WantedContainer {
     pub startup_grace: Option<u32>,
     /// Grace after a failed liveness probe, if the probe has its own.
     pub liveness_grace: Option<u32>,
+    /// What follows its start.
+    pub post_start: Option<Hook>,
+    /// What comes before its stop.
+    pub pre_stop: Option<Hook>,
     /// The container as the manifest has it.
     pub spec: Container,
 }
@@ -59,6 +64,8 @@ impl WantedContainer {
             startup_probe: probe::of(kind, spec, ProbeKind::Startup).is_some(),
             startup_grace: grace(ProbeKind::Startup),
             liveness_grace: grace(ProbeKind::Liveness),
+            post_start: Hook::post_start(spec),
+            pre_stop: Hook::pre_stop(spec),
             spec: spec.clone(),
         }
     }

@@ -61,6 +61,8 @@ pub(super) struct World {
     pub(super) images: BTreeSet<String>,
     /// Every step that was carried out.
     pub(super) history: Vec<Step>,
+    /// Hooks that were run.
+    pub(super) hooks: Vec<(StepKey, String)>,
     /// Names that containers and sandboxes were made under.
     names: BTreeSet<String>,
     ids: u32,
@@ -79,6 +81,7 @@ impl World {
             disk: None,
             images: BTreeSet::new(),
             history: Vec::new(),
+            hooks: Vec::new(),
             names: BTreeSet::new(),
             ids: 0,
         };
@@ -89,12 +92,14 @@ impl World {
     /// The process died and came back: only facts are left.
     pub(super) fn restart(&mut self) {
         let leaving = self.pod.leaving;
+        let lifecycle = std::mem::take(&mut self.pod.lifecycle);
         self.pod = Pod {
             uid: "u1".into(),
             listed: true,
             slot: true,
             wanted: Some(Arc::clone(&self.wanted)),
             leaving,
+            lifecycle,
             ..Pod::default()
         };
         if let Some(journal) = &self.disk {
@@ -135,6 +140,9 @@ impl World {
     pub(super) fn begin(&mut self) -> Vec<Step> {
         let next = self.plan();
         learn::began(&mut self.pod, &next, self.now);
+        for key in &next.give_up {
+            learn::ended(&mut self.pod, key, Outcome::Cancelled, self.now);
+        }
         next.steps
     }
 
@@ -250,6 +258,7 @@ impl World {
                     hash,
                     back_off_step,
                     grace: None,
+                    pre_stop: None,
                     created_at: Some(self.now),
                     started_at: None,
                     finished_at: None,
@@ -275,6 +284,9 @@ impl World {
                 };
                 made.phase = Phase::Running;
                 made.started_at = Some(now);
+            }
+            Step::PostStart { id, .. } | Step::PreStop { id, .. } => {
+                self.hooks.push((step.key(), id));
             }
             Step::StopContainer { id, .. } => self.exit(&id, 137),
             Step::StopSandbox { id } => {

@@ -184,6 +184,7 @@ fn orphans_wait_until_all_have_spoken() {
     assert_eq!(world.begin().iter().find_map(stop_of), Some(("a", 2)));
     world.node.all_heard = false;
     world.runtime.containers[0].grace = Some(9);
+    world.pod.lifecycle = Default::default();
     world.restart();
     world.pod.wanted = None;
     world.pod.listed = false;

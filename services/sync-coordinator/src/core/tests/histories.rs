@@ -10,8 +10,15 @@ use super::super::world::World;
 
 fn specs() -> impl Strategy<Value = serde_json::Value> {
     let policy = prop::sample::select(vec!["Always", "OnFailure", "Never"]);
-    (policy, 0..3_usize, any::<bool>(), 1..4_usize, any::<bool>()).prop_map(
-        |(policy, inits, sidecar, mains, volumes)| {
+    (
+        policy,
+        0..3_usize,
+        any::<bool>(),
+        1..4_usize,
+        any::<bool>(),
+        any::<bool>(),
+    )
+        .prop_map(|(policy, inits, sidecar, mains, volumes, hooks)| {
             let container = |name: String| json!({"name": name, "image": "x:1"});
             let mut init: Vec<_> = (0..inits).map(|n| container(format!("i{n}"))).collect();
             if sidecar {
@@ -19,15 +26,20 @@ fn specs() -> impl Strategy<Value = serde_json::Value> {
                 sidecar["restartPolicy"] = json!("Always");
                 init.push(sidecar);
             }
-            let main: Vec<_> = (0..mains).map(|n| container(format!("m{n}"))).collect();
+            let mut main: Vec<_> = (0..mains).map(|n| container(format!("m{n}"))).collect();
+            if hooks {
+                for one in main.iter_mut().chain(init.last_mut().filter(|_| sidecar)) {
+                    let hook = json!({"sleep": {"seconds": 1}});
+                    one["lifecycle"] = json!({"postStart": hook, "preStop": hook});
+                }
+            }
             let mut spec =
                 json!({"restartPolicy": policy, "initContainers": init, "containers": main});
             if volumes {
                 spec["volumes"] = json!([{"name": "data", "emptyDir": {}}]);
             }
             spec
-        },
-    )
+        })
 }
 
 /// Something happens: a step under way ends, fails, or is lost with the process;
