@@ -125,7 +125,7 @@ pub struct RefreshPodResponse {
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct WatchRuntimeRequest {}
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct WatchRuntimeResponse {
     /// The runtime answers and says RuntimeReady.
     #[prost(bool, tag = "1")]
@@ -146,6 +146,23 @@ pub struct WatchRuntimeResponse {
     /// Events flow; otherwise relists carry everything.
     #[prost(bool, tag = "8")]
     pub events: bool,
+    /// What the runtime says of its handlers; none of a runtime that is too old to say.
+    #[prost(message, repeated, tag = "9")]
+    pub handlers: ::prost::alloc::vec::Vec<RuntimeHandler>,
+    /// It can give a container the groups of the manifest alone.
+    #[prost(bool, tag = "10")]
+    pub supplemental_groups_policy: bool,
+}
+/// A runtime handler, and what it can do.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RuntimeHandler {
+    /// Empty for the default one.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(bool, tag = "2")]
+    pub recursive_read_only_mounts: bool,
+    #[prost(bool, tag = "3")]
+    pub user_namespaces: bool,
 }
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]

@@ -3,7 +3,7 @@ use std::collections::{BTreeMap, HashMap};
 use polylet_cri::labels::{self, PodLabels};
 use polylet_cri::v1;
 use polylet_wire::common::v1::PodRef;
-use polylet_wire::pleg::v1::{Container, ContainerPhase, Sandbox};
+use polylet_wire::pleg::v1::{Container, ContainerPhase, RuntimeHandler, Sandbox};
 use polylet_wire::time;
 
 use crate::core::{ContainerView, Hint, HintKind, Listing, PodView, Polled, SandboxView};
@@ -152,6 +152,14 @@ pub(crate) fn hint(event: v1::ContainerEventResponse) -> Hint {
 
 pub(crate) fn polled(version: v1::VersionResponse, status: v1::StatusResponse) -> Polled {
     let conditions = status.status.unwrap_or_default().conditions;
+    let handlers = status.runtime_handlers.into_iter().map(|handler| {
+        let features = handler.features.unwrap_or_default();
+        RuntimeHandler {
+            name: handler.name,
+            recursive_read_only_mounts: features.recursive_read_only_mounts,
+            user_namespaces: features.user_namespaces,
+        }
+    });
     let not = |kind: &str| match conditions.iter().find(|c| c.r#type == kind) {
         Some(condition) if condition.status => None,
         Some(condition) => {
@@ -166,6 +174,10 @@ pub(crate) fn polled(version: v1::VersionResponse, status: v1::StatusResponse) -
         network_not_ready: not("NetworkReady"),
         name: version.runtime_name,
         version: version.runtime_version,
+        handlers: handlers.collect(),
+        supplemental_groups_policy: status
+            .features
+            .is_some_and(|features| features.supplemental_groups_policy),
     }
 }
 

@@ -17,9 +17,11 @@ use crate::convert;
 use crate::core::hooks::Lifecycle;
 use crate::core::learn;
 use crate::core::plan::{Phase, StepKey, plan};
+use crate::core::room::Room;
 use crate::core::view::{Journal, Node, Pressure, Terminal, View};
 use crate::heard::{Heard, Stream};
 use crate::outside::Outside;
+use crate::room;
 use crate::run::{Input, SOURCES};
 use crate::slots::Slots;
 use crate::worker::Worker;
@@ -35,6 +37,8 @@ pub struct Settings {
     pub crash_cap: Duration,
     /// Patterns of kernel parameters that pods may set beyond the safe ones.
     pub allowed_unsafe_sysctls: Vec<String>,
+    /// What the node has to give; nothing is counted unless somebody says so.
+    pub room: Room,
 }
 
 impl Settings {
@@ -46,6 +50,7 @@ impl Settings {
             parallel_starts: usize::try_from(config.polylet.parallel_starts).unwrap_or(10),
             crash_cap: cap.unwrap_or(BackOff::default().cap),
             allowed_unsafe_sysctls: kubelet.allowed_unsafe_sysctls.clone(),
+            room: Room::default(),
         }
     }
 }
@@ -87,6 +92,8 @@ pub struct Coordinator {
     pub(crate) volumes: BTreeMap<String, PodVolumes>,
     arrivals: u64,
     pub(crate) sequence: u64,
+    /// Pods that wait until others have made room.
+    pub(crate) seekers: BTreeSet<String>,
     /// Volume-manager has heard all that is wanted.
     pub(crate) completed: bool,
     pub(crate) completing: bool,
@@ -111,6 +118,10 @@ impl Coordinator {
             network: Err("not heard of yet".to_owned()),
             volumes_fresh: false,
             pressure: Pressure::default(),
+            room: Room {
+                ledger: room::remembered(&kept.entries),
+                ..settings.room.clone()
+            },
             crash_cap: settings.crash_cap,
         };
         Coordinator {
@@ -132,6 +143,7 @@ impl Coordinator {
             arrivals: 0,
             // Rises over lives of this process as well.
             sequence: u64::try_from(now.as_nanosecond()).unwrap_or(0),
+            seekers: BTreeSet::new(),
             completed: false,
             completing: false,
             complete_after: None,
@@ -262,6 +274,7 @@ impl Coordinator {
             let gone = std::mem::take(&mut self.entries).into_keys();
             for uid in gone.chain(std::mem::take(&mut self.lifecycles).into_keys()) {
                 self.outside.forget(&uid);
+                self.hold(&uid, None);
             }
             self.store.mark_whole();
         }
@@ -321,6 +334,7 @@ impl Coordinator {
             self.store.upsert(uid.to_owned(), told);
         }
         self.set_wake(uid, wake);
+        self.account(uid, now);
         for step in steps {
             self.launch(uid, step);
         }
@@ -415,6 +429,8 @@ impl Coordinator {
             return;
         };
         self.outside.forget(uid);
+        self.seekers.remove(uid);
+        self.hold(uid, None);
         self.store.remove(&uid.to_owned());
         if worker.pod.listed
             && let (Some(manifest), Some(wanted)) = (worker.manifest, worker.pod.wanted)

@@ -146,6 +146,7 @@ impl Coordinator {
     pub(crate) fn runtime(&mut self, value: Value<WatchRuntimeResponse>) {
         let (runtime, network) = match value {
             Value::Current(now) => {
+                self.node.room.strict_groups = now.supplemental_groups_policy;
                 let word = |ready: bool, why: String| if ready { Ok(()) } else { Err(why) };
                 (
                     word(now.ready, now.reason),

@@ -3,11 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use polylet_kit::kept::{self, KeptError};
 use serde::{Deserialize, Serialize};
 
+use crate::core::room::Demand;
 use crate::core::view::{Journal, Terminal};
 
 const VERSION: u32 = 1;
@@ -38,6 +40,8 @@ pub enum JournalError {
 #[derive(Serialize, Deserialize)]
 struct Kept {
     acknowledged_at: Option<Timestamp>,
+    #[serde(default)]
+    demand: Option<Demand>,
     terminal: Option<KeptTerminal>,
     #[serde(default)]
     torn_down: bool,
@@ -180,6 +184,7 @@ impl From<&Journal> for Kept {
         });
         Kept {
             acknowledged_at: journal.acknowledged_at,
+            demand: journal.demand.as_deref().cloned(),
             terminal,
             torn_down: journal.torn_down,
         }
@@ -198,6 +203,7 @@ impl From<Kept> for Journal {
         });
         Journal {
             acknowledged_at: kept.acknowledged_at,
+            demand: kept.demand.map(Arc::new),
             terminal,
             torn_down: kept.torn_down,
         }

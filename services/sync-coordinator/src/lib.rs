@@ -17,6 +17,7 @@ mod heard;
 mod inputs;
 mod journal;
 pub mod outside;
+mod room;
 pub mod run;
 mod server;
 mod slots;
@@ -96,11 +97,15 @@ pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
     ctx.background("cgroup driver", async move {
         asking.cgroups.driver(&asking).await;
     });
+    let settings = Settings {
+        room: act::node::room(&ctx, hands.machine),
+        ..Settings::of(ctx.config())
+    };
     let (steps, done) = tokio::sync::mpsc::unbounded_channel();
     let coordinator = Coordinator::new(
         Rc::new(outside::Background::new(hands, underway, steps)),
         store.clone(),
-        Settings::of(ctx.config()),
+        settings,
         Kept {
             entries,
             intents,

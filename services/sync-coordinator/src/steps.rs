@@ -1,8 +1,5 @@
 //! Steps on their way: started in the background, and come back as inputs.
 
-use polylet_model::qos::{self, QosClass};
-use polylet_model::{Manifest, resources};
-
 use crate::act::{Job, trace};
 use crate::coordinator::Coordinator;
 use crate::core::plan::Step;
@@ -12,7 +9,7 @@ impl Coordinator {
     pub(crate) fn launch(&mut self, uid: &str, step: Step) {
         self.sequence += 1;
         let burstable_shares = match step {
-            Step::EnsureCgroup => self.burstable_shares(),
+            Step::EnsureCgroup => self.node.room.ledger.burstable_shares(),
             _ => 0,
         };
         let Some(worker) = self.workers.get_mut(uid) else {
@@ -43,18 +40,6 @@ impl Coordinator {
         if let Some(cancel) = self.outside.carry_out(job, span) {
             worker.cancels.insert(key, cancel);
         }
-    }
-
-    fn burstable_shares(&self) -> u64 {
-        let specs = self
-            .workers
-            .values()
-            .filter(|w| !w.pod.journal.torn_down)
-            .filter_map(|w| w.manifest.as_ref());
-        let burstable = specs
-            .map(Manifest::spec)
-            .filter(|spec| qos::class(spec) == QosClass::Burstable);
-        resources::burstable_shares(burstable)
     }
 
     /// Asks the runtime how a pod stands after our acts.

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use polylet_wire::pleg::v1::WatchRuntimeResponse;
+use polylet_wire::pleg::v1::{RuntimeHandler, WatchRuntimeResponse};
 use polylet_wire::time;
 
 use super::later;
@@ -17,6 +17,8 @@ pub struct Polled {
     /// Why not, when it is not.
     pub not_ready: Option<String>,
     pub network_not_ready: Option<String>,
+    pub handlers: Vec<RuntimeHandler>,
+    pub supplemental_groups_policy: bool,
 }
 
 /// Whether the runtime is well, from what its calls say.
@@ -109,6 +111,8 @@ impl Health {
             Some(Ok(answer)) => {
                 self.report.runtime_name.clone_from(&answer.name);
                 self.report.runtime_version.clone_from(&answer.version);
+                self.report.handlers.clone_from(&answer.handlers);
+                self.report.supplemental_groups_policy = answer.supplemental_groups_policy;
                 (
                     answer.not_ready.clone().or_else(|| self.list_error.clone()),
                     answer.network_not_ready.clone(),

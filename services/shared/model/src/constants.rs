@@ -129,6 +129,22 @@ pub mod reason {
     pub const OUT_OF_CPU: &str = "OutOfcpu";
     /// Pod: not enough memory.
     pub const OUT_OF_MEMORY: &str = "OutOfmemory";
+    /// Pod: not enough of a resource, whose name follows.
+    pub const OUT_OF: &str = "OutOf";
+    /// Pod: this is not a node that it chooses.
+    pub const NODE_AFFINITY: &str = "NodeAffinity";
+    /// Pod: it names another node.
+    pub const NODE_NAME: &str = "NodeName";
+    /// Pod: its own label names another operating system.
+    pub const POD_OS_SELECTOR: &str = "PodOSSelectorNodeLabelDoesNotMatch";
+    /// Pod: it is for another operating system.
+    pub const POD_OS_NOT_SUPPORTED: &str = "PodOSNotSupported";
+    /// Pod: its rule for supplemental groups is beyond the runtime.
+    pub const SUPPLEMENTAL_GROUPS_POLICY: &str = "SupplementalGroupsPolicyNotSupported";
+    /// Pod: its AppArmor profile cannot be enforced.
+    pub const APP_ARMOR: &str = "AppArmor";
+    /// Pod: resources of a pod as a whole are turned off.
+    pub const POD_LEVEL_RESOURCES: &str = "PodLevelResourcesNotSupported";
     /// Pod: admission failed in a way that has no name.
     pub const UNEXPECTED_ADMISSION_ERROR: &str = "UnexpectedAdmissionError";
 }

@@ -3,6 +3,7 @@
 //! Pure functions over the API's own types. Nothing here waits, reads a clock,
 //! touches a file or knows the wire: a moment that matters comes in as an argument.
 
+pub mod apparmor;
 pub mod cgroup;
 pub mod constants;
 pub mod defaults;
@@ -12,12 +13,15 @@ pub mod hook;
 pub mod ids;
 pub mod image;
 pub mod names;
+pub mod node;
 pub mod pod;
+pub mod ports;
 pub mod probe;
 pub mod qos;
 pub mod quantity;
 pub mod resources;
 pub mod restart;
+pub mod selector;
 pub mod status;
 pub mod sysctl;
 

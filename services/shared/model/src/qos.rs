@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{PodSpec, ResourceRequirements};
+use serde::{Deserialize, Serialize};
 
 use crate::quantity::{self, Amount};
 
 /// Which pods give way when the node runs short, and by how much each is held back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum QosClass {
     /// Requests equal limits for all it uses.
     Guaranteed,
@@ -41,15 +42,10 @@ const NAMES: [&str; 2] = ["cpu", "memory"];
 /// Computes the class. A pod that says something at pod level is judged by that alone;
 /// otherwise by regular and init containers, and never by ephemeral ones.
 pub fn class(spec: &PodSpec) -> QosClass {
-    let pod_level = spec.resources.as_ref().filter(|own| {
-        let named = [&own.requests, &own.limits]
-            .into_iter()
-            .flatten()
-            .flat_map(BTreeMap::keys);
-        named
-            .into_iter()
-            .any(|name| crate::resources::is_pod_level(name))
-    });
+    let pod_level = spec
+        .resources
+        .as_ref()
+        .filter(|_| crate::resources::has_pod_level(spec));
     let judged: Vec<Option<&ResourceRequirements>> = match pod_level {
         Some(own) => vec![Some(own)],
         None => {

@@ -28,6 +28,17 @@ pub fn is_pod_level(name: &str) -> bool {
     name == "cpu" || name == "memory" || is_huge_pages(name)
 }
 
+/// Whether a pod says as a whole what it may use.
+pub fn has_pod_level(spec: &PodSpec) -> bool {
+    let Some(own) = &spec.resources else {
+        return false;
+    };
+    let lists = [&own.requests, &own.limits].into_iter().flatten();
+    lists
+        .flat_map(BTreeMap::keys)
+        .any(|name| is_pod_level(name))
+}
+
 /// Whether a resource is `hugepages-<size>`.
 pub fn is_huge_pages(name: &str) -> bool {
     name.starts_with("hugepages-")

@@ -65,25 +65,18 @@ pub fn forbidden(spec: &PodSpec, allowed: &[String]) -> Option<String> {
     let context = spec.security_context.as_ref()?;
     context.sysctls.iter().flatten().find_map(|sysctl| {
         let name = normalize(&sysctl.name);
-        let shared = match namespace(&name) {
-            Some(Namespace::Net) => spec.host_network == Some(true),
-            Some(Namespace::Ipc) => spec.host_ipc == Some(true),
-            None => false,
+        let listed =
+            SAFE.contains(&name.as_str()) || allowed.iter().any(|pattern| matches(pattern, &name));
+        if !listed {
+            return Some(format!("forbidden sysctl: {name:?} not allowlisted"));
+        }
+        let shared = match namespace(&name)? {
+            Namespace::Net => (spec.host_network == Some(true)).then_some("Net")?,
+            Namespace::Ipc => (spec.host_ipc == Some(true)).then_some("IPC")?,
         };
-        let known = !shared
-            && (SAFE.contains(&name.as_str())
-                || allowed.iter().any(|pattern| matches(pattern, &name)));
-        (!known).then(|| {
-            format!(
-                "forbidden sysctl: {:?} {}",
-                sysctl.name,
-                if shared {
-                    "not allowed with host net/ipc enabled"
-                } else {
-                    "not allowlisted"
-                }
-            )
-        })
+        Some(format!(
+            "forbidden sysctl: {name:?} not allowed with host {shared} enabled"
+        ))
     })
 }
 
@@ -100,6 +93,28 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn what_is_said() {
+        let spec = |name: &str| {
+            let spec = json!({"containers": [], "hostNetwork": true, "hostIPC": true,
+                "securityContext": {"sysctls": [{"name": name, "value": "1"}]}});
+            serde_json::from_value(spec).unwrap()
+        };
+        let said = |name: &str| forbidden(&spec(name), &[]).unwrap();
+        assert_eq!(
+            said("kernel/msgmax"),
+            "forbidden sysctl: \"kernel.msgmax\" not allowlisted"
+        );
+        assert_eq!(
+            said("net/ipv4/tcp_syncookies"),
+            "forbidden sysctl: \"net.ipv4.tcp_syncookies\" not allowed with host Net enabled"
+        );
+        assert_eq!(
+            said("kernel.shm_rmid_forced"),
+            "forbidden sysctl: \"kernel.shm_rmid_forced\" not allowed with host IPC enabled"
+        );
+    }
 
     #[test]
     fn safe_allowed_and_forbidden() {

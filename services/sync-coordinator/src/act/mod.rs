@@ -8,6 +8,7 @@ pub mod hook;
 pub mod hosts;
 pub mod image;
 pub mod mounts;
+pub mod node;
 pub mod refresh;
 pub mod resources;
 pub mod sandbox;

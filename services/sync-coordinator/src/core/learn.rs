@@ -1,5 +1,6 @@
 //! What became of a step, and what was heard, taken into the pod's state.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -69,6 +70,11 @@ pub fn began(pod: &mut Pod, plan: &Plan, now: Timestamp) {
         {
             // Known before the start: should this process die in between, the hook is not lost.
             pod.lifecycle.starts.insert(id.clone(), PostStart::Due);
+        }
+        // From here on it is let in: what is written down is what it asks for now.
+        if matches!(step, Step::Journal) && pod.journal.terminal.is_none() {
+            let demand = pod.wanted.as_ref().map(|w| Arc::clone(&w.demand));
+            pod.journal.demand = pod.journal.demand.take().or(demand);
         }
         pod.flights.insert(
             step.key(),

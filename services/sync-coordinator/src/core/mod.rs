@@ -16,6 +16,7 @@ pub mod mount;
 pub mod observed;
 pub mod plan;
 pub mod restart;
+pub mod room;
 pub mod sandbox;
 pub mod stop;
 pub mod terminal;

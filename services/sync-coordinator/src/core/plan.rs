@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use polylet_model::hook::Hook;
 
+use super::admission::Verdict;
 use super::hooks::Stop;
 use super::view::{Terminal, View};
 use super::{admission, cleanup, containers, init, sandbox, stop, terminal, volumes};
@@ -238,6 +239,10 @@ pub struct Plan {
     pub wants_slot: bool,
     /// The pod can be forgotten.
     pub forget: bool,
+    /// The pod waits until others have made room.
+    pub wants_room: bool,
+    /// Pods that have to end for it, by uid.
+    pub victims: Vec<String>,
 }
 
 impl Plan {
@@ -394,15 +399,26 @@ fn sync(view: &View<'_>, plan: &mut Plan) {
         plan.wait_for("the journal", Some(flight.since));
         return;
     }
-    if let Some(decision) =
-        terminal::decide(view, &wanted, plan).or_else(|| admission::refuse(view, &wanted))
-    {
+    if let Some(decision) = terminal::decide(view, &wanted, plan) {
         plan.step(view, Step::Decide(decision));
         return;
     }
     if let Some(other) = &view.pod.blocked_by {
         plan.wait_for(format!("pod {other} of the same name to be gone"), None);
         return;
+    }
+    match admission::judge(view, &wanted) {
+        Verdict::Admitted => {}
+        Verdict::Refused(decision) => {
+            plan.step(view, Step::Decide(decision));
+            return;
+        }
+        Verdict::Waits { victims } => {
+            plan.wait_for("other pods to make room", None);
+            plan.wants_room = true;
+            plan.victims = victims;
+            return;
+        }
     }
     if !view.pod.journalled {
         plan.step(view, Step::Journal);

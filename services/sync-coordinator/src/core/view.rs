@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use super::hooks::Lifecycle;
 use super::observed::{Observed, Overlay};
 use super::plan::{Step, StepKey};
+use super::room::{Demand, Room};
 use super::wanted::Wanted;
 
 /// Why a pod may never run again on this node.
@@ -33,6 +34,8 @@ pub struct Terminal {
 pub struct Journal {
     /// When this node took the pod up.
     pub acknowledged_at: Option<Timestamp>,
+    /// What it was given of the node when it was let in.
+    pub demand: Option<Arc<Demand>>,
     /// Why it may not run again.
     pub terminal: Option<Terminal>,
     /// After a terminal decision: everything is stopped and released.
@@ -209,6 +212,8 @@ pub struct Node {
     pub volumes_fresh: bool,
     /// How short the node is.
     pub pressure: Pressure,
+    /// What the node has to give.
+    pub room: Room,
     /// The longest pause between two starts of a crashing container.
     pub crash_cap: Duration,
 }

@@ -1,11 +1,14 @@
 //! What a manifest says, as far as decisions need it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, Toleration};
 use polylet_model::hook::Hook;
 use polylet_model::probe::{self, ProbeKind};
 use polylet_model::{ContainerKind, Manifest, RestartPolicy, hash, qos, sysctl};
+
+use super::room::Demand;
 
 /// When the image is asked of its registry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,6 +99,10 @@ pub struct Wanted {
     pub deletion_grace: Option<u32>,
     /// `activeDeadlineSeconds`.
     pub active_deadline: Option<Duration>,
+    /// All of it.
+    pub manifest: Manifest,
+    /// What it asks of the node.
+    pub demand: Arc<Demand>,
     /// The kernel parameter of the pod that this node forbids, in words.
     pub forbidden_sysctl: Option<String>,
     /// Whether the pod has volumes that must be mounted first.
@@ -135,6 +142,8 @@ impl Wanted {
                 )
             }),
             active_deadline: deadline.map(Duration::from_secs),
+            manifest: manifest.clone(),
+            demand: Arc::new(Demand::of(manifest)),
             forbidden_sysctl: sysctl::forbidden(spec, allowed_sysctls),
             has_volumes: spec
                 .volumes

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use super::learn::{self, Outcome, Trouble};
 use super::observed::{Observed, Phase, SeenContainer, SeenSandbox};
 use super::plan::{Plan, Step, StepKey, plan};
+use super::room::Room;
 use super::view::{Journal, Node, Pod, Pressure, SeenVolume, View};
 use super::wanted::Wanted;
 
@@ -28,6 +29,7 @@ pub(super) fn node() -> Node {
         network: Ok(()),
         volumes_fresh: true,
         pressure: Pressure::default(),
+        room: Room::default(),
         crash_cap: Duration::from_secs(300),
     }
 }

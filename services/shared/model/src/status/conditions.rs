@@ -140,7 +140,12 @@ fn disruption(facts: &StatusFacts<'_>) -> Option<PodCondition> {
     let terminal = facts
         .terminal
         .filter(|terminal| terminal.disruption_target)?;
-    let message = super::given(&terminal.message);
+    // Who makes room is told so in other words than its status.
+    let message = if terminal.reason == crate::constants::reason::PREEMPTING {
+        Some("Pod was preempted by Kubelet to accommodate a critical pod.".to_owned())
+    } else {
+        super::given(&terminal.message)
+    };
     let saying = Saying {
         holds: true,
         reason: Some(why::TERMINATION_BY_KUBELET),

@@ -1,0 +1,183 @@
+//! What the node has to give, and what pods hold of it already.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use polylet_model::node::{self, Numbers};
+use polylet_model::ports::{self, HostPort};
+use polylet_model::qos::{self, QosClass};
+use polylet_model::{Manifest, resources};
+use serde::{Deserialize, Serialize};
+
+/// What a pod asks of the node. Kept with the pod once it is admitted: what was
+/// given stays given, whatever the manifest says later.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Demand {
+    /// Requests with overhead.
+    pub requests: Numbers,
+    /// Host ports.
+    pub ports: Vec<HostPort>,
+    /// Which pods give way first.
+    pub qos: QosClass,
+    /// The pod's priority, where it has one.
+    pub priority: Option<i32>,
+    /// Static, mirror and high-priority pods.
+    pub critical: bool,
+}
+
+impl Demand {
+    /// What a manifest asks for.
+    pub fn of(manifest: &Manifest) -> Self {
+        let spec = manifest.spec();
+        Demand {
+            requests: node::requests(spec),
+            ports: ports::of(spec),
+            qos: qos::class(spec),
+            priority: spec.priority,
+            critical: manifest.is_critical(),
+        }
+    }
+
+    /// How much it asks for of one resource; each pod is one of `pods`.
+    pub fn of_resource(&self, name: &str) -> i64 {
+        if name == node::PODS {
+            return 1;
+        }
+        self.requests.get(name).copied().unwrap_or(0)
+    }
+
+    /// Whether this pod may take the other one's place.
+    pub fn may_preempt(&self, other: &Demand) -> bool {
+        (self.critical && !other.critical)
+            || self
+                .priority
+                .zip(other.priority)
+                .is_some_and(|(mine, theirs)| mine > theirs)
+    }
+}
+
+/// A pod that holds something of the node.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Holder {
+    /// What it holds.
+    pub demand: Arc<Demand>,
+    /// On its way out: what it holds comes free without anybody's doing.
+    pub ending: bool,
+}
+
+/// Who holds what. Sums are kept, so that a question costs nothing per pod.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Ledger {
+    holders: BTreeMap<String, Holder>,
+    sums: Numbers,
+}
+
+impl Ledger {
+    /// Notes what a pod holds, or that it holds nothing any more. True when
+    /// something came free.
+    pub fn set(&mut self, uid: &str, holder: Option<Holder>) -> bool {
+        if self.holders.get(uid) == holder.as_ref() {
+            return false;
+        }
+        let before = self.holders.remove(uid);
+        if let Some(before) = &before {
+            self.count(&before.demand, -1);
+        }
+        let freed = before.is_some() && holder.is_none();
+        if let Some(holder) = holder {
+            self.count(&holder.demand, 1);
+            self.holders.insert(uid.to_owned(), holder);
+        }
+        freed
+    }
+
+    fn count(&mut self, demand: &Demand, sign: i64) {
+        for (name, number) in &demand.requests {
+            let sum = self.sums.entry(name.clone()).or_default();
+            *sum = sum.saturating_add(number.saturating_mul(sign));
+        }
+    }
+
+    /// How much of a resource is held.
+    pub fn used(&self, name: &str) -> i64 {
+        if name == node::PODS {
+            return i64::try_from(self.holders.len()).unwrap_or(i64::MAX);
+        }
+        self.sums.get(name).copied().unwrap_or(0)
+    }
+
+    /// All that hold something, by uid.
+    pub fn holders(&self) -> impl Iterator<Item = (&str, &Holder)> {
+        self.holders
+            .iter()
+            .map(|(uid, holder)| (uid.as_str(), holder))
+    }
+
+    /// CPU requests of all pods of the Burstable class.
+    pub fn burstable_milli_cpu(&self) -> i64 {
+        let burstable = self
+            .holders
+            .values()
+            .filter(|holder| holder.demand.qos == QosClass::Burstable);
+        burstable
+            .map(|holder| holder.demand.of_resource("cpu"))
+            .fold(0, i64::saturating_add)
+    }
+
+    /// Shares of the cgroup of all Burstable pods.
+    pub fn burstable_shares(&self) -> u64 {
+        resources::cpu_shares(self.burstable_milli_cpu())
+    }
+}
+
+/// The node as admission sees it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Room {
+    /// The node's name.
+    pub node_name: String,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// What pods may ask for together; `None` while nobody counts.
+    pub allocatable: Option<Numbers>,
+    /// What they hold of it.
+    pub ledger: Ledger,
+    /// Why AppArmor profiles cannot be enforced here, if they cannot.
+    pub no_apparmor: Option<String>,
+    /// The runtime can give a container the groups of the manifest alone.
+    pub strict_groups: bool,
+    /// Resources of a pod as a whole are turned off.
+    pub no_pod_level_resources: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn holder(cpu: i64, qos: QosClass) -> Holder {
+        Holder {
+            demand: Arc::new(Demand {
+                requests: [("cpu".to_owned(), cpu)].into(),
+                ports: Vec::new(),
+                qos,
+                priority: None,
+                critical: false,
+            }),
+            ending: false,
+        }
+    }
+
+    #[test]
+    fn sums_follow_the_holders() {
+        let mut ledger = Ledger::default();
+        assert!(!ledger.set("a", Some(holder(100, QosClass::Burstable))));
+        assert!(!ledger.set("b", Some(holder(200, QosClass::Guaranteed))));
+        assert!(!ledger.set("a", Some(holder(300, QosClass::Burstable))));
+        assert_eq!((ledger.used("cpu"), ledger.used("pods")), (500, 2));
+        assert_eq!(ledger.burstable_shares(), 307);
+        assert!(ledger.set("a", None));
+        assert!(!ledger.set("a", None));
+        assert_eq!((ledger.used("cpu"), ledger.used("pods")), (200, 1));
+        assert!(ledger.set("b", None));
+        assert_eq!((ledger.used("cpu"), ledger.used("memory")), (0, 0));
+    }
+}

@@ -1,0 +1,81 @@
+//! Who holds what of the node, kept up to date as pods come and go.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use crate::coordinator::Coordinator;
+use crate::core::admission;
+use crate::core::room::{Holder, Ledger};
+use crate::core::view::Journal;
+use crate::worker::Worker;
+
+/// What pods of a former life of this process hold, before anybody tells of them.
+pub(crate) fn remembered(entries: &BTreeMap<String, Journal>) -> Ledger {
+    let mut ledger = Ledger::default();
+    for (uid, journal) in entries.iter().filter(|(_, journal)| !journal.torn_down) {
+        let holder = journal.demand.clone().map(|demand| Holder {
+            demand,
+            ending: journal.terminal.is_some(),
+        });
+        ledger.set(uid, holder);
+    }
+    ledger
+}
+
+impl Coordinator {
+    /// Notes what a pod holds after its last plan; whoever waits for room looks again.
+    pub(crate) fn account(&mut self, uid: &str, now: Timestamp) {
+        let Some(worker) = self.workers.get(uid) else {
+            return self.hold(uid, None);
+        };
+        let holder = holder(worker, self.node.all_heard);
+        let (wants, victims) = (worker.plan.wants_room, worker.plan.victims.clone());
+        self.hold(uid, holder);
+        if wants {
+            self.seekers.insert(uid.to_owned());
+        } else {
+            self.seekers.remove(uid);
+        }
+        for victim in victims {
+            let Some(worker) = self.workers.get_mut(&victim) else {
+                continue;
+            };
+            tracing::warn!(
+                k8s.pod.uid = victim,
+                k8s.pod.name = worker.reference.name,
+                for_pod = uid,
+                "a critical pod takes this pod's room"
+            );
+            worker.pod.order.get_or_insert(admission::preempted(now));
+            self.dirty.insert(victim);
+        }
+    }
+
+    /// Notes what a pod holds.
+    pub(crate) fn hold(&mut self, uid: &str, holder: Option<Holder>) {
+        if self.node.room.ledger.set(uid, holder) {
+            self.dirty.extend(self.seekers.iter().cloned());
+        }
+    }
+}
+
+/// What a pod holds of the node: from when it is let in until nothing of it is left,
+/// or its source has dropped it.
+fn holder(worker: &Worker, all_heard: bool) -> Option<Holder> {
+    let pod = &worker.pod;
+    let orphan = pod.wanted.is_none() && !pod.listed && all_heard;
+    let dropped = pod.leaving && !pod.listed;
+    if pod.reclaimed_at.is_some() || pod.journal.torn_down || orphan || dropped {
+        return None;
+    }
+    let demand = pod.journal.demand.clone().or_else(|| {
+        // Taken over from another agent, or from a build that did not write it down.
+        let runs = pod.journalled || pod.observed.as_ref().is_some_and(|o| !o.is_empty());
+        let wanted = pod.wanted.as_ref()?;
+        (runs && pod.journal.terminal.is_none()).then(|| Arc::clone(&wanted.demand))
+    })?;
+    let ending = pod.leaving || pod.order.is_some() || pod.journal.terminal.is_some();
+    Some(Holder { demand, ending })
+}
