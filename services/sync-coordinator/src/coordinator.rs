@@ -90,6 +90,8 @@ pub struct Coordinator {
     pub(crate) verdicts: BTreeMap<(String, String, i32), Verdict>,
     /// Where volumes stand, also of pods that were not met yet.
     pub(crate) volumes: BTreeMap<String, PodVolumes>,
+    /// Pods of which something is on the node, until all have been heard.
+    leftovers: Vec<PodRef>,
     arrivals: u64,
     pub(crate) sequence: u64,
     /// Pods that wait until others have made room.
@@ -140,6 +142,7 @@ impl Coordinator {
             orders: BTreeMap::new(),
             verdicts: BTreeMap::new(),
             volumes: BTreeMap::new(),
+            leftovers: Vec::new(),
             arrivals: 0,
             // Rises over lives of this process as well.
             sequence: u64::try_from(now.as_nanosecond()).unwrap_or(0),
@@ -241,6 +244,7 @@ impl Coordinator {
             } => self.step_done(&uid, &key, *outcome, state, now),
             Input::Refreshed { uid, acts, state } => self.refreshed(uid, acts, state),
             Input::Completed(result) => self.was_completed(result, now),
+            Input::Leftovers(pods) => self.leftovers = pods,
             Input::Timer => self.timer(now),
         }
         let all_heard = self.heard.all_fresh();
@@ -265,6 +269,7 @@ impl Coordinator {
 
     /// Looks at every pod that something happened to.
     pub fn work(&mut self, now: Timestamp) {
+        self.take_up_leftovers(now);
         while let Some(uid) = self.dirty.pop_first() {
             self.look(&uid, now);
         }
@@ -277,6 +282,19 @@ impl Coordinator {
                 self.hold(&uid, None);
             }
             self.store.mark_whole();
+            self.outside.leftovers();
+        }
+    }
+
+    /// Pods that only their remains tell of are orphans like those that the runtime tells of.
+    fn take_up_leftovers(&mut self, now: Timestamp) {
+        if !self.node.all_heard {
+            return;
+        }
+        for pod in std::mem::take(&mut self.leftovers) {
+            if !self.workers.contains_key(&pod.uid) {
+                self.worker(&pod, now);
+            }
         }
     }
 

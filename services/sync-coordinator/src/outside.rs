@@ -9,7 +9,7 @@ use polylet_wire::volume::v1::CompleteDesiredRequest;
 use tokio::sync::mpsc::UnboundedSender;
 use tracing::{Instrument, Span};
 
-use crate::act::{self, Hands, Job, refresh, trace};
+use crate::act::{self, Hands, Job, leftovers, refresh, trace};
 use crate::core::hooks::Lifecycle;
 use crate::core::learn::Outcome;
 use crate::core::plan::{Step, StepKey};
@@ -29,6 +29,8 @@ pub trait Outside {
     fn keep(&self, uid: &str, lifecycle: &Lifecycle);
     /// Drops what is kept of a pod.
     fn forget(&self, uid: &str);
+    /// Looks for pods of which something is on the node; [`Input::Leftovers`] follows.
+    fn leftovers(&self);
 }
 
 /// The real world: steps run in the background of the process.
@@ -125,5 +127,12 @@ impl Outside for Background {
     fn forget(&self, uid: &str) {
         self.hands.book.forget(uid);
         self.underway.forget(uid);
+    }
+
+    fn leftovers(&self) {
+        let (hands, inputs) = (Rc::clone(&self.hands), self.inputs.clone());
+        self.hands.ctx.background("leftovers", async move {
+            let _ = inputs.send(Input::Leftovers(leftovers::find(&hands).await));
+        });
     }
 }

@@ -7,7 +7,7 @@ use futures::stream::{LocalBoxStream, SelectAll};
 use jiff::Timestamp;
 use polylet_kit::Ctx;
 use polylet_watch::{PressureKeyOwned, Update, Value, follow, follow_named, follow_value};
-use polylet_wire::common::v1::Position;
+use polylet_wire::common::v1::{PodRef, Position};
 use polylet_wire::eviction::v1::eviction_service_client::EvictionServiceClient;
 use polylet_wire::eviction::v1::{Pressure, WatchPressureRequest};
 use polylet_wire::pleg::v1::pleg_service_client::PlegServiceClient;
@@ -62,6 +62,8 @@ pub enum Input {
     },
     /// Volume-manager has heard all that is wanted, or not.
     Completed(Result<(), String>),
+    /// Pods of which something is on the node.
+    Leftovers(Vec<PodRef>),
     /// A moment that some pod waits for has come.
     Timer,
 }

@@ -60,6 +60,20 @@ impl Cgroups {
         CgroupName::pod(&self.root, qos::class(manifest.spec()), manifest.uid())
     }
 
+    /// Where the cgroups of all pods are: of each class, in every hierarchy.
+    pub async fn class_places(&self, hands: &Hands) -> Vec<PathBuf> {
+        let driver = self.driver(hands).await;
+        let class = |class| CgroupName::class(&self.root, class).path(driver);
+        [
+            qos::QosClass::Guaranteed,
+            qos::QosClass::Burstable,
+            qos::QosClass::BestEffort,
+        ]
+        .into_iter()
+        .flat_map(|of| places(hands.machine, &class(of)))
+        .collect()
+    }
+
     /// What the runtime is told as the parent of a pod's containers.
     pub async fn parent_for_runtime(&self, hands: &Hands, manifest: &Manifest) -> String {
         self.pod(manifest)

@@ -7,6 +7,7 @@ pub mod files;
 pub mod hook;
 pub mod hosts;
 pub mod image;
+pub mod leftovers;
 pub mod mounts;
 pub mod node;
 pub mod refresh;

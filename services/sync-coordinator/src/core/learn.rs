@@ -87,6 +87,10 @@ pub fn began(pod: &mut Pod, plan: &Plan, now: Timestamp) {
     for (id, stop) in &plan.stops {
         pod.lifecycle.stops.insert(id.clone(), *stop);
     }
+    if plan.phase == Phase::Terminating && pod.wanted.is_none() {
+        // Should a source want it again, it begins anew when all of this is gone.
+        pod.leaving = true;
+    }
     match plan.phase {
         Phase::Reclaimed if pod.reclaimed_at.is_none() => pod.reclaimed_at = Some(now),
         _ => {}
@@ -326,6 +330,11 @@ fn recompute(pod: &mut Pod) {
         pod.lifecycle.retain(held);
     }
     pod.stopped_sandboxes.retain(|id| now.sandbox(id).is_some());
+    if !now.is_empty() && pod.reclaimed_at.take().is_some() {
+        // A call that was thought lost came to its end after all: what it made goes as well.
+        pod.cgroup_gone = false;
+        pod.files_gone = false;
+    }
     pod.observed = Some(now);
 }
 

@@ -217,3 +217,36 @@ fn verdicts_are_taken_in_by_kind() {
     assert_eq!(take(ProbeKind::Liveness, Outcome::Failure), Some(true));
     assert!(pod.startup_ok.contains("c1") && !pod.unwell["c1"].startup);
 }
+
+#[test]
+fn what_comes_to_light_after_the_end_goes_as_well() {
+    let mut world = World::new(simple("Always", &["a"]));
+    world.settle();
+    let sandbox = world.runtime.sandboxes[0].clone();
+    world.pod.leaving = true;
+    world.settle();
+    assert_eq!(world.plan().phase, Phase::Reclaimed);
+    // A former life's call has ended only now.
+    world.runtime.sandboxes.push(sandbox);
+    world.hear();
+    assert_eq!(world.plan().phase, Phase::Terminating);
+    world.settle();
+    assert_eq!(world.plan().phase, Phase::Reclaimed);
+    assert!(world.runtime.is_empty());
+}
+
+#[test]
+fn an_orphan_that_is_wanted_again_goes_before_it_begins_anew() {
+    let mut world = World::new(simple("Always", &["a"]));
+    world.settle();
+    world.restart();
+    let wanted = world.pod.wanted.take();
+    world.pod.listed = false;
+    let steps = world.begin();
+    world.pod.wanted = wanted;
+    world.pod.listed = true;
+    assert_eq!(world.plan().phase, Phase::Terminating);
+    steps.iter().for_each(|step| world.finish(step));
+    world.settle();
+    assert!(world.runtime.is_empty() && world.plan().forget);
+}
