@@ -14,7 +14,8 @@ use polylet_model::{Manifest, PodUid, qos};
 use tokio::sync::OnceCell;
 
 use super::resources::{Machine, period};
-use super::{Hands, Job, manifest, said};
+use super::slice::{Limits, Slices};
+use super::{Hands, Job, manifest, said, trouble};
 use crate::core::learn::{Outcome, Trouble};
 
 const MOUNT: &str = "/sys/fs/cgroup";
@@ -28,6 +29,7 @@ pub struct Cgroups {
     root: String,
     configured: Driver,
     driver: OnceCell<Driver>,
+    slices: Slices,
 }
 
 impl Cgroups {
@@ -37,6 +39,7 @@ impl Cgroups {
             root: kubelet.cgroup_root.clone(),
             configured: Driver::parse(&kubelet.cgroup_driver).unwrap_or(Driver::Cgroupfs),
             driver: OnceCell::new(),
+            slices: Slices::default(),
         }
     }
 
@@ -87,8 +90,7 @@ pub async fn ensure(hands: &Rc<Hands>, job: &Job) -> Result<Outcome, Trouble> {
     let kubelet = &hands.ctx.config().kubelet;
     let driver = hands.cgroups.driver(hands).await;
     let class = |class| CgroupName::class(&hands.cgroups.root, class).path(driver);
-    let machine = hands.machine;
-    make(machine, &class(qos::QosClass::Guaranteed))?;
+    make(hands, driver, &class(qos::QosClass::Guaranteed), None).await?;
     let shares = |shares: u64| PodResources {
         cpu_shares: shares,
         cpu_quota: None,
@@ -106,13 +108,16 @@ pub async fn ensure(hands: &Rc<Hands>, job: &Job) -> Result<Outcome, Trouble> {
             shares(resources::MIN_CPU_SHARES),
         ),
     ] {
-        make(machine, &class)?;
-        write(machine, &class, &shares, -1);
+        let limits = Limits {
+            of: shares,
+            pids: -1,
+        };
+        make(hands, driver, &class, Some(&limits)).await?;
     }
     let path = hands.cgroups.pod(manifest).path(driver);
-    make(machine, &path)?;
-    let limits = resources::pod(manifest.spec(), kubelet.cpu_cfs_quota, period(kubelet));
-    write(machine, &path, &limits, kubelet.pod_pids_limit);
+    let of = resources::pod(manifest.spec(), kubelet.cpu_cfs_quota, period(kubelet));
+    let pids = kubelet.pod_pids_limit;
+    make(hands, driver, &path, Some(&Limits { of, pids })).await?;
     Ok(Outcome::Done)
 }
 
@@ -131,6 +136,13 @@ pub async fn remove(hands: &Rc<Hands>, job: &Job) -> Result<Outcome, Trouble> {
         .map(|class| CgroupName::pod(&hands.cgroups.root, class, &uid))
         .into(),
     };
+    if driver == Driver::Systemd {
+        for name in &names {
+            let path = name.path(driver);
+            let stopped = hands.cgroups.slices.stop(slice_of(&path)).await;
+            stopped.map_err(|e| trouble("CgroupError", &e))?;
+        }
+    }
     let places: Vec<PathBuf> = names
         .iter()
         .flat_map(|name| places(hands.machine, &name.path(driver)))
@@ -154,8 +166,36 @@ pub async fn remove(hands: &Rc<Hands>, job: &Job) -> Result<Outcome, Trouble> {
     Ok(Outcome::Done)
 }
 
-/// Makes a cgroup with those above it.
-fn make(machine: Machine, path: &str) -> Result<(), Trouble> {
+/// Makes a cgroup and sets its limits; those above it are there.
+async fn make(
+    hands: &Hands,
+    driver: Driver,
+    path: &str,
+    limits: Option<&Limits>,
+) -> Result<(), Trouble> {
+    let machine = hands.machine;
+    if driver == Driver::Systemd {
+        let asked = hands
+            .cgroups
+            .slices
+            .ensure(slice_of(path), limits, machine.unified_cgroups);
+        asked.await.map_err(|e| trouble("CgroupError", &e))?;
+    }
+    // Systemd makes no place in hierarchies that it does not use, and has no word for some limits.
+    directories(machine, path)?;
+    if let Some(limits) = limits {
+        write(machine, path, &limits.of, limits.pids);
+    }
+    Ok(())
+}
+
+/// The slice at the end of a path.
+fn slice_of(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+/// Makes the directories of a cgroup and of those above it.
+fn directories(machine: Machine, path: &str) -> Result<(), Trouble> {
     let failed = |place: &Path, error: std::io::Error| {
         said(
             "CgroupError",

@@ -14,6 +14,7 @@ pub mod refresh;
 pub mod resources;
 pub mod sandbox;
 pub mod security;
+pub mod slice;
 pub mod stop;
 pub mod trace;
 pub mod volumes;
