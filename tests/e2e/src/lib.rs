@@ -4,7 +4,8 @@
 //! `cargo verify` runs them, once with Debian's containerd and once with 2.x. By hand, as root:
 //! `cargo build --release --bins && cargo test -p polylet-e2e --test walk -- --ignored`.
 //! `POLYLET_TEST_CONTAINERD=v2` chooses the runtime, `POLYLET_TEST_PATIENCE` the seconds that any
-//! wait may take, and `POLYLET_TEST_KEEP=1` leaves a failed node as it is.
+//! wait may take, and `POLYLET_TEST_KEEP=1` leaves a failed node as it is. Where systemd runs,
+//! `POLYLET_TEST_CGROUP_DRIVER=systemd` has it make the cgroups.
 
 use polylet_harness::{Node, NodeOptions, PodView, guard};
 use serde_json::Value;

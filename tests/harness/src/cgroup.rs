@@ -25,6 +25,41 @@ pub fn is_v2() -> bool {
     Path::new("/sys/fs/cgroup/cgroup.controllers").exists()
 }
 
+/// Who makes cgroups: the processes themselves, or systemd.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Driver {
+    /// Directories, made by whoever needs them.
+    Cgroupfs,
+    /// Slices; needs a machine that systemd runs.
+    Systemd,
+}
+
+impl Driver {
+    /// From POLYLET_TEST_CGROUP_DRIVER (`cgroupfs` or `systemd`); `cgroupfs` when unset.
+    pub fn from_env() -> Self {
+        match std::env::var("POLYLET_TEST_CGROUP_DRIVER").as_deref() {
+            Ok("systemd") => Self::Systemd,
+            _ => Self::Cgroupfs,
+        }
+    }
+
+    /// As `KubeletConfiguration` calls it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Cgroupfs => "cgroupfs",
+            Self::Systemd => "systemd",
+        }
+    }
+
+    /// A run's cgroup, from the mount of a hierarchy.
+    pub(crate) fn name(self, id: &str) -> String {
+        match self {
+            Self::Cgroupfs => format!("/polylet-{id}"),
+            Self::Systemd => format!("/polylet_{id}.slice"),
+        }
+    }
+}
+
 /// Makes a cgroup in every hierarchy.
 ///
 /// # Errors
@@ -65,6 +100,11 @@ pub fn existing(name: &str) -> Vec<PathBuf> {
 pub fn remove(name: &str) {
     if name.trim_matches('/').is_empty() {
         return;
+    }
+    if name.ends_with(".slice") {
+        let slice = name.trim_matches('/');
+        // A machine without systemd has no slice either.
+        let _ = machine::run(Path::new("systemctl"), &["stop", slice]);
     }
     wait::until_blocking(Duration::from_secs(5), || {
         let roots = existing(name);

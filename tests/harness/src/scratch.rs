@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
+use crate::cgroup::Driver;
 use crate::cleanup;
 use crate::error::{HarnessError, file};
 
@@ -65,7 +66,7 @@ impl Scratch {
             .collect();
         let facts = Facts {
             bridge: format!("plt{id}"),
-            cgroup: format!("/polylet-{id}"),
+            cgroup: Driver::from_env().name(&id),
             id,
             containerd: None,
             made,

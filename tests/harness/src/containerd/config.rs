@@ -1,5 +1,6 @@
 use std::path::Path;
 
+use crate::cgroup::Driver;
 use crate::image;
 use crate::machine;
 
@@ -10,6 +11,7 @@ pub(crate) fn text(dir: &Path, major: u32, plugins: &Path) -> String {
     let dir = dir.display();
     let plugins = plugins.display();
     let pause = image::PAUSE;
+    let systemd = Driver::from_env() == Driver::Systemd;
     // An overlay cannot stand on an overlay, which is what most containers have as their root.
     let snapshotter = if machine::can_overlay(Path::new(&dir.to_string())) {
         "overlayfs"
@@ -51,7 +53,7 @@ conf_dir = "{dir}/cni"
 runtime_type = "io.containerd.runc.v2"
 [{cri}.containerd.runtimes.runc.options]
 Root = "{dir}/runc"
-SystemdCgroup = false
+SystemdCgroup = {systemd}
 "#
         )
     } else {
@@ -72,7 +74,7 @@ snapshotter = "{snapshotter}"
 runtime_type = "io.containerd.runc.v2"
 [{cri}.containerd.runtimes.runc.options]
 Root = "{dir}/runc"
-SystemdCgroup = false
+SystemdCgroup = {systemd}
 "#
         )
     }

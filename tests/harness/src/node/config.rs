@@ -4,6 +4,7 @@ use rustix::mount::{MountFlags, mount};
 use serde_json::{Map, Value, json};
 
 use super::NodeOptions;
+use crate::cgroup::Driver;
 use crate::error::{HarnessError, file};
 use crate::scratch::Scratch;
 
@@ -69,7 +70,7 @@ pub(crate) fn text(input: &Input<'_>) -> Result<String, HarnessError> {
         "containerRuntimeEndpoint": input.endpoint,
         "podLogsDir": dirs.logs,
         "cgroupRoot": input.cgroup,
-        "cgroupDriver": "cgroupfs",
+        "cgroupDriver": Driver::from_env().word(),
         "address": "127.0.0.1",
         "port": input.ports.0,
         "healthzPort": input.ports.1,
