@@ -91,7 +91,8 @@ pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
     let intents = book.intents()?;
     let (underway, lifecycles) = underway::Underway::open(ctx.run_dir())?;
     let store = Store::new(ctx.incarnation());
-    let hands = act::Hands::new(&ctx, book);
+    let providers = act::image::provider::Providers::load(&ctx.config().polylet)?;
+    let hands = act::Hands::new(&ctx, book, providers);
     // No pod's start should wait for this question.
     let asking = Rc::clone(&hands);
     ctx.background("cgroup driver", async move {

@@ -35,6 +35,8 @@ pub mod packages;
 pub mod pki;
 /// Processes of one run.
 pub mod procs;
+/// An image registry, with or without a password.
+pub mod registry;
 /// The one directory of a run.
 pub mod scratch;
 /// Archives.
@@ -47,4 +49,5 @@ pub mod wait;
 pub use containerd::{Containerd, Flavour};
 pub use error::HarnessError;
 pub use node::{Node, NodeOptions};
+pub use registry::Registry;
 pub use view::{ContainerView, PodView, ServiceView};

@@ -1,9 +1,10 @@
 use std::collections::VecDeque;
+use std::fs;
 use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::error::HarnessError;
+use crate::error::{HarnessError, file};
 use crate::machine;
 
 /// A program the node needs, and the Debian package that has it.
@@ -162,6 +163,59 @@ fn worth_telling(line: &str) -> bool {
     ["Get:", "Unpacking", "Setting up", "Err:", "E:"]
         .iter()
         .any(|start| line.starts_with(start))
+}
+
+/// The program of a Debian package that is unpacked into the build's directory and not installed:
+/// an installed one might start a service of its own. Fetched only when a test needs it.
+///
+/// # Errors
+/// When there is no apt, or it cannot fetch the package.
+pub(crate) fn aside(package: &str, program: &str) -> Result<PathBuf, HarnessError> {
+    let home = machine::target_dir().join("testbed").join(package);
+    let target = home.join(program);
+    if target.is_file() {
+        return Ok(target);
+    }
+    if machine::program("apt-get").is_none() {
+        return Err(HarnessError::NoApt {
+            missing: package.to_owned(),
+        });
+    }
+    let parent = home.parent().unwrap_or(&home);
+    file("make", parent, fs::create_dir_all(parent))?;
+    let work = file("make", parent, tempfile::tempdir_in(parent))?;
+    let download = ["download".to_owned(), package.to_owned()];
+    let what = format!("download {package}");
+    if apt_get(&download, &what, work.path(), &|_| {}).is_err() {
+        // Lists of packages that are too old name files that are gone.
+        apt_get(&["update".to_owned()], "update", work.path(), &|_| {})?;
+        apt_get(&download, &what, work.path(), &|_| {})?;
+    }
+    unpack(work.path())?;
+    file("make", &home, fs::create_dir_all(&home))?;
+    let from = work.path().join("x/usr/bin").join(program);
+    file("move", &target, fs::rename(&from, &target))?;
+    Ok(target)
+}
+
+/// Unpacks the one package in `work` into its directory `x`.
+pub(crate) fn unpack(work: &Path) -> Result<(), HarnessError> {
+    let entries = file("read", work, fs::read_dir(work))?;
+    let package = entries
+        .flatten()
+        .map(|entry| entry.path())
+        .find(|path| path.extension().is_some_and(|end| end == "deb"))
+        .ok_or(HarnessError::NoDebianMirror)?;
+    let target = work.join("x");
+    machine::run(
+        Path::new("dpkg"),
+        &[
+            "-x",
+            &package.display().to_string(),
+            &target.display().to_string(),
+        ],
+    )?;
+    Ok(())
 }
 
 /// Where apt gets Debian from on this machine.

@@ -13,20 +13,31 @@ pub struct Reference {
     pub digest: Option<String>,
 }
 
-/// Why a reference can name no image.
+/// Why a reference can name no image, in upstream's words.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ImageError {
-    /// There is nothing.
-    #[error("the image reference is empty")]
-    Empty,
-    /// A letter where none may stand.
-    #[error("image reference \"{0}\": invalid reference format")]
+    /// There is nothing, or a letter where none may stand.
+    #[error("couldn't parse image name \"{0}\": invalid reference format")]
     Format(String),
+    /// Sixty-four hexadecimal digits: an image's id.
+    #[error(
+        "couldn't parse image name \"{0}\": invalid repository name ({0}), cannot specify 64-byte hexadecimal strings"
+    )]
+    Id(String),
     /// Capital letters in the repository.
-    #[error("image reference \"{0}\": the repository name must be lower-case")]
-    Uppercase(String),
+    #[error(
+        "couldn't parse image name \"{name}\": invalid reference format: repository name ({repository}) must be lowercase"
+    )]
+    Uppercase {
+        /// As it was written.
+        name: String,
+        /// The part that is wrong, completed.
+        repository: String,
+    },
     /// More than 255 letters.
-    #[error("image reference \"{0}\": the repository name is longer than 255 characters")]
+    #[error(
+        "couldn't parse image name \"{0}\": repository name must not be more than 255 characters"
+    )]
     TooLong(String),
 }
 
@@ -35,12 +46,8 @@ impl Reference {
     /// `host:5000/a/b@sha256:…`.
     pub fn parse(text: &str) -> Result<Self, ImageError> {
         let wrong = || ImageError::Format(text.to_owned());
-        if text.is_empty() {
-            return Err(ImageError::Empty);
-        }
-        // Sixty-four hex digits are an image id, never a repository.
         if text.len() == 64 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) {
-            return Err(wrong());
+            return Err(ImageError::Id(text.to_owned()));
         }
         let (rest, digest) = match text.split_once('@') {
             Some((rest, digest)) => (rest, Some(digest)),
@@ -59,7 +66,10 @@ impl Reference {
             repository.to_owned()
         };
         if repository.bytes().any(|b| b.is_ascii_uppercase()) {
-            return Err(ImageError::Uppercase(text.to_owned()));
+            return Err(ImageError::Uppercase {
+                name: text.to_owned(),
+                repository,
+            });
         }
         let valid = is_registry(registry)
             && repository.split('/').all(is_component)
@@ -83,9 +93,15 @@ impl Reference {
         })
     }
 
+    /// The reference without tag and digest, which is what passwords are looked up for:
+    /// `docker.io/library/busybox`.
+    pub fn name(&self) -> String {
+        format!("{}/{}", self.registry, self.repository)
+    }
+
     /// The whole of it: `docker.io/library/busybox:latest`.
     pub fn full(&self) -> String {
-        let mut out = format!("{}/{}", self.registry, self.repository);
+        let mut out = self.name();
         if let Some(tag) = &self.tag {
             out.push(':');
             out.push_str(tag);
@@ -108,6 +124,15 @@ pub fn with_default_tag(text: &str) -> Result<String, ImageError> {
     } else {
         text.to_owned()
     })
+}
+
+/// A reference as it is written, less its tag and digest; none where it cannot be read.
+pub fn without_tag(text: &str) -> Option<&str> {
+    Reference::parse(text).ok()?;
+    let name = text.split('@').next().unwrap_or(text);
+    let last = name.rfind('/').map_or(0, |at| at + 1);
+    let end = name[last..].find(':').map_or(name.len(), |at| last + at);
+    name.get(..end)
 }
 
 /// The full form of a reference.

@@ -12,7 +12,8 @@ use polylet_model::env::Environment;
 use polylet_model::{ContainerKind, Manifest, hash, names};
 
 use super::{
-    Hands, Job, env, files, manifest, mounts, resources, runtime_said, said, sandbox, security,
+    Hands, Job, env, files, image, manifest, mounts, resources, runtime_said, said, sandbox,
+    security,
 };
 use crate::core::learn::{Outcome, Trouble};
 use crate::core::observed::{Phase, SeenContainer};
@@ -158,7 +159,7 @@ async fn config(
         image: Some(v1::ImageSpec {
             image: image_ref.clone(),
             user_specified_image: spec.image.clone().unwrap_or_default(),
-            runtime_handler: sandbox::handler(manifest),
+            runtime_handler: image::handler(hands, manifest),
             ..Default::default()
         }),
         command: expanded(&spec.command),

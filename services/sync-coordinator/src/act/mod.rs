@@ -36,6 +36,7 @@ use crate::core::observed::{Observed, SeenSandbox};
 use crate::core::plan::Step;
 use crate::core::view::{Journal, SeenVolume};
 use crate::journal::Book;
+use image::provider::Providers;
 
 /// How many calls that end something are under way at once: tearing a sandbox down
 /// loads the runtime like making one.
@@ -69,7 +70,7 @@ pub struct Hands {
 
 impl Hands {
     /// Takes hold of everything; nothing is called yet.
-    pub fn new(ctx: &Ctx, book: Book) -> Rc<Self> {
+    pub fn new(ctx: &Ctx, book: Book, providers: Providers) -> Rc<Self> {
         let kubelet = &ctx.config().kubelet;
         let runtime = Runtime::connect(
             &kubelet.container_runtime_endpoint,
@@ -81,7 +82,7 @@ impl Hands {
             pleg: PlegServiceClient::new(ctx.peer("pleg").channel()),
             volumes: VolumeServiceClient::new(ctx.peer("volume-manager").channel()),
             objects: ObjectServiceClient::new(pod_config.channel()),
-            images: image::Images::new(images, kubelet),
+            images: image::Images::new(images, kubelet, providers),
             cgroups: cgroup::Cgroups::new(kubelet),
             machine: resources::Machine::read(),
             tls: polylet_http::Tls::default(),
@@ -236,4 +237,12 @@ pub fn manifest(job: &Job) -> Result<&Manifest, Trouble> {
     job.manifest
         .as_ref()
         .ok_or_else(|| said("NoManifest", "the pod's manifest is not known"))
+}
+
+/// A manifest out of a pod's spec.
+#[cfg(test)]
+pub(crate) fn manifest_of(spec: serde_json::Value) -> Manifest {
+    let pod = serde_json::json!({"apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "p", "namespace": "ns", "uid": "u"}, "spec": spec});
+    Manifest::from_json(pod.to_string().as_bytes()).expect("a manifest")
 }

@@ -10,7 +10,7 @@ use polylet_model::constants::reason;
 use polylet_model::env::Environment;
 use polylet_wire::volume::v1::{PrepareSubPathsRequest, SubPath};
 
-use super::{Hands, Job, files, hosts, said, sandbox};
+use super::{Hands, Job, files, hosts, image, said, sandbox};
 use crate::core::learn::Trouble;
 use crate::core::mount;
 
@@ -164,18 +164,8 @@ async fn volume(
         || declared.projected.is_some()
         || declared.downward_api.is_some();
     let read_only = is_data || wanted.read_only == Some(true);
-    if let Some(image) = &declared.image {
-        let image = image.reference.clone().unwrap_or_default();
-        return Ok(v1::Mount {
-            container_path,
-            readonly: true,
-            image: Some(v1::ImageSpec {
-                user_specified_image: image.clone(),
-                image,
-                ..Default::default()
-            }),
-            ..Default::default()
-        });
+    if let Some(mount) = image::volume::mount(hands, manifest, wanted, &container_path).await? {
+        return Ok(mount);
     }
     let mounted = job.volumes.iter().find(|v| v.name == *name && v.mounted);
     let mounted = mounted.ok_or_else(unknown)?;

@@ -28,9 +28,9 @@ pub fn ready(view: &View<'_>, container: &WantedContainer, plan: &mut Plan) -> I
     let failure = view.pod.failures.get(&key);
     if let Some(failure) = failure.filter(|f| f.retry_at > view.now && !view.in_flight(&key)) {
         let turned = failure.at.checked_add(FRESH).unwrap_or(failure.at);
-        let (word, message) = if view.now < turned && failure.reason == reason::ERR_IMAGE_PULL {
+        let (word, message) = if view.now < turned && backs_off(failure) {
             plan.wake(turned);
-            (reason::ERR_IMAGE_PULL, failure.message.clone())
+            (failure.reason.as_str(), failure.message.clone())
         } else {
             backing_off(container, failure)
         };
@@ -52,13 +52,28 @@ pub fn ready(view: &View<'_>, container: &WantedContainer, plan: &mut Plan) -> I
     ImageState::Coming
 }
 
-fn backing_off<'a>(container: &WantedContainer, failure: &'a Failure) -> (&'a str, String) {
-    if failure.reason != reason::ERR_IMAGE_PULL {
+/// Whether the registry was asked: what it said is told once, then the back-off.
+fn backs_off(failure: &Failure) -> bool {
+    [
+        reason::ERR_IMAGE_PULL,
+        reason::REGISTRY_UNAVAILABLE,
+        reason::SIGNATURE_VALIDATION_FAILED,
+    ]
+    .contains(&failure.reason.as_str())
+}
+
+fn backing_off<'a>(container: &'a WantedContainer, failure: &'a Failure) -> (&'a str, String) {
+    if !backs_off(failure) {
         return (&failure.reason, failure.message.clone());
     }
+    // One of its volumes may be an image as well.
+    let image = match failure.image.as_str() {
+        "" => &container.image,
+        image => image,
+    };
     let message = format!(
-        "Back-off pulling image \"{}\": ErrImagePull: {}",
-        container.image, failure.message
+        "Back-off pulling image \"{image}\": {}: {}",
+        failure.reason, failure.message
     );
     (reason::IMAGE_PULL_BACK_OFF, message)
 }

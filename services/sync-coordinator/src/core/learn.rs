@@ -58,6 +58,8 @@ pub struct Trouble {
     pub reserved: bool,
     /// The image is not there after all.
     pub image_missing: bool,
+    /// The image it was about, as the manifest says it; empty of other steps than pulls.
+    pub image: String,
     /// No other answer is to be expected soon.
     pub lasting: bool,
 }
@@ -227,7 +229,10 @@ fn failed(pod: &mut Pod, step: &Step, trouble: Trouble, now: Timestamp) {
         .unwrap_or(SignedDuration::from_secs(10));
     let retry_at = now.checked_add(wait).unwrap_or(now);
     let Trouble {
-        reason, message, ..
+        reason,
+        message,
+        image,
+        ..
     } = trouble;
     pod.failures.insert(
         key,
@@ -235,6 +240,7 @@ fn failed(pod: &mut Pod, step: &Step, trouble: Trouble, now: Timestamp) {
             count,
             reason,
             message,
+            image,
             since,
             at: now,
             retry_at,
@@ -282,6 +288,7 @@ fn doubt(pod: &mut Pod, key: StepKey, now: Timestamp, id: &str) {
         count: 1,
         reason: String::new(),
         message,
+        image: String::new(),
         since: now,
         at: now,
         retry_at,

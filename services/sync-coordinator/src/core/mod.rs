@@ -7,6 +7,7 @@
 pub mod admission;
 pub mod cleanup;
 pub mod containers;
+pub mod credentials;
 pub mod hooks;
 pub mod images;
 pub mod init;
@@ -15,6 +16,7 @@ pub mod learn;
 pub mod mount;
 pub mod observed;
 pub mod plan;
+pub mod pull_rate;
 pub mod restart;
 pub mod room;
 pub mod sandbox;

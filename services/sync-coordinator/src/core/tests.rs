@@ -8,6 +8,7 @@ mod doubts;
 mod ends;
 mod histories;
 mod hooks;
+mod images;
 mod starts;
 
 fn init_pod(policy: &str) -> serde_json::Value {

@@ -73,6 +73,8 @@ pub struct Failure {
     pub reason: String,
     /// What went wrong.
     pub message: String,
+    /// The image it was about; empty of other steps than pulls.
+    pub image: String,
     /// Since when it goes wrong.
     pub since: Timestamp,
     /// The last time.

@@ -21,6 +21,17 @@ pub enum Pull {
     Never,
 }
 
+impl Pull {
+    /// The policy by its name; the manifest's defaults have filled it in.
+    pub fn of(name: Option<&str>) -> Self {
+        match name {
+            Some("Always") => Pull::Always,
+            Some("Never") => Pull::Never,
+            _ => Pull::IfAbsent,
+        }
+    }
+}
+
 /// One container of the manifest.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WantedContainer {
@@ -59,11 +70,7 @@ impl WantedContainer {
             kind,
             hash: hash::container_annotation(spec),
             image: spec.image.clone().unwrap_or_default(),
-            pull: match spec.image_pull_policy.as_deref() {
-                Some("Always") => Pull::Always,
-                Some("Never") => Pull::Never,
-                _ => Pull::IfAbsent,
-            },
+            pull: Pull::of(spec.image_pull_policy.as_deref()),
             startup_probe: probe::of(kind, spec, ProbeKind::Startup).is_some(),
             startup_grace: grace(ProbeKind::Startup),
             liveness_grace: grace(ProbeKind::Liveness),

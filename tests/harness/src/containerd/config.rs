@@ -42,6 +42,8 @@ disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.nri.v1.nri"]
 {head}
 [{images}]
 snapshotter = "{snapshotter}"
+[{images}.registry]
+config_path = "{dir}/certs.d"
 [{images}.pinned_images]
 sandbox = "{pause}"
 [{cri}]
@@ -65,6 +67,8 @@ disabled_plugins = ["io.containerd.internal.v1.opt"]
 [{cri}]
 sandbox_image = "{pause}"
 {common}
+[{cri}.registry]
+config_path = "{dir}/certs.d"
 [{cri}.cni]
 bin_dir = "{plugins}"
 conf_dir = "{dir}/cni"

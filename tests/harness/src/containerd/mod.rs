@@ -208,9 +208,19 @@ impl Containerd {
     }
 
     fn ctr(&self, words: &[&str]) -> Result<String, HarnessError> {
+        self.ctr_in("k8s.io", words)
+    }
+
+    /// Runs its command-line tool in a namespace: what is in another than `k8s.io` no node sees.
+    pub(crate) fn ctr_in(&self, namespace: &str, words: &[&str]) -> Result<String, HarnessError> {
         let socket = socket(&self.dir).display().to_string();
-        let own = ["-a", &socket, "-n", "k8s.io"];
+        let own = ["-a", &socket, "-n", namespace];
         machine::run(&self.program.with_file_name("ctr"), &[&own, words].concat())
+    }
+
+    /// Where it looks for how to reach a registry by the name in an image reference.
+    pub fn registries(&self) -> PathBuf {
+        self.dir.join("certs.d")
     }
 
     /// A client of it.

@@ -25,7 +25,7 @@ pub(crate) fn fetch(say: &dyn Fn(&str)) -> Result<PathBuf, HarnessError> {
     let options = own_lists(work.path())?;
     apt(&options, &["update"], work.path())?;
     apt(&options, &["download", "containerd"], work.path())?;
-    unpack(work.path())?;
+    packages::unpack(work.path())?;
     let bin = work.path().join("x/usr/bin");
     machine::run(&bin.join("containerd"), &["--version"])?;
     file("make", &home, fs::create_dir_all(&home))?;
@@ -75,23 +75,4 @@ fn apt(options: &[String], what: &[&str], work: &Path) -> Result<(), HarnessErro
     }
     args.extend(what.iter().map(|word| (*word).to_owned()));
     packages::apt_get(&args, &what.join(" "), work, &|_| {})
-}
-
-fn unpack(work: &Path) -> Result<(), HarnessError> {
-    let entries = file("read", work, fs::read_dir(work))?;
-    let package = entries
-        .flatten()
-        .map(|entry| entry.path())
-        .find(|path| path.extension().is_some_and(|end| end == "deb"))
-        .ok_or(HarnessError::NoDebianMirror)?;
-    let target = work.join("x");
-    machine::run(
-        Path::new("dpkg"),
-        &[
-            "-x",
-            &package.display().to_string(),
-            &target.display().to_string(),
-        ],
-    )?;
-    Ok(())
 }

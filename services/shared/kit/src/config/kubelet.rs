@@ -199,11 +199,17 @@ impl KubeletConfiguration {
         }
     }
 
-    /// Whether images are pulled one at a time: so unless said otherwise, but a number of
-    /// parallel pulls above one turns it off.
-    pub fn pulls_serially(&self) -> bool {
-        self.serialize_image_pulls
-            .unwrap_or(self.max_parallel_image_pulls.is_none_or(|n| n < 2))
+    /// How many images are pulled at once; none for no limit. What the file says holds as it does
+    /// upstream. Where it says nothing upstream pulls one at a time, and here ten share the way.
+    pub fn parallel_image_pulls(&self) -> Option<usize> {
+        let most = self
+            .max_parallel_image_pulls
+            .map(|most| usize::try_from(most).unwrap_or(1).max(1));
+        match self.serialize_image_pulls {
+            Some(true) => Some(1),
+            Some(false) => most,
+            None => Some(most.unwrap_or(10)),
+        }
     }
 
     /// Upstream's hard eviction thresholds on Linux.

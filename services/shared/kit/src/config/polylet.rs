@@ -22,6 +22,11 @@ pub struct PolyletConfiguration {
     pub container_logs_directory: PathBuf,
     /// Where the services' programs are; beside `polylet` when not given.
     pub bin_directory: Option<PathBuf>,
+    /// Upstream's `--image-credential-provider-config`: which plugins are asked for logins of image
+    /// registries; a file, or a directory of them. Goes with the next one.
+    pub image_credential_provider_config_file: Option<PathBuf>,
+    /// Upstream's `--image-credential-provider-bin-dir`: where the plugins' programs are.
+    pub image_credential_provider_bin_dir: Option<PathBuf>,
     /// How many pod starts run at once.
     pub parallel_starts: u32,
     /// Lets eviction take static pods by their priority. Upstream never evicts a static pod, so a
@@ -53,6 +58,8 @@ impl Default for PolyletConfiguration {
             root_directory: "/var/lib/kubelet".into(),
             container_logs_directory: "/var/log/containers".into(),
             bin_directory: None,
+            image_credential_provider_config_file: None,
+            image_credential_provider_bin_dir: None,
             parallel_starts: 10,
             evict_static_pods: false,
             trace_ring: TraceRing::default(),

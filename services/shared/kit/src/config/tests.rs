@@ -25,9 +25,33 @@ fn an_empty_file_is_all_defaults() {
         config.kubelet.node_status_report_frequency,
         Duration::from_secs(300)
     );
-    assert!(config.kubelet.pulls_serially());
     assert_eq!(config.polylet.parallel_starts, 10);
     assert!(config.warnings.is_empty());
+}
+
+#[test]
+fn parallel_pulls_as_the_file_says_and_ten_where_it_does_not() {
+    for (text, expected) in [
+        ("", Some(10)),
+        ("serializeImagePulls: true\n", Some(1)),
+        ("serializeImagePulls: false\n", None),
+        ("maxParallelImagePulls: 3\n", Some(3)),
+        ("maxParallelImagePulls: 1\n", Some(1)),
+        (
+            "serializeImagePulls: false\nmaxParallelImagePulls: 4\n",
+            Some(4),
+        ),
+    ] {
+        let config = of(&format!("{HEAD}{text}")).unwrap();
+        assert_eq!(config.kubelet.parallel_image_pulls(), expected, "{text}");
+    }
+}
+
+#[test]
+fn plugins_for_logins_need_both_settings() {
+    let file = format!("{OWN}imageCredentialProviderConfigFile: /etc/p.yaml\n");
+    assert!(refused(&file).contains("imageCredentialProviderBinDir"));
+    assert!(of(&format!("{file}imageCredentialProviderBinDir: /opt/p\n")).is_ok());
 }
 
 #[test]

@@ -67,8 +67,27 @@ fn impossible_references_are_refused() {
     );
     assert_eq!(
         Reference::parse("foo/Bar"),
-        Err(ImageError::Uppercase("foo/Bar".into()))
+        Err(ImageError::Uppercase {
+            name: "foo/Bar".into(),
+            repository: "foo/Bar".into()
+        })
     );
+    for (wrong, words) in [
+        (
+            "",
+            "couldn't parse image name \"\": invalid reference format",
+        ),
+        (
+            "Not An Image",
+            "couldn't parse image name \"Not An Image\": invalid reference format: repository name (library/Not An Image) must be lowercase",
+        ),
+        (
+            "a:b:c",
+            "couldn't parse image name \"a:b:c\": invalid reference format",
+        ),
+    ] {
+        assert_eq!(Reference::parse(wrong).unwrap_err().to_string(), words);
+    }
 }
 
 #[test]
@@ -81,6 +100,24 @@ fn the_runtime_is_asked_for_a_tag() {
     assert_eq!(with_default_tag("busybox:1").as_deref(), Ok("busybox:1"));
     let digest = format!("busybox@{SHA}");
     assert_eq!(with_default_tag(&digest).as_deref(), Ok(digest.as_str()));
+}
+
+#[test]
+fn tags_and_digests_are_cut_off_as_written() {
+    let both = format!("h:5000/a/b:1@{SHA}");
+    for (written, name) in [
+        ("busybox", Some("busybox")),
+        ("busybox:1", Some("busybox")),
+        ("h:5000/a", Some("h:5000/a")),
+        (&*both, Some("h:5000/a/b")),
+        ("not valid", None),
+    ] {
+        assert_eq!(without_tag(written), name, "{written}");
+    }
+    assert_eq!(
+        Reference::parse("a:1").unwrap().name(),
+        "docker.io/library/a"
+    );
 }
 
 #[test]

@@ -45,6 +45,17 @@ pub(super) fn polylet(config: &PolyletConfiguration, problems: &mut Problems) {
             problems.wrong(field, format!("{path:?}"), "allowed is an absolute path");
         }
     }
+    let (file, dir) = (
+        &config.image_credential_provider_config_file,
+        &config.image_credential_provider_bin_dir,
+    );
+    if file.is_some() != dir.is_some() {
+        let field = "imageCredentialProviderConfigFile";
+        problems.add(
+            field,
+            format!("{field} and imageCredentialProviderBinDir go together"),
+        );
+    }
     // A Unix socket's path must fit into 108 bytes, the longest service name included.
     let longest = "/status-reporter.sock.new".len();
     if config.run_directory.as_os_str().len() + longest > 107 {

@@ -1,0 +1,153 @@
+//! Logins for a pod's image: its pull secrets, the node's docker configuration, plugins.
+
+use std::path::{Path, PathBuf};
+
+use futures::future::join_all;
+use k8s_openapi::api::core::v1::Secret;
+use polylet_model::Manifest;
+use polylet_wire::podconfig::v1::GetObjectRequest;
+use polylet_wire::podconfig::v1::get_object_response::State;
+
+use super::super::Hands;
+use crate::core::credentials::docker_config::{self, DockerConfigError, Logins};
+use crate::core::credentials::keyring::Keyring;
+use crate::core::credentials::{Credential, SecretRef, Source};
+
+/// A docker configuration beyond this size is none.
+const MOST_BYTES: u64 = 1 << 20;
+
+/// A pull secret that is there and cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("image pull secret \"{namespace}/{name}\": {key}")]
+pub struct SecretError {
+    namespace: String,
+    name: String,
+    key: &'static str,
+    #[source]
+    source: DockerConfigError,
+}
+
+/// What to try for an image, in order. `image` is its full name without tag or digest.
+pub async fn lookup(
+    hands: &Hands,
+    manifest: &Manifest,
+    image: &str,
+) -> Result<Vec<Credential>, SecretError> {
+    let mut found = from_secrets(hands, manifest).await?.lookup(image);
+    let node = node_config(&hands.ctx.config().polylet.root_directory).await;
+    let mut ring = Keyring::default();
+    ring.add(&Source::Node, node);
+    found.extend(ring.lookup(image));
+    found.extend(hands.images.providers.lookup(manifest, image).await);
+    Ok(found)
+}
+
+/// Secrets that are not there are left out: the image may need none.
+async fn from_secrets(hands: &Hands, manifest: &Manifest) -> Result<Keyring, SecretError> {
+    let named = manifest.spec().image_pull_secrets.iter().flatten();
+    let names: Vec<&str> = named
+        .map(|reference| reference.name.as_str())
+        .filter(|name| !name.is_empty())
+        .collect();
+    let namespace = manifest.namespace();
+    let all = join_all(names.iter().map(|name| secret(hands, namespace, name))).await;
+    let (mut ring, mut missing) = (Keyring::default(), Vec::new());
+    for (name, secret) in names.into_iter().zip(all) {
+        let Some(secret) = secret else {
+            missing.push(name);
+            continue;
+        };
+        let source = Source::Secret(SecretRef {
+            uid: secret.metadata.uid.clone().unwrap_or_default(),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        });
+        ring.add(&source, logins(&secret, namespace, name)?);
+    }
+    if !missing.is_empty() {
+        tracing::warn!(
+            k8s.pod.name = manifest.name(),
+            k8s.namespace.name = namespace,
+            "Unable to retrieve some image pull secrets ({}); attempting to pull the image may not succeed.",
+            missing.join(", ")
+        );
+    }
+    Ok(ring)
+}
+
+/// A Secret's logins; none of a Secret of another type.
+fn logins(secret: &Secret, namespace: &str, name: &str) -> Result<Logins, SecretError> {
+    type Read = fn(&[u8]) -> Result<Logins, DockerConfigError>;
+    let (key, read): (&'static str, Read) = match secret.type_.as_deref() {
+        Some("kubernetes.io/dockerconfigjson") => (".dockerconfigjson", docker_config::config_json),
+        Some("kubernetes.io/dockercfg") => (".dockercfg", docker_config::dockercfg),
+        _ => return Ok(Logins::new()),
+    };
+    let data = secret.data.as_ref().and_then(|data| data.get(key));
+    match data.filter(|bytes| !bytes.0.is_empty()) {
+        None => Ok(Logins::new()),
+        Some(bytes) => read(&bytes.0).map_err(|source| SecretError {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            key,
+            source,
+        }),
+    }
+}
+
+async fn secret(hands: &Hands, namespace: &str, name: &str) -> Option<Secret> {
+    let request = GetObjectRequest {
+        kind: "Secret".to_owned(),
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+    };
+    let answer = hands.objects.clone().get_object(request).await;
+    match answer.map(|answer| answer.into_inner().state) {
+        // What cannot be read is not there; the parser's words might quote it.
+        Ok(Some(State::Manifest(json))) => serde_json::from_slice(&json).ok(),
+        Ok(_) => None,
+        Err(status) => {
+            let why = status.message();
+            tracing::warn!(
+                name,
+                namespace,
+                why,
+                "an image pull secret cannot be asked for"
+            );
+            None
+        }
+    }
+}
+
+/// The first docker configuration that can be read, at upstream's places. Read for each pull: it
+/// is small, and a change counts at once.
+async fn node_config(root: &Path) -> Logins {
+    type Read = fn(&[u8]) -> Result<Logins, DockerConfigError>;
+    let home = std::env::var_os("HOME").map_or_else(PathBuf::new, PathBuf::from);
+    let newer = [
+        root.to_owned(),
+        PathBuf::new(),
+        home.join(".docker"),
+        "/.docker".into(),
+    ];
+    let older = [root.to_owned(), PathBuf::new(), home, "/".into()];
+    let newer = newer.map(|dir| (dir.join("config.json"), docker_config::config_json as Read));
+    let older = older.map(|dir| (dir.join(".dockercfg"), docker_config::dockercfg as Read));
+    for (path, read) in newer.into_iter().chain(older) {
+        let size = tokio::fs::metadata(&path)
+            .await
+            .map(|meta| (meta.is_file(), meta.len()));
+        if !matches!(size, Ok((true, bytes)) if bytes <= MOST_BYTES) {
+            continue;
+        }
+        let bytes = tokio::fs::read(&path).await;
+        match bytes.map(|bytes| read(&bytes)) {
+            Ok(Ok(logins)) => return logins,
+            Ok(Err(error)) => {
+                tracing::debug!(path = %path.display(), %error, "no docker configuration");
+            }
+            Err(error) => tracing::debug!(path = %path.display(), %error, "cannot be read"),
+        }
+    }
+    Logins::new()
+}

@@ -1,0 +1,246 @@
+//! Images: looked for by policy, pulled once for all who wait.
+//!
+//! [`pull`] shares and limits pulls, [`credentials`] finds logins for them, [`provider`] asks
+//! plugins, [`volume`] is for images that are mounted.
+
+pub mod credentials;
+pub mod provider;
+pub mod pull;
+pub mod volume;
+
+use std::rc::Rc;
+
+use futures::future::{join, join_all};
+use jiff::Timestamp;
+use polylet_cri::{About, Runtime, v1};
+use polylet_kit::config::KubeletConfiguration;
+use polylet_model::constants::reason;
+use polylet_model::{Manifest, image};
+
+use super::{Hands, Job, manifest, said, sandbox};
+use crate::core::credentials::Credential;
+use crate::core::learn::{Outcome, Trouble};
+use crate::core::wanted::Pull;
+use provider::Providers;
+use pull::{Order, Pulls};
+
+/// Images and all that pulling them needs.
+pub struct Images {
+    runtime: Runtime,
+    pulls: Pulls,
+    providers: Providers,
+}
+
+/// An image as somebody wants it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// As the manifest says it.
+    pub reference: String,
+    /// When it is pulled.
+    pub policy: Pull,
+}
+
+impl Images {
+    /// Asks this runtime; nothing is called yet.
+    pub fn new(runtime: Runtime, kubelet: &KubeletConfiguration, providers: Providers) -> Self {
+        Images {
+            runtime,
+            pulls: Pulls::new(kubelet, Timestamp::now()),
+            providers,
+        }
+    }
+
+    /// Whom an image runs as: a number, or a name.
+    pub async fn user(&self, image_ref: &str) -> Result<(Option<i64>, String), Trouble> {
+        let spec = v1::ImageSpec {
+            image: image_ref.to_owned(),
+            ..Default::default()
+        };
+        let found = self.runtime.image_status(spec).await;
+        let found = found.map_err(|e| said(reason::IMAGE_INSPECT_ERROR, e.message()))?;
+        let image = found.ok_or_else(|| {
+            said(
+                reason::IMAGE_INSPECT_ERROR,
+                format!("image {image_ref} is gone"),
+            )
+        })?;
+        Ok((image.uid.map(|uid| uid.value), image.username))
+    }
+}
+
+/// Sees to it that a container's image is on the node, and those of the volumes it mounts. A
+/// volume's trouble is told first, as upstream does.
+pub async fn ensure(hands: &Rc<Hands>, job: &Job, container: &str) -> Result<Outcome, Trouble> {
+    let manifest = manifest(job)?;
+    let (_, spec) = manifest
+        .container(container)
+        .ok_or_else(|| invalid(format!("no container {container}")))?;
+    let own = Wanted {
+        reference: spec.image.clone().unwrap_or_default(),
+        policy: Pull::of(spec.image_pull_policy.as_deref()),
+    };
+    let mounted = volume::wanted(manifest, spec);
+    let one = |wanted: Wanted| async move {
+        let ensured = present(hands, job, manifest, container, &wanted).await;
+        ensured.map_err(|trouble| Trouble {
+            image: wanted.reference,
+            ..trouble
+        })
+    };
+    let image = own.reference.clone();
+    let volumes = join_all(mounted.into_iter().map(one));
+    let (volumes, own) = join(volumes, one(own)).await;
+    for volume in volumes {
+        volume?;
+    }
+    let image_ref = own?;
+    Ok(Outcome::Image { image, image_ref })
+}
+
+/// The runtime's reference of an image, pulled where the policy says so.
+async fn present(
+    hands: &Rc<Hands>,
+    job: &Job,
+    manifest: &Manifest,
+    container: &str,
+    wanted: &Wanted,
+) -> Result<String, Trouble> {
+    let image = spec(hands, manifest, &wanted.reference)?;
+    if wanted.policy != Pull::Always {
+        if let Some(image_ref) = look(hands, image.clone()).await? {
+            return Ok(image_ref);
+        }
+        if wanted.policy == Pull::Never {
+            return Err(said(
+                reason::ERR_IMAGE_NEVER_PULL,
+                format!(
+                    "Container image \"{}\" is not present with pull policy of Never",
+                    wanted.reference
+                ),
+            ));
+        }
+    }
+    let logins = logins(hands, manifest, &wanted.reference).await?;
+    let sandbox = sandbox::config(hands, job, manifest, 0).await?;
+    let runtime = hands.images.runtime.about(About {
+        pod_uid: Some(job.pod.uid.clone()),
+        pod_name: Some(job.pod.name.clone()),
+        namespace: Some(job.pod.namespace.clone()),
+        container: Some(container.to_owned()),
+        attempt: None,
+    });
+    let order = Order {
+        image,
+        logins,
+        sandbox,
+    };
+    let pulled = hands.images.pulls.pull(runtime, order).await;
+    let pulled = pulled.map_err(|words| failed(&wanted.reference, &words))?;
+    Ok(pulled.image_ref)
+}
+
+/// What the runtime is asked for.
+fn spec(hands: &Hands, manifest: &Manifest, reference: &str) -> Result<v1::ImageSpec, Trouble> {
+    let name = image::with_default_tag(reference).map_err(|error| {
+        invalid(format!(
+            "Failed to apply default image tag \"{reference}\": {error}"
+        ))
+    })?;
+    let annotations = manifest.pod().metadata.annotations.clone();
+    Ok(v1::ImageSpec {
+        image: name,
+        annotations: annotations.unwrap_or_default().into_iter().collect(),
+        runtime_handler: handler(hands, manifest),
+        ..Default::default()
+    })
+}
+
+/// The runtime handler that an image is for: upstream tells it only with this feature gate.
+pub fn handler(hands: &Hands, manifest: &Manifest) -> String {
+    let gates = &hands.ctx.config().kubelet.feature_gates;
+    match gates.get("RuntimeClassInImageCriAPI") {
+        Some(true) => sandbox::handler(manifest),
+        _ => String::new(),
+    }
+}
+
+/// The runtime's reference of an image that is on the node.
+async fn look(hands: &Hands, image: v1::ImageSpec) -> Result<Option<String>, Trouble> {
+    let name = image.image.clone();
+    let found = hands.images.runtime.image_status(image).await;
+    let found = found.map_err(|error| {
+        said(
+            reason::IMAGE_INSPECT_ERROR,
+            format!("Failed to inspect image \"{name}\": {}", error.message()),
+        )
+    })?;
+    Ok(found.map(|image| image.id))
+}
+
+/// What to try at the registry, in order.
+async fn logins(
+    hands: &Hands,
+    manifest: &Manifest,
+    reference: &str,
+) -> Result<Vec<Credential>, Trouble> {
+    let name = image::Reference::parse(reference).map_err(|e| invalid(e.to_string()))?;
+    let found = credentials::lookup(hands, manifest, &name.name()).await;
+    found.map_err(|error| super::trouble(reason::ERR_IMAGE_PULL, &error))
+}
+
+/// A pull that failed, as upstream words it.
+fn failed(reference: &str, words: &str) -> Trouble {
+    for (reason, why) in [
+        (reason::REGISTRY_UNAVAILABLE, "the registry is unavailable"),
+        (
+            reason::SIGNATURE_VALIDATION_FAILED,
+            "the signature validation failed",
+        ),
+    ] {
+        if let Some(rest) = words.strip_prefix(reason) {
+            let message = format!("image pull failed for {reference} because {why}{rest}");
+            return said(reason, message);
+        }
+    }
+    said(reason::ERR_IMAGE_PULL, words)
+}
+
+fn invalid(message: String) -> Trouble {
+    Trouble {
+        lasting: true,
+        ..said(reason::INVALID_IMAGE_NAME, message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_keep_upstreams_words() {
+        for (words, reason, message) in [
+            ("no such host", "ErrImagePull", "no such host"),
+            (
+                "RegistryUnavailable: connection refused",
+                "RegistryUnavailable",
+                "image pull failed for a:1 because the registry is unavailable: connection refused",
+            ),
+            (
+                "SignatureValidationFailed",
+                "SignatureValidationFailed",
+                "image pull failed for a:1 because the signature validation failed",
+            ),
+            (
+                "it said RegistryUnavailable",
+                "ErrImagePull",
+                "it said RegistryUnavailable",
+            ),
+        ] {
+            let trouble = failed("a:1", words);
+            assert_eq!(
+                (trouble.reason.as_str(), trouble.message.as_str()),
+                (reason, message)
+            );
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! Credential provider plugins: programs that are asked for logins.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::rc::Rc;
+use std::time::Duration;
+
+use futures::future::{FutureExt, LocalBoxFuture, Shared, WeakShared, join_all};
+use jiff::Timestamp;
+use polylet_kit::config::PolyletConfiguration;
+use polylet_model::Manifest;
+use rustix::fs::Access;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
+use tokio::process::Command;
+
+use crate::core::credentials::docker_config::Logins;
+use crate::core::credentials::keyring::Keyring;
+use crate::core::credentials::provider::{
+    Answer, AnswerError, Cache, Provider, ProviderConfigError, config, request,
+};
+use crate::core::credentials::{Credential, Source};
+
+/// How long a plugin may take, as upstream has it.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// More than this is no answer.
+const MOST_BYTES: u64 = 1 << 20;
+/// As much of a plugin's complaints is told.
+const MOST_WORDS: u64 = 1 << 10;
+
+/// Plugins that cannot be used as they are configured.
+#[derive(Debug, thiserror::Error)]
+pub enum ProvidersError {
+    /// A file or directory cannot be read.
+    #[error("reading {path}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The directory holds no file of the three kinds.
+    #[error("{0} holds no .json, .yaml or .yml file")]
+    NoFile(PathBuf),
+    /// A file says something wrong.
+    #[error(transparent)]
+    Config(#[from] ProviderConfigError),
+    /// A plugin's program is not there, or cannot be run.
+    #[error("the credential provider's program {0} is not there or cannot be run")]
+    Program(PathBuf),
+}
+
+/// Why a plugin gave no login. Nothing of its output is in it.
+#[derive(Clone, Debug, thiserror::Error)]
+enum AskError {
+    #[error("the program cannot be run: {0}")]
+    Run(String),
+    #[error("it gave no answer within {} s", PATIENCE.as_secs())]
+    Patience,
+    #[error("it ended with {status}: {complaint}")]
+    Status { status: String, complaint: String },
+    #[error(transparent)]
+    Answer(#[from] AnswerError),
+}
+
+type Asking = LocalBoxFuture<'static, Result<Logins, AskError>>;
+
+struct Plugin {
+    provider: Provider,
+    program: PathBuf,
+    cache: RefCell<Cache>,
+    /// Questions on their way, by image: one for all who wait.
+    asked: RefCell<HashMap<String, WeakShared<Asking>>>,
+}
+
+/// All plugins, in the configuration's order.
+#[derive(Default)]
+pub struct Providers {
+    plugins: Vec<Rc<Plugin>>,
+}
+
+impl Providers {
+    /// Reads the configuration; no plugin is asked yet.
+    ///
+    /// # Errors
+    /// When the configuration names what is not there, or is wrong: a node that silently does
+    /// without a plugin fails much later, and nobody sees why.
+    pub fn load(settings: &PolyletConfiguration) -> Result<Self, ProvidersError> {
+        let file = settings.image_credential_provider_config_file.as_deref();
+        let dir = settings.image_credential_provider_bin_dir.as_deref();
+        let (file, dir) = match (file, dir) {
+            (Some(file), Some(dir)) => (file, dir),
+            _ => return Ok(Self::default()),
+        };
+        let providers = config::read(&texts(file)?)?;
+        let plugins = providers.into_iter().map(|provider| {
+            let program = dir.join(&provider.name);
+            let usable = program.is_file() && rustix::fs::access(&program, Access::EXEC_OK).is_ok();
+            if !usable {
+                return Err(ProvidersError::Program(program));
+            }
+            Ok(Rc::new(Plugin {
+                provider,
+                program,
+                cache: RefCell::default(),
+                asked: RefCell::default(),
+            }))
+        });
+        let plugins = plugins.collect::<Result<_, _>>()?;
+        Ok(Self { plugins })
+    }
+
+    /// What all plugins that are for an image say. One that fails is told of, and gives nothing.
+    pub async fn lookup(&self, manifest: &Manifest, image: &str) -> Vec<Credential> {
+        let account = manifest.spec().service_account_name.as_deref();
+        let account = account.filter(|name| !name.is_empty());
+        let asked = self
+            .plugins
+            .iter()
+            .filter(|plugin| plugin.provider.is_for(image) && may_ask(&plugin.provider, account));
+        let answers = join_all(asked.map(|plugin| async move {
+            let answer = ask(plugin, image).await;
+            answer.unwrap_or_else(|error| {
+                let (name, error) = (&plugin.provider.name, error.to_string());
+                tracing::warn!(
+                    provider = name,
+                    image,
+                    error,
+                    "Failed to provide credentials for image"
+                );
+                Logins::new()
+            })
+        }));
+        let mut ring = Keyring::default();
+        for logins in answers.await {
+            ring.add(&Source::Node, logins);
+        }
+        ring.lookup(image)
+    }
+}
+
+/// A plugin that wants a token of the pod's service account is asked for pods without one, unless
+/// it requires one. Tokens are the API server's to give.
+fn may_ask(provider: &Provider, account: Option<&str>) -> bool {
+    match (&provider.service_account, account) {
+        (None, _) => true,
+        (Some(wanted), None) => !wanted.required,
+        (Some(_), Some(account)) => {
+            let name = &provider.name;
+            tracing::warn!(
+                provider = name,
+                account,
+                "the provider wants a service account token, which only an API server gives"
+            );
+            false
+        }
+    }
+}
+
+async fn ask(plugin: &Rc<Plugin>, image: &str) -> Result<Logins, AskError> {
+    if let Some(logins) = plugin.cache.borrow().get(image, Timestamp::now()) {
+        return Ok(logins.clone());
+    }
+    under_way(plugin, image).await
+}
+
+/// The question under way, or a new one.
+fn under_way(plugin: &Rc<Plugin>, image: &str) -> Shared<Asking> {
+    let mut asked = plugin.asked.borrow_mut();
+    asked.retain(|_, asking| asking.upgrade().is_some_and(|a| a.peek().is_none()));
+    if let Some(asking) = asked.get(image).and_then(WeakShared::upgrade) {
+        return asking;
+    }
+    let (mine, name) = (Rc::clone(plugin), image.to_owned());
+    let asking = async move {
+        let provider = &mine.provider;
+        let question = request(&provider.api_version, &name);
+        let run = tokio::time::timeout(PATIENCE, run(&mine, question)).await;
+        let output = run.map_err(|_| AskError::Patience)??;
+        let answer = Answer::read(&provider.api_version, &output)?;
+        let now = Timestamp::now();
+        mine.cache
+            .borrow_mut()
+            .put(&name, &answer, provider.default_cache, now);
+        Ok(answer.logins)
+    };
+    let asking = asking.boxed_local().shared();
+    if let Some(weak) = asking.downgrade() {
+        asked.insert(image.to_owned(), weak);
+    }
+    asking
+}
+
+/// Runs the program: the question goes to its input, the answer comes from its output.
+async fn run(plugin: &Plugin, question: Vec<u8>) -> Result<Vec<u8>, AskError> {
+    let failed = |error: std::io::Error| AskError::Run(error.to_string());
+    let env = plugin.provider.env.iter().map(|(key, value)| (key, value));
+    let mut child = Command::new(&plugin.program)
+        .args(&plugin.provider.args)
+        .envs(env)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .map_err(failed)?;
+    let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+    let write = async {
+        if let Some(mut stdin) = stdin {
+            // A program that does not read its question may still answer.
+            let _ = stdin.write_all(&question).await;
+        }
+    };
+    let ((), output, complaint) =
+        tokio::join!(write, all(stdout, MOST_BYTES), all(stderr, MOST_WORDS));
+    let status = child.wait().await.map_err(failed)?;
+    if status.success() {
+        return Ok(output);
+    }
+    let complaint = String::from_utf8_lossy(&complaint).trim().to_owned();
+    Err(AskError::Status {
+        status: status.to_string(),
+        complaint,
+    })
+}
+
+/// The first so many bytes; the rest is read and dropped, so that the program can end.
+async fn all(pipe: Option<impl AsyncRead + Unpin>, most: u64) -> Vec<u8> {
+    let mut kept = Vec::new();
+    if let Some(mut pipe) = pipe {
+        // What came until a broken pipe is what there is.
+        let _ = (&mut pipe).take(most).read_to_end(&mut kept).await;
+        let _ = tokio::io::copy(&mut pipe, &mut tokio::io::sink()).await;
+    }
+    kept
+}
+
+/// The configuration: a file, or all `.json`, `.yaml` and `.yml` files of a directory by name.
+fn texts(path: &Path) -> Result<Vec<(String, String)>, ProvidersError> {
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        move |source| ProvidersError::Read { path, source }
+    };
+    let mut files = Vec::new();
+    if path.is_dir() {
+        for entry in std::fs::read_dir(path).map_err(failed(path))? {
+            let file = entry.map_err(failed(path))?.path();
+            let end = file.extension().and_then(|end| end.to_str());
+            if matches!(end, Some("json" | "yaml" | "yml")) && !file.is_dir() {
+                files.push(file);
+            }
+        }
+        files.sort();
+        if files.is_empty() {
+            return Err(ProvidersError::NoFile(path.to_owned()));
+        }
+    } else {
+        files.push(path.to_owned());
+    }
+    let read = files.into_iter().map(|file| {
+        let text = std::fs::read_to_string(&file).map_err(failed(&file))?;
+        Ok((file.display().to_string(), text))
+    });
+    read.collect()
+}

@@ -1,0 +1,317 @@
+//! `CredentialProviderConfig`: the plugins and the images they are for.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use polylet_kit::config::parse_duration;
+use serde::Deserialize;
+
+use super::super::location;
+
+const GROUP: &str = "kubelet.config.k8s.io";
+const KIND: &str = "CredentialProviderConfig";
+/// What plugins speak.
+const SPOKEN: [&str; 3] = [
+    "credentialprovider.kubelet.k8s.io/v1",
+    "credentialprovider.kubelet.k8s.io/v1beta1",
+    "credentialprovider.kubelet.k8s.io/v1alpha1",
+];
+
+/// What is wrong in a configuration of plugins.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{file}: {field}: {message}")]
+pub struct ProviderConfigError {
+    /// The file.
+    pub file: String,
+    /// The field; `document` for all of it.
+    pub field: String,
+    /// What was expected.
+    pub message: String,
+}
+
+/// One plugin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Provider {
+    /// The program's name in the plugins' directory.
+    pub name: String,
+    /// Images that it is asked about.
+    pub match_images: Vec<String>,
+    /// How long an answer is good that does not say so itself.
+    pub default_cache: Duration,
+    /// The form of requests and answers.
+    pub api_version: String,
+    /// The program's arguments.
+    pub args: Vec<String>,
+    /// Environment variables beside the process's own.
+    pub env: Vec<(String, String)>,
+    /// Whether it wants a token of the pod's service account.
+    pub service_account: Option<ServiceAccount>,
+}
+
+/// What a plugin wants of a pod's service account.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServiceAccount {
+    /// It is not asked for pods without one.
+    pub required: bool,
+}
+
+impl Provider {
+    /// Whether the plugin is asked about an image (its full name without tag or digest).
+    pub fn is_for(&self, image: &str) -> bool {
+        self.match_images
+            .iter()
+            .any(|place| location::covers(place, image))
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Document {
+    #[serde(default)]
+    api_version: String,
+    #[serde(default)]
+    kind: String,
+    #[serde(default)]
+    providers: Vec<Entry>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Entry {
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    match_images: Vec<String>,
+    default_cache_duration: Option<String>,
+    #[serde(default)]
+    api_version: String,
+    #[serde(default)]
+    args: Vec<String>,
+    #[serde(default)]
+    env: Vec<EnvVar>,
+    token_attributes: Option<TokenAttributes>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct EnvVar {
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    value: String,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct TokenAttributes {
+    #[serde(default)]
+    service_account_token_audience: String,
+    #[serde(default)]
+    cache_type: String,
+    require_service_account: Option<bool>,
+    #[serde(default)]
+    required_service_account_annotation_keys: Vec<String>,
+    #[serde(default, rename = "optionalServiceAccountAnnotationKeys")]
+    _optional_service_account_annotation_keys: Vec<String>,
+}
+
+/// Plugins of one or more files, in their order; a name may stand once.
+pub fn read(files: &[(String, String)]) -> Result<Vec<Provider>, ProviderConfigError> {
+    let mut known: BTreeMap<String, String> = BTreeMap::new();
+    let mut providers = Vec::new();
+    for (file, text) in files {
+        let wrong = |field: &str, message: String| ProviderConfigError {
+            file: file.clone(),
+            field: field.to_owned(),
+            message,
+        };
+        let document: Document = serde_yaml_ng::from_str(text)
+            .map_err(|error| wrong("document", format!("not a {KIND}: {error}")))?;
+        let group = document.api_version.split_once('/').map(|(group, _)| group);
+        if group != Some(GROUP) {
+            let message = format!("{:?}: expected {GROUP}/v1", document.api_version);
+            return Err(wrong("apiVersion", message));
+        }
+        if document.kind != KIND {
+            return Err(wrong(
+                "kind",
+                format!("{:?}: expected {KIND}", document.kind),
+            ));
+        }
+        for (at, entry) in document.providers.into_iter().enumerate() {
+            let provider = check(entry)
+                .map_err(|(field, message)| wrong(&format!("providers[{at}].{field}"), message))?;
+            if let Some(first) = known.insert(provider.name.clone(), file.clone()) {
+                let message = format!("{:?} stands in {first} already", provider.name);
+                return Err(wrong(&format!("providers[{at}].name"), message));
+            }
+            providers.push(provider);
+        }
+    }
+    if providers.is_empty() {
+        return Err(ProviderConfigError {
+            file: files
+                .first()
+                .map(|(file, _)| file.clone())
+                .unwrap_or_default(),
+            field: "providers".to_owned(),
+            message: "at least one is required".to_owned(),
+        });
+    }
+    Ok(providers)
+}
+
+fn check(entry: Entry) -> Result<Provider, (&'static str, String)> {
+    let name = &entry.name;
+    if name.is_empty() || name.contains(['/', ' ']) || name == "." || name == ".." {
+        let message = format!("{name:?}: expected the name of a program, without '/' and spaces");
+        return Err(("name", message));
+    }
+    if !SPOKEN.contains(&entry.api_version.as_str()) {
+        let message = format!(
+            "{:?}: expected one of {}",
+            entry.api_version,
+            SPOKEN.join(", ")
+        );
+        return Err(("apiVersion", message));
+    }
+    if entry.match_images.is_empty() {
+        return Err(("matchImages", "at least one is required".to_owned()));
+    }
+    if let Some(bad) = entry
+        .match_images
+        .iter()
+        .find(|i| location::key(i).is_none())
+    {
+        let message = format!("{bad:?}: expected a registry such as *.registry.example:5000/path");
+        return Err(("matchImages", message));
+    }
+    let duration = entry.default_cache_duration.as_deref();
+    let default_cache = duration
+        .ok_or_else(|| "required, for example 12h".to_owned())
+        .and_then(|text| parse_duration(text).map_err(|why| format!("{text:?}: {why}")))
+        .map_err(|message| ("defaultCacheDuration", message))?;
+    let service_account = entry
+        .token_attributes
+        .map(|t| token(&t, &entry.api_version));
+    Ok(Provider {
+        name: entry.name,
+        match_images: entry.match_images,
+        default_cache,
+        api_version: entry.api_version,
+        args: entry.args,
+        env: entry
+            .env
+            .into_iter()
+            .map(|var| (var.name, var.value))
+            .collect(),
+        service_account: service_account.transpose()?,
+    })
+}
+
+fn token(
+    wanted: &TokenAttributes,
+    api_version: &str,
+) -> Result<ServiceAccount, (&'static str, String)> {
+    if api_version != SPOKEN[0] {
+        let message = format!("only for plugins that speak {}", SPOKEN[0]);
+        return Err(("tokenAttributes", message));
+    }
+    if wanted.service_account_token_audience.is_empty() {
+        let field = "tokenAttributes.serviceAccountTokenAudience";
+        return Err((field, "required".to_owned()));
+    }
+    if !["ServiceAccount", "Token"].contains(&wanted.cache_type.as_str()) {
+        let message = format!("{:?}: expected ServiceAccount or Token", wanted.cache_type);
+        return Err(("tokenAttributes.cacheType", message));
+    }
+    let field = "tokenAttributes.requireServiceAccount";
+    let required = wanted
+        .require_service_account
+        .ok_or((field, "required".to_owned()))?;
+    if !required && !wanted.required_service_account_annotation_keys.is_empty() {
+        let message = "must be true where annotations are required".to_owned();
+        return Err((field, message));
+    }
+    Ok(ServiceAccount { required })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = r#"
+apiVersion: kubelet.config.k8s.io/v1
+kind: CredentialProviderConfig
+providers:
+- name: plugin
+  matchImages: ["*.registry.example:5000/team", "registry.example"]
+  defaultCacheDuration: 1h30m
+  apiVersion: credentialprovider.kubelet.k8s.io/v1
+  args: [get]
+  env: [{name: KEY, value: v}]
+"#;
+
+    fn one(text: &str) -> Result<Vec<Provider>, ProviderConfigError> {
+        read(&[("f.yaml".to_owned(), text.to_owned())])
+    }
+
+    #[test]
+    fn a_file_is_read() {
+        let providers = one(GOOD).unwrap();
+        assert_eq!(providers.len(), 1);
+        let plugin = &providers[0];
+        assert_eq!(plugin.default_cache, Duration::from_secs(5400));
+        assert_eq!(plugin.env, [("KEY".to_owned(), "v".to_owned())]);
+        assert!(plugin.is_for("a.registry.example:5000/team/x"));
+        assert!(plugin.is_for("registry.example/x"));
+        assert!(!plugin.is_for("registry.example:5000/x"));
+        let json = GOOD.replace("apiVersion: kubelet", "\"apiVersion\": kubelet");
+        assert_eq!(one(&json).unwrap(), providers);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let twice = [("a".into(), GOOD.into()), ("b".into(), GOOD.into())];
+        assert_eq!(read(&twice).unwrap_err().field, "providers[0].name");
+        for (from, to, field) in [
+            ("kubelet.config.k8s.io/v1", "v1", "apiVersion"),
+            ("kind: CredentialProviderConfig", "kind: Pod", "kind"),
+            ("name: plugin", "name: a/b", "providers[0].name"),
+            ("name: plugin", "name: ..", "providers[0].name"),
+            ("name: plugin", "nam: plugin", "document"),
+            (
+                "credentialprovider.kubelet.k8s.io/v1",
+                "v1",
+                "providers[0].apiVersion",
+            ),
+            ("1h30m", "soon", "providers[0].defaultCacheDuration"),
+            (
+                "defaultCacheDuration: 1h30m",
+                "",
+                "providers[0].defaultCacheDuration",
+            ),
+            (
+                "[\"*.registry.example:5000/team\", \"registry.example\"]",
+                "[]",
+                "providers[0].matchImages",
+            ),
+            (
+                "registry.example\"]",
+                "two words\"]",
+                "providers[0].matchImages",
+            ),
+            (
+                "args: [get]",
+                "tokenAttributes: {serviceAccountTokenAudience: a, requireServiceAccount: true}",
+                "providers[0].tokenAttributes.cacheType",
+            ),
+        ] {
+            let error = one(&GOOD.replace(from, to)).unwrap_err();
+            assert_eq!(error.field, field, "{to}: {error}");
+            assert!(error.to_string().starts_with("f.yaml: "), "{error}");
+        }
+        let none = "apiVersion: kubelet.config.k8s.io/v1\nkind: CredentialProviderConfig\n";
+        assert_eq!(one(none).unwrap_err().field, "providers");
+    }
+}

@@ -1,0 +1,222 @@
+use std::fs::{self, File};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::error::{HarnessError, file};
+use crate::wait::{Look, until};
+use crate::{Containerd, containerd, http, image, machine, packages, procs, wait};
+
+/// The only user of a registry with a password.
+pub const USER: &str = "puller";
+
+/// The user's password.
+pub const PASSWORD: &str = "let-me-pull";
+
+/// The password as the registry keeps it (bcrypt).
+const HASH: &str = "$2y$05$polyletpolyletpolyleteRkRKP9yFq1TCsbZSw./btQiEypr9hN.";
+
+/// Images on their way to a registry wait here, where no node sees them.
+const NAMESPACE: &str = "harness";
+
+/// A real registry on a free port of the loopback address, over plain HTTP. It ends when it is
+/// dropped; what a killed run leaves of it ends with that run.
+#[derive(Debug)]
+pub struct Registry {
+    name: String,
+    dir: PathBuf,
+    port: u16,
+    locked: bool,
+    child: Option<Child>,
+}
+
+impl Registry {
+    /// Starts a registry below the run's directory that `containerd` reaches as `name`, the first
+    /// part of its images' references. `locked` ones want [`USER`] and [`PASSWORD`].
+    ///
+    /// # Errors
+    /// When the program cannot be had, or does not come up.
+    pub async fn start(
+        containerd: &Containerd,
+        name: &str,
+        locked: bool,
+    ) -> Result<Self, HarnessError> {
+        let program = packages::aside("docker-registry", "docker-registry")?;
+        let certs = containerd.registries().join(name);
+        let run = containerd.registries();
+        let dir = run.with_file_name(format!("registry-{name}"));
+        file("make", &dir, fs::create_dir_all(dir.join("data")))?;
+        let port = machine::free_port()?;
+        let config = config(&dir, port, locked);
+        let path = dir.join("config.yml");
+        file("write", &path, fs::write(&path, config.to_string()))?;
+        let users = dir.join("htpasswd");
+        file(
+            "write",
+            &users,
+            fs::write(&users, format!("{USER}:{HASH}\n")),
+        )?;
+        file("make", &certs, fs::create_dir_all(&certs))?;
+        let hosts = certs.join("hosts.toml");
+        let text = format!(
+            "server = \"http://127.0.0.1:{port}\"\n[host.\"http://127.0.0.1:{port}\"]\ncapabilities = [\"pull\", \"resolve\"]\n"
+        );
+        file("write", &hosts, fs::write(&hosts, text))?;
+        let mut this = Self {
+            name: name.to_owned(),
+            dir,
+            port,
+            locked,
+            child: None,
+        };
+        this.spawn(&program, &path)?;
+        this.answers().await?;
+        Ok(this)
+    }
+
+    fn spawn(&mut self, program: &Path, config: &Path) -> Result<(), HarnessError> {
+        let log_path = self.log();
+        let log = file("make", &log_path, File::create(&log_path))?;
+        let also = file("open", &log_path, log.try_clone())?;
+        let child = Command::new(program)
+            .arg("serve")
+            .arg(config)
+            .env_clear()
+            .stdin(Stdio::null())
+            .stdout(log)
+            .stderr(also)
+            .process_group(0)
+            .spawn();
+        self.child = Some(child.map_err(|source| HarnessError::Run {
+            program: "docker-registry".to_owned(),
+            source,
+        })?);
+        Ok(())
+    }
+
+    async fn answers(&mut self) -> Result<(), HarnessError> {
+        let (port, log) = (self.port, self.log());
+        let child = &mut self.child;
+        let mut ended = None;
+        let up = until("an answer from the registry", || {
+            ended = child.as_mut().and_then(|c| c.try_wait().ok().flatten());
+            let gone = ended.is_some();
+            async move {
+                match http::get("127.0.0.1", port, "/v2/").await {
+                    Ok(answer) if [200, 401].contains(&answer.code()) => Look::Done(true),
+                    _ if gone => Look::Done(false),
+                    Ok(answer) => Look::NotYet(answer.status),
+                    Err(error) => Look::NotYet(crate::error::report(&error)),
+                }
+            }
+        });
+        if up.await? {
+            return Ok(());
+        }
+        Err(HarnessError::Ended {
+            program: "docker-registry",
+            status: ended.map(|status| status.to_string()).unwrap_or_default(),
+            log: containerd::tail(&log, 15),
+        })
+    }
+
+    /// Makes an image of busybox, configured by `config`, and pushes it as `path` (`team/app:1`).
+    /// Gives its digest. The node does not have it by that.
+    ///
+    /// # Errors
+    /// When the image cannot be made or is refused.
+    pub fn push(
+        &self,
+        containerd: &Containerd,
+        path: &str,
+        config: &Value,
+    ) -> Result<String, HarnessError> {
+        let reference = format!("127.0.0.1:{}/{path}", self.port);
+        let archive = image::write(&self.dir, &reference, config)?;
+        let ctr = |words: &[&str]| containerd.ctr_in(NAMESPACE, words);
+        ctr(&["images", "import", &archive.display().to_string()])?;
+        file("remove", &archive, fs::remove_file(&archive))?;
+        let login = format!("{USER}:{PASSWORD}");
+        let mut words = vec!["images", "push", "--plain-http"];
+        if self.locked {
+            words.extend(["--user", &login]);
+        }
+        words.push(&reference);
+        ctr(&words)?;
+        let listed = ctr(&["images", "ls", &format!("name=={reference}")])?;
+        let digest = listed
+            .split_whitespace()
+            .find(|word| word.starts_with("sha256:"));
+        let digest = digest.unwrap_or_default().to_owned();
+        ctr(&["images", "rm", "--sync", &reference])?;
+        Ok(digest)
+    }
+
+    /// An image reference of this registry.
+    pub fn image(&self, path: &str) -> String {
+        format!("{}/{path}", self.name)
+    }
+
+    /// How many pulls of an image came through: each looks its manifest up once. `path` is without
+    /// a tag.
+    pub fn pulls(&self, path: &str) -> usize {
+        let wanted = format!("\"HEAD /v2/{path}/manifests/");
+        let name = format!("ns={}", self.name);
+        self.requests(|line| {
+            line.contains(&wanted) && line.contains(&name) && line.contains("\" 200 ")
+        })
+    }
+
+    /// How many requests of the access log are as wanted.
+    pub fn requests(&self, wanted: impl Fn(&str) -> bool) -> usize {
+        let text = fs::read(self.log()).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text).into_owned();
+        text.lines().filter(|line| wanted(line)).count()
+    }
+
+    /// What it writes about itself and its requests.
+    pub fn log(&self) -> PathBuf {
+        self.dir.join("registry.log")
+    }
+
+    /// The name by which containerd reaches it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl Drop for Registry {
+    fn drop(&mut self) {
+        let Some(mut child) = self.child.take() else {
+            return;
+        };
+        machine::signal(child.id(), Signal::TERM);
+        if !wait::until_blocking(Duration::from_secs(5), || !procs::alive(child.id())) {
+            machine::signal(child.id(), Signal::KILL);
+        }
+        // It has ended: this only takes its record away.
+        let _ = child.wait();
+    }
+}
+
+/// Configuration is YAML, of which JSON is a part.
+fn config(dir: &Path, port: u16, locked: bool) -> Value {
+    let mut config = serde_json::json!({
+        "version": 0.1,
+        "log": { "accesslog": { "disabled": false }, "level": "warn" },
+        "storage": {
+            "filesystem": { "rootdirectory": dir.join("data") },
+            "delete": { "enabled": true },
+        },
+        "http": { "addr": format!("127.0.0.1:{port}") },
+    });
+    if locked {
+        let users = dir.join("htpasswd");
+        config["auth"] = serde_json::json!({ "htpasswd": { "realm": "polylet", "path": users } });
+    }
+    config
+}
