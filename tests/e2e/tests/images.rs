@@ -1,44 +1,343 @@
-//! Images from a real registry.
+//! Images out of real registries, with and without passwords: policies, references, logins from
+//! everywhere they can come from, back-off, and one pull for many.
 
-use polylet_e2e::{RUNS, node, ok, pod};
-use polylet_harness::Registry;
-use serde_json::json;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use polylet_e2e::{RUNS, node_with, ok, pod};
+use polylet_harness::registry::{PASSWORD, USER};
+use polylet_harness::{Node, NodeOptions, PodView, Registry};
+use serde_json::{Value, json};
+
+/// base64 of the user and the password.
+const AUTH: &str = "cHVsbGVyOmxldC1tZS1wdWxs";
 
 #[tokio::test]
 #[ignore = "needs root, a container runtime and built services: cargo verify"]
-async fn smoke() {
-    let node = node().await;
+async fn images_come_by_policy_and_with_passwords() {
+    let plugin = tempfile::tempdir().unwrap();
+    let options = NodeOptions {
+        polylet: plugin_settings(plugin.path()),
+        ..NodeOptions::default()
+    };
+    let node = node_with(options).await;
     let open = ok(Registry::start(&node.containerd, "open.test", false).await);
     let locked = ok(Registry::start(&node.containerd, "locked.test", true).await);
-    let config = json!({ "Env": ["PATH=/bin"] });
-    let digest = ok(open.push(&node.containerd, "team/app:1", &config));
-    eprintln!("{digest}");
-    ok(locked.push(&node.containerd, "team/app:1", &config));
-    ok(node.put(
-        "a.json",
-        &pod(
-            "a",
-            RUNS,
-            &json!({"container": {"image": open.image("team/app:1")}}),
-        ),
-    ));
-    ok(node.put(
-        "b.json",
-        &pod(
-            "b",
-            RUNS,
-            &json!({"container": {"image": locked.image("team/app:1")}}),
-        ),
-    ));
-    let a = ok(node.wait_ready("a").await);
-    eprintln!("{}", a.line());
-    let b = ok(node
-        .wait_pod("b", "to fail", |p| p.line().contains("Pull"))
-        .await);
-    eprintln!("{}", b.line());
-    eprintln!("{}", open.pulls("team/app"));
-    eprintln!("{}", std::fs::read_to_string(open.log()).unwrap());
-    eprintln!("{}", std::fs::read_to_string(locked.log()).unwrap());
+    for name in ["plugin.test", "node.test"] {
+        ok(locked.known_as(&node.containerd, name));
+    }
+    let digest = push(&node, &open, "team/app:1", "open");
+    push(&node, &open, "team/app:latest", "latest");
+    for path in [
+        "team/json:1",
+        "team/cfg:1",
+        "team/turn:1",
+        "team/none:1",
+        "p/a:1",
+        "p/b:1",
+        "n/a:1",
+    ] {
+        push(&node, &locked, path, path);
+    }
+    secrets(&node);
+    node_config(&node);
+
+    let good = good_pods(&digest);
+    for (name, image, more) in &good {
+        put(&node, name, image, more);
+    }
+    bad_pods_say_why(&node).await;
+    for (name, ..) in &good {
+        ok(node.wait_ready(name).await);
+    }
+    // Another image of the same registry, by the answer that is known.
+    put(&node, "plugin-b", "plugin.test/p/b:1", &json!({}));
+    ok(node.wait_ready("plugin-b").await);
+    assert_eq!(asked(plugin.path()), 1);
+    policies(&node, &open).await;
+    nothing_is_told(&node).await;
     drop((open, locked));
     ok(node.remove());
+}
+
+#[tokio::test]
+#[ignore = "needs root, a container runtime and built services: cargo verify"]
+async fn one_pull_serves_many_and_ends_with_the_last() {
+    let node = node_with(NodeOptions::default()).await;
+    let open = ok(Registry::start(&node.containerd, "open.test", false).await);
+    push(&node, &open, "team/many:1", "many");
+    push(&node, &open, "team/late:1", "late");
+    let names = ["many-a", "many-b", "many-c", "many-d"];
+    let always = json!({ "imagePullPolicy": "Always" });
+
+    open.pause();
+    for name in names {
+        put(
+            &node,
+            name,
+            "open.test/team/many:1",
+            &json!({ "container": always }),
+        );
+    }
+    for name in names {
+        pulls(&node, name).await;
+    }
+    open.go_on();
+    for name in names {
+        ok(node.wait_ready(name).await);
+    }
+    assert_eq!(open.pulls("team/many"), 1);
+
+    // The registry never answers: a pod that is taken away does not wait for it.
+    open.pause();
+    put(
+        &node,
+        "late",
+        "open.test/team/late:1",
+        &json!({ "container": always }),
+    );
+    pulls(&node, "late").await;
+    ok(node.take("late.json"));
+    ok(node.wait_gone("late").await);
+    open.go_on();
+    let sees_late = |image: &polylet_wire::runtime::v1::Image| {
+        image.repo_tags.iter().any(|tag| tag.contains("team/late"))
+    };
+    assert!(
+        !ok(node.containerd.cri().images().await)
+            .iter()
+            .any(sees_late)
+    );
+    drop(open);
+    ok(node.remove());
+}
+
+fn push(node: &Node, registry: &Registry, path: &str, mark: &str) -> String {
+    let config = json!({ "Env": ["PATH=/bin"], "Labels": { "mark": mark } });
+    ok(registry.push(&node.containerd, path, &config))
+}
+
+fn put(node: &Node, name: &str, image: &str, more: &Value) {
+    let mut more = more.clone();
+    more["container"]["image"] = json!(image);
+    ok(node.put(&format!("{name}.json"), &pod(name, RUNS, &more)));
+}
+
+/// Secrets of both types, one of them with another password.
+fn secrets(node: &Node) {
+    let entry = |auth: &str| json!({ "locked.test": { "auth": auth } });
+    let login = json!({ "https://locked.test/v1/": { "username": USER, "password": PASSWORD } });
+    let all = [
+        (
+            "pull-json",
+            "dockerconfigjson",
+            ".dockerconfigjson",
+            json!({ "auths": entry(AUTH) }),
+        ),
+        (
+            "pull-wrong",
+            "dockerconfigjson",
+            ".dockerconfigjson",
+            json!({ "auths": entry("cHVsbGVyOng=") }),
+        ),
+        ("pull-cfg", "dockercfg", ".dockercfg", login),
+    ];
+    for (name, kind, key, content) in all {
+        let secret = json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": { "name": name },
+            "type": format!("kubernetes.io/{kind}"), "stringData": { key: content.to_string() },
+        });
+        ok(node.put(&format!("{name}.json"), &secret.to_string()));
+    }
+}
+
+/// The node's own docker configuration.
+fn node_config(node: &Node) {
+    let config = json!({ "auths": { "node.test/n": { "auth": AUTH } } });
+    fs::write(node.dirs().root.join("config.json"), config.to_string()).unwrap();
+}
+
+/// Name, image, and what else the pod says.
+fn good_pods(digest: &str) -> Vec<(&'static str, String, Value)> {
+    let with = |secrets: &[&str]| {
+        let all: Vec<Value> = secrets.iter().map(|name| json!({ "name": name })).collect();
+        json!({ "imagePullSecrets": all })
+    };
+    let image = |name: &str| name.to_owned();
+    vec![
+        ("tag", image("open.test/team/app:1"), json!({})),
+        ("default-tag", image("open.test/team/app"), json!({})),
+        ("digest", format!("open.test/team/app@{digest}"), json!({})),
+        (
+            "both",
+            format!("open.test/team/app:1@{digest}"),
+            with(&["missing"]),
+        ),
+        (
+            "json",
+            image("locked.test/team/json:1"),
+            with(&["pull-json"]),
+        ),
+        (
+            "cfg",
+            image("locked.test/team/cfg:1"),
+            with(&["missing", "pull-cfg"]),
+        ),
+        (
+            "turn",
+            image("locked.test/team/turn:1"),
+            with(&["pull-wrong", "pull-json"]),
+        ),
+        ("plugin-a", image("plugin.test/p/a:1"), json!({})),
+        ("node-config", image("node.test/n/a:1"), json!({})),
+        (
+            "never",
+            image("polylet-test:1"),
+            json!({ "container": { "imagePullPolicy": "Never" } }),
+        ),
+    ]
+}
+
+async fn bad_pods_say_why(node: &Node) {
+    let never = json!({ "container": { "imagePullPolicy": "Never" } });
+    let cases: [(&str, &str, Value, &str, &str); 5] = [
+        (
+            "locked",
+            "locked.test/team/none:1",
+            json!({}),
+            "ImagePullBackOff",
+            "Back-off pulling image \"locked.test/team/none:1\": ErrImagePull: ",
+        ),
+        (
+            "wrong",
+            "locked.test/team/none:1",
+            json!({ "imagePullSecrets": [{ "name": "pull-wrong" }] }),
+            "ImagePullBackOff",
+            "Back-off pulling image \"locked.test/team/none:1\": ErrImagePull: ",
+        ),
+        (
+            "nothing",
+            "open.test/no/such:1",
+            json!({}),
+            "ImagePullBackOff",
+            "ErrImagePull: rpc error: code = NotFound desc = ",
+        ),
+        (
+            "absent",
+            "open.test/team/absent:1",
+            never,
+            "ErrImageNeverPull",
+            "Container image \"open.test/team/absent:1\" is not present with pull policy of Never",
+        ),
+        (
+            "badname",
+            "Not An Image",
+            json!({}),
+            "InvalidImageName",
+            "Failed to apply default image tag \"Not An Image\": couldn't parse image name \"Not An Image\": \
+             invalid reference format: repository name (library/Not An Image) must be lowercase",
+        ),
+    ];
+    for (name, image, more, ..) in &cases {
+        put(node, name, image, more);
+    }
+    for (name, _, _, reason, message) in &cases {
+        let says = |pod: &PodView| {
+            let main = pod.container("main");
+            main.is_some_and(|c| c.reason == *reason && c.message.contains(message))
+        };
+        let what = format!("to say {reason}: {message}");
+        ok(node.wait_pod(name, &what, says).await);
+    }
+    for (name, ..) in &cases {
+        ok(node.take(&format!("{name}.json")));
+    }
+}
+
+/// A pod that has the image asks nobody; one that always asks does so at each start.
+async fn policies(node: &Node, open: &Registry) {
+    let before = open.pulls("team/app");
+    put(node, "again", "open.test/team/app:1", &json!({}));
+    ok(node.wait_ready("again").await);
+    assert_eq!(open.pulls("team/app"), before);
+    let always = json!({ "container": { "imagePullPolicy": "Always" } });
+    put(node, "always", "open.test/team/app:1", &always);
+    let first = ok(node.wait_ready("always").await);
+    assert_eq!(open.pulls("team/app"), before + 1);
+    let id = first.container("main").unwrap().id;
+    let id = id.trim_start_matches("containerd://");
+    ok(node.containerd.exec(id, &["kill", "1"]));
+    let restarted =
+        |pod: &PodView| pod.is_ready() && pod.container("main").is_some_and(|c| c.restarts == 1);
+    ok(node.wait_pod("always", "to run again", restarted).await);
+    assert_eq!(open.pulls("team/app"), before + 2);
+}
+
+/// Waits until a pod's pull is under way.
+async fn pulls(node: &Node, name: &str) {
+    let waits = |pod: &PodView| {
+        pod.waiting_for
+            .iter()
+            .any(|what| what.contains("image of container main"))
+            && pod.waiting_for.len() == 1
+    };
+    ok(node
+        .wait_pod(name, "to wait for its image alone", waits)
+        .await);
+}
+
+/// A plugin that knows one registry and counts how often it is asked.
+fn plugin_settings(dir: &Path) -> Value {
+    let answer = json!({
+        "kind": "CredentialProviderResponse", "apiVersion": "credentialprovider.kubelet.k8s.io/v1",
+        "cacheKeyType": "Registry", "cacheDuration": "1h",
+        "auth": { "plugin.test/p": { "username": USER, "password": PASSWORD } },
+    });
+    let script = format!(
+        "#!/bin/sh\nread question\ncase \"$question\" in *plugin.test/p/*) ;; *) exit 3;; esac\n\
+         echo \"$COUNT\" >> {}\ncat <<'END'\n{answer}\nEND\n",
+        dir.join("asked").display()
+    );
+    let program = dir.join("keys");
+    fs::write(&program, script).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o700)).unwrap();
+    let config = json!({
+        "apiVersion": "kubelet.config.k8s.io/v1", "kind": "CredentialProviderConfig",
+        "providers": [{
+            "name": "keys", "matchImages": ["*.test/p"], "defaultCacheDuration": "10m",
+            "apiVersion": "credentialprovider.kubelet.k8s.io/v1",
+            "env": [{ "name": "COUNT", "value": "one" }],
+        }],
+    });
+    let file = dir.join("config.yaml");
+    fs::write(&file, config.to_string()).unwrap();
+    json!({ "imageCredentialProviderConfigFile": file, "imageCredentialProviderBinDir": dir })
+}
+
+fn asked(dir: &Path) -> usize {
+    fs::read_to_string(dir.join("asked"))
+        .unwrap_or_default()
+        .lines()
+        .count()
+}
+
+/// No log, status or trace has the password in any form.
+async fn nothing_is_told(node: &Node) {
+    let mut told = fs::read_to_string(node.log()).unwrap_or_default();
+    for words in [
+        ["pods", "-o", "json"].as_slice(),
+        &["trace", "json"],
+        &["trace", "plugin-a"],
+    ] {
+        let output = ok(node.cli(words).await);
+        told.push_str(&String::from_utf8_lossy(&output.stdout));
+    }
+    assert!(
+        told.contains("locked.test/team/json:1"),
+        "there is something to look at"
+    );
+    for secret in [PASSWORD, AUTH] {
+        assert!(!told.contains(secret), "{secret} is told");
+    }
 }

@@ -46,9 +46,8 @@ impl Registry {
         locked: bool,
     ) -> Result<Self, HarnessError> {
         let program = packages::aside("docker-registry", "docker-registry")?;
-        let certs = containerd.registries().join(name);
-        let run = containerd.registries();
-        let dir = run.with_file_name(format!("registry-{name}"));
+        let dir = containerd.registries();
+        let dir = dir.with_file_name(format!("registry-{name}"));
         file("make", &dir, fs::create_dir_all(dir.join("data")))?;
         let port = machine::free_port()?;
         let config = config(&dir, port, locked);
@@ -60,12 +59,6 @@ impl Registry {
             &users,
             fs::write(&users, format!("{USER}:{HASH}\n")),
         )?;
-        file("make", &certs, fs::create_dir_all(&certs))?;
-        let hosts = certs.join("hosts.toml");
-        let text = format!(
-            "server = \"http://127.0.0.1:{port}\"\n[host.\"http://127.0.0.1:{port}\"]\ncapabilities = [\"pull\", \"resolve\"]\n"
-        );
-        file("write", &hosts, fs::write(&hosts, text))?;
         let mut this = Self {
             name: name.to_owned(),
             dir,
@@ -73,9 +66,41 @@ impl Registry {
             locked,
             child: None,
         };
+        this.known_as(containerd, name)?;
         this.spawn(&program, &path)?;
         this.answers().await?;
         Ok(this)
+    }
+
+    /// Lets `containerd` reach it by another name as well.
+    ///
+    /// # Errors
+    /// When the name cannot be written down.
+    pub fn known_as(&self, containerd: &Containerd, name: &str) -> Result<(), HarnessError> {
+        let dir = containerd.registries().join(name);
+        file("make", &dir, fs::create_dir_all(&dir))?;
+        let hosts = dir.join("hosts.toml");
+        let url = format!("http://127.0.0.1:{}", self.port);
+        let text = format!(
+            "server = \"{url}\"\n[host.\"{url}\"]\ncapabilities = [\"pull\", \"resolve\"]\n"
+        );
+        file("write", &hosts, fs::write(&hosts, text))
+    }
+
+    /// From now on it keeps everybody waiting.
+    pub fn pause(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// Answers again, what came meanwhile too.
+    pub fn go_on(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let Some(child) = &self.child {
+            machine::signal(child.id(), signal);
+        }
     }
 
     fn spawn(&mut self, program: &Path, config: &Path) -> Result<(), HarnessError> {
@@ -194,6 +219,8 @@ impl Drop for Registry {
         let Some(mut child) = self.child.take() else {
             return;
         };
+        // A paused one hears no TERM.
+        machine::signal(child.id(), Signal::CONT);
         machine::signal(child.id(), Signal::TERM);
         if !wait::until_blocking(Duration::from_secs(5), || !procs::alive(child.id())) {
             machine::signal(child.id(), Signal::KILL);
