@@ -10,9 +10,9 @@ use polylet_wire::pleg::v1::{ContainerPhase, PodState};
 use polylet_wire::time;
 
 use crate::core::facts::{Held, Running, Wanted};
+use crate::core::limits::Limits;
 use crate::core::pressure::{Condition, Pressure};
 use crate::core::round::Verdict;
-use crate::core::signal::Starved;
 
 /// What eviction needs of a manifest. Static pods are critical, as upstream, unless the
 /// configuration lets them go by priority alone.
@@ -49,6 +49,7 @@ pub(crate) fn wanted(manifest: &Manifest, cgroup_root: &str, evict_static: bool)
             .map(|driver| cgroup.path(driver))
             .into(),
         containers,
+        limits: Limits::of(manifest.spec()),
     }
 }
 
@@ -114,9 +115,6 @@ pub(crate) fn order(verdict: &Verdict, decided_at: Timestamp, cause: Option<Caus
         message: verdict.message.clone(),
         decided_at: Some(time::to_wire(decided_at)),
         cause,
-        disruption_target: matches!(
-            verdict.starved,
-            Starved::Memory | Starved::Disk | Starved::Inodes | Starved::Pids
-        ),
+        disruption_target: verdict.disruption_target,
     }
 }

@@ -7,7 +7,9 @@
 //! - `images`: follows image-gc's disk, that is: asks the runtime once where images live.
 //!
 //! At rest a round reads `/proc/meminfo`, `/proc/loadavg` and two `statvfs`: nothing per pod. Pods
-//! are sampled only when one must go, or when somebody asks for the summary.
+//! are sampled only when one must go, or when somebody asks for the summary. Pods that limit their
+//! own use of the disk are the exception: their files are counted beside the rounds, and who uses
+//! more goes (`localStorageCapacityIsolation`; a static pod only with `evictStaticPods`).
 
 mod convert;
 mod core;

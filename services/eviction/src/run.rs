@@ -1,5 +1,7 @@
 //! The one task: pods and states come in, rounds go by a timer, pressure and orders come out.
 
+mod local_storage;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -7,6 +9,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use futures::stream::select_all;
 use jiff::Timestamp;
+use local_storage::LocalStorage;
 use polylet_kit::{BoxError, Ctx, cause, kept};
 use polylet_model::pod::Manifest;
 use polylet_watch::{PressureKeyOwned, Store, Update};
@@ -22,13 +25,13 @@ use tokio::sync::{mpsc, oneshot};
 use crate::convert;
 use crate::core::facts::Pods;
 use crate::core::pressure::{Condition, Pressure as Pressed};
-use crate::core::round::{self, Act, Standing};
+use crate::core::round::{self, Act, Standing, Verdict};
 use crate::core::signal::Levels;
 use crate::core::threshold::Threshold;
 use crate::orders::Orders;
 use crate::settings::Settings;
 use crate::sources;
-use crate::usage::Sampler;
+use crate::usage::{Counted, Sampler};
 
 /// How often the node is looked at: upstream's monitoring interval.
 const ROUND: Duration = Duration::from_secs(10);
@@ -50,6 +53,8 @@ pub(crate) enum Input {
     Pod(Update<String, Pod>),
     State(Update<String, PodState>),
     Question(Question),
+    /// What pods use of the disk, as far as they limit it.
+    Counted(Vec<Counted>),
     Round,
 }
 
@@ -66,6 +71,7 @@ pub(crate) struct Run {
     sampler: Sampler,
     store: Store<PressureKeyOwned, Pressure>,
     questions: mpsc::Receiver<Question>,
+    local: LocalStorage,
 }
 
 impl Run {
@@ -92,6 +98,7 @@ impl Run {
             orders,
             sampler,
             questions,
+            local: LocalStorage::default(),
         })
     }
 
@@ -111,16 +118,19 @@ impl Run {
                 () = drain.cancelled() => return,
                 Some(update) = updates.next() => update,
                 Some(question) = self.questions.recv() => Input::Question(question),
+                counted = self.local.counted() => Input::Counted(counted),
                 _ = rounds.tick() => Input::Round,
             };
             match input {
                 Input::Pod(update) => self.take_pod(update),
                 Input::State(update) => self.take_state(update),
                 Input::Question(question) => self.answer(question).await,
+                Input::Counted(counted) => self.hold_to_limits(counted),
                 Input::Round => {
                     if self.round().await {
                         rounds.reset_after(Duration::from_secs(1));
                     }
+                    self.count_local_storage();
                 }
             }
         }
@@ -292,6 +302,11 @@ impl Run {
             tracing::warn!(signal = ?threshold.signal, "the node is short and no pod may be evicted");
             return false;
         };
+        self.give(verdict, now)
+    }
+
+    /// Gives an order, once it is kept. Says whether it stands.
+    fn give(&mut self, verdict: Verdict, now: Timestamp) -> bool {
         let span = tracing::info_span!(
             "eviction.order",
             k8s.pod.uid = verdict.uid,

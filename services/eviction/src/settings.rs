@@ -18,6 +18,8 @@ pub(crate) struct Settings {
     pub(crate) pod_logs: PathBuf,
     pub(crate) runtime_endpoint: String,
     pub(crate) evict_static: bool,
+    /// Whether pods are held to the limits they set on their use of the disk.
+    pub(crate) local_limits: bool,
 }
 
 impl Settings {
@@ -59,6 +61,7 @@ impl Settings {
             pod_logs: PathBuf::from(&kubelet.pod_logs_dir),
             runtime_endpoint: kubelet.container_runtime_endpoint.clone(),
             evict_static: polylet.evict_static_pods,
+            local_limits: kubelet.local_storage_capacity_isolation,
         })
     }
 }

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use super::limits::Limits;
+
 /// What pod-config says of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Wanted {
@@ -16,6 +18,8 @@ pub(crate) struct Wanted {
     pub(crate) cgroups: Vec<String>,
     /// Requests by container name: memory and ephemeral storage, bytes.
     pub(crate) containers: BTreeMap<String, (u64, u64)>,
+    /// Limits on its own use of the disk.
+    pub(crate) limits: Limits,
 }
 
 /// A running container, as pleg says.

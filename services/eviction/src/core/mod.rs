@@ -2,6 +2,7 @@
 //! image-gc, then one pod by rank.
 
 pub(crate) mod facts;
+pub(crate) mod limits;
 pub(crate) mod message;
 pub(crate) mod pressure;
 pub(crate) mod rank;

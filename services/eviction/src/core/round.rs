@@ -141,6 +141,8 @@ pub(crate) struct Verdict {
     pub(crate) starved: Starved,
     pub(crate) grace_seconds: u32,
     pub(crate) message: String,
+    /// Whether the node's shortage is the cause, and not the pod's own limit.
+    pub(crate) disruption_target: bool,
 }
 
 /// The pod to evict for this threshold, if there is one that may go.
@@ -168,5 +170,6 @@ pub(crate) fn evict(
         starved: threshold.signal.starved(),
         grace_seconds,
         message: message::evicted(threshold, levels.get(&threshold.signal).copied(), first),
+        disruption_target: true,
     })
 }

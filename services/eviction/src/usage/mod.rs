@@ -1,5 +1,6 @@
 //! Samples of node and pods, taken when somebody needs them.
 
+mod local;
 mod pod;
 mod summary;
 
@@ -20,6 +21,7 @@ use crate::core::summary::render;
 use crate::sample::cgroup::Mounts;
 use crate::sample::{disk, node, tree};
 use crate::settings::Settings;
+pub(crate) use local::Counted;
 use summary::{Counters, SummaryWork};
 
 /// How long the runtime may take to say where images are.
@@ -126,7 +128,7 @@ impl Sampler {
             .collect();
         let (mounts, places) = (self.mounts.clone(), self.places.clone());
         let layers = if files {
-            self.layers().await
+            layers(&self.runtime).await
         } else {
             BTreeMap::new()
         };
@@ -148,28 +150,25 @@ impl Sampler {
         .await
     }
 
-    /// Writable layers by container id, as the runtime counts them: bytes and inodes.
-    async fn layers(&self) -> BTreeMap<String, tree::Use> {
-        let stats = match self.runtime.list_container_stats(None).await {
-            Ok(stats) => stats,
-            Err(error) => {
-                tracing::debug!(
-                    error = polylet_kit::report(&error),
-                    "no writable layer sizes"
-                );
-                return BTreeMap::new();
-            }
-        };
-        let value = |v: Option<polylet_wire::runtime::v1::UInt64Value>| v.map_or(0, |v| v.value);
-        stats
-            .into_iter()
-            .filter_map(|one| {
-                let (id, layer) = (one.attributes?.id, one.writable_layer?);
-                let bytes = value(layer.used_bytes);
-                let inodes = value(layer.inodes_used);
-                Some((id, tree::Use { bytes, inodes }))
-            })
-            .collect()
+    /// Counts what these pods use of the disk. Ends by itself, however long that takes.
+    pub(crate) fn count(
+        &self,
+        pods: Vec<(String, Wanted, Held)>,
+    ) -> impl Future<Output = Vec<Counted>> + 'static {
+        let (runtime, places) = (self.runtime.clone(), self.places.clone());
+        async move {
+            let layers = match pods.iter().any(|(_, w, _)| w.limits.counts_containers()) {
+                true => layers(&runtime).await,
+                false => BTreeMap::new(),
+            };
+            let all = move || {
+                let pods = pods.into_iter();
+                pods.map(|(uid, wanted, held)| local::count(&places, &layers, uid, &wanted, &held))
+                    .collect()
+            };
+            // A thread that was broken off has counted nothing.
+            tokio::task::spawn_blocking(all).await.unwrap_or_default()
+        }
     }
 
     /// The stats summary.
@@ -191,7 +190,7 @@ impl Sampler {
         let layers = if only_cpu_and_memory {
             BTreeMap::new()
         } else {
-            self.layers().await
+            layers(&self.runtime).await
         };
         let work = SummaryWork {
             at,
@@ -212,6 +211,30 @@ impl Sampler {
         self.last = Some((at, only_cpu_and_memory, summary.clone()));
         (at, summary)
     }
+}
+
+/// Writable layers by container id, as the runtime counts them: bytes and inodes.
+async fn layers(runtime: &Runtime) -> BTreeMap<String, tree::Use> {
+    let stats = match runtime.list_container_stats(None).await {
+        Ok(stats) => stats,
+        Err(error) => {
+            tracing::debug!(
+                error = polylet_kit::report(&error),
+                "no writable layer sizes"
+            );
+            return BTreeMap::new();
+        }
+    };
+    let value = |v: Option<polylet_wire::runtime::v1::UInt64Value>| v.map_or(0, |v| v.value);
+    stats
+        .into_iter()
+        .filter_map(|one| {
+            let (id, layer) = (one.attributes?.id, one.writable_layer?);
+            let bytes = value(layer.used_bytes);
+            let inodes = value(layer.inodes_used);
+            Some((id, tree::Use { bytes, inodes }))
+        })
+        .collect()
 }
 
 /// Runs file work aside, bounded in time.
