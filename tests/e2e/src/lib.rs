@@ -12,6 +12,8 @@ use serde_json::Value;
 
 /// A collector of spans, as any backend of traces has one.
 pub mod collector;
+/// Servers for probes.
+pub mod servers;
 /// Watching pods for what must not happen.
 pub mod watch;
 
