@@ -110,17 +110,17 @@ fn literal(vars: &[EnvVar]) -> BTreeMap<&str, &str> {
         .collect()
 }
 
-/// What the prober needs of what the runtime holds. `node` is the address of the host's network;
-/// `own` gives a moment of the node's clock on the prober's.
+/// What the prober needs of what the runtime holds. `node` gives the address of the host's network,
+/// `own` a moment of the node's clock on the prober's.
 pub(crate) fn observed(
     state: &pleg::v1::PodState,
-    node: &str,
+    node: impl FnOnce() -> String,
     own: impl Fn(Timestamp) -> Timestamp,
 ) -> Observed {
     let sandbox = state.sandboxes.first();
     let host = match sandbox.and_then(|sandbox| sandbox.ips.first()) {
         Some(ip) => ip.clone(),
-        None => node.to_owned(),
+        None => node(),
     };
     let containers = state.containers.iter().map(|container| ObservedContainer {
         id: container.id.as_str().into(),

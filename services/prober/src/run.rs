@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use futures::StreamExt;
 use futures::stream::{LocalBoxStream, SelectAll};
 use polylet_kit::kept::KeptError;
-use polylet_kit::{CancellationToken, Ctx, cause, report};
+use polylet_kit::{CancellationToken, Ctx, address, cause, report};
 use polylet_model::ids::PodUid;
 use polylet_watch::Update;
 use polylet_wire::common::v1::Cause;
@@ -55,8 +55,8 @@ pub(crate) struct Task {
     saves: JoinSet<Input>,
     path: PathBuf,
     told: server::Verdicts,
-    /// The address of pods on the host's network.
-    node_address: String,
+    /// Knows the address of pods on the host's network.
+    ctx: Ctx,
     drain: CancellationToken,
 }
 
@@ -65,7 +65,6 @@ impl Task {
         let path = ctx.run_dir().join("verdicts.json");
         let standing = kept::load(&path);
         told.replace(standing.clone());
-        let node_ip = ctx.config().polylet.node_ip;
         Task {
             engine: Engine::new(kept::outcomes(&standing)),
             clock: Clock::new(),
@@ -79,7 +78,7 @@ impl Task {
             saves: JoinSet::new(),
             path,
             told,
-            node_address: node_ip.map_or_else(|| "127.0.0.1".to_owned(), |ip| ip.to_string()),
+            ctx: ctx.clone(),
             drain: ctx.drain(),
         }
     }
@@ -158,7 +157,7 @@ impl Task {
             Update::Upsert(uid, state) => {
                 let uid = PodUid::from(uid);
                 let own = |started_at| self.clock.own(started_at);
-                let observed = convert::observed(&state, &self.node_address, own);
+                let observed = convert::observed(&state, || self.node_address(), own);
                 self.causes
                     .insert(uid.clone(), state.cause.unwrap_or_default());
                 self.engine.observed(&uid, Some(observed), now)
@@ -181,6 +180,12 @@ impl Task {
             self.told.replace(self.standing.clone());
             self.told.mark_whole();
         }
+    }
+
+    /// The address of the host's network as it is now; its own while it has none for others.
+    fn node_address(&self) -> String {
+        let ip = address::of_node(self.ctx.config());
+        ip.unwrap_or_else(|| [127, 0, 0, 1].into()).to_string()
     }
 
     fn start(&mut self, job: Job) {

@@ -13,7 +13,6 @@
 //! Statuses are kept beside: they hold the times of past changes, and what was
 //! known of containers that the runtime has since forgotten.
 
-mod address;
 mod convert;
 mod core;
 mod keep;

@@ -2,7 +2,7 @@
 
 use futures::stream::{LocalBoxStream, SelectAll};
 use futures::{FutureExt, StreamExt};
-use polylet_kit::{CancellationToken, Ctx, cause};
+use polylet_kit::{CancellationToken, Ctx, address, cause};
 use polylet_watch::{Update, Value};
 use polylet_wire::common::v1::Cause;
 use polylet_wire::pleg::v1::{PodState, WatchRuntimeResponse};
@@ -16,7 +16,7 @@ use crate::core::join::{Join, Outcome, Told};
 use crate::keep::{Keeper, Kept};
 use crate::server::Statuses;
 use crate::trace::Traces;
-use crate::{address, convert, sources};
+use crate::{convert, sources};
 
 /// Everything that can happen to this service.
 pub(crate) enum Input {
@@ -161,7 +161,9 @@ impl Task {
     fn tell_all(&mut self) {
         let dirty = self.join.take_dirty();
         if !dirty.is_empty() && !self.join.knows_host_ips() {
-            self.join.host_ips(address::of_node(&self.ctx));
+            let found = address::of_node(self.ctx.config());
+            self.join
+                .host_ips(found.iter().map(ToString::to_string).collect());
         }
         for uid in dirty {
             let cause = self.traces.take(&uid);

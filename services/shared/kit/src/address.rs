@@ -2,16 +2,16 @@
 
 use std::net::{IpAddr, UdpSocket};
 
-use polylet_kit::Ctx;
+use crate::Config;
 
 /// The configured address, or else the one from which this node would reach
 /// others; none while it has no network.
-pub(crate) fn of_node(ctx: &Ctx) -> Vec<String> {
-    let configured = ctx.config().polylet.node_ip;
-    let found = configured
+pub fn of_node(config: &Config) -> Option<IpAddr> {
+    config
+        .polylet
+        .node_ip
         .or_else(|| toward("0.0.0.0:0", "192.0.2.1:9"))
-        .or_else(|| toward("[::]:0", "[2001:db8::1]:9"));
-    found.into_iter().map(|ip| ip.to_string()).collect()
+        .or_else(|| toward("[::]:0", "[2001:db8::1]:9"))
 }
 
 /// Asks the routing table: connecting a datagram socket sends nothing.

@@ -5,6 +5,7 @@
 //! what it returned together with health, info and drain, tells the service manager, and stops
 //! cleanly. Tasks it starts: the server, the span exporter, and the watchdog when asked for.
 
+pub mod address;
 mod args;
 pub mod cause;
 pub mod channel;

@@ -118,7 +118,7 @@ async fn config(
         .sandbox(sandbox_id)
         .map(|s| s.ips.clone())
         .unwrap_or_default();
-    let host_ip = settings.polylet.node_ip.map(|ip| ip.to_string());
+    let host_ip = polylet_kit::address::of_node(settings).map(|ip| ip.to_string());
     let env = env::of(
         hands,
         manifest,
