@@ -1,6 +1,6 @@
 //! Containers: made, and started.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
 use jiff::Timestamp;
@@ -188,8 +188,25 @@ async fn config(
             )),
             security_context: Some(security),
         }),
+        stop_signal: stop_signal(spec, &settings.kubelet.feature_gates).into(),
         ..Default::default()
     })
+}
+
+/// What the container is told with that it is to end, behind upstream's gate (alpha, so off unless
+/// the configuration turns it on). Without one the image or the runtime decides.
+fn stop_signal(spec: &Container, gates: &BTreeMap<String, bool>) -> v1::Signal {
+    if gates.get("ContainerStopSignals") != Some(&true) {
+        return v1::Signal::RuntimeDefault;
+    }
+    let named = spec
+        .lifecycle
+        .as_ref()
+        .and_then(|l| l.stop_signal.as_deref());
+    // The API writes SIGRTMIN+1 what the runtime interface calls SIGRTMINPLUS1.
+    let name = named.map(|name| name.replace('+', "PLUS").replace('-', "MINUS"));
+    name.and_then(|name| v1::Signal::from_str_name(&name))
+        .unwrap_or(v1::Signal::RuntimeDefault)
 }
 
 fn expand(words: &Option<Vec<String>>, env: &Environment) -> Vec<String> {
@@ -302,5 +319,37 @@ async fn not_root(
         (None, name) => Err(wrong(format!(
             "container has runAsNonRoot and image has non-numeric user ({name}), cannot verify user is non-root {who}"
         ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stop_signals_follow_their_gate() {
+        let on = BTreeMap::from([("ContainerStopSignals".to_owned(), true)]);
+        let off = BTreeMap::from([("ContainerStopSignals".to_owned(), false)]);
+        let container = |signal: &str| Container {
+            lifecycle: Some(k8s_openapi::api::core::v1::Lifecycle {
+                stop_signal: Some(signal.to_owned()),
+                ..Default::default()
+            }),
+            ..Default::default()
+        };
+        for (signal, expected) in [
+            ("SIGUSR1", v1::Signal::Sigusr1),
+            ("SIGRTMIN+1", v1::Signal::Sigrtminplus1),
+            ("SIGRTMAX-14", v1::Signal::Sigrtmaxminus14),
+            ("SIGNONE", v1::Signal::RuntimeDefault),
+        ] {
+            assert_eq!(stop_signal(&container(signal), &on), expected, "{signal}");
+            for gates in [&off, &BTreeMap::new()] {
+                let followed = stop_signal(&container(signal), gates);
+                assert_eq!(followed, v1::Signal::RuntimeDefault);
+            }
+        }
+        let none = stop_signal(&Container::default(), &on);
+        assert_eq!(none, v1::Signal::RuntimeDefault);
     }
 }
