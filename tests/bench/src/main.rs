@@ -8,6 +8,7 @@ mod floor;
 mod manifests;
 mod measure;
 mod pods;
+mod probes;
 mod rest;
 mod server;
 mod table;
@@ -41,6 +42,9 @@ struct Args {
     /// Seconds over which rest is measured.
     #[arg(long, default_value_t = 20)]
     rest: u64,
+    /// Measures nothing but what so many probes a second cost, and a tenth as many exec probes.
+    #[arg(long)]
+    probes: Option<usize>,
     /// How many pod starts the node runs at once; its default when not given.
     #[arg(long)]
     parallel: Option<u32>,
@@ -108,6 +112,9 @@ async fn run(args: &Args) -> Result<Table, HarnessError> {
 async fn measure_all(node: &Node, args: &Args, table: &mut Table) -> Result<(), HarnessError> {
     let window = Duration::from_secs(args.rest);
     let mut pods = Pods::follow(node)?;
+    if let Some(count) = args.probes {
+        return probes::measure(node, count, window, &mut pods, table).await;
+    }
     let floor = Floor::new(node)?;
     one_at_a_time(node, args.starts, &floor, &mut pods, table).await?;
     exits(node, args.exits, &mut pods, table).await?;
@@ -118,7 +125,7 @@ async fn measure_all(node: &Node, args: &Args, table: &mut Table) -> Result<(), 
     eprintln!("{} pods by raw CRI, ten at a time", args.burst);
     let raw = floor.many(args.burst, 10).await?;
     eprintln!("{} pods by Polylet, at once", args.burst);
-    let names = pods.put_many(args.burst)?;
+    let names = pods.put_many(args.burst, |name| Kind::Bare.manifest(name))?;
     let started = pods.all_ready(&names).await?;
     table.burst(args.burst, raw, started);
     eprintln!("rest with {} pods, {} s", args.burst, args.rest);

@@ -84,6 +84,37 @@ pub(crate) fn once(name: &str) -> String {
     pod.to_string()
 }
 
+/// Containers of a pod in which each is probed.
+pub(crate) const PROBED: usize = 10;
+
+/// A pod of [`PROBED`] containers, of which the first serves. With `exec` each second a command in
+/// each container; otherwise one HTTP and one TCP probe for each.
+pub(crate) fn probed(name: &str, exec: bool) -> String {
+    let each = |mut probe: Value| {
+        probe["periodSeconds"] = json!(1);
+        probe
+    };
+    let mut pod = pod(name);
+    let containers = (0..PROBED).map(|n| {
+        let mut container = pod["spec"]["containers"][0].clone();
+        container["name"] = json!(format!("c{n}"));
+        if n == 0 {
+            let serve = "echo well > /www/index.html; exec httpd -f -p 8080 -h /www";
+            container["command"] = json!(["sh", "-c", serve]);
+        }
+        if exec {
+            container["readinessProbe"] = each(json!({"exec": {"command": ["true"]}}));
+        } else {
+            let get = json!({"httpGet": {"path": "/index.html", "port": 8080}});
+            container["livenessProbe"] = each(json!({"tcpSocket": {"port": 8080}}));
+            container["readinessProbe"] = each(get);
+        }
+        container
+    });
+    pod["spec"]["containers"] = containers.collect();
+    pod.to_string()
+}
+
 /// A pod whose readiness is asked of this port on the node, each second.
 pub(crate) fn asked(name: &str, port: u16) -> String {
     let mut pod = pod(name);

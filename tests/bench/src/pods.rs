@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use tokio::sync::mpsc;
 
-use crate::manifests::{self, Kind};
+use crate::manifests;
 use crate::server::Server;
 
 /// Pods of the node, driven by manifests and seen through the status stream.
@@ -180,17 +180,17 @@ impl<'a> Pods<'a> {
         Ok(at - began)
     }
 
-    /// Puts so many pods at once.
+    /// Puts so many pods at once, each made by its name.
     pub(crate) fn put_many(
         &self,
         count: usize,
+        manifest: impl Fn(&str) -> String,
     ) -> Result<(Instant, BTreeSet<String>), HarnessError> {
         let began = Instant::now();
         let mut names = BTreeSet::new();
         for n in 0..count {
             let name = format!("burst-{n}");
-            self.node
-                .put(&format!("{name}.json"), &Kind::Bare.manifest(&name))?;
+            self.node.put(&format!("{name}.json"), &manifest(&name))?;
             names.insert(name);
         }
         Ok((began, names))

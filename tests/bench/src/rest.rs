@@ -1,14 +1,17 @@
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
 use polylet_harness::{Node, procs};
 use procfs::process::Process;
 
-/// What all processes of the node use while nothing happens.
+/// What all processes of the node use while nothing happens to its pods.
 pub(crate) struct Rest {
+    /// Ours, of all processes together.
     pub(crate) cores: f64,
     pub(crate) pss_mib: f64,
     pub(crate) processes: usize,
+    /// By program: ours, and the runtime with its shims.
+    pub(crate) programs: BTreeMap<String, f64>,
 }
 
 /// Watches for so long.
@@ -18,29 +21,45 @@ pub(crate) async fn measure(node: &Node, window: Duration) -> Rest {
     tokio::time::sleep(window).await;
     let elapsed = began.elapsed().as_secs_f64();
     let after = ticks(node);
-    let used: u64 = after
+    let mut programs: BTreeMap<String, f64> = BTreeMap::new();
+    for (pid, (name, now)) in &after {
+        let before = before.get(pid).map_or(0, |(_, ticks)| *ticks);
+        let used = now.saturating_sub(before) as f64 / procfs::ticks_per_second() as f64;
+        *programs.entry(name.clone()).or_default() += used / elapsed;
+    }
+    let ours: Vec<u32> = after
         .iter()
-        .map(|(pid, now)| now.saturating_sub(before.get(pid).copied().unwrap_or(0)))
-        .sum();
-    let seconds = used as f64 / procfs::ticks_per_second() as f64;
+        .filter(|(_, (name, _))| is_ours(name))
+        .map(|(pid, _)| *pid)
+        .collect();
     Rest {
-        cores: seconds / elapsed,
-        pss_mib: after.keys().map(|pid| pss(*pid)).sum::<u64>() as f64 / f64::from(1 << 20),
-        processes: after.len(),
+        cores: programs
+            .iter()
+            .filter(|(name, _)| is_ours(name))
+            .map(|(_, cores)| cores)
+            .sum(),
+        pss_mib: ours.iter().map(|pid| pss(*pid)).sum::<u64>() as f64 / f64::from(1 << 20),
+        processes: ours.len(),
+        programs,
     }
 }
 
-/// Processor time by process id, of the supervisor and the services.
-fn ticks(node: &Node) -> HashMap<u32, u64> {
+fn is_ours(program: &str) -> bool {
+    program.starts_with("polylet")
+}
+
+/// Program and processor time by process id, children that have ended included.
+fn ticks(node: &Node) -> HashMap<u32, (String, u64)> {
     procs::of_run(node.scratch())
         .iter()
-        .filter(|process| process.name().starts_with("polylet"))
         .filter_map(|process| {
             let stat = Process::new(i32::try_from(process.pid).ok()?)
                 .ok()?
                 .stat()
                 .ok()?;
-            Some((process.pid, stat.utime + stat.stime))
+            let children = u64::try_from(stat.cutime + stat.cstime).unwrap_or_default();
+            let ticks = stat.utime + stat.stime + children;
+            Some((process.pid, (process.name().to_owned(), ticks)))
         })
         .collect()
 }

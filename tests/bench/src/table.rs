@@ -68,6 +68,22 @@ impl Table {
         let what = format!("at rest with {count} pods, {} processes", rest.processes);
         self.line(what, "", ours);
     }
+
+    /// What so many probes cost besides the programs that are asked.
+    pub(crate) fn probes(&mut self, count: usize, kind: &str, rest: &Rest) {
+        let percent = |cores: f64| format!("{:.1} %", 100.0 * cores);
+        let of = |part: &str| {
+            let named = rest.programs.iter().filter(|(name, _)| name.contains(part));
+            percent(named.map(|(_, cores)| cores).sum())
+        };
+        let ours = format!(
+            "{} of a core (prober {})",
+            percent(rest.cores),
+            of("prober")
+        );
+        let what = format!("{count} {kind} probes a second");
+        self.line(what, format!("{} (its part)", of("containerd")), ours);
+    }
 }
 
 impl fmt::Display for Table {
