@@ -20,6 +20,7 @@ use crate::core::plan::{Phase, StepKey, plan};
 use crate::core::room::Room;
 use crate::core::view::{Journal, Node, Pressure, Terminal, View};
 use crate::heard::{Heard, Stream};
+use crate::logs::Logs;
 use crate::outside::Outside;
 use crate::room;
 use crate::run::{Input, SOURCES};
@@ -78,6 +79,7 @@ pub struct Coordinator {
     pub(crate) dirty: BTreeSet<String>,
     wakes: BTreeSet<(Timestamp, String)>,
     slots: Slots,
+    logs: Logs,
     /// Journal entries of pods that were not met yet in this life.
     entries: BTreeMap<String, Journal>,
     /// Sandbox numbers that a former life asked for.
@@ -135,6 +137,7 @@ impl Coordinator {
             dirty: BTreeSet::new(),
             wakes: BTreeSet::new(),
             slots: Slots::new(settings.parallel_starts),
+            logs: Logs::default(),
             settings,
             entries: kept.entries,
             intents: kept.intents,
@@ -305,6 +308,10 @@ impl Coordinator {
             return;
         };
         worker.pod.blocked_by = blocked_by;
+        let seen = worker.pod.observed.as_ref();
+        if let Some(running) = self.logs.observed(&worker.reference, seen) {
+            self.outside.running(running);
+        }
         let mut next = plan(&View {
             pod: &worker.pod,
             node: &self.node,
@@ -446,6 +453,9 @@ impl Coordinator {
         let Some(worker) = self.workers.remove(uid) else {
             return;
         };
+        if let Some(running) = self.logs.observed(&worker.reference, None) {
+            self.outside.running(running);
+        }
         self.outside.forget(uid);
         self.seekers.remove(uid);
         self.hold(uid, None);

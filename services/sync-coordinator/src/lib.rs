@@ -6,7 +6,8 @@
 //! it now; steps are carried out by [`act`] and come back as inputs. It alone makes, starts, stops
 //! and removes sandboxes and containers and pulls images. Serves how far each pod has come.
 //!
-//! One task ([`run`]) owns all workers; a pod at rest costs nothing.
+//! One task ([`run`]) owns all workers; a pod at rest costs nothing. Another one keeps the logs of
+//! running containers small ([`act::logs`]).
 
 pub mod act;
 mod convert;
@@ -16,6 +17,7 @@ mod declare;
 mod heard;
 mod inputs;
 mod journal;
+mod logs;
 pub mod outside;
 mod room;
 pub mod run;
@@ -102,9 +104,11 @@ pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
         room: act::node::room(&ctx, hands.machine),
         ..Settings::of(ctx.config())
     };
+    let (running, keeper) = tokio::sync::mpsc::unbounded_channel();
+    ctx.spawn("logs", act::logs::keep(Rc::clone(&hands), keeper));
     let (steps, done) = tokio::sync::mpsc::unbounded_channel();
     let coordinator = Coordinator::new(
-        Rc::new(outside::Background::new(hands, underway, steps)),
+        Rc::new(outside::Background::new(hands, underway, steps, running)),
         store.clone(),
         settings,
         Kept {

@@ -9,6 +9,7 @@ use polylet_wire::volume::v1::CompleteDesiredRequest;
 use tokio::sync::mpsc::UnboundedSender;
 use tracing::{Instrument, Span};
 
+use crate::act::logs::Running;
 use crate::act::{self, Hands, Job, leftovers, refresh, trace};
 use crate::core::hooks::Lifecycle;
 use crate::core::learn::Outcome;
@@ -29,6 +30,9 @@ pub trait Outside {
     fn keep(&self, uid: &str, lifecycle: &Lifecycle);
     /// Drops what is kept of a pod.
     fn forget(&self, uid: &str);
+    /// Says which containers of a pod run, so that their logs are kept small. A world without logs
+    /// need not care.
+    fn running(&self, _running: Running) {}
     /// Looks for pods of which something is on the node; [`Input::Leftovers`] follows.
     fn leftovers(&self);
 }
@@ -38,19 +42,22 @@ pub(crate) struct Background {
     hands: Rc<Hands>,
     underway: Underway,
     inputs: UnboundedSender<Input>,
+    running: UnboundedSender<Running>,
 }
 
 impl Background {
-    /// Acts with these hands and answers there.
+    /// Acts with these hands and answers there; tells the keeper of logs what runs.
     pub(crate) fn new(
         hands: Rc<Hands>,
         underway: Underway,
         inputs: UnboundedSender<Input>,
+        running: UnboundedSender<Running>,
     ) -> Self {
         Background {
             hands,
             underway,
             inputs,
+            running,
         }
     }
 }
@@ -127,6 +134,11 @@ impl Outside for Background {
     fn forget(&self, uid: &str) {
         self.hands.book.forget(uid);
         self.underway.forget(uid);
+    }
+
+    fn running(&self, running: Running) {
+        // Nobody listens only when the process is ending.
+        let _ = self.running.send(running);
     }
 
     fn leftovers(&self) {

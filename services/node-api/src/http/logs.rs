@@ -1,4 +1,6 @@
-//! `/containerLogs/{namespace}/{pod}/{container}`.
+//! `/containerLogs/{namespace}/{pod}/{container}`: both streams as one text, as upstream and so
+//! kubectl have it, unless `stream` names one; across rotated files, where upstream reads the current
+//! one only.
 
 use std::path::PathBuf;
 
@@ -42,7 +44,15 @@ pub(crate) async fn get(
         Err(answer) => return answer,
     };
     let ended = state.peers.until_ended(wanted.uid, wanted.container_id);
-    match Reader::open(&wanted.path, query.options, ended) {
+    // Packed files are read through to find their end.
+    let open = move || Reader::open(&wanted.path, query.options, ended);
+    let opened = match tokio::task::spawn_blocking(open).await {
+        Ok(opened) => opened,
+        Err(error) => {
+            return (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response();
+        }
+    };
+    match opened {
         Ok(reader) => (
             [(CONTENT_TYPE, "text/plain")],
             Body::from_stream(chunks(reader)),

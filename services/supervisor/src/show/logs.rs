@@ -20,7 +20,8 @@ use crate::core::pods::is_named;
 /// kubectl's choice where a pod has several containers.
 const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
 
-/// Prints a container's log.
+/// Prints a container's log: what it wrote to its standard error goes to ours, unlike with kubectl,
+/// which is given both as one text.
 pub(crate) async fn show(config: &Config, args: LogArgs) -> Result<(), AskError> {
     let pods = pods::all(config).await?;
     let named = |pod: &&Shown| is_named(&args.pod, pod.uid(), pod.namespace(), pod.name());
@@ -126,15 +127,15 @@ fn file_of(
     let entries = fs::read_dir(&directory).into_iter().flatten().flatten();
     let mut attempts: Vec<u32> = entries
         .filter_map(|entry| {
-            entry
-                .file_name()
-                .to_str()?
-                .strip_suffix(".log")?
-                .parse()
-                .ok()
+            // Of one that is being rotated only the rotated files may be there.
+            let name = entry.file_name();
+            let (attempt, rest) = name.to_str()?.split_once('.')?;
+            let is_log = rest == "log" || rest.starts_with("log.");
+            attempt.parse().ok().filter(|_| is_log)
         })
         .collect();
     attempts.sort_unstable_by(|a, b| b.cmp(a));
+    attempts.dedup();
     match choose(&attempts, previous) {
         Some(attempt) => Ok(directory.join(format!("{attempt}.log"))),
         None if previous => Err(AskError::NotFound(format!(

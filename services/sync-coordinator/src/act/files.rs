@@ -6,6 +6,7 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use polylet_cri::log::Rotated;
 use polylet_model::{PodUid, names};
 use polylet_wire::common::v1::PodRef;
 
@@ -112,9 +113,24 @@ pub fn remove_attempt(hands: &Hands, job: &Job, container: &str, attempt: u32) {
         attempt,
     );
     let log = log_dir(hands, &job.pod).join(names::container_log_path(container, attempt));
-    for path in [words, log] {
+    for path in [words].into_iter().chain(rotated(&log)).chain([log]) {
         let _ = fs::remove_file(path);
     }
+}
+
+/// The rotated files of a log.
+fn rotated(log: &Path) -> Vec<PathBuf> {
+    let (Some(folder), Some(name)) = (log.parent(), log.file_name().and_then(|n| n.to_str()))
+    else {
+        return Vec::new();
+    };
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let is_one = |file: &fs::DirEntry| {
+        let file = file.file_name();
+        file.to_str()
+            .is_some_and(|file| Rotated::parse(name, file).is_some())
+    };
+    entries.filter(is_one).map(|file| file.path()).collect()
 }
 
 /// Removes the pod's logs and its folder. Volumes are gone by now; what else is

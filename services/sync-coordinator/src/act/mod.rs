@@ -8,6 +8,7 @@ pub mod hook;
 pub mod hosts;
 pub mod image;
 pub mod leftovers;
+pub mod logs;
 pub mod mounts;
 pub mod node;
 pub mod refresh;

@@ -8,10 +8,12 @@
 mod files;
 mod line;
 mod reader;
+mod rotated;
 mod tail;
 
 pub use line::{Line, LineError, Stream, parse};
 pub use reader::{Chunk, LogError, Options, Reader, Streams};
+pub use rotated::{Form, Rotated};
 pub use tail::last_words;
 
 /// The container whose log is meant: the newest, or with `previous` the one before it.

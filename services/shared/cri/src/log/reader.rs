@@ -1,20 +1,24 @@
 use std::collections::VecDeque;
-use std::fs::File;
 use std::future::Future;
-use std::io::{self, Read, Seek, SeekFrom};
-use std::os::unix::fs::MetadataExt;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
+use std::time::{Duration, SystemTime};
 
 use futures::StreamExt;
 use inotify::{EventStream, Inotify, WatchMask};
 use jiff::Timestamp;
+use tokio::time::{Instant, sleep_until};
 
-use super::{Line, Stream, files, line, tail};
+use super::files::{Snapshot, Source};
+use super::{Line, Stream, files, line};
 
 /// Lines longer than this are given in pieces: a file without line ends must not fill the memory.
 const LONGEST: usize = 1 << 20;
 const BLOCK: usize = 64 * 1024;
+/// For so long after a new file has appeared the runtime may still finish with the old one: it
+/// opens the new one before it closes the other.
+const SETTLE: Duration = Duration::from_millis(200);
 
 /// What somebody wants to see of a log.
 #[derive(Debug, Clone, Default)]
@@ -89,25 +93,35 @@ pub enum LogError {
 type Ended = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Reads one container's log; [`Reader::next`] until it is `None`.
+///
+/// A follower holds the file that it reads open. When the runtime has gone on to another one, it
+/// reads its own to the end first, then whatever was rotated meanwhile, then the current one.
 pub struct Reader {
     path: PathBuf,
     options: Options,
     left: Option<u64>,
-    /// Older files still to be read, with where to begin.
-    queue: VecDeque<(File, PathBuf)>,
+    /// Files still to be read.
+    queue: VecDeque<Source>,
     now: Option<Open>,
+    /// The last of the queue may still be written to.
+    growing: bool,
+    /// Stamp of the newest rotated file that is older than the one that grows.
+    newest: Option<String>,
     watch: Option<EventStream<[u8; 4096]>>,
     ended: Option<Ended>,
+    /// The runtime has gone on to another file; until then it may still finish with this one.
+    settles: Option<Instant>,
     over: bool,
-    line_open: bool,
+    /// By stream: its last line goes on.
+    line_open: [bool; 2],
 }
 
 struct Open {
-    file: File,
+    text: Box<dyn Read + Send>,
     path: PathBuf,
     inode: u64,
-    /// The file that is being written; older ones end at their end.
-    current: bool,
+    /// The file that is being written; others end at their end.
+    growing: bool,
     buffer: Vec<u8>,
     used: usize,
 }
@@ -135,10 +149,13 @@ impl Reader {
             left: options.limit_bytes,
             queue: VecDeque::new(),
             now: None,
+            growing: false,
+            newest: None,
             watch,
             ended: options.follow.then(|| Box::pin(ended) as Ended),
+            settles: None,
             over: false,
-            line_open: false,
+            line_open: [false; 2],
             options,
         };
         reader.open_files()?;
@@ -150,32 +167,27 @@ impl Reader {
             let path = path.to_owned();
             move |source| LogError::Open { path, source }
         };
-        let mut paths = files::rotated(&self.path).map_err(failed(&self.path))?;
-        paths.push(self.path.clone());
+        let all = Snapshot::take(&self.path, None).map_err(failed(&self.path))?;
+        if self.watch.is_none() && all.complete.is_empty() && all.growing.is_none() {
+            return Err(failed(&self.path)(io::ErrorKind::NotFound.into()));
+        }
+        self.newest = all.newest;
+        self.growing = all.growing.is_some();
         let mut wanted = self.options.tail;
+        let since = self.options.since.map(SystemTime::from);
         // From the newest backwards, as far as the wanted lines reach.
-        for path in paths.into_iter().rev() {
-            let mut file = match File::open(&path) {
-                Ok(file) => file,
-                // Rotated away meanwhile, or not made yet.
-                Err(error)
-                    if error.kind() == io::ErrorKind::NotFound
-                        && (path != self.path || self.watch.is_some()) =>
-                {
-                    continue;
-                }
-                Err(error) => return Err(failed(&path)(error)),
-            };
-            if let Some(lines) = &mut wanted {
-                let tail = tail::find(&mut file, *lines).map_err(failed(&path))?;
-                file.seek(SeekFrom::Start(tail.offset))
-                    .map_err(failed(&path))?;
-                *lines -= tail.lines;
-            }
-            self.queue.push_front((file, path));
-            if wanted == Some(0) {
+        for mut source in all.complete.into_iter().chain(all.growing).rev() {
+            let is_old = source
+                .modified
+                .zip(since)
+                .is_some_and(|(at, since)| at < since);
+            if wanted == Some(0) && !self.queue.is_empty() || is_old && !self.queue.is_empty() {
                 break;
             }
+            if let Some(lines) = &mut wanted {
+                *lines -= source.tail(*lines).map_err(failed(&source.path))?;
+            }
+            self.queue.push_front(source);
         }
         Ok(())
     }
@@ -214,61 +226,98 @@ impl Reader {
         let Some(now) = &mut self.now else {
             return Ok(Step::Dry);
         };
+        let settled = self.settles.is_some_and(|until| until <= Instant::now());
         // Only a file that is done, or a container that has ended, may end within a line.
-        let last = !now.current || self.ended.is_none();
+        let last = !now.growing || settled || (self.ended.is_none() && self.settles.is_none());
         let taken = now.take_line(last).map_err(|source| LogError::Read {
             path: now.path.clone(),
             source,
         })?;
-        match taken {
-            Some(range) => {
-                let raw = &now.buffer[range];
-                let chunk = line::parse(raw)
-                    .ok()
-                    .and_then(|line| wanted(&self.options, &line, &mut self.line_open));
-                Ok(Step::Line(chunk.map(|c| self.limit(c))))
-            }
-            None if now.current && !now.replaced(&self.path) => Ok(Step::Dry),
-            None => {
-                // A rotation may have come between the last read and the look at the name.
-                if !now.current || !now.grown() {
-                    self.now = None;
-                }
-                Ok(Step::Line(None))
-            }
+        if let Some(range) = taken {
+            let raw = &now.buffer[range];
+            let chunk = line::parse(raw)
+                .ok()
+                .and_then(|line| wanted(&self.options, &line, &mut self.line_open));
+            return Ok(Step::Line(chunk.map(|chunk| self.limit(chunk))));
         }
+        if !now.growing {
+            self.now = None;
+        } else if settled {
+            let inode = now.inode;
+            self.now = None;
+            self.settles = None;
+            self.open_later(inode)?;
+        } else {
+            if self.settles.is_none()
+                && self.watch.is_some()
+                && files::is_replaced(&self.path, now.inode, self.newest.as_deref())
+            {
+                self.settles = Some(Instant::now() + SETTLE);
+            }
+            return Ok(Step::Dry);
+        }
+        Ok(Step::Line(None))
     }
 
     fn open_next(&mut self) -> Result<bool, LogError> {
-        let next = match self.queue.pop_front() {
-            Some(next) => Some(next),
-            None => match File::open(&self.path) {
-                Ok(file) => Some((file, self.path.clone())),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-                Err(source) => {
-                    let path = self.path.clone();
-                    return Err(LogError::Open { path, source });
-                }
-            },
-        };
-        let Some((file, path)) = next else {
+        if self.queue.is_empty() && self.watch.is_some() && !self.growing {
+            self.open_later(0)?;
+        }
+        let Some(source) = self.queue.pop_front() else {
             return Ok(false);
         };
-        let inode = file.metadata().map_or(0, |m| m.ino());
+        let (path, inode) = (source.path.clone(), source.inode);
+        let growing = self.growing && self.queue.is_empty();
+        self.growing &= !growing;
+        let text = source.into_text().map_err(|source| LogError::Read {
+            path: path.clone(),
+            source,
+        })?;
         self.now = Some(Open {
-            current: self.queue.is_empty(),
-            file,
+            text,
             path,
             inode,
+            growing,
             buffer: Vec::new(),
             used: 0,
         });
         Ok(true)
     }
 
+    // Puts what was written after the file `read` into the queue. `read` is done with, and by now
+    // the first of the rotated files that were not known, if it is still there.
+    fn open_later(&mut self, read: u64) -> Result<(), LogError> {
+        let after = self.newest.as_deref();
+        let later = Snapshot::take(&self.path, after).map_err(|source| LogError::Open {
+            path: self.path.clone(),
+            source,
+        })?;
+        let mut complete = VecDeque::from(later.complete);
+        if read != 0
+            && complete
+                .front()
+                .is_some_and(|one| one.packed || one.inode == read)
+        {
+            complete.pop_front();
+        }
+        self.newest = later.newest;
+        self.growing = later.growing.is_some();
+        self.queue = complete;
+        self.queue.extend(later.growing);
+        Ok(())
+    }
+
     // Waits until there may be more; ends the reading when there will be none.
     async fn wait(&mut self) -> Result<(), LogError> {
-        let (Some(watch), Some(ended)) = (&mut self.watch, &mut self.ended) else {
+        let Some(watch) = &mut self.watch else {
+            self.over = true;
+            return Ok(());
+        };
+        if let Some(until) = self.settles {
+            sleep_until(until).await;
+            return Ok(());
+        }
+        let Some(ended) = &mut self.ended else {
             self.over = true;
             return Ok(());
         };
@@ -327,7 +376,7 @@ impl Open {
     fn fill(&mut self) -> io::Result<usize> {
         let held = self.buffer.len();
         self.buffer.resize(held + BLOCK, 0);
-        let read = self.file.read(&mut self.buffer[held..]);
+        let read = self.text.read(&mut self.buffer[held..]);
         self.buffer
             .truncate(held + read.as_ref().copied().unwrap_or(0));
         match read {
@@ -335,22 +384,10 @@ impl Open {
             other => other,
         }
     }
-
-    fn replaced(&self, path: &Path) -> bool {
-        // Away for a moment during a rotation: only another file in its place counts.
-        std::fs::metadata(path).is_ok_and(|m| m.ino() != self.inode)
-    }
-
-    fn grown(&mut self) -> bool {
-        let (Ok(meta), Ok(at)) = (self.file.metadata(), self.file.stream_position()) else {
-            return false;
-        };
-        meta.len() > at
-    }
 }
 
 // A line as the caller asked for it, or nothing.
-fn wanted(options: &Options, line: &Line<'_>, line_open: &mut bool) -> Option<Chunk> {
+fn wanted(options: &Options, line: &Line<'_>, line_open: &mut [bool; 2]) -> Option<Chunk> {
     let stream_fits = match options.streams {
         Streams::All => true,
         Streams::Stdout => line.stream == Stream::Stdout,
@@ -359,6 +396,7 @@ fn wanted(options: &Options, line: &Line<'_>, line_open: &mut bool) -> Option<Ch
     if !stream_fits || options.since.is_some_and(|since| line.time < since) {
         return None;
     }
+    let line_open = &mut line_open[usize::from(line.stream == Stream::Stderr)];
     let mut bytes = Vec::with_capacity(line.content.len() + 32);
     // The pieces of one long line have one time, at its beginning.
     if options.timestamps && !*line_open {

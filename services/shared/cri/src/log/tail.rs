@@ -1,7 +1,7 @@
-use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 
+use super::files::{Snapshot, Source};
 use super::line;
 
 const BLOCK: u64 = 64 * 1024;
@@ -61,13 +61,20 @@ pub(super) fn find(file: &mut (impl Read + Seek), wanted: u64) -> io::Result<Tai
 /// # Errors
 /// When the file cannot be read.
 pub fn last_words(path: &Path, lines: u64, bytes: usize) -> io::Result<Vec<u8>> {
-    let mut file = File::open(path)?;
-    let tail = find(&mut file, lines)?;
-    file.seek(SeekFrom::Start(tail.offset))?;
-    // Lines are at most 16 KiB each; a file that says otherwise is not read into memory whole.
-    let mut raw = Vec::new();
-    file.take(lines.saturating_mul(32 * 1024))
-        .read_to_end(&mut raw)?;
+    let Snapshot {
+        mut complete,
+        growing,
+        ..
+    } = Snapshot::take(path, None)?;
+    let newest = growing
+        .or_else(|| complete.pop())
+        .ok_or(io::ErrorKind::NotFound)?;
+    // What was said just before a rotation is in the file before.
+    let before = complete.pop().filter(|one| !one.packed);
+    let (mut raw, found) = end_of(newest, lines)?;
+    if let Some(before) = before.filter(|_| found < lines) {
+        raw.splice(0..0, end_of(before, lines - found)?.0);
+    }
     let mut said = Vec::new();
     for line in raw.split_inclusive(|b| *b == b'\n') {
         if let Ok(line) = line::parse(line) {
@@ -80,6 +87,16 @@ pub fn last_words(path: &Path, lines: u64, bytes: usize) -> io::Result<Vec<u8>> 
     let cut = said.len().saturating_sub(bytes);
     said.drain(..cut);
     Ok(said)
+}
+
+fn end_of(mut source: Source, lines: u64) -> io::Result<(Vec<u8>, u64)> {
+    let found = source.tail(lines)?;
+    // Lines are at most 16 KiB each; a file that says otherwise is not read into memory whole.
+    let mut raw = Vec::new();
+    let text = source.into_text()?;
+    text.take(lines.saturating_mul(32 * 1024))
+        .read_to_end(&mut raw)?;
+    Ok((raw, found))
 }
 
 #[cfg(test)]
@@ -115,6 +132,10 @@ mod tests {
         assert_eq!(last_words(&path, 2, 2048).unwrap(), b"line 98\nline 99\n");
         assert_eq!(last_words(&path, 80, 8).unwrap(), b"line 99\n");
         assert!(last_words(&dir.path().join("none"), 80, 8).is_err());
+        std::fs::rename(&path, dir.path().join("0.log.20260101-000000")).unwrap();
+        assert_eq!(last_words(&path, 1, 2048).unwrap(), b"line 99\n");
+        std::fs::write(&path, "2016-10-06T00:17:09Z stdout F new\n").unwrap();
+        assert_eq!(last_words(&path, 2, 2048).unwrap(), b"line 99\nnew\n");
     }
 
     proptest! {
