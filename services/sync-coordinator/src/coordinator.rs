@@ -16,6 +16,7 @@ use crate::act::trace;
 use crate::convert;
 use crate::core::hooks::Lifecycle;
 use crate::core::learn;
+use crate::core::observed::Observed;
 use crate::core::plan::{Phase, StepKey, plan};
 use crate::core::room::Room;
 use crate::core::view::{Journal, Node, Pressure, Terminal, View};
@@ -158,7 +159,7 @@ impl Coordinator {
     }
 
     /// The worker of a pod, made where there is none.
-    pub(crate) fn worker(&mut self, reference: &PodRef, now: Timestamp) -> &mut Worker {
+    pub(crate) fn worker(&mut self, reference: &PodRef) -> &mut Worker {
         let uid = &reference.uid;
         if !self.workers.contains_key(uid) {
             self.arrivals += 1;
@@ -186,13 +187,8 @@ impl Coordinator {
                 convert::verdict(&mut worker.pod, container, *kind, verdict);
             }
             if self.heard.ever(Stream::Pods) {
-                learn::observed(
-                    &mut worker.pod,
-                    crate::core::observed::Observed {
-                        at: Some(now),
-                        ..Default::default()
-                    },
-                );
+                // Nothing was told of it so far: whatever is told next is news.
+                learn::observed(&mut worker.pod, Observed::default());
             }
             self.workers.insert(uid.clone(), worker);
         }
@@ -234,7 +230,7 @@ impl Coordinator {
     pub fn take(&mut self, input: Input, now: Timestamp) {
         match input {
             Input::Config(source, update) => self.config(source, update, now),
-            Input::Pods(update) => self.pods(update, now),
+            Input::Pods(update) => self.pods(update),
             Input::Runtime(value) => self.runtime(value),
             Input::Volumes(update) => self.volumes(update),
             Input::Verdict(update) => self.verdict(update),
@@ -272,7 +268,7 @@ impl Coordinator {
 
     /// Looks at every pod that something happened to.
     pub fn work(&mut self, now: Timestamp) {
-        self.take_up_leftovers(now);
+        self.take_up_leftovers();
         while let Some(uid) = self.dirty.pop_first() {
             self.look(&uid, now);
         }
@@ -290,13 +286,13 @@ impl Coordinator {
     }
 
     /// Pods that only their remains tell of are orphans like those that the runtime tells of.
-    fn take_up_leftovers(&mut self, now: Timestamp) {
+    fn take_up_leftovers(&mut self) {
         if !self.node.all_heard {
             return;
         }
         for pod in std::mem::take(&mut self.leftovers) {
             if !self.workers.contains_key(&pod.uid) {
-                self.worker(&pod, now);
+                self.worker(&pod);
             }
         }
     }
@@ -463,9 +459,13 @@ impl Coordinator {
         if worker.pod.listed
             && let (Some(manifest), Some(wanted)) = (worker.manifest, worker.pod.wanted)
         {
-            let new = self.worker(&worker.reference, now);
+            let new = self.worker(&worker.reference);
             new.pod.journal.acknowledged_at = Some(now);
             new.want(worker.source, manifest, (*wanted).clone(), worker.cause);
         }
     }
 }
+
+#[cfg(test)]
+#[path = "coordinator_tests.rs"]
+mod tests;

@@ -61,7 +61,7 @@ impl Coordinator {
                     ..PodRef::default()
                 });
                 // Served all the same, so no orphan.
-                let worker = self.worker(&reference, now);
+                let worker = self.worker(&reference);
                 worker.source = source;
                 worker.pod.listed = true;
                 return;
@@ -73,7 +73,7 @@ impl Coordinator {
         let reference = pod.r#ref.unwrap_or_default();
         let wanted = Wanted::of(&manifest, &self.settings.allowed_unsafe_sysctls);
         let seen_at = manifest.seen_at();
-        let worker = self.worker(&reference, now);
+        let worker = self.worker(&reference);
         worker.want(source, manifest, wanted, pod.cause);
         if worker.pod.journal.acknowledged_at.is_none() {
             worker.pod.journal.acknowledged_at = Some(seen_at.unwrap_or(now));
@@ -81,7 +81,7 @@ impl Coordinator {
     }
 
     /// The runtime's state of a pod.
-    pub(crate) fn pods(&mut self, update: Update<String, PodState>, now: Timestamp) {
+    pub(crate) fn pods(&mut self, update: Update<String, PodState>) {
         match update {
             Update::Upsert(uid, state) => {
                 let observed = convert::observed(&state);
@@ -89,7 +89,7 @@ impl Coordinator {
                     uid,
                     ..PodRef::default()
                 });
-                let worker = self.worker(&reference, now);
+                let worker = self.worker(&reference);
                 if worker.settled
                     && worker.pod.flights.is_empty()
                     && state.cause.is_some()
@@ -100,16 +100,8 @@ impl Coordinator {
                 learn::observed(&mut worker.pod, observed);
             }
             Update::Remove(uid) => {
-                if let Some(worker) = self.workers.get_mut(&uid) {
-                    learn::observed(
-                        &mut worker.pod,
-                        Observed {
-                            at: Some(now),
-                            ..Observed::default()
-                        },
-                    );
-                    self.dirty.insert(uid);
-                }
+                // A removal tells no time, and may be older than the answer to our own question.
+                self.refresh(&uid);
             }
             Update::Synced => {
                 if self.heard.synced(Stream::Pods) {
@@ -119,13 +111,7 @@ impl Coordinator {
                         .values_mut()
                         .filter(|w| w.pod.observed.is_none())
                     {
-                        learn::observed(
-                            &mut worker.pod,
-                            Observed {
-                                at: Some(now),
-                                ..Observed::default()
-                            },
-                        );
+                        learn::observed(&mut worker.pod, Observed::default());
                     }
                     self.all_dirty();
                 }
@@ -184,8 +170,7 @@ impl Coordinator {
                 if self.heard.synced(Stream::Volumes) {
                     // It may be another life of volume-manager, which has heard nothing yet.
                     for worker in self.workers.values_mut() {
-                        worker.pod.volumes.declared = None;
-                        worker.pod.volumes.released = false;
+                        learn::volumes_anew(&mut worker.pod);
                     }
                     self.completed = false;
                     self.node.volumes_fresh = true;

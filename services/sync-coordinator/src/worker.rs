@@ -123,11 +123,9 @@ impl Worker {
         polylet_model::names::full_name(&self.reference.name, &self.reference.namespace)
     }
 
-    /// Whether anything was done for it here.
+    /// Whether anything of it is here, or about to be.
     pub(crate) fn begun(&self) -> bool {
-        self.pod.journalled
-            || !self.pod.flights.is_empty()
-            || self.pod.observed.as_ref().is_some_and(|o| !o.is_empty())
+        !self.pod.flights.is_empty() || self.pod.observed.as_ref().is_some_and(|o| !o.is_empty())
     }
 
     /// Takes up a new plan; notes when all is as it should be.

@@ -111,9 +111,12 @@ pub fn ended(pod: &mut Pod, key: &StepKey, outcome: Outcome, now: Timestamp) {
     let Some(Flight { step, .. }) = pod.flights.remove(key) else {
         return;
     };
+    let declares = matches!(step, Step::ApplyVolumes | Step::ReleaseVolumes);
+    let void = declares && std::mem::take(&mut pod.volumes.void);
     match outcome {
         Outcome::Failed(trouble) => failed(pod, &step, trouble, now),
         Outcome::Cancelled => {}
+        _ if void => {}
         done => {
             pod.failures.remove(key);
             succeeded(pod, step, done, now);
@@ -343,6 +346,15 @@ fn recompute(pod: &mut Pod) {
         pod.files_gone = false;
     }
     pod.observed = Some(now);
+}
+
+/// It may be another life of volume-manager from now on, which has heard nothing yet.
+pub fn volumes_anew(pod: &mut Pod) {
+    let asking = [StepKey::Volumes, StepKey::ReleaseVolumes];
+    let volumes = &mut pod.volumes;
+    volumes.declared = None;
+    volumes.released = false;
+    volumes.void = asking.iter().any(|key| pod.flights.contains_key(key));
 }
 
 /// Volume-manager said where the pod's volumes stand.

@@ -118,6 +118,8 @@ pub struct Volumes {
     pub seen: Option<(u64, Vec<SeenVolume>)>,
     /// The release was accepted.
     pub released: bool,
+    /// The declaration or release under way went to a former life of volume-manager, perhaps.
+    pub void: bool,
 }
 
 /// A probe's verdict that ends a container.

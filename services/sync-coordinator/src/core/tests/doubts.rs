@@ -250,3 +250,18 @@ fn an_orphan_that_is_wanted_again_goes_before_it_begins_anew() {
     world.settle();
     assert!(world.runtime.is_empty() && world.plan().forget);
 }
+
+#[test]
+fn a_declaration_to_a_former_life_of_volume_manager_is_made_again() {
+    let mut spec = simple("Always", &["a"]);
+    spec["volumes"] = serde_json::json!([{"name": "data", "emptyDir": {}}]);
+    let mut world = World::new(spec);
+    let steps = world.begin();
+    assert!(steps.contains(&Step::ApplyVolumes));
+    learn::volumes_anew(&mut world.pod);
+    steps.iter().for_each(|step| world.finish(step));
+    assert_eq!(world.pod.volumes.declared, None);
+    assert!(world.planned().contains(&StepKey::Volumes));
+    world.settle();
+    assert!(world.pod.volumes.declared.is_some());
+}

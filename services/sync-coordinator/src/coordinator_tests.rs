@@ -1,0 +1,146 @@
+//! The coordinator against a world that only notes what it is asked for.
+
+use std::cell::RefCell;
+
+use polylet_kit::CancellationToken;
+use polylet_watch::Update;
+use polylet_wire::pleg::v1::{PodState, Sandbox, WatchRuntimeResponse};
+use polylet_wire::podconfig::v1::Pod;
+use polylet_wire::time::to_wire;
+use serde_json::json;
+use tracing::Span;
+
+use super::*;
+use crate::act::Job;
+use crate::core::plan::Step;
+
+#[derive(Default)]
+struct Notes {
+    steps: RefCell<Vec<(String, Step)>>,
+    refreshed: RefCell<Vec<String>>,
+}
+
+impl Outside for Notes {
+    fn carry_out(&self, job: Job, _: Span) -> Option<CancellationToken> {
+        self.steps.borrow_mut().push((job.pod.uid, job.step));
+        None
+    }
+
+    fn refresh(&self, pod: &PodRef, _: u64, _: Span) {
+        self.refreshed.borrow_mut().push(pod.uid.clone());
+    }
+
+    fn complete(&self, _: u32) {}
+
+    fn keep(&self, _: &str, _: &Lifecycle) {}
+
+    fn forget(&self, _: &str) {}
+
+    fn leftovers(&self) {}
+}
+
+fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_second(1_800_000_000 + seconds).unwrap()
+}
+
+/// A coordinator that has heard everything, and that nothing is there.
+fn heard(kept: Kept) -> (Coordinator, Rc<Notes>) {
+    let notes = Rc::new(Notes::default());
+    let settings = Settings {
+        parallel_starts: 10,
+        crash_cap: Duration::from_secs(300),
+        allowed_unsafe_sysctls: Vec::new(),
+        room: Room::default(),
+    };
+    let outside = Rc::clone(&notes) as Rc<dyn Outside>;
+    let mut all = Coordinator::new(outside, Store::new("life"), settings, kept, at(0));
+    let runtime = WatchRuntimeResponse {
+        ready: true,
+        network_ready: true,
+        ..Default::default()
+    };
+    let runtime = polylet_watch::Value::Current(runtime);
+    all.take(Input::Runtime(runtime), at(0));
+    all.take(Input::Pods(Update::Synced), at(0));
+    (all, notes)
+}
+
+fn sources_heard(all: &mut Coordinator) {
+    for source in SOURCES {
+        all.take(Input::Config(source.into(), Update::Synced), at(0));
+    }
+}
+
+fn state(uid: &str, told: i64) -> Update<String, PodState> {
+    let pod = PodRef {
+        uid: uid.to_owned(),
+        namespace: "default".to_owned(),
+        name: "web".to_owned(),
+    };
+    let state = PodState {
+        r#ref: Some(pod),
+        observed_at: Some(to_wire(at(told))),
+        sandboxes: vec![Sandbox {
+            id: "s1".to_owned(),
+            ready: true,
+            ..Default::default()
+        }],
+        ..Default::default()
+    };
+    Update::Upsert(uid.to_owned(), state)
+}
+
+fn wanted(uid: &str) -> Update<String, Pod> {
+    let manifest = json!({"apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "web", "namespace": "default", "uid": uid},
+        "spec": {"containers": [{"name": "a", "image": "a:1"}]}});
+    let pod = Pod {
+        r#ref: Some(PodRef {
+            uid: uid.to_owned(),
+            namespace: "default".to_owned(),
+            name: "web".to_owned(),
+        }),
+        manifest: serde_json::to_vec(&manifest).unwrap(),
+        ..Default::default()
+    };
+    Update::Upsert(uid.to_owned(), pod)
+}
+
+#[test]
+fn an_orphan_that_comes_to_light_late_is_seen() {
+    let (mut all, notes) = heard(Kept::default());
+    sources_heard(&mut all);
+    // Told a moment before it is heard, as everything is.
+    all.take(Input::Pods(state("u1", 4)), at(5));
+    all.work(at(5));
+    let stop = Step::StopSandbox { id: "s1".into() };
+    assert_eq!(*notes.steps.borrow(), [("u1".to_owned(), stop)]);
+}
+
+#[test]
+fn a_removal_of_unknown_age_is_asked_about() {
+    let (mut all, notes) = heard(Kept::default());
+    all.take(Input::Pods(state("u1", 4)), at(5));
+    all.take(Input::Pods(Update::Remove("u1".into())), at(6));
+    assert_eq!(*notes.refreshed.borrow(), ["u1"]);
+    let seen = all.workers["u1"].pod.observed.clone();
+    assert!(!seen.expect("it was told of").is_empty());
+}
+
+#[test]
+fn of_two_pods_of_one_name_the_second_waits_though_it_was_taken_up_before() {
+    let entry = Journal {
+        acknowledged_at: Some(at(-9)),
+        ..Default::default()
+    };
+    let (mut all, notes) = heard(Kept {
+        entries: BTreeMap::from([("u2".to_owned(), entry)]),
+        ..Default::default()
+    });
+    let [one, two, _] = SOURCES.map(i32::from);
+    all.take(Input::Config(one, wanted("u1")), at(1));
+    all.work(at(1));
+    all.take(Input::Config(two, wanted("u2")), at(2));
+    all.work(at(2));
+    assert!(notes.steps.borrow().iter().all(|(uid, _)| uid == "u1"));
+}
