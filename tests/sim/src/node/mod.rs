@@ -1,0 +1,6 @@
+//! The services: each one's real decisions, with the little around them that makes them a process.
+
+pub mod config;
+pub mod coordinator;
+pub mod pleg;
+pub mod volumes;

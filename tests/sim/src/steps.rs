@@ -1,0 +1,454 @@
+//! What the coordinator's steps do to the world, in the order in which the real ones do it.
+
+use std::collections::BTreeMap;
+
+use polylet_kit::CancellationToken;
+use polylet_model::constants::{annotation, reason};
+use polylet_model::hash;
+use polylet_pleg::core::HintKind;
+use polylet_sync_coordinator::act::Job;
+use polylet_sync_coordinator::core::learn::{Outcome, Trouble};
+use polylet_sync_coordinator::core::observed::{Phase, SeenContainer, SeenSandbox};
+use polylet_sync_coordinator::core::plan::Step;
+use polylet_sync_coordinator::core::view::SeenVolume;
+use polylet_sync_coordinator::core::wanted::{Pull, Wanted};
+use polylet_sync_coordinator::run::Input;
+use polylet_wire::pleg::v1::ContainerPhase;
+use polylet_wire::volume::v1::{PodVolumes, VolumePhase};
+
+use crate::calls::{Work, done, trouble};
+use crate::laws;
+use crate::node::{coordinator, volumes};
+use crate::runtime::{Refused, SimContainer};
+use crate::sabotage::Sabotage;
+use crate::world::World;
+
+type Next = (Option<Work>, bool);
+
+/// A step of the coordinator goes on.
+pub fn advance(
+    world: &mut World,
+    life: u32,
+    alive: bool,
+    job: Box<Job>,
+    cancel: Option<CancellationToken>,
+    begun: bool,
+    outcome: Option<Outcome>,
+) -> Next {
+    if let Some(outcome) = outcome {
+        if alive {
+            return heard(world, &job, outcome);
+        }
+        return (None, true);
+    }
+    if alive && cancel.as_ref().is_some_and(CancellationToken::is_cancelled) {
+        return heard(world, &job, Outcome::Cancelled);
+    }
+    // What was not sent by the time of the death never is.
+    let written = matches!(job.step, Step::CreateSandbox { .. });
+    if !begun && !alive && (written || local(&job.step) || world.rng.percent(50)) {
+        return (None, true);
+    }
+    let outcome = if begun {
+        go_on(world, life, alive, &job)
+    } else {
+        begin(world, life, &job)
+    };
+    let moved = outcome.is_some() || !begun;
+    let again = Work::Step {
+        job,
+        cancel,
+        begun: true,
+        outcome,
+    };
+    (Some(again), moved)
+}
+
+/// Steps that the process itself carries out.
+fn local(step: &Step) -> bool {
+    use Step::{Decide, EnsureCgroup, Journal, RemoveCgroup, RemoveFiles, TornDown};
+    matches!(
+        step,
+        Journal | Decide(_) | TornDown | EnsureCgroup | RemoveCgroup | RemoveFiles
+    )
+}
+
+fn heard(world: &mut World, job: &Job, outcome: Outcome) -> Next {
+    let (key, outcome) = done(&job.step, outcome);
+    world.say(|| format!("coordinator: hears of {} {key:?}: {outcome:?}", job.pod.uid));
+    let uid = job.pod.uid.clone();
+    if matches!(job.step, Step::StopContainer { .. }) {
+        let again = Work::Refresh {
+            uid,
+            acts: 0,
+            stopped: Some((key, outcome)),
+            answer: None,
+        };
+        return (Some(again), true);
+    }
+    let input = Input::StepDone {
+        uid,
+        key,
+        outcome: Box::new(outcome),
+        state: None,
+    };
+    coordinator::take(world, vec![input]);
+    (None, true)
+}
+
+fn failed(trouble: Trouble) -> Option<Outcome> {
+    Some(Outcome::Failed(trouble))
+}
+
+fn unknown(message: &str) -> Option<Outcome> {
+    failed(Trouble {
+        unknown: true,
+        ..trouble("Unknown", message)
+    })
+}
+
+fn flaky(world: &mut World, percent: usize) -> bool {
+    !world.calm && world.rng.percent(percent)
+}
+
+/// The first half: local work is done here, calls reach whom they are for.
+fn begin(world: &mut World, life: u32, job: &Job) -> Option<Outcome> {
+    let uid = job.pod.uid.clone();
+    let now = world.now;
+    if !local(&job.step)
+        && !matches!(job.step, Step::ApplyVolumes | Step::ReleaseVolumes)
+        && (!world.runtime.up || flaky(world, 3))
+    {
+        return unknown("the runtime is away");
+    }
+    match &job.step {
+        Step::Journal | Step::Decide(_) | Step::TornDown => {
+            if flaky(world, 5) {
+                if let Step::Decide(_) = job.step {
+                    *world.disk.failed.entry(uid).or_default() += 1;
+                }
+                return failed(trouble("JournalError", "no space left"));
+            }
+            let journal = job.journal.after(&job.step);
+            if journal.terminal.is_some() {
+                world.memory.ended.insert(uid.clone());
+            }
+            world.disk.journal.insert(uid, journal);
+            Some(Outcome::Done)
+        }
+        Step::EnsureCgroup => {
+            world.disk.cgroups.insert(uid);
+            Some(Outcome::Done)
+        }
+        Step::RemoveCgroup => {
+            laws::takes_away(world, &uid, "cgroup");
+            if flaky(world, 5) {
+                return failed(trouble("CgroupError", "device or resource busy"));
+            }
+            world.disk.cgroups.remove(&uid);
+            Some(Outcome::Done)
+        }
+        Step::RemoveFiles => {
+            laws::takes_away(world, &uid, "files");
+            world.disk.logs.remove(&uid);
+            Some(Outcome::Done)
+        }
+        Step::ApplyVolumes | Step::ReleaseVolumes => Some(declare(world, life, job)),
+        Step::CreateSandbox { attempt } => {
+            world.disk.logs.insert(uid.clone());
+            world.disk.intents.insert(uid, *attempt);
+            laws::asks_for_sandbox(world, job, *attempt);
+            match world.runtime.reserve_sandbox(&job.pod, *attempt) {
+                Ok(()) => None,
+                Err(_) => {
+                    world.disk.intents.remove(&job.pod.uid);
+                    failed(Trouble {
+                        reserved: true,
+                        ..trouble(
+                            reason::CREATE_POD_SANDBOX_ERROR,
+                            "name is reserved for another",
+                        )
+                    })
+                }
+            }
+        }
+        Step::StopContainer { id, grace, .. } => {
+            world.runtime.ask_to_end(id, *grace, now);
+            if world.sabotage == Some(Sabotage::ReleasedEarly) {
+                let _ = volumes::release(world, &format!("sync-{life}"), job, job.sequence + 1);
+            }
+            None
+        }
+        _ => None,
+    }
+}
+
+fn declare(world: &mut World, life: u32, job: &Job) -> Outcome {
+    let declarer = format!("sync-{life}");
+    if job.step == Step::ReleaseVolumes {
+        return match volumes::release(world, &declarer, job, job.sequence) {
+            Ok(_) => Outcome::Done,
+            Err(why) => Outcome::Failed(trouble("VolumeError", &why)),
+        };
+    }
+    match volumes::apply(world, &declarer, job) {
+        Ok(state) => Outcome::Declared {
+            digest: job
+                .manifest
+                .as_ref()
+                .map(|m| m.digest().to_owned())
+                .unwrap_or_default(),
+            sequence: state.sequence,
+            seen: seen(&state),
+        },
+        Err(why) => Outcome::Failed(trouble("VolumeError", &why)),
+    }
+}
+
+fn seen(state: &PodVolumes) -> Vec<SeenVolume> {
+    let one = |v: &polylet_wire::volume::v1::Volume| SeenVolume {
+        name: v.name.clone(),
+        mounted: v.phase() == VolumePhase::Mounted,
+        gone: v.phase() == VolumePhase::Gone,
+        host_path: v.host_path.clone(),
+        message: v.message.clone(),
+    };
+    state.volumes.iter().map(one).collect()
+}
+
+/// The second half: the runtime's own work. `None` while it goes on.
+fn go_on(world: &mut World, life: u32, alive: bool, job: &Job) -> Option<Outcome> {
+    let (uid, now) = (job.pod.uid.as_str(), world.now);
+    let outcome = match &job.step {
+        Step::CreateSandbox { attempt } => return sandbox(world, life, alive, job, *attempt),
+        Step::PullImage { container } => pull(world, job, container),
+        Step::CreateContainer { .. } => create(world, job),
+        Step::StartContainer { id, .. } => {
+            if !alive && world.rng.percent(30) {
+                world.runtime.abort_start(id, now);
+                return Some(Outcome::Cancelled);
+            }
+            laws::starts(world, id);
+            match world.runtime.start(id, now) {
+                Ok(()) => {
+                    world.tell_pleg(uid, id, HintKind::Begun);
+                    Outcome::Done
+                }
+                Err(why) => {
+                    Outcome::Failed(trouble(reason::RUN_CONTAINER_ERROR, &format!("{why:?}")))
+                }
+            }
+        }
+        Step::PostStart { id, .. } | Step::PreStop { id, .. } => {
+            let runs = |c: &SimContainer| c.phase == ContainerPhase::Running;
+            if !world.runtime.containers.get(id).is_some_and(runs) || flaky(world, 10) {
+                world.memory.hooks_failed.insert(id.clone());
+                return Some(Outcome::HookFailed("the hook failed".to_owned()));
+            }
+            if flaky(world, 50) {
+                return None;
+            }
+            Outcome::Done
+        }
+        Step::StopContainer { id, .. } => {
+            let known = world.runtime.containers.get(id);
+            if known.is_some_and(|c| c.phase == ContainerPhase::Running) {
+                // It may end by itself before its time is up; else the runtime kills it.
+                if world.rng.percent(70) {
+                    return None;
+                }
+                let code = if world.rng.percent(50) { 143 } else { 0 };
+                world
+                    .runtime
+                    .exit(id, code, if code == 0 { "Completed" } else { "Error" }, now);
+            }
+            world.tell_pleg(uid, id, HintKind::Ended);
+            Outcome::Done
+        }
+        Step::StopSandbox { id } => {
+            laws::stops_sandbox(world, id);
+            world.runtime.stop_sandbox(id, now);
+            world.tell_pleg(uid, id, HintKind::Ended);
+            Outcome::Done
+        }
+        Step::RemoveContainer { id, .. } => {
+            laws::removes_container(world, id);
+            world.runtime.remove_container(id);
+            world.tell_pleg(uid, id, HintKind::Removed);
+            Outcome::Done
+        }
+        Step::RemoveSandbox { id } => {
+            laws::removes_sandbox(world, id);
+            world.runtime.remove_sandbox(id);
+            world.tell_pleg(uid, id, HintKind::Removed);
+            Outcome::Done
+        }
+        _ => Outcome::Done,
+    };
+    // Done, and the answer is lost on its way.
+    if flaky(world, 3) {
+        unknown("deadline exceeded")
+    } else {
+        Some(outcome)
+    }
+}
+
+fn sandbox(world: &mut World, life: u32, alive: bool, job: &Job, attempt: u32) -> Option<Outcome> {
+    let uid = job.pod.uid.clone();
+    // A call that takes its time.
+    if flaky(world, 65) {
+        return None;
+    }
+    let good = !flaky(world, 10);
+    let host_network = job.manifest.as_ref().is_some_and(|m| m.host_network());
+    let now = world.now;
+    let made = world
+        .runtime
+        .finish_sandbox(&job.pod, attempt, host_network, good, now);
+    world.say(|| {
+        format!(
+            "runtime: sandbox {attempt} of {uid}: {:?}",
+            made.as_ref().map(|s| &s.id)
+        )
+    });
+    let Some(made) = made else {
+        if alive {
+            settle(world, life, &uid);
+        }
+        return failed(trouble(reason::CREATE_POD_SANDBOX_ERROR, "network failed"));
+    };
+    world.tell_pleg(&uid, &made.id, HintKind::Begun);
+    if flaky(world, 10) {
+        return unknown("deadline exceeded");
+    }
+    if alive {
+        settle(world, life, &uid);
+    }
+    Some(Outcome::Sandbox(SeenSandbox {
+        id: made.id,
+        attempt,
+        ready: true,
+        ips: if host_network {
+            Vec::new()
+        } else {
+            vec!["10.0.0.7".to_owned()]
+        },
+        host_network,
+        created_at: Some(made.created_at),
+    }))
+}
+
+/// Only a life that still lives removes its intent.
+fn settle(world: &mut World, life: u32, uid: &str) {
+    if world.coordinator.as_ref().is_some_and(|c| c.life == life) {
+        world.disk.intents.remove(uid);
+    }
+}
+
+fn pull(world: &mut World, job: &Job, container: &str) -> Outcome {
+    let Some((_, spec)) = job.manifest.as_ref().and_then(|m| m.container(container)) else {
+        return Outcome::Failed(trouble(reason::INVALID_IMAGE_NAME, "no such container"));
+    };
+    let name = spec.image.clone().unwrap_or_default();
+    let always = job
+        .manifest
+        .as_ref()
+        .map(|m| Wanted::of(m, &[]))
+        .and_then(|w| w.container(container).map(|c| c.pull == Pull::Always))
+        .unwrap_or(false);
+    let image_ref = match world.runtime.image(&name) {
+        Some(id) if !always => id,
+        _ if flaky(world, 20) => {
+            return Outcome::Failed(trouble(reason::ERR_IMAGE_PULL, "registry is away"));
+        }
+        _ => world.runtime.pulled(&name),
+    };
+    Outcome::Image {
+        image: name,
+        image_ref,
+    }
+}
+
+fn create(world: &mut World, job: &Job) -> Outcome {
+    let Step::CreateContainer {
+        container,
+        attempt,
+        back_off_step,
+        sandbox_id,
+        image_ref,
+    } = &job.step
+    else {
+        return Outcome::Done;
+    };
+    let Some((manifest, (_, spec))) = job
+        .manifest
+        .as_ref()
+        .and_then(|m| Some((m, m.container(container)?)))
+    else {
+        return Outcome::Failed(trouble(
+            reason::CREATE_CONTAINER_CONFIG_ERROR,
+            "no such container",
+        ));
+    };
+    let hash = hash::container_annotation(spec);
+    let annotations = BTreeMap::from([
+        (annotation::CONTAINER_HASH.to_owned(), hash.clone()),
+        (
+            annotation::BACK_OFF_STEP.to_owned(),
+            back_off_step.to_string(),
+        ),
+        (
+            annotation::POD_TERMINATION_GRACE_PERIOD.to_owned(),
+            manifest.termination_grace().as_secs().to_string(),
+        ),
+    ]);
+    let mounts = spec.volume_mounts.as_ref().is_some_and(|m| !m.is_empty());
+    laws::creates(world, job, mounts);
+    let made = world.runtime.create(SimContainer {
+        id: String::new(),
+        pod: job.pod.clone(),
+        sandbox_id: sandbox_id.clone(),
+        name: container.clone(),
+        attempt: *attempt,
+        phase: ContainerPhase::Created,
+        exit_code: 0,
+        reason: String::new(),
+        message: String::new(),
+        annotations,
+        image_id: image_ref.clone(),
+        mounts,
+        well: true,
+        was_unwell: false,
+        created_at: world.now,
+        started_at: None,
+        finished_at: None,
+        kill_at: None,
+    });
+    match made {
+        Ok(id) => {
+            world.tell_pleg(&job.pod.uid, &id, HintKind::Begun);
+            Outcome::Created(SeenContainer {
+                id,
+                sandbox_id: sandbox_id.clone(),
+                name: container.clone(),
+                attempt: *attempt,
+                phase: Phase::Created,
+                exit_code: 0,
+                reason: String::new(),
+                aborted: false,
+                hash,
+                back_off_step: *back_off_step,
+                grace: None,
+                pre_stop: None,
+                created_at: Some(world.now),
+                started_at: None,
+                finished_at: None,
+            })
+        }
+        Err(why) => Outcome::Failed(Trouble {
+            reserved: why == Refused::Reserved,
+            image_missing: why == Refused::NoImage,
+            ..trouble(reason::CREATE_CONTAINER_ERROR, &format!("{why:?}"))
+        }),
+    }
+}
