@@ -114,7 +114,14 @@ impl Run {
                 _ = passes.tick() => Input::Pass,
             };
             match input {
-                Input::Pods(source, update) => self.take_pod(source, update),
+                Input::Pods(source, update) => {
+                    let before = self.all_heard();
+                    self.take_pod(source, update);
+                    // Nothing could go until now: what there is to do need not wait for the timer.
+                    if !before && self.all_heard() {
+                        self.pass().await;
+                    }
+                }
                 Input::Question(question) => self.answer(question).await,
                 Input::Pass => self.pass().await,
             }

@@ -56,6 +56,7 @@ async fn images_come_by_policy_and_with_passwords() {
     ok(node.wait_ready("plugin-b").await);
     assert_eq!(asked(plugin.path()), 1);
     policies(&node, &open).await;
+    volumes(&node, &open).await;
     nothing_is_told(&node).await;
     drop((open, locked));
     ok(node.remove());
@@ -272,6 +273,34 @@ async fn policies(node: &Node, open: &Registry) {
         |pod: &PodView| pod.is_ready() && pod.container("main").is_some_and(|c| c.restarts == 1);
     ok(node.wait_pod("always", "to run again", restarted).await);
     assert_eq!(open.pulls("team/app"), before + 2);
+}
+
+/// Images as volumes: pulled with the pod's own login and seen by the container, where the runtime
+/// knows how; one that cannot be had is told as the container's own would be.
+async fn volumes(node: &Node, open: &Registry) {
+    push(node, open, "team/data:1", "data");
+    let with = |reference: &str, sub_path: &str, check: &str| {
+        json!({
+            "volumes": [{ "name": "data", "image": { "reference": reference } }],
+            "container": {
+                "volumeMounts": [{ "name": "data", "mountPath": "/data", "subPath": sub_path }],
+                "readinessProbe": { "exec": { "command": ["test", "-e", check] }, "periodSeconds": 1 },
+            },
+        })
+    };
+    let nothing = with("open.test/no/data:1", "", "/data");
+    put(node, "no-volume", "polylet-test:1", &nothing);
+    let whole = with("open.test/team/data:1", "", "/data/etc/passwd");
+    put(node, "volume", "polylet-test:1", &whole);
+    let part = with("open.test/team/data:1", "etc", "/data/passwd");
+    put(node, "volume-part", "polylet-test:1", &part);
+    let words = "Back-off pulling image \"open.test/no/data:1\": ErrImagePull: ";
+    let says = |pod: &PodView| pod.line().contains(words);
+    ok(node.wait_pod("no-volume", words, says).await);
+    for name in ["volume", "volume-part"] {
+        let p = ok(node.wait_pod(name, "x", |p| p.is_ready() || p.line().contains("Error")).await);
+        eprintln!("{}", p.line());
+    }
 }
 
 /// Waits until a pod's pull is under way.

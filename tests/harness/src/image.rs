@@ -38,7 +38,20 @@ pub fn write(
     reference: &str,
     config: &serde_json::Value,
 ) -> Result<PathBuf, HarnessError> {
-    let layer = layer()?;
+    write_sized(dir, reference, config, 0)
+}
+
+/// The same, with as many bytes more that no other image shares.
+///
+/// # Errors
+/// As [`write_all`].
+pub fn write_sized(
+    dir: &Path,
+    reference: &str,
+    config: &serde_json::Value,
+    more: usize,
+) -> Result<PathBuf, HarnessError> {
+    let layer = layer(reference, more)?;
     let digest = sha256(dir, &layer)?;
     let config = serde_json::json!({
         "architecture": machine::architecture()?,
@@ -62,8 +75,9 @@ pub fn write(
     Ok(path)
 }
 
-/// The one layer: busybox, a link for each of its applets, and the directories programs expect.
-fn layer() -> Result<Vec<u8>, HarnessError> {
+/// The one layer: busybox, a link for each of its applets, the directories programs expect, and a
+/// file of `more` bytes of its own.
+fn layer(reference: &str, more: usize) -> Result<Vec<u8>, HarnessError> {
     let busybox = machine::static_busybox().ok_or_else(|| HarnessError::NotStatic {
         path: PathBuf::from("busybox"),
     })?;
@@ -79,6 +93,10 @@ fn layer() -> Result<Vec<u8>, HarnessError> {
         .filter(|name| *name != "busybox")
     {
         tar.link(&format!("bin/{applet}"), "busybox");
+    }
+    if more > 0 {
+        let own: Vec<u8> = reference.bytes().cycle().take(more).collect();
+        tar.file("own", 0o644, &own);
     }
     let passwd = "root:x:0:0:root:/:/bin/sh\nuser:x:1000:1000:user:/:/bin/sh\n\
                   nobody:x:65534:65534:nobody:/:/bin/false\n";

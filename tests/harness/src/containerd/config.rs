@@ -8,16 +8,15 @@ use crate::machine;
 /// where it may not lower a score; ports and pings of unprivileged users stay as the machine has
 /// them, because a sandbox on the host's network may not change them.
 pub(crate) fn text(dir: &Path, major: u32, plugins: &Path) -> String {
+    let root = dir.join("root");
+    let place = if root.exists() { &root } else { dir };
+    let overlay = machine::can_overlay(place);
     let dir = dir.display();
     let plugins = plugins.display();
     let pause = image::PAUSE;
     let systemd = Driver::from_env() == Driver::Systemd;
     // An overlay cannot stand on an overlay, which is what most containers have as their root.
-    let snapshotter = if machine::can_overlay(Path::new(&dir.to_string())) {
-        "overlayfs"
-    } else {
-        "native"
-    };
+    let snapshotter = if overlay { "overlayfs" } else { "native" };
     let head = format!(
         r#"root = "{dir}/root"
 state = "{dir}/state"

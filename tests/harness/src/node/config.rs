@@ -43,6 +43,13 @@ impl Dirs {
     }
 }
 
+/// A small disk for containerd's root.
+pub(crate) fn image_disk(dir: &Path, mebibytes: u32) -> Result<(), HarnessError> {
+    let size = std::ffi::CString::new(format!("size={mebibytes}m")).unwrap_or_default();
+    let mounted = mount("tmpfs", dir, "tmpfs", MountFlags::empty(), size.as_c_str());
+    file("mount a tmpfs on", dir, mounted.map_err(Into::into))
+}
+
 /// As `/run` is on a node.
 fn in_memory(dir: &Path) -> Result<(), HarnessError> {
     let flags = MountFlags::NOSUID | MountFlags::NODEV;

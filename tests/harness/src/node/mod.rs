@@ -37,6 +37,8 @@ pub struct NodeOptions {
     pub polylet: Value,
     /// Environment variables for the node.
     pub env: Vec<(String, String)>,
+    /// A disk of its own for images and containers, of so many MiB; in memory, so a small one.
+    pub image_disk: Option<u32>,
 }
 
 impl Default for NodeOptions {
@@ -48,6 +50,7 @@ impl Default for NodeOptions {
             kubelet: Value::Null,
             polylet: Value::Null,
             env: Vec::new(),
+            image_disk: None,
         }
     }
 }
@@ -85,6 +88,9 @@ impl Node {
         let mut scratch = Scratch::create()?;
         let guard = Guard::new(scratch.dir());
         cgroup::create(&scratch.facts().cgroup)?;
+        if let Some(size) = options.image_disk {
+            config::image_disk(&scratch.sub("root")?, size)?;
+        }
         let containerd = Containerd::start(&mut scratch, options.flavour, say).await?;
         let ports = (machine::free_port()?, machine::free_port()?);
         let dirs = Dirs::create(&scratch)?;
