@@ -7,7 +7,7 @@ use std::path::Path;
 
 use polylet_e2e::{RUNS, node_with, ok, pod};
 use polylet_harness::registry::{PASSWORD, USER};
-use polylet_harness::{Node, NodeOptions, PodView, Registry};
+use polylet_harness::{Flavour, Node, NodeOptions, PodView, Registry};
 use serde_json::{Value, json};
 
 /// base64 of the user and the password.
@@ -275,32 +275,45 @@ async fn policies(node: &Node, open: &Registry) {
     assert_eq!(open.pulls("team/app"), before + 2);
 }
 
-/// Images as volumes: pulled with the pod's own login and seen by the container, where the runtime
-/// knows how; one that cannot be had is told as the container's own would be.
+/// Images as volumes: pulled by their own policy and seen by the container, where the runtime knows
+/// how; one that cannot be had is told as the container's own would be.
 async fn volumes(node: &Node, open: &Registry) {
     push(node, open, "team/data:1", "data");
-    let with = |reference: &str, sub_path: &str, check: &str| {
+    let with = |reference: &str| {
+        let check = json!(["test", "-e", "/data/etc/passwd"]);
         json!({
             "volumes": [{ "name": "data", "image": { "reference": reference } }],
             "container": {
-                "volumeMounts": [{ "name": "data", "mountPath": "/data", "subPath": sub_path }],
-                "readinessProbe": { "exec": { "command": ["test", "-e", check] }, "periodSeconds": 1 },
+                "volumeMounts": [{ "name": "data", "mountPath": "/data" }],
+                "readinessProbe": { "exec": { "command": check }, "periodSeconds": 1 },
             },
         })
     };
-    let nothing = with("open.test/no/data:1", "", "/data");
-    put(node, "no-volume", "polylet-test:1", &nothing);
-    let whole = with("open.test/team/data:1", "", "/data/etc/passwd");
-    put(node, "volume", "polylet-test:1", &whole);
-    let part = with("open.test/team/data:1", "etc", "/data/passwd");
-    put(node, "volume-part", "polylet-test:1", &part);
+    put(
+        node,
+        "volume",
+        "polylet-test:1",
+        &with("open.test/team/data:1"),
+    );
+    put(
+        node,
+        "no-volume",
+        "polylet-test:1",
+        &with("open.test/no/data:1"),
+    );
     let words = "Back-off pulling image \"open.test/no/data:1\": ErrImagePull: ";
     let says = |pod: &PodView| pod.line().contains(words);
     ok(node.wait_pod("no-volume", words, says).await);
-    for name in ["volume", "volume-part"] {
-        let p = ok(node.wait_pod(name, "x", |p| p.is_ready() || p.line().contains("Error")).await);
-        eprintln!("{}", p.line());
-    }
+    let knows_how = Flavour::from_env() == Flavour::V2;
+    let as_expected = |pod: &PodView| {
+        // What 1.6 does not know it takes for a volume without a place.
+        let refused = pod.line().contains("CreateContainerError");
+        if knows_how { pod.is_ready() } else { refused }
+    };
+    ok(node
+        .wait_pod("volume", "to see its image", as_expected)
+        .await);
+    assert_eq!(open.pulls("team/data"), 1);
 }
 
 /// Waits until a pod's pull is under way.

@@ -69,6 +69,10 @@ pub fn read(json: &[u8], node: Allocatable) -> Result<PodSpec, ManifestError> {
     let mut volumes = Vec::new();
     let mut seen = BTreeSet::new();
     for (volume, fields) in spec.volumes.iter().flatten().zip(fields) {
+        // The runtime mounts images: there is nothing here to do.
+        if volume.image.is_some() {
+            continue;
+        }
         if used.contains(volume.name.as_str()) && seen.insert(volume.name.as_str()) {
             let wants = reader.wants(volume, &fields).unwrap_or_else(Wants::Refused);
             volumes.push(Volume {
