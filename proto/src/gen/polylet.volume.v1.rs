@@ -329,7 +329,7 @@ pub mod volume_service_client {
         /// place of its own below the pod's directory, out of reach of whoever writes to
         /// the volume. Repeating is free; a part that has become another is replaced.
         /// FAILED_PRECONDITION with the words of the container's status when one cannot
-        /// be had. Takes up to 30 s when a volume does not answer.
+        /// be had. Takes up to 10 s when a volume does not answer.
         pub async fn prepare_sub_paths(
             &mut self,
             request: impl tonic::IntoRequest<super::PrepareSubPathsRequest>,
@@ -427,7 +427,7 @@ pub mod volume_service_server {
         /// place of its own below the pod's directory, out of reach of whoever writes to
         /// the volume. Repeating is free; a part that has become another is replaced.
         /// FAILED_PRECONDITION with the words of the container's status when one cannot
-        /// be had. Takes up to 30 s when a volume does not answer.
+        /// be had. Takes up to 10 s when a volume does not answer.
         async fn prepare_sub_paths(
             &self,
             request: tonic::Request<super::PrepareSubPathsRequest>,

@@ -7,6 +7,7 @@ use std::process::{ExitCode, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use polylet_kit::CancellationToken;
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use serde::{Deserialize, Serialize};
@@ -24,6 +25,8 @@ pub const ARGUMENT: &str = "--do-job";
 
 /// How long a job may take.
 const DEADLINE: Duration = Duration::from_secs(30);
+/// How long one may take that a container's start waits for: nobody can call that off.
+const SUB_PATHS_DEADLINE: Duration = Duration::from_secs(10);
 
 /// One piece of such work.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -53,6 +56,13 @@ impl Job {
             Self::SubPaths(parts) => format!("{} {}", parts.pod.display(), parts.container),
         }
     }
+
+    fn deadline(&self) -> Duration {
+        match self {
+            Self::SubPaths(_) => SUB_PATHS_DEADLINE,
+            _ => DEADLINE,
+        }
+    }
 }
 
 /// What a child says in the end.
@@ -76,6 +86,9 @@ pub enum JobError {
     /// The child did not end in time and was given up.
     #[error("no answer within {0} s")]
     Deadline(u64),
+    /// Nobody waits for the child any more.
+    #[error("called off")]
+    CalledOff,
     /// The child ended without an answer.
     #[error("the child process ended without an answer")]
     NoAnswer,
@@ -101,7 +114,8 @@ pub enum JobError {
 #[derive(Debug, Clone)]
 pub struct Jobs {
     binary: PathBuf,
-    deadline: Duration,
+    /// For all jobs, in tests.
+    deadline: Option<Duration>,
     /// Children that were killed and do not end, by what they wait for.
     given_up: Arc<Mutex<BTreeMap<String, Child>>>,
 }
@@ -118,18 +132,19 @@ impl Jobs {
     pub fn new(binary: PathBuf) -> Self {
         Self {
             binary,
-            deadline: DEADLINE,
+            deadline: None,
             given_up: Arc::default(),
         }
     }
 
     /// The same with another deadline.
     pub fn within(self, deadline: Duration) -> Self {
+        let deadline = Some(deadline);
         Self { deadline, ..self }
     }
 
-    /// Runs one.
-    pub async fn run(&self, job: &Job) -> Result<(), JobError> {
+    /// Runs one, until `off` says that nobody waits for it any more.
+    pub async fn run(&self, job: &Job, off: &CancellationToken) -> Result<(), JobError> {
         let subject = job.subject();
         if self.still_hangs(&subject) {
             return Err(JobError::StillHangs);
@@ -149,11 +164,20 @@ impl Jobs {
         let Some(mut out) = child.stdout.take() else {
             return Err(JobError::NoAnswer);
         };
-        let read = tokio::time::timeout(self.deadline, out.read_to_string(&mut answer)).await;
+        let deadline = self.deadline.unwrap_or_else(|| job.deadline());
+        let read = tokio::time::timeout(deadline, out.read_to_string(&mut answer));
+        let read = tokio::select! {
+            biased;
+            read = read => read,
+            () = off.cancelled() => {
+                self.give_up(subject, child);
+                return Err(JobError::CalledOff);
+            }
+        };
         match read {
             Err(_) => {
                 self.give_up(subject, child);
-                return Err(JobError::Deadline(self.deadline.as_secs()));
+                return Err(JobError::Deadline(deadline.as_secs()));
             }
             Ok(Err(_)) => return Err(JobError::NoAnswer),
             Ok(Ok(_)) => {}

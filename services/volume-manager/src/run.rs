@@ -19,7 +19,7 @@ use crate::convert;
 use crate::core::declare::Refusal;
 use crate::core::layout::VolumeId;
 use crate::core::objects::{ObjectKey, ObjectState};
-use crate::core::plan::Step;
+use crate::core::plan::{Desired, Step};
 use crate::core::spec::{PodName, PodSpec};
 use crate::core::state::{Outcome, State};
 use crate::core::sub_path::SubPath;
@@ -88,6 +88,8 @@ pub struct Runner {
     /// Where outcomes go.
     pub inputs: mpsc::Sender<Input>,
     causes: BTreeMap<String, Cause>,
+    /// Calls off what is being set up.
+    setting_up: BTreeMap<VolumeId, CancellationToken>,
 }
 
 /// Answers that wait until what they tell has been published.
@@ -111,6 +113,7 @@ impl Runner {
             watches,
             inputs,
             causes: BTreeMap::new(),
+            setting_up: BTreeMap::new(),
         }
     }
 
@@ -161,6 +164,9 @@ impl Runner {
             Input::Finished(outcome, cause) => {
                 if let Some((uid, cause)) = Some(uid_of(&outcome.step)).zip(cause) {
                     self.causes.insert(uid.to_owned(), cause);
+                }
+                if let Step::SetUp(id, _) = &outcome.step {
+                    self.setting_up.remove(id);
                 }
                 self.state.finished(outcome, Timestamp::now());
             }
@@ -213,6 +219,10 @@ impl Runner {
         for step in self.state.next(now) {
             self.start(step);
         }
+        // A pod that goes waits for nothing that hangs.
+        let leaves = |id: &VolumeId| matches!(self.state.desired(&id.uid), Desired::Gone);
+        let called_off = self.setting_up.iter().filter(|(id, _)| leaves(id));
+        called_off.for_each(|(_, off)| off.cancel());
         self.watches.set(self.state.watched());
         self.publish(now);
         for (uid, reply) in answers {
@@ -244,11 +254,15 @@ impl Runner {
         }
     }
 
-    fn start(&self, step: Step) {
+    fn start(&mut self, step: Step) {
         let (worker, inputs) = (self.worker.clone(), self.inputs.clone());
+        let off = CancellationToken::new();
+        if let Step::SetUp(id, _) = &step {
+            self.setting_up.insert(id.clone(), off.clone());
+        }
         let span = self.span(&step);
         (self.spawn)(Box::pin(async move {
-            let result = worker.perform(&step).instrument(span.clone()).await;
+            let result = worker.perform(&step, &off).instrument(span.clone()).await;
             let result = result.map_err(|error| report(&error));
             if let Err(error) = &result {
                 span.record("otel.status_code", "ERROR");

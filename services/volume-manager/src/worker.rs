@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use polylet_kit::CancellationToken;
+
 use crate::core::layout::{self, Layout, VolumeId};
 use crate::core::plan::Step;
 use crate::core::spec::{PathCheck, SetUp};
@@ -36,18 +38,23 @@ impl Worker {
         self.stop.store(true, Ordering::Relaxed);
     }
 
-    /// Performs one step.
-    pub async fn perform(&self, step: &Step) -> Result<(), VolumeError> {
+    /// Performs one step. What is set up and hangs is given up when it is called off.
+    pub async fn perform(&self, step: &Step, off: &CancellationToken) -> Result<(), VolumeError> {
         match step {
-            Step::SetUp(id, what) => self.set_up(id, what).await,
+            Step::SetUp(id, what) => self.set_up(id, what, off).await,
             Step::TearDown(id) => self.tear_down(id).await,
             Step::RemovePod(uid) => self.remove_pod(uid).await,
         }
     }
 
-    async fn set_up(&self, id: &VolumeId, what: &Arc<SetUp>) -> Result<(), VolumeError> {
+    async fn set_up(
+        &self,
+        id: &VolumeId,
+        what: &Arc<SetUp>,
+        off: &CancellationToken,
+    ) -> Result<(), VolumeError> {
         if let SetUp::HostPath { path, check } = &**what {
-            return self.host_path(path.into(), *check).await;
+            return self.host_path(path.into(), *check, off).await;
         }
         let (layout, volume, what) = (self.layout.clone(), id.clone(), what.clone());
         let budget = Budget::new(&self.stop);
@@ -59,7 +66,12 @@ impl Worker {
         local(&self.layout.volume(id), work).await
     }
 
-    async fn host_path(&self, path: PathBuf, check: PathCheck) -> Result<(), VolumeError> {
+    async fn host_path(
+        &self,
+        path: PathBuf,
+        check: PathCheck,
+        off: &CancellationToken,
+    ) -> Result<(), VolumeError> {
         if check == PathCheck::None {
             return Ok(());
         }
@@ -69,7 +81,7 @@ impl Worker {
         });
         match known.await? {
             Some(result) => result,
-            None => Ok(self.jobs.run(&Job::HostPath { path, check }).await?),
+            None => Ok(self.jobs.run(&Job::HostPath { path, check }, off).await?),
         }
     }
 
@@ -91,7 +103,7 @@ impl Worker {
     /// Binds parts of volumes for a container; what its status says when one cannot be had.
     pub async fn sub_paths(&self, uid: &str, parts: Parts) -> Result<(), String> {
         let (container, job) = (parts.container.clone(), Job::SubPaths(parts));
-        let done = self.jobs.run(&job).await;
+        let done = self.jobs.run(&job, &CancellationToken::new()).await;
         done.map_err(|error| {
             tracing::warn!(
                 uid,

@@ -19,7 +19,7 @@ fn wrong(message: impl Into<String>) -> Trouble {
 }
 
 /// How long volume-manager may take to bind parts of volumes: it gives up on its own before that.
-const PREPARING: Duration = Duration::from_secs(35);
+const PREPARING: Duration = Duration::from_secs(15);
 
 /// All mounts of one container.
 pub async fn of(

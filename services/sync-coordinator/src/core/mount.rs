@@ -10,8 +10,23 @@ use polylet_model::env::{self, Environment};
 /// The part of the volume that is mounted; empty for the whole of it.
 ///
 /// # Errors
-/// When a variable of its expression has no value.
+/// When a variable of its expression has no value, or it does not stay below its volume.
 pub fn sub_path(mount: &VolumeMount, env: &Environment) -> Result<String, String> {
+    let path = expanded(mount, env)?;
+    if path.starts_with('/') {
+        return Err(format!(
+            "error SubPath `{path}` must not be an absolute path"
+        ));
+    }
+    if path.split('/').any(|element| element == "..") {
+        return Err(format!(
+            "unable to provision SubPath `{path}`: must not contain '..'"
+        ));
+    }
+    Ok(path)
+}
+
+fn expanded(mount: &VolumeMount, env: &Environment) -> Result<String, String> {
     let Some(expression) = mount.sub_path_expr.as_deref().filter(|e| !e.is_empty()) else {
         return Ok(mount.sub_path.clone().unwrap_or_default());
     };
@@ -100,6 +115,7 @@ mod tests {
         let mut env = Environment::new();
         env.set("POD", "web");
         env.set("EMPTY", "");
+        env.set("UP", "..");
         let expanded = |expression: &str| {
             let mount = VolumeMount {
                 sub_path_expr: Some(expression.into()),
@@ -112,6 +128,14 @@ mod tests {
         assert_eq!(
             expanded("$(Z)/$(EMPTY)/$(A)/$(Z)").unwrap_err(),
             "missing value for A, EMPTY, Z"
+        );
+        assert_eq!(
+            expanded("a/$(UP)").unwrap_err(),
+            "unable to provision SubPath `a/..`: must not contain '..'"
+        );
+        assert_eq!(
+            expanded("/$(POD)").unwrap_err(),
+            "error SubPath `/web` must not be an absolute path"
         );
         let plain = VolumeMount {
             sub_path: Some("$(POD)".into()),

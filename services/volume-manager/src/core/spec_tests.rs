@@ -130,6 +130,16 @@ fn only_what_is_used() {
     assert_eq!(names, ["b", "c"]);
 }
 
+#[test]
+fn images_are_the_runtimes_to_mount() {
+    let image = json!({"name": "i", "image": {"reference": "r", "pullPolicy": "IfNotPresent"}});
+    assert!(read(&pod(json!([image])), NODE).unwrap().volumes.is_empty());
+    let both = json!([{"name": "i", "image": {"reference": "r"}}, {"name": "e", "emptyDir": {}}]);
+    let spec = read(&pod(both), NODE).unwrap();
+    let names: Vec<_> = spec.volumes.iter().map(|v| v.name.as_str()).collect();
+    assert_eq!(names, ["e"]);
+}
+
 fn downward_files(items: serde_json::Value) -> Result<Vec<String>, String> {
     match one(json!({"name": "v", "downwardAPI": {"items": items}})) {
         Wants::Files(FilesSpec { sources, .. }) => match sources.into_iter().next() {

@@ -6,6 +6,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
+use polylet_kit::CancellationToken;
 use rustix::io::Errno;
 
 use super::remove::{self, Budget};
@@ -21,10 +22,9 @@ pub async fn unmount_all(path: &Path, jobs: &Jobs) -> Result<(), VolumeError> {
         if found.is_local() {
             mount::unmount(&found.at)?;
         } else {
-            jobs.run(&Job::Unmount {
-                at: found.at.clone(),
-            })
-            .await?;
+            let at = found.at.clone();
+            let job = Job::Unmount { at };
+            jobs.run(&job, &CancellationToken::new()).await?;
         }
     }
     Ok(())
