@@ -50,6 +50,41 @@ pub mod watch_verdicts_response {
         Synced(super::super::super::common::v1::Synced),
     }
 }
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListProbeCountsRequest {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListProbeCountsResponse {
+    #[prost(message, repeated, tag = "1")]
+    pub probes: ::prost::alloc::vec::Vec<ProbeCounts>,
+    /// Upper bounds in seconds, rising, of the classes that durations are counted in.
+    #[prost(double, repeated, tag = "2")]
+    pub bounds: ::prost::alloc::vec::Vec<f64>,
+}
+/// The attempts of one probe. A restarted container goes on with its counts.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ProbeCounts {
+    #[prost(message, optional, tag = "1")]
+    pub pod: ::core::option::Option<super::super::common::v1::PodRef>,
+    /// The container's name.
+    #[prost(string, tag = "2")]
+    pub container: ::prost::alloc::string::String,
+    #[prost(enumeration = "ProbeKind", tag = "3")]
+    pub kind: i32,
+    #[prost(uint64, tag = "4")]
+    pub successful: u64,
+    #[prost(uint64, tag = "5")]
+    pub failed: u64,
+    /// The probe itself went wrong.
+    #[prost(uint64, tag = "6")]
+    pub unknown: u64,
+    /// Of the attempts that did not fail: how many took no longer than the bound at the same place, and
+    /// longer than the one before. Those above every bound are in none.
+    #[prost(uint64, repeated, tag = "7")]
+    pub classes: ::prost::alloc::vec::Vec<u64>,
+    /// Of the same attempts: all their time together.
+    #[prost(double, tag = "8")]
+    pub seconds: f64,
+}
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum ProbeKind {
@@ -221,6 +256,33 @@ pub mod prober_service_client {
                 );
             self.inner.server_streaming(req, path, codec).await
         }
+        /// How often each container was asked so far in this life of the process, for metrics.
+        pub async fn list_probe_counts(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListProbeCountsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListProbeCountsResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/polylet.prober.v1.ProberService/ListProbeCounts",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new("polylet.prober.v1.ProberService", "ListProbeCounts"),
+                );
+            self.inner.unary(req, path, codec).await
+        }
     }
 }
 /// Generated server implementations.
@@ -247,6 +309,14 @@ pub mod prober_service_server {
             request: tonic::Request<super::WatchVerdictsRequest>,
         ) -> std::result::Result<
             tonic::Response<Self::WatchVerdictsStream>,
+            tonic::Status,
+        >;
+        /// How often each container was asked so far in this life of the process, for metrics.
+        async fn list_probe_counts(
+            &self,
+            request: tonic::Request<super::ListProbeCountsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListProbeCountsResponse>,
             tonic::Status,
         >;
     }
@@ -369,6 +439,52 @@ pub mod prober_service_server {
                                 max_encoding_message_size,
                             );
                         let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/polylet.prober.v1.ProberService/ListProbeCounts" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListProbeCountsSvc<T: ProberService>(pub Arc<T>);
+                    impl<
+                        T: ProberService,
+                    > tonic::server::UnaryService<super::ListProbeCountsRequest>
+                    for ListProbeCountsSvc<T> {
+                        type Response = super::ListProbeCountsResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ListProbeCountsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ProberService>::list_probe_counts(&inner, request)
+                                    .await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListProbeCountsSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
                         Ok(res)
                     };
                     Box::pin(fut)

@@ -6,7 +6,7 @@
 //! - `read-only`: plain HTTP without authentication (port 10255), only where the configuration asks.
 //!
 //! It keeps no state: each answer is made from what its peers say at that moment (status-reporter:
-//! pods and statuses; pleg: what runs; eviction: the usage summary). At rest it does nothing.
+//! pods and statuses; pleg: what runs; eviction: the usage summary; prober: counts of probes). At rest it does nothing.
 
 mod auth;
 mod config;
@@ -38,6 +38,11 @@ pub static MANIFEST: Manifest = Manifest {
         Call {
             service: "pleg",
             package: "polylet.pleg.v1",
+            level: 1,
+        },
+        Call {
+            service: "prober",
+            package: "polylet.prober.v1",
             level: 1,
         },
     ],

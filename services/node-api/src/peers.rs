@@ -6,6 +6,8 @@ use polylet_kit::{Channel, Ctx};
 use polylet_watch::{Change, WatchWire};
 use polylet_wire::pleg::v1::pleg_service_client::PlegServiceClient;
 use polylet_wire::pleg::v1::{PodState, WatchPodStatesRequest};
+use polylet_wire::prober::v1::prober_service_client::ProberServiceClient;
+use polylet_wire::prober::v1::{ListProbeCountsRequest, ListProbeCountsResponse};
 use polylet_wire::stats::v1::GetSummaryRequest;
 use polylet_wire::stats::v1::stats_service_client::StatsServiceClient;
 use polylet_wire::status::v1::status_service_client::StatusServiceClient;
@@ -22,6 +24,7 @@ pub(crate) struct Peers {
     status: Channel,
     pleg: Channel,
     eviction: Channel,
+    prober: Channel,
 }
 
 impl Peers {
@@ -30,6 +33,7 @@ impl Peers {
             status: ctx.peer("status-reporter").channel(),
             pleg: ctx.peer("pleg").channel(),
             eviction: ctx.peer("eviction").channel(),
+            prober: ctx.peer("prober").channel(),
         }
     }
 
@@ -94,6 +98,13 @@ impl Peers {
                 "pleg has not listed the runtime yet",
             ))
         })
+    }
+
+    /// How often containers were probed.
+    pub(crate) async fn probe_counts(&self) -> Result<ListProbeCountsResponse, Status> {
+        let mut client = ProberServiceClient::new(self.prober.clone());
+        let answer = client.list_probe_counts(ListProbeCountsRequest {}).await?;
+        Ok(answer.into_inner())
     }
 
     /// The usage summary as JSON.

@@ -9,9 +9,10 @@ use k8s_openapi::api::core::v1::{Container, EnvVar};
 use polylet_model::env;
 use polylet_model::pod::{Manifest, ManifestError};
 use polylet_model::probe::{self, Action, ProbeKind, ProbeSpec};
-use polylet_wire::common::v1::Cause;
+use polylet_wire::common::v1::{Cause, PodRef};
 use polylet_wire::{pleg, prober, time};
 
+use crate::core::tally::{self, Tallies};
 use crate::core::types::{
     Ask, ContainerProbes, HttpAsk, Judged, Observed, ObservedContainer, Outcome, PodProbes, Probe,
     ProbeId, Timing,
@@ -33,14 +34,14 @@ pub(crate) fn pod_probes(manifest: &[u8]) -> Result<PodProbes, ManifestError> {
             .collect();
         if !probes.is_empty() {
             containers.push(ContainerProbes {
-                name: container.name.clone(),
+                name: container.name.as_str().into(),
                 probes,
             });
         }
     }
     Ok(PodProbes {
-        namespace: manifest.namespace().to_owned(),
-        name: manifest.name().to_owned(),
+        namespace: manifest.namespace().into(),
+        name: manifest.name().into(),
         deleting: manifest.deletion_timestamp().is_some(),
         containers,
     })
@@ -119,8 +120,8 @@ pub(crate) fn observed(
 ) -> Observed {
     let sandbox = state.sandboxes.first();
     let host = match sandbox.and_then(|sandbox| sandbox.ips.first()) {
-        Some(ip) => ip.clone(),
-        None => node(),
+        Some(ip) => ip.as_str().into(),
+        None => node().into(),
     };
     let containers = state.containers.iter().map(|container| ObservedContainer {
         id: container.id.as_str().into(),
@@ -182,5 +183,31 @@ pub(crate) fn verdict(id: &ProbeId, judged: Judged, cause: Cause) -> prober::v1:
         // One moment for both: a verdict off the disk must equal the one that was told.
         since: cause.observed_at,
         cause: Some(cause),
+    }
+}
+
+/// All counts of attempts.
+pub(crate) fn counts(tallies: &Tallies) -> prober::v1::ListProbeCountsResponse {
+    let probes = tallies.all().map(|(uid, container, kind, tally)| {
+        let pod = PodRef {
+            uid: uid.to_string(),
+            namespace: tally.namespace.to_string(),
+            name: tally.pod.to_string(),
+        };
+        prober::v1::ProbeCounts {
+            pod: Some(pod),
+            container: container.to_owned(),
+            kind: kind_to_wire(kind) as i32,
+            successful: tally.successful,
+            failed: tally.failed,
+            unknown: tally.unknown,
+            classes: tally.classes.to_vec(),
+            seconds: tally.time.as_secs_f64(),
+        }
+    });
+    let bounds = tally::BOUNDS.map(|ms| f64::from(ms) / 1e3);
+    prober::v1::ListProbeCountsResponse {
+        probes: probes.collect(),
+        bounds: bounds.to_vec(),
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Follows the pods that should run (pod-config, each source) and what the runtime holds (pleg);
 //! asks each running container as its startup, liveness and readiness probes say; serves the
-//! verdicts, each for one container id. A verdict that is absent is the initial one: startup
+//! verdicts, each for one container id, and how often it asked. A verdict that is absent is the initial one: startup
 //! unknown, liveness well, readiness not ready.
 //!
 //! One task (`run.rs`) owns everything: the engine in `core`, one timer for all probes, the
@@ -27,6 +27,7 @@ mod spans;
 use polylet_cri::Runtime;
 use polylet_kit::{Api, BoxError, Call, Ctx, Keep, Manifest, Service};
 use polylet_wire::prober::v1::prober_service_server::ProberServiceServer;
+use tokio::sync::mpsc;
 
 /// What this service is.
 pub static MANIFEST: Manifest = Manifest {
@@ -63,7 +64,9 @@ pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
         kubelet.runtime_request_timeout,
     );
     let verdicts = server::Verdicts::new(ctx.incarnation());
-    let task = run::Task::new(&ctx, probe::Prober::new(runtime), verdicts.clone());
+    let (askers, asked) = mpsc::channel(16);
+    let task = run::Task::new(&ctx, probe::Prober::new(runtime), verdicts.clone(), asked);
     ctx.spawn("prober", task.run());
-    Ok(Service::new().grpc(ProberServiceServer::new(server::Server { verdicts })))
+    let server = server::Server { verdicts, askers };
+    Ok(Service::new().grpc(ProberServiceServer::new(server)))
 }

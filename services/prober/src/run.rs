@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::future::pending;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use futures::StreamExt;
 use futures::stream::{LocalBoxStream, SelectAll};
@@ -13,12 +14,15 @@ use polylet_watch::Update;
 use polylet_wire::common::v1::Cause;
 use polylet_wire::pleg::v1::PodState;
 use polylet_wire::podconfig::v1::{Pod, PodSource};
+use polylet_wire::prober::v1::ListProbeCountsResponse;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::sleep_until;
 use tracing::{Instrument, Span};
 
 use crate::clock::Clock;
 use crate::core::engine::Engine;
+use crate::core::tally::Tallies;
 use crate::core::types::{Job, Judged, Observation, PodProbes};
 use crate::kept::{self, Verdicts};
 use crate::probe::Prober;
@@ -30,8 +34,10 @@ pub(crate) enum Input {
     Pod(PodSource, Update<String, Pod>),
     /// Pleg told something.
     State(Update<String, PodState>),
-    /// An attempt ended.
-    Attempted(Job, Observation, Span),
+    /// An attempt ended, after so long.
+    Attempted(Job, Observation, Duration, Span),
+    /// Somebody asks for the counts.
+    Asked(oneshot::Sender<ListProbeCountsResponse>),
     /// The verdicts were written, or not.
     Saved(Verdicts, Result<(), KeptError>),
     /// The timer says that something is due.
@@ -55,13 +61,20 @@ pub(crate) struct Task {
     saves: JoinSet<Input>,
     path: PathBuf,
     told: server::Verdicts,
+    tallies: Tallies,
+    asked: mpsc::Receiver<oneshot::Sender<ListProbeCountsResponse>>,
     /// Knows the address of pods on the host's network.
     ctx: Ctx,
     drain: CancellationToken,
 }
 
 impl Task {
-    pub(crate) fn new(ctx: &Ctx, prober: Prober, told: server::Verdicts) -> Self {
+    pub(crate) fn new(
+        ctx: &Ctx,
+        prober: Prober,
+        told: server::Verdicts,
+        asked: mpsc::Receiver<oneshot::Sender<ListProbeCountsResponse>>,
+    ) -> Self {
         let path = ctx.run_dir().join("verdicts.json");
         let standing = kept::load(&path);
         told.replace(standing.clone());
@@ -78,6 +91,8 @@ impl Task {
             saves: JoinSet::new(),
             path,
             told,
+            tallies: Tallies::default(),
+            asked,
             ctx: ctx.clone(),
             drain: ctx.drain(),
         }
@@ -107,6 +122,7 @@ impl Task {
             Some(input) = self.watched.next() => Some(input),
             Some(input) = self.attempts.join_next() => Some(arrived(input)),
             Some(input) = self.saves.join_next() => Some(arrived(input)),
+            Some(answer) = self.asked.recv() => Some(Input::Asked(answer)),
             () = timer => Some(Input::Due),
         }
     }
@@ -115,7 +131,12 @@ impl Task {
         match input {
             Input::Pod(source, update) => self.pod(source, update),
             Input::State(update) => self.state(update),
-            Input::Attempted(job, said, span) => self.attempted(&job, said, &span),
+            Input::Attempted(job, said, took, span) => {
+                self.tallies.count(&job, &said, took);
+                self.attempted(&job, said, &span);
+            }
+            // One who asked and went away needs no answer.
+            Input::Asked(answer) => drop(answer.send(convert::counts(&self.tallies))),
             Input::Saved(verdicts, result) => {
                 if let Err(error) = result {
                     tracing::warn!("a restart may flip verdicts: {}", report(&error));
@@ -165,6 +186,7 @@ impl Task {
             Update::Remove(uid) => {
                 let uid = PodUid::from(uid);
                 self.causes.remove(&uid);
+                self.tallies.forget(&uid);
                 self.engine.observed(&uid, None, now)
             }
             Update::Synced => self.engine.observed_all(),
@@ -192,9 +214,9 @@ impl Task {
         let span = spans::of_attempt(&job, self.causes.get(&job.id.pod));
         let prober = self.prober.clone();
         self.attempts.spawn_local(async move {
-            let said = prober.attempt(&job).instrument(span.clone()).await;
+            let (said, took) = prober.attempt(&job).instrument(span.clone()).await;
             spans::record(&span, &job, &said);
-            Input::Attempted(job, said, span)
+            Input::Attempted(job, said, took, span)
         });
     }
 
@@ -203,9 +225,9 @@ impl Task {
             &said
         {
             tracing::debug!(
-                k8s.pod.name = job.pod,
-                k8s.namespace.name = job.namespace,
-                k8s.container.name = job.container,
+                k8s.pod.name = &*job.pod,
+                k8s.namespace.name = &*job.namespace,
+                k8s.container.name = &*job.container,
                 probe = job.id.kind.as_str(),
                 result = said.as_str(),
                 why
@@ -221,7 +243,7 @@ impl Task {
 
     fn judged(&mut self, job: &Job, judged: Judged, span: &Span) {
         tracing::info!(
-            k8s.pod.name = job.pod, k8s.namespace.name = job.namespace, k8s.container.name = job.container,
+            k8s.pod.name = &*job.pod, k8s.namespace.name = &*job.namespace, k8s.container.name = &*job.container,
             probe = job.id.kind.as_str(), outcome = ?judged.outcome, results = judged.run_length,
             "verdict"
         );

@@ -12,9 +12,9 @@ macro_rules! span {
         tracing::info_span!(
             $name,
             k8s.pod.uid = %$job.id.pod,
-            k8s.pod.name = $job.pod,
-            k8s.namespace.name = $job.namespace,
-            k8s.container.name = $job.container,
+            k8s.pod.name = &*$job.pod,
+            k8s.namespace.name = &*$job.namespace,
+            k8s.container.name = &*$job.container,
             container.id = %$job.id.container,
             probe = $job.id.kind.as_str(),
             attempt = $job.attempt,

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::process::{Child, Command};
-use std::rc::Rc;
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -17,13 +16,15 @@ use polylet_wire::podconfig::v1::pod_config_service_server::{
 };
 use polylet_wire::podconfig::v1::*;
 use polylet_wire::prober::v1::prober_service_client::ProberServiceClient;
-use polylet_wire::prober::v1::{Outcome, ProbeKind, Verdict, WatchVerdictsRequest};
+use polylet_wire::prober::v1::{
+    ListProbeCountsRequest, Outcome, ProbeKind, Verdict, WatchVerdictsRequest,
+};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio::time::timeout;
 use tokio_stream::wrappers::UnixListenerStream;
-use tonic::transport::{Endpoint, Server, Uri};
+use tonic::transport::{Channel, Endpoint, Server, Uri};
 use tonic::{Request, Response, Status};
 
 /// The trace that brought the pods up.
@@ -176,16 +177,20 @@ impl Node {
         Prober::start(&self.dir.path().join("config.yaml"))
     }
 
+    fn channel(&self) -> Channel {
+        let socket = self.dir.path().join("prober.sock");
+        Endpoint::from_static("http://localhost").connect_with_connector_lazy(tower::service_fn(
+            move |_: Uri| {
+                let socket = socket.clone();
+                async move { UnixStream::connect(socket).await.map(TokioIo::new) }
+            },
+        ))
+    }
+
     fn verdicts(&self) -> impl futures::Stream<Item = Told> + Unpin + use<> {
-        let socket: Rc<Path> = self.dir.path().join("prober.sock").into();
+        let channel = self.channel();
         follow(Deaf, move |resume_after| {
-            let socket = socket.to_path_buf();
-            let channel = Endpoint::from_static("http://localhost").connect_with_connector_lazy(
-                tower::service_fn(move |_: Uri| {
-                    let socket = socket.clone();
-                    async move { UnixStream::connect(socket).await.map(TokioIo::new) }
-                }),
-            );
+            let channel = channel.clone();
             async move {
                 ProberServiceClient::new(channel)
                     .watch_verdicts(WatchVerdictsRequest { resume_after })
@@ -357,6 +362,16 @@ async fn liveness_fails_after_its_threshold() {
     let failed = upsert(next(&mut verdicts).await);
     assert_eq!((failed.outcome(), failed.run_length), (Outcome::Failure, 2));
     assert_eq!(failed.message, "HTTP probe failed with statuscode: 503");
+    let mut client = ProberServiceClient::new(node.channel());
+    let counts = client.list_probe_counts(ListProbeCountsRequest {}).await;
+    let counts = counts.unwrap().into_inner().probes;
+    let [liveness] = counts.as_slice() else {
+        panic!("{counts:?}");
+    };
+    assert_eq!(
+        (liveness.kind(), liveness.successful, liveness.failed),
+        (ProbeKind::Liveness, 0, 2)
+    );
 }
 
 /// A measurement, not a test: run it alone, in a release build for numbers that mean something.

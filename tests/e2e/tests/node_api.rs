@@ -26,6 +26,9 @@ async fn the_node_api() {
         metrics.code() == 200 && metrics.body.contains("# TYPE"),
         "{metrics:?}"
     );
+    let probes = get(&node, "/metrics/probes").await;
+    let counted = "prober_probe_total{container=\"server\",";
+    assert!(probes.body.contains(counted), "{probes:?}");
     logs(&node).await;
     ok(node.remove());
 }

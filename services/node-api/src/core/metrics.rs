@@ -126,7 +126,7 @@ fn start(part: &Value) -> Option<f64> {
     Some(at.as_millisecond() as f64 / 1e3)
 }
 
-fn escape(text: &str) -> String {
+pub(super) fn escape(text: &str) -> String {
     text.replace('\\', "\\\\")
         .replace('"', "\\\"")
         .replace('\n', "\\n")

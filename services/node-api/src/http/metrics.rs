@@ -1,12 +1,14 @@
-//! `/metrics` and `/metrics/resource`.
+//! `/metrics`, `/metrics/resource` and `/metrics/probes`.
 
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
 use polylet_wire::pleg::v1::ContainerPhase;
+use polylet_wire::prober::v1::ProbeKind;
 
 use super::PeerError;
 use crate::core::metrics::{self, Counts};
+use crate::core::probes::{self, Histogram, Probe};
 
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -44,4 +46,41 @@ pub(crate) async fn resource(
     let summary = serde_json::from_slice(&summary)
         .map_err(|error| tonic::Status::internal(format!("the summary cannot be read: {error}")))?;
     Ok(([(CONTENT_TYPE, TEXT)], metrics::resource(&summary)))
+}
+
+/// Counts and durations of probes.
+pub(crate) async fn probes(
+    State(state): State<super::State>,
+) -> Result<impl IntoResponse, PeerError> {
+    let counts = state.peers.probe_counts().await?;
+    let probes: Vec<Probe> = counts
+        .probes
+        .into_iter()
+        .filter_map(|probe| {
+            let kind = match probe.kind() {
+                ProbeKind::Startup => "Startup",
+                ProbeKind::Liveness => "Liveness",
+                ProbeKind::Readiness => "Readiness",
+                ProbeKind::Unspecified => return None,
+            };
+            let pod = probe.pod.unwrap_or_default();
+            Some(Probe {
+                kind,
+                container: probe.container,
+                pod: pod.name,
+                namespace: pod.namespace,
+                pod_uid: pod.uid,
+                successful: probe.successful,
+                failed: probe.failed,
+                unknown: probe.unknown,
+                durations: Histogram {
+                    count: probe.successful + probe.unknown,
+                    classes: probe.classes,
+                    seconds: probe.seconds,
+                },
+            })
+        })
+        .collect();
+    let text = probes::text(&counts.bounds, &probes);
+    Ok(([(CONTENT_TYPE, TEXT)], text))
 }

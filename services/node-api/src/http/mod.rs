@@ -71,6 +71,7 @@ fn shared(state: State) -> Router {
         .route("/stats/summary/", get(stats::summary))
         .route("/metrics", get(metrics::node))
         .route("/metrics/resource", get(metrics::resource))
+        .route("/metrics/probes", get(metrics::probes))
         .with_state(state)
         .merge(health::router())
 }

@@ -3,6 +3,7 @@
 
 pub(crate) mod engine;
 pub(crate) mod plan;
+pub(crate) mod tally;
 pub(crate) mod types;
 pub(crate) mod wheel;
 pub(crate) mod worker;

@@ -13,7 +13,7 @@ use super::types::{Observed, PodProbes, Probe, ProbeId};
 pub(crate) struct Wanted {
     pub(crate) id: ProbeId,
     pub(crate) probe: Arc<Probe>,
-    pub(crate) container: String,
+    pub(crate) container: Arc<str>,
     pub(crate) attempt: u32,
     pub(crate) started_at: Timestamp,
 }
@@ -31,7 +31,7 @@ pub(crate) fn wanted(
     let mut all = Vec::new();
     for spec in &pod.containers {
         // The first of its name is the newest; older ones are remains.
-        let Some(container) = observed.containers.iter().find(|c| c.name == spec.name) else {
+        let Some(container) = observed.containers.iter().find(|c| *c.name == *spec.name) else {
             continue;
         };
         if !container.running {
@@ -58,7 +58,7 @@ pub(crate) fn has_startup(pod: &PodProbes, container: &str) -> bool {
     let mut probes = pod
         .containers
         .iter()
-        .filter(|c| c.name == container)
+        .filter(|c| *c.name == *container)
         .flat_map(|c| &c.probes);
     probes.any(|probe| probe.kind == ProbeKind::Startup)
 }

@@ -1,11 +1,12 @@
 //! What the tests of the core share.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use polylet_model::probe::ProbeKind;
 
-use super::types::{Observation, ProbeId, Timing};
+use super::types::{Ask, Job, Observation, Probe, ProbeId, Timing};
 
 pub(in crate::core) fn at(ms: u64) -> Timestamp {
     Timestamp::from_second(1_700_000_000).unwrap() + Duration::from_millis(ms)
@@ -30,5 +31,25 @@ pub(in crate::core) fn id_of(container: &str, kind: ProbeKind) -> ProbeId {
         pod: "pod".into(),
         container: container.into(),
         kind,
+    }
+}
+
+/// An attempt of a probe of the container `main` of `default/web`.
+pub(in crate::core) fn job(container: &str, kind: ProbeKind) -> Job {
+    Job {
+        id: id_of(container, kind),
+        serial: 1,
+        probe: Arc::new(Probe {
+            kind,
+            ask: Ask::Impossible(String::new()),
+            timing: timing(0, 1, 1, 1),
+            timeout: Duration::from_secs(1),
+        }),
+        host: "".into(),
+        namespace: "default".into(),
+        pod: "web".into(),
+        container: "main".into(),
+        attempt: 0,
+        awaited: false,
     }
 }

@@ -68,8 +68,8 @@ pub(crate) struct Timing {
 /// What the prober needs of a manifest.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PodProbes {
-    pub(crate) namespace: String,
-    pub(crate) name: String,
+    pub(crate) namespace: Arc<str>,
+    pub(crate) name: Arc<str>,
     /// The API server was asked to delete it.
     pub(crate) deleting: bool,
     pub(crate) containers: Vec<ContainerProbes>,
@@ -78,7 +78,7 @@ pub(crate) struct PodProbes {
 /// The probes of one container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ContainerProbes {
-    pub(crate) name: String,
+    pub(crate) name: Arc<str>,
     pub(crate) probes: Vec<Arc<Probe>>,
 }
 
@@ -86,7 +86,7 @@ pub(crate) struct ContainerProbes {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Observed {
     /// The pod's address, or the node's on the host's network.
-    pub(crate) host: String,
+    pub(crate) host: Arc<str>,
     /// Newest first within one name.
     pub(crate) containers: Vec<ObservedContainer>,
 }
@@ -138,10 +138,10 @@ pub(crate) struct Job {
     /// Tells attempts of a worker from those of an earlier one of the same id.
     pub(crate) serial: u64,
     pub(crate) probe: Arc<Probe>,
-    pub(crate) host: String,
-    pub(crate) namespace: String,
-    pub(crate) pod: String,
-    pub(crate) container: String,
+    pub(crate) host: Arc<str>,
+    pub(crate) namespace: Arc<str>,
+    pub(crate) pod: Arc<str>,
+    pub(crate) container: Arc<str>,
     /// The container's restart count.
     pub(crate) attempt: u32,
     /// The pod's start waits for it.

@@ -12,11 +12,13 @@ mod net;
 mod tests;
 mod within;
 
+use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
 use polylet_cri::Runtime;
 use tokio::sync::Semaphore;
+use tokio::time::Instant;
 use within::within;
 
 use crate::core::types::{Ask, Job, Observation};
@@ -60,23 +62,24 @@ impl Prober {
         }
     }
 
-    /// One attempt. Waits for its turn first: that is no part of the attempt's time.
-    pub(crate) async fn attempt(&self, job: &Job) -> Observation {
+    /// One attempt, and how long it took. Waits for its turn first: that is no part of its time.
+    pub(crate) async fn attempt(&self, job: &Job) -> (Observation, Duration) {
         let turns = match &job.probe.ask {
             Ask::Exec { .. } => &self.inner.execs,
             _ => &self.inner.connections,
         };
         // Never closed; without a turn the attempt would only be less orderly.
         let turn = turns.acquire().await;
-        let asking = self.ask_until_told(job);
-        tokio::pin!(asking);
-        tokio::select! {
-            said = asking.as_mut() => return said,
-            () = tokio::time::sleep(TURN) => {}
-        }
+        let begun = Instant::now();
+        let mut asking = pin!(self.ask_until_told(job));
+        let soon = tokio::time::timeout(TURN, asking.as_mut()).await;
         // Starts are bounded, not runs: programs that hang must not keep the others' from running.
         drop(turn);
-        asking.await
+        let said = match soon {
+            Ok(said) => said,
+            Err(_) => asking.await,
+        };
+        (said, begun.elapsed())
     }
 
     async fn ask_until_told(&self, job: &Job) -> Observation {
@@ -109,7 +112,7 @@ impl Prober {
                 within(limit, asked, || http::late(&get, &heard)).await
             }
             Ask::Tcp { host, port } => {
-                let host = host.as_ref().unwrap_or(&job.host);
+                let host = host.as_deref().unwrap_or(&job.host);
                 let late = || Observation::Failure(net::dial(host, *port, "i/o timeout"));
                 within(limit, net::ask(host, *port), late).await
             }

@@ -24,11 +24,11 @@ fn pod(kinds: &[ProbeKind]) -> PodProbes {
         })
     });
     PodProbes {
-        namespace: "default".to_owned(),
-        name: "web".to_owned(),
+        namespace: "default".into(),
+        name: "web".into(),
         deleting: false,
         containers: vec![ContainerProbes {
-            name: "main".to_owned(),
+            name: "main".into(),
             probes: probes.collect(),
         }],
     }
@@ -43,7 +43,7 @@ fn observed(containers: &[(&str, bool)]) -> Option<Observed> {
         started_at: Some(at(0)),
     });
     Some(Observed {
-        host: "10.0.0.1".to_owned(),
+        host: "10.0.0.1".into(),
         containers: containers.collect(),
     })
 }
