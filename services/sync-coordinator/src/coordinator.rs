@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -13,6 +14,7 @@ use polylet_wire::sync::v1::PodSync;
 use polylet_wire::volume::v1::PodVolumes;
 
 use crate::act::trace;
+use crate::act::userns::Handlers;
 use crate::convert;
 use crate::core::hooks::Lifecycle;
 use crate::core::learn;
@@ -97,6 +99,8 @@ pub struct Coordinator {
     leftovers: Vec<PodRef>,
     arrivals: u64,
     pub(crate) sequence: u64,
+    /// Which handlers of the runtime can give a pod a user namespace.
+    pub(crate) handlers: Arc<Handlers>,
     /// Pods that wait until others have made room.
     pub(crate) seekers: BTreeSet<String>,
     /// Volume-manager has heard all that is wanted.
@@ -150,6 +154,7 @@ impl Coordinator {
             arrivals: 0,
             // Rises over lives of this process as well.
             sequence: u64::try_from(now.as_nanosecond()).unwrap_or(0),
+            handlers: Arc::default(),
             seekers: BTreeSet::new(),
             completed: false,
             completing: false,
@@ -280,6 +285,7 @@ impl Coordinator {
                 self.outside.forget(&uid);
                 self.hold(&uid, None);
             }
+            self.outside.known(&|uid| self.workers.contains_key(uid));
             self.store.mark_whole();
             self.outside.leftovers();
         }

@@ -1,5 +1,7 @@
 //! What each input means for the workers.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use polylet_model::Manifest;
 use polylet_watch::{PressureKeyOwned, Update, Value};
@@ -133,6 +135,8 @@ impl Coordinator {
         let (runtime, network) = match value {
             Value::Current(now) => {
                 self.node.room.strict_groups = now.supplemental_groups_policy;
+                let handlers = now.handlers.into_iter();
+                self.handlers = Arc::new(handlers.map(|h| (h.name, h.user_namespaces)).collect());
                 let word = |ready: bool, why: String| if ready { Ok(()) } else { Err(why) };
                 (
                     word(now.ready, now.reason),

@@ -97,11 +97,11 @@ pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
     let hands = act::Hands::new(&ctx, book, providers);
     // No pod's start should wait for this question.
     let asking = Rc::clone(&hands);
-    ctx.background("cgroup driver", async move {
-        asking.cgroups.driver(&asking).await;
+    ctx.background("cgroups", async move {
+        asking.cgroups.enforce(&asking).await;
     });
     let settings = Settings {
-        room: act::node::room(&ctx, hands.machine),
+        room: act::node::room(&ctx, hands.allocatable.clone()),
         ..Settings::of(ctx.config())
     };
     let (running, keeper) = tokio::sync::mpsc::unbounded_channel();

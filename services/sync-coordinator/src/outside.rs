@@ -35,6 +35,8 @@ pub trait Outside {
     fn running(&self, _running: Running) {}
     /// Looks for pods of which something is on the node; [`Input::Leftovers`] follows.
     fn leftovers(&self);
+    /// Everything has been heard: what is kept of pods other than these is nobody's.
+    fn known(&self, _is_known: &dyn Fn(&str) -> bool) {}
 }
 
 /// The real world: steps run in the background of the process.
@@ -129,6 +131,10 @@ impl Outside for Background {
 
     fn keep(&self, uid: &str, lifecycle: &Lifecycle) {
         self.underway.save(uid, lifecycle);
+    }
+
+    fn known(&self, is_known: &dyn Fn(&str) -> bool) {
+        self.hands.userns.keep_only(is_known);
     }
 
     fn forget(&self, uid: &str) {

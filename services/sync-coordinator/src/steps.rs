@@ -1,5 +1,7 @@
 //! Steps on their way: started in the background, and come back as inputs.
 
+use std::sync::Arc;
+
 use crate::act::{Job, trace};
 use crate::coordinator::Coordinator;
 use crate::core::plan::Step;
@@ -9,7 +11,8 @@ impl Coordinator {
     pub(crate) fn launch(&mut self, uid: &str, step: Step) {
         self.sequence += 1;
         let burstable_shares = match step {
-            Step::EnsureCgroup => self.node.room.ledger.burstable_shares(),
+            Step::EnsureCgroup => self.node.room.ledger.burstable_shares(""),
+            Step::RemoveCgroup => self.node.room.ledger.burstable_shares(uid),
             _ => 0,
         };
         let Some(worker) = self.workers.get_mut(uid) else {
@@ -31,6 +34,7 @@ impl Coordinator {
             journal: worker.pod.journal.clone(),
             sequence: self.sequence,
             burstable_shares,
+            handlers: Arc::clone(&self.handlers),
             cause: worker.cause.clone(),
         };
         let span = trace::span(&job);

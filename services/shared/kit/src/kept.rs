@@ -99,7 +99,9 @@ pub fn save<T: Serialize>(path: &Path, version: u32, data: &T) -> Result<(), Kep
     })
 }
 
-fn write(path: &Path, text: &[u8]) -> std::io::Result<()> {
+/// Writes a file that has a format of its own: aside first, then in place, and on disk when this
+/// returns.
+pub fn write(path: &Path, text: &[u8]) -> std::io::Result<()> {
     let aside = with_suffix(path, ".new");
     let mut file = File::options()
         .write(true)

@@ -8,6 +8,7 @@ pub mod cgroup;
 pub mod constants;
 pub mod defaults;
 pub mod env;
+pub mod env_file;
 pub mod hash;
 pub mod hook;
 pub mod ids;
@@ -24,6 +25,7 @@ pub mod restart;
 pub mod selector;
 pub mod status;
 pub mod sysctl;
+pub mod userns;
 
 pub use ids::{ContainerId, PodUid, SandboxId};
 pub use pod::{ContainerKind, Manifest, ManifestError, RestartPolicy};

@@ -11,12 +11,14 @@ use crate::qos::{self, QosClass};
 use crate::quantity::{self, Amount};
 
 mod cpu;
+mod memory;
 mod oom;
 
 pub use cpu::{
     CPU_PERIOD_US, MAX_CPU_SHARES, MIN_CPU_QUOTA_US, MIN_CPU_SHARES, cpu_quota, cpu_shares,
     cpu_weight, shares_of_weight,
 };
+pub use memory::{MemoryQos, limited_swap};
 pub use oom::{
     BEST_EFFORT_OOM_SCORE_ADJ, GUARANTEED_OOM_SCORE_ADJ, KUBELET_OOM_SCORE_ADJ, oom_score_adj,
 };
@@ -220,7 +222,7 @@ pub fn container(
 }
 
 /// A container without a limit of its own is held to its pod's.
-fn pod_level_limit(spec: &PodSpec, name: &str) -> Option<Amount> {
+pub fn pod_level_limit(spec: &PodSpec, name: &str) -> Option<Amount> {
     quantity::get(spec.resources.as_ref()?.limits.as_ref(), name)
 }
 
@@ -288,14 +290,6 @@ fn all_limited(spec: &PodSpec, name: &str) -> bool {
         .iter()
         .chain(init)
         .all(|container| limit(container, name).is_some_and(|l| !l.is_zero()))
-}
-
-/// Shares of the cgroup of all Burstable pods.
-pub fn burstable_shares<'a>(burstable: impl Iterator<Item = &'a PodSpec>) -> u64 {
-    let sum: Amount = burstable
-        .filter_map(|spec| pod_requests(spec).get("cpu").copied())
-        .sum();
-    cpu_shares(sum.millis())
 }
 
 /// Whether the pod's priority class is the node's own.

@@ -1,35 +1,39 @@
 //! Cgroups of pods and of their classes, on both versions and with both drivers.
 
-use std::fs;
-use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+pub(super) mod limits;
+mod reserved;
+mod tree;
+
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
 use polylet_cri::v1;
 use polylet_kit::config::KubeletConfiguration;
 use polylet_model::cgroup::{CgroupName, Driver};
-use polylet_model::resources::{self, PodResources};
-use polylet_model::{Manifest, PodUid, qos};
+use polylet_model::qos::{self, QosClass};
+use polylet_model::resources;
+use polylet_model::{Manifest, PodUid};
 use tokio::sync::OnceCell;
 
-use super::resources::{Machine, period};
-use super::slice::{Limits, Slices};
+use super::resources::period;
+use super::slice::Slices;
 use super::{Hands, Job, manifest, said, trouble};
 use crate::core::learn::{Outcome, Trouble};
-
-const MOUNT: &str = "/sys/fs/cgroup";
-/// Where version 1 holds what we write.
-const CONTROLLERS_V1: &[&str] = &["cpu", "memory", "pids"];
-/// What a pod's cgroup needs in version 2, where the root has it.
-const CONTROLLERS_V2: &[&str] = &["cpu", "cpuset", "memory", "hugetlb", "pids"];
+use limits::Limits;
 
 /// The node's cgroups.
 pub struct Cgroups {
     root: String,
+    /// Pods have cgroups of their own.
+    per_pod: bool,
+    /// Sizes of huge pages, in the kernel's words.
+    page_sizes: Vec<String>,
     configured: Driver,
     driver: OnceCell<Driver>,
     slices: Slices,
+    /// What all pods together may use was written in this life.
+    enforced: OnceCell<()>,
 }
 
 impl Cgroups {
@@ -37,9 +41,27 @@ impl Cgroups {
     pub fn new(kubelet: &KubeletConfiguration) -> Self {
         Cgroups {
             root: kubelet.cgroup_root.clone(),
+            per_pod: kubelet.cgroups_per_qos,
+            page_sizes: page_sizes(),
             configured: Driver::parse(&kubelet.cgroup_driver).unwrap_or(Driver::Cgroupfs),
             driver: OnceCell::new(),
             slices: Slices::default(),
+            enforced: OnceCell::new(),
+        }
+    }
+
+    /// Sizes of huge pages, in the kernel's words.
+    pub fn page_sizes(&self) -> &[String] {
+        &self.page_sizes
+    }
+
+    /// Bounds all pods together, once in each life of the process.
+    pub async fn enforce(&self, hands: &Hands) {
+        let driver = self.driver(hands).await;
+        // A runtime that does not answer may have another driver than the configured one.
+        if self.per_pod && self.driver.initialized() {
+            let write = async || reserved::enforce(hands, driver).await;
+            self.enforced.get_or_init(write).await;
         }
     }
 
@@ -59,6 +81,10 @@ impl Cgroups {
         asked.await.copied().unwrap_or(self.configured)
     }
 
+    fn class(&self, class: QosClass, driver: Driver) -> String {
+        CgroupName::class(&self.root, class).path(driver)
+    }
+
     fn pod(&self, manifest: &Manifest) -> CgroupName {
         CgroupName::pod(&self.root, qos::class(manifest.spec()), manifest.uid())
     }
@@ -66,19 +92,21 @@ impl Cgroups {
     /// Where the cgroups of all pods are: of each class, in every hierarchy.
     pub async fn class_places(&self, hands: &Hands) -> Vec<PathBuf> {
         let driver = self.driver(hands).await;
-        let class = |class| CgroupName::class(&self.root, class).path(driver);
         [
-            qos::QosClass::Guaranteed,
-            qos::QosClass::Burstable,
-            qos::QosClass::BestEffort,
+            QosClass::Guaranteed,
+            QosClass::Burstable,
+            QosClass::BestEffort,
         ]
         .into_iter()
-        .flat_map(|of| places(hands.machine, &class(of)))
+        .flat_map(|of| tree::places(hands.machine.unified_cgroups, &self.class(of, driver)))
         .collect()
     }
 
     /// What the runtime is told as the parent of a pod's containers.
     pub async fn parent_for_runtime(&self, hands: &Hands, manifest: &Manifest) -> String {
+        if !self.per_pod {
+            return self.root.clone();
+        }
         self.pod(manifest)
             .parent_for_runtime(self.driver(hands).await)
     }
@@ -89,49 +117,40 @@ pub async fn ensure(hands: &Rc<Hands>, job: &Job) -> Result<Outcome, Trouble> {
     let manifest = manifest(job)?;
     let kubelet = &hands.ctx.config().kubelet;
     let driver = hands.cgroups.driver(hands).await;
-    let class = |class| CgroupName::class(&hands.cgroups.root, class).path(driver);
-    make(hands, driver, &class(qos::QosClass::Guaranteed), None).await?;
-    let shares = |shares: u64| PodResources {
-        cpu_shares: shares,
-        cpu_quota: None,
-        cpu_period: period(kubelet),
-        memory_limit: None,
-        huge_pages: Default::default(),
-    };
+    if !hands.cgroups.per_pod {
+        return Ok(Outcome::Done);
+    }
+    hands.cgroups.enforce(hands).await;
+    let failed = |error: MakeError| trouble("CgroupError", &error);
     for (class, shares) in [
-        (
-            class(qos::QosClass::Burstable),
-            shares(job.burstable_shares),
-        ),
-        (
-            class(qos::QosClass::BestEffort),
-            shares(resources::MIN_CPU_SHARES),
-        ),
+        (QosClass::Burstable, job.burstable_shares),
+        (QosClass::BestEffort, resources::MIN_CPU_SHARES),
     ] {
-        let limits = Limits {
-            of: shares,
-            pids: -1,
-        };
-        make(hands, driver, &class, Some(&limits)).await?;
+        let path = hands.cgroups.class(class, driver);
+        let limits = Limits::of_class(shares, hands.cgroups.page_sizes());
+        make(hands, driver, &path, &limits).await.map_err(failed)?;
     }
     let path = hands.cgroups.pod(manifest).path(driver);
-    let of = resources::pod(manifest.spec(), kubelet.cpu_cfs_quota, period(kubelet));
-    let pids = kubelet.pod_pids_limit;
-    make(hands, driver, &path, Some(&Limits { of, pids })).await?;
+    let limits = resources::pod(manifest.spec(), kubelet.cpu_cfs_quota, period(kubelet));
+    let limits = Limits::of_pod(&limits, kubelet.pod_pids_limit, hands.cgroups.page_sizes());
+    make(hands, driver, &path, &limits).await.map_err(failed)?;
     Ok(Outcome::Done)
 }
 
 /// Removes the pod's cgroup, and ends whatever should still be in it.
 pub async fn remove(hands: &Rc<Hands>, job: &Job) -> Result<Outcome, Trouble> {
+    if !hands.cgroups.per_pod {
+        return Ok(Outcome::Done);
+    }
     let driver = hands.cgroups.driver(hands).await;
     let uid = PodUid::from(job.pod.uid.as_str());
     let names: Vec<CgroupName> = match &job.manifest {
         Some(manifest) => vec![hands.cgroups.pod(manifest)],
         // An orphan's class is not known.
         None => [
-            qos::QosClass::Guaranteed,
-            qos::QosClass::Burstable,
-            qos::QosClass::BestEffort,
+            QosClass::Guaranteed,
+            QosClass::Burstable,
+            QosClass::BestEffort,
         ]
         .map(|class| CgroupName::pod(&hands.cgroups.root, class, &uid))
         .into(),
@@ -145,11 +164,15 @@ pub async fn remove(hands: &Rc<Hands>, job: &Job) -> Result<Outcome, Trouble> {
     }
     let places: Vec<PathBuf> = names
         .iter()
-        .flat_map(|name| places(hands.machine, &name.path(driver)))
+        .flat_map(|name| tree::places(hands.machine.unified_cgroups, &name.path(driver)))
         .collect();
     for try_number in 0..6_u32 {
-        let left: Vec<&PathBuf> = places.iter().filter(|place| !remove_tree(place)).collect();
+        let left: Vec<&PathBuf> = places
+            .iter()
+            .filter(|place| !tree::remove_tree(place))
+            .collect();
         let Some(place) = left.first() else {
+            weigh(hands, driver, job.burstable_shares).await;
             return Ok(Outcome::Done);
         };
         if try_number == 5 {
@@ -159,33 +182,49 @@ pub async fn remove(hands: &Rc<Hands>, job: &Job) -> Result<Outcome, Trouble> {
             ));
         }
         for place in left {
-            kill_all(place);
+            tree::kill_all(place);
         }
         tokio::time::sleep(Duration::from_millis(5 << try_number)).await;
     }
     Ok(Outcome::Done)
 }
 
+/// What a pod that is gone weighed among its like, its class weighs no more.
+async fn weigh(hands: &Hands, driver: Driver, burstable_shares: u64) {
+    let path = hands.cgroups.class(QosClass::Burstable, driver);
+    if !tree::exists(hands.machine.unified_cgroups, &path) {
+        return;
+    }
+    let limits = Limits::of_class(burstable_shares, hands.cgroups.page_sizes());
+    if let Err(error) = make(hands, driver, &path, &limits).await {
+        tracing::warn!(
+            error = polylet_kit::report(&error),
+            "a class of pods keeps its weight"
+        );
+    }
+}
+
+/// Why a cgroup could not be had.
+#[derive(Debug, thiserror::Error)]
+enum MakeError {
+    /// Its directory.
+    #[error(transparent)]
+    Directory(#[from] tree::DirectoryError),
+    /// Its slice.
+    #[error(transparent)]
+    Slice(#[from] super::slice::SliceError),
+}
+
 /// Makes a cgroup and sets its limits; those above it are there.
-async fn make(
-    hands: &Hands,
-    driver: Driver,
-    path: &str,
-    limits: Option<&Limits>,
-) -> Result<(), Trouble> {
-    let machine = hands.machine;
+async fn make(hands: &Hands, driver: Driver, path: &str, limits: &Limits) -> Result<(), MakeError> {
+    let unified = hands.machine.unified_cgroups;
     if driver == Driver::Systemd {
-        let asked = hands
-            .cgroups
-            .slices
-            .ensure(slice_of(path), limits, machine.unified_cgroups);
-        asked.await.map_err(|e| trouble("CgroupError", &e))?;
+        let slices = &hands.cgroups.slices;
+        slices.ensure(slice_of(path), limits, unified).await?;
     }
     // Systemd makes no place in hierarchies that it does not use, and has no word for some limits.
-    directories(machine, path)?;
-    if let Some(limits) = limits {
-        write(machine, path, &limits.of, limits.pids);
-    }
+    tree::make(unified, path)?;
+    limits.write(unified, path);
     Ok(())
 }
 
@@ -194,141 +233,28 @@ fn slice_of(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// Makes the directories of a cgroup and of those above it.
-fn directories(machine: Machine, path: &str) -> Result<(), Trouble> {
-    let failed = |place: &Path, error: std::io::Error| {
-        said(
-            "CgroupError",
-            format!("cgroup {}: {error}", place.display()),
-        )
+/// The kernel says `2MB` where the API says `2Mi`.
+pub fn page_size(api: &str) -> String {
+    match api.strip_suffix('i') {
+        Some(stem) => format!("{stem}B"),
+        None => api.to_owned(),
+    }
+}
+
+/// Sizes of huge pages that this kernel has, in its own words.
+fn page_sizes() -> Vec<String> {
+    let entries = std::fs::read_dir("/sys/kernel/mm/hugepages").into_iter();
+    let size = |name: &str| {
+        let kib = name.strip_prefix("hugepages-")?.strip_suffix("kB")?;
+        let kib: u64 = kib.parse().ok()?;
+        Some(match (kib % (1 << 20), kib % (1 << 10)) {
+            (0, _) => format!("{}GB", kib >> 20),
+            (_, 0) => format!("{}MB", kib >> 10),
+            _ => format!("{kib}KB"),
+        })
     };
-    if !machine.unified_cgroups {
-        for controller in CONTROLLERS_V1
-            .iter()
-            .map(|c| Path::new(MOUNT).join(c))
-            .filter(|c| c.is_dir())
-        {
-            let place = below(&controller, path);
-            fs::create_dir_all(&place).map_err(|error| failed(&place, error))?;
-        }
-        return Ok(());
-    }
-    let mut place = PathBuf::from(MOUNT);
-    for part in path.split('/').filter(|part| !part.is_empty()) {
-        // What is below gets its controllers from here; one that the root lacks is done without.
-        for controller in CONTROLLERS_V2 {
-            let _ = fs::write(
-                place.join("cgroup.subtree_control"),
-                format!("+{controller}"),
-            );
-        }
-        place.push(part);
-        match fs::create_dir(&place) {
-            Err(error) if error.kind() != ErrorKind::AlreadyExists => {
-                return Err(failed(&place, error));
-            }
-            _ => {}
-        }
-    }
-    for controller in CONTROLLERS_V2 {
-        let _ = fs::write(
-            place.join("cgroup.subtree_control"),
-            format!("+{controller}"),
-        );
-    }
-    Ok(())
-}
-
-/// Writes limits. What the kernel refuses is told and left: the runtime sets the
-/// containers' own limits all the same.
-fn write(machine: Machine, path: &str, limits: &PodResources, pids: i64) {
-    let mut values: Vec<(&str, &str, String)> = Vec::new();
-    if machine.unified_cgroups {
-        values.push((
-            "",
-            "cpu.weight",
-            resources::cpu_weight(limits.cpu_shares).to_string(),
-        ));
-        let most = |quota: i64| {
-            if quota > 0 {
-                quota.to_string()
-            } else {
-                "max".to_owned()
-            }
-        };
-        values.extend(
-            limits
-                .cpu_quota
-                .map(|q| ("", "cpu.max", format!("{} {}", most(q), limits.cpu_period))),
-        );
-        values.extend(
-            limits
-                .memory_limit
-                .filter(|m| *m > 0)
-                .map(|m| ("", "memory.max", m.to_string())),
-        );
-        values.extend((pids > 0).then(|| ("", "pids.max", pids.to_string())));
-    } else {
-        values.push(("cpu", "cpu.shares", limits.cpu_shares.to_string()));
-        if let Some(quota) = limits.cpu_quota.filter(|q| *q > 0) {
-            values.push(("cpu", "cpu.cfs_period_us", limits.cpu_period.to_string()));
-            values.push(("cpu", "cpu.cfs_quota_us", quota.to_string()));
-        }
-        let memory = limits.memory_limit.filter(|m| *m > 0);
-        values.extend(memory.map(|m| ("memory", "memory.limit_in_bytes", m.to_string())));
-        values.extend((pids > 0).then(|| ("pids", "pids.max", pids.to_string())));
-    }
-    for (controller, file, value) in values {
-        let place = below(&Path::new(MOUNT).join(controller), path).join(file);
-        if let Err(error) = fs::write(&place, &value) {
-            tracing::warn!(file = %place.display(), value, %error, "cgroup limit not set");
-        }
-    }
-}
-
-fn below(mount: &Path, path: &str) -> PathBuf {
-    mount.join(path.trim_start_matches('/'))
-}
-
-/// Where a cgroup may be: in version 1 the runtime makes it in every hierarchy.
-fn places(machine: Machine, path: &str) -> Vec<PathBuf> {
-    if machine.unified_cgroups {
-        return vec![below(Path::new(MOUNT), path)];
-    }
-    let hierarchies = fs::read_dir(MOUNT).into_iter().flatten().flatten();
-    // Some hierarchies have a second name, which is a link.
-    let own = hierarchies.filter(|h| h.file_type().is_ok_and(|t| t.is_dir()));
-    own.map(|h| below(&h.path(), path))
-        .filter(|place| place.is_dir())
-        .collect()
-}
-
-/// Removes a cgroup with those below it; true when it is gone.
-fn remove_tree(place: &Path) -> bool {
-    for entry in fs::read_dir(place).into_iter().flatten().flatten() {
-        if entry.file_type().is_ok_and(|t| t.is_dir()) {
-            remove_tree(&entry.path());
-        }
-    }
-    match fs::remove_dir(place) {
-        Ok(()) => true,
-        Err(error) => error.kind() == ErrorKind::NotFound,
-    }
-}
-
-/// Ends every process in a cgroup and below.
-fn kill_all(place: &Path) {
-    for entry in fs::read_dir(place).into_iter().flatten().flatten() {
-        if entry.file_type().is_ok_and(|t| t.is_dir()) {
-            kill_all(&entry.path());
-        }
-    }
-    let pids = fs::read_to_string(place.join("cgroup.procs")).unwrap_or_default();
-    for pid in pids
-        .lines()
-        .filter_map(|line| line.parse().ok())
-        .filter_map(rustix::process::Pid::from_raw)
-    {
-        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
-    }
+    let names = entries.flatten().flatten().map(|entry| entry.file_name());
+    let mut sizes: Vec<_> = names.filter_map(|name| size(name.to_str()?)).collect();
+    sizes.sort();
+    sizes
 }

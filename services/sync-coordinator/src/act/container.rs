@@ -126,10 +126,11 @@ async fn config(
         &env::Facts {
             pod_ips: &ips,
             host_ip,
+            volumes: &job.volumes,
         },
     )
     .await?;
-    let mounts = mounts::of(hands, job, manifest, spec, *attempt, &ips, &env).await?;
+    let mut mounts = mounts::of(hands, job, manifest, spec, *attempt, &ips, &env).await?;
     files::make_log_dir(hands, &job.pod, &spec.name).map_err(|e| {
         said(
             reason::CREATE_CONTAINER_CONFIG_ERROR,
@@ -141,14 +142,20 @@ async fn config(
         .and_then(|t| job.observed.newest_in(t, sandbox_id));
     let root = &settings.polylet.root_directory;
     let target = target.map(|c| c.id.clone());
-    let security = security::of_container(
-        manifest.spec(),
-        kind,
-        spec,
+    let userns = sandbox::userns_of(hands, job, manifest)?;
+    // What is mounted has the pod's ids inside the pod.
+    for mount in &mut mounts {
+        let ids = userns.clone().unwrap_or_default();
+        mount.uid_mappings = ids.uids;
+        mount.gid_mappings = ids.gids;
+    }
+    let about = security::About {
         target,
+        userns,
         root,
-        settings.kubelet.seccomp_default,
-    );
+        seccomp_default: settings.kubelet.seccomp_default,
+    };
+    let security = security::of_container(manifest, kind, spec, &about);
     not_root(hands, manifest, spec, &security, image_ref).await?;
     let expanded = |words: &Option<Vec<String>>| expand(words, &env);
     Ok(v1::ContainerConfig {
@@ -180,12 +187,7 @@ async fn config(
         stdin_once: spec.stdin_once == Some(true),
         tty: spec.tty == Some(true),
         linux: Some(v1::LinuxContainerConfig {
-            resources: Some(resources::of_container(
-                manifest.spec(),
-                spec,
-                hands.machine,
-                &settings.kubelet,
-            )),
+            resources: Some(resources::of_container(hands, manifest, spec)),
             security_context: Some(security),
         }),
         stop_signal: stop_signal(spec, &settings.kubelet.feature_gates).into(),

@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::{
 };
 use polylet_model::constants::reason;
 use polylet_model::env::{Environment, is_valid_name};
+use polylet_model::node::EPHEMERAL_STORAGE;
 use polylet_model::quantity::{self, Amount};
 use polylet_model::{Manifest, resources};
 use polylet_wire::podconfig::v1::GetObjectRequest;
@@ -16,6 +17,7 @@ use serde::de::DeserializeOwned;
 
 use super::{Hands, said};
 use crate::core::learn::Trouble;
+use crate::core::view::SeenVolume;
 
 /// What the environment may speak of beside the manifest.
 pub struct Facts<'a> {
@@ -23,6 +25,8 @@ pub struct Facts<'a> {
     pub pod_ips: &'a [String],
     /// The node's address.
     pub host_ip: Option<String>,
+    /// Where the pod's volumes are.
+    pub volumes: &'a [SeenVolume],
 }
 
 fn wrong(message: impl Into<String>) -> Trouble {
@@ -120,6 +124,9 @@ async fn value_from(
             )
             .await;
     }
+    if let Some(file) = &source.file_key_ref {
+        return super::env_file::value(facts.volumes, file);
+    }
     Err(wrong(
         "the variable's source is of a kind that this node does not know",
     ))
@@ -193,14 +200,25 @@ fn resource(
         ))
     };
     let (list, name) = selector.resource.split_once('.').ok_or_else(unknown)?;
-    // A container without a limit may use the whole node.
-    let node = |name: &str| match name {
-        "cpu" => Amount::parse(&hands.machine.cpus.to_string()).unwrap_or_default(),
-        "memory" => Amount::parse(&hands.machine.memory.to_string()).unwrap_or_default(),
-        _ => Amount::default(),
+    let known = ["cpu", "memory", EPHEMERAL_STORAGE].contains(&name);
+    if !known && !resources::is_huge_pages(name) {
+        return Err(unknown());
+    }
+    // A container without a limit may use what its pod may, or else all that pods may.
+    let node = |name: &str| {
+        let whole = hands.allocatable.get(name).copied().unwrap_or(0);
+        match name {
+            "cpu" => Amount::from_millis(whole),
+            _ if known => Amount::from_units(whole),
+            _ => Amount::ZERO,
+        }
     };
+    let of_pod = || resources::pod_level_limit(manifest.spec(), name).filter(|l| !l.is_zero());
     let amount = match list {
-        "limits" => resources::limit(container, name).unwrap_or_else(|| node(name)),
+        "limits" => resources::limit(container, name)
+            .filter(|limit| !limit.is_zero())
+            .or_else(of_pod)
+            .unwrap_or_else(|| node(name)),
         "requests" => resources::request(container, name).unwrap_or_default(),
         _ => return Err(unknown()),
     };

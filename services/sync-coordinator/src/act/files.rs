@@ -137,6 +137,10 @@ fn rotated(log: &Path) -> Vec<PathBuf> {
 /// found in the folder is not ours and stays.
 pub async fn remove(hands: &Rc<Hands>, job: &Job) -> Result<Outcome, Trouble> {
     let uid = PodUid::from(job.pod.uid.as_str());
+    hands
+        .userns
+        .release(uid.as_str())
+        .map_err(|error| said("RemoveFilesError", error.to_string()))?;
     let pod_dir = names::pod_dir(&hands.ctx.config().polylet.root_directory, &uid);
     let logs = log_dir(hands, &job.pod);
     let work = move || -> std::io::Result<()> {

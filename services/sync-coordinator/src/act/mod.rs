@@ -3,6 +3,7 @@
 pub mod cgroup;
 pub mod container;
 pub mod env;
+pub mod env_file;
 pub mod files;
 pub mod hook;
 pub mod hosts;
@@ -18,14 +19,17 @@ pub mod security;
 pub mod slice;
 pub mod stop;
 pub mod trace;
+pub mod userns;
 pub mod volumes;
 
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use polylet_cri::{About, Runtime};
 use polylet_kit::{Channel, Ctx};
 use polylet_model::Manifest;
+use polylet_model::node::Numbers;
 use polylet_wire::common::v1::{Cause, PodRef};
 use polylet_wire::pleg::v1::pleg_service_client::PlegServiceClient;
 use polylet_wire::podconfig::v1::object_service_client::ObjectServiceClient;
@@ -63,6 +67,10 @@ pub struct Hands {
     pub cgroups: cgroup::Cgroups,
     /// The node in numbers.
     pub machine: resources::Machine,
+    /// User ids of pods.
+    pub userns: userns::Userns,
+    /// What all pods together may ask for.
+    pub allocatable: Numbers,
     /// TLS of hooks.
     pub tls: polylet_http::Tls,
     /// Places for calls that end something.
@@ -79,13 +87,16 @@ impl Hands {
         );
         let images = Runtime::connect(kubelet.image_endpoint(), kubelet.runtime_request_timeout);
         let pod_config = ctx.peer("pod-config");
+        let machine = resources::Machine::read();
         Rc::new(Hands {
             pleg: PlegServiceClient::new(ctx.peer("pleg").channel()),
             volumes: VolumeServiceClient::new(ctx.peer("volume-manager").channel()),
             objects: ObjectServiceClient::new(pod_config.channel()),
             images: image::Images::new(images, kubelet, providers),
             cgroups: cgroup::Cgroups::new(kubelet),
-            machine: resources::Machine::read(),
+            userns: userns::Userns::open(ctx.config()),
+            allocatable: node::allocatable(ctx, machine),
+            machine,
             tls: polylet_http::Tls::default(),
             teardowns: Semaphore::new(TEARDOWNS),
             ctx: ctx.clone(),
@@ -118,6 +129,8 @@ pub struct Job {
     pub sequence: u64,
     /// CPU shares of all Burstable pods together.
     pub burstable_shares: u64,
+    /// Which handlers of the runtime can give a pod a user namespace.
+    pub handlers: Arc<userns::Handlers>,
     /// What set it off.
     pub cause: Option<Cause>,
 }
@@ -197,6 +210,11 @@ async fn journal(hands: &Rc<Hands>, job: &Job) -> Result<Outcome, Trouble> {
     let (book, uid) = (hands.book.clone(), job.pod.uid.clone());
     let journal = job.journal.after(&job.step);
     let saved = tokio::task::spawn_blocking(move || book.save(&uid, &journal)).await;
+    if matches!(job.step, Step::TornDown)
+        && let Err(error) = hands.userns.release(&job.pod.uid)
+    {
+        tracing::warn!(k8s.pod.uid = job.pod.uid, %error, "the pod's user namespace is kept");
+    }
     match saved {
         Ok(Ok(())) => Ok(Outcome::Done),
         Ok(Err(error)) => Err(trouble("JournalError", &error)),

@@ -10,24 +10,25 @@ use super::resources::Machine;
 use crate::core::room::Room;
 
 /// What the node has and is; who holds what of it comes later.
-pub fn room(ctx: &Ctx, machine: Machine) -> Room {
+pub fn room(ctx: &Ctx, allocatable: Numbers) -> Room {
     let kubelet = &ctx.config().kubelet;
-    let capacity = capacity(ctx, machine);
-    let reserved = [&kubelet.system_reserved, &kubelet.kube_reserved];
     let gate = |name: &str| kubelet.feature_gates.get(name).copied();
     Room {
         node_name: ctx.node_name().to_owned(),
         labels: labels(ctx.node_name()),
-        allocatable: Some(node::allocatable(
-            &capacity,
-            &reserved,
-            &kubelet.eviction_hard,
-        )),
+        allocatable: Some(allocatable),
         ledger: Default::default(),
         no_apparmor: (!has_apparmor()).then(|| "AppArmor is not enabled on the host".to_owned()),
         strict_groups: false,
         no_pod_level_resources: gate("PodLevelResources") == Some(false),
     }
+}
+
+/// What pods may ask for together.
+pub fn allocatable(ctx: &Ctx, machine: Machine) -> Numbers {
+    let kubelet = &ctx.config().kubelet;
+    let reserved = [&kubelet.system_reserved, &kubelet.kube_reserved];
+    node::allocatable(&capacity(ctx, machine), &reserved, &kubelet.eviction_hard)
 }
 
 /// What the node has, whoever may use it.

@@ -1,11 +1,16 @@
 //! Limits as the runtime takes them, and the machine that they are parts of.
 
-use std::path::Path;
+use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{Container, PodSpec};
 use polylet_cri::v1;
 use polylet_kit::config::KubeletConfiguration;
-use polylet_model::resources;
+use polylet_model::Manifest;
+use polylet_model::resources::{self, MemoryQos};
+
+use super::Hands;
+use super::cgroup::page_size;
 
 /// The node in numbers.
 #[derive(Clone, Copy, Debug)]
@@ -16,6 +21,10 @@ pub struct Machine {
     pub cpus: u64,
     /// Whether cgroups are of version 2.
     pub unified_cgroups: bool,
+    /// Bytes of swap.
+    pub swap: u64,
+    /// Whether cgroups can bound swap.
+    pub swap_controller: bool,
 }
 
 impl Machine {
@@ -23,25 +32,40 @@ impl Machine {
     pub fn read() -> Self {
         let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
         let kib = |line: &str| line.split_whitespace().nth(1)?.parse::<u64>().ok();
-        let total = meminfo
-            .lines()
-            .find(|line| line.starts_with("MemTotal:"))
-            .and_then(kib);
+        let bytes = |name: &str| {
+            let line = meminfo.lines().find(|line| line.starts_with(name));
+            line.and_then(kib).unwrap_or(0).saturating_mul(1024)
+        };
+        let unified_cgroups = Path::new("/sys/fs/cgroup/cgroup.controllers").exists();
         Machine {
-            memory: total.unwrap_or(0).saturating_mul(1024),
+            memory: bytes("MemTotal:"),
             cpus: std::thread::available_parallelism().map_or(1, |n| n.get() as u64),
-            unified_cgroups: Path::new("/sys/fs/cgroup/cgroup.controllers").exists(),
+            unified_cgroups,
+            swap: bytes("SwapTotal:"),
+            swap_controller: swap_file(unified_cgroups).is_some_and(|file| file.exists()),
         }
     }
 }
 
+/// The file that bounds the swap of our own cgroup.
+fn swap_file(unified: bool) -> Option<PathBuf> {
+    if !unified {
+        return Some("/sys/fs/cgroup/memory/memory.memsw.limit_in_bytes".into());
+    }
+    let own = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+    let own = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
+    let root = Path::new("/sys/fs/cgroup");
+    Some(root.join(own).join("memory.swap.max"))
+}
+
 /// A container's limits.
 pub fn of_container(
-    spec: &PodSpec,
+    hands: &Hands,
+    manifest: &Manifest,
     container: &Container,
-    machine: Machine,
-    kubelet: &KubeletConfiguration,
 ) -> v1::LinuxContainerResources {
+    let (spec, machine) = (manifest.spec(), hands.machine);
+    let kubelet = &hands.ctx.config().kubelet;
     let period = period(kubelet);
     let limits = resources::container(
         spec,
@@ -53,25 +77,62 @@ pub fn of_container(
     let single = kubelet
         .single_process_oom_kill
         .unwrap_or(!machine.unified_cgroups);
-    let group = (machine.unified_cgroups && !single)
-        .then(|| ("memory.oom.group".to_owned(), "1".to_owned()));
+    let mut unified: HashMap<String, String> = (machine.unified_cgroups && !single)
+        .then(|| ("memory.oom.group".to_owned(), "1".to_owned()))
+        .into_iter()
+        .collect();
+    if machine.unified_cgroups && kubelet.feature_gates.get("MemoryQoS") == Some(&true) {
+        unified.extend(memory_qos(hands).of_container(spec, container));
+    }
+    let mut memory_swap_limit = 0;
+    if machine.swap_controller && machine.unified_cgroups {
+        let limited = kubelet.memory_swap.swap_behavior == "LimitedSwap";
+        let critical = manifest.is_critical();
+        let (memory, swap) = (machine.memory, machine.swap);
+        let most = if limited {
+            resources::limited_swap(spec, container, critical, memory, swap)
+        } else {
+            0
+        };
+        unified.insert("memory.swap.max".to_owned(), most.to_string());
+    } else if machine.swap_controller {
+        // Memory and swap together: no more than memory alone.
+        memory_swap_limit = limits.memory_limit;
+    }
     v1::LinuxContainerResources {
         cpu_shares: signed(limits.cpu_shares),
         cpu_quota: limits.cpu_quota,
         cpu_period: limits.cpu_period,
         memory_limit_in_bytes: limits.memory_limit,
         oom_score_adj: limits.oom_score_adj,
-        hugepage_limits: limits
-            .huge_pages
-            .into_iter()
-            .map(|(size, limit)| v1::HugepageLimit {
-                page_size: page_size(&size),
-                limit,
-            })
-            .collect(),
-        unified: group.into_iter().collect(),
+        hugepage_limits: huge_pages(&limits.huge_pages, hands.cgroups.page_sizes()),
+        memory_swap_limit_in_bytes: memory_swap_limit,
+        unified,
         ..Default::default()
     }
+}
+
+fn memory_qos(hands: &Hands) -> MemoryQos {
+    let kubelet = &hands.ctx.config().kubelet;
+    MemoryQos {
+        throttling: kubelet.memory_throttling_factor,
+        reserve: kubelet.memory_reservation_policy == "TieredReservation",
+        allocatable: hands.allocatable.get("memory").copied().unwrap_or(0),
+        page: page(),
+    }
+}
+
+/// Bytes of a page of memory, as the kernel tells this process.
+fn page() -> i64 {
+    const AT_PAGESZ: usize = 6;
+    let vector = std::fs::read("/proc/self/auxv").unwrap_or_default();
+    let word = |bytes: &[u8]| Some(usize::from_ne_bytes(bytes.try_into().ok()?));
+    let pairs = vector.chunks_exact(2 * size_of::<usize>());
+    let mut pairs = pairs.map(|pair| pair.split_at(size_of::<usize>()));
+    let found = pairs.find(|(key, _)| word(key) == Some(AT_PAGESZ));
+    let size = found.and_then(|(_, value)| word(value));
+    size.and_then(|size| i64::try_from(size).ok())
+        .unwrap_or(4096)
 }
 
 /// The sum of a pod's containers, as its sandbox carries it.
@@ -95,10 +156,30 @@ fn signed(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
-/// The runtime says `2MB` where the API says `2Mi`.
-fn page_size(api: &str) -> String {
-    match api.strip_suffix('i') {
-        Some(stem) => format!("{stem}B"),
-        None => api.to_owned(),
+/// A limit for each page size that the kernel has: nothing of what was not asked for.
+fn huge_pages(asked: &BTreeMap<String, u64>, page_sizes: &[String]) -> Vec<v1::HugepageLimit> {
+    let mut limits: BTreeMap<String, u64> = page_sizes.iter().map(|s| (s.clone(), 0)).collect();
+    limits.extend(asked.iter().map(|(size, limit)| (page_size(size), *limit)));
+    let limits = limits.into_iter();
+    limits
+        .map(|(page_size, limit)| v1::HugepageLimit { page_size, limit })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_page_size_is_bounded() {
+        let asked = [("2Mi".to_owned(), 4)].into();
+        let limits = huge_pages(&asked, &["1GB".into(), "2MB".into()]);
+        let limits: Vec<_> = limits.iter().map(|l| (&*l.page_size, l.limit)).collect();
+        assert_eq!(limits, [("1GB", 0), ("2MB", 4)]);
+    }
+
+    #[test]
+    fn pages_are_a_power_of_two() {
+        assert!(page() >= 4096 && page() & (page() - 1) == 0);
     }
 }

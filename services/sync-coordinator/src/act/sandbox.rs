@@ -17,7 +17,6 @@ use crate::core::observed::SeenSandbox;
 /// Makes a sandbox and asks for its addresses.
 pub async fn create(hands: &Rc<Hands>, job: &Job, attempt: u32) -> Result<Outcome, Trouble> {
     let manifest = manifest(job)?;
-    let config = config(hands, job, manifest, attempt).await?;
     let wrong = |error: std::io::Error| {
         said(
             reason::CONFIG_POD_SANDBOX_ERROR,
@@ -26,6 +25,7 @@ pub async fn create(hands: &Rc<Hands>, job: &Job, attempt: u32) -> Result<Outcom
     };
     files::make_dir(&files::log_dir(hands, &job.pod), 0o755).map_err(wrong)?;
     files::make_pod_dir(hands, &job.pod.uid).map_err(wrong)?;
+    let config = config(hands, job, manifest, attempt).await?;
     // Whoever comes after a crash must not ask for this number again.
     hands.book.intend(&job.pod.uid, attempt);
     let made = hands
@@ -123,6 +123,7 @@ pub async fn config(
     .write(&mut labels);
     let hostname = hosts::sandbox_hostname(manifest, kubelet)
         .map_err(|message| said(reason::CONFIG_POD_SANDBOX_ERROR, message))?;
+    let userns = userns_of(hands, job, manifest)?;
     let sysctls = spec
         .security_context
         .iter()
@@ -152,7 +153,7 @@ pub async fn config(
             .collect(),
         linux: Some(v1::LinuxPodSandboxConfig {
             cgroup_parent: hands.cgroups.parent_for_runtime(hands, manifest).await,
-            security_context: Some(security::of_sandbox(spec)),
+            security_context: Some(security::of_sandbox(spec, userns)),
             sysctls: sysctls
                 .map(|s| (sysctl::normalize(&s.name), s.value.clone()))
                 .collect(),
@@ -160,6 +161,16 @@ pub async fn config(
             resources: Some(resources::of_pod(spec, kubelet)),
         }),
     })
+}
+
+/// The pod's user namespace.
+pub fn userns_of(
+    hands: &Hands,
+    job: &Job,
+    manifest: &Manifest,
+) -> Result<Option<v1::UserNamespace>, Trouble> {
+    let of = hands.userns.of(manifest, &handler(manifest), &job.handlers);
+    of.map_err(|message| said(reason::CONFIG_POD_SANDBOX_ERROR, message))
 }
 
 fn port(of: &ContainerPort) -> v1::PortMapping {

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{
 };
 use polylet_cri::v1;
 use polylet_cri::v1::security_profile::ProfileType;
-use polylet_model::ContainerKind;
+use polylet_model::{ContainerKind, Manifest};
 
 /// Hidden from containers, as upstream hides it.
 const MASKED: &[&str] = &[
@@ -34,7 +34,11 @@ const READ_ONLY: &[&str] = &[
 ];
 
 /// Namespaces of the pod; `target` is the container that an ephemeral one looks into.
-pub fn namespaces(spec: &PodSpec, target: Option<String>) -> v1::NamespaceOption {
+pub fn namespaces(
+    spec: &PodSpec,
+    target: Option<String>,
+    userns: Option<v1::UserNamespace>,
+) -> v1::NamespaceOption {
     use v1::NamespaceMode as Mode;
     let of_node = |shared: Option<bool>| {
         if shared == Some(true) {
@@ -57,12 +61,15 @@ pub fn namespaces(spec: &PodSpec, target: Option<String>) -> v1::NamespaceOption
         ipc: of_node(spec.host_ipc).into(),
         pid: pid.into(),
         target_id: target.filter(|_| pid == Mode::Target).unwrap_or_default(),
-        userns_options: None,
+        userns_options: userns,
     }
 }
 
 /// The sandbox's own context.
-pub fn of_sandbox(spec: &PodSpec) -> v1::LinuxSandboxSecurityContext {
+pub fn of_sandbox(
+    spec: &PodSpec,
+    userns: Option<v1::UserNamespace>,
+) -> v1::LinuxSandboxSecurityContext {
     let pod = spec.security_context.clone().unwrap_or_default();
     let privileged = |c: &Container| {
         c.security_context
@@ -70,7 +77,7 @@ pub fn of_sandbox(spec: &PodSpec) -> v1::LinuxSandboxSecurityContext {
             .is_some_and(|s| s.privileged == Some(true))
     };
     v1::LinuxSandboxSecurityContext {
-        namespace_options: Some(namespaces(spec, None)),
+        namespace_options: Some(namespaces(spec, None, userns)),
         selinux_options: pod.se_linux_options.as_ref().map(selinux),
         run_as_user: pod.run_as_user.map(int),
         run_as_group: pod.run_as_group.map(int),
@@ -86,15 +93,28 @@ pub fn of_sandbox(spec: &PodSpec) -> v1::LinuxSandboxSecurityContext {
     }
 }
 
-/// A container's context. `image_user` is whom the image runs as, where that was asked.
+/// What a container's context hangs on beside the manifest.
+pub struct About<'a> {
+    /// The container that an ephemeral one looks into.
+    pub target: Option<String>,
+    /// The pod's user namespace.
+    pub userns: Option<v1::UserNamespace>,
+    /// Where profiles are found.
+    pub root: &'a Path,
+    /// Containers that name no profile get the runtime's.
+    pub seccomp_default: bool,
+}
+
+/// A container's context.
+#[allow(deprecated)]
 pub fn of_container(
-    spec: &PodSpec,
+    manifest: &Manifest,
     kind: ContainerKind,
     container: &Container,
-    target: Option<String>,
-    root: &Path,
-    seccomp_default: bool,
+    about: &About<'_>,
 ) -> v1::LinuxContainerSecurityContext {
+    let spec = manifest.spec();
+    let target = about.target.clone();
     let pod = spec.security_context.clone().unwrap_or_default();
     let own = container.security_context.clone().unwrap_or_default();
     let unmasked = own.proc_mount.as_deref() == Some("Unmasked");
@@ -114,6 +134,7 @@ pub fn of_container(
         .se_linux_options
         .as_ref()
         .or(pod.se_linux_options.as_ref());
+    let confined = polylet_model::apparmor::of(manifest, container);
     v1::LinuxContainerSecurityContext {
         capabilities: own.capabilities.as_ref().map(|c| v1::Capability {
             add_capabilities: c.add.clone().unwrap_or_default(),
@@ -121,7 +142,7 @@ pub fn of_container(
             ..Default::default()
         }),
         privileged: own.privileged == Some(true),
-        namespace_options: Some(namespaces(spec, target)),
+        namespace_options: Some(namespaces(spec, target, about.userns.clone())),
         selinux_options: selinux_options.map(selinux),
         run_as_user: user(&pod, &own).map(int),
         run_as_group: own.run_as_group.or(pod.run_as_group).map(int),
@@ -132,15 +153,16 @@ pub fn of_container(
         masked_paths: paths(MASKED),
         readonly_paths: paths(READ_ONLY),
         seccomp: Some(match seccomp {
-            Some(wanted) => seccomp_of(wanted, root),
-            None if seccomp_default => profile(ProfileType::RuntimeDefault, String::new()),
+            Some(wanted) => seccomp_of(wanted, about.root),
+            None if about.seccomp_default => profile(ProfileType::RuntimeDefault, String::new()),
             None => profile(ProfileType::Unconfined, String::new()),
         }),
-        apparmor: own
-            .app_armor_profile
+        // Runtimes that are older know the word alone.
+        apparmor_profile: confined
             .as_ref()
-            .or(pod.app_armor_profile.as_ref())
-            .map(apparmor),
+            .map(polylet_model::apparmor::in_one_word)
+            .unwrap_or_default(),
+        apparmor: confined.as_ref().map(apparmor),
         ..Default::default()
     }
 }

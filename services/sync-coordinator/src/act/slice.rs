@@ -5,9 +5,11 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use polylet_model::resources::{self, PodResources};
+use polylet_model::resources;
 use zbus::Connection;
 use zbus::Variant;
+
+use super::cgroup::limits::Limits;
 
 const SYSTEMD: &str = "org.freedesktop.systemd1";
 const PATH: &str = "/org/freedesktop/systemd1";
@@ -40,35 +42,26 @@ pub enum SliceError {
     },
 }
 
-/// What a slice is to have.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Limits {
-    /// Processor and memory.
-    pub of: PodResources,
-    /// Processes; none when not above zero.
-    pub pids: i64,
-}
-
 /// The slices that systemd was asked for in this life.
 #[derive(Default)]
 pub struct Slices {
     bus: RefCell<Option<Connection>>,
-    known: RefCell<BTreeMap<String, Option<Limits>>>,
+    known: RefCell<BTreeMap<String, Limits>>,
 }
 
 impl Slices {
-    /// Sees to it that a slice stands with these limits, if any. Repeating is free.
+    /// Sees to it that a slice stands with these limits. Repeating is free.
     pub async fn ensure(
         &self,
         slice: &str,
-        limits: Option<&Limits>,
+        limits: &Limits,
         unified: bool,
     ) -> Result<(), SliceError> {
         let known = self.known.borrow().get(slice).cloned();
-        if known.as_ref().is_some_and(|known| known.as_ref() == limits) {
+        if known.as_ref() == Some(limits) {
             return Ok(());
         }
-        let wanted = limits.map_or_else(Vec::new, |limits| properties(limits, unified));
+        let wanted = properties(limits, unified);
         if known.is_none() {
             let mut whole = standing(slice);
             whole.extend(wanted.iter().map(|(name, value)| (*name, clone(value))));
@@ -90,7 +83,7 @@ impl Slices {
         }
         self.known
             .borrow_mut()
-            .insert(slice.to_owned(), limits.cloned());
+            .insert(slice.to_owned(), limits.clone());
         Ok(())
     }
 
@@ -174,25 +167,24 @@ fn standing(slice: &str) -> Properties {
 
 /// Limits in systemd's words.
 fn properties(limits: &Limits, unified: bool) -> Properties {
-    let Limits { of, pids } = limits;
-    let (cpu, share, memory) = if unified {
-        let weight = resources::cpu_weight(of.cpu_shares);
-        ("CPUWeight", weight, "MemoryMax")
-    } else {
-        ("CPUShares", of.cpu_shares, "MemoryLimit")
-    };
+    let mut all = Vec::new();
+    if let Some(shares) = limits.cpu_shares {
+        all.push(if unified {
+            ("CPUWeight", Variant::from(resources::cpu_weight(shares)))
+        } else {
+            ("CPUShares", Variant::from(shares))
+        });
+    }
+    let memory = if unified { "MemoryMax" } else { "MemoryLimit" };
     let bound = |amount: Option<i64>| match amount.map(u64::try_from) {
         Some(Ok(amount)) if amount > 0 => amount,
         _ => u64::MAX,
     };
-    let mut all = vec![
-        (cpu, Variant::from(share)),
-        (memory, Variant::from(bound(of.memory_limit))),
-        ("TasksMax", Variant::from(bound(Some(*pids)))),
-    ];
-    if let Some(quota) = of.cpu_quota {
-        let share = per_second(quota, of.cpu_period);
-        let period = u64::try_from(of.cpu_period).unwrap_or(u64::MAX);
+    all.push((memory, Variant::from(bound(limits.memory))));
+    all.push(("TasksMax", Variant::from(bound(limits.pids))));
+    if let Some(quota) = limits.cpu_quota {
+        let share = per_second(quota, limits.cpu_period);
+        let period = u64::try_from(limits.cpu_period).unwrap_or(u64::MAX);
         all.push(("CPUQuotaPerSecUSec", Variant::from(share)));
         all.push(("CPUQuotaPeriodUSec", Variant::from(period)));
     }
@@ -223,14 +215,12 @@ mod tests {
 
     fn limits(cpu_quota: Option<i64>, memory_limit: Option<i64>, pids: i64) -> Limits {
         Limits {
-            of: PodResources {
-                cpu_shares: 1024,
-                cpu_quota,
-                cpu_period: 100_000,
-                memory_limit,
-                huge_pages: Default::default(),
-            },
-            pids,
+            cpu_shares: Some(1024),
+            cpu_quota,
+            cpu_period: 100_000,
+            memory: memory_limit,
+            pids: Some(pids).filter(|pids| *pids > 0),
+            ..Limits::default()
         }
     }
 

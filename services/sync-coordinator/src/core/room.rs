@@ -113,20 +113,15 @@ impl Ledger {
             .map(|(uid, holder)| (uid.as_str(), holder))
     }
 
-    /// CPU requests of all pods of the Burstable class.
-    pub fn burstable_milli_cpu(&self) -> i64 {
+    /// Shares of the cgroup of all Burstable pods, one of them left out.
+    pub fn burstable_shares(&self, without: &str) -> u64 {
         let burstable = self
-            .holders
-            .values()
-            .filter(|holder| holder.demand.qos == QosClass::Burstable);
-        burstable
-            .map(|holder| holder.demand.of_resource("cpu"))
-            .fold(0, i64::saturating_add)
-    }
-
-    /// Shares of the cgroup of all Burstable pods.
-    pub fn burstable_shares(&self) -> u64 {
-        resources::cpu_shares(self.burstable_milli_cpu())
+            .holders()
+            .filter(|(uid, holder)| *uid != without && holder.demand.qos == QosClass::Burstable);
+        let milli_cpu = burstable
+            .map(|(_, holder)| holder.demand.of_resource("cpu"))
+            .fold(0, i64::saturating_add);
+        resources::cpu_shares(milli_cpu)
     }
 }
 
@@ -173,7 +168,8 @@ mod tests {
         assert!(!ledger.set("b", Some(holder(200, QosClass::Guaranteed))));
         assert!(!ledger.set("a", Some(holder(300, QosClass::Burstable))));
         assert_eq!((ledger.used("cpu"), ledger.used("pods")), (500, 2));
-        assert_eq!(ledger.burstable_shares(), 307);
+        assert_eq!(ledger.burstable_shares(""), 307);
+        assert_eq!(ledger.burstable_shares("a"), 2);
         assert!(ledger.set("a", None));
         assert!(!ledger.set("a", None));
         assert_eq!((ledger.used("cpu"), ledger.used("pods")), (200, 1));

@@ -1,0 +1,239 @@
+//! What the kernel is told a pod may use, read back from its cgroups and its processes.
+
+use std::fs;
+use std::path::PathBuf;
+
+use polylet_e2e::{RUNS, node_with, ok, pod};
+use polylet_harness::wait::{Look, until};
+use polylet_harness::{Node, NodeOptions, PodView, cgroup};
+use serde_json::{Value, json};
+
+const MI: i64 = 1 << 20;
+
+#[tokio::test]
+#[ignore = "needs root, a container runtime and built services: cargo verify"]
+async fn limits_are_in_the_kernel() {
+    let kubelet = json!({
+        "kubeReserved": { "cpu": "100m", "memory": "100Mi" },
+        "systemReserved": { "cpu": "200m" },
+        "podPidsLimit": 200,
+    });
+    let node = node_with(NodeOptions {
+        kubelet,
+        ..NodeOptions::default()
+    })
+    .await;
+    let pods = pods();
+    for (name, fields, _) in &pods {
+        ok(node.put(&format!("{name}.json"), &pod(name, RUNS, fields)));
+    }
+    all_pods_together(&node);
+    for (name, _, wanted) in &pods {
+        let pod = ok(node.wait_ready(name).await);
+        check(&node, &pod, wanted);
+    }
+
+    // The class weighs what its pods weigh together, and less when one has left.
+    assert_eq!(read(&node, "burstable", CPU_SHARES), shares(250 + 300));
+    ok(node.take("burstable.json"));
+    ok(node.wait_gone("burstable").await);
+    let look = || async {
+        match read(&node, "burstable", CPU_SHARES) {
+            now if now == shares(300) => Look::Done(()),
+            now => Look::NotYet(format!("{now}")),
+        }
+    };
+    ok(until("the class to weigh less", look).await);
+    for (name, ..) in pods.iter().filter(|(name, ..)| *name != "burstable") {
+        ok(node.take(&format!("{name}.json")));
+        ok(node.wait_gone(name).await);
+    }
+    ok(node.remove());
+}
+
+/// Below kubepods, and what is expected of the pod and of its container `main`.
+struct Wanted {
+    class: &'static str,
+    shares: i64,
+    /// Of the pod: microseconds in each 100 ms, and bytes.
+    quota: Option<i64>,
+    memory: Option<i64>,
+    /// Of the container.
+    own_quota: Option<i64>,
+    own_memory: Option<i64>,
+    oom: i64,
+}
+
+fn pods() -> Vec<(&'static str, Value, Wanted)> {
+    let full = json!({ "cpu": "100m", "memory": "64Mi" });
+    let memory = i64::try_from(memory()).unwrap();
+    vec![
+        (
+            "guaranteed",
+            json!({ "container": { "resources": { "limits": full } } }),
+            Wanted {
+                class: "",
+                shares: shares(100),
+                quota: Some(10_000),
+                memory: Some(64 * MI),
+                own_quota: Some(10_000),
+                own_memory: Some(64 * MI),
+                oom: -997,
+            },
+        ),
+        (
+            "burstable",
+            json!({ "container": { "resources": { "requests": { "cpu": "250m", "memory": "64Mi" } } } }),
+            Wanted {
+                class: "burstable",
+                shares: shares(250),
+                quota: None,
+                memory: None,
+                own_quota: None,
+                own_memory: None,
+                oom: 1000 - 1000 * 64 * MI / memory,
+            },
+        ),
+        (
+            "best",
+            json!({}),
+            Wanted {
+                class: "besteffort",
+                shares: 2,
+                quota: None,
+                memory: None,
+                own_quota: None,
+                own_memory: None,
+                oom: 1000,
+            },
+        ),
+        (
+            "whole",
+            json!({ "resources": {
+                "requests": { "cpu": "300m", "memory": "32Mi" },
+                "limits": { "cpu": "500m", "memory": "128Mi" },
+            } }),
+            Wanted {
+                class: "burstable",
+                shares: shares(300),
+                quota: Some(50_000),
+                memory: Some(128 * MI),
+                own_quota: Some(50_000),
+                own_memory: Some(128 * MI),
+                oom: 1000 - 1000 * 32 * MI / memory,
+            },
+        ),
+    ]
+}
+
+fn check(node: &Node, pod: &PodView, wanted: &Wanted) {
+    let path = format!("{}/pod{}", wanted.class, pod.uid);
+    let name = &pod.name;
+    assert_eq!(read(node, &path, CPU_SHARES), wanted.shares, "{name}");
+    assert_eq!(quota(node, &path), wanted.quota, "{name}");
+    assert_eq!(bound(node, &path, MEMORY), wanted.memory, "{name}");
+    assert_eq!(read(node, &path, PIDS), 200, "{name}");
+    let id = pod.container("main").unwrap().id;
+    let id = id.trim_start_matches("containerd://");
+    let own = format!("{path}/{id}");
+    assert_eq!(quota(node, &own), wanted.own_quota, "{name}");
+    assert_eq!(bound(node, &own, MEMORY), wanted.own_memory, "{name}");
+    let adjust = ok(node.containerd.exec(id, &["cat", "/proc/1/oom_score_adj"]));
+    // Without the right to, nobody makes a process less likely to be killed than himself.
+    let oom = if may_protect() {
+        wanted.oom
+    } else {
+        wanted.oom.max(0)
+    };
+    assert_eq!(adjust.trim(), oom.to_string(), "{name}");
+}
+
+/// Whether this process has CAP_SYS_RESOURCE.
+fn may_protect() -> bool {
+    let text = fs::read_to_string("/proc/self/status").unwrap();
+    let caps = text.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    u64::from_str_radix(caps.unwrap().trim(), 16).unwrap() & (1 << 24) != 0
+}
+
+/// What all pods share: the machine without what is reserved; no threshold is taken off.
+fn all_pods_together(node: &Node) {
+    let cpus = i64::try_from(std::thread::available_parallelism().unwrap().get()).unwrap();
+    assert_eq!(read(node, "", CPU_SHARES), shares(cpus * 1000 - 300));
+    let memory = i64::try_from(memory()).unwrap() - 100 * MI;
+    let bound = bound(node, "", MEMORY).unwrap();
+    // The kernel counts in pages.
+    assert!((memory - bound).abs() < 65_536, "{bound} and not {memory}");
+    let most: i64 = ["pid_max", "threads-max"]
+        .iter()
+        .map(|file| number(&PathBuf::from("/proc/sys/kernel").join(file)))
+        .min()
+        .unwrap();
+    assert_eq!(read(node, "", PIDS), most);
+}
+
+fn memory() -> u64 {
+    let text = fs::read_to_string("/proc/meminfo").unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kib = line.unwrap().trim().trim_end_matches(" kB");
+    kib.parse::<u64>().unwrap() * 1024
+}
+
+fn shares(milli_cpu: i64) -> i64 {
+    (milli_cpu * 1024 / 1000).max(2)
+}
+
+/// Controller and file of version 1, and the file of version 2.
+type Kind = (&'static str, &'static str, &'static str);
+
+const CPU_SHARES: Kind = ("cpu", "cpu.shares", "cpu.weight");
+const MEMORY: Kind = ("memory", "memory.limit_in_bytes", "memory.max");
+const PIDS: Kind = ("pids", "pids.max", "pids.max");
+
+fn file(node: &Node, path: &str, kind: Kind) -> PathBuf {
+    let below = PathBuf::from(node.cgroup().trim_start_matches('/'))
+        .join("kubepods")
+        .join(path.trim_start_matches('/'));
+    let root = PathBuf::from("/sys/fs/cgroup");
+    if cgroup::is_v2() {
+        root.join(below).join(kind.2)
+    } else {
+        root.join(kind.0).join(below).join(kind.1)
+    }
+}
+
+fn number(file: &PathBuf) -> i64 {
+    let text = fs::read_to_string(file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+    text.trim().parse().unwrap_or(i64::MAX)
+}
+
+fn read(node: &Node, path: &str, kind: Kind) -> i64 {
+    let value = number(&file(node, path, kind));
+    if kind == CPU_SHARES && cgroup::is_v2() {
+        // Weights are a coarser scale: back to the shares that give them, where that is exact.
+        return (2..=262_144)
+            .find(|shares| weight(*shares) == value)
+            .unwrap_or(value);
+    }
+    value
+}
+
+fn weight(shares: i64) -> i64 {
+    let log = (shares as f64).log2();
+    10_f64
+        .powf((log * log + 125.0 * log) / 612.0 - 7.0 / 34.0)
+        .ceil() as i64
+}
+
+/// A bound, or none: the kernel says that with a number beyond all machines.
+fn bound(node: &Node, path: &str, kind: Kind) -> Option<i64> {
+    Some(read(node, path, kind)).filter(|bound| *bound < 1 << 60)
+}
+
+fn quota(node: &Node, path: &str) -> Option<i64> {
+    if cgroup::is_v2() {
+        let text = fs::read_to_string(file(node, path, ("", "", "cpu.max"))).unwrap();
+        return text.split_whitespace().next()?.parse().ok();
+    }
+    let kind = ("cpu", "cpu.cfs_quota_us", "");
+    Some(number(&file(node, path, kind))).filter(|quota| *quota > 0)
+}
