@@ -22,6 +22,7 @@ async fn probes_of_every_kind() {
     }
 
     startup_comes_first(&node).await;
+    a_sidecar_restarts_alone(&node).await;
     liveness_restarts_with_its_own_grace(&node).await;
     commands_have_their_time(&node).await;
     redirects_lead_to_the_same_host(&node, &servers).await;
@@ -70,6 +71,7 @@ fn pods(servers: &Servers) -> BTreeMap<&'static str, String> {
         "name": "beside", "image": "polylet-test:1", "restartPolicy": "Always",
         "command": ["sh", "-c", RUNS],
         "startupProbe": each_second(exec("test -e /tmp/started"), 600),
+        "livenessProbe": each_second(exec("test ! -e /tmp/sick"), 1),
     }]});
     let slow = json!({ "container": { "livenessProbe": each_second(exec("sleep 30"), 1) }});
     let never = json!({ "container": { "readinessProbe": each_second(exec("sleep 30"), 1) }});
@@ -168,6 +170,22 @@ async fn startup_comes_first(node: &Node) {
     in_pod(node, &still, "beside", "touch /tmp/started");
     let open = ok(node.wait_ready("gate").await);
     assert_eq!(started(&open, "beside"), Some(true));
+}
+
+async fn a_sidecar_restarts_alone(node: &Node) {
+    let before = ok(node.wait_ready("gate").await);
+    in_pod(node, &before, "beside", "touch /tmp/sick");
+    let anew = |pod: &PodView| {
+        let beside = pod.container("beside");
+        let runs = beside.is_some_and(|it| it.state == "running" && it.restarts == 1);
+        runs && !pod.is_ready() && started(pod, "beside") == Some(false)
+    };
+    let what = "to have its sidecar restarted, and wait for it";
+    let waits = ok(node.wait_pod("gate", what, anew).await);
+    assert_eq!(main(&waits), main(&before));
+    in_pod(node, &waits, "beside", "touch /tmp/started");
+    let after = ok(node.wait_ready("gate").await);
+    assert_eq!(main(&after), main(&before));
 }
 
 /// The pod's own grace would be ten minutes.
