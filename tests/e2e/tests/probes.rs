@@ -2,12 +2,14 @@
 //! back, what readiness does to the status, and that the prober may die in the middle of it.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use polylet_e2e::servers::Servers;
 use polylet_e2e::watch::Watch;
 use polylet_e2e::{RUNS, node, ok, pod};
 use polylet_harness::wait::{Look, until};
-use polylet_harness::{ContainerView, Node, PodView};
+use polylet_harness::{ContainerView, Node, PodView, machine};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 #[tokio::test]
@@ -242,7 +244,7 @@ async fn health_is_asked_of_the_right_service(node: &Node, servers: &Servers) {
     ok(node.wait_ready("grpc-wrong").await);
 }
 
-/// No verdict changes while it is away, and it goes on with the same containers.
+/// No verdict changes while it is held up or away, and it goes on with the same containers.
 async fn the_prober_may_die(node: &mut Node) {
     let ready = [
         "http",
@@ -268,6 +270,7 @@ async fn the_prober_may_die(node: &mut Node) {
         .await
         .unwrap();
     }
+    held_up(node).await;
     ok(node.kill("prober").await);
     ok(node.wait_in_step().await);
     let unready = ok(node
@@ -289,6 +292,17 @@ async fn the_prober_may_die(node: &mut Node) {
             assert!(seen.is_ready(), "flipped: {}", seen.line());
         }
     }
+}
+
+/// Longer than any of the probes may take: answers have come, and it sees all of them late.
+async fn held_up(node: &Node) {
+    let services = ok(node.services().await);
+    let prober = services.iter().find(|service| service.name == "prober");
+    let pid = prober.unwrap().pid;
+    machine::signal(pid, Signal::STOP);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    machine::signal(pid, Signal::CONT);
+    ok(node.wait_ready("leaving").await);
 }
 
 /// Readiness is still asked for while it ends; liveness is not, and kills nothing.
