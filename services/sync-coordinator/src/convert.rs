@@ -180,7 +180,10 @@ fn container_note(pod: &Pod, note: &plan::Note) -> sync::v1::ContainerNote {
         name: note.container.clone(),
         waiting_reason: note.reason.clone(),
         message: note.message.clone(),
-        restarts: newest.map_or(0, |c| c.attempt),
+        restarts: newest
+            .map(|c| c.attempt)
+            .or_else(|| Some(pod.lifecycle.resets.get(&note.container)?.attempt))
+            .unwrap_or(0),
         retry_at: note.retry_at.map(to_wire),
     }
 }

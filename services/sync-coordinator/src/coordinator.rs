@@ -346,6 +346,7 @@ impl Coordinator {
         if self.draining {
             next.steps.clear();
             next.stops.clear();
+            next.resets.clear();
         }
         worker.cancel(|key| next.give_up.contains(key));
         learn::began(&mut worker.pod, &next, now);

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::core::hooks::{Lifecycle, PostStart, Stop};
+use crate::core::reset::Reset;
 use crate::journal::JournalError;
 
 #[derive(Default, Serialize, Deserialize)]
@@ -18,6 +19,15 @@ struct Kept {
     /// Containers whose postStart hook is not over.
     #[serde(default)]
     starts: Vec<String>,
+    #[serde(default)]
+    resets: BTreeMap<String, KeptReset>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct KeptReset {
+    attempt: u32,
+    step: u32,
+    not_before: Option<Timestamp>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -101,6 +111,11 @@ impl From<&Lifecycle> for Kept {
             hooked: stop.hooked,
             again: stop.again,
         };
+        let reset = |reset: &Reset| KeptReset {
+            attempt: reset.attempt,
+            step: reset.step,
+            not_before: reset.not_before,
+        };
         Kept {
             stops: of
                 .stops
@@ -108,6 +123,11 @@ impl From<&Lifecycle> for Kept {
                 .map(|(id, s)| (id.clone(), stop(s)))
                 .collect(),
             starts: of.starts.keys().cloned().collect(),
+            resets: of
+                .resets
+                .iter()
+                .map(|(name, r)| (name.clone(), reset(r)))
+                .collect(),
         }
     }
 }
@@ -121,6 +141,11 @@ impl From<Kept> for Lifecycle {
             hooked: stop.hooked,
             again: stop.again,
         };
+        let reset = |reset: KeptReset| Reset {
+            attempt: reset.attempt,
+            step: reset.step,
+            not_before: reset.not_before,
+        };
         Lifecycle {
             stops: kept
                 .stops
@@ -132,6 +157,11 @@ impl From<Kept> for Lifecycle {
                 .starts
                 .into_iter()
                 .map(|id| (id, PostStart::Due))
+                .collect(),
+            resets: kept
+                .resets
+                .into_iter()
+                .map(|(name, r)| (name, reset(r)))
                 .collect(),
         }
     }
@@ -157,6 +187,12 @@ mod tests {
         let mut lifecycle = Lifecycle::default();
         lifecycle.stops.insert("c1".into(), stop);
         lifecycle.starts.insert("c2".into(), PostStart::Due);
+        let reset = Reset {
+            attempt: 3,
+            step: 2,
+            not_before: Some(at),
+        };
+        lifecycle.resets.insert("a".into(), reset);
         underway.save("u1", &lifecycle);
         std::fs::write(folder.path().join("stops/u2.json"), "{").unwrap();
         let (underway, known) = Underway::open(folder.path()).unwrap();

@@ -185,6 +185,8 @@ pub mod condition_reason {
     pub const CONTAINERS_NOT_INITIALIZED: &str = "ContainersNotInitialized";
     /// At least one readiness gate is not open.
     pub const READINESS_GATES_NOT_READY: &str = "ReadinessGatesNotReady";
+    /// A container's rule restarts all containers of the pod.
+    pub const RESTART_ALL_CONTAINERS_STARTED: &str = "RestartAllContainersStarted";
     /// Of DisruptionTarget: the node agent ended the pod.
     pub const TERMINATION_BY_KUBELET: &str = "TerminationByKubelet";
 }

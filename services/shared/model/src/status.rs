@@ -19,6 +19,7 @@ mod conditions;
 mod containers;
 mod end;
 mod phases;
+mod restarting;
 mod state;
 
 /// What the runtime says of a container.

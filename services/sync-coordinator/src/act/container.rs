@@ -18,6 +18,7 @@ use super::{
 use crate::core::learn::{Outcome, Trouble};
 use crate::core::observed::{Phase, SeenContainer};
 use crate::core::plan::Step;
+use crate::core::restart;
 
 /// Makes a container.
 pub async fn create(hands: &Rc<Hands>, job: &Job) -> Result<Outcome, Trouble> {
@@ -40,7 +41,11 @@ pub async fn create(hands: &Rc<Hands>, job: &Job) -> Result<Outcome, Trouble> {
     };
     let (kind, spec) = manifest.container(name).ok_or_else(unknown)?;
     let place = job.sandbox(sandbox_id);
-    let config = config(hands, job, manifest, kind, spec).await?;
+    let attempt = match job.observed.newest(name) {
+        Some(_) => *attempt,
+        None => restart::unused_attempt(*attempt, files::logged_attempts(hands, &job.pod, name)),
+    };
+    let config = config(hands, job, manifest, kind, spec, attempt).await?;
     let sandbox = sandbox::config(hands, job, manifest, place.map_or(0, |s| s.attempt)).await?;
     let made = hands
         .runtime
@@ -56,7 +61,7 @@ pub async fn create(hands: &Rc<Hands>, job: &Job) -> Result<Outcome, Trouble> {
         id,
         sandbox_id: sandbox_id.clone(),
         name: name.clone(),
-        attempt: *attempt,
+        attempt,
         phase: Phase::Created,
         exit_code: 0,
         reason: String::new(),
@@ -102,9 +107,9 @@ async fn config(
     manifest: &Manifest,
     kind: ContainerKind,
     spec: &Container,
+    attempt: u32,
 ) -> Result<v1::ContainerConfig, Trouble> {
     let Step::CreateContainer {
-        attempt,
         back_off_step,
         sandbox_id,
         image_ref,
@@ -130,7 +135,7 @@ async fn config(
         },
     )
     .await?;
-    let mut mounts = mounts::of(hands, job, manifest, spec, *attempt, &ips, &env).await?;
+    let mut mounts = mounts::of(hands, job, manifest, spec, attempt, &ips, &env).await?;
     files::make_log_dir(hands, &job.pod, &spec.name).map_err(|e| {
         said(
             reason::CREATE_CONTAINER_CONFIG_ERROR,
@@ -161,7 +166,7 @@ async fn config(
     Ok(v1::ContainerConfig {
         metadata: Some(v1::ContainerMetadata {
             name: spec.name.clone(),
-            attempt: *attempt,
+            attempt: attempt,
         }),
         image: Some(v1::ImageSpec {
             image: image_ref.clone(),
@@ -181,8 +186,8 @@ async fn config(
             .collect(),
         mounts,
         labels: labels(job, spec),
-        annotations: annotations(manifest, spec, *attempt, *back_off_step),
-        log_path: names::container_log_path(&spec.name, *attempt),
+        annotations: annotations(manifest, spec, attempt, *back_off_step),
+        log_path: names::container_log_path(&spec.name, attempt),
         stdin: spec.stdin == Some(true),
         stdin_once: spec.stdin_once == Some(true),
         tty: spec.tty == Some(true),

@@ -36,6 +36,21 @@ pub fn make_log_dir(hands: &Hands, pod: &PodRef, container: &str) -> std::io::Re
     make_dir(&log_dir(hands, pod).join(container), 0o755)
 }
 
+/// The attempts of a container that a log was written of: `N.log`, rotated or not.
+pub fn logged_attempts(hands: &Hands, pod: &PodRef, container: &str) -> Vec<u32> {
+    let Ok(entries) = fs::read_dir(log_dir(hands, pod).join(container)) else {
+        return Vec::new();
+    };
+    let attempt = |name: &str| {
+        let (number, rest) = name.split_once(".log")?;
+        (rest.is_empty() || rest.starts_with('.')).then(|| number.parse().ok())?
+    };
+    entries
+        .flatten()
+        .filter_map(|entry| attempt(entry.file_name().to_str()?))
+        .collect()
+}
+
 /// Makes the pod's folder, not for others to look into.
 pub fn make_pod_dir(hands: &Hands, uid: &str) -> std::io::Result<PathBuf> {
     let path = names::pod_dir(

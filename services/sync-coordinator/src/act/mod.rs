@@ -146,6 +146,7 @@ impl Job {
             Step::StopContainer { container, id, .. }
             | Step::PreStop { container, id, .. }
             | Step::PostStart { container, id, .. }
+            | Step::ResetContainer { container, id }
             | Step::RemoveContainer { container, id } => (Some(container), attempt_of(id)),
             Step::PullImage { container } => (Some(container), None),
             Step::StopSandbox { id } | Step::RemoveSandbox { id } => {
@@ -196,6 +197,9 @@ pub async fn carry_out(hands: &Rc<Hands>, job: &Job) -> Outcome {
         } => hook::pre_stop(hands, job, id, container, hook, *limit).await,
         Step::StopContainer { id, grace, .. } => stop::container(hands, job, id, *grace).await,
         Step::StopSandbox { id } => stop::sandbox(hands, job, id).await,
+        Step::ResetContainer { id, container } => {
+            stop::reset_container(hands, job, id, container).await
+        }
         Step::RemoveContainer { id, container } => {
             stop::remove_container(hands, job, id, container).await
         }

@@ -61,6 +61,19 @@ pub async fn remove_container(
     Ok(Outcome::Done)
 }
 
+/// Drops the record of a container that starts anew. What it wrote stays.
+pub async fn reset_container(
+    hands: &Rc<Hands>,
+    job: &Job,
+    id: &str,
+    container: &str,
+) -> Result<Outcome, Trouble> {
+    files::unlink_log(hands, &job.pod, container, id);
+    let removed = job.runtime(hands).remove_container(id).await;
+    removed.map_err(|error| runtime_said("RemoveContainerError", &error))?;
+    Ok(Outcome::Done)
+}
+
 /// Drops a sandbox's record.
 pub async fn remove_sandbox(hands: &Rc<Hands>, job: &Job, id: &str) -> Result<Outcome, Trouble> {
     let _place = hands

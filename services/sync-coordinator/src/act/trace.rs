@@ -46,6 +46,7 @@ pub fn span(job: &Job) -> Span {
         Step::PreStop { container, .. } => of!("sync.pre_stop", container.as_str(), Empty),
         Step::StopContainer { container, .. } => of!("sync.stop", container.as_str(), Empty),
         Step::StopSandbox { .. } => of!("sync.stop_sandbox"),
+        Step::ResetContainer { container, .. } => of!("sync.reset", container.as_str(), Empty),
         Step::RemoveContainer { container, .. } => of!("sync.remove", container.as_str(), Empty),
         Step::RemoveSandbox { .. } => of!("sync.remove_sandbox"),
         Step::ReleaseVolumes => of!("sync.release_volumes"),

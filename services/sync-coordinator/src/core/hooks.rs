@@ -13,6 +13,7 @@ use polylet_model::constants::reason;
 
 use super::observed::{Phase, SeenContainer};
 use super::plan::{Plan, Step, StepKey};
+use super::reset::Reset;
 use super::view::View;
 use super::wanted::WantedContainer;
 
@@ -56,12 +57,14 @@ pub struct Lifecycle {
     pub stops: BTreeMap<String, Stop>,
     /// postStart hooks that have not come to a good end.
     pub starts: BTreeMap<String, PostStart>,
+    /// What follows on records that were removed so that all containers start anew, by name.
+    pub resets: BTreeMap<String, Reset>,
 }
 
 impl Lifecycle {
     /// Whether there is nothing to keep.
     pub fn is_empty(&self) -> bool {
-        self.stops.is_empty() && self.starts.is_empty()
+        self.stops.is_empty() && self.starts.is_empty() && self.resets.is_empty()
     }
 
     /// Forgets containers that are gone.

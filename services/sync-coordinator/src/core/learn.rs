@@ -10,6 +10,7 @@ use polylet_model::restart::BackOff;
 use super::hooks::PostStart;
 use super::observed::{Observed, Overlay, SeenContainer, SeenSandbox};
 use super::plan::{Phase, Plan, Step, StepKey};
+use super::reset::Reset;
 use super::view::{Failure, Flight, Image, Pod, SeenVolume};
 
 /// What became of a step.
@@ -93,6 +94,9 @@ pub fn began(pod: &mut Pod, plan: &Plan, now: Timestamp) {
         // Should a source want it again, it begins anew when all of this is gone.
         pod.leaving = true;
     }
+    for (name, reset) in &plan.resets {
+        pod.lifecycle.resets.insert(name.clone(), *reset);
+    }
     match plan.phase {
         Phase::Reclaimed if pod.reclaimed_at.is_none() => pod.reclaimed_at = Some(now),
         _ => {}
@@ -168,7 +172,9 @@ fn succeeded(pod: &mut Pod, step: Step, outcome: Outcome, now: Timestamp) {
             pod.stopped_sandboxes.insert(id.clone());
             act(pod, Overlay::SandboxStopped(id));
         }
-        (Step::RemoveContainer { id, .. }, _) => act(pod, Overlay::ContainerGone(id)),
+        (Step::RemoveContainer { id, .. } | Step::ResetContainer { id, .. }, _) => {
+            act(pod, Overlay::ContainerGone(id))
+        }
         (Step::RemoveSandbox { id }, _) => act(pod, Overlay::SandboxGone(id)),
         (
             Step::ApplyVolumes,
@@ -338,6 +344,11 @@ fn recompute(pod: &mut Pod) {
     // What was not told of may be there all the same.
     if !now.doubtful {
         pod.lifecycle.retain(held);
+        let made = |name: &String| now.newest(name).map(|newest| newest.attempt);
+        let begun = |name: &String, reset: &Reset| made(name) >= Some(reset.attempt);
+        pod.lifecycle
+            .resets
+            .retain(|name, reset| !begun(name, reset));
     }
     pod.stopped_sandboxes.retain(|id| now.sandbox(id).is_some());
     if !now.is_empty() && pod.reclaimed_at.take().is_some() {

@@ -18,6 +18,7 @@ pub mod mount;
 pub mod observed;
 pub mod plan;
 pub mod pull_rate;
+pub mod reset;
 pub mod restart;
 pub mod room;
 pub mod sandbox;

@@ -5,6 +5,7 @@ use polylet_model::hook::Hook;
 
 use super::admission::Verdict;
 use super::hooks::Stop;
+use super::reset::{self, Reset};
 use super::view::{Terminal, View};
 use super::{admission, cleanup, containers, init, sandbox, stop, terminal, volumes};
 
@@ -94,6 +95,13 @@ pub enum Step {
         /// Its name.
         container: String,
     },
+    /// Drop a container's record so that it starts anew; its log stays.
+    ResetContainer {
+        /// The runtime's id.
+        id: String,
+        /// Its name.
+        container: String,
+    },
     /// Drop a sandbox's record.
     RemoveSandbox {
         /// The runtime's id.
@@ -132,7 +140,7 @@ pub enum StepKey {
     StopContainer(String),
     /// [`Step::StopSandbox`], by id.
     StopSandbox(String),
-    /// [`Step::RemoveContainer`], by id.
+    /// [`Step::RemoveContainer`], [`Step::ResetContainer`], by id.
     RemoveContainer(String),
     /// [`Step::RemoveSandbox`], by id.
     RemoveSandbox(String),
@@ -159,7 +167,9 @@ impl Step {
             Step::PreStop { id, .. } => StepKey::PreStop(id.clone()),
             Step::StopContainer { id, .. } => StepKey::StopContainer(id.clone()),
             Step::StopSandbox { id } => StepKey::StopSandbox(id.clone()),
-            Step::RemoveContainer { id, .. } => StepKey::RemoveContainer(id.clone()),
+            Step::RemoveContainer { id, .. } | Step::ResetContainer { id, .. } => {
+                StepKey::RemoveContainer(id.clone())
+            }
             Step::RemoveSandbox { id } => StepKey::RemoveSandbox(id.clone()),
             Step::ReleaseVolumes => StepKey::ReleaseVolumes,
             Step::RemoveCgroup => StepKey::RemoveCgroup,
@@ -225,6 +235,8 @@ pub struct Plan {
     pub give_up: Vec<StepKey>,
     /// Stops that have begun, or that have become shorter, by container id.
     pub stops: Vec<(String, Stop)>,
+    /// What follows on records that go so that all containers start anew, by container name.
+    pub resets: Vec<(String, Reset)>,
     /// When to look again though nothing was heard.
     pub wake_at: Option<Timestamp>,
     /// How far the pod has come.
@@ -329,7 +341,9 @@ fn describe(step: &Step) -> String {
             container, grace, ..
         } => format!("container {container} to stop (grace {grace} s)"),
         Step::StopSandbox { .. } => "sandbox to stop".into(),
-        Step::RemoveContainer { container, .. } => format!("container {container} to be removed"),
+        Step::RemoveContainer { container, .. } | Step::ResetContainer { container, .. } => {
+            format!("container {container} to be removed")
+        }
         Step::RemoveSandbox { .. } => "sandbox to be removed".into(),
         Step::ReleaseVolumes => "volumes to be released".into(),
         Step::RemoveCgroup => "the pod's cgroup to go".into(),
@@ -427,6 +441,9 @@ fn sync(view: &View<'_>, plan: &mut Plan) {
     let Some(sandbox) = sandbox::stand(view, &wanted, plan) else {
         return;
     };
+    if reset::all(view, &wanted, plan) {
+        return;
+    }
     let initialized = init::advance(view, &wanted, sandbox, plan);
     containers::ephemeral(view, &wanted, sandbox, plan);
     if initialized == init::Progress::Done {

@@ -87,12 +87,7 @@ pub fn next(view: &View<'_>, container: &WantedContainer) -> Next {
         .copied()
         .unwrap_or(0);
     let Some(last) = view.observed().newest(&container.name) else {
-        return Next {
-            attempt: floor,
-            step: 0,
-            not_before: None,
-            delay: Duration::ZERO,
-        };
+        return first(view, container, floor);
     };
     let attempt = floor.max(last.attempt.saturating_add(1));
     let ended = last.phase == Phase::Exited && !last.aborted;
@@ -118,6 +113,26 @@ pub fn next(view: &View<'_>, container: &WantedContainer) -> Next {
         not_before: Some(next.not_before),
         delay: next.delay,
     }
+}
+
+/// The next start of a container that has no record: its first one, or one with all others.
+fn first(view: &View<'_>, container: &WantedContainer, floor: u32) -> Next {
+    let resets = &view.pod.lifecycle.resets;
+    let mine = resets.get(&container.name);
+    let step = mine.map_or(0, |reset| reset.step);
+    Next {
+        attempt: mine.map_or(floor, |reset| reset.attempt.max(floor)),
+        step,
+        not_before: resets.values().filter_map(|reset| reset.not_before).max(),
+        delay: BackOff::with_cap(view.node.crash_cap).delay(step.saturating_sub(1)),
+    }
+}
+
+/// The number of a container of which the runtime holds no record: none that a log of the same
+/// name was written under, should the runtime have lost it.
+pub fn unused_attempt(planned: u32, logs: impl IntoIterator<Item = u32>) -> u32 {
+    let after = logs.into_iter().max().map_or(0, |n| n.saturating_add(1));
+    planned.max(after)
 }
 
 /// Whether the container must wait out its crashes; says so.

@@ -9,6 +9,7 @@ mod ends;
 mod histories;
 mod hooks;
 mod images;
+mod resets;
 mod starts;
 
 fn init_pod(policy: &str) -> serde_json::Value {

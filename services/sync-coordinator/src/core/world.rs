@@ -305,7 +305,7 @@ impl World {
                     .filter(|s| s.id == id)
                     .for_each(|s| s.ready = false);
             }
-            Step::RemoveContainer { id, .. } => {
+            Step::RemoveContainer { id, .. } | Step::ResetContainer { id, .. } => {
                 assert!(
                     !self
                         .runtime

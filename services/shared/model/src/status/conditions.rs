@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PodCondition;
 
 use super::containers::{self, Lists};
-use super::{Container, StatusFacts, needs_sandbox, second, state};
+use super::{Container, StatusFacts, needs_sandbox, restarting, second, state};
 use crate::constants::{condition, condition_reason as why, phase};
 use crate::pod::{ContainerKind, is_sidecar};
 use crate::probe::ProbeKind;
@@ -23,10 +23,10 @@ const OURS: [&str; 9] = [
 ];
 
 /// What a condition says, before it has its time.
-struct Saying {
-    holds: bool,
-    reason: Option<&'static str>,
-    message: Option<String>,
+pub(super) struct Saying {
+    pub(super) holds: bool,
+    pub(super) reason: Option<&'static str>,
+    pub(super) message: Option<String>,
 }
 
 impl Saying {
@@ -36,7 +36,7 @@ impl Saying {
         message: None,
     };
 
-    fn no(reason: &'static str, message: Option<String>) -> Self {
+    pub(super) fn no(reason: &'static str, message: Option<String>) -> Self {
         Self {
             holds: false,
             reason: Some(reason),
@@ -86,6 +86,11 @@ pub(super) fn all(facts: &StatusFacts<'_>, lists: &Lists, phase: &str) -> Vec<Po
     };
     out.push(finish(facts, condition::READY, ready, at));
     out.push(finish(facts, condition::CONTAINERS_READY, containers, at));
+    if let Some(saying) = restarting::saying(facts, phase) {
+        let at = times.last_end().or(times.seen);
+        let type_ = condition::ALL_CONTAINERS_RESTARTING;
+        out.push(finish(facts, type_, saying, at));
+    }
     out.push(finish(
         facts,
         condition::POD_SCHEDULED,

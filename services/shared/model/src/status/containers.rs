@@ -132,6 +132,9 @@ fn absent(
         restart_count: note.map_or(0, |note| i32::try_from(note.restarts).unwrap_or(i32::MAX)),
         ..ContainerStatus::default()
     };
+    if let Some(removed) = super::restarting::removed(old, note, status.clone()) {
+        return removed;
+    }
     let Some(old) = old else { return status };
     if state::ended(old).is_some() {
         return old.clone();

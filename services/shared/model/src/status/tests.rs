@@ -9,6 +9,7 @@ mod container_states;
 mod pod_conditions;
 mod pod_phases;
 mod properties;
+mod restarting;
 
 /// Facts that live long enough to be lent.
 #[derive(Clone, Debug)]

@@ -1,0 +1,88 @@
+use super::*;
+use crate::constants::reason;
+
+fn pod() -> World {
+    let rules = json!([{"action": "RestartAllContainers",
+        "exitCodes": {"operator": "In", "values": [42]}}]);
+    world(json!({"restartPolicy": "Never", "containers": [
+        {"name": "a", "restartPolicy": "Never", "restartPolicyRules": rules},
+        {"name": "b"}]}))
+    .sandbox()
+    .with(running("a", 0))
+    .with(running("b", 0))
+}
+
+fn restarting(status: &PodStatus) -> (&str, Option<&str>, Option<&str>) {
+    let known = condition(status, condition::ALL_CONTAINERS_RESTARTING);
+    (
+        &known.status,
+        known.reason.as_deref(),
+        known.message.as_deref(),
+    )
+}
+
+#[test]
+fn only_pods_with_such_a_rule_have_the_condition() {
+    let other = world(json!({"containers": [{"name": "a"}]})).status();
+    let type_ = condition::ALL_CONTAINERS_RESTARTING;
+    assert!(!other.conditions.unwrap().iter().any(|c| c.type_ == type_));
+    assert_eq!(restarting(&pod().status()), ("False", None, None));
+    for (phase, reason) in [("Failed", "PodFailed"), ("Succeeded", "PodCompleted")] {
+        let mut ended = pod();
+        ended.containers.clear();
+        let mut ended = ended.with(exited("a", 0, 42)).with(exited("b", 0, 0));
+        ended.terminal = Some(Terminal {
+            phase: phase.into(),
+            reason: String::new(),
+            message: String::new(),
+            decided_at: Some(at(300)),
+            disruption_target: false,
+        });
+        ended.stage = Stage::Terminated;
+        assert_eq!(restarting(&ended.status()), ("False", Some(reason), None));
+    }
+}
+
+#[test]
+fn a_restart_of_all_from_its_beginning_to_its_end() {
+    let mut pod = pod();
+    pod.ends_are_decided = true;
+    pod.tell();
+    pod.containers = vec![exited("a", 0, 42), running("b", 0)];
+    let status = pod.tell();
+    let said = "container exited with restart policy rule";
+    let under_way = ("True", Some("RestartAllContainersStarted"), Some(said));
+    assert_eq!(restarting(&status), under_way);
+    assert_eq!(status.phase.as_deref(), Some("Running"));
+    // The record of b is gone.
+    pod.containers.truncate(1);
+    let mut pod = pod.note("b", reason::RESTARTING_ALL_CONTAINERS);
+    for _ in 0..2 {
+        let status = pod.tell();
+        assert_eq!(restarting(&status), under_way);
+        let waits = state_of(&status, "b");
+        assert_eq!(
+            waits["waiting"]["reason"],
+            reason::RESTARTING_ALL_CONTAINERS
+        );
+        let b = of(&status, "b");
+        assert_eq!(b.restart_count, 1);
+        let last = b.last_state.as_ref().unwrap().terminated.as_ref().unwrap();
+        assert_eq!(last.exit_code, 137);
+        assert_eq!(
+            last.reason.as_deref(),
+            Some(reason::RESTARTING_ALL_CONTAINERS)
+        );
+    }
+    // All start again.
+    pod.notes.clear();
+    pod.containers = vec![running("a", 1), running("b", 1)];
+    let status = pod.tell();
+    assert_eq!(restarting(&status).0, "False");
+    for name in ["a", "b"] {
+        assert_eq!(of(&status, name).restart_count, 1, "{name}");
+        assert!(of(&status, name).last_state.is_some());
+    }
+    let b = of(&status, "b").last_state.as_ref().unwrap();
+    assert_eq!(b.terminated.as_ref().unwrap().exit_code, 137);
+}
