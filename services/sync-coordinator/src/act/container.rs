@@ -166,7 +166,7 @@ async fn config(
     Ok(v1::ContainerConfig {
         metadata: Some(v1::ContainerMetadata {
             name: spec.name.clone(),
-            attempt: attempt,
+            attempt,
         }),
         image: Some(v1::ImageSpec {
             image: image_ref.clone(),

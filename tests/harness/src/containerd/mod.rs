@@ -207,6 +207,15 @@ impl Containerd {
         self.ctr(&[&words, command].concat())
     }
 
+    /// Kills the first process of a container or a sandbox, past the node.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn kill(&self, id: &str) -> Result<(), HarnessError> {
+        self.ctr(&["tasks", "kill", "-s", "SIGKILL", id])?;
+        Ok(())
+    }
+
     fn ctr(&self, words: &[&str]) -> Result<String, HarnessError> {
         self.ctr_in("k8s.io", words)
     }

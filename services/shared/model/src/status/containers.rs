@@ -97,7 +97,9 @@ fn one(facts: &StatusFacts<'_>, kind: ContainerKind, spec: &Spec) -> ContainerSt
         status.image = spec.image.clone().unwrap_or_default();
     }
     status.volume_mounts = mounts(spec);
-    if kind == ContainerKind::Init && newest.is_none() && initialized_before(facts) {
+    let anew = note.is_some_and(|note| note.reason == reason::RESTARTING_ALL_CONTAINERS)
+        || super::restarting::under_way(facts);
+    if kind == ContainerKind::Init && newest.is_none() && !anew && initialized_before(facts) {
         if state::is_waiting(&status) {
             status.state = Some(state::terminated(forgotten_init()));
         }

@@ -7,7 +7,8 @@ use super::{ContainerPhase, Note, StatusFacts, containers, state};
 use crate::constants::{EXIT_CODE_UNKNOWN, condition_reason as why, phase, reason};
 use crate::restart::{self, Decision};
 
-/// A container whose record has gone so that it starts anew, with all others.
+/// A container whose record has gone so that it starts anew, with all others. Who runs the pod
+/// counts its restarts: the record may be gone before that is told.
 pub(super) fn removed(
     old: Option<&ContainerStatus>,
     note: Option<&Note>,
@@ -17,7 +18,6 @@ pub(super) fn removed(
     if let Some(old) = old {
         status.clone_from(old);
         if !is_told(old) && !state::is_waiting(old) {
-            status.restart_count = old.restart_count.saturating_add(1);
             let end = ContainerStateTerminated {
                 reason: Some(reason::RESTARTING_ALL_CONTAINERS.to_owned()),
                 message: Some(
@@ -67,7 +67,7 @@ pub(super) fn saying(facts: &StatusFacts<'_>, phase: &str) -> Option<Saying> {
 }
 
 /// Whether the container that asked for it is still there: it goes last.
-fn under_way(facts: &StatusFacts<'_>) -> bool {
+pub(super) fn under_way(facts: &StatusFacts<'_>) -> bool {
     let policy = facts.manifest.restart_policy();
     facts.manifest.all_containers().any(|(kind, spec)| {
         let newest = containers::named(facts, &spec.name).next();

@@ -4,10 +4,13 @@ use crate::constants::reason;
 fn pod() -> World {
     let rules = json!([{"action": "RestartAllContainers",
         "exitCodes": {"operator": "In", "values": [42]}}]);
-    world(json!({"restartPolicy": "Never", "containers": [
+    world(
+        json!({"restartPolicy": "Never", "initContainers": [{"name": "i"}], "containers": [
         {"name": "a", "restartPolicy": "Never", "restartPolicyRules": rules},
-        {"name": "b"}]}))
+        {"name": "b"}]}),
+    )
     .sandbox()
+    .with(exited("i", 0, 0))
     .with(running("a", 0))
     .with(running("b", 0))
 }
@@ -48,15 +51,21 @@ fn a_restart_of_all_from_its_beginning_to_its_end() {
     let mut pod = pod();
     pod.ends_are_decided = true;
     pod.tell();
-    pod.containers = vec![exited("a", 0, 42), running("b", 0)];
+    pod.containers = vec![exited("a", 0, 42), running("b", 0), exited("i", 0, 0)];
     let status = pod.tell();
     let said = "container exited with restart policy rule";
     let under_way = ("True", Some("RestartAllContainersStarted"), Some(said));
     assert_eq!(restarting(&status), under_way);
     assert_eq!(status.phase.as_deref(), Some("Running"));
-    // The record of b is gone.
+    // First that of i is gone, then that of b.
+    pod.containers.truncate(2);
+    pod.tell();
+    let mut pod = pod.note("i", reason::RESTARTING_ALL_CONTAINERS);
+    pod.notes[0].restarts = 1;
+    pod.tell();
     pod.containers.truncate(1);
     let mut pod = pod.note("b", reason::RESTARTING_ALL_CONTAINERS);
+    pod.notes[1].restarts = 1;
     for _ in 0..2 {
         let status = pod.tell();
         assert_eq!(restarting(&status), under_way);
@@ -66,7 +75,7 @@ fn a_restart_of_all_from_its_beginning_to_its_end() {
             reason::RESTARTING_ALL_CONTAINERS
         );
         let b = of(&status, "b");
-        assert_eq!(b.restart_count, 1);
+        assert_eq!((b.restart_count, of(&status, "i").restart_count), (1, 1));
         let last = b.last_state.as_ref().unwrap().terminated.as_ref().unwrap();
         assert_eq!(last.exit_code, 137);
         assert_eq!(
@@ -76,10 +85,10 @@ fn a_restart_of_all_from_its_beginning_to_its_end() {
     }
     // All start again.
     pod.notes.clear();
-    pod.containers = vec![running("a", 1), running("b", 1)];
+    pod.containers = vec![running("a", 1), running("b", 1), exited("i", 1, 0)];
     let status = pod.tell();
     assert_eq!(restarting(&status).0, "False");
-    for name in ["a", "b"] {
+    for name in ["a", "b", "i"] {
         assert_eq!(of(&status, name).restart_count, 1, "{name}");
         assert!(of(&status, name).last_state.is_some());
     }

@@ -1,0 +1,250 @@
+//! How containers end and start again on a real runtime: back-off, deadlines, last words, lost
+//! sandboxes, lost records, all containers together, and one manifest after another.
+
+use std::fs;
+use std::path::PathBuf;
+
+use polylet_e2e::{RUNS, node, ok, pod};
+use polylet_harness::wait::{Look, until};
+use polylet_harness::{Node, PodView};
+use serde_json::{Value, json};
+
+#[tokio::test]
+#[ignore = "needs root, a container runtime and built services: cargo verify"]
+async fn restarts() {
+    let mut node = node().await;
+    let out = node.scratch().join("out");
+    fs::create_dir_all(&out).unwrap();
+    let pods = pods(&json!({ "path": out }));
+    for (name, text) in &pods {
+        ok(node.put(&format!("{name}.json"), text));
+    }
+    last_words(&node).await;
+    all_together(&node, &out).await;
+    sandbox_lost(&node).await;
+    one_after_the_other(&node, &out).await;
+    let besides = |pod: &PodView| pod.is_ready() && restarts_of(pod, "beside") == 1;
+    ok(node
+        .wait_pod("sidecar", "its sidecar to be back", besides)
+        .await);
+    deadline(&node).await;
+    back_off_goes_on(&mut node).await;
+    network_gone(&node).await;
+
+    // The runtime forgets all it ever ran; the logs do not.
+    node.down();
+    ok(node.containerd.cri().remove_all().await);
+    ok(node.up().await);
+    let back = |pod: &PodView| pod.is_ready() && restarts_of(pod, "a") == 2;
+    ok(node
+        .wait_pod("all", "to count on from its logs", back)
+        .await);
+    for (name, _) in &pods {
+        ok(node.take(&format!("{name}.json")));
+    }
+    for (name, _) in &pods {
+        ok(node.wait_gone(name).await);
+    }
+    ok(node.remove());
+}
+
+fn restarts_of(pod: &PodView, container: &str) -> u64 {
+    pod.container(container).map_or(0, |c| c.restarts)
+}
+
+fn pods(out: &Value) -> Vec<(&'static str, String)> {
+    let container = |name: &str, script: &str| {
+        json!({
+            "name": name, "image": "polylet-test:1", "command": ["sh", "-c", script],
+            "volumeMounts": [{ "name": "out", "mountPath": "/out" }],
+        })
+    };
+    let volumes = json!([{ "name": "out", "hostPath": out }]);
+    let mut asks = container(
+        "a",
+        &format!("test -e /out/asked || {{ touch /out/asked; exit 42; }}; {RUNS}"),
+    );
+    asks["restartPolicy"] = json!("Never");
+    asks["restartPolicyRules"] = json!([{
+        "action": "RestartAllContainers", "exitCodes": { "operator": "In", "values": [42] },
+    }]);
+    let all = json!({
+        "restartPolicy": "Never", "volumes": volumes,
+        "initContainers": [container("init", "echo init >> /out/inits")],
+        "containers": [asks, container("b", "trap '' TERM; while :; do sleep 0.2; done")],
+    });
+    let mut beside = container(
+        "beside",
+        &format!("test -e /out/beside || {{ touch /out/beside; exit 0; }}; {RUNS}"),
+    );
+    beside["restartPolicy"] = json!("Always");
+    let sidecar = json!({
+        "restartPolicy": "Never", "volumes": volumes, "initContainers": [beside],
+        "containers": [container("main", RUNS)],
+    });
+    let words = |policy: &str| json!({ "restartPolicy": "Never", "container": { "terminationMessagePolicy": policy } });
+    let never = json!({ "restartPolicy": "Never", "activeDeadlineSeconds": 2 });
+    vec![
+        ("all", pod("all", "", &all)),
+        ("sidecar", pod("sidecar", "", &sidecar)),
+        (
+            "file",
+            pod(
+                "file",
+                "echo log; printf 'last words' > /dev/termination-log; exit 3",
+                &words("File"),
+            ),
+        ),
+        (
+            "logs",
+            pod(
+                "logs",
+                "echo one; echo two >&2; exit 3",
+                &words("FallbackToLogsOnError"),
+            ),
+        ),
+        ("deadline", pod("deadline", RUNS, &never)),
+        ("crash", pod("crash", "exit 1", &json!({}))),
+        ("box", pod("box", RUNS, &json!({}))),
+        ("changed", changed(out, "one")),
+    ]
+}
+
+fn changed(out: &Value, word: &str) -> String {
+    let script = format!(
+        "echo {word} begins >> /out/changed; trap 'sleep 0.5; echo {word} ends >> /out/changed; exit 0' TERM; \
+         while :; do sleep 3600 & wait $!; done"
+    );
+    let more = json!({
+        "volumes": [{ "name": "out", "hostPath": out }], "terminationGracePeriodSeconds": 20,
+        "container": { "volumeMounts": [{ "name": "out", "mountPath": "/out" }] },
+    });
+    pod("changed", &script, &more)
+}
+
+async fn last_words(node: &Node) {
+    for (name, words) in [("file", "last words"), ("logs", "one\ntwo\n")] {
+        let ended = |pod: &PodView| pod.phase() == "Failed";
+        let pod = ok(node.wait_pod(name, "to fail", ended).await);
+        let main = pod.container("main").unwrap();
+        assert_eq!((main.exit_code, main.reason.as_str()), (Some(3), "Error"));
+        assert_eq!(main.message, words, "{name}");
+    }
+}
+
+async fn all_together(node: &Node, out: &std::path::Path) {
+    let back = |pod: &PodView| {
+        pod.is_ready()
+            && ["init", "a", "b"]
+                .iter()
+                .all(|name| restarts_of(pod, name) == 1)
+    };
+    let what = "to restart all containers";
+    let pod = ok(node.wait_pod("all", what, back).await);
+    let inits = ok(fs::read_to_string(out.join("inits")));
+    assert_eq!(inits.lines().count(), 2);
+    let condition = pod.condition("AllContainersRestarting").unwrap();
+    assert_eq!(condition["status"], "False");
+    let cri = node.containerd.cri();
+    let sandboxes = ok(cri.sandboxes().await);
+    let mine = sandboxes
+        .iter()
+        .filter(|s| s.metadata.as_ref().is_some_and(|m| m.uid == pod.uid));
+    assert_eq!(mine.count(), 1, "in the same sandbox");
+    let logs = node
+        .dirs()
+        .logs
+        .join(format!("default_{}_{}", pod.name, pod.uid));
+    for (container, attempt) in [("a", 0), ("a", 1), ("b", 0), ("b", 1)] {
+        assert!(logs.join(container).join(format!("{attempt}.log")).exists());
+    }
+}
+
+/// A sandbox that is killed from outside is made anew, with all that was in it.
+async fn sandbox_lost(node: &Node) {
+    let before = ok(node.wait_ready("box").await);
+    let sandboxes = ok(node.containerd.cri().sandboxes().await);
+    let uid = |s: &&polylet_wire::runtime::v1::PodSandbox| {
+        s.metadata.as_ref().is_some_and(|m| m.uid == before.uid)
+    };
+    ok(node
+        .containerd
+        .kill(&sandboxes.iter().find(uid).unwrap().id));
+    let back = |pod: &PodView| pod.is_ready() && restarts_of(pod, "main") == 1;
+    let after = ok(node
+        .wait_pod("box", "to be back in a new sandbox", back)
+        .await);
+    assert_eq!(after.uid, before.uid);
+    let sandboxes = ok(node.containerd.cri().sandboxes().await);
+    let attempts: Vec<u32> = sandboxes
+        .iter()
+        .filter(uid)
+        .filter_map(|s| s.metadata.as_ref())
+        .map(|m| m.attempt)
+        .collect();
+    assert!(attempts.contains(&1), "{attempts:?}");
+}
+
+/// A static pod whose manifest changes is stopped before the next of its name starts.
+async fn one_after_the_other(node: &Node, out: &std::path::Path) {
+    ok(node.wait_ready("changed").await);
+    ok(node.put("changed.json", &changed(&json!({ "path": out }), "two")));
+    let file: PathBuf = out.join("changed");
+    let look = || async {
+        match fs::read_to_string(&file).unwrap_or_default() {
+            text if text.lines().count() >= 3 => Look::Done(text),
+            text => Look::NotYet(text),
+        }
+    };
+    let text = ok(until("the changed pod to start", look).await);
+    assert_eq!(text, "one begins\none ends\ntwo begins\n");
+    ok(node.wait_ready("changed").await);
+}
+
+async fn deadline(node: &Node) {
+    let ended = |pod: &PodView| pod.phase() == "Failed";
+    let pod = ok(node
+        .wait_pod("deadline", "to exceed its deadline", ended)
+        .await);
+    assert_eq!(pod.reason(), "DeadlineExceeded");
+    let told = "Pod was active on the node longer than the specified deadline";
+    assert_eq!(pod.message(), told);
+}
+
+/// Who has crashed waits, whoever else comes and goes.
+async fn back_off_goes_on(node: &mut Node) {
+    let waits = |pod: &PodView| {
+        let main = pod.container("main");
+        main.is_some_and(|c| c.reason == "CrashLoopBackOff" && c.message.starts_with("back-off "))
+    };
+    let before = ok(node.wait_pod("crash", "to back off", waits).await);
+    for service in ["sync-coordinator", "status-reporter", "pleg"] {
+        ok(node.kill(service).await);
+    }
+    ok(node.wait_in_step().await);
+    let after = ok(node.wait_pod("crash", "to back off as before", waits).await);
+    let (before, after) = (
+        before.container("main").unwrap(),
+        after.container("main").unwrap(),
+    );
+    assert!(after.restarts <= before.restarts + 1);
+    if after.restarts == before.restarts {
+        assert_eq!((after.message, after.id), (before.message, before.id));
+    }
+}
+
+/// Without a network a pod waits, and starts when it is back.
+async fn network_gone(node: &Node) {
+    let conf = node.scratch().join("cni/10-polylet.conflist");
+    let aside = conf.with_extension("aside");
+    ok(fs::rename(&conf, &aside));
+    ok(node.put("late.json", &pod("late", RUNS, &json!({}))));
+    let waits = |pod: &PodView| !pod.waiting_for.is_empty() && !pod.is_ready();
+    ok(node
+        .wait_pod("late", "to wait for its network", waits)
+        .await);
+    ok(fs::rename(&aside, &conf));
+    ok(node.wait_ready("late").await);
+    ok(node.take("late.json"));
+    ok(node.wait_gone("late").await);
+}
