@@ -84,6 +84,10 @@ pub static MANIFEST: Manifest = Manifest {
             path: "run:stops/",
             what: "stops and hooks under way, so that no grace starts afresh",
         },
+        Keep {
+            path: "root:image_manager/",
+            what: "with what each image was pulled, so that no pod gets by another's password what its own would not give it",
+        },
     ],
 };
 
@@ -93,8 +97,12 @@ pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
     let intents = book.intents()?;
     let (underway, lifecycles) = underway::Underway::open(ctx.run_dir())?;
     let store = Store::new(ctx.incarnation());
-    let providers = act::image::provider::Providers::load(&ctx.config().polylet)?;
-    let hands = act::Hands::new(&ctx, book, providers);
+    let kept = act::image::Kept::open(ctx.config())?;
+    let hands = act::Hands::new(&ctx, book, kept);
+    let settling = Rc::clone(&hands);
+    ctx.background("records of pulls", async move {
+        settling.images.settle().await;
+    });
     // No pod's start should wait for this question.
     let asking = Rc::clone(&hands);
     ctx.background("cgroups", async move {

@@ -21,7 +21,7 @@ async fn images_come_by_policy_and_with_passwords() {
         polylet: plugin_settings(plugin.path()),
         ..NodeOptions::default()
     };
-    let node = node_with(options).await;
+    let mut node = node_with(options).await;
     let open = ok(Registry::start(&node.containerd, "open.test", false).await);
     let locked = ok(Registry::start(&node.containerd, "locked.test", true).await);
     for name in ["plugin.test", "node.test"] {
@@ -55,6 +55,7 @@ async fn images_come_by_policy_and_with_passwords() {
     put(&node, "plugin-b", "plugin.test/p/b:1", &json!({}));
     ok(node.wait_ready("plugin-b").await);
     assert_eq!(asked(plugin.path()), 1);
+    others_passwords(&mut node, &locked).await;
     policies(&node, &open).await;
     volumes(&node, &open).await;
     nothing_is_told(&node).await;
@@ -254,6 +255,30 @@ async fn bad_pods_say_why(node: &Node) {
     for (name, ..) in &cases {
         ok(node.take(&format!("{name}.json")));
     }
+}
+
+/// An image that one pod's password has brought is no other's, also after a restart; who has the
+/// same password needs no pull.
+async fn others_passwords(node: &mut Node, locked: &Registry) {
+    ok(node.kill("sync-coordinator").await);
+    ok(node.wait_in_step().await);
+    let image = "locked.test/team/json:1";
+    let before = locked.pulls("team/json");
+    let mine = json!({ "imagePullSecrets": [{ "name": "pull-json" }] });
+    put(node, "friend", image, &mine);
+    put(node, "thief", image, &json!({}));
+    let never = json!({ "container": { "imagePullPolicy": "Never" } });
+    put(node, "lazy-thief", image, &never);
+    ok(node.wait_ready("friend").await);
+    for (name, reason) in [
+        ("thief", "ImagePullBackOff"),
+        ("lazy-thief", "ErrImageNeverPull"),
+    ] {
+        let says = |pod: &PodView| pod.container("main").is_some_and(|c| c.reason == reason);
+        ok(node.wait_pod(name, reason, says).await);
+        ok(node.take(&format!("{name}.json")));
+    }
+    assert_eq!(locked.pulls("team/json"), before);
 }
 
 /// A pod that has the image asks nobody; one that always asks does so at each start.

@@ -41,7 +41,6 @@ use crate::core::observed::{Observed, SeenSandbox};
 use crate::core::plan::Step;
 use crate::core::view::{Journal, SeenVolume};
 use crate::journal::Book;
-use image::provider::Providers;
 
 /// How many calls that end something are under way at once: tearing a sandbox down
 /// loads the runtime like making one.
@@ -79,7 +78,7 @@ pub struct Hands {
 
 impl Hands {
     /// Takes hold of everything; nothing is called yet.
-    pub fn new(ctx: &Ctx, book: Book, providers: Providers) -> Rc<Self> {
+    pub fn new(ctx: &Ctx, book: Book, kept: image::Kept) -> Rc<Self> {
         let kubelet = &ctx.config().kubelet;
         let runtime = Runtime::connect(
             &kubelet.container_runtime_endpoint,
@@ -92,7 +91,7 @@ impl Hands {
             pleg: PlegServiceClient::new(ctx.peer("pleg").channel()),
             volumes: VolumeServiceClient::new(ctx.peer("volume-manager").channel()),
             objects: ObjectServiceClient::new(pod_config.channel()),
-            images: image::Images::new(images, kubelet, providers),
+            images: image::Images::new(images, kubelet, kept),
             cgroups: cgroup::Cgroups::new(kubelet),
             userns: userns::Userns::open(ctx.config()),
             allocatable: node::allocatable(ctx, machine),

@@ -42,6 +42,15 @@ pub async fn lookup(
     Ok(found)
 }
 
+/// The logins of the pod's own Secrets.
+pub async fn of_pod(
+    hands: &Hands,
+    manifest: &Manifest,
+    image: &str,
+) -> Result<Vec<Credential>, SecretError> {
+    Ok(from_secrets(hands, manifest).await?.lookup(image))
+}
+
 /// Secrets that are not there are left out: the image may need none.
 async fn from_secrets(hands: &Hands, manifest: &Manifest) -> Result<Keyring, SecretError> {
     let named = manifest.spec().image_pull_secrets.iter().flatten();

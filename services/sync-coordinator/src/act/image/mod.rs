@@ -1,11 +1,14 @@
 //! Images: looked for by policy, pulled once for all who wait.
 //!
 //! [`pull`] shares and limits pulls, [`credentials`] finds logins for them, [`provider`] asks
-//! plugins, [`volume`] is for images that are mounted.
+//! plugins, [`records`] remembers what was pulled with what, [`volume`] is for images that are
+//! mounted.
 
+pub mod access;
 pub mod credentials;
 pub mod provider;
 pub mod pull;
+pub mod records;
 pub mod volume;
 
 use std::rc::Rc;
@@ -13,22 +16,52 @@ use std::rc::Rc;
 use futures::future::{join, join_all};
 use jiff::Timestamp;
 use polylet_cri::{About, Runtime, v1};
-use polylet_kit::config::KubeletConfiguration;
+use polylet_kit::BoxError;
+use polylet_kit::config::{Config, KubeletConfiguration};
 use polylet_model::constants::reason;
 use polylet_model::{Manifest, image};
 
 use super::{Hands, Job, manifest, said, sandbox};
 use crate::core::credentials::Credential;
+use crate::core::credentials::verify::{Access, Policy};
 use crate::core::learn::{Outcome, Trouble};
 use crate::core::wanted::Pull;
 use provider::Providers;
 use pull::{Order, Pulls};
+use records::{Announced, Records};
+
+/// The gate of upstream's check that a pod may use an image that is there.
+const VERIFY_GATE: &str = "KubeletEnsureSecretPulledImages";
 
 /// Images and all that pulling them needs.
 pub struct Images {
     runtime: Runtime,
     pulls: Pulls,
     providers: Providers,
+    /// None where images are free for every pod, by the feature gate.
+    records: Option<Rc<Records>>,
+    policy: Policy,
+}
+
+/// What is read from disk before the first pull.
+pub struct Kept {
+    providers: Providers,
+    records: Option<Rc<Records>>,
+}
+
+impl Kept {
+    /// Reads the plugins' configuration and the records of pulls.
+    ///
+    /// # Errors
+    /// When the one is wrong or there is no place for the other.
+    pub fn open(config: &Config) -> Result<Self, BoxError> {
+        let gate = config.kubelet.feature_gates.get(VERIFY_GATE);
+        let records = (gate != Some(&false)).then(|| Records::open(&config.polylet.root_directory));
+        Ok(Self {
+            providers: Providers::load(&config.polylet)?,
+            records: records.transpose()?.map(Rc::new),
+        })
+    }
 }
 
 /// An image as somebody wants it.
@@ -42,11 +75,22 @@ pub struct Wanted {
 
 impl Images {
     /// Asks this runtime; nothing is called yet.
-    pub fn new(runtime: Runtime, kubelet: &KubeletConfiguration, providers: Providers) -> Self {
+    pub fn new(runtime: Runtime, kubelet: &KubeletConfiguration, kept: Kept) -> Self {
+        let list = &kubelet.preloaded_images_verification_allowlist;
+        let policy = &kubelet.image_pull_credentials_verification_policy;
         Images {
             runtime,
             pulls: Pulls::new(kubelet, Timestamp::now()),
-            providers,
+            providers: kept.providers,
+            records: kept.records,
+            policy: Policy::of(policy, list),
+        }
+    }
+
+    /// Settles what a former life of the process left of its records.
+    pub async fn settle(&self) {
+        if let Some(records) = &self.records {
+            records.settle(&self.runtime).await;
         }
     }
 
@@ -107,9 +151,12 @@ async fn present(
 ) -> Result<String, Trouble> {
     let image = spec(hands, manifest, &wanted.reference)?;
     if wanted.policy != Pull::Always {
-        if let Some(image_ref) = look(hands, image.clone()).await? {
+        if let Some(image_ref) = look(hands, image.clone()).await?
+            && access::may_use(hands, manifest, &wanted.reference, &image_ref).await?
+        {
             return Ok(image_ref);
         }
+        // An image that the pod may not use is to it as if it were not there.
         if wanted.policy == Pull::Never {
             return Err(said(
                 reason::ERR_IMAGE_NEVER_PULL,
@@ -134,9 +181,39 @@ async fn present(
         logins,
         sandbox,
     };
+    let announced = announce(hands, &wanted.reference).await?;
     let pulled = hands.images.pulls.pull(runtime, order).await;
     let pulled = pulled.map_err(|words| failed(&wanted.reference, &words))?;
+    if let Some((records, announced)) = announced {
+        let (id, access) = (&pulled.image_ref, Access::of(pulled.used.as_ref()));
+        let noted = records.note(id, &wanted.reference, Some(access)).await;
+        if let Err(error) = noted {
+            let error = polylet_kit::report(&error);
+            tracing::warn!(image = wanted.reference, error, "a pull is not recorded");
+            announced.keep();
+        }
+    }
     Ok(pulled.image_ref)
+}
+
+/// Announces a pull, where records are kept.
+async fn announce<'a>(
+    hands: &'a Hands,
+    reference: &str,
+) -> Result<Option<(&'a Rc<Records>, Announced)>, Trouble> {
+    let Some(records) = &hands.images.records else {
+        return Ok(None);
+    };
+    let announced = records.announce(reference).await.map_err(|error| {
+        let why = polylet_kit::report(&error);
+        said(
+            reason::ERR_IMAGE_PULL,
+            format!(
+                "Failed to record image pull intent for container image \"{reference}\": {why}"
+            ),
+        )
+    })?;
+    Ok(Some((records, announced)))
 }
 
 /// What the runtime is asked for.

@@ -8,6 +8,7 @@ pub mod docker_config;
 pub mod keyring;
 pub mod location;
 pub mod provider;
+pub mod verify;
 
 use std::fmt;
 
