@@ -4,7 +4,7 @@
 //! `CompleteDesired`); this service, and no other, mounts, writes, unmounts and removes, and tells
 //! how far it is as a stream of `PodVolumes`.
 //!
-//! - Inputs: declarations; ConfigMaps and Secrets from pod-config, each watched while a pod refers
+//! - Inputs: declarations; requests for parts of volumes that a container mounts; ConfigMaps and Secrets from pod-config, each watched while a pod refers
 //!   to it; outcomes of steps; what was on disk and mounted at the start.
 //! - Tasks: [`run`], which owns all state; one short task per step; one per watched object.
 //! - Outputs: the directories under `<rootDirectory>/pods/<uid>/volumes`, in upstream's layout, and
@@ -78,7 +78,14 @@ pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
     let root = &ctx.config().polylet.root_directory;
     // The mount table knows no links.
     let root = std::fs::canonicalize(root).unwrap_or_else(|_| root.clone());
-    let layout = Layout::new(root);
+    let layout = Layout::new(root.clone());
+    if let Err(error) = tokio::task::spawn_blocking(move || volume::mount::share(&root)).await? {
+        // Everything but propagation works without.
+        tracing::warn!(
+            error = polylet_kit::report(&error),
+            "mounts do not propagate"
+        );
+    }
     let finding = layout.clone();
     let found = tokio::task::spawn_blocking(move || volume::find::all(&finding)).await??;
     tracing::info!(pods = found.len(), "found on disk");

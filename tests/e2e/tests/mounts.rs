@@ -157,7 +157,31 @@ async fn propagation(node: &Node, shared: &Path) {
         ""
     );
     assert!(shares.is_ready());
+    within_a_pod(node).await;
     take(node, &["alone", "sees", "shares"]).await;
+}
+
+/// The same through an emptyDir, from one container of a pod to another.
+async fn within_a_pod(node: &Node) {
+    let mount = |mode: &str| json!({ "name": "e", "mountPath": "/e", "mountPropagation": mode });
+    let script =
+        format!("mkdir /e/inner && mount -t tmpfs t /e/inner && echo hi > /e/inner/f && {RUNS}");
+    let more = json!({
+        "volumes": [{ "name": "e", "emptyDir": {} }],
+        "initContainers": [{
+            "name": "beside", "image": "polylet-test:1", "restartPolicy": "Always",
+            "command": ["sh", "-c", script], "volumeMounts": [mount("Bidirectional")],
+            "securityContext": { "privileged": true },
+        }],
+        "container": {
+            "volumeMounts": [mount("HostToContainer")],
+            "readinessProbe": { "exec": { "command": ["grep", "hi", "/e/inner/f"] }, "periodSeconds": 1 },
+        },
+    });
+    ok(node.put("within.json", &pod("within", RUNS, &more)));
+    ok(node.wait_ready("within").await);
+    // What a container mounted in a volume of its pod goes with the pod.
+    take(node, &["within"]).await;
 }
 
 /// Where the runtime can, mounts below a read-only one are read-only, too; where it cannot, who

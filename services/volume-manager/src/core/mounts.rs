@@ -9,6 +9,8 @@ pub struct Mount {
     pub at: PathBuf,
     /// The file system's type.
     pub kind: String,
+    /// What is mounted below it, others see, too.
+    pub shared: bool,
 }
 
 /// Types whose calls end without another machine's or another process's help.
@@ -59,9 +61,14 @@ fn line(line: &[u8]) -> Option<Mount> {
     let mut words = line.split(|b| *b == b' ');
     let at = path(&unescape(words.nth(4)?));
     // Any number of optional fields ends with a lone dash.
-    words.find(|word| *word == b"-")?;
+    let mut shared = false;
+    let _options = words.next()?;
+    words.find(|word| {
+        shared |= word.starts_with(b"shared:");
+        *word == b"-"
+    })?;
     let kind = String::from_utf8_lossy(words.next()?).into_owned();
-    Some(Mount { at, kind })
+    Some(Mount { at, kind, shared })
 }
 
 fn path(bytes: &[u8]) -> PathBuf {
@@ -111,6 +118,37 @@ pub fn local_way<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
     on_the_way().max_by_key(|m| m.at.components().count())
 }
 
+/// What makes mounts below a directory reach containers that ask for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Share {
+    /// They do.
+    Already,
+    /// The directory is a mount, which must be shared.
+    Mount,
+    /// It must be made one first.
+    Directory,
+    /// Mounts below it would be hidden by that.
+    TooLate,
+}
+
+/// How mounts below `dir` come to be shared.
+pub fn share(mounts: &[Mount], dir: &Path) -> Share {
+    let on_the_way = mounts.iter().filter(|m| dir.starts_with(&m.at));
+    // Of several at one place the last is on top.
+    let Some(last) = on_the_way.max_by_key(|m| m.at.components().count()) else {
+        return Share::Directory;
+    };
+    if last.shared {
+        Share::Already
+    } else if last.at == dir {
+        Share::Mount
+    } else if below(mounts, dir).is_empty() {
+        Share::Directory
+    } else {
+        Share::TooLate
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -133,6 +171,21 @@ mod tests {
             .map(|m| &m.kind)
             .collect();
         assert_eq!(below, ["nfs4", "tmpfs"]);
+    }
+
+    #[test]
+    fn a_directory_is_shared_in_time() {
+        let mounts = parse(TABLE);
+        let share = |path| share(&mounts, Path::new(path));
+        assert_eq!(share("/a b"), Share::Already);
+        assert_eq!(share("/a b/c"), Share::Mount);
+        assert_eq!(share("/root"), Share::Directory);
+        assert_eq!(share("/"), Share::Mount);
+        let table = [TABLE, b"32 22 0:27 / /root/x rw - tmpfs tmpfs rw\n"].concat();
+        let mounts = parse(&table);
+        assert_eq!(super::share(&mounts, Path::new("/root")), Share::TooLate);
+        assert_eq!(super::share(&mounts, Path::new("/roo")), Share::Directory);
+        assert_eq!(super::share(&[], Path::new("/root")), Share::Directory);
     }
 
     #[test]

@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::fstatfs;
 use rustix::io::Errno;
-use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
 
 use super::VolumeError;
-use crate::core::mounts::{self, Mount};
+use crate::core::mounts::{self, Mount, Share};
 use crate::core::spec::Medium;
 
 const TMPFS: &str = "tmpfs";
@@ -71,6 +71,35 @@ pub fn is_on(medium: Medium, dir: impl AsFd) -> rustix::io::Result<bool> {
         Medium::Disk => true,
         Medium::Memory { .. } => kind == TMPFS_MAGIC,
         Medium::HugePages { .. } => kind == HUGETLBFS_MAGIC,
+    })
+}
+
+/// Makes mounts below the root directory reach containers that ask for it (`HostToContainer`), and
+/// those of containers reach the node (`Bidirectional`): upstream does the same at its start.
+pub fn share(root: &Path) -> Result<(), VolumeError> {
+    let how = mounts::share(&table()?, root);
+    let bind = || match how {
+        Share::Directory => rustix::mount::mount_bind(root, root),
+        _ => Ok(()),
+    };
+    let shared = match how {
+        Share::Already => Ok(()),
+        Share::TooLate => {
+            tracing::warn!(
+                root = %root.display(),
+                "the root directory is not shared: mounts do not propagate before the next start \
+                 without pods"
+            );
+            Ok(())
+        }
+        Share::Mount | Share::Directory => {
+            bind().and_then(|()| rustix::mount::mount_change(root, MountPropagationFlags::SHARED))
+        }
+    };
+    shared.map_err(|errno| VolumeError::Mount {
+        kind: "the root directory",
+        path: root.to_owned(),
+        source: errno.into(),
     })
 }
 

@@ -52,13 +52,15 @@ impl Root {
         self.layout().pod(uid)
     }
 
-    /// All mounts under it, in the table's form less what changes by itself.
+    /// All mounts below it, in the table's form less what changes by itself.
     pub fn mounts(&self) -> Vec<String> {
         let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
         let inside = self.dir.path().to_str().unwrap();
         table
             .lines()
             .filter(|line| line.contains(inside))
+            // The directory itself is one, where mounts would not propagate otherwise.
+            .filter(|line| line.split(' ').nth(4) != Some(inside))
             .map(str::to_owned)
             .collect()
     }
@@ -94,11 +96,13 @@ fn list(dir: &Path, all: &mut BTreeMap<PathBuf, String>) {
 
 impl Drop for Root {
     fn drop(&mut self) {
+        use rustix::mount::{UnmountFlags, unmount};
         for line in self.mounts().iter().rev() {
             if let Some(at) = line.split(' ').nth(4) {
-                let _ = rustix::mount::unmount(at, rustix::mount::UnmountFlags::DETACH);
+                let _ = unmount(at, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW);
             }
         }
+        let _ = unmount(self.dir.path(), UnmountFlags::DETACH);
     }
 }
 

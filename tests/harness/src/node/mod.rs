@@ -257,7 +257,10 @@ impl Node {
     /// What exists of this node outside its containerd's directories: for comparing before and
     /// after.
     pub fn mounts(&self) -> Vec<PathBuf> {
-        cleanup::mounts_below(&self.dirs.root)
+        let mut mounts = cleanup::mounts_below(&self.dirs.root);
+        // The root directory itself is one where mounts would not propagate otherwise.
+        mounts.retain(|at| *at != self.dirs.root);
+        mounts
     }
 
     /// One of its programs.
