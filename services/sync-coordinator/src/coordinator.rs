@@ -18,6 +18,7 @@ use crate::act::userns::Handlers;
 use crate::convert;
 use crate::core::hooks::Lifecycle;
 use crate::core::learn;
+use crate::core::leftovers::Sweep;
 use crate::core::observed::Observed;
 use crate::core::plan::{Phase, StepKey, plan};
 use crate::core::room::Room;
@@ -95,8 +96,10 @@ pub struct Coordinator {
     pub(crate) verdicts: BTreeMap<(String, String, i32), Verdict>,
     /// Where volumes stand, also of pods that were not met yet.
     pub(crate) volumes: BTreeMap<String, PodVolumes>,
-    /// Pods of which something is on the node, until all have been heard.
-    leftovers: Vec<PodRef>,
+    /// Pods of which something is on the node, until all are heard.
+    pub(crate) leftovers: Vec<PodRef>,
+    /// When to look for them.
+    pub(crate) sweep: Sweep,
     arrivals: u64,
     pub(crate) sequence: u64,
     /// Which handlers of the runtime can give a pod a user namespace.
@@ -151,6 +154,7 @@ impl Coordinator {
             verdicts: BTreeMap::new(),
             volumes: BTreeMap::new(),
             leftovers: Vec::new(),
+            sweep: Sweep::default(),
             arrivals: 0,
             // Rises over lives of this process as well.
             sequence: u64::try_from(now.as_nanosecond()).unwrap_or(0),
@@ -211,7 +215,10 @@ impl Coordinator {
     /// When the first pod wants to be looked at.
     pub fn next_due(&self) -> Option<Timestamp> {
         let first = self.wakes.first().map(|(at, _)| *at);
-        [first, self.complete_after].into_iter().flatten().min()
+        [first, self.complete_after, self.next_look_for_leftovers()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Starts nothing new from now on.
@@ -237,7 +244,7 @@ impl Coordinator {
             Input::Config(source, update) => self.config(source, update, now),
             Input::Pods(update) => self.pods(update),
             Input::Runtime(value) => self.runtime(value),
-            Input::Volumes(update) => self.volumes(update),
+            Input::Volumes(update) => self.volumes(update, now),
             Input::Verdict(update) => self.verdict(update),
             Input::Pressure(update) => self.pressure(update, now),
             Input::StepDone {
@@ -248,7 +255,7 @@ impl Coordinator {
             } => self.step_done(&uid, &key, *outcome, state, now),
             Input::Refreshed { uid, acts, state } => self.refreshed(uid, acts, state),
             Input::Completed(result) => self.was_completed(result, now),
-            Input::Leftovers(pods) => self.leftovers = pods,
+            Input::Leftovers(pods) => self.leftovers_found(pods),
             Input::Timer => self.timer(now),
         }
         let all_heard = self.heard.all_fresh();
@@ -281,26 +288,17 @@ impl Coordinator {
         if !self.store.is_whole() && self.heard.all_ever() {
             // Pods of which neither a source nor the runtime knows are no more.
             let gone = std::mem::take(&mut self.entries).into_keys();
-            for uid in gone.chain(std::mem::take(&mut self.lifecycles).into_keys()) {
+            let intents = std::mem::take(&mut self.intents).into_keys();
+            let lifecycles = std::mem::take(&mut self.lifecycles).into_keys();
+            for uid in gone.chain(intents).chain(lifecycles) {
                 self.outside.forget(&uid);
                 self.hold(&uid, None);
             }
             self.outside.known(&|uid| self.workers.contains_key(uid));
             self.store.mark_whole();
-            self.outside.leftovers();
+            self.sweep.all_heard(now);
         }
-    }
-
-    /// Pods that only their remains tell of are orphans like those that the runtime tells of.
-    fn take_up_leftovers(&mut self) {
-        if !self.node.all_heard {
-            return;
-        }
-        for pod in std::mem::take(&mut self.leftovers) {
-            if !self.workers.contains_key(&pod.uid) {
-                self.worker(&pod);
-            }
-        }
+        self.look_for_leftovers(now);
     }
 
     /// Plans for one pod and starts the plan's steps.
@@ -427,6 +425,7 @@ impl Coordinator {
         let name = me.full_name();
         let before = |other: &&Worker| {
             other.reference.uid != uid
+                && !other.relic
                 && other.pod.reclaimed_at.is_none()
                 && other.full_name() == name
                 && (other.begun() || other.arrival < me.arrival)
@@ -458,6 +457,9 @@ impl Coordinator {
         };
         if let Some(running) = self.logs.observed(&worker.reference, None) {
             self.outside.running(running);
+        }
+        if !worker.relic {
+            self.sweep.left(uid, now);
         }
         self.outside.forget(uid);
         self.seekers.remove(uid);

@@ -154,7 +154,7 @@ impl Coordinator {
     }
 
     /// Where a pod's volumes stand.
-    pub(crate) fn volumes(&mut self, update: Update<String, PodVolumes>) {
+    pub(crate) fn volumes(&mut self, update: Update<String, PodVolumes>, now: Timestamp) {
         match update {
             Update::Upsert(uid, state) => {
                 if let Some(worker) = self.workers.get_mut(&uid) {
@@ -165,6 +165,7 @@ impl Coordinator {
             }
             Update::Remove(uid) => {
                 self.volumes.remove(&uid);
+                self.sweep.left(&uid, now);
                 if let Some(worker) = self.workers.get_mut(&uid) {
                     worker.pod.volumes.seen = None;
                     self.dirty.insert(uid);

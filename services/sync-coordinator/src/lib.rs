@@ -17,6 +17,7 @@ mod declare;
 mod heard;
 mod inputs;
 mod journal;
+mod leftovers;
 mod logs;
 pub mod outside;
 mod room;

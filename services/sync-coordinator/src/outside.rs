@@ -1,6 +1,7 @@
 //! Where decisions become acts. Everything that the coordinator does to the world goes through
 //! [`Outside`], and every answer comes back as an [`Input`].
 
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use polylet_kit::CancellationToken;
@@ -37,6 +38,8 @@ pub trait Outside {
     fn leftovers(&self);
     /// Everything has been heard: what is kept of pods other than these is nobody's.
     fn known(&self, _is_known: &dyn Fn(&str) -> bool) {}
+    /// Takes away links that lead to no log, but for these. A world without logs need not care.
+    fn unlink(&self, _needed: BTreeSet<String>) {}
 }
 
 /// The real world: steps run in the background of the process.
@@ -151,6 +154,13 @@ impl Outside for Background {
         let (hands, inputs) = (Rc::clone(&self.hands), self.inputs.clone());
         self.hands.ctx.background("leftovers", async move {
             let _ = inputs.send(Input::Leftovers(leftovers::find(&hands).await));
+        });
+    }
+
+    fn unlink(&self, needed: BTreeSet<String>) {
+        let hands = Rc::clone(&self.hands);
+        self.hands.ctx.background("links", async move {
+            leftovers::unlink(&hands, needed).await;
         });
     }
 }

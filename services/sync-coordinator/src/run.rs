@@ -68,6 +68,9 @@ pub enum Input {
     Timer,
 }
 
+/// So often it is looked for what pods left on the node though nothing happened to any.
+const LOOK_AGAIN: Duration = Duration::from_secs(3600);
+
 /// Sources of pods.
 pub(crate) const SOURCES: [PodSource; 3] = [PodSource::File, PodSource::Http, PodSource::Api];
 
@@ -79,12 +82,17 @@ pub(crate) async fn run(
 ) {
     let mut streams = streams(&ctx);
     let drain = ctx.drain();
+    let mut slow = tokio::time::interval(LOOK_AGAIN);
     loop {
         let due = coordinator.next_due();
         let input = tokio::select! {
             Some(input) = done.recv() => input,
             Some(input) = streams.next() => input,
             () = until(due) => Input::Timer,
+            _ = slow.tick() => {
+                coordinator.sweep.again(Timestamp::now());
+                Input::Timer
+            }
             () = drain.cancelled(), if !coordinator.is_draining() => {
                 coordinator.drain();
                 continue;

@@ -47,6 +47,8 @@ pub(crate) struct Worker {
     pub(crate) refresh_again: bool,
     /// The wait for a place among the pods that start, as a span.
     pub(crate) slot_wait: Option<tracing::Span>,
+    /// Known from what it left on the node alone.
+    pub(crate) relic: bool,
     /// When to look again.
     pub(crate) wake: Option<Timestamp>,
 }
@@ -73,6 +75,7 @@ impl Worker {
             refreshing: false,
             refresh_again: false,
             slot_wait: None,
+            relic: false,
             wake: None,
         }
     }

@@ -13,6 +13,7 @@ pub mod images;
 pub mod init;
 pub mod kill;
 pub mod learn;
+pub mod leftovers;
 pub mod logs;
 pub mod mount;
 pub mod observed;
