@@ -200,10 +200,7 @@ impl Node {
     }
 
     fn run_pod(&self, container: &str, probes: Value) {
-        self.run("u1", container, probes);
-    }
-
-    fn run(&self, uid: &str, container: &str, probes: Value) {
+        let uid = "u1";
         let mut spec = json!({"name": "main", "image": "x"});
         spec.as_object_mut()
             .unwrap()
@@ -371,51 +368,5 @@ async fn liveness_fails_after_its_threshold() {
     assert_eq!(
         (liveness.kind(), liveness.successful, liveness.failed),
         (ProbeKind::Liveness, 0, 2)
-    );
-}
-
-/// A measurement, not a test: run it alone, in a release build for numbers that mean something.
-#[tokio::test(flavor = "local")]
-#[ignore = "takes 15 s and prints what it measured"]
-async fn what_two_hundred_probes_a_second_cost() {
-    let node = Node::start();
-    let mut verdicts = node.verdicts();
-    let prober = node.prober();
-    assert_eq!(next(&mut verdicts).await, Update::Synced);
-    let port = server(0).await;
-    for pod in 0..200 {
-        let probe = json!({"httpGet": {"port": port}, "periodSeconds": 1});
-        node.run(
-            &format!("u{pod}"),
-            &format!("c{pod}"),
-            json!({"readinessProbe": probe}),
-        );
-    }
-    for _ in 0..200 {
-        upsert(next(&mut verdicts).await);
-    }
-    let stat = format!("/proc/{}/stat", prober.0.id());
-    let used = || {
-        let stat = std::fs::read_to_string(&stat).unwrap();
-        let (_, rest) = stat.rsplit_once(") ").unwrap();
-        let ticks = rest.split(' ').skip(11).take(2);
-        // Of 10 ms, in user and kernel mode.
-        10 * ticks
-            .map(|ticks| ticks.parse::<u64>().unwrap())
-            .sum::<u64>()
-    };
-    let before = used();
-    tokio::time::sleep(Duration::from_secs(10)).await;
-    println!(
-        "200 probes/s: {} ms of CPU a second",
-        (used() - before) / 10
-    );
-    let rollup = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", prober.0.id())).unwrap();
-    println!(
-        "{}",
-        rollup
-            .lines()
-            .find(|line| line.starts_with("Pss:"))
-            .unwrap()
     );
 }
