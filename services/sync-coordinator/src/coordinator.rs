@@ -29,6 +29,7 @@ use crate::outside::Outside;
 use crate::room;
 use crate::run::{Input, SOURCES};
 use crate::slots::Slots;
+use crate::wakes::Wakes;
 use crate::worker::Worker;
 
 type Store = polylet_watch::Store<String, PodSync>;
@@ -81,7 +82,7 @@ pub struct Coordinator {
     pub(crate) heard: Heard,
     /// Pods to be looked at.
     pub(crate) dirty: BTreeSet<String>,
-    wakes: BTreeSet<(Timestamp, String)>,
+    wakes: Wakes,
     slots: Slots,
     logs: Logs,
     /// Journal entries of pods that were not met yet in this life.
@@ -143,7 +144,7 @@ impl Coordinator {
             node,
             heard: Heard::new(&SOURCES.map(i32::from)),
             dirty: BTreeSet::new(),
-            wakes: BTreeSet::new(),
+            wakes: Wakes::default(),
             slots: Slots::new(settings.parallel_starts),
             logs: Logs::default(),
             settings,
@@ -214,11 +215,14 @@ impl Coordinator {
 
     /// When the first pod wants to be looked at.
     pub fn next_due(&self) -> Option<Timestamp> {
-        let first = self.wakes.first().map(|(at, _)| *at);
-        [first, self.complete_after, self.next_look_for_leftovers()]
-            .into_iter()
-            .flatten()
-            .min()
+        [
+            self.wakes.first(),
+            self.complete_after,
+            self.next_look_for_leftovers(),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 
     /// Starts nothing new from now on.
@@ -240,6 +244,9 @@ impl Coordinator {
 
     /// Takes one input in.
     pub fn take(&mut self, input: Input, now: Timestamp) {
+        if self.wakes.clock_went_back(now) {
+            self.clock_went_back();
+        }
         match input {
             Input::Config(source, update) => self.config(source, update, now),
             Input::Pods(update) => self.pods(update),
@@ -265,9 +272,18 @@ impl Coordinator {
         }
     }
 
+    /// What was to be done at some moment is judged anew.
+    fn clock_went_back(&mut self) {
+        tracing::warn!("the clock was set back");
+        self.workers
+            .values_mut()
+            .for_each(|worker| worker.wake = None);
+        self.complete_after = None;
+        self.all_dirty();
+    }
+
     fn timer(&mut self, now: Timestamp) {
-        while let Some((at, uid)) = self.wakes.first().cloned().filter(|(at, _)| *at <= now) {
-            self.wakes.remove(&(at, uid.clone()));
+        while let Some(uid) = self.wakes.pop(now) {
             if let Some(worker) = self.workers.get_mut(&uid) {
                 worker.wake = None;
                 self.dirty.insert(uid);
@@ -381,10 +397,8 @@ impl Coordinator {
         if worker.wake == wake {
             return;
         }
-        if let Some(old) = std::mem::replace(&mut worker.wake, wake) {
-            self.wakes.remove(&(old, uid.to_owned()));
-        }
-        self.wakes.extend(wake.map(|at| (at, uid.to_owned())));
+        let old = std::mem::replace(&mut worker.wake, wake);
+        self.wakes.set(uid, old, wake);
     }
 
     /// Gives a pod's place to the next one when nothing of it loads the runtime.

@@ -144,3 +144,64 @@ fn of_two_pods_of_one_name_the_second_waits_though_it_was_taken_up_before() {
     all.work(at(2));
     assert!(notes.steps.borrow().iter().all(|(uid, _)| uid == "u1"));
 }
+
+#[test]
+fn what_is_said_of_pods_that_nobody_knows_yet_is_kept() {
+    use polylet_wire::prober::v1::{Outcome, ProbeKind, Verdict};
+    use polylet_wire::volume::v1::PodVolumes;
+    let (mut all, _) = heard(Kept::default());
+    let mut verdict = Verdict::default();
+    verdict.set_outcome(Outcome::Success);
+    let key = ("u1".to_owned(), "c1".to_owned(), ProbeKind::Startup.into());
+    all.take(Input::Verdict(Update::Upsert(key, verdict)), at(1));
+    let volumes = PodVolumes {
+        sequence: 7,
+        ..Default::default()
+    };
+    all.take(Input::Volumes(Update::Upsert("u1".into(), volumes)), at(1));
+    all.take(Input::Config(SOURCES[0].into(), wanted("u1")), at(2));
+    let pod = &all.workers["u1"].pod;
+    assert!(pod.startup_ok.contains("c1"));
+    assert_eq!(
+        pod.volumes.seen.as_ref().map(|(number, _)| *number),
+        Some(7)
+    );
+}
+
+#[test]
+fn no_orphan_is_touched_before_every_source_was_heard() {
+    let (mut all, notes) = heard(Kept::default());
+    all.take(Input::Pods(state("u1", 0)), at(1));
+    for source in SOURCES {
+        all.work(at(1));
+        assert!(notes.steps.borrow().is_empty(), "{source:?}");
+        all.take(Input::Config(source.into(), Update::Synced), at(1));
+    }
+    all.work(at(1));
+    assert_eq!(notes.steps.borrow().len(), 1);
+}
+
+#[test]
+fn a_clock_that_is_set_back_makes_every_pod_be_looked_at() {
+    let (mut all, _) = heard(Kept::default());
+    all.take(Input::Config(SOURCES[0].into(), wanted("u1")), at(10));
+    all.work(at(10));
+    assert!(all.dirty.is_empty());
+    all.take(Input::Timer, at(9));
+    assert!(all.dirty.is_empty(), "two readings a moment apart");
+    all.take(Input::Timer, at(-3600));
+    assert!(all.dirty.contains("u1"));
+}
+
+#[test]
+fn what_is_under_way_is_taken_up_again() {
+    let mut lifecycle = Lifecycle::default();
+    let due = crate::core::hooks::PostStart::Due;
+    lifecycle.starts.insert("c1".into(), due);
+    let (mut all, _) = heard(Kept {
+        lifecycles: BTreeMap::from([("u1".to_owned(), lifecycle.clone())]),
+        ..Default::default()
+    });
+    all.take(Input::Config(SOURCES[0].into(), wanted("u1")), at(1));
+    assert_eq!(all.workers["u1"].lifecycle_kept, lifecycle);
+}

@@ -26,6 +26,7 @@ mod server;
 mod slots;
 mod steps;
 mod underway;
+mod wakes;
 mod worker;
 
 use std::rc::Rc;

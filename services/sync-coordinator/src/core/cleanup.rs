@@ -104,7 +104,8 @@ pub fn linger(view: &View<'_>, plan: &mut Plan) {
         return;
     }
     match since.checked_add(LINGER) {
-        Ok(due) if due > view.now => plan.wake(due),
+        // Not longer should the clock have been set back.
+        Ok(due) if since <= view.now && view.now < due => plan.wake(due),
         _ => plan.forget = true,
     }
 }

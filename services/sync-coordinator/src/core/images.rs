@@ -26,7 +26,7 @@ pub fn ready(view: &View<'_>, container: &WantedContainer, plan: &mut Plan) -> I
     }
     let key = StepKey::Pull(container.name.clone());
     let failure = view.pod.failures.get(&key);
-    if let Some(failure) = failure.filter(|f| f.retry_at > view.now && !view.in_flight(&key)) {
+    if let Some(failure) = failure.filter(|f| f.holds(view.now) && !view.in_flight(&key)) {
         let turned = failure.at.checked_add(FRESH).unwrap_or(failure.at);
         let (word, message) = if view.now < turned && backs_off(failure) {
             plan.wake(turned);

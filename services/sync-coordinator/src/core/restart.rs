@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use polylet_model::ContainerKind;
 use polylet_model::constants::reason;
 use polylet_model::restart::{self, BackOff, Decision, Exit};
@@ -11,6 +11,9 @@ use super::observed::{Phase, SeenContainer};
 use super::plan::Plan;
 use super::view::View;
 use super::wanted::{Wanted, WantedContainer};
+
+/// The runtime's clock is ours, read a moment apart.
+const JITTER: SignedDuration = SignedDuration::from_secs(1);
 
 /// Whether a container that is not running should be (re)started.
 pub fn wanted_again(
@@ -91,7 +94,9 @@ pub fn next(view: &View<'_>, container: &WantedContainer) -> Next {
     };
     let attempt = floor.max(last.attempt.saturating_add(1));
     let ended = last.phase == Phase::Exited && !last.aborted;
-    let Some(finished_at) = last.finished_at.filter(|_| ended) else {
+    // An end that lies ahead was noted before the clock was set back: it is not waited for.
+    let passed = |at: &Timestamp| at.duration_since(view.now) <= JITTER;
+    let Some(finished_at) = last.finished_at.filter(|at| ended && passed(at)) else {
         return Next {
             attempt,
             step: last.back_off_step,
@@ -118,12 +123,18 @@ pub fn next(view: &View<'_>, container: &WantedContainer) -> Next {
 /// The next start of a container that has no record: its first one, or one with all others.
 fn first(view: &View<'_>, container: &WantedContainer, floor: u32) -> Next {
     let resets = &view.pod.lifecycle.resets;
+    // Only a clock that was set back makes it longer.
+    let longest = SignedDuration::try_from(view.node.crash_cap).unwrap_or(SignedDuration::MAX);
     let mine = resets.get(&container.name);
     let step = mine.map_or(0, |reset| reset.step);
     Next {
         attempt: mine.map_or(floor, |reset| reset.attempt.max(floor)),
         step,
-        not_before: resets.values().filter_map(|reset| reset.not_before).max(),
+        not_before: resets
+            .values()
+            .filter_map(|reset| reset.not_before)
+            .filter(|due| due.duration_since(view.now) <= longest)
+            .max(),
         delay: BackOff::with_cap(view.node.crash_cap).delay(step.saturating_sub(1)),
     }
 }

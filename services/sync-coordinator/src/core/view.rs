@@ -83,6 +83,14 @@ pub struct Failure {
     pub retry_at: Timestamp,
 }
 
+impl Failure {
+    /// Whether it is still to be waited out. One that lies ahead was noted before the clock was set
+    /// back: nobody knows how long ago that is.
+    pub fn holds(&self, now: Timestamp) -> bool {
+        self.at <= now && now < self.retry_at
+    }
+}
+
 /// A container's image.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Image {
@@ -241,7 +249,7 @@ impl<'a> View<'a> {
 
     /// The failure that a step still waits out.
     pub fn held_back(&self, key: &StepKey) -> Option<&'a Failure> {
-        self.pod.failures.get(key).filter(|f| f.retry_at > self.now)
+        self.pod.failures.get(key).filter(|f| f.holds(self.now))
     }
 
     /// What the runtime holds.

@@ -265,3 +265,36 @@ fn a_declaration_to_a_former_life_of_volume_manager_is_made_again() {
     world.settle();
     assert!(world.pod.volumes.declared.is_some());
 }
+
+#[test]
+fn a_clock_that_is_set_back_holds_nobody_up() {
+    // A crash that lies ahead is not waited out.
+    let mut world = World::new(simple("Always", &["a"]));
+    world.settle();
+    for _ in 0..2 {
+        world.ends("a", 1);
+        world.settle();
+    }
+    assert_eq!(world.reasons()["a"], reason::CRASH_LOOP_BACK_OFF);
+    world.pass(-3600);
+    world.settle();
+    assert_eq!(world.all_running(), ["a"]);
+    assert_eq!(world.runtime.newest("a").unwrap().back_off_step, 1);
+    // Nor is a failure.
+    let mut world = World::new(simple("Always", &["a"]));
+    let steps = world.begin();
+    steps
+        .iter()
+        .for_each(|step| world.fail(step, Trouble::default()));
+    assert!(world.plan().steps.is_empty());
+    world.pass(-3600);
+    assert!(!world.plan().steps.is_empty());
+    // Nor does a pod of which nothing is left stay.
+    let mut world = World::new(simple("Always", &["a"]));
+    world.settle();
+    (world.pod.leaving, world.pod.listed) = (true, false);
+    world.settle();
+    assert!(!world.plan().forget);
+    world.pass(-3600);
+    assert!(world.plan().forget);
+}
