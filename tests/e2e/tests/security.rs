@@ -2,7 +2,7 @@
 //! what becomes of those that cannot be had.
 
 use std::fs;
-use std::path::Path;
+use std::path::PathBuf;
 
 use polylet_e2e::{RUNS, node_with, ok, pod};
 use polylet_harness::{Flavour, Node, NodeOptions, PodView};
@@ -28,7 +28,8 @@ async fn what_a_container_may_do() {
     for (name, fields, ..) in &good {
         ok(node.put(&format!("{name}.json"), &pod(name, RUNS, fields)));
     }
-    let bad = impossible();
+    let own_users = ok(node.containerd.cri().user_namespaces().await);
+    let bad = impossible(own_users);
     for (name, fields, ..) in &bad {
         ok(node.put(&format!("{name}.json"), &pod(name, RUNS, fields)));
     }
@@ -176,7 +177,7 @@ fn can_be_privileged() -> bool {
 }
 
 /// Pods with the reason and words of why they do not run.
-fn impossible() -> Vec<(&'static str, Value, &'static str, Vec<&'static str>)> {
+fn impossible(own_users: bool) -> Vec<(&'static str, Value, &'static str, Vec<&'static str>)> {
     let pod = |context: Value| json!({ "securityContext": context });
     let config = "CreateContainerConfigError";
     let mut all = vec![
@@ -207,7 +208,7 @@ fn impossible() -> Vec<(&'static str, Value, &'static str, Vec<&'static str>)> {
             vec![],
         ),
     ];
-    if !user_namespaces() {
+    if !own_users {
         all.push((
             "own-users",
             json!({ "hostUsers": false }),
@@ -218,13 +219,71 @@ fn impossible() -> Vec<(&'static str, Value, &'static str, Vec<&'static str>)> {
     all
 }
 
-/// Whether the runtime here can: runc can from 1.2 on, and containerd from 2.0 on.
-fn user_namespaces() -> bool {
-    let said = std::process::Command::new("runc").arg("features").output();
-    let said = said.map(|out| String::from_utf8_lossy(&out.stdout).into_owned());
-    Flavour::from_env() == Flavour::V2
-        && Path::new("/proc/self/ns/user").exists()
-        && said.is_ok_and(|text| text.contains("mountExtensions"))
+#[tokio::test]
+#[ignore = "needs root, a container runtime and built services: cargo verify"]
+async fn pods_have_users_of_their_own() {
+    let mut node = node_with(NodeOptions::default()).await;
+    if !ok(node.containerd.cri().user_namespaces().await) {
+        eprintln!("skipped: containerd or runc is too old for user namespaces");
+        return ok(node.remove());
+    }
+    let fields = json!({
+        "hostUsers": false,
+        "securityContext": { "fsGroup": 2000 },
+        "volumes": [{ "name": "e", "emptyDir": {} }],
+        "container": { "volumeMounts": [{ "name": "e", "mountPath": "/e" }] },
+    });
+    let script = format!("touch /e/mine; {RUNS}");
+    let mut firsts = Vec::new();
+    for name in ["one", "two"] {
+        ok(node.put(&format!("{name}.json"), &pod(name, &script, &fields)));
+    }
+    for name in ["one", "two"] {
+        let pod = ok(node.wait_ready(name).await);
+        firsts.push(own_ids(&node, &pod));
+    }
+    assert_ne!(firsts[0], firsts[1]);
+
+    // What was given stays given: another container of the pod has the same ids.
+    ok(node.kill("sync-coordinator").await);
+    ok(node.wait_in_step().await);
+    let before = ok(node.wait_ready("one").await);
+    let id = before.container("main").unwrap().id;
+    let id = id.trim_start_matches("containerd://");
+    let _ = node.containerd.exec(id, &["kill", "-TERM", "1"]);
+    let again = |pod: &PodView| pod.is_ready() && pod.container("main").unwrap().restarts == 1;
+    let after = ok(node.wait_pod("one", "to be restarted", again).await);
+    assert_eq!(own_ids(&node, &after), firsts[0]);
+
+    for name in ["one", "two"] {
+        ok(node.take(&format!("{name}.json")));
+    }
+    for name in ["one", "two"] {
+        ok(node.wait_gone(name).await);
+    }
+    assert!(!kept_ids(&node, &before).exists());
+    ok(node.remove());
+}
+
+/// The node's id that is root in the pod, which everything agrees on.
+fn own_ids(node: &Node, pod: &PodView) -> u32 {
+    let map = sees(node, pod, "cat /proc/1/uid_map /proc/1/gid_map");
+    let numbers: Vec<u32> = map
+        .split_whitespace()
+        .map(|word| word.parse().unwrap())
+        .collect();
+    let first = numbers[1];
+    assert_eq!(numbers, [0, first, 65_536, 0, first, 65_536]);
+    let kept: Value = serde_json::from_slice(&fs::read(kept_ids(node, pod)).unwrap()).unwrap();
+    assert_eq!(kept["uidMappings"][0]["hostId"], first);
+    // The volume's files are root's inside, and the node's root's outside.
+    let seen = sees(node, pod, "stat -c '%u %g' /e/mine; stat -c %u /etc/hosts");
+    assert_eq!(seen.trim(), "0 2000\n0");
+    first
+}
+
+fn kept_ids(node: &Node, pod: &PodView) -> PathBuf {
+    node.dirs().root.join("pods").join(&pod.uid).join("userns")
 }
 
 /// What a script says in the pod's container.

@@ -5,7 +5,7 @@ use polylet_wire::runtime::v1::image_service_client::ImageServiceClient;
 use polylet_wire::runtime::v1::runtime_service_client::RuntimeServiceClient;
 use polylet_wire::runtime::v1::{
     Container, Image, ListContainersRequest, ListImagesRequest, ListPodSandboxRequest, PodSandbox,
-    RemovePodSandboxRequest, StopPodSandboxRequest, VersionRequest,
+    RemovePodSandboxRequest, RuntimeHandler, StatusRequest, StopPodSandboxRequest, VersionRequest,
 };
 use tokio::task::JoinSet;
 use tonic::transport::{Channel, Endpoint};
@@ -59,6 +59,20 @@ impl Cri {
             "{} {}",
             answer.runtime_name, answer.runtime_version
         ))
+    }
+
+    /// Whether its default handler can give a pod users of its own: runc can from 1.2 on.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub async fn user_namespaces(&self) -> Result<bool, HarnessError> {
+        let request = within(10, StatusRequest::default());
+        let answer = told("Status", self.runtime.clone().status(request).await)?;
+        let can = |handler: &RuntimeHandler| {
+            let features = handler.features.unwrap_or_default();
+            handler.name.is_empty() && features.user_namespaces
+        };
+        Ok(answer.runtime_handlers.iter().any(can))
     }
 
     /// All sandboxes.

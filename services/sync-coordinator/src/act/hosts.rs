@@ -13,6 +13,7 @@ use super::{Hands, files};
 
 const MAX_NAMESERVERS: usize = 3;
 const MAX_SEARCHES: usize = 32;
+const MAX_SEARCH: usize = 253;
 const MAX_SEARCH_CHARS: usize = 2048;
 
 /// The host name in the sandbox, and the domain if the pod has one.
@@ -193,6 +194,8 @@ fn append<'a>(into: &mut Vec<String>, more: impl Iterator<Item = &'a String>) {
 fn limit(dns: &mut DnsConfig) {
     dns.servers.truncate(MAX_NAMESERVERS);
     dns.searches.truncate(MAX_SEARCHES);
+    // Some resolvers end their program over a longer one.
+    dns.searches.retain(|search| search.len() <= MAX_SEARCH);
     while dns.searches.join(" ").len() > MAX_SEARCH_CHARS {
         dns.searches.pop();
     }
@@ -250,6 +253,22 @@ mod tests {
         assert_eq!(dns.servers, ["10.0.0.1"]);
         assert_eq!(dns.searches, ["d", "."]);
         assert_eq!(dns.options, ["ndots:2", "edns0"]);
+    }
+
+    #[test]
+    fn what_resolvers_cannot_take_is_cut_off() {
+        let mut dns = DnsConfig {
+            servers: (0..5).map(|n| format!("10.0.0.{n}")).collect(),
+            searches: vec!["a".repeat(254), "b".repeat(253), "c".to_owned()],
+            options: Vec::new(),
+        };
+        limit(&mut dns);
+        assert_eq!(dns.servers, ["10.0.0.0", "10.0.0.1", "10.0.0.2"]);
+        assert_eq!(dns.searches, ["b".repeat(253), "c".to_owned()]);
+        dns.searches = (0..40).map(|n| format!("{n:0100}")).collect();
+        limit(&mut dns);
+        assert_eq!(dns.searches.len(), 20);
+        assert!(dns.searches.join(" ").len() <= 2048);
     }
 
     #[test]

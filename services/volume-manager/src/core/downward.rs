@@ -6,6 +6,7 @@ use std::fmt::Write;
 use k8s_openapi::api::core::v1::{Container, DownwardAPIVolumeFile, Pod, ResourceFieldSelector};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use polylet_model::quantity::Amount;
+use polylet_model::resources::pod_level_limit;
 
 use super::manifest::mode;
 use super::spec::{Allocatable, File};
@@ -139,8 +140,16 @@ fn resource_value(
         Some(quantity) => Some(nano(quantity).ok_or_else(|| not_a_quantity(quantity))?),
         None => None,
     };
-    // A limit of zero is none, and none is what the node has.
+    // A limit of zero is none, and none is what the pod may have, or else the node.
     let stated = stated.filter(|nano| !(limit && *nano == 0));
+    let of_pod = pod
+        .spec
+        .as_ref()
+        .filter(|_| limit)
+        .and_then(|spec| pod_level_limit(spec, resource))
+        .filter(|amount| !amount.is_zero())
+        .map(Amount::nanos);
+    let stated = stated.or(of_pod);
     let of_node = match resource {
         "cpu" => i128::from(node.cpu_milli) * 1_000_000,
         "memory" => i128::from(node.memory) * NANO,

@@ -206,6 +206,26 @@ fn resources_of_a_container() {
 }
 
 #[test]
+fn what_the_pod_may_have_comes_before_what_the_node_has() {
+    let pod = json!({"spec": {
+        "resources": {"limits": {"cpu": "500m", "memory": "0"}},
+        "containers": [
+            {"name": "a", "resources": {"limits": {"cpu": "100m"}}},
+            {"name": "b"}]}});
+    let pod = serde_json::from_value(pod).unwrap();
+    let ask = |container: &str, resource: &str, divisor: &str| {
+        let field = json!({"containerName": container, "resource": resource, "divisor": divisor});
+        let item = serde_json::from_value(json!({"path": "f", "resourceFieldRef": field})).unwrap();
+        let files = downward::files(&[item], &pod, NODE, 0o644).unwrap();
+        String::from_utf8(files[0].1.bytes.0.to_vec()).unwrap()
+    };
+    assert_eq!(ask("a", "limits.cpu", "1m"), "100");
+    assert_eq!(ask("b", "limits.cpu", "1m"), "500");
+    assert_eq!(ask("b", "limits.memory", "1Mi"), "1024");
+    assert_eq!(ask("b", "requests.cpu", "1m"), "0");
+}
+
+#[test]
 fn a_group_must_be_one() {
     let mut pod: serde_json::Value = serde_json::from_slice(&pod(json!([]))).unwrap();
     pod["spec"]["securityContext"]["fsGroup"] = json!(-1);
