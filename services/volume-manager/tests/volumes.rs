@@ -275,6 +275,36 @@ fn each_failure_stays_with_its_volume() {
 }
 
 #[test]
+fn huge_pages_are_mounted_by_their_size() {
+    if !is_root() || !Path::new("/sys/kernel/mm/hugepages/hugepages-2048kB").exists() {
+        return;
+    }
+    run(async {
+        let root = Root::new();
+        let life = Life::start(&root, "d");
+        let volumes = json!([
+            {"name": "one", "emptyDir": {"medium": "HugePages"}},
+            {"name": "named", "emptyDir": {"medium": "HugePages-2Mi"}},
+        ]);
+        let mut asks = pod("u1", volumes);
+        asks["spec"]["containers"][0]["resources"] =
+            json!({"requests": {"hugepages-2Mi": "4Mi"}, "limits": {"hugepages-2Mi": "4Mi"}});
+        life.apply(&asks).await.unwrap();
+        life.mounted("u1").await;
+        let mounts = root.mounts();
+        let right = |line: &String| line.contains(" - hugetlbfs ") && line.contains("pagesize=2M");
+        assert!(mounts.len() == 2 && mounts.iter().all(right), "{mounts:?}");
+        let again = Life::start(&root, "e");
+        again.apply(&asks).await.unwrap();
+        again.mounted("u1").await;
+        assert_eq!(root.mounts(), mounts);
+        again.release("u1").await.unwrap();
+        again.gone("u1").await;
+        assert!(root.mounts().is_empty());
+    });
+}
+
+#[test]
 fn groups_own_what_they_should() {
     if !is_root() {
         return;

@@ -283,22 +283,24 @@ async fn objects_change_and_go(node: &Node) {
 
     settings(node, None);
     let more = json!({
-        "volumes": [{ "name": "conf", "configMap": { "name": "settings" } }],
+        "volumes": [{ "name": "conf", "configMap": { "name": "tardy" } }],
         "container": { "volumeMounts": [mount("conf")] },
     });
     ok(node.put("late.json", &pod("late", RUNS, &more)));
     let waits = |pod: &PodView| {
-        let missing = "configmap \"settings\" not found";
+        let missing = "configmap \"tardy\" not found";
         pod.waiting_for.iter().any(|line| line.contains(missing))
     };
     ok(node
         .wait_pod("late", "to wait for its ConfigMap", waits)
         .await);
+    let tardy = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "tardy" } });
+    ok(node.put("tardy.json", &tardy.to_string()));
+    ok(node.wait_ready("late").await);
+    // What was taken away before has been heard of by now.
     assert_eq!(ok(fs::read_to_string(&file)), "two");
     let after = ok(node.wait_ready("types").await);
     assert_eq!(after.identity(), before.identity());
-    settings(node, Some("three"));
-    ok(node.wait_ready("late").await);
     ok(node.take("late.json"));
     ok(node.wait_gone("late").await);
 }
