@@ -71,7 +71,7 @@ pub struct Problem {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct WatchObjectRequest {
-    /// Secret or ConfigMap.
+    /// Secret, ConfigMap or RuntimeClass; the last is the whole node's and has no namespace.
     #[prost(string, tag = "1")]
     pub kind: ::prost::alloc::string::String,
     #[prost(string, tag = "2")]

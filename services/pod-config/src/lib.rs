@@ -2,7 +2,7 @@
 //!
 //! pod-config reads static pods from a directory (or one file) and from a URL, gives them their
 //! identity, checks them, and serves one stream of pods per source, together with the Secrets and
-//! ConfigMaps that local manifests define and a list of what could not be accepted.
+//! ConfigMaps (and RuntimeClasses) that local manifests define and a list of what could not be accepted.
 //!
 //! | task | reads | writes |
 //! | --- | --- | --- |

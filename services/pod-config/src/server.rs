@@ -156,13 +156,16 @@ impl ObjectService for Server {
 }
 
 fn key(kind: String, namespace: String, name: String) -> Result<ObjectKey, Status> {
-    if !matches!(kind.as_str(), "Secret" | "ConfigMap") {
+    let whole_node = kind == "RuntimeClass";
+    if !whole_node && !matches!(kind.as_str(), "Secret" | "ConfigMap") {
         return Err(Status::invalid_argument(
-            "kind: Secret or ConfigMap was expected",
+            "kind: Secret, ConfigMap or RuntimeClass was expected",
         ));
     }
-    if namespace.is_empty() || name.is_empty() {
-        return Err(Status::invalid_argument("namespace and name: required"));
+    if name.is_empty() || namespace.is_empty() != whole_node {
+        return Err(Status::invalid_argument(
+            "name: required; namespace: required, and none of a RuntimeClass",
+        ));
     }
     Ok(ObjectKey {
         kind,

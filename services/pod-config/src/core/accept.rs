@@ -16,7 +16,7 @@ const MOST_FINDINGS: usize = 20;
 pub struct Content {
     /// Accepted pods, in the order of the origin.
     pub pods: Vec<PodItem>,
-    /// Accepted Secrets and ConfigMaps.
+    /// Accepted Secrets, ConfigMaps and RuntimeClasses.
     pub objects: Vec<ObjectItem>,
     /// What was refused, and warnings.
     pub findings: Vec<Finding>,
@@ -45,10 +45,12 @@ pub fn accept(
                     .findings
                     .extend(warnings.into_iter().map(|w| w.at(&at)));
             }),
-            Ok(Object::Secret(_) | Object::ConfigMap(_)) if place.source != Source::File => {
+            Ok(Object::Secret(_) | Object::ConfigMap(_) | Object::RuntimeClass(_))
+                if place.source != Source::File =>
+            {
                 Err(vec![Finding::new(
                     "kind",
-                    "Secrets and ConfigMaps are taken from the manifest directory alone",
+                    "Secrets, ConfigMaps and RuntimeClasses are taken from the manifest directory alone",
                 )])
             }
             Ok(Object::Secret(value)) => object::secret(value).map(|item| {
@@ -58,6 +60,12 @@ pub fn accept(
                 })
             }),
             Ok(Object::ConfigMap(value)) => object::config_map(value).map(|item| {
+                content.objects.push(ObjectItem {
+                    place: at.clone(),
+                    ..item
+                })
+            }),
+            Ok(Object::RuntimeClass(value)) => object::runtime_class(value).map(|item| {
                 content.objects.push(ObjectItem {
                     place: at.clone(),
                     ..item

@@ -15,6 +15,8 @@ pub enum Object {
     Secret(Value),
     /// A v1.ConfigMap.
     ConfigMap(Value),
+    /// A node.k8s.io/v1.RuntimeClass.
+    RuntimeClass(Value),
 }
 
 /// One object of an origin, or why it is none.
@@ -29,7 +31,8 @@ pub struct Document {
 /// Open brackets at one point of a document.
 const MOST_DEPTH: usize = 1000;
 
-const KINDS: &str = "Pod, PodList, List, Secret or ConfigMap of apiVersion v1";
+const KINDS: &str =
+    "Pod, PodList, List, Secret or ConfigMap of apiVersion v1, or RuntimeClass of node.k8s.io/v1";
 
 /// Everything that some bytes hold: at least one document, right or wrong, or an empty list.
 pub fn decode(bytes: &[u8]) -> Vec<Document> {
@@ -199,7 +202,7 @@ fn sort_out(mut value: Value, place: &str, documents: &mut Vec<Document>) {
         });
         return;
     };
-    if let Err(finding) = check_version(&value) {
+    if let Err(finding) = check_version(&value, "v1") {
         documents.push(Document {
             place: place.to_owned(),
             body: Err(finding),
@@ -249,6 +252,7 @@ fn object(value: Value) -> Result<Object, Finding> {
                 "Pod" => Object::Pod,
                 "Secret" => Object::Secret,
                 "ConfigMap" => Object::ConfigMap,
+                "RuntimeClass" => Object::RuntimeClass,
                 other => {
                     return Err(Finding::new(
                         "kind",
@@ -259,7 +263,12 @@ fn object(value: Value) -> Result<Object, Finding> {
                     ));
                 }
             };
-            check_version(&value)?;
+            let version = if kind == "RuntimeClass" {
+                "node.k8s.io/v1"
+            } else {
+                "v1"
+            };
+            check_version(&value, version)?;
             Ok(wrap(value))
         }
         Some(other) => Err(Finding::new(
@@ -269,21 +278,16 @@ fn object(value: Value) -> Result<Object, Finding> {
     }
 }
 
-fn check_version(value: &Value) -> Result<(), Finding> {
+fn check_version(value: &Value, expected: &str) -> Result<(), Finding> {
+    let wrong = |message: String| Err(Finding::new("apiVersion", message));
     match value.get("apiVersion") {
-        Some(Value::String(version)) if version == "v1" => Ok(()),
-        Some(Value::String(version)) => Err(Finding::new(
-            "apiVersion",
-            format!(
-                "{} is not understood here: v1 was expected",
-                quoted(version)
-            ),
+        Some(Value::String(version)) if version == expected => Ok(()),
+        Some(Value::String(version)) => wrong(format!(
+            "{} is not understood here: {expected} was expected",
+            quoted(version)
         )),
-        Some(other) => Err(Finding::new(
-            "apiVersion",
-            format!("{} was found: v1 was expected", a(other)),
-        )),
-        None => Err(Finding::new("apiVersion", "required: v1")),
+        Some(other) => wrong(format!("{} was found: {expected} was expected", a(other))),
+        None => wrong(format!("required: {expected}")),
     }
 }
 

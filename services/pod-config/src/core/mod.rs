@@ -101,18 +101,18 @@ impl PodItem {
     }
 }
 
-/// Names a Secret or ConfigMap.
+/// Names a Secret, ConfigMap or RuntimeClass.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ObjectKey {
-    /// `Secret` or `ConfigMap`.
+    /// `Secret`, `ConfigMap` or `RuntimeClass`.
     pub kind: String,
-    /// Namespace, defaulted.
+    /// Namespace, defaulted; empty of a RuntimeClass, which is the whole node's.
     pub namespace: String,
     /// Name.
     pub name: String,
 }
 
-/// A Secret or ConfigMap that was accepted.
+/// A Secret, ConfigMap or RuntimeClass that was accepted.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObjectItem {
     /// Its name.

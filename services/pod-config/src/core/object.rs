@@ -1,4 +1,4 @@
-//! Local Secrets and ConfigMaps: checked, completed, never quoted.
+//! Local Secrets, ConfigMaps and RuntimeClasses: checked, completed, never quoted.
 
 use k8s_openapi::ByteString;
 use serde_json::{Map, Value};
@@ -77,6 +77,39 @@ pub fn config_map(value: Value) -> Result<ObjectItem, Vec<Finding>> {
             }
         });
         total
+    })
+}
+
+/// A RuntimeClass: which handler of the runtime pods of this class get.
+pub fn runtime_class(value: Value) -> Result<ObjectItem, Vec<Finding>> {
+    let text = |pointer: &str| value.pointer(pointer).and_then(Value::as_str);
+    let mut findings = Vec::new();
+    let mut check =
+        |field: &str, found: Option<&str>, form: fn(&str) -> Result<(), &'static str>| match found
+            .filter(|text| !text.is_empty())
+        {
+            None => findings.push(Finding::new(field, "required")),
+            Some(text) => {
+                if let Err(expected) = form(text) {
+                    let message = format!("{} is {expected}", quoted(text));
+                    findings.push(Finding::new(field, message));
+                }
+            }
+        };
+    check("metadata.name", text("/metadata/name"), names::subdomain);
+    check("handler", text("/handler"), names::label);
+    if !findings.is_empty() {
+        return Err(findings);
+    }
+    let name = text("/metadata/name").unwrap_or_default().to_owned();
+    Ok(ObjectItem {
+        key: ObjectKey {
+            kind: "RuntimeClass".to_owned(),
+            namespace: String::new(),
+            name,
+        },
+        manifest: Arc::from(canonical::text(&value)),
+        place: String::new(),
     })
 }
 
@@ -219,4 +252,32 @@ fn decode64(text: &str) -> Option<Vec<u8>> {
 
 fn encode64(bytes: &[u8]) -> Value {
     serde_json::to_value(ByteString(bytes.to_vec())).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn runtime_classes_name_a_handler() {
+        let class = |name: &str, handler: &str| {
+            runtime_class(json!({"metadata": {"name": name}, "handler": handler}))
+        };
+        let item = class("sand.box", "kata").expect("a class");
+        assert_eq!(
+            (item.key.namespace.as_str(), item.key.name.as_str()),
+            ("", "sand.box")
+        );
+        for (name, handler, field) in [
+            ("", "kata", "metadata.name"),
+            ("a/b", "kata", "metadata.name"),
+            ("a", "", "handler"),
+            ("a", "Not.A.Label", "handler"),
+        ] {
+            let findings = class(name, handler).expect_err("no class");
+            assert_eq!(findings[0].field, field, "{name} {handler}");
+        }
+    }
 }

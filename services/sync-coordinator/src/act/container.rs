@@ -147,7 +147,7 @@ async fn config(
         .and_then(|t| job.observed.newest_in(t, sandbox_id));
     let root = &settings.polylet.root_directory;
     let target = target.map(|c| c.id.clone());
-    let userns = sandbox::userns_of(hands, job, manifest)?;
+    let userns = sandbox::userns_of(hands, job, manifest).await?;
     // What is mounted has the pod's ids inside the pod.
     for mount in &mut mounts {
         let ids = userns.clone().unwrap_or_default();
@@ -171,7 +171,7 @@ async fn config(
         image: Some(v1::ImageSpec {
             image: image_ref.clone(),
             user_specified_image: spec.image.clone().unwrap_or_default(),
-            runtime_handler: image::handler(hands, manifest),
+            runtime_handler: image::handler(hands, manifest).await?,
             ..Default::default()
         }),
         command: expanded(&spec.command),

@@ -14,6 +14,7 @@ pub mod mounts;
 pub mod node;
 pub mod refresh;
 pub mod resources;
+pub mod runtime_class;
 pub mod sandbox;
 pub mod security;
 pub mod slice;

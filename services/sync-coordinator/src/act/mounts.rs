@@ -10,7 +10,7 @@ use polylet_model::constants::reason;
 use polylet_model::env::Environment;
 use polylet_wire::volume::v1::{PrepareSubPathsRequest, SubPath};
 
-use super::{Hands, Job, files, hosts, image, said, sandbox};
+use super::{Hands, Job, files, hosts, image, runtime_class, said};
 use crate::core::learn::Trouble;
 use crate::core::mount;
 
@@ -126,7 +126,7 @@ async fn recursive(
     }
     let status = hands.runtime.status().await;
     let status = status.map_err(|error| wrong(error.message()))?;
-    let handler = sandbox::handler(manifest);
+    let handler = runtime_class::handler(hands, manifest).await?;
     let features = status
         .runtime_handlers
         .into_iter()

@@ -10,7 +10,9 @@ use polylet_model::constants::reason;
 use polylet_model::{Manifest, sysctl};
 use polylet_wire::time::from_nanos;
 
-use super::{Hands, Job, files, hosts, manifest, resources, runtime_said, said, security};
+use super::{
+    Hands, Job, files, hosts, manifest, resources, runtime_class, runtime_said, said, security,
+};
 use crate::core::learn::{Outcome, Trouble};
 use crate::core::observed::SeenSandbox;
 
@@ -26,12 +28,10 @@ pub async fn create(hands: &Rc<Hands>, job: &Job, attempt: u32) -> Result<Outcom
     files::make_dir(&files::log_dir(hands, &job.pod), 0o755).map_err(wrong)?;
     files::make_pod_dir(hands, &job.pod.uid).map_err(wrong)?;
     let config = config(hands, job, manifest, attempt).await?;
+    let handler = runtime_class::handler(hands, manifest).await?;
     // Whoever comes after a crash must not ask for this number again.
     hands.book.intend(&job.pod.uid, attempt);
-    let made = hands
-        .runtime
-        .run_pod_sandbox(config, &handler(manifest))
-        .await;
+    let made = hands.runtime.run_pod_sandbox(config, &handler).await;
     match made {
         Ok(id) => {
             let seen = look(hands, manifest, id, attempt).await?;
@@ -89,16 +89,6 @@ async fn look(
     })
 }
 
-/// The runtime handler. The class's own object is the API server's; without it
-/// the class's name has to be the handler's.
-pub fn handler(manifest: &Manifest) -> String {
-    manifest
-        .spec()
-        .runtime_class_name
-        .clone()
-        .unwrap_or_default()
-}
-
 /// A sandbox's configuration.
 pub async fn config(
     hands: &Rc<Hands>,
@@ -123,7 +113,7 @@ pub async fn config(
     .write(&mut labels);
     let hostname = hosts::sandbox_hostname(manifest, kubelet)
         .map_err(|message| said(reason::CONFIG_POD_SANDBOX_ERROR, message))?;
-    let userns = userns_of(hands, job, manifest)?;
+    let userns = userns_of(hands, job, manifest).await?;
     let sysctls = spec
         .security_context
         .iter()
@@ -164,12 +154,13 @@ pub async fn config(
 }
 
 /// The pod's user namespace.
-pub fn userns_of(
+pub async fn userns_of(
     hands: &Hands,
     job: &Job,
     manifest: &Manifest,
 ) -> Result<Option<v1::UserNamespace>, Trouble> {
-    let of = hands.userns.of(manifest, &handler(manifest), &job.handlers);
+    let handler = runtime_class::handler(hands, manifest).await?;
+    let of = hands.userns.of(manifest, &handler, &job.handlers);
     of.map_err(|message| said(reason::CONFIG_POD_SANDBOX_ERROR, message))
 }
 

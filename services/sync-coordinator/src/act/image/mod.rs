@@ -21,7 +21,7 @@ use polylet_kit::config::{Config, KubeletConfiguration};
 use polylet_model::constants::reason;
 use polylet_model::{Manifest, image};
 
-use super::{Hands, Job, manifest, said, sandbox};
+use super::{Hands, Job, manifest, runtime_class, said, sandbox};
 use crate::core::credentials::Credential;
 use crate::core::credentials::verify::{Access, Policy};
 use crate::core::learn::{Outcome, Trouble};
@@ -149,7 +149,7 @@ async fn present(
     container: &str,
     wanted: &Wanted,
 ) -> Result<String, Trouble> {
-    let image = spec(hands, manifest, &wanted.reference)?;
+    let image = spec(hands, manifest, &wanted.reference).await?;
     if wanted.policy != Pull::Always {
         if let Some(image_ref) = look(hands, image.clone()).await?
             && access::may_use(hands, manifest, &wanted.reference, &image_ref).await?
@@ -217,7 +217,11 @@ async fn announce<'a>(
 }
 
 /// What the runtime is asked for.
-fn spec(hands: &Hands, manifest: &Manifest, reference: &str) -> Result<v1::ImageSpec, Trouble> {
+async fn spec(
+    hands: &Hands,
+    manifest: &Manifest,
+    reference: &str,
+) -> Result<v1::ImageSpec, Trouble> {
     let name = image::with_default_tag(reference).map_err(|error| {
         invalid(format!(
             "Failed to apply default image tag \"{reference}\": {error}"
@@ -227,17 +231,17 @@ fn spec(hands: &Hands, manifest: &Manifest, reference: &str) -> Result<v1::Image
     Ok(v1::ImageSpec {
         image: name,
         annotations: annotations.unwrap_or_default().into_iter().collect(),
-        runtime_handler: handler(hands, manifest),
+        runtime_handler: handler(hands, manifest).await?,
         ..Default::default()
     })
 }
 
 /// The runtime handler that an image is for: upstream tells it only with this feature gate.
-pub fn handler(hands: &Hands, manifest: &Manifest) -> String {
+pub async fn handler(hands: &Hands, manifest: &Manifest) -> Result<String, Trouble> {
     let gates = &hands.ctx.config().kubelet.feature_gates;
     match gates.get("RuntimeClassInImageCriAPI") {
-        Some(true) => sandbox::handler(manifest),
-        _ => String::new(),
+        Some(true) => runtime_class::handler(hands, manifest).await,
+        _ => Ok(String::new()),
     }
 }
 

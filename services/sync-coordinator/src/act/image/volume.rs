@@ -45,7 +45,7 @@ pub async fn mount(
     let Some(image) = of(manifest, &wanted.name) else {
         return Ok(None);
     };
-    let spec = super::spec(hands, manifest, &image.reference)?;
+    let spec = super::spec(hands, manifest, &image.reference).await?;
     let found = super::look(hands, spec.clone()).await?;
     let found = found.ok_or_else(|| Trouble {
         image_missing: true,
