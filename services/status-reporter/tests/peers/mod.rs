@@ -206,4 +206,11 @@ impl ProberService for Peers {
             request.into_inner().resume_after,
         )))
     }
+
+    async fn list_probe_counts(
+        &self,
+        _request: Request<ListProbeCountsRequest>,
+    ) -> Answer<ListProbeCountsResponse> {
+        Ok(Response::default())
+    }
 }
