@@ -21,11 +21,13 @@ async fn hooks() {
     for (name, text) in hooked(&out, port) {
         ok(node.put(&format!("{name}.json"), &text));
     }
-    for name in ["order", "asks", "slow", "beside", "orphan"] {
+    for name in ["order", "asks", "slow", "beside", "orphan", "stubborn"] {
         ok(node.wait_ready(name).await);
     }
     assert_eq!(out.lines("order"), ["hook of first", "second"]);
     fails_and_is_told(&node).await;
+
+    shortened(&node, &out).await;
 
     // Nothing of the manifest is left when the node comes back.
     node.down();
@@ -159,6 +161,15 @@ fn hooked(out: &Out, port: u16) -> Vec<(&'static str, String)> {
         sidecar
     };
     let lasting = "trap 'sleep 1; echo main term >> /out/beside; exit 0' TERM; while :; do sleep 3600 & wait $!; done";
+    let mut stubborn = container(
+        "main",
+        "trap '' TERM; while :; do sleep 0.2; done",
+        &json!({}),
+    );
+    stubborn["livenessProbe"] = json!({
+        "exec": { "command": ["test", "!", "-e", "/out/sick"] },
+        "periodSeconds": 1, "failureThreshold": 1, "terminationGracePeriodSeconds": 300,
+    });
     let orphan = json!([container(
         "main",
         &says_term("orphan", "term"),
@@ -181,8 +192,33 @@ fn hooked(out: &Out, port: u16) -> Vec<(&'static str, String)> {
                 ),
             ),
         ),
+        (
+            "stubborn",
+            pod("stubborn", "", &spec(2, json!([]), json!([stubborn]))),
+        ),
         ("orphan", pod("orphan", "", &spec(20, json!([]), orphan))),
     ]
+}
+
+/// A pod's own grace is shorter than the one its container was given before: that counts.
+async fn shortened(node: &Node, out: &Out) {
+    fs::write(out.file("sick"), "").unwrap();
+    let stops = |pod: &PodView| {
+        pod.waiting_for
+            .iter()
+            .any(|what| what.contains("(grace 300 s)"))
+    };
+    ok(node
+        .wait_pod("stubborn", "to be stopped by its probe", stops)
+        .await);
+    let begun = Instant::now();
+    ok(node.take("stubborn.json"));
+    ok(node.wait_gone("stubborn").await);
+    assert!(
+        begun.elapsed() < Duration::from_secs(60),
+        "{:?}",
+        begun.elapsed()
+    );
 }
 
 /// Reason and message are upstream's, and the container starts again.
