@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use polylet_e2e::{RUNS, node, ok, pod};
 use polylet_harness::wait::{Look, until};
-use polylet_harness::{Node, PodView};
+use polylet_harness::{Node, PodView, image};
 use serde_json::{Value, json};
 
 #[tokio::test]
@@ -30,6 +30,7 @@ async fn restarts() {
     deadline(&node).await;
     back_off_goes_on(&mut node).await;
     network_gone(&node).await;
+    sandbox_image_gone(&node).await;
 
     // The runtime forgets all it ever ran; the logs do not.
     node.down();
@@ -247,4 +248,25 @@ async fn network_gone(node: &Node) {
     ok(node.wait_ready("late").await);
     ok(node.take("late.json"));
     ok(node.wait_gone("late").await);
+}
+
+/// Without the sandbox image a pod waits and says so, and starts when the image is back.
+async fn sandbox_image_gone(node: &Node) {
+    let archives = ok(image::write_all(&node.scratch().join("out")));
+    ok(node.containerd.remove_image(image::PAUSE));
+    ok(node.put("empty.json", &pod("empty", RUNS, &json!({}))));
+    let waits = |pod: &PodView| {
+        pod.waiting_for
+            .iter()
+            .any(|what| what.starts_with("sandbox 0") && what.contains("polylet-pause"))
+    };
+    ok(node
+        .wait_pod("empty", "to wait for its sandbox", waits)
+        .await);
+    for archive in archives {
+        ok(node.containerd.import(&archive));
+    }
+    ok(node.wait_ready("empty").await);
+    ok(node.take("empty.json"));
+    ok(node.wait_gone("empty").await);
 }

@@ -198,6 +198,15 @@ impl Containerd {
         Ok(())
     }
 
+    /// Takes an image away, past the node.
+    ///
+    /// # Errors
+    /// When it is not there.
+    pub fn remove_image(&self, reference: &str) -> Result<(), HarnessError> {
+        self.ctr(&["images", "rm", "--sync", reference])?;
+        Ok(())
+    }
+
     /// Runs a command in a running container, past the node, and gives its output.
     ///
     /// # Errors
