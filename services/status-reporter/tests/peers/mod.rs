@@ -211,6 +211,6 @@ impl ProberService for Peers {
         &self,
         _request: Request<ListProbeCountsRequest>,
     ) -> Answer<ListProbeCountsResponse> {
-        Ok(Response::default())
+        Ok(Response::new(ListProbeCountsResponse::default()))
     }
 }
