@@ -1,19 +1,18 @@
 //! The one task: pods, requests and a slow timer come in; images go.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use futures::StreamExt;
-use futures::stream::{BoxStream, select_all};
+use futures::stream::select_all;
 use jiff::Timestamp;
 use polylet_cri::Runtime;
-use polylet_kit::{Ctx, cause, kept};
+use polylet_kit::{Ctx, cause, follow, kept};
 use polylet_model::pod::Manifest;
-use polylet_watch::{Store, Update, follow_named};
+use polylet_watch::{Store, Update};
 use polylet_wire::imagegc::v1::{Image, ReclaimRequest, ReclaimResponse};
-use polylet_wire::podconfig::v1::pod_config_service_client::PodConfigServiceClient;
-use polylet_wire::podconfig::v1::{Pod, PodSource, WatchPodsRequest, WatchPodsResponse};
+use polylet_wire::podconfig::v1::{Pod, PodSource};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::convert;
@@ -25,11 +24,6 @@ use crate::runtime;
 const PASS: Duration = Duration::from_secs(300);
 const RUNTIME_DEADLINE: Duration = Duration::from_secs(60);
 const KEPT_VERSION: u32 = 1;
-const SOURCES: [(PodSource, &str); 3] = [
-    (PodSource::Api, "WatchPods/api"),
-    (PodSource::File, "WatchPods/file"),
-    (PodSource::Http, "WatchPods/http"),
-];
 
 /// Somebody wants room.
 pub(crate) struct Question {
@@ -38,7 +32,7 @@ pub(crate) struct Question {
 }
 
 enum Input {
-    Pods(&'static str, Update<String, Pod>),
+    Pods(PodSource, Update<String, Pod>),
     Question(Question),
     Pass,
 }
@@ -50,7 +44,7 @@ pub(crate) struct Run {
     policy: Policy,
     wanted: BTreeMap<String, Vec<String>>,
     /// Sources heard to the end in this life: before all have spoken, nothing goes.
-    heard: BTreeMap<&'static str, bool>,
+    heard: BTreeSet<i32>,
     records: Records,
     path: PathBuf,
     store: Store<String, Image>,
@@ -85,7 +79,7 @@ impl Run {
             runtime: Runtime::connect(&endpoint, RUNTIME_DEADLINE),
             policy,
             wanted: BTreeMap::new(),
-            heard: BTreeMap::new(),
+            heard: BTreeSet::new(),
             records,
             path,
             store: Store::new(ctx.incarnation()),
@@ -102,8 +96,11 @@ impl Run {
     /// Runs until the process drains.
     pub(crate) async fn run(mut self) {
         let drain = self.ctx.drain();
-        let mut pods =
-            select_all(SOURCES.map(|(source, stream)| follow_pods(&self.ctx, source, stream)));
+        let pods = follow::podconfig::SOURCES.map(|source| {
+            let pods = follow::podconfig::pods(&self.ctx, source);
+            pods.map(move |update| Input::Pods(source, update)).boxed()
+        });
+        let mut pods = select_all(pods);
         let mut passes = tokio::time::interval(PASS);
         passes.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
@@ -128,7 +125,7 @@ impl Run {
         }
     }
 
-    fn take_pod(&mut self, source: &'static str, update: Update<String, Pod>) {
+    fn take_pod(&mut self, source: PodSource, update: Update<String, Pod>) {
         match update {
             Update::Upsert(uid, pod) => match Manifest::from_json(&pod.manifest) {
                 Ok(manifest) => {
@@ -149,7 +146,7 @@ impl Run {
                 self.wanted.remove(&uid);
             }
             Update::Synced => {
-                self.heard.insert(source, true);
+                self.heard.insert(source.into());
             }
             // What was wanted stays wanted; only a source never heard holds removals back.
             Update::Stale(_) => {}
@@ -157,7 +154,7 @@ impl Run {
     }
 
     fn all_heard(&self) -> bool {
-        self.heard.len() == SOURCES.len()
+        self.heard.len() == follow::podconfig::SOURCES.len()
     }
 
     /// Looks at the runtime, brings ages and stream up to date.
@@ -298,24 +295,4 @@ fn note_spared(uid: &str, manifest: &Manifest, images: &[String], pod: &Pod) {
         images = images.len(),
     );
     cause::set_parent(&span, pod.cause.as_ref());
-}
-
-fn follow_pods(ctx: &Ctx, source: PodSource, stream: &'static str) -> BoxStream<'static, Input> {
-    let peer = ctx.peer("pod-config");
-    let channel = peer.channel();
-    let open = move |resume_after| {
-        let mut client = PodConfigServiceClient::new(channel.clone());
-        async move {
-            let source = source.into();
-            client
-                .watch_pods(WatchPodsRequest {
-                    resume_after,
-                    source,
-                })
-                .await
-        }
-    };
-    follow_named::<WatchPodsResponse, _, _>(peer, stream, open)
-        .map(move |update| Input::Pods(stream, update))
-        .boxed()
 }

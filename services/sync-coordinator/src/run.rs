@@ -5,21 +5,14 @@ use std::time::Duration;
 use futures::StreamExt;
 use futures::stream::{LocalBoxStream, SelectAll};
 use jiff::Timestamp;
-use polylet_kit::Ctx;
-use polylet_watch::{PressureKeyOwned, Update, Value, follow, follow_named, follow_value};
-use polylet_wire::common::v1::{PodRef, Position};
-use polylet_wire::eviction::v1::eviction_service_client::EvictionServiceClient;
-use polylet_wire::eviction::v1::{Pressure, WatchPressureRequest};
-use polylet_wire::pleg::v1::pleg_service_client::PlegServiceClient;
-use polylet_wire::pleg::v1::{
-    PodState, WatchPodStatesRequest, WatchRuntimeRequest, WatchRuntimeResponse,
-};
-use polylet_wire::podconfig::v1::pod_config_service_client::PodConfigServiceClient;
-use polylet_wire::podconfig::v1::{Pod, PodSource, WatchPodsRequest};
-use polylet_wire::prober::v1::prober_service_client::ProberServiceClient;
-use polylet_wire::prober::v1::{Verdict, WatchVerdictsRequest};
-use polylet_wire::volume::v1::volume_service_client::VolumeServiceClient;
-use polylet_wire::volume::v1::{PodVolumes, WatchPodVolumesRequest};
+use polylet_kit::{Ctx, follow};
+use polylet_watch::{PressureKeyOwned, Update, Value};
+use polylet_wire::common::v1::PodRef;
+use polylet_wire::eviction::v1::Pressure;
+use polylet_wire::pleg::v1::{PodState, WatchRuntimeResponse};
+use polylet_wire::podconfig::v1::{Pod, PodSource};
+use polylet_wire::prober::v1::Verdict;
+use polylet_wire::volume::v1::PodVolumes;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::coordinator::Coordinator;
@@ -127,81 +120,29 @@ type Inputs = SelectAll<LocalBoxStream<'static, Input>>;
 fn streams(ctx: &Ctx) -> Inputs {
     let mut all = SelectAll::new();
     for source in SOURCES {
-        all.push(config(ctx, source));
+        let pods = follow::podconfig::pods(ctx, source);
+        let source = i32::from(source);
+        all.push(
+            pods.map(move |update| Input::Config(source, update))
+                .boxed_local(),
+        );
     }
-    let peer = ctx.peer("pleg");
-    let client = PlegServiceClient::new(peer.channel());
-    let pods = follow(peer.clone(), move |resume_after: Option<Position>| {
-        let mut client = client.clone();
-        async move {
-            client
-                .watch_pod_states(WatchPodStatesRequest { resume_after })
-                .await
-        }
-    });
-    all.push(pods.map(Input::Pods).boxed_local());
-    let client = PlegServiceClient::new(peer.channel());
-    let runtime = follow_value(peer, move || {
-        let mut client = client.clone();
-        async move { client.watch_runtime(WatchRuntimeRequest {}).await }
-    });
-    all.push(runtime.map(Input::Runtime).boxed_local());
-    let peer = ctx.peer("volume-manager");
-    let client = VolumeServiceClient::new(peer.channel());
-    let volumes = follow(peer, move |resume_after| {
-        let mut client = client.clone();
-        async move {
-            client
-                .watch_pod_volumes(WatchPodVolumesRequest { resume_after })
-                .await
-        }
-    });
-    all.push(volumes.map(Input::Volumes).boxed_local());
-    let peer = ctx.peer("prober");
-    let client = ProberServiceClient::new(peer.channel());
-    let verdicts = follow(peer, move |resume_after| {
-        let mut client = client.clone();
-        async move {
-            client
-                .watch_verdicts(WatchVerdictsRequest { resume_after })
-                .await
-        }
-    });
-    all.push(verdicts.map(Input::Verdict).boxed_local());
-    let peer = ctx.peer("eviction");
-    let client = EvictionServiceClient::new(peer.channel());
-    let pressure = follow(peer, move |resume_after| {
-        let mut client = client.clone();
-        async move {
-            client
-                .watch_pressure(WatchPressureRequest { resume_after })
-                .await
-        }
-    });
-    all.push(pressure.map(Input::Pressure).boxed_local());
+    all.push(follow::pleg::pod_states(ctx).map(Input::Pods).boxed_local());
+    all.push(follow::pleg::runtime(ctx).map(Input::Runtime).boxed_local());
+    all.push(
+        follow::volume::pod_volumes(ctx)
+            .map(Input::Volumes)
+            .boxed_local(),
+    );
+    all.push(
+        follow::prober::verdicts(ctx)
+            .map(Input::Verdict)
+            .boxed_local(),
+    );
+    all.push(
+        follow::eviction::pressure(ctx)
+            .map(Input::Pressure)
+            .boxed_local(),
+    );
     all
-}
-
-fn config(ctx: &Ctx, source: PodSource) -> LocalBoxStream<'static, Input> {
-    let peer = ctx.peer("pod-config");
-    let client = PodConfigServiceClient::new(peer.channel());
-    let name = match source {
-        PodSource::File => "WatchPods(file)",
-        PodSource::Http => "WatchPods(http)",
-        _ => "WatchPods(api)",
-    };
-    let source = i32::from(source);
-    let pods = follow_named(peer, name, move |resume_after| {
-        let mut client = client.clone();
-        async move {
-            client
-                .watch_pods(WatchPodsRequest {
-                    resume_after,
-                    source,
-                })
-                .await
-        }
-    });
-    pods.map(move |update| Input::Config(source, update))
-        .boxed_local()
 }

@@ -92,11 +92,17 @@ fn served_packages_exist_on_the_wire() {
 
 /// Generated client modules are named `<snake>_service_client`, below `polylet_wire::<area>`. Info and
 /// health are every service's, and the command line calls its own supervisor: both are no edges.
+/// Streams are followed through `follow::<area>`.
 fn clients_used(service: &str) -> BTreeSet<String> {
     let no_edges = ["lifecycle", service];
     let mut areas = BTreeSet::new();
     for file in files(&root().join("services").join(service).join("src"), "rs") {
         for (_, line) in code_lines(&file) {
+            let followed = line
+                .split("follow::")
+                .nth(1)
+                .and_then(|rest| rest.split_once("::"));
+            areas.extend(followed.map(|(area, _)| area.to_owned()));
             let Some(at) = line.find("_service_client") else {
                 continue;
             };

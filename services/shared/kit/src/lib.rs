@@ -14,6 +14,7 @@ mod ctx;
 mod drain;
 mod error;
 mod exit;
+pub mod follow;
 mod health;
 mod info;
 pub mod kept;
