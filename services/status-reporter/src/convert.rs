@@ -96,6 +96,7 @@ fn sandbox(sandbox: &pleg::Sandbox) -> status::Sandbox {
         ips: sandbox.ips.clone(),
         created_at: time::from_wire_opt(sandbox.created_at.as_ref()),
         host_network: sandbox.host_network,
+        runtime_handler: sandbox.runtime_handler.clone(),
     }
 }
 

@@ -93,7 +93,10 @@ impl Task {
             Input::State(update) => self.take_state(update),
             Input::Verdict(update) => self.take_verdict(update),
             Input::Runtime(Value::Current(runtime)) => {
-                self.join.runtime(&runtime.runtime_name);
+                let handlers = runtime.handlers.into_iter();
+                let recursive = handlers.filter(|h| h.recursive_read_only_mounts);
+                let recursive = recursive.map(|h| h.name).collect();
+                self.join.runtime(&runtime.runtime_name, recursive);
                 self.join.synced(Stream::Runtime);
             }
             Input::Runtime(Value::Stale(_)) => self.join.stale(Stream::Runtime),

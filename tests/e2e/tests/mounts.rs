@@ -199,10 +199,15 @@ async fn read_only_all_the_way_down(node: &Node, nested: &Path) {
         put(node, name, &tells, nested, "Directory", &mount);
     }
     let can = Flavour::from_env() == Flavour::V2;
+    let told = |pod: &PodView| {
+        let mounts = &pod.status["containerStatuses"][0]["volumeMounts"];
+        mounts[0]["recursiveReadOnly"].clone()
+    };
     let hard = "test -e /tmp/soft && echo soft || echo hard";
     ok(node.wait_ready("plain").await);
     assert_eq!(in_pod(node, "plain", hard).await.trim(), "soft");
-    ok(node.wait_ready("if").await);
+    let possible = ok(node.wait_ready("if").await);
+    assert_eq!(told(&possible), if can { "Enabled" } else { "Disabled" });
     assert_eq!(
         in_pod(node, "if", hard).await.trim(),
         if can { "hard" } else { "soft" }

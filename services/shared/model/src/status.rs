@@ -81,6 +81,8 @@ pub struct Sandbox {
     pub created_at: Option<Timestamp>,
     /// Whether it is on the host's network.
     pub host_network: bool,
+    /// What the runtime runs it with; empty for its default.
+    pub runtime_handler: String,
 }
 
 /// What a probe has found of one container.
@@ -162,6 +164,8 @@ pub struct StatusFacts<'a> {
     pub host_ips: &'a [String],
     /// The first part of container ids: `containerd`.
     pub runtime: &'a str,
+    /// The pod's runtime handler can make read-only what is mounted below a read-only mount.
+    pub recursive_read_only: bool,
     /// The status that stood before.
     pub previous: Option<&'a PodStatus>,
 }

@@ -44,6 +44,7 @@ pub(crate) struct Join {
     held: BTreeMap<String, Held>,
     verdicts: BTreeMap<String, BTreeMap<(String, ProbeKind), Verdict>>,
     runtime: String,
+    recursive_read_only: BTreeSet<String>,
     host_ips: Vec<String>,
     heard: BTreeSet<Stream>,
     stale: BTreeSet<Stream>,
@@ -95,12 +96,17 @@ impl Join {
         self.dirty.insert(uid);
     }
 
-    /// The runtime's name, the first part of container ids.
-    pub(crate) fn runtime(&mut self, name: &str) {
-        if !name.is_empty() && name != self.runtime {
-            name.clone_into(&mut self.runtime);
-            self.all_dirty();
+    /// The runtime's name, the first part of container ids; and its handlers that can make
+    /// read-only what is mounted below a read-only mount.
+    pub(crate) fn runtime(&mut self, name: &str, recursive_read_only: BTreeSet<String>) {
+        if name.is_empty()
+            || (name == self.runtime && recursive_read_only == self.recursive_read_only)
+        {
+            return;
         }
+        name.clone_into(&mut self.runtime);
+        self.recursive_read_only = recursive_read_only;
+        self.all_dirty();
     }
 
     pub(crate) fn host_ips(&mut self, ips: Vec<String>) {
@@ -259,6 +265,8 @@ impl Join {
             .flat_map(BTreeMap::values)
             .cloned()
             .collect();
+        let newest = held.sandboxes.first();
+        let handler = newest.map_or("", |sandbox| &sandbox.runtime_handler);
         let status = status::compute(&StatusFacts {
             ends_are_decided: true,
             manifest,
@@ -271,6 +279,7 @@ impl Join {
             acknowledged_at: progress.acknowledged_at,
             host_ips: &self.host_ips,
             runtime: &self.runtime,
+            recursive_read_only: self.recursive_read_only.contains(handler),
             previous: self.last(uid).filter(|last| same_life(last, progress)),
         });
         Some(Told {

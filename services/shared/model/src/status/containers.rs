@@ -96,7 +96,7 @@ fn one(facts: &StatusFacts<'_>, kind: ContainerKind, spec: &Spec) -> ContainerSt
     if status.image.is_empty() {
         status.image = spec.image.clone().unwrap_or_default();
     }
-    status.volume_mounts = mounts(spec);
+    status.volume_mounts = mounts(spec, facts.recursive_read_only);
     let anew = note.is_some_and(|note| note.reason == reason::RESTARTING_ALL_CONTAINERS)
         || super::restarting::under_way(facts);
     if kind == ContainerKind::Init && newest.is_none() && !anew && initialized_before(facts) {
@@ -281,10 +281,16 @@ fn requests(
     requests.clone().filter(|requests| !requests.is_empty())
 }
 
-fn mounts(spec: &Spec) -> Option<Vec<VolumeMountStatus>> {
+/// Whether read-only goes all the way down is what came of it, not what was asked for.
+fn mounts(spec: &Spec, can_recurse: bool) -> Option<Vec<VolumeMountStatus>> {
     let mounts = spec.volume_mounts.iter().flatten().map(|mount| {
         let read_only = mount.read_only == Some(true);
-        let recursive = if mount.recursive_read_only.as_deref() == Some("Enabled") {
+        let asked = matches!(
+            mount.recursive_read_only.as_deref(),
+            Some("Enabled" | "IfPossible")
+        );
+        let alone = matches!(mount.mount_propagation.as_deref(), None | Some("None"));
+        let recursive = if asked && alone && can_recurse {
             "Enabled"
         } else {
             "Disabled"
@@ -298,4 +304,42 @@ fn mounts(spec: &Spec) -> Option<Vec<VolumeMountStatus>> {
         }
     });
     super::some(mounts.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::VolumeMount;
+
+    use super::*;
+
+    #[test]
+    fn read_only_is_told_as_it_came_out() {
+        let told = |read_only: bool, asked: Option<&str>, can: bool| {
+            let mount = VolumeMount {
+                read_only: Some(read_only),
+                recursive_read_only: asked.map(Into::into),
+                ..VolumeMount::default()
+            };
+            let spec = Spec {
+                volume_mounts: Some(vec![mount]),
+                ..Spec::default()
+            };
+            mounts(&spec, can)?.pop()?.recursive_read_only
+        };
+        for (asked, can, is) in [
+            (None, true, "Disabled"),
+            (Some("Disabled"), true, "Disabled"),
+            (Some("IfPossible"), true, "Enabled"),
+            (Some("IfPossible"), false, "Disabled"),
+            (Some("Enabled"), true, "Enabled"),
+            (Some("Enabled"), false, "Disabled"),
+        ] {
+            assert_eq!(
+                told(true, asked, can).as_deref(),
+                Some(is),
+                "{asked:?} {can}"
+            );
+        }
+        assert_eq!(told(false, None, true), None);
+    }
 }

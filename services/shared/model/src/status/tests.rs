@@ -63,6 +63,7 @@ impl World {
             acknowledged_at: Some(at(0)),
             host_ips: &["192.0.2.1".to_owned()],
             runtime: "containerd",
+            recursive_read_only: true,
             previous: self.previous.as_ref(),
         })
     }
@@ -86,6 +87,7 @@ impl World {
             ips: vec!["fd00::1".into(), "10.0.0.1".into()],
             created_at: Some(at(1)),
             host_network: false,
+            runtime_handler: String::new(),
         }];
         self
     }

@@ -54,6 +54,7 @@ fn held(phase: ContainerPhase) -> Option<Held> {
         ips: vec!["10.0.0.1".into()],
         created_at: Some(at(1)),
         host_network: false,
+        runtime_handler: String::new(),
     };
     Some(Held {
         sandboxes: vec![sandbox],
