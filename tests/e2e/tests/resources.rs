@@ -138,7 +138,10 @@ fn check(node: &Node, pod: &PodView, wanted: &Wanted) {
     let own = format!("{path}/{id}");
     assert_eq!(quota(node, &own), wanted.own_quota, "{name}");
     assert_eq!(bound(node, &own, MEMORY), wanted.own_memory, "{name}");
-    let adjust = ok(node.containerd.exec(id, &["cat", "/proc/1/oom_score_adj"]));
+    let procs = file(node, &own, ("pids", "cgroup.procs", "cgroup.procs"));
+    let procs = fs::read_to_string(procs).unwrap();
+    let first = procs.lines().next().unwrap();
+    let adjust = fs::read_to_string(format!("/proc/{first}/oom_score_adj")).unwrap();
     // Without the right to, nobody makes a process less likely to be killed than himself.
     let oom = if may_protect() {
         wanted.oom

@@ -26,8 +26,6 @@ pub struct Limits {
     pub pids: Option<i64>,
     /// Bytes by page size in the kernel's words (`2MB`).
     pub huge_pages: BTreeMap<String, u64>,
-    /// Further files of version 2.
-    pub unified: BTreeMap<String, String>,
 }
 
 impl Limits {
@@ -46,7 +44,6 @@ impl Limits {
             memory: pod.memory_limit.filter(|bytes| *bytes > 0),
             pids: (pids > 0).then_some(pids),
             huge_pages: page_sizes.iter().map(of_size).collect(),
-            unified: BTreeMap::new(),
         }
     }
 
@@ -111,11 +108,6 @@ impl Limits {
                 &format!("hugetlb.{size}.{file}"),
                 bytes.to_string(),
             );
-        }
-        if unified {
-            for (file, value) in &self.unified {
-                add("", file, value.clone());
-            }
         }
         values
     }
