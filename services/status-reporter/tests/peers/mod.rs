@@ -195,13 +195,6 @@ impl PlegService for Peers {
 
 #[tonic::async_trait]
 impl ProberService for Peers {
-    async fn list_probe_counts(
-        &self,
-        _request: Request<ListProbeCountsRequest>,
-    ) -> Answer<ListProbeCountsResponse> {
-        Ok(Response::new(ListProbeCountsResponse::default()))
-    }
-
     type WatchVerdictsStream = Messages<WatchVerdictsResponse>;
 
     async fn watch_verdicts(
