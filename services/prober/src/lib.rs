@@ -17,6 +17,7 @@
 mod clock;
 mod convert;
 mod core;
+pub mod judge;
 mod kept;
 mod probe;
 mod run;

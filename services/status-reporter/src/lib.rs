@@ -15,6 +15,7 @@
 
 mod convert;
 mod core;
+pub mod desk;
 mod keep;
 mod run;
 mod server;

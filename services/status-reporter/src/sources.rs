@@ -6,7 +6,7 @@ use polylet_kit::{Ctx, follow};
 use polylet_wire::podconfig::v1::PodSource;
 
 use crate::core::facts::Source;
-use crate::run::Input;
+use crate::desk::Input;
 
 /// Every stream, as inputs of the task.
 pub(crate) fn all(ctx: &Ctx) -> SelectAll<LocalBoxStream<'static, Input>> {
@@ -14,7 +14,7 @@ pub(crate) fn all(ctx: &Ctx) -> SelectAll<LocalBoxStream<'static, Input>> {
     for source in Source::ALL {
         let pods = follow::podconfig::pods(ctx, wire(source));
         all.push(
-            pods.map(move |update| Input::Pod(source, update))
+            pods.map(move |update| Input::Pod(wire(source), update))
                 .boxed_local(),
         );
     }

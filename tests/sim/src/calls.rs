@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use polylet_kit::CancellationToken;
 use polylet_pleg::core::{Fresh, HintKind, Known, Listing, PodView, Seen, missing};
+use polylet_prober::judge::{Attempt, Verdicts};
 use polylet_sync_coordinator::act::Job;
 use polylet_sync_coordinator::core::learn::{Outcome, Trouble};
 use polylet_sync_coordinator::core::plan::{Step, StepKey};
@@ -12,7 +13,7 @@ use polylet_wire::common::v1::PodRef;
 use polylet_wire::pleg::v1::{PodState, RefreshPodResponse};
 use tokio::sync::oneshot;
 
-use crate::node::{coordinator, pleg, volumes};
+use crate::node::{coordinator, pleg, prober, volumes};
 use crate::world::{Who, World};
 
 /// A call of some life of some service.
@@ -84,6 +85,20 @@ pub enum Work {
         uid: String,
         /// The answer.
         seen: Result<Seen, String>,
+    },
+    /// The prober asks a container.
+    Probe {
+        /// How.
+        attempt: Attempt,
+        /// What it answered, on its way.
+        said: Option<Option<Result<(), String>>>,
+    },
+    /// The prober writes its verdicts.
+    SaveVerdicts {
+        /// All of them.
+        verdicts: Verdicts,
+        /// They are on the disk.
+        written: bool,
     },
     /// A step of volume-manager.
     Volume {
@@ -170,6 +185,35 @@ impl World {
                 });
                 let pods = pods.collect();
                 coordinator::take(self, vec![Input::Leftovers(pods)]);
+                (None, true)
+            }
+            Work::Probe {
+                attempt,
+                said: None,
+            } => {
+                let said = Some(prober::ask(self, &attempt));
+                (Some(Work::Probe { attempt, said }), true)
+            }
+            Work::Probe {
+                attempt,
+                said: Some(said),
+            } => {
+                prober::attempted(self, &attempt, said);
+                (None, true)
+            }
+            Work::SaveVerdicts {
+                verdicts,
+                written: false,
+            } => {
+                self.disk.verdicts = verdicts.clone();
+                let written = true;
+                (Some(Work::SaveVerdicts { verdicts, written }), true)
+            }
+            Work::SaveVerdicts { verdicts, .. } => {
+                if let Some(prober) = &mut self.prober {
+                    prober.judge.saved(verdicts);
+                }
+                prober::act(self);
                 (None, true)
             }
             Work::Poll => {
@@ -335,7 +379,8 @@ impl World {
         let coordinator = self.coordinator.as_ref().and_then(coordinator::Node::due);
         let pleg = self.pleg.as_ref().and_then(|p| p.teller.due());
         let volumes = self.volumes.as_ref().and_then(volumes::Volumes::due);
-        [coordinator, pleg, volumes, self.runtime.due()]
+        let prober = self.prober.as_ref().and_then(|p| p.judge.next_due());
+        [coordinator, pleg, prober, volumes, self.runtime.due()]
             .into_iter()
             .flatten()
             .min()

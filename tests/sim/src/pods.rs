@@ -72,8 +72,6 @@ impl Wish {
     }
 }
 
-/// Probes need a prober.
-const PROBES: bool = false;
 /// How many images there are.
 pub const IMAGES: usize = 4;
 
@@ -98,7 +96,7 @@ pub fn random(source: PodSource, name: &str, uid: &str, rng: &mut Rng) -> Option
         let mut one = container(format!("i{n}"), rng);
         if rng.percent(35) {
             one["restartPolicy"] = json!("Always");
-            if PROBES && rng.percent(30) {
+            if rng.percent(30) {
                 one["startupProbe"] = probe(rng);
             }
         }
@@ -117,7 +115,7 @@ pub fn random(source: PodSource, name: &str, uid: &str, rng: &mut Rng) -> Option
             ("livenessProbe", 20),
             ("startupProbe", 15),
         ] {
-            if PROBES && rng.percent(percent) {
+            if rng.percent(percent) {
                 one[kind] = probe(rng);
             }
         }

@@ -5,7 +5,7 @@ use polylet_wire::pleg::v1::ContainerPhase;
 use polylet_wire::podconfig::v1::PodSource;
 
 use crate::laws::{Broken, Law};
-use crate::node::{config, coordinator, pleg, volumes};
+use crate::node::{config, coordinator, pleg, prober, status, volumes};
 use crate::pods;
 use crate::rest;
 use crate::sabotage::Sabotage;
@@ -23,7 +23,7 @@ pub struct Report {
 }
 
 /// How many steps of chaos.
-const STEPS: usize = 400;
+const STEPS: usize = 800;
 /// How much the calm may take.
 const CALM_ROUNDS: usize = 3000;
 
@@ -31,6 +31,9 @@ const CALM_ROUNDS: usize = 3000;
 pub fn seed(seed: u64, sabotage: Option<Sabotage>, log: bool) -> Report {
     let mut world = World::new(seed, sabotage, log);
     let steps = STEPS / 2 + world.rng.below(STEPS);
+    // Each world has its own temper: where all die all the time, nothing ever begins.
+    world.temper.kills = [2, 8, 25][world.rng.below(3)];
+    world.temper.disasters = [2, 8, 25][world.rng.below(3)];
     for _ in 0..steps {
         chaos(&mut world);
         if world.broken.is_some() {
@@ -56,37 +59,57 @@ pub fn seed(seed: u64, sabotage: Option<Sabotage>, log: bool) -> Report {
 fn chaos(world: &mut World) {
     let millis = world.rng.between(0, 5);
     world.pass(millis);
+    if world.rng.below(1000) < world.temper.kills {
+        kill(world);
+    }
+    if world.rng.below(1000) < world.temper.disasters {
+        disasters(world);
+    }
     match world.rng.below(100) {
         0..=34 => {
-            let at = world.rng.below(world.calls.len());
-            world.advance(at);
+            for _ in 0..world.rng.below(4) {
+                let at = world.rng.below(world.calls.len());
+                world.advance(at);
+            }
         }
-        35..=64 => {
-            let which = world.rng.below(coordinator::LINKS);
-            let _ = coordinator::listen(world, which);
+        35..=69 => {
+            for _ in 0..world.rng.below(6) {
+                let _ = streams(world);
+            }
         }
-        65..=72 => {
+        70..=77 => {
             let millis = world.rng.between(10, 800);
             world.pass(millis);
         }
-        73..=79 => {
+        78..=80 => {
             if let Some(due) = world.next_due() {
                 let millis = due.duration_since(world.now).as_millis().clamp(0, 30_000);
                 world.pass(i64::try_from(millis).unwrap_or(0));
             }
         }
-        80..=83 => drop(ticks(world)),
-        84..=87 => manifests(world),
-        88..=90 => read_sources(world),
-        91..=93 => containers(world),
-        94..=95 => kill(world),
-        96..=97 => drop(revive(world)),
-        98 => {
-            let which = world.rng.below(coordinator::LINKS);
-            world.say(|| format!("coordinator: stream {which} breaks"));
-            coordinator::cut(world, which);
+        81..=87 => drop(ticks(world)),
+        88..=90 => manifests(world),
+        91..=93 => read_sources(world),
+        94..=95 => containers(world),
+        _ => drop(revive(world)),
+    }
+}
+
+/// Something happens on some stream.
+fn streams(world: &mut World) -> bool {
+    match world.rng.below(4) {
+        0 => {
+            let which = world.rng.below(prober::LINKS);
+            prober::listen(world, which)
         }
-        _ => disasters(world),
+        1 => {
+            let which = world.rng.below(status::LINKS);
+            status::listen(world, which)
+        }
+        _ => {
+            let which = world.rng.below(coordinator::LINKS);
+            coordinator::listen(world, which)
+        }
     }
 }
 
@@ -102,6 +125,11 @@ fn ticks(world: &mut World) -> bool {
         pleg::act(world);
         any = true;
     }
+    if due(world.prober.as_ref().and_then(|p| p.judge.next_due())) {
+        prober::act(world);
+        any = true;
+    }
+    any |= status::save(world);
     if due(world.volumes.as_ref().and_then(volumes::Volumes::due)) {
         volumes::act(world);
         any = true;
@@ -151,6 +179,7 @@ fn manifests(world: &mut World) {
             if let Some(other) = wish.with_other_image(&mut world.rng) {
                 world.say(|| format!("{uid} changes an image"));
                 world.truth.changed.insert(uid.clone());
+                world.runtime.disturbed.insert(uid.clone());
                 world
                     .memory
                     .manifests
@@ -171,12 +200,14 @@ fn manifests(world: &mut World) {
             if let Some(other) = wish.deleting(now, &mut world.rng) {
                 world.say(|| format!("{uid} is asked to go"));
                 world.truth.disowned.insert(uid.clone());
+                world.runtime.disturbed.insert(uid.clone());
                 world.truth.wishes.insert(uid, other);
             }
         }
         (7..=8, Some(uid)) => {
             world.say(|| format!("{uid} is taken back"));
             world.truth.disowned.insert(uid.clone());
+            world.runtime.disturbed.insert(uid.clone());
             if let Some(wish) = world.truth.wishes.remove(&uid)
                 && wish.source == PodSource::File
             {
@@ -220,9 +251,18 @@ fn containers(world: &mut World) {
     let Some(id) = world.rng.pick(&running).cloned() else {
         return;
     };
-    let Some(container) = world.runtime.containers.get(&id) else {
+    let ends = world.rng.percent(60);
+    let Some(container) = world.runtime.containers.get_mut(&id) else {
         return;
     };
+    if !ends {
+        container.well = !container.well;
+        container.was_unwell |= !container.well;
+        let (well, uid) = (container.well, container.pod.uid.clone());
+        world.runtime.disturbed.insert(uid.clone());
+        world.say(|| format!("runtime: {id} of {uid} is well: {well}"));
+        return;
+    }
     let (uid, init) = (container.pod.uid.clone(), container.name.starts_with('i'));
     let good = world.rng.percent(if init { 75 } else { 30 });
     let (code, reason) = if good {
@@ -270,15 +310,24 @@ fn revive(world: &mut World) -> bool {
 
 fn disasters(world: &mut World) {
     let now = world.now;
-    match world.rng.below(4) {
+    match world.rng.below(6) {
         0 => {
-            world.runtime.up = !world.runtime.up;
-            let up = world.runtime.up;
-            world.say(|| format!("runtime: up {up}"));
-            pleg::events(world, up);
+            world.runtime.up = false;
+            world.say(|| "runtime: goes away".to_owned());
+            pleg::events(world, false);
             pleg::act(world);
         }
-        1 => {
+        1 | 2 => {
+            world.runtime.up = true;
+            pleg::events(world, true);
+            pleg::act(world);
+        }
+        3 => {
+            let which = world.rng.below(coordinator::LINKS);
+            world.say(|| format!("coordinator: stream {which} breaks"));
+            coordinator::cut(world, which);
+        }
+        4 => {
             let standing: Vec<(String, String)> = world
                 .runtime
                 .sandboxes
@@ -292,12 +341,11 @@ fn disasters(world: &mut World) {
                 world.tell_pleg(&uid, &id, HintKind::Ended);
             }
         }
-        2 => {
+        _ => {
             let flow = world.rng.percent(50);
             pleg::events(world, flow);
             pleg::act(world);
         }
-        _ => {}
     }
 }
 
@@ -306,18 +354,27 @@ pub fn settle(world: &mut World) {
     world.say(|| "now all is calm".to_owned());
     world.calm = true;
     world.runtime.up = true;
+    for container in world.runtime.containers.values_mut() {
+        container.well = true;
+    }
     while revive(world) {}
     for source in config::SOURCES {
         config::read(world, source, false);
     }
     let mut quiet_since = world.now;
-    for _ in 0..CALM_ROUNDS {
+    for round in 0..CALM_ROUNDS {
         if world.broken.is_some() {
             return;
         }
         let mut any = false;
         for which in 0..coordinator::LINKS {
             any |= coordinator::listen(world, which);
+        }
+        for which in 0..prober::LINKS {
+            any |= prober::listen(world, which);
+        }
+        for which in 0..status::LINKS {
+            any |= status::listen(world, which);
         }
         let mut at = 0;
         let mut mine = false;
@@ -345,6 +402,7 @@ pub fn settle(world: &mut World) {
         }
         let coordinator = world.coordinator.as_ref().and_then(coordinator::Node::due);
         if coordinator.is_none() && world.now.duration_since(quiet_since).as_secs() > 40 {
+            world.say(|| format!("at rest after {round} rounds"));
             return;
         }
         let next = world.next_due().unwrap_or(world.now);
@@ -384,6 +442,7 @@ fn finish_inits(world: &mut World) -> bool {
 /// Everything is killed and started again: nothing may change.
 fn restart_all(world: &mut World) {
     let before = (world.memory.changes, world.runtime.containers.len());
+    world.runtime.disturbed.clear();
     for who in Who::ALL {
         world.kill(who);
     }

@@ -89,6 +89,8 @@ pub struct Runtime {
     pub containers: BTreeMap<String, SimContainer>,
     /// Images by id, and what names each.
     pub images: BTreeMap<String, String>,
+    /// Pods to which anything happened that may end their readiness.
+    pub disturbed: BTreeSet<String>,
     sandbox_names: BTreeSet<(String, u32)>,
     container_names: BTreeSet<(String, String, u32)>,
     ids: u32,
@@ -196,6 +198,7 @@ impl Runtime {
         if container.phase != ContainerPhase::Running {
             return false;
         }
+        self.disturbed.insert(container.pod.uid.clone());
         container.phase = ContainerPhase::Exited;
         container.exit_code = code;
         container.reason = reason.to_owned();
@@ -229,6 +232,7 @@ impl Runtime {
             self.exit(&container, 137, "Error", now);
         }
         if let Some(sandbox) = self.sandboxes.get_mut(id) {
+            self.disturbed.insert(sandbox.pod.uid.clone());
             sandbox.ready = false;
         }
     }

@@ -9,6 +9,8 @@ pub enum Sabotage {
     IntentsForgotten,
     /// A stream is taken for complete before its snapshot has come.
     SyncedTooSoon,
+    /// A restarted prober does not know its verdicts.
+    VerdictsForgotten,
     /// Volumes are released when the stop of containers begins, and not when it has ended.
     ReleasedEarly,
 }

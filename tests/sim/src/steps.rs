@@ -132,6 +132,7 @@ fn begin(world: &mut World, life: u32, job: &Job) -> Option<Outcome> {
             let journal = job.journal.after(&job.step);
             if journal.terminal.is_some() {
                 world.memory.ended.insert(uid.clone());
+                world.runtime.disturbed.insert(uid.clone());
             }
             world.disk.journal.insert(uid, journal);
             Some(Outcome::Done)
@@ -156,8 +157,8 @@ fn begin(world: &mut World, life: u32, job: &Job) -> Option<Outcome> {
         Step::ApplyVolumes | Step::ReleaseVolumes => Some(declare(world, life, job)),
         Step::CreateSandbox { attempt } => {
             world.disk.logs.insert(uid.clone());
-            world.disk.intents.insert(uid, *attempt);
             laws::asks_for_sandbox(world, job, *attempt);
+            world.disk.intents.insert(uid, *attempt);
             match world.runtime.reserve_sandbox(&job.pod, *attempt) {
                 Ok(()) => None,
                 Err(_) => {

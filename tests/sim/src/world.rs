@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::PodStatus;
 use polylet_sync_coordinator::core::hooks::Lifecycle;
 use polylet_sync_coordinator::core::view::Journal;
 use polylet_volume_manager::core::plan::Slot;
@@ -17,7 +18,7 @@ use tokio::sync::watch;
 use crate::calls::Call;
 use crate::laws::{Broken, Law};
 use crate::link::Served;
-use crate::node::{config, coordinator, pleg, volumes};
+use crate::node::{config, coordinator, pleg, prober, status, volumes};
 use crate::pods::Wish;
 use crate::rng::Rng;
 use crate::runtime::Runtime;
@@ -30,15 +31,26 @@ pub enum Who {
     Config,
     /// pleg.
     Pleg,
+    /// prober.
+    Prober,
     /// volume-manager.
     Volumes,
     /// sync-coordinator.
     Coordinator,
+    /// status-reporter.
+    Status,
 }
 
 impl Who {
     /// All of them.
-    pub const ALL: [Who; 4] = [Who::Config, Who::Pleg, Who::Volumes, Who::Coordinator];
+    pub const ALL: [Who; 6] = [
+        Who::Config,
+        Who::Pleg,
+        Who::Prober,
+        Who::Volumes,
+        Who::Coordinator,
+        Who::Status,
+    ];
 }
 
 /// What sources want.
@@ -74,6 +86,10 @@ pub struct Disk {
     pub intents: BTreeMap<String, u32>,
     /// Stops and hooks under way.
     pub lifecycles: BTreeMap<String, Lifecycle>,
+    /// The prober's verdicts.
+    pub verdicts: polylet_prober::judge::Verdicts,
+    /// Statuses that were told.
+    pub statuses: BTreeMap<String, PodStatus>,
     /// Decisions that could not be written.
     pub failed: BTreeMap<String, u32>,
     /// Pods' directories with their volumes.
@@ -101,10 +117,23 @@ pub struct Stores {
     pub pressure: Served<polylet_watch::PressureKeyOwned, Pressure>,
     /// sync-coordinator's.
     pub sync: Served<String, PodSync>,
+    /// status-reporter's.
+    pub status: Served<String, polylet_wire::status::v1::PodStatus>,
+}
+
+/// How much goes wrong, in thousandths of the steps.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Temper {
+    /// Kills.
+    pub kills: usize,
+    /// Everything else that is rare.
+    pub disasters: usize,
 }
 
 /// Everything.
 pub struct World {
+    /// How much goes wrong.
+    pub temper: Temper,
     /// Chance.
     pub rng: Rng,
     /// The present moment.
@@ -129,6 +158,10 @@ pub struct World {
     pub config: Option<config::Config>,
     /// pleg, while it lives.
     pub pleg: Option<pleg::Pleg>,
+    /// prober, while it lives.
+    pub prober: Option<prober::Prober>,
+    /// status-reporter, while it lives.
+    pub status: Option<status::Status>,
     /// volume-manager, while it lives.
     pub volumes: Option<volumes::Volumes>,
     /// sync-coordinator, while it lives.
@@ -151,6 +184,7 @@ impl World {
     /// Before anything has happened.
     pub fn new(seed: u64, sabotage: Option<Sabotage>, log: bool) -> Self {
         let mut world = World {
+            temper: Temper::default(),
             rng: Rng::new(seed),
             now: Timestamp::from_second(1_800_000_000).unwrap_or(Timestamp::UNIX_EPOCH),
             calm: false,
@@ -163,6 +197,8 @@ impl World {
             stores: Stores::default(),
             config: None,
             pleg: None,
+            prober: None,
+            status: None,
             volumes: None,
             coordinator: None,
             memory: crate::laws::Memory::default(),
@@ -216,6 +252,8 @@ impl World {
         match who {
             Who::Config => self.config.as_ref().map(|c| c.life),
             Who::Pleg => self.pleg.as_ref().map(|p| p.life),
+            Who::Prober => self.prober.as_ref().map(|p| p.life),
+            Who::Status => self.status.as_ref().map(|s| s.life),
             Who::Volumes => self.volumes.as_ref().map(|v| v.life),
             Who::Coordinator => self.coordinator.as_ref().map(|c| c.life),
         }
@@ -229,6 +267,8 @@ impl World {
         match who {
             Who::Config => config::start(self, life),
             Who::Pleg => pleg::start(self, life),
+            Who::Prober => prober::start(self, life),
+            Who::Status => status::start(self, life),
             Who::Volumes => volumes::start(self, life),
             Who::Coordinator => coordinator::start(self, life),
         }
@@ -246,6 +286,14 @@ impl World {
                 self.pleg = None;
                 self.stores.states = None;
                 self.stores.runtime = None;
+            }
+            Who::Prober => {
+                self.prober = None;
+                self.stores.verdicts = None;
+            }
+            Who::Status => {
+                self.status = None;
+                self.stores.status = None;
             }
             Who::Volumes => {
                 self.volumes = None;

@@ -7,7 +7,7 @@ use polylet_sim::run;
 use polylet_sim::sabotage::Sabotage;
 
 /// In a few minutes on two cores that have other things to do as well.
-const SEEDS: u64 = 1500;
+const SEEDS: u64 = 2000;
 /// A bug has to be found within so many.
 const PATIENCE: u64 = 400;
 
@@ -109,4 +109,9 @@ fn a_stream_that_is_believed_too_soon_is_found() {
 #[test]
 fn volumes_that_are_released_too_early_are_found() {
     found(Sabotage::ReleasedEarly, &[Law::NotUnderTheFeet]);
+}
+
+#[test]
+fn forgotten_verdicts_are_found() {
+    found(Sabotage::VerdictsForgotten, &[Law::ReadinessStands]);
 }

@@ -176,15 +176,6 @@ pub fn listen(world: &mut World, which: usize) -> bool {
     else {
         return false;
     };
-    macro_rules! hear {
-        ($link:expr, $server:expr) => {
-            if *calm {
-                $link.flush($server)
-            } else {
-                $link.step($server, rng)
-            }
-        };
-    }
     let inputs: Vec<Input> = match which {
         0..=2 => {
             let source = SOURCES[which];
@@ -192,24 +183,32 @@ pub fn listen(world: &mut World, which: usize) -> bool {
             let Some(link) = node.pods.get_mut(&source) else {
                 return false;
             };
-            let told = hear!(link, &served);
+            let told = link.hear(&served, rng, *calm);
             told.into_iter()
                 .map(|update| Input::Config(source.into(), update))
                 .collect()
         }
-        3 => hear!(node.states, &stores.states)
+        3 => node
+            .states
+            .hear(&stores.states, rng, *calm)
             .into_iter()
             .map(Input::Pods)
             .collect(),
-        4 => hear!(node.volumes, &stores.volumes)
+        4 => node
+            .volumes
+            .hear(&stores.volumes, rng, *calm)
             .into_iter()
             .map(Input::Volumes)
             .collect(),
-        5 => hear!(node.verdicts, &stores.verdicts)
+        5 => node
+            .verdicts
+            .hear(&stores.verdicts, rng, *calm)
             .into_iter()
             .map(Input::Verdict)
             .collect(),
-        6 => hear!(node.pressure, &stores.pressure)
+        6 => node
+            .pressure
+            .hear(&stores.pressure, rng, *calm)
             .into_iter()
             .map(Input::Pressure)
             .collect(),

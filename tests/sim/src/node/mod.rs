@@ -3,4 +3,6 @@
 pub mod config;
 pub mod coordinator;
 pub mod pleg;
+pub mod prober;
+pub mod status;
 pub mod volumes;

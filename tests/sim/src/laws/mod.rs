@@ -1,5 +1,7 @@
 //! What must hold after each step, whoever was killed and whatever was lost.
 
+pub mod status;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use polylet_model::{ContainerKind, Manifest};
@@ -37,6 +39,10 @@ pub enum Law {
     Undisturbed,
     /// No record is dropped that a restart count stands on, and nothing that runs is removed.
     RecordsStand,
+    /// A pod's phase and its containers' restart counts never go back.
+    StatusGoesForward,
+    /// A pod that was ready, and to which nothing happened, stays ready.
+    ReadinessStands,
     /// When all is calm, what runs is what is wanted.
     ComesToRest,
     /// When all is calm, nothing is left of what nobody wants.
@@ -62,6 +68,8 @@ pub struct Memory {
     pub manifests: BTreeMap<String, Manifest>,
     /// Pods of which it was written down that they have ended.
     pub ended: BTreeSet<String>,
+    /// The statuses that were told last.
+    pub told: BTreeMap<String, Vec<u8>>,
     /// Containers whose hook failed.
     pub hooks_failed: BTreeSet<String>,
     /// Calls to the runtime that change something.
@@ -160,8 +168,8 @@ pub fn asks_for_sandbox(world: &mut World, job: &Job, attempt: u32) {
         } => other.pod.uid == job.pod.uid && other.step == job.step,
         _ => false,
     });
-    let mut all = world.runtime.sandboxes.values();
-    let made = all.any(|s| s.pod.uid == job.pod.uid && s.attempt == attempt);
+    // What was asked for without hearing the end stands on the disk.
+    let made = world.disk.intents.get(&job.pod.uid) == Some(&attempt);
     if same || made {
         let why = format!(
             "{}: sandbox {attempt} which another call was made for",
@@ -216,7 +224,9 @@ pub fn starts(world: &mut World, id: &str) {
         world.breaks(Law::NoOverlap, format!("{who} while {other} runs"));
     }
     let key = (uid.to_owned(), me.name.clone(), me.attempt);
-    if !world.memory.started.insert(key) {
+    // A pod that was put back in the middle of its end may begin anew.
+    let anew = world.truth.disowned.contains(uid);
+    if !world.memory.started.insert(key) && !anew {
         world.breaks(Law::NumbersRise, who.clone());
     }
     if let Some(why) = out_of_order(world, &me.name, &me.sandbox_id, uid) {
@@ -227,22 +237,10 @@ pub fn starts(world: &mut World, id: &str) {
 fn out_of_order(world: &World, name: &str, sandbox: &str, uid: &str) -> Option<String> {
     let manifest = world.memory.manifests.get(uid)?;
     let (kind, _) = manifest.container(name)?;
-    let newest = |name: &str| {
-        let mut of = world.runtime.containers.values();
-        let mut best = None;
-        for c in of
-            .by_ref()
-            .filter(|c| c.name == name && c.sandbox_id == sandbox)
-        {
-            if best.is_none_or(|(attempt, _)| attempt <= c.attempt) {
-                best = Some((c.attempt, c));
-            }
-        }
-        best.map(|(_, c)| c)
-    };
     if kind == ContainerKind::Init {
-        let mut mains = manifest.containers().iter();
-        if mains.any(|c| newest(&c.name).is_some()) {
+        let is_main = |name: &str| manifest.containers().iter().any(|c| c.name == name);
+        let mut inside = world.runtime.containers.values();
+        if inside.any(|c| c.sandbox_id == sandbox && is_main(&c.name)) {
             return Some("after a main container".to_owned());
         }
     }
@@ -250,12 +248,13 @@ fn out_of_order(world: &World, name: &str, sandbox: &str, uid: &str) -> Option<S
         if spec.name == name || before == ContainerKind::Regular {
             return None;
         }
-        let seen = newest(&spec.name);
+        let of_it = world.runtime.containers.values();
+        let mut of_it = of_it.filter(|c| c.name == spec.name && c.sandbox_id == sandbox);
         let fine = match before {
             ContainerKind::Init => {
-                seen.is_some_and(|c| c.phase == ContainerPhase::Exited && c.exit_code == 0)
+                of_it.any(|c| c.phase == ContainerPhase::Exited && c.exit_code == 0)
             }
-            ContainerKind::Sidecar => seen.is_some_and(|c| c.started_at.is_some()),
+            ContainerKind::Sidecar => of_it.any(|c| c.started_at.is_some()),
             _ => true,
         };
         if !fine {
@@ -300,7 +299,9 @@ pub fn stops_sandbox(world: &mut World, id: &str) {
     let standing = world.runtime.sandboxes.values();
     let standing = standing.filter(|s| s.pod.uid == uid && s.ready).count();
     let inside = world.runtime.running(&uid).find(|c| c.sandbox_id == id);
-    if let Some(inside) = inside.map(|c| c.id.clone()).filter(|_| standing < 2) {
+    // A start that was lost may come to its end while a pod that goes is stopped.
+    let fair = standing > 1 || !world.is_steady(&uid);
+    if let Some(inside) = inside.map(|c| c.id.clone()).filter(|_| !fair) {
         world.breaks(
             Law::NotUnderTheFeet,
             format!("sandbox {id} while {inside} runs"),
