@@ -188,7 +188,9 @@ fn declare(world: &mut World, life: u32, job: &Job) -> Outcome {
     let declarer = format!("sync-{life}");
     if job.step == Step::ReleaseVolumes {
         return match volumes::release(world, &declarer, job, job.sequence) {
-            Ok(_) => Outcome::Done,
+            Ok(state) => Outcome::Released {
+                gone: seen(&state).iter().all(|v| v.gone),
+            },
             Err(why) => Outcome::Failed(trouble("VolumeError", &why)),
         };
     }

@@ -40,9 +40,13 @@ pub async fn release(hands: &Rc<Hands>, job: &Job) -> Result<Outcome, Trouble> {
         cause: Some(polylet_kit::cause::of_current_span()),
     };
     match hands.volumes.clone().release_pod(request).await {
-        Ok(_) => Ok(Outcome::Done),
+        Ok(answer) => {
+            let state = answer.into_inner().state.unwrap_or_default();
+            let gone = convert::volumes(&state).iter().all(|v| v.gone);
+            Ok(Outcome::Released { gone })
+        }
         // Nothing of it is known there: nothing of it is left.
-        Err(status) if status.code() == Code::NotFound => Ok(Outcome::Done),
+        Err(status) if status.code() == Code::NotFound => Ok(Outcome::Released { gone: true }),
         Err(status) => Err(said("VolumeError", status.message())),
     }
 }

@@ -38,6 +38,11 @@ pub enum Outcome {
         /// What volume-manager answered.
         seen: Vec<SeenVolume>,
     },
+    /// Volumes were released; whether nothing of them is left already.
+    Released {
+        /// It is so.
+        gone: bool,
+    },
     /// A hook came to a bad end; upstream's words.
     HookFailed(String),
     /// It went wrong.
@@ -197,7 +202,13 @@ fn succeeded(pod: &mut Pod, step: Step, outcome: Outcome, now: Timestamp) {
                 pod.volumes.seen = Some((sequence, seen));
             }
         }
-        (Step::ReleaseVolumes, _) => pod.volumes.released = true,
+        (Step::ReleaseVolumes, outcome) => {
+            pod.volumes.released = true;
+            pod.volumes.released_at = Some(now);
+            if outcome == (Outcome::Released { gone: true }) {
+                pod.volumes.seen = None;
+            }
+        }
         (Step::RemoveCgroup, _) => {
             pod.cgroup_gone = true;
             pod.cgroup_ready = false;

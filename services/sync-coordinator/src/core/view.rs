@@ -126,6 +126,8 @@ pub struct Volumes {
     pub seen: Option<(u64, Vec<SeenVolume>)>,
     /// The release was accepted.
     pub released: bool,
+    /// When that was.
+    pub released_at: Option<Timestamp>,
     /// The declaration or release under way went to a former life of volume-manager, perhaps.
     pub void: bool,
 }

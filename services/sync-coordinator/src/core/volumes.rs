@@ -6,6 +6,9 @@ use super::plan::{Plan, Step, StepKey};
 use super::view::View;
 use super::wanted::Wanted;
 
+/// How long released volumes may take before they are asked about.
+const AGAIN: jiff::SignedDuration = jiff::SignedDuration::from_secs(2);
+
 /// Declares the pod's volumes where that was not done for this manifest.
 pub fn declare(view: &View<'_>, wanted: &Wanted, plan: &mut Plan) {
     if wanted.has_volumes && view.pod.volumes.declared.as_ref() != Some(&wanted.digest) {
@@ -68,5 +71,18 @@ pub fn released(view: &View<'_>, plan: &mut Plan) -> bool {
             error: volume.message.clone(),
         });
     }
-    seen.iter().all(|v| v.gone)
+    let gone = seen.iter().all(|v| v.gone);
+    if !gone
+        && let Some(due) = volumes
+            .released_at
+            .and_then(|at| at.checked_add(AGAIN).ok())
+    {
+        // A watcher that is slow never hears of what came and went meanwhile: the answer tells.
+        if due <= view.now {
+            plan.step(view, Step::ReleaseVolumes);
+        } else {
+            plan.wake(due);
+        }
+    }
+    gone
 }
