@@ -40,6 +40,17 @@ pub struct WaitingFor {
     #[prost(string, tag = "3")]
     pub error: ::prost::alloc::string::String,
 }
+/// A change of the pod's resources that is not given: v1's condition PodResizePending.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ResizePending {
+    /// Deferred or Infeasible.
+    #[prost(string, tag = "1")]
+    pub reason: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub message: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "3")]
+    pub since: ::core::option::Option<::prost_types::Timestamp>,
+}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct PodSync {
     #[prost(message, optional, tag = "1")]
@@ -66,6 +77,12 @@ pub struct PodSync {
     /// The pod needs a new sandbox (so PodReadyToStartContainers is False).
     #[prost(bool, tag = "10")]
     pub needs_sandbox: bool,
+    #[prost(message, optional, tag = "11")]
+    pub resize_pending: ::core::option::Option<ResizePending>,
+    /// The resources that the pod was given, as JSON: {"pod": v1.ResourceRequirements,
+    /// "containers": {name: v1.ResourceRequirements}}. Empty while they are the manifest's.
+    #[prost(bytes = "vec", tag = "12")]
+    pub allocated: ::prost::alloc::vec::Vec<u8>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct WatchPodSyncRequest {

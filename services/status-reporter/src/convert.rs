@@ -2,7 +2,7 @@
 
 use polylet_model::Manifest;
 use polylet_model::probe::ProbeKind;
-use polylet_model::status::{self, ContainerPhase, Note, Stage};
+use polylet_model::status::{self, ContainerPhase, Note, PendingResize, Stage};
 use polylet_wire::common::v1::{Cause, PodRef};
 use polylet_wire::pleg::v1 as pleg;
 use polylet_wire::prober::v1 as prober;
@@ -43,6 +43,8 @@ pub(crate) fn progress(sync: &sync::PodSync) -> Progress {
         reclaimed: sync.phase() == sync::SyncPhase::Reclaimed,
         notes: sync.containers.iter().map(note).collect(),
         terminal: sync.terminal.as_ref().map(terminal),
+        resize: sync.resize_pending.as_ref().map(resize),
+        allocated: serde_json::from_slice(&sync.allocated).ok(),
         acknowledged_at: time::from_wire_opt(sync.acknowledged_at.as_ref()),
         last_manifest: Manifest::from_json(&sync.last_manifest).ok(),
         waiting_for: sync.waiting_for.iter().map(waiting_for).collect(),
@@ -55,6 +57,14 @@ fn note(note: &sync::ContainerNote) -> Note {
         reason: note.waiting_reason.clone(),
         message: note.message.clone(),
         restarts: note.restarts,
+    }
+}
+
+fn resize(pending: &sync::ResizePending) -> PendingResize {
+    PendingResize {
+        reason: pending.reason.clone(),
+        message: pending.message.clone(),
+        since: time::from_wire_opt(pending.since.as_ref()),
     }
 }
 

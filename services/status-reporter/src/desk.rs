@@ -20,7 +20,7 @@ pub enum Input {
     /// A source of pods told something.
     Pod(PodSource, Update<String, Pod>),
     /// How far pods have come.
-    Sync(Update<String, PodSync>),
+    Sync(Box<Update<String, PodSync>>),
     /// What the runtime holds.
     State(Update<String, PodState>),
     /// How containers are.
@@ -51,7 +51,7 @@ impl Desk {
     pub fn take(&mut self, input: Input) {
         match input {
             Input::Pod(source, update) => self.pod(source, update),
-            Input::Sync(update) => self.sync(update),
+            Input::Sync(update) => self.sync(*update),
             Input::State(update) => self.state(update),
             Input::Verdict(update) => self.verdict(update),
             Input::Runtime(Value::Current(runtime)) => {

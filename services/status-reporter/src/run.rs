@@ -74,7 +74,11 @@ impl Task {
         let traces = &mut self.traces;
         match &input {
             Input::Pod(_, Update::Upsert(uid, pod)) => traces.heard(uid, pod.cause.as_ref()),
-            Input::Sync(Update::Upsert(uid, sync)) => traces.heard(uid, sync.cause.as_ref()),
+            Input::Sync(update) => {
+                if let Update::Upsert(uid, sync) = &**update {
+                    traces.heard(uid, sync.cause.as_ref());
+                }
+            }
             Input::State(Update::Upsert(uid, state)) => traces.heard(uid, state.cause.as_ref()),
             Input::Verdict(Update::Upsert((uid, ..), verdict)) => {
                 traces.heard(uid, verdict.cause.as_ref());

@@ -18,7 +18,12 @@ pub(crate) fn all(ctx: &Ctx) -> SelectAll<LocalBoxStream<'static, Input>> {
                 .boxed_local(),
         );
     }
-    all.push(follow::sync::pod_sync(ctx).map(Input::Sync).boxed_local());
+    all.push(
+        follow::sync::pod_sync(ctx)
+            .map(Box::new)
+            .map(Input::Sync)
+            .boxed_local(),
+    );
     all.push(
         follow::pleg::pod_states(ctx)
             .map(Input::State)

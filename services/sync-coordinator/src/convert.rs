@@ -10,6 +10,7 @@ use polylet_wire::{common, eviction, pleg, prober, sync, volume};
 
 use crate::core::observed::{Observed, Phase, SeenContainer, SeenSandbox};
 use crate::core::plan::{self, Plan};
+use crate::core::resize::Verdict;
 use crate::core::view::{Pod, SeenVolume, Terminal, Unwell};
 
 /// What the runtime holds of a pod.
@@ -157,7 +158,29 @@ pub(crate) fn pod_sync(told: &Told<'_>, pod: &Pod, plan: &Plan) -> sync::v1::Pod
         acknowledged_at: pod.journal.acknowledged_at.map(to_wire),
         last_manifest: told.last_manifest.map(<[u8]>::to_vec).unwrap_or_default(),
         needs_sandbox: plan.needs_sandbox,
+        resize_pending: resize_pending(pod, plan),
+        allocated: allocated(pod, plan),
     }
+}
+
+fn resize_pending(pod: &Pod, plan: &Plan) -> Option<sync::v1::ResizePending> {
+    let Verdict::Pending { reason, message } = &plan.resize else {
+        return None;
+    };
+    Some(sync::v1::ResizePending {
+        reason: (*reason).to_owned(),
+        message: message.clone(),
+        since: pod.resize_since.map(to_wire),
+    })
+}
+
+/// What the pod was given; empty while that is what its manifest asks for.
+fn allocated(pod: &Pod, plan: &Plan) -> Vec<u8> {
+    let given = pod.journal.allocated.as_deref();
+    let given = given.filter(|_| plan.resize != Verdict::Settled);
+    given
+        .and_then(|given| serde_json::to_vec(given).ok())
+        .unwrap_or_default()
 }
 
 fn sync_phase(of: plan::Phase) -> sync::v1::SyncPhase {

@@ -241,6 +241,7 @@ impl Coordinator {
                 },
             ) => {
                 let under = condition.under_pressure;
+                self.dirty.extend(self.seekers.iter().cloned());
                 match condition.resource() {
                     Resource::Memory => self.node.pressure.memory = under,
                     Resource::Disk => self.node.pressure.disk = under,

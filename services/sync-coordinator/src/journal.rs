@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use polylet_kit::kept::{self, KeptError};
+use polylet_model::Allocation;
 use serde::{Deserialize, Serialize};
 
 use crate::core::room::Demand;
@@ -42,6 +43,8 @@ struct Kept {
     acknowledged_at: Option<Timestamp>,
     #[serde(default)]
     demand: Option<Demand>,
+    #[serde(default)]
+    allocated: Option<Allocation>,
     terminal: Option<KeptTerminal>,
     #[serde(default)]
     torn_down: bool,
@@ -185,6 +188,7 @@ impl From<&Journal> for Kept {
         Kept {
             acknowledged_at: journal.acknowledged_at,
             demand: journal.demand.as_deref().cloned(),
+            allocated: journal.allocated.as_deref().cloned(),
             terminal,
             torn_down: journal.torn_down,
         }
@@ -204,6 +208,7 @@ impl From<Kept> for Journal {
         Journal {
             acknowledged_at: kept.acknowledged_at,
             demand: kept.demand.map(Arc::new),
+            allocated: kept.allocated.map(Arc::new),
             terminal,
             torn_down: kept.torn_down,
         }

@@ -111,7 +111,7 @@ pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
         asking.cgroups.enforce(&asking).await;
     });
     let settings = Settings {
-        room: act::node::room(&ctx, hands.allocatable.clone()),
+        room: act::node::room(&ctx, hands.machine, hands.allocatable.clone()),
         ..Settings::of(ctx.config())
     };
     let (running, keeper) = tokio::sync::mpsc::unbounded_channel();

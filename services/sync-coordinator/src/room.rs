@@ -7,6 +7,7 @@ use jiff::Timestamp;
 
 use crate::coordinator::Coordinator;
 use crate::core::admission;
+use crate::core::plan::{Step, StepKey};
 use crate::core::room::{Holder, Ledger};
 use crate::core::view::Journal;
 use crate::worker::Worker;
@@ -76,6 +77,15 @@ fn holder(worker: &Worker, all_heard: bool) -> Option<Holder> {
         let wanted = pod.wanted.as_ref()?;
         (runs && pod.journal.terminal.is_none()).then(|| Arc::clone(&wanted.demand))
     })?;
+    // A resize on its way to the disk: the larger of both is held.
+    let growing = pod
+        .flights
+        .get(&StepKey::Journal)
+        .map(|flight| &flight.step);
+    let demand = match growing {
+        Some(Step::Allocate { demand: asked, .. }) => Arc::new(demand.or_more(asked)),
+        _ => demand,
+    };
     let ending = pod.leaving || pod.order.is_some() || pod.journal.terminal.is_some();
     Some(Holder { demand, ending })
 }

@@ -21,7 +21,7 @@ impl Coordinator {
         let key = step.key();
         let job = Job {
             pod: worker.reference.clone(),
-            manifest: worker.manifest.clone(),
+            manifest: worker.allocated_manifest(),
             step,
             observed: worker.pod.observed.clone().unwrap_or_default(),
             volumes: worker

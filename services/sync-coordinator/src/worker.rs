@@ -110,6 +110,14 @@ impl Worker {
         news
     }
 
+    /// As its containers are made: with the resources that it was given, while it asks for others.
+    pub(crate) fn allocated_manifest(&self) -> Option<Manifest> {
+        let manifest = self.manifest.as_ref()?;
+        let given = self.pod.journal.allocated.as_ref();
+        let given = given.filter(|given| given.differs(manifest.spec()));
+        Some(given.map_or_else(|| manifest.clone(), |given| given.put_into(manifest)))
+    }
+
     /// Ends steps that nobody needs any more.
     pub(crate) fn cancel(&mut self, which: impl Fn(&StepKey) -> bool) {
         self.cancels.retain(|key, cancel| {

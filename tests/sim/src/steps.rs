@@ -122,7 +122,7 @@ fn begin(world: &mut World, life: u32, job: &Job) -> Option<Outcome> {
         return unknown("the runtime is away");
     }
     match &job.step {
-        Step::Journal | Step::Decide(_) | Step::TornDown => {
+        Step::Journal | Step::Decide(_) | Step::TornDown | Step::Allocate { .. } => {
             if flaky(world, 5) {
                 if let Step::Decide(_) = job.step {
                     *world.disk.failed.entry(uid).or_default() += 1;

@@ -173,6 +173,10 @@ pub mod condition {
 
 /// Reasons of pod conditions.
 pub mod condition_reason {
+    /// A resize may fit once other pods hold less.
+    pub const DEFERRED: &str = "Deferred";
+    /// A resize will never be done.
+    pub const INFEASIBLE: &str = "Infeasible";
     /// No container status is known.
     pub const UNKNOWN_CONTAINER_STATUSES: &str = "UnknownContainerStatuses";
     /// The pod has succeeded.

@@ -3,6 +3,7 @@
 //! Pure functions over the API's own types. Nothing here waits, reads a clock,
 //! touches a file or knows the wire: a moment that matters comes in as an argument.
 
+pub mod allocation;
 pub mod apparmor;
 pub mod cgroup;
 pub mod constants;
@@ -27,5 +28,6 @@ pub mod status;
 pub mod sysctl;
 pub mod userns;
 
+pub use allocation::Allocation;
 pub use ids::{ContainerId, PodUid, SandboxId};
 pub use pod::{ContainerKind, Manifest, ManifestError, RestartPolicy};

@@ -123,6 +123,17 @@ impl Manifest {
         })))
     }
 
+    /// The same state of the manifest with another spec: its digest is the one that came.
+    pub(crate) fn with_spec(&self, change: impl FnOnce(&mut PodSpec)) -> Self {
+        let mut pod = self.0.pod.clone();
+        if let Some(spec) = &mut pod.spec {
+            change(spec);
+        }
+        let raw = serde_json::to_vec(&pod).unwrap_or_else(|_| self.0.raw.clone());
+        // Nothing that a manifest needs is taken from it: it is built again.
+        Self::build(pod, raw, self.0.digest.clone()).unwrap_or_else(|_| self.clone())
+    }
+
     /// The whole API object.
     pub fn pod(&self) -> &Pod {
         &self.0.pod

@@ -126,6 +126,17 @@ pub struct Terminal {
     pub disruption_target: bool,
 }
 
+/// A change of a pod's resources that is not allocated.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PendingResize {
+    /// `Deferred` or `Infeasible`.
+    pub reason: String,
+    /// For people.
+    pub message: String,
+    /// Since when.
+    pub since: Option<Timestamp>,
+}
+
 /// How far a pod has come on its way out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stage {
@@ -151,6 +162,8 @@ pub struct StatusFacts<'a> {
     pub verdicts: &'a [Verdict],
     /// At most one for each container.
     pub notes: &'a [Note],
+    /// A change of its resources that is not allocated.
+    pub resize: Option<&'a PendingResize>,
     /// How far the pod has come.
     pub stage: Stage,
     /// Why it never runs again, once that is decided.

@@ -1,8 +1,8 @@
 //! The facts that are joined.
 
 use jiff::Timestamp;
-use polylet_model::Manifest;
-use polylet_model::status::{Container, Note, Sandbox, Stage, Terminal};
+use polylet_model::status::{Container, Note, PendingResize, Sandbox, Stage, Terminal};
+use polylet_model::{Allocation, Manifest};
 
 /// Where pods come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -77,6 +77,9 @@ pub(crate) struct Progress {
     pub(crate) reclaimed: bool,
     pub(crate) notes: Vec<Note>,
     pub(crate) terminal: Option<Terminal>,
+    pub(crate) resize: Option<PendingResize>,
+    /// What the pod was given, while its manifest asks for something else.
+    pub(crate) allocated: Option<Allocation>,
     pub(crate) acknowledged_at: Option<Timestamp>,
     /// For a pod that pod-config no longer serves.
     pub(crate) last_manifest: Option<Manifest>,

@@ -267,13 +267,17 @@ impl Join {
             .collect();
         let newest = held.sandboxes.first();
         let handler = newest.map_or("", |sandbox| &sandbox.runtime_handler);
+        // The status is that of the pod as it was allocated.
+        let given = progress.allocated.as_ref();
+        let given = given.map(|given| given.put_into(manifest));
         let status = status::compute(&StatusFacts {
             ends_are_decided: true,
-            manifest,
+            manifest: given.as_ref().unwrap_or(manifest),
             sandboxes: &held.sandboxes,
             containers: &held.containers,
             verdicts: &verdicts,
             notes: &progress.notes,
+            resize: progress.resize.as_ref(),
             stage: stage(progress, held),
             terminal: progress.terminal.as_ref(),
             acknowledged_at: progress.acknowledged_at,

@@ -172,7 +172,9 @@ impl Job {
 /// Carries a step out.
 pub async fn carry_out(hands: &Rc<Hands>, job: &Job) -> Outcome {
     let done = match &job.step {
-        Step::Journal | Step::Decide(_) | Step::TornDown => journal(hands, job).await,
+        Step::Journal | Step::Decide(_) | Step::TornDown | Step::Allocate { .. } => {
+            journal(hands, job).await
+        }
         Step::EnsureCgroup => cgroup::ensure(hands, job).await,
         Step::ApplyVolumes => volumes::apply(hands, job).await,
         Step::ReleaseVolumes => volumes::release(hands, job).await,

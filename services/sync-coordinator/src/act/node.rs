@@ -7,10 +7,10 @@ use polylet_kit::Ctx;
 use polylet_model::node::{self, Numbers};
 
 use super::resources::Machine;
-use crate::core::room::Room;
+use crate::core::room::{Room, Swap};
 
 /// What the node has and is; who holds what of it comes later.
-pub fn room(ctx: &Ctx, allocatable: Numbers) -> Room {
+pub fn room(ctx: &Ctx, machine: Machine, allocatable: Numbers) -> Room {
     let kubelet = &ctx.config().kubelet;
     let gate = |name: &str| kubelet.feature_gates.get(name).copied();
     Room {
@@ -21,6 +21,13 @@ pub fn room(ctx: &Ctx, allocatable: Numbers) -> Room {
         no_apparmor: (!has_apparmor()).then(|| "AppArmor is not enabled on the host".to_owned()),
         strict_groups: false,
         no_pod_level_resources: gate("PodLevelResources") == Some(false),
+        limited_swap: (kubelet.memory_swap.swap_behavior == "LimitedSwap"
+            && machine.unified_cgroups
+            && machine.swap_controller)
+            .then_some(Swap {
+                memory: machine.memory,
+                swap: machine.swap,
+            }),
     }
 }
 

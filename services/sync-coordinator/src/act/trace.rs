@@ -32,6 +32,7 @@ pub fn span(job: &Job) -> Span {
     let span = match &job.step {
         Step::Journal => of!("sync.journal"),
         Step::Decide(_) | Step::TornDown => of!("sync.decide"),
+        Step::Allocate { .. } => of!("sync.allocate"),
         Step::EnsureCgroup => of!("sync.cgroup"),
         Step::ApplyVolumes => of!("sync.volumes"),
         Step::CreateSandbox { attempt } => of!("sync.sandbox", Empty, *attempt),

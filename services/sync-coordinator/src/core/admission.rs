@@ -73,6 +73,17 @@ pub fn judge(view: &View<'_>, wanted: &Wanted) -> Verdict {
     }
 }
 
+/// Why the node has no room for what a pod that was let in asks for now. Nobody makes room for it,
+/// not even for a critical pod: it has what it was let in with.
+pub fn unfit(view: &View<'_>, wanted: &Wanted) -> Option<String> {
+    let (_, words) = pressure(view, wanted).or_else(|| {
+        let misfits = fit::misfits(view.pod, &view.node.room, wanted);
+        let first = misfits.iter().find(|misfit| !misfit.is_affinity());
+        first.map(Misfit::told)
+    })?;
+    Some(words)
+}
+
 /// The end of a pod that makes room for another.
 pub fn preempted(now: jiff::Timestamp) -> Terminal {
     Terminal {

@@ -11,6 +11,7 @@ use super::hooks::PostStart;
 use super::observed::{Observed, Overlay, SeenContainer, SeenSandbox};
 use super::plan::{Phase, Plan, Step, StepKey};
 use super::reset::Reset;
+use super::resize::Verdict;
 use super::view::{Failure, Flight, Image, Pod, SeenVolume};
 
 /// What became of a step.
@@ -83,6 +84,8 @@ pub fn began(pod: &mut Pod, plan: &Plan, now: Timestamp) {
         if matches!(step, Step::Journal) && pod.journal.terminal.is_none() {
             let demand = pod.wanted.as_ref().map(|w| Arc::clone(&w.demand));
             pod.journal.demand = pod.journal.demand.take().or(demand);
+            let allocation = pod.wanted.as_ref().map(|w| Arc::clone(&w.allocation));
+            pod.journal.allocated = pod.journal.allocated.take().or(allocation);
         }
         pod.flights.insert(
             step.key(),
@@ -92,6 +95,8 @@ pub fn began(pod: &mut Pod, plan: &Plan, now: Timestamp) {
             },
         );
     }
+    let pending = matches!(plan.resize, Verdict::Pending { .. });
+    pod.resize_since = pending.then(|| pod.resize_since.unwrap_or(now));
     for (id, stop) in &plan.stops {
         pod.lifecycle.stops.insert(id.clone(), *stop);
     }
@@ -139,6 +144,14 @@ fn succeeded(pod: &mut Pod, step: Step, outcome: Outcome, now: Timestamp) {
         (Step::Decide(terminal), _) => {
             pod.journal.terminal = Some(terminal);
             pod.journalled = true;
+        }
+        (step @ Step::Allocate { .. }, _) => {
+            pod.journal = pod.journal.after(&step);
+            pod.journalled = true;
+            // Before the next container is made, the pod's own bounds follow; and volumes show
+            // what containers have.
+            pod.cgroup_ready = false;
+            volumes_anew(pod);
         }
         (Step::TornDown, _) => pod.journal.torn_down = true,
         (Step::EnsureCgroup, _) => pod.cgroup_ready = true,
@@ -370,7 +383,8 @@ fn recompute(pod: &mut Pod) {
     pod.observed = Some(now);
 }
 
-/// It may be another life of volume-manager from now on, which has heard nothing yet.
+/// Volume-manager has to hear it again: it may be another life of it, which has heard nothing yet,
+/// or what it heard is no longer so.
 pub fn volumes_anew(pod: &mut Pod) {
     let asking = [StepKey::Volumes, StepKey::ReleaseVolumes];
     let volumes = &mut pod.volumes;

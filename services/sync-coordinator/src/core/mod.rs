@@ -20,6 +20,7 @@ pub mod observed;
 pub mod plan;
 pub mod pull_rate;
 pub mod reset;
+pub mod resize;
 pub mod restart;
 pub mod room;
 pub mod sandbox;

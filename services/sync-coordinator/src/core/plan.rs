@@ -1,13 +1,17 @@
 //! The plan: which steps to start now, when to look again, what to tell.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
+use polylet_model::Allocation;
 use polylet_model::hook::Hook;
 
 use super::admission::Verdict;
 use super::hooks::Stop;
 use super::reset::{self, Reset};
+use super::room::Demand;
 use super::view::{Terminal, View};
-use super::{admission, cleanup, containers, init, sandbox, stop, terminal, volumes};
+use super::{admission, cleanup, containers, init, resize, sandbox, stop, terminal, volumes};
 
 /// One thing to do. Plain data: whoever carries it out has nothing left to decide.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,6 +22,13 @@ pub enum Step {
     Decide(Terminal),
     /// Write down that nothing of an ended pod is left to stop.
     TornDown,
+    /// Write down what the pod is given in place of what it had.
+    Allocate {
+        /// Its resources.
+        allocation: Arc<Allocation>,
+        /// What it holds of the node with them.
+        demand: Arc<Demand>,
+    },
     /// Make the pod's cgroup.
     EnsureCgroup,
     /// Declare the pod's volumes.
@@ -118,7 +129,7 @@ pub enum Step {
 /// What a step is about: never two of one key at once.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum StepKey {
-    /// [`Step::Journal`], [`Step::Decide`], [`Step::TornDown`].
+    /// [`Step::Journal`], [`Step::Decide`], [`Step::TornDown`], [`Step::Allocate`].
     Journal,
     /// [`Step::EnsureCgroup`].
     Cgroup,
@@ -156,7 +167,9 @@ impl Step {
     /// What the step is about.
     pub fn key(&self) -> StepKey {
         match self {
-            Step::Journal | Step::Decide(_) | Step::TornDown => StepKey::Journal,
+            Step::Journal | Step::Decide(_) | Step::TornDown | Step::Allocate { .. } => {
+                StepKey::Journal
+            }
             Step::EnsureCgroup => StepKey::Cgroup,
             Step::ApplyVolumes => StepKey::Volumes,
             Step::CreateSandbox { .. } => StepKey::Sandbox,
@@ -253,6 +266,8 @@ pub struct Plan {
     pub forget: bool,
     /// The pod waits until others have made room.
     pub wants_room: bool,
+    /// What becomes of a change of its resources.
+    pub resize: resize::Verdict,
     /// Pods that have to end for it, by uid.
     pub victims: Vec<String>,
 }
@@ -326,7 +341,9 @@ impl Plan {
 /// A step for people.
 fn describe(step: &Step) -> String {
     match step {
-        Step::Journal | Step::Decide(_) | Step::TornDown => "the journal".into(),
+        Step::Journal | Step::Decide(_) | Step::TornDown | Step::Allocate { .. } => {
+            "the journal".into()
+        }
         Step::EnsureCgroup => "the pod's cgroup".into(),
         Step::ApplyVolumes => "volumes to be declared".into(),
         Step::CreateSandbox { attempt } => format!("sandbox {attempt}"),
@@ -360,6 +377,11 @@ pub fn plan(view: &View<'_>) -> Plan {
     if plan.phase == Phase::Reclaimed {
         cleanup::linger(view, &mut plan);
         return plan;
+    }
+    if plan.phase == Phase::Syncing
+        && let Some(wanted) = &view.pod.wanted
+    {
+        plan.resize = resize::judge(view, wanted);
     }
     if view.pod.observed.is_none() || !view.node.pleg_fresh {
         plan.wait_for("the runtime's state", None);
@@ -434,9 +456,10 @@ fn sync(view: &View<'_>, plan: &mut Plan) {
             return;
         }
     }
-    if !view.pod.journalled {
+    if !view.pod.journalled || view.pod.journal.allocated.is_none() {
         plan.step(view, Step::Journal);
     }
+    resize::carry(view, &wanted, plan);
     volumes::declare(view, &wanted, plan);
     let Some(sandbox) = sandbox::stand(view, &wanted, plan) else {
         return;

@@ -38,6 +38,17 @@ impl Demand {
         }
     }
 
+    /// This one, or the other where that asks for more: what a pod holds on its way from one
+    /// to the other.
+    pub fn or_more(&self, other: &Demand) -> Demand {
+        let mut most = self.clone();
+        for (name, number) in &other.requests {
+            let mine = most.requests.entry(name.clone()).or_insert(*number);
+            *mine = (*mine).max(*number);
+        }
+        most
+    }
+
     /// How much it asks for of one resource; each pod is one of `pods`.
     pub fn of_resource(&self, name: &str) -> i64 {
         if name == node::PODS {
@@ -83,7 +94,14 @@ impl Ledger {
         if let Some(before) = &before {
             self.count(&before.demand, -1);
         }
-        let freed = before.is_some() && holder.is_none();
+        let freed = match (&before, &holder) {
+            (Some(_), None) => true,
+            (Some(before), Some(now)) => {
+                let mut requests = before.demand.requests.iter();
+                requests.any(|(name, number)| now.demand.of_resource(name) < *number)
+            }
+            (None, _) => false,
+        };
         if let Some(holder) = holder {
             self.count(&holder.demand, 1);
             self.holders.insert(uid.to_owned(), holder);
@@ -106,6 +124,13 @@ impl Ledger {
         self.sums.get(name).copied().unwrap_or(0)
     }
 
+    /// How much of a resource all but one hold.
+    pub fn used_by_others(&self, name: &str, without: &str) -> i64 {
+        let own = self.holders.get(without);
+        let own = own.map_or(0, |holder| holder.demand.of_resource(name));
+        self.used(name).saturating_sub(own)
+    }
+
     /// All that hold something, by uid.
     pub fn holders(&self) -> impl Iterator<Item = (&str, &Holder)> {
         self.holders
@@ -125,6 +150,15 @@ impl Ledger {
     }
 }
 
+/// How much memory and swap there is, where containers get a part of the swap.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Swap {
+    /// Bytes of memory.
+    pub memory: u64,
+    /// Bytes of swap.
+    pub swap: u64,
+}
+
 /// The node as admission sees it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Room {
@@ -142,6 +176,8 @@ pub struct Room {
     pub strict_groups: bool,
     /// Resources of a pod as a whole are turned off.
     pub no_pod_level_resources: bool,
+    /// Containers get a part of the node's swap, after their memory request.
+    pub limited_swap: Option<Swap>,
 }
 
 #[cfg(test)]
@@ -170,6 +206,11 @@ mod tests {
         assert_eq!((ledger.used("cpu"), ledger.used("pods")), (500, 2));
         assert_eq!(ledger.burstable_shares(""), 307);
         assert_eq!(ledger.burstable_shares("a"), 2);
+        assert_eq!(ledger.used_by_others("cpu", "a"), 200);
+        assert_eq!(ledger.used_by_others("pods", "a"), 1);
+        assert_eq!(ledger.used_by_others("cpu", "c"), 500);
+        // Somebody may fit where a pod holds less than before.
+        assert!(ledger.set("a", Some(holder(250, QosClass::Burstable))));
         assert!(ledger.set("a", None));
         assert!(!ledger.set("a", None));
         assert_eq!((ledger.used("cpu"), ledger.used("pods")), (200, 1));

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use polylet_model::Allocation;
 
 use super::hooks::Lifecycle;
 use super::observed::{Observed, Overlay};
@@ -36,6 +37,8 @@ pub struct Journal {
     pub acknowledged_at: Option<Timestamp>,
     /// What it was given of the node when it was let in.
     pub demand: Option<Arc<Demand>>,
+    /// The resources that its containers have, or are to have.
+    pub allocated: Option<Arc<Allocation>>,
     /// Why it may not run again.
     pub terminal: Option<Terminal>,
     /// After a terminal decision: everything is stopped and released.
@@ -49,6 +52,10 @@ impl Journal {
         match step {
             Step::Decide(terminal) => journal.terminal = Some(terminal.clone()),
             Step::TornDown => journal.torn_down = true,
+            Step::Allocate { allocation, demand } => {
+                journal.allocated = Some(Arc::clone(allocation));
+                journal.demand = Some(Arc::clone(demand));
+            }
             _ => {}
         }
         journal
@@ -176,6 +183,8 @@ pub struct Pod {
     pub order: Option<Terminal>,
     /// What is on disk about it.
     pub journal: Journal,
+    /// Since when a change of its resources is not given.
+    pub resize_since: Option<Timestamp>,
     /// Whether the journal is on disk.
     pub journalled: bool,
     /// Stops and hooks under way.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Container, Toleration};
 use polylet_model::hook::Hook;
 use polylet_model::probe::{self, ProbeKind};
-use polylet_model::{ContainerKind, Manifest, RestartPolicy, hash, qos, sysctl};
+use polylet_model::{Allocation, ContainerKind, Manifest, RestartPolicy, hash, qos, sysctl};
 
 use super::room::Demand;
 
@@ -110,6 +110,8 @@ pub struct Wanted {
     pub manifest: Manifest,
     /// What it asks of the node.
     pub demand: Arc<Demand>,
+    /// Its resources, the pod's own and each container's.
+    pub allocation: Arc<Allocation>,
     /// The kernel parameter of the pod that this node forbids, in words.
     pub forbidden_sysctl: Option<String>,
     /// Whether the pod has volumes that must be mounted first.
@@ -151,6 +153,7 @@ impl Wanted {
             active_deadline: deadline.map(Duration::from_secs),
             manifest: manifest.clone(),
             demand: Arc::new(Demand::of(manifest)),
+            allocation: Arc::new(Allocation::of(spec)),
             forbidden_sysctl: sysctl::forbidden(spec, allowed_sysctls),
             has_volumes: spec
                 .volumes

@@ -197,6 +197,7 @@ impl World {
                     ..self.pod.journal.clone()
                 });
             }
+            step @ Step::Allocate { .. } => self.disk = Some(self.pod.journal.after(&step)),
             Step::TornDown => {
                 self.disk = Some(Journal {
                     torn_down: true,

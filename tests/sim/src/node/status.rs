@@ -69,7 +69,7 @@ pub fn listen(world: &mut World, which: usize) -> bool {
         }
         (None, 3) => {
             let told = status.sync.hear(&stores.sync, rng, *calm);
-            inputs.extend(told.into_iter().map(Input::Sync));
+            inputs.extend(told.into_iter().map(Box::new).map(Input::Sync));
         }
         (None, 4) => {
             let told = status.states.hear(&stores.states, rng, *calm);

@@ -55,6 +55,7 @@ pub(super) fn all(facts: &StatusFacts<'_>, lists: &Lists, phase: &str) -> Vec<Po
         .filter(|c| !OURS.contains(&c.type_.as_str()))
         .cloned()
         .collect();
+    out.extend(resize_pending(facts));
     if let Some(disrupted) = disruption(facts) {
         out.push(disrupted);
     }
@@ -128,6 +129,19 @@ fn finish(
         last_probe_time: None,
         observed_generation: facts.manifest.generation(),
     }
+}
+
+fn resize_pending(facts: &StatusFacts<'_>) -> Option<PodCondition> {
+    let pending = facts.resize?;
+    let saying = Saying {
+        message: super::given(&pending.message),
+        ..Saying::YES
+    };
+    let type_ = condition::POD_RESIZE_PENDING;
+    Some(PodCondition {
+        reason: Some(pending.reason.clone()),
+        ..finish(facts, type_, saying, pending.since)
+    })
 }
 
 fn disruption(facts: &StatusFacts<'_>) -> Option<PodCondition> {

@@ -50,6 +50,11 @@ impl Misfit {
         }
     }
 
+    /// Judged once, when the pod was let in.
+    pub(super) fn is_affinity(&self) -> bool {
+        matches!(self, Misfit::Never { reason, .. } if *reason == reason::NODE_AFFINITY)
+    }
+
     pub(super) fn shortage(&self) -> Option<Shortage> {
         match self {
             Misfit::Short {
@@ -68,7 +73,7 @@ impl Misfit {
 
 /// All in which it does not fit, in upstream's order.
 pub(super) fn misfits(pod: &Pod, room: &Room, wanted: &Wanted) -> Vec<Misfit> {
-    let mut found = short_of(room, wanted);
+    let mut found = short_of(pod, room, wanted);
     let never = |reason, why| Misfit::Never { reason, why };
     if !super::is_chosen(room, wanted) {
         found.push(never(
@@ -100,7 +105,7 @@ pub(super) fn misfits(pod: &Pod, room: &Room, wanted: &Wanted) -> Vec<Misfit> {
     found
 }
 
-fn short_of(room: &Room, wanted: &Wanted) -> Vec<Misfit> {
+fn short_of(pod: &Pod, room: &Room, wanted: &Wanted) -> Vec<Misfit> {
     let Some(allocatable) = &room.allocatable else {
         return Vec::new();
     };
@@ -119,7 +124,7 @@ fn short_of(room: &Room, wanted: &Wanted) -> Vec<Misfit> {
                 None if is_huge_pages(name) => 0,
                 None => return None,
             };
-            let used = room.ledger.used(name);
+            let used = room.ledger.used_by_others(name, &pod.uid);
             (requested > 0 && requested > capacity.saturating_sub(used)).then(|| Misfit::Short {
                 name: name.to_owned(),
                 requested,

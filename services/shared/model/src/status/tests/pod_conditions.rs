@@ -193,6 +193,32 @@ fn ended_pods() {
 }
 
 #[test]
+fn a_resize_that_waits_is_told() {
+    let mut world = world(json!({"containers": [{"name": "a"}]}));
+    world.resize = Some(PendingResize {
+        reason: "Deferred".into(),
+        message: "no room".into(),
+        since: Some(at(7)),
+    });
+    let status = world.tell();
+    let told = condition(&status, "PodResizePending");
+    assert_eq!(
+        serde_json::to_value(told).unwrap(),
+        json!({"type": "PodResizePending", "status": "True", "reason": "Deferred",
+            "message": "no room", "observedGeneration": 3,
+            "lastTransitionTime": serde_json::to_value(Time(at(7))).unwrap()})
+    );
+    // Still pending, in other words: since then.
+    world.resize.as_mut().unwrap().since = Some(at(9));
+    let told = world.tell();
+    let told = condition(&told, "PodResizePending");
+    assert_eq!(told.last_transition_time, Some(Time(at(7))));
+    world.resize = None;
+    let kinds = world.status().conditions.unwrap();
+    assert!(kinds.iter().all(|c| c.type_ != "PodResizePending"));
+}
+
+#[test]
 fn class_start_and_resources() {
     let status =
         world(json!({"containers": [{"name": "a", "resources": {"requests": {"cpu": "1"}}}]}))
