@@ -51,6 +51,86 @@ async fn limits_are_in_the_kernel() {
     ok(node.remove());
 }
 
+/// Upstream resizes no static pod: a manifest that keeps its uid and asks for other resources leaves
+/// the pod with what it has, also where a container starts anew, and the status says why.
+#[tokio::test]
+#[ignore = "needs root, a container runtime and built services: cargo verify"]
+async fn a_static_pod_is_not_resized() {
+    let mut node = node_with(NodeOptions::default()).await;
+    let manifest = |cpu: &str| {
+        let limits = json!({ "cpu": cpu, "memory": "32Mi" });
+        let fields = json!({ "container": { "resources": { "limits": limits } } });
+        let mut pod: Value = serde_json::from_str(&pod("fixed", RUNS, &fields)).unwrap();
+        pod["metadata"]["uid"] = json!("0f1e2d3c-0000-4000-8000-00000000000a");
+        pod.to_string()
+    };
+    ok(node.put("fixed.json", &manifest("100m")));
+    let before = ok(node.wait_ready("fixed").await);
+    let own = |pod: &PodView| {
+        let id = pod.container("main").unwrap().id;
+        let id = id.trim_start_matches("containerd://");
+        format!("pod{}/{id}", pod.uid)
+    };
+    assert_eq!(quota(&node, &own(&before)), Some(10_000));
+    assert_eq!(before.condition("PodResizePending"), None);
+
+    ok(node.put("fixed.json", &manifest("200m")));
+    let pending = |pod: &PodView| pod.condition("PodResizePending").is_some();
+    let told = ok(node.wait_pod("fixed", "to tell", pending).await);
+    let condition = told.condition("PodResizePending").unwrap().clone();
+    assert_eq!(condition["status"], "True");
+    assert_eq!(condition["reason"], "Infeasible");
+    assert_eq!(
+        condition["message"],
+        "In-place resize of static-pods is not supported"
+    );
+    let asked = told.manifest["spec"]["containers"][0]["resources"]["limits"]["cpu"].clone();
+    assert_eq!(asked, "200m");
+    let has = |pod: &PodView| {
+        let container = &pod.status["containerStatuses"][0];
+        assert_eq!(container["resources"]["limits"]["cpu"], "100m");
+        assert_eq!(container["allocatedResources"]["cpu"], "100m");
+    };
+    has(&told);
+
+    ok(node.kill("sync-coordinator").await);
+    ok(node.wait_in_step().await);
+    let still = ok(node.wait_pod("fixed", "to tell still", pending).await);
+    assert_eq!(still.identity(), before.identity());
+    assert_eq!(still.condition("PodResizePending"), Some(&condition));
+    assert_eq!(quota(&node, &own(&still)), Some(10_000));
+
+    end_first_process(&node, &own(&still));
+    let again = |pod: &PodView| pod.is_ready() && pod.container("main").unwrap().restarts == 1;
+    let again = ok(node.wait_pod("fixed", "to start anew", again).await);
+    assert_eq!(quota(&node, &own(&again)), Some(10_000));
+    assert_eq!(
+        quota(&node, &format!("pod{}", again.uid)),
+        Some(10_000),
+        "the pod's own bound"
+    );
+    has(&again);
+
+    ok(node.put("fixed.json", &manifest("100m")));
+    let calm = |pod: &PodView| !pending(pod);
+    let calm = ok(node.wait_pod("fixed", "to be as asked", calm).await);
+    assert_eq!(calm.identity(), again.identity());
+    ok(node.take("fixed.json"));
+    ok(node.wait_gone("fixed").await);
+    ok(node.remove());
+}
+
+/// The container's own init dies.
+fn end_first_process(node: &Node, path: &str) {
+    let procs = file(node, path, ("pids", "cgroup.procs", "cgroup.procs"));
+    let procs = fs::read_to_string(procs).unwrap();
+    let first = procs.lines().next().unwrap();
+    let killed = std::process::Command::new("kill")
+        .args(["-9", first])
+        .status();
+    assert!(killed.is_ok_and(|status| status.success()));
+}
+
 /// Below kubepods, and what is expected of the pod and of its container `main`.
 struct Wanted {
     class: &'static str,
