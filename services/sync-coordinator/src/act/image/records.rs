@@ -113,8 +113,12 @@ impl Records {
         let intent = Intent {
             image: reference.to_owned(),
         };
-        self.write("ImagePullIntent", &self.pulling, reference, &intent)
-            .await?;
+        // Several pods may want one image at once: the first writes for all of them.
+        let _turn = self.writing.lock().await;
+        if !self.pulling.join(file_name(reference)).exists() {
+            self.write("ImagePullIntent", &self.pulling, reference, &intent)
+                .await?;
+        }
         Ok(announced)
     }
 
@@ -328,6 +332,21 @@ mod tests {
         assert!(!records.is_announced("r/a"));
         records.announce("r/a").await.unwrap().keep();
         assert!(Records::open(root.path()).unwrap().is_announced("r/a"));
+    }
+
+    #[tokio::test]
+    async fn many_may_announce_one_image_at_once() {
+        let root = tempfile::tempdir().unwrap();
+        let records = Rc::new(Records::open(root.path()).unwrap());
+        let file = records.pulling.join(file_name("r.example/a:1"));
+        for _ in 0..20 {
+            let all = (0..8).map(|_| records.announce("r.example/a:1"));
+            let all = futures::future::join_all(all).await;
+            assert!(all.iter().all(Result::is_ok));
+            assert!(file.is_file());
+            drop(all);
+            assert!(!file.exists());
+        }
     }
 
     #[test]
