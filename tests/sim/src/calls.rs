@@ -1,6 +1,6 @@
 //! Calls under way: each is sent, does its work, ends, and is heard of, with anything in between.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use polylet_kit::CancellationToken;
 use polylet_pleg::core::{Fresh, HintKind, Known, Listing, PodView, Seen, missing};
 use polylet_prober::judge::{Attempt, Verdicts};
@@ -232,7 +232,7 @@ impl World {
                 turn,
                 seen: Some(seen),
             } => {
-                let now = self.now;
+                let now = self.moment();
                 if let Some(pleg) = &mut self.pleg {
                     pleg.teller.relisted(turn, seen, now);
                 }
@@ -244,7 +244,7 @@ impl World {
                 (Some(Work::Looked { uid, seen }), true)
             }
             Work::Looked { uid, seen } => {
-                let now = self.now;
+                let now = self.moment();
                 if let Some(pleg) = &mut self.pleg {
                     pleg.teller.looked(&uid, seen, now);
                 }
@@ -265,6 +265,13 @@ impl World {
             );
         }
         moved
+    }
+
+    /// Now, and no other answer of the runtime comes at the same time: clocks are that fine.
+    fn moment(&mut self) -> Timestamp {
+        let finest = SignedDuration::from_nanos(1);
+        self.now = self.now.checked_add(finest).unwrap_or(self.now);
+        self.now
     }
 
     fn list(&mut self) -> Result<Listing, String> {

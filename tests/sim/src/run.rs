@@ -25,7 +25,7 @@ pub struct Report {
 /// How many steps of chaos.
 const STEPS: usize = 800;
 /// How much the calm may take.
-const CALM_ROUNDS: usize = 3000;
+const CALM_ROUNDS: usize = 12_000;
 
 /// Runs one seed.
 pub fn seed(seed: u64, sabotage: Option<Sabotage>, log: bool) -> Report {
@@ -410,9 +410,12 @@ pub fn settle(world: &mut World) {
         world.pass(i64::try_from(millis).unwrap_or(1));
     }
     let due = world.next_due();
+    let coordinator = world.coordinator.as_ref().and_then(coordinator::Node::due);
     world.breaks(
         Law::ComesToRest,
-        format!("there is always something to do; next at {due:?}"),
+        format!(
+            "there is always something to do; next at {due:?}, by the coordinator at {coordinator:?}"
+        ),
     );
 }
 

@@ -64,6 +64,8 @@ pub struct Broken {
 #[derive(Debug, Default)]
 pub struct Memory {
     started: BTreeSet<(String, String, u32)>,
+    /// Containers that were started, by sandbox and name.
+    begun: BTreeSet<(String, String)>,
     /// The last manifest of each pod.
     pub manifests: BTreeMap<String, Manifest>,
     /// Pods of which it was written down that they have ended.
@@ -229,6 +231,8 @@ pub fn starts(world: &mut World, id: &str) {
     if !world.memory.started.insert(key) && !anew {
         world.breaks(Law::NumbersRise, who.clone());
     }
+    let begun = (me.sandbox_id.clone(), me.name.clone());
+    world.memory.begun.insert(begun);
     if let Some(why) = out_of_order(world, &me.name, &me.sandbox_id, uid) {
         world.breaks(Law::InitOrder, format!("{who}: {why}"));
     }
@@ -254,7 +258,11 @@ fn out_of_order(world: &World, name: &str, sandbox: &str, uid: &str) -> Option<S
             ContainerKind::Init => {
                 of_it.any(|c| c.phase == ContainerPhase::Exited && c.exit_code == 0)
             }
-            ContainerKind::Sidecar => of_it.any(|c| c.started_at.is_some()),
+            // The record of its first start may be gone by the time it starts again.
+            ContainerKind::Sidecar => {
+                let begun = (sandbox.to_owned(), spec.name.clone());
+                world.memory.begun.contains(&begun)
+            }
             _ => true,
         };
         if !fine {
