@@ -17,6 +17,10 @@ pub fn room(ctx: &Ctx, machine: Machine, allocatable: Numbers) -> Room {
         node_name: ctx.node_name().to_owned(),
         labels: labels(ctx.node_name()),
         allocatable: Some(allocatable),
+        most: Some(node::without_reserved(
+            &capacity(ctx, machine),
+            &[&kubelet.system_reserved, &kubelet.kube_reserved],
+        )),
         ledger: Default::default(),
         no_apparmor: (!has_apparmor()).then(|| "AppArmor is not enabled on the host".to_owned()),
         strict_groups: false,

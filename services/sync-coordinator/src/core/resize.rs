@@ -98,10 +98,10 @@ fn infeasible(room: &Room, wanted: &Wanted, given: &Allocation) -> Option<String
     {
         return Some("In-place resize of containers with swap is not supported.".to_owned());
     }
-    let allocatable = room.allocatable.as_ref()?;
+    let most = room.most.as_ref()?;
     // Memory first: what is told last in upstream's order wins there.
     ["memory", "cpu"].into_iter().find_map(|name| {
-        let capacity = *allocatable.get(name)?;
+        let capacity = *most.get(name)?;
         let requested = wanted.demand.of_resource(name);
         (requested > capacity).then(|| {
             format!("Node didn't have enough capacity: {name}, requested: {requested}, capacity: {capacity}")

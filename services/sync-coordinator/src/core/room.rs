@@ -168,6 +168,9 @@ pub struct Room {
     pub labels: BTreeMap<String, String>,
     /// What pods may ask for together; `None` while nobody counts.
     pub allocatable: Option<Numbers>,
+    /// What one pod could have at the very most: less is allocatable, since eviction keeps some
+    /// free. `None` while nobody counts.
+    pub most: Option<Numbers>,
     /// What they hold of it.
     pub ledger: Ledger,
     /// Why AppArmor profiles cannot be enforced here, if they cannot.

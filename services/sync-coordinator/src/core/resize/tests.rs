@@ -56,6 +56,7 @@ fn world(source: &str) -> World {
     let mut world = World::new(json!({"containers": [{"name": "a", "image": "img-a:1"}]}));
     world.wanted = Arc::new(Wanted::of(&manifest(source, requests("1", "1000Mi")), &[]));
     world.node.room.allocatable = Some(numbers(4000, 4096 * MI));
+    world.node.room.most = Some(numbers(4000, 4196 * MI));
     let ledger = &mut world.node.room.ledger;
     ledger.set("u1", holder(1000, 1000 * MI));
     ledger.set("other", holder(2000, 2000 * MI));
@@ -109,10 +110,19 @@ fn upstreams_cases() {
                 "Node didn't have enough resource: cpu, requested: 2500, used: 2000, capacity: 4000",
             ),
         ),
+        // What eviction keeps free is no reason to give up.
+        (
+            "api",
+            requests("1", "4150Mi"),
+            pending(
+                "Deferred",
+                "Node didn't have enough resource: memory, requested: 4351590400, used: 2097152000, capacity: 4294967296",
+            ),
+        ),
         (
             "api",
             requests("1", "4500Mi"),
-            capacity("memory, requested: 4718592000, capacity: 4294967296"),
+            capacity("memory, requested: 4718592000, capacity: 4399824896"),
         ),
         (
             "api",
@@ -122,7 +132,7 @@ fn upstreams_cases() {
         (
             "api",
             requests("5", "4500Mi"),
-            capacity("memory, requested: 4718592000, capacity: 4294967296"),
+            capacity("memory, requested: 4718592000, capacity: 4399824896"),
         ),
         ("file", requests("500m", "500Mi"), static_pod()),
         ("http", requests("500m", "500Mi"), static_pod()),
