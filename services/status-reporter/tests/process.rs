@@ -161,7 +161,12 @@ async fn from_first_sight_to_gone() {
     peers
         .states
         .upsert("u".into(), state(ContainerPhase::Running));
-    let running = until(&mut told, |pod| status(pod)["phase"] == "Running").await;
+    // Two streams, and either may be heard first.
+    let both = |pod: &PodStatus| {
+        let body = status(pod);
+        body["phase"] == "Running" && body["startTime"].is_string()
+    };
+    let running = until(&mut told, both).await;
     assert!(!is_ready(&running));
     peers.verdicts.upsert(key(), verdict(Outcome::Success, 7));
     let ready = until(&mut told, is_ready).await;
