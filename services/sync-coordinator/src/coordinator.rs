@@ -3,11 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use jiff::Timestamp;
-use polylet_kit::config::Config;
-use polylet_model::restart::BackOff;
 use polylet_wire::common::v1::PodRef;
 use polylet_wire::prober::v1::Verdict;
 use polylet_wire::sync::v1::PodSync;
@@ -20,57 +17,21 @@ use crate::core::hooks::Lifecycle;
 use crate::core::learn;
 use crate::core::leftovers::Sweep;
 use crate::core::observed::Observed;
-use crate::core::plan::{Phase, StepKey, plan};
+use crate::core::plan::{Phase, plan};
 use crate::core::room::Room;
+use crate::core::step::StepKey;
 use crate::core::view::{Journal, Node, Pressure, Terminal, View};
 use crate::heard::{Heard, Stream};
 use crate::logs::Logs;
 use crate::outside::Outside;
 use crate::room;
 use crate::run::{Input, SOURCES};
+use crate::settings::{Kept, Settings};
 use crate::slots::Slots;
 use crate::wakes::Wakes;
 use crate::worker::Worker;
 
 type Store = polylet_watch::Store<String, PodSync>;
-
-/// What the configuration decides.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// How many pods start at once.
-    pub parallel_starts: usize,
-    /// The longest pause between two starts of a crashing container.
-    pub crash_cap: Duration,
-    /// Patterns of kernel parameters that pods may set beyond the safe ones.
-    pub allowed_unsafe_sysctls: Vec<String>,
-    /// What the node has to give; nothing is counted unless somebody says so.
-    pub room: Room,
-}
-
-impl Settings {
-    /// As configured, or upstream's defaults.
-    pub fn of(config: &Config) -> Self {
-        let kubelet = &config.kubelet;
-        let cap = kubelet.crash_loop_back_off.max_container_restart_period;
-        Settings {
-            parallel_starts: usize::try_from(config.polylet.parallel_starts).unwrap_or(10),
-            crash_cap: cap.unwrap_or(BackOff::default().cap),
-            allowed_unsafe_sysctls: kubelet.allowed_unsafe_sysctls.clone(),
-            room: Room::default(),
-        }
-    }
-}
-
-/// What former lives of the process left on disk, by pod.
-#[derive(Clone, Debug, Default)]
-pub struct Kept {
-    /// The journal.
-    pub entries: BTreeMap<String, Journal>,
-    /// Sandbox numbers that were asked for without hearing the end.
-    pub intents: BTreeMap<String, u32>,
-    /// Stops and hooks under way.
-    pub lifecycles: BTreeMap<String, Lifecycle>,
-}
 
 /// Owner of all workers.
 pub struct Coordinator {
@@ -83,7 +44,7 @@ pub struct Coordinator {
     /// Pods to be looked at.
     pub(crate) dirty: BTreeSet<String>,
     wakes: Wakes,
-    slots: Slots,
+    pub(crate) slots: Slots,
     logs: Logs,
     /// Journal entries of pods that were not met yet in this life.
     entries: BTreeMap<String, Journal>,
@@ -399,67 +360,6 @@ impl Coordinator {
         }
         let old = std::mem::replace(&mut worker.wake, wake);
         self.wakes.set(uid, old, wake);
-    }
-
-    /// Gives a pod's place to the next one when nothing of it loads the runtime.
-    fn free_slot(&mut self, uid: &str) {
-        let Some(worker) = self.workers.get_mut(uid) else {
-            return;
-        };
-        if !worker.pod.slot {
-            if !worker.plan.wants_slot {
-                self.slots.leave(uid);
-            }
-            return;
-        }
-        if worker
-            .pod
-            .flights
-            .values()
-            .any(|flight| flight.step.is_heavy_start())
-        {
-            return;
-        }
-        worker.pod.slot = false;
-        if let Some(next) = self.slots.release() {
-            match self.workers.get_mut(&next) {
-                Some(other) => other.pod.slot = true,
-                None => drop(self.slots.release()),
-            }
-            self.dirty.insert(next);
-        }
-    }
-
-    /// The pod of the same full name that has to be gone first.
-    fn blocked_by(&self, uid: &str) -> Option<String> {
-        let me = self.workers.get(uid)?;
-        if me.begun() || me.pod.wanted.is_none() {
-            return None;
-        }
-        let name = me.full_name();
-        let before = |other: &&Worker| {
-            other.reference.uid != uid
-                && !other.relic
-                && other.pod.reclaimed_at.is_none()
-                && other.full_name() == name
-                && (other.begun() || other.arrival < me.arrival)
-        };
-        self.workers
-            .values()
-            .find(before)
-            .map(|other| other.reference.uid.clone())
-    }
-
-    fn wake_namesakes(&mut self, uid: &str) {
-        let Some(name) = self.workers.get(uid).map(Worker::full_name) else {
-            return;
-        };
-        let same = self
-            .workers
-            .values()
-            .filter(|w| w.full_name() == name)
-            .map(|w| w.reference.uid.clone());
-        self.dirty.extend(same);
     }
 
     /// Nothing is left of a pod; should its source still serve it, it begins anew.

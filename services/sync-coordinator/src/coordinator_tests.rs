@@ -1,6 +1,7 @@
 //! The coordinator against a world that only notes what it is asked for.
 
 use std::cell::RefCell;
+use std::time::Duration;
 
 use polylet_kit::CancellationToken;
 use polylet_watch::Update;
@@ -13,7 +14,7 @@ use tracing::Span;
 use super::*;
 use crate::act::Job;
 use crate::core::learn::Outcome;
-use crate::core::plan::Step;
+use crate::core::step::Step;
 
 #[derive(Default)]
 struct Notes {

@@ -17,7 +17,7 @@ use crate::convert;
 use crate::coordinator::Coordinator;
 use crate::core::learn::{self, Outcome};
 use crate::core::observed::Observed;
-use crate::core::plan::StepKey;
+use crate::core::step::StepKey;
 use crate::core::wanted::Wanted;
 use crate::heard::Stream;
 

@@ -19,10 +19,12 @@ mod inputs;
 mod journal;
 mod leftovers;
 mod logs;
+mod namesakes;
 pub mod outside;
 mod room;
 pub mod run;
 mod server;
+pub mod settings;
 mod slots;
 mod steps;
 mod underway;
@@ -35,7 +37,8 @@ use polylet_kit::{Api, BoxError, Call, Ctx, Keep, Manifest, Service};
 use polylet_watch::Store;
 use polylet_wire::sync::v1::sync_service_server::SyncServiceServer;
 
-use crate::coordinator::{Coordinator, Kept, Settings};
+use crate::coordinator::Coordinator;
+use crate::settings::{Kept, Settings};
 
 /// What this program is, serves, calls and keeps.
 pub static MANIFEST: Manifest = Manifest {

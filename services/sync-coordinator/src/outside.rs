@@ -14,7 +14,7 @@ use crate::act::logs::Running;
 use crate::act::{self, Hands, Job, leftovers, refresh, trace};
 use crate::core::hooks::Lifecycle;
 use crate::core::learn::Outcome;
-use crate::core::plan::{Step, StepKey};
+use crate::core::step::{Step, StepKey};
 use crate::run::Input;
 use crate::underway::Underway;
 

@@ -7,8 +7,8 @@ use jiff::Timestamp;
 
 use crate::coordinator::Coordinator;
 use crate::core::admission;
-use crate::core::plan::{Step, StepKey};
 use crate::core::room::{Holder, Ledger};
+use crate::core::step::{Step, StepKey};
 use crate::core::view::Journal;
 use crate::worker::Worker;
 

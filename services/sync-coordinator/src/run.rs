@@ -17,7 +17,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::coordinator::Coordinator;
 use crate::core::learn::Outcome;
-use crate::core::plan::StepKey;
+use crate::core::step::StepKey;
 
 /// Everything that can happen to this service.
 pub enum Input {

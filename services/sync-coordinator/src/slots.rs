@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use crate::coordinator::Coordinator;
+
 /// Who starts, and who waits for that in which order.
 #[derive(Debug)]
 pub(crate) struct Slots {
@@ -48,6 +50,37 @@ impl Slots {
     /// A pod no longer waits.
     pub(crate) fn leave(&mut self, uid: &str) {
         self.queue.retain(|waiting| waiting != uid);
+    }
+}
+
+impl Coordinator {
+    /// Gives a pod's place to the next one when nothing of it loads the runtime.
+    pub(crate) fn free_slot(&mut self, uid: &str) {
+        let Some(worker) = self.workers.get_mut(uid) else {
+            return;
+        };
+        if !worker.pod.slot {
+            if !worker.plan.wants_slot {
+                self.slots.leave(uid);
+            }
+            return;
+        }
+        if worker
+            .pod
+            .flights
+            .values()
+            .any(|flight| flight.step.is_heavy_start())
+        {
+            return;
+        }
+        worker.pod.slot = false;
+        if let Some(next) = self.slots.release() {
+            match self.workers.get_mut(&next) {
+                Some(other) => other.pod.slot = true,
+                None => drop(self.slots.release()),
+            }
+            self.dirty.insert(next);
+        }
     }
 }
 

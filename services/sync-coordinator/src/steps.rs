@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::act::{Job, trace};
 use crate::coordinator::Coordinator;
-use crate::core::plan::Step;
+use crate::core::step::Step;
 
 impl Coordinator {
     /// Starts a step.

@@ -11,7 +11,8 @@ use polylet_wire::sync::v1::PodSync;
 
 use crate::convert;
 use crate::core::hooks::Lifecycle;
-use crate::core::plan::{Phase, Plan, StepKey};
+use crate::core::plan::{Phase, Plan};
+use crate::core::step::StepKey;
 use crate::core::view::Pod;
 use crate::core::wanted::Wanted;
 

@@ -6,7 +6,7 @@ use polylet_pleg::core::{Fresh, HintKind, Known, Listing, PodView, Seen, missing
 use polylet_prober::judge::{Attempt, Verdicts};
 use polylet_sync_coordinator::act::Job;
 use polylet_sync_coordinator::core::learn::{Outcome, Trouble};
-use polylet_sync_coordinator::core::plan::{Step, StepKey};
+use polylet_sync_coordinator::core::step::{Step, StepKey};
 use polylet_sync_coordinator::run::Input;
 use polylet_volume_manager::core::plan::Step as VolumeStep;
 use polylet_wire::common::v1::PodRef;

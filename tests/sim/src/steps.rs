@@ -9,7 +9,7 @@ use polylet_pleg::core::HintKind;
 use polylet_sync_coordinator::act::Job;
 use polylet_sync_coordinator::core::learn::{Outcome, Trouble};
 use polylet_sync_coordinator::core::observed::{Phase, SeenContainer, SeenSandbox};
-use polylet_sync_coordinator::core::plan::Step;
+use polylet_sync_coordinator::core::step::Step;
 use polylet_sync_coordinator::core::view::SeenVolume;
 use polylet_sync_coordinator::core::wanted::{Pull, Wanted};
 use polylet_sync_coordinator::run::Input;

@@ -7,7 +7,7 @@ use polylet_sim::run;
 use polylet_sim::sabotage::Sabotage;
 
 /// In a few minutes on two cores that have other things to do as well.
-const SEEDS: u64 = 2000;
+const SEEDS: u64 = 700;
 /// A bug has to be found within so many.
 const PATIENCE: u64 = 400;
 

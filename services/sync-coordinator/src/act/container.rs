@@ -17,8 +17,8 @@ use super::{
 };
 use crate::core::learn::{Outcome, Trouble};
 use crate::core::observed::{Phase, SeenContainer};
-use crate::core::plan::Step;
 use crate::core::restart;
+use crate::core::step::Step;
 
 /// Makes a container.
 pub async fn create(hands: &Rc<Hands>, job: &Job) -> Result<Outcome, Trouble> {

@@ -39,7 +39,7 @@ use tokio::sync::Semaphore;
 
 use crate::core::learn::{Outcome, Trouble};
 use crate::core::observed::{Observed, SeenSandbox};
-use crate::core::plan::Step;
+use crate::core::step::Step;
 use crate::core::view::{Journal, SeenVolume};
 use crate::journal::Book;
 

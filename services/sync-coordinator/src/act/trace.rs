@@ -6,7 +6,7 @@ use tracing::{Span, field::Empty};
 
 use super::Job;
 use crate::core::learn::Outcome;
-use crate::core::plan::Step;
+use crate::core::step::Step;
 
 /// The span of a step below what set it off.
 pub fn span(job: &Job) -> Span {

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use jiff::SignedDuration;
 
 use super::observed::{Phase, SeenContainer, SeenSandbox};
-use super::plan::{Plan, Step, StepKey};
+use super::plan::Plan;
+use super::step::{Step, StepKey};
 use super::view::View;
 
 /// How long a pod of which nothing is left is still told of.

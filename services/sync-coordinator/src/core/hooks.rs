@@ -12,8 +12,9 @@ use jiff::{SignedDuration, Timestamp};
 use polylet_model::constants::reason;
 
 use super::observed::{Phase, SeenContainer};
-use super::plan::{Plan, Step, StepKey};
+use super::plan::Plan;
 use super::reset::Reset;
+use super::step::{Step, StepKey};
 use super::view::View;
 use super::wanted::WantedContainer;
 

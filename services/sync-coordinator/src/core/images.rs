@@ -2,7 +2,8 @@
 
 use polylet_model::constants::reason;
 
-use super::plan::{Plan, Step, StepKey};
+use super::plan::Plan;
+use super::step::{Step, StepKey};
 use super::view::{Failure, View};
 use super::wanted::{Wanted, WantedContainer};
 

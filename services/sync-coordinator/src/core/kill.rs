@@ -7,7 +7,8 @@ use polylet_model::hook::Hook;
 
 use super::hooks::{self, Stop};
 use super::observed::SeenContainer;
-use super::plan::{Plan, Step, StepKey};
+use super::plan::Plan;
+use super::step::{Step, StepKey};
 use super::view::{Flight, View};
 
 /// The seconds that a container always gets between being asked and being killed.

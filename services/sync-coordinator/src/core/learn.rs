@@ -9,9 +9,10 @@ use polylet_model::restart::BackOff;
 
 use super::hooks::PostStart;
 use super::observed::{Observed, Overlay, SeenContainer, SeenSandbox};
-use super::plan::{Phase, Plan, Step, StepKey};
+use super::plan::{Phase, Plan};
 use super::reset::Reset;
 use super::resize::Verdict;
+use super::step::{Step, StepKey};
 use super::view::{Failure, Flight, Image, Pod, SeenVolume};
 
 /// What became of a step.

@@ -24,6 +24,7 @@ pub mod resize;
 pub mod restart;
 pub mod room;
 pub mod sandbox;
+pub mod step;
 pub mod stop;
 pub mod terminal;
 pub mod view;

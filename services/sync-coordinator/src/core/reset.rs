@@ -13,8 +13,9 @@ use polylet_model::restart::Decision;
 use super::containers;
 use super::kill::{self, How};
 use super::observed::{Phase, SeenContainer};
-use super::plan::{Plan, Step, StepKey};
+use super::plan::Plan;
 use super::restart;
+use super::step::{Step, StepKey};
 use super::view::View;
 use super::wanted::Wanted;
 

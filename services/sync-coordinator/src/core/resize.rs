@@ -14,8 +14,9 @@ use polylet_model::constants::condition_reason as why;
 use polylet_model::{Allocation, resources};
 
 use super::admission;
-use super::plan::{Plan, Step};
+use super::plan::Plan;
 use super::room::{Demand, Room, Swap};
+use super::step::Step;
 use super::view::View;
 use super::wanted::Wanted;
 

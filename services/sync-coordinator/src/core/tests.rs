@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::plan::Step;
+use super::step::Step;
 
 mod doubts;
 mod ends;

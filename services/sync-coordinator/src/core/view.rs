@@ -9,8 +9,8 @@ use polylet_model::Allocation;
 
 use super::hooks::Lifecycle;
 use super::observed::{Observed, Overlay};
-use super::plan::{Step, StepKey};
 use super::room::{Demand, Room};
+use super::step::{Step, StepKey};
 use super::wanted::Wanted;
 
 /// Why a pod may never run again on this node.

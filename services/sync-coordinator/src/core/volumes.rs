@@ -2,7 +2,8 @@
 
 use jiff::Timestamp;
 
-use super::plan::{Plan, Step, StepKey};
+use super::plan::Plan;
+use super::step::{Step, StepKey};
 use super::view::View;
 use super::wanted::Wanted;
 

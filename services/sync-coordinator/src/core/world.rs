@@ -12,8 +12,9 @@ use serde_json::{Value, json};
 
 use super::learn::{self, Outcome, Trouble};
 use super::observed::{Observed, Phase, SeenContainer, SeenSandbox};
-use super::plan::{Plan, Step, StepKey, plan};
+use super::plan::{Plan, plan};
 use super::room::Room;
+use super::step::{Step, StepKey};
 use super::view::{Journal, Node, Pod, Pressure, SeenVolume, View};
 use super::wanted::Wanted;
 

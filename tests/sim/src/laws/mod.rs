@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use polylet_model::{ContainerKind, Manifest};
 use polylet_sync_coordinator::act::Job;
-use polylet_sync_coordinator::core::plan::Step;
+use polylet_sync_coordinator::core::step::Step;
 use polylet_wire::pleg::v1::ContainerPhase;
 
 use crate::calls::Work;

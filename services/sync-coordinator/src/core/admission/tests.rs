@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 
 use super::preempt::victims;
 use super::{Verdict, judge};
-use crate::core::plan::Step;
 use crate::core::room::{Demand, Holder, Ledger};
+use crate::core::step::Step;
 use crate::core::view::{Pressure, View};
 use crate::core::wanted::Wanted;
 use crate::core::world::{World, manifest, simple};

@@ -9,8 +9,8 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::Verdict;
-use crate::core::plan::{Step, StepKey};
 use crate::core::room::{Demand, Holder, Swap};
+use crate::core::step::{Step, StepKey};
 use crate::core::wanted::Wanted;
 use crate::core::world::World;
 

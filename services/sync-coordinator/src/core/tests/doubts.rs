@@ -4,7 +4,8 @@ use polylet_model::constants::{phase, reason};
 
 use super::super::learn::{self, Trouble};
 use super::super::observed::Observed;
-use super::super::plan::{Phase, Step, StepKey};
+use super::super::plan::Phase;
+use super::super::step::{Step, StepKey};
 use super::super::view::{Terminal, Unwell};
 use super::super::world::{World, at, simple};
 use super::{init_pod, stop_of};

@@ -3,7 +3,8 @@
 use polylet_model::constants::{phase, reason};
 use serde_json::json;
 
-use super::super::plan::{Phase, Step};
+use super::super::plan::Phase;
+use super::super::step::Step;
 use super::super::view::{Terminal, Unwell};
 use super::super::wanted::Wanted;
 use super::super::world::{World, at, manifest, simple};

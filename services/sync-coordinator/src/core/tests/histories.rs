@@ -5,7 +5,8 @@ use serde_json::json;
 
 use super::super::learn::Trouble;
 use super::super::observed::{Phase as Stands, SeenContainer};
-use super::super::plan::{Phase, Step};
+use super::super::plan::Phase;
+use super::super::step::Step;
 use super::super::world::World;
 
 fn specs() -> impl Strategy<Value = serde_json::Value> {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::super::hooks::PostStart;
 use super::super::learn::{self, Outcome};
 use super::super::observed::Phase as Stands;
-use super::super::plan::{Step, StepKey};
+use super::super::step::{Step, StepKey};
 use super::super::view::{Terminal, Unwell};
 use super::super::world::{World, at, simple};
 use super::stop_of;

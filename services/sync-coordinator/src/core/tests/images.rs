@@ -3,7 +3,7 @@
 use polylet_model::constants::reason;
 
 use super::super::learn::Trouble;
-use super::super::plan::{Step, StepKey};
+use super::super::step::{Step, StepKey};
 use super::super::world::{World, simple};
 
 /// Fails the first pull so, carries everything else out, and gives the note of container `a` at

@@ -3,8 +3,8 @@
 use polylet_model::constants::reason;
 use serde_json::{Value, json};
 
-use super::super::plan::{Step, StepKey};
 use super::super::restart::unused_attempt;
+use super::super::step::{Step, StepKey};
 use super::super::view::Unwell;
 use super::super::world::World;
 use super::stop_of;

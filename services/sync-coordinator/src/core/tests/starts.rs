@@ -5,7 +5,8 @@ use serde_json::json;
 
 use super::super::learn::{self, Outcome, Trouble};
 use super::super::observed::{Observed, Overlay};
-use super::super::plan::{Phase, Step, StepKey};
+use super::super::plan::Phase;
+use super::super::step::{Step, StepKey};
 use super::super::view::SeenVolume;
 use super::super::world::{World, at, simple};
 use super::{init_pod, sidecar_pod};
