@@ -99,6 +99,8 @@ async fn run(args: &Args) -> Result<Table, HarnessError> {
             Flavour::V2
         },
         polylet: polylet.unwrap_or_default(),
+        // Those that stand at once, and the one that is measured beside them.
+        kubelet: serde_json::json!({ "maxPods": args.burst.max(100) + 10 }),
         ..NodeOptions::default()
     })
     .await?;
