@@ -52,7 +52,7 @@ pub enum ProvidersError {
     Program(PathBuf),
 }
 
-/// Why a plugin gave no login. Nothing of its output is in it.
+/// Why a plugin gave no login. Nothing of its answer is in it; what it complains of is.
 #[derive(Clone, Debug, thiserror::Error)]
 enum AskError {
     #[error("the program cannot be run: {0}")]
