@@ -58,6 +58,9 @@ pub mod polylet {
         /// Statuses of pods.
         status, "polylet.status.v1.rs");
     package!(
+        /// What services have to say to people.
+        notice, "polylet.notice.v1.rs");
+    package!(
         /// Info and drain of every service.
         lifecycle, "polylet.lifecycle.v1.rs");
     package!(

@@ -4,7 +4,8 @@
 use std::fmt::{Debug, Formatter, Result};
 
 use crate::podconfig::v1::{
-    GetObjectResponse, WatchObjectResponse, get_object_response, watch_object_response,
+    GetObjectResponse, IssueTokenResponse, WatchObjectResponse, get_object_response,
+    watch_object_response,
 };
 use crate::runtime::v1::{AuthConfig, ContainerStatusResponse, KeyValue};
 
@@ -34,6 +35,16 @@ impl Debug for AuthConfig {
     }
 }
 
+impl Debug for IssueTokenResponse {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        f.debug_struct("IssueTokenResponse")
+            .field("token", &text(&self.token))
+            .field("expires_at", &self.expires_at)
+            .field("refresh_at", &self.refresh_at)
+            .finish()
+    }
+}
+
 // Environment variables come out of Secrets.
 impl Debug for KeyValue {
     fn fmt(&self, f: &mut Formatter<'_>) -> Result {
@@ -56,7 +67,7 @@ impl Debug for ContainerStatusResponse {
 
 // Secrets and ConfigMaps as JSON.
 macro_rules! object {
-    ($message:ident, $state:ident) => {
+    ($message:ident, $state:ident $(, $rest:ident)?) => {
         impl Debug for $message {
             fn fmt(&self, f: &mut Formatter<'_>) -> Result {
                 f.debug_struct(stringify!($message))
@@ -70,6 +81,7 @@ macro_rules! object {
                 match self {
                     Self::Manifest(json) => write!(f, "Manifest({} bytes)", json.len()),
                     Self::Absent(_) => f.write_str("Absent"),
+                    $(Self::$rest(told) => told.fmt(f),)?
                 }
             }
         }
@@ -77,7 +89,7 @@ macro_rules! object {
 }
 
 object!(GetObjectResponse, get_object_response);
-object!(WatchObjectResponse, watch_object_response);
+object!(WatchObjectResponse, watch_object_response, Unknown);
 
 #[cfg(test)]
 mod tests {
@@ -117,11 +129,16 @@ mod tests {
                 secret().into_bytes(),
             )),
         };
+        let token = IssueTokenResponse {
+            token: secret(),
+            ..Default::default()
+        };
         let bytes = format!("{:?}", secret().into_bytes());
         let cases = [
             (format!("{pull:?}"), "registry"),
             (format!("{config:?}"), "PASSWORD"),
             (format!("{status:?}"), "<hidden>"),
+            (format!("{token:?}"), "<hidden>"),
             (format!("{get:?}"), "7 bytes"),
             (format!("{watch:?}"), "7 bytes"),
         ];

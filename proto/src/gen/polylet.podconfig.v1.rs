@@ -9,8 +9,9 @@ pub struct Pod {
     /// says nothing about order, so that it means the same after a restart.
     #[prost(string, tag = "3")]
     pub digest: ::prost::alloc::string::String,
-    /// The v1.Pod as received with the API's defaults filled in, less status and
-    /// managed fields, as JSON: a consumer can know fields that this build does not.
+    /// The v1.Pod as received with the API's defaults filled in, less status,
+    /// managed fields and resource version, as JSON: a consumer can know fields that
+    /// this build does not.
     #[prost(bytes = "vec", tag = "4")]
     pub manifest: ::prost::alloc::vec::Vec<u8>,
     #[prost(message, optional, tag = "5")]
@@ -18,6 +19,11 @@ pub struct Pod {
     /// Set while the pod stands on the kept copy because its source is away.
     #[prost(message, optional, tag = "6")]
     pub stale_since: ::core::option::Option<::prost_types::Timestamp>,
+    /// The v1.PodStatus that the cluster holds, as JSON; only of API pods and only
+    /// where it was asked for, so that a patch does not come back to everyone as a
+    /// change.
+    #[prost(bytes = "vec", tag = "7")]
+    pub reported_status: ::prost::alloc::vec::Vec<u8>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct WatchPodsRequest {
@@ -25,6 +31,8 @@ pub struct WatchPodsRequest {
     pub resume_after: ::core::option::Option<super::super::common::v1::Position>,
     #[prost(enumeration = "PodSource", tag = "2")]
     pub source: i32,
+    #[prost(bool, tag = "3")]
+    pub include_status: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct WatchPodsResponse {
@@ -43,6 +51,71 @@ pub mod watch_pods_response {
         Remove(super::super::super::common::v1::PodRef),
         #[prost(message, tag = "4")]
         Synced(super::super::super::common::v1::Synced),
+    }
+}
+/// A static pod's copy in the cluster.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Mirror {
+    /// The copy's own uid, and the full name that it shares with the static pod.
+    #[prost(message, optional, tag = "1")]
+    pub r#ref: ::core::option::Option<super::super::common::v1::PodRef>,
+    /// Its annotation kubernetes.io/config.mirror: the uid of the static pod it was made of.
+    #[prost(string, tag = "2")]
+    pub of: ::prost::alloc::string::String,
+    /// Somebody asked for its end.
+    #[prost(bool, tag = "3")]
+    pub deleting: bool,
+    /// The v1.PodStatus that the cluster holds, as JSON.
+    #[prost(bytes = "vec", tag = "4")]
+    pub reported_status: ::prost::alloc::vec::Vec<u8>,
+    /// Its owner is the Node with this uid; empty when it has another owner or none.
+    #[prost(string, tag = "5")]
+    pub owner_node_uid: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct WatchMirrorsRequest {
+    #[prost(message, optional, tag = "1")]
+    pub resume_after: ::core::option::Option<super::super::common::v1::Position>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct WatchMirrorsResponse {
+    #[prost(oneof = "watch_mirrors_response::Change", tags = "1, 2, 3, 4")]
+    pub change: ::core::option::Option<watch_mirrors_response::Change>,
+}
+/// Nested message and enum types in `WatchMirrorsResponse`.
+pub mod watch_mirrors_response {
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum Change {
+        #[prost(message, tag = "1")]
+        Reset(super::super::super::common::v1::Reset),
+        #[prost(message, tag = "2")]
+        Upsert(super::Mirror),
+        #[prost(message, tag = "3")]
+        Remove(super::super::super::common::v1::PodRef),
+        #[prost(message, tag = "4")]
+        Synced(super::super::super::common::v1::Synced),
+    }
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct WatchNodeRequest {}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct WatchNodeResponse {
+    /// Set while the API server is away: what is told is the last known.
+    #[prost(message, optional, tag = "3")]
+    pub stale_since: ::core::option::Option<::prost_types::Timestamp>,
+    #[prost(oneof = "watch_node_response::State", tags = "1, 2")]
+    pub state: ::core::option::Option<watch_node_response::State>,
+}
+/// Nested message and enum types in `WatchNodeResponse`.
+pub mod watch_node_response {
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum State {
+        /// The v1.Node as JSON, less managed fields, resource version and the times of
+        /// heartbeats.
+        #[prost(bytes, tag = "1")]
+        Manifest(::prost::alloc::vec::Vec<u8>),
+        #[prost(message, tag = "2")]
+        Absent(super::Absent),
     }
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -71,18 +144,24 @@ pub struct Problem {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct WatchObjectRequest {
-    /// Secret, ConfigMap or RuntimeClass; the last is the whole node's and has no namespace.
+    /// Secret, ConfigMap, ServiceAccount or PersistentVolumeClaim; or, of the whole
+    /// cluster and without a namespace, RuntimeClass, PersistentVolume,
+    /// VolumeAttachment, CSIDriver or ClusterTrustBundle.
     #[prost(string, tag = "1")]
     pub kind: ::prost::alloc::string::String,
     #[prost(string, tag = "2")]
     pub namespace: ::prost::alloc::string::String,
     #[prost(string, tag = "3")]
     pub name: ::prost::alloc::string::String,
+    /// Whose objects: those of the local manifests (unspecified, FILE, HTTP), or the
+    /// cluster's (API).
+    #[prost(enumeration = "PodSource", tag = "4")]
+    pub source: i32,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 #[prost(skip_debug)]
 pub struct WatchObjectResponse {
-    #[prost(oneof = "watch_object_response::State", tags = "1, 2")]
+    #[prost(oneof = "watch_object_response::State", tags = "1, 2, 3")]
     pub state: ::core::option::Option<watch_object_response::State>,
 }
 /// Nested message and enum types in `WatchObjectResponse`.
@@ -95,7 +174,17 @@ pub mod watch_object_response {
         Manifest(::prost::alloc::vec::Vec<u8>),
         #[prost(message, tag = "2")]
         Absent(super::Absent),
+        /// What was told before still stands, if anything was.
+        #[prost(message, tag = "3")]
+        Unknown(super::Unknown),
     }
+}
+/// The object cannot be told now.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Unknown {
+    /// Why, for people: as the API server said it.
+    #[prost(string, tag = "1")]
+    pub message: ::prost::alloc::string::String,
 }
 /// There is no such object.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -108,6 +197,8 @@ pub struct GetObjectRequest {
     pub namespace: ::prost::alloc::string::String,
     #[prost(string, tag = "3")]
     pub name: ::prost::alloc::string::String,
+    #[prost(enumeration = "PodSource", tag = "4")]
+    pub source: i32,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 #[prost(skip_debug)]
@@ -125,6 +216,82 @@ pub mod get_object_response {
         #[prost(message, tag = "2")]
         Absent(super::Absent),
     }
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ServicePort {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// TCP, UDP or SCTP.
+    #[prost(string, tag = "2")]
+    pub protocol: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "3")]
+    pub port: u32,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Service {
+    #[prost(string, tag = "1")]
+    pub namespace: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub cluster_ip: ::prost::alloc::string::String,
+    #[prost(message, repeated, tag = "4")]
+    pub ports: ::prost::alloc::vec::Vec<ServicePort>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ServiceKey {
+    #[prost(string, tag = "1")]
+    pub namespace: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct WatchServicesRequest {
+    #[prost(message, optional, tag = "1")]
+    pub resume_after: ::core::option::Option<super::super::common::v1::Position>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct WatchServicesResponse {
+    #[prost(oneof = "watch_services_response::Change", tags = "1, 2, 3, 4")]
+    pub change: ::core::option::Option<watch_services_response::Change>,
+}
+/// Nested message and enum types in `WatchServicesResponse`.
+pub mod watch_services_response {
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    pub enum Change {
+        #[prost(message, tag = "1")]
+        Reset(super::super::super::common::v1::Reset),
+        #[prost(message, tag = "2")]
+        Upsert(super::Service),
+        #[prost(message, tag = "3")]
+        Remove(super::ServiceKey),
+        #[prost(message, tag = "4")]
+        Synced(super::super::super::common::v1::Synced),
+    }
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct IssueTokenRequest {
+    #[prost(message, optional, tag = "1")]
+    pub pod: ::core::option::Option<super::super::common::v1::PodRef>,
+    #[prost(string, tag = "2")]
+    pub service_account: ::prost::alloc::string::String,
+    /// None asks for the API server's own.
+    #[prost(string, repeated, tag = "3")]
+    pub audiences: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// How long it is wanted to live; the API server may say otherwise.
+    #[prost(int64, tag = "4")]
+    pub expiration_seconds: i64,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[prost(skip_debug)]
+pub struct IssueTokenResponse {
+    #[prost(string, tag = "1")]
+    pub token: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "2")]
+    pub expires_at: ::core::option::Option<::prost_types::Timestamp>,
+    /// When to ask again: after 80 % of its life, at most a day.
+    #[prost(message, optional, tag = "3")]
+    pub refresh_at: ::core::option::Option<::prost_types::Timestamp>,
 }
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
@@ -269,6 +436,65 @@ pub mod pod_config_service_client {
                 );
             self.inner.server_streaming(req, path, codec).await
         }
+        /// The static pods' mirrors as the cluster holds them; they are in no stream of
+        /// pods. Says nothing before the API server has been heard in this life.
+        pub async fn watch_mirrors(
+            &mut self,
+            request: impl tonic::IntoRequest<super::WatchMirrorsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::WatchMirrorsResponse>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/polylet.podconfig.v1.PodConfigService/WatchMirrors",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new(
+                        "polylet.podconfig.v1.PodConfigService",
+                        "WatchMirrors",
+                    ),
+                );
+            self.inner.server_streaming(req, path, codec).await
+        }
+        /// This node's object in the cluster, or its absence: sent at once when known,
+        /// and at each change.
+        pub async fn watch_node(
+            &mut self,
+            request: impl tonic::IntoRequest<super::WatchNodeRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::WatchNodeResponse>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/polylet.podconfig.v1.PodConfigService/WatchNode",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new("polylet.podconfig.v1.PodConfigService", "WatchNode"),
+                );
+            self.inner.server_streaming(req, path, codec).await
+        }
         /// What could not be accepted, and why: a file, a document, a pod.
         pub async fn list_problems(
             &mut self,
@@ -328,6 +554,33 @@ pub mod pod_config_service_server {
             &self,
             request: tonic::Request<super::WatchPodsRequest>,
         ) -> std::result::Result<tonic::Response<Self::WatchPodsStream>, tonic::Status>;
+        /// Server streaming response type for the WatchMirrors method.
+        type WatchMirrorsStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::WatchMirrorsResponse, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// The static pods' mirrors as the cluster holds them; they are in no stream of
+        /// pods. Says nothing before the API server has been heard in this life.
+        async fn watch_mirrors(
+            &self,
+            request: tonic::Request<super::WatchMirrorsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<Self::WatchMirrorsStream>,
+            tonic::Status,
+        >;
+        /// Server streaming response type for the WatchNode method.
+        type WatchNodeStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::WatchNodeResponse, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// This node's object in the cluster, or its absence: sent at once when known,
+        /// and at each change.
+        async fn watch_node(
+            &self,
+            request: tonic::Request<super::WatchNodeRequest>,
+        ) -> std::result::Result<tonic::Response<Self::WatchNodeStream>, tonic::Status>;
         /// What could not be accepted, and why: a file, a document, a pod.
         async fn list_problems(
             &self,
@@ -445,6 +698,99 @@ pub mod pod_config_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = WatchPodsSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/polylet.podconfig.v1.PodConfigService/WatchMirrors" => {
+                    #[allow(non_camel_case_types)]
+                    struct WatchMirrorsSvc<T: PodConfigService>(pub Arc<T>);
+                    impl<
+                        T: PodConfigService,
+                    > tonic::server::ServerStreamingService<super::WatchMirrorsRequest>
+                    for WatchMirrorsSvc<T> {
+                        type Response = super::WatchMirrorsResponse;
+                        type ResponseStream = T::WatchMirrorsStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::WatchMirrorsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as PodConfigService>::watch_mirrors(&inner, request)
+                                    .await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = WatchMirrorsSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/polylet.podconfig.v1.PodConfigService/WatchNode" => {
+                    #[allow(non_camel_case_types)]
+                    struct WatchNodeSvc<T: PodConfigService>(pub Arc<T>);
+                    impl<
+                        T: PodConfigService,
+                    > tonic::server::ServerStreamingService<super::WatchNodeRequest>
+                    for WatchNodeSvc<T> {
+                        type Response = super::WatchNodeResponse;
+                        type ResponseStream = T::WatchNodeStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::WatchNodeRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as PodConfigService>::watch_node(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = WatchNodeSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
@@ -682,6 +1028,64 @@ pub mod object_service_client {
                 );
             self.inner.unary(req, path, codec).await
         }
+        /// The Services that have an address, for the variables of containers.
+        pub async fn watch_services(
+            &mut self,
+            request: impl tonic::IntoRequest<super::WatchServicesRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::WatchServicesResponse>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/polylet.podconfig.v1.ObjectService/WatchServices",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new(
+                        "polylet.podconfig.v1.ObjectService",
+                        "WatchServices",
+                    ),
+                );
+            self.inner.server_streaming(req, path, codec).await
+        }
+        /// A token of a service account, bound to the pod. Answered from memory until
+        /// refresh_at; while a new one cannot be had, with the old one until it expires.
+        pub async fn issue_token(
+            &mut self,
+            request: impl tonic::IntoRequest<super::IssueTokenRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::IssueTokenResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/polylet.podconfig.v1.ObjectService/IssueToken",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new("polylet.podconfig.v1.ObjectService", "IssueToken"),
+                );
+            self.inner.unary(req, path, codec).await
+        }
     }
 }
 /// Generated server implementations.
@@ -718,6 +1122,29 @@ pub mod object_service_server {
             request: tonic::Request<super::GetObjectRequest>,
         ) -> std::result::Result<
             tonic::Response<super::GetObjectResponse>,
+            tonic::Status,
+        >;
+        /// Server streaming response type for the WatchServices method.
+        type WatchServicesStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::WatchServicesResponse, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// The Services that have an address, for the variables of containers.
+        async fn watch_services(
+            &self,
+            request: tonic::Request<super::WatchServicesRequest>,
+        ) -> std::result::Result<
+            tonic::Response<Self::WatchServicesStream>,
+            tonic::Status,
+        >;
+        /// A token of a service account, bound to the pod. Answered from memory until
+        /// refresh_at; while a new one cannot be had, with the old one until it expires.
+        async fn issue_token(
+            &self,
+            request: tonic::Request<super::IssueTokenRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::IssueTokenResponse>,
             tonic::Status,
         >;
     }
@@ -874,6 +1301,97 @@ pub mod object_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = GetObjectSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/polylet.podconfig.v1.ObjectService/WatchServices" => {
+                    #[allow(non_camel_case_types)]
+                    struct WatchServicesSvc<T: ObjectService>(pub Arc<T>);
+                    impl<
+                        T: ObjectService,
+                    > tonic::server::ServerStreamingService<super::WatchServicesRequest>
+                    for WatchServicesSvc<T> {
+                        type Response = super::WatchServicesResponse;
+                        type ResponseStream = T::WatchServicesStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::WatchServicesRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ObjectService>::watch_services(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = WatchServicesSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/polylet.podconfig.v1.ObjectService/IssueToken" => {
+                    #[allow(non_camel_case_types)]
+                    struct IssueTokenSvc<T: ObjectService>(pub Arc<T>);
+                    impl<
+                        T: ObjectService,
+                    > tonic::server::UnaryService<super::IssueTokenRequest>
+                    for IssueTokenSvc<T> {
+                        type Response = super::IssueTokenResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::IssueTokenRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ObjectService>::issue_token(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = IssueTokenSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

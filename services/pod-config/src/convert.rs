@@ -38,6 +38,7 @@ pub(crate) fn pod(
             links: Vec::new(),
         }),
         stale_since: stale_since.map(to_wire),
+        reported_status: Vec::new(),
     }
 }
 

@@ -4,14 +4,17 @@ use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use futures::Stream;
+use futures::{Stream, StreamExt};
 use polylet_watch::Store;
 use polylet_wire::podconfig::v1::object_service_server::ObjectService;
 use polylet_wire::podconfig::v1::pod_config_service_server::PodConfigService;
 use polylet_wire::podconfig::v1::{
-    Absent, GetObjectRequest, GetObjectResponse, ListProblemsRequest, ListProblemsResponse, Pod,
-    PodSource, Problem, WatchObjectRequest, WatchObjectResponse, WatchPodsRequest,
-    WatchPodsResponse, get_object_response, watch_object_response,
+    Absent, GetObjectRequest, GetObjectResponse, IssueTokenRequest, IssueTokenResponse,
+    ListProblemsRequest, ListProblemsResponse, Mirror, Pod, PodSource, Problem, Service,
+    WatchMirrorsRequest, WatchMirrorsResponse, WatchNodeRequest, WatchNodeResponse,
+    WatchObjectRequest, WatchObjectResponse, WatchPodsRequest, WatchPodsResponse,
+    WatchServicesRequest, WatchServicesResponse, get_object_response, watch_node_response,
+    watch_object_response,
 };
 use tokio::sync::watch;
 use tonic::{Request, Response, Status};
@@ -47,14 +50,24 @@ pub struct Shared {
 pub struct Server {
     shared: Shared,
     api: Store<String, Pod>,
+    mirrors: Store<String, Mirror>,
+    services: Store<(String, String), Service>,
 }
 
 impl Server {
     /// Serves what is shared. The API source is not configured: it is known to be empty.
     pub fn new(shared: Shared, incarnation: &str) -> Server {
-        let api = Store::new(incarnation);
+        let (api, mirrors) = (Store::new(incarnation), Store::new(incarnation));
+        let services = Store::new(incarnation);
         api.mark_whole();
-        Server { shared, api }
+        mirrors.mark_whole();
+        services.mark_whole();
+        Server {
+            shared,
+            api,
+            mirrors,
+            services,
+        }
     }
 }
 
@@ -83,6 +96,31 @@ impl PodConfigService for Server {
         )))
     }
 
+    type WatchMirrorsStream = Streamed<WatchMirrorsResponse>;
+
+    async fn watch_mirrors(
+        &self,
+        request: Request<WatchMirrorsRequest>,
+    ) -> Result<Response<Self::WatchMirrorsStream>, Status> {
+        let after = request.into_inner().resume_after;
+        let mirrors = self.mirrors.clone();
+        Ok(Response::new(polylet_watch::serve(mirrors, after)))
+    }
+
+    type WatchNodeStream = Streamed<WatchNodeResponse>;
+
+    async fn watch_node(
+        &self,
+        _: Request<WatchNodeRequest>,
+    ) -> Result<Response<Self::WatchNodeStream>, Status> {
+        let absent = WatchNodeResponse {
+            state: Some(watch_node_response::State::Absent(Absent {})),
+            stale_since: None,
+        };
+        let states = futures::stream::iter([Ok(absent)]).chain(futures::stream::pending());
+        Ok(Response::new(Box::pin(states)))
+    }
+
     async fn list_problems(
         &self,
         _: Request<ListProblemsRequest>,
@@ -100,12 +138,16 @@ impl ObjectService for Server {
         &self,
         request: Request<WatchObjectRequest>,
     ) -> Result<Response<Self::WatchObjectStream>, Status> {
-        let WatchObjectRequest {
-            kind,
-            namespace,
-            name,
-        } = request.into_inner();
-        let key = key(kind, namespace, name)?;
+        let request = request.into_inner();
+        let cluster = request.source() == PodSource::Api;
+        let key = key(request.kind, request.namespace, request.name)?;
+        if cluster {
+            let absent = WatchObjectResponse {
+                state: Some(watch_object_response::State::Absent(Absent {})),
+            };
+            let states = futures::stream::iter([Ok(absent)]).chain(futures::stream::pending());
+            return Ok(Response::new(Box::pin(states)));
+        }
         let mut public = self.shared.public.subscribe();
         // So that the first look does not wait for a change.
         public.mark_changed();
@@ -134,16 +176,37 @@ impl ObjectService for Server {
         Ok(Response::new(Box::pin(states)))
     }
 
+    type WatchServicesStream = Streamed<WatchServicesResponse>;
+
+    async fn watch_services(
+        &self,
+        request: Request<WatchServicesRequest>,
+    ) -> Result<Response<Self::WatchServicesStream>, Status> {
+        let after = request.into_inner().resume_after;
+        let services = self.services.clone();
+        Ok(Response::new(polylet_watch::serve(services, after)))
+    }
+
+    async fn issue_token(
+        &self,
+        _: Request<IssueTokenRequest>,
+    ) -> Result<Response<IssueTokenResponse>, Status> {
+        Err(Status::failed_precondition(
+            "the node belongs to no cluster: there is nobody to ask for tokens",
+        ))
+    }
+
     async fn get_object(
         &self,
         request: Request<GetObjectRequest>,
     ) -> Result<Response<GetObjectResponse>, Status> {
-        let GetObjectRequest {
-            kind,
-            namespace,
-            name,
-        } = request.into_inner();
-        let key = key(kind, namespace, name)?;
+        let request = request.into_inner();
+        let cluster = request.source() == PodSource::Api;
+        let key = key(request.kind, request.namespace, request.name)?;
+        if cluster {
+            let state = Some(get_object_response::State::Absent(Absent {}));
+            return Ok(Response::new(GetObjectResponse { state }));
+        }
         let mut public = self.shared.public.subscribe();
         let heard = public.wait_for(|public| public.objects_heard).await;
         let heard = heard.map_err(|_| Status::unavailable("stopping"))?;

@@ -166,6 +166,7 @@ async fn objects_are_served_and_followed() {
             watch_object_response::State::Manifest(json) => {
                 Some(String::from_utf8(json).expect("text"))
             }
+            watch_object_response::State::Unknown(told) => panic!("{told:?}"),
             watch_object_response::State::Absent(_) => None,
         }
     };

@@ -89,6 +89,24 @@ impl PodConfigService for PodConfig {
         Ok(Response::new(serve(store.clone(), request.resume_after)))
     }
 
+    type WatchMirrorsStream = BoxStream<'static, Result<WatchMirrorsResponse, Status>>;
+
+    async fn watch_mirrors(
+        &self,
+        _: Request<WatchMirrorsRequest>,
+    ) -> Result<Response<Self::WatchMirrorsStream>, Status> {
+        Err(Status::unimplemented("the prober does not ask"))
+    }
+
+    type WatchNodeStream = BoxStream<'static, Result<WatchNodeResponse, Status>>;
+
+    async fn watch_node(
+        &self,
+        _: Request<WatchNodeRequest>,
+    ) -> Result<Response<Self::WatchNodeStream>, Status> {
+        Err(Status::unimplemented("the prober does not ask"))
+    }
+
     async fn list_problems(
         &self,
         _: Request<ListProblemsRequest>,

@@ -95,6 +95,24 @@ impl PodConfigService for Fake {
         Err(Status::unimplemented("not here"))
     }
 
+    type WatchMirrorsStream = BoxStream<'static, Result<podconfig::WatchMirrorsResponse, Status>>;
+
+    async fn watch_mirrors(
+        &self,
+        _: Request<podconfig::WatchMirrorsRequest>,
+    ) -> Result<Response<Self::WatchMirrorsStream>, Status> {
+        Err(Status::unimplemented("not here"))
+    }
+
+    type WatchNodeStream = BoxStream<'static, Result<podconfig::WatchNodeResponse, Status>>;
+
+    async fn watch_node(
+        &self,
+        _: Request<podconfig::WatchNodeRequest>,
+    ) -> Result<Response<Self::WatchNodeStream>, Status> {
+        Err(Status::unimplemented("not here"))
+    }
+
     async fn list_problems(
         &self,
         _: Request<podconfig::ListProblemsRequest>,

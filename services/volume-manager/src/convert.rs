@@ -76,6 +76,6 @@ pub fn object(kind: ObjectKind, from: WatchObjectResponse) -> ObjectState {
     match from.state {
         Some(Wire::Manifest(json)) => ObjectState::from_json(kind, &json),
         Some(Wire::Absent(_)) => ObjectState::Absent,
-        None => ObjectState::Unheard,
+        Some(Wire::Unknown(_)) | None => ObjectState::Unheard,
     }
 }

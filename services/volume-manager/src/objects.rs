@@ -71,6 +71,7 @@ async fn follow(key: ObjectKey, peer: Peer, inputs: mpsc::Sender<Input>) {
         kind: key.kind.as_str().to_owned(),
         namespace: key.namespace.clone(),
         name: key.name.clone(),
+        ..WatchObjectRequest::default()
     };
     let channel = peer.channel();
     let mut values = follow_value(peer, move || {

@@ -11,6 +11,7 @@ const SECRETS: &[&str] = &[
     ".runtime.v1.ContainerStatusResponse",
     ".runtime.v1.KeyValue",
     ".polylet.podconfig.v1.GetObjectResponse",
+    ".polylet.podconfig.v1.IssueTokenResponse",
     ".polylet.podconfig.v1.WatchObjectResponse",
 ];
 

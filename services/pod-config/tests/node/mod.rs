@@ -114,6 +114,7 @@ impl Node {
         let request = WatchPodsRequest {
             resume_after: None,
             source: source.into(),
+            ..WatchPodsRequest::default()
         };
         Watch {
             stream: client
@@ -131,6 +132,7 @@ impl Node {
             kind: kind.into(),
             namespace: "default".into(),
             name: name.into(),
+            ..WatchObjectRequest::default()
         };
         client
             .watch_object(request)

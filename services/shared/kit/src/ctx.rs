@@ -12,6 +12,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::config::Config;
 use crate::manifest::Manifest;
+use crate::notices::Notices;
 use crate::peers::{Peer, Peers};
 
 /// What a service is given to build itself with.
@@ -28,6 +29,7 @@ pub(crate) struct Inner {
     pub(crate) run_dir: PathBuf,
     pub(crate) state_dir: PathBuf,
     pub(crate) peers: Peers,
+    pub(crate) notices: Notices,
     pub(crate) drain: CancellationToken,
     pub(crate) background: TaskTracker,
     pub(crate) failed: mpsc::UnboundedSender<String>,
@@ -82,6 +84,11 @@ impl Ctx {
                 self.inner.manifest.service
             ),
         }
+    }
+
+    /// Where to say what people should see as events.
+    pub fn notices(&self) -> &Notices {
+        &self.inner.notices
     }
 
     /// Cancelled when draining starts: no new side effects from then on.

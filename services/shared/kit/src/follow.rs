@@ -26,8 +26,12 @@ macro_rules! followed {
 
 /// Pod-config.
 pub mod podconfig {
+    use polylet_wire::podconfig::v1::object_service_client::ObjectServiceClient;
     use polylet_wire::podconfig::v1::pod_config_service_client::PodConfigServiceClient;
-    use polylet_wire::podconfig::v1::{PodSource, WatchPodsRequest, WatchPodsResponse};
+    use polylet_wire::podconfig::v1::{
+        PodSource, WatchMirrorsRequest, WatchMirrorsResponse, WatchNodeRequest, WatchNodeResponse,
+        WatchPodsRequest, WatchPodsResponse, WatchServicesRequest, WatchServicesResponse,
+    };
 
     use super::*;
 
@@ -38,6 +42,22 @@ pub mod podconfig {
     pub fn pods(
         ctx: &Ctx,
         source: PodSource,
+    ) -> impl Stream<Item = Updates<WatchPodsResponse>> + Unpin + Send + use<> {
+        pods_of(ctx, source, false)
+    }
+
+    /// The same; API pods with the status that the cluster holds.
+    pub fn pods_with_status(
+        ctx: &Ctx,
+        source: PodSource,
+    ) -> impl Stream<Item = Updates<WatchPodsResponse>> + Unpin + Send + use<> {
+        pods_of(ctx, source, true)
+    }
+
+    fn pods_of(
+        ctx: &Ctx,
+        source: PodSource,
+        include_status: bool,
     ) -> impl Stream<Item = Updates<WatchPodsResponse>> + Unpin + Send + use<> {
         let peer = ctx.peer("pod-config");
         let client = PodConfigServiceClient::new(peer.channel());
@@ -51,8 +71,31 @@ pub mod podconfig {
             let request = WatchPodsRequest {
                 resume_after,
                 source: source.into(),
+                include_status,
             };
             async move { client.watch_pods(request).await }
+        })
+    }
+
+    followed! {
+        /// The static pods' mirrors in the cluster.
+        mirrors, "pod-config", PodConfigServiceClient<crate::Channel>,
+        watch_mirrors(WatchMirrorsRequest) -> WatchMirrorsResponse
+    }
+
+    followed! {
+        /// The Services that have an address.
+        services, "pod-config", ObjectServiceClient<crate::Channel>,
+        watch_services(WatchServicesRequest) -> WatchServicesResponse
+    }
+
+    /// This node's object in the cluster.
+    pub fn node(ctx: &Ctx) -> impl Stream<Item = Value<WatchNodeResponse>> + Unpin + Send + use<> {
+        let peer = ctx.peer("pod-config");
+        let client = PodConfigServiceClient::new(peer.channel());
+        polylet_watch::follow_value(peer, move || {
+            let mut client = client.clone();
+            async move { client.watch_node(WatchNodeRequest {}).await }
         })
     }
 }
@@ -137,5 +180,43 @@ pub mod sync {
         /// How far each pod has come.
         pod_sync, "sync-coordinator", SyncServiceClient<crate::Channel>,
         watch_pod_sync(WatchPodSyncRequest) -> WatchPodSyncResponse
+    }
+}
+
+/// Image-gc.
+pub mod imagegc {
+    use polylet_wire::imagegc::v1::image_gc_service_client::ImageGcServiceClient;
+    use polylet_wire::imagegc::v1::{WatchImagesRequest, WatchImagesResponse};
+
+    use super::*;
+
+    followed! {
+        /// The images that the node has.
+        images, "image-gc", ImageGcServiceClient<crate::Channel>,
+        watch_images(WatchImagesRequest) -> WatchImagesResponse
+    }
+}
+
+/// What services have to say to people.
+pub mod notice {
+    use polylet_wire::notice::v1::notice_service_client::NoticeServiceClient;
+    use polylet_wire::notice::v1::{WatchNoticesRequest, WatchNoticesResponse};
+
+    use super::*;
+
+    /// The notices of one service.
+    pub fn notices(
+        ctx: &Ctx,
+        service: &'static str,
+    ) -> impl Stream<Item = Updates<WatchNoticesResponse>> + Unpin + Send + use<> {
+        let peer = ctx.peer(service);
+        let client = NoticeServiceClient::new(peer.channel());
+        polylet_watch::follow(peer, move |resume_after| {
+            let mut client = client.clone();
+            async move {
+                let request = WatchNoticesRequest { resume_after };
+                client.watch_notices(request).await
+            }
+        })
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use polylet_wire::lifecycle::v1::lifecycle_service_server::LifecycleServiceServer;
+use polylet_wire::notice::v1::notice_service_server::NoticeServiceServer;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -20,7 +21,7 @@ use crate::health::Health;
 use crate::info::{DRAIN_FOR, Lifecycle};
 use crate::peers::{Peers, socket_of};
 use crate::telemetry::{self, Telemetry};
-use crate::{BoxError, Exit, Manifest, Service, listener, lock, notify, report, serve};
+use crate::{BoxError, Exit, Manifest, Notices, Service, listener, lock, notify, report, serve};
 
 /// How long open connections may stay after the drain; watches have no end of their own.
 const CLOSE_FOR: Duration = Duration::from_millis(50);
@@ -152,6 +153,7 @@ where
     let ctx = Ctx::new(Inner {
         manifest,
         peers: Peers::new(manifest, &run_directory),
+        notices: Notices::new(manifest.service, &incarnation),
         config,
         incarnation,
         started_at: Timestamp::now(),
@@ -191,6 +193,7 @@ where
     let health = Health::new(routes.names());
     let drain = Drain::start(&ctx, health.clone(), service.on_drain);
     routes.add(health.server());
+    routes.add(NoticeServiceServer::new(ctx.notices().clone()));
     routes.add(LifecycleServiceServer::new(Lifecycle {
         ctx: ctx.clone(),
         drain: drain.clone(),

@@ -5,7 +5,7 @@ use std::future::Future;
 use futures::Stream;
 use futures::stream;
 use polylet_wire::pleg::v1::WatchRuntimeResponse;
-use polylet_wire::podconfig::v1::WatchObjectResponse;
+use polylet_wire::podconfig::v1::{WatchNodeResponse, WatchObjectResponse};
 use tokio::time::timeout;
 use tonic::{Response, Status, Streaming};
 
@@ -24,6 +24,10 @@ impl ValueWire for WatchRuntimeResponse {
 
 impl ValueWire for WatchObjectResponse {
     const STREAM: &'static str = "WatchObject";
+}
+
+impl ValueWire for WatchNodeResponse {
+    const STREAM: &'static str = "WatchNode";
 }
 
 /// What is known of the value.

@@ -1,7 +1,7 @@
 //! The messages of every watch stream, as changes.
 
 use polylet_wire::common::v1::{PodRef, Reset, Synced};
-use polylet_wire::{eviction, imagegc, pleg, podconfig, prober, status, sync, volume};
+use polylet_wire::{eviction, imagegc, notice, pleg, podconfig, prober, status, sync, volume};
 
 use crate::Position;
 
@@ -94,6 +94,29 @@ fn uid_back(pod: PodRef) -> Option<String> {
 watch_wire!(podconfig::v1::WatchPodsResponse, podconfig::v1::watch_pods_response::Change,
     "WatchPods", String => podconfig::v1::Pod,
     of |item| item.r#ref.as_ref().and_then(uid_of), out uid_out, back uid_back);
+
+watch_wire!(podconfig::v1::WatchMirrorsResponse, podconfig::v1::watch_mirrors_response::Change,
+    "WatchMirrors", String => podconfig::v1::Mirror,
+    of |item| item.r#ref.as_ref().and_then(uid_of), out uid_out, back uid_back);
+
+/// Namespace and name.
+type ServiceKey = (String, String);
+
+fn service_back(key: podconfig::v1::ServiceKey) -> Option<ServiceKey> {
+    (!key.name.is_empty()).then_some((key.namespace, key.name))
+}
+
+watch_wire!(podconfig::v1::WatchServicesResponse, podconfig::v1::watch_services_response::Change,
+    "WatchServices", ServiceKey => podconfig::v1::Service,
+    of |item| (!item.name.is_empty()).then(|| (item.namespace.clone(), item.name.clone())),
+    out |(namespace, name)| podconfig::v1::ServiceKey { namespace, name },
+    back service_back);
+
+watch_wire!(notice::v1::WatchNoticesResponse, notice::v1::watch_notices_response::Change,
+    "WatchNotices", String => notice::v1::Notice,
+    of |item| (!item.id.is_empty()).then(|| item.id.clone()),
+    out |id| notice::v1::NoticeKey { id },
+    back |key: notice::v1::NoticeKey| (!key.id.is_empty()).then_some(key.id));
 
 watch_wire!(pleg::v1::WatchPodStatesResponse, pleg::v1::watch_pod_states_response::Change,
     "WatchPodStates", String => pleg::v1::PodState,

@@ -137,6 +137,21 @@ impl PodConfigService for Peers {
         Ok(Response::new(serve(store.clone(), request.resume_after)))
     }
 
+    type WatchMirrorsStream = Messages<WatchMirrorsResponse>;
+
+    async fn watch_mirrors(
+        &self,
+        _: Request<WatchMirrorsRequest>,
+    ) -> Answer<Self::WatchMirrorsStream> {
+        Err(Status::unimplemented("nobody asks"))
+    }
+
+    type WatchNodeStream = Messages<WatchNodeResponse>;
+
+    async fn watch_node(&self, _: Request<WatchNodeRequest>) -> Answer<Self::WatchNodeStream> {
+        Err(Status::unimplemented("nobody asks"))
+    }
+
     async fn list_problems(&self, _: Request<ListProblemsRequest>) -> Answer<ListProblemsResponse> {
         Err(Status::unimplemented("nobody asks"))
     }

@@ -309,6 +309,7 @@ impl Objects<'_> {
             kind: kind.api().to_owned(),
             namespace: self.namespace.to_owned(),
             name: name.to_owned(),
+            ..GetObjectRequest::default()
         };
         let answer = self.hands.objects.clone().get_object(request).await;
         let failed =

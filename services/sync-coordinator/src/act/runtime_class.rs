@@ -40,6 +40,7 @@ pub async fn handler(hands: &Hands, manifest: &Manifest) -> Result<String, Troub
         kind: "RuntimeClass".to_owned(),
         namespace: String::new(),
         name: class.to_owned(),
+        ..GetObjectRequest::default()
     };
     let looked = |why: &str| failed(format!("failed to lookup RuntimeClass {class}: {why}"));
     let answer = hands.objects.clone().get_object(request).await;

@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
@@ -22,6 +23,17 @@ pub struct PolyletConfiguration {
     pub container_logs_directory: PathBuf,
     /// Where the services' programs are; beside `polylet` when not given.
     pub bin_directory: Option<PathBuf>,
+    /// Upstream's `--kubeconfig`: how the API server is reached. Without it the node runs what its
+    /// own manifests say.
+    pub kubeconfig: Option<PathBuf>,
+    /// Upstream's `--bootstrap-kubeconfig`: with it a client certificate is asked for while the
+    /// kubeconfig is missing or its certificate has ended.
+    pub bootstrap_kubeconfig: Option<PathBuf>,
+    /// Upstream's `--cert-dir`: certificates that are asked for or made; `pki` below the root
+    /// directory when not given.
+    pub cert_directory: Option<PathBuf>,
+    /// Upstream's `--node-labels`: what the Node is labelled with when it is made.
+    pub node_labels: BTreeMap<String, String>,
     /// Upstream's `--image-credential-provider-config`: which plugins are asked for logins of image
     /// registries; a file, or a directory of them. Goes with the next one.
     pub image_credential_provider_config_file: Option<PathBuf>,
@@ -48,6 +60,14 @@ pub struct TraceRing {
     pub max_bytes: usize,
 }
 
+impl PolyletConfiguration {
+    /// Where certificates that are asked for or made are.
+    pub fn cert_directory(&self) -> PathBuf {
+        let given = self.cert_directory.clone();
+        given.unwrap_or_else(|| self.root_directory.join("pki"))
+    }
+}
+
 impl Default for PolyletConfiguration {
     fn default() -> PolyletConfiguration {
         PolyletConfiguration {
@@ -58,6 +78,10 @@ impl Default for PolyletConfiguration {
             root_directory: "/var/lib/kubelet".into(),
             container_logs_directory: "/var/log/containers".into(),
             bin_directory: None,
+            kubeconfig: None,
+            bootstrap_kubeconfig: None,
+            cert_directory: None,
+            node_labels: BTreeMap::new(),
             image_credential_provider_config_file: None,
             image_credential_provider_bin_dir: None,
             parallel_starts: 10,

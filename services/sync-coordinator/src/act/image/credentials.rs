@@ -109,6 +109,7 @@ async fn secret(hands: &Hands, namespace: &str, name: &str) -> Option<Secret> {
         kind: "Secret".to_owned(),
         namespace: namespace.to_owned(),
         name: name.to_owned(),
+        ..GetObjectRequest::default()
     };
     let answer = hands.objects.clone().get_object(request).await;
     match answer.map(|answer| answer.into_inner().state) {

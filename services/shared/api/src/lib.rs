@@ -1,0 +1,20 @@
+//! How the node reaches the API server: for the three services that may (pod-config reads,
+//! status-reporter writes, node-api asks who may do what).
+//!
+//! - [`Access`]: where the configuration says the API server is; none of a node that stands alone.
+//! - [`Connection`]: a client that follows its kubeconfig and certificate files, on one HTTP/2
+//!   connection of its own, on which a peer that is silent for 10 s is noticed.
+//! - [`Refusal`]: what kind of failure an error is, so that callers decide in one way.
+//! - [`Backoff`]: how long to wait after failures.
+
+mod access;
+mod backoff;
+mod connection;
+mod refusal;
+mod renewal;
+
+pub use access::Access;
+pub use backoff::Backoff;
+pub use connection::{ConnectError, Connection};
+pub use kube;
+pub use refusal::Refusal;
