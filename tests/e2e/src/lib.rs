@@ -7,7 +7,7 @@
 //! wait may take, and `POLYLET_TEST_KEEP=1` leaves a failed node as it is. Where systemd runs,
 //! `POLYLET_TEST_CGROUP_DRIVER=systemd` has it make the cgroups.
 
-use polylet_harness::{Node, NodeOptions, PodView, guard};
+use polylet_harness::{Cluster, ClusterOptions, Node, NodeOptions, PodView, guard};
 use serde_json::Value;
 
 /// A collector of spans, as any backend of traces has one.
@@ -42,6 +42,34 @@ pub async fn node() -> Node {
 pub async fn node_with(options: NodeOptions) -> Node {
     guard::on_signals();
     ok(Node::start(options).await)
+}
+
+/// A control plane that runs. The first one ever builds its programs, which takes minutes;
+/// `KUBEBUILDER_ASSETS` names a directory that has them.
+///
+/// # Panics
+/// When it does not come up.
+pub async fn cluster() -> Cluster {
+    cluster_with(&ClusterOptions::default()).await
+}
+
+/// A control plane that runs, set up in a special way.
+///
+/// # Panics
+/// When it does not come up.
+pub async fn cluster_with(options: &ClusterOptions) -> Cluster {
+    guard::on_signals();
+    ok(Cluster::start(options, &|line| eprintln!("{line}")).await)
+}
+
+/// A node of a cluster that runs and is Ready there.
+///
+/// # Panics
+/// When it does not come up.
+pub async fn cluster_node(cluster: &Cluster) -> Node {
+    let node = node_with(ok(cluster.node_options("node"))).await;
+    ok(cluster.wait_node_ready("node").await);
+    node
 }
 
 /// Puts the example and waits until it is Ready.

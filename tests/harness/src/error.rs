@@ -94,6 +94,19 @@ pub enum HarnessError {
     },
     #[error("service {name} has no process")]
     NoService { name: String },
+    #[error(
+        "Go is needed once, to build a Kubernetes cluster from tests/controlplane ({}). Install Debian's golang-go (1.21 or newer, which fetches the newer one by itself: Debian 13, or bookworm-backports), or set KUBEBUILDER_ASSETS to a directory with etcd, kube-apiserver and kubectl",
+        found.as_deref().map_or_else(|| "there is none".to_owned(), |found| format!("found {found}, too old"))
+    )]
+    NoGo { found: Option<String> },
+    #[error("a cluster has no program {name}")]
+    NoProgram { name: String },
+    #[error("the API server refused {request} ({code}): {message}")]
+    Api {
+        request: String,
+        code: u16,
+        message: String,
+    },
     #[error("HTTP to {address}: {why}")]
     Http { address: String, why: String },
     #[error("these were left behind: {}", left.join("; "))]

@@ -11,6 +11,8 @@ pub mod build;
 pub mod cgroup;
 /// Removing everything that a run made.
 pub mod cleanup;
+/// A real Kubernetes control plane.
+pub mod cluster;
 /// A private containerd.
 pub mod containerd;
 /// Calls to the container runtime that a test needs itself.
@@ -46,6 +48,7 @@ pub mod view;
 /// Waiting for a condition with one patience for all.
 pub mod wait;
 
+pub use cluster::{Cluster, ClusterOptions};
 pub use containerd::{Containerd, Flavour};
 pub use error::HarnessError;
 pub use node::{Node, NodeOptions};

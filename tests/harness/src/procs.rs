@@ -24,7 +24,8 @@ impl Process {
     }
 }
 
-/// The processes that a run started: programs of ours, containerd, its shims and registries, with a path
+/// The processes that a run started: programs of ours, containerd, its shims, registries, a cluster's
+/// programs, with a path
 /// below the run's directory on their command line. The directory's random name makes that proof
 /// enough; nothing else is ever signalled.
 pub fn of_run(dir: &Path) -> Vec<Process> {
@@ -32,7 +33,7 @@ pub fn of_run(dir: &Path) -> Vec<Process> {
     let mut found: Vec<Process> = all()
         .into_iter()
         .filter(|process| {
-            let known = ["polylet", "containerd", "docker-registry"]
+            let known = ["polylet", "containerd", "docker-registry", "etcd", "kube"]
                 .iter()
                 .any(|name| process.name().starts_with(name));
             known && process.args.iter().skip(1).any(|arg| arg.contains(&below))

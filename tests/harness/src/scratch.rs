@@ -6,8 +6,8 @@ use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
 use crate::cgroup::Driver;
-use crate::cleanup;
 use crate::error::{HarnessError, file};
+use crate::{cleanup, machine};
 
 /// The beginning of every scratch directory's name.
 const PREFIX: &str = "polylet-t";
@@ -148,6 +148,21 @@ pub fn remove_leftovers() -> Vec<String> {
         }
     }
     left
+}
+
+/// Copies these files of a failed run to where they stay.
+pub(crate) fn keep_logs(id: &str, logs: &[PathBuf]) {
+    let kept = machine::target_dir().join("testbed/failed").join(id);
+    if fs::create_dir_all(&kept).is_err() {
+        return;
+    }
+    for log in logs {
+        if let Some(name) = log.file_name() {
+            // A log that cannot be kept must not hide why the test failed.
+            let _ = fs::copy(log, kept.join(name));
+        }
+    }
+    eprintln!("the logs are kept in {}", kept.display());
 }
 
 fn base() -> PathBuf {

@@ -11,7 +11,7 @@ use crate::containerd::{self, Containerd, Flavour};
 use crate::error::{HarnessError, file};
 use crate::guard::Guard;
 use crate::pki::Pki;
-use crate::scratch::Scratch;
+use crate::scratch::{self, Scratch};
 use crate::{cgroup, cleanup, machine, procs, wait};
 
 /// What the node says, over gRPC.
@@ -329,19 +329,8 @@ impl Node {
 
     /// A failed test keeps its logs: the rest goes.
     fn keep_logs(&self) {
-        let kept = machine::target_dir()
-            .join("testbed/failed")
-            .join(&self.scratch.facts().id);
-        if fs::create_dir_all(&kept).is_err() {
-            return;
-        }
-        for log in [self.log(), self.containerd.log(), self.config()] {
-            if let Some(name) = log.file_name() {
-                // A log that cannot be kept must not hide why the test failed.
-                let _ = fs::copy(&log, kept.join(name));
-            }
-        }
-        eprintln!("the logs are kept in {}; the last lines:", kept.display());
+        let logs = [self.log(), self.containerd.log(), self.config()];
+        scratch::keep_logs(&self.scratch.facts().id, &logs);
         eprintln!("{}", containerd::tail(&self.log(), 25));
     }
 }

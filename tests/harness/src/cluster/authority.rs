@@ -1,0 +1,135 @@
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, SanType,
+};
+
+use crate::error::{HarnessError, file};
+
+/// A certificate and its key.
+#[derive(Debug, Clone)]
+pub(super) struct Identity {
+    /// The certificate, PEM.
+    pub(super) certificate: PathBuf,
+    /// The key, PEM.
+    pub(super) key: PathBuf,
+}
+
+/// The cluster's one authority: it signs servers' and clients' certificates.
+#[derive(Debug)]
+pub(super) struct Authority {
+    dir: PathBuf,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+fn made(what: &'static str) -> impl Fn(rcgen::Error) -> HarnessError {
+    move |source| HarnessError::Certificate { what, source }
+}
+
+fn write(path: &Path, text: &str) -> Result<(), HarnessError> {
+    file("write", path, fs::write(path, text))
+}
+
+impl Authority {
+    /// Makes one in `dir`.
+    ///
+    /// # Errors
+    /// When a file cannot be written.
+    pub(super) fn create(dir: &Path) -> Result<Self, HarnessError> {
+        let key = KeyPair::generate().map_err(made("a key"))?;
+        let mut params = CertificateParams::default();
+        params
+            .distinguished_name
+            .push(DnType::CommonName, "polylet-test-cluster");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![
+            KeyUsagePurpose::KeyCertSign,
+            KeyUsagePurpose::CrlSign,
+            KeyUsagePurpose::DigitalSignature,
+        ];
+        let certificate = params.self_signed(&key).map_err(made("an authority"))?;
+        write(&dir.join("ca.crt"), &certificate.pem())?;
+        write(&dir.join("ca.key"), &key.serialize_pem())?;
+        Ok(Self {
+            dir: dir.to_owned(),
+            issuer: Issuer::new(params, key),
+        })
+    }
+
+    /// Its certificate and its key.
+    pub(super) fn own(&self) -> Identity {
+        self.at("ca")
+    }
+
+    /// A client's certificate: its user and groups, as Kubernetes reads them.
+    ///
+    /// # Errors
+    /// When a file cannot be written.
+    pub(super) fn client(
+        &self,
+        file: &str,
+        user: &str,
+        groups: &[&str],
+    ) -> Result<Identity, HarnessError> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name.push(DnType::CommonName, user);
+        for group in groups {
+            params
+                .distinguished_name
+                .push(DnType::OrganizationName, *group);
+        }
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        self.sign(file, params)
+    }
+
+    /// A server's certificate for the loopback address and these names, good for a client too.
+    ///
+    /// # Errors
+    /// When a file cannot be written.
+    pub(super) fn server(&self, file: &str, names: &[SanType]) -> Result<Identity, HarnessError> {
+        let mut params = CertificateParams::new(vec!["localhost".to_owned()])
+            .map_err(made("a server's names"))?;
+        params
+            .subject_alt_names
+            .push(SanType::IpAddress(std::net::Ipv4Addr::LOCALHOST.into()));
+        params.subject_alt_names.extend_from_slice(names);
+        params.distinguished_name.push(DnType::CommonName, file);
+        params.extended_key_usages = vec![
+            ExtendedKeyUsagePurpose::ServerAuth,
+            ExtendedKeyUsagePurpose::ClientAuth,
+        ];
+        self.sign(file, params)
+    }
+
+    /// A key pair that signs tokens of service accounts: the public key stands for a certificate.
+    ///
+    /// # Errors
+    /// When a file cannot be written.
+    pub(super) fn tokens(&self) -> Result<Identity, HarnessError> {
+        let key = KeyPair::generate().map_err(made("a key"))?;
+        let identity = self.at("tokens");
+        write(&identity.certificate, &key.public_key_pem())?;
+        write(&identity.key, &key.serialize_pem())?;
+        Ok(identity)
+    }
+
+    fn sign(&self, file: &str, params: CertificateParams) -> Result<Identity, HarnessError> {
+        let key = KeyPair::generate().map_err(made("a key"))?;
+        let certificate = params
+            .signed_by(&key, &self.issuer)
+            .map_err(made("a certificate"))?;
+        let identity = self.at(file);
+        write(&identity.certificate, &certificate.pem())?;
+        write(&identity.key, &key.serialize_pem())?;
+        Ok(identity)
+    }
+
+    fn at(&self, name: &str) -> Identity {
+        Identity {
+            certificate: self.dir.join(format!("{name}.crt")),
+            key: self.dir.join(format!("{name}.key")),
+        }
+    }
+}

@@ -1,0 +1,52 @@
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::authority::Identity;
+use crate::error::{HarnessError, file};
+
+/// How the user of a kubeconfig proves who it is.
+pub(super) enum User<'a> {
+    Certificate(&'a Identity),
+    Token(&'a str),
+}
+
+/// Writes a kubeconfig for one user of one server.
+pub(super) fn write(
+    path: &Path,
+    server: &str,
+    authority: &Path,
+    user: &User<'_>,
+) -> Result<(), HarnessError> {
+    let user = match user {
+        User::Certificate(identity) => json!({
+            "client-certificate": identity.certificate,
+            "client-key": identity.key,
+        }),
+        User::Token(token) => json!({ "token": token }),
+    };
+    let text = text(server, authority, &user)?;
+    file("write", path, fs::write(path, text))
+}
+
+fn text(server: &str, authority: &Path, user: &Value) -> Result<String, HarnessError> {
+    let config = json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{
+            "name": "polylet-test",
+            "cluster": { "server": server, "certificate-authority": authority },
+        }],
+        "users": [{ "name": "user", "user": user }],
+        "contexts": [{
+            "name": "polylet-test",
+            "context": { "cluster": "polylet-test", "user": "user" },
+        }],
+        "current-context": "polylet-test",
+    });
+    serde_yaml_ng::to_string(&config).map_err(|source| HarnessError::Yaml {
+        what: "kubeconfig",
+        source,
+    })
+}
