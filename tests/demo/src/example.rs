@@ -18,3 +18,9 @@ pub(crate) fn put(node: &Node) -> Result<(), HarnessError> {
         .iter()
         .try_for_each(|(name, text)| node.put(name, text))
 }
+
+/// The manifests in one text, for kubectl.
+pub(crate) fn all() -> String {
+    let texts: Vec<&str> = MANIFESTS.iter().map(|(_, text)| *text).collect();
+    texts.join("\n---\n")
+}

@@ -1,11 +1,14 @@
 //! The first command of the README, `cargo demo`: a node on this machine with a containerd of its
-//! own and an example pod, and nothing of it left afterwards.
+//! own and an example pod, and nothing of it left afterwards. With `--cluster` the node belongs to a
+//! Kubernetes cluster.
 
 use std::process::ExitCode;
 
 use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
 
+/// A cluster of one node.
+mod cluster;
 /// The example's manifests.
 mod example;
 /// The steps of the demo.
@@ -20,6 +23,10 @@ struct Args {
     /// Ends by itself once everything was shown.
     #[arg(long)]
     once: bool,
+    /// A real Kubernetes control plane beside the node, for kubectl. Its programs are built with Go
+    /// the first time, which takes minutes.
+    #[arg(long)]
+    cluster: bool,
 }
 
 fn main() -> ExitCode {
@@ -36,7 +43,7 @@ fn main() -> ExitCode {
         // Dropping the steps wherever they are is how a signal stops them; what they made is
         // removed below in every case.
         let ended = tokio::select! {
-            ended = demo.show(args.once) => ended,
+            ended = demo.show(args.once, args.cluster) => ended,
             () = stopped() => Ok(()),
         };
         let removed = demo.remove();

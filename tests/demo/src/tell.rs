@@ -1,22 +1,33 @@
 use std::time::Instant;
 
+/// Counts the steps.
+#[derive(Debug)]
+pub(crate) struct Steps {
+    begun: u32,
+    all: u32,
+}
+
+impl Steps {
+    pub(crate) fn new(all: u32) -> Self {
+        Self { begun: 0, all }
+    }
+
+    pub(crate) fn begin(&mut self, what: &str) -> Step {
+        self.begun += 1;
+        println!("\n[{}/{}] {what}", self.begun, self.all);
+        Step {
+            begun: Instant::now(),
+        }
+    }
+}
+
 /// A numbered step with the time it took.
 #[derive(Debug)]
 pub(crate) struct Step {
     begun: Instant,
 }
 
-/// How many steps there are.
-const STEPS: u32 = 5;
-
 impl Step {
-    pub(crate) fn begin(number: u32, what: &str) -> Self {
-        println!("\n[{number}/{STEPS}] {what}");
-        Self {
-            begun: Instant::now(),
-        }
-    }
-
     pub(crate) fn done(self, what: &str) {
         line(&format!(
             "{what} ({:.1} s)",

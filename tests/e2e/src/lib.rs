@@ -1,11 +1,13 @@
 //! End-to-end tests: whole nodes on real container runtimes. One file under `tests/` per theme,
 //! each with few and rich tests, because a node costs seconds and two cores have to do.
 //!
-//! `cargo verify` runs them, once with Debian's containerd and once with 2.x. By hand, as root:
+//! `cargo verify` runs them, once with Debian's containerd and once with 2.x; those that need a whole
+//! cluster, whose files' names begin with `cluster`, with 2.x alone. By hand, as root:
 //! `cargo build --release --bins && cargo test -p polylet-e2e --test walk -- --ignored`.
 //! `POLYLET_TEST_CONTAINERD=v2` chooses the runtime, `POLYLET_TEST_PATIENCE` the seconds that any
 //! wait may take, and `POLYLET_TEST_KEEP=1` leaves a failed node as it is. Where systemd runs,
-//! `POLYLET_TEST_CGROUP_DRIVER=systemd` has it make the cgroups.
+//! `POLYLET_TEST_CGROUP_DRIVER=systemd` has it make the cgroups. A cluster's programs are built with Go
+//! once; `KUBEBUILDER_ASSETS` names a directory that has them.
 
 use polylet_harness::{Cluster, ClusterOptions, Node, NodeOptions, PodView, guard};
 use serde_json::Value;

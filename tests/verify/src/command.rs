@@ -27,6 +27,11 @@ impl Program {
     pub(crate) fn is_e2e(&self) -> bool {
         self.dir.ends_with("tests/e2e")
     }
+
+    /// By its name: `cluster.rs`, `cluster_volumes.rs`.
+    pub(crate) fn needs_cluster(&self) -> bool {
+        self.is_e2e() && self.target.starts_with("cluster")
+    }
 }
 
 /// cargo with these words, in the workspace's root.

@@ -1,6 +1,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use polylet_harness::cluster::Programs;
 use polylet_harness::{Flavour, HarnessError, build, machine, packages, scratch};
 
 use crate::command::{self, Program, cargo};
@@ -54,6 +55,9 @@ pub(crate) async fn all(args: &Args) -> Result<Sum, HarnessError> {
     if wanted(Part::E2e) {
         let named = |program: &Program| args.e2e.is_empty() || args.e2e.contains(&program.target);
         let e2e: Vec<_> = e2e.into_iter().filter(named).collect();
+        if e2e.iter().any(Program::needs_cluster) {
+            cluster_programs(&mut sum).await?;
+        }
         on_runtimes(&mut sum, &e2e).await?;
     }
     Ok(sum)
@@ -79,6 +83,7 @@ async fn prepare(e2e: bool) -> Result<(), HarnessError> {
         println!("installing {} ({})", need.package, need.why);
     }
     packages::install(&missing, &|line| println!("  {line}"))?;
+    Programs::can_be_had().await?;
     for left in scratch::remove_leftovers() {
         println!("left by an earlier run, and still there: {left}");
     }
@@ -110,7 +115,24 @@ async fn units(sum: &mut Sum, programs: &[Program]) -> Result<(), HarnessError> 
     Ok(())
 }
 
-/// Debian's containerd has no events, 2.x has: the node must do with both.
+/// etcd, kube-apiserver and the others: built once, then found.
+async fn cluster_programs(sum: &mut Sum) -> Result<(), HarnessError> {
+    title("building the programs of a Kubernetes cluster (Go)");
+    let begun = Instant::now();
+    let built = Programs::ready(&|line| println!("{line}")).await;
+    let good = match built {
+        Err(error @ HarnessError::Failed { .. }) => {
+            println!("{}", polylet_harness::error::report(&error));
+            false
+        }
+        other => other.map(|_| true)?,
+    };
+    sum.check("programs of a cluster", good, begun.elapsed());
+    Ok(())
+}
+
+/// Debian's containerd has no events, 2.x has: the node must do with both. Of a cluster's node only
+/// what is below the API matters there, which the other tests show: once is enough.
 async fn on_runtimes(sum: &mut Sum, programs: &[Program]) -> Result<(), HarnessError> {
     title("building the release binaries for the end-to-end tests");
     let begun = Instant::now();
@@ -134,7 +156,8 @@ async fn on_runtimes(sum: &mut Sum, programs: &[Program]) -> Result<(), HarnessE
             ("POLYLET_TEST_CONTAINERD", Path::new(word)),
             ("POLYLET_TEST_BIN_DIR", &bin_dir),
         ];
-        for program in programs {
+        let once = |program: &&Program| flavour == Flavour::V2 || !program.needs_cluster();
+        for program in programs.iter().filter(once) {
             let words = ["--test-threads=1", "--include-ignored"];
             counts.add(command::test(program, &words, &env, E2E_LIMIT).await?);
         }

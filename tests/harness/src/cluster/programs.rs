@@ -79,6 +79,23 @@ impl Programs {
         Ok(Self { found })
     }
 
+    /// Fails when they are neither there nor could be built, before minutes are spent on other things.
+    ///
+    /// # Errors
+    /// When Go is missing or too old.
+    pub async fn can_be_had() -> Result<(), HarnessError> {
+        let assets = std::env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from);
+        let cache = cache_dir()?;
+        let there = |source: &Source| {
+            let given = assets.as_deref().and_then(|dir| given(dir, source.name));
+            given.is_some() || cache.join(source.name).is_file()
+        };
+        if SOURCES.iter().all(there) {
+            return Ok(());
+        }
+        go().await
+    }
+
     /// The path of one of them.
     ///
     /// # Errors
@@ -148,7 +165,8 @@ impl Cache {
         }
         if self.lock.is_none() {
             self.lock = Some(self.locked(say).await?);
-            go(say).await?;
+            go().await?;
+            say("building the programs of a Kubernetes cluster with Go, once (about 5 minutes)");
         }
         // The one that held the lock before may have built it.
         if !path.is_file() {
@@ -238,7 +256,7 @@ fn version(text: &str) -> Option<&str> {
 }
 
 /// Fails unless a Go is there that can build them.
-async fn go(say: &dyn Fn(&str)) -> Result<(), HarnessError> {
+async fn go() -> Result<(), HarnessError> {
     let ran = Command::new("go")
         .args(["env", "GOVERSION"])
         .env("GOTOOLCHAIN", "local")
@@ -253,7 +271,6 @@ async fn go(say: &dyn Fn(&str)) -> Result<(), HarnessError> {
     if go_version(&found).is_none_or(|version| version < OLDEST_GO) {
         return Err(HarnessError::NoGo { found: Some(found) });
     }
-    say("building the programs of a Kubernetes cluster with Go, once (4 to 10 minutes)");
     Ok(())
 }
 
