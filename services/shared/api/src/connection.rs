@@ -33,6 +33,15 @@ pub enum ConnectError {
         #[source]
         source: KubeconfigError,
     },
+    /// The kubeconfig is no YAML of a kubeconfig's shape. The parser's own words quote the lines
+    /// around, and so perhaps a token: only the place is told.
+    #[error("the kubeconfig {path}: {place}: not a kubeconfig's YAML")]
+    Yaml {
+        /// The file.
+        path: PathBuf,
+        /// `line 3 column 12`, as far as it is known.
+        place: String,
+    },
     /// Its certificates or keys cannot be used.
     #[error("the credentials that the kubeconfig {path} names")]
     Credentials {
@@ -75,9 +84,15 @@ impl Connection {
             return Ok(client);
         }
         let path = self.access.kubeconfig().to_owned();
-        let wrong = |source| ConnectError::Kubeconfig {
-            path: path.clone(),
-            source,
+        let wrong = |source| match source {
+            KubeconfigError::Parse(error) => ConnectError::Yaml {
+                path: path.clone(),
+                place: place(&error.to_string()),
+            },
+            source => ConnectError::Kubeconfig {
+                path: path.clone(),
+                source,
+            },
         };
         // Before the files are read: what changes meanwhile is noticed at the next call.
         let kubeconfig = Kubeconfig::read_from(&path).map_err(wrong)?;
@@ -144,6 +159,19 @@ impl Connection {
     }
 }
 
+/// The numbers of a parser's "line 3 column 12", and nothing else of what it says.
+fn place(said: &str) -> String {
+    let number = |word: &str| {
+        let (_, rest) = said.split_once(word)?;
+        let end = rest.find(|c: char| !c.is_ascii_digit());
+        rest.get(..end.unwrap_or(rest.len()))?.parse::<u32>().ok()
+    };
+    match (number("line "), number("column ")) {
+        (Some(line), Some(column)) => format!("line {line} column {column}"),
+        _ => "somewhere".to_owned(),
+    }
+}
+
 fn client_of(mut config: Config, user_agent: &str) -> kube::Result<Client> {
     if let Ok(value) = HeaderValue::from_str(user_agent) {
         config.headers.push((USER_AGENT, value));
@@ -184,4 +212,96 @@ fn client_of(mut config: Config, user_agent: &str) -> kube::Result<Client> {
         .map_err(BoxError::from)
         .service(service);
     Ok(Client::new(service, config.default_namespace.clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time::timeout;
+
+    use super::*;
+
+    const TOKEN: &str = "hunter2";
+
+    fn kubeconfig(server: &str, user: &str) -> String {
+        format!(
+            "apiVersion: v1\nkind: Config\ncurrent-context: c\n\
+             clusters: [{{name: k, cluster: {{server: '{server}', insecure-skip-tls-verify: true}}}}]\n\
+             users: [{{name: u, user: {{{user}}}}}]\n\
+             contexts: [{{name: c, context: {{cluster: k, user: u}}}}]\n"
+        )
+    }
+
+    fn place(text: &str) -> (tempfile::TempDir, Connection) {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("kubeconfig");
+        std::fs::write(&file, text).unwrap();
+        let connection = Connection::new(Access::new(file, "test"));
+        (directory, connection)
+    }
+
+    #[tokio::test]
+    async fn what_is_wrong_names_the_file_and_no_secret() {
+        let token = format!("token: {TOKEN}");
+        for text in [
+            String::new(),
+            "users: [".to_owned(),
+            format!("users:\n- user:\n    token: [{TOKEN}"),
+            format!("users:\n- name: u\n  user:\n    token: {{a: {TOKEN}}}\n"),
+            format!("users: {TOKEN}\n"),
+            kubeconfig("no url at all", &token),
+            kubeconfig(
+                "https://127.0.0.1:1",
+                &format!("client-certificate-data: {TOKEN}"),
+            ),
+            kubeconfig(
+                "https://127.0.0.1:1",
+                &format!(
+                    "client-certificate: /nowhere/{}, client-key: /nowhere/k",
+                    "c"
+                ),
+            ),
+        ] {
+            let (_directory, connection) = place(&text);
+            let error = connection.client().await.map(drop).expect_err(&text);
+            let said = polylet_kit::report(&error);
+            assert!(said.contains("/kubeconfig"), "{said}");
+            assert!(!said.contains(TOKEN), "{said}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_replaced_file_is_noticed_and_gives_another_client() {
+        let user = format!("token: {TOKEN}");
+        let (directory, connection) = place("");
+        let waiting = connection.clone();
+        let ready = tokio::spawn(async move { waiting.ready().await });
+        tokio::task::yield_now().await;
+        let file = directory.path().join("kubeconfig");
+        let replace = |server: &str| {
+            let aside = directory.path().join("aside");
+            std::fs::write(&aside, kubeconfig(server, &user)).unwrap();
+            std::fs::rename(&aside, &file).unwrap();
+        };
+        replace("https://127.0.0.1:1");
+        timeout(Duration::from_secs(10), ready)
+            .await
+            .unwrap()
+            .unwrap();
+        let renewed = connection.renewed();
+        tokio::pin!(renewed);
+        assert!(
+            timeout(Duration::from_millis(10), &mut renewed)
+                .await
+                .is_err()
+        );
+        replace("https://127.0.0.1:2");
+        timeout(Duration::from_secs(10), renewed).await.unwrap();
+        assert!(connection.current().is_none());
+        connection.client().await.unwrap();
+        assert!(connection.current().is_some());
+        connection.refused();
+        assert!(connection.current().is_none());
+    }
 }
