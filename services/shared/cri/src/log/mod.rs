@@ -5,14 +5,17 @@
 //! and, when asked to follow, as it is written. Which container's file is meant (the running one
 //! or the previous) is the caller's to choose, with [`choose`].
 
+mod choice;
 mod files;
 mod line;
+mod open;
 mod reader;
 mod rotated;
 mod tail;
 
+pub use choice::{Chunk, Options, Streams};
 pub use line::{Line, LineError, Stream, parse};
-pub use reader::{Chunk, LogError, Options, Reader, Streams};
+pub use reader::{LogError, Reader};
 pub use rotated::{Form, Rotated};
 pub use tail::last_words;
 

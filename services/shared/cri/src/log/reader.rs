@@ -1,62 +1,22 @@
 use std::collections::VecDeque;
 use std::future::Future;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::time::{Duration, SystemTime};
 
 use futures::StreamExt;
 use inotify::{EventStream, Inotify, WatchMask};
-use jiff::Timestamp;
 use tokio::time::{Instant, sleep_until};
 
+use super::choice::{Chunk, Options, wanted};
 use super::files::{Snapshot, Source};
-use super::{Line, Stream, files, line};
+use super::open::Open;
+use super::{files, line};
 
-/// Lines longer than this are given in pieces: a file without line ends must not fill the memory.
-const LONGEST: usize = 1 << 20;
-const BLOCK: usize = 64 * 1024;
 /// For so long after a new file has appeared the runtime may still finish with the old one: it
 /// opens the new one before it closes the other.
 const SETTLE: Duration = Duration::from_millis(200);
-
-/// What somebody wants to see of a log.
-#[derive(Debug, Clone, Default)]
-pub struct Options {
-    /// Only so many lines from the end.
-    pub tail: Option<u64>,
-    /// Only lines written at this time or later.
-    pub since: Option<Timestamp>,
-    /// Each line after the time it was written at.
-    pub timestamps: bool,
-    /// No more than so many bytes in all.
-    pub limit_bytes: Option<u64>,
-    /// Go on until the container ends.
-    pub follow: bool,
-    /// Which of the two streams.
-    pub streams: Streams,
-}
-
-/// A choice of the two streams.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Streams {
-    /// Both.
-    #[default]
-    All,
-    /// Standard output only.
-    Stdout,
-    /// Standard error only.
-    Stderr,
-}
-
-/// Some of the log, ready to be sent.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Chunk {
-    /// Where the container wrote it.
-    pub stream: Stream,
-    /// One line, or what one holds of it.
-    pub bytes: Vec<u8>,
-}
 
 /// A log that cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -114,16 +74,6 @@ pub struct Reader {
     over: bool,
     /// By stream: its last line goes on.
     line_open: [bool; 2],
-}
-
-struct Open {
-    text: Box<dyn Read + Send>,
-    path: PathBuf,
-    inode: u64,
-    /// The file that is being written; others end at their end.
-    growing: bool,
-    buffer: Vec<u8>,
-    used: usize,
 }
 
 enum Step {
@@ -234,8 +184,7 @@ impl Reader {
             source,
         })?;
         if let Some(range) = taken {
-            let raw = &now.buffer[range];
-            let chunk = line::parse(raw)
+            let chunk = line::parse(now.taken(range))
                 .ok()
                 .and_then(|line| wanted(&self.options, &line, &mut self.line_open));
             return Ok(Step::Line(chunk.map(|chunk| self.limit(chunk))));
@@ -273,14 +222,7 @@ impl Reader {
             path: path.clone(),
             source,
         })?;
-        self.now = Some(Open {
-            text,
-            path,
-            inode,
-            growing,
-            buffer: Vec::new(),
-            used: 0,
-        });
+        self.now = Some(Open::new(text, path, inode, growing));
         Ok(true)
     }
 
@@ -343,74 +285,6 @@ impl Reader {
         }
         chunk
     }
-}
-
-impl Open {
-    // The next line with its end, as a range of the buffer; what is left at the end of the file
-    // counts as one when it is `last`.
-    fn take_line(&mut self, last: bool) -> io::Result<Option<std::ops::Range<usize>>> {
-        let mut searched = self.used;
-        loop {
-            let found = self.buffer[searched..].iter().position(|b| *b == b'\n');
-            let end = match found {
-                Some(at) => Some(searched + at + 1),
-                None if self.buffer.len() - self.used >= LONGEST => Some(self.buffer.len()),
-                None => None,
-            };
-            if let Some(end) = end {
-                let range = self.used..end;
-                self.used = end;
-                return Ok(Some(range));
-            }
-            self.buffer.drain(..self.used);
-            self.used = 0;
-            searched = self.buffer.len();
-            if self.fill()? == 0 {
-                let rest = self.buffer.len();
-                self.used = if last { rest } else { 0 };
-                return Ok((last && rest > 0).then_some(0..rest));
-            }
-        }
-    }
-
-    fn fill(&mut self) -> io::Result<usize> {
-        let held = self.buffer.len();
-        self.buffer.resize(held + BLOCK, 0);
-        let read = self.text.read(&mut self.buffer[held..]);
-        self.buffer
-            .truncate(held + read.as_ref().copied().unwrap_or(0));
-        match read {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => self.fill(),
-            other => other,
-        }
-    }
-}
-
-// A line as the caller asked for it, or nothing.
-fn wanted(options: &Options, line: &Line<'_>, line_open: &mut [bool; 2]) -> Option<Chunk> {
-    let stream_fits = match options.streams {
-        Streams::All => true,
-        Streams::Stdout => line.stream == Stream::Stdout,
-        Streams::Stderr => line.stream == Stream::Stderr,
-    };
-    if !stream_fits || options.since.is_some_and(|since| line.time < since) {
-        return None;
-    }
-    let line_open = &mut line_open[usize::from(line.stream == Stream::Stderr)];
-    let mut bytes = Vec::with_capacity(line.content.len() + 32);
-    // The pieces of one long line have one time, at its beginning.
-    if options.timestamps && !*line_open {
-        bytes.extend_from_slice(format!("{:.9} ", line.time).as_bytes());
-    }
-    bytes.extend_from_slice(line.content);
-    if !line.partial {
-        bytes.push(b'\n');
-    }
-    *line_open = line.partial;
-    Some(Chunk {
-        stream: line.stream,
-        bytes,
-    })
 }
 
 fn watch(path: &Path) -> Result<EventStream<[u8; 4096]>, LogError> {
