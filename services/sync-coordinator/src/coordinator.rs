@@ -64,6 +64,8 @@ pub struct Coordinator {
     pub(crate) sweep: Sweep,
     arrivals: u64,
     pub(crate) sequence: u64,
+    /// Which name of this life volume-manager knows it by.
+    pub(crate) declarer: u32,
     /// Which handlers of the runtime can give a pod a user namespace.
     pub(crate) handlers: Arc<Handlers>,
     /// Pods that wait until others have made room.
@@ -120,6 +122,7 @@ impl Coordinator {
             arrivals: 0,
             // Rises over lives of this process as well.
             sequence: u64::try_from(now.as_nanosecond()).unwrap_or(0),
+            declarer: 0,
             handlers: Arc::default(),
             seekers: BTreeSet::new(),
             completed: false,
@@ -222,7 +225,7 @@ impl Coordinator {
                 state,
             } => self.step_done(&uid, &key, *outcome, state, now),
             Input::Refreshed { uid, acts, state } => self.refreshed(uid, acts, state),
-            Input::Completed(result) => self.was_completed(result, now),
+            Input::Completed(declarer, result) => self.was_completed(declarer, result, now),
             Input::Leftovers(pods) => self.leftovers_found(pods),
             Input::Timer => self.timer(now),
         }

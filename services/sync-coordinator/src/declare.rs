@@ -1,9 +1,14 @@
-//! The end of a full declaration to volume-manager: only then may it take away
-//! what nobody declared.
+//! Full declarations to volume-manager, and their end: only then may it take away what nobody
+//! declared.
+//!
+//! Whoever declares last is believed. A call of a former life of this process that comes late
+//! makes volume-manager take the present life for the dead one: it then takes a name that was never
+//! heard, and declares everything under it.
 
 use jiff::{SignedDuration, Timestamp};
 
 use crate::coordinator::Coordinator;
+use crate::core::learn::{self, Trouble};
 use crate::core::plan::Phase;
 use crate::worker::Worker;
 
@@ -32,14 +37,42 @@ impl Coordinator {
         let pod_count =
             u32::try_from(self.workers.values().filter(declared).count()).unwrap_or(u32::MAX);
         self.completing = true;
-        self.outside.complete(pod_count);
+        self.outside.complete(self.declarer, pod_count);
     }
 
-    pub(crate) fn was_completed(&mut self, result: Result<(), String>, now: Timestamp) {
+    /// Volume-manager has to hear everything again, under a name that it never heard: what is
+    /// under way under the former one counts for nothing.
+    pub(crate) fn declare_anew(&mut self) {
+        self.declarer = self.declarer.wrapping_add(1);
+        for worker in self.workers.values_mut() {
+            learn::volumes_anew(&mut worker.pod);
+        }
+        self.completed = false;
+        self.completing = false;
+        self.all_dirty();
+    }
+
+    /// Volume-manager takes somebody else for its declarer.
+    pub(crate) fn was_followed(&mut self) {
+        tracing::warn!("a call of a former life reached volume-manager late: all is declared anew");
+        self.declare_anew();
+    }
+
+    pub(crate) fn was_completed(
+        &mut self,
+        declarer: u32,
+        result: Result<(), Trouble>,
+        now: Timestamp,
+    ) {
+        if declarer != self.declarer {
+            return;
+        }
         self.completing = false;
         match result {
             Ok(()) => self.completed = true,
-            Err(why) => {
+            Err(trouble) if trouble.followed => self.was_followed(),
+            Err(trouble) => {
+                let why = trouble.message;
                 tracing::warn!(
                     why,
                     "volume-manager did not take the end of the declaration"

@@ -174,12 +174,8 @@ impl Coordinator {
             Update::Synced => {
                 if self.heard.synced(Stream::Volumes) {
                     // It may be another life of volume-manager, which has heard nothing yet.
-                    for worker in self.workers.values_mut() {
-                        learn::volumes_anew(&mut worker.pod);
-                    }
-                    self.completed = false;
+                    self.declare_anew();
                     self.node.volumes_fresh = true;
-                    self.all_dirty();
                 }
             }
             Update::Stale(why) => {
@@ -305,6 +301,7 @@ impl Coordinator {
             }
         }
         let failed = matches!(outcome, Outcome::Failed(_));
+        let followed = learn::is_followed(&worker.pod, &outcome);
         learn::ended(&mut worker.pod, key, outcome, now);
         let leaving = worker.pod.leaving;
         let ask = match key {
@@ -315,6 +312,9 @@ impl Coordinator {
         };
         if ask {
             self.refresh(uid);
+        }
+        if followed {
+            self.was_followed();
         }
         self.dirty.insert(uid.to_owned());
     }

@@ -25,8 +25,9 @@ pub trait Outside {
     fn carry_out(&self, job: Job, span: Span) -> Option<CancellationToken>;
     /// Asks the runtime how a pod stands after so many acts; [`Input::Refreshed`] follows.
     fn refresh(&self, pod: &PodRef, acts: u64, span: Span);
-    /// Tells volume-manager that this many pods are all that is wanted; [`Input::Completed`] follows.
-    fn complete(&self, pod_count: u32);
+    /// Tells volume-manager, under a name of this life, that this many pods are all that is wanted;
+    /// [`Input::Completed`] follows.
+    fn complete(&self, declarer: u32, pod_count: u32);
     /// Keeps what is under way with a pod's containers, before the steps that follow from it.
     fn keep(&self, uid: &str, lifecycle: &Lifecycle);
     /// Drops what is kept of a pod.
@@ -116,19 +117,17 @@ impl Outside for Background {
         self.hands.ctx.background("refresh", work.instrument(span));
     }
 
-    fn complete(&self, pod_count: u32) {
+    fn complete(&self, declarer: u32, pod_count: u32) {
         let request = CompleteDesiredRequest {
-            declarer: self.hands.ctx.incarnation().to_owned(),
+            declarer: act::volumes::declarer(&self.hands.ctx, declarer),
             pod_count,
         };
         let (mut volumes, inputs) = (self.hands.volumes.clone(), self.inputs.clone());
         self.hands.ctx.background("complete", async move {
             let answer = volumes.complete_desired(request).await;
-            let _ = inputs.send(Input::Completed(
-                answer
-                    .map(drop)
-                    .map_err(|status| status.message().to_owned()),
-            ));
+            let result = answer.map(drop);
+            let result = result.map_err(|status| act::volumes::refused(&status));
+            let _ = inputs.send(Input::Completed(declarer, result));
         });
     }
 

@@ -16,7 +16,7 @@ use polylet_wire::volume::v1::PodVolumes;
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::coordinator::Coordinator;
-use crate::core::learn::Outcome;
+use crate::core::learn::{Outcome, Trouble};
 use crate::core::step::StepKey;
 
 /// Everything that can happen to this service.
@@ -53,8 +53,8 @@ pub enum Input {
         /// The answer.
         state: Option<PodState>,
     },
-    /// Volume-manager has heard all that is wanted, or not.
-    Completed(Result<(), String>),
+    /// Volume-manager has heard all that is wanted, declared under this name, or not.
+    Completed(u32, Result<(), Trouble>),
     /// Pods of which something is on the node.
     Leftovers(Vec<PodRef>),
     /// A moment that some pod waits for has come.

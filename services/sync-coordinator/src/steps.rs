@@ -33,6 +33,7 @@ impl Coordinator {
                 .unwrap_or_default(),
             journal: worker.pod.journal.clone(),
             sequence: self.sequence,
+            declarer: self.declarer,
             burstable_shares,
             handlers: Arc::clone(&self.handlers),
             cause: worker.cause.clone(),

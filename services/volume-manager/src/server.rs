@@ -1,6 +1,5 @@
 //! Serves `polylet.volume.v1`.
 
-use std::fmt::Display;
 use std::sync::Arc;
 
 use futures::stream::BoxStream;
@@ -14,9 +13,10 @@ use polylet_wire::volume::v1::{
     WatchPodVolumesRequest, WatchPodVolumesResponse,
 };
 use tokio::sync::{mpsc, oneshot};
-use tonic::{Request, Response, Status};
+use tonic::{Code, Request, Response, Status};
 
 use crate::convert;
+use crate::core::declare::Refusal;
 use crate::core::manifest;
 use crate::core::spec::{Allocatable, PodName};
 use crate::run::{From, Input, PartsWanted};
@@ -51,7 +51,7 @@ fn declared(declarer: String, sequence: u64, cause: Option<Cause>) -> Result<Fro
 }
 
 impl Server {
-    async fn ask<T, E: Display>(
+    async fn ask<T, E: Into<Refused>>(
         &self,
         input: impl FnOnce(oneshot::Sender<Result<T, E>>) -> Input,
     ) -> Result<T, Status> {
@@ -62,7 +62,31 @@ impl Server {
             .await
             .map_err(|_| stopping())?;
         let answer = answer.await.map_err(|_| stopping())?;
-        answer.map_err(|refusal| Status::failed_precondition(refusal.to_string()))
+        answer.map_err(|refusal| {
+            let Refused(code, words) = refusal.into();
+            Status::new(code, words)
+        })
+    }
+}
+
+/// A refusal as it goes over the wire.
+struct Refused(Code, String);
+
+impl std::convert::From<Refusal> for Refused {
+    fn from(refusal: Refusal) -> Self {
+        let code = match refusal {
+            Refusal::Followed(_) => Code::Aborted,
+            Refusal::Passed { .. } | Refusal::Changed { .. } | Refusal::Miscounted { .. } => {
+                Code::FailedPrecondition
+            }
+        };
+        Refused(code, refusal.to_string())
+    }
+}
+
+impl std::convert::From<String> for Refused {
+    fn from(words: String) -> Self {
+        Refused(Code::FailedPrecondition, words)
     }
 }
 

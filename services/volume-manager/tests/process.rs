@@ -150,7 +150,18 @@ fn a_killed_process_is_followed_by_one_that_goes_on() {
         assert_eq!(refused.code(), tonic::Code::FailedPrecondition);
         assert_eq!(root.mounts(), mounts);
 
-        let (r#ref, declarer) = (Some(named()), "e".to_owned());
+        // A call of the former declarer that comes late: whoever lives is told to take a new name.
+        apply(&mut two, "d").await;
+        let again = CompleteDesiredRequest {
+            declarer: "e".into(),
+            pod_count: 1,
+        };
+        let refused = two.complete_desired(again).await.unwrap_err();
+        assert_eq!(refused.code(), tonic::Code::Aborted);
+        apply(&mut two, "e-1").await;
+        assert_eq!(root.mounts(), mounts);
+
+        let (r#ref, declarer) = (Some(named()), "e-1".to_owned());
         let release = ReleasePodRequest {
             r#ref,
             sequence: 2,

@@ -127,6 +127,8 @@ pub struct Job {
     pub journal: Journal,
     /// Number of a declaration to volume-manager.
     pub sequence: u64,
+    /// Which name of this life it declares under.
+    pub declarer: u32,
     /// CPU shares of all Burstable pods together.
     pub burstable_shares: u64,
     /// Which handlers of the runtime can give a pod a user namespace.

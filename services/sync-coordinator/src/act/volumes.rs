@@ -2,12 +2,26 @@
 
 use std::rc::Rc;
 
+use polylet_kit::Ctx;
 use polylet_wire::volume::v1::{ApplyPodRequest, ReleasePodRequest};
-use tonic::Code;
+use tonic::{Code, Status};
 
 use super::{Hands, Job, manifest, said};
 use crate::convert;
 use crate::core::learn::{Outcome, Trouble};
+
+/// The name to declare under, of the several that a life of this process may go through.
+pub fn declarer(ctx: &Ctx, name: u32) -> String {
+    format!("{}-{name}", ctx.incarnation())
+}
+
+/// What volume-manager said instead of taking a declaration.
+pub fn refused(status: &Status) -> Trouble {
+    Trouble {
+        followed: status.code() == Code::Aborted,
+        ..said("VolumeError", status.message())
+    }
+}
 
 /// Declares what the pod needs.
 pub async fn apply(hands: &Rc<Hands>, job: &Job) -> Result<Outcome, Trouble> {
@@ -16,12 +30,12 @@ pub async fn apply(hands: &Rc<Hands>, job: &Job) -> Result<Outcome, Trouble> {
         r#ref: Some(job.pod.clone()),
         sequence: job.sequence,
         manifest: manifest.raw().to_vec(),
-        declarer: hands.ctx.incarnation().to_owned(),
+        declarer: declarer(&hands.ctx, job.declarer),
         cause: Some(polylet_kit::cause::of_current_span()),
     };
     let answer = hands.volumes.clone().apply_pod(request).await;
     let state = answer
-        .map_err(|status| said("VolumeError", status.message()))?
+        .map_err(|status| refused(&status))?
         .into_inner()
         .state;
     Ok(Outcome::Declared {
@@ -36,7 +50,7 @@ pub async fn release(hands: &Rc<Hands>, job: &Job) -> Result<Outcome, Trouble> {
     let request = ReleasePodRequest {
         r#ref: Some(job.pod.clone()),
         sequence: job.sequence,
-        declarer: hands.ctx.incarnation().to_owned(),
+        declarer: declarer(&hands.ctx, job.declarer),
         cause: Some(polylet_kit::cause::of_current_span()),
     };
     match hands.volumes.clone().release_pod(request).await {
@@ -47,6 +61,6 @@ pub async fn release(hands: &Rc<Hands>, job: &Job) -> Result<Outcome, Trouble> {
         }
         // Nothing of it is known there: nothing of it is left.
         Err(status) if status.code() == Code::NotFound => Ok(Outcome::Released { gone: true }),
-        Err(status) => Err(said("VolumeError", status.message())),
+        Err(status) => Err(refused(&status)),
     }
 }

@@ -70,6 +70,8 @@ pub struct Trouble {
     pub image: String,
     /// No other answer is to be expected soon.
     pub lasting: bool,
+    /// Volume-manager believes another declarer.
+    pub followed: bool,
 }
 
 /// Steps of a plan are now under way.
@@ -121,6 +123,12 @@ fn has_post_start(pod: &Pod, container: &str) -> bool {
         .is_some_and(|container| container.post_start.is_some())
 }
 
+/// Whether the end of a declaration says that volume-manager believes another declarer than the
+/// one that this process is now.
+pub fn is_followed(pod: &Pod, outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Failed(trouble) if trouble.followed) && !pod.volumes.void
+}
+
 /// A step has come to its end.
 pub fn ended(pod: &mut Pod, key: &StepKey, outcome: Outcome, now: Timestamp) {
     let Some(Flight { step, .. }) = pod.flights.remove(key) else {
@@ -129,9 +137,11 @@ pub fn ended(pod: &mut Pod, key: &StepKey, outcome: Outcome, now: Timestamp) {
     let declares = matches!(step, Step::ApplyVolumes | Step::ReleaseVolumes);
     let void = declares && std::mem::take(&mut pod.volumes.void);
     match outcome {
+        _ if void => {}
+        // Another name, and not a later moment, makes it good.
+        Outcome::Failed(trouble) if trouble.followed => {}
         Outcome::Failed(trouble) => failed(pod, &step, trouble, now),
         Outcome::Cancelled => {}
-        _ if void => {}
         done => {
             pod.failures.remove(key);
             succeeded(pod, step, done, now);

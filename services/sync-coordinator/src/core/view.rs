@@ -135,7 +135,8 @@ pub struct Volumes {
     pub released: bool,
     /// When that was.
     pub released_at: Option<Timestamp>,
-    /// The declaration or release under way went to a former life of volume-manager, perhaps.
+    /// The declaration or release under way was made under a former name, or to a former life of
+    /// volume-manager: its answer counts for nothing.
     pub void: bool,
 }
 
