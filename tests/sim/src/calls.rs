@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 use polylet_kit::CancellationToken;
-use polylet_pleg::core::{Fresh, HintKind, Known, Listing, PodView, Seen, missing};
+use polylet_pleg::core::{HintKind, Known, Listing, PodView, Seen};
 use polylet_prober::judge::{Attempt, Verdicts};
 use polylet_sync_coordinator::act::Job;
 use polylet_sync_coordinator::core::learn::{Outcome, Trouble};
@@ -10,7 +10,7 @@ use polylet_sync_coordinator::core::step::{Step, StepKey};
 use polylet_sync_coordinator::run::Input;
 use polylet_volume_manager::core::plan::Step as VolumeStep;
 use polylet_wire::common::v1::PodRef;
-use polylet_wire::pleg::v1::{PodState, RefreshPodResponse};
+use polylet_wire::pleg::v1::RefreshPodResponse;
 use tokio::sync::oneshot;
 
 use crate::node::{coordinator, pleg, prober, volumes};
@@ -28,7 +28,7 @@ pub struct Call {
     pub work: Work,
 }
 
-type Answered = oneshot::Receiver<Result<RefreshPodResponse, String>>;
+pub(crate) type Answered = oneshot::Receiver<Result<RefreshPodResponse, String>>;
 
 /// What a call does.
 pub enum Work {
@@ -56,6 +56,8 @@ pub enum Work {
     },
     /// The coordinator has declared all.
     Complete {
+        /// Under this name.
+        declarer: u32,
         /// So many.
         pods: u32,
     },
@@ -167,14 +169,10 @@ impl World {
                 stopped,
                 answer,
             } => self.refresh(uid, acts, stopped, answer),
-            Work::Complete { pods } => {
-                let declarer = self
-                    .coordinator
-                    .as_ref()
-                    .map(coordinator::Node::incarnation);
-                let said = volumes::complete(self, &declarer.unwrap_or_default(), pods);
+            Work::Complete { declarer, pods } => {
+                let said = volumes::complete(self, &coordinator::declarer(life, declarer), pods);
                 self.say(|| format!("coordinator: all declared, {pods} pods: {said:?}"));
-                coordinator::take(self, vec![Input::Completed(said)]);
+                coordinator::take(self, vec![Input::Completed(declarer, said)]);
                 (None, true)
             }
             Work::Leftovers => {
@@ -272,88 +270,6 @@ impl World {
         let finest = SignedDuration::from_nanos(1);
         self.now = self.now.checked_add(finest).unwrap_or(self.now);
         self.now
-    }
-
-    fn list(&mut self) -> Result<Listing, String> {
-        if !self.runtime.up || (!self.calm && self.rng.percent(3)) {
-            return Err("the runtime is away".to_owned());
-        }
-        Ok(self.runtime.listing())
-    }
-
-    fn look(&mut self, uid: &str, view: Option<PodView>, known: &Known) -> Result<Seen, String> {
-        let mut view = match view {
-            Some(view) => view,
-            None => self.list()?.remove(uid).unwrap_or_default(),
-        };
-        if !self.runtime.up {
-            return Err("the runtime is away".to_owned());
-        }
-        let wanted = missing(&view, known);
-        let mut fresh = Fresh::default();
-        let hangs = |world: &mut World| !world.calm && world.rng.percent(2);
-        for id in wanted.sandboxes {
-            let answer = self.runtime.sandbox_status(&id);
-            let hung = hangs(self);
-            match answer {
-                Some(_) if hung => drop(fresh.sandboxes.insert(id, Err("timed out".to_owned()))),
-                Some(status) => drop(fresh.sandboxes.insert(id, Ok(status))),
-                None => drop(view.sandboxes.remove(&id)),
-            }
-        }
-        for id in wanted.containers {
-            let answer = self.runtime.container_status(&id);
-            let hung = hangs(self);
-            match answer {
-                Some(_) if hung => drop(fresh.containers.insert(id, Err("timed out".to_owned()))),
-                Some(status) => drop(fresh.containers.insert(id, Ok(status))),
-                None => drop(view.containers.remove(&id)),
-            }
-        }
-        Ok(Seen { view, fresh })
-    }
-
-    fn refresh(
-        &mut self,
-        uid: String,
-        acts: u64,
-        stopped: Option<(StepKey, Outcome)>,
-        answer: Option<Answered>,
-    ) -> (Option<Work>, bool) {
-        let waits = |answer| Work::Refresh {
-            uid: uid.clone(),
-            acts,
-            stopped: stopped.clone(),
-            answer,
-        };
-        let state: Option<PodState> = match answer {
-            None => match pleg::refresh(self, &uid) {
-                None if stopped.is_some() => None,
-                sent => {
-                    let moved = sent.is_some();
-                    return (Some(waits(sent)), moved);
-                }
-            },
-            Some(mut answer) => match answer.try_recv() {
-                Ok(Ok(said)) => said.state,
-                Err(oneshot::error::TryRecvError::Empty) => {
-                    return (Some(waits(Some(answer))), false);
-                }
-                _ if stopped.is_some() => None,
-                _ => return (Some(waits(None)), true),
-            },
-        };
-        let input = match stopped {
-            Some((key, outcome)) => Input::StepDone {
-                uid,
-                key,
-                outcome: Box::new(outcome),
-                state,
-            },
-            None => Input::Refreshed { uid, acts, state },
-        };
-        coordinator::take(self, vec![input]);
-        (None, true)
     }
 
     fn volume_step(&mut self, alive: bool, step: VolumeStep, begun: bool) -> Option<Work> {

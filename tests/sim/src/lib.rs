@@ -6,10 +6,10 @@
 //! ([`pods`]). There is no clock but the world's, no thread and no socket; all chance comes out of
 //! the seed ([`rng`]), so a seed that fails fails again, step by step.
 //!
-//! A seed ([`run::seed`]) first goes through chaos: messages come late or not at all, calls end late
+//! A seed ([`run::seed`]) first goes through chaos ([`chaos`]): messages come late or not at all, calls end late
 //! or unheard and go on after the death of who made them, services are killed between any two steps
 //! and come back with what they keep, containers and sandboxes end, pulls fail, the disk is full,
-//! the runtime is away, manifests come, change and go. Then all is calm, and the world has to come
+//! the runtime is away, manifests come, change and go. Then all is calm ([`calm`]), and the world has to come
 //! to rest. In the end every service is killed and started once more.
 //!
 //! [`laws::Law`] lists what must hold; [`laws`] looks at each step, [`rest`] at the calm. That the
@@ -19,8 +19,11 @@
 //! `POLYLET_SIM_SEED=n cargo test -p polylet-sim no_law -- --nocapture` runs one and tells its story.
 
 pub mod calls;
+pub mod calm;
+pub mod chaos;
 pub mod laws;
 pub mod link;
+pub mod looks;
 pub mod node;
 pub mod pods;
 pub mod rest;

@@ -6,8 +6,8 @@ use polylet_sim::laws::Law;
 use polylet_sim::run;
 use polylet_sim::sabotage::Sabotage;
 
-/// In a few minutes on two cores that have other things to do as well.
-const SEEDS: u64 = 700;
+/// Two minutes of processor time, on both cores at once.
+const SEEDS: u64 = 2000;
 /// A bug has to be found within so many.
 const PATIENCE: u64 = 400;
 

@@ -137,6 +137,18 @@ pub fn issues(world: &mut World, job: &Job) {
         .values()
         .filter(|s| s.pod.uid == uid && s.ready)
         .count();
+    // Only the newest sandbox is the pod's, whether it still stands or not.
+    let superseded = |id: &str| {
+        let of_pod = || {
+            world
+                .runtime
+                .sandboxes
+                .values()
+                .filter(|s| s.pod.uid == uid)
+        };
+        let mine = of_pod().find(|s| s.id == id).map(|s| s.attempt);
+        mine.is_some_and(|mine| of_pod().any(|s| s.attempt > mine))
+    };
     let fair = match &job.step {
         Step::StopContainer { id, .. } => match world.runtime.containers.get(id) {
             Some(c) => {
@@ -149,7 +161,7 @@ pub fn issues(world: &mut World, job: &Job) {
             }
             None => true,
         },
-        Step::StopSandbox { id } => !stands(id) || standing > 1,
+        Step::StopSandbox { id } => !stands(id) || standing > 1 || superseded(id),
         Step::RemoveContainer { .. } => true,
         Step::RemoveSandbox { id } => !stands(id),
         _ => false,

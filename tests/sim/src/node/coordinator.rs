@@ -34,7 +34,7 @@ use crate::world::{Who, World};
 enum Ask {
     Step(Box<Job>, Option<CancellationToken>),
     Refresh(String, u64),
-    Complete(u32),
+    Complete(u32, u32),
     Keep(String, Lifecycle),
     Forget(String),
     Leftovers,
@@ -60,8 +60,9 @@ impl Outside for Outbox {
             .push(Ask::Refresh(pod.uid.clone(), acts));
     }
 
-    fn complete(&self, pod_count: u32) {
-        self.0.borrow_mut().push(Ask::Complete(pod_count));
+    fn complete(&self, declarer: u32, pod_count: u32) {
+        let ask = Ask::Complete(declarer, pod_count);
+        self.0.borrow_mut().push(ask);
     }
 
     fn keep(&self, uid: &str, lifecycle: &Lifecycle) {
@@ -96,11 +97,6 @@ pub struct Node {
 }
 
 impl Node {
-    /// The name that it declares under.
-    pub fn incarnation(&self) -> String {
-        format!("sync-{}", self.life)
-    }
-
     /// When it wants to look though nothing happens.
     pub fn due(&self) -> Option<Timestamp> {
         self.core.next_due()
@@ -115,6 +111,11 @@ impl Node {
     pub fn has_heard_all(&self) -> bool {
         self.states.heard && self.pods.values().all(|link| link.heard)
     }
+}
+
+/// A name that a life of it declares under.
+pub fn declarer(life: u32, name: u32) -> String {
+    format!("sync-{life}-{name}")
 }
 
 /// Reads what is kept, and has heard nothing yet.
@@ -297,7 +298,9 @@ pub fn take(world: &mut World, inputs: Vec<Input>) {
                 world.call(Who::Coordinator, life, Work::step(*job, cancel));
             }
             Ask::Refresh(uid, acts) => world.call(Who::Coordinator, life, Work::refresh(uid, acts)),
-            Ask::Complete(pods) => world.call(Who::Coordinator, life, Work::Complete { pods }),
+            Ask::Complete(declarer, pods) => {
+                world.call(Who::Coordinator, life, Work::Complete { declarer, pods });
+            }
             Ask::Keep(uid, lifecycle) if lifecycle.is_empty() => {
                 world.disk.lifecycles.remove(&uid);
             }

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use polylet_sync_coordinator::act::Job;
+use polylet_sync_coordinator::core::learn::Trouble;
 use polylet_volume_manager::convert;
+use polylet_volume_manager::core::declare::Refusal;
 use polylet_volume_manager::core::layout::{self, Layout};
 use polylet_volume_manager::core::manifest;
 use polylet_volume_manager::core::plan::Step;
@@ -12,7 +14,7 @@ use polylet_volume_manager::core::state::{Found, Outcome, State};
 use polylet_watch::Store;
 use polylet_wire::volume::v1::PodVolumes;
 
-use crate::calls::Work;
+use crate::calls::{Work, trouble};
 use crate::laws;
 use crate::world::{Who, World};
 
@@ -92,10 +94,17 @@ pub fn act(world: &mut World) {
     publish(world);
 }
 
-fn declared(world: &mut World, job: &Job, released: bool) -> Result<PodVolumes, String> {
+fn refused(refusal: Refusal) -> Trouble {
+    Trouble {
+        followed: matches!(refusal, Refusal::Followed(_)),
+        ..trouble("VolumeError", &refusal.to_string())
+    }
+}
+
+fn declared(world: &mut World, job: &Job, released: bool) -> Result<PodVolumes, Trouble> {
     act(world);
     let Some(volumes) = &world.volumes else {
-        return Err("away".to_owned());
+        return Err(trouble("VolumeError", "away"));
     };
     let uid = job.pod.uid.clone();
     let gone = || PodVolumes {
@@ -121,20 +130,21 @@ fn name(job: &Job) -> PodName {
 }
 
 /// `ApplyPod`.
-pub fn apply(world: &mut World, declarer: &str, job: &Job) -> Result<PodVolumes, String> {
+pub fn apply(world: &mut World, declarer: &str, job: &Job) -> Result<PodVolumes, Trouble> {
     let Some(volumes) = &mut world.volumes else {
-        return Err("away".to_owned());
+        return Err(trouble("VolumeError", "away"));
     };
     let raw = job
         .manifest
         .as_ref()
         .map(|m| m.raw().to_vec())
         .unwrap_or_default();
-    let spec = manifest::read(&raw, Allocatable::default()).map_err(|e| e.to_string())?;
+    let spec = manifest::read(&raw, Allocatable::default());
+    let spec = spec.map_err(|e| trouble("VolumeError", &e.to_string()))?;
     let said = volumes
         .state
         .apply(declarer, job.sequence, name(job), Arc::new(spec));
-    said.map_err(|e| e.to_string())?;
+    said.map_err(refused)?;
     declared(world, job, false)
 }
 
@@ -144,24 +154,21 @@ pub fn release(
     declarer: &str,
     job: &Job,
     sequence: u64,
-) -> Result<PodVolumes, String> {
+) -> Result<PodVolumes, Trouble> {
     let Some(volumes) = &mut world.volumes else {
-        return Err("away".to_owned());
+        return Err(trouble("VolumeError", "away"));
     };
     let said = volumes.state.release(declarer, sequence, name(job));
-    said.map_err(|e| e.to_string())?;
+    said.map_err(refused)?;
     declared(world, job, true)
 }
 
 /// `CompleteDesired`.
-pub fn complete(world: &mut World, declarer: &str, pods: u32) -> Result<(), String> {
+pub fn complete(world: &mut World, declarer: &str, pods: u32) -> Result<(), Trouble> {
     let Some(volumes) = &mut world.volumes else {
-        return Err("away".to_owned());
+        return Err(trouble("VolumeError", "away"));
     };
-    let said = volumes
-        .state
-        .complete(declarer, pods)
-        .map_err(|e| e.to_string());
+    let said = volumes.state.complete(declarer, pods).map_err(refused);
     act(world);
     said
 }

@@ -1,17 +1,14 @@
 //! What the coordinator's steps do to the world, in the order in which the real ones do it.
 
-use std::collections::BTreeMap;
+mod make;
 
 use polylet_kit::CancellationToken;
-use polylet_model::constants::{annotation, reason};
-use polylet_model::hash;
+use polylet_model::constants::reason;
 use polylet_pleg::core::HintKind;
 use polylet_sync_coordinator::act::Job;
 use polylet_sync_coordinator::core::learn::{Outcome, Trouble};
-use polylet_sync_coordinator::core::observed::{Phase, SeenContainer, SeenSandbox};
 use polylet_sync_coordinator::core::step::Step;
 use polylet_sync_coordinator::core::view::SeenVolume;
-use polylet_sync_coordinator::core::wanted::{Pull, Wanted};
 use polylet_sync_coordinator::run::Input;
 use polylet_wire::pleg::v1::ContainerPhase;
 use polylet_wire::volume::v1::{PodVolumes, VolumePhase};
@@ -19,7 +16,7 @@ use polylet_wire::volume::v1::{PodVolumes, VolumePhase};
 use crate::calls::{Work, done, trouble};
 use crate::laws;
 use crate::node::{coordinator, volumes};
-use crate::runtime::{Refused, SimContainer};
+use crate::runtime::SimContainer;
 use crate::sabotage::Sabotage;
 use crate::world::World;
 
@@ -176,7 +173,8 @@ fn begin(world: &mut World, life: u32, job: &Job) -> Option<Outcome> {
         Step::StopContainer { id, grace, .. } => {
             world.runtime.ask_to_end(id, *grace, now);
             if world.sabotage == Some(Sabotage::ReleasedEarly) {
-                let _ = volumes::release(world, &format!("sync-{life}"), job, job.sequence + 1);
+                let declarer = coordinator::declarer(life, job.declarer);
+                let _ = volumes::release(world, &declarer, job, job.sequence + 1);
             }
             None
         }
@@ -185,13 +183,13 @@ fn begin(world: &mut World, life: u32, job: &Job) -> Option<Outcome> {
 }
 
 fn declare(world: &mut World, life: u32, job: &Job) -> Outcome {
-    let declarer = format!("sync-{life}");
+    let declarer = coordinator::declarer(life, job.declarer);
     if job.step == Step::ReleaseVolumes {
         return match volumes::release(world, &declarer, job, job.sequence) {
             Ok(state) => Outcome::Released {
                 gone: seen(&state).iter().all(|v| v.gone),
             },
-            Err(why) => Outcome::Failed(trouble("VolumeError", &why)),
+            Err(trouble) => Outcome::Failed(trouble),
         };
     }
     match volumes::apply(world, &declarer, job) {
@@ -204,7 +202,7 @@ fn declare(world: &mut World, life: u32, job: &Job) -> Outcome {
             sequence: state.sequence,
             seen: seen(&state),
         },
-        Err(why) => Outcome::Failed(trouble("VolumeError", &why)),
+        Err(trouble) => Outcome::Failed(trouble),
     }
 }
 
@@ -223,9 +221,9 @@ fn seen(state: &PodVolumes) -> Vec<SeenVolume> {
 fn go_on(world: &mut World, life: u32, alive: bool, job: &Job) -> Option<Outcome> {
     let (uid, now) = (job.pod.uid.as_str(), world.now);
     let outcome = match &job.step {
-        Step::CreateSandbox { attempt } => return sandbox(world, life, alive, job, *attempt),
-        Step::PullImage { container } => pull(world, job, container),
-        Step::CreateContainer { .. } => create(world, job),
+        Step::CreateSandbox { attempt } => return make::sandbox(world, life, alive, job, *attempt),
+        Step::PullImage { container } => make::pull(world, job, container),
+        Step::CreateContainer { .. } => make::create(world, job),
         Step::StartContainer { id, .. } => {
             if !alive && world.rng.percent(30) {
                 world.runtime.abort_start(id, now);
@@ -293,165 +291,5 @@ fn go_on(world: &mut World, life: u32, alive: bool, job: &Job) -> Option<Outcome
         unknown("deadline exceeded")
     } else {
         Some(outcome)
-    }
-}
-
-fn sandbox(world: &mut World, life: u32, alive: bool, job: &Job, attempt: u32) -> Option<Outcome> {
-    let uid = job.pod.uid.clone();
-    // A call that takes its time.
-    if flaky(world, 65) {
-        return None;
-    }
-    let good = !flaky(world, 10);
-    let host_network = job.manifest.as_ref().is_some_and(|m| m.host_network());
-    let now = world.now;
-    let made = world
-        .runtime
-        .finish_sandbox(&job.pod, attempt, host_network, good, now);
-    world.say(|| {
-        format!(
-            "runtime: sandbox {attempt} of {uid}: {:?}",
-            made.as_ref().map(|s| &s.id)
-        )
-    });
-    let Some(made) = made else {
-        if alive {
-            settle(world, life, &uid);
-        }
-        return failed(trouble(reason::CREATE_POD_SANDBOX_ERROR, "network failed"));
-    };
-    world.tell_pleg(&uid, &made.id, HintKind::Begun);
-    if flaky(world, 10) {
-        return unknown("deadline exceeded");
-    }
-    if alive {
-        settle(world, life, &uid);
-    }
-    Some(Outcome::Sandbox(SeenSandbox {
-        id: made.id,
-        attempt,
-        ready: true,
-        ips: if host_network {
-            Vec::new()
-        } else {
-            vec!["10.0.0.7".to_owned()]
-        },
-        host_network,
-        created_at: Some(made.created_at),
-    }))
-}
-
-/// Only a life that still lives removes its intent.
-fn settle(world: &mut World, life: u32, uid: &str) {
-    if world.coordinator.as_ref().is_some_and(|c| c.life == life) {
-        world.disk.intents.remove(uid);
-    }
-}
-
-fn pull(world: &mut World, job: &Job, container: &str) -> Outcome {
-    let Some((_, spec)) = job.manifest.as_ref().and_then(|m| m.container(container)) else {
-        return Outcome::Failed(trouble(reason::INVALID_IMAGE_NAME, "no such container"));
-    };
-    let name = spec.image.clone().unwrap_or_default();
-    let always = job
-        .manifest
-        .as_ref()
-        .map(|m| Wanted::of(m, &[]))
-        .and_then(|w| w.container(container).map(|c| c.pull == Pull::Always))
-        .unwrap_or(false);
-    let image_ref = match world.runtime.image(&name) {
-        Some(id) if !always => id,
-        _ if flaky(world, 20) => {
-            return Outcome::Failed(trouble(reason::ERR_IMAGE_PULL, "registry is away"));
-        }
-        _ => world.runtime.pulled(&name),
-    };
-    Outcome::Image {
-        image: name,
-        image_ref,
-    }
-}
-
-fn create(world: &mut World, job: &Job) -> Outcome {
-    let Step::CreateContainer {
-        container,
-        attempt,
-        back_off_step,
-        sandbox_id,
-        image_ref,
-    } = &job.step
-    else {
-        return Outcome::Done;
-    };
-    let Some((manifest, (_, spec))) = job
-        .manifest
-        .as_ref()
-        .and_then(|m| Some((m, m.container(container)?)))
-    else {
-        return Outcome::Failed(trouble(
-            reason::CREATE_CONTAINER_CONFIG_ERROR,
-            "no such container",
-        ));
-    };
-    let hash = hash::container_annotation(spec);
-    let annotations = BTreeMap::from([
-        (annotation::CONTAINER_HASH.to_owned(), hash.clone()),
-        (
-            annotation::BACK_OFF_STEP.to_owned(),
-            back_off_step.to_string(),
-        ),
-        (
-            annotation::POD_TERMINATION_GRACE_PERIOD.to_owned(),
-            manifest.termination_grace().as_secs().to_string(),
-        ),
-    ]);
-    let mounts = spec.volume_mounts.as_ref().is_some_and(|m| !m.is_empty());
-    laws::creates(world, job, mounts);
-    let made = world.runtime.create(SimContainer {
-        id: String::new(),
-        pod: job.pod.clone(),
-        sandbox_id: sandbox_id.clone(),
-        name: container.clone(),
-        attempt: *attempt,
-        phase: ContainerPhase::Created,
-        exit_code: 0,
-        reason: String::new(),
-        message: String::new(),
-        annotations,
-        image_id: image_ref.clone(),
-        mounts,
-        well: true,
-        was_unwell: false,
-        created_at: world.now,
-        started_at: None,
-        finished_at: None,
-        kill_at: None,
-    });
-    match made {
-        Ok(id) => {
-            world.tell_pleg(&job.pod.uid, &id, HintKind::Begun);
-            Outcome::Created(SeenContainer {
-                id,
-                sandbox_id: sandbox_id.clone(),
-                name: container.clone(),
-                attempt: *attempt,
-                phase: Phase::Created,
-                exit_code: 0,
-                reason: String::new(),
-                aborted: false,
-                hash,
-                back_off_step: *back_off_step,
-                grace: None,
-                pre_stop: None,
-                created_at: Some(world.now),
-                started_at: None,
-                finished_at: None,
-            })
-        }
-        Err(why) => Outcome::Failed(Trouble {
-            reserved: why == Refused::Reserved,
-            image_missing: why == Refused::NoImage,
-            ..trouble(reason::CREATE_CONTAINER_ERROR, &format!("{why:?}"))
-        }),
     }
 }
