@@ -25,7 +25,8 @@ pub struct PodVolumes {
     #[prost(message, optional, tag = "4")]
     pub cause: ::core::option::Option<super::super::common::v1::Cause>,
 }
-/// declarer is the caller's incarnation; sequence rises within it.
+/// declarer is a name of the caller that no other life of it ever had; sequence rises
+/// within it.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ApplyPodRequest {
     #[prost(message, optional, tag = "1")]
@@ -244,9 +245,9 @@ pub mod volume_service_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// Declares what one pod needs. Repeating is free. Refused as stale
-        /// (FAILED_PRECONDITION) from a declarer that another has followed, or with a
-        /// sequence already passed.
+        /// Declares what one pod needs. Repeating is free. Refused as stale from a declarer
+        /// that another has followed (ABORTED: who lives declares all anew under another
+        /// name), or with a sequence already passed (FAILED_PRECONDITION).
         pub async fn apply_pod(
             &mut self,
             request: impl tonic::IntoRequest<super::ApplyPodRequest>,
@@ -397,9 +398,9 @@ pub mod volume_service_server {
     /// Generated trait containing gRPC methods that should be implemented for use with VolumeServiceServer.
     #[async_trait]
     pub trait VolumeService: std::marker::Send + std::marker::Sync + 'static {
-        /// Declares what one pod needs. Repeating is free. Refused as stale
-        /// (FAILED_PRECONDITION) from a declarer that another has followed, or with a
-        /// sequence already passed.
+        /// Declares what one pod needs. Repeating is free. Refused as stale from a declarer
+        /// that another has followed (ABORTED: who lives declares all anew under another
+        /// name), or with a sequence already passed (FAILED_PRECONDITION).
         async fn apply_pod(
             &self,
             request: tonic::Request<super::ApplyPodRequest>,
