@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 /// Lines longer than this are given in pieces: a file without line ends must not fill the memory.
-const LONGEST: usize = 1 << 20;
+pub(super) const LONGEST: usize = 1 << 20;
 const BLOCK: usize = 64 * 1024;
 
 pub(super) struct Open {

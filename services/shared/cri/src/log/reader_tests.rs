@@ -4,6 +4,8 @@ use std::io::Write;
 use proptest::prelude::*;
 use tokio::sync::oneshot;
 
+use super::super::Streams;
+use super::super::open::LONGEST;
 use super::*;
 
 fn stamped(n: u32, text: &str) -> String {
