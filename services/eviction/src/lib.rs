@@ -13,6 +13,7 @@
 
 mod convert;
 mod core;
+pub mod desk;
 mod orders;
 mod run;
 mod sample;
@@ -21,6 +22,11 @@ mod settings;
 mod sources;
 mod usage;
 
+pub use crate::core::rank::Candidate;
+pub use crate::core::round::{Act, Rules};
+pub use crate::core::signal::{Level, Levels, Signal};
+pub use crate::core::threshold::Threshold;
+pub use crate::orders::{Orders, Shelf};
 use polylet_kit::{Api, BoxError, Call, Ctx, Keep, Manifest, Service};
 use polylet_wire::eviction::v1::eviction_service_server::EvictionServiceServer;
 use polylet_wire::stats::v1::stats_service_server::StatsServiceServer;

@@ -12,9 +12,28 @@ use serde::{Deserialize, Serialize};
 const VERSION: u32 = 1;
 
 /// The orders that stand, by pod uid.
-pub(crate) struct Orders {
-    path: PathBuf,
+pub struct Orders {
+    shelf: Box<dyn Shelf>,
     standing: BTreeMap<String, wire::Order>,
+}
+
+/// Where orders are kept.
+pub trait Shelf {
+    /// Keeps these and no others.
+    ///
+    /// # Errors
+    /// When they cannot be written: what was kept before stands.
+    fn put(&self, orders: &BTreeMap<String, wire::Order>) -> Result<(), kept::KeptError>;
+}
+
+/// A file in the run directory.
+struct File(PathBuf);
+
+impl Shelf for File {
+    fn put(&self, orders: &BTreeMap<String, wire::Order>) -> Result<(), kept::KeptError> {
+        let kept: Vec<Kept> = orders.values().map(Kept::from).collect();
+        kept::save(&self.0, VERSION, &kept)
+    }
 }
 
 #[derive(Serialize, Deserialize)]
@@ -47,7 +66,12 @@ impl Orders {
             .into_iter()
             .map(|one| (one.uid.clone(), one.into()))
             .collect();
-        Self { path, standing }
+        Self::new(Box::new(File(path)), standing)
+    }
+
+    /// These stand, and are kept there.
+    pub fn new(shelf: Box<dyn Shelf>, standing: BTreeMap<String, wire::Order>) -> Self {
+        Self { shelf, standing }
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&String, &wire::Order)> {
@@ -61,7 +85,7 @@ impl Orders {
     pub(crate) fn add(&mut self, uid: &str, order: wire::Order) -> Result<(), kept::KeptError> {
         let mut next = self.standing.clone();
         next.insert(uid.to_owned(), order);
-        self.save(&next)?;
+        self.shelf.put(&next)?;
         self.standing = next;
         Ok(())
     }
@@ -71,7 +95,7 @@ impl Orders {
         if self.standing.remove(uid).is_none() {
             return;
         }
-        if let Err(error) = self.save(&self.standing) {
+        if let Err(error) = self.shelf.put(&self.standing) {
             // Read back after a restart, it names a pod that is gone and is withdrawn again.
             tracing::warn!(
                 error = polylet_kit::report(&error),
@@ -79,11 +103,6 @@ impl Orders {
                 "the withdrawn order stays on disk"
             );
         }
-    }
-
-    fn save(&self, orders: &BTreeMap<String, wire::Order>) -> Result<(), kept::KeptError> {
-        let kept: Vec<Kept> = orders.values().map(Kept::from).collect();
-        kept::save(&self.path, VERSION, &kept)
     }
 }
 

@@ -18,16 +18,14 @@ use polylet_wire::imagegc::v1::ReclaimRequest;
 use polylet_wire::imagegc::v1::image_gc_service_client::ImageGcServiceClient;
 use polylet_wire::pleg::v1::PodState;
 use polylet_wire::podconfig::v1::Pod;
-use polylet_wire::{eviction::v1 as wire, time};
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::convert;
-use crate::core::facts::Pods;
 use crate::core::pressure::{Condition, Pressure as Pressed};
-use crate::core::round::{self, Act, Standing, Verdict};
+use crate::core::round::Act;
 use crate::core::signal::Levels;
 use crate::core::threshold::Threshold;
+use crate::desk::Desk;
 use crate::orders::Orders;
 use crate::settings::Settings;
 use crate::sources;
@@ -36,8 +34,6 @@ use crate::usage::{Counted, Sampler};
 /// How often the node is looked at: upstream's monitoring interval.
 const ROUND: Duration = Duration::from_secs(10);
 const KEPT_VERSION: u32 = 1;
-/// How long an order may take before another pod is chosen, as upstream waits.
-const ORDER_PATIENCE: Duration = Duration::from_secs(30);
 /// How long image-gc may take to free room.
 const RECLAIM_DEADLINE: Duration = Duration::from_secs(120);
 
@@ -62,12 +58,9 @@ pub(crate) enum Input {
 pub(crate) struct Run {
     ctx: Ctx,
     settings: Settings,
-    pods: Pods,
-    heard_states: bool,
-    standing: Standing,
+    desk: Desk,
     /// Where the conditions are kept: a restart must not end a transition period.
     pressure: PathBuf,
-    orders: Orders,
     sampler: Sampler,
     store: Store<PressureKeyOwned, Pressure>,
     questions: mpsc::Receiver<Question>,
@@ -84,18 +77,16 @@ impl Run {
         let orders = Orders::open(ctx.run_dir().join("orders.json"));
         let sampler = Sampler::new(&settings);
         let pressure = ctx.run_dir().join("pressure.json");
+        let store = Store::new(ctx.incarnation());
+        let desk = Desk::new(settings.rules.clone(), orders, store.clone())
+            .configured(&settings.cgroup_root, settings.evict_static)
+            .standing(kept_conditions(&pressure));
         Ok(Self {
-            store: Store::new(ctx.incarnation()),
+            store,
             ctx,
             settings,
-            pods: Pods::default(),
-            heard_states: false,
-            standing: Standing {
-                conditions: kept_conditions(&pressure),
-                ..Standing::default()
-            },
+            desk,
             pressure,
-            orders,
             sampler,
             questions,
             local: LocalStorage::default(),
@@ -123,7 +114,7 @@ impl Run {
             };
             match input {
                 Input::Pod(update) => self.take_pod(update),
-                Input::State(update) => self.take_state(update),
+                Input::State(update) => self.desk.state(update),
                 Input::Question(question) => self.answer(question).await,
                 Input::Counted(counted) => self.hold_to_limits(counted),
                 Input::Round => {
@@ -137,61 +128,12 @@ impl Run {
     }
 
     fn take_pod(&mut self, update: Update<String, Pod>) {
-        match update {
-            Update::Upsert(uid, pod) => match Manifest::from_json(&pod.manifest) {
-                Ok(manifest) => {
-                    let known = self.pods.wanted.contains_key(&uid);
-                    let wanted = convert::wanted(
-                        &manifest,
-                        &self.settings.cgroup_root,
-                        self.settings.evict_static,
-                    );
-                    if !known {
-                        note_taken_up(&uid, &wanted.name, &wanted.namespace, &pod);
-                    }
-                    self.pods.wanted.insert(uid, wanted);
-                }
-                Err(error) => {
-                    tracing::warn!(
-                        pod = uid,
-                        error = polylet_kit::report(&error),
-                        "a pod that cannot be read"
-                    );
-                }
-            },
-            Update::Remove(uid) => {
-                self.pods.wanted.remove(&uid);
-            }
-            Update::Synced | Update::Stale(_) => {}
-        }
-    }
-
-    fn take_state(&mut self, update: Update<String, PodState>) {
-        match update {
-            Update::Upsert(uid, state) => {
-                self.pods.held.insert(uid.clone(), convert::held(&state));
-                self.withdraw_if_gone(&uid);
-            }
-            Update::Remove(uid) => {
-                self.pods.held.remove(&uid);
-                self.withdraw_if_gone(&uid);
-            }
-            Update::Synced => {
-                self.heard_states = true;
-                let ordered: Vec<String> = self.orders.iter().map(|(uid, _)| uid.clone()).collect();
-                for uid in ordered {
-                    self.withdraw_if_gone(&uid);
-                }
-            }
-            Update::Stale(_) => self.heard_states = false,
-        }
-    }
-
-    /// An order has done its work when nothing of the pod runs any more.
-    fn withdraw_if_gone(&mut self, uid: &str) {
-        if self.heard_states && !self.pods.is_running(uid) {
-            self.orders.withdraw(uid);
-            self.store.remove(&PressureKeyOwned::Pod(uid.to_owned()));
+        let pod = match &update {
+            Update::Upsert(_, pod) => Some(pod.clone()),
+            _ => None,
+        };
+        if let Some((manifest, pod)) = self.desk.pod(update).zip(pod) {
+            note_taken_up(&manifest, &pod);
         }
     }
 
@@ -216,27 +158,16 @@ impl Run {
 
     async fn sample(&mut self) -> Levels {
         let (levels, one_filesystem) = self.sampler.levels().await;
-        self.settings.rules.one_filesystem = one_filesystem;
+        self.desk.rules.one_filesystem = one_filesystem;
         levels
     }
 
-    /// Judges a sample and publishes the conditions.
+    /// Judges a sample; keeps conditions that have changed.
     fn observe(&mut self, levels: &Levels, reclaimed: bool) -> Act {
-        let now = Timestamp::now();
-        let rules = &self.settings.rules;
-        let (standing, act) = round::observe(rules, &self.standing, levels, reclaimed, now);
-        for (condition, pressure) in &standing.conditions {
-            let key = PressureKeyOwned::Resource(convert::resource(*condition).into());
-            let item = convert::condition(*condition, *pressure);
-            if self.store.upsert(key, item) && pressure.under {
-                tracing::warn!(
-                    reason = condition.reason(true),
-                    "the node is under pressure"
-                );
-            }
-        }
-        if standing.conditions != self.standing.conditions {
-            let kept: Vec<_> = standing.conditions.iter().collect();
+        let before = self.desk.conditions().clone();
+        let act = self.desk.observe(levels, reclaimed, Timestamp::now());
+        if *self.desk.conditions() != before {
+            let kept: Vec<_> = self.desk.conditions().iter().collect();
             if let Err(error) = kept::save(&self.pressure, KEPT_VERSION, &kept) {
                 tracing::warn!(
                     error = polylet_kit::report(&error),
@@ -244,19 +175,7 @@ impl Run {
                 );
             }
         }
-        self.standing = standing;
-        if !self.store.is_whole() {
-            self.publish_kept_orders();
-            self.store.mark_whole();
-        }
         act
-    }
-
-    fn publish_kept_orders(&self) {
-        for (uid, order) in self.orders.iter() {
-            self.store
-                .upsert(PressureKeyOwned::Pod(uid.clone()), fact(order));
-        }
     }
 
     async fn reclaim(&self, bytes_wanted: u64) {
@@ -284,62 +203,16 @@ impl Run {
 
     /// Orders one pod off the node, unless the last one is still leaving or pleg is away.
     async fn evict(&mut self, threshold: &Threshold, levels: &Levels) -> bool {
-        let now = Timestamp::now();
-        if !self.heard_states || self.last_is_leaving(now) {
+        if !self.desk.may_evict(Timestamp::now()) {
             return false;
         }
-        let sampled = self.sampler.candidates(&self.pods, threshold.signal).await;
-        let Some(candidates) = sampled else {
+        let pods = &self.desk.pods;
+        let Some(candidates) = self.sampler.candidates(pods, threshold.signal).await else {
             tracing::warn!(signal = ?threshold.signal, "what pods use could not be read in time");
             return true;
         };
-        let candidates: Vec<_> = candidates
-            .into_iter()
-            .filter(|pod| !self.orders.iter().any(|(uid, _)| *uid == pod.uid))
-            .collect();
-        let Some(verdict) = round::evict(&self.settings.rules, threshold, levels, &candidates)
-        else {
-            tracing::warn!(signal = ?threshold.signal, "the node is short and no pod may be evicted");
-            return false;
-        };
-        self.give(verdict, now)
-    }
-
-    /// Gives an order, once it is kept. Says whether it stands.
-    fn give(&mut self, verdict: Verdict, now: Timestamp) -> bool {
-        let span = tracing::info_span!(
-            "eviction.order",
-            k8s.pod.uid = verdict.uid,
-            k8s.pod.name = verdict.name,
-            k8s.namespace.name = verdict.namespace,
-        );
-        cause::new_trace(&span);
-        let order = convert::order(&verdict, now, Some(cause::of_span(&span)));
-        if let Err(error) = self.orders.add(&verdict.uid, order.clone()) {
-            tracing::error!(
-                error = polylet_kit::report(&error),
-                "an order that cannot be kept is not given"
-            );
-            return false;
-        }
-        tracing::warn!(
-            pod = verdict.name,
-            namespace = verdict.namespace,
-            message = verdict.message,
-            "evicting"
-        );
-        self.store
-            .upsert(PressureKeyOwned::Pod(verdict.uid), fact(&order));
-        true
-    }
-
-    fn last_is_leaving(&self, now: Timestamp) -> bool {
-        self.orders.iter().any(|(_, order)| {
-            let decided = time::from_wire_opt(order.decided_at.as_ref()).unwrap_or(now);
-            let grace = Duration::from_secs(order.grace_seconds.into());
-            let waited = Duration::try_from(now.duration_since(decided)).unwrap_or(Duration::ZERO);
-            waited < ORDER_PATIENCE.max(grace)
-        })
+        self.desk
+            .evict(threshold, levels, candidates, Timestamp::now())
     }
 
     async fn answer(&mut self, question: Question) {
@@ -347,7 +220,7 @@ impl Run {
             .sampler
             .summary(
                 self.ctx.node_name(),
-                &self.pods,
+                &self.desk.pods,
                 question.not_older_than,
                 question.only_cpu_and_memory,
             )
@@ -369,19 +242,13 @@ fn kept_conditions(path: &Path) -> BTreeMap<Condition, Pressed> {
     }
 }
 
-fn fact(order: &wire::Order) -> Pressure {
-    Pressure {
-        fact: Some(wire::pressure::Fact::Order(order.clone())),
-    }
-}
-
 /// From here on the pod counts when the node is short: part of its start.
-fn note_taken_up(uid: &str, name: &str, namespace: &str, pod: &Pod) {
+fn note_taken_up(manifest: &Manifest, pod: &Pod) {
     let span = tracing::info_span!(
         "eviction.watch",
-        k8s.pod.uid = uid,
-        k8s.pod.name = name,
-        k8s.namespace.name = namespace,
+        k8s.pod.uid = manifest.uid().as_str(),
+        k8s.pod.name = manifest.name(),
+        k8s.namespace.name = manifest.namespace(),
     );
     cause::set_parent(&span, pod.cause.as_ref());
 }

@@ -10,7 +10,8 @@
 //! this node names, and what the runtime has pinned never goes.
 
 mod convert;
-mod core;
+pub mod core;
+pub mod desk;
 mod run;
 mod runtime;
 mod server;

@@ -1,6 +1,5 @@
 //! The one task: pods, requests and a slow timer come in; images go.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -16,8 +15,9 @@ use polylet_wire::podconfig::v1::{Pod, PodSource};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::convert;
-use crate::core::plan::{self, Policy, Removal};
-use crate::core::records::{self, Look, Records};
+use crate::core::plan::{Policy, Removal};
+use crate::core::records::{Look, Records};
+use crate::desk::Desk;
 use crate::runtime;
 
 /// How often images are looked at: upstream's detection and collection period.
@@ -41,11 +41,7 @@ enum Input {
 pub(crate) struct Run {
     ctx: Ctx,
     runtime: Runtime,
-    policy: Policy,
-    wanted: BTreeMap<String, Vec<String>>,
-    /// Sources heard to the end in this life: before all have spoken, nothing goes.
-    heard: BTreeSet<i32>,
-    records: Records,
+    desk: Desk,
     path: PathBuf,
     store: Store<String, Image>,
     questions: mpsc::Receiver<Question>,
@@ -77,10 +73,7 @@ impl Run {
         let endpoint = kubelet.image_endpoint().to_owned();
         Self {
             runtime: Runtime::connect(&endpoint, RUNTIME_DEADLINE),
-            policy,
-            wanted: BTreeMap::new(),
-            heard: BTreeSet::new(),
-            records,
+            desk: Desk::new(policy, records),
             path,
             store: Store::new(ctx.incarnation()),
             ctx,
@@ -112,10 +105,10 @@ impl Run {
             };
             match input {
                 Input::Pods(source, update) => {
-                    let before = self.all_heard();
+                    let before = self.desk.all_heard();
                     self.take_pod(source, update);
                     // Nothing could go until now: what there is to do need not wait for the timer.
-                    if !before && self.all_heard() {
+                    if !before && self.desk.all_heard() {
                         self.pass().await;
                     }
                 }
@@ -126,49 +119,23 @@ impl Run {
     }
 
     fn take_pod(&mut self, source: PodSource, update: Update<String, Pod>) {
-        match update {
-            Update::Upsert(uid, pod) => match Manifest::from_json(&pod.manifest) {
-                Ok(manifest) => {
-                    let wanted = convert::wanted(&manifest);
-                    if self.wanted.insert(uid.clone(), wanted.clone()).is_none() {
-                        note_spared(&uid, &manifest, &wanted, &pod);
-                    }
-                }
-                Err(error) => {
-                    tracing::warn!(
-                        pod = uid,
-                        error = polylet_kit::report(&error),
-                        "a pod that cannot be read"
-                    );
-                }
-            },
-            Update::Remove(uid) => {
-                self.wanted.remove(&uid);
-            }
-            Update::Synced => {
-                self.heard.insert(source.into());
-            }
-            // What was wanted stays wanted; only a source never heard holds removals back.
-            Update::Stale(_) => {}
+        let pod = match &update {
+            Update::Upsert(_, pod) => Some(pod.clone()),
+            _ => None,
+        };
+        let spared = self.desk.pod(source, update);
+        if let Some(((manifest, images), pod)) = spared.zip(pod) {
+            note_spared(&manifest, &images, &pod);
         }
-    }
-
-    fn all_heard(&self) -> bool {
-        self.heard.len() == follow::podconfig::SOURCES.len()
     }
 
     /// Looks at the runtime, brings ages and stream up to date.
     async fn look(&mut self) -> Result<Look, runtime::LookError> {
         let (images, used) = runtime::look(&self.runtime).await?;
-        let look = Look {
-            images,
-            used,
-            wanted: self.wanted.values().flatten().cloned().collect(),
-        };
-        let records = records::observe(&self.records, &look, Timestamp::now());
-        if records != self.records {
-            self.records = records;
-            if let Err(error) = kept::save(&self.path, KEPT_VERSION, &self.records) {
+        let before = self.desk.records().clone();
+        let look = self.desk.look(images, used, Timestamp::now());
+        if *self.desk.records() != before {
+            if let Err(error) = kept::save(&self.path, KEPT_VERSION, self.desk.records()) {
                 tracing::warn!(
                     error = polylet_kit::report(&error),
                     "ages of images are not kept"
@@ -195,11 +162,11 @@ impl Run {
                 return;
             }
         };
-        if self.policy.is_off() || !self.all_heard() {
+        if self.desk.policy.is_off() || !self.desk.all_heard() {
             return;
         }
         let now = Timestamp::now();
-        let old = plan::too_old(&self.policy, &look, &self.records, now);
+        let old = self.desk.too_old(&look, now);
         self.remove_all(old).await;
         let disk = match runtime::disk(&self.runtime).await {
             Ok(disk) => disk,
@@ -211,17 +178,10 @@ impl Run {
                 return;
             }
         };
-        let over = plan::bytes_over(&self.policy, disk);
+        let (room, over) = self.desk.too_much(&look, disk, now);
         if over == 0 {
             return;
         }
-        let room = plan::make_room(
-            &look,
-            &self.records,
-            now,
-            self.policy.minimum_age,
-            Some(over),
-        );
         let freed = self.remove_all(room).await.bytes_freed;
         if freed < over {
             tracing::warn!(
@@ -239,7 +199,7 @@ impl Run {
     }
 
     async fn reclaim(&mut self, request: &ReclaimRequest) -> Result<ReclaimResponse, String> {
-        if !self.all_heard() {
+        if !self.desk.all_heard() {
             return Err("not all pod sources have spoken yet".to_owned());
         }
         let look = self
@@ -249,10 +209,10 @@ impl Run {
         let minimum_age = if request.ignore_minimum_age {
             Duration::ZERO
         } else {
-            self.policy.minimum_age
+            self.desk.policy.minimum_age
         };
-        let wanted = (request.bytes_wanted > 0).then_some(request.bytes_wanted);
-        let room = plan::make_room(&look, &self.records, Timestamp::now(), minimum_age, wanted);
+        let (wanted, now) = (request.bytes_wanted, Timestamp::now());
+        let room = self.desk.asked_for(&look, wanted, minimum_age, now);
         Ok(self.remove_all(room).await)
     }
 
@@ -268,7 +228,7 @@ impl Run {
                         "removed an unused image"
                     );
                     self.store.remove(&removal.id);
-                    self.records.remove(&removal.id);
+                    self.desk.removed(&removal.id);
                     done.bytes_freed = done.bytes_freed.saturating_add(removal.size_bytes);
                     done.images_removed += 1;
                 }
@@ -286,10 +246,10 @@ impl Run {
 }
 
 /// From here on the pod's images are spared: part of its start.
-fn note_spared(uid: &str, manifest: &Manifest, images: &[String], pod: &Pod) {
+fn note_spared(manifest: &Manifest, images: &[String], pod: &Pod) {
     let span = tracing::info_span!(
         "imagegc.spare",
-        k8s.pod.uid = uid,
+        k8s.pod.uid = manifest.uid().as_str(),
         k8s.pod.name = manifest.name(),
         k8s.namespace.name = manifest.namespace(),
         images = images.len(),

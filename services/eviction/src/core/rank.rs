@@ -34,7 +34,7 @@ pub(crate) struct ContainerUse {
 
 /// A running pod, as far as eviction cares.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Candidate {
+pub struct Candidate {
     pub(crate) uid: String,
     pub(crate) namespace: String,
     pub(crate) name: String,

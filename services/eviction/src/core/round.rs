@@ -13,7 +13,7 @@ use super::threshold::{self, Threshold};
 
 /// Settings that do not change while the process lives.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Rules {
+pub struct Rules {
     pub(crate) thresholds: Vec<Threshold>,
     /// How long a condition stays after its last threshold was met.
     pub(crate) transition: Duration,
@@ -21,6 +21,19 @@ pub(crate) struct Rules {
     pub(crate) maximum_grace_seconds: u32,
     /// Images, logs and volumes live on one file system.
     pub(crate) one_filesystem: bool,
+}
+
+impl Rules {
+    /// Hard thresholds alone, as the configuration writes them: what cannot be read holds nobody.
+    pub fn hard(lines: &BTreeMap<String, String>) -> Self {
+        let none = BTreeMap::new();
+        let (thresholds, _) = threshold::parse(lines, &none, &BTreeMap::new(), &none);
+        Rules {
+            thresholds,
+            one_filesystem: true,
+            ..Rules::default()
+        }
+    }
 }
 
 /// What lasts from round to round.
@@ -33,15 +46,19 @@ pub(crate) struct Standing {
 
 /// What to do after a sample.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Act {
+pub enum Act {
+    /// All is well, or nothing is due.
     Nothing,
     /// Sample the pods and ask image-gc for this many bytes (zero: all it can), then come again.
     Reclaim {
+        /// What is short.
         signal: Signal,
+        /// How much is missing.
         bytes: u64,
     },
     /// Sample the pods, then evict the first by rank.
     Evict {
+        /// The threshold that was met.
         threshold: Threshold,
     },
 }

@@ -5,15 +5,20 @@ use std::fmt;
 
 /// What a threshold watches. Names are upstream's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Signal {
+pub enum Signal {
     /// Node memory less its working set.
     MemoryAvailable,
     /// The same within the pods' own cgroup.
     AllocatableMemoryAvailable,
+    /// Room where pods live.
     NodeFsAvailable,
+    /// Inodes there.
     NodeFsInodesFree,
+    /// Room where images live.
     ImageFsAvailable,
+    /// Inodes there.
     ImageFsInodesFree,
+    /// Process ids.
     PidAvailable,
 }
 
@@ -81,10 +86,12 @@ impl fmt::Display for Starved {
 
 /// How much of a signal's resource there is: bytes or a count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Level {
-    pub(crate) available: u64,
-    pub(crate) capacity: u64,
+pub struct Level {
+    /// Of it is free.
+    pub available: u64,
+    /// There is in all.
+    pub capacity: u64,
 }
 
 /// One sample of the node. A signal that could not be read is missing and meets no threshold.
-pub(crate) type Levels = BTreeMap<Signal, Level>;
+pub type Levels = BTreeMap<Signal, Level>;

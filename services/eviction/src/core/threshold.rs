@@ -27,7 +27,7 @@ impl Amount {
 
 /// One line of `evictionHard` or `evictionSoft`.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Threshold {
+pub struct Threshold {
     pub(crate) signal: Signal,
     pub(crate) amount: Amount,
     /// As configured, for messages.

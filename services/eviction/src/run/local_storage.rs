@@ -40,16 +40,17 @@ impl LocalStorage {
 impl Run {
     /// Begins to count those that are due.
     pub(super) fn count_local_storage(&mut self) {
-        if !self.settings.local_limits || !self.heard_states || self.local.under_way.is_some() {
+        if !self.settings.local_limits || !self.desk.heard_states || self.local.under_way.is_some()
+        {
             return;
         }
         let now = Timestamp::now();
-        let pods = &self.pods;
+        let pods = &self.desk.pods;
         let not_before = &mut self.local.not_before;
         not_before.retain(|uid, at| *at > now && pods.held.contains_key(uid));
         let due = pods.running().filter_map(|(uid, held)| {
             let wanted = pods.wanted.get(uid)?;
-            let leaves = self.orders.iter().any(|(ordered, _)| ordered == uid);
+            let leaves = self.desk.orders.iter().any(|(ordered, _)| ordered == uid);
             // Upstream evicts no critical pod for its limits, either.
             let spared = wanted.critical || leaves || not_before.contains_key(uid);
             (!wanted.limits.is_empty() && !spared)
@@ -71,18 +72,18 @@ impl Run {
     /// Orders off the node whoever uses more than it may.
     pub(super) fn hold_to_limits(&mut self, counted: Vec<Counted>) {
         let now = Timestamp::now();
-        let one_filesystem = self.settings.rules.one_filesystem;
+        let one_filesystem = self.desk.rules.one_filesystem;
         for Counted { uid, used, took } in counted {
             let wait = pause(took, ROUND);
             if !wait.is_zero() {
                 let at = now.checked_add(wait).unwrap_or(now);
                 self.local.not_before.insert(uid.clone(), at);
             }
-            let Some(wanted) = self.pods.wanted.get(&uid) else {
+            let Some(wanted) = self.desk.pods.wanted.get(&uid) else {
                 continue;
             };
-            let ordered = self.orders.iter().any(|(ordered, _)| *ordered == uid);
-            let stays = wanted.critical || ordered || !self.pods.is_running(&uid);
+            let ordered = self.desk.orders.iter().any(|(ordered, _)| *ordered == uid);
+            let stays = wanted.critical || ordered || !self.desk.pods.is_running(&uid);
             let Some(message) = wanted.limits.exceeded(&used, one_filesystem) else {
                 continue;
             };
@@ -98,7 +99,7 @@ impl Run {
                 message,
                 disruption_target: false,
             };
-            self.give(verdict, now);
+            self.desk.give(verdict, now);
         }
     }
 }

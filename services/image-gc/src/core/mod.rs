@@ -1,6 +1,6 @@
 //! Decisions of image-gc: pure.
 
-pub(crate) mod plan;
-pub(crate) mod records;
+pub mod plan;
+pub mod records;
 #[cfg(test)]
 mod tests;

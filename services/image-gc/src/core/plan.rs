@@ -13,39 +13,44 @@ use super::records::{Listed, Look, Records};
 
 /// The limits, from the kubelet's configuration.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Policy {
+pub struct Policy {
     /// Percent of the image file system from which on room is made; 100 switches it off.
-    pub(crate) high_percent: u8,
+    pub high_percent: u8,
     /// Percent down to which room is made.
-    pub(crate) low_percent: u8,
-    pub(crate) minimum_age: Duration,
+    pub low_percent: u8,
+    /// Younger ones stay.
+    pub minimum_age: Duration,
     /// Zero switches removal by age off.
-    pub(crate) maximum_age: Duration,
+    pub maximum_age: Duration,
 }
 
 impl Policy {
     /// Whether a periodic pass could ever remove anything.
-    pub(crate) fn is_off(&self) -> bool {
+    pub fn is_off(&self) -> bool {
         self.high_percent >= 100 && self.maximum_age.is_zero()
     }
 }
 
 /// The image file system, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Disk {
-    pub(crate) capacity: u64,
-    pub(crate) available: u64,
+pub struct Disk {
+    /// In all.
+    pub capacity: u64,
+    /// Free for everybody.
+    pub available: u64,
 }
 
 /// One image to remove.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Removal {
-    pub(crate) id: String,
-    pub(crate) size_bytes: u64,
+pub struct Removal {
+    /// The runtime's id.
+    pub id: String,
+    /// What that frees.
+    pub size_bytes: u64,
 }
 
 /// How many bytes must be freed to come down to the low threshold; zero below the high one.
-pub(crate) fn bytes_over(policy: &Policy, disk: Disk) -> u64 {
+pub fn bytes_over(policy: &Policy, disk: Disk) -> u64 {
     if disk.capacity == 0 || policy.high_percent >= 100 {
         return 0;
     }
@@ -59,12 +64,7 @@ pub(crate) fn bytes_over(policy: &Policy, disk: Disk) -> u64 {
 }
 
 /// Images that have been unused for longer than the maximum age.
-pub(crate) fn too_old(
-    policy: &Policy,
-    look: &Look,
-    records: &Records,
-    now: Timestamp,
-) -> Vec<Removal> {
+pub fn too_old(policy: &Policy, look: &Look, records: &Records, now: Timestamp) -> Vec<Removal> {
     if policy.maximum_age.is_zero() {
         return Vec::new();
     }
@@ -77,7 +77,7 @@ pub(crate) fn too_old(
 
 /// The images to remove, in order, until `wanted` bytes are freed; all that may go when `wanted` is
 /// `None`.
-pub(crate) fn make_room(
+pub fn make_room(
     look: &Look,
     records: &Records,
     now: Timestamp,

@@ -7,16 +7,20 @@ use serde::{Deserialize, Serialize};
 
 /// An image as the runtime lists it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Listed {
-    pub(crate) id: String,
-    pub(crate) names: Vec<String>,
-    pub(crate) size_bytes: u64,
-    pub(crate) pinned: bool,
+pub struct Listed {
+    /// The runtime's id.
+    pub id: String,
+    /// Tags and digests.
+    pub names: Vec<String>,
+    /// Bytes.
+    pub size_bytes: u64,
+    /// The runtime keeps it.
+    pub pinned: bool,
 }
 
 impl Listed {
     /// Whether `reference`, as a pod or a container gives it, means this image.
-    pub(crate) fn answers_to(&self, reference: &str) -> bool {
+    pub fn answers_to(&self, reference: &str) -> bool {
         self.id == reference
             || self.id.strip_prefix("sha256:") == Some(reference)
             || self.names.iter().any(|name| name == reference)
@@ -25,34 +29,37 @@ impl Listed {
 
 /// Ages of one image. Kept on disk, so that they do not start anew with the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Ages {
-    pub(crate) first_detected: Timestamp,
-    pub(crate) last_used: Option<Timestamp>,
+pub struct Ages {
+    /// When it was seen first.
+    pub first_detected: Timestamp,
+    /// When a container was seen last that was made from it.
+    pub last_used: Option<Timestamp>,
 }
 
 /// Ages by image id.
-pub(crate) type Records = BTreeMap<String, Ages>;
+pub type Records = BTreeMap<String, Ages>;
 
 /// One look at the runtime and at what pods want.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Look {
-    pub(crate) images: Vec<Listed>,
+pub struct Look {
+    /// All images.
+    pub images: Vec<Listed>,
     /// References of all containers, running or dead.
-    pub(crate) used: BTreeSet<String>,
+    pub used: BTreeSet<String>,
     /// References in the specs of accepted pods, normalised.
-    pub(crate) wanted: BTreeSet<String>,
+    pub wanted: BTreeSet<String>,
 }
 
 impl Look {
     /// Whether a container, running or dead, was made from the image.
-    pub(crate) fn in_use(&self, image: &Listed) -> bool {
+    pub fn in_use(&self, image: &Listed) -> bool {
         self.used
             .iter()
             .any(|reference| image.answers_to(reference))
     }
 
     /// Whether a pod of this node names the image.
-    pub(crate) fn wanted(&self, image: &Listed) -> bool {
+    pub fn wanted(&self, image: &Listed) -> bool {
         self.wanted
             .iter()
             .any(|reference| image.answers_to(reference))
@@ -60,7 +67,7 @@ impl Look {
 }
 
 /// The records after a look: new images appear now, used ones were used now, vanished ones go.
-pub(crate) fn observe(records: &Records, look: &Look, now: Timestamp) -> Records {
+pub fn observe(records: &Records, look: &Look, now: Timestamp) -> Records {
     look.images
         .iter()
         .map(|image| {
