@@ -134,13 +134,13 @@ impl Run {
         let (images, used) = runtime::look(&self.runtime).await?;
         let before = self.desk.records().clone();
         let look = self.desk.look(images, used, Timestamp::now());
-        if *self.desk.records() != before {
-            if let Err(error) = kept::save(&self.path, KEPT_VERSION, self.desk.records()) {
-                tracing::warn!(
-                    error = polylet_kit::report(&error),
-                    "ages of images are not kept"
-                );
-            }
+        if *self.desk.records() != before
+            && let Err(error) = kept::save(&self.path, KEPT_VERSION, self.desk.records())
+        {
+            tracing::warn!(
+                error = polylet_kit::report(&error),
+                "ages of images are not kept"
+            );
         }
         let items = look
             .images

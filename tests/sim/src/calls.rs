@@ -13,6 +13,7 @@ use polylet_wire::common::v1::PodRef;
 use polylet_wire::pleg::v1::RefreshPodResponse;
 use tokio::sync::oneshot;
 
+use crate::node::images::{self, Gc};
 use crate::node::{coordinator, pleg, prober, volumes};
 use crate::world::{Who, World};
 
@@ -102,6 +103,8 @@ pub enum Work {
         /// They are on the disk.
         written: bool,
     },
+    /// image-gc is at its images.
+    Images(Gc),
     /// A step of volume-manager.
     Volume {
         /// The step.
@@ -214,6 +217,7 @@ impl World {
                 prober::act(self);
                 (None, true)
             }
+            Work::Images(at) => (images::advance(self, at), true),
             Work::Poll => {
                 let (answer, now) = (pleg::polled(self.runtime.up), self.now);
                 if let Some(pleg) = &mut self.pleg {
@@ -303,9 +307,12 @@ impl World {
         let pleg = self.pleg.as_ref().and_then(|p| p.teller.due());
         let volumes = self.volumes.as_ref().and_then(volumes::Volumes::due);
         let prober = self.prober.as_ref().and_then(|p| p.judge.next_due());
-        [coordinator, pleg, prober, volumes, self.runtime.due()]
+        let round = self.eviction.as_ref().map(|e| e.next_round);
+        let services = [coordinator, pleg, prober, volumes, round];
+        services
             .into_iter()
             .flatten()
+            .chain(self.runtime.due())
             .min()
     }
 }

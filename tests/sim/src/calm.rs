@@ -4,7 +4,8 @@ use polylet_pleg::core::HintKind;
 use polylet_wire::pleg::v1::ContainerPhase;
 
 use crate::laws::Law;
-use crate::node::{config, coordinator, prober, status};
+use crate::node::{config, coordinator, eviction, images, prober, status};
+use crate::pods;
 use crate::run::{revive, ticks};
 use crate::world::{Who, World};
 
@@ -16,6 +17,8 @@ pub fn settle(world: &mut World) {
     world.say(|| "now all is calm".to_owned());
     world.calm = true;
     world.runtime.up = true;
+    world.short = None;
+    pods::mend(world);
     for container in world.runtime.containers.values_mut() {
         container.well = true;
     }
@@ -37,6 +40,12 @@ pub fn settle(world: &mut World) {
         }
         for which in 0..status::LINKS {
             any |= status::listen(world, which);
+        }
+        for which in 0..images::LINKS {
+            any |= images::listen(world, which);
+        }
+        for which in 0..eviction::LINKS {
+            any |= eviction::listen(world, which);
         }
         let mut at = 0;
         let mut mine = false;

@@ -1,10 +1,11 @@
 //! Chaos: one step in which anything may happen.
 
+use polylet_eviction::Signal;
 use polylet_pleg::core::HintKind;
 use polylet_wire::pleg::v1::ContainerPhase;
 use polylet_wire::podconfig::v1::PodSource;
 
-use crate::node::{config, coordinator, pleg, prober, status};
+use crate::node::{config, coordinator, eviction, images, pleg, prober, status};
 use crate::pods;
 use crate::run::{revive, ticks};
 use crate::world::{Who, World};
@@ -51,7 +52,15 @@ pub fn step(world: &mut World) {
 
 /// Something happens on some stream.
 fn streams(world: &mut World) -> bool {
-    match world.rng.below(4) {
+    match world.rng.below(6) {
+        4 => {
+            let which = world.rng.below(images::LINKS);
+            images::listen(world, which)
+        }
+        5 => {
+            let which = world.rng.below(eviction::LINKS);
+            eviction::listen(world, which)
+        }
         0 => {
             let which = world.rng.below(prober::LINKS);
             prober::listen(world, which)
@@ -79,7 +88,7 @@ fn manifests(world: &mut World) {
                 PodSource::Api
             };
             let (name, uid) = (
-                format!("p{}", world.rng.below(6)),
+                format!("p{}-{}", world.rng.below(6), config::NODE),
                 format!("u{}", world.pod_count),
             );
             // Sources keep their names apart: a static pod's mirror has its name at the API server.
@@ -88,12 +97,14 @@ fn manifests(world: &mut World) {
             if taken {
                 return;
             }
-            if let Some(wish) = pods::random(source, &name, &uid, &mut world.rng) {
+            let now = world.now;
+            if let Some(wish) = pods::random(source, &name, &uid, now, &mut world.rng) {
                 world.say(|| format!("{source:?} wants {uid} ({name}): {}", wish.json["spec"]));
                 world
                     .memory
                     .manifests
                     .insert(uid.clone(), wish.manifest.clone());
+                pods::write(world, &wish);
                 world.truth.wishes.insert(uid, wish);
             }
         }
@@ -141,6 +152,7 @@ fn manifests(world: &mut World) {
             if let Some(wish) = world.truth.wishes.remove(&uid)
                 && wish.source == PodSource::File
             {
+                world.disk.files.remove(&wish.path());
                 world.truth.taken_back.push(wish);
             }
         }
@@ -153,6 +165,7 @@ fn manifests(world: &mut World) {
                 return;
             }
             world.say(|| format!("{} is put back", wish.uid()));
+            pods::write(world, &wish);
             world.truth.wishes.insert(wish.uid().to_owned(), wish);
         }
         _ => {}
@@ -228,7 +241,19 @@ fn kill(world: &mut World) {
 
 fn disasters(world: &mut World) {
     let now = world.now;
-    match world.rng.below(6) {
+    match world.rng.below(9) {
+        6 => {
+            let shortages = [
+                None,
+                Some(Signal::MemoryAvailable),
+                Some(Signal::ImageFsAvailable),
+            ];
+            world.short = shortages[world.rng.below(3)];
+            let short = world.short;
+            world.say(|| format!("node: short of {short:?}"));
+        }
+        7 => images::begin(world, None),
+        8 => pods::spoil(world),
         0 => {
             world.runtime.up = false;
             world.say(|| "runtime: goes away".to_owned());

@@ -9,7 +9,8 @@
 //! A seed ([`run::seed`]) first goes through chaos ([`chaos`]): messages come late or not at all, calls end late
 //! or unheard and go on after the death of who made them, services are killed between any two steps
 //! and come back with what they keep, containers and sandboxes end, pulls fail, the disk is full,
-//! the runtime is away, manifests come, change and go. Then all is calm ([`calm`]), and the world has to come
+//! the runtime is away, the node is short of memory or room and pods are ordered off it, images are
+//! collected, manifests come, change, break and go. Then all is calm ([`calm`]), and the world has to come
 //! to rest. In the end every service is killed and started once more.
 //!
 //! [`laws::Law`] lists what must hold; [`laws`] looks at each step, [`rest`] at the calm. That the

@@ -5,7 +5,9 @@ use polylet_wire::common::v1::PodRef;
 use polylet_wire::podconfig::v1::{Pod, PodSource};
 use serde_json::{Value, json};
 
+use crate::node::config::{self, NODE};
 use crate::rng::Rng;
+use crate::world::World;
 
 /// A pod as its source has it.
 #[derive(Clone, Debug)]
@@ -34,7 +36,12 @@ impl Wish {
         self.manifest.uid().as_str()
     }
 
-    /// As pod-config serves it.
+    /// Where its manifest is, if it is a static pod's.
+    pub fn path(&self) -> String {
+        format!("/manifests/{}.json", self.uid())
+    }
+
+    /// As pod-config serves it, of the API server.
     pub fn served(&self) -> Pod {
         Pod {
             r#ref: Some(PodRef {
@@ -90,7 +97,13 @@ fn probe(rng: &mut Rng) -> Value {
 }
 
 /// A pod of this name and uid.
-pub fn random(source: PodSource, name: &str, uid: &str, rng: &mut Rng) -> Option<Wish> {
+pub fn random(
+    source: PodSource,
+    name: &str,
+    uid: &str,
+    now: jiff::Timestamp,
+    rng: &mut Rng,
+) -> Option<Wish> {
     let mut inits = Vec::new();
     for n in 0..[0, 0, 1, 2, 3][rng.below(5)] {
         let mut one = container(format!("i{n}"), rng);
@@ -143,13 +156,56 @@ pub fn random(source: PodSource, name: &str, uid: &str, rng: &mut Rng) -> Option
     if rng.percent(10) {
         spec["activeDeadlineSeconds"] = json!(rng.between(2, 40));
     }
-    let word = if source == PodSource::Api {
-        "api"
+    let file = source == PodSource::File;
+    // The node's name comes behind the name of a static pod.
+    let name = if file {
+        name.strip_suffix(NODE)?.trim_end_matches('-')
     } else {
-        "file"
+        name
     };
-    let json = json!({"apiVersion": "v1", "kind": "Pod", "spec": spec, "metadata": {
-        "name": name, "namespace": "default", "uid": uid,
-        "annotations": {"kubernetes.io/config.source": word}}});
-    Wish::of(source, json)
+    let mut json = json!({"apiVersion": "v1", "kind": "Pod", "spec": spec, "metadata": {
+        "name": name, "namespace": "default", "uid": uid}});
+    if !file {
+        json["metadata"]["annotations"] = json!({"kubernetes.io/config.source": "api"});
+        return Wish::of(source, json);
+    }
+    let bytes = serde_json::to_vec(&json).ok()?;
+    let content = config::accepted(uid, &bytes, &|_| None, now);
+    let item = content.pods.first()?;
+    Some(Wish {
+        source,
+        manifest: Manifest::from_json(item.manifest.as_bytes()).ok()?,
+        json,
+    })
+}
+
+/// A static pod's manifest is written.
+pub fn write(world: &mut World, wish: &Wish) {
+    if wish.source == PodSource::File
+        && let Ok(bytes) = serde_json::to_vec(&wish.json)
+    {
+        world.disk.files.insert(wish.path(), bytes);
+    }
+}
+
+/// Some manifest loses its end, or all are whole again.
+pub fn spoil(world: &mut World) {
+    if world.rng.percent(30) {
+        return mend(world);
+    }
+    let paths: Vec<String> = world.disk.files.keys().cloned().collect();
+    let path = world.rng.pick(&paths).cloned();
+    if let Some(bytes) = path
+        .as_ref()
+        .and_then(|path| world.disk.files.get_mut(path))
+    {
+        bytes.truncate(bytes.len() / 2);
+        world.say(|| format!("file {path:?} is broken"));
+    }
+}
+
+/// All manifests are whole.
+pub fn mend(world: &mut World) {
+    let wishes: Vec<Wish> = world.truth.wishes.values().cloned().collect();
+    wishes.iter().for_each(|wish| write(world, wish));
 }

@@ -1,6 +1,7 @@
 //! What must hold when all is calm.
 
 use polylet_model::RestartPolicy;
+use polylet_watch::PressureKeyOwned;
 use polylet_wire::pleg::v1::ContainerPhase;
 use polylet_wire::sync::v1::SyncPhase;
 
@@ -11,6 +12,13 @@ use crate::world::World;
 /// Holds everything to what is wanted.
 pub fn check(world: &mut World) {
     leaks(world);
+    let ordered = world.stores.pressure.as_ref().map(|(_, s)| s.snapshot());
+    let ordered = ordered.unwrap_or_default().into_keys();
+    let ordered = ordered.filter(|key| matches!(key, PressureKeyOwned::Pod(_)));
+    let ordered: Vec<String> = ordered.map(|key| format!("{key:?}")).collect();
+    for order in ordered.into_iter().chain(world.disk.orders.pods()) {
+        world.breaks(Law::ComesToRest, format!("the order {order} still stands"));
+    }
     let wishes: Vec<Wish> = world.truth.wishes.values().cloned().collect();
     for wish in &wishes {
         // Of two pods of one full name one waits for ever.

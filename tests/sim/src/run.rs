@@ -1,7 +1,7 @@
 //! One seed from the beginning to the end: first everything goes wrong, then all is calm.
 
 use crate::laws::{Broken, Law};
-use crate::node::{coordinator, pleg, prober, status, volumes};
+use crate::node::{coordinator, eviction, pleg, prober, status, volumes};
 use crate::rest;
 use crate::sabotage::Sabotage;
 use crate::world::{Who, World};
@@ -68,6 +68,10 @@ pub fn ticks(world: &mut World) -> bool {
         any = true;
     }
     any |= status::save(world);
+    if due(world.eviction.as_ref().map(|e| e.next_round)) {
+        eviction::round(world);
+        any = true;
+    }
     if due(world.volumes.as_ref().and_then(volumes::Volumes::due)) {
         volumes::act(world);
         any = true;

@@ -11,6 +11,8 @@ pub enum Sabotage {
     SyncedTooSoon,
     /// A restarted prober does not know its verdicts.
     VerdictsForgotten,
+    /// image-gc does not see what containers use.
+    UseUnseen,
     /// Volumes are released when the stop of containers begins, and not when it has ended.
     ReleasedEarly,
 }

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::PodStatus;
+use polylet_image_gc::core::records::Records;
+use polylet_pod_config::core::kept::Kept as Accepted;
 use polylet_sync_coordinator::core::hooks::Lifecycle;
 use polylet_sync_coordinator::core::view::Journal;
 use polylet_volume_manager::core::plan::Slot;
@@ -18,7 +20,7 @@ use tokio::sync::watch;
 use crate::calls::Call;
 use crate::laws::{Broken, Law};
 use crate::link::Served;
-use crate::node::{config, coordinator, pleg, prober, status, volumes};
+use crate::node::{config, coordinator, eviction, images, pleg, prober, status, volumes};
 use crate::pods::Wish;
 use crate::rng::Rng;
 use crate::runtime::Runtime;
@@ -39,17 +41,23 @@ pub enum Who {
     Coordinator,
     /// status-reporter.
     Status,
+    /// image-gc.
+    Images,
+    /// eviction.
+    Eviction,
 }
 
 impl Who {
     /// All of them.
-    pub const ALL: [Who; 6] = [
+    pub const ALL: [Who; 8] = [
         Who::Config,
         Who::Pleg,
         Who::Prober,
         Who::Volumes,
         Who::Coordinator,
         Who::Status,
+        Who::Images,
+        Who::Eviction,
     ];
 }
 
@@ -64,8 +72,10 @@ pub struct Truth {
     pub taken_back: Vec<Wish>,
     /// Pods whose manifest changed at any time.
     pub changed: BTreeSet<String>,
-    /// The last pods of each source that pod-config told of: on disk.
-    pub kept: BTreeMap<PodSource, BTreeMap<String, Pod>>,
+    /// Pods that eviction ordered away at any time.
+    pub ordered: BTreeSet<String>,
+    /// The pods of the API server that pod-config listed last.
+    pub listed: BTreeMap<String, Pod>,
 }
 
 /// What of one pod is on the disk.
@@ -98,6 +108,14 @@ pub struct Disk {
     pub cgroups: BTreeSet<String>,
     /// Pods' logs.
     pub logs: BTreeSet<String>,
+    /// Manifest files by path.
+    pub files: BTreeMap<String, Vec<u8>>,
+    /// What pod-config accepted of them last.
+    pub accepted: Accepted,
+    /// Ages of images.
+    pub ages: Records,
+    /// Standing orders.
+    pub orders: eviction::Kept,
 }
 
 /// The stores of those services that live.
@@ -166,6 +184,12 @@ pub struct World {
     pub volumes: Option<volumes::Volumes>,
     /// sync-coordinator, while it lives.
     pub coordinator: Option<coordinator::Node>,
+    /// image-gc, while it lives.
+    pub images: Option<images::Images>,
+    /// eviction, while it lives.
+    pub eviction: Option<eviction::Eviction>,
+    /// What the node is short of.
+    pub short: Option<polylet_eviction::Signal>,
     /// What the laws remember.
     pub memory: crate::laws::Memory,
     /// The first law that was broken.
@@ -201,6 +225,9 @@ impl World {
             status: None,
             volumes: None,
             coordinator: None,
+            images: None,
+            eviction: None,
+            short: None,
             memory: crate::laws::Memory::default(),
             broken: None,
             sabotage,
@@ -256,6 +283,8 @@ impl World {
             Who::Status => self.status.as_ref().map(|s| s.life),
             Who::Volumes => self.volumes.as_ref().map(|v| v.life),
             Who::Coordinator => self.coordinator.as_ref().map(|c| c.life),
+            Who::Images => self.images.as_ref().map(|i| i.life),
+            Who::Eviction => self.eviction.as_ref().map(|e| e.life),
         }
     }
 
@@ -271,6 +300,8 @@ impl World {
             Who::Status => status::start(self, life),
             Who::Volumes => volumes::start(self, life),
             Who::Coordinator => coordinator::start(self, life),
+            Who::Images => images::start(self, life),
+            Who::Eviction => eviction::start(self, life),
         }
     }
 
@@ -303,6 +334,11 @@ impl World {
                 self.coordinator = None;
                 self.stores.sync = None;
             }
+            Who::Images => self.images = None,
+            Who::Eviction => {
+                self.eviction = None;
+                self.stores.pressure = None;
+            }
         }
     }
 
@@ -311,6 +347,7 @@ impl World {
         let decided = |j: &Journal| j.terminal.is_some();
         self.truth.wishes.contains_key(uid)
             && !self.truth.disowned.contains(uid)
+            && !self.truth.ordered.contains(uid)
             && !self.disk.journal.get(uid).is_some_and(decided)
             && self.disk.failed.get(uid).is_none_or(|times| *times < 2)
     }

@@ -89,7 +89,7 @@ fn found(sabotage: Sabotage, laws: &[Law]) {
 fn a_forgotten_journal_is_found() {
     found(
         Sabotage::JournalForgotten,
-        &[Law::TheEndIsTheEnd, Law::RestartsAreSilent],
+        &[Law::TheEndIsTheEnd, Law::RestartsAreSilent, Law::NoLeaks],
     );
 }
 
@@ -109,6 +109,11 @@ fn a_stream_that_is_believed_too_soon_is_found() {
 #[test]
 fn volumes_that_are_released_too_early_are_found() {
     found(Sabotage::ReleasedEarly, &[Law::NotUnderTheFeet]);
+}
+
+#[test]
+fn images_that_go_though_they_are_used_are_found() {
+    found(Sabotage::UseUnseen, &[Law::UsedImagesStay]);
 }
 
 #[test]

@@ -43,6 +43,8 @@ pub enum Law {
     StatusGoesForward,
     /// A pod that was ready, and to which nothing happened, stays ready.
     ReadinessStands,
+    /// No image goes that a container was made from before it was looked at.
+    UsedImagesStay,
     /// When all is calm, what runs is what is wanted.
     ComesToRest,
     /// When all is calm, nothing is left of what nobody wants.
@@ -365,6 +367,15 @@ pub fn removes_sandbox(world: &mut World, id: &str) {
             Law::RecordsStand,
             format!("sandbox {id} while {inside} runs"),
         );
+    }
+}
+
+/// An image goes that was looked at then.
+pub fn removes_image(world: &mut World, id: &str, looked: jiff::Timestamp) {
+    let mut containers = world.runtime.containers.values();
+    let user = containers.find(|c| c.image_id == id && c.created_at < looked);
+    if let Some(user) = user.map(|c| c.id.clone()) {
+        world.breaks(Law::UsedImagesStay, format!("{id} of {user}"));
     }
 }
 

@@ -2,6 +2,8 @@
 
 pub mod config;
 pub mod coordinator;
+pub mod eviction;
+pub mod images;
 pub mod pleg;
 pub mod prober;
 pub mod status;
