@@ -4,6 +4,8 @@
 //!
 //! Absolute times are the machine's; what counts is what Polylet adds to the floor.
 
+/// Beside the real kubelet, in a cluster.
+mod cluster;
 mod floor;
 mod manifests;
 mod measure;
@@ -45,6 +47,9 @@ struct Args {
     /// Measures nothing but what so many probes a second cost, and a tenth as many exec probes.
     #[arg(long)]
     probes: Option<usize>,
+    /// Measures beside the real kubelet, on two nodes of a real cluster, through the API server.
+    #[arg(long)]
+    kubelet: bool,
     /// How many pod starts the node runs at once; its default when not given.
     #[arg(long)]
     parallel: Option<u32>,
@@ -54,6 +59,13 @@ struct Args {
     /// Where programs to measure are; a release build of this tree when not given.
     #[arg(long)]
     bin_dir: Option<PathBuf>,
+}
+
+impl Args {
+    /// How many pods stand while rest is measured: beside the kubelet twice as many too.
+    fn counts(&self) -> [usize; 2] {
+        [self.burst, self.burst * 2]
+    }
 }
 
 fn main() -> std::process::ExitCode {
@@ -78,7 +90,7 @@ fn main() -> std::process::ExitCode {
     }
 }
 
-async fn run(args: &Args) -> Result<Table, HarnessError> {
+async fn run(args: &Args) -> Result<String, HarnessError> {
     guard::on_signals();
     for line in scratch::remove_leftovers() {
         eprintln!("{line}");
@@ -88,6 +100,9 @@ async fn run(args: &Args) -> Result<Table, HarnessError> {
         Some(bin_dir) => bin_dir.clone(),
         None => build::release().await?,
     };
+    if args.kubelet {
+        return Ok(cluster::run(args, bin_dir).await?.to_string());
+    }
     let polylet = args
         .parallel
         .map(|parallel| serde_json::json!({ "parallelStarts": parallel }));
@@ -108,7 +123,7 @@ async fn run(args: &Args) -> Result<Table, HarnessError> {
     let mut table = Table::new(&node.containerd.version().await?);
     measure_all(&node, args, &mut table).await?;
     node.remove()?;
-    Ok(table)
+    Ok(table.to_string())
 }
 
 async fn measure_all(node: &Node, args: &Args, table: &mut Table) -> Result<(), HarnessError> {
@@ -122,7 +137,7 @@ async fn measure_all(node: &Node, args: &Args, table: &mut Table) -> Result<(), 
     exits(node, args.exits, &mut pods, table).await?;
     readiness(args.exits, &mut pods, table).await?;
     eprintln!("rest without pods, {} s", args.rest);
-    table.rest(0, &rest::measure(node, window).await);
+    table.rest(0, &rest::measure(node, "polylet", window).await);
 
     eprintln!("{} pods by raw CRI, ten at a time", args.burst);
     let raw = floor.many(args.burst, 10).await?;
@@ -131,7 +146,7 @@ async fn measure_all(node: &Node, args: &Args, table: &mut Table) -> Result<(), 
     let started = pods.all_ready(&names).await?;
     table.burst(args.burst, raw, started);
     eprintln!("rest with {} pods, {} s", args.burst, args.rest);
-    table.rest(args.burst, &rest::measure(node, window).await);
+    table.rest(args.burst, &rest::measure(node, "polylet", window).await);
     let gone = pods.remove_many(&names).await?;
     table.burst_gone(args.burst, gone);
     Ok(())

@@ -143,8 +143,8 @@ fn pod(name: &str) -> Value {
     })
 }
 
-/// The objects that pods with volumes refer to.
-pub(crate) fn put_objects(node: &Node) -> Result<(), HarnessError> {
+/// The objects that pods with volumes refer to: a ConfigMap and a Secret.
+pub(crate) fn objects() -> [Value; 2] {
     let config = json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "bench"},
         "data": {"a": "1", "b": "2"},
@@ -153,6 +153,12 @@ pub(crate) fn put_objects(node: &Node) -> Result<(), HarnessError> {
         "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "bench"},
         "stringData": {"key": "value"},
     });
+    [config, secret]
+}
+
+/// The same as manifests of a node of its own.
+pub(crate) fn put_objects(node: &Node) -> Result<(), HarnessError> {
+    let [config, secret] = objects();
     node.put("bench-config.json", &config.to_string())?;
     node.put("bench-secret.json", &secret.to_string())
 }

@@ -231,7 +231,7 @@ impl<'a> Pods<'a> {
 }
 
 /// The process of a container, from the runtime's verbose status.
-async fn pid_of(node: &Node, container_id: &str) -> Result<u32, HarnessError> {
+pub(crate) async fn pid_of(node: &Node, container_id: &str) -> Result<u32, HarnessError> {
     let socket = polylet_harness::containerd::socket(node.scratch());
     let mut client = RuntimeServiceClient::new(cri::channel(&socket)?);
     let request = ContainerStatusRequest {

@@ -26,7 +26,11 @@ pub(crate) async fn measure(
         let names = pods.put_many(so_many, |name| probed(name, exec))?;
         pods.all_ready(&names).await?;
         tokio::time::sleep(SETTLING).await;
-        table.probes(so_many * of_pod, kind, &rest::measure(node, window).await);
+        table.probes(
+            so_many * of_pod,
+            kind,
+            &rest::measure(node, "polylet", window).await,
+        );
         pods.remove_many(&names).await?;
     }
     Ok(())

@@ -14,8 +14,9 @@ pub(crate) struct Rest {
     pub(crate) programs: BTreeMap<String, f64>,
 }
 
-/// Watches for so long.
-pub(crate) async fn measure(node: &Node, window: Duration) -> Rest {
+/// Watches for so long. Ours are the programs whose names begin with `agent`.
+pub(crate) async fn measure(node: &Node, agent: &str, window: Duration) -> Rest {
+    let is_ours = |program: &str| program.starts_with(agent);
     let before = ticks(node);
     let began = Instant::now();
     tokio::time::sleep(window).await;
@@ -42,10 +43,6 @@ pub(crate) async fn measure(node: &Node, window: Duration) -> Rest {
         processes: ours.len(),
         programs,
     }
-}
-
-fn is_ours(program: &str) -> bool {
-    program.starts_with("polylet")
 }
 
 /// Program and processor time by process id, children that have ended included.

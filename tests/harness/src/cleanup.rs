@@ -66,7 +66,8 @@ pub fn traces(dir: &Path, facts: &Facts) -> Vec<String> {
     left
 }
 
-/// The supervisor first: it stops the services in order. Then those it could not stop.
+/// The supervisor first: it stops the services in order. Then those it could not stop. A kubelet
+/// would make anew what is removed.
 fn end_node(dir: &Path) {
     let ours = |name: &str| -> Vec<procs::Process> {
         let all = procs::of_run(dir).into_iter();
@@ -79,6 +80,7 @@ fn end_node(dir: &Path) {
         .collect();
     procs::end(&supervisors, Duration::from_secs(20));
     procs::end(&ours("polylet"), Duration::from_secs(5));
+    procs::kill(&ours("kubelet"));
 }
 
 /// Pods leave through the runtime, which knows of networks and snapshots what no sweep does. A

@@ -58,6 +58,7 @@ impl Scratch {
             "/run/containerd/s",
             "/var/lib/cni",
             "/var/lib/cni/results",
+            "/var/log/containers",
         ];
         let made = shared
             .iter()

@@ -14,8 +14,11 @@ const ADVERTISED: &str = "192.0.2.1";
 /// The first address of [`SERVICES`] is the API server's own.
 pub(super) const FIRST_SERVICE: [u8; 4] = [10, 96, 0, 1];
 
+/// Where pods look for names, by custom.
+pub(super) const DNS: [u8; 4] = [10, 96, 0, 10];
+
 /// Who issues tokens.
-pub(super) const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
+const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 
 fn flag(name: &str, value: impl std::fmt::Display) -> String {
     format!("--{name}={value}")

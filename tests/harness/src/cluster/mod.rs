@@ -1,4 +1,5 @@
 use std::fs;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -25,6 +26,8 @@ mod authority;
 mod client;
 /// How clients find the API server.
 mod kubeconfig;
+/// The real kubelet, for comparing.
+mod kubelet;
 /// One program of the cluster.
 mod part;
 /// Finding the programs, and building them once.
@@ -94,7 +97,7 @@ impl Cluster {
         let (dir, pki) = (scratch.dir(), scratch.sub("pki")?);
         let authority = Authority::create(&pki)?;
         let ca = authority.own();
-        let first: std::net::Ipv4Addr = args::FIRST_SERVICE.into();
+        let first: Ipv4Addr = args::FIRST_SERVICE.into();
         let serving = authority.server("kube-apiserver", &[SanType::IpAddress(first.into())])?;
         let admin = authority.client("admin", "polylet-admin", &["system:masters"])?;
         let node_client = authority.client("to-nodes", "kube-apiserver", &["system:masters"])?;
@@ -244,6 +247,9 @@ impl Cluster {
             kubelet: json!({
                 // The API server comes by the node's address.
                 "address": "0.0.0.0",
+                // Nobody answers there; without one an agent complains of every pod.
+                "clusterDNS": [Ipv4Addr::from(args::DNS)],
+                "clusterDomain": "cluster.local",
                 "authentication": {
                     "anonymous": { "enabled": false },
                     "webhook": { "enabled": true },

@@ -67,10 +67,10 @@ pub(crate) struct Input<'a> {
     pub(crate) cgroup: &'a str,
 }
 
-/// The two documents of the configuration file.
-pub(crate) fn text(input: &Input<'_>) -> Result<String, HarnessError> {
+/// The first document of the configuration file.
+pub(crate) fn kubelet(input: &Input<'_>) -> Value {
     let dirs = input.dirs;
-    let kubelet = json!({
+    let base = json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
         "staticPodPath": dirs.manifests,
@@ -94,6 +94,12 @@ pub(crate) fn text(input: &Input<'_>) -> Result<String, HarnessError> {
         "imageGCHighThresholdPercent": 100,
         "imageGCLowThresholdPercent": 99,
     });
+    merged(base, &input.options.kubelet)
+}
+
+/// The two documents of the configuration file.
+pub(crate) fn text(input: &Input<'_>) -> Result<String, HarnessError> {
+    let dirs = input.dirs;
     let polylet = json!({
         "apiVersion": "polylet.dev/v1alpha1",
         "kind": "PolyletConfiguration",
@@ -104,10 +110,7 @@ pub(crate) fn text(input: &Input<'_>) -> Result<String, HarnessError> {
         "containerLogsDirectory": dirs.links,
         "binDirectory": input.bin_dir,
     });
-    let documents = [
-        merged(kubelet, &input.options.kubelet),
-        merged(polylet, &input.options.polylet),
-    ];
+    let documents = [kubelet(input), merged(polylet, &input.options.polylet)];
     let texts: Result<Vec<String>, _> = documents.iter().map(serde_yaml_ng::to_string).collect();
     let texts = texts.map_err(|source| HarnessError::Yaml {
         what: "configuration",

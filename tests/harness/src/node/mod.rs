@@ -314,7 +314,18 @@ impl Node {
     }
 
     fn write_config(&self) -> Result<(), HarnessError> {
-        let text = config::text(&config::Input {
+        let text = config::text(&self.config_input())?;
+        let path = self.config();
+        file("write", &path, fs::write(&path, text))
+    }
+
+    /// Its `KubeletConfiguration`.
+    pub fn kubelet_configuration(&self) -> Value {
+        config::kubelet(&self.config_input())
+    }
+
+    fn config_input(&self) -> config::Input<'_> {
+        config::Input {
             options: &self.options,
             dirs: &self.dirs,
             bin_dir: &self.bin_dir,
@@ -322,9 +333,7 @@ impl Node {
             client_ca: self.pki.authority(),
             endpoint: self.containerd.endpoint(),
             cgroup: self.cgroup(),
-        })?;
-        let path = self.config();
-        file("write", &path, fs::write(&path, text))
+        }
     }
 
     /// A failed test keeps its logs: the rest goes.

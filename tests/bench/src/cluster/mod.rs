@@ -1,0 +1,316 @@
+//! Beside the real kubelet: two nodes of one cluster, one run, samples taken in turn, everything seen
+//! as a client of the API server sees it.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use polylet_harness::cluster::Patch;
+use polylet_harness::{Cluster, ClusterOptions, Flavour, HarnessError, Node, NodeOptions};
+use serde_json::{Value, json};
+
+use self::side::Side;
+use crate::floor::Floor;
+use crate::manifests::{self, Kind};
+use crate::measure::{Samples, ms};
+use crate::{Args, rest};
+
+/// One of the two agents.
+mod side;
+/// The result.
+mod table;
+
+pub(crate) use table::Table;
+
+const SETTINGS: &str = "/api/v1/namespaces/default/configmaps";
+
+/// Events and the like come after the pod is Ready: they are counted too.
+const SETTLE: Duration = Duration::from_secs(3);
+
+/// Measures everything, the kubelet first.
+pub(crate) async fn run(args: &Args, bin_dir: PathBuf) -> Result<Table, HarnessError> {
+    let cluster = Cluster::start(&ClusterOptions::default(), &|line| eprintln!("{line}")).await?;
+    objects(&cluster).await?;
+    let kubelet = side(&cluster, args, &bin_dir, true).await?;
+    let polylet = side(&cluster, args, &bin_dir, false).await?;
+    let mut bench = Bench {
+        floor: Floor::new(&polylet.node)?,
+        table: Table::new(&polylet.node.containerd.version().await?),
+        sides: [kubelet, polylet],
+        cluster: &cluster,
+        window: Duration::from_secs(args.rest),
+    };
+    bench.one_at_a_time(args.starts).await?;
+    bench.requests(args.starts.min(5)).await?;
+    bench.exits(args.exits).await?;
+    bench.file().await?;
+    bench.rest(0).await?;
+    for count in args.counts() {
+        bench.at_once(count).await?;
+    }
+    let Bench { sides, table, .. } = bench;
+    for side in sides {
+        side.remove()?;
+    }
+    cluster.remove()?;
+    Ok(table)
+}
+
+async fn side<'a>(
+    cluster: &'a Cluster,
+    args: &Args,
+    bin_dir: &std::path::Path,
+    kubelet: bool,
+) -> Result<Side<'a>, HarnessError> {
+    let mut options: NodeOptions =
+        cluster.node_options(if kubelet { "kubelet" } else { "polylet" })?;
+    options.bin_dir = Some(bin_dir.to_owned());
+    options.flavour = if args.debian {
+        Flavour::Debian
+    } else {
+        Flavour::V2
+    };
+    options.kubelet["maxPods"] = json!(args.burst.max(50) * 2 + 10);
+    let node = Node::prepare(options, &|_| {}).await?;
+    Side::start(cluster, node, kubelet).await
+}
+
+async fn objects(cluster: &Cluster) -> Result<(), HarnessError> {
+    let [config, secret] = manifests::objects();
+    let secrets = SETTINGS.replace("configmaps", "secrets");
+    cluster.client().create(SETTINGS, &config).await?;
+    cluster.client().create(&secrets, &secret).await?;
+    Ok(())
+}
+
+/// A pod as the API takes it. A bare one has no token either.
+fn manifest(kind: Kind) -> Result<Value, HarnessError> {
+    let text = kind.manifest("");
+    let mut pod: Value = serde_json::from_str(&text).map_err(|source| HarnessError::Json {
+        what: "a manifest",
+        from: kind.name().to_owned(),
+        source,
+    })?;
+    if matches!(kind, Kind::Bare) {
+        pod["spec"]["automountServiceAccountToken"] = json!(false);
+    }
+    Ok(pod)
+}
+
+struct Bench<'a> {
+    sides: [Side<'a>; 2],
+    cluster: &'a Cluster,
+    floor: Floor,
+    table: Table,
+    window: Duration,
+}
+
+impl Bench<'_> {
+    /// The floor and both sides in turn: what disturbs one disturbs all.
+    async fn one_at_a_time(&mut self, starts: usize) -> Result<(), HarnessError> {
+        let kinds = [Kind::Bare, Kind::Volumes];
+        let mut floor = [Samples::default(), Samples::default()];
+        let mut up: [[Samples; 2]; 2] = Default::default();
+        let mut down: [[Samples; 2]; 2] = Default::default();
+        // The first of each is warm-up.
+        for n in 0..=starts {
+            eprint!("\rone at a time: {n}/{starts} ");
+            let (started, stopped) = self.floor.one(n, false).await?;
+            if n > 0 {
+                floor[0].add(started);
+                floor[1].add(stopped);
+            }
+            for (at, kind) in kinds.iter().enumerate() {
+                let pod = manifest(*kind)?;
+                for (which, side) in self.sides.iter_mut().enumerate() {
+                    let name = format!("{}-{}-{n}", kind.name(), side.program());
+                    let (started, stopped) = (side.up(&name, &pod).await?, side.down(&name).await?);
+                    if n > 0 {
+                        up[at][which].add(started);
+                        down[at][which].add(stopped);
+                    }
+                }
+            }
+        }
+        eprintln!();
+        let words = ["bare", "ConfigMap, Secret, token, emptyDir"];
+        let of = format!("of {starts}");
+        for (at, words) in words.iter().enumerate() {
+            let what = format!("create → Ready, {words}, {of}");
+            self.table.times(&what, Some(&floor[0]), &up[at]);
+        }
+        for (at, words) in words.iter().enumerate() {
+            let what = format!("delete → gone, {words}, {of}");
+            self.table.times(&what, Some(&floor[1]), &down[at]);
+        }
+        Ok(())
+    }
+
+    /// What the start of a pod costs the API server.
+    async fn requests(&mut self, starts: usize) -> Result<(), HarnessError> {
+        let pod = manifest(Kind::Volumes)?;
+        let mut told = [String::new(), String::new()];
+        for (side, told) in self.sides.iter_mut().zip(&mut told) {
+            eprintln!("requests of {}", side.program());
+            let (_, mark) = self.cluster.requests(0)?;
+            for n in 0..starts {
+                side.up(&format!("counted-{}-{n}", side.program()), &pod)
+                    .await?;
+            }
+            tokio::time::sleep(SETTLE).await;
+            let asked = side.for_pods(mark)?;
+            for request in side.requests(mark)? {
+                eprintln!("  {}", request.line());
+            }
+            let each = |count: usize| count as f64 / starts.max(1) as f64;
+            *told = format!(
+                "{:.1} ({:.1} reads, {:.1} writes, {:.1} events)",
+                each(asked.all()),
+                each(asked.reads),
+                each(asked.writes),
+                each(asked.events)
+            );
+            for n in 0..starts {
+                side.down(&format!("counted-{}-{n}", side.program()))
+                    .await?;
+            }
+        }
+        let what = "API requests per start, ConfigMap, Secret, token";
+        self.table.line(what, "", told);
+        Ok(())
+    }
+
+    async fn exits(&mut self, exits: usize) -> Result<(), HarnessError> {
+        let mut samples: [Samples; 2] = Default::default();
+        let mut pod = manifest(Kind::Bare)?;
+        pod["spec"]["restartPolicy"] = json!("Never");
+        for n in 0..exits {
+            eprint!("\rexits: {}/{exits} ", n + 1);
+            for (side, samples) in self.sides.iter_mut().zip(&mut samples) {
+                let name = format!("exit-{}-{n}", side.program());
+                side.up(&name, &pod).await?;
+                samples.add(side.exit(&name).await?);
+                side.down(&name).await?;
+            }
+        }
+        eprintln!();
+        let what = format!("exit → watch event, of {exits}");
+        self.table.times(&what, None, &samples);
+        Ok(())
+    }
+
+    /// A changed ConfigMap, seen in the files of one pod on each side. The kubelet looks once a minute.
+    async fn file(&mut self) -> Result<(), HarnessError> {
+        eprintln!("a changed ConfigMap, up to two minutes");
+        let pod = manifest(Kind::Volumes)?;
+        let mut files = Vec::new();
+        for side in &mut self.sides {
+            let name = format!("file-{}", side.program());
+            side.up(&name, &pod).await?;
+            let root = side.node.dirs().root.join("pods").join(side.uid(&name));
+            files.push(root.join("volumes/kubernetes.io~configmap/config/a"));
+        }
+        let began = Instant::now();
+        let change = json!({ "data": { "a": "changed" } });
+        let path = format!("{SETTINGS}/bench");
+        self.cluster
+            .client()
+            .patch(&path, Patch::Merge, &change)
+            .await?;
+        let mut seen = [None, None];
+        let mut pause = tokio::time::interval(Duration::from_millis(2));
+        while seen.contains(&None) && began.elapsed() < Duration::from_secs(150) {
+            pause.tick().await;
+            for (seen, file) in seen.iter_mut().zip(&files) {
+                let changed = || std::fs::read_to_string(file).is_ok_and(|text| text == "changed");
+                if seen.is_none() && changed() {
+                    *seen = Some(began.elapsed());
+                }
+            }
+        }
+        let told = seen.map(|seen| match seen {
+            Some(took) => format!("{} ms", ms(took)),
+            None => "over 150 s".to_owned(),
+        });
+        self.table.line("ConfigMap → file", "", told);
+        for side in &mut self.sides {
+            side.down(&format!("file-{}", side.program())).await?;
+        }
+        Ok(())
+    }
+
+    /// Both at the same time: neither has anything to do.
+    async fn rest(&mut self, pods: usize) -> Result<(), HarnessError> {
+        eprintln!("rest with {pods} pods, {} s", self.window.as_secs());
+        let (_, mark) = self.cluster.requests(0)?;
+        let [kubelet, polylet] = &self.sides;
+        let (kubelet, polylet) = tokio::join!(
+            rest::measure(&kubelet.node, kubelet.program(), self.window),
+            rest::measure(&polylet.node, polylet.program(), self.window)
+        );
+        let told = [kubelet, polylet]
+            .map(|rest| format!("{:.4} core, {:.1} MiB PSS", rest.cores, rest.pss_mib));
+        self.table
+            .line(format!("at rest with {pods} pods"), "", told);
+        let mut asked = [String::new(), String::new()];
+        for (side, asked) in self.sides.iter().zip(&mut asked) {
+            let minutes = self.window.as_secs_f64() / 60.0;
+            *asked = format!("{:.1}", side.requests(mark)?.len() as f64 / minutes);
+        }
+        self.table
+            .line(format!("API requests a minute, {pods} pods"), "", asked);
+        Ok(())
+    }
+
+    async fn at_once(&mut self, count: usize) -> Result<(), HarnessError> {
+        let rate = |took: Duration| {
+            let seconds = took.as_secs_f64();
+            format!("{seconds:.2} s ({:.1}/s)", count as f64 / seconds.max(1e-9))
+        };
+        let mut best: Option<(Duration, usize)> = None;
+        for at_a_time in [5, 10, 20] {
+            eprintln!("{count} pods by raw CRI, {at_a_time} at a time");
+            let took = self.floor.many(count, at_a_time).await?;
+            best = Some(best.map_or((took, at_a_time), |best| best.min((took, at_a_time))));
+        }
+        let floor = best.map_or_else(String::new, |(took, at_a_time)| {
+            format!("{}, {at_a_time} at a time", rate(took))
+        });
+        let pod = manifest(Kind::Bare)?;
+        let mut told = [String::new(), String::new()];
+        for (side, told) in self.sides.iter_mut().zip(&mut told) {
+            eprintln!("{count} pods by {}", side.program());
+            *told = rate(side.many_up(count, &pod).await?);
+        }
+        self.table
+            .line(format!("{count} pods at once"), floor, told);
+        tokio::time::sleep(SETTLE).await;
+        self.rest(count).await?;
+        self.restarts(count).await?;
+        let mut told = [String::new(), String::new()];
+        for (side, told) in self.sides.iter_mut().zip(&mut told) {
+            *told = format!("{:.2} s", side.many_down(count).await?.as_secs_f64());
+        }
+        self.table
+            .line(format!("delete {count} pods → gone"), "", told);
+        Ok(())
+    }
+
+    /// A restart changes nothing: nothing should be told.
+    async fn restarts(&mut self, pods: usize) -> Result<(), HarnessError> {
+        let mut told = [String::new(), String::new()];
+        for (side, told) in self.sides.iter_mut().zip(&mut told) {
+            eprintln!("restart of {}", side.program());
+            let (_, mark) = self.cluster.requests(0)?;
+            side.restart().await?;
+            tokio::time::sleep(Duration::from_secs(15)).await;
+            let requests = side.requests(mark)?;
+            let patches = requests
+                .iter()
+                .filter(|request| request.resource == "pods/status" && request.verb == "patch");
+            *told = patches.count().to_string();
+        }
+        let what = format!("status patches after a restart with {pods} pods");
+        self.table.line(what, "", told);
+        Ok(())
+    }
+}

@@ -1,0 +1,63 @@
+use std::fmt;
+
+use crate::measure::{Samples, ms, over};
+
+/// The result, as a table in Markdown: raw calls, kubelet, Polylet.
+pub(crate) struct Table {
+    runtime: String,
+    lines: Vec<[String; 4]>,
+}
+
+impl Table {
+    pub(super) fn new(runtime: &str) -> Self {
+        Self {
+            runtime: runtime.to_owned(),
+            lines: Vec::new(),
+        }
+    }
+
+    pub(super) fn line(
+        &mut self,
+        what: impl Into<String>,
+        floor: impl Into<String>,
+        [kubelet, polylet]: [String; 2],
+    ) {
+        self.lines
+            .push([what.into(), floor.into(), kubelet, polylet]);
+    }
+
+    /// Beside the same steps by raw calls, where there are such.
+    pub(super) fn times(&mut self, what: &str, floor: Option<&Samples>, sides: &[Samples; 2]) {
+        for percent in [50, 99] {
+            let floor = floor.map(|floor| floor.percentile(percent));
+            let sides = sides.each_ref().map(|side| {
+                let took = side.percentile(percent);
+                match floor {
+                    Some(floor) => format!("{} ms ({})", ms(took), over(took, floor)),
+                    None => format!("{} ms", ms(took)),
+                }
+            });
+            let [first, second] = sides;
+            self.line(
+                format!("{what}, p{percent}"),
+                floor.map_or_else(String::new, |floor| format!("{} ms", ms(floor))),
+                [first, second],
+            );
+        }
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let title = format!("on {}", self.runtime);
+        writeln!(
+            f,
+            "| {title} | raw CRI | kubelet (over raw) | Polylet (over raw) |"
+        )?;
+        writeln!(f, "| --- | --- | --- | --- |")?;
+        for line in &self.lines {
+            writeln!(f, "| {} |", line.join(" | "))?;
+        }
+        Ok(())
+    }
+}
