@@ -100,7 +100,7 @@ pub struct Disk {
     pub verdicts: polylet_prober::judge::Verdicts,
     /// Statuses that were told.
     pub statuses: BTreeMap<String, PodStatus>,
-    /// Decisions that could not be written.
+    /// How often in a row a pod's journal could not be written.
     pub failed: BTreeMap<String, u32>,
     /// Pods' directories with their volumes.
     pub pods: BTreeMap<String, PodDir>,

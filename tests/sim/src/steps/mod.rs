@@ -121,11 +121,10 @@ fn begin(world: &mut World, life: u32, job: &Job) -> Option<Outcome> {
     match &job.step {
         Step::Journal | Step::Decide(_) | Step::TornDown | Step::Allocate { .. } => {
             if flaky(world, 5) {
-                if let Step::Decide(_) = job.step {
-                    *world.disk.failed.entry(uid).or_default() += 1;
-                }
+                *world.disk.failed.entry(uid).or_default() += 1;
                 return failed(trouble("JournalError", "no space left"));
             }
+            world.disk.failed.remove(&uid);
             let journal = job.journal.after(&job.step);
             if journal.terminal.is_some() {
                 world.memory.ended.insert(uid.clone());
