@@ -76,6 +76,7 @@ pub fn object(kind: ObjectKind, from: WatchObjectResponse) -> ObjectState {
     match from.state {
         Some(Wire::Manifest(json)) => ObjectState::from_json(kind, &json),
         Some(Wire::Absent(_)) => ObjectState::Absent,
-        Some(Wire::Unknown(_)) | None => ObjectState::Unheard,
+        Some(Wire::Unknown(unknown)) => ObjectState::Unknown(unknown.message),
+        None => ObjectState::Unheard,
     }
 }

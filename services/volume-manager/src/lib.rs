@@ -5,7 +5,7 @@
 //! how far it is as a stream of `PodVolumes`.
 //!
 //! - Inputs: declarations; requests for parts of volumes that a container mounts; ConfigMaps and Secrets from pod-config, each watched while a pod refers
-//!   to it; outcomes of steps; what was on disk and mounted at the start.
+//!   to it; tokens of service accounts, asked for again before they end; outcomes of steps; what was on disk and mounted at the start.
 //! - Tasks: [`run`], which owns all state; one short task per step; one per watched object.
 //! - Outputs: the directories under `<rootDirectory>/pods/<uid>/volumes`, in upstream's layout, and
 //!   the stream.
@@ -23,7 +23,9 @@ pub mod node;
 pub mod objects;
 pub mod run;
 pub mod server;
+pub mod tokens;
 pub mod volume;
+pub mod watches;
 pub mod worker;
 
 use std::process::ExitCode;
@@ -37,9 +39,9 @@ use tokio::sync::mpsc;
 use crate::core::layout::Layout;
 use crate::core::state::State;
 use crate::job::Jobs;
-use crate::objects::Watches;
 use crate::run::Runner;
 use crate::server::Server;
+use crate::watches::Watches;
 use crate::worker::Worker;
 
 /// What this service is.
@@ -92,6 +94,7 @@ pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
     let store = Store::new(ctx.incarnation());
     let (inputs, heard) = mpsc::channel(INPUTS);
     let spawner = ctx.clone();
+    let (tokens, notices) = (inputs.clone(), ctx.notices().clone());
     let runner = Runner::new(
         State::new(layout.clone(), found),
         store.clone(),
@@ -102,8 +105,12 @@ pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
             ctx.peer("pod-config"),
             inputs.clone(),
         )),
+        Watches::new(tokens::from_peer(&ctx, ctx.peer("pod-config"), tokens)),
         inputs.clone(),
-    );
+    )
+    .telling(Rc::new(move |pod, message| {
+        notices.warning(pod, "", "FailedMount", message);
+    }));
     ctx.spawn("volumes", runner.run(heard, ctx.drain()));
     let node = node::allocatable(ctx.config());
     Ok(Service::new().grpc(VolumeServiceServer::new(Server {

@@ -1,58 +1,21 @@
-//! Watches the objects that pods refer to, each once, only while referred to.
+//! Watches the objects that pods refer to at pod-config.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use futures::StreamExt;
-use polylet_kit::{CancellationToken, Ctx, Peer};
+use polylet_kit::{Ctx, Peer};
 use polylet_watch::{Value, follow_value};
-use polylet_wire::podconfig::v1::WatchObjectRequest;
 use polylet_wire::podconfig::v1::object_service_client::ObjectServiceClient;
+use polylet_wire::podconfig::v1::{PodSource, WatchObjectRequest};
 use tokio::sync::mpsc;
 
 use crate::convert;
 use crate::core::objects::ObjectKey;
 use crate::run::Input;
-
-/// Starts to watch one object until the token is cancelled.
-pub type Watch = Rc<dyn Fn(ObjectKey, CancellationToken)>;
-
-/// The watches under way.
-pub struct Watches {
-    watch: Watch,
-    running: BTreeMap<ObjectKey, CancellationToken>,
-}
-
-impl Watches {
-    /// None yet.
-    pub fn new(watch: Watch) -> Self {
-        Self {
-            watch,
-            running: BTreeMap::new(),
-        }
-    }
-
-    /// Watches exactly these.
-    pub fn set(&mut self, wanted: BTreeSet<ObjectKey>) {
-        self.running.retain(|key, token| {
-            let keep = wanted.contains(key);
-            if !keep {
-                token.cancel();
-            }
-            keep
-        });
-        for key in wanted {
-            if !self.running.contains_key(&key) {
-                let token = CancellationToken::new();
-                (self.watch)(key.clone(), token.clone());
-                self.running.insert(key, token);
-            }
-        }
-    }
-}
+use crate::watches::Watch;
 
 /// Watches objects at pod-config.
-pub fn from_peer(ctx: &Ctx, peer: Peer, inputs: mpsc::Sender<Input>) -> Watch {
+pub fn from_peer(ctx: &Ctx, peer: Peer, inputs: mpsc::Sender<Input>) -> Watch<ObjectKey> {
     let ctx = ctx.clone();
     Rc::new(move |key, token| {
         let (peer, inputs, drain) = (peer.clone(), inputs.clone(), ctx.drain());
@@ -67,11 +30,15 @@ pub fn from_peer(ctx: &Ctx, peer: Peer, inputs: mpsc::Sender<Input>) -> Watch {
 }
 
 async fn follow(key: ObjectKey, peer: Peer, inputs: mpsc::Sender<Input>) {
+    let source = match key.cluster {
+        true => PodSource::Api,
+        false => PodSource::Unspecified,
+    };
     let request = WatchObjectRequest {
         kind: key.kind.as_str().to_owned(),
         namespace: key.namespace.clone(),
         name: key.name.clone(),
-        ..WatchObjectRequest::default()
+        source: source.into(),
     };
     let channel = peer.channel();
     let mut values = follow_value(peer, move || {

@@ -1,6 +1,6 @@
 //! The one task: hears declarations, objects and outcomes, starts steps, tells what changed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use futures::future::LocalBoxFuture;
 use jiff::Timestamp;
 use polylet_kit::{CancellationToken, cause, report};
 use polylet_watch::Store;
-use polylet_wire::common::v1::Cause;
+use polylet_wire::common::v1::{Cause, PodRef};
 use polylet_wire::volume::v1::PodVolumes;
 use tokio::sync::{mpsc, oneshot};
 use tracing::field::Empty;
@@ -23,8 +23,10 @@ use crate::core::plan::{Desired, Step};
 use crate::core::spec::{PodName, PodSpec};
 use crate::core::state::{Outcome, State};
 use crate::core::sub_path::SubPath;
-use crate::objects::Watches;
+use crate::core::tokens::{Issued, TokenKey};
+use crate::core::view::{Phase, PodView, SET_UP_FAILED, VolumeView};
 use crate::volume::sub_path::Parts;
+use crate::watches::Watches;
 use crate::worker::Worker;
 
 /// Who declares, and in which order.
@@ -66,12 +68,17 @@ pub enum Input {
     SubPaths(PartsWanted, oneshot::Sender<Result<Vec<String>, String>>),
     /// An object is this now.
     Object(ObjectKey, ObjectState),
+    /// A token was asked for.
+    Token(TokenKey, Result<Issued, String>),
     /// A step has ended; the cause names its span, if it had one.
     Finished(Outcome, Option<Cause>),
 }
 
 /// Starts work that ends by itself.
 pub type Spawn = Rc<dyn Fn(LocalBoxFuture<'static, ()>)>;
+
+/// Tells people of a pod whose volume cannot be mounted.
+pub type Notice = Rc<dyn Fn(&PodRef, &str)>;
 
 /// The task's own things.
 pub struct Runner {
@@ -83,11 +90,17 @@ pub struct Runner {
     pub worker: Worker,
     /// How work is started.
     pub spawn: Spawn,
-    /// What is watched.
-    pub watches: Watches,
+    /// Which objects are watched.
+    pub watches: Watches<ObjectKey>,
+    /// Which tokens are kept fresh.
+    pub tokens: Watches<TokenKey>,
+    /// Who tells people of what is amiss.
+    notice: Notice,
     /// Where outcomes go.
     pub inputs: mpsc::Sender<Input>,
     causes: BTreeMap<String, Cause>,
+    /// What people were told last of each pod's volumes that cannot be mounted.
+    amiss: BTreeMap<String, BTreeSet<String>>,
     /// Calls off what is being set up.
     setting_up: BTreeMap<VolumeId, CancellationToken>,
 }
@@ -102,7 +115,8 @@ impl Runner {
         store: Store<String, PodVolumes>,
         worker: Worker,
         spawn: Spawn,
-        watches: Watches,
+        watches: Watches<ObjectKey>,
+        tokens: Watches<TokenKey>,
         inputs: mpsc::Sender<Input>,
     ) -> Self {
         Self {
@@ -111,10 +125,18 @@ impl Runner {
             worker,
             spawn,
             watches,
+            tokens,
+            notice: Rc::new(|_, _| {}),
+            amiss: BTreeMap::new(),
             inputs,
             causes: BTreeMap::new(),
             setting_up: BTreeMap::new(),
         }
+    }
+
+    /// Tells people of volumes that cannot be mounted.
+    pub fn telling(self, notice: Notice) -> Self {
+        Self { notice, ..self }
     }
 
     /// Runs until draining starts.
@@ -161,6 +183,7 @@ impl Runner {
             }
             Input::SubPaths(wanted, reply) => self.sub_paths(wanted, reply),
             Input::Object(key, state) => self.state.object(&key, state),
+            Input::Token(key, answer) => self.state.token(&key, answer, Timestamp::now()),
             Input::Finished(outcome, cause) => {
                 if let Some((uid, cause)) = Some(uid_of(&outcome.step)).zip(cause) {
                     self.causes.insert(uid.to_owned(), cause);
@@ -224,6 +247,7 @@ impl Runner {
         let called_off = self.setting_up.iter().filter(|(id, _)| leaves(id));
         called_off.for_each(|(_, off)| off.cancel());
         self.watches.set(self.state.watched());
+        self.tokens.set(self.state.tokens());
         self.publish(now);
         for (uid, reply) in answers {
             let gone = || PodVolumes {
@@ -238,6 +262,7 @@ impl Runner {
         for (uid, view) in self.state.changes(now) {
             match view {
                 Some(view) => {
+                    self.tell_amiss(&view);
                     let cause = self.causes.get(&uid).cloned();
                     self.store
                         .upsert(uid.clone(), convert::volumes(&view, cause));
@@ -245,12 +270,25 @@ impl Runner {
                 None => {
                     self.store.remove(&uid);
                     self.causes.remove(&uid);
+                    self.amiss.remove(&uid);
                 }
             }
             if let Some(noted) = self.state.note(&uid) {
                 let worker = self.worker.clone();
                 (self.spawn)(Box::pin(async move { worker.note(noted).await }));
             }
+        }
+    }
+
+    /// Says once what keeps a pod's volumes from being mounted.
+    fn tell_amiss(&mut self, view: &PodView) {
+        let waits = |volume: &&VolumeView| matches!(volume.phase, Phase::Waiting | Phase::Failed);
+        let volumes = view.volumes.iter().filter(waits);
+        let said = volumes.filter(|volume| volume.message.starts_with(SET_UP_FAILED));
+        let said: BTreeSet<String> = said.map(|volume| volume.message.clone()).collect();
+        let before = self.amiss.insert(view.pod.uid.clone(), said.clone());
+        for news in said.difference(&before.unwrap_or_default()) {
+            (self.notice)(&convert::pod_ref(&view.pod), news);
         }
     }
 

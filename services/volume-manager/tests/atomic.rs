@@ -23,6 +23,7 @@ fn files(content: &Content) -> Files {
             File {
                 bytes: bytes.clone().into(),
                 mode: *mode,
+                uid: None,
             },
         )
     };

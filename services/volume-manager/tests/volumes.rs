@@ -357,3 +357,66 @@ fn setting_up_is_quick() {
         println!("four volumes: p50 {:?}, worst {:?}", taken[25], taken[49]);
     });
 }
+
+#[test]
+fn a_token_is_kept_fresh_and_what_is_missing_is_told() {
+    if !is_root() {
+        return;
+    }
+    run(async {
+        let root = Root::new();
+        let life = Life::start(&root, "d");
+        let mut api = pod(
+            "u1",
+            json!([{"name": "access", "projected": {"sources": [
+                {"serviceAccountToken": {"path": "token"}},
+                {"configMap": {"name": "kube-root-ca.crt"}},
+            ]}}]),
+        );
+        api["spec"]["securityContext"] = json!({"runAsUser": 7, "fsGroup": 9});
+        api["metadata"]["annotations"] = json!({"kubernetes.io/config.source": "api"});
+        life.apply(&api).await.unwrap();
+        let keys = || life.tokens.borrow().keys().cloned().collect::<Vec<_>>();
+        let map = life.watched.borrow().keys().next().cloned().unwrap();
+        assert!(map.cluster, "{map}");
+        let key = keys().pop().unwrap();
+        life.token(&key, Err("the API server is away"), 0).await;
+        let why = "MountVolume.SetUp failed for volume \"access\" : failed to fetch token: the API server is away";
+        let says = |why: &'static str| {
+            move |pod: Option<&polylet_wire::volume::v1::PodVolumes>| {
+                pod.is_some_and(|pod| pod.volumes.iter().any(|v| v.message == why))
+            }
+        };
+        life.until("u1", says(why)).await;
+        life.token(&key, Ok("one"), 3600).await;
+        life.known(
+            map.clone(),
+            polylet_volume_manager::core::objects::ObjectState::Absent,
+        )
+        .await;
+        let missing = "MountVolume.SetUp failed for volume \"access\" : configmap \"kube-root-ca.crt\" not found";
+        life.until("u1", says(missing)).await;
+        assert_eq!(*life.notices.borrow(), [why, missing]);
+        let there = br#"{"data": {"ca.crt": "x"}}"#;
+        let there = polylet_volume_manager::core::objects::ObjectState::from_json(ConfigMap, there);
+        life.known(map.clone(), there).await;
+        life.mounted("u1").await;
+        let file = root
+            .pod("u1")
+            .join("volumes/kubernetes.io~projected/access/token");
+        let is = file.metadata().unwrap();
+        assert_eq!((mode(&file), is.uid(), is.gid()), (0o640, 7, 9));
+        assert_eq!(fs::read_to_string(&file).unwrap(), "one");
+        // While a new one cannot be had the old one stays; then it is replaced in one move.
+        life.token(&key, Err("away again"), 0).await;
+        life.token(&key, Ok("two"), 3600).await;
+        let deadline = Instant::now() + std::time::Duration::from_secs(20);
+        while fs::read_to_string(&file).unwrap() != "two" {
+            assert!(Instant::now() < deadline, "the old token stays");
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        }
+        life.release("u1").await.unwrap();
+        life.gone("u1").await;
+        assert!(life.tokens.borrow()[&key].is_cancelled());
+    });
+}

@@ -29,7 +29,12 @@ pub fn files(
             None => default_mode,
         };
         let bytes = sorted_lines(&text).into_bytes().into();
-        Ok((item.path.clone(), File { bytes, mode }))
+        let file = File {
+            bytes,
+            mode,
+            uid: None,
+        };
+        Ok((item.path.clone(), file))
     };
     items.iter().map(file).collect()
 }

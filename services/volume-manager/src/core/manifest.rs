@@ -4,17 +4,19 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1 as api;
 use k8s_openapi::api::core::v1::Pod;
+use polylet_model::constants::pod_annotation;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use thiserror::Error;
 
-use super::downward::{self, nano};
+use super::downward;
 use super::layout;
 use super::objects::{ObjectKey, ObjectKind};
 use super::plain;
 use super::spec::{
     Allocatable, FilesSpec, Item, Medium, ObjectSource, PodSpec, SetUp, Source, Volume, Wants,
 };
+use super::usage::{least, pod_memory_limit, used};
 
 /// Why a manifest cannot be read.
 #[derive(Debug, Error)]
@@ -59,11 +61,14 @@ pub fn read(json: &[u8], node: Allocatable) -> Result<PodSpec, ManifestError> {
         pod_memory_limit(spec),
         Some(node.memory).filter(|bytes| *bytes > 0),
     );
+    let annotations = pod.metadata.annotations.as_ref();
+    let source = annotations.and_then(|all| all.get(pod_annotation::CONFIG_SOURCE));
     let reader = Reader {
         pod: &pod,
         node,
         gid,
         memory,
+        cluster: source.is_none_or(|source| source == "api"),
     };
     let used = used(spec);
     let mut volumes = Vec::new();
@@ -84,89 +89,13 @@ pub fn read(json: &[u8], node: Allocatable) -> Result<PodSpec, ManifestError> {
     Ok(PodSpec { volumes })
 }
 
-/// The volumes that some container mounts or maps.
-fn used(spec: &api::PodSpec) -> BTreeSet<&str> {
-    let mut names = BTreeSet::new();
-    for container in spec
-        .init_containers
-        .iter()
-        .flatten()
-        .chain(&spec.containers)
-    {
-        names.extend(
-            container
-                .volume_mounts
-                .iter()
-                .flatten()
-                .map(|m| m.name.as_str()),
-        );
-        names.extend(
-            container
-                .volume_devices
-                .iter()
-                .flatten()
-                .map(|d| d.name.as_str()),
-        );
-    }
-    for container in spec.ephemeral_containers.iter().flatten() {
-        names.extend(
-            container
-                .volume_mounts
-                .iter()
-                .flatten()
-                .map(|m| m.name.as_str()),
-        );
-        names.extend(
-            container
-                .volume_devices
-                .iter()
-                .flatten()
-                .map(|d| d.name.as_str()),
-        );
-    }
-    names
-}
-
-pub(super) fn least(a: Option<u64>, b: Option<u64>) -> Option<u64> {
-    a.into_iter().chain(b).min()
-}
-
-fn memory_limit(resources: Option<&api::ResourceRequirements>) -> Option<u64> {
-    let limit = resources?.limits.as_ref()?.get("memory")?;
-    u64::try_from(nano(limit)? / 1_000_000_000)
-        .ok()
-        .filter(|bytes| *bytes > 0)
-}
-
-/// What all containers may use together, if each has a limit.
-fn pod_memory_limit(spec: &api::PodSpec) -> Option<u64> {
-    if let Some(limit) = memory_limit(spec.resources.as_ref()) {
-        return Some(limit);
-    }
-    let limit = |container: &api::Container| memory_limit(container.resources.as_ref());
-    let mut running: u64 = 0;
-    for container in &spec.containers {
-        running = running.saturating_add(limit(container)?);
-    }
-    let mut sidecars: u64 = 0;
-    let mut starting = 0;
-    for container in spec.init_containers.iter().flatten() {
-        let own = limit(container)?;
-        starting = starting.max(sidecars.saturating_add(own));
-        if container.restart_policy.as_deref() == Some("Always") {
-            sidecars = sidecars.saturating_add(own);
-        }
-    }
-    Some(running.saturating_add(sidecars).max(starting))
-}
-
 /// A file mode that the API allows.
 pub(super) fn mode(mode: i32) -> Result<u32, String> {
     let given = u32::try_from(mode).ok().filter(|mode| *mode <= 0o777);
     given.ok_or_else(|| format!("mode {mode} is not between 0 and 0777"))
 }
 
-fn default_mode(given: Option<i32>) -> Result<u32, String> {
+pub(super) fn default_mode(given: Option<i32>) -> Result<u32, String> {
     mode(given.unwrap_or(0o644))
 }
 
@@ -192,12 +121,15 @@ impl Reader<'_> {
     }
 }
 
-struct Reader<'a> {
-    pod: &'a Pod,
+/// Reads the volumes of one pod.
+pub(super) struct Reader<'a> {
+    pub(super) pod: &'a Pod,
     node: Allocatable,
-    gid: Option<u32>,
+    pub(super) gid: Option<u32>,
     /// The bound of volumes in memory.
     memory: Option<u64>,
+    /// The pod comes from the API server, and refers to objects of the cluster.
+    pub(super) cluster: bool,
 }
 
 const SUPPORTED: &str = "emptyDir, hostPath, configMap, secret, downwardAPI, projected";
@@ -275,7 +207,13 @@ impl Reader<'_> {
         })
     }
 
-    fn object(
+    /// The pod's namespace.
+    pub(super) fn namespace(&self) -> String {
+        let namespace = self.pod.metadata.namespace.clone();
+        namespace.unwrap_or_else(|| "default".into())
+    }
+
+    pub(super) fn object(
         &self,
         kind: ObjectKind,
         name: &str,
@@ -286,17 +224,12 @@ impl Reader<'_> {
         if name.is_empty() {
             return Err(format!("the {} has no name", kind.word()));
         }
-        let namespace = self
-            .pod
-            .metadata
-            .namespace
-            .clone()
-            .unwrap_or_else(|| "default".into());
         Ok(Source::Object(ObjectSource {
             key: ObjectKey {
                 kind,
-                namespace,
+                namespace: self.namespace(),
                 name: name.into(),
+                cluster: self.cluster,
             },
             items: items(keys)?,
             mode,
@@ -304,55 +237,12 @@ impl Reader<'_> {
         }))
     }
 
-    fn downward(&self, items: Option<&Vec<api::DownwardAPIVolumeFile>>, mode: u32) -> Source {
+    pub(super) fn downward(
+        &self,
+        items: Option<&Vec<api::DownwardAPIVolumeFile>>,
+        mode: u32,
+    ) -> Source {
         let items = items.map(Vec::as_slice).unwrap_or_default();
         Source::Ready(downward::files(items, self.pod, self.node, mode))
-    }
-
-    fn projected(
-        &self,
-        name: &str,
-        source: &api::ProjectedVolumeSource,
-    ) -> Result<Vec<Source>, String> {
-        let mode = default_mode(source.default_mode)?;
-        let one = |source: &api::VolumeProjection| {
-            if let Some(s) = &source.secret {
-                self.object(
-                    ObjectKind::Secret,
-                    &s.name,
-                    s.items.as_ref(),
-                    mode,
-                    s.optional,
-                )
-            } else if let Some(s) = &source.config_map {
-                self.object(
-                    ObjectKind::ConfigMap,
-                    &s.name,
-                    s.items.as_ref(),
-                    mode,
-                    s.optional,
-                )
-            } else if let Some(s) = &source.downward_api {
-                Ok(self.downward(s.items.as_ref(), mode))
-            } else {
-                let other = unsupported(source);
-                Err(format!(
-                    "volume \"{name}\" projects {other}, which this node does not support: supported are secret, configMap, downwardAPI"
-                ))
-            }
-        };
-        source.sources.iter().flatten().map(one).collect()
-    }
-}
-
-fn unsupported(source: &api::VolumeProjection) -> &'static str {
-    if source.service_account_token.is_some() {
-        "serviceAccountToken"
-    } else if source.cluster_trust_bundle.is_some() {
-        "clusterTrustBundle"
-    } else if source.pod_certificate.is_some() {
-        "podCertificate"
-    } else {
-        "something unknown"
     }
 }

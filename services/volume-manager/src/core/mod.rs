@@ -10,9 +10,12 @@ pub mod objects;
 pub mod payload;
 mod plain;
 pub mod plan;
+mod projected;
 pub mod spec;
 pub mod state;
 pub mod sub_path;
+pub mod tokens;
+mod usage;
 pub mod view;
 
 #[cfg(test)]

@@ -42,6 +42,8 @@ pub struct ObjectKey {
     pub namespace: String,
     /// Its name.
     pub name: String,
+    /// It is the cluster's, and not one of the local manifests.
+    pub cluster: bool,
 }
 
 impl fmt::Display for ObjectKey {
@@ -86,6 +88,8 @@ pub struct Object {
 pub enum ObjectState {
     /// Nobody has said yet.
     Unheard,
+    /// It cannot be told now; why.
+    Unknown(String),
     /// There is no such object.
     Absent,
     /// It is there.

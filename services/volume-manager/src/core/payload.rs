@@ -3,14 +3,17 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::objects::{Object, ObjectKey, ObjectKind, ObjectState};
+use super::objects::{Bytes, Object, ObjectKey, ObjectKind, ObjectState};
 use super::spec::{File, Files, FilesSpec, ObjectSource, Source};
+use super::tokens::TokenKey;
 
 /// Why the files are not known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Blocked {
-    /// Something has yet to come; what.
+    /// Something has yet to be heard; what.
     Waiting(String),
+    /// Something is not there, and may come; what.
+    Missing(String),
     /// Something is wrong; what.
     Failed(String),
 }
@@ -18,11 +21,17 @@ pub enum Blocked {
 const MAX_PATH: usize = 4096;
 const MAX_NAME: usize = 255;
 
-/// The files of a volume, from what is known of the objects it refers to.
-pub fn files<'a>(
-    spec: &FilesSpec,
-    objects: &dyn Fn(&ObjectKey) -> &'a ObjectState,
-) -> Result<Files, Blocked> {
+/// What is known of that which volumes are made of.
+pub trait Known {
+    /// An object.
+    fn object(&self, key: &ObjectKey) -> &ObjectState;
+
+    /// A token.
+    fn token(&self, key: &TokenKey) -> Result<Bytes, Blocked>;
+}
+
+/// The files of a volume, from what is known.
+pub fn files(spec: &FilesSpec, known: &impl Known) -> Result<Files, Blocked> {
     let mut content = BTreeMap::new();
     for source in &spec.sources {
         match source {
@@ -31,10 +40,19 @@ pub fn files<'a>(
                     put(&mut content, path, file.clone())?;
                 }
             }
-            Source::Object(source) => match objects(&source.key) {
+            Source::Token(source) => {
+                let file = File {
+                    bytes: known.token(&source.key)?,
+                    mode: source.mode,
+                    uid: source.uid,
+                };
+                put(&mut content, &source.path, file)?;
+            }
+            Source::Object(source) => match known.object(&source.key) {
                 ObjectState::Present(object) => of_object(source, object, &mut content)?,
                 ObjectState::Absent if source.optional => {}
-                ObjectState::Absent => return Err(Blocked::Waiting(not_found(&source.key))),
+                ObjectState::Absent => return Err(Blocked::Missing(not_found(&source.key))),
+                ObjectState::Unknown(why) => return Err(Blocked::Missing(why.clone())),
                 ObjectState::Unheard => return Err(Blocked::Waiting(unheard(&source.key))),
                 ObjectState::Broken(why) => return Err(Blocked::Failed(why.clone())),
             },
@@ -73,6 +91,7 @@ fn of_object(
                 File {
                     bytes: bytes.clone(),
                     mode: source.mode,
+                    uid: None,
                 },
             )?;
         }
@@ -92,6 +111,7 @@ fn of_object(
             File {
                 bytes: bytes.clone(),
                 mode,
+                uid: None,
             },
         )?;
     }
@@ -167,6 +187,7 @@ mod tests {
             kind: ObjectKind::ConfigMap,
             namespace: "ns".into(),
             name: "c".into(),
+            cluster: false,
         }
     }
 
@@ -191,8 +212,20 @@ mod tests {
         }
     }
 
+    struct One<'a>(&'a ObjectState);
+
+    impl Known for One<'_> {
+        fn object(&self, _: &ObjectKey) -> &ObjectState {
+            self.0
+        }
+
+        fn token(&self, _: &TokenKey) -> Result<Bytes, Blocked> {
+            Err(Blocked::Waiting("waiting for a token".into()))
+        }
+    }
+
     fn made(spec: &FilesSpec, state: &ObjectState) -> Result<Vec<(String, u32)>, Blocked> {
-        let files = files(spec, &|_| state)?;
+        let files = files(spec, &One(state))?;
         Ok(files
             .content
             .iter()
@@ -228,7 +261,7 @@ mod tests {
         let optional = spec(&[("k", "k", None)], true, None);
         assert_eq!(
             made(&required, &ObjectState::Absent),
-            waiting("configmap \"c\" not found")
+            Err(Blocked::Missing("configmap \"c\" not found".into()))
         );
         let unheard = waiting("waiting to hear of configmap \"ns/c\"");
         assert_eq!(made(&optional, &ObjectState::Unheard), unheard);

@@ -7,8 +7,8 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::downward::nano;
-use super::manifest::least;
 use super::spec::{Medium, PathCheck, SetUp};
+use super::usage::least;
 
 /// What an emptyDir lies on; `memory` bounds what lies in memory.
 pub(super) fn medium(

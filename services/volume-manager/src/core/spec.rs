@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::layout;
 use super::objects::{Bytes, ObjectKey};
+use super::tokens::TokenKey;
 
 /// Names one pod.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -29,15 +30,26 @@ pub struct PodSpec {
 impl PodSpec {
     /// All objects that the pod's volumes refer to.
     pub fn objects(&self) -> BTreeSet<ObjectKey> {
-        let sources = self.volumes.iter().flat_map(|volume| match &volume.wants {
-            Wants::Files(spec) => spec.sources.as_slice(),
-            _ => &[],
-        });
-        let keys = sources.filter_map(|source| match source {
+        let keys = self.sources().filter_map(|source| match source {
             Source::Object(source) => Some(source.key.clone()),
-            Source::Ready(_) => None,
+            Source::Ready(_) | Source::Token(_) => None,
         });
         keys.collect()
+    }
+
+    /// All tokens that the pod's volumes hold.
+    pub fn tokens(&self) -> impl Iterator<Item = &TokenKey> {
+        self.sources().filter_map(|source| match source {
+            Source::Token(source) => Some(&source.key),
+            Source::Ready(_) | Source::Object(_) => None,
+        })
+    }
+
+    fn sources(&self) -> impl Iterator<Item = &Source> {
+        self.volumes.iter().flat_map(|volume| match &volume.wants {
+            Wants::Files(spec) => spec.sources.as_slice(),
+            _ => &[],
+        })
     }
 }
 
@@ -150,6 +162,8 @@ pub struct File {
     pub bytes: Bytes,
     /// Its mode, exactly.
     pub mode: u32,
+    /// The user that owns it, where that is not the node's own.
+    pub uid: Option<u32>,
 }
 
 /// A volume made of files.
@@ -172,6 +186,21 @@ pub enum Source {
     Object(ObjectSource),
     /// The manifest itself; or why not.
     Ready(Result<Vec<(String, File)>, String>),
+    /// A token of the pod's service account.
+    Token(TokenSource),
+}
+
+/// A token as a source of one file.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TokenSource {
+    /// Which.
+    pub key: TokenKey,
+    /// The file.
+    pub path: String,
+    /// Its mode.
+    pub mode: u32,
+    /// Who owns it: the one user of all containers, if there is one.
+    pub uid: Option<u32>,
 }
 
 /// An object as a source of files.

@@ -109,9 +109,6 @@ fn what_is_not_supported_is_named() {
     assert!(why.contains("fromTheFuture"), "{why}");
     let why = refused(json!({"name": "v", "emptyDir": {}, "hostPath": {"path": "/"}}));
     assert!(why.contains("more than one"), "{why}");
-    let token =
-        json!({"name": "v", "projected": {"sources": [{"serviceAccountToken": {"path": "t"}}]}});
-    assert!(refused(token).contains("serviceAccountToken"));
     assert!(refused(json!({"name": "../v", "emptyDir": {}})).contains("DNS label"));
     let mode = json!({"name": "v", "configMap": {"name": "c", "defaultMode": 4096}});
     assert!(refused(mode).contains("0777"));
@@ -272,4 +269,59 @@ proptest! {
         let quantity = k8s_openapi::apimachinery::pkg::api::resource::Quantity(text);
         let _ = downward::nano(&quantity);
     }
+}
+
+fn projection(source: &str, security: serde_json::Value, container: serde_json::Value) -> Wants {
+    let pod = json!({
+        "metadata": {"name": "p", "namespace": "ns", "uid": "u",
+            "annotations": {"kubernetes.io/config.source": source}},
+        "spec": {
+            "serviceAccountName": "robot",
+            "securityContext": security,
+            "volumes": [{"name": "v", "projected": {"sources": [
+                {"serviceAccountToken": {"path": "token", "expirationSeconds": 3607}},
+                {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+                {"downwardAPI": {"items": [
+                    {"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}]}},
+            ]}}],
+            "containers": [
+                {"name": "a", "securityContext": container,
+                    "volumeMounts": [{"name": "v", "mountPath": "/m"}]},
+                {"name": "b", "volumeMounts": [{"name": "v", "mountPath": "/m"}]},
+            ],
+        },
+    });
+    let spec = read(&serde_json::to_vec(&pod).unwrap(), NODE).unwrap();
+    spec.volumes.into_iter().next().unwrap().wants
+}
+
+#[test]
+fn what_every_pod_of_the_cluster_mounts() {
+    let sources = |security, container| match projection("api", security, container) {
+        Wants::Files(files) => files.sources,
+        other => panic!("{other:?}"),
+    };
+    let token = |security, container| match sources(security, container).swap_remove(0) {
+        Source::Token(token) => token,
+        other => panic!("{other:?}"),
+    };
+    let plain = token(json!({}), json!({}));
+    assert_eq!((plain.mode, plain.uid), (0o644, None));
+    assert_eq!(plain.key.service_account, "robot");
+    assert_eq!(
+        (plain.key.uid.as_str(), plain.key.expiration_seconds),
+        ("u", 3607)
+    );
+    // One user of all containers owns it; a group reads it; users of several minds see it all.
+    let own = token(json!({"runAsUser": 7}), json!({}));
+    assert_eq!((own.mode, own.uid), (0o600, Some(7)));
+    let two = token(json!({"runAsUser": 7}), json!({"runAsUser": 8}));
+    assert_eq!((two.mode, two.uid), (0o644, None));
+    let group = token(json!({"fsGroup": 9}), json!({}));
+    assert_eq!((group.mode, group.uid), (0o600, None));
+    let all = sources(json!({}), json!({}));
+    assert!(matches!(&all[1], Source::Object(map) if map.key.cluster));
+    assert!(matches!(&all[2], Source::Ready(Ok(files)) if files.len() == 1));
+    let local = projection("file", json!({}), json!({}));
+    assert!(matches!(local, Wants::Refused(why) if why.contains("serviceAccountToken")));
 }

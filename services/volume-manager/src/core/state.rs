@@ -10,10 +10,11 @@ use jiff::Timestamp;
 
 use super::declare::{Declarations, Refusal, Wish};
 use super::layout::Layout;
-use super::objects::{ObjectKey, ObjectState};
-use super::payload;
+use super::objects::{Bytes, ObjectKey, ObjectState};
+use super::payload::{self, Blocked};
 use super::plan::{ActualPod, Desired, Holds, Slot, Step};
 use super::spec::{PodName, PodSpec, SetUp, Wants};
+use super::tokens::{Issued, Token, TokenKey};
 use super::view::PodView;
 
 /// What was found of one pod at the start.
@@ -43,6 +44,8 @@ pub struct State {
     declarations: Declarations,
     objects: BTreeMap<ObjectKey, ObjectState>,
     users: BTreeMap<ObjectKey, BTreeSet<String>>,
+    /// Tokens that pods hold.
+    tokens: BTreeMap<TokenKey, Token>,
     actual: BTreeMap<String, ActualPod>,
     noted: BTreeMap<String, (PodName, BTreeMap<String, String>)>,
     views: BTreeMap<String, PodView>,
@@ -61,6 +64,7 @@ impl State {
             declarations: Declarations::default(),
             objects: BTreeMap::new(),
             users: BTreeMap::new(),
+            tokens: BTreeMap::new(),
             actual: BTreeMap::new(),
             noted: BTreeMap::new(),
             views: BTreeMap::new(),
@@ -98,9 +102,11 @@ impl State {
     ) -> Result<bool, Refusal> {
         let uid = pod.uid.clone();
         let objects = spec.objects();
+        let tokens = spec.tokens().cloned().collect();
         let news = self.declarations.apply(declarer, sequence, pod, spec)?;
         if news {
             self.refers_to(&uid, objects);
+            self.holds(&uid, tokens);
             self.actual.entry(uid.clone()).or_default();
         }
         self.touch(&uid);
@@ -113,6 +119,7 @@ impl State {
         self.declarations.release(declarer, sequence, pod)?;
         if self.declarations.get(&uid).is_some() {
             self.refers_to(&uid, BTreeSet::new());
+            self.holds(&uid, BTreeSet::new());
             self.actual.entry(uid.clone()).or_default();
         }
         self.touch(&uid);
@@ -133,6 +140,12 @@ impl State {
         let Some(users) = self.users.get(key) else {
             return;
         };
+        // What was told before stands.
+        let stands = |known: &ObjectState| !matches!(known, ObjectState::Unknown(_));
+        let silent = matches!(state, ObjectState::Unknown(_) | ObjectState::Unheard);
+        if silent && self.objects.get(key).is_some_and(stands) {
+            return;
+        }
         if self.objects.get(key) != Some(&state) {
             let users = users.clone();
             self.objects.insert(key.clone(), state);
@@ -144,6 +157,29 @@ impl State {
     pub fn watched(&self) -> BTreeSet<ObjectKey> {
         let changes = |key: &&ObjectKey| !matches!(self.objects.get(key), Some(ObjectState::Present(object)) if object.immutable);
         self.users.keys().filter(changes).cloned().collect()
+    }
+
+    /// The tokens to be had, and to be had anew before they end.
+    pub fn tokens(&self) -> BTreeSet<TokenKey> {
+        self.tokens.keys().cloned().collect()
+    }
+
+    /// A token was asked for.
+    pub fn token(&mut self, key: &TokenKey, answer: Result<Issued, String>, now: Timestamp) {
+        let Some(token) = self.tokens.get_mut(key) else {
+            return;
+        };
+        if token.learn(answer, now) {
+            self.touch(&key.uid);
+        }
+    }
+
+    fn holds(&mut self, uid: &str, keys: BTreeSet<TokenKey>) {
+        self.tokens
+            .retain(|key, _| key.uid != uid || keys.contains(key));
+        for key in keys {
+            self.tokens.entry(key).or_default();
+        }
     }
 
     /// Something about the pod has changed: plan for it, and tell of it.
@@ -172,7 +208,6 @@ impl State {
         let Some(Wish::Keep(spec)) = self.declarations.get(uid).map(|d| &d.wish) else {
             return Desired::Unsaid;
         };
-        let object = |key: &ObjectKey| self.objects.get(key).unwrap_or(&UNHEARD);
         let mut volumes = BTreeMap::new();
         for volume in &spec.volumes {
             let Some(plugin) = volume.plugin() else {
@@ -181,12 +216,22 @@ impl State {
             let wanted = match &volume.wants {
                 Wants::Plain(set_up) => Ok(Arc::new(set_up.clone())),
                 Wants::Files(files) => {
-                    payload::files(files, &object).map(|files| Arc::new(SetUp::Files(files)))
+                    payload::files(files, self).map(|files| Arc::new(SetUp::Files(files)))
                 }
                 Wants::Refused(_) => continue,
             };
             volumes.insert((plugin.to_owned(), volume.name.clone()), wanted);
         }
         Desired::Keep(volumes)
+    }
+}
+
+impl payload::Known for State {
+    fn object(&self, key: &ObjectKey) -> &ObjectState {
+        self.objects.get(key).unwrap_or(&UNHEARD)
+    }
+
+    fn token(&self, key: &TokenKey) -> Result<Bytes, Blocked> {
+        self.tokens.get(key).cloned().unwrap_or_default().bytes()
     }
 }

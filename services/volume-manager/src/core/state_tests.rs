@@ -117,7 +117,7 @@ fn a_missing_object_holds_its_volume_alone() {
     let missing = (
         ("conf".into()),
         Phase::Waiting,
-        "configmap \"m\" not found".into(),
+        "MountVolume.SetUp failed for volume \"conf\" : configmap \"m\" not found".into(),
     );
     assert_eq!(phases(&state, "u")[1], missing);
     state.object(&key("m"), object("1"));
@@ -269,7 +269,14 @@ fn a_failure_is_told_and_tried_again_alone() {
     }
     assert!(state.next(at(0)).is_empty());
     let told = phases(&state, "u");
-    assert_eq!(told[0], ("tmp".into(), Phase::Failed, "disk full".into()));
+    assert_eq!(
+        told[0],
+        (
+            "tmp".into(),
+            Phase::Failed,
+            "MountVolume.SetUp failed for volume \"tmp\" : disk full".into()
+        )
+    );
     assert_eq!(told[2].1, Phase::Mounted);
     assert!(
         state

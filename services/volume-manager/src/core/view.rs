@@ -9,6 +9,9 @@ use super::payload::Blocked;
 use super::plan::{ActualPod, ActualVolume, Desired, Slot, Work};
 use super::spec::{PodName, PodSpec, SetUp, Wants};
 
+/// What upstream says first of a volume that cannot be set up.
+pub const SET_UP_FAILED: &str = "MountVolume.SetUp failed for volume";
+
 /// How far a volume is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
@@ -126,15 +129,17 @@ fn kept(
         let nothing = ActualVolume::default();
         let there = known.actual.volumes.get(&slot).unwrap_or(&nothing);
         let problem = match (wanted.get(&slot), &there.work) {
-            (Some(Err(Blocked::Waiting(what))), _) => Some((Phase::Waiting, what.as_str())),
-            (Some(Err(Blocked::Failed(why))), _) => Some((Phase::Failed, why.as_str())),
-            (_, Work::Failed(failure)) => Some((Phase::Failed, failure.message.as_str())),
+            (Some(Err(Blocked::Waiting(what))), _) => Some((Phase::Waiting, what.clone())),
+            (Some(Err(Blocked::Missing(what))), _) => Some((Phase::Waiting, fails(name, what))),
+            (Some(Err(Blocked::Failed(why))), _) => Some((Phase::Failed, fails(name, why))),
+            (_, Work::Failed(failure)) => Some((Phase::Failed, fails(name, &failure.message))),
             _ => None,
         };
         // What could be used before still can: an update that fails disturbs nobody.
         let noted = known.noted.contains_key(name) && matches!(volume.wants, Wants::Plain(_));
         if there.holds.is_usable() || noted {
-            let mut volume_view = told(name, Phase::Mounted, problem.map_or("", |(_, text)| text));
+            let text = problem.map_or_else(String::new, |(_, text)| text);
+            let mut volume_view = told(name, Phase::Mounted, text);
             volume_view.host_path = host_path(&volume.wants, &known.pod.uid, &slot, layout);
             return volume_view;
         }
@@ -144,6 +149,11 @@ fn kept(
         }
     };
     volumes.iter().map(tell).collect()
+}
+
+/// Upstream's words; what it says of a mount is an event of the pod.
+fn fails(name: &str, why: &str) -> String {
+    format!("{SET_UP_FAILED} \"{name}\" : {why}")
 }
 
 fn host_path(wants: &Wants, uid: &str, slot: &Slot, layout: &Layout) -> String {

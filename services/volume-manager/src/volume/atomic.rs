@@ -150,7 +150,7 @@ impl Writer<'_> {
             path: self.path.join(path),
             source,
         })?;
-        dir::own(&out, file.mode, gid).map_err(&failed)
+        dir::own_as(&out, file.mode, file.uid, gid).map_err(&failed)
     }
 
     fn point(&self, to: &str, aside: &str) -> Result<(), VolumeError> {
@@ -241,6 +241,7 @@ fn same(dir: &OwnedFd, path: &str, file: &File, gid: Option<u32>) -> io::Result<
     let known = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
         && stat.st_mode & 0o7777 == file.mode
         && gid.is_none_or(|gid| stat.st_gid == gid)
+        && file.uid.is_none_or(|uid| stat.st_uid == uid)
         && u64::try_from(stat.st_size).is_ok_and(|size| size == file.bytes.0.len() as u64);
     if !known {
         return Ok(false);

@@ -6,8 +6,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{
-    AtFlags, Dir, FileType, Gid, Mode, OFlags, ResolveFlags, Stat, fchmod, fchown, fstat, mkdirat,
-    openat, openat2, statat,
+    AtFlags, Dir, FileType, Gid, Mode, OFlags, ResolveFlags, Stat, Uid, fchmod, fchown, fstat,
+    mkdirat, openat, openat2, statat,
 };
 use rustix::io::Errno;
 
@@ -73,9 +73,19 @@ pub fn make_all(dir: OwnedFd, path: &Path, parts: &[&str]) -> Result<OwnedFd, Vo
 
 /// Gives a file or directory its group and exactly this mode.
 pub fn own(file: impl AsFd, mode: u32, gid: Option<u32>) -> rustix::io::Result<()> {
+    own_as(file, mode, None, gid)
+}
+
+/// Gives a file its user and group, as far as they are said, and exactly this mode.
+pub fn own_as(
+    file: impl AsFd,
+    mode: u32,
+    uid: Option<u32>,
+    gid: Option<u32>,
+) -> rustix::io::Result<()> {
     let file = file.as_fd();
-    if let Some(gid) = gid {
-        fchown(file, None, Some(Gid::from_raw(gid)))?;
+    if uid.is_some() || gid.is_some() {
+        fchown(file, uid.map(Uid::from_raw), gid.map(Gid::from_raw))?;
     }
     // After the owner: changing that takes the set-group bit away.
     fchmod(file, Mode::from_raw_mode(mode))

@@ -16,10 +16,11 @@ use polylet_volume_manager::core::objects::{ObjectKey, ObjectKind, ObjectState};
 use polylet_volume_manager::core::spec::{Allocatable, PodName};
 use polylet_volume_manager::core::state::State;
 use polylet_volume_manager::core::sub_path::SubPath;
+use polylet_volume_manager::core::tokens::{Issued, TokenKey};
 use polylet_volume_manager::job::Jobs;
-use polylet_volume_manager::objects::Watches;
 use polylet_volume_manager::run::{From, Input, PartsWanted, Reply, Runner};
 use polylet_volume_manager::volume::find;
+use polylet_volume_manager::watches::Watches;
 use polylet_volume_manager::worker::Worker;
 use polylet_watch::Store;
 use polylet_wire::volume::v1::{PodVolumes, VolumePhase};
@@ -112,6 +113,8 @@ pub struct Life {
     inputs: mpsc::Sender<Input>,
     drain: CancellationToken,
     pub watched: Rc<RefCell<BTreeMap<ObjectKey, CancellationToken>>>,
+    pub tokens: Rc<RefCell<BTreeMap<TokenKey, CancellationToken>>>,
+    pub notices: Rc<RefCell<Vec<String>>>,
     pub declarer: String,
     sequence: std::cell::Cell<u64>,
     objects: RefCell<BTreeMap<ObjectKey, ObjectState>>,
@@ -129,6 +132,10 @@ impl Life {
         let (inputs, heard) = mpsc::channel(64);
         let watched: Rc<RefCell<BTreeMap<ObjectKey, CancellationToken>>> = Rc::default();
         let seen = watched.clone();
+        let tokens: Rc<RefCell<BTreeMap<TokenKey, CancellationToken>>> = Rc::default();
+        let asked = tokens.clone();
+        let notices: Rc<RefCell<Vec<String>>> = Rc::default();
+        let told = notices.clone();
         let jobs = Jobs::new(env!("CARGO_BIN_EXE_polylet-volume-manager").into());
         let jobs = jobs.within(patience);
         let runner = Runner::new(
@@ -141,8 +148,14 @@ impl Life {
             Watches::new(Rc::new(move |key, token| {
                 seen.borrow_mut().insert(key, token);
             })),
+            Watches::new(Rc::new(move |key, token| {
+                asked.borrow_mut().insert(key, token);
+            })),
             inputs.clone(),
-        );
+        )
+        .telling(Rc::new(move |_, message| {
+            told.borrow_mut().push(message.to_owned());
+        }));
         let drain = CancellationToken::new();
         tokio::task::spawn_local(runner.run(heard, drain.clone()));
         Self {
@@ -150,6 +163,8 @@ impl Life {
             inputs,
             drain,
             watched,
+            tokens,
+            notices,
             declarer: declarer.to_owned(),
             sequence: std::cell::Cell::new(0),
             objects: RefCell::default(),
@@ -224,6 +239,7 @@ impl Life {
             kind,
             namespace: "ns".into(),
             name: name.into(),
+            cluster: false,
         };
         let state = match data {
             None => ObjectState::Absent,
@@ -238,6 +254,24 @@ impl Life {
             .await
             .ok()
             .unwrap();
+    }
+
+    /// An object is this now.
+    pub async fn known(&self, key: ObjectKey, state: ObjectState) {
+        let input = Input::Object(key, state);
+        self.inputs.send(input).await.ok().unwrap();
+    }
+
+    /// A token is issued, for so many seconds, or why not.
+    pub async fn token(&self, key: &TokenKey, answer: Result<&str, &str>, seconds: i64) {
+        let expires_at = jiff::Timestamp::now() + jiff::SignedDuration::from_secs(seconds);
+        let issued = |token: &str| Issued {
+            token: token.as_bytes().to_vec().into(),
+            expires_at,
+        };
+        let answer = answer.map(issued).map_err(str::to_owned);
+        let input = Input::Token(key.clone(), answer);
+        self.inputs.send(input).await.ok().unwrap();
     }
 
     /// Waits until the pod's volumes are as wanted.
@@ -286,7 +320,8 @@ pub fn pod(uid: &str, volumes: Value) -> Value {
         .collect();
     json!({
         "apiVersion": "v1", "kind": "Pod",
-        "metadata": {"name": format!("pod-{uid}"), "namespace": "ns", "uid": uid, "labels": {"a": "1"}},
+        "metadata": {"name": format!("pod-{uid}"), "namespace": "ns", "uid": uid, "labels": {"a": "1"},
+            "annotations": {"kubernetes.io/config.source": "file"}},
         "spec": {"volumes": volumes, "containers": [{"name": "c", "volumeMounts": mounts}]},
     })
 }
