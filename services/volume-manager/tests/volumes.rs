@@ -257,7 +257,7 @@ fn each_failure_stays_with_its_volume() {
         let messages: Vec<_> = told.iter().map(|volume| volume.message.as_str()).collect();
         assert_eq!(
             messages[0],
-            "hostPath type check failed: /etc is not a file, it's a Directory"
+            "MountVolume.SetUp failed for volume \"door\" : hostPath type check failed: /etc is not a file, it's a Directory"
         );
         assert_eq!(messages[1], "hostPath /no/such doesn't exist");
         // A link: looked at in a child.
