@@ -145,7 +145,7 @@ fn end_containerd(dir: &Path) {
 }
 
 /// Sockets of shims and records of loopback networks lie outside the scratch directory.
-fn remove_records(dir: &Path) {
+pub(crate) fn remove_records(dir: &Path) {
     let tasks = dir.join("state/io.containerd.runtime.v2.task/k8s.io");
     for entry in fs::read_dir(tasks).into_iter().flatten().flatten() {
         let id = entry.file_name().to_string_lossy().into_owned();

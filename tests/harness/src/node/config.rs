@@ -51,7 +51,7 @@ pub(crate) fn image_disk(dir: &Path, mebibytes: u32) -> Result<(), HarnessError>
 }
 
 /// As `/run` is on a node.
-fn in_memory(dir: &Path) -> Result<(), HarnessError> {
+pub(super) fn in_memory(dir: &Path) -> Result<(), HarnessError> {
     let flags = MountFlags::NOSUID | MountFlags::NODEV;
     let mounted = mount("tmpfs", dir, "tmpfs", flags, c"mode=0755,size=64m");
     file("mount a tmpfs on", dir, mounted.map_err(Into::into))

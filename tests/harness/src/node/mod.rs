@@ -18,6 +18,8 @@ use crate::{cgroup, cleanup, machine, procs, wait};
 mod ask;
 /// Its configuration file.
 mod config;
+/// A loss of power.
+mod reboot;
 
 pub use ask::SERVICES;
 pub use config::Dirs;
