@@ -24,6 +24,10 @@ pub struct Pod {
     /// change.
     #[prost(bytes = "vec", tag = "7")]
     pub reported_status: ::prost::alloc::vec::Vec<u8>,
+    /// How the cluster holds an API pod as ended, on every stream; unspecified while it
+    /// does not. No other change of the status is told by it.
+    #[prost(enumeration = "TerminalPhase", tag = "8")]
+    pub terminal_phase: i32,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct WatchPodsRequest {
@@ -321,6 +325,36 @@ impl PodSource {
             "POD_SOURCE_API" => Some(Self::Api),
             "POD_SOURCE_FILE" => Some(Self::File),
             "POD_SOURCE_HTTP" => Some(Self::Http),
+            _ => None,
+        }
+    }
+}
+/// v1.PodStatus.phase, as far as it is final.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum TerminalPhase {
+    Unspecified = 0,
+    Succeeded = 1,
+    Failed = 2,
+}
+impl TerminalPhase {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "TERMINAL_PHASE_UNSPECIFIED",
+            Self::Succeeded => "TERMINAL_PHASE_SUCCEEDED",
+            Self::Failed => "TERMINAL_PHASE_FAILED",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "TERMINAL_PHASE_UNSPECIFIED" => Some(Self::Unspecified),
+            "TERMINAL_PHASE_SUCCEEDED" => Some(Self::Succeeded),
+            "TERMINAL_PHASE_FAILED" => Some(Self::Failed),
             _ => None,
         }
     }

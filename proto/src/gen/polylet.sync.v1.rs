@@ -51,6 +51,22 @@ pub struct ResizePending {
     #[prost(message, optional, tag = "3")]
     pub since: ::core::option::Option<::prost_types::Timestamp>,
 }
+/// A change of the pod's resources that is given and not yet what its running
+/// containers have: v1's condition PodResizeInProgress.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ResizeProgress {
+    /// Why the last try failed; empty before it does.
+    #[prost(string, tag = "1")]
+    pub error: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "2")]
+    pub since: ::core::option::Option<::prost_types::Timestamp>,
+    /// The manifest's generation when it was given, or when it failed.
+    #[prost(int64, tag = "3")]
+    pub generation: i64,
+    /// What running containers have meanwhile, as JSON: {name: v1.ResourceRequirements}.
+    #[prost(bytes = "vec", tag = "4")]
+    pub actual: ::prost::alloc::vec::Vec<u8>,
+}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct PodSync {
     #[prost(message, optional, tag = "1")]
@@ -83,6 +99,8 @@ pub struct PodSync {
     /// "containers": {name: v1.ResourceRequirements}}. Empty while they are the manifest's.
     #[prost(bytes = "vec", tag = "12")]
     pub allocated: ::prost::alloc::vec::Vec<u8>,
+    #[prost(message, optional, tag = "13")]
+    pub resize_progress: ::core::option::Option<ResizeProgress>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct WatchPodSyncRequest {

@@ -3,7 +3,7 @@ use std::collections::{BTreeMap, HashMap};
 use polylet_cri::labels::{self, PodLabels};
 use polylet_cri::v1;
 use polylet_wire::common::v1::PodRef;
-use polylet_wire::pleg::v1::{Container, ContainerPhase, RuntimeHandler, Sandbox};
+use polylet_wire::pleg::v1::{Container, ContainerPhase, Resources, RuntimeHandler, Sandbox};
 use polylet_wire::time;
 
 use crate::core::{ContainerView, Hint, HintKind, Listing, PodView, Polled, SandboxView};
@@ -91,6 +91,7 @@ pub(crate) fn sandbox(status: v1::PodSandboxStatus) -> Sandbox {
 pub(crate) fn container(status: v1::ContainerStatus, sandbox_id: String) -> Container {
     let phase = phase(status.state());
     let image = status.image.unwrap_or_default();
+    let resources = status.resources.and_then(|all| all.linux).map(resources);
     Container {
         sandbox_id,
         name: name_of(&status.labels, status.metadata.as_ref()),
@@ -111,7 +112,17 @@ pub(crate) fn container(status: v1::ContainerStatus, sandbox_id: String) -> Cont
         annotations: status.annotations,
         labels: status.labels,
         log_path: status.log_path,
+        resources,
         id: status.id,
+    }
+}
+
+fn resources(of: v1::LinuxContainerResources) -> Resources {
+    Resources {
+        cpu_period: of.cpu_period,
+        cpu_quota: of.cpu_quota,
+        cpu_shares: of.cpu_shares,
+        memory_limit: of.memory_limit_in_bytes,
     }
 }
 

@@ -292,6 +292,7 @@ impl Running {
         };
         let refresh = Refresh {
             uid: uid.to_owned(),
+            anew: false,
             cause,
             answer,
         };

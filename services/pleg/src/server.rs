@@ -54,13 +54,14 @@ impl PlegService for Server {
         &self,
         request: Request<RefreshPodRequest>,
     ) -> Result<Response<RefreshPodResponse>, Status> {
-        let uid = request.into_inner().uid;
+        let RefreshPodRequest { uid, anew } = request.into_inner();
         if uid.is_empty() {
             return Err(Status::invalid_argument("uid is empty"));
         }
         let (answer, answered) = oneshot::channel();
         let refresh = Refresh {
             uid,
+            anew,
             cause: cause::of_current_span(),
             answer,
         };

@@ -18,6 +18,8 @@ use crate::core::{Desk, Health, Hint, Known, Listing, PodView, Polled, Seen, Ste
 pub struct Refresh {
     /// The pod.
     pub uid: String,
+    /// Known things are asked for again.
+    pub anew: bool,
     /// What the caller did.
     pub cause: Cause,
     /// Where the answer goes.
@@ -83,7 +85,8 @@ impl Teller {
     /// A caller wants to know a pod as it is now.
     pub fn refresh(&mut self, refresh: Refresh) {
         self.next_token += 1;
-        self.desk.refresh(&refresh.uid, self.next_token);
+        self.desk
+            .refresh(&refresh.uid, refresh.anew, self.next_token);
         self.callers.insert(self.next_token, refresh);
     }
 

@@ -39,6 +39,7 @@ pub(crate) fn pod(
         }),
         stale_since: stale_since.map(to_wire),
         reported_status: Vec::new(),
+        terminal_phase: 0,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use polylet_model::Manifest;
 use polylet_model::probe::ProbeKind;
-use polylet_model::status::{self, ContainerPhase, Note, PendingResize, Stage};
+use polylet_model::status::{self, Actual, ContainerPhase, Note, PendingResize, Resizing, Stage};
 use polylet_wire::common::v1::{Cause, PodRef};
 use polylet_wire::pleg::v1 as pleg;
 use polylet_wire::prober::v1 as prober;
@@ -44,6 +44,7 @@ pub(crate) fn progress(sync: &sync::PodSync) -> Progress {
         notes: sync.containers.iter().map(note).collect(),
         terminal: sync.terminal.as_ref().map(terminal),
         resize: sync.resize_pending.as_ref().map(resize),
+        resizing: sync.resize_progress.as_ref().map(resizing),
         allocated: serde_json::from_slice(&sync.allocated).ok(),
         acknowledged_at: time::from_wire_opt(sync.acknowledged_at.as_ref()),
         last_manifest: Manifest::from_json(&sync.last_manifest).ok(),
@@ -65,6 +66,15 @@ fn resize(pending: &sync::ResizePending) -> PendingResize {
         reason: pending.reason.clone(),
         message: pending.message.clone(),
         since: time::from_wire_opt(pending.since.as_ref()),
+    }
+}
+
+fn resizing(progress: &sync::ResizeProgress) -> Resizing {
+    Resizing {
+        error: progress.error.clone(),
+        since: time::from_wire_opt(progress.since.as_ref()),
+        generation: progress.generation,
+        actual: serde_json::from_slice(&progress.actual).unwrap_or_default(),
     }
 }
 
@@ -133,6 +143,14 @@ fn container(container: &pleg::Container) -> status::Container {
         created_at: time::from_wire_opt(container.created_at.as_ref()),
         started_at: time::from_wire_opt(container.started_at.as_ref()),
         finished_at: time::from_wire_opt(container.finished_at.as_ref()),
+        actual: container.resources.as_ref().and_then(|has| {
+            Actual::of_kernel(
+                has.cpu_shares,
+                has.cpu_quota,
+                has.cpu_period,
+                has.memory_limit,
+            )
+        }),
     }
 }
 

@@ -1,8 +1,10 @@
 //! Between the wire and the domain.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ResourceRequirements;
+use polylet_model::Amounts;
 use polylet_model::constants::{annotation, phase, reason};
 use polylet_model::hook::Hook;
 use polylet_wire::time::{from_wire_opt, to_wire};
@@ -10,7 +12,7 @@ use polylet_wire::{common, eviction, pleg, prober, sync, volume};
 
 use crate::core::observed::{Observed, Phase, SeenContainer, SeenSandbox};
 use crate::core::plan::{self, Plan};
-use crate::core::resize::Verdict;
+use crate::core::resize::{Progress, Verdict};
 use crate::core::view::{Pod, SeenVolume, Terminal, Unwell};
 
 /// What the runtime holds of a pod.
@@ -58,6 +60,7 @@ fn container(seen: &pleg::v1::Container) -> SeenContainer {
         back_off_step: note(annotation::BACK_OFF_STEP)
             .and_then(|v| v.parse().ok())
             .unwrap_or(seen.attempt),
+        made_with: note(annotation::MADE_WITH).and_then(|text| serde_json::from_str(text).ok()),
         grace: grace(&seen.annotations),
         pre_stop: pre_stop(&seen.annotations).map(Into::into),
         created_at: from_wire_opt(seen.created_at.as_ref()),
@@ -160,6 +163,10 @@ pub(crate) fn pod_sync(told: &Told<'_>, pod: &Pod, plan: &Plan) -> sync::v1::Pod
         needs_sandbox: plan.needs_sandbox,
         resize_pending: resize_pending(pod, plan),
         allocated: allocated(pod, plan),
+        resize_progress: plan
+            .resizing
+            .as_ref()
+            .map(|progress| resizing(pod, progress)),
     }
 }
 
@@ -172,6 +179,22 @@ fn resize_pending(pod: &Pod, plan: &Plan) -> Option<sync::v1::ResizePending> {
         message: message.clone(),
         since: pod.resize_since.map(to_wire),
     })
+}
+
+fn resizing(pod: &Pod, progress: &Progress) -> sync::v1::ResizeProgress {
+    let requirements = |amounts: &Amounts| {
+        let mut had = ResourceRequirements::default();
+        amounts.put_into(&mut had);
+        had
+    };
+    let actual = progress.actual.iter();
+    let actual: BTreeMap<&String, _> = actual.map(|(n, had)| (n, requirements(had))).collect();
+    sync::v1::ResizeProgress {
+        error: progress.error.clone(),
+        since: pod.resizing_since.map(to_wire),
+        generation: progress.generation,
+        actual: serde_json::to_vec(&actual).unwrap_or_default(),
+    }
 }
 
 /// What the pod was given; empty while that is what its manifest asks for.

@@ -261,7 +261,7 @@ impl Coordinator {
     /// Looks at every pod that something happened to.
     pub fn work(&mut self, now: Timestamp) {
         self.take_up_leftovers();
-        while let Some(uid) = self.dirty.pop_first() {
+        while let Some(uid) = self.next_dirty() {
             self.look(&uid, now);
         }
         self.complete_desired();

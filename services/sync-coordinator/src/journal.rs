@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use polylet_kit::kept::{self, KeptError};
-use polylet_model::Allocation;
+use polylet_model::{Allocation, Amounts};
 use serde::{Deserialize, Serialize};
 
 use crate::core::room::Demand;
@@ -45,6 +45,12 @@ struct Kept {
     demand: Option<Demand>,
     #[serde(default)]
     allocated: Option<Allocation>,
+    #[serde(default)]
+    in_cgroup: Option<Allocation>,
+    #[serde(default)]
+    held: BTreeMap<String, Amounts>,
+    #[serde(default)]
+    resize_generation: i64,
     terminal: Option<KeptTerminal>,
     #[serde(default)]
     torn_down: bool,
@@ -189,6 +195,9 @@ impl From<&Journal> for Kept {
             acknowledged_at: journal.acknowledged_at,
             demand: journal.demand.as_deref().cloned(),
             allocated: journal.allocated.as_deref().cloned(),
+            in_cgroup: journal.in_cgroup.as_deref().cloned(),
+            held: journal.held.clone(),
+            resize_generation: journal.resize_generation,
             terminal,
             torn_down: journal.torn_down,
         }
@@ -209,6 +218,9 @@ impl From<Kept> for Journal {
             acknowledged_at: kept.acknowledged_at,
             demand: kept.demand.map(Arc::new),
             allocated: kept.allocated.map(Arc::new),
+            in_cgroup: kept.in_cgroup.map(Arc::new),
+            held: kept.held,
+            resize_generation: kept.resize_generation,
             terminal,
             torn_down: kept.torn_down,
         }

@@ -94,6 +94,8 @@ impl Outside for Background {
                 Step::StopContainer { .. } => {
                     refresh::once(&hands, &job.pod.uid).await.ok().flatten()
                 }
+                // Those who tell what containers have learn it by this.
+                Step::Resize { .. } => refresh::anew(&hands, &job.pod.uid).await.ok().flatten(),
                 _ => None,
             };
             // Nobody listens only when the process is ending.

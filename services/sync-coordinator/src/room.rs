@@ -1,9 +1,11 @@
 //! Who holds what of the node, kept up to date as pods come and go.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use polylet_model::qos::QosClass;
 
 use crate::coordinator::Coordinator;
 use crate::core::admission;
@@ -54,12 +56,38 @@ impl Coordinator {
         }
     }
 
+    /// The next pod to look at: those that wait for room last, in the order in which they get it.
+    pub(crate) fn next_dirty(&mut self) -> Option<String> {
+        let seeks = |uid: &&String| self.seekers.contains(*uid);
+        let rank = |uid: &&String| self.workers.get(*uid).map(rank);
+        let next = self.dirty.iter().find(|uid| !seeks(uid));
+        let next = next.or_else(|| self.dirty.iter().min_by_key(rank))?.clone();
+        self.dirty.remove(&next);
+        Some(next)
+    }
+
     /// Notes what a pod holds.
     pub(crate) fn hold(&mut self, uid: &str, holder: Option<Holder>) {
         if self.node.room.ledger.set(uid, holder) {
             self.dirty.extend(self.seekers.iter().cloned());
         }
     }
+}
+
+/// Which of those that wait for room gets it first: pods that are to be let in, and resizes that
+/// ask for no more than before; then by priority, Guaranteed before others, and the longest wait.
+fn rank(worker: &Worker) -> impl Ord + use<> {
+    let pod = &worker.pod;
+    let (given, asked) = (pod.journal.demand.as_ref(), pod.wanted.as_ref());
+    let grows = given.zip(asked).is_some_and(|(given, asked)| {
+        let more = |name| asked.demand.of_resource(name) > given.of_resource(name);
+        more("cpu") || more("memory")
+    });
+    let demand = asked.map(|wanted| &wanted.demand);
+    let priority = demand.and_then(|demand| demand.priority).unwrap_or(0);
+    let guaranteed = demand.is_some_and(|demand| demand.qos == QosClass::Guaranteed);
+    let since = pod.resize_since.unwrap_or(Timestamp::MAX);
+    (grows, Reverse(priority), Reverse(guaranteed), since)
 }
 
 /// What a pod holds of the node: from when it is let in until nothing of it is left,

@@ -21,7 +21,11 @@ impl Coordinator {
         let key = step.key();
         let job = Job {
             pod: worker.reference.clone(),
-            manifest: worker.allocated_manifest(),
+            manifest: match step {
+                // What its containers still have must fit into it.
+                Step::EnsureCgroup => worker.manifest_in_cgroup(),
+                _ => worker.allocated_manifest(),
+            },
             step,
             observed: worker.pod.observed.clone().unwrap_or_default(),
             volumes: worker

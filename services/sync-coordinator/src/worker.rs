@@ -119,6 +119,14 @@ impl Worker {
         Some(given.map_or_else(|| manifest.clone(), |given| given.put_into(manifest)))
     }
 
+    /// As its cgroup is bounded: with the resources from before a change that is under way.
+    pub(crate) fn manifest_in_cgroup(&self) -> Option<Manifest> {
+        match &self.pod.journal.in_cgroup {
+            Some(before) => Some(before.put_into(self.manifest.as_ref()?)),
+            None => self.allocated_manifest(),
+        }
+    }
+
     /// Ends steps that nobody needs any more.
     pub(crate) fn cancel(&mut self, which: impl Fn(&StepKey) -> bool) {
         self.cancels.retain(|key, cancel| {

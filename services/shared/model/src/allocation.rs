@@ -20,7 +20,76 @@ pub struct Allocation {
     pub containers: BTreeMap<String, ResourceRequirements>,
 }
 
+/// What of a running container can be changed, in the kernel's units: zero where nothing is said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Amounts {
+    /// Thousandths of a CPU.
+    #[serde(default)]
+    pub cpu_request: i64,
+    /// Thousandths of a CPU; the pod's where the container has none.
+    #[serde(default)]
+    pub cpu_limit: i64,
+    /// Bytes.
+    #[serde(default)]
+    pub memory_request: i64,
+    /// Bytes; the pod's where the container has none.
+    #[serde(default)]
+    pub memory_limit: i64,
+}
+
+impl Amounts {
+    /// What a container of a pod asks for.
+    pub fn of(pod: Option<&ResourceRequirements>, own: &ResourceRequirements) -> Self {
+        let get = |list: Option<&BTreeMap<String, Quantity>>, name: &str| {
+            crate::quantity::get(list, name).unwrap_or_default()
+        };
+        let limit = |name: &str| {
+            let mine = get(own.limits.as_ref(), name);
+            if mine.is_zero() {
+                get(pod.and_then(|pod| pod.limits.as_ref()), name)
+            } else {
+                mine
+            }
+        };
+        let request = |name: &str| get(own.requests.as_ref(), name);
+        Amounts {
+            cpu_request: request("cpu").millis(),
+            cpu_limit: limit("cpu").millis(),
+            memory_request: request("memory").value(),
+            memory_limit: limit("memory").value(),
+        }
+    }
+
+    /// These in place of what `list` says of them; what it does not speak of stays unsaid.
+    pub fn put_into(&self, own: &mut ResourceRequirements) {
+        let put = |list: &mut Option<BTreeMap<String, Quantity>>, name: &str, amount: Amount| {
+            if !amount.is_zero() {
+                let list = list.get_or_insert_default();
+                list.insert(name.to_owned(), Quantity(amount.to_decimal()));
+            } else if let Some(list) = list {
+                list.remove(name);
+            }
+        };
+        let bytes = Amount::from_units;
+        put(
+            &mut own.requests,
+            "cpu",
+            Amount::from_millis(self.cpu_request),
+        );
+        put(&mut own.requests, "memory", bytes(self.memory_request));
+        put(&mut own.limits, "cpu", Amount::from_millis(self.cpu_limit));
+        put(&mut own.limits, "memory", bytes(self.memory_limit));
+    }
+}
+
 impl Allocation {
+    /// What a container has by this; nothing of one that it does not know.
+    pub fn amounts(&self, container: &str) -> Amounts {
+        let own = self.containers.get(container);
+        own.map_or_else(Amounts::default, |own| Amounts::of(self.pod.as_ref(), own))
+    }
+
     /// What a spec asks for.
     pub fn of(spec: &PodSpec) -> Self {
         let inits = spec.init_containers.iter().flatten();

@@ -35,6 +35,8 @@ pub mod annotation {
     pub const POD_DELETION_GRACE_PERIOD: &str = "io.kubernetes.pod.deletionGracePeriod";
     /// How many crashes in a row the container follows. Ours alone: upstream keeps it in memory.
     pub const BACK_OFF_STEP: &str = "polylet.io/back-off-step";
+    /// The CPU and memory that the container was made with. Ours alone: upstream keeps a file.
+    pub const MADE_WITH: &str = "polylet.io/made-with";
 }
 
 /// Annotations on pods.
@@ -177,6 +179,8 @@ pub mod condition_reason {
     pub const DEFERRED: &str = "Deferred";
     /// A resize will never be done.
     pub const INFEASIBLE: &str = "Infeasible";
+    /// A resize that is under way failed last.
+    pub const ERROR: &str = "Error";
     /// No container status is known.
     pub const UNKNOWN_CONTAINER_STATUSES: &str = "UnknownContainerStatuses";
     /// The pod has succeeded.

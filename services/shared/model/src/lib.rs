@@ -28,6 +28,6 @@ pub mod status;
 pub mod sysctl;
 pub mod userns;
 
-pub use allocation::Allocation;
+pub use allocation::{Allocation, Amounts};
 pub use ids::{ContainerId, PodUid, SandboxId};
 pub use pod::{ContainerKind, Manifest, ManifestError, RestartPolicy};

@@ -5,22 +5,27 @@
 //! the status that stood before. So a reporter that was restarted, and even one
 //! that lost what it had kept, says the same again.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{HostIP, PodIP, PodStatus};
+use k8s_openapi::api::core::v1::{HostIP, PodIP, PodStatus, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::constants::phase;
 use crate::ids::{ContainerId, SandboxId};
 use crate::pod::Manifest;
 use crate::probe::ProbeKind;
-use crate::{qos, resources};
+use crate::qos;
 
 mod conditions;
 mod containers;
 mod end;
 mod phases;
+mod resources;
 mod restarting;
 mod state;
+
+pub use resources::Actual;
 
 /// What the runtime says of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -52,6 +57,8 @@ pub struct Container {
     pub image_id: String,
     /// What the runtime says of it.
     pub phase: ContainerPhase,
+    /// What it has, where the runtime says so.
+    pub actual: Option<Actual>,
     /// Once it ended.
     pub exit_code: i32,
     /// Once it ended: `Completed`, `Error`, `OOMKilled`…
@@ -137,6 +144,19 @@ pub struct PendingResize {
     pub since: Option<Timestamp>,
 }
 
+/// A change of a pod's resources that is allocated, and on its way to running containers.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Resizing {
+    /// Why the last try failed; empty before it does.
+    pub error: String,
+    /// Since when.
+    pub since: Option<Timestamp>,
+    /// The manifest's generation then.
+    pub generation: i64,
+    /// What running containers have meanwhile, by name.
+    pub actual: BTreeMap<String, ResourceRequirements>,
+}
+
 /// How far a pod has come on its way out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stage {
@@ -164,6 +184,8 @@ pub struct StatusFacts<'a> {
     pub notes: &'a [Note],
     /// A change of its resources that is not allocated.
     pub resize: Option<&'a PendingResize>,
+    /// A change of its resources that is under way.
+    pub resizing: Option<&'a Resizing>,
     /// How far the pod has come.
     pub stage: Stage,
     /// Why it never runs again, once that is decided.
@@ -238,7 +260,7 @@ pub fn compute(facts: &StatusFacts<'_>) -> PodStatus {
     let pod_ips = pod_ips(facts);
     let host_ips = host_ips(facts);
     let spec = facts.manifest.spec();
-    let (whole, allocated) = resources::pod_status_resources(spec);
+    let (whole, allocated) = crate::resources::pod_status_resources(spec);
     let start = facts.acknowledged_at.map(second);
     PodStatus {
         phase: Some(phase),

@@ -1,7 +1,7 @@
 //! The facts that are joined.
 
 use jiff::Timestamp;
-use polylet_model::status::{Container, Note, PendingResize, Sandbox, Stage, Terminal};
+use polylet_model::status::{Container, Note, PendingResize, Resizing, Sandbox, Stage, Terminal};
 use polylet_model::{Allocation, Manifest};
 
 /// Where pods come from.
@@ -78,6 +78,7 @@ pub(crate) struct Progress {
     pub(crate) notes: Vec<Note>,
     pub(crate) terminal: Option<Terminal>,
     pub(crate) resize: Option<PendingResize>,
+    pub(crate) resizing: Option<Resizing>,
     /// What the pod was given, while its manifest asks for something else.
     pub(crate) allocated: Option<Allocation>,
     pub(crate) acknowledged_at: Option<Timestamp>,

@@ -278,6 +278,7 @@ impl Join {
             verdicts: &verdicts,
             notes: &progress.notes,
             resize: progress.resize.as_ref(),
+            resizing: progress.resizing.as_ref(),
             stage: stage(progress, held),
             terminal: progress.terminal.as_ref(),
             acknowledged_at: progress.acknowledged_at,

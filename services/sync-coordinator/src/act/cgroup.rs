@@ -2,6 +2,7 @@
 
 pub(super) mod limits;
 mod reserved;
+mod size;
 mod tree;
 
 use std::path::PathBuf;
@@ -21,6 +22,8 @@ use super::slice::Slices;
 use super::{Hands, Job, manifest, said, trouble};
 use crate::core::learn::{Outcome, Trouble};
 use limits::Limits;
+
+pub use size::{Now, memory_in_use, now, set};
 
 /// The node's cgroups.
 pub struct Cgroups {

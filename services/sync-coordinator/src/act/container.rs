@@ -9,7 +9,7 @@ use polylet_cri::labels::PodLabels;
 use polylet_cri::v1;
 use polylet_model::constants::{annotation, label, reason};
 use polylet_model::env::Environment;
-use polylet_model::{ContainerKind, Manifest, hash, names};
+use polylet_model::{Amounts, ContainerKind, Manifest, hash, names};
 
 use super::{
     Hands, Job, env, files, image, manifest, mounts, resources, runtime_said, said, sandbox,
@@ -68,6 +68,7 @@ pub async fn create(hands: &Rc<Hands>, job: &Job) -> Result<Outcome, Trouble> {
         aborted: false,
         hash: hash::container_annotation(spec),
         back_off_step: *back_off_step,
+        made_with: Some(amounts(manifest, spec)),
         grace: None,
         pre_stop: polylet_model::hook::Hook::pre_stop(spec).map(Into::into),
         created_at: Some(Timestamp::now()),
@@ -237,6 +238,11 @@ fn labels(job: &Job, spec: &Container) -> HashMap<String, String> {
     labels
 }
 
+fn amounts(manifest: &Manifest, spec: &Container) -> Amounts {
+    let own = spec.resources.clone().unwrap_or_default();
+    Amounts::of(manifest.spec().resources.as_ref(), &own)
+}
+
 /// What a container carries about itself, readable without the manifest.
 fn annotations(
     manifest: &Manifest,
@@ -274,6 +280,9 @@ fn annotations(
         );
     }
     let json = |value: Result<String, serde_json::Error>| value.ok();
+    if let Some(text) = json(serde_json::to_string(&amounts(manifest, spec))) {
+        notes.insert(annotation::MADE_WITH.to_owned(), text);
+    }
     if let Some(hook) = spec.lifecycle.as_ref().and_then(|l| l.pre_stop.as_ref())
         && let Some(text) = json(serde_json::to_string(hook))
     {

@@ -13,6 +13,7 @@ pub mod logs;
 pub mod mounts;
 pub mod node;
 pub mod refresh;
+pub mod resize;
 pub mod resources;
 pub mod runtime_class;
 pub mod sandbox;
@@ -177,6 +178,7 @@ pub async fn carry_out(hands: &Rc<Hands>, job: &Job) -> Outcome {
         Step::Journal | Step::Decide(_) | Step::TornDown | Step::Allocate { .. } => {
             journal(hands, job).await
         }
+        Step::Resize { changes } => resize::carry(hands, job, changes).await,
         Step::EnsureCgroup => cgroup::ensure(hands, job).await,
         Step::ApplyVolumes => volumes::apply(hands, job).await,
         Step::ReleaseVolumes => volumes::release(hands, job).await,

@@ -7,7 +7,7 @@ use polylet_kit::Ctx;
 use polylet_model::node::{self, Numbers};
 
 use super::resources::Machine;
-use crate::core::room::{Room, Swap};
+use crate::core::room::{Resizes, Room, Swap};
 
 /// What the node has and is; who holds what of it comes later.
 pub fn room(ctx: &Ctx, machine: Machine, allocatable: Numbers) -> Room {
@@ -25,6 +25,11 @@ pub fn room(ctx: &Ctx, machine: Machine, allocatable: Numbers) -> Room {
         no_apparmor: (!has_apparmor()).then(|| "AppArmor is not enabled on the host".to_owned()),
         strict_groups: false,
         no_pod_level_resources: gate("PodLevelResources") == Some(false),
+        resizes: Resizes {
+            pods: gate("InPlacePodVerticalScaling") != Some(false),
+            pod_level: gate("InPlacePodLevelResourcesVerticalScaling") != Some(false),
+            inits: gate("InPlacePodVerticalScalingInitContainers") != Some(false),
+        },
         limited_swap: (kubelet.memory_swap.swap_behavior == "LimitedSwap"
             && machine.unified_cgroups
             && machine.swap_controller)

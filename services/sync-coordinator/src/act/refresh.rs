@@ -28,8 +28,18 @@ pub async fn until_answered(hands: &Rc<Hands>, uid: &str) -> Option<PodState> {
 
 /// Asks pleg once.
 pub async fn once(hands: &Rc<Hands>, uid: &str) -> Result<Option<PodState>, tonic::Status> {
+    ask(hands, uid, false).await
+}
+
+/// Asks pleg once, and has it ask also for what it knows.
+pub async fn anew(hands: &Rc<Hands>, uid: &str) -> Result<Option<PodState>, tonic::Status> {
+    ask(hands, uid, true).await
+}
+
+async fn ask(hands: &Rc<Hands>, uid: &str, anew: bool) -> Result<Option<PodState>, tonic::Status> {
     let request = RefreshPodRequest {
         uid: uid.to_owned(),
+        anew,
     };
     Ok(hands
         .pleg

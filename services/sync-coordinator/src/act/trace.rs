@@ -33,6 +33,7 @@ pub fn span(job: &Job) -> Span {
         Step::Journal => of!("sync.journal"),
         Step::Decide(_) | Step::TornDown => of!("sync.decide"),
         Step::Allocate { .. } => of!("sync.allocate"),
+        Step::Resize { .. } => of!("sync.resize"),
         Step::EnsureCgroup => of!("sync.cgroup"),
         Step::ApplyVolumes => of!("sync.volumes"),
         Step::CreateSandbox { attempt } => of!("sync.sandbox", Empty, *attempt),

@@ -10,7 +10,7 @@ use super::plan::Plan;
 use super::step::{Step, StepKey};
 use super::view::{Unwell, View};
 use super::wanted::{Wanted, WantedContainer};
-use super::{restart, volumes};
+use super::{resize, restart, volumes};
 
 /// The order of starts among containers that may be made at once.
 #[derive(Debug, Default)]
@@ -110,6 +110,9 @@ fn condemned(
     if container.kind != ContainerKind::Ephemeral && differs(seen, container) {
         return Some(How::afresh(wanted.grace));
     }
+    if resize::restarts(view, container, seen) {
+        return Some(How::afresh(wanted.grace));
+    }
     let Unwell { startup, .. } = view.pod.unwell.get(&seen.id)?;
     let own = if *startup {
         container.startup_grace
@@ -191,6 +194,10 @@ fn start(
     }
     if !view.pod.cgroup_ready {
         plan.step(view, Step::EnsureCgroup);
+        return;
+    }
+    if let Some(what) = resize::unsettled(view, plan) {
+        plan.wait_for(what, None);
         return;
     }
     plan.step(

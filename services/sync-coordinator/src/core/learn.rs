@@ -11,7 +11,7 @@ use super::hooks::PostStart;
 use super::observed::{Observed, Overlay, SeenContainer, SeenSandbox};
 use super::plan::{Phase, Plan};
 use super::reset::Reset;
-use super::resize::Verdict;
+use super::resize::{self, Verdict};
 use super::step::{Step, StepKey};
 use super::view::{Failure, Flight, Image, Pod, SeenVolume};
 
@@ -100,6 +100,7 @@ pub fn began(pod: &mut Pod, plan: &Plan, now: Timestamp) {
     }
     let pending = matches!(plan.resize, Verdict::Pending { .. });
     pod.resize_since = pending.then(|| pod.resize_since.unwrap_or(now));
+    pod.resizing_since = resize::since(pod.resizing_since, plan, now);
     for (id, stop) in &plan.stops {
         pod.lifecycle.stops.insert(id.clone(), *stop);
     }
@@ -159,10 +160,13 @@ fn succeeded(pod: &mut Pod, step: Step, outcome: Outcome, now: Timestamp) {
         (step @ Step::Allocate { .. }, _) => {
             pod.journal = pod.journal.after(&step);
             pod.journalled = true;
-            // Before the next container is made, the pod's own bounds follow; and volumes show
-            // what containers have.
-            pod.cgroup_ready = false;
+            pod.failures.remove(&StepKey::Resize);
+            // Volumes show what containers have.
             volumes_anew(pod);
+        }
+        (step @ Step::Resize { .. }, _) => {
+            pod.journal = pod.journal.after(&step);
+            pod.cgroup_ready = true;
         }
         (Step::TornDown, _) => pod.journal.torn_down = true,
         (Step::EnsureCgroup, _) => pod.cgroup_ready = true,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use polylet_model::Amounts;
 use polylet_model::hook::Hook;
 
 /// Where a container stands.
@@ -58,6 +59,8 @@ pub struct SeenContainer {
     pub hash: String,
     /// How many crashes in a row it follows.
     pub back_off_step: u32,
+    /// The CPU and memory that it was made with, as written on it.
+    pub made_with: Option<Amounts>,
     /// The pod's grace period as written on it.
     pub grace: Option<u32>,
     /// The preStop hook as written on it.

@@ -78,6 +78,8 @@ pub struct Plan {
     pub wants_room: bool,
     /// What becomes of a change of its resources.
     pub resize: resize::Verdict,
+    /// A change of its resources that is on its way to running containers.
+    pub resizing: Option<resize::Progress>,
     /// Pods that have to end for it, by uid.
     pub victims: Vec<String>,
 }
@@ -162,6 +164,7 @@ pub fn plan(view: &View<'_>) -> Plan {
         && let Some(wanted) = &view.pod.wanted
     {
         plan.resize = resize::judge(view, wanted);
+        plan.resizing = resize::progress(view, wanted);
     }
     if view.pod.observed.is_none() || !view.node.pleg_fresh {
         plan.wait_for("the runtime's state", None);
@@ -247,6 +250,7 @@ fn sync(view: &View<'_>, plan: &mut Plan) {
     if reset::all(view, &wanted, plan) {
         return;
     }
+    resize::act(view, &wanted, sandbox, plan);
     let initialized = init::advance(view, &wanted, sandbox, plan);
     containers::ephemeral(view, &wanted, sandbox, plan);
     if initialized == init::Progress::Done {
@@ -255,6 +259,7 @@ fn sync(view: &View<'_>, plan: &mut Plan) {
     if let Some(decision) = terminal::finished(view, &wanted, sandbox, initialized) {
         // Whatever was planned for a pod that has come to its end is void.
         plan.steps.retain(|step| step.key() == StepKey::Volumes);
+        plan.resizing = None;
         plan.stops.clear();
         plan.step(view, Step::Decide(decision));
         return;

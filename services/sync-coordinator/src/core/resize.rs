@@ -5,8 +5,7 @@
 //! and is refused for good where it can never fit or may not be asked. Until it is given all goes
 //! on with what the pod had: containers that start anew are made with that.
 //!
-//! What running containers have is not changed here yet: that takes a pod that may be resized,
-//! and all pods of this node are static so far, which upstream never resizes.
+//! What was given reaches running containers by [`change`].
 
 use std::sync::Arc;
 
@@ -16,12 +15,19 @@ use polylet_model::{Allocation, resources};
 use super::admission;
 use super::plan::Plan;
 use super::room::{Demand, Room, Swap};
-use super::step::Step;
+use super::step::{Step, StepKey};
 use super::view::View;
 use super::wanted::Wanted;
 
+mod change;
+#[cfg(test)]
+mod change_tests;
 #[cfg(test)]
 mod tests;
+
+pub use change::{
+    Change, Progress, Resource, act, had, is_settled, progress, restarts, since, unsettled,
+};
 
 /// What becomes of a change of resources.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -71,11 +77,21 @@ pub fn carry(view: &View<'_>, wanted: &Wanted, plan: &mut Plan) {
                 requests: wanted.demand.requests.clone(),
                 ..Demand::clone(before)
             };
+            let allocation = Arc::clone(&wanted.allocation);
+            // A container on its way may be made with what was given or with what is given now:
+            // first it is known.
+            let making = |key: &StepKey| matches!(key, StepKey::Create(_) | StepKey::Resize);
+            if let Some((_, flight)) = view.pod.flights.iter().find(|(key, _)| making(key)) {
+                plan.wait_for("a container on its way to be made", Some(flight.since));
+                return;
+            }
             plan.step(
                 view,
                 Step::Allocate {
-                    allocation: Arc::clone(&wanted.allocation),
+                    allocation,
                     demand: Arc::new(demand),
+                    held: change::held(view),
+                    generation: wanted.manifest.generation().unwrap_or_default(),
                 },
             );
         }
@@ -92,6 +108,13 @@ pub fn carry(view: &View<'_>, wanted: &Wanted, plan: &mut Plan) {
 fn infeasible(room: &Room, wanted: &Wanted, given: &Allocation) -> Option<String> {
     if wanted.manifest.is_static() {
         return Some("In-place resize of static-pods is not supported".to_owned());
+    }
+    let disabled = |gate: &str| Some(format!("{gate} is disabled"));
+    if !room.resizes.pods {
+        return disabled("InPlacePodVerticalScaling");
+    }
+    if !room.resizes.pod_level && given.pod != wanted.allocation.pod {
+        return disabled("InPlacePodLevelResourcesVerticalScaling");
     }
     if room
         .limited_swap

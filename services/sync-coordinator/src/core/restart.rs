@@ -9,6 +9,7 @@ use polylet_model::restart::{self, BackOff, Decision, Exit};
 
 use super::observed::{Phase, SeenContainer};
 use super::plan::Plan;
+use super::resize;
 use super::view::View;
 use super::wanted::{Wanted, WantedContainer};
 
@@ -109,7 +110,7 @@ pub fn next(view: &View<'_>, container: &WantedContainer) -> Next {
         step: Some(last.back_off_step),
         started_at: last.started_at,
         finished_at,
-        spec_changed: last.hash != container.hash,
+        spec_changed: last.hash != container.hash || !resize::is_settled(view, container, last),
     };
     let next = BackOff::with_cap(view.node.crash_cap).after(&exit);
     Next {

@@ -159,6 +159,27 @@ pub struct Swap {
     pub swap: u64,
 }
 
+/// What may be resized here; upstream's defaults.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Resizes {
+    /// Anything at all.
+    pub pods: bool,
+    /// Resources of a pod as a whole.
+    pub pod_level: bool,
+    /// Running init containers.
+    pub inits: bool,
+}
+
+impl Default for Resizes {
+    fn default() -> Self {
+        Resizes {
+            pods: true,
+            pod_level: true,
+            inits: true,
+        }
+    }
+}
+
 /// The node as admission sees it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Room {
@@ -179,6 +200,8 @@ pub struct Room {
     pub strict_groups: bool,
     /// Resources of a pod as a whole are turned off.
     pub no_pod_level_resources: bool,
+    /// Gates of resizes.
+    pub resizes: Resizes,
     /// Containers get a part of the node's swap, after their memory request.
     pub limited_swap: Option<Swap>,
 }

@@ -1,10 +1,12 @@
 //! Steps: what can be done for a pod, and what each is about.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use polylet_model::Allocation;
 use polylet_model::hook::Hook;
+use polylet_model::{Allocation, Amounts};
 
+use super::resize::Change;
 use super::room::Demand;
 use super::view::Terminal;
 
@@ -23,6 +25,16 @@ pub enum Step {
         allocation: Arc<Allocation>,
         /// What it holds of the node with them.
         demand: Arc<Demand>,
+        /// What its containers have now, by id, where nothing else says so.
+        held: BTreeMap<String, Amounts>,
+        /// The generation of the manifest that asks for it.
+        generation: i64,
+    },
+    /// Give the pod's cgroup and running containers what was allocated, memory before CPU and
+    /// each container in this order.
+    Resize {
+        /// Containers that get something else.
+        changes: Vec<Change>,
     },
     /// Make the pod's cgroup.
     EnsureCgroup,
@@ -126,6 +138,8 @@ pub enum Step {
 pub enum StepKey {
     /// [`Step::Journal`], [`Step::Decide`], [`Step::TornDown`], [`Step::Allocate`].
     Journal,
+    /// [`Step::Resize`].
+    Resize,
     /// [`Step::EnsureCgroup`].
     Cgroup,
     /// [`Step::ApplyVolumes`].
@@ -165,6 +179,7 @@ impl Step {
             Step::Journal | Step::Decide(_) | Step::TornDown | Step::Allocate { .. } => {
                 StepKey::Journal
             }
+            Step::Resize { .. } => StepKey::Resize,
             Step::EnsureCgroup => StepKey::Cgroup,
             Step::ApplyVolumes => StepKey::Volumes,
             Step::CreateSandbox { .. } => StepKey::Sandbox,
@@ -200,6 +215,7 @@ pub fn describe(step: &Step) -> String {
         Step::Journal | Step::Decide(_) | Step::TornDown | Step::Allocate { .. } => {
             "the journal".into()
         }
+        Step::Resize { .. } => "containers to get other resources".into(),
         Step::EnsureCgroup => "the pod's cgroup".into(),
         Step::ApplyVolumes => "volumes to be declared".into(),
         Step::CreateSandbox { attempt } => format!("sandbox {attempt}"),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use polylet_model::Allocation;
+use polylet_model::{Allocation, Amounts};
 
 use super::hooks::Lifecycle;
 use super::observed::{Observed, Overlay};
@@ -39,6 +39,12 @@ pub struct Journal {
     pub demand: Option<Arc<Demand>>,
     /// The resources that its containers have, or are to have.
     pub allocated: Option<Arc<Allocation>>,
+    /// What the pod's cgroup has, while that is not what was allocated.
+    pub in_cgroup: Option<Arc<Allocation>>,
+    /// What running containers were last given, by id, where they were made with something else.
+    pub held: BTreeMap<String, Amounts>,
+    /// The manifest's generation when a change of resources was last given.
+    pub resize_generation: i64,
     /// Why it may not run again.
     pub terminal: Option<Terminal>,
     /// After a terminal decision: everything is stopped and released.
@@ -52,9 +58,24 @@ impl Journal {
         match step {
             Step::Decide(terminal) => journal.terminal = Some(terminal.clone()),
             Step::TornDown => journal.torn_down = true,
-            Step::Allocate { allocation, demand } => {
+            Step::Allocate {
+                allocation,
+                demand,
+                held,
+                generation,
+            } => {
+                // From the first of several changes on: the cgroup has heard of none of them.
+                let before = journal.in_cgroup.take().or(journal.allocated.take());
+                journal.in_cgroup = before;
+                journal.held.clone_from(held);
                 journal.allocated = Some(Arc::clone(allocation));
                 journal.demand = Some(Arc::clone(demand));
+                journal.resize_generation = *generation;
+            }
+            Step::Resize { changes } => {
+                journal.in_cgroup = None;
+                let given = changes.iter().map(|change| (change.id.clone(), change.to));
+                journal.held.extend(given);
             }
             _ => {}
         }
@@ -186,6 +207,8 @@ pub struct Pod {
     pub journal: Journal,
     /// Since when a change of its resources is not given.
     pub resize_since: Option<Timestamp>,
+    /// Since when what was given is on its way to what runs.
+    pub resizing_since: Option<Timestamp>,
     /// Whether the journal is on disk.
     pub journalled: bool,
     /// Stops and hooks under way.

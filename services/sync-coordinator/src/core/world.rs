@@ -198,7 +198,9 @@ impl World {
                     ..self.pod.journal.clone()
                 });
             }
-            step @ Step::Allocate { .. } => self.disk = Some(self.pod.journal.after(&step)),
+            step @ (Step::Allocate { .. } | Step::Resize { .. }) => {
+                self.disk = Some(self.pod.journal.after(&step));
+            }
             Step::TornDown => {
                 self.disk = Some(Journal {
                     torn_down: true,
@@ -253,7 +255,7 @@ impl World {
                 let made = SeenContainer {
                     id: self.id("c"),
                     sandbox_id,
-                    name: container,
+                    name: container.clone(),
                     attempt,
                     phase: Phase::Created,
                     exit_code: 0,
@@ -261,6 +263,12 @@ impl World {
                     aborted: false,
                     hash,
                     back_off_step,
+                    made_with: self
+                        .pod
+                        .journal
+                        .allocated
+                        .as_ref()
+                        .map(|given| given.amounts(&container)),
                     grace: None,
                     pre_stop: None,
                     created_at: Some(self.now),

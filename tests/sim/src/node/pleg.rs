@@ -79,6 +79,7 @@ pub fn refresh(
     let pleg = world.pleg.as_mut()?;
     pleg.teller.refresh(Refresh {
         uid: uid.to_owned(),
+        anew: false,
         cause: Default::default(),
         answer,
     });

@@ -169,6 +169,7 @@ pub(super) fn create(world: &mut World, job: &Job) -> Outcome {
                 aborted: false,
                 hash,
                 back_off_step: *back_off_step,
+                made_with: None,
                 grace: None,
                 pre_stop: None,
                 created_at: Some(world.now),

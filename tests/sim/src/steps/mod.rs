@@ -119,7 +119,11 @@ fn begin(world: &mut World, life: u32, job: &Job) -> Option<Outcome> {
         return unknown("the runtime is away");
     }
     match &job.step {
-        Step::Journal | Step::Decide(_) | Step::TornDown | Step::Allocate { .. } => {
+        Step::Journal
+        | Step::Decide(_)
+        | Step::TornDown
+        | Step::Allocate { .. }
+        | Step::Resize { .. } => {
             if flaky(world, 5) {
                 *world.disk.failed.entry(uid).or_default() += 1;
                 return failed(trouble("JournalError", "no space left"));

@@ -57,7 +57,8 @@ impl Desk {
             // A look with an old list counts from that list on.
             let listed = wish.listed.filter(|_| !fresh);
             let turn = listed.as_ref().map_or(self.turn, |(turn, _)| *turn);
-            let known = entry.state.as_ref().map(|state| pod::known(state, now));
+            let known = entry.state.as_ref().filter(|_| !wish.anew);
+            let known = known.map(|state| pod::known(state, now));
             entry.look = Some(Running {
                 turn,
                 began: if listed.is_some() {

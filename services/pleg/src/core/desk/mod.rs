@@ -122,6 +122,8 @@ struct Wish {
     /// From a full list; good enough when nobody wants a newer one.
     listed: Option<(u64, PodView)>,
     fresh: bool,
+    /// Nothing counts as known.
+    anew: bool,
     tokens: Vec<u64>,
 }
 
@@ -216,14 +218,11 @@ impl Desk {
         self.relist_due = now;
     }
 
-    /// Somebody wants to know the pod as it is from now on.
-    pub fn refresh(&mut self, uid: &str, token: u64) {
-        self.pods
-            .entry(uid.to_owned())
-            .or_default()
-            .wish
-            .tokens
-            .push(token);
+    /// Somebody wants to know the pod as it is from now on; `anew`, also what is known of it.
+    pub fn refresh(&mut self, uid: &str, anew: bool, token: u64) {
+        let wish = &mut self.pods.entry(uid.to_owned()).or_default().wish;
+        wish.tokens.push(token);
+        wish.anew |= anew;
         self.want_fresh(uid, true);
     }
 

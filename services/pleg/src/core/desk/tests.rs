@@ -223,7 +223,7 @@ fn whole_after_every_pod_of_the_first_list_was_looked_at() {
 fn not_whole_while_a_refresh_of_a_listed_pod_is_under_way() {
     let world = world(&[("p", "a", 2)]);
     let mut play = Play::new();
-    play.desk.refresh("p", 1);
+    play.desk.refresh("p", false, 1);
     play.pump();
     play.end(0, &world);
     assert!(!play.whole);
@@ -245,6 +245,23 @@ fn a_runtime_that_is_away_at_first_is_asked_again() {
     assert!(!play.whole, "listed, but not looked at");
     play.pass(2000, &world);
     assert!(play.whole);
+}
+
+#[test]
+fn a_refresh_asks_anew_where_it_is_told_to() {
+    let world = world(&[("p", "a", 2)]);
+    let mut play = Play::new();
+    play.settle(&world);
+    for (token, anew) in [(1, false), (2, true), (3, false)] {
+        play.desk.refresh("p", anew, token);
+        play.pump();
+        let asks = play
+            .asked
+            .iter()
+            .any(|step| matches!(step, Step::Look { known, .. } if *known == Known::default()));
+        assert_eq!(asks, anew, "{token}");
+        play.settle(&world);
+    }
 }
 
 #[test]
@@ -283,7 +300,7 @@ fn an_end_is_looked_at_at_once_and_a_beginning_waits_for_its_refresh() {
     play.pump();
     assert!(looks(&play).is_empty());
     play.now = 510;
-    play.desk.refresh("p", 1);
+    play.desk.refresh("p", false, 1);
     play.pump();
     play.settle(&now);
     assert_eq!(play.answers.len(), 1);
@@ -309,11 +326,11 @@ fn a_change_that_an_event_brought_first_is_adopted_by_the_refresh() {
     play.now = 100;
     play.pump();
     play.settle(&now);
-    play.desk.refresh("p", 1);
+    play.desk.refresh("p", false, 1);
     play.pump();
     play.settle(&now);
     assert_eq!(play.adopted, 1);
-    play.desk.refresh("p", 2);
+    play.desk.refresh("p", false, 2);
     play.pump();
     play.settle(&now);
     assert_eq!(play.adopted, 1, "once");
@@ -324,10 +341,10 @@ fn callers_during_a_look_wait_for_the_next_one_together() {
     let mut now = world(&[("p", "a", 2)]);
     let mut play = Play::new();
     play.settle(&now);
-    play.desk.refresh("p", 1);
+    play.desk.refresh("p", false, 1);
     play.pump();
-    play.desk.refresh("p", 2);
-    play.desk.refresh("p", 3);
+    play.desk.refresh("p", false, 2);
+    play.desk.refresh("p", false, 3);
     play.pump();
     assert_eq!(looks(&play), ["p"], "one at a time");
     play.end(0, &now);
@@ -342,12 +359,12 @@ fn callers_during_a_look_wait_for_the_next_one_together() {
 fn a_refresh_of_nothing_is_answered_and_leaves_nothing() {
     let mut play = Play::new();
     play.settle(&World::new());
-    play.desk.refresh("p", 1);
+    play.desk.refresh("p", false, 1);
     play.pump();
     play.settle(&World::new());
     assert_eq!(play.answers, [("p".to_owned(), vec![1], Ok(()))]);
     assert!(play.desk.pods.is_empty());
-    play.desk.refresh("p", 2);
+    play.desk.refresh("p", false, 2);
     play.pump();
     play.fail(0);
     assert!(play.answers.last().unwrap().2.is_err());
@@ -364,7 +381,7 @@ fn hung_pods_do_not_hold_the_others() {
     let mut play = Play::new();
     play.end(0, &world);
     assert_eq!(play.asked.len(), LOOKS);
-    play.desk.refresh("other", 1);
+    play.desk.refresh("other", false, 1);
     play.pump();
     assert_eq!(looks(&play).last(), Some(&"other"));
 }
@@ -420,7 +437,7 @@ proptest! {
                         play.desk.hint(hint("", &id, HintKind::Removed, play.now), at(play.now));
                     }
                 }
-                Move::Refresh { pod } => { tokens += 1; play.desk.refresh(&format!("p{pod}"), tokens); }
+                Move::Refresh { pod } => { tokens += 1; play.desk.refresh(&format!("p{pod}"), false, tokens); }
                 Move::ProcessEnded { pod, id } => {
                     play.desk.process_ended(&format!("c{pod}{id}"), at(play.now));
                 }

@@ -56,6 +56,7 @@ pub(super) fn all(facts: &StatusFacts<'_>, lists: &Lists, phase: &str) -> Vec<Po
         .cloned()
         .collect();
     out.extend(resize_pending(facts));
+    out.extend(resizing(facts));
     if let Some(disrupted) = disruption(facts) {
         out.push(disrupted);
     }
@@ -141,6 +142,22 @@ fn resize_pending(facts: &StatusFacts<'_>) -> Option<PodCondition> {
     Some(PodCondition {
         reason: Some(pending.reason.clone()),
         ..finish(facts, type_, saying, pending.since)
+    })
+}
+
+fn resizing(facts: &StatusFacts<'_>) -> Option<PodCondition> {
+    let resizing = facts.resizing?;
+    let message = super::given(&resizing.error);
+    let reason = message.as_ref().map(|_| why::ERROR.to_owned());
+    let saying = Saying {
+        message,
+        ..Saying::YES
+    };
+    let type_ = condition::POD_RESIZE_IN_PROGRESS;
+    Some(PodCondition {
+        reason,
+        observed_generation: Some(resizing.generation).filter(|known| *known > 0),
+        ..finish(facts, type_, saying, resizing.since)
     })
 }
 

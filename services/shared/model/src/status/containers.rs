@@ -87,7 +87,7 @@ fn one(facts: &StatusFacts<'_>, kind: ContainerKind, spec: &Spec) -> ContainerSt
                     .filter(|state| state.terminated.is_some())
                     .or(status.last_state);
             }
-            status.resources = Some(spec.resources.clone().unwrap_or_default());
+            status.resources = Some(super::resources::of(facts, spec, container, old));
             status.allocated_resources = requests(spec);
             status
         }

@@ -20,6 +20,7 @@ struct World {
     verdicts: Vec<Verdict>,
     notes: Vec<Note>,
     resize: Option<PendingResize>,
+    resizing: Option<Resizing>,
     stage: Stage,
     terminal: Option<Terminal>,
     previous: Option<PodStatus>,
@@ -44,6 +45,7 @@ fn sourced(spec: Value, source: &str) -> World {
         verdicts: Vec::new(),
         notes: Vec::new(),
         resize: None,
+        resizing: None,
         stage: Stage::Syncing,
         terminal: None,
         previous: None,
@@ -61,6 +63,7 @@ impl World {
             verdicts: &self.verdicts,
             notes: &self.notes,
             resize: self.resize.as_ref(),
+            resizing: self.resizing.as_ref(),
             stage: self.stage,
             terminal: self.terminal.as_ref(),
             acknowledged_at: Some(at(0)),
@@ -138,6 +141,7 @@ fn made(name: &str, attempt: u32, phase: ContainerPhase) -> Container {
         message: String::new(),
         created_at: Some(at(attempt_at)),
         started_at: (phase != ContainerPhase::Created).then(|| at(attempt_at + 1)),
+        actual: None,
         finished_at: (phase == ContainerPhase::Exited).then(|| at(attempt_at + 50)),
     }
 }

@@ -45,6 +45,7 @@ fn held(phase: ContainerPhase) -> Option<Held> {
         message: String::new(),
         created_at: Some(at(2)),
         started_at: Some(at(3)),
+        actual: None,
         finished_at: (phase == ContainerPhase::Exited).then(|| at(90)),
     };
     let sandbox = Sandbox {

@@ -115,6 +115,29 @@ impl Limits {
     /// Writes them. What the kernel refuses is told and left: the runtime sets the
     /// containers' own limits all the same. What is as it should be is not written.
     pub(super) fn write(&self, unified: bool, path: &str) {
+        self.each(unified, path, |place, value, error| {
+            tracing::warn!(file = %place.display(), value, %error, "cgroup limit not set");
+        });
+    }
+
+    /// Writes them; the first refusal is told. Those after it are written all the same.
+    pub(super) fn try_write(&self, unified: bool, path: &str) -> Result<(), String> {
+        let mut first = Ok(());
+        self.each(unified, path, |place, value, error| {
+            if first.is_ok() {
+                let place = place.display();
+                first = Err(format!("failed to write {value:?} to {place}: {error}"));
+            }
+        });
+        first
+    }
+
+    fn each(
+        &self,
+        unified: bool,
+        path: &str,
+        mut refused: impl FnMut(&Path, &str, std::io::Error),
+    ) {
         for (controller, file, value) in self.values(unified) {
             let hierarchy = Path::new(MOUNT).join(controller);
             // Not every kernel counts huge pages.
@@ -129,7 +152,7 @@ impl Limits {
                 continue;
             }
             if let Err(error) = fs::write(&place, &value) {
-                tracing::warn!(file = %place.display(), value, %error, "cgroup limit not set");
+                refused(&place, &value, error);
             }
         }
     }

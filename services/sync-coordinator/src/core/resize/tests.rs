@@ -177,6 +177,8 @@ fn what_is_given_is_written_down_once() {
     assert!(given.differs(new.spec()));
     assert!(world.planned().is_empty());
     world.finish(&steps[0]);
+    assert_eq!(world.planned(), [StepKey::Resize]);
+    world.settle();
     for _ in 0..2 {
         let journal = world.disk.clone().unwrap();
         assert!(!journal.allocated.unwrap().differs(new.spec()));
