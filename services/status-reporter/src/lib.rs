@@ -5,7 +5,9 @@
 //! (prober); joins them into the `v1.PodStatus` that the API would hold; serves
 //! that as a state stream and as a list.
 //!
-//! One task (`run.rs`) owns everything. Only pods whose facts changed are joined
+//! Where the node belongs to a cluster, it keeps the Node object and the lease there (`node/`).
+//!
+//! One task (`run.rs`) owns all of pods. Only pods whose facts changed are joined
 //! anew, and changes that arrive together are joined once. Nothing is said before
 //! every stream that a pod's status needs has been heard in this life of the
 //! process, so a restart, here or at a peer, flips nothing.
@@ -17,6 +19,7 @@ mod convert;
 mod core;
 pub mod desk;
 mod keep;
+mod node;
 mod run;
 mod server;
 mod sources;
@@ -42,6 +45,16 @@ pub static MANIFEST: Manifest = Manifest {
             level: 1,
         },
         Call {
+            service: "eviction",
+            package: "polylet.eviction.v1",
+            level: 1,
+        },
+        Call {
+            service: "image-gc",
+            package: "polylet.imagegc.v1",
+            level: 1,
+        },
+        Call {
             service: "prober",
             package: "polylet.prober.v1",
             level: 1,
@@ -57,10 +70,16 @@ pub static MANIFEST: Manifest = Manifest {
             level: 1,
         },
     ],
-    keeps: &[Keep {
-        path: "run:statuses.json",
-        what: "the last status of each pod: times of past changes, and ends of containers that the runtime forgot",
-    }],
+    keeps: &[
+        Keep {
+            path: "run:statuses.json",
+            what: "the last status of each pod: times of past changes, and ends of containers that the runtime forgot",
+        },
+        Keep {
+            path: "run:started.json",
+            what: "which start of Polylet was told to people: restarts of one service are none",
+        },
+    ],
 };
 
 /// Builds the service.
@@ -73,6 +92,7 @@ pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
     let (finished, done) = oneshot::channel();
     let task = run::Task::new(&ctx, statuses.clone(), missing);
     ctx.spawn("status-reporter", task.run(finished));
+    node::start(&ctx);
     let server = server::Server { statuses, unheard };
     // The task keeps what is not kept yet; should it be gone, nothing is left that could be told.
     let last = async move { done.await.unwrap_or_default() };

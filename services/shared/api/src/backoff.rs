@@ -46,8 +46,8 @@ impl Backoff {
     }
 }
 
-/// Between 0 and 1; the standard library seeds each of its hashers at random.
-fn random() -> f64 {
+/// Between 0 and 1, to spread what many nodes do at once; the standard library seeds each of its hashers at random.
+pub fn random() -> f64 {
     use std::hash::{BuildHasher, Hasher};
     let drawn = std::collections::hash_map::RandomState::new()
         .build_hasher()

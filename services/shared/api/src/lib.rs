@@ -14,7 +14,7 @@ mod refusal;
 mod renewal;
 
 pub use access::Access;
-pub use backoff::Backoff;
+pub use backoff::{Backoff, random};
 pub use connection::{ConnectError, Connection};
 pub use kube;
 pub use refusal::Refusal;

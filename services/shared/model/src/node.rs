@@ -93,6 +93,45 @@ fn kept_free(threshold: &str, whole: i64) -> i64 {
     }
 }
 
+/// The Kubernetes release whose node behaviour and API this build follows.
+pub const KUBERNETES: &str = "1.36.3";
+
+/// Labels that a node puts right when they are found otherwise; all others that it is given count
+/// only when it is made.
+pub const OWN_LABELS: [&str; 11] = [
+    "kubernetes.io/hostname",
+    "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region",
+    "failure-domain.beta.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region",
+    "node.kubernetes.io/instance-type",
+    "beta.kubernetes.io/instance-type",
+    "kubernetes.io/os",
+    "kubernetes.io/arch",
+    "beta.kubernetes.io/os",
+    "beta.kubernetes.io/arch",
+];
+
+/// The labels that a node has by itself, with those it is given.
+pub fn labels(
+    name: &str,
+    architecture: &str,
+    given: &BTreeMap<String, String>,
+) -> BTreeMap<String, String> {
+    let own = [
+        ("kubernetes.io/hostname", name),
+        ("kubernetes.io/os", "linux"),
+        ("kubernetes.io/arch", architecture),
+        ("beta.kubernetes.io/os", "linux"),
+        ("beta.kubernetes.io/arch", architecture),
+    ];
+    let mut labels: BTreeMap<String, String> = own
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .into();
+    labels.extend(given.clone());
+    labels
+}
+
 /// How many pods a node takes: `maxPods`, and no more than `podsPerCore` for each core
 /// where that is set.
 pub fn most_pods(max_pods: i32, pods_per_core: i32, cores: u64) -> i64 {

@@ -30,6 +30,7 @@ use std::sync::Arc;
 
 use polylet_cri::{About, Runtime};
 use polylet_kit::{Channel, Ctx};
+use polylet_machine::Machine;
 use polylet_model::Manifest;
 use polylet_model::node::Numbers;
 use polylet_wire::common::v1::{Cause, PodRef};
@@ -67,7 +68,7 @@ pub struct Hands {
     /// The node's cgroups.
     pub cgroups: cgroup::Cgroups,
     /// The node in numbers.
-    pub machine: resources::Machine,
+    pub machine: Machine,
     /// User ids of pods.
     pub userns: userns::Userns,
     /// What all pods together may ask for.
@@ -88,7 +89,7 @@ impl Hands {
         );
         let images = Runtime::connect(kubelet.image_endpoint(), kubelet.runtime_request_timeout);
         let pod_config = ctx.peer("pod-config");
-        let machine = resources::Machine::read();
+        let machine = Machine::read();
         Rc::new(Hands {
             pleg: PlegServiceClient::new(ctx.peer("pleg").channel()),
             volumes: VolumeServiceClient::new(ctx.peer("volume-manager").channel()),
@@ -96,7 +97,7 @@ impl Hands {
             images: image::Images::new(images, kubelet, kept),
             cgroups: cgroup::Cgroups::new(kubelet),
             userns: userns::Userns::open(ctx.config()),
-            allocatable: node::allocatable(ctx, machine),
+            allocatable: polylet_machine::allocatable(ctx.config(), machine),
             machine,
             tls: polylet_http::Tls::default(),
             teardowns: Semaphore::new(TEARDOWNS),

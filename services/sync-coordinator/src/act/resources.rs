@@ -1,7 +1,6 @@
-//! Limits as the runtime takes them, and the machine that they are parts of.
+//! Limits as the runtime takes them.
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{Container, PodSpec};
 use polylet_cri::v1;
@@ -11,52 +10,6 @@ use polylet_model::resources::{self, MemoryQos};
 
 use super::Hands;
 use super::cgroup::page_size;
-
-/// The node in numbers.
-#[derive(Clone, Copy, Debug)]
-pub struct Machine {
-    /// Bytes of memory.
-    pub memory: u64,
-    /// Processors.
-    pub cpus: u64,
-    /// Whether cgroups are of version 2.
-    pub unified_cgroups: bool,
-    /// Bytes of swap.
-    pub swap: u64,
-    /// Whether cgroups can bound swap.
-    pub swap_controller: bool,
-}
-
-impl Machine {
-    /// Reads them; what cannot be read counts as nothing.
-    pub fn read() -> Self {
-        let meminfo = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-        let kib = |line: &str| line.split_whitespace().nth(1)?.parse::<u64>().ok();
-        let bytes = |name: &str| {
-            let line = meminfo.lines().find(|line| line.starts_with(name));
-            line.and_then(kib).unwrap_or(0).saturating_mul(1024)
-        };
-        let unified_cgroups = Path::new("/sys/fs/cgroup/cgroup.controllers").exists();
-        Machine {
-            memory: bytes("MemTotal:"),
-            cpus: std::thread::available_parallelism().map_or(1, |n| n.get() as u64),
-            unified_cgroups,
-            swap: bytes("SwapTotal:"),
-            swap_controller: swap_file(unified_cgroups).is_some_and(|file| file.exists()),
-        }
-    }
-}
-
-/// The file that bounds the swap of our own cgroup.
-fn swap_file(unified: bool) -> Option<PathBuf> {
-    if !unified {
-        return Some("/sys/fs/cgroup/memory/memory.memsw.limit_in_bytes".into());
-    }
-    let own = std::fs::read_to_string("/proc/self/cgroup").ok()?;
-    let own = own.lines().find_map(|line| line.strip_prefix("0::/"))?;
-    let root = Path::new("/sys/fs/cgroup");
-    Some(root.join(own).join("memory.swap.max"))
-}
 
 /// A container's limits.
 pub fn of_container(

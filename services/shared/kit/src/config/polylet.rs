@@ -13,6 +13,11 @@ pub struct PolyletConfiguration {
     /// The node's address; found out when not given.
     #[serde(rename = "nodeIP")]
     pub node_ip: Option<IpAddr>,
+    /// Its address of the other family, on a node that has both; goes with the first one.
+    #[serde(rename = "secondaryNodeIP")]
+    pub secondary_node_ip: Option<IpAddr>,
+    /// Upstream's `--cloud-provider`: `external` when somebody else gives the node its addresses.
+    pub cloud_provider: String,
     /// Sockets, locks and facts about running containers.
     pub run_directory: PathBuf,
     /// Promises that outlive a reboot.
@@ -73,6 +78,8 @@ impl Default for PolyletConfiguration {
         PolyletConfiguration {
             node_name: host_name(),
             node_ip: None,
+            secondary_node_ip: None,
+            cloud_provider: String::new(),
             run_directory: "/run/polylet".into(),
             state_directory: "/var/lib/polylet".into(),
             root_directory: "/var/lib/kubelet".into(),

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use polylet_machine::capacity;
 use polylet_model::cgroup::{CgroupName, Driver};
 use polylet_model::node::{self, Numbers};
 use polylet_model::quantity::Amount;
@@ -11,7 +12,6 @@ use polylet_model::resources;
 use super::limits::Limits;
 use super::tree;
 use crate::act::Hands;
-use crate::act::node::capacity;
 
 /// Makes the cgroup of all pods with what `enforceNodeAllocatable` says, and bounds the reserved
 /// parts that it names.
@@ -26,7 +26,7 @@ pub(super) async fn enforce(hands: &Hands, driver: Driver) {
     };
     let all_pods = CgroupName::kubepods(&hands.cgroups.root).path(driver);
     let limits = if enforced("pods") {
-        let mut capacity = capacity(&hands.ctx, hands.machine);
+        let mut capacity = capacity(hands.ctx.config(), hands.machine);
         capacity.extend(most_pids().map(|most| ("pid".to_owned(), most)));
         let reserved = [&kubelet.system_reserved, &kubelet.kube_reserved];
         of_numbers(&node::without_reserved(&capacity, &reserved))

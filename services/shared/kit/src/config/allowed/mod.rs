@@ -35,6 +35,15 @@ pub(super) fn polylet(config: &PolyletConfiguration, problems: &mut Problems) {
         let allowed = "allowed are lower-case letters, digits, '-' and '.', up to 253";
         problems.wrong("nodeName", format!("{name:?}"), allowed);
     }
+    problems.one_of("cloudProvider", &config.cloud_provider, &["", "external"]);
+    if let Some(second) = config.secondary_node_ip
+        && config
+            .node_ip
+            .is_none_or(|first| first.is_ipv4() == second.is_ipv4())
+    {
+        let allowed = "allowed is an address of the other family than nodeIP's";
+        problems.wrong("secondaryNodeIP", second, allowed);
+    }
     for (field, path) in [
         ("runDirectory", &config.run_directory),
         ("stateDirectory", &config.state_directory),

@@ -1,0 +1,106 @@
+use std::fs;
+use std::path::Path;
+
+/// Which machine and system it is, as a Node's `nodeInfo` says it. What cannot be read is empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Identity {
+    /// Of the installation: `/etc/machine-id`.
+    pub machine_id: String,
+    /// Of the hardware: what its firmware says, else the machine id.
+    pub system_uuid: String,
+    /// Of the boot: another one after each.
+    pub boot_id: String,
+    /// `uname -r`.
+    pub kernel_version: String,
+    /// PRETTY_NAME of `os-release`.
+    pub os_image: String,
+}
+
+impl Identity {
+    /// Reads it.
+    pub fn read() -> Identity {
+        Identity::below(Path::new("/"))
+    }
+
+    fn below(root: &Path) -> Identity {
+        let first = |paths: &[&str]| {
+            let texts = paths
+                .iter()
+                .filter_map(|path| fs::read_to_string(root.join(path)).ok());
+            let mut words = texts.map(|text| text.trim_matches(['\n', '\0', ' ']).to_owned());
+            words.find(|word| !word.is_empty()).unwrap_or_default()
+        };
+        let machine_id = first(&["etc/machine-id", "var/lib/dbus/machine-id"]);
+        let firmware = [
+            "sys/class/dmi/id/product_uuid",
+            "proc/device-tree/system-id",
+            "proc/device-tree/vm,uuid",
+        ];
+        let firmware = first(&firmware);
+        let release = ["etc/os-release", "usr/lib/os-release"].map(|path| root.join(path));
+        let release = release
+            .iter()
+            .find_map(|path| fs::read_to_string(path).ok());
+        Identity {
+            system_uuid: if firmware.is_empty() {
+                machine_id.clone()
+            } else {
+                firmware
+            },
+            machine_id,
+            boot_id: first(&["proc/sys/kernel/random/boot_id"]),
+            kernel_version: rustix::system::uname()
+                .release()
+                .to_string_lossy()
+                .into_owned(),
+            os_image: pretty_name(&release.unwrap_or_default()),
+        }
+    }
+}
+
+fn pretty_name(release: &str) -> String {
+    let mut lines = release.lines();
+    let name = lines.find_map(|line| line.strip_prefix("PRETTY_NAME="));
+    let name = name.unwrap_or("Linux").trim_matches(['"', '\'']);
+    name.to_owned()
+}
+
+/// The machine's kind, in Go's words, which are the API's.
+pub fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        "x86" => "386",
+        "powerpc64" => "ppc64le",
+        "loongarch64" => "loong64",
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_system_says_of_itself() {
+        let dir = tempfile::tempdir().unwrap();
+        let put = |path: &str, text: &str| {
+            let path = dir.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        put("etc/machine-id", "0123\n");
+        put("proc/sys/kernel/random/boot_id", "boot-1\n");
+        put("etc/os-release", "NAME=x\nPRETTY_NAME=\"Some Linux 1\"\n");
+        let found = Identity::below(dir.path());
+        assert_eq!(found.machine_id, "0123");
+        // Firmware that says nothing.
+        assert_eq!(found.system_uuid, "0123");
+        assert_eq!(
+            (found.boot_id.as_str(), found.os_image.as_str()),
+            ("boot-1", "Some Linux 1")
+        );
+        put("sys/class/dmi/id/product_uuid", "uuid-1\n");
+        assert_eq!(Identity::below(dir.path()).system_uuid, "uuid-1");
+    }
+}

@@ -1,0 +1,72 @@
+//! What people are told of a node's status when it changes.
+
+use k8s_openapi::api::core::v1::{NodeCondition, NodeStatus};
+
+/// An event of the node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Event {
+    pub(crate) warning: bool,
+    pub(crate) reason: &'static str,
+    pub(crate) message: String,
+}
+
+/// What a write of this status is worth telling.
+pub(crate) fn of_change(name: &str, held: &NodeStatus, written: &NodeStatus) -> Vec<Event> {
+    let mut events = Vec::new();
+    let boot = |status: &NodeStatus| {
+        let info = status.node_info.as_ref();
+        info.map(|info| info.boot_id.clone()).unwrap_or_default()
+    };
+    let (before, after) = (boot(held), boot(written));
+    if !before.is_empty() && before != after {
+        events.push(Event {
+            warning: true,
+            reason: "Rebooted",
+            message: format!("Node {name} has been rebooted, boot id: {after}"),
+        });
+    }
+    let before = held.conditions.as_deref().unwrap_or_default();
+    for condition in written.conditions.iter().flatten() {
+        let was = before.iter().find(|was| was.type_ == condition.type_);
+        if was.is_none_or(|was| was.status != condition.status) {
+            events.extend(reason(condition).map(|reason| now(name, reason)));
+        }
+    }
+    events
+}
+
+/// The node takes new pods, or no longer does.
+pub(crate) fn of_scheduling(name: &str, unschedulable: bool) -> Event {
+    now(
+        name,
+        if unschedulable {
+            "NodeNotSchedulable"
+        } else {
+            "NodeSchedulable"
+        },
+    )
+}
+
+fn now(name: &str, reason: &'static str) -> Event {
+    Event {
+        warning: false,
+        reason,
+        message: format!("Node {name} status is now: {reason}"),
+    }
+}
+
+fn reason(condition: &NodeCondition) -> Option<&'static str> {
+    Some(
+        match (condition.type_.as_str(), condition.status.as_str()) {
+            ("Ready", "True") => "NodeReady",
+            ("Ready", "False") => "NodeNotReady",
+            ("MemoryPressure", "True") => "NodeHasInsufficientMemory",
+            ("MemoryPressure", "False") => "NodeHasSufficientMemory",
+            ("DiskPressure", "True") => "NodeHasDiskPressure",
+            ("DiskPressure", "False") => "NodeHasNoDiskPressure",
+            ("PIDPressure", "True") => "NodeHasInsufficientPID",
+            ("PIDPressure", "False") => "NodeHasSufficientPID",
+            _ => return None,
+        },
+    )
+}

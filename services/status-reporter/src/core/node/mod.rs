@@ -1,0 +1,11 @@
+//! This node in the cluster: what its object says, what of it has to be written, and when. Pure.
+
+pub(crate) mod conditions;
+pub(crate) mod events;
+pub(crate) mod facts;
+pub(crate) mod object;
+pub(crate) mod patch;
+pub(crate) mod report;
+pub(crate) mod status;
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,439 @@
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{Node, NodeStatus};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::facts::{Facts, Image, Pressure, Resource, Runtime, SILENCE, Settings};
+use super::object::Registration;
+use super::report::{Decision, Pace, Schedule};
+use super::status::status;
+use super::{events, patch};
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(1_700_000_000 + second).unwrap()
+}
+
+fn settings() -> Settings {
+    Settings {
+        name: "n1".to_owned(),
+        addresses: vec!["192.0.2.7".to_owned()],
+        port: 10250,
+        capacity: BTreeMap::from([
+            ("cpu".to_owned(), 2000),
+            ("memory".to_owned(), 4 << 30),
+            ("pods".to_owned(), 110),
+            ("hugepages-2Mi".to_owned(), 0),
+        ]),
+        allocatable: BTreeMap::from([("cpu".to_owned(), 1500), ("memory".to_owned(), 3 << 30)]),
+        most_images: 2,
+        ..Settings::default()
+    }
+}
+
+fn pressure(under: bool) -> Pressure {
+    Pressure {
+        under,
+        reason: if under { "Low" } else { "Fine" }.to_owned(),
+    }
+}
+
+fn well() -> Facts {
+    Facts {
+        runtime: Some(Runtime {
+            version: "containerd://2.1.9".to_owned(),
+            ..Runtime::default()
+        }),
+        pressure: Resource::ALL
+            .map(|resource| (resource, pressure(false)))
+            .into(),
+        images_heard: true,
+        ..Facts::default()
+    }
+}
+
+fn ready(facts: &Facts, now: Timestamp) -> (String, String) {
+    let status = status(&settings(), facts, &NodeStatus::default(), now);
+    let conditions = status.conditions.unwrap();
+    let ready = conditions
+        .iter()
+        .find(|c| c.type_ == "Ready")
+        .unwrap()
+        .clone();
+    (ready.status, ready.message.unwrap())
+}
+
+#[test]
+fn ready_when_the_runtime_and_its_network_are() {
+    let runtime = |not_ready: Option<&str>, network: Option<&str>| {
+        let mut facts = well();
+        facts.runtime = Some(Runtime {
+            not_ready: not_ready.map(str::to_owned),
+            network_not_ready: network.map(str::to_owned),
+            ..Runtime::default()
+        });
+        facts
+    };
+    let silent = |since| Facts {
+        silent_since: Some(since),
+        ..well()
+    };
+    let unheard = Facts {
+        runtime: None,
+        ..well()
+    };
+    let cases = [
+        (well(), "True", "kubelet is posting ready status"),
+        (
+            unheard,
+            "False",
+            "container runtime status check may not have completed yet",
+        ),
+        (
+            runtime(Some("gone"), Some("gone")),
+            "False",
+            "container runtime is down: gone",
+        ),
+        (
+            runtime(
+                None,
+                Some("NetworkReady=false reason:NetworkPluginNotReady"),
+            ),
+            "False",
+            "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady",
+        ),
+        (
+            runtime(Some("a"), Some("b")),
+            "False",
+            "[container runtime is down: a, container runtime network not ready: b]",
+        ),
+        (silent(at(0)), "True", "kubelet is posting ready status"),
+    ];
+    for (facts, status, message) in cases {
+        assert_eq!(
+            ready(&facts, at(10)),
+            (status.to_owned(), message.to_owned())
+        );
+    }
+    let late = at(0).saturating_add(SILENCE).unwrap();
+    assert_eq!(ready(&silent(at(0)), late).0, "False");
+}
+
+#[test]
+fn a_transition_is_a_change_of_the_status_alone() {
+    let none = NodeStatus::default();
+    let first = status(&settings(), &well(), &none, at(0));
+    let mut facts = well();
+    facts.pressure.insert(Resource::Memory, pressure(true));
+    let second = status(&settings(), &facts, &first, at(60));
+    let times = |status: &NodeStatus, kind: &str| {
+        let condition = status.conditions.iter().flatten().find(|c| c.type_ == kind);
+        let condition = condition.unwrap();
+        let time = |time: &Option<_>| {
+            let k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(at) = time.clone().unwrap();
+            at
+        };
+        (
+            time(&condition.last_transition_time),
+            time(&condition.last_heartbeat_time),
+        )
+    };
+    assert_eq!(times(&second, "MemoryPressure"), (at(60), at(60)));
+    assert_eq!(times(&second, "DiskPressure"), (at(0), at(60)));
+    assert_eq!(times(&second, "Ready"), (at(0), at(60)));
+    assert!(patch::differs_at_once(&first, &second));
+    let again = status(&settings(), &facts, &second, at(90));
+    assert!(!patch::differs(&second, &again));
+    let told: Vec<_> = events::of_change("n1", &first, &second)
+        .into_iter()
+        .map(|e| e.reason)
+        .collect();
+    assert_eq!(told, ["NodeHasInsufficientMemory"]);
+    assert!(events::of_change("n1", &second, &again).is_empty());
+    let told = events::of_change("n1", &none, &first);
+    assert_eq!(
+        told.last().unwrap().message,
+        "Node n1 status is now: NodeReady"
+    );
+}
+
+#[test]
+fn what_others_wrote_stays_and_what_is_ours_is_put_right() {
+    let held: NodeStatus = serde_json::from_value(json!({
+        "capacity": {"cpu": "1", "example.com/gpu": "4", "hugepages-1Gi": "0"},
+        "conditions": [{"type": "NetworkUnavailable", "status": "False"}],
+        "addresses": [{"type": "InternalIP", "address": "198.51.100.1"}],
+        "volumesAttached": [{"name": "v", "devicePath": ""}],
+    }))
+    .unwrap();
+    let wanted = status(&settings(), &well(), &held, at(0));
+    let told = serde_json::to_value(&wanted).unwrap();
+    assert_eq!(
+        told["capacity"],
+        json!({"cpu": "2", "memory": "4Gi", "pods": "110", "example.com/gpu": "4", "hugepages-2Mi": "0"})
+    );
+    assert_eq!(told["allocatable"]["cpu"], "1500m");
+    assert_eq!(told["conditions"][0]["type"], "NetworkUnavailable");
+    let patch = &patch::status(&held, &wanted)["status"];
+    assert_eq!(
+        patch["addresses"],
+        json!([{"type": "InternalIP", "address": "192.0.2.7"}, {"type": "Hostname", "address": "n1"},
+            {"$patch": "replace"}])
+    );
+    assert_eq!(patch["capacity"]["hugepages-1Gi"], Value::Null);
+    assert_eq!(patch["capacity"].get("example.com/gpu"), None);
+    assert_eq!(patch.get("volumesAttached"), None);
+    assert_eq!(patch["conditions"].as_array().unwrap().len(), 4);
+}
+
+#[test]
+fn the_cloud_says_the_addresses_where_there_is_one() {
+    let mut external = settings();
+    external.external_cloud = true;
+    let kinds = |settings: &Settings, held: &NodeStatus| -> Vec<String> {
+        let status = status(settings, &well(), held, at(0));
+        status
+            .addresses
+            .unwrap()
+            .into_iter()
+            .map(|address| address.address)
+            .collect()
+    };
+    let none = NodeStatus::default();
+    assert_eq!(kinds(&external, &none), ["n1"]);
+    external.addresses_given = true;
+    assert_eq!(kinds(&external, &none), ["192.0.2.7", "n1"]);
+    let said: NodeStatus = serde_json::from_value(
+        json!({"addresses": [{"type": "ExternalIP", "address": "203.0.113.1"}]}),
+    )
+    .unwrap();
+    assert_eq!(kinds(&external, &said), ["203.0.113.1"]);
+}
+
+#[test]
+fn the_largest_images_with_their_digests_first() {
+    let mut facts = well();
+    for (id, bytes, names) in [
+        ("a", 1, vec!["a:1"]),
+        ("b", 3, vec!["b:1", "b@sha256:1"]),
+        ("c", 2, vec![]),
+    ] {
+        let names = names.into_iter().map(str::to_owned).collect();
+        facts.images.insert(id.to_owned(), Image { names, bytes });
+    }
+    let images = |most| {
+        let settings = Settings {
+            most_images: most,
+            ..settings()
+        };
+        let status = status(&settings, &facts, &NodeStatus::default(), at(0));
+        serde_json::to_value(status.images).unwrap()
+    };
+    assert_eq!(
+        images(2),
+        json!([{"names": ["b@sha256:1", "b:1"], "sizeBytes": 3}, {"names": [], "sizeBytes": 2}])
+    );
+    assert_eq!(images(-1).as_array().unwrap().len(), 3);
+    assert_eq!(images(0), Value::Null);
+}
+
+#[test]
+fn an_object_is_made_whole_and_put_right_in_part() {
+    let registration = Registration {
+        name: "n1".to_owned(),
+        labels: polylet_model::node::labels(
+            "n1",
+            "amd64",
+            &[("shelf".to_owned(), "3".to_owned())].into(),
+        ),
+        provider_id: "bare://n1".to_owned(),
+        controller_attach_detach: true,
+        external_cloud: true,
+        provided_ips: vec!["192.0.2.7".to_owned()],
+        ..Registration::default()
+    };
+    let made = registration.object(NodeStatus::default());
+    assert_eq!(registration.corrections(&made), None);
+    let told = serde_json::to_value(&made).unwrap();
+    assert_eq!(
+        told["metadata"]["labels"]["beta.kubernetes.io/arch"],
+        "amd64"
+    );
+    assert_eq!(
+        told["metadata"]["annotations"]["alpha.kubernetes.io/provided-node-ip"],
+        "192.0.2.7"
+    );
+    assert_eq!(told["spec"]["providerID"], "bare://n1");
+    assert_eq!(
+        told["spec"]["taints"][0]["key"],
+        "node.cloudprovider.kubernetes.io/uninitialized"
+    );
+
+    let held: Node = serde_json::from_value(json!({"metadata": {"name": "n1", "labels": {
+        "kubernetes.io/hostname": "other", "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64",
+        "beta.kubernetes.io/os": "linux", "theirs": "x"}}}))
+    .unwrap();
+    let expected = json!({"metadata": {
+        "labels": {"kubernetes.io/hostname": "n1", "beta.kubernetes.io/arch": "amd64"},
+        "annotations": {"volumes.kubernetes.io/controller-managed-attach-detach": "true",
+            "alpha.kubernetes.io/provided-node-ip": "192.0.2.7"}}});
+    assert_eq!(registration.corrections(&held), Some(expected));
+    let plain = Registration {
+        controller_attach_detach: false,
+        external_cloud: false,
+        ..registration
+    };
+    let off = json!({"metadata": {"annotations": {"volumes.kubernetes.io/controller-managed-attach-detach": null}}});
+    assert_eq!(plain.corrections(&made), Some(off));
+}
+
+#[test]
+fn written_when_it_changes_and_at_the_report_frequency() {
+    let pace = Pace {
+        gather: SignedDuration::from_secs(10),
+        report: SignedDuration::from_secs(300),
+    };
+    let mut schedule = Schedule::new(pace);
+    let held = status(&settings(), &well(), &NodeStatus::default(), at(0));
+    let same = |now| status(&settings(), &well(), &held, now);
+    // Not written in this life: whatever it is.
+    assert_eq!(schedule.decide(&held, &same(at(0)), at(0)), Decision::Write);
+    schedule.written(false, 0.9, at(0));
+    assert_eq!(
+        schedule.decide(&held, &same(at(1)), at(1)),
+        Decision::Wait(at(300))
+    );
+    assert_eq!(
+        schedule.decide(&held, &same(at(300)), at(300)),
+        Decision::Write
+    );
+    // Images wait for each other, everything else does not.
+    let mut facts = well();
+    facts.images.insert(
+        "a".to_owned(),
+        Image {
+            names: vec![],
+            bytes: 1,
+        },
+    );
+    let more = |now| status(&settings(), &facts, &held, now);
+    assert_eq!(
+        schedule.decide(&held, &more(at(2)), at(2)),
+        Decision::Wait(at(12))
+    );
+    assert_eq!(
+        schedule.decide(&held, &more(at(5)), at(5)),
+        Decision::Wait(at(12))
+    );
+    assert_eq!(
+        schedule.decide(&held, &more(at(12)), at(12)),
+        Decision::Write
+    );
+    facts.pressure.insert(Resource::Pids, pressure(true));
+    let worse = status(&settings(), &facts, &held, at(3));
+    assert_eq!(schedule.decide(&held, &worse, at(3)), Decision::Write);
+    // Nodes that changed together do not report together.
+    schedule.written(true, 1.0, at(20));
+    assert_eq!(
+        schedule.decide(&held, &same(at(21)), at(21)),
+        Decision::Wait(at(470))
+    );
+}
+
+/// What the API server does with a strategic merge patch of a status, for its own fields.
+fn applied(held: &NodeStatus, patch: &Value) -> NodeStatus {
+    fn merge(held: &mut Value, patch: &Value) {
+        for (name, change) in patch.as_object().unwrap() {
+            match (name.as_str(), change) {
+                (_, Value::Null) => {
+                    held.as_object_mut().unwrap().remove(name);
+                }
+                ("addresses", Value::Array(list)) => {
+                    held[name] = list
+                        .iter()
+                        .filter(|a| a.get("$patch").is_none())
+                        .cloned()
+                        .collect();
+                }
+                ("conditions", Value::Array(list)) => {
+                    let mut all = held[name].as_array().cloned().unwrap_or_default();
+                    for condition in list {
+                        match all
+                            .iter_mut()
+                            .find(|held| held["type"] == condition["type"])
+                        {
+                            Some(held) => merge(held, condition),
+                            None => all.push(condition.clone()),
+                        }
+                    }
+                    held[name] = all.into();
+                }
+                (_, Value::Object(_)) if held[name].is_object() => merge(&mut held[name], change),
+                _ => held[name] = change.clone(),
+            }
+        }
+    }
+    let mut value = serde_json::to_value(held).unwrap();
+    merge(&mut value, &patch["status"]);
+    serde_json::from_value(value).unwrap()
+}
+
+fn any_facts() -> impl Strategy<Value = Facts> {
+    let words = prop::option::of("[a-z]{1,3}");
+    let runtime = prop::option::of((words.clone(), words)).prop_map(|runtime| {
+        runtime.map(|(not_ready, network_not_ready)| Runtime {
+            not_ready,
+            network_not_ready,
+            version: "x://1".to_owned(),
+            ..Runtime::default()
+        })
+    });
+    let pressures = prop::collection::vec(prop::option::of(any::<bool>()), 3);
+    let images = prop::collection::btree_map("[a-c]", 0..3_u64, 0..3);
+    (
+        runtime,
+        pressures,
+        images,
+        any::<bool>(),
+        prop::collection::vec("[a-c]", 0..2),
+    )
+        .prop_map(
+            |(runtime, pressures, images, images_heard, volumes_in_use)| Facts {
+                runtime,
+                silent_since: None,
+                pressure: Resource::ALL
+                    .into_iter()
+                    .zip(pressures)
+                    .filter_map(|(resource, under)| Some((resource, pressure(under?))))
+                    .collect(),
+                images: images
+                    .into_iter()
+                    .map(|(id, bytes)| {
+                        (
+                            id.clone(),
+                            Image {
+                                names: vec![id],
+                                bytes,
+                            },
+                        )
+                    })
+                    .collect(),
+                images_heard,
+                volumes_in_use,
+            },
+        )
+}
+
+proptest! {
+    #[test]
+    fn a_written_patch_leaves_nothing_to_write(first in any_facts(), second in any_facts()) {
+        let none = NodeStatus::default();
+        let held = status(&settings(), &first, &none, at(0));
+        let wanted = status(&settings(), &second, &held, at(30));
+        let after = applied(&held, &patch::status(&held, &wanted));
+        prop_assert_eq!(&after, &wanted);
+        let again = status(&settings(), &second, &after, at(40));
+        prop_assert!(!patch::differs(&after, &again));
+    }
+}
