@@ -144,8 +144,18 @@ fn end_containerd(dir: &Path) {
     procs::end(&daemons, Duration::from_secs(10));
 }
 
-/// Sockets of shims and records of loopback networks lie outside the scratch directory.
+/// Sockets of shims, records of loopback networks and a kubelet's links to logs lie outside the
+/// scratch directory.
 pub(crate) fn remove_records(dir: &Path) {
+    for entry in fs::read_dir("/var/log/containers")
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
+        if fs::read_link(entry.path()).is_ok_and(|target| target.starts_with(dir)) {
+            let _ = fs::remove_file(entry.path());
+        }
+    }
     let tasks = dir.join("state/io.containerd.runtime.v2.task/k8s.io");
     for entry in fs::read_dir(tasks).into_iter().flatten().flatten() {
         let id = entry.file_name().to_string_lossy().into_owned();
