@@ -4,16 +4,17 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rcgen::SanType;
-use serde_json::json;
 
-use self::authority::{Authority, Identity};
+use self::authority::Authority;
 use self::kubeconfig::User;
 use crate::error::{HarnessError, file, report};
 use crate::guard::Guard;
+use crate::machine;
 use crate::scratch::{self, Scratch};
 use crate::wait::{Look, until};
-use crate::{NodeOptions, machine};
 
+/// Who reaches it, and how.
+mod access;
 /// Command lines of the programs.
 mod args;
 /// Asking and changing things, and waiting.
@@ -28,6 +29,8 @@ mod client;
 mod kubeconfig;
 /// The real kubelet, for comparing.
 mod kubelet;
+/// A line to the API server that can go dead.
+mod line;
 /// One program of the cluster.
 mod part;
 /// Finding the programs, and building them once.
@@ -36,11 +39,9 @@ mod programs;
 pub use ask::{condition, is_ready, pod_path};
 pub use audit::Audited;
 pub use client::{Client, Patch, Watch};
+pub use line::Line;
 pub use part::Part;
 pub use programs::{Programs, cache_dir};
-
-/// A token with which a node may ask for its certificate.
-const BOOTSTRAP: (&str, &str) = ("polyle", "0123456789abcdef");
 
 /// How a cluster is to be.
 #[derive(Debug, Clone, Default)]
@@ -205,80 +206,9 @@ impl Cluster {
         self.api.down(true);
     }
 
-    /// The kubeconfig of one who may do everything.
-    pub fn admin(&self) -> PathBuf {
-        self.scratch.dir().join("admin.kubeconfig")
-    }
-
-    /// The kubeconfig of a node, with a client certificate of its name.
-    ///
-    /// # Errors
-    /// When a file cannot be written.
-    pub fn node_kubeconfig(&self, name: &str) -> Result<PathBuf, HarnessError> {
-        let user = format!("system:node:{name}");
-        let identity = self
-            .authority
-            .client(&format!("node-{name}"), &user, &["system:nodes"])?;
-        let path = self.scratch.dir().join(format!("node-{name}.kubeconfig"));
-        self.kubeconfig(&path, &User::Certificate(&identity))?;
-        Ok(path)
-    }
-
-    /// A kubeconfig with a bootstrap token, as a node has one before it has its certificate. The
-    /// cluster then approves nodes' client certificates by itself, as one of kubeadm does.
-    ///
-    /// # Errors
-    /// When a file cannot be written, or the API server refuses.
-    pub async fn bootstrap_kubeconfig(&self) -> Result<PathBuf, HarnessError> {
-        let (id, secret) = BOOTSTRAP;
-        self.apply_bootstrap(id, secret).await?;
-        let path = self.scratch.dir().join("bootstrap.kubeconfig");
-        self.kubeconfig(&path, &User::Token(&format!("{id}.{secret}")))?;
-        Ok(path)
-    }
-
-    /// A node that belongs to this cluster.
-    ///
-    /// # Errors
-    /// When its certificate cannot be written.
-    pub fn node_options(&self, name: &str) -> Result<NodeOptions, HarnessError> {
-        Ok(NodeOptions {
-            name: name.to_owned(),
-            kubelet: json!({
-                // The API server comes by the node's address.
-                "address": "0.0.0.0",
-                // Nobody answers there; without one an agent complains of every pod.
-                "clusterDNS": [Ipv4Addr::from(args::DNS)],
-                "clusterDomain": "cluster.local",
-                "authentication": {
-                    "anonymous": { "enabled": false },
-                    "webhook": { "enabled": true },
-                    "x509": { "clientCAFile": self.authority() },
-                },
-                "authorization": { "mode": "Webhook" },
-            }),
-            polylet: json!({ "kubeconfig": self.node_kubeconfig(name)? }),
-            ..NodeOptions::default()
-        })
-    }
-
     /// The certificate of the authority that signed all others.
     pub fn authority(&self) -> PathBuf {
         self.authority.own().certificate
-    }
-
-    /// A client certificate of this user in these groups.
-    ///
-    /// # Errors
-    /// When it cannot be written.
-    pub fn identity(
-        &self,
-        file: &str,
-        user: &str,
-        groups: &[&str],
-    ) -> Result<(PathBuf, PathBuf), HarnessError> {
-        let Identity { certificate, key } = self.authority.client(file, user, groups)?;
-        Ok((certificate, key))
     }
 
     /// Where the API server is.
@@ -324,10 +254,6 @@ impl Cluster {
         ] {
             part.down(true);
         }
-    }
-
-    fn kubeconfig(&self, path: &Path, user: &User<'_>) -> Result<(), HarnessError> {
-        kubeconfig::write(path, &self.server(), &self.authority(), user)
     }
 
     fn audit_log(&self) -> PathBuf {

@@ -1,0 +1,115 @@
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+
+use super::authority::Identity;
+use super::kubeconfig::{self, User};
+use super::{Cluster, Line, args};
+use crate::NodeOptions;
+use crate::error::HarnessError;
+
+/// A token with which a node may ask for its certificate.
+const BOOTSTRAP: (&str, &str) = ("polyle", "0123456789abcdef");
+
+impl Cluster {
+    /// The kubeconfig of one who may do everything.
+    pub fn admin(&self) -> PathBuf {
+        self.scratch.dir().join("admin.kubeconfig")
+    }
+
+    /// The kubeconfig of a node, with a client certificate of its name.
+    ///
+    /// # Errors
+    /// When a file cannot be written.
+    pub fn node_kubeconfig(&self, name: &str) -> Result<PathBuf, HarnessError> {
+        self.node_kubeconfig_by(name, &self.server())
+    }
+
+    fn node_kubeconfig_by(&self, name: &str, server: &str) -> Result<PathBuf, HarnessError> {
+        let user = format!("system:node:{name}");
+        let identity = self
+            .authority
+            .client(&format!("node-{name}"), &user, &["system:nodes"])?;
+        let path = self.scratch.dir().join(format!("node-{name}.kubeconfig"));
+        kubeconfig::write(
+            &path,
+            server,
+            &self.authority(),
+            &User::Certificate(&identity),
+        )?;
+        Ok(path)
+    }
+
+    /// A line to the API server that can go dead.
+    ///
+    /// # Errors
+    /// When no port is free.
+    pub async fn line(&self) -> Result<Line, HarnessError> {
+        Line::to(self.port).await
+    }
+
+    /// A kubeconfig with a bootstrap token, as a node has one before it has its certificate. The
+    /// cluster then approves nodes' client certificates by itself, as one of kubeadm does.
+    ///
+    /// # Errors
+    /// When a file cannot be written, or the API server refuses.
+    pub async fn bootstrap_kubeconfig(&self) -> Result<PathBuf, HarnessError> {
+        let (id, secret) = BOOTSTRAP;
+        self.apply_bootstrap(id, secret).await?;
+        let path = self.scratch.dir().join("bootstrap.kubeconfig");
+        self.kubeconfig(&path, &User::Token(&format!("{id}.{secret}")))?;
+        Ok(path)
+    }
+
+    /// A node that belongs to this cluster.
+    ///
+    /// # Errors
+    /// When its certificate cannot be written.
+    pub fn node_options(&self, name: &str) -> Result<NodeOptions, HarnessError> {
+        self.node_options_by(name, &self.server())
+    }
+
+    /// The same, with the API server elsewhere: behind a [`Line`].
+    ///
+    /// # Errors
+    /// As [`Cluster::node_options`].
+    pub fn node_options_by(&self, name: &str, server: &str) -> Result<NodeOptions, HarnessError> {
+        Ok(NodeOptions {
+            name: name.to_owned(),
+            kubelet: json!({
+                // The API server comes by the node's address.
+                "address": "0.0.0.0",
+                // Nobody answers there; without one an agent complains of every pod.
+                "clusterDNS": [Ipv4Addr::from(args::DNS)],
+                "clusterDomain": "cluster.local",
+                "authentication": {
+                    "anonymous": { "enabled": false },
+                    "webhook": { "enabled": true },
+                    "x509": { "clientCAFile": self.authority() },
+                },
+                "authorization": { "mode": "Webhook" },
+            }),
+            polylet: json!({ "kubeconfig": self.node_kubeconfig_by(name, server)? }),
+            ..NodeOptions::default()
+        })
+    }
+
+    /// A client certificate of this user in these groups.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn identity(
+        &self,
+        file: &str,
+        user: &str,
+        groups: &[&str],
+    ) -> Result<(PathBuf, PathBuf), HarnessError> {
+        let Identity { certificate, key } = self.authority.client(file, user, groups)?;
+        Ok((certificate, key))
+    }
+
+    pub(super) fn kubeconfig(&self, path: &Path, user: &User<'_>) -> Result<(), HarnessError> {
+        kubeconfig::write(path, &self.server(), &self.authority(), user)
+    }
+}

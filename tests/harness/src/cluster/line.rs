@@ -1,0 +1,73 @@
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::error::{HarnessError, report};
+
+/// A line between nodes and the API server that can go dead: bytes no longer pass and nobody closes
+/// anything, as when packets are dropped on the way.
+#[derive(Debug)]
+pub struct Line {
+    port: u16,
+    /// Connections older than this number are dead.
+    dead_before: watch::Sender<u64>,
+    accepting: JoinHandle<()>,
+}
+
+impl Line {
+    pub(super) async fn to(port: u16) -> Result<Self, HarnessError> {
+        let failed = |error: std::io::Error| HarnessError::Http {
+            address: "127.0.0.1:0".to_owned(),
+            why: report(&error),
+        };
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.map_err(failed)?;
+        let own = listener.local_addr().map_err(failed)?.port();
+        let (dead_before, dead) = watch::channel(0);
+        let accepting = tokio::spawn(async move {
+            while let Ok((near, _)) = listener.accept().await {
+                let dead = dead.clone();
+                tokio::spawn(async move {
+                    // A server that is away is a refused connection.
+                    if let Ok(far) = TcpStream::connect(("127.0.0.1", port)).await {
+                        pass(near, far, dead).await;
+                    }
+                });
+            }
+        });
+        Ok(Self {
+            port: own,
+            dead_before,
+            accepting,
+        })
+    }
+
+    /// Where the API server is by this line.
+    pub fn server(&self) -> String {
+        format!("https://127.0.0.1:{}", self.port)
+    }
+
+    /// All present connections go dead; new ones are well.
+    pub fn go_dead(&self) {
+        self.dead_before.send_modify(|before| *before += 1);
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+async fn pass(mut near: TcpStream, mut far: TcpStream, mut dead: watch::Receiver<u64>) {
+    let own = *dead.borrow_and_update();
+    let died = tokio::select! {
+        // Either side has closed it.
+        _ = copy_bidirectional(&mut near, &mut far) => false,
+        died = dead.wait_for(|before| *before > own) => died.is_ok(),
+    };
+    if died {
+        // Held open, until the line itself goes.
+        let _ = dead.wait_for(|_| false).await;
+    }
+}
