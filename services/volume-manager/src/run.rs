@@ -24,7 +24,7 @@ use crate::core::spec::{PodName, PodSpec};
 use crate::core::state::{Outcome, State};
 use crate::core::sub_path::SubPath;
 use crate::core::tokens::{Issued, TokenKey};
-use crate::core::view::{Phase, PodView, SET_UP_FAILED, VolumeView};
+use crate::core::view::{NOT_MOUNTED, Phase, PodView, SET_UP_FAILED, VolumeView};
 use crate::volume::sub_path::Parts;
 use crate::watches::Watches;
 use crate::worker::Worker;
@@ -284,7 +284,10 @@ impl Runner {
     fn tell_amiss(&mut self, view: &PodView) {
         let waits = |volume: &&VolumeView| matches!(volume.phase, Phase::Waiting | Phase::Failed);
         let volumes = view.volumes.iter().filter(waits);
-        let said = volumes.filter(|volume| volume.message.starts_with(SET_UP_FAILED));
+        let said = volumes.filter(|volume| {
+            let says = |first| volume.message.starts_with(first);
+            says(SET_UP_FAILED) || says(NOT_MOUNTED)
+        });
         let said: BTreeSet<String> = said.map(|volume| volume.message.clone()).collect();
         let before = self.amiss.insert(view.pod.uid.clone(), said.clone());
         for news in said.difference(&before.unwrap_or_default()) {

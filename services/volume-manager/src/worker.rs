@@ -13,7 +13,7 @@ use crate::core::sub_path::{self, Stage};
 use crate::job::{Job, JobError, Jobs};
 use crate::volume::remove::Budget;
 use crate::volume::sub_path::Parts;
-use crate::volume::{VolumeError, host_path, note, set_up, tear_down};
+use crate::volume::{VolumeError, host_path, local_volume, note, set_up, tear_down};
 
 /// Everything that steps need.
 #[derive(Debug, Clone)]
@@ -61,6 +61,11 @@ impl Worker {
         let work = move || match &*what {
             SetUp::EmptyDir { medium, gid } => set_up::empty_dir(&layout, &volume, *medium, *gid),
             SetUp::Files(files) => set_up::files(&layout, &volume, files, &budget),
+            SetUp::Local {
+                path,
+                read_only,
+                gid,
+            } => local_volume::set_up(&layout, &volume, path.as_ref(), *read_only, *gid),
             SetUp::HostPath { .. } => Ok(()),
         };
         local(&self.layout.volume(id), work).await
@@ -87,7 +92,11 @@ impl Worker {
 
     async fn tear_down(&self, id: &VolumeId) -> Result<(), VolumeError> {
         // What containers mounted of it goes first, as upstream does it.
-        let parts = self.layout.sub_paths(&id.uid, &id.name);
+        let parts = match layout::is_ours(&id.plugin) || id.plugin == layout::HOST_PATH {
+            true => self.layout.sub_paths(&id.uid, &id.name),
+            // The name there is the pod's, and this is the persistent volume's.
+            false => self.layout.pod(&id.uid).join(layout::SUB_PATHS),
+        };
         tear_down::unmount_all(&parts, &self.jobs).await?;
         let path = self.layout.volume(id);
         if id.plugin != layout::HOST_PATH {

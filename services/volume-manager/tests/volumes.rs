@@ -423,3 +423,67 @@ fn a_token_is_kept_fresh_and_what_is_missing_is_told() {
         assert!(life.tokens.borrow()[&key].is_cancelled());
     });
 }
+
+#[test]
+fn a_local_persistent_volume_is_mounted_and_outlives_a_restart() {
+    use polylet_volume_manager::core::objects::ObjectKind::{Claim, Persistent};
+    use polylet_volume_manager::core::objects::{ObjectKey, ObjectState};
+    if !is_root() {
+        return;
+    }
+    run(async {
+        let root = Root::new();
+        let disk = tempfile::tempdir().unwrap();
+        fs::write(disk.path().join("file"), "mine").unwrap();
+        let mut api = pod(
+            "u1",
+            json!([{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]),
+        );
+        api["metadata"]["annotations"] = json!({"kubernetes.io/config.source": "api"});
+        api["spec"]["securityContext"] = json!({"fsGroup": 9});
+        let key = |kind, namespace: &str, name: &str| ObjectKey {
+            kind,
+            namespace: namespace.into(),
+            name: name.into(),
+            cluster: true,
+        };
+        let read = |kind, object: &Value| {
+            ObjectState::from_json(kind, &serde_json::to_vec(object).unwrap())
+        };
+        let life = Life::start(&root, "d");
+        life.apply(&api).await.unwrap();
+        let claim = json!({"metadata": {"uid": "c1"}, "spec": {"volumeName": "pv"}, "status": {"phase": "Bound"}});
+        life.known(key(Claim, "ns", "c"), read(Claim, &claim)).await;
+        let pv = json!({"metadata": {"name": "pv"},
+            "spec": {"claimRef": {"uid": "c1"}, "local": {"path": disk.path()}}});
+        life.known(key(Persistent, "", "pv"), read(Persistent, &pv))
+            .await;
+        life.mounted("u1").await;
+        let there = root.pod("u1").join("volumes/kubernetes.io~local-volume/pv");
+        assert_eq!(fs::read_to_string(there.join("file")).unwrap(), "mine");
+        let file = disk.path().join("file").metadata().unwrap();
+        assert_eq!((file.gid(), file.mode() & 0o7777), (9, 0o664));
+        let mounts = root.mounts();
+        assert_eq!(mounts.len(), 1, "{mounts:?}");
+        // Written aside of everything else.
+        let note = root.pod("u1").join("plugins/polylet.dev~volume/pod.json");
+        let deadline = Instant::now() + std::time::Duration::from_secs(20);
+        while !note.exists() {
+            assert!(Instant::now() < deadline, "the pod is not noted");
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        }
+        life.end();
+        // Nobody tells what the claim is bound to: what is mounted is known all the same.
+        let life = Life::start(&root, "e");
+        life.apply(&api).await.unwrap();
+        life.mounted("u1").await;
+        assert_eq!(root.mounts(), mounts);
+        life.release("u1").await.unwrap();
+        life.gone("u1").await;
+        assert!(root.mounts().is_empty());
+        assert_eq!(
+            fs::read_to_string(disk.path().join("file")).unwrap(),
+            "mine"
+        );
+    });
+}

@@ -15,6 +15,10 @@ pub const DOWNWARD_API: &str = "kubernetes.io~downward-api";
 pub const PROJECTED: &str = "kubernetes.io~projected";
 /// Names hostPath volumes; nothing of theirs lies under the root directory.
 pub const HOST_PATH: &str = "kubernetes.io~host-path";
+/// Directory name of local persistent volumes.
+pub const LOCAL: &str = "kubernetes.io~local-volume";
+/// Stands for a plugin that is not known yet; nothing lies there.
+pub const UNRESOLVED: &str = "";
 /// Directory of what containers mount instead of a whole volume.
 pub const SUB_PATHS: &str = "volume-subpaths";
 /// Directory of what we note about a pod's volumes ourselves.
@@ -83,6 +87,11 @@ impl Layout {
         pod.join("volumes").join(&id.plugin).join(&id.name)
     }
 
+    /// Where containers find the volume.
+    pub fn mounted(&self, id: &VolumeId) -> PathBuf {
+        self.volume(id)
+    }
+
     /// Where parts of one of its volumes are bound for containers.
     pub fn sub_paths(&self, uid: &str, volume: &str) -> PathBuf {
         self.pod(uid).join(SUB_PATHS).join(volume)
@@ -114,6 +123,12 @@ pub fn marker(id: &VolumeId) -> PathBuf {
 pub fn is_safe_uid(uid: &str) -> bool {
     let known = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     !uid.is_empty() && uid.len() <= 128 && !uid.starts_with('.') && uid.chars().all(known)
+}
+
+/// Whether the name of a persistent volume can name a directory: a DNS subdomain.
+pub fn is_safe_spec_name(name: &str) -> bool {
+    let known = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
+    !name.is_empty() && name.len() <= 253 && !name.starts_with('.') && name.chars().all(known)
 }
 
 /// Whether a volume's name is the DNS label that the API asks for.

@@ -14,7 +14,8 @@ use super::layout;
 use super::objects::{ObjectKey, ObjectKind};
 use super::plain;
 use super::spec::{
-    Allocatable, FilesSpec, Item, Medium, ObjectSource, PodSpec, SetUp, Source, Volume, Wants,
+    Allocatable, ClaimSpec, FilesSpec, Item, Medium, ObjectSource, PodName, PodSpec, SetUp, Source,
+    Volume, Wants,
 };
 use super::usage::{least, pod_memory_limit, used};
 
@@ -132,7 +133,7 @@ pub(super) struct Reader<'a> {
     pub(super) cluster: bool,
 }
 
-const SUPPORTED: &str = "emptyDir, hostPath, configMap, secret, downwardAPI, projected";
+const SUPPORTED: &str = "emptyDir, hostPath, configMap, secret, downwardAPI, projected, persistentVolumeClaim, ephemeral";
 
 impl Reader<'_> {
     fn wants(
@@ -187,6 +188,20 @@ impl Reader<'_> {
         if let Some(source) = &volume.projected {
             return Ok(self.files(layout::PROJECTED, in_memory, self.projected(name, source)?));
         }
+        if let Some(source) = &volume.persistent_volume_claim {
+            let read_only = source.read_only.unwrap_or(false);
+            return self.claim(name, &source.claim_name, None, read_only);
+        }
+        if volume.ephemeral.is_some() {
+            let metadata = &self.pod.metadata;
+            let pod = PodName {
+                uid: metadata.uid.clone().unwrap_or_default(),
+                namespace: self.namespace(),
+                name: metadata.name.clone().unwrap_or_default(),
+            };
+            let claim = format!("{}-{name}", pod.name);
+            return self.claim(name, &claim, Some(pod), false);
+        }
         match sources.first() {
             // The API's default.
             None => self
@@ -196,6 +211,31 @@ impl Reader<'_> {
                 "volume \"{name}\" is of type {other}, which this node does not support: supported are {SUPPORTED}"
             )),
         }
+    }
+
+    fn claim(
+        &self,
+        volume: &str,
+        claim: &str,
+        made_for: Option<PodName>,
+        read_only: bool,
+    ) -> Result<Wants, String> {
+        if !self.cluster {
+            return Err(format!(
+                "volume \"{volume}\" needs a claim, which only a pod of the API server can have"
+            ));
+        }
+        Ok(Wants::Claim(ClaimSpec {
+            key: ObjectKey {
+                kind: ObjectKind::Claim,
+                namespace: self.namespace(),
+                name: claim.to_owned(),
+                cluster: true,
+            },
+            made_for,
+            read_only,
+            gid: self.gid,
+        }))
     }
 
     fn files(&self, plugin: &'static str, medium: Medium, sources: Vec<Source>) -> Wants {

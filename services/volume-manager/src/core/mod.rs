@@ -1,8 +1,10 @@
 //! Decisions about pods' files: what a manifest asks for, what each volume holds, who may declare,
 //! and the plan between what is wanted and what is there.
 
+pub mod claims;
 pub mod declare;
 pub mod downward;
+pub mod facts;
 pub mod layout;
 pub mod manifest;
 pub mod mounts;
@@ -18,6 +20,8 @@ pub mod tokens;
 mod usage;
 pub mod view;
 
+#[cfg(test)]
+mod claims_tests;
 #[cfg(test)]
 mod plan_tests;
 #[cfg(test)]

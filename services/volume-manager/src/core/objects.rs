@@ -1,10 +1,12 @@
-//! ConfigMaps and Secrets that pods refer to.
+//! Objects that pods refer to.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+
+use super::facts::{self, Facts};
 
 /// What kind of object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -13,6 +15,14 @@ pub enum ObjectKind {
     ConfigMap,
     /// A `v1.Secret`.
     Secret,
+    /// A `v1.PersistentVolumeClaim`.
+    Claim,
+    /// A `v1.PersistentVolume`.
+    Persistent,
+    /// A `storage.k8s.io/v1.VolumeAttachment`.
+    Attachment,
+    /// A `storage.k8s.io/v1.CSIDriver`.
+    CsiDriver,
 }
 
 impl ObjectKind {
@@ -21,6 +31,10 @@ impl ObjectKind {
         match self {
             Self::ConfigMap => "ConfigMap",
             Self::Secret => "Secret",
+            Self::Claim => "PersistentVolumeClaim",
+            Self::Persistent => "PersistentVolume",
+            Self::Attachment => "VolumeAttachment",
+            Self::CsiDriver => "CSIDriver",
         }
     }
 
@@ -29,6 +43,10 @@ impl ObjectKind {
         match self {
             Self::ConfigMap => "configmap",
             Self::Secret => "secret",
+            Self::Claim => "persistentvolumeclaim",
+            Self::Persistent => "persistentvolume",
+            Self::Attachment => "volumeattachments.storage.k8s.io",
+            Self::CsiDriver => "csidrivers.storage.k8s.io",
         }
     }
 }
@@ -81,6 +99,8 @@ pub struct Object {
     pub data: BTreeMap<String, Bytes>,
     /// It says of itself that it never changes: read once.
     pub immutable: bool,
+    /// What else it says, of kinds that hold no values.
+    pub facts: Facts,
 }
 
 /// What is known of an object.
@@ -104,6 +124,10 @@ impl ObjectState {
         let object = match kind {
             ObjectKind::ConfigMap => serde_json::from_slice(json).map(config_map),
             ObjectKind::Secret => serde_json::from_slice(json).map(secret),
+            kind => facts::read(kind, json).map(|facts| Object {
+                facts,
+                ..Object::default()
+            }),
         };
         match object {
             Ok(object) => Self::Present(Arc::new(object)),
@@ -127,6 +151,7 @@ fn config_map(object: ConfigMap) -> Object {
             .chain(binary.map(|(key, value)| (key, value.0.into())))
             .collect(),
         immutable: object.immutable.unwrap_or(false),
+        facts: Facts::None,
     }
 }
 
@@ -139,6 +164,7 @@ fn secret(object: Secret) -> Object {
             .chain(text.map(|(key, value)| (key, value.into_bytes().into())))
             .collect(),
         immutable: object.immutable.unwrap_or(false),
+        facts: Facts::None,
     }
 }
 

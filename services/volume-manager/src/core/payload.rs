@@ -14,6 +14,8 @@ pub enum Blocked {
     Waiting(String),
     /// Something is not there, and may come; what.
     Missing(String),
+    /// It is not known yet what the volume is; why.
+    Unresolved(String),
     /// Something is wrong; what.
     Failed(String),
 }
@@ -121,7 +123,7 @@ fn of_object(
 fn no_key(kind: ObjectKind, key: &str) -> String {
     match kind {
         ObjectKind::ConfigMap => format!("configmap references non-existent config key: {key}"),
-        ObjectKind::Secret => format!("references non-existent secret key: {key}"),
+        _ => format!("references non-existent secret key: {key}"),
     }
 }
 
@@ -241,6 +243,7 @@ mod tests {
         ObjectState::Present(Arc::new(Object {
             data,
             immutable: false,
+            ..Object::default()
         }))
     }
 

@@ -34,7 +34,14 @@ impl PodSpec {
             Source::Object(source) => Some(source.key.clone()),
             Source::Ready(_) | Source::Token(_) => None,
         });
-        keys.collect()
+        let claims = self
+            .volumes
+            .iter()
+            .filter_map(|volume| match &volume.wants {
+                Wants::Claim(spec) => Some(spec.key.clone()),
+                _ => None,
+            });
+        keys.chain(claims).collect()
     }
 
     /// All tokens that the pod's volumes hold.
@@ -69,9 +76,23 @@ impl Volume {
             Wants::Plain(SetUp::EmptyDir { .. }) => Some(layout::EMPTY_DIR),
             Wants::Plain(SetUp::HostPath { .. }) => Some(layout::HOST_PATH),
             Wants::Files(spec) => Some(spec.plugin),
-            Wants::Plain(SetUp::Files(_)) | Wants::Refused(_) => None,
+            Wants::Claim(_) => Some(layout::UNRESOLVED),
+            Wants::Plain(SetUp::Files(_) | SetUp::Local { .. }) | Wants::Refused(_) => None,
         }
     }
+}
+
+/// A volume by way of a claim.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ClaimSpec {
+    /// The claim.
+    pub key: ObjectKey,
+    /// The pod that it has to be made for: of a generic ephemeral volume.
+    pub made_for: Option<PodName>,
+    /// Mounted read-only.
+    pub read_only: bool,
+    /// The pod's group for volumes.
+    pub gid: Option<u32>,
 }
 
 /// What a volume asks for.
@@ -81,6 +102,8 @@ pub enum Wants {
     Plain(SetUp),
     /// Files out of sources that come and change.
     Files(FilesSpec),
+    /// Whatever a claim is bound to.
+    Claim(ClaimSpec),
     /// It cannot be had on this node; why.
     Refused(String),
 }
@@ -104,6 +127,15 @@ pub enum SetUp {
     },
     /// Files with a known content.
     Files(Files),
+    /// A directory of the node, mounted where the pod's volumes are.
+    Local {
+        /// It.
+        path: String,
+        /// Nobody may write.
+        read_only: bool,
+        /// The group that shall own all in it.
+        gid: Option<u32>,
+    },
 }
 
 /// What a directory lies on.

@@ -3,17 +3,19 @@
 mod told;
 mod work;
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
 
+use super::claims::{self, Resolved};
 use super::declare::{Declarations, Refusal, Wish};
 use super::layout::Layout;
 use super::objects::{Bytes, ObjectKey, ObjectState};
 use super::payload::{self, Blocked};
 use super::plan::{ActualPod, Desired, Holds, Slot, Step};
-use super::spec::{PodName, PodSpec, SetUp, Wants};
+use super::spec::{PodName, PodSpec, SetUp, Volume, Wants};
 use super::tokens::{Issued, Token, TokenKey};
 use super::view::PodView;
 
@@ -106,6 +108,7 @@ impl State {
         let news = self.declarations.apply(declarer, sequence, pod, spec)?;
         if news {
             self.refers_to(&uid, objects);
+            self.look_further(&uid);
             self.holds(&uid, tokens);
             self.actual.entry(uid.clone()).or_default();
         }
@@ -149,7 +152,10 @@ impl State {
         if self.objects.get(key) != Some(&state) {
             let users = users.clone();
             self.objects.insert(key.clone(), state);
-            users.iter().for_each(|uid| self.touch(uid));
+            for uid in &users {
+                self.look_further(uid);
+                self.touch(uid);
+            }
         }
     }
 
@@ -200,6 +206,22 @@ impl State {
         self.objects.retain(|key, _| users.contains_key(key));
     }
 
+    /// One object may name another: whatever is asked for on the way to a volume is referred to.
+    fn look_further(&mut self, uid: &str) {
+        let Some(Wish::Keep(spec)) = self.declarations.get(uid).map(|d| &d.wish) else {
+            return;
+        };
+        let asked = Asked {
+            state: self,
+            keys: RefCell::new(spec.objects()),
+        };
+        for volume in &spec.volumes {
+            resolve(volume, &asked);
+        }
+        let keys = asked.keys.into_inner();
+        self.refers_to(uid, keys);
+    }
+
     /// What shall be of a pod.
     pub fn desired(&self, uid: &str) -> Desired {
         if self.declarations.may_destroy(uid) {
@@ -208,20 +230,9 @@ impl State {
         let Some(Wish::Keep(spec)) = self.declarations.get(uid).map(|d| &d.wish) else {
             return Desired::Unsaid;
         };
-        let mut volumes = BTreeMap::new();
-        for volume in &spec.volumes {
-            let Some(plugin) = volume.plugin() else {
-                continue;
-            };
-            let wanted = match &volume.wants {
-                Wants::Plain(set_up) => Ok(Arc::new(set_up.clone())),
-                Wants::Files(files) => {
-                    payload::files(files, self).map(|files| Arc::new(SetUp::Files(files)))
-                }
-                Wants::Refused(_) => continue,
-            };
-            volumes.insert((plugin.to_owned(), volume.name.clone()), wanted);
-        }
+        let known = spec.volumes.iter();
+        let known = known.filter_map(|volume| resolve(volume, self));
+        let volumes = known.collect();
         Desired::Keep(volumes)
     }
 }
@@ -234,4 +245,35 @@ impl payload::Known for State {
     fn token(&self, key: &TokenKey) -> Result<Bytes, Blocked> {
         self.tokens.get(key).cloned().unwrap_or_default().bytes()
     }
+}
+
+/// Notes which objects are asked for.
+struct Asked<'a> {
+    state: &'a State,
+    keys: RefCell<BTreeSet<ObjectKey>>,
+}
+
+impl payload::Known for Asked<'_> {
+    fn object(&self, key: &ObjectKey) -> &ObjectState {
+        self.keys.borrow_mut().insert(key.clone());
+        payload::Known::object(self.state, key)
+    }
+
+    fn token(&self, key: &TokenKey) -> Result<Bytes, Blocked> {
+        payload::Known::token(self.state, key)
+    }
+}
+
+/// What one volume comes to with what is known; nothing for one that this node cannot have.
+pub(super) fn resolve(volume: &Volume, known: &impl payload::Known) -> Option<Resolved> {
+    let slot = || Some((volume.plugin()?.to_owned(), volume.name.clone()));
+    Some(match &volume.wants {
+        Wants::Plain(set_up) => (slot()?, Ok(Arc::new(set_up.clone()))),
+        Wants::Files(files) => {
+            let files = payload::files(files, known);
+            (slot()?, files.map(|files| Arc::new(SetUp::Files(files))))
+        }
+        Wants::Claim(claim) => claims::resolve(&volume.name, claim, known),
+        Wants::Refused(_) => return None,
+    })
 }

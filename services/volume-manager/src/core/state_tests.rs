@@ -54,6 +54,7 @@ fn object(value: &str) -> ObjectState {
     ObjectState::Present(Arc::new(Object {
         data,
         immutable: false,
+        ..Object::default()
     }))
 }
 
@@ -140,6 +141,7 @@ fn immutable_objects_are_read_once() {
     let object = Object {
         data: BTreeMap::new(),
         immutable: true,
+        ..Object::default()
     };
     state.object(&key("m"), ObjectState::Present(Arc::new(object)));
     assert!(state.watched().is_empty());

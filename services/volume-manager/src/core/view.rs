@@ -12,6 +12,9 @@ use super::spec::{PodName, PodSpec, SetUp, Wants};
 /// What upstream says first of a volume that cannot be set up.
 pub const SET_UP_FAILED: &str = "MountVolume.SetUp failed for volume";
 
+/// What upstream says first of a pod whose volumes cannot be had.
+pub const NOT_MOUNTED: &str = "Unable to attach or mount volumes:";
+
 /// How far a volume is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
@@ -66,7 +69,10 @@ pub struct Known<'a> {
     pub desired: &'a Desired,
     /// What is.
     pub actual: &'a ActualPod,
-    /// hostPath volumes that were usable when this process started: nothing on disk tells of them.
+    /// Where each volume lies, as far as that is known.
+    pub slots: BTreeMap<String, Slot>,
+    /// hostPath volumes and those of claims that were usable when this process started: nothing on
+    /// disk tells of them.
     pub noted: &'a BTreeMap<String, String>,
 }
 
@@ -125,22 +131,34 @@ fn kept(
             };
             return told(name, Phase::Failed, why);
         };
-        let slot = (plugin.to_owned(), name.clone());
+        let unknown = || (plugin.to_owned(), name.clone());
+        let slot = known.slots.get(name).cloned().unwrap_or_else(unknown);
         let nothing = ActualVolume::default();
         let there = known.actual.volumes.get(&slot).unwrap_or(&nothing);
         let problem = match (wanted.get(&slot), &there.work) {
             (Some(Err(Blocked::Waiting(what))), _) => Some((Phase::Waiting, what.clone())),
+            (Some(Err(Blocked::Unresolved(why))), _) => {
+                Some((Phase::Waiting, unresolved(name, why)))
+            }
             (Some(Err(Blocked::Missing(what))), _) => Some((Phase::Waiting, fails(name, what))),
             (Some(Err(Blocked::Failed(why))), _) => Some((Phase::Failed, fails(name, why))),
             (_, Work::Failed(failure)) => Some((Phase::Failed, fails(name, &failure.message))),
             _ => None,
         };
         // What could be used before still can: an update that fails disturbs nobody.
-        let noted = known.noted.contains_key(name) && matches!(volume.wants, Wants::Plain(_));
-        if there.holds.is_usable() || noted {
+        let noted = known.noted.get(name).filter(|path| match volume.wants {
+            Wants::Plain(_) => true,
+            Wants::Claim(_) => still_there(known, path, layout),
+            _ => false,
+        });
+        if there.holds.is_usable() || noted.is_some() {
             let text = problem.map_or_else(String::new, |(_, text)| text);
             let mut volume_view = told(name, Phase::Mounted, text);
-            volume_view.host_path = host_path(&volume.wants, &known.pod.uid, &slot, layout);
+            volume_view.host_path = match (wanted.get(&slot), noted) {
+                (Some(Ok(set_up)), _) => host_path(set_up, &known.pod.uid, &slot, layout),
+                (_, Some(path)) => path.clone(),
+                _ => on_disk(&known.pod.uid, &slot, layout),
+            };
             return volume_view;
         }
         match problem {
@@ -156,15 +174,31 @@ fn fails(name: &str, why: &str) -> String {
     format!("{SET_UP_FAILED} \"{name}\" : {why}")
 }
 
-fn host_path(wants: &Wants, uid: &str, slot: &Slot, layout: &Layout) -> String {
-    match wants {
-        Wants::Plain(SetUp::HostPath { path, .. }) => path.clone(),
+fn unresolved(name: &str, why: &str) -> String {
+    format!(
+        "{NOT_MOUNTED} unmounted volumes=[{name}], unattached volumes=[], failed to process volumes=[{name}]: {why}"
+    )
+}
+
+/// Whether a claim's volume is still where it was when it was noted: its claim may not be known yet.
+fn still_there(known: &Known<'_>, path: &str, layout: &Layout) -> bool {
+    let mut volumes = known.actual.volumes.iter();
+    let below = layout.pod(&known.pod.uid);
+    !std::path::Path::new(path).starts_with(below)
+        || volumes.any(|(slot, there)| {
+            there.holds.is_usable() && on_disk(&known.pod.uid, slot, layout) == path
+        })
+}
+
+fn host_path(set_up: &SetUp, uid: &str, slot: &Slot, layout: &Layout) -> String {
+    match set_up {
+        SetUp::HostPath { path, .. } => path.clone(),
         _ => on_disk(uid, slot, layout),
     }
 }
 
 fn on_disk(uid: &str, (plugin, name): &Slot, layout: &Layout) -> String {
-    let path = layout.volume(&VolumeId::new(uid, plugin, name));
+    let path = layout.mounted(&VolumeId::new(uid, plugin, name));
     path.to_string_lossy().into_owned()
 }
 

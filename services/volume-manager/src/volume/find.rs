@@ -53,7 +53,8 @@ fn pod(layout: &Layout, uid: &str, mounts: &[Mount]) -> Result<Found, VolumeErro
 /// Whether the volume was set up to the end, and is still mounted if it has to be.
 fn is_ready(layout: &Layout, id: &VolumeId, mounts: &[Mount]) -> bool {
     let path = layout.volume(id);
-    let mounted = mounts.iter().rev().find(|mount| mount.at == path);
+    let at = layout.mounted(id);
+    let mounted = mounts.iter().rev().find(|mount| mount.at == at);
     if !layout::is_ours(&id.plugin) {
         return mounted.is_some();
     }

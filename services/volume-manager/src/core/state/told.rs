@@ -6,9 +6,10 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::State;
+use super::{State, resolve};
 use crate::core::declare::Wish;
 use crate::core::layout::{self, VolumeId};
+use crate::core::plan::Slot;
 use crate::core::spec::{PodName, SetUp, Wants};
 use crate::core::sub_path::{self, SubPath};
 use crate::core::view::{Known, Phase, PodView, VolumeView, view};
@@ -81,6 +82,17 @@ impl State {
         changes
     }
 
+    /// Where each volume of a pod lies.
+    fn slots(&self, uid: &str) -> BTreeMap<String, Slot> {
+        let Some(Wish::Keep(spec)) = self.declarations.get(uid).map(|d| &d.wish) else {
+            return BTreeMap::new();
+        };
+        let volumes = spec.volumes.iter();
+        volumes
+            .filter_map(|volume| Some((volume.name.clone(), resolve(volume, self)?.0)))
+            .collect()
+    }
+
     /// What is told of a pod now.
     pub fn view(&self, uid: &str, now: Timestamp) -> Option<PodView> {
         let actual = self.actual.get(uid)?;
@@ -97,6 +109,7 @@ impl State {
             spec: spec.map(Arc::as_ref),
             desired: &desired,
             actual,
+            slots: self.slots(uid),
             noted: self
                 .noted
                 .get(uid)
@@ -124,6 +137,11 @@ impl State {
             .filter_map(|volume| match &volume.wants {
                 Wants::Plain(SetUp::HostPath { path, .. }) => {
                     Some((volume.name.clone(), path.clone()))
+                }
+                // The directories do not tell whose claim led to them.
+                Wants::Claim(_) => {
+                    let told = view.volumes.iter().find(|told| told.name == volume.name)?;
+                    Some((volume.name.clone(), told.host_path.clone()))
                 }
                 _ => None,
             });

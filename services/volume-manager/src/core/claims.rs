@@ -1,0 +1,130 @@
+//! From a claim to the volume behind it: what is there must be bound, and to this very claim.
+
+use std::sync::Arc;
+
+use super::facts::{Claim, Facts, Persistent, Source};
+use super::layout;
+use super::objects::{Object, ObjectKey, ObjectKind, ObjectState};
+use super::payload::{Blocked, Known};
+use super::plan::Slot;
+use super::spec::{ClaimSpec, SetUp};
+
+/// What a claim comes to: where the volume lies, and what setting it up takes.
+pub type Resolved = (Slot, Result<Arc<SetUp>, Blocked>);
+
+/// The place of a volume of which nobody knows yet what it is.
+pub fn nowhere(volume: &str) -> Slot {
+    (layout::UNRESOLVED.to_owned(), volume.to_owned())
+}
+
+/// The volume behind a claim.
+pub fn resolve(volume: &str, spec: &ClaimSpec, known: &impl Known) -> Resolved {
+    match behind(spec, known) {
+        Ok(persistent) => mount(volume, spec, &persistent),
+        Err(Blocked::Missing(why)) => {
+            let (namespace, name) = (&spec.key.namespace, &spec.key.name);
+            let why = format!("error processing PVC {namespace}/{name}: {why}");
+            (nowhere(volume), Err(Blocked::Unresolved(why)))
+        }
+        Err(blocked) => (nowhere(volume), Err(blocked)),
+    }
+}
+
+fn behind(spec: &ClaimSpec, known: &impl Known) -> Result<Box<Persistent>, Blocked> {
+    let missing = |why: String| Err(Blocked::Missing(why));
+    let fetch = |key: &ObjectKey, what: &str| match known.object(key) {
+        ObjectState::Present(object) => Ok(Arc::clone(object)),
+        ObjectState::Unheard => Err(Blocked::Waiting(format!("waiting to hear of {key}"))),
+        ObjectState::Absent => Err(Blocked::Missing(format!(
+            "failed to fetch {what} from API server: {} \"{}\" not found",
+            key.kind.word(),
+            key.name
+        ))),
+        ObjectState::Unknown(why) | ObjectState::Broken(why) => Err(Blocked::Missing(format!(
+            "failed to fetch {what} from API server: {why}"
+        ))),
+    };
+    let object = fetch(&spec.key, "PVC")?;
+    let Facts::Claim(claim) = &object.facts else {
+        return missing("the object is not a claim".to_owned());
+    };
+    if let Some(pod) = &spec.made_for
+        && claim.owner.as_ref() != Some(&pod.uid)
+    {
+        let (namespace, name) = (&spec.key.namespace, &spec.key.name);
+        return missing(format!(
+            "PVC {namespace}/{name} was not created for pod {}/{} (pod is not owner)",
+            pod.namespace, pod.name
+        ));
+    }
+    if let Some(why) = unusable(claim) {
+        return missing(why.to_owned());
+    }
+    let key = ObjectKey {
+        kind: ObjectKind::Persistent,
+        namespace: String::new(),
+        name: claim.volume.clone(),
+        cluster: true,
+    };
+    let object = fetch(&key, &format!("PV {}", claim.volume))?;
+    bound(claim, &object)
+}
+
+fn unusable(claim: &Claim) -> Option<&'static str> {
+    if claim.deleting {
+        Some("PVC is being deleted")
+    } else if !claim.bound {
+        Some("PVC is not bound")
+    } else if claim.volume.is_empty() {
+        Some("PVC has empty pvc.Spec.VolumeName")
+    } else {
+        None
+    }
+}
+
+fn bound(claim: &Claim, object: &Object) -> Result<Box<Persistent>, Blocked> {
+    let missing = |why: String| Err(Blocked::Missing(why));
+    let Facts::Persistent(persistent) = &object.facts else {
+        return missing("the object is not a persistent volume".to_owned());
+    };
+    let name = &persistent.name;
+    match &persistent.claim {
+        None => missing(format!(
+            "found PV object {name} but it has a nil pv.Spec.ClaimRef indicating it is not yet bound to the claim"
+        )),
+        Some(uid) if *uid != claim.uid => missing(format!(
+            "found PV object {name} but its pv.Spec.ClaimRef.UID {uid} does not point to claim.UID {}",
+            claim.uid
+        )),
+        Some(_) => Ok(persistent.clone()),
+    }
+}
+
+fn mount(volume: &str, spec: &ClaimSpec, persistent: &Persistent) -> Resolved {
+    let failed = |why: String| (nowhere(volume), Err(Blocked::Failed(why)));
+    if persistent.block {
+        return failed(
+            "the persistent volume is a block device, which this node does not support".into(),
+        );
+    }
+    let name = persistent.name.clone();
+    if !layout::is_safe_spec_name(&name) {
+        return failed(format!("{name:?} cannot name a directory"));
+    }
+    match &persistent.source {
+        Err(why) => failed(why.clone()),
+        Ok(Source::HostPath(set_up)) => {
+            let slot = (layout::HOST_PATH.to_owned(), volume.to_owned());
+            (slot, Ok(Arc::new(set_up.clone())))
+        }
+        Ok(Source::Local(path)) => {
+            let set_up = SetUp::Local {
+                path: path.clone(),
+                read_only: spec.read_only,
+                gid: spec.gid.filter(|_| !spec.read_only),
+            };
+            ((layout::LOCAL.to_owned(), name), Ok(Arc::new(set_up)))
+        }
+        Ok(Source::Csi(_)) => failed("volumes of CSI drivers are not supported yet".into()),
+    }
+}

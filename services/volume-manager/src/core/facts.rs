@@ -1,0 +1,206 @@
+//! What claims, persistent volumes, attachments and drivers say, as far as it matters here.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{
+    PersistentVolume, PersistentVolumeClaim, PersistentVolumeSpec, SecretReference,
+};
+use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment};
+
+use super::objects::ObjectKind;
+use super::plain;
+use super::spec::SetUp;
+
+/// What an object says, by its kind.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Facts {
+    /// It holds values alone.
+    #[default]
+    None,
+    /// A claim.
+    Claim(Claim),
+    /// A persistent volume.
+    Persistent(Box<Persistent>),
+    /// An attachment.
+    Attachment(Attachment),
+    /// A driver.
+    Driver(Driver),
+}
+
+/// A claim.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Claim {
+    /// Its uid.
+    pub uid: String,
+    /// It is bound to a volume.
+    pub bound: bool,
+    /// Somebody asked for its end.
+    pub deleting: bool,
+    /// The persistent volume.
+    pub volume: String,
+    /// The uid of the pod that it was made for.
+    pub owner: Option<String>,
+}
+
+/// A persistent volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Persistent {
+    /// Its name.
+    pub name: String,
+    /// The uid of its claim, if it has one.
+    pub claim: Option<String>,
+    /// What it is; or why this node cannot have it.
+    pub source: Result<Source, String>,
+    /// `ReadWriteOnce` and so on.
+    pub access_modes: Vec<String>,
+    /// Options for the mount.
+    pub mount_options: Vec<String>,
+    /// It is a block device, and not a file system.
+    pub block: bool,
+}
+
+/// What a persistent volume is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// A path of the node.
+    HostPath(SetUp),
+    /// A directory of the node, mounted where volumes are.
+    Local(String),
+    /// A driver's.
+    Csi(Box<CsiSource>),
+}
+
+/// A volume of a driver.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct CsiSource {
+    /// The driver's name.
+    pub driver: String,
+    /// The driver's word for the volume.
+    pub handle: String,
+    /// The file system to be made where there is none.
+    pub fs_type: String,
+    /// Mounted read-only.
+    pub read_only: bool,
+    /// Whatever the driver wants to know.
+    pub attributes: BTreeMap<String, String>,
+    /// Namespace and name of the secret to stage with.
+    pub stage_secret: Option<(String, String)>,
+    /// Of the secret to publish with.
+    pub publish_secret: Option<(String, String)>,
+}
+
+/// An attachment of a volume to this node.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Attachment {
+    /// It is attached.
+    pub attached: bool,
+    /// What the driver's controller told of it.
+    pub metadata: BTreeMap<String, String>,
+    /// Why it cannot be attached.
+    pub error: Option<String>,
+}
+
+/// What a driver asks of the node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Driver {
+    /// Volumes are attached before they are mounted.
+    pub attach: bool,
+    /// It wants to know for which pod.
+    pub pod_info: bool,
+    /// Who sees to the pod's group: `None`, `File` or `ReadWriteOnceWithFSType`.
+    pub group_policy: String,
+    /// It makes volumes for a pod out of the pod's own words.
+    pub ephemeral: bool,
+}
+
+/// Reads an object of a kind that holds no values.
+pub fn read(kind: ObjectKind, json: &[u8]) -> Result<Facts, serde_json::Error> {
+    Ok(match kind {
+        ObjectKind::ConfigMap | ObjectKind::Secret => Facts::None,
+        ObjectKind::Claim => Facts::Claim(claim(serde_json::from_slice(json)?)),
+        ObjectKind::Persistent => {
+            Facts::Persistent(Box::new(persistent(serde_json::from_slice(json)?)))
+        }
+        ObjectKind::Attachment => Facts::Attachment(attachment(serde_json::from_slice(json)?)),
+        ObjectKind::CsiDriver => Facts::Driver(driver(serde_json::from_slice(json)?)),
+    })
+}
+
+fn claim(object: PersistentVolumeClaim) -> Claim {
+    let metadata = object.metadata;
+    let owners = metadata.owner_references.unwrap_or_default();
+    let owner = owners.into_iter().find(|o| o.controller == Some(true));
+    let phase = object.status.and_then(|status| status.phase);
+    Claim {
+        uid: metadata.uid.unwrap_or_default(),
+        bound: phase.as_deref() == Some("Bound"),
+        deleting: metadata.deletion_timestamp.is_some(),
+        volume: object
+            .spec
+            .and_then(|spec| spec.volume_name)
+            .unwrap_or_default(),
+        owner: owner.map(|owner| owner.uid),
+    }
+}
+
+fn persistent(object: PersistentVolume) -> Persistent {
+    let spec = object.spec.unwrap_or_default();
+    let claim = spec.claim_ref.as_ref();
+    Persistent {
+        name: object.metadata.name.unwrap_or_default(),
+        claim: claim.map(|claim| claim.uid.clone().unwrap_or_default()),
+        source: source(&spec),
+        access_modes: spec.access_modes.unwrap_or_default(),
+        mount_options: spec.mount_options.unwrap_or_default(),
+        block: spec.volume_mode.as_deref() == Some("Block"),
+    }
+}
+
+fn source(spec: &PersistentVolumeSpec) -> Result<Source, String> {
+    if let Some(path) = &spec.host_path {
+        return plain::host_path(path).map(Source::HostPath);
+    }
+    if let Some(local) = &spec.local {
+        return Ok(Source::Local(local.path.clone()));
+    }
+    let Some(csi) = &spec.csi else {
+        let supported = "supported are hostPath, local, csi";
+        return Err(format!(
+            "the persistent volume is of a type that this node does not support: {supported}"
+        ));
+    };
+    let secret = |of: &Option<SecretReference>| {
+        let of = of.as_ref()?;
+        Some((of.namespace.clone()?, of.name.clone()?))
+    };
+    Ok(Source::Csi(Box::new(CsiSource {
+        driver: csi.driver.clone(),
+        handle: csi.volume_handle.clone(),
+        fs_type: csi.fs_type.clone().unwrap_or_default(),
+        read_only: csi.read_only.unwrap_or(false),
+        attributes: csi.volume_attributes.clone().unwrap_or_default(),
+        stage_secret: secret(&csi.node_stage_secret_ref),
+        publish_secret: secret(&csi.node_publish_secret_ref),
+    })))
+}
+
+fn attachment(object: VolumeAttachment) -> Attachment {
+    let status = object.status.unwrap_or_default();
+    Attachment {
+        attached: status.attached,
+        metadata: status.attachment_metadata.unwrap_or_default(),
+        error: status.attach_error.and_then(|error| error.message),
+    }
+}
+
+fn driver(object: CSIDriver) -> Driver {
+    let spec = object.spec;
+    let modes = spec.volume_lifecycle_modes.unwrap_or_default();
+    let policy = spec.fs_group_policy.filter(|policy| !policy.is_empty());
+    Driver {
+        attach: spec.attach_required.unwrap_or(true),
+        pod_info: spec.pod_info_on_mount.unwrap_or(false),
+        group_policy: policy.unwrap_or_else(|| "ReadWriteOnceWithFSType".to_owned()),
+        ephemeral: modes.iter().any(|mode| mode == "Ephemeral"),
+    }
+}
