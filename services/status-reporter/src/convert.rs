@@ -1,10 +1,12 @@
 //! From the wire to facts, and from what is told to the wire.
 
+use k8s_openapi::api::core::v1::PodStatus;
 use polylet_model::Manifest;
 use polylet_model::probe::ProbeKind;
 use polylet_model::status::{self, Actual, ContainerPhase, Note, PendingResize, Resizing, Stage};
 use polylet_wire::common::v1::{Cause, PodRef};
 use polylet_wire::pleg::v1 as pleg;
+use polylet_wire::podconfig::v1::watch_node_response;
 use polylet_wire::prober::v1 as prober;
 use polylet_wire::status::v1 as wire;
 use polylet_wire::sync::v1 as sync;
@@ -12,6 +14,8 @@ use polylet_wire::{podconfig, time};
 
 use crate::core::facts::{Held, Progress, Wanted};
 use crate::core::join::Told;
+use crate::core::mirror::{Mirror, Node};
+use crate::core::report::want::Holds;
 
 /// A pod that should run; a manifest that cannot be read is told once and left out.
 pub(crate) fn wanted(pod: &podconfig::v1::Pod) -> Option<Wanted> {
@@ -175,6 +179,60 @@ pub(crate) fn verdict(
         success: verdict.outcome() == prober::Outcome::Success,
         since: time::from_wire_opt(verdict.since.as_ref()),
     }
+}
+
+/// The status that the cluster holds of a pod; `None` while that is not known.
+pub(crate) fn reported(status: &[u8], uid: &str) -> Option<PodStatus> {
+    if status.is_empty() {
+        return None;
+    }
+    let read = serde_json::from_slice(status);
+    read.inspect_err(|error| {
+        tracing::warn!(
+            k8s.pod.uid = uid,
+            "the cluster's status of a pod cannot be read: {error}"
+        );
+    })
+    .ok()
+}
+
+/// What the cluster holds of an API pod.
+pub(crate) fn holds(pod: &podconfig::v1::Pod) -> Option<Holds> {
+    let uid = pod.r#ref.as_ref()?.uid.clone();
+    let status = reported(&pod.reported_status, &uid)?;
+    Some(Holds { uid, status })
+}
+
+pub(crate) fn mirror(uid: &str, mirror: &podconfig::v1::Mirror) -> Mirror {
+    let name = mirror.r#ref.clone().unwrap_or_default();
+    Mirror {
+        uid: uid.to_owned(),
+        namespace: name.namespace,
+        name: name.name,
+        of: mirror.of.clone(),
+        deleting: mirror.deleting,
+        status: reported(&mirror.reported_status, uid),
+    }
+}
+
+/// This node's object; `None` while there is none that could be read.
+pub(crate) fn node(told: &podconfig::v1::WatchNodeResponse) -> Option<Node> {
+    let Some(watch_node_response::State::Manifest(manifest)) = &told.state else {
+        return None;
+    };
+    let node: Result<k8s_openapi::api::core::v1::Node, _> = serde_json::from_slice(manifest);
+    let metadata = match node {
+        Ok(node) => node.metadata,
+        Err(error) => {
+            tracing::warn!("the cluster's Node cannot be read: {error}");
+            return None;
+        }
+    };
+    Some(Node {
+        name: metadata.name?,
+        uid: metadata.uid?,
+        deleting: metadata.deletion_timestamp.is_some(),
+    })
 }
 
 /// What is told of a pod, on the wire. A status always has a JSON form; should

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::PodStatus;
 use polylet_watch::{Store, Update, Value};
 use polylet_wire::common::v1::Cause;
 use polylet_wire::pleg::v1::{PodState, WatchRuntimeResponse};
-use polylet_wire::podconfig::v1::{Pod, PodSource};
+use polylet_wire::podconfig::v1::{Mirror, Pod, PodSource, WatchNodeResponse};
 use polylet_wire::prober::v1::Verdict;
 use polylet_wire::status::v1 as wire;
 use polylet_wire::sync::v1::PodSync;
@@ -27,6 +27,10 @@ pub enum Input {
     Verdict(Update<(String, String, i32), Verdict>),
     /// Which runtime it is.
     Runtime(Value<WatchRuntimeResponse>),
+    /// Static pods' mirrors, as the cluster holds them.
+    Mirror(Update<String, Mirror>),
+    /// This node's object in the cluster.
+    Node(Value<WatchNodeResponse>),
 }
 
 /// Owns all facts and all that is told.
@@ -62,6 +66,8 @@ impl Desk {
                 self.join.synced(Stream::Runtime);
             }
             Input::Runtime(Value::Stale(_)) => self.join.stale(Stream::Runtime),
+            // Statuses do not follow from them.
+            Input::Mirror(_) | Input::Node(_) => {}
         }
     }
 
@@ -72,8 +78,21 @@ impl Desk {
             PodSource::Api | PodSource::Unspecified => Source::Api,
         };
         match update {
-            Update::Upsert(uid, pod) => self.join.pod(source, uid, convert::wanted(&pod)),
-            Update::Remove(uid) => self.join.pod(source, uid, None),
+            Update::Upsert(uid, pod) => {
+                let reported = convert::reported(&pod.reported_status, &uid);
+                self.join.reported(&uid, reported);
+                // The cluster's own word of a status comes back with the same manifest.
+                if !self
+                    .join
+                    .knows(source, &uid, &pod.manifest, pod.stale_since.is_some())
+                {
+                    self.join.pod(source, uid, convert::wanted(&pod));
+                }
+            }
+            Update::Remove(uid) => {
+                self.join.reported(&uid, None);
+                self.join.pod(source, uid, None);
+            }
             Update::Synced => self.join.synced(Stream::Pods(source)),
             Update::Stale(_) => self.join.stale(Stream::Pods(source)),
         }
@@ -152,6 +171,11 @@ impl Desk {
             news |= self.join.forget_kept();
         }
         news
+    }
+
+    /// Whether everything has been heard in this life.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.join.is_whole()
     }
 
     /// What has not been heard yet, for people.

@@ -5,7 +5,9 @@
 //! (prober); joins them into the `v1.PodStatus` that the API would hold; serves
 //! that as a state stream and as a list.
 //!
-//! Where the node belongs to a cluster, it keeps the Node object and the lease there (`node/`).
+//! Where the node belongs to a cluster, it keeps the Node object and the lease there (`node/`), tells
+//! the cluster each real change of a pod's status in one patch and removes pods of which nothing is
+//! left (`report/`), and keeps the mirrors of static pods (`mirror/`).
 //!
 //! One task (`run.rs`) owns all of pods. Only pods whose facts changed are joined
 //! anew, and changes that arrive together are joined once. Nothing is said before
@@ -15,11 +17,14 @@
 //! Statuses are kept beside: they hold the times of past changes, and what was
 //! known of containers that the runtime has since forgotten.
 
+mod cluster;
 mod convert;
 mod core;
 pub mod desk;
 mod keep;
+mod mirror;
 mod node;
+mod report;
 mod run;
 mod server;
 mod sources;

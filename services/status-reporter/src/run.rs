@@ -2,10 +2,13 @@
 
 use futures::stream::{LocalBoxStream, SelectAll};
 use futures::{FutureExt, StreamExt};
+use polylet_api::Access;
 use polylet_kit::{CancellationToken, Ctx, address, cause};
 use polylet_watch::Update;
+use polylet_wire::podconfig::v1::PodSource;
 use tokio::sync::{oneshot, watch};
 
+use crate::cluster::Cluster;
 use crate::core::join::Outcome;
 use crate::desk::{Desk, Input};
 use crate::keep::{Keeper, Kept};
@@ -24,6 +27,8 @@ pub(crate) struct Task {
     traces: Traces,
     missing: watch::Sender<Vec<String>>,
     keeper: Keeper,
+    /// None of a node that stands alone.
+    cluster: Option<Cluster>,
     drain: CancellationToken,
 }
 
@@ -31,8 +36,10 @@ impl Task {
     pub(crate) fn new(ctx: &Ctx, statuses: Statuses, missing: watch::Sender<Vec<String>>) -> Self {
         let (keeper, kept) = Keeper::open(ctx.run_dir().join("statuses.json"));
         let traces = Traces::new(kept.started);
+        let access = Access::of(ctx.config(), crate::MANIFEST.service);
         Self {
-            inputs: sources::all(ctx),
+            inputs: sources::all(ctx, access.is_some()),
+            cluster: access.map(|access| Cluster::new(ctx, access)),
             desk: Desk::new(kept.statuses, statuses),
             traces,
             missing,
@@ -53,6 +60,10 @@ impl Task {
                     self.tell_all();
                 }
                 () = self.keeper.wait() => {}
+                () = wait(&mut self.cluster) => {}
+            }
+            if let Some(cluster) = &mut self.cluster {
+                cluster.act();
             }
             self.keeper.write_if_due(|| kept(&self.desk, &self.traces));
         }
@@ -85,12 +96,21 @@ impl Task {
             }
             _ => {}
         }
+        if let Some(cluster) = &mut self.cluster {
+            match &input {
+                Input::Pod(PodSource::Api, Update::Upsert(uid, pod)) => cluster.pod(uid, Some(pod)),
+                Input::Pod(PodSource::Api, Update::Remove(uid)) => cluster.pod(uid, None),
+                Input::Mirror(update) => cluster.mirror(update),
+                Input::Node(node) => cluster.node(node),
+                _ => {}
+            }
+        }
         self.desk.take(input);
     }
 
     /// Joins every pod whose facts changed, and tells what is new.
     fn tell_all(&mut self) {
-        let (ctx, traces) = (&self.ctx, &mut self.traces);
+        let (ctx, traces, cluster) = (&self.ctx, &mut self.traces, &mut self.cluster);
         let host_ips = || {
             let found = address::of_node(ctx.config());
             found.iter().map(ToString::to_string).collect()
@@ -98,20 +118,31 @@ impl Task {
         let news = self.desk.tell_of(host_ips, |uid, outcome| {
             let cause = traces.take(uid);
             match outcome {
-                Outcome::Told {
-                    told,
-                    changed: true,
-                } => {
-                    let span = traces.span(&told.manifest, &told.status, &cause);
-                    span.map_or(cause, |span| cause::of_span(&span))
+                Outcome::Told { told, changed } => {
+                    let span = if *changed {
+                        traces.span(&told.manifest, &told.status, &cause)
+                    } else {
+                        None
+                    };
+                    let step = span.map(|span| cause::of_span(&span));
+                    if let Some(cluster) = cluster {
+                        cluster.told(uid, told, step.clone());
+                    }
+                    step.unwrap_or(cause)
                 }
                 Outcome::Gone => {
                     traces.forget(uid);
+                    if let Some(cluster) = cluster {
+                        cluster.gone(uid);
+                    }
                     cause
                 }
-                Outcome::Told { .. } | Outcome::Same => cause,
+                Outcome::Same => cause,
             }
         });
+        if let Some(cluster) = cluster {
+            cluster.whole(self.desk.is_whole());
+        }
         if news {
             self.keeper.changed();
         }
@@ -121,6 +152,13 @@ impl Task {
             *known = missing;
             changed
         });
+    }
+}
+
+async fn wait(cluster: &mut Option<Cluster>) {
+    match cluster {
+        Some(cluster) => cluster.wait().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -9,6 +9,8 @@ use polylet_model::status::{self, ContainerPhase, Stage, StatusFacts, Verdict};
 
 use super::facts::{Held, Progress, Source, Stream, Wanted};
 
+mod before;
+
 /// What is said of one pod.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Told {
@@ -18,6 +20,19 @@ pub(crate) struct Told {
     pub(crate) waiting_for: Vec<String>,
     /// Whose facts are only the last known.
     pub(crate) stale: Vec<String>,
+    /// How far it is on its way out.
+    pub(crate) leaving: Leaving,
+}
+
+/// How far a pod is on its way out, for what waits for that.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Leaving {
+    /// No source wants it any more.
+    pub(crate) unwanted: bool,
+    /// None of its containers can run any more.
+    pub(crate) stopped: bool,
+    /// Nothing of it is left on the node.
+    pub(crate) reclaimed: bool,
 }
 
 /// What a join came to.
@@ -51,6 +66,8 @@ pub(crate) struct Join {
     told: BTreeMap<String, Told>,
     /// Statuses of an earlier life of the process.
     kept: BTreeMap<String, PodStatus>,
+    /// What the cluster holds of its pods.
+    reported: BTreeMap<String, PodStatus>,
     dirty: BTreeSet<String>,
 }
 
@@ -66,6 +83,22 @@ impl Join {
     pub(crate) fn pod(&mut self, source: Source, uid: String, wanted: Option<Wanted>) {
         set(self.wanted.entry(source).or_default(), &uid, wanted);
         self.dirty.insert(uid);
+    }
+
+    /// Whether a pod is known just so.
+    pub(crate) fn knows(&self, source: Source, uid: &str, manifest: &[u8], stale: bool) -> bool {
+        let known = self.wanted.get(&source).and_then(|of| of.get(uid));
+        known.is_some_and(|known| known.stale == stale && known.manifest.raw() == manifest)
+    }
+
+    /// What the cluster holds of a pod's status. What somebody else has written there counts.
+    pub(crate) fn reported(&mut self, uid: &str, reported: Option<PodStatus>) {
+        let known = self.reported.get(uid);
+        let counts = known.map(before::of_others) != reported.as_ref().map(before::of_others);
+        set(&mut self.reported, uid, reported);
+        if counts {
+            self.dirty.insert(uid.to_owned());
+        }
     }
 
     pub(crate) fn progress(&mut self, uid: String, progress: Option<Progress>) {
@@ -204,6 +237,7 @@ impl Join {
     pub(crate) fn join(&mut self, uid: &str) -> Outcome {
         if self.is_gone(uid) {
             self.kept.remove(uid);
+            self.reported.remove(uid);
             return if self.told.remove(uid).is_some() {
                 Outcome::Gone
             } else {
@@ -270,6 +304,8 @@ impl Join {
         // The status is that of the pod as it was allocated.
         let given = progress.allocated.as_ref();
         let given = given.map(|given| given.put_into(manifest));
+        let stage = stage(progress, held);
+        let previous = self.previous(uid, progress);
         let status = status::compute(&StatusFacts {
             ends_are_decided: true,
             manifest: given.as_ref().unwrap_or(manifest),
@@ -279,20 +315,30 @@ impl Join {
             notes: &progress.notes,
             resize: progress.resize.as_ref(),
             resizing: progress.resizing.as_ref(),
-            stage: stage(progress, held),
+            stage,
             terminal: progress.terminal.as_ref(),
             acknowledged_at: progress.acknowledged_at,
             host_ips: &self.host_ips,
             runtime: &self.runtime,
             recursive_read_only: self.recursive_read_only.contains(handler),
-            previous: self.last(uid).filter(|last| same_life(last, progress)),
+            previous: previous.as_ref(),
         });
         Some(Told {
             manifest: manifest.clone(),
             status,
             waiting_for: progress.waiting_for.clone(),
             stale: self.stale_for(wanted, held),
+            leaving: Leaving {
+                unwanted: wanted.is_none(),
+                stopped: stage == Stage::Terminated,
+                reclaimed: progress.reclaimed,
+            },
         })
+    }
+
+    fn previous(&self, uid: &str, progress: &Progress) -> Option<PodStatus> {
+        let last = self.last(uid).filter(|last| same_life(last, progress));
+        before::previous(last, self.reported.get(uid))
     }
 
     fn stale_for(&self, wanted: Option<(Source, &Wanted)>, held: &Held) -> Vec<String> {

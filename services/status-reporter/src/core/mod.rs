@@ -1,5 +1,8 @@
 //! Facts in, statuses out. Pure.
 
+pub(crate) mod bucket;
 pub(crate) mod facts;
 pub(crate) mod join;
+pub(crate) mod mirror;
 pub(crate) mod node;
+pub(crate) mod report;
