@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use polylet_kit::{Config, DEFAULT_CONFIG, Exit, config, report};
 
+use crate::flags::{self, Asked, Effective, FlagError};
 use crate::{run, show};
 
 /// A Kubernetes node agent in many small processes.
@@ -40,7 +41,7 @@ pub(crate) enum Output {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Start the node's services and keep them running
+    /// Start the node's services and keep them running; takes the kubelet's flags
     Run,
     /// Show the services
     Status,
@@ -87,6 +88,10 @@ pub(crate) struct LogArgs {
 
 /// The command's `main`.
 pub fn main() -> ExitCode {
+    let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
+    if let Some(words) = words_of_run(words.collect()) {
+        return run_with(words).into();
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
@@ -113,7 +118,7 @@ pub fn main() -> ExitCode {
         }
     };
     match cli.command {
-        Command::Run => run::main(config).into(),
+        Command::Run => run::main(Effective { config, text: None }).into(),
         Command::Status => client::answer(show::status::show(&config, output)),
         Command::Pods => client::answer(show::pods::show(&config, output)),
         Command::Logs(args) => client::answer(show::logs::show(&config, args)),
@@ -124,6 +129,50 @@ pub fn main() -> ExitCode {
 }
 
 use crate::client;
+
+/// The words of a command line that runs the node: after `run`, or after the name `kubelet`.
+fn words_of_run(mut words: Vec<String>) -> Option<Vec<String>> {
+    let program = words.first().map(Path::new).and_then(Path::file_name);
+    let begin = if program.is_some_and(|name| name == "kubelet") {
+        1
+    } else if words.get(1).is_some_and(|word| word == "run") {
+        2
+    } else {
+        return None;
+    };
+    Some(words.split_off(begin))
+}
+
+fn run_with(words: Vec<String>) -> Exit {
+    let parsed = match flags::parse(words) {
+        Ok(Asked::Run(parsed)) => parsed,
+        Ok(Asked::Help) => {
+            print!("{}", flags::help());
+            return Exit::Ok;
+        }
+        Ok(Asked::Version) => {
+            let version = polylet_model::node::kubelet_version(env!("CARGO_PKG_VERSION"));
+            println!("Kubernetes {version}");
+            return Exit::Ok;
+        }
+        Err(error) => {
+            eprintln!("polylet run: {}", report(&error));
+            return Exit::Usage;
+        }
+    };
+    match flags::configuration(parsed) {
+        Ok(effective) => run::main(effective),
+        Err(error) => {
+            eprintln!("polylet run: {}", report(&error));
+            match error {
+                FlagError::Config(_) | FlagError::Read { .. } | FlagError::Document { .. } => {
+                    Exit::Config
+                }
+                _ => Exit::Usage,
+            }
+        }
+    }
+}
 
 /// The configuration named, or the standard one. Who only asks may go without a file.
 fn configuration(place: &Place, running: bool) -> Result<Config, config::ConfigError> {

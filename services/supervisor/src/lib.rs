@@ -5,11 +5,13 @@
 //! enum of inputs is fed by a task per child that waits for its end, one that watches its health
 //! and one that reads its notify socket. Beside it the supervisor's own socket serves the list of
 //! services and takes the services' spans into a bounded ring (`traces`), from where they are
-//! forwarded when asked for. The other commands are clients of these sockets.
+//! forwarded when asked for. It takes the kubelet's flags (`flags`): with the files they are one
+//! effective configuration, which the services are started with. The other commands are clients of these sockets.
 
 mod cli;
 mod client;
 pub mod core;
+mod flags;
 mod run;
 mod show;
 mod traces;
@@ -40,8 +42,14 @@ pub static MANIFEST: Manifest = Manifest {
             level: 1,
         },
     ],
-    keeps: &[Keep {
-        path: "run:supervisor.lock",
-        what: "that there is one supervisor on these directories",
-    }],
+    keeps: &[
+        Keep {
+            path: "run:supervisor.lock",
+            what: "that there is one supervisor on these directories",
+        },
+        Keep {
+            path: "run:config.yaml",
+            what: "the configuration made of files and flags, for the services to read",
+        },
+    ],
 };

@@ -96,6 +96,13 @@ fn kept_free(threshold: &str, whole: i64) -> i64 {
 /// The Kubernetes release whose node behaviour and API this build follows.
 pub const KUBERNETES: &str = "1.36.3";
 
+/// What a node says its kubelet is. Whoever compares versions reads the Kubernetes release that this
+/// node is like, as with the builds of distributions; what follows the plus sign counts for nothing in
+/// comparisons and tells people what really runs.
+pub fn kubelet_version(build: &str) -> String {
+    format!("v{KUBERNETES}+polylet.{build}")
+}
+
 /// Labels that a node puts right when they are found otherwise; all others that it is given count
 /// only when it is made.
 pub const OWN_LABELS: [&str; 11] = [

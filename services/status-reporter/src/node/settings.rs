@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{NodeSwapStatus, NodeSystemInfo, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use polylet_kit::{Ctx, address};
 use polylet_machine::{Identity, Machine, architecture};
-use polylet_model::node::{self, KUBERNETES};
+use polylet_model::node;
 
 use crate::core::node::facts::Settings;
 use crate::core::node::object::Registration;
@@ -74,10 +74,7 @@ fn info(machine: Machine) -> NodeSystemInfo {
         architecture: architecture().to_owned(),
         boot_id: identity.boot_id,
         kernel_version: identity.kernel_version,
-        // Whoever compares versions reads the Kubernetes release that this node is like, as with
-        // the builds of distributions; what follows the plus sign counts for nothing in comparisons
-        // and tells people what really runs.
-        kubelet_version: format!("v{KUBERNETES}+polylet.{}", env!("CARGO_PKG_VERSION")),
+        kubelet_version: node::kubelet_version(env!("CARGO_PKG_VERSION")),
         machine_id: identity.machine_id,
         operating_system: "linux".to_owned(),
         os_image: identity.os_image,

@@ -16,10 +16,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use polylet_kit::serve::Routes;
-use polylet_kit::{CancellationToken, Config, Exit, listener, lock, report, telemetry};
+use polylet_kit::{CancellationToken, Exit, kept, listener, lock, report, telemetry};
 use polylet_wire::supervisor::v1::supervisor_service_server::SupervisorServiceServer;
 use tokio::sync::mpsc;
 
+use crate::flags::Effective;
 use crate::traces::Traces;
 
 /// Why the stack did not start.
@@ -27,6 +28,12 @@ use crate::traces::Traces;
 enum RunError {
     #[error("making the directory {path}")]
     Directory {
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("writing the effective configuration {path}")]
+    Configuration {
         path: PathBuf,
         #[source]
         source: std::io::Error,
@@ -60,7 +67,8 @@ impl RunError {
 }
 
 /// Runs the stack until it is told to stop.
-pub(crate) fn main(config: Config) -> Exit {
+pub(crate) fn main(effective: Effective) -> Exit {
+    let config = &effective.config;
     // Before anything else opens a descriptor, or a service's socket could not be its third.
     let reserved = sockets::reserve();
     let telemetry = telemetry::init(&telemetry::Setup {
@@ -74,7 +82,7 @@ pub(crate) fn main(config: Config) -> Exit {
     let ended = reserved
         .map_err(|source| RunError::Sockets(source.into()))
         .and_then(|reserved| {
-            let ended = start(config);
+            let ended = start(&effective);
             drop(reserved);
             ended
         });
@@ -88,7 +96,8 @@ pub(crate) fn main(config: Config) -> Exit {
     }
 }
 
-fn start(config: Config) -> Result<(), RunError> {
+fn start(effective: &Effective) -> Result<(), RunError> {
+    let config = &effective.config;
     let polylet = &config.polylet;
     let directory = polylet.run_directory.clone();
     make(&directory, 0o755)?;
@@ -96,6 +105,13 @@ fn start(config: Config) -> Result<(), RunError> {
     make(&own, 0o700)?;
     let lock = directory.join("supervisor.lock");
     let _lock = lock::Lock::take(&lock, Duration::ZERO)?;
+    // Not before the lock: another supervisor's services read theirs.
+    if let Some(text) = &effective.text {
+        kept::write(&config.path, text.as_bytes()).map_err(|source| RunError::Configuration {
+            path: config.path.clone(),
+            source,
+        })?;
+    }
     let programs = programs::find(polylet.bin_directory.as_deref())?;
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
@@ -129,7 +145,7 @@ fn start(config: Config) -> Result<(), RunError> {
         let stop = CancellationToken::new();
         let serving = polylet_kit::serve::serve(listener, routes, stop.clone().cancelled_owned());
         let stack = stack::run(stack::Setup {
-            config: &config,
+            config,
             own,
             programs,
             sockets,

@@ -1,5 +1,6 @@
 //! What values are allowed.
 
+mod labels;
 mod limits;
 mod reserved;
 mod words;
@@ -44,6 +45,7 @@ pub(super) fn polylet(config: &PolyletConfiguration, problems: &mut Problems) {
         let allowed = "allowed is an address of the other family than nodeIP's";
         problems.wrong("secondaryNodeIP", second, allowed);
     }
+    labels::node(&config.node_labels, problems);
     for (field, path) in [
         ("runDirectory", &config.run_directory),
         ("stateDirectory", &config.state_directory),

@@ -1,0 +1,188 @@
+use serde_json::{Value, json};
+
+use super::table::{FLAGS, Means};
+use super::{Asked, FlagError, Parsed, configuration, parse};
+
+fn parsed(words: &str) -> Result<Parsed, FlagError> {
+    match parse(words.split_whitespace().map(str::to_owned))? {
+        Asked::Run(parsed) => Ok(parsed),
+        Asked::Help | Asked::Version => panic!("{words}: not a run"),
+    }
+}
+
+fn config(words: &str) -> polylet_kit::Config {
+    match configuration(parsed(words).unwrap()) {
+        Ok(effective) => effective.config,
+        Err(error) => panic!("{words}: {}", polylet_kit::report(&error)),
+    }
+}
+
+fn refused(words: &str) -> String {
+    let refused = parsed(words).and_then(configuration);
+    match refused {
+        Err(error) => polylet_kit::report(&error),
+        Ok(_) => panic!("{words}: taken"),
+    }
+}
+
+#[test]
+fn every_flag_is_a_field_that_there_is() {
+    let config = config("--max-pods=5");
+    let documents = [
+        serde_json::to_value(&config.kubelet).unwrap(),
+        serde_json::to_value(&config.polylet).unwrap(),
+    ];
+    let mut names: Vec<_> = FLAGS.iter().map(|flag| flag.name).collect();
+    for flag in &FLAGS {
+        let (document, field) = match flag.means {
+            Means::Kubelet(field) | Means::Deprecated(field) => (&documents[0], field),
+            Means::Polylet(field) => (&documents[1], field),
+            _ => continue,
+        };
+        let pointer = format!("/{}", field.replace('.', "/"));
+        assert!(
+            document.pointer(&pointer).is_some(),
+            "--{}: {field}",
+            flag.name
+        );
+    }
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), FLAGS.len());
+}
+
+#[test]
+fn a_unit_file_of_kubeadm() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("config.yaml");
+    let text = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n\
+        clusterDNS: [10.96.0.10]\nmaxPods: 50\nstaticPodPath: manifests\nfeatureGates: {A: true, B: true}\n";
+    std::fs::write(&file, text).unwrap();
+    let config = config(&format!(
+        "--bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf --kubeconfig=/etc/kubernetes/kubelet.conf \
+         --config={} --container-runtime-endpoint=unix:///var/run/crio/crio.sock \
+         --pod-infra-container-image=registry.k8s.io/pause:3.10 --node-ip=192.0.2.7,2001:db8::7 \
+         --hostname-override Node-1 --node-labels=a=b --node-labels=c=d,e= --register-with-taints=k=v:NoSchedule,x:NoExecute \
+         --feature-gates=B=false --cluster_dns=10.0.0.1 --cluster-dns=10.0.0.2 --eviction-hard=memory.available<200Mi,nodefs.available<5% \
+         --system-reserved=cpu=100m,memory=1Gi --client-ca-file=/etc/kubernetes/pki/ca.crt --rotate-certificates \
+         --fail-swap-on=false --anonymous-auth=false -v 4 --node-status-update-frequency=5s",
+        file.display()
+    ));
+    let (kubelet, polylet) = (&config.kubelet, &config.polylet);
+    assert_eq!(
+        polylet.kubeconfig,
+        Some("/etc/kubernetes/kubelet.conf".into())
+    );
+    assert_eq!(polylet.node_name, "node-1");
+    assert_eq!(polylet.secondary_node_ip, "2001:db8::7".parse().ok());
+    assert_eq!(
+        json!(polylet.node_labels),
+        json!({"a": "b", "c": "d", "e": ""})
+    );
+    assert!(polylet.log_level.starts_with("debug,"));
+    assert_eq!(kubelet.cluster_dns, ["10.0.0.1", "10.0.0.2"]);
+    assert_eq!(kubelet.max_pods, 50);
+    assert_eq!(json!(kubelet.feature_gates), json!({"A": true, "B": false}));
+    assert_eq!(
+        json!(kubelet.eviction_hard),
+        json!({"memory.available": "200Mi", "nodefs.available": "5%"})
+    );
+    assert_eq!(kubelet.register_with_taints[1].effect, "NoExecute");
+    assert_eq!(
+        kubelet.authentication.x509.client_ca_file,
+        "/etc/kubernetes/pki/ca.crt"
+    );
+    assert_eq!(kubelet.node_status_report_frequency.as_secs(), 5);
+    assert!(kubelet.rotate_certificates && !kubelet.fail_swap_on);
+    // Relative to the file that says it.
+    assert_eq!(
+        kubelet.static_pod_path,
+        dir.path().join("manifests").to_string_lossy()
+    );
+    let notes = config.warnings.join("\n");
+    assert!(
+        notes.contains("--pod-infra-container-image counts for nothing"),
+        "{notes}"
+    );
+    assert!(
+        notes.contains("--cluster-dns is deprecated: the configuration's field is clusterDNS"),
+        "{notes}"
+    );
+    assert!(config.path.ends_with("supervisor/config.yaml"));
+}
+
+#[test]
+fn drop_ins_by_name_and_flags_over_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
+    for (name, text) in [
+        ("20-b.conf", "maxPods: 20\nclusterDNS: [10.0.0.2]\n"),
+        (
+            "10-a.conf",
+            "maxPods: 10\nsystemReserved: {cpu: '1'}\nclusterDNS: [10.0.0.1]\n",
+        ),
+        ("30-c.conf", "systemReserved: {memory: 1Gi}\nport: 10260\n"),
+        ("readme.txt", "nonsense"),
+    ] {
+        let text = if name.ends_with("conf") {
+            format!("{head}{text}")
+        } else {
+            text.to_owned()
+        };
+        std::fs::write(dir.path().join(name), text).unwrap();
+    }
+    let config = config(&format!(
+        "--config-dir={} --port=10261",
+        dir.path().display()
+    ));
+    let kubelet = config.kubelet;
+    assert_eq!((kubelet.max_pods, kubelet.port), (20, 10261));
+    assert_eq!(kubelet.cluster_dns, ["10.0.0.2"]);
+    assert_eq!(
+        json!(kubelet.system_reserved),
+        json!({"cpu": "1", "memory": "1Gi"})
+    );
+}
+
+#[test]
+fn what_is_wrong_is_named() {
+    for (words, said) in [
+        (
+            "--kubeconf=/x",
+            "unknown flag --kubeconf; is --kubeconfig meant?",
+        ),
+        ("--totally-different=1", "unknown flag --totally-different"),
+        (
+            "--max-pods=many",
+            "--max-pods=many: expected a whole number",
+        ),
+        ("--max-pods", "--max-pods needs a value"),
+        ("--fail-swap-on=perhaps", "expected true or false"),
+        ("--eviction-hard=memory.available=1", "expected key<value"),
+        ("--register-with-taints=a", "expected key=value:Effect"),
+        ("--node-ip=10.0.0.1,10.0.0.2", "one of each family"),
+        ("start", "unexpected word \"start\""),
+        ("--eviction-hard=memori<1", "evictionHard[memori]"),
+        (
+            "--node-labels=node-role.kubernetes.io/worker=",
+            "nodeLabels[node-role.kubernetes.io/worker]",
+        ),
+        ("--cloud-provider=aws", "cloudProvider"),
+        ("--config=/nowhere/config.yaml", "/nowhere/config.yaml"),
+    ] {
+        let told = refused(words);
+        assert!(told.contains(said), "{words}: {told}");
+    }
+}
+
+#[test]
+fn an_effective_configuration_reads_as_itself() {
+    let effective =
+        configuration(parsed("--node-labels=a=b --tls-min-version=VersionTLS13").unwrap()).unwrap();
+    let text = effective.text.unwrap();
+    let again = polylet_kit::config::from_text(&effective.config.path, &text).unwrap();
+    assert_eq!(again.kubelet, effective.config.kubelet);
+    assert_eq!(again.polylet, effective.config.polylet);
+    assert_eq!(again.warnings, Vec::<String>::new());
+    assert_ne!(json!(again.kubelet), Value::Null);
+}
