@@ -2,9 +2,11 @@
 
 use jiff::Timestamp;
 use polylet_wire::common::v1::{Cause, PodRef};
-use polylet_wire::podconfig::v1::{Pod, PodSource, Problem};
+use polylet_wire::podconfig::v1::{Mirror, Pod, PodSource, Problem, Service, ServicePort};
 use polylet_wire::time::{from_wire_opt, to_wire};
 
+use crate::core::cluster::pod::{ApiMirror, ApiPod};
+use crate::core::cluster::service::{Port, Reduced};
 use crate::core::kept::KeptCause;
 use crate::core::{Finding, PodItem, Source};
 
@@ -51,8 +53,66 @@ pub(crate) fn kept_cause(cause: &Cause, digest: &str) -> KeptCause {
     }
 }
 
+pub(crate) fn api_pod(pod: ApiPod, cause: Cause) -> Pod {
+    Pod {
+        r#ref: Some(PodRef {
+            uid: pod.uid,
+            namespace: pod.namespace,
+            name: pod.name,
+        }),
+        source: PodSource::Api.into(),
+        digest: pod.digest,
+        manifest: pod.manifest.into_bytes(),
+        cause: Some(cause),
+        stale_since: None,
+        reported_status: pod.status.into_bytes(),
+    }
+}
+
+pub(crate) fn mirror(mirror: ApiMirror) -> Mirror {
+    Mirror {
+        r#ref: Some(PodRef {
+            uid: mirror.uid,
+            namespace: mirror.namespace,
+            name: mirror.name,
+        }),
+        of: mirror.of,
+        deleting: mirror.deleting,
+        reported_status: mirror.status.into_bytes(),
+        owner_node_uid: mirror.owner_node_uid,
+    }
+}
+
+pub(crate) fn service(service: Reduced) -> Service {
+    let port = |port: Port| ServicePort {
+        name: port.name,
+        protocol: port.protocol,
+        port: port.port,
+    };
+    Service {
+        namespace: service.namespace,
+        name: service.name,
+        cluster_ip: service.cluster_ip,
+        ports: service.ports.into_iter().map(port).collect(),
+    }
+}
+
+pub(crate) fn kept_service(service: Service) -> Reduced {
+    let port = |port: ServicePort| Port {
+        name: port.name,
+        protocol: port.protocol,
+        port: port.port,
+    };
+    Reduced {
+        namespace: service.namespace,
+        name: service.name,
+        cluster_ip: service.cluster_ip,
+        ports: service.ports.into_iter().map(port).collect(),
+    }
+}
+
 pub(crate) fn problem(
-    source: Source,
+    source: impl Into<PodSource>,
     origin: &str,
     finding: &Finding,
     since: Timestamp,
@@ -62,7 +122,7 @@ pub(crate) fn problem(
         place => format!("{origin} ({place})"),
     };
     Problem {
-        source: PodSource::from(source).into(),
+        source: i32::from(source.into()),
         origin,
         field: finding.field.clone(),
         message: finding.message.clone(),

@@ -3,17 +3,23 @@
 //! pod-config reads static pods from a directory (or one file) and from a URL, gives them their
 //! identity, checks them, and serves one stream of pods per source, together with the Secrets and
 //! ConfigMaps (and RuntimeClasses) that local manifests define and a list of what could not be accepted.
+//! On a node of a cluster it follows what the API server holds for this node ([`cluster`]): its pods,
+//! their mirrors, the Node, Services, the objects that pods refer to; and has tokens issued.
 //!
 //! | task | reads | writes |
 //! | --- | --- | --- |
 //! | `directory` ([`source::directory`]) | `staticPodPath`: inotify and a slow rescan | [`run::Input`] |
 //! | `http` ([`source::http`]) | `staticPodURL`, each `httpCheckFrequency` | [`run::Input`] |
+//! | `pods`, `node`, `services`, `objects` ([`cluster`]) | the API server: lists and watches | the stores behind the streams |
 //! | `run` ([`run`]) | [`run::Input`] | the stores behind the streams; what is to be kept |
 //! | `keep …` ([`keep`]) | the last accepted set | `state:file.json`, `state:http.json` |
+//! | `keep …` ([`cluster`]) | what the API server said last | `state:api.json`, `node.json`, `services.json`, `objects.json` |
 //!
 //! A source that has not answered in this life serves nothing; one that is not configured is empty
-//! at once. The API server is not a source yet, and counts as not configured.
+//! at once. While the API server is away, what it said last stands: also after a restart, from
+//! `state:api.json` and its like, and marked as such.
 
+pub mod cluster;
 pub mod config;
 mod convert;
 pub mod core;
@@ -23,6 +29,7 @@ pub mod server;
 mod set;
 pub mod source;
 
+use polylet_api::Access;
 use polylet_kit::{Api, BoxError, Ctx, Keep, Manifest, Service};
 use polylet_wire::podconfig::v1::object_service_server::ObjectServiceServer;
 use polylet_wire::podconfig::v1::pod_config_service_server::PodConfigServiceServer;
@@ -46,6 +53,22 @@ pub const MANIFEST: Manifest = Manifest {
         Keep {
             path: "state:http.json",
             what: "pods last accepted from the URL: stand while it is away",
+        },
+        Keep {
+            path: "state:api.json",
+            what: "pods that the API server bound to this node: run while it is away",
+        },
+        Keep {
+            path: "state:node.json",
+            what: "this node's object: stands while the API server is away",
+        },
+        Keep {
+            path: "state:services.json",
+            what: "Services with an address: pods start with their variables while the API server is away",
+        },
+        Keep {
+            path: "state:objects.json",
+            what: "Secrets, ConfigMaps and whatever else pods refer to: pods start with them while the API server is away",
         },
     ],
 };
@@ -76,7 +99,11 @@ pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
     ctx.spawn("keep http", http_keeper.clone().run(ctx.drain()));
     ctx.spawn("run", desk.run(received, ctx.drain()));
 
-    let server = server::Server::new(shared, ctx.incarnation());
+    let cluster = match Access::of(ctx.config(), MANIFEST.service) {
+        Some(access) => cluster::Cluster::follow(&ctx, access),
+        None => cluster::Cluster::none(ctx.incarnation()),
+    };
+    let server = server::Server::new(shared, cluster);
     Ok(Service::new()
         .grpc(PodConfigServiceServer::new(server.clone()))
         .grpc(ObjectServiceServer::new(server))

@@ -3,6 +3,7 @@
 
 pub mod accept;
 pub mod canonical;
+pub mod cluster;
 pub mod decode;
 pub mod identity;
 pub mod kept;

@@ -1,0 +1,127 @@
+//! Keeps what the cluster said on disk: a little after it changed, and not for each change.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use polylet_kit::{CancellationToken, kept, report};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use crate::core::cluster::kept::VERSION;
+
+/// What matters after a crash is on disk so soon …
+const SOON: Duration = Duration::from_millis(100);
+/// … and what only helps.
+const LATER: Duration = Duration::from_secs(5);
+/// Between two writes.
+const PAUSE: Duration = Duration::from_secs(1);
+/// After a failed write.
+const RETRY: Duration = Duration::from_secs(5);
+
+/// One kept file. Clones share it. What is written is asked for when it is, so that no copy of it
+/// is held at rest.
+#[derive(Clone)]
+pub(crate) struct Keep {
+    path: PathBuf,
+    due: Arc<watch::Sender<Option<Instant>>>,
+}
+
+impl Keep {
+    pub(crate) fn new(path: PathBuf) -> Keep {
+        Keep {
+            path,
+            due: Arc::new(watch::Sender::new(None)),
+        }
+    }
+
+    /// What a former life has kept. A file that cannot be used is put aside.
+    pub(crate) fn load<T: DeserializeOwned>(&self) -> Option<T> {
+        match kept::load(&self.path, VERSION) {
+            Ok(kept) => kept,
+            Err(error) => {
+                tracing::warn!("what was kept cannot be used: {}", report(&error));
+                if let Err(error) = kept::set_aside(&self.path) {
+                    tracing::warn!("{}", report(&error));
+                }
+                None
+            }
+        }
+    }
+
+    /// Something changed that matters.
+    pub(crate) fn soon(&self) {
+        self.due(SOON);
+    }
+
+    /// Something changed.
+    pub(crate) fn later(&self) {
+        self.due(LATER);
+    }
+
+    fn due(&self, after: Duration) {
+        let at = Instant::now() + after;
+        self.due.send_if_modified(|due| {
+            let sooner = due.is_none_or(|due| at < due);
+            if sooner {
+                *due = Some(at);
+            }
+            sooner
+        });
+    }
+
+    /// Writes until the drain what `make` gives.
+    pub(crate) async fn run<T: Serialize + Send + 'static>(
+        self,
+        make: impl Fn() -> T,
+        drain: CancellationToken,
+    ) {
+        let mut changes = self.due.subscribe();
+        loop {
+            let due = *changes.borrow_and_update();
+            tokio::select! {
+                () = drain.cancelled() => break,
+                _ = changes.changed() => continue,
+                () = until(due) => {}
+            }
+            self.due.send_replace(None);
+            let pause = match self.save(make()).await {
+                Ok(()) => PAUSE,
+                Err(error) => {
+                    tracing::warn!("{error}");
+                    self.due(RETRY);
+                    RETRY
+                }
+            };
+            tokio::select! {
+                () = drain.cancelled() => break,
+                () = sleep(pause) => {}
+            }
+        }
+        if self.due.borrow().is_some() {
+            if let Err(error) = self.save(make()).await {
+                tracing::warn!("{error}");
+            }
+        }
+    }
+
+    async fn save<T: Serialize + Send + 'static>(&self, data: T) -> Result<(), String> {
+        let path = self.path.clone();
+        match tokio::task::spawn_blocking(move || kept::save(&path, VERSION, &data)).await {
+            Ok(saved) => saved.map_err(|error| report(&error)),
+            Err(error) => Err(format!(
+                "writing {} was given up: {error}",
+                self.path.display()
+            )),
+        }
+    }
+}
+
+async fn until(due: Option<Instant>) {
+    match due {
+        Some(at) => sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}

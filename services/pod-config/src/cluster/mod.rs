@@ -1,0 +1,169 @@
+//! The cluster as a source: what its API server holds for this node.
+//!
+//! | file | what is followed |
+//! | --- | --- |
+//! | `pods` | pods bound to this node, and mirrors among them |
+//! | `node` | the node's own object |
+//! | `services` | Services that have an address |
+//! | `objects`, `polled` | what pods refer to, by name, while it is wanted |
+//! | `tokens` | tokens of service accounts |
+//!
+//! `follow` does the listing and watching for all of them, over the connections of `line`, by the
+//! requests of `request`. `trouble` knows whether the server is away, `keep` holds on disk what it
+//! said last.
+
+mod follow;
+mod keep;
+mod line;
+mod node;
+mod objects;
+mod pods;
+mod polled;
+mod request;
+mod services;
+mod tokens;
+mod trouble;
+
+use std::path::Path;
+
+use polylet_api::Access;
+use polylet_kit::Ctx;
+use polylet_wire::podconfig::v1::Problem;
+use tokio::sync::watch;
+
+use crate::core::cluster::kept::KeptNode;
+use keep::Keep;
+use line::Lines;
+use node::Known;
+use objects::Objects;
+pub(crate) use objects::State;
+use pods::Stores;
+use services::Services;
+use tokens::Tokens;
+pub(crate) use trouble::Away;
+
+/// What of the cluster is served.
+#[derive(Clone)]
+pub struct Cluster {
+    pub(crate) pods: Stores,
+    pub(crate) services: Services,
+    pub(crate) node: watch::Sender<Known>,
+    pub(crate) problems: watch::Sender<Vec<Problem>>,
+    /// Nothing on a node that stands alone.
+    pub(crate) asked: Option<Asked>,
+}
+
+/// What is asked for when it is wanted.
+#[derive(Clone)]
+pub(crate) struct Asked {
+    pub(crate) objects: Objects,
+    pub(crate) tokens: Tokens,
+    lines: Lines,
+}
+
+impl Asked {
+    pub(crate) fn away(&self) -> watch::Receiver<Option<Away>> {
+        self.lines.trouble.changes()
+    }
+}
+
+impl Cluster {
+    /// Of a node that stands alone: there is nothing, and that is known.
+    pub fn none(incarnation: &str) -> Cluster {
+        let cluster = Cluster::unknown(incarnation);
+        cluster.pods.mark_whole();
+        cluster.services.mark_whole();
+        cluster.node.send_replace(Some(None));
+        cluster
+    }
+
+    fn unknown(incarnation: &str) -> Cluster {
+        Cluster {
+            pods: Stores::new(incarnation),
+            services: Services::new(incarnation),
+            node: watch::Sender::new(None),
+            problems: watch::Sender::new(Vec::new()),
+            asked: None,
+        }
+    }
+
+    /// Follows what the API server holds.
+    pub fn follow(ctx: &Ctx, access: Access) -> Cluster {
+        let mut cluster = Cluster::unknown(ctx.incarnation());
+        let lines = Lines::new(access);
+        let dir = ctx.state_dir();
+        ctx.spawn("credentials", lines.clone().renew());
+        cluster.follow_pods(ctx, &lines, dir);
+        cluster.follow_node(ctx, &lines, dir);
+        cluster.follow_services(ctx, &lines, dir);
+
+        let keep = Keep::new(dir.join("objects.json"));
+        let (objects, begun) = Objects::new(keep.clone());
+        let kept = objects.clone();
+        ctx.spawn("keep objects", keep.run(move || kept.kept(), ctx.drain()));
+        let running = objects.clone();
+        ctx.spawn("objects", running.run(lines.clone(), begun, ctx.drain()));
+        let tokens = Tokens::new(lines.clone(), cluster.pods.plain.clone());
+        cluster.asked = Some(Asked {
+            objects,
+            tokens,
+            lines,
+        });
+        cluster
+    }
+
+    fn follow_pods(&self, ctx: &Ctx, lines: &Lines, dir: &Path) {
+        let (name, trouble) = (ctx.node_name().to_owned(), lines.trouble.clone());
+        let keep = Keep::new(dir.join("api.json"));
+        let problems = self.problems.clone();
+        let (stores, away) = (self.pods.clone(), trouble.clone());
+        let mut pods = pods::Pods::new(stores, away, keep.clone(), problems, &name);
+        let (stores, of) = (self.pods.clone(), name.clone());
+        let make = move || stores.kept(&of, &trouble);
+        ctx.spawn("keep pods", keep.run(make, ctx.drain()));
+        let (lines, drain) = (lines.clone(), ctx.drain());
+        ctx.spawn("pods", async move {
+            let followed = pods::followed(&name);
+            tokio::select! {
+                () = drain.cancelled() => {}
+                () = follow::follow(&lines, &followed, &mut pods) => {}
+            }
+        });
+    }
+
+    fn follow_node(&self, ctx: &Ctx, lines: &Lines, dir: &Path) {
+        let name = ctx.node_name().to_owned();
+        let keep = Keep::new(dir.join("node.json"));
+        let mut node = node::Node::new(self.node.clone(), keep.clone(), &name);
+        let (known, of) = (self.node.clone(), name.clone());
+        let make = move || KeptNode {
+            of: of.clone(),
+            manifest: known.borrow().clone().flatten().map(|it| it.to_string()),
+        };
+        ctx.spawn("keep node", keep.run(make, ctx.drain()));
+        let (lines, drain) = (lines.clone(), ctx.drain());
+        ctx.spawn("node", async move {
+            let followed = node::followed(&name);
+            tokio::select! {
+                () = drain.cancelled() => {}
+                () = follow::follow(&lines, &followed, &mut node) => {}
+            }
+        });
+    }
+
+    fn follow_services(&self, ctx: &Ctx, lines: &Lines, dir: &Path) {
+        let keep = Keep::new(dir.join("services.json"));
+        let mut hearing = services::Hearing::new(self.services.clone(), keep.clone());
+        let all = self.services.clone();
+        let make = move || services::kept(&all);
+        ctx.spawn("keep services", keep.run(make, ctx.drain()));
+        let (lines, drain) = (lines.clone(), ctx.drain());
+        ctx.spawn("services", async move {
+            let followed = services::followed();
+            tokio::select! {
+                () = drain.cancelled() => {}
+                () = follow::follow(&lines, &followed, &mut hearing) => {}
+            }
+        });
+    }
+}

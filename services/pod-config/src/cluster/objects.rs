@@ -1,0 +1,278 @@
+//! Objects that pods refer to: each followed by its name while somebody wants it, and a little
+//! longer.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use polylet_kit::CancellationToken;
+use serde_json::Value;
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::time::sleep;
+
+use super::follow::{Ear, Followed, follow};
+use super::keep::Keep;
+use super::line::Lines;
+use super::polled::poll;
+use super::request::Failure;
+use crate::core::ObjectKey;
+use crate::core::cluster::kept::KeptObjects;
+use crate::core::cluster::kinds::Kind;
+use polylet_api::Refusal;
+
+/// After the last watcher has gone: a pod that is replaced asks for the same again.
+const GRACE: Duration = Duration::from_secs(60);
+/// What a former life kept and nobody has asked for since the server was heard.
+const UNASKED: Duration = Duration::from_secs(600);
+/// Right after a pod was bound, the server does not know yet that we may read what it refers to.
+/// With the pauses between tries, so many take about half a second.
+const REFUSALS: u32 = 4;
+
+/// What is known of an object.
+#[derive(Clone, PartialEq)]
+pub(crate) enum State {
+    Manifest(Arc<str>),
+    Absent,
+    /// It cannot be told now, and why.
+    Unknown(String),
+}
+
+/// The state, and a way to have it looked at now.
+#[derive(Clone)]
+pub(crate) struct Entry {
+    state: Arc<watch::Sender<Option<State>>>,
+    look: Arc<Notify>,
+}
+
+/// All objects that are wanted. Clones share them.
+#[derive(Clone)]
+pub(crate) struct Objects {
+    wanted: Arc<Mutex<BTreeMap<ObjectKey, Entry>>>,
+    /// What is known to be there: what is kept on disk.
+    contents: Arc<Mutex<BTreeMap<ObjectKey, Arc<str>>>>,
+    begin: mpsc::UnboundedSender<(ObjectKey, Kind, Entry)>,
+    keep: Keep,
+}
+
+/// Those that are to be begun.
+pub(crate) type Begun = mpsc::UnboundedReceiver<(ObjectKey, Kind, Entry)>;
+
+impl Objects {
+    pub(crate) fn new(keep: Keep) -> (Objects, Begun) {
+        let kept = keep.load::<KeptObjects>().unwrap_or_default().objects;
+        let contents = kept.into_iter().map(|item| (item.key, item.manifest));
+        let (begin, begun) = mpsc::unbounded_channel();
+        let objects = Objects {
+            wanted: Arc::default(),
+            contents: Arc::new(Mutex::new(contents.collect())),
+            begin,
+            keep,
+        };
+        (objects, begun)
+    }
+
+    /// Follows an object as long as the receiver is held.
+    pub(crate) fn want(&self, key: &ObjectKey, kind: Kind) -> watch::Receiver<Option<State>> {
+        let mut wanted = lock(&self.wanted);
+        let entry = wanted.entry(key.clone()).or_insert_with(|| {
+            let entry = Entry {
+                state: Arc::new(watch::Sender::new(None)),
+                look: Arc::default(),
+            };
+            // Nobody listens only when the process is about to end.
+            let _ = self.begin.send((key.clone(), kind, entry.clone()));
+            entry
+        });
+        entry.look.notify_one();
+        entry.state.subscribe()
+    }
+
+    /// What is to outlive the process.
+    pub(crate) fn kept(&self) -> KeptObjects {
+        KeptObjects::of(lock(&self.contents).clone())
+    }
+
+    /// Follows all that are wanted.
+    pub(crate) async fn run(self, lines: Lines, mut begun: Begun, drain: CancellationToken) {
+        let mut following = FuturesUnordered::new();
+        let mut unasked = std::pin::pin!(async {
+            lines.trouble.open().await;
+            sleep(UNASKED).await;
+        });
+        let mut pruned = false;
+        loop {
+            tokio::select! {
+                () = drain.cancelled() => return,
+                Some((key, kind, entry)) = begun.recv() => {
+                    following.push(self.one(&lines, key, kind, entry));
+                }
+                Some(()) = following.next() => {}
+                () = &mut unasked, if !pruned => {
+                    pruned = true;
+                    self.prune();
+                }
+            }
+        }
+    }
+
+    async fn one(&self, lines: &Lines, key: ObjectKey, kind: Kind, entry: Entry) {
+        let mut ear = Object {
+            objects: self,
+            key: key.clone(),
+            kind,
+            entry: entry.clone(),
+            refused: 0,
+            complete: false,
+            value: None,
+        };
+        let followed = Followed {
+            path: kind.collection(&key),
+            by: Some(("metadata.name", key.name.clone())),
+            name: Some(key.name.clone()),
+        };
+        let mut following = std::pin::pin!(async {
+            if kind.watched {
+                follow(lines, &followed, &mut ear).await;
+            } else {
+                poll(lines, &followed, &entry.look, &mut ear).await;
+            }
+            // It will never change.
+            std::future::pending::<()>().await;
+        });
+        loop {
+            tokio::select! {
+                () = &mut following => {}
+                () = unwanted(&entry) => {
+                    let mut wanted = lock(&self.wanted);
+                    if entry.state.receiver_count() == 0 {
+                        wanted.remove(&key);
+                        if lock(&self.contents).remove(&key).is_some() {
+                            self.keep.later();
+                        }
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    fn prune(&self) {
+        let wanted = lock(&self.wanted);
+        let mut contents = lock(&self.contents);
+        let before = contents.len();
+        contents.retain(|key, _| wanted.contains_key(key));
+        if contents.len() != before {
+            self.keep.later();
+        }
+    }
+}
+
+/// Nobody has wanted it for a while.
+async fn unwanted(entry: &Entry) {
+    entry.state.closed().await;
+    sleep(GRACE).await;
+}
+
+/// Hears of one object.
+pub(crate) struct Object<'a> {
+    objects: &'a Objects,
+    key: ObjectKey,
+    kind: Kind,
+    entry: Entry,
+    /// So many times in a row we might not read it.
+    refused: u32,
+    complete: bool,
+    /// As it came, of those that are polled: what is awaited of it is read there.
+    pub(crate) value: Option<Value>,
+}
+
+impl Object<'_> {
+    pub(crate) fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    fn know(&mut self, object: Option<Value>) {
+        self.refused = 0;
+        self.complete = object.as_ref().is_some_and(|it| self.kind.is_final(it));
+        self.value = object.clone().filter(|_| !self.kind.watched);
+        let manifest = object.map(|object| Arc::<str>::from(self.kind.reduce(object)));
+        let mut contents = lock(&self.objects.contents);
+        let changed = match &manifest {
+            Some(manifest) => {
+                let before = contents.insert(self.key.clone(), manifest.clone());
+                before.as_ref() != Some(manifest)
+            }
+            None => contents.remove(&self.key).is_some(),
+        };
+        drop(contents);
+        if changed {
+            self.objects.keep.soon();
+        }
+        self.tell(manifest.map_or(State::Absent, State::Manifest));
+    }
+
+    fn tell(&self, state: State) {
+        let state = Some(state);
+        self.entry.state.send_if_modified(|told| {
+            let changed = *told != state;
+            *told = state;
+            changed
+        });
+    }
+
+    /// It cannot be read now. What was told before stands; if nothing was, what a former life kept.
+    fn unknown(&self, message: &str, away: bool) {
+        let told = self.entry.state.borrow().clone();
+        if matches!(told, Some(State::Manifest(_) | State::Absent)) {
+            return;
+        }
+        let kept = lock(&self.objects.contents).get(&self.key).cloned();
+        self.tell(match kept.filter(|_| away) {
+            Some(kept) => State::Manifest(kept),
+            None => State::Unknown(message.to_owned()),
+        });
+    }
+}
+
+impl Ear for Object<'_> {
+    fn whole(&mut self, all: &mut dyn Iterator<Item = Value>) {
+        self.know(all.next());
+    }
+
+    fn changed(&mut self, object: Value) {
+        self.know(Some(object));
+    }
+
+    fn gone(&mut self, _: Value) {
+        self.know(None);
+    }
+
+    fn failed(&mut self, failure: &Failure) {
+        if failure.unserved {
+            let message = format!("the API server does not serve {} objects", self.kind.name);
+            return self.unknown(&message, false);
+        }
+        if failure.refusal == Refusal::Forbidden {
+            self.refused += 1;
+            if self.refused < REFUSALS {
+                return;
+            }
+        }
+        self.unknown(&failure.message, failure.refusal.passes());
+    }
+
+    fn late(&mut self) {
+        self.unknown("the API server has not answered yet", true);
+    }
+
+    fn enough(&self) -> bool {
+        self.complete
+    }
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Every change leaves it whole.
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}

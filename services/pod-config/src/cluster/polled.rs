@@ -1,0 +1,75 @@
+//! Objects that a node may get and may not watch: got again, often while something is awaited of
+//! them.
+
+use std::time::Duration;
+
+use polylet_api::{Backoff, Refusal};
+use polylet_kit::report;
+use serde_json::Value;
+use tokio::sync::Notify;
+use tokio::time::sleep;
+
+use super::follow::{Ear, Followed};
+use super::line::Lines;
+use super::objects::Object;
+use super::request::{self, Failure};
+use crate::core::cluster::kinds::encoded;
+use crate::core::cluster::poll::{is_awaited, pause};
+
+/// Gets one object again and again; `look` asks for it now.
+pub(crate) async fn poll(lines: &Lines, of: &Followed, look: &Notify, ear: &mut Object<'_>) {
+    let name = of.name.as_deref().unwrap_or_default();
+    let path = format!("{}/{}", of.path, encoded(name));
+    let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(5));
+    let mut awaited = 0;
+    loop {
+        if let Some(message) = lines.trouble.shut() {
+            ear.failed(&Failure::unreachable(message));
+            lines.trouble.open().await;
+        }
+        let before = ear.value.clone();
+        match get(lines, &path).await {
+            Ok(object) => {
+                backoff.succeeded();
+                ear.whole(&mut object.into_iter());
+            }
+            Err(failure) => {
+                ear.failed(&failure);
+                let asked = match failure.refusal {
+                    Refusal::Busy(asked) => asked,
+                    _ => None,
+                };
+                backoff.failed(asked);
+                backoff.wait().await;
+                continue;
+            }
+        }
+        let waits = is_awaited(ear.kind().name, ear.value.as_ref());
+        // What is on its way goes on soon.
+        awaited = if ear.value == before { awaited + 1 } else { 0 };
+        let pause = pause(waits.then_some(awaited));
+        tokio::select! {
+            () = sleep(pause) => {}
+            () = look.notified() => {}
+        }
+    }
+}
+
+async fn get(lines: &Lines, path: &str) -> Result<Option<Value>, Failure> {
+    let Some(connection) = lines.first() else {
+        return Err(Failure::unreachable("there is no connection"));
+    };
+    let client = connection.client().await;
+    let client = client.map_err(|error| Failure::unreachable(report(&error)))?;
+    let _turn = lines.turn().await;
+    match request::get(&client, path).await {
+        Ok(bytes) => request::read(&bytes).map(Some),
+        Err(failure) if failure.refusal == Refusal::NotFound && !failure.unserved => Ok(None),
+        Err(failure) => {
+            if failure.refusal == Refusal::Unauthorized {
+                connection.refused();
+            }
+            Err(failure)
+        }
+    }
+}

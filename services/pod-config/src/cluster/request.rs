@@ -1,0 +1,247 @@
+//! One request to the API server: its answer, or why there is none.
+//!
+//! Nothing of a body gets into a log or an error: it may be a Secret.
+
+use std::time::Duration;
+
+use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderMap, Request, Response};
+use http_body_util::BodyExt;
+use polylet_api::Refusal;
+use polylet_api::kube::client::Body;
+use polylet_api::kube::core::Status;
+use polylet_api::kube::{Client, Error};
+use polylet_kit::report;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+use tokio::time::timeout;
+
+/// An answer that has not come by then never will.
+const LIMIT: Duration = Duration::from_secs(15);
+/// Nothing that a node is told is longer.
+const MOST_BYTES: usize = 512 * 1024 * 1024;
+
+/// Why there is no answer.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{message}")]
+pub(crate) struct Failure {
+    /// What kind of failure it is.
+    pub(crate) refusal: Refusal,
+    /// In words.
+    pub(crate) message: String,
+    /// It is a 404, and not of an object: the server does not serve such things.
+    pub(crate) unserved: bool,
+}
+
+impl Failure {
+    pub(crate) fn unreachable(message: impl Into<String>) -> Failure {
+        Failure {
+            refusal: Refusal::Unreachable,
+            message: message.into(),
+            unserved: false,
+        }
+    }
+
+    pub(crate) fn of_status(status: Status) -> Failure {
+        let refusal = Refusal::of(&Error::Api(status.clone().boxed()));
+        let of_object = status.reason == "NotFound"
+            && status
+                .details
+                .as_ref()
+                .is_some_and(|of| !of.name.is_empty());
+        Failure {
+            refusal,
+            unserved: refusal == Refusal::NotFound && !of_object,
+            message: if status.message.is_empty() {
+                format!("the API server answers with {}", status.code)
+            } else {
+                status.message
+            },
+        }
+    }
+}
+
+/// A list: its items are read one after the other, as all at once take many times their room.
+#[derive(Deserialize)]
+pub(crate) struct List<'a> {
+    pub(crate) metadata: Metadata,
+    #[serde(borrow, default)]
+    pub(crate) items: Vec<&'a RawValue>,
+}
+
+/// What is needed of an object's metadata to follow it.
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Metadata {
+    #[serde(default)]
+    pub(crate) resource_version: String,
+}
+
+/// One line of a watch.
+#[derive(Deserialize)]
+pub(crate) struct Event<'a> {
+    #[serde(rename = "type")]
+    pub(crate) kind: &'a str,
+    #[serde(borrow)]
+    pub(crate) object: &'a RawValue,
+}
+
+/// The whole answer to a GET.
+pub(crate) async fn get(client: &Client, path: &str) -> Result<Vec<u8>, Failure> {
+    let request = Request::get(path).header(ACCEPT, "application/json");
+    whole(client, request.body(Body::empty())).await
+}
+
+/// The whole answer to a POST.
+pub(crate) async fn post(client: &Client, path: &str, body: String) -> Result<Vec<u8>, Failure> {
+    let request = Request::post(path)
+        .header(ACCEPT, "application/json")
+        .header(CONTENT_TYPE, "application/json");
+    whole(client, request.body(Body::from(body.into_bytes()))).await
+}
+
+/// Begins to watch.
+pub(crate) async fn watch(client: &Client, path: &str) -> Result<Lines, Failure> {
+    let request = Request::get(path).header(ACCEPT, "application/json");
+    let answer = timeout(LIMIT, send(client, request.body(Body::empty()))).await;
+    let answer = answer.map_err(|_| silent())??;
+    Ok(Lines {
+        body: answer.into_body(),
+        read: Vec::new(),
+        looked: 0,
+    })
+}
+
+/// Reads an answer. What is wrong with it is told by its place alone.
+pub(crate) fn read<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Failure> {
+    serde_json::from_slice(bytes).map_err(|error| odd(&error))
+}
+
+/// Reads one item of an answer.
+pub(crate) fn item<T: DeserializeOwned>(raw: &RawValue) -> Result<T, Failure> {
+    serde_json::from_str(raw.get()).map_err(|error| odd(&error))
+}
+
+fn odd(error: &serde_json::Error) -> Failure {
+    let (line, column) = (error.line(), error.column());
+    Failure {
+        refusal: Refusal::Broken,
+        message: format!("the API server's answer makes no sense at line {line} column {column}"),
+        unserved: false,
+    }
+}
+
+/// The lines of a watch.
+pub(crate) struct Lines {
+    body: Body,
+    read: Vec<u8>,
+    /// So much of it has no end of a line.
+    looked: usize,
+}
+
+impl Lines {
+    /// The next line; `None` at the end of the watch. Nothing is lost when the wait is given up.
+    pub(crate) async fn next(&mut self) -> Result<Option<Vec<u8>>, Failure> {
+        loop {
+            let unseen = self.read.get(self.looked..).unwrap_or_default();
+            if let Some(end) = unseen.iter().position(|byte| *byte == b'\n') {
+                let rest = self.read.split_off(self.looked + end + 1);
+                self.looked = 0;
+                return Ok(Some(std::mem::replace(&mut self.read, rest)));
+            }
+            self.looked = self.read.len();
+            if self.looked > MOST_BYTES {
+                return Err(Failure::unreachable("a line of a watch has no end"));
+            }
+            match self.body.frame().await {
+                None => return Ok(None),
+                Some(Ok(frame)) => {
+                    if let Some(data) = frame.data_ref() {
+                        self.read.extend_from_slice(data);
+                    }
+                }
+                Some(Err(error)) => return Err(Failure::unreachable(report(&error))),
+            }
+        }
+    }
+}
+
+async fn whole(client: &Client, request: http::Result<Request<Body>>) -> Result<Vec<u8>, Failure> {
+    let answer = async {
+        let body = send(client, request).await?.into_body();
+        let body = body.collect().await;
+        let body = body.map_err(|error| Failure::unreachable(report(&error)))?;
+        Ok(body.to_bytes().to_vec())
+    };
+    timeout(LIMIT, answer).await.map_err(|_| silent())?
+}
+
+async fn send(
+    client: &Client,
+    request: http::Result<Request<Body>>,
+) -> Result<Response<Body>, Failure> {
+    let request = request.map_err(|error| Failure {
+        refusal: Refusal::Invalid,
+        message: report(&error),
+        unserved: false,
+    })?;
+    let sent = client.send(request).await;
+    let answer = sent.map_err(|error| Failure::unreachable(report(&error)))?;
+    if answer.status().is_success() {
+        return Ok(answer);
+    }
+    let (parts, body) = answer.into_parts();
+    let body = body.collect().await;
+    let body = body.map_err(|error| Failure::unreachable(report(&error)))?;
+    Err(refused(parts.status, &parts.headers, &body.to_bytes()))
+}
+
+/// Proxies, and servers with too much to do, answer with something else than a Status.
+fn refused(code: http::StatusCode, headers: &HeaderMap, body: &[u8]) -> Failure {
+    let status = serde_json::from_slice::<Status>(body);
+    let mut status = status.unwrap_or_else(|_| Status::failure(code.as_str(), ""));
+    if status.message.is_empty() || status.message == code.as_str() {
+        status.message = format!("the API server answers with {code}");
+    }
+    status.code = code.as_u16();
+    let mut failure = Failure::of_status(status);
+    let asked = headers
+        .get(RETRY_AFTER)
+        .and_then(|value| value.to_str().ok());
+    let asked = asked.and_then(|seconds| seconds.parse::<u32>().ok());
+    if let (Refusal::Busy(None), Some(seconds)) = (failure.refusal, asked) {
+        failure.refusal = Refusal::Busy(Some(Duration::from_secs(u64::from(seconds))));
+    }
+    failure
+}
+
+fn silent() -> Failure {
+    Failure::unreachable(format!(
+        "the API server does not answer within {} s",
+        LIMIT.as_secs()
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refusals() {
+        let mut asked = HeaderMap::new();
+        asked.insert(RETRY_AFTER, http::HeaderValue::from_static("3"));
+        let busy = refused(http::StatusCode::TOO_MANY_REQUESTS, &asked, b"Too many\n");
+        assert_eq!(busy.refusal, Refusal::Busy(Some(Duration::from_secs(3))));
+        let nothing = HeaderMap::new();
+        let page = refused(http::StatusCode::NOT_FOUND, &nothing, b"404 page not found");
+        assert!(page.unserved && page.refusal == Refusal::NotFound);
+        let absent = br#"{"reason":"NotFound","message":"m","code":404,"details":{"name":"s"}}"#;
+        let absent = refused(http::StatusCode::NOT_FOUND, &nothing, absent);
+        assert!(!absent.unserved && absent.message == "m");
+        let secret = read::<Event<'_>>(br#"{"type": {"hunter2": 1}}"#)
+            .err()
+            .unwrap();
+        assert!(!format!("{secret:?}").contains("hunter2"));
+    }
+}
