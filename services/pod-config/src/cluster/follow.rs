@@ -92,13 +92,13 @@ struct Following<'a> {
 
 impl Following<'_> {
     async fn step(&mut self, ear: &mut impl Ear) -> Next {
-        if !ear.asks_first() {
-            if let Some(message) = self.lines.trouble.shut() {
-                ear.failed(&Failure::unreachable(message));
-                self.lines.trouble.open().await;
-                // Everybody waits for this moment.
-                sleep(SHORTEST.mul_f64(random() * 10.0)).await;
-            }
+        if !ear.asks_first()
+            && let Some(message) = self.lines.trouble.shut()
+        {
+            ear.failed(&Failure::unreachable(message));
+            self.lines.trouble.open().await;
+            // Everybody waits for this moment.
+            sleep(SHORTEST.mul_f64(random() * 10.0)).await;
         }
         let client = match self.line.connection.client().await {
             Ok(client) => client,

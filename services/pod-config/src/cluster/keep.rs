@@ -100,10 +100,9 @@ impl Keep {
                 () = sleep(pause) => {}
             }
         }
-        if self.due.borrow().is_some() {
-            if let Err(error) = self.save(make()).await {
-                tracing::warn!("{error}");
-            }
+        let left = self.due.borrow().is_some();
+        if left && let Err(error) = self.save(make()).await {
+            tracing::warn!("{error}");
         }
     }
 

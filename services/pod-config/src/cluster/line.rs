@@ -20,12 +20,15 @@ const REQUESTS: usize = 64;
 #[derive(Clone)]
 pub(crate) struct Lines {
     access: Access,
-    all: Arc<Mutex<Vec<(Connection, Arc<Semaphore>)>>>,
+    all: Arc<Mutex<Vec<Shared>>>,
     requests: Arc<Semaphore>,
     /// Counts the credentials of this life.
     credentials: Arc<watch::Sender<u64>>,
     pub(crate) trouble: Trouble,
 }
+
+/// A connection and its places.
+type Shared = (Connection, Arc<Semaphore>);
 
 /// A place for one watch.
 pub(crate) struct Line {

@@ -54,10 +54,11 @@ impl Node {
     }
 
     fn fall_back(&mut self) {
-        if self.known.borrow().is_none() {
-            if let Some(manifest) = self.kept.take().and_then(|kept| kept.manifest) {
-                self.tell(Some(Arc::from(manifest)));
-            }
+        if self.known.borrow().is_some() {
+            return;
+        }
+        if let Some(manifest) = self.kept.take().and_then(|kept| kept.manifest) {
+            self.tell(Some(Arc::from(manifest)));
         }
     }
 }

@@ -1,0 +1,569 @@
+//! The cluster as a source, with a real API server and pod-config alone: what it holds for a node
+//! comes, changes and goes; lost connections, restarts and old versions are lived through.
+
+use std::fs;
+use std::time::Duration;
+
+use polylet_e2e::{cluster, cluster_with, ok};
+use polylet_harness::cluster::Patch;
+use polylet_harness::{Cluster, ClusterOptions};
+use polylet_wire::common::v1::PodRef;
+use polylet_wire::podconfig::v1::{
+    IssueTokenRequest, WatchMirrorsRequest, WatchServicesRequest, watch_mirrors_response,
+    watch_services_response,
+};
+use serde_json::{Value, json};
+use tokio::time::{Instant, timeout};
+
+#[path = "api_source/proxy.rs"]
+mod proxy;
+#[path = "api_source/service.rs"]
+mod service;
+
+use proxy::Proxy;
+use service::{PATIENCE, Service, Told, node_told, told};
+
+const PODS: &str = "/api/v1/namespaces/default/pods";
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const SECRETS: &str = "/api/v1/namespaces/default/secrets";
+
+fn pod(name: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name },
+        "spec": {
+            "nodeName": "n1",
+            "containers": [{ "name": "c", "image": "busybox" }],
+            "volumes": [
+                { "name": "m", "configMap": { "name": format!("{name}-map") } },
+                { "name": "s", "secret": { "secretName": format!("{name}-secret") } },
+                { "name": "t", "projected": { "sources": [
+                    { "serviceAccountToken": { "path": "vault", "audience": "vault" } },
+                ] } },
+                { "name": "p", "persistentVolumeClaim": { "claimName": format!("{name}-claim") } },
+            ],
+        },
+    })
+}
+
+fn map(name: &str, value: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": name },
+        "data": { "key": value },
+    })
+}
+
+async fn create(cluster: &Cluster, at: &str, object: &Value) -> Value {
+    ok(cluster.client().create(at, object).await)
+}
+
+async fn merge(cluster: &Cluster, at: &str, change: Value) -> Value {
+    ok(cluster.client().patch(at, Patch::Merge, &change).await)
+}
+
+async fn delete(cluster: &Cluster, at: &str) {
+    let now = json!({ "gracePeriodSeconds": 0 });
+    ok(cluster.client().delete(at, &now).await);
+}
+
+#[tokio::test]
+#[ignore = "needs the programs of a cluster: cargo verify"]
+async fn what_the_cluster_holds_comes_changes_and_goes() {
+    let bundles = "certificates.k8s.io/v1beta1/clustertrustbundles";
+    let options = ClusterOptions {
+        api_server: vec![
+            "--feature-gates=ClusterTrustBundle=true".to_owned(),
+            format!("--runtime-config={bundles}=true"),
+        ],
+        ..ClusterOptions::default()
+    };
+    let cluster = cluster_with(&options).await;
+    let kubeconfig = ok(cluster.node_kubeconfig("n1"));
+    let mut service = Service::new(cluster.scratch(), &kubeconfig);
+    service.start();
+    pods_and_mirrors(&cluster, &service).await;
+    the_node(&cluster, &service).await;
+    objects(&cluster, &service).await;
+    polled_objects(&cluster, &service).await;
+    tokens_and_services(&cluster, &service).await;
+    many_objects(&cluster, &service).await;
+    drop(service);
+    ok(cluster.remove());
+}
+
+async fn pods_and_mirrors(cluster: &Cluster, service: &Service) {
+    let (mut plain, mut reported) = (service.pods(false).await, service.pods(true).await);
+    plain.until("nothing", |pods| pods.is_empty()).await;
+    let made = create(cluster, PODS, &pod("web")).await;
+    plain
+        .until("the pod", |pods| pods.contains_key("web"))
+        .await;
+    reported
+        .until("the pod", |pods| pods.contains_key("web"))
+        .await;
+    let manifest = plain.manifest("web");
+    assert_eq!(manifest["kind"], "Pod");
+    assert_eq!(manifest["metadata"]["uid"], made["metadata"]["uid"]);
+    let annotations = &manifest["metadata"]["annotations"];
+    assert_eq!(annotations["kubernetes.io/config.source"], "api");
+    for absent in [
+        "/status",
+        "/metadata/managedFields",
+        "/metadata/resourceVersion",
+    ] {
+        assert_eq!(manifest.pointer(absent), None, "{absent}");
+    }
+    let cause = plain.held["web"].cause.clone().unwrap();
+    assert_eq!(cause.traceparent.len(), 55);
+
+    // A status is no change but to those who asked for it.
+    let at = format!("{PODS}/web");
+    let status = json!({ "status": { "message": "hello" } });
+    merge(cluster, &format!("{at}/status"), status).await;
+    reported
+        .until("the status", |pods| {
+            String::from_utf8_lossy(&pods["web"].reported_status).contains("hello")
+        })
+        .await;
+    let before = plain.changes;
+    let labels = json!({ "metadata": { "labels": { "a": "b" } } });
+    merge(cluster, &at, labels).await;
+    let first = plain.held["web"].digest.clone();
+    plain
+        .until("the label", |pods| pods["web"].digest != first)
+        .await;
+    assert_eq!(plain.changes, before + 1, "the status was no change");
+    assert_ne!(
+        plain.held["web"].cause,
+        Some(cause),
+        "a change has its trace"
+    );
+
+    // An end that was asked for is a change of the manifest.
+    ok(cluster
+        .client()
+        .delete(&at, &json!({ "gracePeriodSeconds": 7 }))
+        .await);
+    plain
+        .until("the end", |pods| {
+            String::from_utf8_lossy(&pods["web"].manifest).contains("deletionTimestamp")
+        })
+        .await;
+    delete(cluster, &at).await;
+    plain.until("nothing", |pods| pods.is_empty()).await;
+
+    let mut mirror = pod("static-n1");
+    mirror["metadata"]["annotations"] = json!({ "kubernetes.io/config.mirror": "hash" });
+    // The admission of mirrors refuses references to objects.
+    mirror["spec"].as_object_mut().unwrap().remove("volumes");
+    create(cluster, PODS, &mirror).await;
+    let stream = service
+        .config()
+        .await
+        .watch_mirrors(WatchMirrorsRequest::default())
+        .await;
+    let mut stream = stream.unwrap().into_inner();
+    let found = loop {
+        let message = timeout(PATIENCE, stream.message())
+            .await
+            .unwrap()
+            .unwrap()
+            .unwrap();
+        if let Some(watch_mirrors_response::Change::Upsert(mirror)) = message.change {
+            break mirror;
+        }
+    };
+    assert_eq!((found.of.as_str(), found.deleting), ("hash", false));
+    create(cluster, PODS, &pod("web")).await;
+    plain
+        .until("the pod alone", |pods| pods.contains_key("web"))
+        .await;
+    assert_eq!(plain.held.len(), 1, "a mirror is no pod");
+    delete(cluster, &format!("{PODS}/static-n1")).await;
+}
+
+async fn the_node(cluster: &Cluster, service: &Service) {
+    let mut node = service.node().await;
+    assert_eq!(node_told(&mut node).await, (None, false));
+    let object = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "n1" } });
+    create(cluster, "/api/v1/nodes", &object).await;
+    let (told, _) = node_told(&mut node).await;
+    let told = told.unwrap();
+    assert_eq!(
+        (&told["kind"], &told["metadata"]["name"]),
+        (&json!("Node"), &json!("n1"))
+    );
+    let beat = |at: &str, status: &str| {
+        json!({ "status": { "conditions": [{
+            "type": "Ready", "status": status, "lastHeartbeatTime": at,
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }] } })
+    };
+    let at = "/api/v1/nodes/n1/status";
+    merge(cluster, at, beat("2026-01-01T00:00:00Z", "True")).await;
+    let is = |told: &Option<Value>, status: &str| {
+        let told = told.as_ref().unwrap();
+        told.pointer("/status/conditions/0/status") == Some(&json!(status))
+    };
+    // Others write to a node, too: taints and addresses.
+    while !is(&node_told(&mut node).await.0, "True") {}
+    merge(cluster, at, beat("2026-01-01T00:00:10Z", "True")).await;
+    merge(cluster, at, beat("2026-01-01T00:00:20Z", "False")).await;
+    let mut last = node_told(&mut node).await.0;
+    while !is(&last, "False") {
+        last = node_told(&mut node).await.0;
+    }
+    assert!(!last.unwrap().to_string().contains("lastHeartbeatTime"));
+}
+
+async fn objects(cluster: &Cluster, service: &Service) {
+    let mut stream = service.object("ConfigMap", "default", "web-map").await;
+    assert_eq!(told(&mut stream).await, Told::Absent);
+    create(cluster, MAPS, &map("web-map", "1")).await;
+    let value = |told: Told| match told {
+        Told::Manifest(map) => map["data"]["key"].as_str().unwrap().to_owned(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(value(told(&mut stream).await), "1");
+    let begun = Instant::now();
+    let at = format!("{MAPS}/web-map");
+    merge(cluster, &at, json!({ "data": { "key": "2" } })).await;
+    assert_eq!(value(told(&mut stream).await), "2");
+    println!(
+        "ConfigMap patched → told: {} ms",
+        begun.elapsed().as_millis()
+    );
+    assert!(begun.elapsed() < Duration::from_secs(1));
+    delete(cluster, &at).await;
+    assert_eq!(told(&mut stream).await, Told::Absent);
+
+    // No pod of this node refers to it: the server says so, and so do we.
+    create(
+        cluster,
+        SECRETS,
+        &json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "other" },
+        }),
+    )
+    .await;
+    let mut other = service.object("Secret", "default", "other").await;
+    match told(&mut other).await {
+        Told::Unknown(message) => assert!(message.contains("forbidden"), "{message}"),
+        told => panic!("{told:?}"),
+    }
+    // What a pod that was bound this moment refers to can be read at once.
+    create(
+        cluster,
+        SECRETS,
+        &json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "now-secret" },
+            "immutable": true, "stringData": { "k": "v" },
+        }),
+    )
+    .await;
+    create(cluster, PODS, &pod("now")).await;
+    let begun = Instant::now();
+    let mut now = service.object("Secret", "default", "now-secret").await;
+    match told(&mut now).await {
+        Told::Manifest(secret) => assert_eq!(secret["data"]["k"], "dg=="),
+        told => panic!("{told:?}"),
+    }
+    println!(
+        "Secret of a pod just bound → told: {} ms",
+        begun.elapsed().as_millis()
+    );
+    let (requests, _) = ok(cluster.requests(0));
+    let watches = requests.iter().map(|request| request.line());
+    let watches: Vec<String> = watches.filter(|line| line.contains("now-secret")).collect();
+    assert!(
+        watches.iter().all(|line| line.starts_with("get")),
+        "{watches:?}"
+    );
+
+    let runtime = json!({
+        "apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass",
+        "metadata": { "name": "sandboxed" }, "handler": "h",
+    });
+    let mut class = service.object("RuntimeClass", "", "sandboxed").await;
+    assert_eq!(told(&mut class).await, Told::Absent);
+    create(cluster, "/apis/node.k8s.io/v1/runtimeclasses", &runtime).await;
+    match told(&mut class).await {
+        Told::Manifest(class) => assert_eq!(class["handler"], "h"),
+        told => panic!("{told:?}"),
+    }
+    let driver = json!({
+        "apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": { "name": "d.io" },
+        "spec": { "attachRequired": false },
+    });
+    create(cluster, "/apis/storage.k8s.io/v1/csidrivers", &driver).await;
+    let mut driver = service.object("CSIDriver", "", "d.io").await;
+    assert!(matches!(told(&mut driver).await, Told::Manifest(_)));
+    let mut bundle = service.object("ClusterTrustBundle", "", "bundle").await;
+    assert_eq!(told(&mut bundle).await, Told::Absent);
+    let object = json!({
+        "apiVersion": "certificates.k8s.io/v1beta1", "kind": "ClusterTrustBundle",
+        "metadata": { "name": "bundle" },
+        "spec": { "trustBundle": ok(fs::read_to_string(cluster.authority())) },
+    });
+    let bundles = "/apis/certificates.k8s.io/v1beta1/clustertrustbundles";
+    create(cluster, bundles, &object).await;
+    assert!(matches!(told(&mut bundle).await, Told::Manifest(_)));
+}
+
+async fn polled_objects(cluster: &Cluster, service: &Service) {
+    let mut claim = service
+        .object("PersistentVolumeClaim", "default", "web-claim")
+        .await;
+    assert_eq!(told(&mut claim).await, Told::Absent);
+    let object = json!({
+        "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": { "name": "web-claim" },
+        "spec": {
+            "accessModes": ["ReadWriteOnce"], "storageClassName": "", "volumeName": "web-volume",
+            "resources": { "requests": { "storage": "1Mi" } },
+        },
+    });
+    let at = "/api/v1/namespaces/default/persistentvolumeclaims";
+    let volume = json!({
+        "apiVersion": "v1", "kind": "PersistentVolume", "metadata": { "name": "web-volume" },
+        "spec": {
+            "accessModes": ["ReadWriteOnce"], "storageClassName": "",
+            "capacity": { "storage": "1Mi" }, "hostPath": { "path": "/tmp" },
+            "claimRef": { "namespace": "default", "name": "web-claim" },
+        },
+    });
+    create(cluster, "/api/v1/persistentvolumes", &volume).await;
+    create(cluster, at, &object).await;
+    loop {
+        match told(&mut claim).await {
+            Told::Manifest(claim) if claim["status"]["phase"] == "Bound" => break,
+            Told::Manifest(_) => {}
+            told => panic!("{told:?}"),
+        }
+    }
+    let mut volume = service.object("PersistentVolume", "", "web-volume").await;
+    assert!(matches!(told(&mut volume).await, Told::Manifest(_)));
+}
+
+async fn tokens_and_services(cluster: &Cluster, service: &Service) {
+    let web = ok(cluster.client().get(&format!("{PODS}/web")).await).unwrap();
+    let request = IssueTokenRequest {
+        pod: Some(PodRef {
+            uid: web["metadata"]["uid"].as_str().unwrap().to_owned(),
+            namespace: "default".to_owned(),
+            name: "web".to_owned(),
+        }),
+        service_account: "default".to_owned(),
+        audiences: Vec::new(),
+        expiration_seconds: 3607,
+    };
+    let mut client = service.objects().await;
+    let first = client
+        .issue_token(request.clone())
+        .await
+        .unwrap()
+        .into_inner();
+    let again = client
+        .issue_token(request.clone())
+        .await
+        .unwrap()
+        .into_inner();
+    assert!(first == again, "another token was issued");
+    let life = first.expires_at.unwrap().seconds - first.refresh_at.unwrap().seconds;
+    assert!((700..800).contains(&life), "{life}");
+    let mut other = request.clone();
+    other.audiences = vec!["vault".to_owned()];
+    let vault = client
+        .issue_token(other.clone())
+        .await
+        .unwrap()
+        .into_inner();
+    assert!(vault.token != first.token);
+    other.pod.as_mut().unwrap().uid = "another".to_owned();
+    let refused = client.issue_token(other).await.unwrap_err();
+    assert_eq!(refused.code(), tonic::Code::PermissionDenied, "{refused}");
+    let kept = ["api.json", "objects.json", "node.json"].map(|name| service.kept(name));
+    assert!(!kept.concat().contains(&first.token) && !service.log().contains(&first.token));
+
+    let stream = client.watch_services(WatchServicesRequest::default()).await;
+    let mut stream = stream.unwrap().into_inner();
+    let services = "/api/v1/namespaces/default/services";
+    for (name, ip) in [("headless", json!("None")), ("shop", json!("10.96.7.7"))] {
+        let object = json!({
+            "apiVersion": "v1", "kind": "Service", "metadata": { "name": name },
+            "spec": { "clusterIP": ip, "ports": [{ "name": "http", "port": 80 }] },
+        });
+        create(cluster, services, &object).await;
+    }
+    loop {
+        let message = timeout(PATIENCE, stream.message())
+            .await
+            .unwrap()
+            .unwrap()
+            .unwrap();
+        match message.change.unwrap() {
+            watch_services_response::Change::Upsert(service) if service.name == "shop" => {
+                assert_eq!(service.cluster_ip, "10.96.7.7");
+                assert_eq!(
+                    (service.ports[0].port, service.ports[0].name.as_str()),
+                    (80, "http")
+                );
+                break;
+            }
+            watch_services_response::Change::Upsert(service) => {
+                assert_ne!(service.name, "headless");
+            }
+            _ => {}
+        }
+    }
+}
+
+/// More than one connection carries.
+async fn many_objects(cluster: &Cluster, service: &Service) {
+    const MANY: usize = 300;
+    let mut many = pod("many");
+    let volumes = (0..MANY)
+        .map(|n| json!({ "name": format!("v{n}"), "configMap": { "name": format!("many-{n}") } }));
+    many["spec"]["volumes"] = volumes.collect();
+    create(cluster, PODS, &many).await;
+    let mut streams = Vec::new();
+    for n in 0..MANY {
+        streams.push(
+            service
+                .object("ConfigMap", "default", &format!("many-{n}"))
+                .await,
+        );
+    }
+    for stream in &mut streams {
+        loop {
+            match told(stream).await {
+                Told::Absent => break,
+                Told::Unknown(_) => {}
+                told => panic!("{told:?}"),
+            }
+        }
+    }
+    for n in [0, MANY - 1] {
+        create(cluster, MAPS, &map(&format!("many-{n}"), "x")).await;
+        assert!(matches!(told(&mut streams[n]).await, Told::Manifest(_)));
+    }
+    let status = fs::read_to_string(format!("/proc/{}/smaps_rollup", service.pid())).unwrap();
+    let pss = status
+        .lines()
+        .find(|line| line.starts_with("Pss:"))
+        .unwrap();
+    println!("with {MANY} watches: {pss}");
+}
+
+#[tokio::test]
+#[ignore = "needs the programs of a cluster: cargo verify"]
+async fn what_was_said_last_stands_while_the_server_is_away() {
+    let mut cluster = cluster().await;
+    let kubeconfig = ok(cluster.node_kubeconfig("n1"));
+    let port = cluster
+        .server()
+        .rsplit(':')
+        .next()
+        .unwrap()
+        .parse()
+        .unwrap();
+    let proxy = Proxy::to(port).await;
+    let text = fs::read_to_string(&kubeconfig).unwrap();
+    let through = format!("https://127.0.0.1:{}", proxy.port);
+    fs::write(&kubeconfig, text.replace(&cluster.server(), &through)).unwrap();
+    let mut service = Service::new(cluster.scratch(), &kubeconfig);
+    service.start();
+    create(&cluster, MAPS, &map("a-map", "1")).await;
+    for name in ["a", "b"] {
+        create(&cluster, PODS, &pod(name)).await;
+    }
+    let mut pods = service.pods(false).await;
+    pods.until("both", |pods| pods.len() == 2).await;
+    let mut object = service.object("ConfigMap", "default", "a-map").await;
+    assert!(matches!(told(&mut object).await, Told::Manifest(_)));
+
+    // Packets are lost and nobody says so. Meanwhile the server restarts, and its memory of
+    // changes begins after what we heard last.
+    let (connections, begun) = (proxy.taken(), Instant::now());
+    proxy.cut();
+    let change = json!({ "metadata": { "labels": { "while": "cut" } } });
+    merge(&cluster, &format!("{PODS}/a"), change).await;
+    cluster.stop_api();
+    ok(cluster.start_api().await);
+    merge(
+        &cluster,
+        &format!("{MAPS}/a-map"),
+        json!({ "data": { "key": "2" } }),
+    )
+    .await;
+    pods.until("the label", |pods| {
+        String::from_utf8_lossy(&pods["a"].manifest).contains("\"while\"")
+    })
+    .await;
+    let took = begun.elapsed();
+    println!("half-open → in step again: {} ms", took.as_millis());
+    assert!(took < Duration::from_secs(15), "{took:?}");
+    assert!(proxy.taken() > connections);
+    assert!(matches!(told(&mut object).await, Told::Manifest(map) if map["data"]["key"] == "2"));
+    let before = pods.held.clone();
+
+    // Away: everything stands, and it is said.
+    cluster.stop_api();
+    let noticed = service
+        .problems(|all| all.iter().any(|p| p.origin == "API server"))
+        .await;
+    println!("server killed → noticed: {} ms", noticed.as_millis());
+    let kept = async {
+        while !(service.kept("api.json").contains("while")
+            && service.kept("objects.json").contains(r#"key\":\"2"#))
+        {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(PATIENCE, kept).await.expect("kept");
+    // Killed, and begun anew alone.
+    service.kill();
+    service.start();
+    let begun = Instant::now();
+    let mut alone = service.pods(false).await;
+    alone.until("both", |pods| pods.len() == 2).await;
+    println!(
+        "start without server → pods: {} ms",
+        begun.elapsed().as_millis()
+    );
+    let mut expected = before.clone();
+    for pod in expected.values_mut() {
+        pod.stale_since = alone.held["a"].stale_since;
+    }
+    assert!(alone.held["a"].stale_since.is_some());
+    assert_eq!(alone.held, expected);
+    let mut object = service.object("ConfigMap", "default", "a-map").await;
+    assert!(matches!(told(&mut object).await, Told::Manifest(map) if map["data"]["key"] == "2"));
+
+    // Back: in step within seconds, with what happened meanwhile.
+    let begun = Instant::now();
+    ok(cluster.start_api().await);
+    let up = begun.elapsed();
+    alone
+        .until("nothing stale", |pods| {
+            pods.values().all(|pod| pod.stale_since.is_none())
+        })
+        .await;
+    println!(
+        "server up → in step: {} ms",
+        (begun.elapsed() - up).as_millis()
+    );
+    assert_eq!(alone.held, before);
+    service.problems(|all| all.is_empty()).await;
+
+    // Killed, and much changes while it is not there.
+    service.kill();
+    delete(&cluster, &format!("{PODS}/a")).await;
+    create(&cluster, PODS, &pod("c")).await;
+    service.start();
+    let mut again = service.pods(false).await;
+    again
+        .until("b and c", |pods| pods.keys().eq(["b", "c"]))
+        .await;
+    assert_eq!(again.held["b"], before["b"]);
+    drop(service);
+    ok(cluster.remove());
+}
