@@ -2,10 +2,12 @@
 
 use jiff::Timestamp;
 use polylet_wire::common::v1::{Cause, PodRef};
-use polylet_wire::podconfig::v1::{Mirror, Pod, PodSource, Problem, Service, ServicePort};
+use polylet_wire::podconfig::v1::{
+    Mirror, Pod, PodSource, Problem, Service, ServicePort, TerminalPhase,
+};
 use polylet_wire::time::{from_wire_opt, to_wire};
 
-use crate::core::cluster::pod::{ApiMirror, ApiPod};
+use crate::core::cluster::pod::{self, ApiMirror, ApiPod};
 use crate::core::cluster::service::{Port, Reduced};
 use crate::core::kept::KeptCause;
 use crate::core::{Finding, PodItem, Source};
@@ -54,6 +56,11 @@ pub(crate) fn kept_cause(cause: &Cause, digest: &str) -> KeptCause {
 }
 
 pub(crate) fn api_pod(pod: ApiPod, cause: Cause) -> Pod {
+    let terminal = match pod::phase_in(&pod.status).as_deref() {
+        Some("Succeeded") => TerminalPhase::Succeeded,
+        Some("Failed") => TerminalPhase::Failed,
+        _ => TerminalPhase::Unspecified,
+    };
     Pod {
         r#ref: Some(PodRef {
             uid: pod.uid,
@@ -66,6 +73,7 @@ pub(crate) fn api_pod(pod: ApiPod, cause: Cause) -> Pod {
         cause: Some(cause),
         stale_since: None,
         reported_status: pod.status.into_bytes(),
+        terminal_phase: terminal.into(),
     }
 }
 

@@ -121,6 +121,15 @@ pub fn seen_in(manifest: &[u8]) -> Option<Timestamp> {
     annotation(&pod, CONFIG_SEEN)?.parse().ok()
 }
 
+/// The phase in a status.
+pub fn phase_in(status: &str) -> Option<String> {
+    #[derive(serde::Deserialize)]
+    struct Status {
+        phase: Option<String>,
+    }
+    serde_json::from_str::<Status>(status).ok()?.phase
+}
+
 fn metadata(pod: &mut Value) -> Option<&mut Map<String, Value>> {
     pod.get_mut("metadata")?.as_object_mut()
 }
@@ -187,6 +196,8 @@ mod tests {
             })
         );
         assert_eq!(pod.status, r#"{"phase":"Pending"}"#);
+        assert_eq!(phase_in(&pod.status).as_deref(), Some("Pending"));
+        assert_eq!(phase_in("[]"), None);
         assert_eq!(seen_in(pod.manifest.as_bytes()), Some(FIRST));
     }
 
