@@ -15,12 +15,9 @@ use polylet_wire::podconfig::v1::{
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
 
-#[path = "api_source/proxy.rs"]
-mod proxy;
 #[path = "api_source/service.rs"]
 mod service;
 
-use proxy::Proxy;
 use service::{PATIENCE, Service, Told, node_told, told};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
@@ -458,17 +455,9 @@ async fn many_objects(cluster: &Cluster, service: &Service) {
 async fn what_was_said_last_stands_while_the_server_is_away() {
     let mut cluster = cluster().await;
     let kubeconfig = ok(cluster.node_kubeconfig("n1"));
-    let port = cluster
-        .server()
-        .rsplit(':')
-        .next()
-        .unwrap()
-        .parse()
-        .unwrap();
-    let proxy = Proxy::to(port).await;
+    let line = ok(cluster.line().await);
     let text = fs::read_to_string(&kubeconfig).unwrap();
-    let through = format!("https://127.0.0.1:{}", proxy.port);
-    fs::write(&kubeconfig, text.replace(&cluster.server(), &through)).unwrap();
+    fs::write(&kubeconfig, text.replace(&cluster.server(), &line.server())).unwrap();
     let mut service = Service::new(cluster.scratch(), &kubeconfig);
     service.start();
     create(&cluster, MAPS, &map("a-map", "1")).await;
@@ -482,8 +471,8 @@ async fn what_was_said_last_stands_while_the_server_is_away() {
 
     // Packets are lost and nobody says so. Meanwhile the server restarts, and its memory of
     // changes begins after what we heard last.
-    let (connections, begun) = (proxy.taken(), Instant::now());
-    proxy.cut();
+    let begun = Instant::now();
+    line.go_dead();
     let change = json!({ "metadata": { "labels": { "while": "cut" } } });
     merge(&cluster, &format!("{PODS}/a"), change).await;
     cluster.stop_api();
@@ -501,7 +490,6 @@ async fn what_was_said_last_stands_while_the_server_is_away() {
     let took = begun.elapsed();
     println!("half-open → in step again: {} ms", took.as_millis());
     assert!(took < Duration::from_secs(15), "{took:?}");
-    assert!(proxy.taken() > connections);
     assert!(matches!(told(&mut object).await, Told::Manifest(map) if map["data"]["key"] == "2"));
     let before = pods.held.clone();
 
