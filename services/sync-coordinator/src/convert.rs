@@ -4,15 +4,17 @@ use std::collections::{BTreeMap, HashMap};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ResourceRequirements;
-use polylet_model::Amounts;
 use polylet_model::constants::{annotation, phase, reason};
 use polylet_model::hook::Hook;
+use polylet_model::quantity::{self, Amount};
+use polylet_model::{Amounts, node};
 use polylet_wire::time::{from_wire_opt, to_wire};
-use polylet_wire::{common, eviction, pleg, prober, sync, volume};
+use polylet_wire::{common, eviction, pleg, podconfig, prober, sync, volume};
 
 use crate::core::observed::{Observed, Phase, SeenContainer, SeenSandbox};
 use crate::core::plan::{self, Plan};
 use crate::core::resize::{Progress, Verdict};
+use crate::core::room::NodeObject;
 use crate::core::view::{Pod, SeenVolume, Terminal, Unwell};
 
 /// What the runtime holds of a pod.
@@ -130,6 +132,45 @@ pub(crate) fn order(order: &eviction::v1::Order, now: Timestamp) -> Terminal {
         decided_at: from_wire_opt(order.decided_at.as_ref()).unwrap_or(now),
         grace: Some(order.grace_seconds),
     }
+}
+
+/// The end of a pod that the cluster holds as ended.
+pub(crate) fn ended(pod: &podconfig::v1::Pod, now: Timestamp) -> Option<Terminal> {
+    use podconfig::v1::TerminalPhase as Wire;
+    let phase = match pod.terminal_phase() {
+        Wire::Unspecified => return None,
+        Wire::Succeeded => phase::SUCCEEDED,
+        Wire::Failed => phase::FAILED,
+    };
+    Some(Terminal {
+        reason: String::new(),
+        message: String::new(),
+        phase: phase.to_owned(),
+        disruption_target: false,
+        decided_at: now,
+        grace: None,
+    })
+}
+
+/// The node's object, as far as admission goes.
+pub(crate) fn node(
+    said: &podconfig::v1::WatchNodeResponse,
+) -> Result<NodeObject, serde_json::Error> {
+    use podconfig::v1::watch_node_response::State;
+    let Some(State::Manifest(json)) = &said.state else {
+        return Ok(NodeObject::None);
+    };
+    let node: k8s_openapi::api::core::v1::Node = serde_json::from_slice(json)?;
+    let allocatable = node.status.and_then(|status| status.allocatable);
+    let number = |(name, amount): (&String, &Amount)| (name.clone(), node::number(name, *amount));
+    Ok(NodeObject::Known {
+        labels: node.metadata.labels.unwrap_or_default(),
+        taints: node.spec.and_then(|spec| spec.taints).unwrap_or_default(),
+        allocatable: quantity::read(allocatable.as_ref())
+            .iter()
+            .map(number)
+            .collect(),
+    })
 }
 
 /// What is told of a pod beside its state and plan.

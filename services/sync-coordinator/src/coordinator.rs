@@ -60,6 +60,8 @@ pub struct Coordinator {
     pub(crate) volumes: BTreeMap<String, PodVolumes>,
     /// Pods of which something is on the node, until all are heard.
     pub(crate) leftovers: Vec<PodRef>,
+    /// Pods that their source remembers, and has not heard of in its present life.
+    pub(crate) remembered: BTreeSet<String>,
     /// When to look for them.
     pub(crate) sweep: Sweep,
     arrivals: u64,
@@ -118,6 +120,7 @@ impl Coordinator {
             verdicts: BTreeMap::new(),
             volumes: BTreeMap::new(),
             leftovers: Vec::new(),
+            remembered: BTreeSet::new(),
             sweep: Sweep::default(),
             arrivals: 0,
             // Rises over lives of this process as well.
@@ -227,9 +230,12 @@ impl Coordinator {
             Input::Refreshed { uid, acts, state } => self.refreshed(uid, acts, state),
             Input::Completed(declarer, result) => self.was_completed(declarer, result, now),
             Input::Leftovers(pods) => self.leftovers_found(pods),
+            Input::Node(value) => self.node_said(value),
+            Input::Appeared { uid, key } => self.appeared(&uid, &key, now),
             Input::Timer => self.timer(now),
         }
-        let all_heard = self.heard.all_fresh();
+        // What a source only remembers is no reason to take away what it does not speak of.
+        let all_heard = self.heard.all_fresh() && self.remembered.is_empty();
         if all_heard != self.node.all_heard {
             self.node.all_heard = all_heard;
             self.all_dirty();

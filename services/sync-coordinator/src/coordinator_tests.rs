@@ -360,3 +360,86 @@ fn of_two_pods_that_grow_the_second_waits_for_what_the_first_gives_back() {
     assert_eq!(given(), ["u2"]);
     assert_eq!(all.node.room.ledger.used("cpu"), 3000);
 }
+
+#[test]
+fn a_pod_that_the_cluster_holds_as_ended_never_begins() {
+    use polylet_wire::podconfig::v1::TerminalPhase;
+    let (mut all, notes) = heard(Kept::default());
+    let Update::Upsert(uid, mut pod) = wanted("u1") else {
+        return;
+    };
+    pod.set_terminal_phase(TerminalPhase::Succeeded);
+    all.take(
+        Input::Config(SOURCES[2].into(), Update::Upsert(uid, pod)),
+        at(1),
+    );
+    sources_heard(&mut all);
+    all.work(at(1));
+    let steps = notes.steps.take().into_iter().map(|(_, step)| step);
+    assert_eq!(
+        steps.collect::<Vec<_>>(),
+        [Step::Journal, Step::RemoveCgroup]
+    );
+    let told = all.workers["u1"].told().expect("it is judged");
+    assert_eq!(told.terminal.expect("it has ended").phase, "Succeeded");
+}
+
+#[test]
+fn nothing_is_taken_away_while_a_source_only_remembers() {
+    let (mut all, notes) = heard(Kept::default());
+    let Update::Upsert(uid, mut pod) = wants("u1", "other", json!([])) else {
+        return;
+    };
+    pod.stale_since = Some(to_wire(at(-5)));
+    all.take(
+        Input::Config(SOURCES[2].into(), Update::Upsert(uid, pod)),
+        at(1),
+    );
+    sources_heard(&mut all);
+    all.take(Input::Pods(state("u2", 4)), at(5));
+    all.work(at(5));
+    let of_orphan = |notes: &Notes| notes.steps.borrow().iter().any(|(uid, _)| uid == "u2");
+    assert!(!of_orphan(&notes));
+    assert!(!notes.steps.borrow().is_empty(), "what is remembered runs");
+    all.take(
+        Input::Config(SOURCES[2].into(), wants("u1", "other", json!([]))),
+        at(6),
+    );
+    all.work(at(6));
+    assert!(of_orphan(&notes));
+}
+
+#[test]
+fn what_a_step_lacked_brings_it_back_at_once() {
+    use crate::core::learn::Trouble;
+    let (mut all, notes) = heard(Kept::default());
+    all.take(Input::Config(SOURCES[0].into(), wanted("u1")), at(1));
+    all.work(at(1));
+    let key = StepKey::Pull("a".into());
+    let tries = || {
+        notes
+            .steps
+            .borrow()
+            .iter()
+            .filter(|(_, s)| s.key() == key)
+            .count()
+    };
+    let before = tries();
+    let lacks = Trouble {
+        lacking: Some(Box::default()),
+        ..Trouble::default()
+    };
+    let ended = Input::StepDone {
+        uid: "u1".into(),
+        key: key.clone(),
+        outcome: Box::new(Outcome::Failed(lacks)),
+        state: None,
+    };
+    all.take(ended, at(2));
+    all.work(at(30));
+    assert_eq!(tries(), before);
+    let (uid, key) = ("u1".to_owned(), key.clone());
+    all.take(Input::Appeared { uid, key }, at(31));
+    all.work(at(31));
+    assert_eq!(tries(), before + 1);
+}

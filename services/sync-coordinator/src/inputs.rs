@@ -9,13 +9,13 @@ use polylet_wire::common::v1::PodRef;
 use polylet_wire::eviction::v1::pressure::Fact;
 use polylet_wire::eviction::v1::{Pressure, Resource};
 use polylet_wire::pleg::v1::{PodState, WatchRuntimeResponse};
-use polylet_wire::podconfig::v1::Pod;
+use polylet_wire::podconfig::v1::{Pod, WatchNodeResponse};
 use polylet_wire::prober::v1::{ProbeKind, Verdict};
 use polylet_wire::volume::v1::PodVolumes;
 
 use crate::convert;
 use crate::coordinator::Coordinator;
-use crate::core::learn::{self, Outcome};
+use crate::core::learn::{self, Outcome, Trouble};
 use crate::core::observed::Observed;
 use crate::core::step::StepKey;
 use crate::core::wanted::Wanted;
@@ -25,8 +25,16 @@ impl Coordinator {
     /// A source says what should run.
     pub(crate) fn config(&mut self, source: i32, update: Update<String, Pod>, now: Timestamp) {
         match update {
-            Update::Upsert(uid, pod) => self.wanted(source, &uid, pod, now),
+            Update::Upsert(uid, pod) => {
+                if pod.stale_since.is_some() {
+                    self.remembered.insert(uid.clone());
+                } else {
+                    self.remembered.remove(&uid);
+                }
+                self.wanted(source, &uid, pod, now);
+            }
             Update::Remove(uid) => {
+                self.remembered.remove(&uid);
                 let Some(worker) = self.workers.get_mut(&uid).filter(|w| w.source == source) else {
                     return;
                 };
@@ -72,6 +80,7 @@ impl Coordinator {
         if manifest.is_mirror() {
             return;
         }
+        let ended = convert::ended(&pod, now);
         let reference = pod.r#ref.unwrap_or_default();
         let wanted = Wanted::of(&manifest, &self.settings.allowed_unsafe_sysctls);
         let seen_at = manifest.seen_at();
@@ -79,6 +88,13 @@ impl Coordinator {
         worker.want(source, manifest, wanted, pod.cause);
         if worker.pod.journal.acknowledged_at.is_none() {
             worker.pod.journal.acknowledged_at = Some(seen_at.unwrap_or(now));
+        }
+        if worker.pod.journal.terminal.is_none()
+            && let Some(ended) = ended
+        {
+            // As the cluster has it: it does not begin anew on a node that knows nothing of it.
+            worker.pod.journal.terminal = Some(ended);
+            worker.pod.journalled = false;
         }
     }
 
@@ -300,6 +316,17 @@ impl Coordinator {
                 tracing::warn!(k8s.pod.uid = uid, k8s.pod.name = pod, step = ?key, reason, why, "step failed");
             }
         }
+        if let Some(cancel) = worker.awaited.remove(key) {
+            cancel.cancel();
+        }
+        if let Outcome::Failed(Trouble {
+            lacking: Some(lacking),
+            ..
+        }) = &outcome
+        {
+            let cancel = self.outside.await_object(uid, key, (**lacking).clone());
+            worker.awaited.insert(key.clone(), cancel);
+        }
         let failed = matches!(outcome, Outcome::Failed(_));
         let followed = learn::is_followed(&worker.pod, &outcome);
         learn::ended(&mut worker.pod, key, outcome, now);
@@ -317,6 +344,36 @@ impl Coordinator {
             self.was_followed();
         }
         self.dirty.insert(uid.to_owned());
+    }
+
+    /// What a step failed for is there now.
+    pub(crate) fn appeared(&mut self, uid: &str, key: &StepKey, now: Timestamp) {
+        if let Some(worker) = self.workers.get_mut(uid) {
+            worker.awaited.remove(key);
+            learn::retry(&mut worker.pod, key, now);
+            self.dirty.insert(uid.to_owned());
+        }
+    }
+
+    /// This node's object in the cluster.
+    pub(crate) fn node_said(&mut self, value: Value<WatchNodeResponse>) {
+        // What was true last holds.
+        let Value::Current(said) = value else { return };
+        let known = match convert::node(&said) {
+            Ok(known) => known,
+            Err(error) => {
+                let error = polylet_kit::report(&error);
+                tracing::error!(
+                    error,
+                    "this node's object cannot be read: it stays as it was"
+                );
+                return;
+            }
+        };
+        if self.node.room.node != known {
+            self.node.room.node = known;
+            self.all_dirty();
+        }
     }
 
     /// The runtime was asked for a pod.

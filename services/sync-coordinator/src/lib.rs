@@ -113,6 +113,11 @@ pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
     ctx.background("cgroups", async move {
         asking.cgroups.enforce(&asking).await;
     });
+    let following = Rc::clone(&hands);
+    let of = ctx.clone();
+    ctx.spawn("services", async move {
+        following.services.follow(of).await;
+    });
     let settings = Settings {
         room: act::node::room(&ctx, hands.machine, hands.allocatable.clone()),
         ..Settings::of(ctx.config())

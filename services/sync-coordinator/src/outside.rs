@@ -11,9 +11,9 @@ use tokio::sync::mpsc::UnboundedSender;
 use tracing::{Instrument, Span};
 
 use crate::act::logs::Running;
-use crate::act::{self, Hands, Job, leftovers, refresh, trace};
+use crate::act::{self, Hands, Job, leftovers, object, refresh, trace};
 use crate::core::hooks::Lifecycle;
-use crate::core::learn::Outcome;
+use crate::core::learn::{Lacking, Outcome};
 use crate::core::step::{Step, StepKey};
 use crate::run::Input;
 use crate::underway::Underway;
@@ -35,6 +35,11 @@ pub trait Outside {
     /// Says which containers of a pod run, so that their logs are kept small. A world without logs
     /// need not care.
     fn running(&self, _running: Running) {}
+    /// Waits for an object without which a step failed; [`Input::Appeared`] follows. The token ends
+    /// the wait.
+    fn await_object(&self, _uid: &str, _key: &StepKey, _lacking: Lacking) -> CancellationToken {
+        CancellationToken::new()
+    }
     /// Looks for pods of which something is on the node; [`Input::Leftovers`] follows.
     fn leftovers(&self);
     /// Everything has been heard: what is kept of pods other than these is nobody's.
@@ -149,6 +154,21 @@ impl Outside for Background {
     fn running(&self, running: Running) {
         // Nobody listens only when the process is ending.
         let _ = self.running.send(running);
+    }
+
+    fn await_object(&self, uid: &str, key: &StepKey, lacking: Lacking) -> CancellationToken {
+        let cancel = self.hands.ctx.drain().child_token();
+        let (given, uid, key) = (cancel.clone(), uid.to_owned(), key.clone());
+        let (hands, inputs) = (Rc::clone(&self.hands), self.inputs.clone());
+        self.hands.ctx.background("object", async move {
+            tokio::select! {
+                () = object::appears(&hands, &lacking) => {
+                    let _ = inputs.send(Input::Appeared { uid, key });
+                }
+                () = cancel.cancelled() => {}
+            }
+        });
+        given
     }
 
     fn leftovers(&self) {

@@ -10,7 +10,7 @@ use polylet_watch::{PressureKeyOwned, Update, Value};
 use polylet_wire::common::v1::PodRef;
 use polylet_wire::eviction::v1::Pressure;
 use polylet_wire::pleg::v1::{PodState, WatchRuntimeResponse};
-use polylet_wire::podconfig::v1::{Pod, PodSource};
+use polylet_wire::podconfig::v1::{Pod, PodSource, WatchNodeResponse};
 use polylet_wire::prober::v1::Verdict;
 use polylet_wire::volume::v1::PodVolumes;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -57,6 +57,15 @@ pub enum Input {
     Completed(u32, Result<(), Trouble>),
     /// Pods of which something is on the node.
     Leftovers(Vec<PodRef>),
+    /// This node's object in the cluster.
+    Node(Value<WatchNodeResponse>),
+    /// What a step failed for is there now.
+    Appeared {
+        /// The pod.
+        uid: String,
+        /// The step.
+        key: StepKey,
+    },
     /// A moment that some pod waits for has come.
     Timer,
 }
@@ -127,6 +136,7 @@ fn streams(ctx: &Ctx) -> Inputs {
                 .boxed_local(),
         );
     }
+    all.push(follow::podconfig::node(ctx).map(Input::Node).boxed_local());
     all.push(follow::pleg::pod_states(ctx).map(Input::Pods).boxed_local());
     all.push(follow::pleg::runtime(ctx).map(Input::Runtime).boxed_local());
     all.push(

@@ -40,6 +40,8 @@ pub(crate) struct Worker {
     pub(crate) plan: Plan,
     /// Ends steps that nobody needs.
     pub(crate) cancels: BTreeMap<StepKey, CancellationToken>,
+    /// Waits for objects without which steps failed.
+    pub(crate) awaited: BTreeMap<StepKey, CancellationToken>,
     /// Stops and hooks under way, as they are on disk.
     pub(crate) lifecycle_kept: Lifecycle,
     /// The runtime is being asked for this pod.
@@ -72,6 +74,7 @@ impl Worker {
             digest_synced: String::new(),
             plan: Plan::default(),
             cancels: BTreeMap::new(),
+            awaited: BTreeMap::new(),
             lifecycle_kept: Lifecycle::default(),
             refreshing: false,
             refresh_again: false,
@@ -97,13 +100,16 @@ impl Worker {
         self.pod.listed = true;
         if news {
             self.cause = cause;
-            // Another manifest is another try.
-            self.pod.failures.retain(|key, _| {
-                !matches!(
-                    key,
-                    StepKey::Pull(_) | StepKey::Create(_) | StepKey::Start(_)
-                )
-            });
+            // Other containers are another try; labels and the like are not.
+            let before = self.pod.wanted.as_ref();
+            if before.is_none_or(|before| before.containers != wanted.containers) {
+                self.pod.failures.retain(|key, _| {
+                    !matches!(
+                        key,
+                        StepKey::Pull(_) | StepKey::Create(_) | StepKey::Start(_)
+                    )
+                });
+            }
             self.pod.leaving |= wanted.deletion_grace.is_some();
             self.pod.wanted = Some(Arc::new(wanted));
         }

@@ -125,6 +125,8 @@ pub mod reason {
     pub const SYSCTL_FORBIDDEN: &str = "SysctlForbidden";
     /// Pod: its host ports are taken.
     pub const NODE_PORTS: &str = "NodePorts";
+    /// Pod: it does not tolerate a taint of the node.
+    pub const TAINT_TOLERATION: &str = "TaintToleration";
     /// Pod: too many pods.
     pub const OUT_OF_PODS: &str = "OutOfpods";
     /// Pod: not enough CPU.

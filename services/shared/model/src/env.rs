@@ -1,5 +1,7 @@
 //! `$(VAR)` expansion in environment, command and arguments.
 
+use std::collections::BTreeMap;
+
 /// Replaces `$(NAME)` by what `lookup` says of NAME. `$$` stands for one `$`, so
 /// that `$$(NAME)` is left as `$(NAME)`; a name that is unknown, and anything
 /// that is no reference, stays as it is written.
@@ -34,7 +36,11 @@ pub fn expand<'a>(text: &str, lookup: impl Fn(&str) -> Option<&'a str>) -> Strin
 /// Variables in the order in which they were set; a later one of the same name
 /// takes the earlier one's place.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Environment(Vec<(String, String)>);
+pub struct Environment {
+    own: Vec<(String, String)>,
+    /// What may be referred to as well, and is added last.
+    others: BTreeMap<String, String>,
+}
 
 impl Environment {
     /// An empty environment.
@@ -42,18 +48,35 @@ impl Environment {
         Self::default()
     }
 
+    /// An environment beside variables that nobody set: those of Services.
+    pub fn beside(others: BTreeMap<String, String>) -> Self {
+        Environment {
+            own: Vec::new(),
+            others,
+        }
+    }
+
+    /// Adds those that nobody set.
+    pub fn add_others(&mut self) {
+        for (name, value) in std::mem::take(&mut self.others) {
+            if self.get(&name).is_none() {
+                self.own.push((name, value));
+            }
+        }
+    }
+
     /// Sets a variable.
     pub fn set(&mut self, name: impl Into<String>, value: impl Into<String>) {
         let (name, value) = (name.into(), value.into());
-        match self.0.iter_mut().find(|(known, _)| *known == name) {
+        match self.own.iter_mut().find(|(known, _)| *known == name) {
             Some((_, old)) => *old = value,
-            None => self.0.push((name, value)),
+            None => self.own.push((name, value)),
         }
     }
 
     /// A variable's value.
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.0
+        self.own
             .iter()
             .find(|(known, _)| known == name)
             .map(|(_, value)| value.as_str())
@@ -61,19 +84,22 @@ impl Environment {
 
     /// Expands references to the variables set so far.
     pub fn expand(&self, text: &str) -> String {
-        expand(text, |name| self.get(name))
+        expand(text, |name| {
+            self.get(name)
+                .or_else(|| self.others.get(name).map(String::as_str))
+        })
     }
 
     /// All variables in their order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0
+        self.own
             .iter()
             .map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
     /// All variables in their order.
     pub fn into_vec(self) -> Vec<(String, String)> {
-        self.0
+        self.own
     }
 }
 

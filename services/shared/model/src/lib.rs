@@ -26,6 +26,7 @@ pub mod restart;
 pub mod selector;
 pub mod status;
 pub mod sysctl;
+pub mod taint;
 pub mod userns;
 
 pub use allocation::{Allocation, Amounts};

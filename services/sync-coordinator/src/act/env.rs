@@ -11,12 +11,10 @@ use polylet_model::env::{Environment, is_valid_name};
 use polylet_model::node::EPHEMERAL_STORAGE;
 use polylet_model::quantity::{self, Amount};
 use polylet_model::{Manifest, resources};
-use polylet_wire::podconfig::v1::GetObjectRequest;
-use polylet_wire::podconfig::v1::get_object_response::State;
 use serde::de::DeserializeOwned;
 
-use super::{Hands, said};
-use crate::core::learn::Trouble;
+use super::{Hands, object, said};
+use crate::core::learn::{Lacking, Trouble};
 use crate::core::view::SeenVolume;
 
 /// What the environment may speak of beside the manifest.
@@ -40,10 +38,11 @@ pub async fn of(
     container: &Container,
     facts: &Facts<'_>,
 ) -> Result<Environment, Trouble> {
-    let mut env = Environment::new();
+    let services = hands.services.variables(manifest).await.map_err(wrong)?;
+    let mut env = Environment::beside(services);
     let mut objects = Objects {
         hands,
-        namespace: manifest.namespace(),
+        manifest,
         read: BTreeMap::new(),
     };
     for source in container.env_from.iter().flatten() {
@@ -62,6 +61,7 @@ pub async fn of(
             env.set(var.name.as_str(), value);
         }
     }
+    env.add_others();
     Ok(env)
 }
 
@@ -260,7 +260,7 @@ type Data = BTreeMap<String, String>;
 /// Objects that one container refers to, each read once.
 struct Objects<'a> {
     hands: &'a Hands,
-    namespace: &'a str,
+    manifest: &'a Manifest,
     read: BTreeMap<(Kind, String), Option<Data>>,
 }
 
@@ -278,11 +278,11 @@ impl Objects<'_> {
         match data.get(key) {
             Some(value) => Ok(Some(value.clone())),
             None if optional => Ok(None),
-            None => Err(wrong(format!(
-                "couldn't find key {key} in {} {}/{name}",
-                kind.api(),
-                self.namespace
-            ))),
+            None => {
+                let (kind_name, namespace) = (kind.api(), self.manifest.namespace());
+                let message = format!("couldn't find key {key} in {kind_name} {namespace}/{name}");
+                Err(self.lacks(kind, name, true, message))
+            }
         }
     }
 
@@ -300,33 +300,42 @@ impl Objects<'_> {
         match self.read.get(&at).cloned().flatten() {
             Some(data) => Ok(Some(data)),
             None if optional => Ok(None),
-            None => Err(wrong(format!("{} \"{name}\" not found", kind.plain()))),
+            None => {
+                let message = format!("{} \"{name}\" not found", kind.plain());
+                Err(self.lacks(kind, name, false, message))
+            }
         }
     }
 
     async fn fetch(&self, kind: Kind, name: &str) -> Result<Option<Data>, Trouble> {
-        let request = GetObjectRequest {
-            kind: kind.api().to_owned(),
-            namespace: self.namespace.to_owned(),
-            name: name.to_owned(),
-            ..GetObjectRequest::default()
-        };
-        let answer = self.hands.objects.clone().get_object(request).await;
+        let (hands, manifest) = (self.hands, self.manifest);
+        let namespace = manifest.namespace();
+        let answer = object::get(hands, manifest, kind.api(), namespace, name).await;
         let failed =
             |why: &str| wrong(format!("{} \"{name}\" cannot be read: {why}", kind.plain()));
-        match answer
-            .map_err(|status| failed(status.message()))?
-            .into_inner()
-            .state
-        {
-            Some(State::Manifest(json)) => match kind {
-                Kind::ConfigMap => {
-                    parse::<ConfigMap>(&json).map(|map| Some(map.data.unwrap_or_default()))
-                }
-                Kind::Secret => parse::<Secret>(&json).map(|secret| Some(texts(secret))),
+        let Some(json) = answer.map_err(|status| failed(status.message()))? else {
+            return Ok(None);
+        };
+        match kind {
+            Kind::ConfigMap => {
+                parse::<ConfigMap>(&json).map(|map| Some(map.data.unwrap_or_default()))
             }
-            .map_err(|error| failed(&error.to_string())),
-            _ => Ok(None),
+            Kind::Secret => parse::<Secret>(&json).map(|secret| Some(texts(secret))),
+        }
+        .map_err(|error| failed(&error.to_string()))
+    }
+
+    /// What is lacking is waited for.
+    fn lacks(&self, kind: Kind, name: &str, there: bool, message: String) -> Trouble {
+        Trouble {
+            lacking: Some(Box::new(Lacking {
+                kind: kind.api(),
+                namespace: self.manifest.namespace().to_owned(),
+                name: name.to_owned(),
+                of_cluster: !self.manifest.is_static(),
+                there,
+            })),
+            ..wrong(message)
         }
     }
 }

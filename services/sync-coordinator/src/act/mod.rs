@@ -12,12 +12,14 @@ pub mod leftovers;
 pub mod logs;
 pub mod mounts;
 pub mod node;
+pub mod object;
 pub mod refresh;
 pub mod resize;
 pub mod resources;
 pub mod runtime_class;
 pub mod sandbox;
 pub mod security;
+pub mod services;
 pub mod slice;
 pub mod stop;
 pub mod trace;
@@ -61,6 +63,8 @@ pub struct Hands {
     pub volumes: VolumeServiceClient<Channel>,
     /// ConfigMaps and Secrets.
     pub objects: ObjectServiceClient<Channel>,
+    /// The Services that containers are told of.
+    pub services: services::Services,
     /// The journal.
     pub book: Book,
     /// Images on their way.
@@ -94,6 +98,7 @@ impl Hands {
             pleg: PlegServiceClient::new(ctx.peer("pleg").channel()),
             volumes: VolumeServiceClient::new(ctx.peer("volume-manager").channel()),
             objects: ObjectServiceClient::new(pod_config.channel()),
+            services: services::Services::default(),
             images: image::Images::new(images, kubelet, kept),
             cgroups: cgroup::Cgroups::new(kubelet),
             userns: userns::Userns::open(ctx.config()),

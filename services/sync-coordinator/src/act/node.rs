@@ -6,7 +6,7 @@ use polylet_kit::Ctx;
 use polylet_machine::{Machine, architecture, capacity};
 use polylet_model::node::{self, Numbers};
 
-use crate::core::room::{Resizes, Room, Swap};
+use crate::core::room::{NodeObject, Resizes, Room, Swap};
 
 /// What the node has and is; who holds what of it comes later.
 pub fn room(ctx: &Ctx, machine: Machine, allocatable: Numbers) -> Room {
@@ -15,6 +15,10 @@ pub fn room(ctx: &Ctx, machine: Machine, allocatable: Numbers) -> Room {
     Room {
         node_name: ctx.node_name().to_owned(),
         labels: labels(ctx),
+        node: match ctx.config().polylet.kubeconfig {
+            Some(_) => NodeObject::Unheard,
+            None => NodeObject::None,
+        },
         allocatable: Some(allocatable),
         most: Some(node::without_reserved(
             &capacity(ctx.config(), machine),

@@ -1,15 +1,13 @@
 //! The runtime handler that a pod's class stands for.
 //!
 //! Upstream asks the API server for the RuntimeClass, and refuses a pod whose class is not there.
-//! Here the class is an object beside the pod's manifest, as its Secrets are.
+//! The class of a static pod is an object beside its manifest, as its Secrets are.
 
 use polylet_model::Manifest;
 use polylet_model::constants::reason;
-use polylet_wire::podconfig::v1::GetObjectRequest;
-use polylet_wire::podconfig::v1::get_object_response::State;
 use serde::Deserialize;
 
-use super::{Hands, said};
+use super::{Hands, object, said};
 use crate::core::learn::Trouble;
 
 #[derive(Deserialize)]
@@ -36,20 +34,13 @@ pub async fn handler(hands: &Hands, manifest: &Manifest) -> Result<String, Troub
         let message = format!("Failed to create sandbox for pod \"{pod}\": {why}");
         said(reason::CREATE_POD_SANDBOX_ERROR, message)
     };
-    let request = GetObjectRequest {
-        kind: "RuntimeClass".to_owned(),
-        namespace: String::new(),
-        name: class.to_owned(),
-        ..GetObjectRequest::default()
-    };
     let looked = |why: &str| failed(format!("failed to lookup RuntimeClass {class}: {why}"));
-    let answer = hands.objects.clone().get_object(request).await;
-    let answer = answer.map_err(|status| looked(status.message()))?;
-    match answer.into_inner().state {
-        Some(State::Manifest(json)) => serde_json::from_slice::<RuntimeClass>(&json)
+    let answer = object::get(hands, manifest, "RuntimeClass", "", class).await;
+    match answer.map_err(|status| looked(status.message()))? {
+        Some(json) => serde_json::from_slice::<RuntimeClass>(&json)
             .map(|class| class.handler)
             .map_err(|error| looked(&error.to_string())),
-        _ => Err(failed(format!(
+        None => Err(failed(format!(
             "runtimeclass.node.k8s.io \"{class}\" not found"
         ))),
     }

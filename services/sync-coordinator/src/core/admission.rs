@@ -6,9 +6,11 @@ mod preempt;
 #[cfg(test)]
 mod tests;
 
+use jiff::{SignedDuration, Timestamp};
 use polylet_model::constants::{phase, reason};
 use polylet_model::{apparmor, resources, selector};
 
+use super::room::NodeObject;
 use super::view::{Terminal, View};
 use super::wanted::Wanted;
 use fit::Misfit;
@@ -25,7 +27,16 @@ pub enum Verdict {
         /// Pods that have to end for it, and do not know yet.
         victims: Vec<String>,
     },
+    /// Not before the cluster has said what this node is; or, until then, whether it is another
+    /// by now.
+    Unsure {
+        /// Then it is judged by what is known.
+        until: Option<Timestamp>,
+    },
 }
+
+/// How long the node's object may be behind what pods were bound by.
+const NODE_NEWS: SignedDuration = SignedDuration::from_secs(1);
 
 /// Why a pod is refused: the reason's name, and words for people.
 type No = (String, String);
@@ -34,6 +45,9 @@ type No = (String, String);
 pub fn judge(view: &View<'_>, wanted: &Wanted) -> Verdict {
     if is_admitted(view) {
         return Verdict::Admitted;
+    }
+    if !wanted.manifest.is_static() && view.node.room.node == NodeObject::Unheard {
+        return Verdict::Unsure { until: None };
     }
     if let Some(no) = pressure(view, wanted)
         .or_else(|| sysctl(wanted))
@@ -44,6 +58,9 @@ pub fn judge(view: &View<'_>, wanted: &Wanted) -> Verdict {
     }
     let misfits = fit::misfits(view.pod, &view.node.room, wanted);
     let later = || app_armor(view, wanted).or_else(|| pod_features(view, wanted));
+    if let Some(until) = until_the_node_is_heard_again(view, wanted, &misfits) {
+        return Verdict::Unsure { until: Some(until) };
+    }
     let Some(first) = misfits.first() else {
         return later().map_or(Verdict::Admitted, |no| refused(view, no));
     };
@@ -71,6 +88,23 @@ pub fn judge(view: &View<'_>, wanted: &Wanted) -> Verdict {
             ),
         ),
     }
+}
+
+/// A pod that only the node's labels keep out may have been bound by newer ones: the next word of
+/// the node is awaited for a moment, where upstream asks for it.
+fn until_the_node_is_heard_again(
+    view: &View<'_>,
+    wanted: &Wanted,
+    misfits: &[Misfit],
+) -> Option<Timestamp> {
+    let only = !misfits.is_empty() && misfits.iter().all(Misfit::is_affinity);
+    let known = matches!(view.node.room.node, NodeObject::Known { .. });
+    if !only || !known || wanted.manifest.is_static() {
+        return None;
+    }
+    let since = view.pod.unsure_since.unwrap_or(view.now);
+    let until = since.checked_add(NODE_NEWS).ok()?;
+    (since <= view.now && view.now < until).then_some(until)
 }
 
 /// Why the node has no room for what a pod that was let in asks for now. Nobody makes room for it,
@@ -197,5 +231,5 @@ fn refused(view: &View<'_>, (reason, why): No) -> Verdict {
 
 /// Whether the node is one that the pod chooses.
 fn is_chosen(view: &super::room::Room, wanted: &Wanted) -> bool {
-    selector::chooses(wanted.manifest.spec(), &view.node_name, &view.labels)
+    selector::chooses(wanted.manifest.spec(), &view.node_name, view.labels())
 }

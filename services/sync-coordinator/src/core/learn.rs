@@ -72,6 +72,30 @@ pub struct Trouble {
     pub lasting: bool,
     /// Volume-manager believes another declarer.
     pub followed: bool,
+    /// The object that it lacks; once that is there it is tried again at once.
+    pub lacking: Option<Box<Lacking>>,
+}
+
+/// An object without which a step fails.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Lacking {
+    /// `ConfigMap` or `Secret`.
+    pub kind: &'static str,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// It is the cluster's; otherwise it lies beside local manifests.
+    pub of_cluster: bool,
+    /// It is there, and something in it is missing.
+    pub there: bool,
+}
+
+/// What a step failed for has changed: it is tried again at once.
+pub fn retry(pod: &mut Pod, key: &StepKey, now: Timestamp) {
+    if let Some(failure) = pod.failures.get_mut(key) {
+        failure.retry_at = now;
+    }
 }
 
 /// Steps of a plan are now under way.
@@ -98,6 +122,8 @@ pub fn began(pod: &mut Pod, plan: &Plan, now: Timestamp) {
             },
         );
     }
+    let unsure = plan.unsure_until.is_some();
+    pod.unsure_since = unsure.then(|| pod.unsure_since.unwrap_or(now));
     let pending = matches!(plan.resize, Verdict::Pending { .. });
     pod.resize_since = pending.then(|| pod.resize_since.unwrap_or(now));
     pod.resizing_since = resize::since(pod.resizing_since, plan, now);
@@ -304,6 +330,8 @@ fn pause(key: &StepKey, count: u32, trouble: &Trouble) -> Duration {
         doubled.min(Duration::from_secs(10))
     };
     match key {
+        // Told at once by the watch; this is for a watch that is lost.
+        _ if trouble.lacking.is_some() => Duration::from_secs(60),
         StepKey::Pull(_) if trouble.lasting => Duration::from_secs(300),
         StepKey::Pull(_) if trouble.reason == reason::ERR_IMAGE_NEVER_PULL => {
             Duration::from_secs(10)

@@ -80,6 +80,8 @@ pub struct Plan {
     pub resize: resize::Verdict,
     /// A change of its resources that is on its way to running containers.
     pub resizing: Option<resize::Progress>,
+    /// Only the node's labels keep the pod out; newer ones are awaited until then.
+    pub unsure_until: Option<Timestamp>,
     /// Pods that have to end for it, by uid.
     pub victims: Vec<String>,
 }
@@ -230,6 +232,14 @@ fn sync(view: &View<'_>, plan: &mut Plan) {
         Verdict::Admitted => {}
         Verdict::Refused(decision) => {
             plan.step(view, Step::Decide(decision));
+            return;
+        }
+        Verdict::Unsure { until } => {
+            plan.wait_for("the node's object in the cluster", None);
+            plan.unsure_until = until;
+            if let Some(until) = until {
+                plan.wake(until);
+            }
             return;
         }
         Verdict::Waits { victims } => {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::Taint;
 use polylet_model::node::{self, Numbers};
 use polylet_model::ports::{self, HostPort};
 use polylet_model::qos::{self, QosClass};
@@ -159,6 +160,25 @@ pub struct Swap {
     pub swap: u64,
 }
 
+/// What the cluster says of this node.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum NodeObject {
+    /// There is no cluster, or no such object in it: the node's own configuration counts.
+    #[default]
+    None,
+    /// The cluster was not heard yet.
+    Unheard,
+    /// Its object.
+    Known {
+        /// Its labels.
+        labels: BTreeMap<String, String>,
+        /// What keeps pods away.
+        taints: Vec<Taint>,
+        /// What pods may ask for together, also of resources that the node does not count itself.
+        allocatable: Numbers,
+    },
+}
+
 /// What may be resized here; upstream's defaults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Resizes {
@@ -185,8 +205,10 @@ impl Default for Resizes {
 pub struct Room {
     /// The node's name.
     pub node_name: String,
-    /// Its labels.
+    /// Labels that it has by itself.
     pub labels: BTreeMap<String, String>,
+    /// What the cluster says of it.
+    pub node: NodeObject,
     /// What pods may ask for together; `None` while nobody counts.
     pub allocatable: Option<Numbers>,
     /// What one pod could have at the very most: less is allocatable, since eviction keeps some
@@ -204,6 +226,34 @@ pub struct Room {
     pub resizes: Resizes,
     /// Containers get a part of the node's swap, after their memory request.
     pub limited_swap: Option<Swap>,
+}
+
+impl Room {
+    /// The node's labels.
+    pub fn labels(&self) -> &BTreeMap<String, String> {
+        match &self.node {
+            NodeObject::Known { labels, .. } => labels,
+            NodeObject::None | NodeObject::Unheard => &self.labels,
+        }
+    }
+
+    /// What keeps pods away.
+    pub fn taints(&self) -> &[Taint] {
+        match &self.node {
+            NodeObject::Known { taints, .. } => taints,
+            NodeObject::None | NodeObject::Unheard => &[],
+        }
+    }
+
+    /// How much of a resource pods may ask for together; `None` of one that nobody counts.
+    pub fn allocatable(&self, name: &str) -> Option<i64> {
+        let own = self.allocatable.as_ref()?;
+        let told = match &self.node {
+            NodeObject::Known { allocatable, .. } => allocatable.get(name),
+            NodeObject::None | NodeObject::Unheard => None,
+        };
+        told.or_else(|| own.get(name)).copied()
+    }
 }
 
 #[cfg(test)]

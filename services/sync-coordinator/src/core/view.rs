@@ -207,6 +207,8 @@ pub struct Pod {
     pub journal: Journal,
     /// Since when a change of its resources is not given.
     pub resize_since: Option<Timestamp>,
+    /// Since when only the node's labels keep the pod out.
+    pub unsure_since: Option<Timestamp>,
     /// Since when what was given is on its way to what runs.
     pub resizing_since: Option<Timestamp>,
     /// Whether the journal is on disk.

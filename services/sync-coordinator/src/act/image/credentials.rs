@@ -5,10 +5,8 @@ use std::path::{Path, PathBuf};
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::Secret;
 use polylet_model::Manifest;
-use polylet_wire::podconfig::v1::GetObjectRequest;
-use polylet_wire::podconfig::v1::get_object_response::State;
 
-use super::super::Hands;
+use super::super::{Hands, object};
 use crate::core::credentials::docker_config::{self, DockerConfigError, Logins};
 use crate::core::credentials::keyring::Keyring;
 use crate::core::credentials::{Credential, SecretRef, Source};
@@ -59,7 +57,7 @@ async fn from_secrets(hands: &Hands, manifest: &Manifest) -> Result<Keyring, Sec
         .filter(|name| !name.is_empty())
         .collect();
     let namespace = manifest.namespace();
-    let all = join_all(names.iter().map(|name| secret(hands, namespace, name))).await;
+    let all = join_all(names.iter().map(|name| secret(hands, manifest, name))).await;
     let (mut ring, mut missing) = (Keyring::default(), Vec::new());
     for (name, secret) in names.into_iter().zip(all) {
         let Some(secret) = secret else {
@@ -104,18 +102,11 @@ fn logins(secret: &Secret, namespace: &str, name: &str) -> Result<Logins, Secret
     }
 }
 
-async fn secret(hands: &Hands, namespace: &str, name: &str) -> Option<Secret> {
-    let request = GetObjectRequest {
-        kind: "Secret".to_owned(),
-        namespace: namespace.to_owned(),
-        name: name.to_owned(),
-        ..GetObjectRequest::default()
-    };
-    let answer = hands.objects.clone().get_object(request).await;
-    match answer.map(|answer| answer.into_inner().state) {
+async fn secret(hands: &Hands, manifest: &Manifest, name: &str) -> Option<Secret> {
+    let namespace = manifest.namespace();
+    match object::get(hands, manifest, "Secret", namespace, name).await {
         // What cannot be read is not there; the parser's words might quote it.
-        Ok(Some(State::Manifest(json))) => serde_json::from_slice(&json).ok(),
-        Ok(_) => None,
+        Ok(json) => serde_json::from_slice(&json?).ok(),
         Err(status) => {
             let why = status.message();
             tracing::warn!(

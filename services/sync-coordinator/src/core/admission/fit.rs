@@ -3,6 +3,7 @@
 use polylet_model::constants::reason;
 use polylet_model::node::{EPHEMERAL_STORAGE, PODS};
 use polylet_model::resources::is_huge_pages;
+use polylet_model::taint;
 
 use super::No;
 use crate::core::room::Room;
@@ -102,13 +103,26 @@ pub(super) fn misfits(pod: &Pod, room: &Room, wanted: &Wanted) -> Vec<Misfit> {
             "node(s) didn't have free ports for the requested pod ports",
         ));
     }
+    if !wanted.manifest.is_static() && is_kept_away(room, wanted) {
+        found.push(never(
+            reason::TAINT_TOLERATION,
+            "node(s) had taints that the pod didn't tolerate",
+        ));
+    }
     found
 }
 
+/// Whether a taint that ends pods is not tolerated.
+fn is_kept_away(room: &Room, wanted: &Wanted) -> bool {
+    let tolerations = wanted.manifest.spec().tolerations.as_deref();
+    let mut taints = room.taints().iter().filter(|t| t.effect == "NoExecute");
+    taints.any(|taint| !taint::is_tolerated(taint, tolerations.unwrap_or_default()))
+}
+
 fn short_of(pod: &Pod, room: &Room, wanted: &Wanted) -> Vec<Misfit> {
-    let Some(allocatable) = &room.allocatable else {
+    if room.allocatable.is_none() {
         return Vec::new();
-    };
+    }
     let first = [PODS, "cpu", "memory", EPHEMERAL_STORAGE];
     let others = wanted.demand.requests.keys().map(String::as_str);
     let others = others.filter(|name| !first.contains(name));
@@ -117,8 +131,8 @@ fn short_of(pod: &Pod, room: &Room, wanted: &Wanted) -> Vec<Misfit> {
         .chain(others)
         .filter_map(|name| {
             let requested = wanted.demand.of_resource(name);
-            let capacity = match allocatable.get(name) {
-                Some(capacity) => *capacity,
+            let capacity = match room.allocatable(name) {
+                Some(capacity) => capacity,
                 // Pages that the kernel has not set aside are not there; what else the node
                 // does not know is not its own to count.
                 None if is_huge_pages(name) => 0,
