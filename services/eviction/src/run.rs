@@ -16,6 +16,7 @@ use polylet_watch::{PressureKeyOwned, Store, Update};
 use polylet_wire::eviction::v1::Pressure;
 use polylet_wire::imagegc::v1::ReclaimRequest;
 use polylet_wire::imagegc::v1::image_gc_service_client::ImageGcServiceClient;
+use polylet_wire::notice::v1::Severity;
 use polylet_wire::pleg::v1::PodState;
 use polylet_wire::podconfig::v1::Pod;
 use serde_json::Value;
@@ -141,6 +142,7 @@ impl Run {
     async fn round(&mut self) -> bool {
         let levels = self.sample().await;
         let act = self.observe(&levels, false);
+        self.tell(&act);
         let (levels, act) = match act {
             Act::Reclaim { bytes, .. } => {
                 self.reclaim(bytes).await;
@@ -154,6 +156,18 @@ impl Run {
             Act::Evict { threshold } => self.evict(&threshold, &levels).await,
             Act::Nothing | Act::Reclaim { .. } => false,
         }
+    }
+
+    /// Tells people that the node is short of something, and that room is made.
+    fn tell(&self, act: &Act) {
+        let signal = match act {
+            Act::Nothing => return,
+            Act::Reclaim { signal, .. } => *signal,
+            Act::Evict { threshold } => threshold.signal,
+        };
+        let message = format!("Attempting to reclaim {}", signal.starved());
+        let notices = self.ctx.notices();
+        notices.of_node(Severity::Warning, "EvictionThresholdMet", message);
     }
 
     async fn sample(&mut self) -> Levels {

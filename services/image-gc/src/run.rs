@@ -11,6 +11,7 @@ use polylet_kit::{Ctx, cause, follow, kept};
 use polylet_model::pod::Manifest;
 use polylet_watch::{Store, Update};
 use polylet_wire::imagegc::v1::{Image, ReclaimRequest, ReclaimResponse};
+use polylet_wire::notice::v1::Severity;
 use polylet_wire::podconfig::v1::{Pod, PodSource};
 use tokio::sync::{mpsc, oneshot};
 
@@ -188,6 +189,14 @@ impl Run {
                 wanted = over,
                 freed,
                 "not enough unused images to come below the threshold"
+            );
+            self.ctx.notices().of_node(
+                Severity::Warning,
+                "FreeDiskSpaceFailed",
+                format!(
+                    "Failed to garbage collect required amount of images. Attempted to free {over} \
+                     bytes, but only found {freed} bytes eligible to free."
+                ),
             );
         }
     }

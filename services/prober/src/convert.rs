@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, EnvVar};
 use polylet_model::env;
-use polylet_model::pod::{Manifest, ManifestError};
+use polylet_model::pod::{ContainerKind, Manifest, ManifestError};
 use polylet_model::probe::{self, Action, ProbeKind, ProbeSpec};
 use polylet_wire::common::v1::{Cause, PodRef};
 use polylet_wire::{pleg, prober, time};
@@ -30,7 +30,7 @@ pub(crate) fn pod_probes(manifest: &[u8]) -> Result<PodProbes, ManifestError> {
     for (part, container) in manifest.all_containers() {
         let probes: Vec<_> = probe::all(part, container)
             .into_iter()
-            .map(|spec| Arc::new(to_probe(spec, container)))
+            .map(|spec| Arc::new(to_probe(spec, part, container)))
             .collect();
         if !probes.is_empty() {
             containers.push(ContainerProbes {
@@ -47,12 +47,18 @@ pub(crate) fn pod_probes(manifest: &[u8]) -> Result<PodProbes, ManifestError> {
     })
 }
 
-fn to_probe(spec: ProbeSpec, container: &Container) -> Probe {
+fn to_probe(spec: ProbeSpec, kind: ContainerKind, container: &Container) -> Probe {
+    let list = match kind {
+        ContainerKind::Init | ContainerKind::Sidecar => "initContainers",
+        ContainerKind::Regular => "containers",
+        ContainerKind::Ephemeral => "ephemeralContainers",
+    };
     let first_retry = match spec.action {
         Action::Exec { .. } => FIRST_RETRY_EXEC,
         _ => FIRST_RETRY,
     };
     Probe {
+        part: format!("spec.{list}{{{}}}", container.name).into(),
         kind: spec.kind,
         timing: Timing {
             initial_delay: spec.initial_delay,

@@ -11,7 +11,7 @@ use polylet_kit::kept::KeptError;
 use polylet_kit::{CancellationToken, Ctx, address, cause, report};
 use polylet_model::ids::PodUid;
 use polylet_watch::Update;
-use polylet_wire::common::v1::Cause;
+use polylet_wire::common::v1::{Cause, PodRef};
 use polylet_wire::pleg::v1::PodState;
 use polylet_wire::podconfig::v1::{Pod, PodSource};
 use polylet_wire::prober::v1::ListProbeCountsResponse;
@@ -232,6 +232,15 @@ impl Task {
                 result = said.as_str(),
                 why
             );
+        }
+        if let Some((reason, message)) = said.notice(job.id.kind) {
+            let pod = PodRef {
+                uid: job.id.pod.to_string(),
+                namespace: job.namespace.to_string(),
+                name: job.pod.to_string(),
+            };
+            let part = &job.probe.part;
+            self.ctx.notices().warning(&pod, part, reason, message);
         }
         if let Some(judged) = self
             .engine

@@ -1,11 +1,13 @@
 //! Statuses on disk, for the next life of the process.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::marker::PhantomData;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::PodStatus;
 use polylet_kit::kept::{self, KeptError};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -24,16 +26,17 @@ pub(crate) struct Kept {
 }
 
 /// The file, and what is still to be written to it.
-pub(crate) struct Keeper {
+pub(crate) struct Keeper<T> {
+    what: PhantomData<T>,
     path: PathBuf,
     due: Option<Instant>,
     writing: Option<JoinHandle<Result<(), KeptError>>>,
 }
 
-impl Keeper {
+impl<T: Serialize + DeserializeOwned + Default + Send + 'static> Keeper<T> {
     /// Opens the file and reads what was kept. A broken file costs nothing but
     /// the times of past changes: it is set aside.
-    pub(crate) fn open(path: PathBuf) -> (Self, Kept) {
+    pub(crate) fn open(path: PathBuf) -> (Self, T) {
         let kept = kept::load(&path, VERSION).unwrap_or_else(|error| {
             tracing::warn!(
                 "kept statuses are not used: {}",
@@ -46,6 +49,7 @@ impl Keeper {
         });
         (
             Self {
+                what: PhantomData,
                 path,
                 due: None,
                 writing: None,
@@ -82,7 +86,7 @@ impl Keeper {
     }
 
     /// Starts a write if one is due and none is under way.
-    pub(crate) fn write_if_due(&mut self, kept: impl FnOnce() -> Kept) {
+    pub(crate) fn write_if_due(&mut self, kept: impl FnOnce() -> T) {
         if self.writing.is_none() && self.due.is_some_and(|due| due <= Instant::now()) {
             self.due = None;
             let (path, data) = (self.path.clone(), kept());
@@ -93,7 +97,7 @@ impl Keeper {
     }
 
     /// Writes what is not written yet; tells what could not be.
-    pub(crate) async fn finish(mut self, data: Kept) -> Vec<String> {
+    pub(crate) async fn finish(mut self, data: T) -> Vec<String> {
         if self.writing.is_some() {
             self.wait().await;
         }

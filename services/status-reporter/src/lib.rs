@@ -7,7 +7,8 @@
 //!
 //! Where the node belongs to a cluster, it keeps the Node object and the lease there (`node/`), tells
 //! the cluster each real change of a pod's status in one patch and removes pods of which nothing is
-//! left (`report/`), and keeps the mirrors of static pods (`mirror/`).
+//! left (`report/`), keeps the mirrors of static pods (`mirror/`), and tells people's events out of what
+//! all services have to say (`events/`).
 //!
 //! One task (`run.rs`) owns all of pods. Only pods whose facts changed are joined
 //! anew, and changes that arrive together are joined once. Nothing is said before
@@ -21,6 +22,7 @@ mod cluster;
 mod convert;
 mod core;
 pub mod desk;
+mod events;
 mod keep;
 mod mirror;
 mod node;
@@ -74,8 +76,47 @@ pub static MANIFEST: Manifest = Manifest {
             package: "polylet.podconfig.v1",
             level: 1,
         },
+        Call {
+            service: "sync-coordinator",
+            package: "polylet.notice.v1",
+            level: 1,
+        },
+        Call {
+            service: "eviction",
+            package: "polylet.notice.v1",
+            level: 1,
+        },
+        Call {
+            service: "volume-manager",
+            package: "polylet.notice.v1",
+            level: 1,
+        },
+        Call {
+            service: "image-gc",
+            package: "polylet.notice.v1",
+            level: 1,
+        },
+        Call {
+            service: "prober",
+            package: "polylet.notice.v1",
+            level: 1,
+        },
+        Call {
+            service: "pleg",
+            package: "polylet.notice.v1",
+            level: 1,
+        },
+        Call {
+            service: "pod-config",
+            package: "polylet.notice.v1",
+            level: 1,
+        },
     ],
     keeps: &[
+        Keep {
+            path: "run:notices.json",
+            what: "how far each service's notices were taken in: an event that counts is not counted twice",
+        },
         Keep {
             path: "run:statuses.json",
             what: "the last status of each pod: times of past changes, and ends of containers that the runtime forgot",
@@ -98,6 +139,7 @@ pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
     let task = run::Task::new(&ctx, statuses.clone(), missing);
     ctx.spawn("status-reporter", task.run(finished));
     node::start(&ctx);
+    events::start(&ctx);
     let server = server::Server { statuses, unheard };
     // The task keeps what is not kept yet; should it be gone, nothing is left that could be told.
     let last = async move { done.await.unwrap_or_default() };

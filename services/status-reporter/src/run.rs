@@ -26,7 +26,7 @@ pub(crate) struct Task {
     desk: Desk,
     traces: Traces,
     missing: watch::Sender<Vec<String>>,
-    keeper: Keeper,
+    keeper: Keeper<Kept>,
     /// None of a node that stands alone.
     cluster: Option<Cluster>,
     drain: CancellationToken,
@@ -34,7 +34,7 @@ pub(crate) struct Task {
 
 impl Task {
     pub(crate) fn new(ctx: &Ctx, statuses: Statuses, missing: watch::Sender<Vec<String>>) -> Self {
-        let (keeper, kept) = Keeper::open(ctx.run_dir().join("statuses.json"));
+        let (keeper, kept) = Keeper::<Kept>::open(ctx.run_dir().join("statuses.json"));
         let traces = Traces::new(kept.started);
         let access = Access::of(ctx.config(), crate::MANIFEST.service);
         Self {

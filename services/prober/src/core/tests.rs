@@ -40,6 +40,7 @@ pub(in crate::core) fn job(container: &str, kind: ProbeKind) -> Job {
         id: id_of(container, kind),
         serial: 1,
         probe: Arc::new(Probe {
+            part: "spec.containers{main}".into(),
             kind,
             ask: Ask::Impossible(String::new()),
             timing: timing(0, 1, 1, 1),
@@ -51,5 +52,31 @@ pub(in crate::core) fn job(container: &str, kind: ProbeKind) -> Job {
         container: "main".into(),
         attempt: 0,
         awaited: false,
+    }
+}
+
+#[test]
+fn what_people_are_told_of_an_attempt() {
+    let said = |said: Observation| said.notice(ProbeKind::Readiness);
+    let why = || "why".to_owned();
+    assert_eq!(said(Observation::Success), None);
+    for (observation, reason, message) in [
+        (
+            Observation::Failure(why()),
+            "Unhealthy",
+            "Readiness probe failed: why",
+        ),
+        (
+            Observation::Unknown(why()),
+            "Unhealthy",
+            "Readiness probe errored and resulted in unknown state: why",
+        ),
+        (
+            Observation::Warning(why()),
+            "ProbeWarning",
+            "Readiness probe warning: why",
+        ),
+    ] {
+        assert_eq!(said(observation), Some((reason, message.to_owned())));
     }
 }

@@ -47,6 +47,8 @@ pub(crate) struct HttpAsk {
 /// A probe as its manifest has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Probe {
+    /// Its container's place in the manifest, as events name it: `spec.containers{web}`.
+    pub(crate) part: Arc<str>,
     pub(crate) kind: ProbeKind,
     pub(crate) ask: Ask,
     pub(crate) timing: Timing,
@@ -120,6 +122,24 @@ pub(crate) enum Observation {
 }
 
 impl Observation {
+    /// What people are told of it, as upstream words it: the event's reason and message.
+    pub(crate) fn notice(&self, kind: ProbeKind) -> Option<(&'static str, String)> {
+        let kind = kind.as_str();
+        match self {
+            Observation::Success => None,
+            Observation::Warning(said) => {
+                Some(("ProbeWarning", format!("{kind} probe warning: {said}")))
+            }
+            Observation::Failure(said) => {
+                Some(("Unhealthy", format!("{kind} probe failed: {said}")))
+            }
+            Observation::Unknown(why) => {
+                let state = "probe errored and resulted in unknown state";
+                Some(("Unhealthy", format!("{kind} {state}: {why}")))
+            }
+        }
+    }
+
     /// For spans.
     pub(crate) fn as_str(&self) -> &'static str {
         match self {

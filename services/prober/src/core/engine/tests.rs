@@ -14,6 +14,7 @@ use crate::core::types::*;
 fn pod(kinds: &[ProbeKind]) -> PodProbes {
     let probes = kinds.iter().map(|kind| {
         Arc::new(Probe {
+            part: "spec.containers{main}".into(),
             kind: *kind,
             ask: Ask::Tcp {
                 host: None,
