@@ -1,9 +1,13 @@
 //! A node of a real cluster: kube-apiserver, scheduler and controllers as they are, and Polylet
 //! where the kubelet would be.
 
-use polylet_e2e::{cluster, ok};
-use polylet_harness::{cleanup, procs};
-use serde_json::json;
+use std::fs;
+
+use polylet_e2e::{cluster, cluster_node, ok};
+use polylet_harness::cluster::pod_path;
+use polylet_harness::wait::{Look, until};
+use polylet_harness::{Cluster, Node, cleanup, procs};
+use serde_json::{Value, json};
 
 #[tokio::test]
 #[ignore = "needs root and the programs of a cluster: cargo verify"]
@@ -45,4 +49,85 @@ async fn a_control_plane_comes_up_and_leaves_nothing_behind() {
     ok(cluster.remove());
     assert_eq!(procs::of_run(&dir).len(), 0);
     assert!(!dir.exists() && cleanup::mounts_below(&dir).is_empty());
+}
+
+#[tokio::test]
+#[ignore = "needs root, a container runtime, built services, the programs of a cluster: cargo verify"]
+async fn a_pod_from_run_to_delete() {
+    let cluster = cluster().await;
+    let node = cluster_node(&cluster).await;
+    let script = "echo hello; trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done";
+    let run = [
+        "run",
+        "hello",
+        "--image=polylet-test:1",
+        "--",
+        "sh",
+        "-c",
+        script,
+    ];
+    ok(cluster.kubectl(&run).await);
+    let pod = ok(cluster.wait_pod_ready("hello").await);
+    let status = &pod["status"];
+    assert_eq!(status["phase"], "Running", "{status}");
+    assert_eq!(status["qosClass"], "BestEffort", "{status}");
+    assert_eq!(
+        status["containerStatuses"][0]["restartCount"], 0,
+        "{status}"
+    );
+    for address in ["podIP", "hostIP"] {
+        assert!(status[address].is_string(), "no {address} in {status}");
+    }
+    for kind in [
+        "PodScheduled",
+        "PodReadyToStartContainers",
+        "Initialized",
+        "ContainersReady",
+    ] {
+        let condition = polylet_harness::cluster::condition(&pod, kind);
+        assert_eq!(condition, Some("True"), "{kind} in {status}");
+    }
+    said_hello(&node, &pod).await;
+
+    // kubectl waits until the object is gone, which is when nothing of the pod is left.
+    ok(cluster.kubectl(&["delete", "pod", "hello"]).await);
+    ok(cluster.wait_absent(&pod_path("hello")).await);
+    let sandboxes = ok(node.containerd.cri().sandboxes().await);
+    let held: Vec<_> = sandboxes
+        .iter()
+        .filter(|sandbox| sandbox.state == 0)
+        .collect();
+    assert!(held.is_empty(), "{held:?}");
+    assert_eq!(node.mounts(), Vec::<std::path::PathBuf>::new());
+    nothing_forbidden(&cluster);
+    ok(node.remove());
+    ok(cluster.remove());
+}
+
+/// What the container wrote is in the file where collectors of logs look.
+async fn said_hello(node: &Node, pod: &Value) {
+    let uid = pod["metadata"]["uid"].as_str().unwrap();
+    let log = node
+        .dirs()
+        .logs
+        .join(format!("default_hello_{uid}/hello/0.log"));
+    let look = || async {
+        match fs::read_to_string(&log) {
+            Ok(text) if text.contains("stdout F hello") => Look::Done(()),
+            seen => Look::NotYet(format!("{seen:?}")),
+        }
+    };
+    ok(until("the pod's log", look).await);
+}
+
+/// A node that asks for what it may not have would be wrong in every cluster.
+fn nothing_forbidden(cluster: &Cluster) {
+    let (requests, _) = ok(cluster.requests(0));
+    let wrong = |code: u64| code >= 400 && ![404, 409, 410].contains(&code);
+    let refused: Vec<String> = requests
+        .iter()
+        .filter(|request| wrong(request.code))
+        .map(polylet_harness::cluster::Audited::line)
+        .collect();
+    assert!(refused.is_empty(), "{refused:#?}");
 }
