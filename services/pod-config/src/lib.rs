@@ -103,10 +103,11 @@ pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
         Some(access) => cluster::Cluster::follow(&ctx, access),
         None => cluster::Cluster::none(ctx.incarnation()),
     };
-    let server = server::Server::new(shared, cluster);
+    let server = server::Server::new(shared, cluster.clone());
     Ok(Service::new()
         .grpc(PodConfigServiceServer::new(server.clone()))
         .grpc(ObjectServiceServer::new(server))
         .on_drain(async move { file_keeper.finish().await })
-        .on_drain(async move { http_keeper.finish().await }))
+        .on_drain(async move { http_keeper.finish().await })
+        .on_drain(cluster.finish()))
 }

@@ -8,7 +8,7 @@ use polylet_api::kube::core::Status;
 use polylet_api::{Backoff, Refusal};
 use polylet_kit::report;
 use serde_json::Value;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::line::{Line, Lines};
 use super::request::{self, Event, Failure, List, Metadata};
@@ -23,6 +23,8 @@ const LATE: Duration = Duration::from_secs(2);
 /// How long a watch lasts at least, in seconds, and by how much more at most. Lost connections are
 /// noticed by pings, so this is only for the server's sake.
 const WATCH: (u64, u64) = (1800, 1800);
+/// A watch that lasted so long has been a good one, even if nothing happened.
+const LASTED: Duration = Duration::from_secs(8);
 /// Watches are begun anew over so long when credentials were renewed.
 const SPREAD: Duration = Duration::from_secs(5);
 
@@ -75,7 +77,7 @@ pub(crate) async fn follow(lines: &Lines, followed: &Followed, ear: &mut impl Ea
             Next::Now => {}
             Next::Later(asked) => {
                 following.backoff.failed(asked);
-                following.backoff.wait().await;
+                following.pause().await;
             }
         }
     }
@@ -113,6 +115,15 @@ impl Following<'_> {
         }
     }
 
+    /// Waits as long as the last failure asks for, or until there are other credentials.
+    async fn pause(&mut self) {
+        let credentials = &mut self.line.credentials;
+        tokio::select! {
+            () = self.backoff.wait() => {}
+            _ = credentials.changed() => {}
+        }
+    }
+
     async fn once(&mut self, client: &Client, one: bool, ear: &mut impl Ear) -> Next {
         let path = match &self.followed.name {
             Some(name) if one => format!("{}/{}", self.followed.path, encoded(name)),
@@ -139,7 +150,6 @@ impl Following<'_> {
         match got.and_then(|bytes| heard_once(&bytes, one, ear)) {
             Ok(version) => {
                 self.answered = true;
-                self.backoff.succeeded();
                 self.reflector.learn(if one {
                     Answer::Got(Some(version))
                 } else {
@@ -162,8 +172,17 @@ impl Following<'_> {
             Ok(lines) => lines,
             Err(failure) => return self.fail(ear, &failure),
         };
-        self.backoff.succeeded();
         ear.watching();
+        let begun = Instant::now();
+        let next = self.hear(&mut lines, ear).await;
+        if begun.elapsed() >= LASTED {
+            self.backoff.succeeded();
+        }
+        next
+    }
+
+    /// Tells the lines of a watch, to its end.
+    async fn hear(&mut self, lines: &mut request::Lines, ear: &mut impl Ear) -> Next {
         loop {
             let line = tokio::select! {
                 line = lines.next() => line,
@@ -181,6 +200,7 @@ impl Following<'_> {
             };
             match heard(&line, ear) {
                 Ok(Some(version)) => {
+                    self.backoff.succeeded();
                     self.reflector.learn(Answer::Heard(version));
                     if ear.enough() {
                         return Next::Now;

@@ -27,6 +27,7 @@ const RETRY: Duration = Duration::from_secs(5);
 pub(crate) struct Keep {
     path: PathBuf,
     due: Arc<watch::Sender<Option<Instant>>>,
+    ended: Arc<watch::Sender<bool>>,
 }
 
 impl Keep {
@@ -34,6 +35,7 @@ impl Keep {
         Keep {
             path,
             due: Arc::new(watch::Sender::new(None)),
+            ended: Arc::new(watch::Sender::new(false)),
         }
     }
 
@@ -104,6 +106,13 @@ impl Keep {
         if left && let Err(error) = self.save(make()).await {
             tracing::warn!("{error}");
         }
+        self.ended.send_replace(true);
+    }
+
+    /// Waits, after the drain, until the last is written.
+    pub(crate) async fn finish(&self) {
+        // An error would mean that the sender is gone, and it is ours.
+        let _ = self.ended.subscribe().wait_for(|ended| *ended).await;
     }
 
     async fn save<T: Serialize + Send + 'static>(&self, data: T) -> Result<(), String> {

@@ -49,6 +49,7 @@ pub struct Cluster {
     pub(crate) services: Services,
     pub(crate) node: watch::Sender<Known>,
     pub(crate) problems: watch::Sender<Vec<Problem>>,
+    keeps: Vec<Keep>,
     /// Nothing on a node that stands alone.
     pub(crate) asked: Option<Asked>,
 }
@@ -83,8 +84,17 @@ impl Cluster {
             services: Services::new(incarnation),
             node: watch::Sender::new(None),
             problems: watch::Sender::new(Vec::new()),
+            keeps: Vec::new(),
             asked: None,
         }
+    }
+
+    /// Waits, after the drain, until what was said last is on disk.
+    pub async fn finish(self) -> Vec<String> {
+        for keep in &self.keeps {
+            keep.finish().await;
+        }
+        Vec::new()
     }
 
     /// Follows what the API server holds.
@@ -97,7 +107,7 @@ impl Cluster {
         cluster.follow_node(ctx, &lines, dir);
         cluster.follow_services(ctx, &lines, dir);
 
-        let keep = Keep::new(dir.join("objects.json"));
+        let keep = cluster.keep(dir, "objects.json");
         let (objects, begun) = Objects::new(keep.clone());
         let kept = objects.clone();
         ctx.spawn("keep objects", keep.run(move || kept.kept(), ctx.drain()));
@@ -112,9 +122,15 @@ impl Cluster {
         cluster
     }
 
-    fn follow_pods(&self, ctx: &Ctx, lines: &Lines, dir: &Path) {
+    fn keep(&mut self, dir: &Path, name: &str) -> Keep {
+        let keep = Keep::new(dir.join(name));
+        self.keeps.push(keep.clone());
+        keep
+    }
+
+    fn follow_pods(&mut self, ctx: &Ctx, lines: &Lines, dir: &Path) {
         let (name, trouble) = (ctx.node_name().to_owned(), lines.trouble.clone());
-        let keep = Keep::new(dir.join("api.json"));
+        let keep = self.keep(dir, "api.json");
         let problems = self.problems.clone();
         let (stores, away) = (self.pods.clone(), trouble.clone());
         let mut pods = pods::Pods::new(stores, away, keep.clone(), problems, &name);
@@ -131,9 +147,9 @@ impl Cluster {
         });
     }
 
-    fn follow_node(&self, ctx: &Ctx, lines: &Lines, dir: &Path) {
+    fn follow_node(&mut self, ctx: &Ctx, lines: &Lines, dir: &Path) {
         let name = ctx.node_name().to_owned();
-        let keep = Keep::new(dir.join("node.json"));
+        let keep = self.keep(dir, "node.json");
         let mut node = node::Node::new(self.node.clone(), keep.clone(), &name);
         let (known, of) = (self.node.clone(), name.clone());
         let make = move || KeptNode {
@@ -151,8 +167,8 @@ impl Cluster {
         });
     }
 
-    fn follow_services(&self, ctx: &Ctx, lines: &Lines, dir: &Path) {
-        let keep = Keep::new(dir.join("services.json"));
+    fn follow_services(&mut self, ctx: &Ctx, lines: &Lines, dir: &Path) {
+        let keep = self.keep(dir, "services.json");
         let mut hearing = services::Hearing::new(self.services.clone(), keep.clone());
         let all = self.services.clone();
         let make = move || services::kept(&all);

@@ -16,11 +16,15 @@ use super::request::{self, Failure};
 use crate::core::cluster::kinds::encoded;
 use crate::core::cluster::poll::{is_awaited, pause};
 
+/// Between tries.
+const SHORTEST: Duration = Duration::from_millis(50);
+
 /// Gets one object again and again; `look` asks for it now.
 pub(crate) async fn poll(lines: &Lines, of: &Followed, look: &Notify, ear: &mut Object<'_>) {
     let name = of.name.as_deref().unwrap_or_default();
     let path = format!("{}/{}", of.path, encoded(name));
-    let mut backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(5));
+    let mut backoff = Backoff::new(SHORTEST, Duration::from_secs(5));
+    let mut forbidden = Backoff::new(SHORTEST, Duration::from_secs(1));
     let mut awaited = 0;
     loop {
         if let Some(message) = lines.trouble.shut() {
@@ -31,6 +35,7 @@ pub(crate) async fn poll(lines: &Lines, of: &Followed, look: &Notify, ear: &mut 
         match get(lines, &path).await {
             Ok(object) => {
                 backoff.succeeded();
+                forbidden.succeeded();
                 ear.whole(&mut object.into_iter());
             }
             Err(failure) => {
@@ -39,8 +44,13 @@ pub(crate) async fn poll(lines: &Lines, of: &Followed, look: &Notify, ear: &mut 
                     Refusal::Busy(asked) => asked,
                     _ => None,
                 };
-                backoff.failed(asked);
-                backoff.wait().await;
+                // Of what is not there yet the server says that it is none of our business.
+                let pause = match failure.refusal {
+                    Refusal::Forbidden => &mut forbidden,
+                    _ => &mut backoff,
+                };
+                pause.failed(asked);
+                pause.wait().await;
                 continue;
             }
         }

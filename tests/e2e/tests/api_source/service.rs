@@ -15,6 +15,7 @@ use polylet_wire::podconfig::v1::{
     watch_object_response, watch_pods_response,
 };
 use serde_json::Value;
+use tokio::sync::OnceCell;
 use tokio::time::{Instant, timeout};
 use tonic::Streaming;
 use tonic::transport::{Channel, Endpoint};
@@ -24,6 +25,8 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) struct Service {
     dir: PathBuf,
     child: Option<Child>,
+    /// One connection, as other services have it.
+    channel: OnceCell<Channel>,
 }
 
 impl Service {
@@ -39,10 +42,15 @@ impl Service {
              rootDirectory: {at}/root\n"
         );
         fs::write(dir.join("config.yaml"), config).unwrap();
-        Service { dir, child: None }
+        Service {
+            dir,
+            child: None,
+            channel: OnceCell::new(),
+        }
     }
 
     pub(crate) fn start(&mut self) {
+        self.channel = OnceCell::new();
         let log = File::options()
             .create(true)
             .append(true)
@@ -81,6 +89,10 @@ impl Service {
     }
 
     async fn channel(&self) -> Channel {
+        self.channel.get_or_init(|| self.connect()).await.clone()
+    }
+
+    async fn connect(&self) -> Channel {
         let socket = self.dir.join("run/pod-config.sock");
         let address = format!("unix:{}", socket.display());
         let endpoint = Endpoint::from_shared(address).unwrap();
