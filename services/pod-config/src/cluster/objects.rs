@@ -98,8 +98,12 @@ impl Objects {
     pub(crate) async fn run(self, lines: Lines, mut begun: Begun, drain: CancellationToken) {
         let mut following = FuturesUnordered::new();
         let mut unasked = std::pin::pin!(async {
-            lines.trouble.open().await;
-            sleep(UNASKED).await;
+            loop {
+                sleep(UNASKED).await;
+                if lines.trouble.shut().is_none() {
+                    return;
+                }
+            }
         });
         let mut pruned = false;
         loop {
