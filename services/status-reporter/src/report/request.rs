@@ -5,7 +5,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::Pod;
 use polylet_api::{ConnectError, Connection, Refusal, kube};
 use serde_json::{Value, json};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::core::report::pods::{End, Job};
 use crate::core::report::want::Step;
@@ -62,6 +62,7 @@ impl Failed {
 
 /// Does a job.
 pub(crate) async fn send(connection: &Connection, job: &Job) -> Result<End, Failed> {
+    let begun = Instant::now();
     let pod = format!("/api/v1/namespaces/{}/pods/{}", job.namespace, job.name);
     let end = match &job.step {
         Step::Patch(body) => {
@@ -85,6 +86,12 @@ pub(crate) async fn send(connection: &Connection, job: &Job) -> Result<End, Fail
         "told"
     };
     tracing::Span::current().record("result", told);
+    tracing::debug!(
+        k8s.pod.uid = &*job.uid,
+        k8s.pod.name = &*job.name,
+        ms = begun.elapsed().as_millis() as u64,
+        "told the cluster"
+    );
     Ok(end)
 }
 
