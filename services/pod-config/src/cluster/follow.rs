@@ -182,7 +182,7 @@ impl Following<'_> {
     }
 
     /// Tells the lines of a watch, to its end.
-    async fn hear(&mut self, lines: &mut request::Lines, ear: &mut impl Ear) -> Next {
+    async fn hear(&mut self, lines: &mut request::WatchLines, ear: &mut impl Ear) -> Next {
         loop {
             let line = tokio::select! {
                 line = lines.next() => line,

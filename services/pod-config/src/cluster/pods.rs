@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use polylet_kit::cause;
 use polylet_watch::Store;
 use polylet_wire::podconfig::v1::{Mirror, Pod, PodSource, Problem};
-use polylet_wire::time::{from_wire_opt, to_wire};
+use polylet_wire::time::to_wire;
 use serde_json::Value;
 use tokio::sync::watch;
 use tracing::Span;
@@ -16,9 +16,14 @@ use super::keep::Keep;
 use super::request::Failure;
 use super::trouble::Trouble;
 use crate::convert;
-use crate::core::cluster::kept::{KeptPod, KeptPods};
+use crate::core::cluster::kept::KeptPods;
 use crate::core::cluster::pod::{self, ApiPod, Sorted};
-use crate::core::kept::KeptCause;
+
+mod kept;
+#[cfg(test)]
+mod tests;
+
+use kept::{kept_of, wire_of};
 
 /// The streams of pods.
 #[derive(Clone)]
@@ -354,41 +359,4 @@ fn log(what: &str, pod: &Pod, news: bool) {
         uid = of.uid,
         "{what}"
     );
-}
-
-fn kept_of(pod: Pod) -> Option<KeptPod> {
-    let of = pod.r#ref?;
-    let cause = pod.cause.unwrap_or_default();
-    Some(KeptPod {
-        uid: of.uid,
-        namespace: of.namespace,
-        name: of.name,
-        manifest: String::from_utf8(pod.manifest).ok()?,
-        status: String::from_utf8(pod.reported_status).ok()?,
-        cause: KeptCause {
-            digest: pod.digest,
-            traceparent: cause.traceparent,
-            observed_at: from_wire_opt(cause.observed_at.as_ref()),
-        },
-    })
-}
-
-fn wire_of(kept: &KeptPod, stale_since: Option<Timestamp>) -> Pod {
-    let cause = polylet_wire::common::v1::Cause {
-        traceparent: kept.cause.traceparent.clone(),
-        observed_at: kept.cause.observed_at.map(to_wire),
-        links: Vec::new(),
-    };
-    let pod = ApiPod {
-        uid: kept.uid.clone(),
-        namespace: kept.namespace.clone(),
-        name: kept.name.clone(),
-        digest: kept.cause.digest.clone(),
-        manifest: kept.manifest.clone(),
-        status: kept.status.clone(),
-    };
-    Pod {
-        stale_since: stale_since.map(to_wire),
-        ..convert::api_pod(pod, cause)
-    }
 }

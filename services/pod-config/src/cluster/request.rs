@@ -102,11 +102,11 @@ pub(crate) async fn post(client: &Client, path: &str, body: String) -> Result<Ve
 }
 
 /// Begins to watch.
-pub(crate) async fn watch(client: &Client, path: &str) -> Result<Lines, Failure> {
+pub(crate) async fn watch(client: &Client, path: &str) -> Result<WatchLines, Failure> {
     let request = Request::get(path).header(ACCEPT, "application/json");
     let answer = timeout(LIMIT, send(client, request.body(Body::empty()))).await;
     let answer = answer.map_err(|_| silent())??;
-    Ok(Lines {
+    Ok(WatchLines {
         body: answer.into_body(),
         read: Vec::new(),
         looked: 0,
@@ -133,14 +133,14 @@ fn odd(error: &serde_json::Error) -> Failure {
 }
 
 /// The lines of a watch.
-pub(crate) struct Lines {
+pub(crate) struct WatchLines {
     body: Body,
     read: Vec<u8>,
     /// So much of it has no end of a line.
     looked: usize,
 }
 
-impl Lines {
+impl WatchLines {
     /// The next line; `None` at the end of the watch. Nothing is lost when the wait is given up.
     pub(crate) async fn next(&mut self) -> Result<Option<Vec<u8>>, Failure> {
         loop {
