@@ -73,3 +73,9 @@ pub use polylet::*;
 package!(
     /// The container runtime interface (CRI v1), declared in our own words.
     runtime, "runtime.v1.rs");
+package!(
+    /// The container storage interface (CSI v1), declared in our own words.
+    csi, "csi.v1.rs");
+package!(
+    /// How plugins make themselves known, declared in our own words.
+    pluginregistration, "pluginregistration.rs");

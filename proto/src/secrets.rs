@@ -3,6 +3,7 @@
 
 use std::fmt::{Debug, Formatter, Result};
 
+use crate::csi::v1::{NodePublishVolumeRequest, NodeStageVolumeRequest};
 use crate::podconfig::v1::{
     GetObjectResponse, IssueTokenResponse, WatchObjectResponse, get_object_response,
     watch_object_response,
@@ -32,6 +33,26 @@ impl Debug for AuthConfig {
             .field("identity_token", &text(&self.identity_token))
             .field("registry_token", &text(&self.registry_token))
             .finish()
+    }
+}
+
+impl Debug for NodeStageVolumeRequest {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        f.debug_struct("NodeStageVolumeRequest")
+            .field("volume_id", &self.volume_id)
+            .field("staging_target_path", &self.staging_target_path)
+            .field("secrets", &Hidden(!self.secrets.is_empty()))
+            .finish_non_exhaustive()
+    }
+}
+
+impl Debug for NodePublishVolumeRequest {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        f.debug_struct("NodePublishVolumeRequest")
+            .field("volume_id", &self.volume_id)
+            .field("target_path", &self.target_path)
+            .field("secrets", &Hidden(!self.secrets.is_empty()))
+            .finish_non_exhaustive()
     }
 }
 

@@ -124,6 +124,41 @@ pub mod watch_pod_volumes_response {
         Synced(super::super::super::common::v1::Synced),
     }
 }
+/// A CSI driver on this node.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Driver {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// The driver's word for this node.
+    #[prost(string, tag = "2")]
+    pub node_id: ::prost::alloc::string::String,
+    /// Where the node is, as the driver sees it; the keys are the CSINode's topologyKeys.
+    #[prost(map = "string, string", tag = "3")]
+    pub topology: ::std::collections::HashMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
+    /// How many volumes it can have here; zero is unknown.
+    #[prost(int64, tag = "4")]
+    pub max_volumes: i64,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct WatchDriversRequest {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct WatchDriversResponse {
+    /// By name, in order.
+    #[prost(message, repeated, tag = "1")]
+    pub drivers: ::prost::alloc::vec::Vec<Driver>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct WatchVolumesInUseRequest {}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct WatchVolumesInUseResponse {
+    /// Unique names as the Node's status has them (kubernetes.io/csi/<driver>^<handle>),
+    /// in order.
+    #[prost(string, repeated, tag = "1")]
+    pub names: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum VolumePhase {
@@ -383,6 +418,65 @@ pub mod volume_service_client {
                 );
             self.inner.server_streaming(req, path, codec).await
         }
+        /// The CSI drivers that are registered on this node, for its CSINode object: sent at
+        /// once and at each change.
+        pub async fn watch_drivers(
+            &mut self,
+            request: impl tonic::IntoRequest<super::WatchDriversRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::WatchDriversResponse>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/polylet.volume.v1.VolumeService/WatchDrivers",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new("polylet.volume.v1.VolumeService", "WatchDrivers"),
+                );
+            self.inner.server_streaming(req, path, codec).await
+        }
+        /// The attachable volumes that this node uses or is about to use, for the Node's
+        /// status: sent at once and at each change.
+        pub async fn watch_volumes_in_use(
+            &mut self,
+            request: impl tonic::IntoRequest<super::WatchVolumesInUseRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::WatchVolumesInUseResponse>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/polylet.volume.v1.VolumeService/WatchVolumesInUse",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new(
+                        "polylet.volume.v1.VolumeService",
+                        "WatchVolumesInUse",
+                    ),
+                );
+            self.inner.server_streaming(req, path, codec).await
+        }
     }
 }
 /// Generated server implementations.
@@ -447,6 +541,39 @@ pub mod volume_service_server {
             request: tonic::Request<super::WatchPodVolumesRequest>,
         ) -> std::result::Result<
             tonic::Response<Self::WatchPodVolumesStream>,
+            tonic::Status,
+        >;
+        /// Server streaming response type for the WatchDrivers method.
+        type WatchDriversStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::WatchDriversResponse, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// The CSI drivers that are registered on this node, for its CSINode object: sent at
+        /// once and at each change.
+        async fn watch_drivers(
+            &self,
+            request: tonic::Request<super::WatchDriversRequest>,
+        ) -> std::result::Result<
+            tonic::Response<Self::WatchDriversStream>,
+            tonic::Status,
+        >;
+        /// Server streaming response type for the WatchVolumesInUse method.
+        type WatchVolumesInUseStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<
+                    super::WatchVolumesInUseResponse,
+                    tonic::Status,
+                >,
+            >
+            + std::marker::Send
+            + 'static;
+        /// The attachable volumes that this node uses or is about to use, for the Node's
+        /// status: sent at once and at each change.
+        async fn watch_volumes_in_use(
+            &self,
+            request: tonic::Request<super::WatchVolumesInUseRequest>,
+        ) -> std::result::Result<
+            tonic::Response<Self::WatchVolumesInUseStream>,
             tonic::Status,
         >;
     }
@@ -742,6 +869,100 @@ pub mod volume_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = WatchPodVolumesSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/polylet.volume.v1.VolumeService/WatchDrivers" => {
+                    #[allow(non_camel_case_types)]
+                    struct WatchDriversSvc<T: VolumeService>(pub Arc<T>);
+                    impl<
+                        T: VolumeService,
+                    > tonic::server::ServerStreamingService<super::WatchDriversRequest>
+                    for WatchDriversSvc<T> {
+                        type Response = super::WatchDriversResponse;
+                        type ResponseStream = T::WatchDriversStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::WatchDriversRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as VolumeService>::watch_drivers(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = WatchDriversSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/polylet.volume.v1.VolumeService/WatchVolumesInUse" => {
+                    #[allow(non_camel_case_types)]
+                    struct WatchVolumesInUseSvc<T: VolumeService>(pub Arc<T>);
+                    impl<
+                        T: VolumeService,
+                    > tonic::server::ServerStreamingService<
+                        super::WatchVolumesInUseRequest,
+                    > for WatchVolumesInUseSvc<T> {
+                        type Response = super::WatchVolumesInUseResponse;
+                        type ResponseStream = T::WatchVolumesInUseStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::WatchVolumesInUseRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as VolumeService>::watch_volumes_in_use(&inner, request)
+                                    .await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = WatchVolumesInUseSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

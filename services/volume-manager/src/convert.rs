@@ -3,11 +3,16 @@
 use polylet_wire::common::v1::{Cause, PodRef};
 use polylet_wire::podconfig::v1::WatchObjectResponse;
 use polylet_wire::podconfig::v1::watch_object_response::State as Wire;
-use polylet_wire::volume::v1::{PodVolumes, Volume, VolumePhase};
+use polylet_wire::volume::v1::{
+    Driver, PodVolumes, Volume, VolumePhase, WatchDriversResponse, WatchVolumesInUseResponse,
+};
+use tokio::sync::watch;
 
+use crate::core::csi::Registered;
 use crate::core::layout;
 use crate::core::objects::{ObjectKind, ObjectState};
 use crate::core::spec::PodName;
+use crate::core::state::State;
 use crate::core::sub_path::SubPath;
 use crate::core::view::{Phase, PodView, VolumeView};
 
@@ -78,5 +83,43 @@ pub fn object(kind: ObjectKind, from: WatchObjectResponse) -> ObjectState {
         Some(Wire::Absent(_)) => ObjectState::Absent,
         Some(Wire::Unknown(unknown)) => ObjectState::Unknown(unknown.message),
         None => ObjectState::Unheard,
+    }
+}
+
+/// What the cluster is told of drivers and their volumes, for whoever watches.
+#[derive(Clone, Default)]
+pub struct CsiTold {
+    /// The drivers.
+    pub drivers: watch::Sender<WatchDriversResponse>,
+    /// Their volumes.
+    pub in_use: watch::Sender<WatchVolumesInUseResponse>,
+}
+
+impl CsiTold {
+    /// Tells what has changed.
+    pub fn publish(&self, state: &State) {
+        let drivers = WatchDriversResponse {
+            drivers: state.drivers().into_values().map(driver).collect(),
+        };
+        let in_use = WatchVolumesInUseResponse {
+            names: state.in_use().into_iter().collect(),
+        };
+        self.drivers.send_if_modified(|told| replace(told, drivers));
+        self.in_use.send_if_modified(|told| replace(told, in_use));
+    }
+}
+
+fn replace<T: PartialEq>(told: &mut T, now: T) -> bool {
+    let news = *told != now;
+    *told = now;
+    news
+}
+
+fn driver(of: Registered) -> Driver {
+    Driver {
+        name: of.name,
+        node_id: of.node_id,
+        topology: of.topology.into_iter().collect(),
+        max_volumes: of.max_volumes,
     }
 }

@@ -5,7 +5,8 @@
 //! how far it is as a stream of `PodVolumes`.
 //!
 //! - Inputs: declarations; requests for parts of volumes that a container mounts; ConfigMaps and Secrets from pod-config, each watched while a pod refers
-//!   to it; tokens of service accounts, asked for again before they end; outcomes of steps; what was on disk and mounted at the start.
+//!   to it; tokens of service accounts, asked for again before they end; CSI
+//!   drivers that register; outcomes of steps; what was on disk and mounted at the start.
 //! - Tasks: [`run`], which owns all state; one short task per step; one per watched object.
 //! - Outputs: the directories under `<rootDirectory>/pods/<uid>/volumes`, in upstream's layout, and
 //!   the stream.
@@ -18,6 +19,7 @@
 
 pub mod convert;
 pub mod core;
+pub mod csi;
 pub mod job;
 pub mod node;
 pub mod objects;
@@ -36,8 +38,10 @@ use polylet_watch::Store;
 use polylet_wire::volume::v1::volume_service_server::VolumeServiceServer;
 use tokio::sync::mpsc;
 
+use crate::convert::CsiTold;
 use crate::core::layout::Layout;
 use crate::core::state::State;
+use crate::csi::volume::Drivers;
 use crate::job::Jobs;
 use crate::run::Runner;
 use crate::server::Server;
@@ -58,10 +62,16 @@ pub static MANIFEST: Manifest = Manifest {
         package: "polylet.podconfig.v1",
         level: 1,
     }],
-    keeps: &[Keep {
-        path: "root:pods/<uid>/plugins/polylet.dev~volume/pod.json",
-        what: "whose a pod directory is, and which paths of the node are its volumes: the directory does not tell",
-    }],
+    keeps: &[
+        Keep {
+            path: "root:pods/<uid>/plugins/polylet.dev~volume/pod.json",
+            what: "whose a pod directory is, and which paths of the node are its volumes: the directory does not tell",
+        },
+        Keep {
+            path: "root:pods/<uid>/volumes/kubernetes.io~csi/<volume>/vol_data.json",
+            what: "which volume of which CSI driver is mounted beside it, in upstream's words",
+        },
+    ],
 };
 
 /// How many inputs may wait.
@@ -94,11 +104,12 @@ pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
     let store = Store::new(ctx.incarnation());
     let (inputs, heard) = mpsc::channel(INPUTS);
     let spawner = ctx.clone();
+    let (told, registry) = (CsiTold::default(), layout.plugins_registry());
     let (tokens, notices) = (inputs.clone(), ctx.notices().clone());
     let runner = Runner::new(
-        State::new(layout.clone(), found),
+        State::new(layout.clone(), found).on(ctx.node_name()),
         store.clone(),
-        Worker::new(layout, Jobs::default()),
+        Worker::new(layout, Jobs::default()).with(Drivers::of(ctx.node_name())),
         Rc::new(move |work| spawner.background("step", work)),
         Watches::new(objects::from_peer(
             &ctx,
@@ -110,12 +121,18 @@ pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
     )
     .telling(Rc::new(move |pod, message| {
         notices.warning(pod, "", "FailedMount", message);
-    }));
+    }))
+    .telling_of_drivers(told.clone());
+    let spawner = ctx.clone();
+    let spawn = Rc::new(move |work| spawner.background("driver", work));
+    let registry = csi::registry::follow(registry, inputs.clone(), spawn, ctx.drain());
+    ctx.spawn("drivers", registry);
     ctx.spawn("volumes", runner.run(heard, ctx.drain()));
     let node = node::allocatable(ctx.config());
     Ok(Service::new().grpc(VolumeServiceServer::new(Server {
         inputs,
         store,
+        csi: told,
         node,
     })))
 }

@@ -1,6 +1,7 @@
 //! The one task: hears declarations, objects and outcomes, starts steps, tells what changed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +16,8 @@ use tokio::sync::{mpsc, oneshot};
 use tracing::field::Empty;
 use tracing::{Instrument, Span};
 
-use crate::convert;
+use crate::convert::{self, CsiTold};
+use crate::core::csi::Registered;
 use crate::core::declare::Refusal;
 use crate::core::layout::VolumeId;
 use crate::core::objects::{ObjectKey, ObjectState};
@@ -68,6 +70,8 @@ pub enum Input {
     SubPaths(PartsWanted, oneshot::Sender<Result<Vec<String>, String>>),
     /// An object is this now.
     Object(ObjectKey, ObjectState),
+    /// A CSI driver has registered with this socket, or it is gone.
+    Driver(PathBuf, Option<Registered>),
     /// A token was asked for.
     Token(TokenKey, Result<Issued, String>),
     /// A step has ended; the cause names its span, if it had one.
@@ -94,6 +98,8 @@ pub struct Runner {
     pub watches: Watches<ObjectKey>,
     /// Which tokens are kept fresh.
     pub tokens: Watches<TokenKey>,
+    /// What the cluster is told of drivers and their volumes.
+    csi: CsiTold,
     /// Who tells people of what is amiss.
     notice: Notice,
     /// Where outcomes go.
@@ -126,6 +132,7 @@ impl Runner {
             spawn,
             watches,
             tokens,
+            csi: CsiTold::default(),
             notice: Rc::new(|_, _| {}),
             amiss: BTreeMap::new(),
             inputs,
@@ -137,6 +144,11 @@ impl Runner {
     /// Tells people of volumes that cannot be mounted.
     pub fn telling(self, notice: Notice) -> Self {
         Self { notice, ..self }
+    }
+
+    /// Tells the cluster of drivers and their volumes.
+    pub fn telling_of_drivers(self, csi: CsiTold) -> Self {
+        Self { csi, ..self }
     }
 
     /// Runs until draining starts.
@@ -183,6 +195,10 @@ impl Runner {
             }
             Input::SubPaths(wanted, reply) => self.sub_paths(wanted, reply),
             Input::Object(key, state) => self.state.object(&key, state),
+            Input::Driver(socket, driver) => {
+                self.state.driver(&socket, driver);
+                self.worker.drivers().set(&self.state.drivers());
+            }
             Input::Token(key, answer) => self.state.token(&key, answer, Timestamp::now()),
             Input::Finished(outcome, cause) => {
                 if let Some((uid, cause)) = Some(uid_of(&outcome.step)).zip(cause) {
@@ -249,6 +265,7 @@ impl Runner {
         self.watches.set(self.state.watched());
         self.tokens.set(self.state.tokens());
         self.publish(now);
+        self.csi.publish(&self.state);
         for (uid, reply) in answers {
             let gone = || PodVolumes {
                 r#ref: Some(convert::pod_ref(&self.state.pod(&uid))),

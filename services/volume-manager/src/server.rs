@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use futures::StreamExt;
 use futures::stream::BoxStream;
 use polylet_kit::report;
 use polylet_watch::Store;
@@ -10,12 +11,14 @@ use polylet_wire::volume::v1::volume_service_server::VolumeService;
 use polylet_wire::volume::v1::{
     ApplyPodRequest, ApplyPodResponse, CompleteDesiredRequest, CompleteDesiredResponse, PodVolumes,
     PrepareSubPathsRequest, PrepareSubPathsResponse, ReleasePodRequest, ReleasePodResponse,
-    WatchPodVolumesRequest, WatchPodVolumesResponse,
+    WatchDriversRequest, WatchDriversResponse, WatchPodVolumesRequest, WatchPodVolumesResponse,
+    WatchVolumesInUseRequest, WatchVolumesInUseResponse,
 };
 use tokio::sync::{mpsc, oneshot};
+use tokio_stream::wrappers::WatchStream;
 use tonic::{Code, Request, Response, Status};
 
-use crate::convert;
+use crate::convert::{self, CsiTold};
 use crate::core::declare::Refusal;
 use crate::core::manifest;
 use crate::core::spec::{Allocatable, PodName};
@@ -27,6 +30,8 @@ pub struct Server {
     pub inputs: mpsc::Sender<Input>,
     /// What is told.
     pub store: Store<String, PodVolumes>,
+    /// What is told of drivers and their volumes.
+    pub csi: CsiTold,
     /// What the node can give, for pods that read it.
     pub node: Allocatable,
 }
@@ -159,5 +164,25 @@ impl VolumeService for Server {
             self.store.clone(),
             after,
         )))
+    }
+
+    type WatchDriversStream = BoxStream<'static, Result<WatchDriversResponse, Status>>;
+
+    async fn watch_drivers(
+        &self,
+        _: Request<WatchDriversRequest>,
+    ) -> Result<Response<Self::WatchDriversStream>, Status> {
+        let told = WatchStream::new(self.csi.drivers.subscribe());
+        Ok(Response::new(told.map(Ok).boxed()))
+    }
+
+    type WatchVolumesInUseStream = BoxStream<'static, Result<WatchVolumesInUseResponse, Status>>;
+
+    async fn watch_volumes_in_use(
+        &self,
+        _: Request<WatchVolumesInUseRequest>,
+    ) -> Result<Response<Self::WatchVolumesInUseStream>, Status> {
+        let told = WatchStream::new(self.csi.in_use.subscribe());
+        Ok(Response::new(told.map(Ok).boxed()))
     }
 }

@@ -10,6 +10,7 @@ use crate::core::layout::{self, Layout, VolumeId};
 use crate::core::plan::Step;
 use crate::core::spec::{PathCheck, SetUp};
 use crate::core::sub_path::{self, Stage};
+use crate::csi::volume::Drivers;
 use crate::job::{Job, JobError, Jobs};
 use crate::volume::remove::Budget;
 use crate::volume::sub_path::Parts;
@@ -20,6 +21,7 @@ use crate::volume::{VolumeError, host_path, local_volume, note, set_up, tear_dow
 pub struct Worker {
     layout: Layout,
     jobs: Jobs,
+    drivers: Drivers,
     stop: Arc<AtomicBool>,
 }
 
@@ -29,8 +31,19 @@ impl Worker {
         Self {
             layout,
             jobs,
+            drivers: Drivers::default(),
             stop: Arc::new(AtomicBool::new(false)),
         }
+    }
+
+    /// The same, with these drivers.
+    pub fn with(self, drivers: Drivers) -> Self {
+        Self { drivers, ..self }
+    }
+
+    /// The drivers that it asks.
+    pub fn drivers(&self) -> &Drivers {
+        &self.drivers
     }
 
     /// Breaks long work off: the process is about to end.
@@ -56,6 +69,9 @@ impl Worker {
         if let SetUp::HostPath { path, check } = &**what {
             return self.host_path(path.into(), *check, off).await;
         }
+        if let SetUp::Csi(csi) = &**what {
+            return self.drivers.set_up(&self.layout, id, csi).await;
+        }
         let (layout, volume, what) = (self.layout.clone(), id.clone(), what.clone());
         let budget = Budget::new(&self.stop);
         let work = move || match &*what {
@@ -66,7 +82,7 @@ impl Worker {
                 read_only,
                 gid,
             } => local_volume::set_up(&layout, &volume, path.as_ref(), *read_only, *gid),
-            SetUp::HostPath { .. } => Ok(()),
+            SetUp::HostPath { .. } | SetUp::Csi(_) => Ok(()),
         };
         local(&self.layout.volume(id), work).await
     }
@@ -99,6 +115,9 @@ impl Worker {
         };
         tear_down::unmount_all(&parts, &self.jobs).await?;
         let path = self.layout.volume(id);
+        if id.plugin == layout::CSI {
+            self.drivers.tear_down(&self.layout, id).await?;
+        }
         if id.plugin != layout::HOST_PATH {
             tear_down::unmount_all(&path, &self.jobs).await?;
         }

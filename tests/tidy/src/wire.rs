@@ -7,6 +7,8 @@ use prost_types::{DescriptorProto, EnumDescriptorProto, FileDescriptorSet};
 /// Messages that can hold secrets: nobody prints them by accident. What they print instead is in
 /// `proto/src/secrets.rs`.
 const SECRETS: &[&str] = &[
+    ".csi.v1.NodePublishVolumeRequest",
+    ".csi.v1.NodeStageVolumeRequest",
     ".runtime.v1.AuthConfig",
     ".runtime.v1.ContainerStatusResponse",
     ".runtime.v1.KeyValue",
@@ -21,7 +23,8 @@ const SECRETS: &[&str] = &[
 /// When a directory cannot be read.
 pub fn proto_files(root: &Path) -> std::io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
-    let mut queue = vec![root.join("proto/polylet"), root.join("proto/runtime")];
+    let roots = ["polylet", "runtime", "csi", "pluginregistration"];
+    let mut queue: Vec<_> = roots.map(|of| root.join("proto").join(of)).into();
     while let Some(dir) = queue.pop() {
         if !dir.exists() {
             continue;

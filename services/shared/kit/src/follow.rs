@@ -144,7 +144,10 @@ pub mod prober {
 /// Volume-manager.
 pub mod volume {
     use polylet_wire::volume::v1::volume_service_client::VolumeServiceClient;
-    use polylet_wire::volume::v1::{WatchPodVolumesRequest, WatchPodVolumesResponse};
+    use polylet_wire::volume::v1::{
+        WatchDriversRequest, WatchDriversResponse, WatchPodVolumesRequest, WatchPodVolumesResponse,
+        WatchVolumesInUseRequest, WatchVolumesInUseResponse,
+    };
 
     use super::*;
 
@@ -152,6 +155,33 @@ pub mod volume {
         /// Where each pod's volumes stand.
         pod_volumes, "volume-manager", VolumeServiceClient<crate::Channel>,
         watch_pod_volumes(WatchPodVolumesRequest) -> WatchPodVolumesResponse
+    }
+
+    /// The CSI drivers on this node.
+    pub fn drivers(
+        ctx: &Ctx,
+    ) -> impl Stream<Item = Value<WatchDriversResponse>> + Unpin + Send + use<> {
+        let peer = ctx.peer("volume-manager");
+        let client = VolumeServiceClient::new(peer.channel());
+        polylet_watch::follow_value(peer, move || {
+            let mut client = client.clone();
+            async move { client.watch_drivers(WatchDriversRequest {}).await }
+        })
+    }
+
+    /// The attachable volumes that this node uses.
+    pub fn in_use(
+        ctx: &Ctx,
+    ) -> impl Stream<Item = Value<WatchVolumesInUseResponse>> + Unpin + Send + use<> {
+        let peer = ctx.peer("volume-manager");
+        let client = VolumeServiceClient::new(peer.channel());
+        polylet_watch::follow_value(peer, move || {
+            let mut client = client.clone();
+            async move {
+                let request = WatchVolumesInUseRequest {};
+                client.watch_volumes_in_use(request).await
+            }
+        })
     }
 }
 

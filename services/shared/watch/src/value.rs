@@ -6,6 +6,7 @@ use futures::Stream;
 use futures::stream;
 use polylet_wire::pleg::v1::WatchRuntimeResponse;
 use polylet_wire::podconfig::v1::{WatchNodeResponse, WatchObjectResponse};
+use polylet_wire::volume::v1::{WatchDriversResponse, WatchVolumesInUseResponse};
 use tokio::time::timeout;
 use tonic::{Response, Status, Streaming};
 
@@ -28,6 +29,14 @@ impl ValueWire for WatchObjectResponse {
 
 impl ValueWire for WatchNodeResponse {
     const STREAM: &'static str = "WatchNode";
+}
+
+impl ValueWire for WatchDriversResponse {
+    const STREAM: &'static str = "WatchDrivers";
+}
+
+impl ValueWire for WatchVolumesInUseResponse {
+    const STREAM: &'static str = "WatchVolumesInUse";
 }
 
 /// What is known of the value.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::csi;
 use super::facts::{Claim, Facts, Persistent, Source};
 use super::layout;
 use super::objects::{Object, ObjectKey, ObjectKind, ObjectState};
@@ -20,7 +21,7 @@ pub fn nowhere(volume: &str) -> Slot {
 /// The volume behind a claim.
 pub fn resolve(volume: &str, spec: &ClaimSpec, known: &impl Known) -> Resolved {
     match behind(spec, known) {
-        Ok(persistent) => mount(volume, spec, &persistent),
+        Ok(persistent) => mount(volume, spec, &persistent, known),
         Err(Blocked::Missing(why)) => {
             let (namespace, name) = (&spec.key.namespace, &spec.key.name);
             let why = format!("error processing PVC {namespace}/{name}: {why}");
@@ -48,9 +49,8 @@ fn behind(spec: &ClaimSpec, known: &impl Known) -> Result<Box<Persistent>, Block
     let Facts::Claim(claim) = &object.facts else {
         return missing("the object is not a claim".to_owned());
     };
-    if let Some(pod) = &spec.made_for
-        && claim.owner.as_ref() != Some(&pod.uid)
-    {
+    let pod = &spec.for_pod.pod;
+    if spec.made_for_pod && claim.owner.as_ref() != Some(&pod.uid) {
         let (namespace, name) = (&spec.key.namespace, &spec.key.name);
         return missing(format!(
             "PVC {namespace}/{name} was not created for pod {}/{} (pod is not owner)",
@@ -100,7 +100,7 @@ fn bound(claim: &Claim, object: &Object) -> Result<Box<Persistent>, Blocked> {
     }
 }
 
-fn mount(volume: &str, spec: &ClaimSpec, persistent: &Persistent) -> Resolved {
+fn mount(volume: &str, spec: &ClaimSpec, persistent: &Persistent, known: &impl Known) -> Resolved {
     let failed = |why: String| (nowhere(volume), Err(Blocked::Failed(why)));
     if persistent.block {
         return failed(
@@ -121,10 +121,13 @@ fn mount(volume: &str, spec: &ClaimSpec, persistent: &Persistent) -> Resolved {
             let set_up = SetUp::Local {
                 path: path.clone(),
                 read_only: spec.read_only,
-                gid: spec.gid.filter(|_| !spec.read_only),
+                gid: spec.for_pod.gid.filter(|_| !spec.read_only),
             };
             ((layout::LOCAL.to_owned(), name), Ok(Arc::new(set_up)))
         }
-        Ok(Source::Csi(_)) => failed("volumes of CSI drivers are not supported yet".into()),
+        Ok(Source::Csi(source)) => {
+            let set_up = csi::persistent(persistent, source, spec.read_only, &spec.for_pod, known);
+            ((layout::CSI.to_owned(), name), set_up)
+        }
     }
 }

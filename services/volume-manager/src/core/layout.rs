@@ -17,6 +17,8 @@ pub const PROJECTED: &str = "kubernetes.io~projected";
 pub const HOST_PATH: &str = "kubernetes.io~host-path";
 /// Directory name of local persistent volumes.
 pub const LOCAL: &str = "kubernetes.io~local-volume";
+/// Directory name of volumes of CSI drivers.
+pub const CSI: &str = "kubernetes.io~csi";
 /// Stands for a plugin that is not known yet; nothing lies there.
 pub const UNRESOLVED: &str = "";
 /// Directory of what containers mount instead of a whole volume.
@@ -89,7 +91,23 @@ impl Layout {
 
     /// Where containers find the volume.
     pub fn mounted(&self, id: &VolumeId) -> PathBuf {
-        self.volume(id)
+        let volume = self.volume(id);
+        match id.plugin.as_str() {
+            // What its driver is told of it lies beside.
+            CSI => volume.join("mount"),
+            _ => volume,
+        }
+    }
+
+    /// Where a driver's volume is mounted for the whole node; `volume` is the hash of its handle.
+    pub fn staged(&self, driver: &str, volume: &str) -> PathBuf {
+        let drivers = self.root.join("plugins/kubernetes.io/csi");
+        drivers.join(driver).join(volume).join("globalmount")
+    }
+
+    /// Where drivers make themselves known.
+    pub fn plugins_registry(&self) -> PathBuf {
+        self.root.join("plugins_registry")
     }
 
     /// Where parts of one of its volumes are bound for containers.

@@ -9,7 +9,9 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use thiserror::Error;
 
+use super::csi::{ForPod, Inline};
 use super::downward;
+use super::facts::CsiSource;
 use super::layout;
 use super::objects::{ObjectKey, ObjectKind};
 use super::plain;
@@ -133,7 +135,7 @@ pub(super) struct Reader<'a> {
     pub(super) cluster: bool,
 }
 
-const SUPPORTED: &str = "emptyDir, hostPath, configMap, secret, downwardAPI, projected, persistentVolumeClaim, ephemeral";
+const SUPPORTED: &str = "emptyDir, hostPath, configMap, secret, downwardAPI, projected, persistentVolumeClaim, ephemeral, csi";
 
 impl Reader<'_> {
     fn wants(
@@ -190,17 +192,14 @@ impl Reader<'_> {
         }
         if let Some(source) = &volume.persistent_volume_claim {
             let read_only = source.read_only.unwrap_or(false);
-            return self.claim(name, &source.claim_name, None, read_only);
+            return self.claim(name, &source.claim_name, false, read_only);
         }
         if volume.ephemeral.is_some() {
-            let metadata = &self.pod.metadata;
-            let pod = PodName {
-                uid: metadata.uid.clone().unwrap_or_default(),
-                namespace: self.namespace(),
-                name: metadata.name.clone().unwrap_or_default(),
-            };
-            let claim = format!("{}-{name}", pod.name);
-            return self.claim(name, &claim, Some(pod), false);
+            let pod = self.pod.metadata.name.as_deref().unwrap_or_default();
+            return self.claim(name, &format!("{pod}-{name}"), true, false);
+        }
+        if let Some(source) = &volume.csi {
+            return self.inline(name, source);
         }
         match sources.first() {
             // The API's default.
@@ -217,7 +216,7 @@ impl Reader<'_> {
         &self,
         volume: &str,
         claim: &str,
-        made_for: Option<PodName>,
+        made_for_pod: bool,
         read_only: bool,
     ) -> Result<Wants, String> {
         if !self.cluster {
@@ -232,10 +231,51 @@ impl Reader<'_> {
                 name: claim.to_owned(),
                 cluster: true,
             },
-            made_for,
+            made_for_pod,
             read_only,
-            gid: self.gid,
+            for_pod: self.for_pod(),
         }))
+    }
+
+    fn inline(&self, volume: &str, source: &api::CSIVolumeSource) -> Result<Wants, String> {
+        if !self.cluster {
+            return Err(format!(
+                "volume \"{volume}\" is a CSI driver's, which only a pod of the API server can have"
+            ));
+        }
+        let secret = source.node_publish_secret_ref.as_ref();
+        let source = CsiSource {
+            driver: source.driver.clone(),
+            fs_type: source.fs_type.clone().unwrap_or_default(),
+            read_only: source.read_only.unwrap_or(false),
+            attributes: source.volume_attributes.clone().unwrap_or_default(),
+            publish_secret: secret.map(|secret| (self.namespace(), secret.name.clone())),
+            ..CsiSource::default()
+        };
+        let for_pod = self.for_pod();
+        Ok(Wants::Inline(Box::new(Inline { source, for_pod })))
+    }
+
+    /// The pod, as claims and drivers are told of it.
+    fn for_pod(&self) -> ForPod {
+        let metadata = &self.pod.metadata;
+        ForPod {
+            pod: PodName {
+                uid: metadata.uid.clone().unwrap_or_default(),
+                namespace: self.namespace(),
+                name: metadata.name.clone().unwrap_or_default(),
+            },
+            service_account: self.service_account(),
+            gid: self.gid,
+        }
+    }
+
+    /// The name of the pod's service account.
+    pub(super) fn service_account(&self) -> String {
+        let spec = self.pod.spec.as_ref();
+        let account = spec.and_then(|spec| spec.service_account_name.clone());
+        let account = account.filter(|name| !name.is_empty());
+        account.unwrap_or_else(|| "default".to_owned())
     }
 
     fn files(&self, plugin: &'static str, medium: Medium, sources: Vec<Source>) -> Wants {

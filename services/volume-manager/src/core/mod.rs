@@ -2,6 +2,7 @@
 //! and the plan between what is wanted and what is there.
 
 pub mod claims;
+pub mod csi;
 pub mod declare;
 pub mod downward;
 pub mod facts;

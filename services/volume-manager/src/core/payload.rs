@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::csi::Registered;
 use super::objects::{Bytes, Object, ObjectKey, ObjectKind, ObjectState};
 use super::spec::{File, Files, FilesSpec, ObjectSource, Source};
 use super::tokens::TokenKey;
@@ -14,6 +15,8 @@ pub enum Blocked {
     Waiting(String),
     /// Something is not there, and may come; what.
     Missing(String),
+    /// It is not attached to this node; why.
+    Unattached(String),
     /// It is not known yet what the volume is; why.
     Unresolved(String),
     /// Something is wrong; what.
@@ -30,6 +33,12 @@ pub trait Known {
 
     /// A token.
     fn token(&self, key: &TokenKey) -> Result<Bytes, Blocked>;
+
+    /// A driver on this node.
+    fn registered(&self, driver: &str) -> Option<&Registered>;
+
+    /// This node's name.
+    fn node(&self) -> &str;
 }
 
 /// The files of a volume, from what is known.
@@ -223,6 +232,14 @@ mod tests {
 
         fn token(&self, _: &TokenKey) -> Result<Bytes, Blocked> {
             Err(Blocked::Waiting("waiting for a token".into()))
+        }
+
+        fn registered(&self, _: &str) -> Option<&Registered> {
+            None
+        }
+
+        fn node(&self) -> &str {
+            ""
         }
     }
 

@@ -56,14 +56,12 @@ impl Reader<'_> {
         }
         let spec = self.pod.spec.as_ref();
         let uid = spec.and_then(only_user);
-        let account = spec.and_then(|spec| spec.service_account_name.clone());
-        let account = account.filter(|name| !name.is_empty());
         let metadata = &self.pod.metadata;
         let key = TokenKey {
             uid: metadata.uid.clone().unwrap_or_default(),
             namespace: self.namespace(),
             pod: metadata.name.clone().unwrap_or_default(),
-            service_account: account.unwrap_or_else(|| "default".to_owned()),
+            service_account: self.service_account(),
             audience: source.audience.clone().unwrap_or_default(),
             expiration_seconds: source.expiration_seconds.unwrap_or(EXPIRATION_SECONDS),
         };

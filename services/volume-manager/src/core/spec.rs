@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::csi::{Csi, ForPod, Inline};
 use super::layout;
 use super::objects::{Bytes, ObjectKey};
 use super::tokens::TokenKey;
@@ -77,7 +78,9 @@ impl Volume {
             Wants::Plain(SetUp::HostPath { .. }) => Some(layout::HOST_PATH),
             Wants::Files(spec) => Some(spec.plugin),
             Wants::Claim(_) => Some(layout::UNRESOLVED),
-            Wants::Plain(SetUp::Files(_) | SetUp::Local { .. }) | Wants::Refused(_) => None,
+            Wants::Inline(_) => Some(layout::CSI),
+            Wants::Plain(SetUp::Files(_) | SetUp::Local { .. } | SetUp::Csi(_))
+            | Wants::Refused(_) => None,
         }
     }
 }
@@ -87,12 +90,12 @@ impl Volume {
 pub struct ClaimSpec {
     /// The claim.
     pub key: ObjectKey,
-    /// The pod that it has to be made for: of a generic ephemeral volume.
-    pub made_for: Option<PodName>,
+    /// It has to be made for the pod: of a generic ephemeral volume.
+    pub made_for_pod: bool,
     /// Mounted read-only.
     pub read_only: bool,
-    /// The pod's group for volumes.
-    pub gid: Option<u32>,
+    /// The pod.
+    pub for_pod: ForPod,
 }
 
 /// What a volume asks for.
@@ -104,6 +107,8 @@ pub enum Wants {
     Files(FilesSpec),
     /// Whatever a claim is bound to.
     Claim(ClaimSpec),
+    /// A driver's, described by the manifest.
+    Inline(Box<Inline>),
     /// It cannot be had on this node; why.
     Refused(String),
 }
@@ -136,6 +141,8 @@ pub enum SetUp {
         /// The group that shall own all in it.
         gid: Option<u32>,
     },
+    /// A volume of a CSI driver.
+    Csi(Box<Csi>),
 }
 
 /// What a directory lies on.

@@ -5,11 +5,13 @@ mod work;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use jiff::Timestamp;
 
 use super::claims::{self, Resolved};
+use super::csi::{self, Registered};
 use super::declare::{Declarations, Refusal, Wish};
 use super::layout::Layout;
 use super::objects::{Bytes, ObjectKey, ObjectState};
@@ -46,6 +48,10 @@ pub struct State {
     declarations: Declarations,
     objects: BTreeMap<ObjectKey, ObjectState>,
     users: BTreeMap<ObjectKey, BTreeSet<String>>,
+    /// Drivers on this node, by the socket that they registered with.
+    drivers: BTreeMap<PathBuf, Registered>,
+    /// This node's name.
+    node: String,
     /// Tokens that pods hold.
     tokens: BTreeMap<TokenKey, Token>,
     actual: BTreeMap<String, ActualPod>,
@@ -66,6 +72,8 @@ impl State {
             declarations: Declarations::default(),
             objects: BTreeMap::new(),
             users: BTreeMap::new(),
+            drivers: BTreeMap::new(),
+            node: String::new(),
             tokens: BTreeMap::new(),
             actual: BTreeMap::new(),
             noted: BTreeMap::new(),
@@ -87,6 +95,33 @@ impl State {
             state.touch(&uid);
         }
         state
+    }
+
+    /// The same, on a node of this name.
+    pub fn on(self, node: &str) -> Self {
+        Self {
+            node: node.to_owned(),
+            ..self
+        }
+    }
+
+    /// A driver has made itself known, or is gone.
+    pub fn driver(&mut self, socket: &Path, driver: Option<Registered>) {
+        match driver {
+            Some(driver) => drop(self.drivers.insert(socket.to_owned(), driver)),
+            None => drop(self.drivers.remove(socket)),
+        }
+        let known: Vec<String> = self.actual.keys().cloned().collect();
+        for uid in &known {
+            self.look_further(uid);
+            self.touch(uid);
+        }
+    }
+
+    /// The drivers on this node, by name.
+    pub fn drivers(&self) -> BTreeMap<String, Registered> {
+        let known = self.drivers.values();
+        known.map(|d| (d.name.clone(), d.clone())).collect()
     }
 
     /// Where things are.
@@ -245,6 +280,14 @@ impl payload::Known for State {
     fn token(&self, key: &TokenKey) -> Result<Bytes, Blocked> {
         self.tokens.get(key).cloned().unwrap_or_default().bytes()
     }
+
+    fn registered(&self, driver: &str) -> Option<&Registered> {
+        self.drivers.values().rfind(|known| known.name == driver)
+    }
+
+    fn node(&self) -> &str {
+        &self.node
+    }
 }
 
 /// Notes which objects are asked for.
@@ -262,6 +305,14 @@ impl payload::Known for Asked<'_> {
     fn token(&self, key: &TokenKey) -> Result<Bytes, Blocked> {
         payload::Known::token(self.state, key)
     }
+
+    fn registered(&self, driver: &str) -> Option<&Registered> {
+        payload::Known::registered(self.state, driver)
+    }
+
+    fn node(&self) -> &str {
+        &self.state.node
+    }
 }
 
 /// What one volume comes to with what is known; nothing for one that this node cannot have.
@@ -273,6 +324,7 @@ pub(super) fn resolve(volume: &Volume, known: &impl payload::Known) -> Option<Re
             let files = payload::files(files, known);
             (slot()?, files.map(|files| Arc::new(SetUp::Files(files))))
         }
+        Wants::Inline(spec) => csi::inline(&volume.name, spec, known),
         Wants::Claim(claim) => claims::resolve(&volume.name, claim, known),
         Wants::Refused(_) => return None,
     })

@@ -137,6 +137,9 @@ fn kept(
         let there = known.actual.volumes.get(&slot).unwrap_or(&nothing);
         let problem = match (wanted.get(&slot), &there.work) {
             (Some(Err(Blocked::Waiting(what))), _) => Some((Phase::Waiting, what.clone())),
+            (Some(Err(Blocked::Unattached(why))), _) => {
+                Some((Phase::Waiting, unattached(name, why)))
+            }
             (Some(Err(Blocked::Unresolved(why))), _) => {
                 Some((Phase::Waiting, unresolved(name, why)))
             }
@@ -172,6 +175,12 @@ fn kept(
 /// Upstream's words; what it says of a mount is an event of the pod.
 fn fails(name: &str, why: &str) -> String {
     format!("{SET_UP_FAILED} \"{name}\" : {why}")
+}
+
+fn unattached(name: &str, why: &str) -> String {
+    format!(
+        "{NOT_MOUNTED} unmounted volumes=[{name}], unattached volumes=[{name}], failed to process volumes=[]: {why}"
+    )
 }
 
 fn unresolved(name: &str, why: &str) -> String {

@@ -83,6 +83,12 @@ pub enum VolumeError {
     /// Work in a child process failed, or took too long.
     #[error(transparent)]
     Job(#[from] crate::job::JobError),
+    /// A driver cannot do what it was asked for.
+    #[error(transparent)]
+    Csi(#[from] crate::csi::client::CsiError),
+    /// The volume's driver is not there.
+    #[error("driver name {0} not found in the list of registered CSI drivers")]
+    NoDriver(String),
     /// A thread ended without an answer.
     #[error("the work on {0} was broken off")]
     BrokenOff(PathBuf),

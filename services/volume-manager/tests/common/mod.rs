@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use polylet_kit::CancellationToken;
+use polylet_volume_manager::convert::CsiTold;
 use polylet_volume_manager::core::declare::Refusal;
 use polylet_volume_manager::core::layout::Layout;
 use polylet_volume_manager::core::manifest;
@@ -17,8 +18,10 @@ use polylet_volume_manager::core::spec::{Allocatable, PodName};
 use polylet_volume_manager::core::state::State;
 use polylet_volume_manager::core::sub_path::SubPath;
 use polylet_volume_manager::core::tokens::{Issued, TokenKey};
+use polylet_volume_manager::csi::registry;
+use polylet_volume_manager::csi::volume::Drivers;
 use polylet_volume_manager::job::Jobs;
-use polylet_volume_manager::run::{From, Input, PartsWanted, Reply, Runner};
+use polylet_volume_manager::run::{From, Input, PartsWanted, Reply, Runner, Spawn};
 use polylet_volume_manager::volume::find;
 use polylet_volume_manager::watches::Watches;
 use polylet_volume_manager::worker::Worker;
@@ -115,6 +118,7 @@ pub struct Life {
     pub watched: Rc<RefCell<BTreeMap<ObjectKey, CancellationToken>>>,
     pub tokens: Rc<RefCell<BTreeMap<TokenKey, CancellationToken>>>,
     pub notices: Rc<RefCell<Vec<String>>>,
+    pub csi: CsiTold,
     pub declarer: String,
     sequence: std::cell::Cell<u64>,
     objects: RefCell<BTreeMap<ObjectKey, ObjectState>>,
@@ -134,14 +138,15 @@ impl Life {
         let seen = watched.clone();
         let tokens: Rc<RefCell<BTreeMap<TokenKey, CancellationToken>>> = Rc::default();
         let asked = tokens.clone();
+        let csi = CsiTold::default();
         let notices: Rc<RefCell<Vec<String>>> = Rc::default();
         let told = notices.clone();
         let jobs = Jobs::new(env!("CARGO_BIN_EXE_polylet-volume-manager").into());
         let jobs = jobs.within(patience);
         let runner = Runner::new(
-            State::new(root.layout(), found),
+            State::new(root.layout(), found).on("n"),
             store.clone(),
-            Worker::new(root.layout(), jobs),
+            Worker::new(root.layout(), jobs).with(Drivers::of("n")),
             Rc::new(|work| {
                 tokio::task::spawn_local(work);
             }),
@@ -155,8 +160,15 @@ impl Life {
         )
         .telling(Rc::new(move |_, message| {
             told.borrow_mut().push(message.to_owned());
-        }));
+        }))
+        .telling_of_drivers(csi.clone());
         let drain = CancellationToken::new();
+        let spawn: Spawn = Rc::new(|work| {
+            tokio::task::spawn_local(work);
+        });
+        let registry = root.layout().plugins_registry();
+        let drivers = registry::follow(registry, inputs.clone(), spawn, drain.clone());
+        tokio::task::spawn_local(drivers);
         tokio::task::spawn_local(runner.run(heard, drain.clone()));
         Self {
             store,
@@ -165,6 +177,7 @@ impl Life {
             watched,
             tokens,
             notices,
+            csi,
             declarer: declarer.to_owned(),
             sequence: std::cell::Cell::new(0),
             objects: RefCell::default(),

@@ -1,0 +1,179 @@
+//! Calls to a driver, each on a connection of its own and within its deadline.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use polylet_kit::channel;
+use polylet_wire::csi::v1::node_client::NodeClient;
+use polylet_wire::csi::v1::node_service_capability::rpc::Type;
+use polylet_wire::csi::v1::volume_capability::{AccessMode, AccessType, MountVolume};
+use polylet_wire::csi::v1::{
+    NodeGetCapabilitiesRequest, NodeGetInfoRequest, NodePublishVolumeRequest,
+    NodeStageVolumeRequest, NodeUnpublishVolumeRequest, NodeUnstageVolumeRequest, VolumeCapability,
+    node_service_capability,
+};
+use tonic::{Response, Status};
+
+use crate::core::csi::{Csi, Registered};
+use crate::core::objects::Bytes;
+
+/// How long a driver may take, as upstream.
+const DEADLINE: Duration = Duration::from_secs(120);
+
+/// What a driver was asked to do, and did not.
+#[derive(Debug, thiserror::Error)]
+#[error("{call}: rpc error: code = {code:?} desc = {message}")]
+pub struct CsiError {
+    /// The call.
+    pub call: &'static str,
+    /// CSI's code.
+    pub code: tonic::Code,
+    /// The driver's words.
+    pub message: String,
+}
+
+async fn within<T>(
+    call: &'static str,
+    answer: impl Future<Output = Result<Response<T>, Status>>,
+) -> Result<T, CsiError> {
+    let failed = |code, message: &str| CsiError {
+        call,
+        code,
+        message: message.to_owned(),
+    };
+    match tokio::time::timeout(DEADLINE, answer).await {
+        Ok(Ok(answer)) => Ok(answer.into_inner()),
+        Ok(Err(status)) => Err(failed(status.code(), status.message())),
+        Err(_) => Err(failed(
+            tonic::Code::DeadlineExceeded,
+            "context deadline exceeded",
+        )),
+    }
+}
+
+fn node(endpoint: &Path) -> NodeClient<tonic::transport::Channel> {
+    NodeClient::new(channel::plain(endpoint))
+}
+
+/// Asks a driver what it can do here.
+///
+/// # Errors
+/// When it does not say.
+pub async fn look(name: String, endpoint: PathBuf) -> Result<Registered, CsiError> {
+    let mut client = node(&endpoint);
+    let info = within("NodeGetInfo", client.node_get_info(NodeGetInfoRequest {})).await?;
+    let request = NodeGetCapabilitiesRequest {};
+    let asked = client.node_get_capabilities(request);
+    let can = within("NodeGetCapabilities", asked).await?.capabilities;
+    let has = |kind: Type| {
+        can.iter().any(|one| match &one.r#type {
+            Some(node_service_capability::Type::Rpc(rpc)) => rpc.r#type() == kind,
+            None => false,
+        })
+    };
+    Ok(Registered {
+        name,
+        endpoint,
+        node_id: info.node_id,
+        topology: info
+            .accessible_topology
+            .map(|topology| topology.segments.into_iter().collect())
+            .unwrap_or_default(),
+        max_volumes: info.max_volumes_per_node,
+        stages: has(Type::StageUnstageVolume),
+        groups: has(Type::VolumeMountGroup),
+        single_writers: has(Type::SingleNodeMultiWriter),
+    })
+}
+
+/// Has a volume mounted for the whole node.
+///
+/// # Errors
+/// When the driver cannot.
+pub async fn stage(csi: &Csi, staged: &Path) -> Result<(), CsiError> {
+    let request = NodeStageVolumeRequest {
+        volume_id: csi.handle.clone(),
+        publish_context: csi.publish_context.clone().into_iter().collect(),
+        staging_target_path: staged.display().to_string(),
+        volume_capability: Some(capability(csi)),
+        secrets: secrets(&csi.stage_secrets),
+        volume_context: csi.attributes.clone().into_iter().collect(),
+    };
+    let mut client = node(&csi.endpoint);
+    within("NodeStageVolume", client.node_stage_volume(request)).await?;
+    Ok(())
+}
+
+/// Has a volume mounted for a pod.
+///
+/// # Errors
+/// When the driver cannot.
+pub async fn publish(csi: &Csi, staged: Option<&Path>, target: &Path) -> Result<(), CsiError> {
+    let request = NodePublishVolumeRequest {
+        volume_id: csi.handle.clone(),
+        publish_context: csi.publish_context.clone().into_iter().collect(),
+        staging_target_path: staged
+            .map(|at| at.display().to_string())
+            .unwrap_or_default(),
+        target_path: target.display().to_string(),
+        volume_capability: Some(capability(csi)),
+        readonly: csi.read_only,
+        secrets: secrets(&csi.publish_secrets),
+        volume_context: csi.attributes.clone().into_iter().collect(),
+    };
+    let mut client = node(&csi.endpoint);
+    within("NodePublishVolume", client.node_publish_volume(request)).await?;
+    Ok(())
+}
+
+/// Has a volume unmounted for a pod.
+///
+/// # Errors
+/// When the driver cannot.
+pub async fn unpublish(endpoint: &Path, handle: &str, target: &Path) -> Result<(), CsiError> {
+    let request = NodeUnpublishVolumeRequest {
+        volume_id: handle.to_owned(),
+        target_path: target.display().to_string(),
+    };
+    let mut client = node(endpoint);
+    within("NodeUnpublishVolume", client.node_unpublish_volume(request)).await?;
+    Ok(())
+}
+
+/// Has a volume unmounted for the whole node.
+///
+/// # Errors
+/// When the driver cannot.
+pub async fn unstage(endpoint: &Path, handle: &str, staged: &Path) -> Result<(), CsiError> {
+    let request = NodeUnstageVolumeRequest {
+        volume_id: handle.to_owned(),
+        staging_target_path: staged.display().to_string(),
+    };
+    let mut client = node(endpoint);
+    within("NodeUnstageVolume", client.node_unstage_volume(request)).await?;
+    Ok(())
+}
+
+fn capability(csi: &Csi) -> VolumeCapability {
+    let mount = MountVolume {
+        fs_type: csi.fs_type.clone(),
+        mount_flags: csi.mount_options.clone(),
+        volume_mount_group: csi
+            .mount_group
+            .map(|gid| gid.to_string())
+            .unwrap_or_default(),
+    };
+    VolumeCapability {
+        access_type: Some(AccessType::Mount(mount)),
+        access_mode: Some(AccessMode {
+            mode: csi.access_mode,
+        }),
+    }
+}
+
+/// As the wire has them; what is no text cannot be told.
+fn secrets(of: &BTreeMap<String, Bytes>) -> std::collections::HashMap<String, String> {
+    let text = |bytes: &Bytes| String::from_utf8_lossy(&bytes.0).into_owned();
+    of.iter().map(|(key, is)| (key.clone(), text(is))).collect()
+}
