@@ -16,6 +16,7 @@ use crate::convert;
 use crate::core::hooks::Lifecycle;
 use crate::core::learn;
 use crate::core::leftovers::Sweep;
+use crate::core::notices;
 use crate::core::observed::Observed;
 use crate::core::plan::{Phase, plan};
 use crate::core::room::Room;
@@ -65,6 +66,8 @@ pub struct Coordinator {
     /// When to look for them.
     pub(crate) sweep: Sweep,
     arrivals: u64,
+    /// When this life began.
+    began: Timestamp,
     pub(crate) sequence: u64,
     /// Which name of this life volume-manager knows it by.
     pub(crate) declarer: u32,
@@ -123,6 +126,7 @@ impl Coordinator {
             remembered: BTreeSet::new(),
             sweep: Sweep::default(),
             arrivals: 0,
+            began: now,
             // Rises over lives of this process as well.
             sequence: u64::try_from(now.as_nanosecond()).unwrap_or(0),
             declarer: 0,
@@ -333,6 +337,14 @@ impl Coordinator {
             next.resets.clear();
         }
         worker.cancel(|key| next.give_up.contains(key));
+        let view = View {
+            pod: &worker.pod,
+            node: &self.node,
+            now,
+        };
+        for notice in notices::of(&view, &worker.plan, &next, self.began) {
+            self.outside.tell(&worker.reference, notice);
+        }
         learn::began(&mut worker.pod, &next, now);
         if worker.lifecycle_kept != worker.pod.lifecycle {
             worker.lifecycle_kept.clone_from(&worker.pod.lifecycle);

@@ -14,6 +14,7 @@ use crate::act::logs::Running;
 use crate::act::{self, Hands, Job, leftovers, object, refresh, trace};
 use crate::core::hooks::Lifecycle;
 use crate::core::learn::{Lacking, Outcome};
+use crate::core::notices::Notice;
 use crate::core::step::{Step, StepKey};
 use crate::run::Input;
 use crate::underway::Underway;
@@ -35,6 +36,8 @@ pub trait Outside {
     /// Says which containers of a pod run, so that their logs are kept small. A world without logs
     /// need not care.
     fn running(&self, _running: Running) {}
+    /// Tells people of a decision. A world without people need not care.
+    fn tell(&self, _pod: &PodRef, _notice: Notice) {}
     /// Waits for an object without which a step failed; [`Input::Appeared`] follows. The token ends
     /// the wait.
     fn await_object(&self, _uid: &str, _key: &StepKey, _lacking: Lacking) -> CancellationToken {
@@ -154,6 +157,21 @@ impl Outside for Background {
     fn running(&self, running: Running) {
         // Nobody listens only when the process is ending.
         let _ = self.running.send(running);
+    }
+
+    fn tell(&self, pod: &PodRef, notice: Notice) {
+        let Notice {
+            part,
+            warning,
+            reason,
+            message,
+        } = notice;
+        let notices = self.hands.ctx.notices();
+        if warning {
+            notices.warning(pod, &part, &reason, message);
+        } else {
+            notices.normal(pod, &part, &reason, message);
+        }
     }
 
     fn await_object(&self, uid: &str, key: &StepKey, lacking: Lacking) -> CancellationToken {

@@ -130,16 +130,67 @@ fn alias_lines(aliases: &[HostAlias]) -> String {
     text
 }
 
+/// What is wrong with the pod's resolver, by reason and in upstream's words.
+pub fn complaints(
+    manifest: &Manifest,
+    kubelet: &KubeletConfiguration,
+) -> Vec<(&'static str, String)> {
+    let mut found = Vec::new();
+    if is_clustered(manifest) && kubelet.cluster_dns.is_empty() {
+        found.push((
+            "MissingClusterDNS",
+            format!(
+                "pod: \"{}_{}({})\". kubelet does not have ClusterDNS IP configured and cannot create Pod using \"ClusterFirst\" policy. Falling back to \"Default\" policy.",
+                manifest.name(),
+                manifest.namespace(),
+                manifest.uid()
+            ),
+        ));
+    }
+    let whole = unlimited(manifest, kubelet);
+    let mut cut = whole.clone();
+    limit(&mut cut);
+    if cut.servers.len() < whole.servers.len() {
+        found.push((
+            "DNSConfigForming",
+            format!(
+                "Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver line is: {}",
+                cut.servers.join(" ")
+            ),
+        ));
+    }
+    if cut.searches.len() < whole.searches.len() {
+        found.push((
+            "DNSConfigForming",
+            format!(
+                "Search Line limits were exceeded, some search paths have been omitted, the applied search line is: {}",
+                cut.searches.join(" ")
+            ),
+        ));
+    }
+    found
+}
+
+/// Whether the cluster's resolver is asked for.
+fn is_clustered(manifest: &Manifest) -> bool {
+    match manifest.spec().dns_policy.as_deref() {
+        None | Some("ClusterFirst") => !manifest.host_network(),
+        Some(policy) => policy == "ClusterFirstWithHostNet",
+    }
+}
+
 /// The sandbox's resolver.
 pub fn dns(manifest: &Manifest, kubelet: &KubeletConfiguration) -> DnsConfig {
+    let mut dns = unlimited(manifest, kubelet);
+    limit(&mut dns);
+    dns
+}
+
+fn unlimited(manifest: &Manifest, kubelet: &KubeletConfiguration) -> DnsConfig {
     let spec = manifest.spec();
     let policy = spec.dns_policy.as_deref().unwrap_or("ClusterFirst");
     let host = || read_resolv_conf(&kubelet.resolv_conf);
-    let clustered = match policy {
-        "ClusterFirst" => !manifest.host_network(),
-        "ClusterFirstWithHostNet" => true,
-        _ => false,
-    };
+    let clustered = is_clustered(manifest);
     let mut dns = match policy {
         "None" => DnsConfig::default(),
         _ if clustered && !kubelet.cluster_dns.is_empty() => cluster(manifest, kubelet, host()),
@@ -160,7 +211,6 @@ pub fn dns(manifest: &Manifest, kubelet: &KubeletConfiguration) -> DnsConfig {
             });
         }
     }
-    limit(&mut dns);
     dns
 }
 

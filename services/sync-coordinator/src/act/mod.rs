@@ -12,6 +12,7 @@ pub mod leftovers;
 pub mod logs;
 pub mod mounts;
 pub mod node;
+pub mod notices;
 pub mod object;
 pub mod refresh;
 pub mod resize;
@@ -219,7 +220,9 @@ pub async fn carry_out(hands: &Rc<Hands>, job: &Job) -> Outcome {
         Step::RemoveCgroup => cgroup::remove(hands, job).await,
         Step::RemoveFiles => files::remove(hands, job).await,
     };
-    done.unwrap_or_else(Outcome::Failed)
+    let outcome = done.unwrap_or_else(Outcome::Failed);
+    notices::after(hands, job, &outcome);
+    outcome
 }
 
 async fn journal(hands: &Rc<Hands>, job: &Job) -> Result<Outcome, Trouble> {

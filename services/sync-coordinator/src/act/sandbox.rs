@@ -11,7 +11,8 @@ use polylet_model::{Manifest, sysctl};
 use polylet_wire::time::from_nanos;
 
 use super::{
-    Hands, Job, files, hosts, manifest, resources, runtime_class, runtime_said, said, security,
+    Hands, Job, files, hosts, manifest, notices, resources, runtime_class, runtime_said, said,
+    security,
 };
 use crate::core::learn::{Outcome, Trouble};
 use crate::core::observed::SeenSandbox;
@@ -28,6 +29,9 @@ pub async fn create(hands: &Rc<Hands>, job: &Job, attempt: u32) -> Result<Outcom
     files::make_dir(&files::log_dir(hands, &job.pod), 0o755).map_err(wrong)?;
     files::make_pod_dir(hands, &job.pod.uid).map_err(wrong)?;
     let config = config(hands, job, manifest, attempt).await?;
+    for (reason, words) in hosts::complaints(manifest, &hands.ctx.config().kubelet) {
+        hands.ctx.notices().warning(&job.pod, "", reason, words);
+    }
     let handler = runtime_class::handler(hands, manifest).await?;
     // Whoever comes after a crash must not ask for this number again.
     hands.book.intend(&job.pod.uid, attempt);
@@ -40,6 +44,11 @@ pub async fn create(hands: &Rc<Hands>, job: &Job, attempt: u32) -> Result<Outcom
         }
         Err(error) => {
             let trouble = runtime_said(reason::CREATE_POD_SANDBOX_ERROR, &error);
+            if !trouble.reserved {
+                let words = format!("Failed to create pod sandbox: {}", notices::words(&error));
+                let notices = hands.ctx.notices();
+                notices.warning(&job.pod, "", "FailedCreatePodSandBox", words);
+            }
             if !trouble.unknown {
                 hands.book.settle(&job.pod.uid);
             }

@@ -16,6 +16,7 @@ pub mod learn;
 pub mod leftovers;
 pub mod logs;
 pub mod mount;
+pub mod notices;
 pub mod observed;
 pub mod plan;
 pub mod pull_rate;

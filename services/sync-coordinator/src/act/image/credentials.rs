@@ -6,7 +6,7 @@ use futures::future::join_all;
 use k8s_openapi::api::core::v1::Secret;
 use polylet_model::Manifest;
 
-use super::super::{Hands, object};
+use super::super::{Hands, notices, object};
 use crate::core::credentials::docker_config::{self, DockerConfigError, Logins};
 use crate::core::credentials::keyring::Keyring;
 use crate::core::credentials::{Credential, SecretRef, Source};
@@ -72,6 +72,12 @@ async fn from_secrets(hands: &Hands, manifest: &Manifest) -> Result<Keyring, Sec
         ring.add(&source, logins(&secret, namespace, name)?);
     }
     if !missing.is_empty() {
+        let words = format!(
+            "Unable to retrieve some image pull secrets ({}); attempting to pull the image may not succeed.",
+            missing.join(", ")
+        );
+        let (notices, pod) = (hands.ctx.notices(), notices::pod_of(manifest));
+        notices.warning(&pod, "", "FailedToRetrieveImagePullSecret", words);
         tracing::warn!(
             k8s.pod.name = manifest.name(),
             k8s.namespace.name = namespace,

@@ -12,6 +12,7 @@ pub mod records;
 pub mod volume;
 
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 use futures::future::{join, join_all};
 use jiff::Timestamp;
@@ -21,7 +22,7 @@ use polylet_kit::config::{Config, KubeletConfiguration};
 use polylet_model::constants::reason;
 use polylet_model::{Manifest, image};
 
-use super::{Hands, Job, manifest, runtime_class, said, sandbox};
+use super::{Hands, Job, manifest, notices, runtime_class, said, sandbox};
 use crate::core::credentials::Credential;
 use crate::core::credentials::verify::{Access, Policy};
 use crate::core::learn::{Outcome, Trouble};
@@ -94,6 +95,16 @@ impl Images {
         }
     }
 
+    /// Bytes of an image; nothing where the runtime does not say.
+    async fn size(&self, image_ref: &str) -> u64 {
+        let spec = v1::ImageSpec {
+            image: image_ref.to_owned(),
+            ..Default::default()
+        };
+        let found = self.runtime.image_status(spec).await.ok().flatten();
+        found.map_or(0, |image| image.size)
+    }
+
     /// Whom an image runs as: a number, or a name.
     pub async fn user(&self, image_ref: &str) -> Result<(Option<i64>, String), Trouble> {
         let spec = v1::ImageSpec {
@@ -154,17 +165,26 @@ async fn present(
         if let Some(image_ref) = look(hands, image.clone()).await?
             && access::may_use(hands, manifest, &wanted.reference, &image_ref).await?
         {
+            let accessed = match &hands.images.records {
+                Some(_) => " and can be accessed by the pod",
+                None => "",
+            };
+            let words = format!(
+                "Container image {:?} already present on machine{accessed}",
+                wanted.reference
+            );
+            notices::of_container(hands, job, container, false, "Pulled", words);
             return Ok(image_ref);
         }
         // An image that the pod may not use is to it as if it were not there.
         if wanted.policy == Pull::Never {
-            return Err(said(
-                reason::ERR_IMAGE_NEVER_PULL,
-                format!(
-                    "Container image \"{}\" is not present with pull policy of Never",
-                    wanted.reference
-                ),
-            ));
+            let words = format!(
+                "Container image \"{}\" is not present with pull policy of Never",
+                wanted.reference
+            );
+            let reason = reason::ERR_IMAGE_NEVER_PULL;
+            notices::of_container(hands, job, container, true, reason, words.clone());
+            return Err(said(reason, words));
         }
     }
     let logins = logins(hands, manifest, &wanted.reference).await?;
@@ -182,8 +202,27 @@ async fn present(
         sandbox,
     };
     let announced = announce(hands, &wanted.reference).await?;
+    let tell = |warning, reason: &str, words: String| {
+        notices::of_container(hands, job, container, warning, reason, words);
+    };
+    let name = &wanted.reference;
+    tell(false, "Pulling", format!("Pulling image {name:?}"));
+    let began = Instant::now();
     let pulled = hands.images.pulls.pull(runtime, order).await;
-    let pulled = pulled.map_err(|words| failed(&wanted.reference, &words))?;
+    let pulled = pulled.map_err(|words| {
+        let told = format!("Failed to pull image {name:?}: {words}");
+        tell(true, "Failed", told);
+        failed(name, &words)
+    })?;
+    let (took, whole) = (go_duration(pulled.took), go_duration(began.elapsed()));
+    let size = hands.images.size(&pulled.image_ref).await;
+    tell(
+        false,
+        "Pulled",
+        format!(
+            "Successfully pulled image {name:?} in {took} ({whole} including waiting). Image size: {size} bytes."
+        ),
+    );
     if let Some((records, announced)) = announced {
         let (id, access) = (&pulled.image_ref, Access::of(pulled.used.as_ref()));
         let noted = records.note(id, &wanted.reference, Some(access)).await;
@@ -286,6 +325,25 @@ fn failed(reference: &str, words: &str) -> Trouble {
     said(reason::ERR_IMAGE_PULL, words)
 }
 
+/// Cut to milliseconds, as upstream prints it: 530ms, 1.2s, 1m2.5s.
+fn go_duration(span: Duration) -> String {
+    let millis = span.as_millis();
+    if millis == 0 {
+        return "0s".to_owned();
+    }
+    if millis < 1000 {
+        return format!("{millis}ms");
+    }
+    let (minutes, rest) = (millis / 60_000, millis % 60_000);
+    let mut seconds = format!("{}.{:03}", rest / 1000, rest % 1000);
+    seconds.truncate(seconds.trim_end_matches('0').trim_end_matches('.').len());
+    match (minutes / 60, minutes % 60) {
+        (0, 0) => format!("{seconds}s"),
+        (0, minutes) => format!("{minutes}m{seconds}s"),
+        (hours, minutes) => format!("{hours}h{minutes}m{seconds}s"),
+    }
+}
+
 fn invalid(message: String) -> Trouble {
     Trouble {
         lasting: true,
@@ -296,6 +354,21 @@ fn invalid(message: String) -> Trouble {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn durations_are_printed_as_upstream_does() {
+        for (millis, printed) in [
+            (0, "0s"),
+            (530, "530ms"),
+            (1000, "1s"),
+            (1204, "1.204s"),
+            (60_000, "1m0s"),
+            (62_500, "1m2.5s"),
+            (3_600_000, "1h0m0s"),
+        ] {
+            assert_eq!(go_duration(Duration::from_millis(millis)), printed);
+        }
+    }
 
     #[test]
     fn failures_keep_upstreams_words() {

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 use futures::future::{FutureExt, LocalBoxFuture, Shared, WeakShared};
 use jiff::Timestamp;
@@ -21,6 +22,8 @@ pub struct Pulled {
     pub image_ref: String,
     /// The login that worked; none where none was needed.
     pub used: Option<Credential>,
+    /// How long it took, without the wait for its turn.
+    pub took: Duration,
 }
 
 /// What is to be pulled.
@@ -88,7 +91,12 @@ impl Pulls {
                 let wait = rate.borrow_mut().take(Timestamp::now());
                 tokio::time::sleep(wait).await;
             }
-            with_logins(&runtime, order).await
+            let began = Instant::now();
+            let pulled = with_logins(&runtime, order).await;
+            pulled.map(|pulled| Pulled {
+                took: began.elapsed(),
+                ..pulled
+            })
         };
         let pull = pulling.boxed_local().shared();
         if let Some(weak) = pull.downgrade() {
@@ -111,6 +119,7 @@ async fn with_logins(runtime: &Runtime, order: Order) -> Outcome {
         return Ok(Pulled {
             image_ref,
             used: None,
+            took: Duration::ZERO,
         });
     }
     let mut failures = Vec::new();
@@ -126,7 +135,12 @@ async fn with_logins(runtime: &Runtime, order: Order) -> Outcome {
         match pulled {
             Ok(image_ref) => {
                 let used = Some(credential);
-                return Ok(Pulled { image_ref, used });
+                let took = Duration::ZERO;
+                return Ok(Pulled {
+                    image_ref,
+                    used,
+                    took,
+                });
             }
             Err(error) => failures.push(words(&error)),
         }

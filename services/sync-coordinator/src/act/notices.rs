@@ -1,0 +1,108 @@
+//! What acts tell people as events, in upstream's words: each belongs to the act, so that a later
+//! life of this process, which only sees what came of it, does not tell it again.
+
+use polylet_cri::CriError;
+use polylet_model::Manifest;
+use polylet_wire::common::v1::PodRef;
+use tonic::Code;
+
+use super::{Hands, Job};
+use crate::core::learn::Outcome;
+use crate::core::notices::part;
+use crate::core::step::Step;
+
+/// Tells of a container.
+pub fn of_container(
+    hands: &Hands,
+    job: &Job,
+    container: &str,
+    warning: bool,
+    reason: &str,
+    message: impl Into<String>,
+) {
+    let part = match &job.manifest {
+        Some(manifest) => part(manifest, container),
+        None => format!("implicitly required container {container}"),
+    };
+    let notices = hands.ctx.notices();
+    if warning {
+        notices.warning(&job.pod, &part, reason, message);
+    } else {
+        notices.normal(&job.pod, &part, reason, message);
+    }
+}
+
+/// A manifest's pod.
+pub fn pod_of(manifest: &Manifest) -> PodRef {
+    PodRef {
+        uid: manifest.uid().to_string(),
+        namespace: manifest.namespace().to_owned(),
+        name: manifest.name().to_owned(),
+    }
+}
+
+/// As upstream shows an error of the runtime.
+pub fn words(error: &CriError) -> String {
+    let code = match error.code() {
+        Code::Cancelled => "Canceled".to_owned(),
+        code => format!("{code:?}"),
+    };
+    format!("rpc error: code = {code} desc = {}", error.message())
+}
+
+/// What the end of a step is worth telling.
+pub fn after(hands: &Hands, job: &Job, outcome: &Outcome) {
+    let tell = |container: &str, warning, reason: &str, message: String| {
+        of_container(hands, job, container, warning, reason, message);
+    };
+    match (&job.step, outcome) {
+        (Step::CreateContainer { container, .. }, Outcome::Created(_)) => {
+            tell(container, false, "Created", "Container created".to_owned());
+        }
+        (Step::StartContainer { container, .. }, Outcome::Done) => {
+            tell(container, false, "Started", "Container started".to_owned());
+        }
+        (Step::CreateContainer { container, .. }, Outcome::Failed(trouble))
+            if !trouble.reserved =>
+        {
+            let message = format!("Error: {}", trouble.message);
+            tell(container, true, "Failed", message);
+        }
+        (Step::StartContainer { container, id, .. }, Outcome::Failed(trouble))
+            if !trouble.reserved =>
+        {
+            // Two failures of one kind are told in the same words.
+            let message = trouble.message.replace(id.as_str(), container);
+            tell(container, true, "Failed", format!("Error: {message}"));
+        }
+        (Step::PullImage { container }, Outcome::Failed(trouble)) => {
+            tell(
+                container,
+                true,
+                "Failed",
+                format!("Error: {}", trouble.reason),
+            );
+        }
+        (Step::PostStart { container, .. }, Outcome::HookFailed(_)) => {
+            let words = "PostStartHook failed".to_owned();
+            tell(container, true, "FailedPostStartHook", words);
+        }
+        (Step::PreStop { container, .. }, Outcome::HookFailed(_)) => {
+            let words = "PreStopHook failed".to_owned();
+            tell(container, true, "FailedPreStopHook", words);
+        }
+        (Step::EnsureCgroup, Outcome::Failed(trouble)) => {
+            let words = format!("unable to ensure pod container exists: {}", trouble.message);
+            let notices = hands.ctx.notices();
+            notices.warning(&job.pod, "", "FailedCreatePodContainer", words);
+        }
+        (Step::StopContainer { .. } | Step::StopSandbox { .. }, Outcome::Failed(trouble)) => {
+            let words = format!("error killing pod: {}", trouble.message);
+            hands
+                .ctx
+                .notices()
+                .warning(&job.pod, "", "FailedKillPod", words);
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,428 @@
+//! What people are told of decisions as events, in upstream's words. Acts tell of themselves
+//! (`act/notices.rs`).
+//!
+//! A plan is compared with the one before it: what stands already is not told again.
+
+use jiff::Timestamp;
+use polylet_model::constants::{condition_reason, reason};
+use polylet_model::{ContainerKind, Manifest};
+use serde::Serialize;
+
+use super::observed::SeenContainer;
+use super::plan::{Note, Phase, Plan};
+use super::resize::{self, Verdict};
+use super::step::{Step, StepKey};
+use super::view::{Terminal, View};
+use super::wanted::Wanted;
+
+/// One thing to tell.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Notice {
+    /// The part of the pod (`spec.containers{web}`); empty for the whole.
+    pub part: String,
+    /// Something is amiss.
+    pub warning: bool,
+    /// The event's reason.
+    pub reason: String,
+    /// Its message.
+    pub message: String,
+}
+
+impl Notice {
+    fn of_pod(warning: bool, reason: &str, message: impl Into<String>) -> Self {
+        Notice {
+            part: String::new(),
+            warning,
+            reason: reason.to_owned(),
+            message: message.into(),
+        }
+    }
+}
+
+/// Where a container stands in its pod.
+pub fn part(manifest: &Manifest, container: &str) -> String {
+    let list = match manifest.container(container).map(|(kind, _)| kind) {
+        Some(ContainerKind::Init | ContainerKind::Sidecar) => "spec.initContainers",
+        Some(ContainerKind::Ephemeral) => "spec.ephemeralContainers",
+        Some(ContainerKind::Regular) => "spec.containers",
+        None => return format!("implicitly required container {container}"),
+    };
+    format!("{list}{{{container}}}")
+}
+
+/// What is news in a plan of a process that lives since `born`.
+pub fn of(view: &View<'_>, before: &Plan, plan: &Plan, born: Timestamp) -> Vec<Notice> {
+    let mut told = Vec::new();
+    let Some(wanted) = view.pod.wanted.as_deref() else {
+        return told;
+    };
+    endings(view, plan, &mut told);
+    killings(view, wanted, plan, &mut told);
+    if plan.phase == Phase::Syncing {
+        let news = Plan {
+            notes: plan
+                .notes
+                .iter()
+                .filter(|n| is_news(view, n, born))
+                .cloned()
+                .collect(),
+            ..Plan::default()
+        };
+        back_offs(view, wanted, before, &news, &mut told);
+        sandbox(view, plan, &mut told);
+        network(view, before, plan, &mut told);
+        resizes(view, wanted, before, plan, &mut told);
+    }
+    told
+}
+
+/// Decisions that the pod never runs again.
+fn endings(view: &View<'_>, plan: &Plan, told: &mut Vec<Notice>) {
+    let tried = view.pod.failures.contains_key(&StepKey::Journal);
+    let mut steps = plan.steps.iter().filter(|_| !tried);
+    let decided = steps.find_map(|step| match step {
+        Step::Decide(terminal) if !terminal.reason.is_empty() => Some(terminal),
+        _ => None,
+    });
+    let Some(Terminal {
+        reason, message, ..
+    }) = decided
+    else {
+        return;
+    };
+    let normal = reason == reason::DEADLINE_EXCEEDED;
+    let message = message.strip_prefix("Pod was rejected: ");
+    let message = message.or(decided.map(|t| t.message.as_str()));
+    told.push(Notice::of_pod(!normal, reason, message.unwrap_or_default()));
+}
+
+/// Stops that begin now.
+fn killings(view: &View<'_>, wanted: &Wanted, plan: &Plan, told: &mut Vec<Notice>) {
+    for (id, _) in &plan.stops {
+        let Some(seen) = view.observed().container(id) else {
+            continue;
+        };
+        if view.pod.lifecycle.stops.contains_key(id) {
+            continue;
+        }
+        let why = (plan.phase == Phase::Syncing).then(|| why(view, wanted, seen));
+        let message = why.flatten();
+        told.push(Notice {
+            part: part(&wanted.manifest, &seen.name),
+            warning: false,
+            reason: "Killing".to_owned(),
+            message: message.unwrap_or_else(|| format!("Stopping container {}", seen.name)),
+        });
+    }
+}
+
+/// Why a container of a pod that goes on is stopped.
+fn why(view: &View<'_>, wanted: &Wanted, seen: &SeenContainer) -> Option<String> {
+    let (name, container) = (&seen.name, wanted.container(&seen.name)?);
+    if let Some(super::hooks::PostStart::Failed { .. }) = view.pod.lifecycle.starts.get(&seen.id) {
+        return Some("FailedPostStartHook".to_owned());
+    }
+    let what = if !seen.hash.is_empty() && seen.hash != container.hash {
+        "definition changed"
+    } else if resize::restarts(view, container, seen) {
+        "resize requires restart"
+    } else {
+        match view.pod.unwell.get(&seen.id)? {
+            unwell if unwell.startup => "failed startup probe",
+            _ => "failed liveness probe",
+        }
+    };
+    let again = super::restart::after_kill(wanted, container);
+    let follows = if again { ", will be restarted" } else { "" };
+    Some(format!("Container {name} {what}{follows}"))
+}
+
+/// Whether a container waits for what happened in this life: a former one has told of the rest.
+fn is_news(view: &View<'_>, note: &Note, born: Timestamp) -> bool {
+    let ended = view.observed().newest(&note.container);
+    let ended = ended.and_then(|seen| seen.finished_at);
+    note.reason != reason::CRASH_LOOP_BACK_OFF || ended.is_none_or(|at| at >= born)
+}
+
+fn back_offs(view: &View<'_>, wanted: &Wanted, before: &Plan, plan: &Plan, told: &mut Vec<Notice>) {
+    for note in &plan.notes {
+        let same = |old: &&Note| old.container == note.container && old.reason == note.reason;
+        let known = before.notes.iter().find(same);
+        let part = part(&wanted.manifest, &note.container);
+        let mut tell = |warning, reason: &str, message| {
+            told.push(Notice {
+                part: part.clone(),
+                warning,
+                reason: reason.to_owned(),
+                message,
+            });
+        };
+        if known.is_some_and(|old| old.retry_at >= note.retry_at || note.retry_at.is_none()) {
+            continue;
+        }
+        if note.reason == reason::CRASH_LOOP_BACK_OFF {
+            let message = format!(
+                "Back-off restarting failed container {} in pod {}_{}({})",
+                note.container, wanted.name, wanted.namespace, view.pod.uid
+            );
+            tell(true, "BackOff", message);
+        } else if note.reason == reason::IMAGE_PULL_BACK_OFF {
+            // What follows are the words of the last try.
+            let words = note.message.split("\": ").next().unwrap_or_default();
+            let closed = words.len() < note.message.len();
+            let message = format!("{words}{}", if closed { "\"" } else { "" });
+            tell(false, "BackOff", message);
+            tell(true, "Failed", "Error: ImagePullBackOff".to_owned());
+        }
+    }
+}
+
+fn sandbox(view: &View<'_>, plan: &Plan, told: &mut Vec<Notice>) {
+    let made = plan.steps.iter().any(|s| s.key() == StepKey::Sandbox);
+    let tried = view.pod.failures.contains_key(&StepKey::Sandbox);
+    if made && !tried && !view.observed().sandboxes.is_empty() {
+        let words = "Pod sandbox changed, it will be killed and re-created.";
+        told.push(Notice::of_pod(false, "SandboxChanged", words));
+    }
+}
+
+fn network(view: &View<'_>, before: &Plan, plan: &Plan, told: &mut Vec<Notice>) {
+    const WAITS: &str = "the pod network: ";
+    let waits = |plan: &Plan| plan.waiting.iter().any(|w| w.what.starts_with(WAITS));
+    let Err(why) = &view.node.network else { return };
+    if waits(plan) && !waits(before) {
+        let (reason, message) = why.split_once(": ").unwrap_or(("", why));
+        told.push(Notice::of_pod(
+            true,
+            "NetworkNotReady",
+            format!("network is not ready: container runtime network not ready: NetworkReady=false reason:{reason} message:{message}"),
+        ));
+    }
+}
+
+fn resizes(view: &View<'_>, wanted: &Wanted, before: &Plan, plan: &Plan, told: &mut Vec<Notice>) {
+    let generation = wanted.manifest.generation().unwrap_or_default();
+    // A former life has told of what it left.
+    let first = before.phase == Phase::Unjudged;
+    if let Verdict::Pending { reason, message } = &plan.resize
+        && before.resize != plan.resize
+        && !first
+    {
+        let event = if *reason == condition_reason::INFEASIBLE {
+            "ResizeInfeasible"
+        } else {
+            "ResizeDeferred"
+        };
+        let prefix = format!("Pod resize {reason}");
+        let words = summary(&wanted.manifest, &prefix, generation, message);
+        told.push(Notice::of_pod(true, event, words));
+    }
+    let gives = plan
+        .steps
+        .iter()
+        .any(|s| matches!(s, Step::Allocate { .. }));
+    if gives && !view.pod.failures.contains_key(&StepKey::Journal) {
+        let words = summary(&wanted.manifest, "Pod resize started", generation, "");
+        told.push(Notice::of_pod(false, "ResizeStarted", words));
+    }
+    let error = |of: &Plan| of.resizing.as_ref().map(|r| r.error.clone());
+    match (&before.resizing, &plan.resizing) {
+        (Some(was), None) if view.pod.journal.terminal.is_none() => {
+            let words = "Pod resize completed";
+            let words = summary(&wanted.manifest, words, was.generation, "");
+            told.push(Notice::of_pod(false, "ResizeCompleted", words));
+        }
+        (_, Some(now)) if !now.error.is_empty() && error(before).as_ref() != Some(&now.error) => {
+            let words = "Pod resize error";
+            let words = summary(&wanted.manifest, words, now.generation, &now.error);
+            told.push(Notice::of_pod(true, "ResizeError", words));
+        }
+        _ => {}
+    }
+}
+
+/// The containers' resources as upstream's events have them.
+fn summary(manifest: &Manifest, prefix: &str, generation: i64, error: &str) -> String {
+    #[derive(Serialize)]
+    struct Container<'a> {
+        name: &'a str,
+        resources: k8s_openapi::api::core::v1::ResourceRequirements,
+    }
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Summary<'a> {
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        init_containers: Vec<Container<'a>>,
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        containers: Vec<Container<'a>>,
+        generation: i64,
+        #[serde(skip_serializing_if = "str::is_empty")]
+        error: &'a str,
+    }
+    fn one(of: &k8s_openapi::api::core::v1::Container) -> Container<'_> {
+        Container {
+            name: &of.name,
+            resources: of.resources.clone().unwrap_or_default(),
+        }
+    }
+    let spec = manifest.spec();
+    let summary = Summary {
+        init_containers: spec.init_containers.iter().flatten().map(one).collect(),
+        containers: spec.containers.iter().map(one).collect(),
+        generation,
+        error,
+    };
+    match serde_json::to_string(&summary) {
+        Ok(summary) => format!("{prefix}: {summary}"),
+        Err(_) => prefix.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::core::learn::Trouble;
+    use crate::core::view::Unwell;
+    use crate::core::world::{World, at, manifest, simple};
+
+    /// Plans once, tells, begins, and carries out what was begun.
+    fn round(world: &mut World, before: &mut Plan) -> Vec<(String, String, String)> {
+        let plan = world.plan();
+        let view = View {
+            pod: &world.pod,
+            node: &world.node,
+            now: world.now,
+        };
+        let told = of(&view, before, &plan, at(0)).into_iter();
+        let told = told.map(|n| (n.part, n.reason, n.message)).collect();
+        *before = plan;
+        for step in world.begin() {
+            world.finish(&step);
+        }
+        told
+    }
+
+    fn rounds(world: &mut World, before: &mut Plan) -> Vec<(String, String, String)> {
+        (0..12).flat_map(|_| round(world, before)).collect()
+    }
+
+    fn told(part: &str, reason: &str, message: &str) -> (String, String, String) {
+        (part.to_owned(), reason.to_owned(), message.to_owned())
+    }
+
+    #[test]
+    fn a_good_start_is_told_by_its_acts_alone() {
+        let mut world = World::new(simple("Always", &["a"]));
+        assert_eq!(rounds(&mut world, &mut Plan::default()), []);
+        assert_eq!(world.all_running(), ["a"]);
+    }
+
+    #[test]
+    fn kills_and_back_offs_are_told_once() {
+        let mut world = World::new(simple("Always", &["a"]));
+        let mut before = Plan::default();
+        rounds(&mut world, &mut before);
+        let unwell = Unwell {
+            startup: false,
+            message: String::new(),
+        };
+        let id = world.running("a").unwrap();
+        world.pod.unwell.insert(id, unwell);
+        let part = "spec.containers{a}";
+        assert_eq!(
+            rounds(&mut world, &mut before),
+            [told(
+                part,
+                "Killing",
+                "Container a failed liveness probe, will be restarted"
+            )]
+        );
+        world.pass(1);
+        world.ends("a", 1);
+        let back_off = "Back-off restarting failed container a in pod web_default(u1)";
+        assert_eq!(
+            rounds(&mut world, &mut before),
+            [told(part, "BackOff", back_off)]
+        );
+    }
+
+    #[test]
+    fn ends_are_told_by_their_reason() {
+        let mut world = World::new(simple("Always", &["a"]));
+        let mut before = Plan::default();
+        rounds(&mut world, &mut before);
+        let order = crate::core::admission::preempted(world.now);
+        world.pod.order = Some(order);
+        assert_eq!(
+            rounds(&mut world, &mut before),
+            [
+                told("", "Preempting", "Preempted in order to admit critical pod"),
+                told("spec.containers{a}", "Killing", "Stopping container a"),
+            ]
+        );
+        let mut world = World::new(simple("Always", &["a"]));
+        world.node.pressure.disk = true;
+        let refused = rounds(&mut world, &mut Plan::default());
+        let words = "The node had condition: [DiskPressure]. ";
+        assert_eq!(refused, [told("", "Evicted", words)]);
+    }
+
+    #[test]
+    fn failed_pulls_are_told_with_upstreams_words() {
+        let mut world = World::new(simple("Always", &["a"]));
+        let (pull, mut before) = loop {
+            let plan = world.plan();
+            let steps = world.begin();
+            let pull = steps
+                .iter()
+                .find(|s| matches!(s, Step::PullImage { .. }))
+                .cloned();
+            for step in steps.iter().filter(|s| Some(*s) != pull.as_ref()) {
+                world.finish(step);
+            }
+            if let Some(pull) = pull {
+                break (pull, plan);
+            }
+        };
+        let trouble = Trouble {
+            reason: "ErrImagePull".to_owned(),
+            message: "no such \"host\": x".to_owned(),
+            ..Trouble::default()
+        };
+        world.fail(&pull, trouble);
+        assert_eq!(rounds(&mut world, &mut before), []);
+        world.pass(3);
+        let part = "spec.containers{a}";
+        assert_eq!(
+            rounds(&mut world, &mut before),
+            [
+                told(part, "BackOff", "Back-off pulling image \"img-a:1\""),
+                told(part, "Failed", "Error: ImagePullBackOff"),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_resize_is_told_from_start_to_end() {
+        let spec = |cpu: &str| -> Value {
+            json!({"containers": [{"name": "a", "image": "img-a:1",
+                "resources": {"requests": {"cpu": cpu}}}]})
+        };
+        let mut world = World::new(spec("1"));
+        let mut before = Plan::default();
+        rounds(&mut world, &mut before);
+        world.wanted = Arc::new(super::Wanted::of(&manifest(spec("2")), &[]));
+        world.pod.wanted = Some(Arc::clone(&world.wanted));
+        let heard = rounds(&mut world, &mut before);
+        let reasons: Vec<&str> = heard.iter().map(|(_, reason, _)| reason.as_str()).collect();
+        assert_eq!(reasons, ["ResizeStarted", "ResizeCompleted"]);
+        assert_eq!(
+            heard[0].2,
+            r#"Pod resize started: {"containers":[{"name":"a","resources":{"requests":{"cpu":"2"}}}],"generation":0}"#
+        );
+    }
+}
