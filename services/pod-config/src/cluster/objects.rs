@@ -76,17 +76,19 @@ impl Objects {
     /// Follows an object as long as the receiver is held.
     pub(crate) fn want(&self, key: &ObjectKey, kind: Kind) -> watch::Receiver<Option<State>> {
         let mut wanted = lock(&self.wanted);
-        let entry = wanted.entry(key.clone()).or_insert_with(|| {
-            let entry = Entry {
-                state: Arc::new(watch::Sender::new(None)),
-                look: Arc::default(),
-            };
-            // Nobody listens only when the process is about to end.
-            let _ = self.begin.send((key.clone(), kind, entry.clone()));
-            entry
-        });
-        entry.look.notify_one();
-        entry.state.subscribe()
+        if let Some(entry) = wanted.get(key) {
+            entry.look.notify_one();
+            return entry.state.subscribe();
+        }
+        let entry = Entry {
+            state: Arc::new(watch::Sender::new(None)),
+            look: Arc::default(),
+        };
+        let state = entry.state.subscribe();
+        wanted.insert(key.clone(), entry.clone());
+        // Nobody listens only when the process is about to end.
+        let _ = self.begin.send((key.clone(), kind, entry));
+        state
     }
 
     /// What is to outlive the process.

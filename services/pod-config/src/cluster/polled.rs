@@ -9,7 +9,7 @@ use serde_json::Value;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
-use super::follow::{Ear, Followed};
+use super::follow::{Ear, Followed, random};
 use super::line::Lines;
 use super::objects::Object;
 use super::request::{self, Failure};
@@ -57,7 +57,8 @@ pub(crate) async fn poll(lines: &Lines, of: &Followed, look: &Notify, ear: &mut 
         let waits = is_awaited(ear.kind().name, ear.value.as_ref());
         // What is on its way goes on soon.
         awaited = if ear.value == before { awaited + 1 } else { 0 };
-        let pause = pause(waits.then_some(awaited));
+        // Spread, so that what was first asked for together is not for ever.
+        let pause = pause(waits.then_some(awaited)).mul_f64(1.0 + random() / 2.0);
         tokio::select! {
             () = sleep(pause) => {}
             () = look.notified() => {}
