@@ -1,11 +1,14 @@
 //! What the cluster is told: statuses, removals, mirrors and events, with the real control plane.
 
 use std::fs;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use polylet_e2e::{RUNS, cluster, cluster_node, ok, pod};
 use polylet_harness::cluster::{Audited, Patch, condition, pod_path};
-use polylet_harness::{Cluster, Node};
+use polylet_harness::wait::{Look, until};
+use polylet_harness::{Cluster, Node, PodView};
+use polylet_wire::supervisor::v1::Span;
 use serde_json::{Value, json};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
@@ -43,20 +46,21 @@ fn lines(requests: &[Audited]) -> Vec<String> {
 #[tokio::test]
 #[ignore = "needs root, containerd and the programs of a cluster: cargo verify"]
 async fn pods_are_told_to_the_cluster() {
-    let cluster = cluster().await;
+    let mut cluster = cluster().await;
     let mut node = cluster_node(&cluster).await;
-    a_start_and_an_end(&cluster).await;
+    a_start_and_an_end(&cluster, &node).await;
     ends_and_gates(&cluster).await;
     exits_are_seen_at_once(&cluster, &node).await;
     drift(&cluster).await;
     restarts_say_nothing(&cluster, &mut node).await;
-    away(&cluster, &mut node).await;
+    the_server_is_away(&mut cluster, &node).await;
+    the_node_is_away(&cluster, &mut node).await;
     ok(node.remove());
     ok(cluster.remove());
 }
 
 /// A pod comes and goes, as `kubectl` shows it.
-async fn a_start_and_an_end(cluster: &Cluster) {
+async fn a_start_and_an_end(cluster: &Cluster, node: &Node) {
     let made = create(cluster, &bound("web", RUNS, json!({}))).await;
     let ready = ok(cluster.wait_pod_ready("web").await);
     let status = &ready["status"];
@@ -86,6 +90,7 @@ async fn a_start_and_an_end(cluster: &Cluster) {
         lines(&other)
     );
 
+    traced(node, ready["metadata"]["uid"].as_str().unwrap()).await;
     ok(cluster
         .kubectl(&["wait", "--for=condition=Ready", "pod/web"])
         .await);
@@ -102,6 +107,30 @@ async fn a_start_and_an_end(cluster: &Cluster) {
     let last = asked(cluster, 0, "web");
     let deletes: Vec<_> = last.iter().filter(|r| r.verb == "delete").collect();
     assert_eq!(deletes.len(), 1, "{:?}", lines(&last));
+}
+
+/// The trace of the start ends when the API server has taken that the pod is ready.
+async fn traced(node: &Node, uid: &str) {
+    let trace = ok(until("the start's trace to be whole", || async {
+        let ready = |span: &&Span| span.attributes.get("result").is_some_and(|r| r == "ready");
+        match node.trace(uid).await {
+            Ok(trace) => {
+                let mut ends = trace.spans.iter().filter(ready);
+                match ends.find(|span| span.name == "status.patch") {
+                    Some(_) => Look::Done(trace),
+                    None => Look::NotYet(format!("{} spans", trace.spans.len())),
+                }
+            }
+            Err(error) => Look::NotYet(error.to_string()),
+        }
+    })
+    .await);
+    let last = trace.spans.iter().max_by_key(|span| {
+        let end = span.end.unwrap_or_default();
+        (end.seconds, end.nanos)
+    });
+    assert_eq!(last.unwrap().name, "status.patch", "{:?}", trace.spans);
+    assert!(trace.spans.iter().any(|span| span.service == "pod-config"));
 }
 
 /// Pods that end by themselves, and one that waits for what others say of it.
@@ -149,14 +178,8 @@ async fn exits_are_seen_at_once(cluster: &Cluster, node: &Node) {
     for round in 0..5 {
         let go = shared.join(format!("go-{round}"));
         fifo(&go);
-        let script = format!("read x < /shared/go-{round}; exit 7");
-        let name = format!("exits-{round}");
-        let more = json!({
-            "restartPolicy": "Never",
-            "container": { "volumeMounts": [{ "name": "shared", "mountPath": "/shared" }] },
-            "volumes": [{ "name": "shared", "hostPath": { "path": shared } }],
-        });
-        create(cluster, &bound(&name, &script, more)).await;
+        let name = format!("go-{round}");
+        create(cluster, &waits(&shared, &name)).await;
         ok(cluster.wait_pod_ready(&name).await);
         let all = format!("{PODS}?fieldSelector=metadata.name={name}");
         let mut watch = ok(cluster.client().watch(&all).await);
@@ -180,7 +203,17 @@ async fn exits_are_seen_at_once(cluster: &Cluster, node: &Node) {
     );
 }
 
-fn fifo(path: &std::path::Path) {
+/// A pod that ends when something is written to the pipe of its name.
+fn waits(shared: &Path, name: &str) -> Value {
+    let more = json!({
+        "restartPolicy": "Never",
+        "container": { "volumeMounts": [{ "name": "shared", "mountPath": "/shared" }] },
+        "volumes": [{ "name": "shared", "hostPath": { "path": shared } }],
+    });
+    bound(name, &format!("read x < /shared/{name}; exit 7"), more)
+}
+
+fn fifo(path: &Path) {
     let made = std::process::Command::new("mkfifo").arg(path).status();
     assert!(made.unwrap().success());
 }
@@ -249,24 +282,51 @@ async fn restarts_say_nothing(cluster: &Cluster, node: &mut Node) {
     assert!(changes.is_empty(), "{changes:?}");
 }
 
+/// What happens while the API server is away is told when it is back.
+async fn the_server_is_away(cluster: &mut Cluster, node: &Node) {
+    let (name, go) = ("meanwhile", node.scratch().join("shared/meanwhile"));
+    fifo(&go);
+    let waits = waits(&node.scratch().join("shared"), "meanwhile");
+    create(cluster, &waits).await;
+    ok(cluster.wait_pod_ready(name).await);
+    cluster.stop_api();
+    fs::write(&go, "go\n").unwrap();
+    let ended = |pod: &PodView| pod.name == "meanwhile" && pod.phase() == "Failed";
+    ok(until("the pod to end", || async {
+        match node.pods().await {
+            Ok(pods) if pods.iter().any(ended) => Look::Done(()),
+            Ok(pods) => Look::NotYet(pods.iter().map(PodView::line).collect()),
+            Err(error) => Look::NotYet(error.to_string()),
+        }
+    })
+    .await);
+    ok(cluster.start_api().await);
+    let back = Instant::now();
+    let failed = |pod: &Value| pod["status"]["phase"] == "Failed";
+    ok(cluster.wait(&pod_path(name), "to fail", failed).await);
+    println!("told {:?} after the server was back", back.elapsed());
+    delete(cluster, name, Value::Null).await;
+    gone(cluster, name).await;
+}
+
 /// The node is away while its pod is deleted, and cleans up when it is back.
-async fn away(cluster: &Cluster, node: &mut Node) {
+async fn the_node_is_away(cluster: &Cluster, node: &mut Node) {
     node.down();
+    create(cluster, &bound("unborn", RUNS, json!({}))).await;
+    delete(cluster, "unborn", Value::Null).await;
     delete(cluster, "stays", Value::Null).await;
     delete(cluster, "floor", json!({ "gracePeriodSeconds": 0 })).await;
     gone(cluster, "floor").await;
     ok(node.up().await);
     gone(cluster, "stays").await;
-    ok(
-        polylet_harness::wait::until("the node to hold no pod", || async {
-            match node.pods().await {
-                Ok(pods) if pods.is_empty() => polylet_harness::wait::Look::Done(()),
-                Ok(pods) => polylet_harness::wait::Look::NotYet(format!("{} pods", pods.len())),
-                Err(error) => polylet_harness::wait::Look::NotYet(error.to_string()),
-            }
-        })
-        .await,
-    );
+    ok(until("the node to hold no pod", || async {
+        match node.pods().await {
+            Ok(pods) if pods.is_empty() => Look::Done(()),
+            Ok(pods) => Look::NotYet(format!("{} pods", pods.len())),
+            Err(error) => Look::NotYet(error.to_string()),
+        }
+    })
+    .await);
 }
 
 #[tokio::test]
