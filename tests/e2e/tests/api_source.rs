@@ -7,14 +7,14 @@ use std::time::Duration;
 use polylet_e2e::{cluster, cluster_with, ok};
 use polylet_harness::cluster::Patch;
 use polylet_harness::{Cluster, ClusterOptions};
-use polylet_wire::common::v1::PodRef;
-use polylet_wire::podconfig::v1::{
-    IssueTokenRequest, WatchMirrorsRequest, WatchServicesRequest, watch_mirrors_response,
-    watch_services_response,
-};
+use polylet_wire::podconfig::v1::{WatchMirrorsRequest, watch_mirrors_response};
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
 
+#[path = "api_source/credentials.rs"]
+mod credentials;
+#[path = "api_source/objects.rs"]
+mod objects;
 #[path = "api_source/service.rs"]
 mod service;
 
@@ -79,76 +79,13 @@ async fn what_the_cluster_holds_comes_changes_and_goes() {
     service.start();
     pods_and_mirrors(&cluster, &service).await;
     the_node(&cluster, &service).await;
-    objects(&cluster, &service).await;
-    polled_objects(&cluster, &service).await;
-    tokens_and_services(&cluster, &service).await;
-    many_objects(&cluster, &service).await;
+    objects::objects(&cluster, &service).await;
+    objects::polled_objects(&cluster, &service).await;
+    objects::tokens_and_services(&cluster, &service).await;
+    objects::many_objects(&cluster, &service).await;
     drop(service);
-    credentials(&cluster).await;
+    credentials::credentials(&cluster).await;
     ok(cluster.remove());
-}
-
-/// The kubeconfig comes late, is wrong in several ways, is right, and has its certificate renewed.
-async fn credentials(cluster: &Cluster) {
-    let dir = cluster.scratch().join("late");
-    let kubeconfig = dir.join("kubeconfig");
-    let mut service = Service::new(&dir, &kubeconfig);
-    service.start();
-    let says = async |word: &str| {
-        let told = service.problems(|all| all.iter().any(|p| p.message.contains(word)));
-        println!("{word}: {} ms", told.await.as_millis());
-    };
-    says("kubeconfig").await;
-    let put = |authority: &str, user: &str| {
-        let server = cluster.server();
-        let text = format!(
-            "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{{name: c, cluster: {{server: '{server}', \
-             certificate-authority: '{authority}'}}}}]\nusers: [{{name: u, user: {user}}}]\n\
-             contexts: [{{name: c, context: {{cluster: c, user: u}}}}]\n"
-        );
-        let aside = dir.join("aside");
-        fs::write(&aside, text).unwrap();
-        fs::rename(aside, &kubeconfig).unwrap();
-    };
-    let own = || {
-        let nodes = ["system:nodes"];
-        let (certificate, key) = ok(cluster.identity("late", "system:node:n1", &nodes));
-        [certificate, key].map(|path| path.display().to_string())
-    };
-    let [certificate, key] = own();
-    let user = format!("{{client-certificate: '{certificate}', client-key: '{key}'}}");
-    let authority = cluster.authority().display().to_string();
-    put(&certificate, &user);
-    says("invalid peer certificate").await;
-    put(&authority, "{token: hunter2}");
-    says("Unauthorized").await;
-    assert!(!service.log().contains("hunter2"));
-    put(&authority, &user);
-    let begun = Instant::now();
-    let mut pods = service.pods(false).await;
-    pods.until("the pods", |pods| pods.contains_key("web"))
-        .await;
-    println!(
-        "credentials right → pods: {} ms",
-        begun.elapsed().as_millis()
-    );
-
-    let watches = || {
-        let (requests, _) = ok(cluster.requests(0));
-        let lines = requests.iter().map(|request| request.line());
-        lines.filter(|line| line.starts_with("watch pods")).count()
-    };
-    let before = (watches(), pods.changes);
-    own();
-    let begun = Instant::now();
-    while watches() == before.0 {
-        assert!(begun.elapsed() < PATIENCE, "{}", service.log());
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    create(cluster, PODS, &pod("late")).await;
-    pods.until("a pod", |pods| pods.contains_key("late")).await;
-    assert_eq!(pods.changes, before.1 + 1, "nothing else was told");
-    service.problems(|all| all.is_empty()).await;
 }
 
 async fn pods_and_mirrors(cluster: &Cluster, service: &Service) {
@@ -274,244 +211,6 @@ async fn the_node(cluster: &Cluster, service: &Service) {
         last = node_told(&mut node).await.0;
     }
     assert!(!last.unwrap().to_string().contains("lastHeartbeatTime"));
-}
-
-async fn objects(cluster: &Cluster, service: &Service) {
-    let mut stream = service.object("ConfigMap", "default", "web-map").await;
-    assert_eq!(told(&mut stream).await, Told::Absent);
-    create(cluster, MAPS, &map("web-map", "1")).await;
-    let value = |told: Told| match told {
-        Told::Manifest(map) => map["data"]["key"].as_str().unwrap().to_owned(),
-        other => panic!("{other:?}"),
-    };
-    assert_eq!(value(told(&mut stream).await), "1");
-    let begun = Instant::now();
-    let at = format!("{MAPS}/web-map");
-    merge(cluster, &at, json!({ "data": { "key": "2" } })).await;
-    assert_eq!(value(told(&mut stream).await), "2");
-    println!(
-        "ConfigMap patched → told: {} ms",
-        begun.elapsed().as_millis()
-    );
-    assert!(begun.elapsed() < Duration::from_secs(1));
-    delete(cluster, &at).await;
-    assert_eq!(told(&mut stream).await, Told::Absent);
-
-    // No pod of this node refers to it: the server says so, and so do we.
-    create(
-        cluster,
-        SECRETS,
-        &json!({
-            "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "other" },
-        }),
-    )
-    .await;
-    let mut other = service.object("Secret", "default", "other").await;
-    match told(&mut other).await {
-        Told::Unknown(message) => assert!(message.contains("forbidden"), "{message}"),
-        told => panic!("{told:?}"),
-    }
-    // What a pod that was bound this moment refers to can be read at once.
-    create(
-        cluster,
-        SECRETS,
-        &json!({
-            "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "now-secret" },
-            "immutable": true, "stringData": { "k": "v" },
-        }),
-    )
-    .await;
-    create(cluster, PODS, &pod("now")).await;
-    let begun = Instant::now();
-    let mut now = service.object("Secret", "default", "now-secret").await;
-    match told(&mut now).await {
-        Told::Manifest(secret) => assert_eq!(secret["data"]["k"], "dg=="),
-        told => panic!("{told:?}"),
-    }
-    println!(
-        "Secret of a pod just bound → told: {} ms",
-        begun.elapsed().as_millis()
-    );
-    let (requests, _) = ok(cluster.requests(0));
-    let watches = requests.iter().map(|request| request.line());
-    let watches: Vec<String> = watches.filter(|line| line.contains("now-secret")).collect();
-    assert!(
-        watches.iter().all(|line| line.starts_with("get")),
-        "{watches:?}"
-    );
-
-    let runtime = json!({
-        "apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass",
-        "metadata": { "name": "sandboxed" }, "handler": "h",
-    });
-    let mut class = service.object("RuntimeClass", "", "sandboxed").await;
-    assert_eq!(told(&mut class).await, Told::Absent);
-    create(cluster, "/apis/node.k8s.io/v1/runtimeclasses", &runtime).await;
-    match told(&mut class).await {
-        Told::Manifest(class) => assert_eq!(class["handler"], "h"),
-        told => panic!("{told:?}"),
-    }
-    let driver = json!({
-        "apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": { "name": "d.io" },
-        "spec": { "attachRequired": false },
-    });
-    create(cluster, "/apis/storage.k8s.io/v1/csidrivers", &driver).await;
-    let mut driver = service.object("CSIDriver", "", "d.io").await;
-    assert!(matches!(told(&mut driver).await, Told::Manifest(_)));
-    let mut bundle = service.object("ClusterTrustBundle", "", "bundle").await;
-    assert_eq!(told(&mut bundle).await, Told::Absent);
-    let object = json!({
-        "apiVersion": "certificates.k8s.io/v1beta1", "kind": "ClusterTrustBundle",
-        "metadata": { "name": "bundle" },
-        "spec": { "trustBundle": ok(fs::read_to_string(cluster.authority())) },
-    });
-    let bundles = "/apis/certificates.k8s.io/v1beta1/clustertrustbundles";
-    create(cluster, bundles, &object).await;
-    assert!(matches!(told(&mut bundle).await, Told::Manifest(_)));
-}
-
-async fn polled_objects(cluster: &Cluster, service: &Service) {
-    let mut claim = service
-        .object("PersistentVolumeClaim", "default", "web-claim")
-        .await;
-    assert_eq!(told(&mut claim).await, Told::Absent);
-    let object = json!({
-        "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": { "name": "web-claim" },
-        "spec": {
-            "accessModes": ["ReadWriteOnce"], "storageClassName": "", "volumeName": "web-volume",
-            "resources": { "requests": { "storage": "1Mi" } },
-        },
-    });
-    let at = "/api/v1/namespaces/default/persistentvolumeclaims";
-    let volume = json!({
-        "apiVersion": "v1", "kind": "PersistentVolume", "metadata": { "name": "web-volume" },
-        "spec": {
-            "accessModes": ["ReadWriteOnce"], "storageClassName": "",
-            "capacity": { "storage": "1Mi" }, "hostPath": { "path": "/tmp" },
-            "claimRef": { "namespace": "default", "name": "web-claim" },
-        },
-    });
-    create(cluster, "/api/v1/persistentvolumes", &volume).await;
-    create(cluster, at, &object).await;
-    loop {
-        match told(&mut claim).await {
-            Told::Manifest(claim) if claim["status"]["phase"] == "Bound" => break,
-            Told::Manifest(_) => {}
-            told => panic!("{told:?}"),
-        }
-    }
-    let mut account = service.object("ServiceAccount", "default", "default").await;
-    println!("the pod's account: {:?}", told(&mut account).await);
-    let mut volume = service.object("PersistentVolume", "", "web-volume").await;
-    assert!(matches!(told(&mut volume).await, Told::Manifest(_)));
-}
-
-async fn tokens_and_services(cluster: &Cluster, service: &Service) {
-    let web = ok(cluster.client().get(&format!("{PODS}/web")).await).unwrap();
-    let request = IssueTokenRequest {
-        pod: Some(PodRef {
-            uid: web["metadata"]["uid"].as_str().unwrap().to_owned(),
-            namespace: "default".to_owned(),
-            name: "web".to_owned(),
-        }),
-        service_account: "default".to_owned(),
-        audiences: Vec::new(),
-        expiration_seconds: 3607,
-    };
-    let mut client = service.objects().await;
-    let first = client
-        .issue_token(request.clone())
-        .await
-        .unwrap()
-        .into_inner();
-    let again = client
-        .issue_token(request.clone())
-        .await
-        .unwrap()
-        .into_inner();
-    assert!(first == again, "another token was issued");
-    let life = first.expires_at.unwrap().seconds - first.refresh_at.unwrap().seconds;
-    assert!((700..800).contains(&life), "{life}");
-    let mut other = request.clone();
-    other.audiences = vec!["vault".to_owned()];
-    let vault = client
-        .issue_token(other.clone())
-        .await
-        .unwrap()
-        .into_inner();
-    assert!(vault.token != first.token);
-    other.pod.as_mut().unwrap().uid = "another".to_owned();
-    let refused = client.issue_token(other).await.unwrap_err();
-    assert_eq!(refused.code(), tonic::Code::PermissionDenied, "{refused}");
-    let kept = ["api.json", "objects.json", "node.json"].map(|name| service.kept(name));
-    assert!(!kept.concat().contains(&first.token) && !service.log().contains(&first.token));
-
-    let stream = client.watch_services(WatchServicesRequest::default()).await;
-    let mut stream = stream.unwrap().into_inner();
-    let services = "/api/v1/namespaces/default/services";
-    for (name, ip) in [("headless", json!("None")), ("shop", json!("10.96.7.7"))] {
-        let object = json!({
-            "apiVersion": "v1", "kind": "Service", "metadata": { "name": name },
-            "spec": { "clusterIP": ip, "ports": [{ "name": "http", "port": 80 }] },
-        });
-        create(cluster, services, &object).await;
-    }
-    loop {
-        let message = timeout(PATIENCE, stream.message())
-            .await
-            .unwrap()
-            .unwrap()
-            .unwrap();
-        match message.change.unwrap() {
-            watch_services_response::Change::Upsert(service) if service.name == "shop" => {
-                assert_eq!(service.cluster_ip, "10.96.7.7");
-                assert_eq!(
-                    (service.ports[0].port, service.ports[0].name.as_str()),
-                    (80, "http")
-                );
-                break;
-            }
-            watch_services_response::Change::Upsert(service) => {
-                assert_ne!(service.name, "headless");
-            }
-            _ => {}
-        }
-    }
-}
-
-/// More than one connection carries.
-async fn many_objects(cluster: &Cluster, service: &Service) {
-    const MANY: usize = 300;
-    let mut many = pod("many");
-    let volumes = (0..MANY)
-        .map(|n| json!({ "name": format!("v{n}"), "configMap": { "name": format!("many-{n}") } }));
-    many["spec"]["volumes"] = volumes.collect();
-    create(cluster, PODS, &many).await;
-    let mut streams = Vec::new();
-    for n in 0..MANY {
-        streams.push(
-            service
-                .object("ConfigMap", "default", &format!("many-{n}"))
-                .await,
-        );
-    }
-    for stream in &mut streams {
-        loop {
-            match told(stream).await {
-                Told::Absent => break,
-                Told::Unknown(_) => {}
-                told => panic!("{told:?}"),
-            }
-        }
-    }
-    for n in [0, MANY - 1] {
-        create(cluster, MAPS, &map(&format!("many-{n}"), "x")).await;
-        assert!(matches!(told(&mut streams[n]).await, Told::Manifest(_)));
-    }
-    let status = fs::read_to_string(format!("/proc/{}/smaps_rollup", service.pid())).unwrap();
-    let memory = status.lines().filter(|line| line.starts_with("Pss"));
-    let memory: Vec<&str> = memory.collect();
-    println!("with {MANY} watches: {memory:?}");
 }
 
 #[tokio::test]
