@@ -13,12 +13,22 @@ pub(crate) struct Settings {
     pub(crate) https: Option<SocketAddr>,
     pub(crate) healthz: Option<SocketAddr>,
     pub(crate) read_only: Option<SocketAddr>,
-    /// Certificate and key; made by ourselves when not given.
-    pub(crate) certificate: Option<(PathBuf, PathBuf)>,
+    pub(crate) certificate: Certificate,
     pub(crate) client_ca: Option<PathBuf>,
     pub(crate) access: Access,
     pub(crate) pod_logs: PathBuf,
     pub(crate) node_ip: Option<IpAddr>,
+}
+
+/// Where the serving certificate comes from.
+pub(crate) enum Certificate {
+    /// The configuration names certificate and key.
+    Given(PathBuf, PathBuf),
+    /// The cluster signs it (`serverTLSBootstrap`): status-reporter keeps it in this file, which
+    /// is not there before the request was approved.
+    Signed(PathBuf),
+    /// Made here.
+    OwnMade,
 }
 
 /// Who may do what.
@@ -26,6 +36,8 @@ pub(crate) struct Settings {
 pub(crate) struct Access {
     pub(crate) anonymous: bool,
     pub(crate) mode: Mode,
+    /// Tokens are reviewed by the API server.
+    pub(crate) tokens: bool,
 }
 
 impl Settings {
@@ -39,7 +51,16 @@ impl Settings {
         let loopback: IpAddr = parse("healthzBindAddress", &kubelet.healthz_bind_address)?;
         let socket = |ip: IpAddr, port: u16| (port != 0).then(|| SocketAddr::new(ip, port));
         let path = |text: &str| (!text.is_empty()).then(|| PathBuf::from(text));
-        let certificate = path(&kubelet.tls_cert_file).zip(path(&kubelet.tls_private_key_file));
+        let given = path(&kubelet.tls_cert_file).zip(path(&kubelet.tls_private_key_file));
+        let polylet = &ctx.config().polylet;
+        let certificate = match given {
+            Some((certificate, key)) => Certificate::Given(certificate, key),
+            None if kubelet.server_tls_bootstrap && polylet.kubeconfig.is_some() => {
+                let kept = polylet.cert_directory().join("kubelet-server-current.pem");
+                Certificate::Signed(kept)
+            }
+            None => Certificate::OwnMade,
+        };
         let mode = if kubelet.authorization.mode == "AlwaysAllow" {
             Mode::AlwaysAllow
         } else {
@@ -54,6 +75,7 @@ impl Settings {
             access: Access {
                 anonymous: kubelet.authentication.anonymous.enabled,
                 mode,
+                tokens: kubelet.authentication.webhook.enabled,
             },
             pod_logs: PathBuf::from(&kubelet.pod_logs_dir),
             node_ip: ctx.config().polylet.node_ip,

@@ -1,11 +1,12 @@
 //! Node-api serves people and the control plane over HTTPS: pods, logs, statistics, metrics, health.
 //!
 //! Tasks:
-//! - `https`: the node API (port 10250), TLS, authentication by client certificate;
+//! - `https`: the node API (port 10250), TLS, authentication by client certificate or
+//!   token, authorisation by the API server (`reviews`), whose answers are kept for a while;
 //! - `healthz`: plain HTTP on the loopback address (port 10248);
 //! - `read-only`: plain HTTP without authentication (port 10255), only where the configuration asks.
 //!
-//! It keeps no state: each answer is made from what its peers say at that moment (status-reporter:
+//! It keeps no other state: each answer is made from what its peers say at that moment (status-reporter:
 //! pods and statuses; pleg: what runs; eviction: the usage summary; prober: counts of probes). At rest it does nothing.
 
 mod auth;
@@ -14,6 +15,7 @@ mod core;
 mod http;
 mod listen;
 mod peers;
+mod reviews;
 mod tls;
 
 use polylet_kit::{BoxError, Call, Ctx, Keep, Manifest, Service};
@@ -72,9 +74,9 @@ pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
         ctx.spawn("read-only", listen::plain(listener, router, ctx.drain()));
     }
     if let Some(address) = settings.https {
-        let tls = tls::server(&settings, ctx.state_dir(), ctx.node_name())?;
         let listener = listen::bind(address).await?;
-        let router = http::node(state, settings.access);
+        let router = http::node(state, settings.access, reviews::Reviews::of(&ctx));
+        let tls = tls::Tls::new(settings, ctx.state_dir(), ctx.node_name())?;
         ctx.spawn("https", listen::secure(listener, tls, router, ctx.drain()));
     }
     Ok(Service::new())

@@ -17,11 +17,10 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
-use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt;
 
 use crate::core::access::Caller;
-use crate::tls;
+use crate::tls::{self, Tls};
 
 /// How long a client may take to shake hands.
 const HANDSHAKE: Duration = Duration::from_secs(10);
@@ -68,13 +67,17 @@ pub(crate) async fn plain(listener: TcpListener, router: Router, drain: Cancella
 /// Serves HTTPS until the process drains.
 pub(crate) async fn secure(
     listener: TcpListener,
-    tls: TlsAcceptor,
+    mut tls: Tls,
     router: Router,
     drain: CancellationToken,
 ) {
     let places = Arc::new(Semaphore::new(CONNECTIONS));
     while let Some((stream, place)) = accept(&listener, &places, &drain).await {
-        let (tls, router, drain) = (tls.clone(), router.clone(), drain.clone());
+        // None before the cluster has signed a certificate: nobody could trust what is served.
+        let Some(tls) = tls.acceptor() else {
+            continue;
+        };
+        let (router, drain) = (router.clone(), drain.clone());
         tokio::task::spawn_local(async move {
             // A client that does not shake hands is nobody's trouble but its own.
             let Ok(Ok(stream)) = timeout(HANDSHAKE, tls.accept(stream)).await else {

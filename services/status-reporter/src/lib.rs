@@ -5,8 +5,8 @@
 //! (prober); joins them into the `v1.PodStatus` that the API would hold; serves
 //! that as a state stream and as a list.
 //!
-//! Where the node belongs to a cluster, it keeps the Node object and the lease there (`node/`), tells
-//! the cluster each real change of a pod's status in one patch and removes pods of which nothing is
+//! Where the node belongs to a cluster, it keeps the Node object and the lease there (`node/`), asks for
+//! its certificates (`certificates/`), tells the cluster each real change of a pod's status in one patch and removes pods of which nothing is
 //! left (`report/`), keeps the mirrors of static pods (`mirror/`), and tells people's events out of what
 //! all services have to say (`events/`).
 //!
@@ -18,6 +18,7 @@
 //! Statuses are kept beside: they hold the times of past changes, and what was
 //! known of containers that the runtime has since forgotten.
 
+mod certificates;
 mod cluster;
 mod convert;
 mod core;
@@ -122,6 +123,10 @@ pub static MANIFEST: Manifest = Manifest {
             what: "the last status of each pod: times of past changes, and ends of containers that the runtime forgot",
         },
         Keep {
+            path: "root:pki",
+            what: "certificates and keys that the cluster signed (certDirectory), as upstream names them",
+        },
+        Keep {
             path: "run:started.json",
             what: "which start of Polylet was told to people: restarts of one service are none",
         },
@@ -138,7 +143,8 @@ pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
     let (finished, done) = oneshot::channel();
     let task = run::Task::new(&ctx, statuses.clone(), missing);
     ctx.spawn("status-reporter", task.run(finished));
-    node::start(&ctx);
+    let registered = node::start(&ctx);
+    certificates::start(&ctx, registered);
     events::start(&ctx);
     let server = server::Server { statuses, unheard };
     // The task keeps what is not kept yet; should it be gone, nothing is left that could be told.

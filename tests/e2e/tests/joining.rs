@@ -1,9 +1,11 @@
 //! A node joins a cluster: its Node object, its lease, its certificates, and who may ask it what.
 
+use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
 use polylet_e2e::{cluster, node_with, ok};
 use polylet_harness::cluster::is_ready;
+use polylet_harness::http;
 use serde_json::{Value, json};
 
 const NODE: &str = "/api/v1/nodes/node";
@@ -125,6 +127,169 @@ async fn a_node_registers_and_is_kept_up_to_date() {
     ok(node.up().await);
     let again = ok(cluster.wait_node_ready("node").await);
     assert_ne!(again["metadata"]["uid"], uid.as_str());
+    ok(node.remove());
+    ok(cluster.remove());
+}
+
+#[tokio::test]
+#[ignore = "needs root and the programs of a cluster: cargo verify"]
+async fn a_token_is_enough_to_join() {
+    let cluster = cluster().await;
+    let mut options = ok(cluster.node_options("node"));
+    let dir = cluster.scratch().join("joining");
+    let (kubeconfig, pki) = (dir.join("etc/kubelet.conf"), dir.join("pki"));
+    options.polylet = json!({
+        "kubeconfig": kubeconfig,
+        "bootstrapKubeconfig": ok(cluster.bootstrap_kubeconfig().await),
+        "certDirectory": pki,
+    });
+    options.kubelet["rotateCertificates"] = json!(true);
+    options.kubelet["serverTLSBootstrap"] = json!(true);
+    let begun = Instant::now();
+    let mut node = node_with(options).await;
+    ok(cluster.wait_node_ready("node").await);
+    println!(
+        "Ready {} ms after the start began, with a token",
+        begun.elapsed().as_millis()
+    );
+    for path in [&kubeconfig, &pki.join("kubelet-client-current.pem")] {
+        let mode = std::fs::metadata(path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{}", path.display());
+    }
+    assert!(!pki.join("kubelet-client.key.tmp").exists());
+    let current = std::fs::read_link(pki.join("kubelet-client-current.pem")).unwrap();
+
+    // The node API serves nobody before its certificate is approved, and then without a restart.
+    let requests = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+    let asked = ok(cluster
+        .wait(requests, "to hold a request for serving", |list| {
+            serving(list).is_some()
+        })
+        .await);
+    let name = serving(&asked).unwrap();
+    let (port, tls) = (node.ports().0, ok(node.pki().tls(true)));
+    assert!(http::get_tls(tls.clone(), port, "/pods").await.is_err());
+    ok(cluster.kubectl(&["certificate", "approve", &name]).await);
+    let until = Instant::now() + Duration::from_secs(30);
+    while http::get_tls(tls.clone(), port, "/pods").await.is_err() {
+        assert!(Instant::now() < until, "no serving certificate");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+
+    // Who asks: nobody, a nonsense token, one who may not, and one who may.
+    let code = async |path: &str, token: &str| {
+        ok(http::get_tls_as(tls.clone(), port, path, token).await).code()
+    };
+    ok(cluster
+        .kubectl(&["create", "serviceaccount", "reader"])
+        .await);
+    ok(cluster
+        .kubectl(&[
+            "create",
+            "clusterrole",
+            "reads-nodes",
+            "--verb=get",
+            "--resource=nodes/metrics,nodes/pods",
+        ])
+        .await);
+    let token = ok(cluster.kubectl(&["create", "token", "reader"]).await);
+    let token = token.trim();
+    assert_eq!(code("/pods", "").await, 401);
+    assert_eq!(code("/pods", "nonsense").await, 401);
+    assert_eq!(code("/stats/summary", token).await, 403);
+    let bind = [
+        "create",
+        "clusterrolebinding",
+        "reads-nodes",
+        "--clusterrole=reads-nodes",
+        "--serviceaccount=default:reader",
+    ];
+    ok(cluster.kubectl(&bind).await);
+    let until = Instant::now() + Duration::from_secs(30);
+    while code("/metrics", token).await != 200 {
+        assert!(Instant::now() < until, "the right never counts");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert_eq!(code("/pods", token).await, 200);
+    assert_eq!(code("/containerLogs/default/x/y", token).await, 403);
+
+    // What one sees who uses the cluster.
+    let script = "echo said; trap 'exit 0' TERM; sleep 3600 & wait $!";
+    let run = [
+        "run",
+        "talks",
+        "--image=polylet-test:1",
+        "--restart=Never",
+        "--command",
+        "--",
+        "sh",
+        "-c",
+        script,
+    ];
+    ok(cluster.kubectl(&run).await);
+    ok(cluster.wait_pod_ready("talks").await);
+    let said = ok(cluster
+        .kubectl(&["logs", "talks", "--insecure-skip-tls-verify-backend"])
+        .await);
+    assert_eq!(said, "said\n");
+    ok(cluster
+        .kubectl(&["delete", "pod", "talks", "--wait=false"])
+        .await);
+
+    // The next start uses what is there.
+    node.down();
+    ok(node.up().await);
+    ok(cluster.wait_node_ready("node").await);
+    assert_eq!(
+        std::fs::read_link(pki.join("kubelet-client-current.pem")).unwrap(),
+        current
+    );
+    ok(node.remove());
+    ok(cluster.remove());
+}
+
+/// The first request for a serving certificate.
+fn serving(list: &Value) -> Option<String> {
+    let items = list["items"].as_array()?;
+    let wanted = |item: &&Value| item["spec"]["signerName"] == "kubernetes.io/kubelet-serving";
+    let name = items.iter().find(wanted)?["metadata"]["name"].as_str()?;
+    Some(name.to_owned())
+}
+
+#[tokio::test]
+#[ignore = "needs root and the programs of a cluster: cargo verify"]
+async fn what_keeps_a_node_out_is_said_and_can_be_put_right() {
+    let cluster = cluster().await;
+    let mut options = ok(cluster.node_options("node"));
+    let path = cluster.scratch().join("node.kubeconfig");
+    let put = |text: String| {
+        let aside = path.with_extension("new");
+        std::fs::write(&aside, text).unwrap();
+        std::fs::rename(&aside, &path).unwrap();
+    };
+    let good = std::fs::read_to_string(ok(cluster.node_kubeconfig("node"))).unwrap();
+    options.polylet["kubeconfig"] = json!(path);
+    put("nonsense: [".to_owned());
+    let node = node_with(options).await;
+    node_says(&node, "the kubeconfig").await;
+
+    let authority = cluster.authority();
+    let other = node.pki().authority();
+    put(good.replace(&*authority.to_string_lossy(), &other.to_string_lossy()));
+    node_says(&node, "UnknownIssuer").await;
+    put(std::fs::read_to_string(ok(cluster.ended_kubeconfig("node"))).unwrap());
+    node_says(&node, "the node's certificate ended at 2002").await;
+    node_says(&node, "Unauthorized").await;
+    let begun = Instant::now();
+    put(good);
+    ok(cluster.wait_node_ready("node").await);
+    println!(
+        "Ready {} ms after it was put right",
+        begun.elapsed().as_millis()
+    );
+    for service in ok(node.services().await) {
+        assert_eq!(service.restarts, 0, "{} was restarted", service.name);
+    }
     ok(node.remove());
     ok(cluster.remove());
 }

@@ -34,7 +34,7 @@ impl Answer {
 /// When nobody answers there.
 pub async fn get(address: &str, port: u16, path: &str) -> Result<Answer, HarnessError> {
     let at = format!("{address}:{port}");
-    let work = async { ask(TcpStream::connect(&at).await?, address, path).await };
+    let work = async { ask(TcpStream::connect(&at).await?, address, path, "").await };
     limited(&at, work).await
 }
 
@@ -47,6 +47,19 @@ pub async fn get_tls(
     port: u16,
     path: &str,
 ) -> Result<Answer, HarnessError> {
+    get_tls_as(tls, port, path, "").await
+}
+
+/// The same with a bearer token, where it is not empty.
+///
+/// # Errors
+/// As [`get_tls`].
+pub async fn get_tls_as(
+    tls: Arc<ClientConfig>,
+    port: u16,
+    path: &str,
+    token: &str,
+) -> Result<Answer, HarnessError> {
     let at = format!("127.0.0.1:{port}");
     let name = ServerName::from(IpAddr::V4(Ipv4Addr::LOCALHOST));
     let work = async {
@@ -55,6 +68,7 @@ pub async fn get_tls(
             TlsConnector::from(tls).connect(name, plain).await?,
             "127.0.0.1",
             path,
+            token,
         )
         .await
     };
@@ -62,11 +76,15 @@ pub async fn get_tls(
 }
 
 /// HTTP/1.0: the end of the stream is the end of the body, whatever the server is.
-async fn ask<S>(mut stream: S, host: &str, path: &str) -> std::io::Result<Vec<u8>>
+async fn ask<S>(mut stream: S, host: &str, path: &str, token: &str) -> std::io::Result<Vec<u8>>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let request = format!("GET {path} HTTP/1.0\r\nHost: {host}\r\n\r\n");
+    let mut request = format!("GET {path} HTTP/1.0\r\nHost: {host}\r\n");
+    if !token.is_empty() {
+        request.push_str(&format!("Authorization: Bearer {token}\r\n"));
+    }
+    request.push_str("\r\n");
     stream.write_all(request.as_bytes()).await?;
     let mut bytes = Vec::new();
     match stream.read_to_end(&mut bytes).await {

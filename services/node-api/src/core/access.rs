@@ -3,6 +3,8 @@
 //! Upstream's rules: the verb comes from the method; the resource is `nodes` with a subresource that
 //! follows from the path, and each candidate is tried until one allows.
 
+use std::collections::BTreeMap;
+
 /// How requests are authorised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
@@ -12,13 +14,22 @@ pub(crate) enum Mode {
     Webhook,
 }
 
+/// Somebody known, in the words of a review.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct User {
+    pub(crate) name: String,
+    pub(crate) uid: String,
+    pub(crate) groups: Vec<String>,
+    pub(crate) extra: BTreeMap<String, Vec<String>>,
+}
+
 /// Who is asking.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Caller {
     /// Nobody known.
     Anonymous,
-    /// The common name and organisations of a client certificate signed by the client CA.
-    Known { name: String, groups: Vec<String> },
+    /// By a client certificate signed by the client CA, or by a token.
+    Known(User),
 }
 
 /// The answer to a request before it is looked at.
@@ -27,8 +38,8 @@ pub(crate) enum Verdict {
     Allow,
     /// 401: not known.
     Unauthorized,
-    /// 403, with the reason.
-    Forbidden(String),
+    /// The API server says whether they may.
+    Ask(User),
 }
 
 /// What a review would be asked.
@@ -61,37 +72,45 @@ pub(crate) fn attributes(method: &str, path: &str) -> Attributes {
         vec!["healthz", "proxy"]
     } else if below("/pods") || below("/runningpods") {
         vec!["pods", "proxy"]
-    } else if below("/configz") {
+    } else if below("/configz") || below("/flagz") {
         vec!["configz", "proxy"]
+    } else if below("/statusz") {
+        vec!["statusz", "proxy"]
     } else {
         vec!["proxy"]
     };
     Attributes { verb, subresources }
 }
 
-/// Decides by what this node knows alone.
-///
-/// Without an API server nobody can be asked for a review: in webhook mode only the group that
-/// Kubernetes itself lets do everything is allowed.
-pub(crate) fn decide(
-    mode: Mode,
-    anonymous: bool,
-    caller: &Caller,
-    node: &str,
-    attributes: &Attributes,
-) -> Verdict {
-    let (name, groups): (&str, &[String]) = match caller {
+/// Decides what this node can decide alone: the group that Kubernetes itself lets do everything may
+/// do so with no API server to ask, too.
+pub(crate) fn decide(mode: Mode, anonymous: bool, caller: &Caller) -> Verdict {
+    let mut user = match caller {
         Caller::Anonymous if !anonymous => return Verdict::Unauthorized,
-        Caller::Anonymous => ("system:anonymous", &[]),
-        Caller::Known { name, groups } => (name, groups),
+        Caller::Anonymous => User {
+            name: "system:anonymous".to_owned(),
+            groups: vec!["system:unauthenticated".to_owned()],
+            ..User::default()
+        },
+        Caller::Known(user) => user.clone(),
     };
-    if mode == Mode::AlwaysAllow || groups.iter().any(|group| group == "system:masters") {
+    let everything = user.groups.iter().any(|group| group == "system:masters");
+    if mode == Mode::AlwaysAllow || everything {
         return Verdict::Allow;
     }
-    let subresource = attributes.subresources.first().copied().unwrap_or("proxy");
-    Verdict::Forbidden(format!(
-        "Forbidden (user={name}, verb={}, resource=nodes, subresource={subresource}, name={node}): \
-         no API server to ask for a review",
-        attributes.verb
-    ))
+    let known = "system:authenticated";
+    if *caller != Caller::Anonymous && !user.groups.iter().any(|group| group == known) {
+        user.groups.push(known.to_owned());
+    }
+    Verdict::Ask(user)
+}
+
+/// What somebody is told who may not.
+pub(crate) fn forbidden(user: &User, attributes: &Attributes) -> String {
+    format!(
+        "Forbidden (user={}, verb={}, resource=nodes, subresource(s)=[{}])\n",
+        user.name,
+        attributes.verb,
+        attributes.subresources.join(" ")
+    )
 }

@@ -5,7 +5,7 @@ use polylet_cri::log::Streams;
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::access::{Caller, Mode, Verdict, attributes, decide};
+use super::access::{Caller, Mode, User, Verdict, attributes, decide, forbidden};
 use super::log_query::{Refusal, parse};
 use super::metrics::{self, Counts};
 use super::pods;
@@ -31,47 +31,44 @@ fn paths_have_upstreams_subresources() {
 
 #[test]
 fn the_unknown_are_refused_and_the_known_need_a_right() {
-    let asked = attributes("GET", "/pods");
-    let known = |group: &str| Caller::Known {
+    let known = |groups: &[&str]| User {
         name: "someone".to_owned(),
-        groups: vec![group.to_owned()],
+        groups: groups.iter().map(|group| (*group).to_owned()).collect(),
+        ..User::default()
     };
+    let nobody = User {
+        name: "system:anonymous".to_owned(),
+        groups: vec!["system:unauthenticated".to_owned()],
+        ..User::default()
+    };
+    let caller = |groups: &[&str]| Caller::Known(known(groups));
+    use Mode::{AlwaysAllow, Webhook};
     let cases = [
+        (AlwaysAllow, false, Caller::Anonymous, Verdict::Unauthorized),
+        (Webhook, false, Caller::Anonymous, Verdict::Unauthorized),
+        (AlwaysAllow, false, caller(&["x"]), Verdict::Allow),
+        (AlwaysAllow, true, Caller::Anonymous, Verdict::Allow),
+        (Webhook, false, caller(&["system:masters"]), Verdict::Allow),
         (
-            Mode::AlwaysAllow,
-            false,
+            Webhook,
+            true,
             Caller::Anonymous,
-            Verdict::Unauthorized,
+            Verdict::Ask(nobody.clone()),
         ),
         (
-            Mode::Webhook,
+            Webhook,
             false,
-            Caller::Anonymous,
-            Verdict::Unauthorized,
-        ),
-        (Mode::AlwaysAllow, false, known("x"), Verdict::Allow),
-        (Mode::AlwaysAllow, true, Caller::Anonymous, Verdict::Allow),
-        (
-            Mode::Webhook,
-            false,
-            known("system:masters"),
-            Verdict::Allow,
+            caller(&["x"]),
+            Verdict::Ask(known(&["x", "system:authenticated"])),
         ),
     ];
     for (mode, anonymous, caller, expected) in cases {
-        assert_eq!(
-            decide(mode, anonymous, &caller, "n", &asked),
-            expected,
-            "{mode:?} {caller:?}"
-        );
+        let found = decide(mode, anonymous, &caller);
+        assert_eq!(found, expected, "{mode:?} {caller:?}");
     }
-    let Verdict::Forbidden(why) = decide(Mode::Webhook, true, &Caller::Anonymous, "n", &asked)
-    else {
-        panic!("allowed")
-    };
-    assert!(
-        why.contains("user=system:anonymous") && why.contains("subresource=pods"),
-        "{why}"
+    assert_eq!(
+        forbidden(&nobody, &attributes("GET", "/pods")),
+        "Forbidden (user=system:anonymous, verb=get, resource=nodes, subresource(s)=[pods proxy])\n"
     );
 }
 

@@ -19,6 +19,7 @@ use tonic::Code;
 use crate::auth::{Guard, guard};
 use crate::config::{Access, Settings};
 use crate::peers::Peers;
+use crate::reviews::Reviews;
 
 /// What the handlers work with.
 #[derive(Clone)]
@@ -39,11 +40,8 @@ impl State {
 }
 
 /// The node API, every path behind authentication and authorisation.
-pub(crate) fn node(state: State, access: Access) -> Router {
-    let guarded = Guard {
-        access,
-        node: state.node.clone(),
-    };
+pub(crate) fn node(state: State, access: Access, reviews: Option<Reviews>) -> Router {
+    let guarded = Guard { access, reviews };
     shared(state.clone())
         .merge(
             Router::new()

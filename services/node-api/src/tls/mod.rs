@@ -4,6 +4,7 @@ mod certificate;
 
 use std::fs::File;
 use std::io::BufReader;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -14,8 +15,8 @@ use rustls::{RootCertStore, ServerConfig, ServerConnection};
 use tokio_rustls::TlsAcceptor;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use crate::config::Settings;
-use crate::core::access::Caller;
+use crate::config::{Certificate, Settings};
+use crate::core::access::{Caller, User};
 
 /// What keeps the node API from serving.
 #[derive(Debug, thiserror::Error)]
@@ -47,18 +48,99 @@ pub(crate) enum TlsError {
     },
 }
 
+/// How connections are accepted; follows the files that it is made of, so that a renewed certificate
+/// or client CA counts for the next connection.
+pub(crate) struct Tls {
+    settings: Settings,
+    /// Certificate and key.
+    files: (PathBuf, PathBuf),
+    made_of: Vec<Stamp>,
+    acceptor: Option<TlsAcceptor>,
+}
+
+/// What tells one state of a file from another.
+type Stamp = Option<(u64, i64, i64)>;
+
+impl Tls {
+    /// Reads what is there. A certificate that the cluster has not signed yet may be missing.
+    pub(crate) fn new(settings: Settings, state_dir: &Path, node: &str) -> Result<Self, TlsError> {
+        let files = match &settings.certificate {
+            Certificate::Given(certificate, key) => (certificate.clone(), key.clone()),
+            Certificate::Signed(path) => (path.clone(), path.clone()),
+            Certificate::OwnMade => {
+                let path = certificate::kept_or_made(state_dir, node, settings.node_ip)?;
+                (path.clone(), path)
+            }
+        };
+        let mut tls = Self {
+            settings,
+            files,
+            made_of: Vec::new(),
+            acceptor: None,
+        };
+        tls.made_of = tls.stamps();
+        match tls.make() {
+            Ok(acceptor) => tls.acceptor = Some(acceptor),
+            Err(TlsError::Read { path, .. })
+                if matches!(tls.settings.certificate, Certificate::Signed(_))
+                    && path == tls.files.0 =>
+            {
+                tracing::info!("the node API serves once its certificate is signed");
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(tls)
+    }
+
+    /// For the next connection; `None` while there is no certificate.
+    pub(crate) fn acceptor(&mut self) -> Option<TlsAcceptor> {
+        let stamps = self.stamps();
+        if stamps != self.made_of {
+            self.made_of = stamps;
+            match self.make() {
+                Ok(acceptor) => {
+                    tracing::info!("the node API's certificates were read anew");
+                    self.acceptor = Some(acceptor);
+                }
+                // Half a change, most likely: the other half changes the files again.
+                Err(error) => {
+                    let why = polylet_kit::report(&error);
+                    tracing::warn!("the node API's certificates stay as they were: {why}");
+                }
+            }
+        }
+        self.acceptor.clone()
+    }
+
+    fn stamps(&self) -> Vec<Stamp> {
+        let files = [
+            Some(&self.files.0),
+            Some(&self.files.1),
+            self.settings.client_ca.as_ref(),
+        ];
+        let stamp = |path: &PathBuf| {
+            let meta = std::fs::metadata(path).ok()?;
+            Some((meta.ino(), meta.mtime(), meta.mtime_nsec()))
+        };
+        files.into_iter().flatten().map(stamp).collect()
+    }
+
+    fn make(&self) -> Result<TlsAcceptor, TlsError> {
+        server(&self.files, self.settings.client_ca.as_deref())
+    }
+}
+
 /// The acceptor: our certificate, and client certificates checked against the client CA if there is
 /// one. A client without a certificate may connect: what it may do is decided later.
-pub(crate) fn server(
-    settings: &Settings,
-    state_dir: &Path,
-    node: &str,
+fn server(
+    (certificate, key): &(PathBuf, PathBuf),
+    client_ca: Option<&Path>,
 ) -> Result<TlsAcceptor, TlsError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
         .map_err(TlsError::Serve)?;
-    let builder = match &settings.client_ca {
+    let builder = match client_ca {
         None => builder.with_no_client_auth(),
         Some(path) => {
             let verifier =
@@ -66,19 +148,13 @@ pub(crate) fn server(
                     .allow_unauthenticated()
                     .build()
                     .map_err(|source| TlsError::ClientCa {
-                        path: path.clone(),
+                        path: path.to_owned(),
                         source: source.into(),
                     })?;
             builder.with_client_cert_verifier(verifier)
         }
     };
-    let (chain, key) = match &settings.certificate {
-        Some((certificate, key)) => (read_chain(certificate)?, read_key(key)?),
-        None => {
-            let path = certificate::kept_or_made(state_dir, node, settings.node_ip)?;
-            (read_chain(&path)?, read_key(&path)?)
-        }
-    };
+    let (chain, key) = (read_chain(certificate)?, read_key(key)?);
     let mut config = builder
         .with_single_cert(chain, key)
         .map_err(TlsError::Serve)?;
@@ -103,7 +179,11 @@ fn identity(certificate: &CertificateDer<'_>) -> Option<Caller> {
         .filter_map(|organisation| organisation.as_str().ok())
         .map(str::to_owned)
         .collect();
-    Some(Caller::Known { name, groups })
+    Some(Caller::Known(User {
+        name,
+        groups,
+        ..User::default()
+    }))
 }
 
 fn roots(path: &Path) -> Result<RootCertStore, TlsError> {
@@ -168,10 +248,11 @@ mod tests {
         let certificate = params.self_signed(&key).expect("a certificate");
         assert_eq!(
             identity(certificate.der()),
-            Some(Caller::Known {
+            Some(Caller::Known(User {
                 name: "kube-apiserver".to_owned(),
                 groups: vec!["system:masters".to_owned()],
-            })
+                ..User::default()
+            }))
         );
         assert_eq!(identity(&CertificateDer::from(vec![1, 2, 3])), None);
     }

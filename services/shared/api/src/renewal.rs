@@ -54,27 +54,36 @@ impl Files {
     /// Resolves when one of them may have changed: by inotify, or after half a minute where that
     /// cannot be had.
     pub(crate) async fn stirred(&self) {
-        match self.watched() {
-            Ok((inotify, names)) => {
-                let mut buffer = [0; 1024];
-                let Ok(mut events) = inotify.into_event_stream(&mut buffer) else {
-                    return sleep(Duration::from_secs(30)).await;
-                };
-                // What changed before the watch began is not told.
-                while !self.changed() {
-                    match events.next().await {
-                        Some(Ok(event))
-                            if event.name.as_ref().is_none_or(|n| names.contains(n)) => {}
-                        Some(Ok(_)) => continue,
-                        _ => return sleep(Duration::from_secs(30)).await,
+        while !self.changed() {
+            let Ok((inotify, names)) = self.watched() else {
+                return sleep(Duration::from_secs(30)).await;
+            };
+            let mut buffer = [0; 1024];
+            let Ok(mut events) = inotify.into_event_stream(&mut buffer) else {
+                return sleep(Duration::from_secs(30)).await;
+            };
+            // What changed, or which directory was made, before the watch began is not told.
+            if self.changed() {
+                return;
+            }
+            if self.watched().is_ok_and(|(_, now)| now != names) {
+                continue;
+            }
+            loop {
+                match events.next().await {
+                    // A directory on the way may be there now: watched anew.
+                    Some(Ok(event)) if event.name.as_ref().is_none_or(|n| names.contains(n)) => {
+                        break;
                     }
+                    Some(Ok(_)) => {}
+                    _ => return sleep(Duration::from_secs(30)).await,
                 }
             }
-            Err(_) => sleep(Duration::from_secs(30)).await,
         }
     }
 
-    /// Their directories, watched: files are replaced by renaming, also those behind links.
+    /// Their directories, watched: files are replaced by renaming, also those behind links. Of a
+    /// directory that is not there, the nearest one above it that is.
     fn watched(&self) -> std::io::Result<(Inotify, Vec<OsString>)> {
         let inotify = Inotify::init()?;
         let mask = WatchMask::CREATE
@@ -83,18 +92,19 @@ impl Files {
             | WatchMask::ATTRIB
             | WatchMask::DELETE;
         let mut names = Vec::new();
-        let mut any = false;
         for (path, _) in &self.0 {
-            if let (Some(directory), Some(name)) = (path.parent(), path.file_name()) {
-                any |= inotify.watches().add(directory, mask).is_ok();
-                names.push(name.to_owned());
-            }
+            let above = path
+                .ancestors()
+                .filter_map(|place| Some((place.parent()?, place.file_name()?)));
+            let found = above
+                .into_iter()
+                .find(|(place, _)| inotify.watches().add(place, mask).is_ok());
+            names.extend(found.map(|(_, name)| name.to_owned()));
         }
-        if any {
-            Ok((inotify, names))
-        } else {
-            Err(std::io::ErrorKind::NotFound.into())
+        if names.is_empty() {
+            return Err(std::io::ErrorKind::NotFound.into());
         }
+        Ok((inotify, names))
     }
 }
 
@@ -106,4 +116,27 @@ fn stamped(path: PathBuf) -> (PathBuf, Stamp) {
 fn stamp(path: &Path) -> Stamp {
     let of = |meta: Metadata| (meta.ino(), meta.mtime(), meta.mtime_nsec(), meta.size());
     std::fs::metadata(path).ok().map(of)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::timeout;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_file_is_noticed_in_a_directory_that_was_not_there() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("etc/kubernetes/kubelet.conf");
+        let files = Files::of(&path, None);
+        let making = async {
+            tokio::task::yield_now().await;
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            tokio::task::yield_now().await;
+            std::fs::write(&path, "x").unwrap();
+        };
+        let stirred = timeout(Duration::from_secs(10), files.stirred());
+        let (stirred, ()) = tokio::join!(stirred, making);
+        assert!(stirred.is_ok() && files.changed());
+    }
 }

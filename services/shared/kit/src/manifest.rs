@@ -40,7 +40,8 @@ pub struct Call {
 /// Something kept on disk.
 #[derive(Debug, Serialize)]
 pub struct Keep {
-    /// `run:` or `state:` and the path below the service's directory there.
+    /// `run:` or `state:` and the path below the service's directory there, or `root:` and the path
+    /// below the root directory.
     pub path: &'static str,
     /// What is in it and why it cannot be read back from elsewhere.
     pub what: &'static str,

@@ -11,6 +11,7 @@ use polylet_api::{Backoff, Connection, Refusal};
 use polylet_kit::{CancellationToken, Ctx, report};
 use tokio::sync::watch;
 
+use super::Registered;
 use super::calls::{CallError, within};
 
 const NAMESPACE: &str = "kube-node-lease";
@@ -22,8 +23,8 @@ pub(super) struct Keeper {
     name: String,
     seconds: i32,
     connection: Connection,
-    /// The Node's uid, as long as there is one.
-    owner: watch::Receiver<Option<String>>,
+    /// The Node, as long as there is one.
+    owner: watch::Receiver<Option<Registered>>,
     held: Option<Lease>,
     backoff: Backoff,
     complaint: String,
@@ -34,7 +35,7 @@ impl Keeper {
     pub(super) fn new(
         ctx: &Ctx,
         connection: Connection,
-        owner: watch::Receiver<Option<String>>,
+        owner: watch::Receiver<Option<Registered>>,
     ) -> Self {
         Self {
             name: ctx.node_name().to_owned(),
@@ -131,7 +132,7 @@ impl Keeper {
         spec.lease_duration_seconds = Some(self.seconds);
         spec.renew_time = Some(MicroTime(Timestamp::now()));
         let owners = lease.metadata.owner_references.get_or_insert_default();
-        if let Some(uid) = self.owner.borrow().clone()
+        if let Some(Registered { uid, .. }) = self.owner.borrow().clone()
             && owners.is_empty()
         {
             owners.push(OwnerReference {

@@ -17,14 +17,26 @@ use polylet_api::{Access, Connection};
 use polylet_kit::Ctx;
 use tokio::sync::watch;
 
-/// Starts what keeps the Node object and the lease, where there is a cluster.
-pub(crate) fn start(ctx: &Ctx) {
-    let Some(access) = Access::of(ctx.config(), "status-reporter") else {
-        return;
-    };
-    let (uid, told) = watch::channel(None);
-    let task = task::Task::new(ctx, Connection::new(access.clone()), uid);
-    ctx.spawn("node", task.run());
-    let lease = lease::Keeper::new(ctx, Connection::new(access), told);
-    ctx.spawn("lease", lease.run());
+pub(crate) use calls::{CallError, within};
+
+/// The node's place in the cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Registered {
+    /// Of the Node object.
+    pub(crate) uid: String,
+    /// Names and IP addresses that the Node tells.
+    pub(crate) addresses: Vec<String>,
+}
+
+/// Starts what keeps the Node object and the lease, where there is a cluster; tells where the node
+/// stands in it.
+pub(crate) fn start(ctx: &Ctx) -> watch::Receiver<Option<Registered>> {
+    let (registered, told) = watch::channel(None);
+    if let Some(access) = Access::of(ctx.config(), "status-reporter") {
+        let task = task::Task::new(ctx, Connection::new(access.clone()), registered);
+        ctx.spawn("node", task.run());
+        let lease = lease::Keeper::new(ctx, Connection::new(access), told.clone());
+        ctx.spawn("lease", lease.run());
+    }
+    told
 }

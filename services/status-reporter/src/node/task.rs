@@ -14,7 +14,7 @@ use tokio::sync::watch;
 
 use super::calls::{self, CallError};
 use super::sources::{self, Input};
-use super::{settings, started};
+use super::{Registered, settings, started};
 use crate::core::node::events::{self, Event};
 use crate::core::node::facts::{Facts, Settings};
 use crate::core::node::object::Registration;
@@ -63,7 +63,7 @@ pub(super) struct Task {
     complaint: String,
     patient_until: Timestamp,
     call: Option<LocalBoxFuture<'static, Outcome>>,
-    uid: watch::Sender<Option<String>>,
+    registered: watch::Sender<Option<Registered>>,
     drain: CancellationToken,
 }
 
@@ -71,7 +71,7 @@ impl Task {
     pub(super) fn new(
         ctx: &Ctx,
         connection: Connection,
-        uid: watch::Sender<Option<String>>,
+        registered: watch::Sender<Option<Registered>>,
     ) -> Self {
         let kubelet = &ctx.config().kubelet;
         let signed = |duration: Duration| SignedDuration::try_from(duration).unwrap_or_default();
@@ -100,7 +100,7 @@ impl Task {
             complaint: String::new(),
             patient_until: later(Timestamp::now(), PATIENCE),
             call: None,
-            uid,
+            registered,
             drain: ctx.drain(),
         }
     }
@@ -192,14 +192,19 @@ impl Task {
     }
 
     fn known(&mut self, node: Box<Node>) {
-        self.uid.send_replace(node.metadata.uid.clone());
+        let registered = registered(&node);
+        self.registered.send_if_modified(|known| {
+            let changed = *known != registered;
+            *known = registered;
+            changed
+        });
         self.told = None;
         self.stage = Stage::Known(node);
     }
 
     fn gone(&mut self) {
         tracing::warn!("the Node was deleted: it is made again when Polylet is started again");
-        self.uid.send_replace(None);
+        self.registered.send_replace(None);
         self.told = None;
         self.stage = Stage::Absent;
     }
@@ -336,6 +341,21 @@ impl Task {
             self.notices.of_node(severity, reason, message);
         }
     }
+}
+
+fn registered(node: &Node) -> Option<Registered> {
+    let addresses = node
+        .status
+        .as_ref()
+        .and_then(|status| status.addresses.as_ref());
+    let addresses = addresses
+        .into_iter()
+        .flatten()
+        .map(|address| address.address.clone());
+    Some(Registered {
+        uid: node.metadata.uid.clone()?,
+        addresses: addresses.collect(),
+    })
 }
 
 fn later(at: Timestamp, by: SignedDuration) -> Timestamp {

@@ -49,6 +49,20 @@ impl Cluster {
         Line::to(self.port).await
     }
 
+    /// The kubeconfig of a node whose certificate ended long ago.
+    ///
+    /// # Errors
+    /// When a file cannot be written.
+    pub fn ended_kubeconfig(&self, name: &str) -> Result<PathBuf, HarnessError> {
+        let (file, user) = (format!("ended-{name}"), format!("system:node:{name}"));
+        let identity = self
+            .authority
+            .ended_client(&file, &user, &["system:nodes"])?;
+        let path = self.scratch.dir().join(format!("{file}.kubeconfig"));
+        self.kubeconfig(&path, &User::Certificate(&identity))?;
+        Ok(path)
+    }
+
     /// A kubeconfig with a bootstrap token, as a node has one before it has its certificate. The
     /// cluster then approves nodes' client certificates by itself, as one of kubeadm does.
     ///

@@ -73,14 +73,22 @@ impl Authority {
         user: &str,
         groups: &[&str],
     ) -> Result<Identity, HarnessError> {
-        let mut params = CertificateParams::default();
-        params.distinguished_name.push(DnType::CommonName, user);
-        for group in groups {
-            params
-                .distinguished_name
-                .push(DnType::OrganizationName, *group);
-        }
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        self.sign(file, client(user, groups))
+    }
+
+    /// The same, ended long ago.
+    ///
+    /// # Errors
+    /// When a file cannot be written.
+    pub(super) fn ended_client(
+        &self,
+        file: &str,
+        user: &str,
+        groups: &[&str],
+    ) -> Result<Identity, HarnessError> {
+        let mut params = client(user, groups);
+        params.not_before = rcgen::date_time_ymd(2001, 1, 1);
+        params.not_after = rcgen::date_time_ymd(2002, 1, 1);
         self.sign(file, params)
     }
 
@@ -132,4 +140,16 @@ impl Authority {
             key: self.dir.join(format!("{name}.key")),
         }
     }
+}
+
+fn client(user: &str, groups: &[&str]) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name.push(DnType::CommonName, user);
+    for group in groups {
+        params
+            .distinguished_name
+            .push(DnType::OrganizationName, *group);
+    }
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    params
 }

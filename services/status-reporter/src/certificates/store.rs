@@ -1,0 +1,190 @@
+//! Certificates on disk: `kubelet-client-<time>.pem` holds certificate and key, and the link
+//! `kubelet-client-current.pem` names the one that counts; a key waits in `kubelet-client.key.tmp`
+//! for its certificate.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+use polylet_kit::kept;
+use rcgen::KeyPair;
+use x509_parser::extensions::GeneralName;
+use x509_parser::pem::Pem;
+
+use crate::core::certificates::Validity;
+
+/// What can go wrong with the files.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum StoreError {
+    #[error("writing {path}")]
+    Write {
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error("making a key")]
+    Key(#[source] rcgen::Error),
+}
+
+/// The files of one certificate.
+pub(super) struct Store {
+    directory: PathBuf,
+    /// `kubelet-client` or `kubelet-server`.
+    name: &'static str,
+}
+
+impl Store {
+    pub(super) fn new(directory: PathBuf, name: &'static str) -> Self {
+        Self { directory, name }
+    }
+
+    /// The link to the certificate that counts.
+    pub(super) fn current(&self) -> PathBuf {
+        self.directory.join(format!("{}-current.pem", self.name))
+    }
+
+    /// The key that waits for its certificate, made if there is none: a request that was under way
+    /// when the process ended is taken up again.
+    pub(super) fn key(&self) -> Result<KeyPair, StoreError> {
+        let path = self.waiting();
+        if let Some(key) = fs::read_to_string(&path)
+            .ok()
+            .and_then(|pem| KeyPair::from_pem(&pem).ok())
+        {
+            return Ok(key);
+        }
+        let written = |source| StoreError::Write {
+            path: path.clone(),
+            source,
+        };
+        make(&self.directory).map_err(written)?;
+        let key = KeyPair::generate().map_err(StoreError::Key)?;
+        kept::write(&path, key.serialize_pem().as_bytes()).map_err(written)?;
+        Ok(key)
+    }
+
+    /// The next request is made with a key of its own.
+    pub(super) fn drop_key(&self) {
+        // What is not there is gone.
+        let _ = fs::remove_file(self.waiting());
+    }
+
+    fn waiting(&self) -> PathBuf {
+        self.directory.join(format!("{}.key.tmp", self.name))
+    }
+
+    /// A new certificate counts from now on.
+    pub(super) fn put(
+        &self,
+        certificate: &str,
+        key: &KeyPair,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        let name = format!("{}-{}.pem", self.name, now.strftime("%Y-%m-%d-%H-%M-%S"));
+        let path = self.directory.join(&name);
+        let text = format!("{}\n{}", certificate.trim_end(), key.serialize_pem());
+        let written = |path: &Path| {
+            let path = path.to_owned();
+            move |source| StoreError::Write { path, source }
+        };
+        kept::write(&path, text.as_bytes()).map_err(written(&path))?;
+        // A link cannot be replaced in place: made aside and renamed.
+        let (link, aside) = (
+            self.current(),
+            self.directory.join(format!("{}-updated.pem", self.name)),
+        );
+        let _ = fs::remove_file(&aside);
+        std::os::unix::fs::symlink(&path, &aside).map_err(written(&aside))?;
+        fs::rename(&aside, &link).map_err(written(&link))?;
+        let synced = fs::File::open(&self.directory).and_then(|directory| directory.sync_all());
+        synced.map_err(written(&self.directory))?;
+        self.drop_key();
+        Ok(())
+    }
+}
+
+/// A directory for secrets.
+pub(super) fn make(directory: &Path) -> std::io::Result<()> {
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o755)
+        .create(directory)
+}
+
+/// What a certificate says: how long it is good, and for which names and addresses.
+pub(super) fn read(pem: &[u8]) -> Option<(Validity, BTreeSet<String>)> {
+    let pem = Pem::iter_from_buffer(pem)
+        .filter_map(Result::ok)
+        .find(|pem| pem.label == "CERTIFICATE")?;
+    let certificate = pem.parse_x509().ok()?;
+    let validity = certificate.validity();
+    let time = |seconds| Timestamp::from_second(seconds).ok();
+    let validity = Validity {
+        from: time(validity.not_before.timestamp())?,
+        until: time(validity.not_after.timestamp())?,
+    };
+    let names = certificate.subject_alternative_name().ok().flatten();
+    let names = names
+        .into_iter()
+        .flat_map(|extension| &extension.value.general_names);
+    let names = names.filter_map(|name| match name {
+        GeneralName::DNSName(name) => Some((*name).to_owned()),
+        GeneralName::IPAddress(bytes) => address(bytes),
+        _ => None,
+    });
+    Some((validity, names.collect()))
+}
+
+fn address(bytes: &[u8]) -> Option<String> {
+    let ip: std::net::IpAddr = match bytes.len() {
+        4 => <[u8; 4]>::try_from(bytes).ok()?.into(),
+        16 => <[u8; 16]>::try_from(bytes).ok()?.into(),
+        _ => return None,
+    };
+    Some(ip.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_key_waits_until_its_certificate_counts() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::new(dir.path().join("pki"), "kubelet-client");
+        let key = store.key().unwrap();
+        assert_eq!(store.key().unwrap().serialize_pem(), key.serialize_pem());
+        for second in [1, 2] {
+            let params =
+                rcgen::CertificateParams::new(vec!["n1".to_owned(), "192.0.2.7".to_owned()])
+                    .unwrap();
+            let made = params.self_signed(&key).unwrap().pem();
+            store
+                .put(&made, &key, Timestamp::from_second(second).unwrap())
+                .unwrap();
+        }
+        assert_ne!(store.key().unwrap().serialize_pem(), key.serialize_pem());
+        let current = fs::read(store.current()).unwrap();
+        let (_, names) = read(&current).unwrap();
+        assert_eq!(names.into_iter().collect::<Vec<_>>(), ["192.0.2.7", "n1"]);
+        assert!(
+            String::from_utf8(current)
+                .unwrap()
+                .contains(key.serialize_pem().trim())
+        );
+        let target = fs::read_link(store.current()).unwrap();
+        assert!(
+            target.ends_with("kubelet-client-1970-01-01-00-00-02.pem"),
+            "{target:?}"
+        );
+        assert_eq!(
+            fs::metadata(&target).unwrap().permissions().mode() & 0o777,
+            0o600
+        );
+        assert_eq!(read(b"nonsense"), None);
+    }
+}
