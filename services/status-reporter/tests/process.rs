@@ -15,6 +15,7 @@ use serde_json::Value;
 use tokio::time::timeout;
 
 mod peers;
+mod refusals;
 
 use peers::facts::{TRACE, cause, filled, key, name, pod, state, sync, verdict};
 use peers::{Life, Peers};

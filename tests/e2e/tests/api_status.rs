@@ -228,12 +228,13 @@ async fn floor(cluster: &Cluster) -> Duration {
     let path = pod_path("floor");
     for round in 0..5 {
         let begun = Instant::now();
-        let label = json!({ "metadata": { "labels": { "round": round.to_string() } } });
+        let mark = format!("round-{round}");
+        let label = json!({ "metadata": { "labels": { "round": mark } } });
         let patched = cluster.client().patch(&path, Patch::Merge, &label);
         let seen = async {
             loop {
                 let (_, pod) = ok(watch.next().await).expect("an event");
-                if pod["metadata"]["labels"]["round"] == round.to_string() {
+                if pod["metadata"]["labels"]["round"] == mark {
                     return;
                 }
             }

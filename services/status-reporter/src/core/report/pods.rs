@@ -16,6 +16,9 @@ const GATHER: Duration = Duration::from_millis(400);
 const ECHO: Duration = Duration::from_secs(3);
 /// What somebody else has written over is set right at once, and then no more often than this.
 const REPAIR: Duration = Duration::from_secs(10);
+/// The same, where the API server does not keep what it is told (it is older, or somebody behind it
+/// knows better): twice as long each time, so often.
+const MOST_DOUBLED: u32 = 6;
 /// So many requests at once.
 const WORKERS: usize = 8;
 /// After a refusal a pod waits so long, and twice as long each time, up to the longest.
@@ -64,6 +67,10 @@ struct Pod {
     /// What was said when the cluster last knew everything.
     settled: Option<Says>,
     repaired_at: Option<Moment>,
+    /// What was said when the request under way began.
+    sent: Option<Says>,
+    /// So many times in a row the API server took a patch and did not make it so.
+    in_vain: u32,
 }
 
 struct Want {
@@ -278,7 +285,7 @@ impl Pod {
         }
         let drift = self.settled.as_ref() == Some(says) && step != Step::Delete;
         if let Some(repaired_at) = self.repaired_at.filter(|_| drift) {
-            at = at.max(repaired_at + REPAIR);
+            at = at.max(repaired_at + REPAIR * (1 << self.in_vain.min(MOST_DOUBLED)));
         }
         // What waits already does not wait longer for being looked at again.
         if let Some(before) = before.filter(|before| before.step == step) {
@@ -309,6 +316,7 @@ impl Pod {
         if patches && self.says == self.settled {
             self.repaired_at = Some(now);
         }
+        self.sent.clone_from(&self.says);
         self.gathers_since = None;
         self.under_way = true;
     }
@@ -322,6 +330,7 @@ impl Pod {
         match end {
             End::Patched(status) => {
                 self.failures = 0;
+                self.taken(&status, now);
                 let told = self.holds.as_ref().is_some_and(|h| h.status == *status);
                 self.answered = (same && !told).then(|| (*status, now + ECHO));
             }
@@ -335,6 +344,26 @@ impl Pod {
                 self.not_before = if same { now + wait } else { Moment::ZERO };
             }
             End::Away(_) => {}
+        }
+    }
+}
+
+impl Pod {
+    /// A patch was taken. Should the answer not say what was sent, saying it again helps little.
+    fn taken(&mut self, status: &PodStatus, now: Moment) {
+        let (Some(sent), Some(holds)) = (self.sent.take(), &self.holds) else {
+            return;
+        };
+        let answered = Holds {
+            uid: holds.uid.clone(),
+            status: status.clone(),
+        };
+        if matches!(wanted(&sent, &answered), Some((Step::Patch(_), _))) {
+            self.in_vain = self.in_vain.saturating_add(1);
+            self.repaired_at = Some(now);
+            self.settled = Some(sent);
+        } else {
+            self.in_vain = 0;
         }
     }
 }

@@ -320,3 +320,25 @@ fn another_pod_of_the_name_is_another_pod() {
         "at once, whatever befell the one before"
     );
 }
+
+#[test]
+fn a_server_that_does_not_keep_what_it_is_told_is_told_less_and_less() {
+    let mut bench = Bench::new();
+    bench.pods.hold("u", holds("u", pending()), ms(0));
+    bench.pods.say("u", says("p", running()), ms(0));
+    let (mut told, mut gaps) = (0, Vec::new());
+    for second in 0..600 {
+        for job in bench.due(second * 1000) {
+            // An older one that does not know the field.
+            let older = with(running(), &[("/observedGeneration", Value::Null)]);
+            let end = End::Patched(Box::new(status(older)));
+            bench.pods.ended(&job, end, ms(second * 1000));
+            gaps.push(second - told);
+            told = second;
+        }
+    }
+    assert!(gaps.len() <= 7, "{gaps:?}");
+    // What is new is said at once.
+    bench.pods.say("u", says("p", exited()), ms(600_000));
+    assert_eq!(bench.due(600_000).len(), 1);
+}
