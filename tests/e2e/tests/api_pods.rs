@@ -1,0 +1,201 @@
+//! Pods of the cluster as they live: what they wait for and see, what is changed of them as they
+//! run, who is refused, and what people are told, with the real control plane.
+
+use std::fs;
+
+use polylet_e2e::{RUNS, cluster, cluster_node, ok, pod};
+use polylet_harness::cluster::{Patch, condition, pod_path};
+use polylet_harness::wait::{Look, until};
+use polylet_harness::{Cluster, Node};
+use serde_json::{Value, json};
+
+const PODS: &str = "/api/v1/namespaces/default/pods";
+
+#[tokio::test]
+#[ignore = "needs root, containerd and the programs of a cluster: cargo verify"]
+async fn pods_of_the_cluster_live_as_with_a_kubelet() {
+    let cluster = cluster().await;
+    let node = cluster_node(&cluster).await;
+    what_is_missing_is_waited_for(&cluster, &node).await;
+    resources_change_as_it_runs(&cluster).await;
+    containers_come_later(&cluster).await;
+    strangers_are_refused(&cluster).await;
+    ok(node.remove());
+    ok(cluster.remove());
+}
+
+async fn create(cluster: &Cluster, name: &str, script: &str, more: Value) -> Value {
+    let mut pod: Value = serde_json::from_str(&pod(name, script, &more)).unwrap();
+    pod["spec"]["nodeName"] = "node".into();
+    ok(cluster.client().create(PODS, &pod).await)
+}
+
+async fn delete(cluster: &Cluster, name: &str) {
+    let path = pod_path(name);
+    ok(cluster.client().delete(&path, &json!({})).await);
+    ok(cluster.wait_absent(&path).await);
+}
+
+fn main_of(pod: &Value) -> &Value {
+    &pod["status"]["containerStatuses"][0]
+}
+
+/// Waits until people have been told of these reasons.
+async fn told(cluster: &Cluster, name: &str, reasons: &[&str]) -> Vec<Value> {
+    let about =
+        format!("/api/v1/namespaces/default/events?fieldSelector=involvedObject.name={name}");
+    ok(until("people to be told", || async {
+        let events = cluster.client().get(&about).await.ok().flatten();
+        let events = events.and_then(|all| all["items"].as_array().cloned());
+        let events = events.unwrap_or_default();
+        let has = |reason: &&str| events.iter().any(|event| event["reason"] == **reason);
+        match reasons.iter().find(|reason| !has(reason)) {
+            Some(reason) => Look::NotYet(format!("no {reason} of {name}")),
+            None => Look::Done(events),
+        }
+    })
+    .await)
+}
+
+/// A container waits for its ConfigMap, with upstream's words, and starts the moment that appears;
+/// it is told of Services.
+async fn what_is_missing_is_waited_for(cluster: &Cluster, node: &Node) {
+    let shared = node.scratch().join("shared");
+    fs::create_dir_all(&shared).unwrap();
+    let script = format!("echo $KUBERNETES_SERVICE_PORT $LATE > /shared/seen; {RUNS}");
+    let more = json!({
+        "container": {
+            "env": [{"name": "LATE", "valueFrom": {"configMapKeyRef": {"name": "late", "key": "k"}}}],
+            "volumeMounts": [{ "name": "shared", "mountPath": "/shared" }],
+        },
+        "volumes": [{ "name": "shared", "hostPath": { "path": shared } }],
+    });
+    create(cluster, "waits", &script, more).await;
+    let waits =
+        |pod: &Value| main_of(pod)["state"]["waiting"]["reason"] == "CreateContainerConfigError";
+    let path = pod_path("waits");
+    let waiting = ok(cluster.wait(&path, "to wait", waits).await);
+    let message = &main_of(&waiting)["state"]["waiting"]["message"];
+    assert_eq!(message, "configmap \"late\" not found");
+    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "late"},
+        "data": {"k": "value"}});
+    let maps = "/api/v1/namespaces/default/configmaps";
+    let begun = std::time::Instant::now();
+    ok(cluster.client().create(maps, &map).await);
+    ok(cluster.wait_pod_ready("waits").await);
+    println!("ConfigMap to Ready: {:?}", begun.elapsed());
+    let seen = fs::read_to_string(shared.join("seen")).unwrap();
+    assert_eq!(seen.trim(), "443 value");
+    delete(cluster, "waits").await;
+    let events = told(
+        cluster,
+        "waits",
+        &["Pulled", "Created", "Started", "Failed", "Killing"],
+    )
+    .await;
+    let started = events.iter().filter(|event| event["reason"] == "Started");
+    let started: Vec<_> = started.collect();
+    assert_eq!(started.len(), 1);
+    let about = &started[0]["involvedObject"]["fieldPath"];
+    assert_eq!(about, "spec.containers{main}");
+    assert_eq!(started[0]["message"], "Container started");
+}
+
+fn sized(cpu: &str, memory: &str) -> Value {
+    json!({"requests": {"cpu": cpu, "memory": memory}, "limits": {"cpu": cpu, "memory": memory}})
+}
+
+async fn resize(cluster: &Cluster, resources: Value) {
+    let patch = json!({"spec": {"containers": [{"name": "main", "resources": resources}]}});
+    let path = format!("{}/resize", pod_path("sized"));
+    ok(cluster
+        .client()
+        .patch(&path, Patch::Strategic, &patch)
+        .await);
+}
+
+/// CPU changes under the running container, memory by a restart, and what does not fit waits.
+async fn resources_change_as_it_runs(cluster: &Cluster) {
+    let policy = json!([{"resourceName": "cpu", "restartPolicy": "NotRequired"},
+        {"resourceName": "memory", "restartPolicy": "RestartContainer"}]);
+    let container = json!({"resources": sized("100m", "64Mi"), "resizePolicy": policy});
+    create(cluster, "sized", RUNS, json!({ "container": container })).await;
+    let first = ok(cluster.wait_pod_ready("sized").await);
+    let has = |cpu: &'static str, memory: &'static str| {
+        move |pod: &Value| {
+            let limits = &main_of(pod)["resources"]["limits"];
+            limits["cpu"] == cpu
+                && limits["memory"] == memory
+                && main_of(pod)["allocatedResources"]["cpu"] == cpu
+                && condition(pod, "PodResizeInProgress").is_none()
+                && condition(pod, "PodResizePending").is_none()
+        }
+    };
+    let path = pod_path("sized");
+    resize(cluster, sized("200m", "64Mi")).await;
+    let grown = ok(cluster.wait(&path, "more CPU", has("200m", "64Mi")).await);
+    assert_eq!(
+        main_of(&grown)["containerID"],
+        main_of(&first)["containerID"]
+    );
+    assert_eq!(main_of(&grown)["restartCount"], 0);
+    resize(cluster, sized("150m", "96Mi")).await;
+    let restarted =
+        |pod: &Value| has("150m", "96Mi")(pod) && main_of(pod)["state"]["running"].is_object();
+    let anew = ok(cluster.wait(&path, "more memory", restarted).await);
+    assert_eq!(main_of(&anew)["restartCount"], 1);
+    // A CPU that somebody else has, until he goes.
+    let one = json!({"resources": {"requests": {"cpu": "1"}}});
+    create(cluster, "other", RUNS, json!({ "container": one })).await;
+    ok(cluster.wait_pod_ready("other").await);
+    resize(cluster, sized("1500m", "96Mi")).await;
+    let deferred = |pod: &Value| condition(pod, "PodResizePending") == Some("True");
+    let deferred = ok(cluster.wait(&path, "to be deferred", deferred).await);
+    let conditions = deferred["status"]["conditions"].as_array().unwrap();
+    let pending = conditions.iter().find(|c| c["type"] == "PodResizePending");
+    assert_eq!(pending.unwrap()["reason"], "Deferred", "{deferred}");
+    delete(cluster, "other").await;
+    ok(cluster.wait(&path, "its turn", has("1500m", "96Mi")).await);
+    delete(cluster, "sized").await;
+    let reasons = ["ResizeStarted", "ResizeCompleted", "ResizeDeferred"];
+    told(cluster, "sized", &reasons).await;
+}
+
+/// A debug container joins a running pod; labels restart nothing.
+async fn containers_come_later(cluster: &Cluster) {
+    create(cluster, "debugged", RUNS, json!({})).await;
+    let first = ok(cluster.wait_pod_ready("debugged").await);
+    let path = pod_path("debugged");
+    let label = json!({"metadata": {"labels": {"a": "b"}}});
+    ok(cluster.client().patch(&path, Patch::Merge, &label).await);
+    let more = json!({"spec": {"ephemeralContainers": [{"name": "debug", "image": "polylet-test:1",
+        "command": ["sh", "-c", "exit 0"], "targetContainerName": "main"}]}});
+    let of_debug = format!("{path}/ephemeralcontainers");
+    ok(cluster
+        .client()
+        .patch(&of_debug, Patch::Strategic, &more)
+        .await);
+    let ended = |pod: &Value| {
+        pod["status"]["ephemeralContainerStatuses"][0]["state"]["terminated"]["exitCode"] == 0
+    };
+    let now = ok(cluster.wait(&path, "the debug container", ended).await);
+    assert_eq!(main_of(&now)["containerID"], main_of(&first)["containerID"]);
+    assert_eq!(condition(&now, "Ready"), Some("True"));
+    delete(cluster, "debugged").await;
+}
+
+/// A pod bound past the scheduler to a node that it does not choose.
+async fn strangers_are_refused(cluster: &Cluster) {
+    let elsewhere = json!({"nodeSelector": {"zone": "elsewhere"}});
+    create(cluster, "stranger", RUNS, elsewhere).await;
+    let failed = |pod: &Value| pod["status"]["phase"] == "Failed";
+    let path = pod_path("stranger");
+    let refused = ok(cluster.wait(&path, "to be refused", failed).await);
+    assert_eq!(refused["status"]["reason"], "NodeAffinity");
+    assert_eq!(
+        refused["status"]["message"],
+        "Pod was rejected: Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"
+    );
+    told(cluster, "stranger", &["NodeAffinity"]).await;
+    delete(cluster, "stranger").await;
+}
