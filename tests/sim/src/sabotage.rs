@@ -9,7 +9,7 @@ pub enum Sabotage {
     IntentsForgotten,
     /// A stream is taken for complete before its snapshot has come.
     SyncedTooSoon,
-    /// A restarted prober does not know its verdicts.
+    /// A restarted prober does not know its verdicts. No bug that shows: what was told stands.
     VerdictsForgotten,
     /// image-gc does not see what containers use.
     UseUnseen,

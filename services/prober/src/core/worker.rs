@@ -158,7 +158,7 @@ impl Worker {
             Outcome::Success => self.timing.success_threshold,
             Outcome::Failure => self.timing.failure_threshold,
         };
-        if self.run < threshold || self.verdict.or(initial(self.kind)) == Some(outcome) {
+        if self.run < threshold || self.verdict.or(untold(self.kind)) == Some(outcome) {
             return None;
         }
         self.verdict = Some(outcome);
@@ -197,13 +197,10 @@ impl Worker {
     }
 }
 
-/// What is true without any verdict: alive, not ready, and not known to have started.
-fn initial(kind: ProbeKind) -> Option<Outcome> {
-    match kind {
-        ProbeKind::Liveness => Some(Outcome::Success),
-        ProbeKind::Readiness => Some(Outcome::Failure),
-        ProbeKind::Startup => None,
-    }
+/// What needs no telling: a container is alive until it is told that it is not. Not ready is told: a
+/// container may have been found ready by whoever had this node before.
+fn untold(kind: ProbeKind) -> Option<Outcome> {
+    (kind == ProbeKind::Liveness).then_some(Outcome::Success)
 }
 
 #[cfg(test)]

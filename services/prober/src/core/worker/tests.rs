@@ -70,17 +70,18 @@ fn readiness_is_retried_soon_before_its_first_success_and_then_in_its_phase() {
 
 #[test]
 fn early_retries_never_make_a_failure() {
-    // A readiness probe that never succeeds: its initial verdict stands, whatever is retried.
+    // A readiness probe that never succeeds is told once, by its period, whatever is retried: the
+    // container may have been found ready by the agent that had this node before.
     let mut worker = Worker::new(
         ProbeKind::Readiness,
-        timing(0, 1, 1, 1),
+        timing(0, 1, 1, 2),
         at(0),
         None,
         0,
         at(0),
     );
     let (asked, verdicts) = run(&mut worker, 10_000, |_| failure());
-    assert_eq!(verdicts, []);
+    assert_eq!(verdicts, [(1000, Outcome::Failure)]);
     assert_eq!(asked[..7], [0, 50, 150, 350, 750, 1000, 2000]);
 }
 

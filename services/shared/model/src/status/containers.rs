@@ -233,14 +233,35 @@ fn readiness(
         (_, Some(container)) => {
             started
                 && (probe::of(kind, spec, ProbeKind::Readiness).is_none()
-                    || passed(facts, container, ProbeKind::Readiness))
+                    || found_ready(facts, kind, spec, container))
         }
         (_, None) => false,
     };
 }
 
-fn passed(facts: &StatusFacts<'_>, container: &Container, kind: ProbeKind) -> bool {
-    verdict(facts, container, kind).is_some_and(|verdict| verdict.success)
+/// A container that was told as ready stays so until its probe says otherwise: also when another
+/// agent told it, and the probe has not been asked since.
+fn found_ready(
+    facts: &StatusFacts<'_>,
+    kind: ContainerKind,
+    spec: &Spec,
+    container: &Container,
+) -> bool {
+    if let Some(verdict) = verdict(facts, container, ProbeKind::Readiness) {
+        return verdict.success;
+    }
+    told(facts, kind, spec, container).is_some_and(|old| old.ready)
+}
+
+/// What was told of this very container before.
+fn told<'a>(
+    facts: &'a StatusFacts<'_>,
+    kind: ContainerKind,
+    spec: &Spec,
+    container: &Container,
+) -> Option<&'a ContainerStatus> {
+    let id = state::full_id(facts, container);
+    before(facts, kind, &spec.name).filter(|old| old.container_id.as_ref() == Some(&id))
 }
 
 pub(super) fn verdict<'a>(
@@ -267,9 +288,7 @@ fn started(
     if let Some(verdict) = verdict(facts, container, ProbeKind::Startup) {
         return verdict.success;
     }
-    let id = state::full_id(facts, container);
-    before(facts, kind, &spec.name)
-        .is_some_and(|old| old.container_id.as_ref() == Some(&id) && old.started == Some(true))
+    told(facts, kind, spec, container).is_some_and(|old| old.started == Some(true))
 }
 
 fn requests(

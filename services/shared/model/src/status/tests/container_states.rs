@@ -219,7 +219,12 @@ fn startup_gates_readiness() {
     // Once started, always started; another container begins anew.
     started.tell();
     started.verdicts.clear();
-    assert_eq!(flags(&started), (true, false));
+    // So has one that was told as ready, until its probe says otherwise.
+    assert_eq!(flags(&started), (true, true));
+    let failing = started
+        .clone()
+        .verdict("a0", ProbeKind::Readiness, false, 50);
+    assert_eq!(flags(&failing), (true, false));
     assert_eq!(flags(&started.with(running("a", 1))), (false, false));
 }
 

@@ -1,0 +1,161 @@
+//! A node changes hands: from the real kubelet to Polylet and back, on the same directories, and its
+//! pods do not notice.
+
+use polylet_e2e::{RUNS, cluster, ok, pod};
+use polylet_harness::cluster::{is_ready, pod_path};
+use polylet_harness::{Cluster, Node};
+use serde_json::{Value, json};
+
+const PODS: [&str; 3] = ["plain", "volumes", "sidecar"];
+
+#[tokio::test]
+#[ignore = "needs root, a container runtime, the programs of a cluster: cargo verify"]
+async fn from_the_kubelet_and_back() {
+    let cluster = cluster().await;
+    let options = ok(cluster.node_options("node"));
+    let mut node = ok(Node::prepare(options, &|_| {}).await);
+    let mut kubelet = ok(cluster.kubelet(&node));
+    ok(kubelet.up());
+    ok(cluster.wait_node_ready("node").await);
+    objects(&cluster).await;
+    for (name, more) in PODS.iter().zip([json!({}), volumes(), sidecar()]) {
+        create(&cluster, name, &more).await;
+    }
+    for name in PODS {
+        ok(cluster.wait_pod_ready(name).await);
+    }
+    let before = identities(&cluster).await;
+    let unready = Unready::watch(&cluster).await;
+
+    kubelet.down(false);
+    ok(node.up().await);
+    works(&cluster, "under-polylet").await;
+    assert_eq!(identities(&cluster).await, before, "Polylet took over");
+    unready.never();
+
+    node.down();
+    ok(kubelet.up());
+    works(&cluster, "under-the-kubelet").await;
+    let after = identities(&cluster).await;
+    // After its own restarts, too, the kubelet takes a probed container for unready until the first
+    // probe: that is nothing that Polylet could have kept.
+    let kept = |lines: &[String]| -> Vec<String> {
+        let probed = |line: &&String| !line.starts_with("plain") && line.contains("Ready\"");
+        lines.iter().filter(|line| !probed(line)).cloned().collect()
+    };
+    assert_eq!(kept(&after), kept(&before), "the kubelet took over");
+
+    for name in PODS {
+        ok(cluster.client().delete(&pod_path(name), &Value::Null).await);
+    }
+    for name in PODS {
+        ok(cluster.wait_absent(&pod_path(name)).await);
+    }
+    kubelet.down(false);
+    ok(node.remove());
+    ok(cluster.remove());
+}
+
+/// A new pod becomes Ready and goes: whoever has the node has heard of all that is there.
+async fn works(cluster: &Cluster, name: &str) {
+    create(cluster, name, &json!({})).await;
+    ok(cluster.wait_pod_ready(name).await);
+    ok(cluster.client().delete(&pod_path(name), &Value::Null).await);
+    ok(cluster.wait_absent(&pod_path(name)).await);
+}
+
+/// Statuses of the pods that were not Ready, as any client would have seen them.
+struct Unready(tokio::sync::mpsc::UnboundedReceiver<String>);
+
+impl Unready {
+    async fn watch(cluster: &Cluster) -> Self {
+        let path = "/api/v1/namespaces/default/pods";
+        let mut watch = ok(cluster.client().watch(path).await);
+        let (sender, receiver) = tokio::sync::mpsc::unbounded_channel();
+        tokio::spawn(async move {
+            while let Ok(Some((_, pod))) = watch.next().await {
+                let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+                let ending = pod["metadata"]["deletionTimestamp"].is_string();
+                if PODS.contains(&name) && !ending && !is_ready(&pod) {
+                    let _ = sender.send(format!("{name}: {}", pod["status"]));
+                }
+            }
+        });
+        Self(receiver)
+    }
+
+    fn never(mut self) {
+        if let Ok(seen) = self.0.try_recv() {
+            panic!("a pod was not Ready: {seen}");
+        }
+    }
+}
+
+async fn objects(cluster: &Cluster) {
+    let map = json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "settings" },
+        "data": { "key": "value" },
+    });
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "login" },
+        "stringData": { "user": "me" },
+    });
+    for (kind, object) in [("configmaps", map), ("secrets", secret)] {
+        let path = format!("/api/v1/namespaces/default/{kind}");
+        ok(cluster.client().create(&path, &object).await);
+    }
+}
+
+/// The token of the service account comes with every pod.
+fn volumes() -> Value {
+    json!({
+        "volumes": [
+            { "name": "map", "configMap": { "name": "settings" } },
+            { "name": "secret", "secret": { "secretName": "login" } },
+            { "name": "scratch", "emptyDir": {} },
+        ],
+        "container": {
+            "volumeMounts": [
+                { "name": "map", "mountPath": "/map" },
+                { "name": "secret", "mountPath": "/secret" },
+                { "name": "scratch", "mountPath": "/scratch" },
+            ],
+            "readinessProbe": { "exec": { "command": ["true"] }, "periodSeconds": 1 },
+        },
+    })
+}
+
+fn sidecar() -> Value {
+    json!({ "initContainers": [{
+        "name": "beside", "image": "polylet-test:1", "restartPolicy": "Always",
+        "command": ["sh", "-c", RUNS],
+        "startupProbe": { "exec": { "command": ["true"] }, "periodSeconds": 1 },
+    }] })
+}
+
+async fn create(cluster: &Cluster, name: &str, more: &Value) {
+    let object: Value = serde_json::from_str(&pod(name, RUNS, more)).unwrap();
+    let path = "/api/v1/namespaces/default/pods";
+    ok(cluster.client().create(path, &object).await);
+}
+
+/// What must be the same afterwards: containers, restarts, and since when the pod is Ready.
+async fn identities(cluster: &Cluster) -> Vec<String> {
+    let mut all = Vec::new();
+    for name in PODS {
+        let pod = ok(cluster.client().get(&pod_path(name)).await).unwrap();
+        let status = &pod["status"];
+        for list in ["initContainerStatuses", "containerStatuses"] {
+            for container in status[list].as_array().into_iter().flatten() {
+                let (id, restarts) = (&container["containerID"], &container["restartCount"]);
+                all.push(format!("{name} {id} {restarts}"));
+            }
+        }
+        let conditions = status["conditions"].as_array().into_iter().flatten();
+        for condition in conditions {
+            let (kind, since) = (&condition["type"], &condition["lastTransitionTime"]);
+            all.push(format!("{name} {kind} {} {since}", condition["status"]));
+        }
+    }
+    all
+}
