@@ -414,6 +414,9 @@ async fn events(cluster: &Cluster) {
     );
     let described = ok(cluster.kubectl(&["describe", "pod", "sick"]).await);
     assert!(described.contains("Unhealthy"), "{described}");
+    for told in ["Created", "Started"] {
+        assert!(described.contains(told), "{told}: {described}");
+    }
     delete(cluster, "sick", Value::Null).await;
     gone(cluster, "sick").await;
 }
