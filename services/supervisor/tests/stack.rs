@@ -354,3 +354,47 @@ async fn spans_are_forwarded_to_a_collector() {
     let spans = &request.resource_spans[0].scope_spans[0].spans;
     assert_eq!(spans[0].name, "standin.start");
 }
+
+#[test]
+fn under_the_kubelets_name_and_with_its_flags() {
+    let mut node = Node::prepared();
+    let kubelet = node.path("kubelet");
+    std::os::unix::fs::symlink(POLYLET, &kubelet).unwrap();
+    let ran = |words: &[&str]| Command::new(&kubelet).args(words).output().unwrap();
+    let version = String::from_utf8(ran(&["--version"]).stdout).unwrap();
+    assert!(version.starts_with("Kubernetes v1.36."), "{version}");
+    let refused = ran(&["--kubeconf=/x"]);
+    let said = String::from_utf8(refused.stderr).unwrap();
+    assert!(
+        !refused.status.success() && said.contains("is --kubeconfig meant?"),
+        "{said}"
+    );
+
+    let log = fs::File::create(node.path("log")).unwrap();
+    let mut run = Command::new(&kubelet);
+    run.arg(format!("--config={}", node.path("config.yaml").display()));
+    run.args([
+        "--hostname-override=N2",
+        "--max-pods",
+        "7",
+        "-v=2",
+        "--pod-infra-container-image=x",
+    ]);
+    node.supervisor = Some(run.stdin(Stdio::null()).stderr(log).spawn().unwrap());
+    node.until_serving();
+    let effective = node.path("run/supervisor/config.yaml");
+    let text = fs::read_to_string(&effective).unwrap();
+    assert!(
+        text.contains("maxPods: 7") && text.contains("nodeName: n2"),
+        "{text}"
+    );
+    let mode = fs::metadata(&effective).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let pid = node.service("prober")["pid"].as_u64().unwrap();
+    let words = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap();
+    assert!(words.contains("run/supervisor/config.yaml"), "{words}");
+    assert!(
+        node.log()
+            .contains("--pod-infra-container-image counts for nothing")
+    );
+}
