@@ -89,6 +89,11 @@ pub static MANIFEST: Manifest = Manifest {
         },
         Call {
             service: "volume-manager",
+            package: "polylet.volume.v1",
+            level: 1,
+        },
+        Call {
+            service: "volume-manager",
             package: "polylet.notice.v1",
             level: 1,
         },

@@ -23,6 +23,8 @@ pub(super) enum Input {
     Image(String, Option<Image>),
     /// All images were told.
     Images,
+    /// Attachable volumes that pods use, or are about to.
+    VolumesInUse(Vec<String>),
     /// The object as the cluster holds it, or its absence.
     Node(Option<Box<Node>>),
     /// Word that changes nothing.
@@ -35,6 +37,11 @@ pub(super) fn all(ctx: &Ctx) -> SelectAll<LocalBoxStream<'static, Input>> {
     all.push(follow::pleg::runtime(ctx).map(runtime).boxed_local());
     all.push(follow::eviction::pressure(ctx).map(pressure).boxed_local());
     all.push(follow::imagegc::images(ctx).map(image).boxed_local());
+    let in_use = follow::volume::in_use(ctx).map(|value| match value {
+        Value::Current(answer) => Input::VolumesInUse(answer.names),
+        Value::Stale(_) => Input::Nothing,
+    });
+    all.push(in_use.boxed_local());
     all.push(
         follow::podconfig::node(ctx)
             .map(|value| match value {

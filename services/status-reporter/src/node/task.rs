@@ -150,6 +150,7 @@ impl Task {
                 self.facts.images.remove(&id);
             }
             Input::Images => self.facts.images_heard = true,
+            Input::VolumesInUse(names) => self.facts.volumes_in_use = Some(names),
             Input::Node(node) => self.told(node, Timestamp::now()),
             Input::Nothing => {}
         }

@@ -77,12 +77,16 @@ pub(crate) struct Facts {
     pub(crate) images: BTreeMap<String, Image>,
     /// All images were told.
     pub(crate) images_heard: bool,
-    pub(crate) volumes_in_use: Vec<String>,
+    /// `None` before they were heard: a controller detaches what is not named.
+    pub(crate) volumes_in_use: Option<Vec<String>>,
 }
 
 impl Facts {
     /// Whether a whole status can be told.
     pub(crate) fn complete(&self) -> bool {
-        self.runtime.is_some() && self.images_heard && self.pressure.len() == Resource::ALL.len()
+        self.runtime.is_some()
+            && self.images_heard
+            && self.volumes_in_use.is_some()
+            && self.pressure.len() == Resource::ALL.len()
     }
 }

@@ -8,14 +8,18 @@ pub(crate) fn differs(held: &NodeStatus, wanted: &NodeStatus) -> bool {
     quiet(held) != quiet(wanted)
 }
 
-/// Whether they differ in more than their images, which may wait a moment for more of their kind.
+/// Whether they differ in what cannot wait. Images may wait for more of their kind; a volume that is
+/// no longer in use too, as whoever knows that may only have begun to look again after a restart.
 pub(crate) fn differs_at_once(held: &NodeStatus, wanted: &NodeStatus) -> bool {
     let without = |status: &NodeStatus| {
         let mut status = quiet(status);
         status.images = None;
+        status.volumes_in_use = None;
         status
     };
-    without(held) != without(wanted)
+    let used = held.volumes_in_use.as_deref().unwrap_or_default();
+    let mut now = wanted.volumes_in_use.iter().flatten();
+    now.any(|volume| !used.contains(volume)) || without(held) != without(wanted)
 }
 
 fn quiet(status: &NodeStatus) -> NodeStatus {

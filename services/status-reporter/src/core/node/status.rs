@@ -55,8 +55,9 @@ pub(crate) fn status(
     }
     let held = held.conditions.as_deref().unwrap_or_default();
     status.conditions = Some(conditions(facts, held, now));
-    let volumes = facts.volumes_in_use.clone();
-    status.volumes_in_use = (!volumes.is_empty()).then_some(volumes);
+    if let Some(volumes) = facts.volumes_in_use.clone() {
+        status.volumes_in_use = (!volumes.is_empty()).then_some(volumes);
+    }
     status
 }
 

@@ -333,6 +333,18 @@ fn written_when_it_changes_and_at_the_report_frequency() {
     facts.pressure.insert(Resource::Pids, pressure(true));
     let worse = status(&settings(), &facts, &held, at(3));
     assert_eq!(schedule.decide(&held, &worse, at(3)), Decision::Write);
+    // A volume that comes into use is told at once, one that goes out of it later.
+    let with = |volumes: &[&str]| {
+        let volumes = volumes.iter().map(|name| (*name).to_owned()).collect();
+        let facts = Facts {
+            volumes_in_use: Some(volumes),
+            ..well()
+        };
+        status(&settings(), &facts, &held, at(4))
+    };
+    assert!(patch::differs_at_once(&held, &with(&["v"])));
+    assert!(!patch::differs_at_once(&with(&["v"]), &held));
+    assert!(patch::differs(&with(&["v"]), &held));
     // Nodes that changed together do not report together.
     schedule.written(true, 1.0, at(20));
     assert_eq!(
@@ -396,7 +408,7 @@ fn any_facts() -> impl Strategy<Value = Facts> {
         pressures,
         images,
         any::<bool>(),
-        prop::collection::vec("[a-c]", 0..2),
+        prop::option::of(prop::collection::vec("[a-c]", 0..2)),
     )
         .prop_map(
             |(runtime, pressures, images, images_heard, volumes_in_use)| Facts {
