@@ -4,9 +4,11 @@
 //! - `task`: owns what is known of the object, and writes it when it changes ([`crate::core::node`]
 //!   decides what and when); one request at a time.
 //! - `lease`: the sign of life, on a connection of its own, so that nothing else can hold it up.
+//! - `csi`: the CSINode, as drivers come and go.
 //! - `sources`, `settings`: what the status is made of.
 
 mod calls;
+mod csi;
 mod lease;
 mod settings;
 mod sources;
@@ -33,8 +35,11 @@ pub(crate) struct Registered {
 pub(crate) fn start(ctx: &Ctx) -> watch::Receiver<Option<Registered>> {
     let (registered, told) = watch::channel(None);
     if let Some(access) = Access::of(ctx.config(), "status-reporter") {
-        let task = task::Task::new(ctx, Connection::new(access.clone()), registered);
+        let connection = Connection::new(access.clone());
+        let task = task::Task::new(ctx, connection.clone(), registered);
         ctx.spawn("node", task.run());
+        let csi = csi::Keeper::new(ctx, connection, told.clone());
+        ctx.spawn("csi node", csi.run(ctx.clone()));
         let lease = lease::Keeper::new(ctx, Connection::new(access), told.clone());
         ctx.spawn("lease", lease.run());
     }

@@ -1,6 +1,7 @@
 //! This node in the cluster: what its object says, what of it has to be written, and when. Pure.
 
 pub(crate) mod conditions;
+pub(crate) mod csi;
 pub(crate) mod events;
 pub(crate) mod facts;
 pub(crate) mod object;
