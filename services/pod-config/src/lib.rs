@@ -13,7 +13,7 @@
 //! | `pods`, `node`, `services`, `objects` ([`cluster`]) | the API server: lists and watches | the stores behind the streams |
 //! | `run` ([`run`]) | [`run::Input`] | the stores behind the streams; what is to be kept |
 //! | `keep …` ([`keep`]) | the last accepted set | `state:file.json`, `state:http.json` |
-//! | `keep …` ([`cluster`]) | what the API server said last | `state:api.json`, `node.json`, `services.json`, `objects.json` |
+//! | `keep …` ([`cluster`]) | what the API server said last | `state:api.json`, `node.json`, `services.json`, `objects.json`, `tokens.json` |
 //!
 //! A source that has not answered in this life serves nothing; one that is not configured is empty
 //! at once. While the API server is away, what it said last stands: also after a restart, from
@@ -69,6 +69,10 @@ pub const MANIFEST: Manifest = Manifest {
         Keep {
             path: "state:objects.json",
             what: "Secrets, ConfigMaps and whatever else pods refer to: pods start with them while the API server is away",
+        },
+        Keep {
+            path: "state:tokens.json",
+            what: "service-account tokens that pods were given: pods start with them while the API server is away",
         },
     ],
 };

@@ -113,7 +113,10 @@ impl Cluster {
         ctx.spawn("keep objects", keep.run(move || kept.kept(), ctx.drain()));
         let running = objects.clone();
         ctx.spawn("objects", running.run(lines.clone(), begun, ctx.drain()));
-        let tokens = Tokens::new(lines.clone(), cluster.pods.plain.clone());
+        let keep = cluster.keep(dir, "tokens.json");
+        let tokens = Tokens::new(lines.clone(), cluster.pods.plain.clone(), keep.clone());
+        let kept = tokens.clone();
+        ctx.spawn("keep tokens", keep.run(move || kept.kept(), ctx.drain()));
         cluster.asked = Some(Asked {
             objects,
             tokens,

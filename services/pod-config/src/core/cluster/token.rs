@@ -1,6 +1,7 @@
 //! How long a service account's token is used.
 
 use jiff::{SignedDuration, Timestamp};
+use serde::{Deserialize, Serialize};
 
 /// No token is used for longer without a new one being asked for, however long it lives.
 const LONGEST: SignedDuration = SignedDuration::from_hours(24);
@@ -11,11 +12,11 @@ const AGAIN: SignedDuration = SignedDuration::from_secs(30);
 const SPREAD: f64 = 10.0;
 
 /// When a token is to be renewed, and when it is no use any more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Times {
     /// From then on a new one is asked for.
     pub refresh_at: Timestamp,
-    /// From then on it is not handed out.
+    /// From then on it is handed out only while nobody can be asked for another.
     pub valid_until: Timestamp,
 }
 
@@ -36,7 +37,12 @@ impl Times {
 
     /// A new one was asked for in vain.
     pub fn failed(&mut self, now: Timestamp) {
-        self.refresh_at = later(now, AGAIN).min(self.valid_until).max(self.refresh_at);
+        let again = later(now, AGAIN);
+        self.refresh_at = if self.is_valid(now) {
+            again.min(self.valid_until).max(self.refresh_at)
+        } else {
+            again
+        };
     }
 
     /// It is good without asking anyone.
@@ -44,8 +50,8 @@ impl Times {
         now < self.refresh_at && self.is_valid(now)
     }
 
-    /// It may be handed out when no newer one can be had.
-    pub fn is_valid(&self, now: Timestamp) -> bool {
+    /// Its life has not ended.
+    fn is_valid(&self, now: Timestamp) -> bool {
         now < self.valid_until
     }
 }
@@ -80,6 +86,10 @@ mod tests {
         times.failed(at(590));
         assert_eq!(times.refresh_at, at(600));
         assert!(!times.is_fresh(at(600)) && !times.is_valid(at(600)));
+        // One that has ended is never fresh, and is asked for again after a while.
+        times.failed(at(700));
+        assert_eq!(times.refresh_at, at(730));
+        assert!(!times.is_fresh(at(701)));
     }
 
     proptest! {
