@@ -49,7 +49,7 @@ impl Node {
             changed
         });
         if changed {
-            self.keep.later();
+            self.keep.soon();
         }
     }
 

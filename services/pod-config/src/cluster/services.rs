@@ -68,8 +68,9 @@ impl Ear for Hearing {
         let all: BTreeMap<_, _> = all.map(convert::service).map(keyed).collect();
         self.services.replace(all);
         self.services.mark_whole();
+        // Without any at all no pod could start; one that is missing matters less.
         self.kept = None;
-        self.keep.later();
+        self.keep.soon();
     }
 
     fn changed(&mut self, object: Value) {
