@@ -161,6 +161,25 @@ fn of_two_pods_of_one_name_the_second_waits_though_it_was_taken_up_before() {
 }
 
 #[test]
+fn pods_of_the_cluster_do_not_wait_for_one_of_their_name() {
+    let (mut all, notes) = heard(Kept::default());
+    let api = i32::from(polylet_wire::podconfig::v1::PodSource::Api);
+    for uid in ["u1", "u2"] {
+        all.take(Input::Config(api, wanted(uid)), at(1));
+    }
+    sources_heard(&mut all);
+    all.work(at(1));
+    assert_eq!(all.blocked_by("u1"), None);
+    assert_eq!(all.blocked_by("u2"), None);
+    let [file, ..] = SOURCES.map(i32::from);
+    all.take(Input::Config(file, wanted("u3")), at(2));
+    assert_eq!(all.blocked_by("u3"), None, "nor does a static one for them");
+    all.take(Input::Config(file, wanted("u4")), at(3));
+    assert_eq!(all.blocked_by("u4").as_deref(), Some("u3"));
+    drop(notes);
+}
+
+#[test]
 fn what_is_said_of_pods_that_nobody_knows_yet_is_kept() {
     use polylet_wire::prober::v1::{Outcome, ProbeKind, Verdict};
     use polylet_wire::volume::v1::PodVolumes;
