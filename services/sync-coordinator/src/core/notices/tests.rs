@@ -1,0 +1,145 @@
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::core::learn::Trouble;
+use crate::core::view::Unwell;
+use crate::core::world::{World, at, manifest, simple};
+
+/// Plans once, tells, begins, and carries out what was begun.
+fn round(world: &mut World, before: &mut Plan) -> Vec<(String, String, String)> {
+    let plan = world.plan();
+    let view = View {
+        pod: &world.pod,
+        node: &world.node,
+        now: world.now,
+    };
+    let told = of(&view, before, &plan, at(0)).into_iter();
+    let told = told.map(|n| (n.part, n.reason, n.message)).collect();
+    *before = plan;
+    for step in world.begin() {
+        world.finish(&step);
+    }
+    told
+}
+
+fn rounds(world: &mut World, before: &mut Plan) -> Vec<(String, String, String)> {
+    (0..12).flat_map(|_| round(world, before)).collect()
+}
+
+fn told(part: &str, reason: &str, message: &str) -> (String, String, String) {
+    (part.to_owned(), reason.to_owned(), message.to_owned())
+}
+
+#[test]
+fn a_good_start_is_told_by_its_acts_alone() {
+    let mut world = World::new(simple("Always", &["a"]));
+    assert_eq!(rounds(&mut world, &mut Plan::default()), []);
+    assert_eq!(world.all_running(), ["a"]);
+}
+
+#[test]
+fn kills_and_back_offs_are_told_once() {
+    let mut world = World::new(simple("Always", &["a"]));
+    let mut before = Plan::default();
+    rounds(&mut world, &mut before);
+    let unwell = Unwell {
+        startup: false,
+        message: String::new(),
+    };
+    let id = world.running("a").unwrap();
+    world.pod.unwell.insert(id, unwell);
+    let part = "spec.containers{a}";
+    assert_eq!(
+        rounds(&mut world, &mut before),
+        [told(
+            part,
+            "Killing",
+            "Container a failed liveness probe, will be restarted"
+        )]
+    );
+    world.pass(1);
+    world.ends("a", 1);
+    let back_off = "Back-off restarting failed container a in pod web_default(u1)";
+    assert_eq!(
+        rounds(&mut world, &mut before),
+        [told(part, "BackOff", back_off)]
+    );
+}
+
+#[test]
+fn ends_are_told_by_their_reason() {
+    let mut world = World::new(simple("Always", &["a"]));
+    let mut before = Plan::default();
+    rounds(&mut world, &mut before);
+    let order = crate::core::admission::preempted(world.now);
+    world.pod.order = Some(order);
+    assert_eq!(
+        rounds(&mut world, &mut before),
+        [
+            told("", "Preempting", "Preempted in order to admit critical pod"),
+            told("spec.containers{a}", "Killing", "Stopping container a"),
+        ]
+    );
+    let mut world = World::new(simple("Always", &["a"]));
+    world.node.pressure.disk = true;
+    let refused = rounds(&mut world, &mut Plan::default());
+    let words = "The node had condition: [DiskPressure]. ";
+    assert_eq!(refused, [told("", "Evicted", words)]);
+}
+
+#[test]
+fn failed_pulls_are_told_with_upstreams_words() {
+    let mut world = World::new(simple("Always", &["a"]));
+    let (pull, mut before) = loop {
+        let plan = world.plan();
+        let steps = world.begin();
+        let pull = steps
+            .iter()
+            .find(|s| matches!(s, Step::PullImage { .. }))
+            .cloned();
+        for step in steps.iter().filter(|s| Some(*s) != pull.as_ref()) {
+            world.finish(step);
+        }
+        if let Some(pull) = pull {
+            break (pull, plan);
+        }
+    };
+    let trouble = Trouble {
+        reason: "ErrImagePull".to_owned(),
+        message: "no such \"host\": x".to_owned(),
+        ..Trouble::default()
+    };
+    world.fail(&pull, trouble);
+    assert_eq!(rounds(&mut world, &mut before), []);
+    world.pass(3);
+    let part = "spec.containers{a}";
+    assert_eq!(
+        rounds(&mut world, &mut before),
+        [
+            told(part, "BackOff", "Back-off pulling image \"img-a:1\""),
+            told(part, "Failed", "Error: ImagePullBackOff"),
+        ]
+    );
+}
+
+#[test]
+fn a_resize_is_told_from_start_to_end() {
+    let spec = |cpu: &str| -> Value {
+        json!({"containers": [{"name": "a", "image": "img-a:1",
+            "resources": {"requests": {"cpu": cpu}}}]})
+    };
+    let mut world = World::new(spec("1"));
+    let mut before = Plan::default();
+    rounds(&mut world, &mut before);
+    world.wanted = Arc::new(super::Wanted::of(&manifest(spec("2")), &[]));
+    world.pod.wanted = Some(Arc::clone(&world.wanted));
+    let heard = rounds(&mut world, &mut before);
+    let reasons: Vec<&str> = heard.iter().map(|(_, reason, _)| reason.as_str()).collect();
+    assert_eq!(reasons, ["ResizeStarted", "ResizeCompleted"]);
+    assert_eq!(
+        heard[0].2,
+        r#"Pod resize started: {"containers":[{"name":"a","resources":{"requests":{"cpu":"2"}}}],"generation":0}"#
+    );
+}
