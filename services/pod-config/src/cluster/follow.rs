@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use polylet_api::kube::Client;
 use polylet_api::kube::core::Status;
-use polylet_api::{Backoff, Refusal};
+use polylet_api::{Backoff, Refusal, random};
 use polylet_kit::report;
 use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout};
@@ -286,13 +286,4 @@ fn heard(line: &[u8], ear: &mut impl Ear) -> Result<Option<String>, Failure> {
         _ => {}
     }
     Ok(Some(version))
-}
-
-/// Between 0 and 1; the standard library seeds each of its hashers at random.
-pub(crate) fn random() -> f64 {
-    use std::hash::{BuildHasher, Hasher};
-    let drawn = std::collections::hash_map::RandomState::new()
-        .build_hasher()
-        .finish();
-    (drawn >> 11) as f64 / (1_u64 << 53) as f64
 }

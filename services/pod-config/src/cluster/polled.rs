@@ -3,13 +3,13 @@
 
 use std::time::Duration;
 
-use polylet_api::{Backoff, Refusal};
+use polylet_api::{Backoff, Refusal, random};
 use polylet_kit::report;
 use serde_json::Value;
 use tokio::sync::Notify;
 use tokio::time::sleep;
 
-use super::follow::{Ear, Followed, random};
+use super::follow::{Ear, Followed};
 use super::line::Lines;
 use super::objects::Object;
 use super::request::{self, Failure};

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use polylet_api::Refusal;
+use polylet_api::{Refusal, random};
 use polylet_kit::report;
 use polylet_watch::Store;
 use polylet_wire::common::v1::PodRef;
@@ -16,7 +16,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
-use super::follow::random;
 use super::keep::Keep;
 use super::line::Lines;
 use super::request::{self, Failure};
