@@ -105,6 +105,9 @@ fn manifests(world: &mut World) {
                     .manifests
                     .insert(uid.clone(), wish.manifest.clone());
                 pods::write(world, &wish);
+                if source != PodSource::Api {
+                    world.truth.fixed.insert(uid.clone());
+                }
                 world.truth.wishes.insert(uid, wish);
             }
         }

@@ -66,6 +66,8 @@ impl Who {
 pub struct Truth {
     /// Pods by uid.
     pub wishes: BTreeMap<String, Wish>,
+    /// Pods of other sources than the API at any time.
+    pub fixed: BTreeSet<String>,
     /// Pods that were taken back or asked to go at any time.
     pub disowned: BTreeSet<String>,
     /// Pods that may be put back as they were.

@@ -110,6 +110,7 @@ pub fn make_termination_log(
     if let Some(folder) = path.parent() {
         make_dir(folder, 0o750)?;
     }
+    clear_folder(&path)?;
     fs::OpenOptions::new()
         .create(true)
         .append(true)
@@ -158,22 +159,34 @@ pub async fn remove(hands: &Rc<Hands>, job: &Job) -> Result<Outcome, Trouble> {
         .map_err(|error| said("RemoveFilesError", error.to_string()))?;
     let pod_dir = names::pod_dir(&hands.ctx.config().polylet.root_directory, &uid);
     let logs = log_dir(hands, &job.pod);
-    let work = move || -> std::io::Result<()> {
-        gone(fs::remove_dir_all(logs))?;
-        gone(fs::remove_file(pod_dir.join("etc-hosts")))?;
-        gone(fs::remove_dir_all(pod_dir.join("containers")))?;
-        match fs::remove_dir(&pod_dir) {
-            Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => {
-                tracing::warn!(path = %pod_dir.display(), "the pod's folder is not empty and stays");
-                Ok(())
-            }
-            other => gone(other),
-        }
-    };
-    match tokio::task::spawn_blocking(work).await {
+    match tokio::task::spawn_blocking(move || remove_folders(&logs, &pod_dir)).await {
         Ok(Ok(())) => Ok(Outcome::Done),
         Ok(Err(error)) => Err(said("RemoveFilesError", error.to_string())),
         Err(error) => Err(said("RemoveFilesError", error.to_string())),
+    }
+}
+
+fn remove_folders(logs: &Path, pod_dir: &Path) -> std::io::Result<()> {
+    let hosts = pod_dir.join("etc-hosts");
+    gone(fs::remove_dir_all(logs))?;
+    clear_folder(&hosts)?;
+    gone(fs::remove_file(hosts))?;
+    gone(fs::remove_dir_all(pod_dir.join("containers")))?;
+    match fs::remove_dir(pod_dir) {
+        Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => {
+            tracing::warn!(path = %pod_dir.display(), "the pod's folder is not empty and stays");
+            Ok(())
+        }
+        other => gone(other),
+    }
+}
+
+/// Removes an empty folder from where a file of ours belongs. A runtime makes one when it comes to
+/// mount the file for a call whose caller is dead, after the pod and its files have gone.
+pub fn clear_folder(path: &Path) -> std::io::Result<()> {
+    match fs::remove_dir(path) {
+        Err(error) if error.kind() == ErrorKind::NotADirectory => Ok(()),
+        other => gone(other),
     }
 }
 
@@ -181,5 +194,35 @@ fn gone(result: std::io::Result<()>) -> std::io::Result<()> {
     match result {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folders_that_a_late_runtime_made_go_with_the_pod() {
+        let root = tempfile::tempdir().unwrap();
+        let (logs, pod) = (root.path().join("logs"), root.path().join("pod"));
+        fs::create_dir_all(pod.join("etc-hosts")).unwrap();
+        fs::create_dir_all(pod.join("containers/main/0")).unwrap();
+        remove_folders(&logs, &pod).unwrap();
+        assert!(!pod.exists());
+        remove_folders(&logs, &pod).unwrap();
+    }
+
+    #[test]
+    fn only_an_empty_folder_is_cleared() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("etc-hosts");
+        clear_folder(&path).unwrap();
+        fs::write(&path, "kept").unwrap();
+        clear_folder(&path).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "kept");
+        fs::remove_file(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        clear_folder(&path).unwrap();
+        assert!(!path.exists());
     }
 }

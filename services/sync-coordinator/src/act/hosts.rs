@@ -89,6 +89,7 @@ pub fn write(
         let (host, domain) = names(manifest, &hands.ctx.config().kubelet);
         managed(ips, &host, &domain) + &alias_lines(aliases)
     };
+    files::clear_folder(&path)?;
     // In place: a running container has this very file mounted.
     fs::write(&path, text)?;
     Ok(Some(path))

@@ -21,7 +21,7 @@ pub enum Law {
     NumbersRise,
     /// No sandbox number is asked for twice, unless the first call is known to have failed.
     OneCallANumber,
-    /// Two pods of one full name never overlap.
+    /// Two static pods of one full name never overlap; the cluster's own may.
     NoOverlap,
     /// A pod that was decided to have ended never starts anything.
     TheEndIsTheEnd,
@@ -233,8 +233,10 @@ pub fn starts(world: &mut World, id: &str) {
     if let Some(twin) = twin.map(|c| c.id.clone()) {
         world.breaks(Law::OneOfAName, format!("{who} while {twin} runs"));
     }
+    let fixed = |uid: &str| world.truth.fixed.contains(uid);
     let overlap = world.runtime.containers.values().find(|c| {
-        c.phase == ContainerPhase::Running && c.pod.uid != uid && c.pod.name == me.pod.name
+        let other = c.pod.uid != uid && c.pod.name == me.pod.name;
+        other && c.phase == ContainerPhase::Running && fixed(uid) && fixed(&c.pod.uid)
     });
     if let Some(other) = overlap.map(|c| c.pod.uid.clone()) {
         world.breaks(Law::NoOverlap, format!("{who} while {other} runs"));
