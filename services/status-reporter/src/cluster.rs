@@ -7,6 +7,7 @@ use polylet_model::Manifest;
 use polylet_watch::{Update, Value};
 use polylet_wire::common::v1::Cause;
 use polylet_wire::podconfig::v1 as podconfig;
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 use crate::convert;
@@ -22,10 +23,11 @@ pub(crate) struct Cluster {
     bucket: Bucket,
     reports: Reports,
     making: Making,
+    busy: watch::Sender<bool>,
 }
 
 impl Cluster {
-    pub(crate) fn new(ctx: &Ctx, access: Access) -> Self {
+    pub(crate) fn new(ctx: &Ctx, access: Access, busy: watch::Sender<bool>) -> Self {
         let config = &ctx.config().kubelet;
         let (rate, burst) = (config.kube_api_qps, config.kube_api_burst);
         let connection = Connection::new(access);
@@ -34,6 +36,7 @@ impl Cluster {
             bucket: Bucket::new(f64::from(rate), f64::from(burst)),
             reports: Reports::new(connection.clone()),
             making: Making::new(connection),
+            busy,
         }
     }
 
@@ -146,5 +149,8 @@ impl Cluster {
         let now = self.now();
         self.reports.act(&mut self.bucket, now);
         self.making.act(&mut self.bucket, now);
+        let busy = self.reports.is_busy();
+        self.busy
+            .send_if_modified(|told| std::mem::replace(told, busy) != busy);
     }
 }

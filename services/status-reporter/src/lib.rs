@@ -121,7 +121,7 @@ pub static MANIFEST: Manifest = Manifest {
     keeps: &[
         Keep {
             path: "run:notices.json",
-            what: "how far each service's notices were taken in: an event that counts is not counted twice",
+            what: "how far each service's notices were told: an event that counts is not counted twice",
         },
         Keep {
             path: "run:statuses.json",
@@ -146,11 +146,12 @@ pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
     let statuses = server::Statuses::new(ctx.incarnation());
     let (missing, unheard) = watch::channel(vec!["everything".to_owned()]);
     let (finished, done) = oneshot::channel();
-    let task = run::Task::new(&ctx, statuses.clone(), missing);
+    let (busy, is_busy) = watch::channel(false);
+    let task = run::Task::new(&ctx, statuses.clone(), missing, busy);
     ctx.spawn("status-reporter", task.run(finished));
     let registered = node::start(&ctx);
     certificates::start(&ctx, registered);
-    events::start(&ctx);
+    events::start(&ctx, is_busy);
     let server = server::Server { statuses, unheard };
     // The task keeps what is not kept yet; should it be gone, nothing is left that could be told.
     let last = async move { done.await.unwrap_or_default() };

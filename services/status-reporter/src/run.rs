@@ -33,13 +33,19 @@ pub(crate) struct Task {
 }
 
 impl Task {
-    pub(crate) fn new(ctx: &Ctx, statuses: Statuses, missing: watch::Sender<Vec<String>>) -> Self {
+    /// `busy` is told whether statuses are on their way to the cluster.
+    pub(crate) fn new(
+        ctx: &Ctx,
+        statuses: Statuses,
+        missing: watch::Sender<Vec<String>>,
+        busy: watch::Sender<bool>,
+    ) -> Self {
         let (keeper, kept) = Keeper::<Kept>::open(ctx.run_dir().join("statuses.json"));
         let traces = Traces::new(kept.started);
         let access = Access::of(ctx.config(), crate::MANIFEST.service);
         Self {
             inputs: sources::all(ctx, access.is_some()),
-            cluster: access.map(|access| Cluster::new(ctx, access)),
+            cluster: access.map(|access| Cluster::new(ctx, access, busy)),
             desk: Desk::new(kept.statuses, statuses),
             traces,
             missing,

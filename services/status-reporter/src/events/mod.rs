@@ -1,6 +1,6 @@
 //! Events: what services have to say to people, told to the cluster. Best effort, as events are:
 //! nothing waits for them, and when the API server is away too long they are dropped. How they are
-//! counted, put together and held back is decided in `core/events`.
+//! counted, put together and held back, and when they are told, is decided in `core/events`.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -11,10 +11,11 @@ use polylet_api::{Access, Connection, Refusal};
 use polylet_kit::Ctx;
 use polylet_wire::notice::v1::{Notice, Severity};
 use polylet_wire::time;
+use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::core::bucket::{Bucket, Moment};
-use crate::core::events::{About, Correlator, Telling, Word};
+use crate::core::events::{About, Correlator, Telling, Word, leisure};
 use crate::keep::Keeper;
 use crate::report::request::{self, Failed};
 
@@ -29,11 +30,19 @@ const APART: Duration = Duration::from_secs(10);
 /// How far each service was heard: its life, and its last word in it.
 type Heard = BTreeMap<String, (String, u64)>;
 
-/// Starts telling, on a node of a cluster.
-pub(crate) fn start(ctx: &Ctx) {
+/// Starts telling, on a node of a cluster. `busy` says whether statuses are on their way.
+pub(crate) fn start(ctx: &Ctx, busy: watch::Receiver<bool>) {
     if let Some(access) = Access::of(ctx.config(), crate::MANIFEST.service) {
-        ctx.spawn("events", Task::new(ctx, access).run());
+        ctx.spawn("events", Task::new(ctx, access, busy).run());
     }
+}
+
+/// A word that is not told yet.
+struct Waiting {
+    word: Word,
+    heard: Moment,
+    /// Whose it is, in which life of it, as its how manieth.
+    place: (String, String, u64),
 }
 
 struct Task {
@@ -42,17 +51,21 @@ struct Task {
     node: String,
     correlator: Correlator,
     bucket: Bucket,
-    queue: VecDeque<Word>,
+    busy: watch::Receiver<bool>,
+    queue: VecDeque<Waiting>,
     connection: Connection,
     under_way: Option<LocalBoxFuture<'static, ()>>,
+    /// What was taken in, and what of it was told: that is kept, and the rest heard again by the
+    /// next life.
     heard: Heard,
+    told: Heard,
     keeper: Keeper<Heard>,
     dropped: u64,
 }
 
 impl Task {
-    fn new(ctx: &Ctx, access: Access) -> Self {
-        let (keeper, heard) = Keeper::open(ctx.run_dir().join("notices.json"));
+    fn new(ctx: &Ctx, access: Access, busy: watch::Receiver<bool>) -> Self {
+        let (keeper, told) = Keeper::<Heard>::open(ctx.run_dir().join("notices.json"));
         let config = &ctx.config().kubelet;
         Self {
             begun: Instant::now(),
@@ -62,10 +75,12 @@ impl Task {
                 f64::from(config.event_record_qps),
                 f64::from(config.event_burst),
             ),
+            busy,
             queue: VecDeque::new(),
             connection: Connection::new(access),
             under_way: None,
-            heard,
+            heard: told.clone(),
+            told,
             keeper,
             dropped: 0,
             ctx: ctx.clone(),
@@ -88,11 +103,12 @@ impl Task {
                 }
                 () = finished(&mut self.under_way) => self.under_way = None,
                 () = until(free_at) => {}
+                Ok(()) = self.busy.changed() => {}
                 () = self.keeper.wait() => {}
             }
-            self.keeper.write_if_due(|| self.heard.clone());
+            self.keeper.write_if_due(|| self.told.clone());
         }
-        self.keeper.finish(self.heard).await;
+        self.keeper.finish(self.told).await;
     }
 
     /// Takes notices in, in the order in which each service gave them.
@@ -109,7 +125,6 @@ impl Task {
             }
             let place = (life.to_owned(), number);
             self.heard.insert(service.to_owned(), place);
-            self.keeper.changed();
             if self.queue.len() >= QUEUE {
                 self.dropped += 1;
                 if self.dropped.is_power_of_two() {
@@ -117,7 +132,11 @@ impl Task {
                 }
                 continue;
             }
-            self.queue.push_back(self.word(notice));
+            self.queue.push_back(Waiting {
+                word: self.word(notice),
+                heard: self.begun.elapsed(),
+                place: (service.to_owned(), life.to_owned(), number),
+            });
         }
     }
 
@@ -148,14 +167,23 @@ impl Task {
         }
     }
 
-    /// Begins to tell the next one; when the rate allows none, tells until when.
+    /// Begins to tell the next one; when it is not time for it, tells until when.
     fn begin(&mut self) -> Option<Moment> {
-        while self.under_way.is_none() && !self.queue.is_empty() {
+        while self.under_way.is_none() {
             let now = self.begun.elapsed();
+            let warned = self.queue.iter().any(|waiting| waiting.word.warning);
+            let busy = *self.busy.borrow_and_update();
+            let due = leisure::due(self.queue.front()?.heard, warned, busy);
+            if due > now {
+                return Some(due);
+            }
             if let Err(at) = self.bucket.take(now) {
                 return Some(at);
             }
-            let word = self.queue.pop_front()?;
+            let Waiting { word, place, .. } = self.queue.pop_front()?;
+            let (service, life, number) = place;
+            self.told.insert(service, (life, number));
+            self.keeper.changed();
             if let Some(telling) = self.correlator.judge(&word, now) {
                 let connection = self.connection.clone();
                 let work = async move { tell(&connection, &telling).await };

@@ -64,6 +64,11 @@ impl Reports {
         self.pods.hold(pod, holds, now);
     }
 
+    /// Whether something of a pod is on its way, or waits to be.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.pods.is_busy()
+    }
+
     pub(crate) fn next_due(&self) -> Option<Moment> {
         self.pods.next_due()
     }

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use super::bucket::{Bucket, Moment};
 use lru::Lru;
 
+pub(crate) mod leisure;
 mod lru;
 
 /// As many objects and events are remembered.

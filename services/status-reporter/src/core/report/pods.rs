@@ -10,8 +10,12 @@ use polylet_model::hash::fnv1a_32;
 use super::want::{Haste, Holds, Says, Step, wanted};
 use crate::core::bucket::{Bucket, Moment};
 
-/// How long steps on the way wait for others to go with them.
+/// How long steps on the way wait for others to go with them, and how much longer for each other
+/// pod that waits too: when many start at once each takes longer, and what it says on the way costs
+/// the others time.
 const GATHER: Duration = Duration::from_millis(400);
+const GATHER_MORE: Duration = Duration::from_millis(50);
+const GATHER_MOST: Duration = Duration::from_secs(4);
 /// How long the watch may take to tell what the API server has answered.
 const ECHO: Duration = Duration::from_secs(3);
 /// What somebody else has written over is set right at once, and then no more often than this.
@@ -145,7 +149,7 @@ impl Pods {
         let Some(entry) = self.pods.get_mut(pod) else {
             return;
         };
-        entry.look(now);
+        entry.look(self.waiting.len(), now);
         if entry.want.is_some() && !entry.under_way {
             self.waiting.insert(pod.to_owned());
         } else {
@@ -156,6 +160,11 @@ impl Pods {
     /// Whether the API server is known to be away.
     pub(crate) fn is_away(&self, now: Moment) -> bool {
         self.away_until.is_some_and(|until| now < until)
+    }
+
+    /// Whether a request is under way, or something waits for one.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.under_way > 0 || !self.waiting.is_empty()
     }
 
     /// When something may be due, if nothing is heard until then.
@@ -192,7 +201,7 @@ impl Pods {
                 continue;
             };
             // What looked like drift may have been settled since.
-            entry.look(now);
+            entry.look(self.waiting.len(), now);
             let Some(job) = entry.job(&pod) else {
                 self.waiting.remove(&pod);
                 continue;
@@ -239,7 +248,7 @@ impl Pods {
 }
 
 impl Pod {
-    fn look(&mut self, now: Moment) {
+    fn look(&mut self, waiting: usize, now: Moment) {
         let before = self.want.take();
         let (Some(says), Some(holds)) = (&self.says, &self.holds) else {
             self.gathers_since = None;
@@ -281,7 +290,7 @@ impl Pod {
         let gathers = haste == Haste::Gather;
         let mut at = now;
         if gathers {
-            at = *self.gathers_since.get_or_insert(now) + GATHER;
+            at = *self.gathers_since.get_or_insert(now) + gather(waiting);
         }
         let drift = self.settled.as_ref() == Some(says) && step != Step::Delete;
         if let Some(repaired_at) = self.repaired_at.filter(|_| drift) {
@@ -366,6 +375,12 @@ impl Pod {
             self.in_vain = 0;
         }
     }
+}
+
+/// How long a step on the way waits while so many pods have something to say.
+fn gather(waiting: usize) -> Duration {
+    let more = GATHER_MORE.saturating_mul(u32::try_from(waiting).unwrap_or(u32::MAX));
+    (GATHER + more).min(GATHER_MOST)
 }
 
 /// How long a pod waits after so many refusals: longer by up to a half, and no two pods alike.
