@@ -8,12 +8,15 @@ use polylet_harness::cluster::Patch;
 use polylet_harness::{Cluster, ClusterOptions, Flavour, HarnessError, Node, NodeOptions};
 use serde_json::{Value, json};
 
+use self::patches::Patches;
 use self::side::Side;
 use crate::floor::Floor;
 use crate::manifests::{self, Kind};
 use crate::measure::{Samples, ms};
 use crate::{Args, rest};
 
+/// The API server's own share of a change.
+mod patches;
 /// One of the two agents.
 mod side;
 /// The result.
@@ -179,12 +182,17 @@ impl Bench<'_> {
         Ok(())
     }
 
+    /// The floor is the runtime's event and one patch of a status, one after the other.
     async fn exits(&mut self, exits: usize) -> Result<(), HarnessError> {
         let mut samples: [Samples; 2] = Default::default();
+        let mut floor = Samples::default();
         let mut pod = manifest(Kind::Bare)?;
         pod["spec"]["restartPolicy"] = json!("Never");
+        let mut patches = Patches::new(self.cluster).await?;
         for n in 0..exits {
             eprint!("\rexits: {}/{exits} ", n + 1);
+            let told = self.floor.exit(2000 + n, &self.sides[1].node).await?;
+            floor.add(told + patches.one().await?);
             for (side, samples) in self.sides.iter_mut().zip(&mut samples) {
                 let name = format!("exit-{}-{n}", side.program());
                 side.up(&name, &pod).await?;
@@ -193,8 +201,9 @@ impl Bench<'_> {
             }
         }
         eprintln!();
+        patches.remove().await?;
         let what = format!("exit → watch event, of {exits}");
-        self.table.times(&what, None, &samples);
+        self.table.times(&what, Some(&floor), &samples);
         Ok(())
     }
 

@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use crate::pods::pid_of;
 
 /// Where pods are made.
-const PODS: &str = "/api/v1/namespaces/default/pods";
+pub(super) const PODS: &str = "/api/v1/namespaces/default/pods";
 
 /// One of the two agents on a node of its own, seen as any client sees it: through the API server.
 pub(super) struct Side<'a> {
