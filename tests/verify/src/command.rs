@@ -1,9 +1,8 @@
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use polylet_harness::{HarnessError, machine};
+use polylet_harness::{HarnessError, build, machine};
 use rustix::process::Signal;
 use serde::Deserialize;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
@@ -28,16 +27,16 @@ impl Program {
         self.dir.ends_with("tests/e2e")
     }
 
-    /// By its name: `cluster.rs`, `cluster_volumes.rs`.
+    /// By its name: `cluster.rs`, `api_volumes.rs`, `joining.rs`.
     pub(crate) fn needs_cluster(&self) -> bool {
-        self.is_e2e() && self.target.starts_with("cluster")
+        let starts = ["cluster", "api_", "joining", "beside_"];
+        self.is_e2e() && starts.iter().any(|start| self.target.starts_with(start))
     }
 }
 
 /// cargo with these words, in the workspace's root.
 pub(crate) fn cargo(words: &[&str]) -> Command {
-    let program = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
-    let mut command = Command::new(program);
+    let mut command = build::cargo();
     command
         .args(words)
         .current_dir(machine::workspace())
