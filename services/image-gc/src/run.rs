@@ -147,7 +147,7 @@ impl Run {
             .images
             .iter()
             .map(|image| (image.id.clone(), convert::item(&look, image)));
-        self.store.replace(items.collect());
+        self.store.replace(items);
         self.store.mark_whole();
         Ok(look)
     }

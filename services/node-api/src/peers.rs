@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use polylet_kit::{Channel, Ctx};
+use polylet_kit::{Channel, Ctx, LARGEST_MESSAGE};
 use polylet_watch::{Change, WatchWire};
 use polylet_wire::pleg::v1::pleg_service_client::PlegServiceClient;
 use polylet_wire::pleg::v1::{PodState, WatchPodStatesRequest};
@@ -39,7 +39,8 @@ impl Peers {
 
     /// All pods with their statuses.
     pub(crate) async fn pods(&self) -> Result<Vec<PodStatus>, Status> {
-        let mut client = StatusServiceClient::new(self.status.clone());
+        let mut client = StatusServiceClient::new(self.status.clone())
+            .max_decoding_message_size(LARGEST_MESSAGE);
         let answer = client
             .list_pod_statuses(ListPodStatusesRequest::default())
             .await?;
@@ -49,7 +50,8 @@ impl Peers {
     /// Resolves when the container is no longer the running one of its pod, or its pod is gone.
     pub(crate) async fn until_ended(self, uid: String, container_id: String) {
         loop {
-            let mut client = StatusServiceClient::new(self.status.clone());
+            let mut client = StatusServiceClient::new(self.status.clone())
+                .max_decoding_message_size(LARGEST_MESSAGE);
             let request = WatchPodStatusesRequest::default();
             if let Ok(stream) = client.watch_pod_statuses(request).await {
                 let mut stream = stream.into_inner();
@@ -77,7 +79,8 @@ impl Peers {
 
     /// What the runtime holds, as a snapshot.
     pub(crate) async fn states(&self) -> Result<Vec<PodState>, Status> {
-        let mut client = PlegServiceClient::new(self.pleg.clone());
+        let mut client =
+            PlegServiceClient::new(self.pleg.clone()).max_decoding_message_size(LARGEST_MESSAGE);
         let read = async {
             let mut stream = client
                 .watch_pod_states(WatchPodStatesRequest::default())
@@ -102,14 +105,16 @@ impl Peers {
 
     /// How often containers were probed.
     pub(crate) async fn probe_counts(&self) -> Result<ListProbeCountsResponse, Status> {
-        let mut client = ProberServiceClient::new(self.prober.clone());
+        let mut client = ProberServiceClient::new(self.prober.clone())
+            .max_decoding_message_size(LARGEST_MESSAGE);
         let answer = client.list_probe_counts(ListProbeCountsRequest {}).await?;
         Ok(answer.into_inner())
     }
 
     /// The usage summary as JSON.
     pub(crate) async fn summary(&self, only_cpu_and_memory: bool) -> Result<Vec<u8>, Status> {
-        let mut client = StatsServiceClient::new(self.eviction.clone());
+        let mut client = StatsServiceClient::new(self.eviction.clone())
+            .max_decoding_message_size(LARGEST_MESSAGE);
         let request = GetSummaryRequest {
             not_older_than: None,
             only_cpu_and_memory,

@@ -44,6 +44,8 @@ pub struct Coordinator {
     pub(crate) heard: Heard,
     /// Pods to be looked at.
     pub(crate) dirty: BTreeSet<String>,
+    /// Those that are looked at now, the last one next.
+    pub(crate) round: Vec<String>,
     wakes: Wakes,
     pub(crate) slots: Slots,
     logs: Logs,
@@ -112,6 +114,7 @@ impl Coordinator {
             node,
             heard: Heard::new(&SOURCES.map(i32::from)),
             dirty: BTreeSet::new(),
+            round: Vec::new(),
             wakes: Wakes::default(),
             slots: Slots::new(settings.parallel_starts),
             logs: Logs::default(),

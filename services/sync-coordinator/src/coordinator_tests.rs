@@ -180,6 +180,27 @@ fn pods_of_the_cluster_do_not_wait_for_one_of_their_name() {
 }
 
 #[test]
+fn who_came_first_is_looked_at_first() {
+    let (mut all, _) = heard(Kept::default());
+    let [file, ..] = SOURCES.map(i32::from);
+    for (uid, name) in [("u3", "a"), ("u1", "b"), ("u2", "c")] {
+        all.take(Input::Config(file, wants(uid, name, json!([]))), at(1));
+    }
+    all.seekers.insert("u3".to_owned());
+    let order = |all: &mut Coordinator| -> Vec<String> {
+        std::iter::from_fn(|| all.next_dirty()).collect()
+    };
+    assert_eq!(
+        order(&mut all),
+        ["u1", "u2", "u3"],
+        "who waits for room is last"
+    );
+    all.seekers.clear();
+    all.dirty.extend(["u1", "u2", "u3"].map(str::to_owned));
+    assert_eq!(order(&mut all), ["u3", "u1", "u2"]);
+}
+
+#[test]
 fn what_is_said_of_pods_that_nobody_knows_yet_is_kept() {
     use polylet_wire::prober::v1::{Outcome, ProbeKind, Verdict};
     use polylet_wire::volume::v1::PodVolumes;

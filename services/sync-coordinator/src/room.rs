@@ -56,12 +56,28 @@ impl Coordinator {
         }
     }
 
-    /// The next pod to look at: those that wait for room last, in the order in which they get it.
+    /// The next pod to look at: in the order in which they came, so that the first has its place
+    /// when there is not room for all; those that wait for room last, in the order in which they get
+    /// it.
     pub(crate) fn next_dirty(&mut self) -> Option<String> {
-        let seeks = |uid: &&String| self.seekers.contains(*uid);
+        if self.round.is_empty() {
+            for uid in std::mem::take(&mut self.dirty) {
+                if self.seekers.contains(&uid) {
+                    self.dirty.insert(uid);
+                } else {
+                    self.round.push(uid);
+                }
+            }
+            let came = |uid: &String| Reverse(self.workers.get(uid).map(|worker| worker.arrival));
+            self.round.sort_by_key(came);
+        }
+        if let Some(next) = self.round.pop() {
+            // It may have been marked again by one that was before it in the round.
+            self.dirty.remove(&next);
+            return Some(next);
+        }
         let rank = |uid: &&String| self.workers.get(*uid).map(rank);
-        let next = self.dirty.iter().find(|uid| !seeks(uid));
-        let next = next.or_else(|| self.dirty.iter().min_by_key(rank))?.clone();
+        let next = self.dirty.iter().min_by_key(rank)?.clone();
         self.dirty.remove(&next);
         Some(next)
     }

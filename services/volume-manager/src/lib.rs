@@ -33,7 +33,7 @@ pub mod worker;
 use std::process::ExitCode;
 use std::rc::Rc;
 
-use polylet_kit::{Api, BoxError, Call, Ctx, Keep, Manifest, Service};
+use polylet_kit::{Api, BoxError, Call, Ctx, Keep, LARGEST_MESSAGE, Manifest, Service};
 use polylet_watch::Store;
 use polylet_wire::volume::v1::volume_service_server::VolumeServiceServer;
 use tokio::sync::mpsc;
@@ -129,10 +129,12 @@ pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
     ctx.spawn("drivers", registry);
     ctx.spawn("volumes", runner.run(heard, ctx.drain()));
     let node = node::allocatable(ctx.config());
-    Ok(Service::new().grpc(VolumeServiceServer::new(Server {
+    let server = VolumeServiceServer::new(Server {
         inputs,
         store,
         csi: told,
         node,
-    })))
+    });
+    // Pods are declared with their manifests.
+    Ok(Service::new().grpc(server.max_decoding_message_size(LARGEST_MESSAGE)))
 }

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use futures::StreamExt;
-use polylet_kit::{Ctx, Peer};
+use polylet_kit::{Ctx, LARGEST_MESSAGE, Peer};
 use polylet_watch::{Value, follow_value};
 use polylet_wire::podconfig::v1::object_service_client::ObjectServiceClient;
 use polylet_wire::podconfig::v1::{PodSource, WatchObjectRequest};
@@ -42,7 +42,8 @@ async fn follow(key: ObjectKey, peer: Peer, inputs: mpsc::Sender<Input>) {
     };
     let channel = peer.channel();
     let mut values = follow_value(peer, move || {
-        let mut client = ObjectServiceClient::new(channel.clone());
+        let mut client =
+            ObjectServiceClient::new(channel.clone()).max_decoding_message_size(LARGEST_MESSAGE);
         let request = request.clone();
         async move { client.watch_object(request).await }
     });

@@ -7,7 +7,8 @@
 //! `POLYLET_TEST_CONTAINERD=v2` chooses the runtime, `POLYLET_TEST_PATIENCE` the seconds that any
 //! wait may take, and `POLYLET_TEST_KEEP=1` leaves a failed node as it is. Where systemd runs,
 //! `POLYLET_TEST_CGROUP_DRIVER=systemd` has it make the cgroups. A cluster's programs are built with Go
-//! once; `KUBEBUILDER_ASSETS` names a directory that has them.
+//! once; `KUBEBUILDER_ASSETS` names a directory that has them. Tests that take minutes do nothing
+//! without `POLYLET_TEST_LONG=1`.
 
 use polylet_harness::{Cluster, ClusterOptions, Node, NodeOptions, PodView, guard};
 use serde_json::Value;
@@ -109,6 +110,15 @@ pub fn pod(name: &str, script: &str, more: &Value) -> String {
         }
     }
     pod.to_string()
+}
+
+/// Whether tests that take minutes are asked for, by `POLYLET_TEST_LONG=1`: they are run by hand.
+pub fn long() -> bool {
+    let asked = std::env::var_os("POLYLET_TEST_LONG").is_some();
+    if !asked {
+        println!("left out: it takes minutes, and runs with POLYLET_TEST_LONG=1");
+    }
+    asked
 }
 
 /// A script that runs until it is told to end.

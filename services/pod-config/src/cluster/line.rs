@@ -74,6 +74,11 @@ impl Lines {
         }
     }
 
+    /// Told when the credentials have been renewed.
+    pub(crate) fn credentials(&self) -> watch::Receiver<u64> {
+        self.credentials.subscribe()
+    }
+
     /// The first connection, for requests that end.
     pub(crate) fn first(&self) -> Option<Connection> {
         let all = self.all.lock().unwrap_or_else(PoisonError::into_inner);

@@ -10,7 +10,7 @@
 //!
 //! `follow` does the listing and watching for all of them, over the connections of `line`, by the
 //! requests of `request`. `trouble` knows whether the server is away, `keep` holds on disk what it
-//! said last.
+//! said last, and `whose` knows which cluster it was.
 
 mod follow;
 mod keep;
@@ -23,6 +23,7 @@ mod request;
 mod services;
 mod tokens;
 mod trouble;
+mod whose;
 
 use std::path::Path;
 
@@ -41,6 +42,7 @@ use pods::Stores;
 use services::Services;
 use tokens::Tokens;
 pub(crate) use trouble::Away;
+use whose::Whose;
 
 /// What of the cluster is served.
 #[derive(Clone)]
@@ -100,8 +102,10 @@ impl Cluster {
     /// Follows what the API server holds.
     pub fn follow(ctx: &Ctx, access: Access) -> Cluster {
         let mut cluster = Cluster::unknown(ctx.incarnation());
-        let lines = Lines::new(access);
         let dir = ctx.state_dir();
+        let whose = Whose::settle(access.clone(), dir);
+        let lines = Lines::new(access);
+        ctx.spawn("cluster", whose.watch(lines.credentials()));
         ctx.spawn("credentials", lines.clone().renew());
         cluster.follow_pods(ctx, &lines, dir);
         cluster.follow_node(ctx, &lines, dir);

@@ -205,7 +205,11 @@ impl Pods {
         self.kept = None;
     }
 
+    /// They are all. Of pods that come together the oldest is told first, so that it has its place
+    /// when there is not room for all, as with upstream.
     fn replace(&mut self, pods: BTreeMap<String, Pod>) {
+        let mut pods: Vec<(String, Pod)> = pods.into_iter().collect();
+        pods.sort_by_cached_key(|(uid, pod)| (pod::created_in(&pod.manifest), uid.clone()));
         let plain = pods.iter().map(|(uid, pod)| {
             let plain = Pod {
                 reported_status: Vec::new(),
@@ -213,7 +217,7 @@ impl Pods {
             };
             (uid.clone(), plain)
         });
-        self.stores.plain.replace(plain.collect());
+        self.stores.plain.replace(plain);
         self.stores.reported.replace(pods);
         self.stores.plain.mark_whole();
         self.stores.reported.mark_whole();

@@ -56,7 +56,7 @@ impl Hearing {
         }
         if let Some(kept) = self.kept.take() {
             let kept = kept.services.into_iter().map(convert::service);
-            self.services.replace(kept.map(keyed).collect());
+            self.services.replace(kept.map(keyed));
             self.services.mark_whole();
         }
     }

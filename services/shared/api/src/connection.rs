@@ -12,6 +12,7 @@ use kube::{Client, Config};
 use tower::{BoxError, ServiceBuilder};
 
 use crate::Access;
+use crate::kept;
 use crate::renewal::Files;
 
 /// How long the server may take to accept a connection.
@@ -95,8 +96,11 @@ impl Connection {
             },
         };
         // Before the files are read: what changes meanwhile is noticed at the next call.
-        let kubeconfig = Kubeconfig::read_from(&path).map_err(wrong)?;
-        let files = Files::of(&path, Some(&kubeconfig));
+        let mut kubeconfig = Kubeconfig::read_from(&path).map_err(wrong)?;
+        let files = Files::of(&path, Some(&kubeconfig)).and(self.access.kept());
+        if let Some(kept) = self.access.kept() {
+            kept::stand_in(&mut kubeconfig, kept);
+        }
         let options = KubeConfigOptions::default();
         let config = Config::from_custom_kubeconfig(kubeconfig, &options)
             .await
@@ -138,8 +142,14 @@ impl Connection {
     /// long watches are begun anew then, as the old certificate may be about to end.
     pub async fn renewed(&self) {
         let files = self.made().as_ref().map(|made| made.files.clone());
-        let files = files.unwrap_or_else(|| Files::of(self.access.kubeconfig(), None));
+        let now = || Files::of(self.access.kubeconfig(), None).and(self.access.kept());
+        let files = files.unwrap_or_else(now);
         files.stirred().await;
+        // Told once: who waits again, waits for the next change.
+        let mut made = self.made();
+        if made.as_ref().is_some_and(|made| made.files.changed()) {
+            *made = None;
+        }
     }
 
     /// The server did not take our credentials: they are read anew for the next request.
@@ -299,6 +309,9 @@ mod tests {
         replace("https://127.0.0.1:2");
         timeout(Duration::from_secs(10), renewed).await.unwrap();
         assert!(connection.current().is_none());
+        // Whoever has heard of it and waits again, without a request in between, waits for the next.
+        let again = timeout(Duration::from_millis(10), connection.renewed());
+        assert!(again.await.is_err());
         connection.client().await.unwrap();
         assert!(connection.current().is_some());
         connection.refused();

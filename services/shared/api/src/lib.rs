@@ -4,12 +4,14 @@
 //! - [`Access`]: where the configuration says the API server is; none of a node that stands alone.
 //! - [`Connection`]: a client that follows its kubeconfig and certificate files, on one HTTP/2
 //!   connection of its own, on which a peer that is silent for 10 s is noticed.
+//! - [`kept`]: the node's own certificate, which stands for the kubeconfig's where it is rotated.
 //! - [`Refusal`]: what kind of failure an error is, so that callers decide in one way.
 //! - [`Backoff`]: how long to wait after failures.
 
 mod access;
 mod backoff;
 mod connection;
+pub mod kept;
 mod refusal;
 mod renewal;
 

@@ -46,6 +46,15 @@ impl Files {
         Files(files.into_iter().map(stamped).collect())
     }
 
+    /// And another one.
+    pub(crate) fn and(mut self, path: Option<&Path>) -> Files {
+        let held = |path: &&Path| !self.0.iter().any(|(held, _)| held == path);
+        if let Some(path) = path.filter(held) {
+            self.0.push(stamped(path.to_owned()));
+        }
+        self
+    }
+
     /// Whether any of them is another now.
     pub(crate) fn changed(&self) -> bool {
         self.0.iter().any(|(path, was)| stamp(path) != *was)

@@ -20,6 +20,11 @@ use tower_service::Service;
 use crate::BoxError;
 use crate::cause;
 
+/// The largest message that is taken from a peer, in bytes. A pod, a ConfigMap or a Secret can have
+/// 1.5 MiB in the cluster's store, several times that as JSON, and some messages hold more than one
+/// manifest; lists hold all pods of a node. Peers are ours, so this guards against nonsense alone.
+pub const LARGEST_MESSAGE: usize = 1 << 30;
+
 /// The deadline of a call that names none.
 pub const DEADLINE: Duration = Duration::from_secs(10);
 

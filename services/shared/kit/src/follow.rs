@@ -5,6 +5,7 @@ use futures::Stream;
 use polylet_watch::{Update, Value, WatchWire};
 
 use crate::Ctx;
+use crate::channel::LARGEST_MESSAGE;
 
 /// Real differences of a keyed state against what was told before.
 type Updates<W> = Update<<W as WatchWire>::Key, <W as WatchWire>::Item>;
@@ -15,7 +16,8 @@ macro_rules! followed {
         $(#[$about])*
         pub fn $name(ctx: &Ctx) -> impl Stream<Item = Updates<$response>> + Unpin + Send + use<> {
             let peer = ctx.peer($peer);
-            let client = <$client>::new(peer.channel());
+            let client = <$client>::new(peer.channel())
+                .max_decoding_message_size(LARGEST_MESSAGE);
             polylet_watch::follow(peer, move |resume_after| {
                 let mut client = client.clone();
                 async move { client.$method($request { resume_after }).await }
@@ -60,7 +62,8 @@ pub mod podconfig {
         include_status: bool,
     ) -> impl Stream<Item = Updates<WatchPodsResponse>> + Unpin + Send + use<> {
         let peer = ctx.peer("pod-config");
-        let client = PodConfigServiceClient::new(peer.channel());
+        let client =
+            PodConfigServiceClient::new(peer.channel()).max_decoding_message_size(LARGEST_MESSAGE);
         let stream = match source {
             PodSource::File => "WatchPods/file",
             PodSource::Http => "WatchPods/http",
@@ -92,7 +95,8 @@ pub mod podconfig {
     /// This node's object in the cluster.
     pub fn node(ctx: &Ctx) -> impl Stream<Item = Value<WatchNodeResponse>> + Unpin + Send + use<> {
         let peer = ctx.peer("pod-config");
-        let client = PodConfigServiceClient::new(peer.channel());
+        let client =
+            PodConfigServiceClient::new(peer.channel()).max_decoding_message_size(LARGEST_MESSAGE);
         polylet_watch::follow_value(peer, move || {
             let mut client = client.clone();
             async move { client.watch_node(WatchNodeRequest {}).await }
@@ -119,7 +123,8 @@ pub mod pleg {
         ctx: &Ctx,
     ) -> impl Stream<Item = Value<WatchRuntimeResponse>> + Unpin + Send + use<> {
         let peer = ctx.peer("pleg");
-        let client = PlegServiceClient::new(peer.channel());
+        let client =
+            PlegServiceClient::new(peer.channel()).max_decoding_message_size(LARGEST_MESSAGE);
         polylet_watch::follow_value(peer, move || {
             let mut client = client.clone();
             async move { client.watch_runtime(WatchRuntimeRequest {}).await }
@@ -162,7 +167,8 @@ pub mod volume {
         ctx: &Ctx,
     ) -> impl Stream<Item = Value<WatchDriversResponse>> + Unpin + Send + use<> {
         let peer = ctx.peer("volume-manager");
-        let client = VolumeServiceClient::new(peer.channel());
+        let client =
+            VolumeServiceClient::new(peer.channel()).max_decoding_message_size(LARGEST_MESSAGE);
         polylet_watch::follow_value(peer, move || {
             let mut client = client.clone();
             async move { client.watch_drivers(WatchDriversRequest {}).await }
@@ -174,7 +180,8 @@ pub mod volume {
         ctx: &Ctx,
     ) -> impl Stream<Item = Value<WatchVolumesInUseResponse>> + Unpin + Send + use<> {
         let peer = ctx.peer("volume-manager");
-        let client = VolumeServiceClient::new(peer.channel());
+        let client =
+            VolumeServiceClient::new(peer.channel()).max_decoding_message_size(LARGEST_MESSAGE);
         polylet_watch::follow_value(peer, move || {
             let mut client = client.clone();
             async move {
@@ -240,7 +247,8 @@ pub mod notice {
         service: &'static str,
     ) -> impl Stream<Item = Updates<WatchNoticesResponse>> + Unpin + Send + use<> {
         let peer = ctx.peer(service);
-        let client = NoticeServiceClient::new(peer.channel());
+        let client =
+            NoticeServiceClient::new(peer.channel()).max_decoding_message_size(LARGEST_MESSAGE);
         polylet_watch::follow(peer, move |resume_after| {
             let mut client = client.clone();
             async move {

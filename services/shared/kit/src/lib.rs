@@ -31,7 +31,7 @@ mod start;
 pub mod telemetry;
 
 pub use args::DEFAULT_CONFIG;
-pub use channel::Channel;
+pub use channel::{Channel, LARGEST_MESSAGE};
 pub use config::Config;
 pub use ctx::Ctx;
 pub use error::{BoxError, report};

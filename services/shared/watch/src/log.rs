@@ -1,7 +1,7 @@
 //! What a server remembers: the state, the order of its last changes, and the latest removals.
 //! Pure: the store around it adds the lock and the wake-ups.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::Position;
@@ -93,12 +93,15 @@ impl<K: Ord + Clone, V: Clone + PartialEq> Log<K, V> {
         true
     }
 
-    /// Makes the state equal to `all`; true when that changed anything.
-    pub(crate) fn replace(&mut self, all: BTreeMap<K, V>) -> bool {
+    /// Makes the state equal to `all`, whose order is the order of the changes; true when that
+    /// changed anything.
+    pub(crate) fn replace(&mut self, all: impl IntoIterator<Item = (K, V)>) -> bool {
+        let all: Vec<(K, V)> = all.into_iter().collect();
+        let keys: BTreeSet<&K> = all.iter().map(|(key, _)| key).collect();
         let gone: Vec<K> = self
             .live
             .keys()
-            .filter(|key| !all.contains_key(key))
+            .filter(|key| !keys.contains(key))
             .cloned()
             .collect();
         let mut changed = !gone.is_empty();

@@ -21,8 +21,11 @@ pub enum Update<K, V> {
 #[derive(Clone, Debug)]
 pub struct Mirror<K, V> {
     held: BTreeMap<K, V>,
-    /// A snapshot under way: nothing of it counts before `Synced`.
-    aside: Option<BTreeMap<K, V>>,
+    /// A snapshot under way: nothing of it counts before `Synced`. Each value with its number in it:
+    /// the server's order is the order of the updates.
+    aside: Option<BTreeMap<K, (u64, V)>>,
+    /// Values told in snapshots.
+    told: u64,
     position: Option<Position>,
     synced: bool,
     #[cfg(test)]
@@ -41,6 +44,7 @@ impl<K: Ord + Clone, V: Clone + PartialEq> Mirror<K, V> {
         Mirror {
             held: BTreeMap::new(),
             aside: None,
+            told: 0,
             position: None,
             synced: false,
             #[cfg(test)]
@@ -75,7 +79,10 @@ impl<K: Ord + Clone, V: Clone + PartialEq> Mirror<K, V> {
             Change::Upsert(value) => {
                 let key = key(&value);
                 match &mut self.aside {
-                    Some(aside) => drop(aside.insert(key, value)),
+                    Some(aside) => {
+                        self.told += 1;
+                        aside.insert(key, (self.told, value));
+                    }
                     None => self.upsert(key, value, out),
                 }
             }
@@ -125,7 +132,7 @@ impl<K: Ord + Clone, V: Clone + PartialEq> Mirror<K, V> {
         }
     }
 
-    fn swap(&mut self, snapshot: BTreeMap<K, V>, out: &mut impl Extend<Update<K, V>>) {
+    fn swap(&mut self, snapshot: BTreeMap<K, (u64, V)>, out: &mut impl Extend<Update<K, V>>) {
         let gone: Vec<K> = self
             .held
             .keys()
@@ -135,7 +142,9 @@ impl<K: Ord + Clone, V: Clone + PartialEq> Mirror<K, V> {
         for key in gone {
             self.remove(&key, out);
         }
-        for (key, value) in snapshot {
+        let mut snapshot: Vec<(K, (u64, V))> = snapshot.into_iter().collect();
+        snapshot.sort_by_key(|(_, (number, _))| *number);
+        for (key, (_, value)) in snapshot {
             self.upsert(key, value, out);
         }
     }
@@ -143,5 +152,39 @@ impl<K: Ord + Clone, V: Clone + PartialEq> Mirror<K, V> {
     #[cfg(test)]
     pub(crate) fn store_position(&mut self, position: Position) {
         self.position = Some(position);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cursor::{Cursor, Queued};
+    use crate::log::Log;
+
+    /// Whoever comes to a state that is there hears of it in the order in which it was told.
+    #[test]
+    fn a_snapshot_keeps_the_servers_order() {
+        let mut log = Log::new("1", 8);
+        log.replace([(2, "b"), (3, "c"), (1, "a")]);
+        log.mark_whole();
+        let mut queue = std::collections::VecDeque::new();
+        Cursor::new(None).refill(&log, &mut queue);
+        let mut mirror = Mirror::new();
+        let mut told = Vec::new();
+        for change in queue.into_iter().map(Queued::into_change) {
+            mirror.apply(
+                change,
+                |value| i32::from(value.as_bytes()[0] - b'a') + 1,
+                &mut told,
+            );
+        }
+        let order: Vec<_> = told
+            .iter()
+            .filter_map(|update| match update {
+                Update::Upsert(key, _) => Some(*key),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(order, [2, 3, 1]);
     }
 }

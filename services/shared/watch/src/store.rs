@@ -51,8 +51,9 @@ impl<K: Ord + Clone, V: Clone + PartialEq> Store<K, V> {
         self.change(|log| log.remove(key))
     }
 
-    /// Makes the state equal to `all` in one step; keys that stay the same do not change.
-    pub fn replace(&self, all: BTreeMap<K, V>) {
+    /// Makes the state equal to `all` in one step; keys that stay the same do not change. New ones
+    /// are told in the order of `all`.
+    pub fn replace(&self, all: impl IntoIterator<Item = (K, V)>) {
         self.change(|log| log.replace(all));
     }
 

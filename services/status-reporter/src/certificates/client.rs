@@ -26,6 +26,8 @@ pub(super) struct Keeper {
     newcomer: Option<Connection>,
     store: Store,
     share: f64,
+    /// The kubeconfig's own certificate is used until the cluster has signed another.
+    taken_over: bool,
     backoff: Backoff,
     complaint: String,
     drain: CancellationToken,
@@ -47,6 +49,7 @@ impl Keeper {
             newcomer: newcomer.map(Connection::new),
             store: Store::new(polylet.cert_directory(), "kubelet-client"),
             share: polylet_api::random(),
+            taken_over: false,
             backoff: Backoff::new(Duration::from_secs(1), Duration::from_secs(60)),
             complaint: String::new(),
             drain: ctx.drain(),
@@ -70,17 +73,15 @@ impl Keeper {
     async fn keep(&mut self) {
         loop {
             let now = Timestamp::now();
-            let found = kubeconfig::credentials(&self.kubeconfig, &self.store.current());
+            let kept = self.store.current();
+            let found = kubeconfig::credentials(&self.kubeconfig, &kept, self.rotate);
             self.explain(found, now);
-            match client(
-                found,
-                self.bootstrap.is_some(),
-                self.rotate,
-                self.share,
-                now,
-            ) {
+            let bootstrap = self.bootstrap.is_some();
+            match client(found, bootstrap, self.rotate, self.share, now) {
                 Next::Bootstrap => self.ask(true).await,
                 Next::Renew => self.ask(false).await,
+                Next::TakeOver => self.take_over(now),
+                Next::Wait(_) if self.taken_over => self.ask(false).await,
                 Next::Wait(at) => {
                     let left = Duration::try_from(at.duration_since(now)).unwrap_or_default();
                     tokio::select! {
@@ -90,6 +91,17 @@ impl Keeper {
                 }
                 Next::Nothing => self.connection.renewed().await,
             }
+        }
+    }
+
+    /// The kubeconfig's own certificate is kept like those that come after it.
+    fn take_over(&mut self, now: Timestamp) {
+        let Some((certificate, key)) = kubeconfig::embedded(&self.kubeconfig) else {
+            return self.complain("no key for the kubeconfig's certificate".to_owned());
+        };
+        match self.store.take_over(&certificate, &key, now) {
+            Ok(()) => self.taken_over = true,
+            Err(error) => self.complain(format!("no client certificate: {}", report(&error))),
         }
     }
 
@@ -123,6 +135,7 @@ impl Keeper {
             Ok(()) => {
                 self.backoff.succeeded();
                 self.complaint.clear();
+                self.taken_over = false;
             }
             Err((refusal, what)) => {
                 if refusal == Some(Refusal::Unauthorized) {
@@ -133,7 +146,11 @@ impl Keeper {
                     _ => None,
                 };
                 self.complain(format!("no client certificate: {what}"));
-                tokio::time::sleep(self.backoff.failed(asked)).await;
+                // Other credentials may be what was waited for.
+                tokio::select! {
+                    () = tokio::time::sleep(self.backoff.failed(asked)) => {}
+                    () = connection.renewed() => {}
+                }
             }
         }
     }

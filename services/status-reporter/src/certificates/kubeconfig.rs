@@ -3,12 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use polylet_api::kube::config::{Kubeconfig, KubeconfigError};
 use polylet_kit::kept;
 use serde_json::json;
 
 use super::store;
-use crate::core::certificates::Credentials;
+use crate::core::certificates::{Credentials, Place};
 
 /// Why a kubeconfig is not made.
 #[derive(Debug, thiserror::Error)]
@@ -29,38 +30,46 @@ pub(super) enum MakeError {
     },
 }
 
-/// How a kubeconfig says who the node is; `kept` is the certificate that this service keeps.
-pub(super) fn credentials(path: &Path, kept: &Path) -> Credentials {
+/// How a kubeconfig says who the node is; `kept` is the certificate that this service keeps, which
+/// stands for the kubeconfig's own where it is rotated.
+pub(super) fn credentials(path: &Path, kept: &Path, rotate: bool) -> Credentials {
     let Ok(kubeconfig) = Kubeconfig::read_from(path) else {
         return Credentials::None;
     };
-    let context = kubeconfig.current_context.as_deref();
-    let context = kubeconfig
-        .contexts
-        .iter()
-        .find(|named| Some(named.name.as_str()) == context);
-    let user = context.and_then(|named| named.context.as_ref()?.user.as_deref());
-    let users = &mut kubeconfig.auth_infos.iter();
-    let user = users.find(|named| Some(named.name.as_str()) == user);
-    let Some(user) = user.and_then(|named| named.auth_info.as_ref()) else {
+    let Some(user) = polylet_api::kept::user(&kubeconfig) else {
         return Credentials::None;
     };
-    let (pem, ours) = if let Some(data) = &user.client_certificate_data {
-        (
-            base64::engine::general_purpose::STANDARD.decode(data).ok(),
-            false,
-        )
+    let (pem, place) = if let Some(data) = &user.client_certificate_data {
+        (STANDARD.decode(data).ok(), Place::Embedded)
     } else if let Some(file) = &user.client_certificate {
-        (std::fs::read(file).ok(), Path::new(file) == kept)
+        let ours = Path::new(file) == kept;
+        let place = if ours { Place::Kept } else { Place::File };
+        (std::fs::read(file).ok(), place)
     } else if user.token.is_some() || user.token_file.is_some() || user.exec.is_some() {
         return Credentials::Other;
     } else {
         return Credentials::None;
     };
+    let (pem, place) = if rotate && polylet_api::kept::counts(kept) {
+        (std::fs::read(kept).ok(), Place::Kept)
+    } else {
+        (pem, place)
+    };
     match pem.and_then(|pem| store::read(&pem)) {
-        Some((validity, _)) => Credentials::Certificate(validity, ours),
+        Some((validity, _)) => Credentials::Certificate(validity, place),
         None => Credentials::None,
     }
+}
+
+/// The certificate and the key that a kubeconfig holds itself, as they are in it.
+pub(super) fn embedded(path: &Path) -> Option<(String, String)> {
+    let kubeconfig = Kubeconfig::read_from(path).ok()?;
+    let user = polylet_api::kept::user(&kubeconfig)?;
+    let text = |data: &str| String::from_utf8(STANDARD.decode(data).ok()?).ok();
+    let certificate = text(user.client_certificate_data.as_ref()?)?;
+    // Keys are shown to whoever writes a kubeconfig alone.
+    let written = serde_json::to_value(user).ok()?;
+    Some((certificate, text(written["client-key-data"].as_str()?)?))
 }
 
 /// Makes the kubeconfig: the server of the bootstrap kubeconfig, and the certificate kept here.

@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use polylet_api::kube::Api;
 use polylet_api::kube::api::{PostParams, WatchParams};
 use polylet_api::{Connection, Refusal};
-use rcgen::{CertificateParams, DnType, KeyPair};
+use rcgen::{CertificateParams, DnType, KeyPair, PublicKeyData};
 use ring::digest::{SHA256, digest};
 use tokio::time::{Instant, timeout_at};
 
@@ -19,6 +19,8 @@ use crate::node::{CallError, within};
 
 /// As long as upstream waits for a signature; a new request is made then.
 const PATIENCE: Duration = Duration::from_secs(15 * 60);
+
+const DENIED: &str = "denied";
 
 /// What is asked for.
 pub(super) struct Wish {
@@ -50,12 +52,27 @@ pub(super) enum RequestError {
     Silent { name: String },
     #[error("the signing request {name} got a certificate that cannot be read")]
     Nonsense { name: String },
+    #[error("the signing request {name} got a certificate of {got:?}; {wanted:?} was expected")]
+    Stranger {
+        name: String,
+        got: String,
+        wanted: String,
+    },
+    #[error("the signing request {name} got a certificate for another key")]
+    OtherKey { name: String },
 }
 
 impl RequestError {
-    /// Whether the same request cannot succeed any more.
+    /// Whether the next request has to be another one. One that waits for people is found again, so
+    /// that a late approval counts; one that was denied stands until it is deleted, so that a node
+    /// that is not wanted does not fill the cluster with requests.
     pub(super) fn is_final(&self) -> bool {
-        !matches!(self, RequestError::Call(_))
+        !matches!(
+            self,
+            RequestError::Call(_)
+                | RequestError::Silent { .. }
+                | RequestError::Refused { what: DENIED, .. }
+        )
     }
 
     pub(super) fn refusal(&self) -> Option<Refusal> {
@@ -112,7 +129,7 @@ pub(super) async fn certificate(
     let until = Instant::now() + PATIENCE;
     loop {
         let held = within("reading the signing request", requests.get(&name)).await?;
-        if let Some(answer) = answered(&held) {
+        if let Some(answer) = answered(&held, key, wish) {
             return answer;
         }
         let version = held.metadata.resource_version.unwrap_or_default();
@@ -157,12 +174,16 @@ fn made(key: &KeyPair, wish: &Wish) -> Result<String, rcgen::Error> {
     params.serialize_request(key)?.pem()
 }
 
-fn answered(request: &CertificateSigningRequest) -> Option<Result<String, RequestError>> {
+fn answered(
+    request: &CertificateSigningRequest,
+    key: &KeyPair,
+    wish: &Wish,
+) -> Option<Result<String, RequestError>> {
     let name = request.metadata.name.clone().unwrap_or_default();
     let status = request.status.as_ref()?;
     for condition in status.conditions.iter().flatten() {
         let what = match condition.type_.as_str() {
-            "Denied" => "denied",
+            "Denied" => DENIED,
             "Failed" => "not signed",
             _ => continue,
         };
@@ -172,7 +193,66 @@ fn answered(request: &CertificateSigningRequest) -> Option<Result<String, Reques
         return Some(Err(RequestError::Refused { name, what, why }));
     }
     let ByteString(bytes) = status.certificate.as_ref()?;
-    let pem = String::from_utf8(bytes.clone()).ok();
-    let pem = pem.filter(|pem| super::store::read(pem.as_bytes()).is_some());
-    Some(pem.ok_or(RequestError::Nonsense { name }))
+    Some(fitting(&name, bytes, key, wish))
+}
+
+/// The certificate, if it is of this key and this user: with another one the node would be nobody,
+/// or somebody else.
+fn fitting(name: &str, pem: &[u8], key: &KeyPair, wish: &Wish) -> Result<String, RequestError> {
+    let name = name.to_owned();
+    let text = String::from_utf8(pem.to_vec()).ok();
+    let (Some(text), Some(owner)) = (text, super::store::owner(pem)) else {
+        return Err(RequestError::Nonsense { name });
+    };
+    if owner.name != wish.user {
+        let (got, wanted) = (owner.name, wish.user.clone());
+        return Err(RequestError::Stranger { name, got, wanted });
+    }
+    if owner.key != key.subject_public_key_info() {
+        return Err(RequestError::OtherKey { name });
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_certificate_of_this_key_and_user_is_taken() {
+        let (key, other) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
+        let wish = Wish {
+            user: "system:node:a".to_owned(),
+            names: Vec::new(),
+            signer: "",
+            usage: "client auth",
+            prefix: "",
+        };
+        let signed = |user: &str, key: &KeyPair| {
+            let mut params = CertificateParams::default();
+            params.distinguished_name.push(DnType::CommonName, user);
+            params.self_signed(key).unwrap().pem()
+        };
+        let told = |pem: &str| fitting("csr", pem.as_bytes(), &key, &wish).map(drop);
+        assert!(told(&signed("system:node:a", &key)).is_ok());
+        let stranger = told(&signed("system:node:b", &key)).unwrap_err();
+        let words = "the signing request csr got a certificate of \"system:node:b\"; \
+                     \"system:node:a\" was expected";
+        assert_eq!(stranger.to_string(), words);
+        let other = told(&signed("system:node:a", &other)).unwrap_err();
+        assert!(matches!(other, RequestError::OtherKey { .. }), "{other}");
+        let nonsense = told("nonsense").unwrap_err();
+        assert!(matches!(nonsense, RequestError::Nonsense { .. }));
+        assert!(stranger.is_final() && other.is_final() && nonsense.is_final());
+        let waits = RequestError::Silent {
+            name: String::new(),
+        };
+        assert!(!waits.is_final(), "an approval that comes late counts");
+        let refused = |what| RequestError::Refused {
+            name: String::new(),
+            what,
+            why: String::new(),
+        };
+        assert!(!refused(DENIED).is_final() && refused("not signed").is_final());
+    }
 }

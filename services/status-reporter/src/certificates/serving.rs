@@ -65,7 +65,7 @@ impl Keeper {
             let held = held.as_ref().map(|(validity, names)| (*validity, names));
             let now = Timestamp::now();
             match serving(held, &names, has_ip, self.share, now) {
-                Next::Renew | Next::Bootstrap => self.ask(names).await,
+                Next::Renew | Next::Bootstrap | Next::TakeOver => self.ask(names).await,
                 Next::Nothing => self.changed().await,
                 Next::Wait(at) => {
                     let left = Duration::try_from(at.duration_since(now)).unwrap_or_default();

@@ -82,13 +82,26 @@ impl Store {
         key: &KeyPair,
         now: Timestamp,
     ) -> Result<(), StoreError> {
+        self.take_over(certificate, &key.serialize_pem(), now)?;
+        self.drop_key();
+        Ok(())
+    }
+
+    /// The same of a certificate that came with its key from elsewhere, as PEM.
+    pub(super) fn take_over(
+        &self,
+        certificate: &str,
+        key: &str,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
         let name = format!("{}-{}.pem", self.name, now.strftime("%Y-%m-%d-%H-%M-%S"));
         let path = self.directory.join(&name);
-        let text = format!("{}\n{}", certificate.trim_end(), key.serialize_pem());
+        let text = format!("{}\n{}", certificate.trim_end(), key);
         let written = |path: &Path| {
             let path = path.to_owned();
             move |source| StoreError::Write { path, source }
         };
+        make(&self.directory).map_err(written(&self.directory))?;
         kept::write(&path, text.as_bytes()).map_err(written(&path))?;
         // A link cannot be replaced in place: made aside and renamed.
         let (link, aside) = (
@@ -99,9 +112,7 @@ impl Store {
         std::os::unix::fs::symlink(&path, &aside).map_err(written(&aside))?;
         fs::rename(&aside, &link).map_err(written(&link))?;
         let synced = fs::File::open(&self.directory).and_then(|directory| directory.sync_all());
-        synced.map_err(written(&self.directory))?;
-        self.drop_key();
-        Ok(())
+        synced.map_err(written(&self.directory))
     }
 }
 
@@ -135,6 +146,26 @@ pub(super) fn read(pem: &[u8]) -> Option<(Validity, BTreeSet<String>)> {
         _ => None,
     });
     Some((validity, names.collect()))
+}
+
+/// Whose certificate it is.
+pub(super) struct Owner {
+    pub(super) name: String,
+    /// The public key, as `SubjectPublicKeyInfo` in DER.
+    pub(super) key: Vec<u8>,
+}
+
+pub(super) fn owner(pem: &[u8]) -> Option<Owner> {
+    let pem = Pem::iter_from_buffer(pem)
+        .filter_map(Result::ok)
+        .find(|pem| pem.label == "CERTIFICATE")?;
+    let certificate = pem.parse_x509().ok()?;
+    let name = certificate.subject().iter_common_name().next();
+    let name = name.and_then(|name| name.as_str().ok()).unwrap_or_default();
+    Some(Owner {
+        name: name.to_owned(),
+        key: certificate.public_key().raw.to_vec(),
+    })
 }
 
 fn address(bytes: &[u8]) -> Option<String> {

@@ -26,10 +26,21 @@ impl Validity {
 pub(crate) enum Credentials {
     /// There is none that can be read.
     None,
-    /// By a certificate; whether it is the file that this service keeps.
-    Certificate(Validity, bool),
+    /// By a certificate, and where that is.
+    Certificate(Validity, Place),
     /// By a token or a program, which somebody else looks after.
     Other,
+}
+
+/// Where a certificate is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// The file that this service keeps.
+    Kept,
+    /// A file that the kubeconfig names.
+    File,
+    /// In the kubeconfig itself.
+    Embedded,
 }
 
 /// What to do about a certificate.
@@ -39,6 +50,8 @@ pub(crate) enum Next {
     Bootstrap,
     /// Ask for the next one, as the node.
     Renew,
+    /// Keep the kubeconfig's own, and ask for the next one at once.
+    TakeOver,
     /// Look again then.
     Wait(Timestamp),
     /// Nothing, until the kubeconfig changes.
@@ -46,7 +59,8 @@ pub(crate) enum Next {
 }
 
 /// What to do about the node's client certificate. With a bootstrap kubeconfig a missing or ended one
-/// is asked for; with `rotateCertificates` the one that is kept here is renewed in time.
+/// is asked for; with `rotateCertificates` it is renewed in time, one that is in the kubeconfig itself
+/// at once: what installers write there may be good for more than a node should be.
 pub(crate) fn client(
     credentials: Credentials,
     bootstrap: bool,
@@ -63,7 +77,8 @@ pub(crate) fn client(
         Credentials::None => first,
         Credentials::Other => Next::Nothing,
         Credentials::Certificate(validity, _) if validity.until <= now => first,
-        Credentials::Certificate(validity, true) if rotate => {
+        Credentials::Certificate(_, Place::Embedded) if rotate => Next::TakeOver,
+        Credentials::Certificate(validity, _) if rotate => {
             let due = validity.renewal(share);
             if due <= now {
                 Next::Renew
@@ -119,8 +134,9 @@ mod tests {
     #[test]
     fn the_first_certificate_and_the_next() {
         use Credentials::{Certificate, None, Other};
-        let ours = Certificate(life(), true);
-        let theirs = Certificate(life(), false);
+        let ours = Certificate(life(), Place::Kept);
+        let theirs = Certificate(life(), Place::File);
+        let within = Certificate(life(), Place::Embedded);
         let cases = [
             // Credentials, bootstrap, rotate, hour, next.
             (None, true, true, 0, Next::Bootstrap),
@@ -133,8 +149,14 @@ mod tests {
             (ours, false, true, 100, Next::Nothing),
             (ours, true, false, 80, Next::Wait(at(100))),
             (ours, false, false, 80, Next::Nothing),
-            (theirs, true, true, 99, Next::Wait(at(100))),
-            (theirs, false, true, 99, Next::Nothing),
+            (theirs, true, true, 79, Next::Wait(at(80))),
+            (theirs, true, true, 99, Next::Renew),
+            (theirs, false, true, 99, Next::Renew),
+            (theirs, true, false, 99, Next::Wait(at(100))),
+            (theirs, false, false, 99, Next::Nothing),
+            (within, false, true, 0, Next::TakeOver),
+            (within, false, false, 99, Next::Nothing),
+            (within, true, true, 100, Next::Bootstrap),
             (theirs, true, false, 101, Next::Bootstrap),
         ];
         for (credentials, bootstrap, rotate, hour, next) in cases {

@@ -180,8 +180,8 @@ fn is_running(status: Option<&ContainerStatus>) -> bool {
 async fn ended(config: Config, uid: String, container: String, id: Option<String>) {
     loop {
         if let Ok(channel) = client::connect(&config, "status-reporter") {
-            let mut reporter =
-                StatusServiceClient::new(channel).max_decoding_message_size(64 << 20);
+            let mut reporter = StatusServiceClient::new(channel)
+                .max_decoding_message_size(polylet_kit::LARGEST_MESSAGE);
             let watch = reporter
                 .watch_pod_statuses(WatchPodStatusesRequest::default())
                 .await;

@@ -54,7 +54,7 @@ impl Shown {
 /// Every pod of the node, by namespace and name.
 pub(crate) async fn all(config: &Config) -> Result<Vec<Shown>, AskError> {
     let mut reporter = StatusServiceClient::new(client::connect(config, "status-reporter")?)
-        .max_decoding_message_size(64 << 20);
+        .max_decoding_message_size(polylet_kit::LARGEST_MESSAGE);
     let list = reporter.list_pod_statuses(ListPodStatusesRequest::default());
     let found = match client::within("status-reporter", list).await {
         Ok(found) => found.pods,
@@ -100,7 +100,8 @@ async fn problems(config: &Config) -> Vec<Problem> {
     let Ok(channel) = client::connect(config, "pod-config") else {
         return Vec::new();
     };
-    let mut pod_config = PodConfigServiceClient::new(channel);
+    let mut pod_config = PodConfigServiceClient::new(channel)
+        .max_decoding_message_size(polylet_kit::LARGEST_MESSAGE);
     let list = pod_config.list_problems(ListProblemsRequest {});
     client::within("pod-config", list)
         .await

@@ -10,7 +10,7 @@ use crate::core::waterfall::{Span, waterfall};
 /// Shows the trace of a pod's start.
 pub(crate) async fn show(config: &Config, pod: &str, output: Output) -> Result<(), AskError> {
     let mut supervisor = SupervisorServiceClient::new(client::connect(config, "supervisor")?)
-        .max_decoding_message_size(64 << 20);
+        .max_decoding_message_size(polylet_kit::LARGEST_MESSAGE);
     let get = supervisor.get_trace(wire::GetTraceRequest {
         query: pod.to_owned(),
     });

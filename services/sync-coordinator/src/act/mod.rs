@@ -32,7 +32,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use polylet_cri::{About, Runtime};
-use polylet_kit::{Channel, Ctx};
+use polylet_kit::{Channel, Ctx, LARGEST_MESSAGE};
 use polylet_machine::Machine;
 use polylet_model::Manifest;
 use polylet_model::node::Numbers;
@@ -98,7 +98,8 @@ impl Hands {
         Rc::new(Hands {
             pleg: PlegServiceClient::new(ctx.peer("pleg").channel()),
             volumes: VolumeServiceClient::new(ctx.peer("volume-manager").channel()),
-            objects: ObjectServiceClient::new(pod_config.channel()),
+            objects: ObjectServiceClient::new(pod_config.channel())
+                .max_decoding_message_size(LARGEST_MESSAGE),
             services: services::Services::default(),
             images: image::Images::new(images, kubelet, kept),
             cgroups: cgroup::Cgroups::new(kubelet),

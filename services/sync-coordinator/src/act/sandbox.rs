@@ -1,6 +1,6 @@
 //! Sandboxes.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
 
 use k8s_openapi::api::core::v1::ContainerPort;
@@ -14,6 +14,7 @@ use super::{
     Hands, Job, files, hosts, manifest, notices, resources, runtime_class, runtime_said, said,
     security,
 };
+use crate::core::annotations;
 use crate::core::learn::{Outcome, Trouble};
 use crate::core::observed::SeenSandbox;
 
@@ -123,6 +124,18 @@ pub async fn config(
     let hostname = hosts::sandbox_hostname(manifest, kubelet)
         .map_err(|message| said(reason::CONFIG_POD_SANDBOX_ERROR, message))?;
     let userns = userns_of(hands, job, manifest).await?;
+    let none = BTreeMap::new();
+    let (annotations, left_out) =
+        annotations::given(metadata.annotations.as_ref().unwrap_or(&none));
+    if !left_out.is_empty() {
+        let (uid, name, names) = (&pod.uid, &pod.name, left_out.join(", "));
+        tracing::warn!(
+            k8s.pod.uid = uid,
+            k8s.pod.name = name,
+            annotations = names,
+            "too large for the runtime, which is not told of them"
+        );
+    }
     let sysctls = spec
         .security_context
         .iter()
@@ -144,12 +157,7 @@ pub async fn config(
             .map(port)
             .collect(),
         labels,
-        annotations: metadata
-            .annotations
-            .clone()
-            .unwrap_or_default()
-            .into_iter()
-            .collect(),
+        annotations: annotations.into_iter().collect(),
         linux: Some(v1::LinuxPodSandboxConfig {
             cgroup_parent: hands.cgroups.parent_for_runtime(hands, manifest).await,
             security_context: Some(security::of_sandbox(spec, userns)),

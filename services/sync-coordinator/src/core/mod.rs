@@ -5,6 +5,7 @@
 //! what to tell. Each room decides one matter; [`learn`] takes results back in.
 
 pub mod admission;
+pub mod annotations;
 pub mod cleanup;
 pub mod containers;
 pub mod credentials;

@@ -70,10 +70,50 @@ impl Cluster {
     /// When a file cannot be written, or the API server refuses.
     pub async fn bootstrap_kubeconfig(&self) -> Result<PathBuf, HarnessError> {
         let (id, secret) = BOOTSTRAP;
-        self.apply_bootstrap(id, secret).await?;
-        let path = self.scratch.dir().join("bootstrap.kubeconfig");
-        self.kubeconfig(&path, &User::Token(&format!("{id}.{secret}")))?;
+        self.apply_bootstrap(id, secret, true).await?;
+        self.token_kubeconfig("bootstrap", &format!("{id}.{secret}"))
+    }
+
+    /// The same in a cluster where people approve every certificate.
+    ///
+    /// # Errors
+    /// As [`Cluster::bootstrap_kubeconfig`].
+    pub async fn unapproved_kubeconfig(&self) -> Result<PathBuf, HarnessError> {
+        let (id, secret) = BOOTSTRAP;
+        self.apply_bootstrap(id, secret, false).await?;
+        self.token_kubeconfig("bootstrap", &format!("{id}.{secret}"))
+    }
+
+    /// A kubeconfig with a token, which the cluster may know or not.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn token_kubeconfig(&self, file: &str, token: &str) -> Result<PathBuf, HarnessError> {
+        let path = self.scratch.dir().join(format!("{file}.kubeconfig"));
+        self.kubeconfig(&path, &User::Token(token))?;
         Ok(path)
+    }
+
+    /// The kubeconfig of a node that holds the node's certificate itself, as installers write it.
+    ///
+    /// # Errors
+    /// When a file cannot be read or written.
+    pub fn embedded_kubeconfig(&self, name: &str) -> Result<PathBuf, HarnessError> {
+        let user = format!("system:node:{name}");
+        let file = format!("embedded-{name}");
+        let identity = self.authority.client(&file, &user, &["system:nodes"])?;
+        let path = self.scratch.dir().join(format!("{file}.kubeconfig"));
+        self.kubeconfig(&path, &User::Embedded(&identity))?;
+        Ok(path)
+    }
+
+    /// Lets nodes renew their certificates, as a cluster of kubeadm does.
+    ///
+    /// # Errors
+    /// When the API server refuses.
+    pub async fn approve_renewals(&self) -> Result<(), HarnessError> {
+        self.apply_approval("approve-next", "selfnodeclient", "system:nodes")
+            .await
     }
 
     /// A node that belongs to this cluster.

@@ -139,7 +139,12 @@ impl Cluster {
         audit::read(&self.audit_log(), since)
     }
 
-    pub(super) async fn apply_bootstrap(&self, id: &str, secret: &str) -> Result<(), HarnessError> {
+    pub(super) async fn apply_bootstrap(
+        &self,
+        id: &str,
+        secret: &str,
+        approve: bool,
+    ) -> Result<(), HarnessError> {
         let token = json!({
             "apiVersion": "v1", "kind": "Secret", "type": "bootstrap.kubernetes.io/token",
             "metadata": { "name": format!("bootstrap-token-{id}"), "namespace": "kube-system" },
@@ -149,36 +154,38 @@ impl Cluster {
         });
         let at = "/api/v1/namespaces/kube-system/secrets";
         self.client().create(at, &token).await?;
-        let requests = "system:certificates.k8s.io:certificatesigningrequests";
-        let bindings = [
-            (
-                "join",
-                "system:node-bootstrapper".to_owned(),
-                "system:bootstrappers",
-            ),
-            (
-                "approve-first",
-                format!("{requests}:nodeclient"),
-                "system:bootstrappers",
-            ),
-            (
-                "approve-next",
-                format!("{requests}:selfnodeclient"),
-                "system:nodes",
-            ),
-        ];
-        for (name, role, group) in bindings {
-            let group_api = "rbac.authorization.k8s.io";
-            let binding = json!({
-                "apiVersion": format!("{group_api}/v1"), "kind": "ClusterRoleBinding",
-                "metadata": { "name": format!("polylet-test:{name}") },
-                "roleRef": { "apiGroup": group_api, "kind": "ClusterRole", "name": role },
-                "subjects": [{ "apiGroup": group_api, "kind": "Group", "name": group }],
-            });
-            let at = format!("/apis/{group_api}/v1/clusterrolebindings");
-            self.client().create(&at, &binding).await?;
+        let newcomers = "system:bootstrappers";
+        self.bind("join", "system:node-bootstrapper", newcomers)
+            .await?;
+        if approve {
+            self.apply_approval("approve-first", "nodeclient", newcomers)
+                .await?;
+            self.approve_renewals().await?;
         }
         Ok(())
+    }
+
+    /// The controllers then approve requests of this kind by themselves.
+    pub(super) async fn apply_approval(
+        &self,
+        name: &str,
+        kind: &str,
+        group: &str,
+    ) -> Result<(), HarnessError> {
+        let role = format!("system:certificates.k8s.io:certificatesigningrequests:{kind}");
+        self.bind(name, &role, group).await
+    }
+
+    async fn bind(&self, name: &str, role: &str, group: &str) -> Result<(), HarnessError> {
+        let group_api = "rbac.authorization.k8s.io";
+        let binding = json!({
+            "apiVersion": format!("{group_api}/v1"), "kind": "ClusterRoleBinding",
+            "metadata": { "name": format!("polylet-test:{name}") },
+            "roleRef": { "apiGroup": group_api, "kind": "ClusterRole", "name": role },
+            "subjects": [{ "apiGroup": group_api, "kind": "Group", "name": group }],
+        });
+        let at = format!("/apis/{group_api}/v1/clusterrolebindings");
+        self.client().create(&at, &binding).await.map(drop)
     }
 }
 

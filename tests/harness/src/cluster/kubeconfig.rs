@@ -1,6 +1,8 @@
 use std::fs;
 use std::path::Path;
 
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
 use super::authority::Identity;
@@ -9,6 +11,8 @@ use crate::error::{HarnessError, file};
 /// How the user of a kubeconfig proves who it is.
 pub(super) enum User<'a> {
     Certificate(&'a Identity),
+    /// The certificate and the key, in the kubeconfig itself.
+    Embedded(&'a Identity),
     Token(&'a str),
 }
 
@@ -24,10 +28,18 @@ pub(super) fn write(
             "client-certificate": identity.certificate,
             "client-key": identity.key,
         }),
+        User::Embedded(identity) => json!({
+            "client-certificate-data": encoded(&identity.certificate)?,
+            "client-key-data": encoded(&identity.key)?,
+        }),
         User::Token(token) => json!({ "token": token }),
     };
     let text = text(server, authority, &user)?;
     file("write", path, fs::write(path, text))
+}
+
+fn encoded(path: &Path) -> Result<String, HarnessError> {
+    Ok(STANDARD.encode(file("read", path, fs::read(path))?))
 }
 
 fn text(server: &str, authority: &Path, user: &Value) -> Result<String, HarnessError> {

@@ -48,7 +48,7 @@ impl Node {
     /// When the status reporter does not answer.
     pub async fn pods(&self) -> Result<Vec<PodView>, HarnessError> {
         let channel = self.channel("status-reporter")?;
-        let mut client = StatusServiceClient::new(channel).max_decoding_message_size(64 << 20);
+        let mut client = StatusServiceClient::new(channel).max_decoding_message_size(1 << 30);
         let answer = client
             .list_pod_statuses(within(10, ListPodStatusesRequest::default()))
             .await;

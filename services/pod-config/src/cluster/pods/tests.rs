@@ -3,7 +3,10 @@
 
 use std::collections::BTreeMap;
 
+use futures::StreamExt;
 use polylet_api::Refusal;
+use polylet_watch::{Change, WatchWire};
+use polylet_wire::podconfig::v1::WatchPodsResponse;
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -178,4 +181,30 @@ fn it_is_told_that_the_server_is_away_and_since_when() {
         world.trouble.shut().is_none(),
         "other things may be asked for"
     );
+}
+
+#[tokio::test]
+async fn of_pods_that_come_together_the_oldest_is_told_first() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut world = World::new(dir);
+    let made = |number: u8, second: u8| {
+        let mut pod = object(number, (0, 0));
+        pod["metadata"]["creationTimestamp"] = json!(format!("2026-01-01T00:00:0{second}Z"));
+        pod
+    };
+    let all = [made(1, 3), made(2, 1), made(3, 2), object(4, (0, 0))];
+    world.pods.whole(&mut all.into_iter());
+    let watching = polylet_watch::serve::<WatchPodsResponse>(world.stores.plain.clone(), None);
+    let told: Vec<String> = watching
+        .filter_map(|message| async { message.ok()?.unwrap() })
+        .take_while(|change| std::future::ready(!matches!(change, Change::Synced(_))))
+        .filter_map(|change| async {
+            match change {
+                Change::Upsert(pod) => Some(uid_of(&pod)),
+                _ => None,
+            }
+        })
+        .collect()
+        .await;
+    assert_eq!(told, ["u4", "u2", "u3", "u1"]);
 }

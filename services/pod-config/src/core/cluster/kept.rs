@@ -10,6 +10,23 @@ use super::service::Reduced;
 /// Version of the files.
 pub const VERSION: u32 = 1;
 
+/// The cluster that everything else in the kept files is of.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct KeptCluster {
+    /// Its server's address.
+    pub server: String,
+    /// The certificate of its authority, as PEM; empty when the system's are trusted.
+    pub authority: String,
+}
+
+impl KeptCluster {
+    /// Whether the node belongs to another cluster now. A server may be given another address, and
+    /// an authority may be renewed; who changed both, or has no authority of its own, is another.
+    pub fn is_another(&self, now: &KeptCluster) -> bool {
+        self.server != now.server && (self.authority != now.authority || self.authority.is_empty())
+    }
+}
+
 /// The pods that were bound to this node when the server was last heard.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct KeptPods {
@@ -72,5 +89,29 @@ impl KeptObjects {
         KeptObjects {
             objects: objects.into_iter().map(item).collect(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::KeptCluster;
+
+    #[test]
+    fn another_address_or_another_authority_is_no_other_cluster() {
+        let cluster = |server: &str, authority: &str| KeptCluster {
+            server: server.to_owned(),
+            authority: authority.to_owned(),
+        };
+        let before = cluster("https://a", "x");
+        for (server, authority, another) in [
+            ("https://a", "x", false),
+            ("https://b", "x", false),
+            ("https://a", "y", false),
+            ("https://b", "y", true),
+        ] {
+            let now = cluster(server, authority);
+            assert_eq!(before.is_another(&now), another, "{now:?}");
+        }
+        assert!(cluster("https://a", "").is_another(&cluster("https://b", "")));
     }
 }

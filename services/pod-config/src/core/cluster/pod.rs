@@ -121,6 +121,23 @@ pub fn seen_in(manifest: &[u8]) -> Option<Timestamp> {
     annotation(&pod, CONFIG_SEEN)?.parse().ok()
 }
 
+/// When the cluster made a pod, out of its manifest; nothing when it does not say.
+pub fn created_in(manifest: &[u8]) -> Option<Timestamp> {
+    #[derive(serde::Deserialize)]
+    struct Pod {
+        metadata: Metadata,
+    }
+    #[derive(serde::Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Metadata {
+        creation_timestamp: Option<Timestamp>,
+    }
+    serde_json::from_slice::<Pod>(manifest)
+        .ok()?
+        .metadata
+        .creation_timestamp
+}
+
 /// The phase in a status.
 pub fn phase_in(status: &str) -> Option<String> {
     #[derive(serde::Deserialize)]
