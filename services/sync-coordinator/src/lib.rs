@@ -108,10 +108,10 @@ pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
     ctx.background("records of pulls", async move {
         settling.images.settle().await;
     });
-    // No pod's start should wait for this question.
-    let asking = Rc::clone(&hands);
-    ctx.background("cgroups", async move {
-        asking.cgroups.enforce(&asking).await;
+    // No pod's start should wait for what the runtime is asked there.
+    let keeping = Rc::clone(&hands);
+    ctx.spawn("cgroups", async move {
+        keeping.cgroups.keep(&keeping).await;
     });
     let following = Rc::clone(&hands);
     let of = ctx.clone();
@@ -119,7 +119,7 @@ pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
         following.services.follow(of).await;
     });
     let settings = Settings {
-        room: act::node::room(&ctx, hands.machine, hands.allocatable.clone()),
+        room: act::node::room(&ctx, &hands),
         ..Settings::of(ctx.config())
     };
     let (running, keeper) = tokio::sync::mpsc::unbounded_channel();

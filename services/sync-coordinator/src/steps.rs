@@ -10,10 +10,16 @@ impl Coordinator {
     /// Starts a step.
     pub(crate) fn launch(&mut self, uid: &str, step: Step) {
         self.sequence += 1;
-        let burstable_shares = match step {
-            Step::EnsureCgroup => self.node.room.ledger.burstable_shares(""),
-            Step::RemoveCgroup => self.node.room.ledger.burstable_shares(uid),
-            _ => 0,
+        let ledger = &self.node.room.ledger;
+        let class_requests = match step {
+            Step::EnsureCgroup => ledger.class_requests("", None),
+            Step::RemoveCgroup => ledger.class_requests(uid, None),
+            Step::Resize { .. } => {
+                let worker = self.workers.get(uid);
+                let demand = worker.and_then(|worker| worker.pod.journal.demand.as_deref());
+                ledger.class_requests(uid, demand)
+            }
+            _ => Default::default(),
         };
         let Some(worker) = self.workers.get_mut(uid) else {
             return;
@@ -38,7 +44,7 @@ impl Coordinator {
             journal: worker.pod.journal.clone(),
             sequence: self.sequence,
             declarer: self.declarer,
-            burstable_shares,
+            class_requests,
             handlers: Arc::clone(&self.handlers),
             cause: worker.cause.clone(),
         };

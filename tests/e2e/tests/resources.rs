@@ -17,6 +17,10 @@ async fn limits_are_in_the_kernel() {
         "kubeReserved": { "cpu": "100m", "memory": "100Mi" },
         "systemReserved": { "cpu": "200m" },
         "podPidsLimit": 200,
+        "cpuCFSQuotaPeriod": "50ms",
+        "qosReserved": { "memory": "50%" },
+        "memoryReservationPolicy": "TieredReservation",
+        "featureGates": { "QOSReserved": true, "MemoryQoS": true },
     });
     let node = node_with(NodeOptions {
         kubelet,
@@ -33,17 +37,33 @@ async fn limits_are_in_the_kernel() {
         check(&node, &pod, wanted);
     }
 
+    // Classes may not take half of what better ones ask for; "burstable" asks for 64 Mi and "whole" for 32.
+    let most = memory_of_all_pods();
+    let kept = |path: &str| (most - bound(&node, path, MEMORY).unwrap()) / MI;
+    assert_eq!(kept("burstable"), 32);
+    assert_eq!(kept("besteffort"), 32 + 48);
+    if cgroup::is_v2() {
+        promises(&node);
+    }
+
     // The class weighs what its pods weigh together, and less when one has left.
-    assert_eq!(read(&node, "burstable", CPU_SHARES), shares(250 + 300));
+    assert_eq!(
+        read(&node, "burstable", CPU_SHARES),
+        weight(shares(250 + 300))
+    );
     ok(node.take("burstable.json"));
     ok(node.wait_gone("burstable").await);
     let look = || async {
         match read(&node, "burstable", CPU_SHARES) {
-            now if now == shares(300) => Look::Done(()),
+            now if now == weight(shares(300)) => Look::Done(()),
             now => Look::NotYet(format!("{now}")),
         }
     };
     ok(until("the class to weigh less", look).await);
+    assert_eq!(
+        (most - bound(&node, "besteffort", MEMORY).unwrap()) / MI,
+        32 + 16
+    );
     for (name, ..) in pods.iter().filter(|(name, ..)| *name != "burstable") {
         ok(node.take(&format!("{name}.json")));
         ok(node.wait_gone(name).await);
@@ -142,6 +162,11 @@ struct Wanted {
     own_quota: Option<i64>,
     own_memory: Option<i64>,
     oom: i64,
+    /// Mebibytes of memory that the pod and its container ask for.
+    asked: i64,
+    own_asked: i64,
+    /// Where the container is slowed down, in bytes.
+    own_high: Option<i64>,
 }
 
 fn pods() -> Vec<(&'static str, Value, Wanted)> {
@@ -154,11 +179,14 @@ fn pods() -> Vec<(&'static str, Value, Wanted)> {
             Wanted {
                 class: "",
                 shares: shares(100),
-                quota: Some(10_000),
+                quota: Some(5_000),
                 memory: Some(64 * MI),
-                own_quota: Some(10_000),
+                own_quota: Some(5_000),
                 own_memory: Some(64 * MI),
                 oom: -997,
+                asked: 64,
+                own_asked: 64,
+                own_high: None,
             },
         ),
         (
@@ -172,6 +200,9 @@ fn pods() -> Vec<(&'static str, Value, Wanted)> {
                 own_quota: None,
                 own_memory: None,
                 oom: 1000 - 1000 * 64 * MI / memory,
+                asked: 64,
+                own_asked: 64,
+                own_high: Some(64 * MI + (memory_of_all_pods() - 64 * MI) * 9 / 10),
             },
         ),
         (
@@ -185,6 +216,9 @@ fn pods() -> Vec<(&'static str, Value, Wanted)> {
                 own_quota: None,
                 own_memory: None,
                 oom: 1000,
+                asked: 0,
+                own_asked: 0,
+                own_high: None,
             },
         ),
         (
@@ -196,11 +230,14 @@ fn pods() -> Vec<(&'static str, Value, Wanted)> {
             Wanted {
                 class: "burstable",
                 shares: shares(300),
-                quota: Some(50_000),
+                quota: Some(25_000),
                 memory: Some(128 * MI),
-                own_quota: Some(50_000),
+                own_quota: Some(25_000),
                 own_memory: Some(128 * MI),
                 oom: 1000 - 1000 * 32 * MI / memory,
+                asked: 32,
+                own_asked: 0,
+                own_high: None,
             },
         ),
     ]
@@ -209,13 +246,20 @@ fn pods() -> Vec<(&'static str, Value, Wanted)> {
 fn check(node: &Node, pod: &PodView, wanted: &Wanted) {
     let path = format!("{}/pod{}", wanted.class, pod.uid);
     let name = &pod.name;
-    assert_eq!(read(node, &path, CPU_SHARES), wanted.shares, "{name}");
+    assert_eq!(
+        read(node, &path, CPU_SHARES),
+        weight(wanted.shares),
+        "{name}"
+    );
     assert_eq!(quota(node, &path), wanted.quota, "{name}");
     assert_eq!(bound(node, &path, MEMORY), wanted.memory, "{name}");
     assert_eq!(read(node, &path, PIDS), 200, "{name}");
     let id = pod.container("main").unwrap().id;
     let id = id.trim_start_matches("containerd://");
     let own = format!("{path}/{id}");
+    if cgroup::is_v2() {
+        promises_of(node, &path, &own, wanted);
+    }
     assert_eq!(quota(node, &own), wanted.own_quota, "{name}");
     assert_eq!(bound(node, &own, MEMORY), wanted.own_memory, "{name}");
     let procs = file(node, &own, ("pids", "cgroup.procs", "cgroup.procs"));
@@ -238,11 +282,37 @@ fn may_protect() -> bool {
     u64::from_str_radix(caps.unwrap().trim(), 16).unwrap() & (1 << 24) != 0
 }
 
+/// Memory that is not taken from classes, pods and containers that ask for it, and where containers are
+/// slowed down.
+fn promises(node: &Node) {
+    let read = |path: &str, file: &'static str| read(node, path, ("", "", file)) / MI;
+    assert_eq!(read("", "memory.min"), 64 + 64 + 32);
+    assert_eq!(read("burstable", "memory.low"), 64 + 32);
+}
+
+fn promises_of(node: &Node, path: &str, own: &str, wanted: &Wanted) {
+    let read = |path: &str, file: &'static str| read(node, path, ("", "", file));
+    let file = match wanted.class {
+        "" => "memory.min",
+        _ => "memory.low",
+    };
+    assert_eq!(read(path, file) / MI, wanted.asked, "{path}");
+    if wanted.own_asked > 0 {
+        assert_eq!(read(own, file) / MI, wanted.own_asked, "{own}");
+    }
+    let high = bound(node, own, ("", "", "memory.high"));
+    let expected = wanted.own_high.map(|high| high / 4096 * 4096);
+    assert_eq!(high, expected, "{own}");
+}
+
 /// What all pods share: the machine without what is reserved; no threshold is taken off.
 fn all_pods_together(node: &Node) {
     let cpus = i64::try_from(std::thread::available_parallelism().unwrap().get()).unwrap();
-    assert_eq!(read(node, "", CPU_SHARES), shares(cpus * 1000 - 300));
-    let memory = i64::try_from(memory()).unwrap() - 100 * MI;
+    assert_eq!(
+        read(node, "", CPU_SHARES),
+        weight(shares(cpus * 1000 - 300))
+    );
+    let memory = memory_of_all_pods();
     let bound = bound(node, "", MEMORY).unwrap();
     // The kernel counts in pages.
     assert!((memory - bound).abs() < 65_536, "{bound} and not {memory}");
@@ -252,6 +322,10 @@ fn all_pods_together(node: &Node) {
         .min()
         .unwrap();
     assert_eq!(read(node, "", PIDS), most);
+}
+
+fn memory_of_all_pods() -> i64 {
+    i64::try_from(memory()).unwrap() - 100 * MI
 }
 
 fn memory() -> u64 {
@@ -273,15 +347,34 @@ const MEMORY: Kind = ("memory", "memory.limit_in_bytes", "memory.max");
 const PIDS: Kind = ("pids", "pids.max", "pids.max");
 
 fn file(node: &Node, path: &str, kind: Kind) -> PathBuf {
-    let below = PathBuf::from(node.cgroup().trim_start_matches('/'))
-        .join("kubepods")
-        .join(path.trim_start_matches('/'));
     let root = PathBuf::from("/sys/fs/cgroup");
-    if cgroup::is_v2() {
-        root.join(below).join(kind.2)
-    } else {
-        root.join(kind.0).join(below).join(kind.1)
+    let (hierarchy, name) = match cgroup::is_v2() {
+        true => (root, kind.2),
+        false => (root.join(kind.0), kind.1),
+    };
+    hierarchy.join(below_root(node, path)).join(name)
+}
+
+/// A class, pod and container below kubepods, as whoever makes cgroups here names them.
+fn below_root(node: &Node, path: &str) -> String {
+    let root = node.cgroup().trim_start_matches('/');
+    let parts = path.split('/').filter(|part| !part.is_empty());
+    if cgroup::Driver::from_env() == cgroup::Driver::Cgroupfs {
+        let below: Vec<&str> = [root, "kubepods"].into_iter().chain(parts).collect();
+        return below.join("/");
     }
+    let mut slice = format!("{}-kubepods", root.trim_end_matches(".slice"));
+    let mut path = format!("{root}/{slice}.slice");
+    for part in parts {
+        // Only a container's id is that long, and its cgroup is the runtime's.
+        if part.len() == 64 {
+            path.push_str(&format!("/cri-containerd-{part}.scope"));
+        } else {
+            slice = format!("{slice}-{}", part.replace('-', "_"));
+            path.push_str(&format!("/{slice}.slice"));
+        }
+    }
+    path
 }
 
 fn number(file: &PathBuf) -> i64 {
@@ -290,21 +383,15 @@ fn number(file: &PathBuf) -> i64 {
 }
 
 fn read(node: &Node, path: &str, kind: Kind) -> i64 {
-    let value = number(&file(node, path, kind));
-    if kind == CPU_SHARES && cgroup::is_v2() {
-        // Weights are a coarser scale: back to the shares that give them, where that is exact.
-        return (2..=262_144)
-            .find(|shares| weight(*shares) == value)
-            .unwrap_or(value);
-    }
-    value
+    number(&file(node, path, kind))
 }
 
+/// What shares are called in the version of cgroups that this machine has.
 fn weight(shares: i64) -> i64 {
-    let log = (shares as f64).log2();
-    10_f64
-        .powf((log * log + 125.0 * log) / 612.0 - 7.0 / 34.0)
-        .ceil() as i64
+    match cgroup::is_v2() {
+        true => 1 + (shares - 2) * 9_999 / 262_142,
+        false => shares,
+    }
 }
 
 /// A bound, or none: the kernel says that with a number beyond all machines.

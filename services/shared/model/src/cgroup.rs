@@ -55,6 +55,20 @@ impl CgroupName {
         Self::class(root, class).child(&format!("pod{uid}"))
     }
 
+    /// A cgroup that the configuration names by its path. Under systemd the last slice alone says
+    /// which one it is.
+    pub fn configured(path: &str, driver: Driver) -> Self {
+        let mut parts = path.split('/').filter(|part| !part.is_empty());
+        match driver {
+            Driver::Cgroupfs => Self(parts.map(str::to_owned).collect()),
+            Driver::Systemd => {
+                let last = parts.next_back().unwrap_or_default();
+                let name = last.strip_suffix(".slice").unwrap_or(last);
+                Self(name.split('-').map(|part| part.replace('_', "-")).collect())
+            }
+        }
+    }
+
     fn child(mut self, name: &str) -> Self {
         self.0.push(name.to_owned());
         self
@@ -144,6 +158,24 @@ mod tests {
             CgroupName::kubepods("/node/agent").path(Driver::Systemd),
             "/node.slice/node-agent.slice/node-agent-kubepods.slice"
         );
+    }
+
+    #[test]
+    fn names_from_the_configuration() {
+        for (named, cgroupfs, systemd) in [
+            ("/system", "/system", "/system.slice"),
+            ("/system.slice", "/system.slice", "/system.slice"),
+            ("/kube-node", "/kube-node", "/kube.slice/kube-node.slice"),
+            (
+                "/kube.slice/kube-node_agent.slice",
+                "/kube.slice/kube-node_agent.slice",
+                "/kube.slice/kube-node_agent.slice",
+            ),
+        ] {
+            for (driver, path) in [(Driver::Cgroupfs, cgroupfs), (Driver::Systemd, systemd)] {
+                assert_eq!(CgroupName::configured(named, driver).path(driver), path);
+            }
+        }
     }
 
     #[test]

@@ -10,18 +10,22 @@ use crate::pod::is_sidecar;
 use crate::qos::{self, QosClass};
 use crate::quantity::{self, Amount};
 
+mod classes;
 mod cpu;
 mod memory;
 mod oom;
+mod sandbox;
 
+pub use classes::{ClassRequests, ClassResources, ClassRules, Classes};
 pub use cpu::{
     CPU_PERIOD_US, MAX_CPU_SHARES, MIN_CPU_QUOTA_US, MIN_CPU_SHARES, cpu_quota, cpu_shares,
-    cpu_weight, shares_of_weight,
+    cpu_weight,
 };
-pub use memory::{MemoryQos, limited_swap};
+pub use memory::{Files, MemoryQos, limited_swap, protected};
 pub use oom::{
     BEST_EFFORT_OOM_SCORE_ADJ, GUARANTEED_OOM_SCORE_ADJ, KUBELET_OOM_SCORE_ADJ, oom_score_adj,
 };
+pub use sandbox::SandboxResources;
 
 type List = BTreeMap<String, Amount>;
 
@@ -173,7 +177,7 @@ pub struct ContainerResources {
     pub cpu_shares: u64,
     /// Microseconds of CPU time in each period; 0 for no bound.
     pub cpu_quota: i64,
-    /// The period in microseconds.
+    /// The period in microseconds; 0 where CPU limits are not enforced.
     pub cpu_period: i64,
     /// Bytes; 0 for no bound.
     pub memory_limit: i64,
@@ -192,33 +196,39 @@ pub fn container(
     quota: bool,
     period_us: i64,
 ) -> ContainerResources {
+    let limit = |name: &str| {
+        limit(container, name)
+            .filter(|own| !own.is_zero())
+            .or_else(|| pod_level_limit(spec, name))
+            .unwrap_or_default()
+    };
+    let limited = limit("cpu");
     // A limit without a request is a request as well.
-    let cpu = request(container, "cpu")
-        .or_else(|| limit(container, "cpu"))
-        .unwrap_or_default();
-    let limited = limit(container, "cpu")
-        .or_else(|| pod_level_limit(spec, "cpu"))
-        .unwrap_or_default();
-    let memory = limit(container, "memory")
-        .or_else(|| pod_level_limit(spec, "memory"))
-        .unwrap_or_default();
-    let huge = quantity::read(limits_of(container)).into_iter();
+    let cpu = request(container, "cpu").unwrap_or(limited);
+    let (cpu_quota, cpu_period) = match quota {
+        true => (cpu_quota(limited.millis(), period_us), period_us),
+        false => (0, 0),
+    };
+    // A container that names no size of huge pages is held to its pod's.
+    let mut huge = own(spec).1;
+    huge.extend(quantity::read(limits_of(container)));
     ContainerResources {
         cpu_shares: cpu_shares(cpu.millis()),
-        cpu_quota: if quota {
-            cpu_quota(limited.millis(), period_us)
-        } else {
-            -1
-        },
-        cpu_period: period_us,
-        memory_limit: memory.value().max(0),
+        cpu_quota,
+        cpu_period,
+        memory_limit: limit("memory").value().max(0),
         oom_score_adj: oom_score_adj(spec, container, memory_capacity),
-        huge_pages: huge
-            .filter_map(|(name, amount)| {
-                Some((name.strip_prefix("hugepages-")?.to_owned(), amount.bytes()))
-            })
-            .collect(),
+        huge_pages: huge_pages(&huge),
     }
+}
+
+/// Limits by page size (`2Mi`), in bytes.
+fn huge_pages(list: &List) -> BTreeMap<String, u64> {
+    list.iter()
+        .filter_map(|(name, amount)| {
+            Some((name.strip_prefix("hugepages-")?.to_owned(), amount.bytes()))
+        })
+        .collect()
 }
 
 /// A container without a limit of its own is held to its pod's.
@@ -247,7 +257,8 @@ pub fn pod(spec: &PodSpec, quota: bool, period_us: i64) -> PodResources {
     let at = |list: &List, name: &str| list.get(name).copied().unwrap_or_default();
     let class = qos::class(spec);
     let (own_requests, own_limits) = own(spec);
-    let limited = |name: &str| own_limits.contains_key(name) || all_limited(spec, name);
+    let named = |list: &List, name: &str| list.get(name).is_some_and(|amount| !amount.is_zero());
+    let limited = |name: &str| named(&own_limits, name) || all_limited(spec, name);
     let mut shares = cpu_shares(at(&requests, "cpu").millis());
     if !own_requests.contains_key("cpu")
         && at(&requests, "cpu").is_zero()
@@ -274,12 +285,7 @@ pub fn pod(spec: &PodSpec, quota: bool, period_us: i64) -> PodResources {
         cpu_quota: bounded("cpu").then_some(quota_us),
         cpu_period: period_us,
         memory_limit: bounded("memory").then(|| at(&limits, "memory").value()),
-        huge_pages: limits
-            .iter()
-            .filter_map(|(name, amount)| {
-                Some((name.strip_prefix("hugepages-")?.to_owned(), amount.bytes()))
-            })
-            .collect(),
+        huge_pages: huge_pages(&limits),
     }
 }
 

@@ -1,23 +1,26 @@
 //! Cgroups of pods and of their classes, on both versions and with both drivers.
 
+mod classes;
 pub(super) mod limits;
 mod reserved;
 mod size;
 mod tree;
 
+use std::cell::{Cell, RefCell};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::PodSpec;
 use polylet_cri::v1;
 use polylet_kit::config::KubeletConfiguration;
 use polylet_model::cgroup::{CgroupName, Driver};
 use polylet_model::qos::{self, QosClass};
-use polylet_model::resources;
+use polylet_model::resources::{self, ClassRequests, PodResources};
 use polylet_model::{Manifest, PodUid};
-use tokio::sync::OnceCell;
+use tokio::sync::{Notify, OnceCell};
 
-use super::resources::period;
+use super::resources::{memory_qos, period};
 use super::slice::Slices;
 use super::{Hands, Job, manifest, said, trouble};
 use crate::core::learn::{Outcome, Trouble};
@@ -35,9 +38,18 @@ pub struct Cgroups {
     configured: Driver,
     driver: OnceCell<Driver>,
     slices: Slices,
-    /// What all pods together may use was written in this life.
-    enforced: OnceCell<()>,
+    /// What all pods together may use was tried once in this life.
+    tried: OnceCell<()>,
+    /// What that is.
+    all_pods: RefCell<Limits>,
+    /// A bound that could not be had yet: of all pods, or of classes that ask for so much.
+    unmet: Notify,
+    enforced: Cell<bool>,
+    waiting: Cell<Option<ClassRequests>>,
 }
+
+/// How long until a bound is tried again that could not be had: evictions may make room for it.
+const AGAIN: Duration = Duration::from_secs(60);
 
 impl Cgroups {
     /// Below the configured root.
@@ -49,7 +61,11 @@ impl Cgroups {
             configured: Driver::parse(&kubelet.cgroup_driver).unwrap_or(Driver::Cgroupfs),
             driver: OnceCell::new(),
             slices: Slices::default(),
-            enforced: OnceCell::new(),
+            tried: OnceCell::new(),
+            all_pods: RefCell::default(),
+            unmet: Notify::new(),
+            enforced: Cell::new(false),
+            waiting: Cell::new(None),
         }
     }
 
@@ -58,14 +74,51 @@ impl Cgroups {
         &self.page_sizes
     }
 
-    /// Bounds all pods together, once in each life of the process.
-    pub async fn enforce(&self, hands: &Hands) {
+    /// Bounds all pods together, once in each life of the process, and tries again what could not
+    /// be had.
+    pub async fn keep(&self, hands: &Hands) {
+        self.enforce(hands).await;
+        loop {
+            self.unmet.notified().await;
+            tokio::time::sleep(AGAIN).await;
+            let driver = self.driver(hands).await;
+            if !self.enforced.get() {
+                reserved::all_pods(hands, driver).await;
+            }
+            if let Some(asked) = self.waiting.take()
+                && let Err(error) = self.weigh(hands, driver, asked).await
+            {
+                let error = polylet_kit::report(&error);
+                tracing::warn!(error, "classes of pods keep their bounds");
+            }
+        }
+    }
+
+    async fn enforce(&self, hands: &Hands) {
         let driver = self.driver(hands).await;
         // A runtime that does not answer may have another driver than the configured one.
         if self.per_pod && self.driver.initialized() {
-            let write = async || reserved::enforce(hands, driver).await;
-            self.enforced.get_or_init(write).await;
+            let write = async || {
+                reserved::all_pods(hands, driver).await;
+                reserved::others(hands, driver).await;
+            };
+            self.tried.get_or_init(write).await;
         }
+    }
+
+    /// Makes the classes' cgroups, after what their pods ask for together.
+    async fn weigh(
+        &self,
+        hands: &Hands,
+        driver: Driver,
+        asked: ClassRequests,
+    ) -> Result<(), MakeError> {
+        let settled = classes::refresh(hands, driver, asked).await?;
+        self.waiting.set((!settled).then_some(asked));
+        if !settled {
+            self.unmet.notify_one();
+        }
+        Ok(())
     }
 
     /// The runtime's driver; the configured one where the runtime cannot say. Asked once.
@@ -119,25 +172,28 @@ impl Cgroups {
 pub async fn ensure(hands: &Rc<Hands>, job: &Job) -> Result<Outcome, Trouble> {
     let manifest = manifest(job)?;
     let kubelet = &hands.ctx.config().kubelet;
-    let driver = hands.cgroups.driver(hands).await;
+    let cgroups = &hands.cgroups;
+    let driver = cgroups.driver(hands).await;
     if !hands.cgroups.per_pod {
         return Ok(Outcome::Done);
     }
     hands.cgroups.enforce(hands).await;
     let failed = |error: MakeError| trouble("CgroupError", &error);
-    for (class, shares) in [
-        (QosClass::Burstable, job.burstable_shares),
-        (QosClass::BestEffort, resources::MIN_CPU_SHARES),
-    ] {
-        let path = hands.cgroups.class(class, driver);
-        let limits = Limits::of_class(shares, hands.cgroups.page_sizes());
-        make(hands, driver, &path, &limits).await.map_err(failed)?;
-    }
-    let path = hands.cgroups.pod(manifest).path(driver);
-    let limits = resources::pod(manifest.spec(), kubelet.cpu_cfs_quota, period(kubelet));
-    let limits = Limits::of_pod(&limits, kubelet.pod_pids_limit, hands.cgroups.page_sizes());
+    let weighed = cgroups.weigh(hands, driver, job.class_requests).await;
+    weighed.map_err(failed)?;
+    let path = cgroups.pod(manifest).path(driver);
+    let whole = resources::pod(manifest.spec(), kubelet.cpu_cfs_quota, period(kubelet));
+    let limits = of_pod(hands, manifest.spec(), &whole);
     make(hands, driver, &path, &limits).await.map_err(failed)?;
     Ok(Outcome::Done)
+}
+
+/// A pod's limits as its cgroup has them.
+fn of_pod(hands: &Hands, spec: &PodSpec, whole: &PodResources) -> Limits {
+    let pids = hands.ctx.config().kubelet.pod_pids_limit;
+    let files = memory_qos(hands).map(|qos| qos.of_pod(spec));
+    let page_sizes = hands.cgroups.page_sizes();
+    Limits::of_pod(whole, pids, page_sizes, files.unwrap_or_default())
 }
 
 /// Removes the pod's cgroup, and ends whatever should still be in it.
@@ -175,7 +231,7 @@ pub async fn remove(hands: &Rc<Hands>, job: &Job) -> Result<Outcome, Trouble> {
             .filter(|place| !tree::remove_tree(place))
             .collect();
         let Some(place) = left.first() else {
-            weigh(hands, driver, job.burstable_shares).await;
+            reweigh(hands, job.class_requests).await;
             return Ok(Outcome::Done);
         };
         if try_number == 5 {
@@ -192,14 +248,15 @@ pub async fn remove(hands: &Rc<Hands>, job: &Job) -> Result<Outcome, Trouble> {
     Ok(Outcome::Done)
 }
 
-/// What a pod that is gone weighed among its like, its class weighs no more.
-async fn weigh(hands: &Hands, driver: Driver, burstable_shares: u64) {
-    let path = hands.cgroups.class(QosClass::Burstable, driver);
-    if !tree::exists(hands.machine.unified_cgroups, &path) {
+/// What a pod that is gone or has changed weighed among its like, its class weighs no more.
+pub async fn reweigh(hands: &Hands, asked: ClassRequests) {
+    let cgroups = &hands.cgroups;
+    let driver = cgroups.driver(hands).await;
+    let path = cgroups.class(QosClass::Burstable, driver);
+    if !cgroups.per_pod || !tree::exists(hands.machine.unified_cgroups, &path) {
         return;
     }
-    let limits = Limits::of_class(burstable_shares, hands.cgroups.page_sizes());
-    if let Err(error) = make(hands, driver, &path, &limits).await {
+    if let Err(error) = cgroups.weigh(hands, driver, asked).await {
         tracing::warn!(
             error = polylet_kit::report(&error),
             "a class of pods keeps its weight"
@@ -229,6 +286,23 @@ async fn make(hands: &Hands, driver: Driver, path: &str, limits: &Limits) -> Res
     tree::make(unified, path)?;
     limits.write(unified, path);
     Ok(())
+}
+
+/// Makes a cgroup and sets its limits, and says what of them the kernel or systemd refuses.
+async fn bound_to(
+    hands: &Hands,
+    driver: Driver,
+    path: &str,
+    limits: &Limits,
+) -> Result<(), String> {
+    let unified = hands.machine.unified_cgroups;
+    if driver == Driver::Systemd {
+        let slices = &hands.cgroups.slices;
+        let asked = slices.ensure(slice_of(path), limits, unified).await;
+        asked.map_err(|error| polylet_kit::report(&error))?;
+    }
+    tree::make(unified, path).map_err(|error| polylet_kit::report(&error))?;
+    limits.try_write(unified, path)
 }
 
 /// The slice at the end of a path.

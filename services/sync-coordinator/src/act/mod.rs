@@ -36,6 +36,7 @@ use polylet_kit::{Channel, Ctx, LARGEST_MESSAGE};
 use polylet_machine::Machine;
 use polylet_model::Manifest;
 use polylet_model::node::Numbers;
+use polylet_model::resources::ClassRequests;
 use polylet_wire::common::v1::{Cause, PodRef};
 use polylet_wire::pleg::v1::pleg_service_client::PlegServiceClient;
 use polylet_wire::podconfig::v1::object_service_client::ObjectServiceClient;
@@ -78,6 +79,8 @@ pub struct Hands {
     pub userns: userns::Userns,
     /// What all pods together may ask for.
     pub allocatable: Numbers,
+    /// What the node has without what is reserved: eviction keeps some of it free.
+    pub most: Numbers,
     /// TLS of hooks.
     pub tls: polylet_http::Tls,
     /// Places for calls that end something.
@@ -105,6 +108,10 @@ impl Hands {
             cgroups: cgroup::Cgroups::new(kubelet),
             userns: userns::Userns::open(ctx.config()),
             allocatable: polylet_machine::allocatable(ctx.config(), machine),
+            most: polylet_model::node::without_reserved(
+                &polylet_machine::capacity(ctx.config(), machine),
+                &[&kubelet.system_reserved, &kubelet.kube_reserved],
+            ),
             machine,
             tls: polylet_http::Tls::default(),
             teardowns: Semaphore::new(TEARDOWNS),
@@ -138,8 +145,8 @@ pub struct Job {
     pub sequence: u64,
     /// Which name of this life it declares under.
     pub declarer: u32,
-    /// CPU shares of all Burstable pods together.
-    pub burstable_shares: u64,
+    /// What the pods of each class ask for together, once this step is done.
+    pub class_requests: ClassRequests,
     /// Which handlers of the runtime can give a pod a user namespace.
     pub handlers: Arc<userns::Handlers>,
     /// What set it off.

@@ -3,13 +3,15 @@
 use std::fs;
 
 use polylet_kit::Ctx;
-use polylet_machine::{Machine, architecture, capacity};
-use polylet_model::node::{self, Numbers};
+use polylet_machine::architecture;
+use polylet_model::node;
 
+use super::Hands;
 use crate::core::room::{NodeObject, Resizes, Room, Swap};
 
 /// What the node has and is; who holds what of it comes later.
-pub fn room(ctx: &Ctx, machine: Machine, allocatable: Numbers) -> Room {
+pub fn room(ctx: &Ctx, hands: &Hands) -> Room {
+    let machine = hands.machine;
     let kubelet = &ctx.config().kubelet;
     let gate = |name: &str| kubelet.feature_gates.get(name).copied();
     Room {
@@ -19,11 +21,8 @@ pub fn room(ctx: &Ctx, machine: Machine, allocatable: Numbers) -> Room {
             Some(_) => NodeObject::Unheard,
             None => NodeObject::None,
         },
-        allocatable: Some(allocatable),
-        most: Some(node::without_reserved(
-            &capacity(ctx.config(), machine),
-            &[&kubelet.system_reserved, &kubelet.kube_reserved],
-        )),
+        allocatable: Some(hands.allocatable.clone()),
+        most: Some(hands.most.clone()),
         ledger: Default::default(),
         no_apparmor: (!has_apparmor()).then(|| "AppArmor is not enabled on the host".to_owned()),
         strict_groups: false,

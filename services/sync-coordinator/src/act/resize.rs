@@ -3,8 +3,7 @@
 
 use std::rc::Rc;
 
-use polylet_cri::v1;
-use polylet_model::resources::PodResources;
+use polylet_model::resources::{PodResources, SandboxResources};
 use polylet_model::{Manifest, resources};
 
 use super::cgroup::{self, Now};
@@ -19,6 +18,7 @@ const REASON: &str = "ResizePodInPlaceError";
 pub async fn carry(hands: &Rc<Hands>, job: &Job, changes: &[Change]) -> Result<Outcome, Trouble> {
     let resized = resize(hands, job, changes).await;
     resized.map_err(|why| said(REASON, why))?;
+    cgroup::reweigh(hands, job.class_requests).await;
     journal(hands, job).await
 }
 
@@ -110,16 +110,20 @@ impl Pod<'_> {
         };
         let kubelet = &self.hands.ctx.config().kubelet;
         let bounded = |value: i64| if value == i64::MAX { 0 } else { value };
-        let told = v1::LinuxContainerResources {
-            cpu_shares: i64::try_from(goal.shares).unwrap_or(i64::MAX),
+        let spec = self.manifest.spec();
+        let (quota, period) = (kubelet.cpu_cfs_quota, super::resources::period(kubelet));
+        let told = SandboxResources {
+            cpu_shares: goal.shares,
             cpu_quota: bounded(goal.quota),
-            cpu_period: super::resources::period(kubelet),
-            memory_limit_in_bytes: bounded(goal.memory),
-            ..Default::default()
+            cpu_period: period,
+            memory_limit: bounded(goal.memory),
         };
+        let overhead = SandboxResources::of_overhead(spec, quota, period);
+        let told = super::resources::of_sandbox(told.without(overhead.as_ref()));
+        let overhead = super::resources::of_overhead(spec, kubelet);
         let runtime = self.job.runtime(self.hands);
         match runtime
-            .update_pod_sandbox_resources(&sandbox.id, None, Some(told))
+            .update_pod_sandbox_resources(&sandbox.id, Some(overhead), Some(told))
             .await
         {
             // Some say so by another code.

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{Container, PodSpec};
 use polylet_cri::v1;
 use polylet_kit::config::KubeletConfiguration;
 use polylet_model::Manifest;
-use polylet_model::resources::{self, MemoryQos};
+use polylet_model::resources::{self, MemoryQos, SandboxResources};
 
 use super::Hands;
 use super::cgroup::page_size;
@@ -34,8 +34,8 @@ pub fn of_container(
         .then(|| ("memory.oom.group".to_owned(), "1".to_owned()))
         .into_iter()
         .collect();
-    if machine.unified_cgroups && kubelet.feature_gates.get("MemoryQoS") == Some(&true) {
-        unified.extend(memory_qos(hands).of_container(spec, container));
+    if let Some(qos) = memory_qos(hands) {
+        unified.extend(qos.of_container(spec, container));
     }
     let mut memory_swap_limit = 0;
     if machine.swap_controller && machine.unified_cgroups {
@@ -65,14 +65,16 @@ pub fn of_container(
     }
 }
 
-fn memory_qos(hands: &Hands) -> MemoryQos {
+/// The rules of MemoryQoS, where its gate is on and cgroups can do it.
+pub fn memory_qos(hands: &Hands) -> Option<MemoryQos> {
     let kubelet = &hands.ctx.config().kubelet;
-    MemoryQos {
+    let on = hands.machine.unified_cgroups && kubelet.has_gate("MemoryQoS");
+    on.then(|| MemoryQos {
         throttling: kubelet.memory_throttling_factor,
         reserve: kubelet.memory_reservation_policy == "TieredReservation",
-        allocatable: hands.allocatable.get("memory").copied().unwrap_or(0),
+        allocatable: hands.most.get("memory").copied().unwrap_or(0),
         page: page(),
-    }
+    })
 }
 
 /// Bytes of a page of memory, as the kernel tells this process.
@@ -90,12 +92,24 @@ fn page() -> i64 {
 
 /// The sum of a pod's containers, as its sandbox carries it.
 pub fn of_pod(spec: &PodSpec, kubelet: &KubeletConfiguration) -> v1::LinuxContainerResources {
-    let whole = resources::pod(spec, kubelet.cpu_cfs_quota, period(kubelet));
+    let (quota, period) = (kubelet.cpu_cfs_quota, period(kubelet));
+    of_sandbox(SandboxResources::of_containers(spec, quota, period))
+}
+
+/// A pod's overhead; empty where there is none.
+pub fn of_overhead(spec: &PodSpec, kubelet: &KubeletConfiguration) -> v1::LinuxContainerResources {
+    let (quota, period) = (kubelet.cpu_cfs_quota, period(kubelet));
+    let overhead = SandboxResources::of_overhead(spec, quota, period);
+    of_sandbox(overhead.unwrap_or_default())
+}
+
+/// A pod as a whole.
+pub fn of_sandbox(whole: SandboxResources) -> v1::LinuxContainerResources {
     v1::LinuxContainerResources {
         cpu_shares: signed(whole.cpu_shares),
-        cpu_quota: whole.cpu_quota.unwrap_or(0),
+        cpu_quota: whole.cpu_quota,
         cpu_period: whole.cpu_period,
-        memory_limit_in_bytes: whole.memory_limit.unwrap_or(0),
+        memory_limit_in_bytes: whole.memory_limit,
         ..Default::default()
     }
 }

@@ -164,7 +164,7 @@ pub async fn config(
             sysctls: sysctls
                 .map(|s| (sysctl::normalize(&s.name), s.value.clone()))
                 .collect(),
-            overhead: None,
+            overhead: Some(resources::of_overhead(spec, kubelet)),
             resources: Some(resources::of_pod(spec, kubelet)),
         }),
     })

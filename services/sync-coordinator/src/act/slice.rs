@@ -176,12 +176,20 @@ fn properties(limits: &Limits, unified: bool) -> Properties {
         });
     }
     let memory = if unified { "MemoryMax" } else { "MemoryLimit" };
-    let bound = |amount: Option<i64>| match amount.map(u64::try_from) {
-        Some(Ok(amount)) if amount > 0 => amount,
-        _ => u64::MAX,
-    };
-    all.push((memory, Variant::from(bound(limits.memory))));
-    all.push(("TasksMax", Variant::from(bound(limits.pids))));
+    for (name, bound) in [(memory, limits.memory), ("TasksMax", limits.pids)] {
+        if let Some(bound) = bound {
+            let bound = u64::try_from(bound).ok().filter(|bound| *bound > 0);
+            all.push((name, Variant::from(bound.unwrap_or(u64::MAX))));
+        }
+    }
+    for (file, value) in limits.files.iter().filter(|_| unified) {
+        let name = match file.as_str() {
+            "memory.min" => "MemoryMin",
+            "memory.low" => "MemoryLow",
+            _ => continue,
+        };
+        all.push((name, Variant::from(value.parse().unwrap_or(0_u64))));
+    }
     if let Some(quota) = limits.cpu_quota {
         let share = per_second(quota, limits.cpu_period);
         let period = u64::try_from(limits.cpu_period).unwrap_or(u64::MAX);
@@ -245,14 +253,14 @@ mod tests {
             ]
         );
         let none = limits(None, None, -1);
-        assert_eq!(
-            words(&none, true),
-            [
-                ("CPUWeight", resources::cpu_weight(1024)),
-                ("MemoryMax", u64::MAX),
-                ("TasksMax", u64::MAX),
-            ]
-        );
+        let weight = ("CPUWeight", resources::cpu_weight(1024));
+        assert_eq!(words(&none, true), [weight]);
+        let promised = Limits {
+            files: [("memory.low".to_owned(), "4096".to_owned())].into(),
+            ..none
+        };
+        assert_eq!(words(&promised, true), [weight, ("MemoryLow", 4096)]);
+        assert_eq!(words(&promised, false), [("CPUShares", 1024)]);
     }
 
     #[test]

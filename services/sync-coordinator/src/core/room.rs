@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Taint;
+use polylet_model::Manifest;
 use polylet_model::node::{self, Numbers};
 use polylet_model::ports::{self, HostPort};
 use polylet_model::qos::{self, QosClass};
-use polylet_model::{Manifest, resources};
+use polylet_model::resources::ClassRequests;
 use serde::{Deserialize, Serialize};
 
 /// What a pod asks of the node. Kept with the pod once it is admitted: what was
@@ -139,15 +140,24 @@ impl Ledger {
             .map(|(uid, holder)| (uid.as_str(), holder))
     }
 
-    /// Shares of the cgroup of all Burstable pods, one of them left out.
-    pub fn burstable_shares(&self, without: &str) -> u64 {
-        let burstable = self
-            .holders()
-            .filter(|(uid, holder)| *uid != without && holder.demand.qos == QosClass::Burstable);
-        let milli_cpu = burstable
-            .map(|(_, holder)| holder.demand.of_resource("cpu"))
-            .fold(0, i64::saturating_add);
-        resources::cpu_shares(milli_cpu)
+    /// What the pods of each class ask for together: all but one, and another one instead of it.
+    pub fn class_requests(&self, without: &str, instead: Option<&Demand>) -> ClassRequests {
+        let others = self.holders().filter(|(uid, _)| *uid != without);
+        let others = others.map(|(_, holder)| &*holder.demand);
+        let mut asked = ClassRequests::default();
+        for demand in others.chain(instead) {
+            let memory = demand.of_resource("memory");
+            let add = |sum: &mut i64, number: i64| *sum = sum.saturating_add(number);
+            match demand.qos {
+                QosClass::Guaranteed => add(&mut asked.guaranteed_memory, memory),
+                QosClass::Burstable => {
+                    add(&mut asked.burstable_memory, memory);
+                    add(&mut asked.burstable_cpu, demand.of_resource("cpu"));
+                }
+                QosClass::BestEffort => {}
+            }
+        }
+        asked
     }
 }
 
@@ -263,7 +273,7 @@ mod tests {
     fn holder(cpu: i64, qos: QosClass) -> Holder {
         Holder {
             demand: Arc::new(Demand {
-                requests: [("cpu".to_owned(), cpu)].into(),
+                requests: [("cpu".to_owned(), cpu), ("memory".to_owned(), 10 * cpu)].into(),
                 ports: Vec::new(),
                 qos,
                 priority: None,
@@ -280,8 +290,18 @@ mod tests {
         assert!(!ledger.set("b", Some(holder(200, QosClass::Guaranteed))));
         assert!(!ledger.set("a", Some(holder(300, QosClass::Burstable))));
         assert_eq!((ledger.used("cpu"), ledger.used("pods")), (500, 2));
-        assert_eq!(ledger.burstable_shares(""), 307);
-        assert_eq!(ledger.burstable_shares("a"), 2);
+        let asked = |without: &str, instead: Option<&Demand>| {
+            let asked = ledger.class_requests(without, instead);
+            (
+                asked.burstable_cpu,
+                asked.burstable_memory,
+                asked.guaranteed_memory,
+            )
+        };
+        assert_eq!(asked("", None), (300, 3000, 2000));
+        assert_eq!(asked("a", None), (0, 0, 2000));
+        let more = holder(700, QosClass::Burstable);
+        assert_eq!(asked("a", Some(&more.demand)), (700, 7000, 2000));
         assert_eq!(ledger.used_by_others("cpu", "a"), 200);
         assert_eq!(ledger.used_by_others("pods", "a"), 1);
         assert_eq!(ledger.used_by_others("cpu", "c"), 500);

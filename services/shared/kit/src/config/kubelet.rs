@@ -199,6 +199,16 @@ impl KubeletConfiguration {
         }
     }
 
+    /// Whether a feature gate is turned on that is off by itself.
+    pub fn has_gate(&self, name: &str) -> bool {
+        self.feature_gates.get(name) == Some(&true)
+    }
+
+    /// How much of the memory that pods ask for pods of lower classes may not take, in percent.
+    pub fn qos_reserved_memory(&self) -> Option<i64> {
+        percentage(self.qos_reserved.get("memory")?)
+    }
+
     /// How many images are pulled at once; none for no limit. What the file says holds as it does
     /// upstream. Where it says nothing upstream pulls one at a time, and here ten share the way.
     pub fn parallel_image_pulls(&self) -> Option<usize> {
@@ -290,4 +300,10 @@ impl KubeletConfiguration {
             }
         }
     }
+}
+
+/// A percentage as `qosReserved` has it.
+pub(super) fn percentage(text: &str) -> Option<i64> {
+    let number = text.strip_suffix('%')?.parse().ok()?;
+    (0..=100).contains(&number).then_some(number)
 }

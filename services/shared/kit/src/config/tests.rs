@@ -48,6 +48,41 @@ fn parallel_pulls_as_the_file_says_and_ten_where_it_does_not() {
 }
 
 #[test]
+fn what_is_reserved_has_to_fit_together() {
+    for (text, words) in [
+        ("qosReserved: {memory: 50%}\n", ""),
+        ("qosReserved: {memory: '50'}\n", "qosReserved[memory]"),
+        ("qosReserved: {memory: 101%}\n", "qosReserved[memory]"),
+        ("qosReserved: {cpu: 10%}\n", "no such resource"),
+        ("memoryReservationPolicy: TieredReservation\n", "MemoryQoS"),
+        (
+            "memoryReservationPolicy: TieredReservation\nfeatureGates: {MemoryQoS: true}\n",
+            "",
+        ),
+        ("enforceNodeAllocatable: [pods, pods]\n", "named twice"),
+        (
+            "enforceNodeAllocatable: [kube-reserved-compressible]\n",
+            "kubeReservedCgroup",
+        ),
+        (
+            "enforceNodeAllocatable: [kube-reserved, kube-reserved-compressible]\nkubeReservedCgroup: /k\n",
+            "do not go together",
+        ),
+        (
+            "reservedSystemCPUs: '0'\nkubeReservedCgroup: /k\n",
+            "reservedSystemCPUs",
+        ),
+        ("systemCgroups: /s\n", "cgroupRoot"),
+    ] {
+        let text = format!("{HEAD}{text}");
+        match words {
+            "" => assert!(of(&text).is_ok(), "{text}"),
+            words => assert!(refused(&text).contains(words), "{text}"),
+        }
+    }
+}
+
+#[test]
 fn plugins_for_logins_need_both_settings() {
     let file = format!("{OWN}imageCredentialProviderConfigFile: /etc/p.yaml\n");
     assert!(refused(&file).contains("imageCredentialProviderBinDir"));

@@ -27,24 +27,9 @@ pub fn cpu_quota(milli_cpu: i64, period_us: i64) -> i64 {
     (milli_cpu.saturating_mul(period_us) / MILLIS_PER_CPU as i64).max(MIN_CPU_QUOTA_US)
 }
 
-/// `cpu.weight` (cgroup v2) for shares: a curve through 2 → 1, 1024 → 100,
-/// 262144 → 10000, as opencontainers/cgroups draws it.
+/// `cpu.weight` (cgroup v2) for shares: a straight line from 2 → 1 to 262144 → 10000, as upstream
+/// draws it for cgroups of pods and classes. Runtimes draw another one for containers.
 pub fn cpu_weight(shares: u64) -> u64 {
-    if shares == 0 {
-        return 0;
-    }
-    if shares <= MIN_CPU_SHARES {
-        return 1;
-    }
-    if shares >= MAX_CPU_SHARES {
-        return 10_000;
-    }
-    let log = (shares as f64).log2();
-    let exponent = (log * log + 125.0 * log) / 612.0 - 7.0 / 34.0;
-    10_f64.powf(exponent).ceil() as u64
-}
-
-/// Shares for a weight as upstream reads it back, with the older straight line.
-pub fn shares_of_weight(weight: u64) -> u64 {
-    weight.saturating_sub(1).saturating_mul(262_142) / 9_999 + 2
+    let above = shares.clamp(MIN_CPU_SHARES, MAX_CPU_SHARES) - MIN_CPU_SHARES;
+    1 + above * 9_999 / 262_142
 }

@@ -36,20 +36,16 @@ fn shares_quota_and_weight() {
         assert_eq!(cpu_quota(millis, CPU_PERIOD_US), quota, "{millis}");
     }
     for (shares, weight) in [
-        (0, 0),
-        (1, 1),
+        (0, 1),
         (2, 1),
-        (1024, 100),
-        (102, 17),
+        (102, 4),
+        (1024, 39),
+        (4096, 157),
         (262_144, 10_000),
         (u64::MAX, 10_000),
     ] {
         assert_eq!(cpu_weight(shares), weight, "{shares}");
     }
-    assert_eq!(
-        (shares_of_weight(1), shares_of_weight(10_000)),
-        (2, 262_144)
-    );
 }
 
 #[test]
@@ -92,10 +88,8 @@ fn a_containers_numbers() {
         got.huge_pages,
         BTreeMap::from([("2Mi".to_owned(), 4 << 20)])
     );
-    assert_eq!(
-        container(&pod, &pod.containers[0], 1 << 30, false, CPU_PERIOD_US).cpu_quota,
-        -1
-    );
+    let free = container(&pod, &pod.containers[0], 1 << 30, false, CPU_PERIOD_US);
+    assert_eq!((free.cpu_quota, free.cpu_period), (0, 0));
     let bare = spec(json!({"containers": [{"name": "a"}]}));
     let got = container(&bare, &bare.containers[0], 1 << 30, true, CPU_PERIOD_US);
     assert_eq!(
@@ -107,6 +101,31 @@ fn a_containers_numbers() {
         ),
         (2, 0, 0, 1000)
     );
+}
+
+#[test]
+fn a_container_is_held_to_its_pods_limits_where_it_has_none() {
+    let pod = spec(json!({
+    "resources": {"requests": {"cpu": "200m"},
+        "limits": {"cpu": "500m", "memory": "64Mi", "hugepages-2Mi": "8Mi"}},
+    "containers": [
+        {"name": "bare"},
+        {"name": "zero", "resources": {"limits": {"cpu": "0", "memory": "0"}}},
+        {"name": "own", "resources": {"requests": {"cpu": "100m"},
+            "limits": {"cpu": "250m", "memory": "32Mi", "hugepages-2Mi": "2Mi"}}},
+    ]}));
+    let got = |index: usize| {
+        let got = container(&pod, &pod.containers[index], 1 << 30, true, CPU_PERIOD_US);
+        (
+            got.cpu_shares,
+            got.cpu_quota,
+            got.memory_limit,
+            got.huge_pages["2Mi"],
+        )
+    };
+    assert_eq!(got(0), (512, 50_000, 64 << 20, 8 << 20));
+    assert_eq!(got(1), (512, 50_000, 64 << 20, 8 << 20));
+    assert_eq!(got(2), (102, 25_000, 32 << 20, 2 << 20));
 }
 
 #[test]

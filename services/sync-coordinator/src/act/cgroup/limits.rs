@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use polylet_model::resources::{self, PodResources};
+use polylet_model::resources::{self, ClassResources, Files, PodResources};
 
 use super::tree::{MOUNT, below};
 
@@ -26,11 +26,18 @@ pub struct Limits {
     pub pids: Option<i64>,
     /// Bytes by page size in the kernel's words (`2MB`).
     pub huge_pages: BTreeMap<String, u64>,
+    /// Files of version 2 alone.
+    pub files: Files,
 }
 
 impl Limits {
     /// A pod's. Of page sizes that it does not ask for it gets none.
-    pub(super) fn of_pod(pod: &PodResources, pids: i64, page_sizes: &[String]) -> Self {
+    pub(super) fn of_pod(
+        pod: &PodResources,
+        pids: i64,
+        page_sizes: &[String],
+        files: Files,
+    ) -> Self {
         let asked: BTreeMap<String, u64> = pod
             .huge_pages
             .iter()
@@ -44,13 +51,16 @@ impl Limits {
             memory: pod.memory_limit.filter(|bytes| *bytes > 0),
             pids: (pids > 0).then_some(pids),
             huge_pages: page_sizes.iter().map(of_size).collect(),
+            files,
         }
     }
 
-    /// A class's: a weight, and no bounds.
-    pub(super) fn of_class(cpu_shares: u64, page_sizes: &[String]) -> Self {
+    /// A class's: all huge pages that there are.
+    pub(super) fn of_class(class: &ClassResources, page_sizes: &[String]) -> Self {
         Limits {
-            cpu_shares: Some(cpu_shares),
+            cpu_shares: class.cpu_shares,
+            memory: class.memory_limit,
+            files: class.files.clone(),
             huge_pages: page_sizes.iter().map(|s| (s.clone(), NO_BOUND)).collect(),
             ..Limits::default()
         }
@@ -108,6 +118,11 @@ impl Limits {
                 &format!("hugetlb.{size}.{file}"),
                 bytes.to_string(),
             );
+        }
+        if unified {
+            for (file, value) in &self.files {
+                add("memory", file, value.clone());
+            }
         }
         values
     }
@@ -181,7 +196,8 @@ mod tests {
 
     #[test]
     fn both_versions() {
-        let limits = Limits::of_pod(&pod(), 100, &["2MB".into(), "1GB".into()]);
+        let files: Files = [("memory.min".to_owned(), "64".to_owned())].into();
+        let limits = Limits::of_pod(&pod(), 100, &["2MB".into(), "1GB".into()], files);
         assert_eq!(
             lines(&limits, false),
             [
@@ -197,12 +213,13 @@ mod tests {
         assert_eq!(
             lines(&limits, true),
             [
-                "/cpu.weight=59",
+                "/cpu.weight=20",
                 "/cpu.max=50000 100000",
                 "/memory.max=1048576",
                 "/pids.max=100",
                 "/hugetlb.1GB.max=0",
                 "/hugetlb.2MB.max=4194304",
+                "/memory.min=64",
             ]
         );
     }
@@ -214,16 +231,20 @@ mod tests {
             memory_limit: Some(0),
             ..pod()
         };
-        let limits = Limits::of_pod(&pod, -1, &[]);
+        let limits = Limits::of_pod(&pod, -1, &[], Files::new());
         assert_eq!(
             lines(&limits, false),
             ["cpu/cpu.shares=512", "cpu/cpu.cfs_quota_us=-1"]
         );
         assert_eq!(
             lines(&limits, true),
-            ["/cpu.weight=59", "/cpu.max=max 100000"]
+            ["/cpu.weight=20", "/cpu.max=max 100000"]
         );
-        let class = Limits::of_class(2, &["2MB".into()]);
+        let class = ClassResources {
+            cpu_shares: Some(2),
+            ..ClassResources::default()
+        };
+        let class = Limits::of_class(&class, &["2MB".into()]);
         assert_eq!(
             lines(&class, false),
             [

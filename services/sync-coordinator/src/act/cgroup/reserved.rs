@@ -3,80 +3,127 @@
 
 use std::collections::BTreeMap;
 
+use polylet_kit::config::KubeletConfiguration;
 use polylet_machine::capacity;
 use polylet_model::cgroup::{CgroupName, Driver};
 use polylet_model::node::{self, Numbers};
+use polylet_model::qos::QosClass;
 use polylet_model::quantity::Amount;
 use polylet_model::resources;
+use polylet_wire::notice::v1::Severity;
 
 use super::limits::Limits;
 use super::tree;
 use crate::act::Hands;
+use crate::act::resources::memory_qos;
 
-/// Makes the cgroup of all pods with what `enforceNodeAllocatable` says, and bounds the reserved
-/// parts that it names.
-pub(super) async fn enforce(hands: &Hands, driver: Driver) {
+/// Makes the cgroup of all pods: with what `enforceNodeAllocatable` leaves them, or with all that the
+/// node has, since by itself a cgroup weighs too little. A node that runs pods
+/// already may use more than a new bound gives: then it is tried again.
+pub(super) async fn all_pods(hands: &Hands, driver: Driver) {
+    let mut numbers = capacity(hands.ctx.config(), hands.machine);
+    numbers.extend(most_pids().map(|most| ("pid".to_owned(), most)));
     let kubelet = &hands.ctx.config().kubelet;
-    let unified = hands.machine.unified_cgroups;
-    let enforced = |part: &str| {
-        kubelet
-            .enforce_node_allocatable
-            .iter()
-            .any(|named| named == part)
-    };
-    let all_pods = CgroupName::kubepods(&hands.cgroups.root).path(driver);
-    let limits = if enforced("pods") {
-        let mut capacity = capacity(hands.ctx.config(), hands.machine);
-        capacity.extend(most_pids().map(|most| ("pid".to_owned(), most)));
+    if enforces(kubelet, "pods") {
         let reserved = [&kubelet.system_reserved, &kubelet.kube_reserved];
-        of_numbers(&node::without_reserved(&capacity, &reserved))
-    } else {
-        Limits::default()
-    };
-    set(hands, driver, &all_pods, &limits).await;
-    for (part, cgroup, list) in [
+        numbers = node::without_reserved(&numbers, &reserved);
+    }
+    let limits = of_numbers(&numbers);
+    hands.cgroups.all_pods.replace(limits.clone());
+    let path = CgroupName::kubepods(&hands.cgroups.root).path(driver);
+    match super::bound_to(hands, driver, &path, &limits).await {
+        Ok(()) => {
+            hands.cgroups.enforced.set(true);
+            let message = "Updated Node Allocatable limit across pods";
+            told(hands, Severity::Normal, message.to_owned());
+        }
+        Err(error) => {
+            hands.cgroups.unmet.notify_one();
+            let name = path.trim_start_matches('/');
+            let message = format!("Failed to update Node Allocatable Limits [{name:?}]: {error}");
+            told(hands, Severity::Warning, message);
+        }
+    }
+}
+
+/// Bounds the reserved parts that `enforceNodeAllocatable` names.
+pub(super) async fn others(hands: &Hands, driver: Driver) {
+    let kubelet = &hands.ctx.config().kubelet;
+    for (part, title, cgroup, list) in [
         (
             "system-reserved",
+            "System Reserved",
             &kubelet.system_reserved_cgroup,
             &kubelet.system_reserved,
         ),
         (
             "kube-reserved",
+            "Kube Reserved",
             &kubelet.kube_reserved_cgroup,
             &kubelet.kube_reserved,
         ),
     ] {
-        let whole = enforced(part);
-        if !whole && !enforced(&format!("{part}-compressible")) {
+        let whole = enforces(kubelet, part);
+        if !whole && !enforces(kubelet, &format!("{part}-compressible")) {
             continue;
         }
-        let path = named(cgroup, driver);
-        if !tree::exists(unified, &path) {
-            tracing::error!(cgroup, part, "the cgroup of a reserved part does not exist");
-            continue;
+        match bound_part(hands, driver, cgroup, list, whole).await {
+            Ok(()) => {
+                let part = part.replace('-', " ");
+                let message = format!("Updated limits on {part} cgroup {cgroup}");
+                told(hands, Severity::Normal, message);
+            }
+            Err(error) => {
+                let title = match whole {
+                    true => title.to_owned(),
+                    false => format!("{title} Compressible"),
+                };
+                let message =
+                    format!("Failed to enforce {title} Cgroup Limits on {cgroup:?}: {error}");
+                told(hands, Severity::Warning, message);
+            }
         }
-        let mut numbers = amounts(list);
-        if !whole {
-            numbers.retain(|name, _| name == "cpu");
-        }
-        set(hands, driver, &path, &of_numbers(&numbers)).await;
     }
 }
 
-async fn set(hands: &Hands, driver: Driver, path: &str, limits: &Limits) {
-    if let Err(error) = super::make(hands, driver, path, limits).await {
-        let error = polylet_kit::report(&error);
-        tracing::error!(cgroup = path, error, "reserved resources are not enforced");
+/// A part's own cgroup, which has to be there; of the CPU alone, or of all that is reserved.
+async fn bound_part(
+    hands: &Hands,
+    driver: Driver,
+    cgroup: &str,
+    list: &BTreeMap<String, String>,
+    whole: bool,
+) -> Result<(), String> {
+    let path = CgroupName::configured(cgroup, driver).path(driver);
+    if !tree::exists(hands.machine.unified_cgroups, &path) {
+        return Err(format!("cgroup {path:?} does not exist"));
     }
+    let mut numbers = amounts(list);
+    if !whole {
+        numbers.retain(|name, _| name == "cpu");
+    }
+    let mut limits = of_numbers(&numbers);
+    if let (Some(_), Some(bytes)) = (memory_qos(hands), limits.memory) {
+        limits.files = resources::protected(QosClass::Guaranteed, bytes);
+    }
+    super::bound_to(hands, driver, &path, &limits).await
 }
 
-/// A cgroup given by its path, in the driver's words.
-fn named(path: &str, driver: Driver) -> String {
-    match driver {
-        Driver::Cgroupfs => path.to_owned(),
-        Driver::Systemd if path.ends_with(".slice") => path.to_owned(),
-        Driver::Systemd => format!("{path}.slice"),
-    }
+fn enforces(kubelet: &KubeletConfiguration, part: &str) -> bool {
+    let mut named = kubelet.enforce_node_allocatable.iter();
+    named.any(|named| named == part)
+}
+
+/// Tells people how it went.
+fn told(hands: &Hands, severity: Severity, message: String) {
+    let reason = match severity {
+        Severity::Warning => {
+            tracing::error!(message);
+            "FailedNodeAllocatableEnforcement"
+        }
+        _ => "NodeAllocatableEnforced",
+    };
+    hands.ctx.notices().of_node(severity, reason, message);
 }
 
 fn amounts(list: &BTreeMap<String, String>) -> Numbers {
@@ -127,12 +174,5 @@ mod tests {
         assert_eq!((limits.memory, limits.pids), (Some(1024), Some(100)));
         assert_eq!(limits.cpu_quota, None);
         assert!(most_pids().is_some_and(|most| most > 0));
-    }
-
-    #[test]
-    fn cgroups_by_path() {
-        assert_eq!(named("/system", Driver::Cgroupfs), "/system");
-        assert_eq!(named("/system", Driver::Systemd), "/system.slice");
-        assert_eq!(named("/system.slice", Driver::Systemd), "/system.slice");
     }
 }

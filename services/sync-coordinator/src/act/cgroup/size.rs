@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use polylet_model::{Manifest, resources};
 
 use super::limits::Limits;
-use super::{Hands, period, slice_of, tree};
+use super::{Hands, bound_to, of_pod, period, tree};
 
 /// The bounds and the weight of a pod's cgroup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,7 +109,6 @@ pub async fn set(hands: &Hands, manifest: &Manifest, goal: Now) -> Result<(), St
     let kubelet = &hands.ctx.config().kubelet;
     let driver = hands.cgroups.driver(hands).await;
     let path = hands.cgroups.pod(manifest).path(driver);
-    let unified = hands.machine.unified_cgroups;
     let whole = resources::pod(manifest.spec(), kubelet.cpu_cfs_quota, period(kubelet));
     let limits = Limits {
         cpu_shares: Some(goal.shares),
@@ -119,14 +118,9 @@ pub async fn set(hands: &Hands, manifest: &Manifest, goal: Now) -> Result<(), St
             goal.quota
         }),
         memory: (goal.memory != i64::MAX).then_some(goal.memory),
-        ..Limits::of_pod(&whole, kubelet.pod_pids_limit, hands.cgroups.page_sizes())
+        ..of_pod(hands, manifest.spec(), &whole)
     };
-    if driver == super::Driver::Systemd {
-        let slices = &hands.cgroups.slices;
-        let asked = slices.ensure(slice_of(&path), &limits, unified).await;
-        asked.map_err(|error| polylet_kit::report(&error))?;
-    }
-    limits.try_write(unified, &path)
+    bound_to(hands, driver, &path, &limits).await
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use crate::config::KubeletConfiguration;
 use crate::config::go_duration;
+use crate::config::kubelet::percentage;
 use crate::config::problems::Problems;
 use crate::config::threshold::{SIGNALS, is_quantity, parse_threshold};
 
@@ -80,6 +81,29 @@ pub(super) fn resources(config: &KubeletConfiguration, problems: &mut Problems) 
             "none goes with nothing else".to_owned(),
         );
     }
+    let mut seen = std::collections::BTreeSet::new();
+    for part in enforced.iter().filter(|part| !seen.insert(*part)) {
+        let message = format!("{part} is named twice");
+        problems.add("enforceNodeAllocatable", message);
+    }
+    for (resource, part) in &config.qos_reserved {
+        let field = format!("qosReserved[{resource}]");
+        if resource != "memory" {
+            problems.add(&field, "no such resource; allowed is memory".to_owned());
+        } else if percentage(part).is_none() {
+            let allowed = "allowed is a percentage from 0% to 100%";
+            problems.wrong(&field, format!("{part:?}"), allowed);
+        }
+    }
+    let policy = &config.memory_reservation_policy;
+    if policy == "TieredReservation" && !config.has_gate("MemoryQoS") {
+        let allowed = "allowed is None while the feature gate MemoryQoS is off";
+        problems.wrong("memoryReservationPolicy", format!("{policy:?}"), allowed);
+    }
+    if !config.system_cgroups.is_empty() && config.cgroup_root.is_empty() {
+        let message = "missing; systemCgroups is given".to_owned();
+        problems.add("cgroupRoot", message);
+    }
     for (part, field, cgroup) in [
         (
             "system-reserved",
@@ -92,11 +116,21 @@ pub(super) fn resources(config: &KubeletConfiguration, problems: &mut Problems) 
             &config.kube_reserved_cgroup,
         ),
     ] {
-        if enforced.iter().any(|enforced| enforced == part) && cgroup.is_empty() {
+        let compressible = format!("{part}-compressible");
+        let named = |part: &str| enforced.iter().any(|enforced| enforced == part);
+        if (named(part) || named(&compressible)) && cgroup.is_empty() {
             problems.add(
                 field,
                 format!("missing; enforceNodeAllocatable names {part}"),
             );
+        }
+        if named(part) && named(&compressible) {
+            let message = format!("{part} and {compressible} do not go together");
+            problems.add("enforceNodeAllocatable", message);
+        }
+        if !config.reserved_system_cpus.is_empty() && !cgroup.is_empty() {
+            let message = "reservedSystemCPUs is given; the two do not go together".to_owned();
+            problems.add(field, message);
         }
     }
     if !config.cgroups_per_qos && enforced.iter().any(|part| part != "none") {
