@@ -13,10 +13,14 @@ use polylet_wire::stats::v1::stats_service_client::StatsServiceClient;
 use polylet_wire::status::v1::status_service_client::StatusServiceClient;
 use polylet_wire::status::v1::{ListPodStatusesRequest, PodStatus, WatchPodStatusesRequest};
 use tokio::time::timeout;
-use tonic::Status;
+use tonic::{Request, Status};
 
 /// How long a snapshot of a stream may take.
 const SNAPSHOT: Duration = Duration::from_secs(10);
+
+/// How long a list of all pods may take: with their manifests it may be more than a hundred
+/// megabytes.
+const LISTED: Duration = Duration::from_secs(60);
 
 /// The peers of the node API.
 #[derive(Clone)]
@@ -41,9 +45,9 @@ impl Peers {
     pub(crate) async fn pods(&self) -> Result<Vec<PodStatus>, Status> {
         let mut client = StatusServiceClient::new(self.status.clone())
             .max_decoding_message_size(LARGEST_MESSAGE);
-        let answer = client
-            .list_pod_statuses(ListPodStatusesRequest::default())
-            .await?;
+        let mut request = Request::new(ListPodStatusesRequest::default());
+        request.set_timeout(LISTED);
+        let answer = client.list_pod_statuses(request).await?;
         Ok(answer.into_inner().pods)
     }
 

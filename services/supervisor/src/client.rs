@@ -13,6 +13,9 @@ use polylet_wire::lifecycle::v1::lifecycle_service_client::LifecycleServiceClien
 /// How long a command waits for an answer.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(5);
 
+/// How long it waits for all pods with their manifests: that may be more than a hundred megabytes.
+const LISTED: Duration = Duration::from_secs(60);
+
 /// Why a command has no answer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AskError {
@@ -90,14 +93,30 @@ pub(crate) async fn within<T>(
     service: &'static str,
     call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
 ) -> Result<T, AskError> {
+    answered(DEADLINE, service, call).await
+}
+
+/// The same, of a list of all pods.
+pub(crate) async fn listed<T>(
+    service: &'static str,
+    call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
+) -> Result<T, AskError> {
+    answered(LISTED, service, call).await
+}
+
+async fn answered<T>(
+    deadline: Duration,
+    service: &'static str,
+    call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
+) -> Result<T, AskError> {
     let silent = |message: String| AskError::Silent { service, message };
-    match tokio::time::timeout(DEADLINE, call).await {
+    match tokio::time::timeout(deadline, call).await {
         Ok(Ok(answer)) => Ok(answer.into_inner()),
         Ok(Err(status)) if status.code() == tonic::Code::NotFound => {
             Err(AskError::NotFound(status.message().to_owned()))
         }
         Ok(Err(status)) => Err(silent(status.message().to_owned())),
-        Err(_) => Err(silent(format!("nothing within {DEADLINE:?}"))),
+        Err(_) => Err(silent(format!("nothing within {deadline:?}"))),
     }
 }
 

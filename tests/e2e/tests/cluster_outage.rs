@@ -82,7 +82,13 @@ async fn ten_minutes_without_an_api_server() {
     let status = ok(node.cli(&["pods"]).await);
     let told = String::from_utf8_lossy(&status.stdout).into_owned();
     println!("{told}");
-    assert!(told.contains("is away, what it said last stands"), "{told}");
+    assert!(
+        told.contains("(as last heard: API server is away)"),
+        "{told}"
+    );
+    let status = ok(node.cli(&["status"]).await);
+    let told = String::from_utf8_lossy(&status.stdout).into_owned();
+    assert!(told.contains("API server is away since 2"), "{told}");
     let steady = identities(&node, "steady").await;
 
     let back = Instant::now();

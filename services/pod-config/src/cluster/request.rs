@@ -168,13 +168,18 @@ impl WatchLines {
 }
 
 async fn whole(client: &Client, request: http::Result<Request<Body>>) -> Result<Vec<u8>, Failure> {
-    let answer = async {
-        let body = send(client, request).await?.into_body();
-        let body = body.collect().await;
-        let body = body.map_err(|error| Failure::unreachable(report(&error)))?;
-        Ok(body.to_bytes().to_vec())
-    };
-    timeout(LIMIT, answer).await.map_err(|_| silent())?
+    let answer = timeout(LIMIT, send(client, request)).await;
+    let mut body = answer.map_err(|_| silent())??.into_body();
+    // A node's pods may be a hundred megabytes, and the line a slow one: only silence is bounded.
+    let mut whole = Vec::new();
+    while let Some(frame) = timeout(LIMIT, body.frame()).await.map_err(|_| silent())? {
+        let frame = frame.map_err(|error| Failure::unreachable(report(&error)))?;
+        whole.extend_from_slice(frame.data_ref().map_or(&[], |data| data));
+        if whole.len() > MOST_BYTES {
+            return Err(Failure::unreachable("an answer has no end"));
+        }
+    }
+    Ok(whole)
 }
 
 async fn send(

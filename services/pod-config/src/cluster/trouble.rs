@@ -87,7 +87,10 @@ impl Trouble {
             source: PodSource::Api.into(),
             origin: "API server".to_owned(),
             field: String::new(),
-            message: format!("is away, what it said last stands: {}", away.message),
+            message: format!(
+                "is away since {:.0}, what it said last stands: {}",
+                away.since, away.message
+            ),
             since: Some(to_wire(away.since)),
         })
     }

@@ -351,9 +351,13 @@ impl Join {
             .iter()
             .filter(|stream| concerns(stream))
             .map(|stream| stream.peer());
+        // What pod-config has kept stands for its source.
         let kept_copy = wanted
             .filter(|(_, wanted)| wanted.stale)
-            .map(|_| "pod-config");
+            .map(|(source, _)| match source {
+                Source::Api => "API server",
+                Source::File | Source::Http => "pod-config",
+            });
         let names: BTreeSet<&str> = away.chain(kept_copy).collect();
         let mut stale: Vec<String> = names.into_iter().map(str::to_owned).collect();
         if !held.inspect_error.is_empty() {

@@ -56,7 +56,7 @@ pub(crate) async fn all(config: &Config) -> Result<Vec<Shown>, AskError> {
     let mut reporter = StatusServiceClient::new(client::connect(config, "status-reporter")?)
         .max_decoding_message_size(polylet_kit::LARGEST_MESSAGE);
     let list = reporter.list_pod_statuses(ListPodStatusesRequest::default());
-    let found = match client::within("status-reporter", list).await {
+    let found = match client::listed("status-reporter", list).await {
         Ok(found) => found.pods,
         Err(error) => return Err(client::explained(config, error).await),
     };
@@ -96,7 +96,7 @@ fn shown(found: PodStatus) -> Result<Shown, AskError> {
 }
 
 /// What the sources hold that could not be accepted; nothing when pod-config is away.
-async fn problems(config: &Config) -> Vec<Problem> {
+pub(crate) async fn problems(config: &Config) -> Vec<Problem> {
     let Ok(channel) = client::connect(config, "pod-config") else {
         return Vec::new();
     };

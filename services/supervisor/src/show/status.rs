@@ -1,8 +1,11 @@
 use jiff::Timestamp;
 use polylet_kit::Config;
+use polylet_wire::podconfig::v1::{PodSource, Problem};
 use polylet_wire::supervisor::v1::supervisor_service_client::SupervisorServiceClient;
 use polylet_wire::supervisor::v1::{ListServicesRequest, ServiceStatus};
 use serde_json::{Value, json};
+
+use super::pods::problems;
 
 use crate::cli::Output;
 use crate::client::{self, AskError};
@@ -36,7 +39,15 @@ pub(crate) async fn show(config: &Config, output: Output) -> Result<(), AskError
             .map(|service| row(service, Timestamp::now())),
     );
     super::print(&text::table(&rows));
+    for away in problems(config).await.iter().filter(|it| is_away(it)) {
+        super::print(&format!("\n{} {}\n", away.origin, away.message));
+    }
     Ok(())
+}
+
+/// Not one pod is refused, but their source does not answer.
+fn is_away(problem: &Problem) -> bool {
+    problem.source() == PodSource::Api && problem.field.is_empty()
 }
 
 fn row(service: &ServiceStatus, now: Timestamp) -> Vec<String> {

@@ -50,7 +50,7 @@ impl Node {
         let channel = self.channel("status-reporter")?;
         let mut client = StatusServiceClient::new(channel).max_decoding_message_size(1 << 30);
         let answer = client
-            .list_pod_statuses(within(10, ListPodStatusesRequest::default()))
+            .list_pod_statuses(within(60, ListPodStatusesRequest::default()))
             .await;
         told("ListPodStatuses", answer)?
             .pods

@@ -242,24 +242,20 @@ fn a_peer_that_is_away_is_named_and_changes_nothing_else() {
 
 #[test]
 fn other_words_on_staleness() {
-    let mut join = ready();
-    join.pod(
-        Source::File,
-        "u".into(),
-        Some(Wanted {
-            manifest: manifest(),
-            stale: true,
-        }),
-    );
-    let unseen = held(ContainerPhase::Running).map(|held| Held {
-        inspect_error: "timed out".into(),
-        ..held
-    });
-    join.held("u".into(), unseen);
-    assert_eq!(
-        tell(&mut join).unwrap().stale,
-        ["pod-config", "container runtime: timed out"]
-    );
+    // Nobody looks for the fault in pod-config when it is the server that is away.
+    for (source, who) in [(Source::File, "pod-config"), (Source::Api, "API server")] {
+        let mut join = ready();
+        join.pod(Source::File, "u".into(), None);
+        let (manifest, stale) = (manifest(), true);
+        join.pod(source, "u".into(), Some(Wanted { manifest, stale }));
+        let unseen = held(ContainerPhase::Running).map(|held| Held {
+            inspect_error: "timed out".into(),
+            ..held
+        });
+        join.held("u".into(), unseen);
+        let told = tell(&mut join).unwrap().stale;
+        assert_eq!(told, [who, "container runtime: timed out"]);
+    }
 }
 
 #[test]
