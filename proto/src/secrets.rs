@@ -5,8 +5,8 @@ use std::fmt::{Debug, Formatter, Result};
 
 use crate::csi::v1::{NodePublishVolumeRequest, NodeStageVolumeRequest};
 use crate::podconfig::v1::{
-    GetObjectResponse, IssueTokenResponse, WatchObjectResponse, get_object_response,
-    watch_object_response,
+    GetObjectResponse, IssueTokenResponse, PodCertificate, WatchObjectResponse,
+    get_object_response, watch_object_response,
 };
 use crate::runtime::v1::{AuthConfig, ContainerStatusResponse, KeyValue};
 
@@ -62,6 +62,15 @@ impl Debug for IssueTokenResponse {
             .field("token", &text(&self.token))
             .field("expires_at", &self.expires_at)
             .field("refresh_at", &self.refresh_at)
+            .finish()
+    }
+}
+
+impl Debug for PodCertificate {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        f.debug_struct("PodCertificate")
+            .field("private_key", &text(&self.private_key))
+            .field("certificate_chain", &self.certificate_chain)
             .finish()
     }
 }
@@ -154,12 +163,17 @@ mod tests {
             token: secret(),
             ..Default::default()
         };
+        let certificate = PodCertificate {
+            private_key: secret(),
+            ..Default::default()
+        };
         let bytes = format!("{:?}", secret().into_bytes());
         let cases = [
             (format!("{pull:?}"), "registry"),
             (format!("{config:?}"), "PASSWORD"),
             (format!("{status:?}"), "<hidden>"),
             (format!("{token:?}"), "<hidden>"),
+            (format!("{certificate:?}"), "<hidden>"),
             (format!("{get:?}"), "7 bytes"),
             (format!("{watch:?}"), "7 bytes"),
         ];

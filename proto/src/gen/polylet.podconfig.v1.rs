@@ -150,7 +150,8 @@ pub struct Problem {
 pub struct WatchObjectRequest {
     /// Secret, ConfigMap, ServiceAccount or PersistentVolumeClaim; or, of the whole
     /// cluster and without a namespace, RuntimeClass, PersistentVolume,
-    /// VolumeAttachment, CSIDriver or ClusterTrustBundle.
+    /// VolumeAttachment, CSIDriver or ClusterTrustBundle. ClusterTrustBundleList is all
+    /// bundles of the signer that name says, as one list, which is never absent.
     #[prost(string, tag = "1")]
     pub kind: ::prost::alloc::string::String,
     #[prost(string, tag = "2")]
@@ -296,6 +297,65 @@ pub struct IssueTokenResponse {
     /// When to ask again: after 80 % of its life, at most a day.
     #[prost(message, optional, tag = "3")]
     pub refresh_at: ::core::option::Option<::prost_types::Timestamp>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct WatchPodCertificateRequest {
+    #[prost(message, optional, tag = "1")]
+    pub pod: ::core::option::Option<super::super::common::v1::PodRef>,
+    #[prost(string, tag = "2")]
+    pub service_account: ::prost::alloc::string::String,
+    /// Whose it is: a projected volume of the pod, and the place of the source in it.
+    #[prost(string, tag = "3")]
+    pub volume: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "4")]
+    pub source_index: u32,
+    /// As the pod's podCertificate source says; no seconds leave them to the API server.
+    #[prost(string, tag = "5")]
+    pub signer_name: ::prost::alloc::string::String,
+    #[prost(string, tag = "6")]
+    pub key_type: ::prost::alloc::string::String,
+    #[prost(int32, tag = "7")]
+    pub max_expiration_seconds: i32,
+    #[prost(map = "string, string", tag = "8")]
+    pub user_annotations: ::std::collections::HashMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct WatchPodCertificateResponse {
+    #[prost(oneof = "watch_pod_certificate_response::State", tags = "1, 2, 3")]
+    pub state: ::core::option::Option<watch_pod_certificate_response::State>,
+}
+/// Nested message and enum types in `WatchPodCertificateResponse`.
+pub mod watch_pod_certificate_response {
+    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    pub enum State {
+        #[prost(message, tag = "1")]
+        Certificate(super::PodCertificate),
+        /// There is none yet. What was told before still stands, if anything was.
+        #[prost(message, tag = "2")]
+        Unknown(super::Unknown),
+        /// The signer has denied it, or failed, for good: what was told before is no more.
+        #[prost(message, tag = "3")]
+        Refused(super::Refused),
+    }
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[prost(skip_debug)]
+pub struct PodCertificate {
+    /// PKCS#8, as PEM.
+    #[prost(string, tag = "1")]
+    pub private_key: ::prost::alloc::string::String,
+    /// The certificate and those that lead up from it, as PEM, as the signer gave them.
+    #[prost(string, tag = "2")]
+    pub certificate_chain: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Refused {
+    /// In upstream's words.
+    #[prost(string, tag = "1")]
+    pub message: ::prost::alloc::string::String,
 }
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
@@ -1120,6 +1180,38 @@ pub mod object_service_client {
                 );
             self.inner.unary(req, path, codec).await
         }
+        /// A certificate for a pod, by a PodCertificateRequest: had when it is first asked
+        /// for, and anew in time, for as long as somebody watches. The key is made here, and
+        /// held in memory alone: a new life of this process has a new one.
+        pub async fn watch_pod_certificate(
+            &mut self,
+            request: impl tonic::IntoRequest<super::WatchPodCertificateRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::WatchPodCertificateResponse>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/polylet.podconfig.v1.ObjectService/WatchPodCertificate",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new(
+                        "polylet.podconfig.v1.ObjectService",
+                        "WatchPodCertificate",
+                    ),
+                );
+            self.inner.server_streaming(req, path, codec).await
+        }
     }
 }
 /// Generated server implementations.
@@ -1179,6 +1271,25 @@ pub mod object_service_server {
             request: tonic::Request<super::IssueTokenRequest>,
         ) -> std::result::Result<
             tonic::Response<super::IssueTokenResponse>,
+            tonic::Status,
+        >;
+        /// Server streaming response type for the WatchPodCertificate method.
+        type WatchPodCertificateStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<
+                    super::WatchPodCertificateResponse,
+                    tonic::Status,
+                >,
+            >
+            + std::marker::Send
+            + 'static;
+        /// A certificate for a pod, by a PodCertificateRequest: had when it is first asked
+        /// for, and anew in time, for as long as somebody watches. The key is made here, and
+        /// held in memory alone: a new life of this process has a new one.
+        async fn watch_pod_certificate(
+            &self,
+            request: tonic::Request<super::WatchPodCertificateRequest>,
+        ) -> std::result::Result<
+            tonic::Response<Self::WatchPodCertificateStream>,
             tonic::Status,
         >;
     }
@@ -1437,6 +1548,54 @@ pub mod object_service_server {
                                 max_encoding_message_size,
                             );
                         let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/polylet.podconfig.v1.ObjectService/WatchPodCertificate" => {
+                    #[allow(non_camel_case_types)]
+                    struct WatchPodCertificateSvc<T: ObjectService>(pub Arc<T>);
+                    impl<
+                        T: ObjectService,
+                    > tonic::server::ServerStreamingService<
+                        super::WatchPodCertificateRequest,
+                    > for WatchPodCertificateSvc<T> {
+                        type Response = super::WatchPodCertificateResponse;
+                        type ResponseStream = T::WatchPodCertificateStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::WatchPodCertificateRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ObjectService>::watch_pod_certificate(&inner, request)
+                                    .await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = WatchPodCertificateSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
                         Ok(res)
                     };
                     Box::pin(fut)

@@ -4,13 +4,15 @@
 //! identity, checks them, and serves one stream of pods per source, together with the Secrets and
 //! ConfigMaps (and RuntimeClasses) that local manifests define and a list of what could not be accepted.
 //! On a node of a cluster it follows what the API server holds for this node ([`cluster`]): its pods,
-//! their mirrors, the Node, Services, the objects that pods refer to; and has tokens issued.
+//! their mirrors, the Node, Services, the objects that pods refer to; and has tokens and certificates
+//! of pods issued.
 //!
 //! | task | reads | writes |
 //! | --- | --- | --- |
 //! | `directory` ([`source::directory`]) | `staticPodPath`: inotify and a slow rescan | [`run::Input`] |
 //! | `http` ([`source::http`]) | `staticPodURL`, each `httpCheckFrequency` | [`run::Input`] |
 //! | `pods`, `node`, `services`, `objects` ([`cluster`]) | the API server: lists and watches | the stores behind the streams |
+//! | `certificates` ([`cluster`]) | what pods ask for, what signers say | PodCertificateRequests; keys, in memory alone |
 //! | `run` ([`run`]) | [`run::Input`] | the stores behind the streams; what is to be kept |
 //! | `keep …` ([`keep`]) | the last accepted set | `state:file.json`, `state:http.json` |
 //! | `keep …` ([`cluster`]) | what the API server said last | `state:api.json`, `node.json`, `services.json`, `objects.json`, `tokens.json` |

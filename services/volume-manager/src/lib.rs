@@ -5,7 +5,7 @@
 //! how far it is as a stream of `PodVolumes`.
 //!
 //! - Inputs: declarations; requests for parts of volumes that a container mounts; ConfigMaps and Secrets from pod-config, each watched while a pod refers
-//!   to it; tokens of service accounts, asked for again before they end; CSI
+//!   to it; tokens of service accounts, asked for again before they end; certificates of pods; CSI
 //!   drivers that register; outcomes of steps; what was on disk and mounted at the start.
 //! - Tasks: [`run`], which owns all state; one short task per step; one per watched object.
 //! - Outputs: the directories under `<rootDirectory>/pods/<uid>/volumes`, in upstream's layout, and
@@ -17,6 +17,7 @@
 //! goes on. Nothing is taken away before the declarer that counts has released the pod, or has
 //! declared everything without it. What can hang on somebody else runs in a child ([`job`]).
 
+pub mod certificates;
 pub mod convert;
 pub mod core;
 pub mod csi;
@@ -106,6 +107,7 @@ pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
     let spawner = ctx.clone();
     let (told, registry) = (CsiTold::default(), layout.plugins_registry());
     let (tokens, notices) = (inputs.clone(), ctx.notices().clone());
+    let certificates = certificates::from_peer(&ctx, ctx.peer("pod-config"), inputs.clone());
     let runner = Runner::new(
         State::new(layout.clone(), found).on(ctx.node_name()),
         store.clone(),
@@ -122,6 +124,7 @@ pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
     .telling(Rc::new(move |pod, message| {
         notices.warning(pod, "", "FailedMount", message);
     }))
+    .with_certificates(Watches::new(certificates))
     .telling_of_drivers(told.clone());
     let spawner = ctx.clone();
     let spawn = Rc::new(move |work| spawner.background("driver", work));

@@ -17,6 +17,7 @@ use tracing::field::Empty;
 use tracing::{Instrument, Span};
 
 use crate::convert::{self, CsiTold};
+use crate::core::certificates::{CertificateKey, Told};
 use crate::core::csi::Registered;
 use crate::core::declare::Refusal;
 use crate::core::layout::VolumeId;
@@ -74,6 +75,8 @@ pub enum Input {
     Driver(PathBuf, Option<Registered>),
     /// A token was asked for.
     Token(TokenKey, Result<Issued, String>),
+    /// A certificate is this now.
+    Certificate(CertificateKey, Told),
     /// A step has ended; the cause names its span, if it had one.
     Finished(Outcome, Option<Cause>),
 }
@@ -98,6 +101,8 @@ pub struct Runner {
     pub watches: Watches<ObjectKey>,
     /// Which tokens are kept fresh.
     pub tokens: Watches<TokenKey>,
+    /// Which certificates are followed.
+    certificates: Watches<CertificateKey>,
     /// What the cluster is told of drivers and their volumes.
     csi: CsiTold,
     /// Who tells people of what is amiss.
@@ -132,6 +137,7 @@ impl Runner {
             spawn,
             watches,
             tokens,
+            certificates: Watches::new(Rc::new(|_, _| {})),
             csi: CsiTold::default(),
             notice: Rc::new(|_, _| {}),
             amiss: BTreeMap::new(),
@@ -144,6 +150,14 @@ impl Runner {
     /// Tells people of volumes that cannot be mounted.
     pub fn telling(self, notice: Notice) -> Self {
         Self { notice, ..self }
+    }
+
+    /// Follows the certificates that pods hold.
+    pub fn with_certificates(self, certificates: Watches<CertificateKey>) -> Self {
+        Self {
+            certificates,
+            ..self
+        }
     }
 
     /// Tells the cluster of drivers and their volumes.
@@ -200,6 +214,7 @@ impl Runner {
                 self.worker.drivers().set(&self.state.drivers());
             }
             Input::Token(key, answer) => self.state.token(&key, answer, Timestamp::now()),
+            Input::Certificate(key, told) => self.state.certificate(&key, told),
             Input::Finished(outcome, cause) => {
                 if let Some((uid, cause)) = Some(uid_of(&outcome.step)).zip(cause) {
                     self.causes.insert(uid.to_owned(), cause);
@@ -264,6 +279,7 @@ impl Runner {
         called_off.for_each(|(_, off)| off.cancel());
         self.watches.set(self.state.watched());
         self.tokens.set(self.state.tokens());
+        self.certificates.set(self.state.certificates());
         self.publish(now);
         self.csi.publish(&self.state);
         for (uid, reply) in answers {

@@ -14,6 +14,7 @@ const SECRETS: &[&str] = &[
     ".runtime.v1.KeyValue",
     ".polylet.podconfig.v1.GetObjectResponse",
     ".polylet.podconfig.v1.IssueTokenResponse",
+    ".polylet.podconfig.v1.PodCertificate",
     ".polylet.podconfig.v1.WatchObjectResponse",
 ];
 

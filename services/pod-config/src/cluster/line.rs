@@ -5,16 +5,23 @@
 //! opened when all are full.
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use polylet_api::{Access, Connection};
+use polylet_api::{Access, Connection, Refusal};
+use polylet_kit::report;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::{Instant, sleep};
 
+use super::request::{self, Failure};
 use super::trouble::Trouble;
 
 /// Watches on one connection.
 const WATCHES: usize = 100;
 /// Requests under way that end: there may be as many pods that begin.
 const REQUESTS: usize = 64;
+
+/// How long it may take the server to know what concerns us.
+const UNKNOWN_FOR: Duration = Duration::from_secs(2);
 
 /// How the server is asked.
 #[derive(Clone)]
@@ -88,6 +95,46 @@ impl Lines {
     /// Waits until another request may be under way.
     pub(crate) async fn turn(&self) -> Option<OwnedSemaphorePermit> {
         self.requests.clone().acquire_owned().await.ok()
+    }
+
+    /// The whole answer to a GET, or to a POST of a body, in its turn.
+    pub(crate) async fn ask(&self, path: &str, body: Option<&str>) -> Result<Vec<u8>, Failure> {
+        let Some(connection) = self.first() else {
+            return Err(Failure::unreachable("there is no connection"));
+        };
+        let client = connection.client().await;
+        let client = client.map_err(|error| Failure::unreachable(report(&error)))?;
+        let _turn = self.turn().await;
+        let answer = match body {
+            Some(body) => request::post(&client, path, body.to_owned()).await,
+            None => request::get(&client, path).await,
+        };
+        if matches!(&answer, Err(failure) if failure.refusal == Refusal::Unauthorized) {
+            connection.refused();
+        }
+        answer
+    }
+
+    /// The same until it is not forbidden, for a while: right after a pod was bound, the server does
+    /// not know yet that what belongs to it concerns us.
+    pub(crate) async fn patiently(
+        &self,
+        path: &str,
+        body: Option<&str>,
+    ) -> Result<Vec<u8>, Failure> {
+        let begun = Instant::now();
+        let mut pause = Duration::from_millis(20);
+        loop {
+            match self.ask(path, body).await {
+                Err(failure)
+                    if failure.refusal == Refusal::Forbidden && begun.elapsed() < UNKNOWN_FOR =>
+                {
+                    sleep(pause).await;
+                    pause *= 2;
+                }
+                told => return told,
+            }
+        }
     }
 
     /// Tells all watches when the credentials have been renewed.

@@ -5,13 +5,16 @@
 //! | `pods` | pods bound to this node, and mirrors among them |
 //! | `node` | the node's own object |
 //! | `services` | Services that have an address |
-//! | `objects`, `polled` | what pods refer to, by name, while it is wanted |
+//! | `objects`, `polled` | what pods refer to, by name or signer, while it is wanted |
 //! | `tokens` | tokens of service accounts |
+//! | `certificates` | certificates of pods |
 //!
 //! `follow` does the listing and watching for all of them, over the connections of `line`, by the
-//! requests of `request`. `trouble` knows whether the server is away, `keep` holds on disk what it
-//! said last, and `whose` knows which cluster it was.
+//! requests of `request`; `discovery` asks which version of a kind there is. `trouble` knows whether
+//! the server is away, `keep` holds on disk what it said last, and `whose` knows which cluster it was.
 
+pub(crate) mod certificates;
+mod discovery;
 mod follow;
 mod keep;
 mod line;
@@ -33,6 +36,7 @@ use polylet_wire::podconfig::v1::Problem;
 use tokio::sync::watch;
 
 use crate::core::cluster::kept::KeptNode;
+use certificates::{Certificates, Means};
 use keep::Keep;
 use line::Lines;
 use node::Known;
@@ -61,6 +65,7 @@ pub struct Cluster {
 pub(crate) struct Asked {
     pub(crate) objects: Objects,
     pub(crate) tokens: Tokens,
+    pub(crate) certificates: Certificates,
     lines: Lines,
 }
 
@@ -121,9 +126,19 @@ impl Cluster {
         let tokens = Tokens::new(lines.clone(), cluster.pods.plain.clone(), keep.clone());
         let kept = tokens.clone();
         ctx.spawn("keep tokens", keep.run(move || kept.kept(), ctx.drain()));
+        let (certificates, begun) = Certificates::new();
+        let means = Means {
+            lines: lines.clone(),
+            name: ctx.node_name().to_owned(),
+            node: cluster.node.subscribe(),
+            notices: ctx.notices().clone(),
+        };
+        let running = certificates.clone().run(means, begun, ctx.drain());
+        ctx.spawn("certificates", running);
         cluster.asked = Some(Asked {
             objects,
             tokens,
+            certificates,
             lines,
         });
         cluster

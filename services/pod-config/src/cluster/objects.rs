@@ -12,6 +12,7 @@ use serde_json::Value;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::sleep;
 
+use super::discovery::served;
 use super::follow::{Ear, Followed, follow};
 use super::keep::Keep;
 use super::line::Lines;
@@ -131,18 +132,22 @@ impl Objects {
             entry: entry.clone(),
             refused: 0,
             complete: false,
+            unserved: false,
             value: None,
-        };
-        let followed = Followed {
-            path: kind.collection(&key),
-            by: Some(("metadata.name", key.name.clone())),
-            name: Some(key.name.clone()),
+            set: BTreeMap::new(),
         };
         let mut following = std::pin::pin!(async {
-            if kind.watched {
-                follow(lines, &followed, &mut ear).await;
-            } else {
-                poll(lines, &followed, &entry.look, &mut ear).await;
+            while !ear.complete {
+                if kind.is_optional() {
+                    ear.kind = served(lines, kind, &mut ear).await;
+                    ear.unserved = false;
+                }
+                let followed = followed(ear.kind, &key);
+                if kind.watched {
+                    follow(lines, &followed, &mut ear).await;
+                } else {
+                    poll(lines, &followed, &entry.look, &mut ear).await;
+                }
             }
             // It will never change.
             std::future::pending::<()>().await;
@@ -175,6 +180,15 @@ impl Objects {
     }
 }
 
+/// One by its name, or all of a set.
+fn followed(kind: Kind, key: &ObjectKey) -> Followed {
+    Followed {
+        path: kind.collection(key),
+        by: Some((kind.set_by.unwrap_or("metadata.name"), key.name.clone())),
+        name: kind.set_by.is_none().then(|| key.name.clone()),
+    }
+}
+
 /// Nobody has wanted it for a while.
 async fn unwanted(entry: &Entry) {
     entry.state.closed().await;
@@ -190,6 +204,10 @@ pub(crate) struct Object<'a> {
     /// So many times in a row we might not read it.
     refused: u32,
     complete: bool,
+    /// What was served is so no more, by the version that was chosen.
+    unserved: bool,
+    /// All of a set, by name.
+    set: BTreeMap<String, Value>,
     /// As it came, of those that are polled: what is awaited of it is read there.
     pub(crate) value: Option<Value>,
 }
@@ -219,6 +237,11 @@ impl Object<'_> {
         self.tell(manifest.map_or(State::Absent, State::Manifest));
     }
 
+    fn know_set(&mut self) {
+        let all = self.set.values().cloned();
+        self.know(Some(Kind::list(all)));
+    }
+
     fn tell(&self, state: State) {
         let state = Some(state);
         self.entry.state.send_if_modified(|told| {
@@ -244,21 +267,33 @@ impl Object<'_> {
 
 impl Ear for Object<'_> {
     fn whole(&mut self, all: &mut dyn Iterator<Item = Value>) {
-        self.know(all.next());
+        if self.kind.set_by.is_none() {
+            return self.know(all.next());
+        }
+        self.set = all.map(|object| (name(&object), object)).collect();
+        self.know_set();
     }
 
     fn changed(&mut self, object: Value) {
-        self.know(Some(object));
+        if self.kind.set_by.is_none() {
+            return self.know(Some(object));
+        }
+        self.set.insert(name(&object), object);
+        self.know_set();
     }
 
-    fn gone(&mut self, _: Value) {
-        self.know(None);
+    fn gone(&mut self, object: Value) {
+        if self.kind.set_by.is_none() {
+            return self.know(None);
+        }
+        self.set.remove(&name(&object));
+        self.know_set();
     }
 
     fn failed(&mut self, failure: &Failure) {
         if failure.unserved {
-            let message = format!("the API server does not serve {} objects", self.kind.name);
-            return self.unknown(&message, false);
+            self.unserved = self.kind.is_optional();
+            return self.unknown(&self.kind.unserved(), false);
         }
         if failure.refusal == Refusal::Forbidden {
             self.refused += 1;
@@ -274,8 +309,13 @@ impl Ear for Object<'_> {
     }
 
     fn enough(&self) -> bool {
-        self.complete
+        self.complete || self.unserved
     }
+}
+
+fn name(object: &Value) -> String {
+    let name = object.pointer("/metadata/name").and_then(Value::as_str);
+    name.unwrap_or_default().to_owned()
 }
 
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -4,7 +4,6 @@
 use std::time::Duration;
 
 use polylet_api::{Backoff, Refusal, random};
-use polylet_kit::report;
 use serde_json::Value;
 use tokio::sync::Notify;
 use tokio::time::sleep;
@@ -67,20 +66,9 @@ pub(crate) async fn poll(lines: &Lines, of: &Followed, look: &Notify, ear: &mut 
 }
 
 async fn get(lines: &Lines, path: &str) -> Result<Option<Value>, Failure> {
-    let Some(connection) = lines.first() else {
-        return Err(Failure::unreachable("there is no connection"));
-    };
-    let client = connection.client().await;
-    let client = client.map_err(|error| Failure::unreachable(report(&error)))?;
-    let _turn = lines.turn().await;
-    match request::get(&client, path).await {
+    match lines.ask(path, None).await {
         Ok(bytes) => request::read(&bytes).map(Some),
         Err(failure) if failure.refusal == Refusal::NotFound && !failure.unserved => Ok(None),
-        Err(failure) => {
-            if failure.refusal == Refusal::Unauthorized {
-                connection.refused();
-            }
-            Err(failure)
-        }
+        Err(failure) => Err(failure),
     }
 }

@@ -3,27 +3,21 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use jiff::Timestamp;
-use polylet_api::{Refusal, random};
-use polylet_kit::report;
+use polylet_api::random;
 use polylet_watch::Store;
 use polylet_wire::common::v1::PodRef;
 use polylet_wire::podconfig::v1::{IssueTokenRequest, IssueTokenResponse, Pod};
 use polylet_wire::time::to_wire;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use tokio::time::{Instant, sleep};
 
 use super::keep::Keep;
 use super::line::Lines;
 use super::request::{self, Failure};
 use crate::core::cluster::kinds::encoded;
 use crate::core::cluster::token::Times;
-
-/// Right after a pod was bound, the server does not know yet that its account concerns us.
-const UNKNOWN_FOR: Duration = Duration::from_secs(2);
 
 /// What makes a token another one: pod, account, audiences, life.
 type Key = (String, String, Vec<String>, i64);
@@ -182,37 +176,7 @@ impl Tokens {
             "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec,
         })
         .to_string();
-        let begun = Instant::now();
-        let mut pause = Duration::from_millis(20);
-        loop {
-            match self.post(&path, body.clone()).await {
-                Err(failure)
-                    if failure.refusal == Refusal::Forbidden && begun.elapsed() < UNKNOWN_FOR =>
-                {
-                    sleep(pause).await;
-                    pause *= 2;
-                }
-                told => return told,
-            }
-        }
-    }
-
-    async fn post(&self, path: &str, body: String) -> Result<Issued, Failure> {
-        let Some(connection) = self.lines.first() else {
-            return Err(Failure::unreachable("there is no connection"));
-        };
-        let client = connection.client().await;
-        let client = client.map_err(|error| Failure::unreachable(report(&error)))?;
-        let _turn = self.lines.turn().await;
-        match request::post(&client, path, body).await {
-            Ok(bytes) => read(&bytes),
-            Err(failure) => {
-                if failure.refusal == Refusal::Unauthorized {
-                    connection.refused();
-                }
-                Err(failure)
-            }
-        }
+        read(&self.lines.patiently(&path, Some(&body)).await?)
     }
 }
 

@@ -7,14 +7,15 @@ use polylet_api::Refusal;
 use polylet_wire::podconfig::v1::object_service_server::ObjectService;
 use polylet_wire::podconfig::v1::{
     Absent, GetObjectRequest, GetObjectResponse, IssueTokenRequest, IssueTokenResponse, PodSource,
-    Unknown, WatchObjectRequest, WatchObjectResponse, WatchServicesRequest, WatchServicesResponse,
-    get_object_response, watch_object_response,
+    Unknown, WatchObjectRequest, WatchObjectResponse, WatchPodCertificateRequest,
+    WatchPodCertificateResponse, WatchServicesRequest, WatchServicesResponse, get_object_response,
+    watch_object_response,
 };
 use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 
 use super::{Public, Server, Streamed};
-use crate::cluster::State;
+use crate::cluster::{State, certificates};
 use crate::core::ObjectKey;
 use crate::core::cluster::kinds::Kind;
 
@@ -68,6 +69,35 @@ impl ObjectService for Server {
         let after = request.into_inner().resume_after;
         let services = self.cluster.services.clone();
         Ok(Response::new(polylet_watch::serve(services, after)))
+    }
+
+    type WatchPodCertificateStream = Streamed<WatchPodCertificateResponse>;
+
+    async fn watch_pod_certificate(
+        &self,
+        request: Request<WatchPodCertificateRequest>,
+    ) -> Result<Response<Self::WatchPodCertificateStream>, Status> {
+        let request = request.into_inner();
+        let Some(asked) = &self.cluster.asked else {
+            return Err(Status::failed_precondition(
+                "the node belongs to no cluster: there is nobody to ask for certificates",
+            ));
+        };
+        let pod = request.pod.clone().unwrap_or_default();
+        let parts = [
+            &pod.uid,
+            &pod.namespace,
+            &pod.name,
+            &request.service_account,
+            &request.signer_name,
+        ];
+        if parts.iter().any(|part| part.is_empty()) {
+            return Err(Status::invalid_argument(
+                "pod, service_account and signer_name: the pod's uid, namespace and name, an account and a signer were expected",
+            ));
+        }
+        let known = asked.certificates.want(pod, request);
+        Ok(Response::new(Box::pin(certificates::told(known))))
     }
 
     async fn issue_token(

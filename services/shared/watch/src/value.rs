@@ -5,7 +5,9 @@ use std::future::Future;
 use futures::Stream;
 use futures::stream;
 use polylet_wire::pleg::v1::WatchRuntimeResponse;
-use polylet_wire::podconfig::v1::{WatchNodeResponse, WatchObjectResponse};
+use polylet_wire::podconfig::v1::{
+    WatchNodeResponse, WatchObjectResponse, WatchPodCertificateResponse,
+};
 use polylet_wire::volume::v1::{WatchDriversResponse, WatchVolumesInUseResponse};
 use tokio::time::timeout;
 use tonic::{Response, Status, Streaming};
@@ -29,6 +31,10 @@ impl ValueWire for WatchObjectResponse {
 
 impl ValueWire for WatchNodeResponse {
     const STREAM: &'static str = "WatchNode";
+}
+
+impl ValueWire for WatchPodCertificateResponse {
+    const STREAM: &'static str = "WatchPodCertificate";
 }
 
 impl ValueWire for WatchDriversResponse {

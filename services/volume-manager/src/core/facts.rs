@@ -10,6 +10,7 @@ use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment};
 use super::objects::ObjectKind;
 use super::plain;
 use super::spec::SetUp;
+use super::trust::{self, Bundle};
 
 /// What an object says, by its kind.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -25,6 +26,8 @@ pub enum Facts {
     Attachment(Attachment),
     /// A driver.
     Driver(Driver),
+    /// Trust bundles.
+    Trust(Vec<Bundle>),
 }
 
 /// A claim.
@@ -123,6 +126,8 @@ pub fn read(kind: ObjectKind, json: &[u8]) -> Result<Facts, serde_json::Error> {
         }
         ObjectKind::Attachment => Facts::Attachment(attachment(serde_json::from_slice(json)?)),
         ObjectKind::CsiDriver => Facts::Driver(driver(serde_json::from_slice(json)?)),
+        ObjectKind::TrustBundle => Facts::Trust(vec![trust::one(json)?]),
+        ObjectKind::TrustBundles => Facts::Trust(trust::list(json)?),
     })
 }
 

@@ -1,6 +1,7 @@
 //! Decisions about pods' files: what a manifest asks for, what each volume holds, who may declare,
 //! and the plan between what is wanted and what is there.
 
+pub mod certificates;
 pub mod claims;
 pub mod csi;
 pub mod declare;
@@ -11,6 +12,7 @@ pub mod manifest;
 pub mod mounts;
 pub mod objects;
 pub mod payload;
+mod pem;
 mod plain;
 pub mod plan;
 mod projected;
@@ -18,6 +20,7 @@ pub mod spec;
 pub mod state;
 pub mod sub_path;
 pub mod tokens;
+pub mod trust;
 mod usage;
 pub mod view;
 

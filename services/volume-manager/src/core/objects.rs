@@ -23,6 +23,10 @@ pub enum ObjectKind {
     Attachment,
     /// A `storage.k8s.io/v1.CSIDriver`.
     CsiDriver,
+    /// A `certificates.k8s.io` ClusterTrustBundle.
+    TrustBundle,
+    /// All ClusterTrustBundles of a signer, by the signer's name.
+    TrustBundles,
 }
 
 impl ObjectKind {
@@ -35,6 +39,8 @@ impl ObjectKind {
             Self::Persistent => "PersistentVolume",
             Self::Attachment => "VolumeAttachment",
             Self::CsiDriver => "CSIDriver",
+            Self::TrustBundle => "ClusterTrustBundle",
+            Self::TrustBundles => "ClusterTrustBundleList",
         }
     }
 
@@ -47,6 +53,8 @@ impl ObjectKind {
             Self::Persistent => "persistentvolume",
             Self::Attachment => "volumeattachments.storage.k8s.io",
             Self::CsiDriver => "csidrivers.storage.k8s.io",
+            Self::TrustBundle => "clustertrustbundle.certificates.k8s.io",
+            Self::TrustBundles => "clustertrustbundles of signer",
         }
     }
 }

@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::certificates::{CertificateKey, CertificateSource, Issued};
 use super::csi::Registered;
 use super::objects::{Bytes, Object, ObjectKey, ObjectKind, ObjectState};
 use super::spec::{File, Files, FilesSpec, ObjectSource, Source};
 use super::tokens::TokenKey;
+use super::trust;
 
 /// Why the files are not known.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,6 +36,9 @@ pub trait Known {
     /// A token.
     fn token(&self, key: &TokenKey) -> Result<Bytes, Blocked>;
 
+    /// A certificate and its key.
+    fn certificate(&self, key: &CertificateKey) -> Result<Issued, Blocked>;
+
     /// A driver on this node.
     fn registered(&self, driver: &str) -> Option<&Registered>;
 
@@ -59,6 +64,17 @@ pub fn files(spec: &FilesSpec, known: &impl Known) -> Result<Files, Blocked> {
                 };
                 put(&mut content, &source.path, file)?;
             }
+            Source::Trust(source) => {
+                let file = File {
+                    bytes: trust::anchors(source, known.object(&source.key), known.node())?,
+                    mode: source.mode,
+                    uid: source.uid,
+                };
+                put(&mut content, &source.path, file)?;
+            }
+            Source::Certificate(source) => {
+                of_certificate(source, &known.certificate(&source.key)?, &mut content)?;
+            }
             Source::Object(source) => match known.object(&source.key) {
                 ObjectState::Present(object) => of_object(source, object, &mut content)?,
                 ObjectState::Absent if source.optional => {}
@@ -81,11 +97,36 @@ pub fn files(spec: &FilesSpec, known: &impl Known) -> Result<Files, Blocked> {
     })
 }
 
-fn not_found(key: &ObjectKey) -> String {
+/// Key and certificate in one file, or in two; an empty path asks for none.
+fn of_certificate(
+    source: &CertificateSource,
+    issued: &Issued,
+    content: &mut BTreeMap<String, File>,
+) -> Result<(), Blocked> {
+    let both = [&*issued.key.0, &*issued.chain.0].concat();
+    for (path, bytes) in [
+        (&source.bundle_path, both.into()),
+        (&source.key_path, issued.key.clone()),
+        (&source.chain_path, issued.chain.clone()),
+    ] {
+        if path.is_empty() {
+            continue;
+        }
+        let file = File {
+            bytes,
+            mode: source.mode,
+            uid: source.uid,
+        };
+        put(content, path, file)?;
+    }
+    Ok(())
+}
+
+pub(super) fn not_found(key: &ObjectKey) -> String {
     format!("{} \"{}\" not found", key.kind.word(), key.name)
 }
 
-fn unheard(key: &ObjectKey) -> String {
+pub(super) fn unheard(key: &ObjectKey) -> String {
     format!("waiting to hear of {key}")
 }
 
@@ -232,6 +273,10 @@ mod tests {
 
         fn token(&self, _: &TokenKey) -> Result<Bytes, Blocked> {
             Err(Blocked::Waiting("waiting for a token".into()))
+        }
+
+        fn certificate(&self, _: &CertificateKey) -> Result<Issued, Blocked> {
+            Err(Blocked::Waiting("waiting for a certificate".into()))
         }
 
         fn registered(&self, _: &str) -> Option<&Registered> {

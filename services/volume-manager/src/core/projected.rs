@@ -2,17 +2,20 @@
 
 use k8s_openapi::api::core::v1 as api;
 
+use super::certificates::{CertificateKey, CertificateSource};
 use super::manifest::{Reader, default_mode};
-use super::objects::ObjectKind;
+use super::objects::{ObjectKey, ObjectKind};
 use super::spec::{Source, TokenSource};
 use super::tokens::TokenKey;
+use super::trust::{self, TrustSource};
 use super::usage::only_user;
 
-const SUPPORTED: &str = "secret, configMap, downwardAPI, serviceAccountToken";
+const SUPPORTED: &str =
+    "secret, configMap, downwardAPI, serviceAccountToken, clusterTrustBundle, podCertificate";
 /// The API's default.
 const EXPIRATION_SECONDS: i64 = 3600;
-/// Of tokens that belong to one user or group alone.
-const TOKEN_MODE: u32 = 0o600;
+/// Of what belongs to one user or group alone.
+const NARROW_MODE: u32 = 0o600;
 
 impl Reader<'_> {
     /// The sources of a projected volume, in their order.
@@ -22,7 +25,7 @@ impl Reader<'_> {
         source: &api::ProjectedVolumeSource,
     ) -> Result<Vec<Source>, String> {
         let mode = default_mode(source.default_mode)?;
-        let one = |source: &api::VolumeProjection| {
+        let one = |(index, source): (usize, &api::VolumeProjection)| {
             if let Some(s) = &source.secret {
                 let items = s.items.as_ref();
                 self.object(ObjectKind::Secret, &s.name, items, mode, s.optional)
@@ -33,14 +36,18 @@ impl Reader<'_> {
                 Ok(self.downward(s.items.as_ref(), mode))
             } else if let Some(s) = &source.service_account_token {
                 self.token(name, s, mode)
+            } else if let Some(s) = &source.cluster_trust_bundle {
+                self.trust(s, mode)
+            } else if let Some(s) = &source.pod_certificate {
+                self.certificate(name, index, s, mode)
             } else {
-                let other = unsupported(source);
                 Err(format!(
-                    "volume \"{name}\" projects {other}, which this node does not support: supported are {SUPPORTED}"
+                    "volume \"{name}\" projects something unknown, which this node does not support: supported are {SUPPORTED}"
                 ))
             }
         };
-        source.sources.iter().flatten().map(one).collect()
+        let sources = source.sources.iter().flatten();
+        sources.enumerate().map(one).collect()
     }
 
     fn token(
@@ -54,8 +61,7 @@ impl Reader<'_> {
                 "volume \"{volume}\" projects serviceAccountToken, which only a pod of the API server can have"
             ));
         }
-        let spec = self.pod.spec.as_ref();
-        let uid = spec.and_then(only_user);
+        let (mode, uid) = self.narrow(mode);
         let metadata = &self.pod.metadata;
         let key = TokenKey {
             uid: metadata.uid.clone().unwrap_or_default(),
@@ -65,22 +71,83 @@ impl Reader<'_> {
             audience: source.audience.clone().unwrap_or_default(),
             expiration_seconds: source.expiration_seconds.unwrap_or(EXPIRATION_SECONDS),
         };
-        let narrow = uid.is_some() || self.gid.is_some();
         Ok(Source::Token(TokenSource {
             key,
             path: source.path.clone(),
-            mode: if narrow { TOKEN_MODE } else { mode },
+            mode,
             uid,
         }))
     }
-}
 
-fn unsupported(source: &api::VolumeProjection) -> &'static str {
-    if source.cluster_trust_bundle.is_some() {
-        "clusterTrustBundle"
-    } else if source.pod_certificate.is_some() {
-        "podCertificate"
-    } else {
-        "something unknown"
+    /// The mode of what belongs to the one user of all containers, and that user.
+    fn narrow(&self, mode: u32) -> (u32, Option<u32>) {
+        let uid = self.pod.spec.as_ref().and_then(only_user);
+        let narrow = uid.is_some() || self.gid.is_some();
+        (if narrow { NARROW_MODE } else { mode }, uid)
+    }
+
+    fn trust(
+        &self,
+        source: &api::ClusterTrustBundleProjection,
+        mode: u32,
+    ) -> Result<Source, String> {
+        if !self.cluster {
+            return Err(trust::UNSERVED.to_owned());
+        }
+        let (kind, name) = match (&source.name, &source.signer_name) {
+            (Some(name), _) => (ObjectKind::TrustBundle, name),
+            (None, Some(signer)) => (ObjectKind::TrustBundles, signer),
+            (None, None) => return Err(trust::NEITHER.to_owned()),
+        };
+        let (mode, uid) = self.narrow(mode);
+        Ok(Source::Trust(TrustSource {
+            key: ObjectKey {
+                kind,
+                namespace: String::new(),
+                name: name.clone(),
+                cluster: true,
+            },
+            selector: source.label_selector.clone(),
+            optional: source.optional.unwrap_or(false),
+            path: source.path.clone(),
+            mode,
+            uid,
+        }))
+    }
+
+    fn certificate(
+        &self,
+        volume: &str,
+        index: usize,
+        source: &api::PodCertificateProjection,
+        mode: u32,
+    ) -> Result<Source, String> {
+        if !self.cluster {
+            return Err(format!(
+                "volume \"{volume}\" projects podCertificate, which only a pod of the API server can have"
+            ));
+        }
+        let (mode, uid) = self.narrow(mode);
+        let metadata = &self.pod.metadata;
+        let path = |path: &Option<String>| path.clone().unwrap_or_default();
+        Ok(Source::Certificate(CertificateSource {
+            key: CertificateKey {
+                uid: metadata.uid.clone().unwrap_or_default(),
+                namespace: self.namespace(),
+                pod: metadata.name.clone().unwrap_or_default(),
+                service_account: self.service_account(),
+                volume: volume.to_owned(),
+                index: u32::try_from(index).unwrap_or(u32::MAX),
+                signer: source.signer_name.clone(),
+                key_type: source.key_type.clone(),
+                max_expiration_seconds: source.max_expiration_seconds.unwrap_or(0),
+                annotations: source.user_annotations.clone().unwrap_or_default(),
+            },
+            bundle_path: path(&source.credential_bundle_path),
+            key_path: path(&source.key_path),
+            chain_path: path(&source.certificate_chain_path),
+            mode,
+            uid,
+        }))
     }
 }

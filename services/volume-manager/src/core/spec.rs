@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::certificates::{CertificateKey, CertificateSource};
 use super::csi::{Csi, ForPod, Inline};
 use super::layout;
 use super::objects::{Bytes, ObjectKey};
 use super::tokens::TokenKey;
+use super::trust::TrustSource;
 
 /// Names one pod.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -33,7 +35,8 @@ impl PodSpec {
     pub fn objects(&self) -> BTreeSet<ObjectKey> {
         let keys = self.sources().filter_map(|source| match source {
             Source::Object(source) => Some(source.key.clone()),
-            Source::Ready(_) | Source::Token(_) => None,
+            Source::Trust(source) => Some(source.key.clone()),
+            Source::Ready(_) | Source::Token(_) | Source::Certificate(_) => None,
         });
         let claims = self
             .volumes
@@ -49,7 +52,15 @@ impl PodSpec {
     pub fn tokens(&self) -> impl Iterator<Item = &TokenKey> {
         self.sources().filter_map(|source| match source {
             Source::Token(source) => Some(&source.key),
-            Source::Ready(_) | Source::Object(_) => None,
+            _ => None,
+        })
+    }
+
+    /// All certificates that the pod's volumes hold.
+    pub fn certificates(&self) -> impl Iterator<Item = &CertificateKey> {
+        self.sources().filter_map(|source| match source {
+            Source::Certificate(source) => Some(&source.key),
+            _ => None,
         })
     }
 
@@ -227,6 +238,10 @@ pub enum Source {
     Ready(Result<Vec<(String, File)>, String>),
     /// A token of the pod's service account.
     Token(TokenSource),
+    /// Trust anchors of the cluster.
+    Trust(TrustSource),
+    /// A key and certificate of the pod.
+    Certificate(CertificateSource),
 }
 
 /// A token as a source of one file.

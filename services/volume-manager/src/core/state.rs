@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
+use super::certificates::{self, Certificate, CertificateKey};
 use super::claims::{self, Resolved};
 use super::csi::{self, Registered};
 use super::declare::{Declarations, Refusal, Wish};
@@ -54,6 +55,8 @@ pub struct State {
     node: String,
     /// Tokens that pods hold.
     tokens: BTreeMap<TokenKey, Token>,
+    /// Certificates that pods hold.
+    certificates: BTreeMap<CertificateKey, Certificate>,
     actual: BTreeMap<String, ActualPod>,
     noted: BTreeMap<String, (PodName, BTreeMap<String, String>)>,
     views: BTreeMap<String, PodView>,
@@ -75,6 +78,7 @@ impl State {
             drivers: BTreeMap::new(),
             node: String::new(),
             tokens: BTreeMap::new(),
+            certificates: BTreeMap::new(),
             actual: BTreeMap::new(),
             noted: BTreeMap::new(),
             views: BTreeMap::new(),
@@ -140,11 +144,12 @@ impl State {
         let uid = pod.uid.clone();
         let objects = spec.objects();
         let tokens = spec.tokens().cloned().collect();
+        let certificates = spec.certificates().cloned().collect();
         let news = self.declarations.apply(declarer, sequence, pod, spec)?;
         if news {
             self.refers_to(&uid, objects);
             self.look_further(&uid);
-            self.holds(&uid, tokens);
+            self.holds(&uid, tokens, certificates);
             self.actual.entry(uid.clone()).or_default();
         }
         self.touch(&uid);
@@ -157,7 +162,7 @@ impl State {
         self.declarations.release(declarer, sequence, pod)?;
         if self.declarations.get(&uid).is_some() {
             self.refers_to(&uid, BTreeSet::new());
-            self.holds(&uid, BTreeSet::new());
+            self.holds(&uid, BTreeSet::new(), BTreeSet::new());
             self.actual.entry(uid.clone()).or_default();
         }
         self.touch(&uid);
@@ -215,11 +220,36 @@ impl State {
         }
     }
 
-    fn holds(&mut self, uid: &str, keys: BTreeSet<TokenKey>) {
+    /// The certificates to be had.
+    pub fn certificates(&self) -> BTreeSet<CertificateKey> {
+        self.certificates.keys().cloned().collect()
+    }
+
+    /// A certificate is this now.
+    pub fn certificate(&mut self, key: &CertificateKey, told: certificates::Told) {
+        let Some(certificate) = self.certificates.get_mut(key) else {
+            return;
+        };
+        if certificate.learn(told) {
+            self.touch(&key.uid);
+        }
+    }
+
+    fn holds(
+        &mut self,
+        uid: &str,
+        tokens: BTreeSet<TokenKey>,
+        certificates: BTreeSet<CertificateKey>,
+    ) {
         self.tokens
-            .retain(|key, _| key.uid != uid || keys.contains(key));
-        for key in keys {
+            .retain(|key, _| key.uid != uid || tokens.contains(key));
+        self.certificates
+            .retain(|key, _| key.uid != uid || certificates.contains(key));
+        for key in tokens {
             self.tokens.entry(key).or_default();
+        }
+        for key in certificates {
+            self.certificates.entry(key).or_default();
         }
     }
 
@@ -281,6 +311,11 @@ impl payload::Known for State {
         self.tokens.get(key).cloned().unwrap_or_default().bytes()
     }
 
+    fn certificate(&self, key: &CertificateKey) -> Result<certificates::Issued, Blocked> {
+        let known = self.certificates.get(key).cloned();
+        known.unwrap_or_default().issued()
+    }
+
     fn registered(&self, driver: &str) -> Option<&Registered> {
         self.drivers.values().rfind(|known| known.name == driver)
     }
@@ -304,6 +339,10 @@ impl payload::Known for Asked<'_> {
 
     fn token(&self, key: &TokenKey) -> Result<Bytes, Blocked> {
         payload::Known::token(self.state, key)
+    }
+
+    fn certificate(&self, key: &CertificateKey) -> Result<certificates::Issued, Blocked> {
+        payload::Known::certificate(self.state, key)
     }
 
     fn registered(&self, driver: &str) -> Option<&Registered> {

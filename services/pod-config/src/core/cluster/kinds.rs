@@ -16,6 +16,11 @@ pub struct Kind {
     pub namespaced: bool,
     /// Whether a node may watch it. What may only be got is asked for again and again.
     pub watched: bool,
+    /// Older groups and versions, where a server may serve another than the first, or none: it is
+    /// asked which.
+    older: &'static [&'static str],
+    /// All with this field's value are told as one list, in the place of one object by its name.
+    pub set_by: Option<&'static str>,
 }
 
 const fn kind(name: &'static str, base: &'static str, plural: &'static str) -> Kind {
@@ -25,14 +30,18 @@ const fn kind(name: &'static str, base: &'static str, plural: &'static str) -> K
         plural,
         namespaced: false,
         watched: true,
+        older: &[],
+        set_by: None,
     }
 }
 
 const CORE: &str = "/api/v1";
 const STORAGE: &str = "/apis/storage.k8s.io/v1";
+const BUNDLES: &str = "/apis/certificates.k8s.io/v1beta1";
+const OLDER_BUNDLES: &[&str] = &["/apis/certificates.k8s.io/v1alpha1"];
 
 /// All of them. The Node authorizer lets a node get, but not watch, those that lead to volumes.
-const KINDS: [Kind; 9] = [
+const KINDS: [Kind; 10] = [
     Kind {
         namespaced: true,
         ..kind("Secret", CORE, "secrets")
@@ -61,11 +70,15 @@ const KINDS: [Kind; 9] = [
     },
     kind("CSIDriver", STORAGE, "csidrivers"),
     kind("RuntimeClass", "/apis/node.k8s.io/v1", "runtimeclasses"),
-    kind(
-        "ClusterTrustBundle",
-        "/apis/certificates.k8s.io/v1beta1",
-        "clustertrustbundles",
-    ),
+    Kind {
+        older: OLDER_BUNDLES,
+        ..kind("ClusterTrustBundle", BUNDLES, "clustertrustbundles")
+    },
+    Kind {
+        older: OLDER_BUNDLES,
+        set_by: Some("spec.signerName"),
+        ..kind("ClusterTrustBundleList", BUNDLES, "clustertrustbundles")
+    },
 ];
 
 impl Kind {
@@ -83,6 +96,42 @@ impl Kind {
     pub fn is_final(&self, object: &Value) -> bool {
         let marked = object.get("immutable") == Some(&Value::Bool(true));
         marked && matches!(self.name, "Secret" | "ConfigMap")
+    }
+
+    /// Whether a server may not serve it, or by another version.
+    pub fn is_optional(&self) -> bool {
+        !self.older.is_empty()
+    }
+
+    /// The same at each of its versions, the newest first, and where the server tells what it has
+    /// of that version.
+    pub fn versions(self) -> impl Iterator<Item = (&'static str, Kind)> {
+        let bases = std::iter::once(self.base).chain(self.older.iter().copied());
+        bases.map(move |base| (base, Kind { base, ..self }))
+    }
+
+    /// Whether it is among what a server tells of a version: an `APIResourceList`.
+    pub fn is_in(&self, resources: &Value) -> bool {
+        let all = resources.get("resources").and_then(Value::as_array);
+        let mut names = all.into_iter().flatten().filter_map(|it| it.get("name"));
+        names.any(|name| name == self.plural)
+    }
+
+    /// What is told where the server does not serve it; of trust bundles in upstream's words.
+    pub fn unserved(&self) -> String {
+        match self.plural {
+            "clustertrustbundles" => {
+                "ClusterTrustBundle projection is not supported in static kubelet mode".to_owned()
+            }
+            _ => format!("the API server does not serve {} objects", self.name),
+        }
+    }
+
+    /// All of a set, as one object.
+    pub fn list(items: impl IntoIterator<Item = Value>) -> Value {
+        let mut items: Vec<Value> = items.into_iter().collect();
+        items.iter_mut().for_each(without_bookkeeping);
+        serde_json::json!({ "items": items })
     }
 
     /// The object as it is told.
@@ -111,7 +160,11 @@ pub fn bare(object: &mut Value, version: &str, kind: &str) {
     for (field, text) in [("apiVersion", version), ("kind", kind)] {
         fields.entry(field).or_insert_with(|| text.into());
     }
-    let metadata = fields.get_mut("metadata").and_then(Value::as_object_mut);
+    without_bookkeeping(object);
+}
+
+fn without_bookkeeping(object: &mut Value) {
+    let metadata = object.get_mut("metadata").and_then(Value::as_object_mut);
     if let Some(metadata) = metadata {
         for bookkeeping in ["managedFields", "resourceVersion", "selfLink"] {
             metadata.remove(bookkeeping);
@@ -144,6 +197,38 @@ mod tests {
         let told =
             r#"{"apiVersion":"storage.k8s.io/v1","kind":"CSIDriver","metadata":{"name":"d"}}"#;
         assert_eq!(drivers.reduce(item), told);
+    }
+
+    #[test]
+    fn servers_say_which_version_they_have() {
+        let bundles = Kind::of("ClusterTrustBundleList").unwrap();
+        let resources = serde_json::json!({"resources": [
+            {"name": "podcertificaterequests"}, {"name": "clustertrustbundles"}]});
+        let other = serde_json::json!({"resources": [{"name": "podcertificaterequests"}]});
+        assert!(bundles.is_in(&resources) && !bundles.is_in(&other));
+        let bases: Vec<_> = bundles.versions().map(|(base, _)| base).collect();
+        assert_eq!(bases, [BUNDLES, OLDER_BUNDLES[0]]);
+        let (_, older) = bundles.versions().last().unwrap();
+        let key = ObjectKey {
+            kind: String::new(),
+            namespace: String::new(),
+            name: "example.com/s".into(),
+        };
+        let path = "/apis/certificates.k8s.io/v1alpha1/clustertrustbundles";
+        assert_eq!(older.collection(&key), path);
+        assert!(!Kind::of("Secret").unwrap().is_optional());
+    }
+
+    #[test]
+    fn lists_say_nothing_of_when_they_were_written() {
+        let item = serde_json::json!({"metadata": {"name": "b", "resourceVersion": "1"}});
+        let bundles = Kind::of("ClusterTrustBundleList").unwrap();
+        let told = bundles.reduce(Kind::list([item]));
+        let base = "certificates.k8s.io/v1beta1";
+        let expected = format!(
+            r#"{{"apiVersion":"{base}","items":[{{"metadata":{{"name":"b"}}}}],"kind":"ClusterTrustBundleList"}}"#
+        );
+        assert_eq!(told, expected);
     }
 
     #[test]

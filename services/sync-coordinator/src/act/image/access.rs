@@ -23,16 +23,21 @@ pub async fn may_use(
     if !hands.images.policy.asks(reference, pulled) {
         return Ok(true);
     }
-    let secrets = match verify::known(record.as_ref(), reference) {
+    let (secrets, accounts) = match verify::known(record.as_ref(), reference) {
         Known::Open => return Ok(true),
         Known::Nothing => return Ok(false),
-        Known::Secrets(secrets) => secrets,
+        Known::Shown(secrets, accounts) => (secrets, accounts),
     };
     let name = image::Reference::parse(reference).map_err(|e| invalid(e.to_string()))?;
     let logins = credentials::of_pod(hands, manifest, &name.name()).await;
     let logins = logins.map_err(|error| super::super::trouble(reason::ERR_IMAGE_PULL, &error))?;
     let Some((secret, news)) = verify::shown(&secrets, &logins) else {
-        return Ok(false);
+        if accounts.is_empty() {
+            return Ok(false);
+        }
+        let image = name.name();
+        let logins = hands.images.providers.lookup(hands, manifest, &image);
+        return Ok(verify::is_of(&accounts, &logins.await));
     };
     if news {
         let access = Access {

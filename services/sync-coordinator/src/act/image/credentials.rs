@@ -36,7 +36,7 @@ pub async fn lookup(
     let mut ring = Keyring::default();
     ring.add(&Source::Node, node);
     found.extend(ring.lookup(image));
-    found.extend(hands.images.providers.lookup(manifest, image).await);
+    found.extend(hands.images.providers.lookup(hands, manifest, image).await);
     Ok(found)
 }
 

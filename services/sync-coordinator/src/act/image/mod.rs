@@ -1,10 +1,11 @@
 //! Images: looked for by policy, pulled once for all who wait.
 //!
 //! [`pull`] shares and limits pulls, [`credentials`] finds logins for them, [`provider`] asks
-//! plugins, [`records`] remembers what was pulled with what, [`volume`] is for images that are
+//! plugins (with a token of the pod's account where one wants that), [`records`] remembers what was pulled with what, [`volume`] is for images that are
 //! mounted.
 
 pub mod access;
+mod account;
 pub mod credentials;
 pub mod provider;
 pub mod pull;

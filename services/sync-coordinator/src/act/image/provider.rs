@@ -15,10 +15,13 @@ use rustix::fs::Access;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::Command;
 
+use super::super::Hands;
+use super::account::{self, AccountError};
 use crate::core::credentials::docker_config::Logins;
 use crate::core::credentials::keyring::Keyring;
 use crate::core::credentials::provider::{
-    Answer, AnswerError, Cache, Provider, ProviderConfigError, config, request,
+    Account, Answer, AnswerError, Cache, Provider, ProviderConfigError, ServiceAccount, Whose,
+    config, request,
 };
 use crate::core::credentials::{Credential, Source};
 
@@ -63,16 +66,26 @@ enum AskError {
     Status { status: String, complaint: String },
     #[error(transparent)]
     Answer(#[from] AnswerError),
+    #[error("{0}")]
+    Account(String),
 }
 
+impl From<AccountError> for AskError {
+    fn from(error: AccountError) -> Self {
+        Self::Account(error.to_string())
+    }
+}
+
+/// The image, and who asks.
+type Question = (String, Option<Whose>);
 type Asking = LocalBoxFuture<'static, Result<Logins, AskError>>;
 
 struct Plugin {
     provider: Provider,
     program: PathBuf,
     cache: RefCell<Cache>,
-    /// Questions on their way, by image: one for all who wait.
-    asked: RefCell<HashMap<String, WeakShared<Asking>>>,
+    /// Questions on their way: one for all who wait.
+    asked: RefCell<HashMap<Question, WeakShared<Asking>>>,
 }
 
 /// All plugins, in the configuration's order.
@@ -113,82 +126,96 @@ impl Providers {
     }
 
     /// What all plugins that are for an image say. One that fails is told of, and gives nothing.
-    pub async fn lookup(&self, manifest: &Manifest, image: &str) -> Vec<Credential> {
-        let account = manifest.spec().service_account_name.as_deref();
-        let account = account.filter(|name| !name.is_empty());
-        let asked = self
-            .plugins
-            .iter()
-            .filter(|plugin| plugin.provider.is_for(image) && may_ask(&plugin.provider, account));
+    pub async fn lookup(&self, hands: &Hands, manifest: &Manifest, image: &str) -> Vec<Credential> {
+        let asked = self.plugins.iter();
+        let asked = asked.filter(|plugin| plugin.provider.is_for(image));
         let answers = join_all(asked.map(|plugin| async move {
-            let answer = ask(plugin, image).await;
+            let answer = for_pod(plugin, hands, manifest, image).await;
             answer.unwrap_or_else(|error| {
                 let (name, error) = (&plugin.provider.name, error.to_string());
                 tracing::warn!(
                     provider = name,
                     image,
+                    k8s.pod.name = manifest.name(),
+                    k8s.namespace.name = manifest.namespace(),
                     error,
                     "Failed to provide credentials for image"
                 );
-                Logins::new()
+                (Source::Node, Logins::new())
             })
         }));
         let mut ring = Keyring::default();
-        for logins in answers.await {
-            ring.add(&Source::Node, logins);
+        for (source, logins) in answers.await {
+            ring.add(&source, logins);
         }
         ring.lookup(image)
     }
 }
 
-/// A plugin that wants a token of the pod's service account is asked for pods without one, unless
-/// it requires one. Tokens are the API server's to give.
-fn may_ask(provider: &Provider, account: Option<&str>) -> bool {
-    match (&provider.service_account, account) {
-        (None, _) => true,
-        (Some(wanted), None) => !wanted.required,
-        (Some(_), Some(account)) => {
-            let name = &provider.name;
-            tracing::warn!(
-                provider = name,
-                account,
-                "the provider wants a service account token, which only an API server gives"
-            );
-            false
-        }
+/// What one plugin says for a pod, and who may use it. One that wants a token of the pod's service
+/// account is asked for pods without one as well, unless it requires one.
+async fn for_pod(
+    plugin: &Rc<Plugin>,
+    hands: &Hands,
+    manifest: &Manifest,
+    image: &str,
+) -> Result<(Source, Logins), AskError> {
+    let name = manifest.spec().service_account_name.as_deref();
+    let name = name.filter(|name| !name.is_empty());
+    let account = match (&plugin.provider.service_account, name) {
+        (None, _) => None,
+        (Some(wanted), None) if wanted.required => return Ok((Source::Node, Logins::new())),
+        (Some(_), None) => None,
+        (Some(wanted), Some(name)) => match account::of(hands, manifest, name, wanted).await? {
+            Some(account) => Some((wanted, account)),
+            None => return Ok((Source::Node, Logins::new())),
+        },
+    };
+    let source = match &account {
+        Some((_, account)) => Source::Account(account.of.clone()),
+        None => Source::Node,
+    };
+    let whose = account.as_ref().map(|(wanted, of)| wanted.whose(of));
+    let known = {
+        let cache = plugin.cache.borrow();
+        cache.get(image, whose.as_ref(), Timestamp::now()).cloned()
+    };
+    if let Some(logins) = known {
+        return Ok((source, logins));
     }
-}
-
-async fn ask(plugin: &Rc<Plugin>, image: &str) -> Result<Logins, AskError> {
-    if let Some(logins) = plugin.cache.borrow().get(image, Timestamp::now()) {
-        return Ok(logins.clone());
-    }
-    under_way(plugin, image).await
+    let account = account.map(|(_, account)| account);
+    Ok((source, under_way(plugin, image, account).await?))
 }
 
 /// The question under way, or a new one.
-fn under_way(plugin: &Rc<Plugin>, image: &str) -> Shared<Asking> {
+fn under_way(plugin: &Rc<Plugin>, image: &str, account: Option<Account>) -> Shared<Asking> {
     let mut asked = plugin.asked.borrow_mut();
     asked.retain(|_, asking| asking.upgrade().is_some_and(|a| a.peek().is_none()));
-    if let Some(asking) = asked.get(image).and_then(WeakShared::upgrade) {
+    let by = account.as_ref().map(ServiceAccount::asked_by);
+    let key = (image.to_owned(), by);
+    if let Some(asking) = asked.get(&key).and_then(WeakShared::upgrade) {
         return asking;
     }
     let (mine, name) = (Rc::clone(plugin), image.to_owned());
     let asking = async move {
         let provider = &mine.provider;
-        let question = request(&provider.api_version, &name);
+        let question = request(&provider.api_version, &name, account.as_ref());
         let run = tokio::time::timeout(PATIENCE, run(&mine, question)).await;
         let output = run.map_err(|_| AskError::Patience)??;
         let answer = Answer::read(&provider.api_version, &output)?;
+        let mut whose = None;
+        if let Some((wanted, account)) = provider.service_account.as_ref().zip(account.as_ref()) {
+            wanted.check(&answer, account)?;
+            whose = Some(wanted.whose(account));
+        }
         let now = Timestamp::now();
-        mine.cache
-            .borrow_mut()
-            .put(&name, &answer, provider.default_cache, now);
+        let (default, mut cache) = (provider.default_cache, mine.cache.borrow_mut());
+        cache.put((&name, whose), &answer, default, now);
         Ok(answer.logins)
     };
     let asking = asking.boxed_local().shared();
     if let Some(weak) = asking.downgrade() {
-        asked.insert(image.to_owned(), weak);
+        asked.insert(key, weak);
     }
     asking
 }

@@ -12,6 +12,8 @@ pub mod verify;
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 /// A user and a password. Never printed.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct Login {
@@ -40,6 +42,17 @@ pub struct SecretRef {
     pub name: String,
 }
 
+/// A service account, as records of pulls name it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct AccountRef {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its uid.
+    pub uid: String,
+}
+
 /// Who may use a login.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
@@ -47,6 +60,8 @@ pub enum Source {
     Node,
     /// Pods that name the Secret.
     Secret(SecretRef),
+    /// Pods of the service account, whose token a plugin was given.
+    Account(AccountRef),
 }
 
 /// A login and where it comes from.

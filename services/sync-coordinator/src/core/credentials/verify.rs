@@ -12,7 +12,7 @@ use polylet_model::image;
 use ring::digest::{SHA256, digest};
 use serde::{Deserialize, Serialize};
 
-use super::{Credential, Login, Source};
+use super::{AccountRef, Credential, Login, Source};
 
 /// As many Secrets of one image are remembered beyond the one it was pulled with.
 const MOST_SECRETS: usize = 100;
@@ -78,9 +78,9 @@ pub struct Access {
     /// Pods that have one of these Secrets.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub kubernetes_secrets: Vec<PulledSecret>,
-    /// Pods of these service accounts: kept as they are, for an agent that gets their tokens.
+    /// Pods of these service accounts.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub kubernetes_service_accounts: Vec<serde_json::Value>,
+    pub kubernetes_service_accounts: Vec<AccountRef>,
     /// Every pod of the node.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub node_pods_accessible: bool,
@@ -103,14 +103,23 @@ pub struct PulledSecret {
 impl Access {
     /// Who may use an image that was pulled with a login, or without any.
     pub fn of(used: Option<&Credential>) -> Self {
-        match used.and_then(secret) {
-            None => Access {
-                node_pods_accessible: true,
+        match used {
+            Some(Credential {
+                source: Source::Account(account),
+                ..
+            }) => Access {
+                kubernetes_service_accounts: vec![account.clone()],
                 ..Access::default()
             },
-            Some(secret) => Access {
-                kubernetes_secrets: vec![secret],
-                ..Access::default()
+            used => match used.and_then(secret) {
+                None => Access {
+                    node_pods_accessible: true,
+                    ..Access::default()
+                },
+                Some(secret) => Access {
+                    kubernetes_secrets: vec![secret],
+                    ..Access::default()
+                },
             },
         }
     }
@@ -118,7 +127,7 @@ impl Access {
 
 fn secret(credential: &Credential) -> Option<PulledSecret> {
     match &credential.source {
-        Source::Node => None,
+        Source::Node | Source::Account(_) => None,
         Source::Secret(of) => Some(PulledSecret {
             namespace: of.namespace.clone(),
             name: of.name.clone(),
@@ -133,8 +142,8 @@ fn secret(credential: &Credential) -> Option<PulledSecret> {
 pub enum Known {
     /// Every pod may.
     Open,
-    /// Pods that have one of these Secrets may.
-    Secrets(Vec<PulledSecret>),
+    /// Pods that have one of these Secrets, or are of one of these accounts, may.
+    Shown(Vec<PulledSecret>, Vec<AccountRef>),
     /// The registry has to say.
     Nothing,
 }
@@ -147,8 +156,12 @@ pub fn known(record: Option<&Record>, reference: &str) -> Known {
         .and_then(|(record, name)| record.credential_mapping.get(name));
     match access {
         Some(access) if access.node_pods_accessible => Known::Open,
-        Some(access) if !access.kubernetes_secrets.is_empty() => {
-            Known::Secrets(access.kubernetes_secrets.clone())
+        Some(Access {
+            kubernetes_secrets: secrets,
+            kubernetes_service_accounts: accounts,
+            ..
+        }) if !secrets.is_empty() || !accounts.is_empty() => {
+            Known::Shown(secrets.clone(), accounts.clone())
         }
         _ => Known::Nothing,
     }
@@ -171,6 +184,16 @@ pub fn shown(secrets: &[PulledSecret], logins: &[Credential]) -> Option<(PulledS
             }
         })
     })
+}
+
+/// Whether the pod is of one of the accounts: it counts only where a plugin gives a login for its
+/// token.
+pub fn is_of(accounts: &[AccountRef], logins: &[Credential]) -> bool {
+    let account = logins.iter().find_map(|login| match &login.source {
+        Source::Account(account) => Some(account),
+        _ => None,
+    });
+    account.is_some_and(|account| accounts.contains(account))
 }
 
 /// The record after a pull, or after a Secret was shown; none where nothing changes. Without
@@ -204,6 +227,10 @@ pub fn noted(
                 known.kubernetes_secrets.push(secret);
             }
             known.kubernetes_secrets.sort();
+            let accounts = &mut known.kubernetes_service_accounts;
+            accounts.extend(access.kubernetes_service_accounts);
+            accounts.sort();
+            accounts.dedup();
         }
     }
     if record == Some(&new) {

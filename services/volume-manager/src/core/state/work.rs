@@ -104,7 +104,7 @@ impl State {
         self.actual.remove(uid);
         if self.declarations.may_destroy(uid) {
             self.refers_to(uid, BTreeSet::new());
-            self.holds(uid, BTreeSet::new());
+            self.holds(uid, BTreeSet::new(), BTreeSet::new());
             self.declarations.forget(uid);
         } else if self.declarations.get(uid).is_some() {
             // Declared again in the meantime.

@@ -9,6 +9,7 @@ use serde_json::json;
 
 use super::super::Login;
 use super::super::docker_config::Logins;
+use super::Account;
 
 /// How far an answer reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,18 +45,29 @@ pub enum AnswerError {
     /// `cacheKeyType` is none of the three.
     #[error("cacheKeyType of its answer must be Image, Registry or Global")]
     CacheKeyType,
+    /// The account's token is given back as a password.
+    #[error(
+        "credential provider plugin returned the service account token as the password which is not allowed when service account cache type is not set to 'Token'"
+    )]
+    Echo,
     /// `cacheDuration` is no duration.
     #[error("cacheDuration of its answer must be a duration such as 10m")]
     CacheDuration,
 }
 
 /// The question about an image (its full name without tag or digest), for the plugin's input.
-pub fn request(api_version: &str, image: &str) -> Vec<u8> {
-    let request = json!({
+pub fn request(api_version: &str, image: &str, account: Option<&Account>) -> Vec<u8> {
+    let mut request = json!({
         "kind": "CredentialProviderRequest",
         "apiVersion": api_version,
         "image": image,
     });
+    if let Some(account) = account {
+        request["serviceAccountToken"] = json!(account.token);
+        if !account.annotations.is_empty() {
+            request["serviceAccountAnnotations"] = json!(account.annotations);
+        }
+    }
     let mut bytes = request.to_string().into_bytes();
     bytes.push(b'\n');
     bytes
@@ -136,7 +148,17 @@ mod tests {
         assert_eq!(read.logins["r.example"].password, "hunter2");
         assert!(!format!("{read:?}").contains("hunter2"));
         assert_eq!(answer(r#""cacheKeyType": "Image","#).unwrap().cache, None);
-        let request = String::from_utf8(request(V1, "r.example/a")).unwrap();
+        let request = String::from_utf8(request(V1, "r.example/a", None)).unwrap();
+        assert!(!request.contains("serviceAccount"), "{request}");
+        let account = Account {
+            of: Default::default(),
+            annotations: [("a".to_owned(), "1".to_owned())].into(),
+            token: "t".into(),
+        };
+        let with = super::request(V1, "r.example/a", Some(&account));
+        let with: serde_json::Value = serde_json::from_slice(&with).unwrap();
+        assert_eq!(with["serviceAccountToken"], "t");
+        assert_eq!(with["serviceAccountAnnotations"]["a"], "1");
         assert!(request.contains("\"image\":\"r.example/a\""), "{request}");
     }
 

@@ -44,7 +44,7 @@ pub struct Provider {
     pub args: Vec<String>,
     /// Environment variables beside the process's own.
     pub env: Vec<(String, String)>,
-    /// Whether it wants a token of the pod's service account.
+    /// What it wants of the pod's service account, if anything.
     pub service_account: Option<ServiceAccount>,
 }
 
@@ -53,6 +53,14 @@ pub struct Provider {
 pub struct ServiceAccount {
     /// It is not asked for pods without one.
     pub required: bool,
+    /// Whom the account's token is for.
+    pub audience: String,
+    /// An answer is good for one token alone, and not for all of the account's.
+    pub by_token: bool,
+    /// Annotations of the account that it is told; it is not asked where one is missing.
+    pub required_annotations: Vec<String>,
+    /// Annotations that it is told where they are there.
+    pub optional_annotations: Vec<String>,
 }
 
 impl Provider {
@@ -111,8 +119,8 @@ struct TokenAttributes {
     require_service_account: Option<bool>,
     #[serde(default)]
     required_service_account_annotation_keys: Vec<String>,
-    #[serde(default, rename = "optionalServiceAccountAnnotationKeys")]
-    _optional_service_account_annotation_keys: Vec<String>,
+    #[serde(default)]
+    optional_service_account_annotation_keys: Vec<String>,
 }
 
 /// Plugins of one or more files, in their order; a name may stand once.
@@ -191,9 +199,7 @@ fn check(entry: Entry) -> Result<Provider, (&'static str, String)> {
         .ok_or_else(|| "required, for example 12h".to_owned())
         .and_then(|text| parse_duration(text).map_err(|why| format!("{text:?}: {why}")))
         .map_err(|message| ("defaultCacheDuration", message))?;
-    let service_account = entry
-        .token_attributes
-        .map(|t| token(&t, &entry.api_version));
+    let service_account = entry.token_attributes.map(|t| token(t, &entry.api_version));
     Ok(Provider {
         name: entry.name,
         match_images: entry.match_images,
@@ -210,7 +216,7 @@ fn check(entry: Entry) -> Result<Provider, (&'static str, String)> {
 }
 
 fn token(
-    wanted: &TokenAttributes,
+    wanted: TokenAttributes,
     api_version: &str,
 ) -> Result<ServiceAccount, (&'static str, String)> {
     if api_version != SPOKEN[0] {
@@ -233,7 +239,58 @@ fn token(
         let message = "must be true where annotations are required".to_owned();
         return Err((field, message));
     }
-    Ok(ServiceAccount { required })
+    let (needed, optional) = (
+        wanted.required_service_account_annotation_keys,
+        wanted.optional_service_account_annotation_keys,
+    );
+    annotation_keys(&needed).map_err(|why| {
+        let field = "tokenAttributes.requiredServiceAccountAnnotationKeys";
+        (field, why)
+    })?;
+    annotation_keys(&optional).map_err(|why| {
+        let field = "tokenAttributes.optionalServiceAccountAnnotationKeys";
+        (field, why)
+    })?;
+    if let Some(both) = needed.iter().find(|key| optional.contains(key)) {
+        let message = format!("{both:?}: annotation keys cannot be both required and optional");
+        return Err(("tokenAttributes", message));
+    }
+    Ok(ServiceAccount {
+        required,
+        audience: wanted.service_account_token_audience,
+        by_token: wanted.cache_type == "Token",
+        required_annotations: needed,
+        optional_annotations: optional,
+    })
+}
+
+fn annotation_keys(keys: &[String]) -> Result<(), String> {
+    for (at, key) in keys.iter().enumerate() {
+        // Annotations are compared without regard to case when they are checked.
+        if !is_qualified_name(&key.to_lowercase()) {
+            return Err(format!("{key:?}: expected the key of an annotation"));
+        }
+        if keys.iter().take(at).any(|other| other == key) {
+            return Err(format!("{key:?} stands there twice"));
+        }
+    }
+    Ok(())
+}
+
+/// A name of at most 63 letters, digits, '-', '_' and '.', after a domain and '/' if it has one.
+fn is_qualified_name(key: &str) -> bool {
+    let (domain, name) = match key.split_once('/') {
+        Some((domain, name)) => (Some(domain), name),
+        None => (None, key),
+    };
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let framed = |text: &str| text.starts_with(plain) && text.ends_with(plain);
+    let is_label = |label: &str| framed(label) && label.chars().all(|c| plain(c) || c == '-');
+    let is_domain = |text: &str| text.len() <= 253 && text.split('.').all(is_label);
+    framed(name)
+        && name.len() <= 63
+        && name.chars().all(|c| plain(c) || "-_.".contains(c))
+        && domain.is_none_or(is_domain)
 }
 
 #[cfg(test)]
@@ -268,6 +325,50 @@ providers:
         assert!(!plugin.is_for("registry.example:5000/x"));
         let json = GOOD.replace("apiVersion: kubelet", "\"apiVersion\": kubelet");
         assert_eq!(one(&json).unwrap(), providers);
+    }
+
+    #[test]
+    fn what_is_wanted_of_accounts() {
+        let with = |more: &str| {
+            let attributes = format!(
+                "tokenAttributes: {{serviceAccountTokenAudience: reg, cacheType: Token, {more}}}"
+            );
+            one(&GOOD.replace("args: [get]", &attributes))
+        };
+        let plugin = with(
+            "requireServiceAccount: true, requiredServiceAccountAnnotationKeys: [example.com/role], \
+             optionalServiceAccountAnnotationKeys: [region]",
+        );
+        let wanted = ServiceAccount {
+            required: true,
+            audience: "reg".into(),
+            by_token: true,
+            required_annotations: vec!["example.com/role".into()],
+            optional_annotations: vec!["region".into()],
+        };
+        assert_eq!(plugin.unwrap()[0].service_account, Some(wanted));
+        for (more, field) in [
+            (
+                "requireServiceAccount: false, requiredServiceAccountAnnotationKeys: [a]",
+                "requireServiceAccount",
+            ),
+            (
+                "requireServiceAccount: true, requiredServiceAccountAnnotationKeys: ['a b']",
+                "requiredServiceAccountAnnotationKeys",
+            ),
+            (
+                "requireServiceAccount: true, optionalServiceAccountAnnotationKeys: [a, a]",
+                "optionalServiceAccountAnnotationKeys",
+            ),
+        ] {
+            let field = format!("providers[0].tokenAttributes.{field}");
+            assert_eq!(with(more).unwrap_err().field, field);
+        }
+        let both = with(
+            "requireServiceAccount: true, requiredServiceAccountAnnotationKeys: [a], \
+             optionalServiceAccountAnnotationKeys: [a]",
+        );
+        assert_eq!(both.unwrap_err().field, "providers[0].tokenAttributes");
     }
 
     #[test]

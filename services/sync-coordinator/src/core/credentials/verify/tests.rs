@@ -1,6 +1,6 @@
 use proptest::prelude::*;
 
-use super::super::SecretRef;
+use super::super::{AccountRef, SecretRef};
 use super::*;
 
 fn login(secret: Option<&str>, password: &str) -> Credential {
@@ -78,7 +78,7 @@ fn an_image_is_open_to_whom_it_was_pulled_for() {
     // Another name for the same image is another place in its registry.
     assert_eq!(known(Some(&free), "r.example/b:1"), Known::Nothing);
     assert_eq!(known(None, "r.example/a:1"), Known::Nothing);
-    let Known::Secrets(secrets) = known(Some(&secret), "r.example/a:1") else {
+    let Known::Shown(secrets, _) = known(Some(&secret), "r.example/a:1") else {
         panic!("{secret:?}");
     };
     for (mine, password, found) in [
@@ -131,6 +131,42 @@ fn records_grow_and_open_up() {
 }
 
 #[test]
+fn accounts_are_noted_and_shown() {
+    let account = |name: &str, uid: &str| Credential {
+        login: Login::default(),
+        source: Source::Account(AccountRef {
+            namespace: "ns".into(),
+            name: name.into(),
+            uid: uid.into(),
+        }),
+    };
+    let one = pulled_with(Some(&account("sa", "u")));
+    assert_eq!(more(&one, Some(&account("sa", "u"))), None);
+    let two = more(&one, Some(&account("b", "v"))).unwrap();
+    let three = more(&two, Some(&login(Some("s"), "p"))).unwrap();
+    let Known::Shown(secrets, accounts) = known(Some(&three), "r.example/a:1") else {
+        panic!("{three:?}");
+    };
+    assert_eq!((secrets.len(), accounts.len()), (1, 2));
+    for (logins, may) in [
+        (vec![], false),
+        (vec![login(None, "p"), account("sa", "u")], true),
+        (vec![account("sa", "made anew")], false),
+        // Only the first account counts, as upstream has it.
+        (vec![account("other", "u"), account("sa", "u")], false),
+    ] {
+        assert_eq!(is_of(&accounts, &logins), may, "{logins:?}");
+    }
+    let open = more(&three, None).unwrap();
+    let access = &open.credential_mapping["r.example/a"];
+    assert!(access.kubernetes_service_accounts.is_empty());
+    let text = serde_json::to_value(&one).unwrap();
+    let expected = serde_json::json!([{"uid": "u", "namespace": "ns", "name": "sa"}]);
+    let mapping = &text["credentialMapping"]["r.example/a"];
+    assert_eq!(mapping["kubernetesServiceAccounts"], expected);
+}
+
+#[test]
 fn hashes_are_upstreams() {
     // Of {"username":"user","password":"pass\u003c1"}.
     let text = "{\"username\":\"user\",\"password\":\"pass\\u003c1\"}";
@@ -172,7 +208,7 @@ proptest! {
         }
         prop_assert_eq!(&record, &again);
         for name in &names {
-            let Known::Secrets(secrets) = known(record.as_ref(), "r/a:9") else { panic!() };
+            let Known::Shown(secrets, _) = known(record.as_ref(), "r/a:9") else { panic!() };
             prop_assert_eq!(shown(&secrets, &[login(Some(name), name)]).map(|(_, news)| news), Some(false));
         }
     }

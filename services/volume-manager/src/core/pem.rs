@@ -1,0 +1,36 @@
+//! Certificates as upstream writes them: blocks alone, without what may stand between them and
+//! without their headers.
+
+use ::pem::{EncodeConfig, LineEnding, Pem, encode_config, parse_many};
+
+/// The blocks of a text, decoded. What is none is passed over.
+pub(super) fn blocks(text: &[u8]) -> Vec<Vec<u8>> {
+    let blocks = parse_many(text).unwrap_or_default();
+    blocks.into_iter().map(Pem::into_contents).collect()
+}
+
+/// Certificates as text.
+pub(super) fn certificates<'a>(blocks: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
+    let config = EncodeConfig::new().set_line_ending(LineEnding::LF);
+    let blocks = blocks.into_iter();
+    let texts = blocks.map(|block| encode_config(&Pem::new("CERTIFICATE", block), config));
+    texts.collect::<String>().into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_alone_stay() {
+        let text = "of whom\n-----BEGIN TRUSTED CERTIFICATE-----\nname: value\n\nAQID\n\
+            -----END TRUSTED CERTIFICATE-----\nbetween\n\
+            -----BEGIN CERTIFICATE-----\nBA==\n-----END CERTIFICATE-----\n";
+        let blocks = blocks(text.as_bytes());
+        assert_eq!(blocks, [vec![1, 2, 3], vec![4]]);
+        let written = certificates(blocks.iter().map(Vec::as_slice));
+        let clean = "-----BEGIN CERTIFICATE-----\nAQID\n-----END CERTIFICATE-----\n\
+            -----BEGIN CERTIFICATE-----\nBA==\n-----END CERTIFICATE-----\n";
+        assert_eq!(String::from_utf8(written).unwrap(), clean);
+    }
+}

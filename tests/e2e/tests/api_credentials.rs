@@ -1,0 +1,298 @@
+//! Credentials that a cluster gives its pods: trust bundles, certificates, pulls by their accounts.
+//! With the real control plane; the test is the signer.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use polylet_e2e::{cluster_with, node_with, ok, pod};
+use polylet_harness::cluster::{Patch, pod_path};
+use polylet_harness::{Cluster, ClusterOptions, Node};
+use rcgen::{CertificateParams, Issuer, KeyPair, PublicKeyData, SignatureAlgorithm};
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep, timeout};
+
+#[path = "api_credentials/pulls.rs"]
+mod pulls;
+
+const PODS: &str = "/api/v1/namespaces/default/pods";
+const EVENTS: &str = "/api/v1/namespaces/default/events";
+const BUNDLES: &str = "/apis/certificates.k8s.io/v1beta1/clustertrustbundles";
+const REQUESTS: &str =
+    "/apis/certificates.k8s.io/v1beta1/namespaces/default/podcertificaterequests";
+const SIGNER: &str = "example.com/s";
+const PATIENCE: Duration = Duration::from_secs(30);
+const LOOK: Duration = Duration::from_millis(5);
+/// What the pod finds; then it runs.
+const LOOKS: &str = "cd /creds && grep -q BEGIN ca.crt && test -e roots.crt && test ! -s roots.crt && \
+    cat key.pem chain.pem | cmp - bundle.pem && head -n 1 key.pem | grep -q 'PRIVATE KEY' && \
+    exec sleep 1000000";
+
+#[tokio::test]
+#[ignore = "needs root, containerd and the programs of a cluster: cargo verify"]
+async fn pods_have_trust_bundles_certificates_and_images_of_their_accounts() {
+    let kinds = ["clustertrustbundles", "podcertificaterequests"];
+    let kinds = kinds.map(|kind| format!("certificates.k8s.io/v1beta1/{kind}=true"));
+    let gates =
+        "ClusterTrustBundle=true,ClusterTrustBundleProjection=true,PodCertificateRequest=true";
+    let options = ClusterOptions {
+        api_server: vec![
+            format!("--feature-gates={gates}"),
+            format!("--runtime-config={}", kinds.join(",")),
+        ],
+        ..ClusterOptions::default()
+    };
+    let cluster = cluster_with(&options).await;
+    let plugin = tempfile::tempdir().unwrap();
+    let mut of_node = ok(cluster.node_options("node"));
+    for (key, value) in pulls::settings(plugin.path())
+        .as_object()
+        .into_iter()
+        .flatten()
+    {
+        of_node.polylet[key] = value.clone();
+    }
+    let mut node = node_with(of_node).await;
+    ok(cluster.wait_node_ready("node").await);
+    let authority = Authority::new();
+    certified(&cluster, &mut node, &authority).await;
+    denied(&cluster).await;
+    pulls::by_account(&cluster, &node, plugin.path()).await;
+    for name in ["web", "denied", "first", "second", "stranger"] {
+        let now = json!({ "gracePeriodSeconds": 0 });
+        ok(cluster.client().delete(&pod_path(name), &now).await);
+        ok(cluster.wait_absent(&pod_path(name)).await);
+    }
+    ok(node.remove());
+    ok(cluster.remove());
+}
+
+/// A pod waits for what is missing, starts when it is there, and sees what comes later.
+async fn certified(cluster: &Cluster, node: &mut Node, authority: &Authority) {
+    let mut events = ok(cluster.client().watch(EVENTS).await);
+    let made = create(
+        cluster,
+        "web",
+        LOOKS,
+        &json!([
+            { "clusterTrustBundle": { "name": "late", "path": "ca.crt" } },
+            { "clusterTrustBundle": { "signerName": SIGNER, "path": "roots.crt", "optional": true,
+                "labelSelector": { "matchLabels": { "live": "yes" } } } },
+            { "podCertificate": { "signerName": SIGNER, "keyType": "ECDSAP256",
+                "maxExpirationSeconds": 7200, "credentialBundlePath": "bundle.pem",
+                "keyPath": "key.pem", "certificateChainPath": "chain.pem" } },
+        ]),
+    )
+    .await;
+    let why = "MountVolume.SetUp failed for volume \"creds\" : while getting ClusterTrustBundle: \
+        clustertrustbundle.certificates.k8s.io \"late\" not found";
+    loop {
+        let (_, event) = ok(events.next().await).expect("events are told");
+        if event["reason"] == "FailedMount" && event["message"] == why {
+            break;
+        }
+    }
+    bundle(cluster, "late", None, authority).await;
+    let first = authority.issue(cluster, "web", None).await;
+    ok(cluster.wait_pod_ready("web").await);
+
+    // A bundle of the signer that comes later is in the file within a second.
+    let uid = made["metadata"]["uid"].as_str().unwrap_or_default();
+    let volume = node.dirs().root.join("pods").join(uid);
+    let volume = volume.join("volumes/kubernetes.io~projected/creds");
+    bundle(cluster, "example.com:s:one", Some(SIGNER), authority).await;
+    let begun = Instant::now();
+    until(volume.join("roots.crt"), |text| {
+        text.contains("BEGIN CERTIFICATE")
+    })
+    .await;
+    let took = begun.elapsed();
+    assert!(took < Duration::from_secs(1), "{took:?}");
+
+    // A new life of the one who has keys: the files stay, until there is another certificate.
+    let key = ok(fs::read_to_string(volume.join("key.pem")));
+    ok(node.kill("pod-config").await);
+    authority.issue(cluster, "web", Some(&first)).await;
+    until(volume.join("key.pem"), |text| {
+        text != key && !text.is_empty()
+    })
+    .await;
+    ok(cluster.wait_pod_ready("web").await);
+    let log = ok(fs::read_to_string(node.log()));
+    let secret = key.lines().nth(1).expect("a key has lines");
+    assert!(!log.contains(secret), "the key is in the log");
+}
+
+/// A pod that a signer denies waits, and says why.
+async fn denied(cluster: &Cluster) {
+    let mut events = ok(cluster.client().watch(EVENTS).await);
+    create(
+        cluster,
+        "denied",
+        "sleep 1000000",
+        &json!([
+            { "podCertificate": { "signerName": SIGNER, "keyType": "ED25519",
+                "credentialBundlePath": "bundle.pem" } },
+        ]),
+    )
+    .await;
+    let (name, _) = pending(cluster, "denied", None).await;
+    let status = json!({ "status": { "conditions": [condition("Denied", "NotYou", "go away")] } });
+    decide(cluster, &name, &status).await;
+    let denied = format!(
+        "PodCertificateRequest default/{name} was denied, reason=\"NotYou\", message=\"go away\""
+    );
+    let waits = "MountVolume.SetUp failed for volume \"creds\" : PodCertificateRequest was \
+        permanently denied: reason=\"NotYou\" message=\"go away\"";
+    let mut awaited = vec![("Denied", denied.as_str()), ("FailedMount", waits)];
+    while !awaited.is_empty() {
+        let (_, event) = ok(events.next().await).expect("events are told");
+        awaited
+            .retain(|(reason, words)| event["reason"] != **reason || event["message"] != **words);
+    }
+}
+
+async fn create(cluster: &Cluster, name: &str, script: &str, sources: &Value) -> Value {
+    let more = json!({
+        "volumes": [{ "name": "creds", "projected": { "sources": sources } }],
+        "container": { "volumeMounts": [{ "name": "creds", "mountPath": "/creds" }] },
+    });
+    let mut made: Value = serde_json::from_str(&pod(name, script, &more)).unwrap();
+    made["spec"]["nodeName"] = "node".into();
+    ok(cluster.client().create(PODS, &made).await)
+}
+
+async fn bundle(cluster: &Cluster, name: &str, signer: Option<&str>, authority: &Authority) {
+    let mut spec = json!({ "trustBundle": authority.pem });
+    if let Some(signer) = signer {
+        spec["signerName"] = signer.into();
+    }
+    let bundle = json!({ "apiVersion": "certificates.k8s.io/v1beta1", "kind": "ClusterTrustBundle",
+        "metadata": { "name": name, "labels": { "live": "yes" } }, "spec": spec });
+    ok(cluster.client().create(BUNDLES, &bundle).await);
+}
+
+/// Waits until a file of a volume is so.
+async fn until(path: PathBuf, is_so: impl Fn(&str) -> bool) {
+    let look = async {
+        while !fs::read_to_string(&path).is_ok_and(|text| is_so(&text)) {
+            sleep(LOOK).await;
+        }
+    };
+    let seen = timeout(PATIENCE, look).await;
+    assert!(seen.is_ok(), "{} is not as expected", path.display());
+}
+
+/// The next request of a pod: its name, and the stub that it shows.
+async fn pending(cluster: &Cluster, of: &str, after: Option<&str>) -> (String, Vec<u8>) {
+    let mut requests = ok(cluster.client().watch(REQUESTS).await);
+    let look = async {
+        loop {
+            let (_, request) = ok(requests.next().await).expect("requests are told");
+            let name = request["metadata"]["name"].as_str().unwrap_or_default();
+            if request["spec"]["podName"] == of && after != Some(name) {
+                let stub = request["spec"]["stubPKCS10Request"].as_str();
+                return (name.to_owned(), unbase64(stub.unwrap_or_default()));
+            }
+        }
+    };
+    timeout(PATIENCE, look).await.expect("a request is made")
+}
+
+async fn decide(cluster: &Cluster, name: &str, status: &Value) {
+    let path = format!("{REQUESTS}/{name}/status");
+    ok(cluster.client().patch(&path, Patch::Merge, status).await);
+}
+
+fn condition(kind: &str, reason: &str, message: &str) -> Value {
+    json!({ "type": kind, "status": "True", "reason": reason, "message": message,
+        "lastTransitionTime": rfc3339(now()) })
+}
+
+fn now() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.unwrap_or_default().as_secs()
+}
+
+/// As the API writes times.
+fn rfc3339(second: u64) -> String {
+    let mut of = CertificateParams::default();
+    of.not_before = (UNIX_EPOCH + Duration::from_secs(second)).into();
+    let at = of.not_before;
+    let (date, time) = (at.date(), at.time());
+    format!(
+        "{date}T{:02}:{:02}:{:02}Z",
+        time.hour(),
+        time.minute(),
+        time.second()
+    )
+}
+
+fn unbase64(text: &str) -> Vec<u8> {
+    const DIGITS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let digits = text
+        .bytes()
+        .filter_map(|byte| DIGITS.iter().position(|it| *it == byte));
+    let (mut bits, mut count, mut bytes) = (0_usize, 0, Vec::new());
+    for digit in digits {
+        bits = (bits << 6 | digit) & 0xffff;
+        count += 6;
+        if count >= 8 {
+            count -= 8;
+            bytes.push((bits >> count & 0xff) as u8);
+        }
+    }
+    bytes
+}
+
+/// Who signs.
+struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    pem: String,
+}
+
+/// The public key of a stub request, of the curve P-256.
+struct Point(Vec<u8>);
+
+impl PublicKeyData for Point {
+    fn der_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    fn algorithm(&self) -> &'static SignatureAlgorithm {
+        &rcgen::PKCS_ECDSA_P256_SHA256
+    }
+}
+
+impl Authority {
+    fn new() -> Self {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::default();
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let pem = params.self_signed(&key).unwrap().pem();
+        let issuer = Issuer::new(params, key);
+        Self { issuer, pem }
+    }
+
+    /// Issues what a pod has asked for after a request; the name of the new one.
+    async fn issue(&self, cluster: &Cluster, of: &str, after: Option<&str>) -> String {
+        let (name, stub) = pending(cluster, of, after).await;
+        let start = [0x03, 0x42, 0x00];
+        let at = stub.windows(3).position(|window| window == start);
+        let at = at.expect("a point in the request") + start.len();
+        let point = Point(stub[at..at + 65].to_vec());
+        let (from, to) = (now(), now() + 3600);
+        let mut params = CertificateParams::default();
+        params.not_before = (UNIX_EPOCH + Duration::from_secs(from)).into();
+        params.not_after = (UNIX_EPOCH + Duration::from_secs(to)).into();
+        let certificate = params.signed_by(&point, &self.issuer).unwrap();
+        let status = json!({ "status": {
+            "conditions": [condition("Issued", "Issued", "here it is")],
+            "certificateChain": format!("a note\n{}", certificate.pem()),
+            "notBefore": rfc3339(from), "notAfter": rfc3339(to),
+            "beginRefreshAt": rfc3339(from + 1800),
+        } });
+        decide(cluster, &name, &status).await;
+        name
+    }
+}
