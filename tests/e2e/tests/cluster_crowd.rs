@@ -107,7 +107,8 @@ async fn five_hundred_pods_at_once() {
 }
 
 /// A hundred and ten pods near what the cluster's store takes, each with a ConfigMap of a megabyte: all
-/// streams between services, and all that is kept, carry them. Only some of them start.
+/// streams between services, and all that is kept, carry them. Only some of them start. For release
+/// binaries: those for debugging read so much JSON slowly enough to be taken for dead.
 #[tokio::test]
 #[ignore = "needs root, a container runtime, built services, the programs of a cluster: cargo verify"]
 async fn pods_as_large_as_they_can_be() {

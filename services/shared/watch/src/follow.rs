@@ -84,6 +84,11 @@ where
 {
     async fn next(&mut self) -> Update<W::Key, W::Item> {
         loop {
+            if !self.queue.is_empty() {
+                // A snapshot is one batch, and each update may be much work for whoever hears it: in
+                // between others get their turn, those first who say that this process lives.
+                tokio::task::yield_now().await;
+            }
             if let Some(update) = self.queue.pop_front() {
                 return update;
             }
