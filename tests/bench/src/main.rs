@@ -9,6 +9,7 @@ mod cluster;
 mod floor;
 mod manifests;
 mod measure;
+mod memory;
 mod pods;
 mod probes;
 mod rest;
@@ -50,6 +51,10 @@ struct Args {
     /// Measures beside the real kubelet, on two nodes of a real cluster, through the API server.
     #[arg(long)]
     kubelet: bool,
+    /// Measures nothing but what the memory of each process consists of, by itself and in a cluster,
+    /// without pods and with `--burst` of them.
+    #[arg(long)]
+    memory: bool,
     /// How many pod starts the node runs at once; its default when not given.
     #[arg(long)]
     parallel: Option<u32>,
@@ -65,6 +70,14 @@ impl Args {
     /// How many pods stand while rest is measured: beside the kubelet twice as many too.
     fn counts(&self) -> [usize; 2] {
         [self.burst, self.burst * 2]
+    }
+
+    fn flavour(&self) -> Flavour {
+        if self.debian {
+            Flavour::Debian
+        } else {
+            Flavour::V2
+        }
     }
 }
 
@@ -100,6 +113,10 @@ async fn run(args: &Args) -> Result<String, HarnessError> {
         Some(bin_dir) => bin_dir.clone(),
         None => build::release().await?,
     };
+    if args.memory {
+        memory::run(args, bin_dir).await?;
+        return Ok(String::new());
+    }
     if args.kubelet {
         return Ok(cluster::run(args, bin_dir).await?.to_string());
     }
@@ -108,11 +125,7 @@ async fn run(args: &Args) -> Result<String, HarnessError> {
         .map(|parallel| serde_json::json!({ "parallelStarts": parallel }));
     let mut node = Node::start(NodeOptions {
         bin_dir: Some(bin_dir),
-        flavour: if args.debian {
-            Flavour::Debian
-        } else {
-            Flavour::V2
-        },
+        flavour: args.flavour(),
         polylet: polylet.unwrap_or_default(),
         // Those that stand at once, and the one that is measured beside them.
         kubelet: serde_json::json!({ "maxPods": args.burst.max(100) + 10 }),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use polylet_harness::cluster::Patch;
-use polylet_harness::{Cluster, ClusterOptions, Flavour, HarnessError, Node, NodeOptions};
+use polylet_harness::{Cluster, ClusterOptions, HarnessError, Node, NodeOptions};
 use serde_json::{Value, json};
 
 use self::patches::Patches;
@@ -13,7 +13,7 @@ use self::side::Side;
 use crate::floor::Floor;
 use crate::manifests::{self, Kind};
 use crate::measure::{Samples, ms};
-use crate::{Args, rest};
+use crate::{Args, memory, rest};
 
 /// The API server's own share of a change.
 mod patches;
@@ -58,6 +58,18 @@ pub(crate) async fn run(args: &Args, bin_dir: PathBuf) -> Result<Table, HarnessE
     Ok(table)
 }
 
+/// What the memory of Polylet's processes on a node of a cluster consists of.
+pub(crate) async fn memory(args: &Args, bin_dir: &std::path::Path) -> Result<(), HarnessError> {
+    let cluster = Cluster::start(&ClusterOptions::default(), &|line| eprintln!("{line}")).await?;
+    let mut polylet = side(&cluster, args, bin_dir, false).await?;
+    memory::at_rest(&polylet.node, "in a cluster, 0 pods").await;
+    polylet.many_up(args.burst, &manifest(Kind::Bare)?).await?;
+    let title = format!("in a cluster, {} pods", args.burst);
+    memory::at_rest(&polylet.node, &title).await;
+    polylet.remove()?;
+    cluster.remove()
+}
+
 async fn side<'a>(
     cluster: &'a Cluster,
     args: &Args,
@@ -67,11 +79,7 @@ async fn side<'a>(
     let mut options: NodeOptions =
         cluster.node_options(if kubelet { "kubelet" } else { "polylet" })?;
     options.bin_dir = Some(bin_dir.to_owned());
-    options.flavour = if args.debian {
-        Flavour::Debian
-    } else {
-        Flavour::V2
-    };
+    options.flavour = args.flavour();
     options.kubelet["maxPods"] = json!(args.burst.max(50) * 2 + 10);
     let node = Node::prepare(options, &|_| {}).await?;
     Side::start(cluster, node, kubelet).await
