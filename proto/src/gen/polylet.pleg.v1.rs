@@ -45,13 +45,13 @@ pub struct Container {
     pub started_at: ::core::option::Option<::prost_types::Timestamp>,
     #[prost(message, optional, tag = "13")]
     pub finished_at: ::core::option::Option<::prost_types::Timestamp>,
-    #[prost(map = "string, string", tag = "14")]
-    pub annotations: ::std::collections::HashMap<
+    #[prost(btree_map = "string, string", tag = "14")]
+    pub annotations: ::prost::alloc::collections::BTreeMap<
         ::prost::alloc::string::String,
         ::prost::alloc::string::String,
     >,
-    #[prost(map = "string, string", tag = "15")]
-    pub labels: ::std::collections::HashMap<
+    #[prost(btree_map = "string, string", tag = "15")]
+    pub labels: ::prost::alloc::collections::BTreeMap<
         ::prost::alloc::string::String,
         ::prost::alloc::string::String,
     >,
@@ -78,8 +78,8 @@ pub struct Sandbox {
     pub host_network: bool,
     #[prost(string, tag = "7")]
     pub runtime_handler: ::prost::alloc::string::String,
-    #[prost(map = "string, string", tag = "8")]
-    pub labels: ::std::collections::HashMap<
+    #[prost(btree_map = "string, string", tag = "8")]
+    pub labels: ::prost::alloc::collections::BTreeMap<
         ::prost::alloc::string::String,
         ::prost::alloc::string::String,
     >,

@@ -316,8 +316,8 @@ pub struct WatchPodCertificateRequest {
     pub key_type: ::prost::alloc::string::String,
     #[prost(int32, tag = "7")]
     pub max_expiration_seconds: i32,
-    #[prost(map = "string, string", tag = "8")]
-    pub user_annotations: ::std::collections::HashMap<
+    #[prost(btree_map = "string, string", tag = "8")]
+    pub user_annotations: ::prost::alloc::collections::BTreeMap<
         ::prost::alloc::string::String,
         ::prost::alloc::string::String,
     >,

@@ -60,8 +60,8 @@ pub struct Span {
     pub start: ::core::option::Option<::prost_types::Timestamp>,
     #[prost(message, optional, tag = "6")]
     pub end: ::core::option::Option<::prost_types::Timestamp>,
-    #[prost(map = "string, string", tag = "7")]
-    pub attributes: ::std::collections::HashMap<
+    #[prost(btree_map = "string, string", tag = "7")]
+    pub attributes: ::prost::alloc::collections::BTreeMap<
         ::prost::alloc::string::String,
         ::prost::alloc::string::String,
     >,

@@ -133,8 +133,8 @@ pub struct Driver {
     #[prost(string, tag = "2")]
     pub node_id: ::prost::alloc::string::String,
     /// Where the node is, as the driver sees it; the keys are the CSINode's topologyKeys.
-    #[prost(map = "string, string", tag = "3")]
-    pub topology: ::std::collections::HashMap<
+    #[prost(btree_map = "string, string", tag = "3")]
+    pub topology: ::prost::alloc::collections::BTreeMap<
         ::prost::alloc::string::String,
         ::prost::alloc::string::String,
     >,

@@ -83,7 +83,7 @@ pub(crate) fn sandbox(status: v1::PodSandboxStatus) -> Sandbox {
         created_at: at(status.created_at),
         host_network: network == Some(v1::NamespaceMode::Node),
         runtime_handler: status.runtime_handler,
-        labels: status.labels,
+        labels: status.labels.into_iter().collect(),
     }
 }
 
@@ -109,8 +109,8 @@ pub(crate) fn container(status: v1::ContainerStatus, sandbox_id: String) -> Cont
         created_at: at(status.created_at),
         started_at: at(status.started_at),
         finished_at: at(status.finished_at),
-        annotations: status.annotations,
-        labels: status.labels,
+        annotations: status.annotations.into_iter().collect(),
+        labels: status.labels.into_iter().collect(),
         log_path: status.log_path,
         resources,
         id: status.id,

@@ -1,6 +1,6 @@
 //! Between the wire and the domain.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ResourceRequirements;
@@ -71,13 +71,13 @@ fn container(seen: &pleg::v1::Container) -> SeenContainer {
     }
 }
 
-fn grace(annotations: &HashMap<String, String>) -> Option<u32> {
+fn grace(annotations: &BTreeMap<String, String>) -> Option<u32> {
     let read = |key: &str| annotations.get(key).and_then(|v| v.parse().ok());
     read(annotation::POD_DELETION_GRACE_PERIOD)
         .or_else(|| read(annotation::POD_TERMINATION_GRACE_PERIOD))
 }
 
-fn pre_stop(annotations: &HashMap<String, String>) -> Option<Hook> {
+fn pre_stop(annotations: &BTreeMap<String, String>) -> Option<Hook> {
     let handler = annotations.get(annotation::PRE_STOP_HANDLER)?;
     let ports = annotations.get(annotation::PORTS).map(String::as_str);
     Hook::restored(handler, ports)

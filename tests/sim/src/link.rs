@@ -41,9 +41,9 @@ impl<W: WatchWire> Default for Link<W> {
 }
 
 impl<W: WatchWire> Link<W> {
-    /// What the client holds.
-    pub fn held(&self) -> &std::collections::BTreeMap<W::Key, W::Item> {
-        self.mirror.held()
+    /// Whether the client holds something under this key.
+    pub fn knows(&self, key: &W::Key) -> bool {
+        self.mirror.knows(key)
     }
 
     /// Something happens on the link; gives what the client hears of it.

@@ -39,7 +39,7 @@ pub(super) async fn add(container: &mut Container, mounts: &[v1::Mount]) {
 }
 
 fn sources(container: &Container, mounts: &[v1::Mount]) -> Sources {
-    let notes = ContainerNotes::read(&container.annotations);
+    let notes = ContainerNotes::read(|key| container.annotations.get(key));
     let path = notes.termination_message_path.unwrap_or_default();
     let mount = mounts
         .iter()

@@ -86,9 +86,9 @@ pub struct ContainerNotes {
 }
 
 impl ContainerNotes {
-    /// Reads them; what is missing or makes no sense stays unset.
-    pub fn read(annotations: &HashMap<String, String>) -> Self {
-        let text = |key| annotations.get(key).cloned();
+    /// Reads them from a map of any kind; what is missing or makes no sense stays unset.
+    pub fn read<'a>(annotation: impl Fn(&str) -> Option<&'a String>) -> Self {
+        let text = |key| annotation(key).cloned();
         Self {
             hash: text(CONTAINER_HASH).and_then(|v| u64::from_str_radix(&v, 16).ok()),
             restart_count: text(RESTART_COUNT).and_then(|v| v.parse().ok()),
@@ -166,14 +166,14 @@ mod tests {
             };
             let mut annotations = HashMap::new();
             notes.write(&mut annotations);
-            prop_assert_eq!(ContainerNotes::read(&annotations), notes);
+            prop_assert_eq!(ContainerNotes::read(|key| annotations.get(key)), notes);
         }
 
         #[test]
         fn foreign_annotations_do_no_harm(values: [String; 4]) {
             let keys = [CONTAINER_HASH, RESTART_COUNT, POD_DELETION_GRACE, POD_TERMINATION_GRACE];
-            let annotations = keys.iter().map(|k| (*k).to_owned()).zip(values).collect();
-            ContainerNotes::read(&annotations);
+            let annotations: HashMap<String, String> = keys.iter().map(|k| (*k).to_owned()).zip(values).collect();
+            ContainerNotes::read(|key| annotations.get(key));
         }
     }
 }

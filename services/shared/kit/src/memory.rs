@@ -1,8 +1,32 @@
-//! Memory given back after a burst of work.
+//! Memory kept small: ten processes at rest would otherwise hold what only their busiest moment
+//! needed.
 
-/// Returns to the system what a burst left free inside the heap: the allocator keeps it otherwise,
-/// and ten processes at rest would hold what only their busiest moment needed. Costs about a
-/// millisecond; for moments when nothing else is to be done.
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+/// Without work for so long, a burst of it is over.
+pub(crate) const BURST_OVER: Duration = Duration::from_secs(3);
+/// What a burst leads to comes after it, unseen here: answers, writes, what lay in caches.
+pub(crate) const AFTERMATH: Duration = Duration::from_secs(20);
+
+/// Lets all threads share one heap. Each would have its own otherwise, and a file that was read once
+/// by a thread that is long gone would keep one. For the very start: threads that run have theirs.
+pub fn one_heap() {
+    #[cfg(target_env = "gnu")]
+    {
+        const M_ARENA_MAX: i32 = -8;
+        #[allow(unsafe_code, reason = "a call of the C library with two numbers")]
+        // SAFETY: takes numbers, touches only the allocator's own state.
+        unsafe {
+            mallopt(M_ARENA_MAX, 1);
+        }
+    }
+}
+
+/// Returns to the system what a burst left free inside the heap: the allocator keeps it otherwise.
+/// Costs about a millisecond; for moments when nothing else is to be done.
 pub fn give_back() {
     #[cfg(target_env = "gnu")]
     {
@@ -18,8 +42,21 @@ pub fn give_back() {
     }
 }
 
+/// Gives back when work, of which `work` tells, has ceased, and once more after what it led to.
+/// Sleeps at rest. Services have this from their spans; for processes that make none.
+pub async fn give_back_after(work: Arc<Notify>) {
+    loop {
+        for quiet in [BURST_OVER, AFTERMATH] {
+            while tokio::time::timeout(quiet, work.notified()).await.is_ok() {}
+            give_back();
+        }
+        work.notified().await;
+    }
+}
+
 #[cfg(target_env = "gnu")]
 #[allow(unsafe_code, reason = "declared by the C library")]
 unsafe extern "C" {
     fn malloc_trim(pad: usize) -> i32;
+    fn mallopt(parameter: i32, value: i32) -> i32;
 }

@@ -69,6 +69,7 @@ where
     B: FnOnce(Ctx) -> F,
     F: Future<Output = Result<Service, BoxError>>,
 {
+    crate::memory::one_heap();
     let config = match args::parse(std::env::args().skip(1)) {
         Ok(Asked::Run { config }) => config,
         Ok(Asked::Version) => {

@@ -190,7 +190,7 @@ mod tests {
         let given = Allocation::of(before.spec());
         let mixed = given.put_into(&now);
         assert!(!given.differs(mixed.spec()));
-        assert_eq!(mixed.pod().spec.as_ref(), Some(mixed.spec()));
+        assert_eq!(mixed.to_pod().spec.as_ref(), Some(mixed.spec()));
         assert_eq!(mixed.digest(), now.digest());
         let read = Manifest::from_json(mixed.raw()).unwrap();
         assert_eq!(read.spec(), mixed.spec());

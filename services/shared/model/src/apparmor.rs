@@ -15,7 +15,7 @@ pub fn is_wanted(manifest: &Manifest) -> bool {
         .security_context
         .as_ref()
         .and_then(|context| context.app_armor_profile.as_ref());
-    let annotations = manifest.pod().metadata.annotations.iter().flatten();
+    let annotations = manifest.metadata().annotations.iter().flatten();
     of_pod.is_some_and(confines)
         || manifest
             .all_containers()

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
 
 use crate::constants::{SYSTEM_CRITICAL_PRIORITY, pod_annotation};
@@ -70,7 +71,7 @@ pub enum ContainerKind {
 pub struct Manifest(Arc<Inner>);
 
 struct Inner {
-    pod: Pod,
+    metadata: ObjectMeta,
     spec: PodSpec,
     ephemeral: Vec<Container>,
     uid: PodUid,
@@ -105,8 +106,10 @@ impl Manifest {
         if !given(&pod.metadata.uid) {
             return Err(ManifestError::Missing("metadata.uid"));
         }
-        let spec = pod.spec.clone().ok_or(ManifestError::Missing("spec"))?;
-        let uid = PodUid::from(pod.metadata.uid.clone().unwrap_or_default());
+        // Taken and not copied: a manifest stays as long as its pod does.
+        let spec = pod.spec.ok_or(ManifestError::Missing("spec"))?;
+        let metadata = pod.metadata;
+        let uid = PodUid::from(metadata.uid.clone().unwrap_or_default());
         let ephemeral = spec
             .ephemeral_containers
             .iter()
@@ -114,7 +117,7 @@ impl Manifest {
             .map(as_container)
             .collect();
         Ok(Self(Arc::new(Inner {
-            pod,
+            metadata,
             spec,
             ephemeral,
             uid,
@@ -125,7 +128,7 @@ impl Manifest {
 
     /// The same state of the manifest with another spec: its digest is the one that came.
     pub(crate) fn with_spec(&self, change: impl FnOnce(&mut PodSpec)) -> Self {
-        let mut pod = self.0.pod.clone();
+        let mut pod = self.to_pod();
         if let Some(spec) = &mut pod.spec {
             change(spec);
         }
@@ -134,9 +137,18 @@ impl Manifest {
         Self::build(pod, raw, self.0.digest.clone()).unwrap_or_else(|_| self.clone())
     }
 
-    /// The whole API object.
-    pub fn pod(&self) -> &Pod {
-        &self.0.pod
+    /// The API object without its status, as one.
+    pub fn to_pod(&self) -> Pod {
+        Pod {
+            metadata: self.0.metadata.clone(),
+            spec: Some(self.0.spec.clone()),
+            status: None,
+        }
+    }
+
+    /// Its metadata.
+    pub fn metadata(&self) -> &ObjectMeta {
+        &self.0.metadata
     }
 
     /// Its spec.
@@ -163,12 +175,12 @@ impl Manifest {
 
     /// The pod's name.
     pub fn name(&self) -> &str {
-        self.0.pod.metadata.name.as_deref().unwrap_or_default()
+        self.0.metadata.name.as_deref().unwrap_or_default()
     }
 
     /// The pod's namespace.
     pub fn namespace(&self) -> &str {
-        self.0.pod.metadata.namespace.as_deref().unwrap_or_default()
+        self.0.metadata.namespace.as_deref().unwrap_or_default()
     }
 
     /// `<name>_<namespace>`.
@@ -178,13 +190,12 @@ impl Manifest {
 
     /// The generation of the spec, when it came from the API server.
     pub fn generation(&self) -> Option<i64> {
-        self.0.pod.metadata.generation
+        self.0.metadata.generation
     }
 
     /// One of the pod's annotations.
     pub fn annotation(&self, key: &str) -> Option<&str> {
         self.0
-            .pod
             .metadata
             .annotations
             .as_ref()?
@@ -281,7 +292,6 @@ impl Manifest {
     /// When its deletion was asked for.
     pub fn deletion_timestamp(&self) -> Option<Timestamp> {
         self.0
-            .pod
             .metadata
             .deletion_timestamp
             .as_ref()
@@ -290,14 +300,13 @@ impl Manifest {
 
     /// The grace period that its deletion gave.
     pub fn deletion_grace(&self) -> Option<Duration> {
-        let seconds = self.0.pod.metadata.deletion_grace_period_seconds?;
+        let seconds = self.0.metadata.deletion_grace_period_seconds?;
         Some(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
     }
 
     /// When it was created at the API server.
     pub fn creation_timestamp(&self) -> Option<Timestamp> {
         self.0
-            .pod
             .metadata
             .creation_timestamp
             .as_ref()

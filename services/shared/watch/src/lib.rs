@@ -2,7 +2,7 @@
 //!
 //! - [`Store`]: the owner's state with revisions, and a bounded log of removals.
 //! - [`serve`]: a store as the stream of a server method.
-//! - [`Mirror`]: folds the messages of a stream into what the server holds (pure).
+//! - [`Mirror`]: folds the messages of a stream into what the server holds (pure), of which it keeps digests.
 //! - [`follow`]: a stream that reconnects for ever and tells only real differences.
 //! - [`follow_value`]: the same for streams of one unkeyed value.
 //!
@@ -31,7 +31,7 @@ mod value;
 mod wire;
 
 pub use follow::{Heard, follow, follow_named};
-pub use mirror::{Mirror, Update};
+pub use mirror::{Digest, Mirror, Update};
 pub use polylet_wire::common::v1::Position;
 pub use serve::serve;
 pub use store::Store;

@@ -1,6 +1,9 @@
 //! What a client holds of a server's state. Pure.
 
 use std::collections::BTreeMap;
+use std::hash::{BuildHasher, RandomState};
+
+use prost::Message;
 
 use crate::{Change, Position};
 
@@ -17,10 +20,27 @@ pub enum Update<K, V> {
     Stale(String),
 }
 
+/// An item that can be told from another without being kept: whoever follows a stream keeps what it
+/// needs of the items itself.
+pub trait Digest {
+    /// Of all that the item says, under keys that nobody outside of the process can know: no item
+    /// can be made to look like the one before it.
+    fn digest(&self, keys: &RandomState) -> u64;
+}
+
+// Maps on our wire are sorted, so equal items are equal bytes.
+impl<T: Message> Digest for T {
+    fn digest(&self, keys: &RandomState) -> u64 {
+        keys.hash_one(self.encode_to_vec())
+    }
+}
+
 /// Folds the messages of one stream after another into what the server holds.
 #[derive(Clone, Debug)]
 pub struct Mirror<K, V> {
-    held: BTreeMap<K, V>,
+    /// Digests of the items.
+    held: BTreeMap<K, u64>,
+    keys: RandomState,
     /// A snapshot under way: nothing of it counts before `Synced`. Each value with its number in it:
     /// the server's order is the order of the updates.
     aside: Option<BTreeMap<K, (u64, V)>>,
@@ -32,17 +52,18 @@ pub struct Mirror<K, V> {
     pub(crate) apply_in_place: bool,
 }
 
-impl<K: Ord + Clone, V: Clone + PartialEq> Default for Mirror<K, V> {
+impl<K: Ord + Clone, V: Digest> Default for Mirror<K, V> {
     fn default() -> Self {
         Mirror::new()
     }
 }
 
-impl<K: Ord + Clone, V: Clone + PartialEq> Mirror<K, V> {
+impl<K: Ord + Clone, V: Digest> Mirror<K, V> {
     /// Holds nothing and stands nowhere.
     pub fn new() -> Self {
         Mirror {
             held: BTreeMap::new(),
+            keys: RandomState::new(),
             aside: None,
             told: 0,
             position: None,
@@ -52,9 +73,19 @@ impl<K: Ord + Clone, V: Clone + PartialEq> Mirror<K, V> {
         }
     }
 
-    /// What is held.
-    pub fn held(&self) -> &BTreeMap<K, V> {
-        &self.held
+    /// Whether the server holds something under this key.
+    pub fn knows(&self, key: &K) -> bool {
+        self.held.contains_key(key)
+    }
+
+    /// Whether just these items are held.
+    #[cfg(test)]
+    pub(crate) fn holds(&self, all: &BTreeMap<K, V>) -> bool {
+        let digest = |value: &V| value.digest(&self.keys);
+        self.held
+            .iter()
+            .map(|(key, held)| (key, *held))
+            .eq(all.iter().map(|(key, value)| (key, digest(value))))
     }
 
     /// Where to resume.
@@ -119,10 +150,11 @@ impl<K: Ord + Clone, V: Clone + PartialEq> Mirror<K, V> {
     }
 
     fn upsert(&mut self, key: K, value: V, out: &mut impl Extend<Update<K, V>>) {
-        if self.held.get(&key) == Some(&value) {
+        let digest = value.digest(&self.keys);
+        if self.held.get(&key) == Some(&digest) {
             return;
         }
-        self.held.insert(key.clone(), value.clone());
+        self.held.insert(key.clone(), digest);
         out.extend([Update::Upsert(key, value)]);
     }
 
@@ -165,7 +197,7 @@ mod tests {
     #[test]
     fn a_snapshot_keeps_the_servers_order() {
         let mut log = Log::new("1", 8);
-        log.replace([(2, "b"), (3, "c"), (1, "a")]);
+        log.replace([(2, "b"), (3, "c"), (1, "a")].map(|(key, value)| (key, value.to_owned())));
         log.mark_whole();
         let mut queue = std::collections::VecDeque::new();
         Cursor::new(None).refill(&log, &mut queue);
@@ -174,7 +206,7 @@ mod tests {
         for change in queue.into_iter().map(Queued::into_change) {
             mirror.apply(
                 change,
-                |value| i32::from(value.as_bytes()[0] - b'a') + 1,
+                |value: &String| i32::from(value.as_bytes()[0] - b'a') + 1,
                 &mut told,
             );
         }

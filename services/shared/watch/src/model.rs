@@ -4,6 +4,7 @@
 //! shortcuts breaks what holds without it.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::hash::RandomState;
 
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -11,7 +12,7 @@ use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRu
 
 use crate::cursor::{Cursor, Queued};
 use crate::log::Log;
-use crate::{Change, Mirror, Position, Update};
+use crate::{Change, Digest, Mirror, Position, Update};
 
 /// Keys below this are in every whole state: nobody may ever see one removed.
 const ETERNAL: u8 = 3;
@@ -34,6 +35,12 @@ struct Item {
     value: u16,
     /// Put in while the server was not whole: nobody may ever see it.
     provisional: bool,
+}
+
+impl Digest for Item {
+    fn digest(&self, _: &RandomState) -> u64 {
+        u64::from(self.key) << 32 | u64::from(self.value) << 1 | u64::from(self.provisional)
+    }
 }
 
 type State = BTreeMap<u8, Item>;
@@ -245,11 +252,7 @@ impl World {
         for update in updates {
             consume(seen, update)?;
         }
-        prop_assert_eq!(
-            &*seen,
-            mirror.held(),
-            "a consumer holds what its mirror holds"
-        );
+        prop_assert!(mirror.holds(seen), "a consumer holds what its mirror holds");
         if let Some(position) = synced {
             prop_assert_eq!(
                 Some(&*seen),

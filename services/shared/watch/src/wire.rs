@@ -3,7 +3,7 @@
 use polylet_wire::common::v1::{PodRef, Reset, Synced};
 use polylet_wire::{eviction, imagegc, notice, pleg, podconfig, prober, status, sync, volume};
 
-use crate::Position;
+use crate::{Digest, Position};
 
 /// One message of a watch stream.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,7 +25,7 @@ pub trait WatchWire: Sized + Send + 'static {
     /// What the state is keyed by.
     type Key: Ord + Clone + Send + Sync + 'static;
     /// One item of the state.
-    type Item: Clone + PartialEq + Send + Sync + 'static;
+    type Item: Clone + PartialEq + Digest + Send + Sync + 'static;
     /// The key that an item carries.
     fn key(item: &Self::Item) -> Self::Key;
     /// Into the message.

@@ -2,6 +2,7 @@
 
 pub mod critical_path;
 pub mod order;
+mod packed;
 pub mod pods;
 pub mod restart;
 pub mod ring;

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use jiff::Timestamp;
 
+use crate::core::packed::Packed;
+
 /// A trace's id.
 pub type TraceId = [u8; 16];
 /// A span's id.
@@ -37,8 +39,6 @@ pub struct Record {
     pub error: Option<String>,
     /// Other spans folded into it: `traceid-spanid`.
     pub links: Vec<String>,
-    /// What it costs to keep, in bytes.
-    pub size: usize,
 }
 
 impl Record {
@@ -64,7 +64,7 @@ impl Record {
 pub struct Ring {
     max_spans: usize,
     max_bytes: usize,
-    records: VecDeque<Record>,
+    records: VecDeque<Packed>,
     bytes: usize,
     dropped: u64,
 }
@@ -82,14 +82,15 @@ impl Ring {
     }
 
     /// Takes a span in, and the oldest ones out when there is no room.
-    pub fn push(&mut self, record: Record) {
-        self.bytes += record.size;
+    pub fn push(&mut self, record: &Record) {
+        let record = Packed::new(record);
+        self.bytes += record.size();
         self.records.push_back(record);
         while self.records.len() > self.max_spans || self.bytes > self.max_bytes {
             let Some(oldest) = self.records.pop_front() else {
                 break;
             };
-            self.bytes -= oldest.size;
+            self.bytes -= oldest.size();
             self.dropped += 1;
         }
     }
@@ -123,9 +124,19 @@ impl Ring {
         if let Some(record) = by_id {
             return Some(record.trace);
         }
-        let of_pod = || self.records.iter().filter(|record| record.is_of_pod(query));
-        let latest = of_pod().max_by_key(|record| record.end)?.attribute(POD_UID);
-        of_pod()
+        // Names of pods need no escape. What does is no pod's name, and is not found.
+        let word = query.rsplit('/').next().unwrap_or(query);
+        let maybe = self.records.iter().filter(|record| record.may_say(word));
+        let of_pod: Vec<Record> = maybe
+            .map(Packed::unpack)
+            .filter(|record| record.is_of_pod(query))
+            .collect();
+        let latest = of_pod
+            .iter()
+            .max_by_key(|record| record.end)?
+            .attribute(POD_UID);
+        of_pod
+            .iter()
             .filter(|record| record.attribute(POD_UID) == latest)
             .min_by_key(|record| record.start)
             .map(|record| record.trace)
@@ -134,7 +145,7 @@ impl Ring {
     /// The spans of a trace, by start.
     pub fn trace(&self, id: TraceId) -> Vec<Record> {
         let of_trace = self.records.iter().filter(|record| record.trace == id);
-        let mut spans: Vec<Record> = of_trace.cloned().collect();
+        let mut spans: Vec<Record> = of_trace.map(Packed::unpack).collect();
         spans.sort_by_key(|record| (record.start, record.end, record.span));
         spans
     }

@@ -19,15 +19,14 @@ fn span(trace: u8, pod: (&str, &str, &str), start: i64, end: i64) -> Record {
         attributes: attributes.map(|(k, v)| (k.to_owned(), v.to_owned())).into(),
         error: None,
         links: Vec::new(),
-        size: 10,
     }
 }
 
 #[test]
 fn a_pod_is_found_by_each_of_its_names() {
-    let mut ring = Ring::new(10, 1000);
-    ring.push(span(1, ("u1", "ns", "web"), 10, 20));
-    ring.push(span(2, ("u1", "ns", "web"), 30, 40));
+    let mut ring = Ring::new(10, 10_000);
+    ring.push(&span(1, ("u1", "ns", "web"), 10, 20));
+    ring.push(&span(2, ("u1", "ns", "web"), 30, 40));
     for query in ["u1", "web", "ns/web", &"01".repeat(16)] {
         assert_eq!(ring.find(query), Some([1; 16]), "{query}");
     }
@@ -39,10 +38,10 @@ fn a_pod_is_found_by_each_of_its_names() {
 
 #[test]
 fn the_latest_pod_of_a_name_is_meant() {
-    let mut ring = Ring::new(10, 1000);
-    ring.push(span(1, ("u1", "ns", "web"), 10, 20));
-    ring.push(span(2, ("u2", "ns", "web"), 30, 40));
-    ring.push(span(3, ("u2", "ns", "web"), 50, 60));
+    let mut ring = Ring::new(10, 10_000);
+    ring.push(&span(1, ("u1", "ns", "web"), 10, 20));
+    ring.push(&span(2, ("u2", "ns", "web"), 30, 40));
+    ring.push(&span(3, ("u2", "ns", "web"), 50, 60));
     assert_eq!(ring.find("web"), Some([2; 16]));
     assert_eq!(ring.find("u1"), Some([1; 16]));
 }
@@ -50,7 +49,7 @@ fn the_latest_pod_of_a_name_is_meant() {
 #[test]
 fn a_span_larger_than_the_ring_is_dropped() {
     let mut ring = Ring::new(10, 5);
-    ring.push(span(1, ("u", "n", "p"), 0, 1));
+    ring.push(&span(1, ("u", "n", "p"), 0, 1));
     assert!(ring.is_empty());
     assert_eq!(ring.dropped(), 1);
 }
@@ -58,17 +57,17 @@ fn a_span_larger_than_the_ring_is_dropped() {
 proptest! {
     #[test]
     fn both_bounds_hold_and_nothing_vanishes_uncounted(
-        sizes in prop::collection::vec(0..50_usize, 0..200),
+        sizes in prop::collection::vec(0..500_usize, 0..200),
         max_spans in 1..20_usize,
-        max_bytes in 1..400_usize,
+        max_bytes in 1..4000_usize,
     ) {
         let mut ring = Ring::new(max_spans, max_bytes);
         for (n, size) in sizes.iter().enumerate() {
-            ring.push(Record { size: *size, ..span(n as u8, ("u", "n", "p"), n as i64, n as i64) });
+            ring.push(&Record { name: "x".repeat(*size), ..span(n as u8, ("u", "n", "p"), n as i64, n as i64) });
             prop_assert!(ring.len() <= max_spans);
             prop_assert!(ring.bytes <= max_bytes);
             prop_assert_eq!(ring.len() as u64 + ring.dropped(), n as u64 + 1);
-            prop_assert_eq!(ring.bytes, ring.records.iter().map(|r| r.size).sum::<usize>());
+            prop_assert_eq!(ring.bytes, ring.records.iter().map(Packed::size).sum::<usize>());
         }
     }
 }

@@ -71,6 +71,7 @@ pub(crate) fn main(effective: Effective) -> Exit {
     let config = &effective.config;
     // Before anything else opens a descriptor, or a service's socket could not be its third.
     let reserved = sockets::reserve();
+    polylet_kit::memory::one_heap();
     let telemetry = telemetry::init(&telemetry::Setup {
         service: "supervisor",
         version: env!("CARGO_PKG_VERSION"),

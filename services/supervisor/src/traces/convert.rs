@@ -6,8 +6,6 @@ use polylet_wire::supervisor::v1 as wire;
 
 use crate::core::ring::{Record, hex};
 
-/// What an entry costs beside its texts.
-const OVERHEAD: usize = 256;
 /// Nobody's attribute needs to be longer than this to be understood.
 const MAX_TEXT: usize = 2048;
 
@@ -40,7 +38,7 @@ pub(super) fn record(service: &str, span: &Span) -> Option<Record> {
             "" => "failed".to_owned(),
             message => cut(message),
         });
-    let mut record = Record {
+    let record = Record {
         trace,
         span: span.span_id.as_slice().try_into().ok()?,
         parent: span.parent_span_id.as_slice().try_into().ok(),
@@ -55,21 +53,7 @@ pub(super) fn record(service: &str, span: &Span) -> Option<Record> {
             .iter()
             .map(|l| format!("{}-{}", hex(&l.trace_id), hex(&l.span_id)))
             .collect(),
-        size: OVERHEAD,
     };
-    record.size += record.service.len()
-        + record.name.len()
-        + record.error.as_ref().map_or(0, String::len)
-        + record
-            .attributes
-            .iter()
-            .map(|(key, value)| 64 + key.len() + value.len())
-            .sum::<usize>()
-        + record
-            .links
-            .iter()
-            .map(|link| 24 + link.len())
-            .sum::<usize>();
     (trace != [0; 16]).then_some(record)
 }
 

@@ -12,7 +12,9 @@ use opentelemetry_proto::tonic::collector::trace::v1::{
     ExportTraceServiceRequest, ExportTraceServiceResponse,
 };
 use polylet_kit::config::TraceRing;
+use polylet_kit::memory;
 use polylet_wire::supervisor::v1 as wire;
+use tokio::sync::Notify;
 use tonic::{Request, Response, Status};
 
 use crate::core::ring::{Ring, hex};
@@ -26,6 +28,8 @@ pub(crate) struct Traces {
 
 struct Inner {
     ring: Mutex<Ring>,
+    /// Spans tell of work, of ours and of the services'.
+    work: Arc<Notify>,
     forward: Option<Forward>,
 }
 
@@ -33,9 +37,12 @@ impl Traces {
     /// Starts the forwarding task when the environment asks for it. Needs the tokio runtime.
     pub(crate) fn start(bounds: &TraceRing) -> Traces {
         let ring = Mutex::new(Ring::new(bounds.max_spans, bounds.max_bytes));
+        let work = Arc::new(Notify::new());
+        tokio::spawn(memory::give_back_after(work.clone()));
         Traces {
             inner: Arc::new(Inner {
                 ring,
+                work,
                 forward: Forward::from_environment(),
             }),
         }
@@ -80,13 +87,14 @@ impl TraceService for Traces {
         request: Request<ExportTraceServiceRequest>,
     ) -> Result<Response<ExportTraceServiceResponse>, Status> {
         let request = request.into_inner();
+        self.inner.work.notify_one();
         {
             let mut ring = self.ring();
             for resource in &request.resource_spans {
                 let service = convert::service_of(resource);
                 for span in resource.scope_spans.iter().flat_map(|scope| &scope.spans) {
                     match convert::record(&service, span) {
-                        Some(record) => ring.push(record),
+                        Some(record) => ring.push(&record),
                         None => ring.lost(1),
                     }
                 }

@@ -139,7 +139,7 @@ fn field(
     selector: &ObjectFieldSelector,
     facts: &Facts<'_>,
 ) -> Result<String, Trouble> {
-    let metadata = &manifest.pod().metadata;
+    let metadata = manifest.metadata();
     let path = selector.field_path.as_str();
     if let Some((map, key)) = subscript(path) {
         let values = match map {

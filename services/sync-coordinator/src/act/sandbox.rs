@@ -106,7 +106,7 @@ pub async fn config(
     manifest: &Manifest,
     attempt: u32,
 ) -> Result<v1::PodSandboxConfig, Trouble> {
-    let (spec, metadata) = (manifest.spec(), &manifest.pod().metadata);
+    let (spec, metadata) = (manifest.spec(), manifest.metadata());
     let kubelet = &hands.ctx.config().kubelet;
     let pod = &job.pod;
     let mut labels: HashMap<String, String> = metadata

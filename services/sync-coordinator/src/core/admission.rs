@@ -166,9 +166,8 @@ fn sysctl(wanted: &Wanted) -> Option<No> {
 fn operating_system(wanted: &Wanted) -> Option<No> {
     const LABEL: &str = "kubernetes.io/os";
     const OURS: &str = "linux";
-    let pod = wanted.manifest.pod();
     // The pod's own label, as upstream has it, and not its selector.
-    let labels = pod.metadata.labels.as_ref();
+    let labels = wanted.manifest.metadata().labels.as_ref();
     if labels
         .and_then(|labels| labels.get(LABEL))
         .is_some_and(|os| os != OURS)

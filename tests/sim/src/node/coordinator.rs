@@ -104,7 +104,8 @@ impl Node {
 
     /// Whether any source serves a pod, as heard.
     pub fn hears_of(&self, uid: &str) -> bool {
-        self.pods.values().any(|link| link.held().contains_key(uid))
+        let uid = uid.to_owned();
+        self.pods.values().any(|link| link.knows(&uid))
     }
 
     /// Whether all sources and the runtime have been heard in this life.

@@ -61,7 +61,7 @@ pub struct PolyletConfiguration {
 pub struct TraceRing {
     /// Spans at most.
     pub max_spans: usize,
-    /// Bytes at most, as the spans came in.
+    /// Bytes at most.
     pub max_bytes: usize,
 }
 

@@ -9,7 +9,9 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{Span, SpanData, SpanExporter, SpanProcessor};
 use tokio::sync::Notify;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
+
+use crate::memory;
 
 /// Ended spans wait this long for company.
 const GATHER: Duration = Duration::from_millis(50);
@@ -19,8 +21,6 @@ const QUEUED: usize = 2048;
 const BATCH: usize = 512;
 /// One request may take this long.
 const SEND: Duration = Duration::from_secs(2);
-/// Without a span for so long, a burst of work is over.
-const BURST_OVER: Duration = Duration::from_secs(3);
 /// After a request that failed nothing is tried for this long: spans of that time are dropped
 /// without costing anything.
 const QUIET: Duration = Duration::from_secs(5);
@@ -145,21 +145,8 @@ pub(super) async fn run(queue: Arc<Queue>, resource: Resource, socket: PathBuf) 
     exporter.set_resource(&resource);
     let mut told = false;
     let mut quiet_until = None;
-    // Spans are made by work: when they cease, a burst is over.
-    let mut busy = true;
     loop {
-        if busy
-            && tokio::time::timeout(BURST_OVER, queue.some.notified())
-                .await
-                .is_err()
-        {
-            crate::memory::give_back();
-            busy = false;
-        }
-        if !busy {
-            queue.some.notified().await;
-        }
-        busy = true;
+        work_after_rest(&queue).await;
         if !queue.waiting().flush {
             tokio::time::sleep(GATHER).await;
         }
@@ -173,7 +160,7 @@ pub(super) async fn run(queue: Arc<Queue>, resource: Resource, socket: PathBuf) 
                 queue.sent(count);
                 continue;
             }
-            let sent = tokio::time::timeout(SEND, exporter.export(batch)).await;
+            let sent = timeout(SEND, exporter.export(batch)).await;
             let lost = !matches!(sent, Ok(Ok(())));
             queue.sent(if lost { count } else { 0 });
             quiet_until = lost.then(|| Instant::now() + QUIET);
@@ -184,6 +171,17 @@ pub(super) async fn run(queue: Arc<Queue>, resource: Resource, socket: PathBuf) 
         }
         queue.sent(0);
     }
+}
+
+/// Waits for the next span. Spans are made by work: when they cease, a burst is over.
+async fn work_after_rest(queue: &Queue) {
+    for quiet in [memory::BURST_OVER, memory::AFTERMATH] {
+        if timeout(quiet, queue.some.notified()).await.is_ok() {
+            return;
+        }
+        memory::give_back();
+    }
+    queue.some.notified().await;
 }
 
 #[cfg(test)]

@@ -267,7 +267,7 @@ async fn spec(
             "Failed to apply default image tag \"{reference}\": {error}"
         ))
     })?;
-    let annotations = manifest.pod().metadata.annotations.clone();
+    let annotations = manifest.metadata().annotations.clone();
     Ok(v1::ImageSpec {
         image: name,
         annotations: annotations.unwrap_or_default().into_iter().collect(),

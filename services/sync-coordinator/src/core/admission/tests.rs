@@ -73,7 +73,7 @@ fn asking(requests: Value) -> Value {
 
 /// The world with its pod made critical, or with other metadata.
 fn with(mut world: World, change: impl FnOnce(&mut k8s_openapi::api::core::v1::Pod)) -> World {
-    let mut pod = world.wanted.manifest.pod().clone();
+    let mut pod = world.wanted.manifest.to_pod();
     change(&mut pod);
     let manifest = polylet_model::Manifest::from_pod(pod).unwrap();
     world.wanted = Arc::new(Wanted::of(&manifest, &[]));

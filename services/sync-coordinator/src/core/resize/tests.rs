@@ -157,7 +157,7 @@ fn shares_of_swap_do_not_move_under_a_running_container() {
     asks(&mut world, &manifest("api", requests("1", "500Mi")));
     let swap = "In-place resize of containers with swap is not supported.";
     assert_eq!(world.plan().resize, pending("Infeasible", swap));
-    let mut pod = manifest("api", requests("1", "500Mi")).pod().clone();
+    let mut pod = manifest("api", requests("1", "500Mi")).to_pod();
     let policy = json!([{"resourceName": "memory", "restartPolicy": "RestartContainer"}]);
     pod.spec.as_mut().unwrap().containers[0].resize_policy =
         serde_json::from_value(policy).unwrap();
