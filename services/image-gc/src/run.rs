@@ -18,6 +18,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::convert;
 use crate::core::plan::{Policy, Removal};
 use crate::core::records::{Look, Records};
+use crate::core::words;
 use crate::desk::Desk;
 use crate::runtime;
 
@@ -46,6 +47,8 @@ pub(crate) struct Run {
     path: PathBuf,
     store: Store<String, Image>,
     questions: mpsc::Receiver<Question>,
+    /// The last look at the disk came to nothing.
+    failed: bool,
 }
 
 impl Run {
@@ -79,6 +82,7 @@ impl Run {
             store: Store::new(ctx.incarnation()),
             ctx,
             questions,
+            failed: false,
         }
     }
 
@@ -172,13 +176,23 @@ impl Run {
         let disk = match runtime::disk(&self.runtime).await {
             Ok(disk) => disk,
             Err(error) => {
-                tracing::warn!(
-                    error = polylet_kit::report(&error),
-                    "image room is not known"
-                );
+                let error = polylet_kit::report(&error);
+                tracing::warn!(error, "image room is not known");
+                // Once may be a runtime that is not up yet.
+                if std::mem::replace(&mut self.failed, true) {
+                    let notices = self.ctx.notices();
+                    notices.of_node(Severity::Warning, "ImageGCFailed", error);
+                }
                 return;
             }
         };
+        self.failed = false;
+        if disk.capacity == 0 {
+            let words = "invalid capacity 0 on image filesystem";
+            let notices = self.ctx.notices();
+            notices.of_node(Severity::Warning, "InvalidDiskCapacity", words);
+            return;
+        }
         let (room, over) = self.desk.too_much(&look, disk, now);
         if over == 0 {
             return;
@@ -193,10 +207,7 @@ impl Run {
             self.ctx.notices().of_node(
                 Severity::Warning,
                 "FreeDiskSpaceFailed",
-                format!(
-                    "Failed to garbage collect required amount of images. Attempted to free {over} \
-                     bytes, but only found {freed} bytes eligible to free."
-                ),
+                words::not_enough(disk, freed),
             );
         }
     }

@@ -235,6 +235,19 @@ pub(crate) fn node(told: &podconfig::v1::WatchNodeResponse) -> Option<Node> {
     })
 }
 
+/// The addresses that the cluster's Node tells, one of each family.
+pub(crate) fn host_ips(told: &podconfig::v1::WatchNodeResponse) -> Vec<String> {
+    let Some(watch_node_response::State::Manifest(manifest)) = &told.state else {
+        return Vec::new();
+    };
+    let node = serde_json::from_slice::<k8s_openapi::api::core::v1::Node>(manifest).ok();
+    let status = node.and_then(|node| node.status);
+    status
+        .as_ref()
+        .map(polylet_model::node::host_ips)
+        .unwrap_or_default()
+}
+
 /// What is told of a pod, on the wire. A status always has a JSON form; should
 /// that ever fail, the reader sees an empty status rather than a wrong one.
 pub(crate) fn told(told: &Told, cause: Cause) -> wire::PodStatus {

@@ -134,6 +134,13 @@ impl Desk {
         }
     }
 
+    /// The addresses that the node's object tells; none says nothing.
+    pub(crate) fn host_ips(&mut self, ips: Vec<String>) {
+        if !ips.is_empty() {
+            self.join.host_ips(ips);
+        }
+    }
+
     /// Joins every pod whose facts changed, and tells what is new. True when something that is
     /// kept has changed.
     pub fn tell(&mut self, host_ips: impl FnOnce() -> Vec<String>) -> bool {

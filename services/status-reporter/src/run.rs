@@ -4,11 +4,12 @@ use futures::stream::{LocalBoxStream, SelectAll};
 use futures::{FutureExt, StreamExt};
 use polylet_api::Access;
 use polylet_kit::{CancellationToken, Ctx, address, cause};
-use polylet_watch::Update;
+use polylet_watch::{Update, Value};
 use polylet_wire::podconfig::v1::PodSource;
 use tokio::sync::{oneshot, watch};
 
 use crate::cluster::Cluster;
+use crate::convert;
 use crate::core::join::Outcome;
 use crate::desk::{Desk, Input};
 use crate::keep::{Keeper, Kept};
@@ -110,6 +111,9 @@ impl Task {
                 Input::Node(node) => cluster.node(node),
                 _ => {}
             }
+        }
+        if let Input::Node(Value::Current(told)) = &input {
+            self.desk.host_ips(convert::host_ips(told));
         }
         self.desk.take(input);
     }

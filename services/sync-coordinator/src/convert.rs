@@ -152,25 +152,27 @@ pub(crate) fn ended(pod: &podconfig::v1::Pod, now: Timestamp) -> Option<Terminal
     })
 }
 
-/// The node's object, as far as admission goes.
+/// The node's object, as far as admission goes, and the addresses that it tells.
 pub(crate) fn node(
     said: &podconfig::v1::WatchNodeResponse,
-) -> Result<NodeObject, serde_json::Error> {
+) -> Result<(NodeObject, Vec<String>), serde_json::Error> {
     use podconfig::v1::watch_node_response::State;
     let Some(State::Manifest(json)) = &said.state else {
-        return Ok(NodeObject::None);
+        return Ok((NodeObject::None, Vec::new()));
     };
     let node: k8s_openapi::api::core::v1::Node = serde_json::from_slice(json)?;
+    let host_ips = node.status.as_ref().map(node::host_ips).unwrap_or_default();
     let allocatable = node.status.and_then(|status| status.allocatable);
     let number = |(name, amount): (&String, &Amount)| (name.clone(), node::number(name, *amount));
-    Ok(NodeObject::Known {
+    let known = NodeObject::Known {
         labels: node.metadata.labels.unwrap_or_default(),
         taints: node.spec.and_then(|spec| spec.taints).unwrap_or_default(),
         allocatable: quantity::read(allocatable.as_ref())
             .iter()
             .map(number)
             .collect(),
-    })
+    };
+    Ok((known, host_ips))
 }
 
 /// What is told of a pod beside its state and plan.

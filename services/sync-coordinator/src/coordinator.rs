@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use polylet_model::Allocation;
 use polylet_wire::common::v1::PodRef;
 use polylet_wire::prober::v1::Verdict;
 use polylet_wire::sync::v1::PodSync;
@@ -51,6 +52,8 @@ pub struct Coordinator {
     logs: Logs,
     /// Journal entries of pods that were not met yet in this life.
     entries: BTreeMap<String, Journal>,
+    /// What pods had under a kubelet before.
+    pub(crate) taken_over: BTreeMap<String, Allocation>,
     /// Sandbox numbers that a former life asked for.
     intents: BTreeMap<String, u32>,
     /// Stops and hooks that a former life had under way.
@@ -75,6 +78,8 @@ pub struct Coordinator {
     pub(crate) declarer: u32,
     /// Which handlers of the runtime can give a pod a user namespace.
     pub(crate) handlers: Arc<Handlers>,
+    /// The node's addresses as its object in the cluster tells them.
+    pub(crate) host_ips: Arc<[String]>,
     /// Pods that wait until others have made room.
     pub(crate) seekers: BTreeSet<String>,
     /// Volume-manager has heard all that is wanted.
@@ -120,6 +125,7 @@ impl Coordinator {
             logs: Logs::default(),
             settings,
             entries: kept.entries,
+            taken_over: kept.taken_over,
             intents: kept.intents,
             lifecycles: kept.lifecycles,
             orders: BTreeMap::new(),
@@ -134,6 +140,7 @@ impl Coordinator {
             sequence: u64::try_from(now.as_nanosecond()).unwrap_or(0),
             declarer: 0,
             handlers: Arc::default(),
+            host_ips: Arc::default(),
             seekers: BTreeSet::new(),
             completed: false,
             completing: false,

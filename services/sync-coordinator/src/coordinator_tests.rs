@@ -402,6 +402,23 @@ fn of_two_pods_that_grow_the_second_waits_for_what_the_first_gives_back() {
 }
 
 #[test]
+fn a_pod_of_a_kubelet_has_what_that_gave_it() {
+    let before = crate::core::wanted::Wanted::of(&sized("u1", 1), &[]);
+    let (mut all, _) = heard(Kept {
+        taken_over: [("u1".to_owned(), (*before.allocation).clone())].into(),
+        ..Default::default()
+    });
+    all.node.room.allocatable = Some([("cpu".to_owned(), 3000)].into());
+    asking(&mut all, "u1", 4, 1);
+    let journal = &all.workers["u1"].pod.journal;
+    assert_eq!(journal.allocated.as_deref(), Some(&*before.allocation));
+    assert_eq!(
+        journal.demand.as_ref().unwrap().requests,
+        before.demand.requests
+    );
+}
+
+#[test]
 fn a_pod_that_the_cluster_holds_as_ended_never_begins() {
     use polylet_wire::podconfig::v1::TerminalPhase;
     let (mut all, notes) = heard(Kept::default());

@@ -84,10 +84,19 @@ impl Coordinator {
         let reference = pod.r#ref.unwrap_or_default();
         let wanted = Wanted::of(&manifest, &self.settings.allowed_unsafe_sysctls);
         let seen_at = manifest.seen_at();
+        let had = self.taken_over.remove(uid).map(|had| {
+            let before = had.put_into(&manifest);
+            let before = Wanted::of(&before, &self.settings.allowed_unsafe_sysctls);
+            (had, before.demand)
+        });
         let worker = self.worker(&reference);
         worker.want(source, manifest, wanted, pod.cause);
         if worker.pod.journal.acknowledged_at.is_none() {
             worker.pod.journal.acknowledged_at = Some(seen_at.unwrap_or(now));
+            if let Some((had, demand)) = had {
+                worker.pod.journal.allocated = Some(Arc::new(had));
+                worker.pod.journal.demand = Some(demand);
+            }
         }
         if worker.pod.journal.terminal.is_none()
             && let Some(ended) = ended
@@ -360,7 +369,10 @@ impl Coordinator {
         // What was true last holds.
         let Value::Current(said) = value else { return };
         let known = match convert::node(&said) {
-            Ok(known) => known,
+            Ok((known, host_ips)) => {
+                self.host_ips = host_ips.into();
+                known
+            }
             Err(error) => {
                 let error = polylet_kit::report(&error);
                 tracing::error!(

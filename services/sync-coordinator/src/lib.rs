@@ -27,6 +27,7 @@ mod server;
 pub mod settings;
 mod slots;
 mod steps;
+mod taken_over;
 mod underway;
 mod wakes;
 mod worker;
@@ -133,6 +134,7 @@ pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
             entries,
             intents,
             lifecycles,
+            taken_over: taken_over::read(&ctx.config().polylet.root_directory),
         },
         jiff::Timestamp::now(),
     );

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use polylet_kit::config::Config;
+use polylet_model::Allocation;
 use polylet_model::restart::BackOff;
 
 use crate::core::hooks::Lifecycle;
@@ -46,4 +47,6 @@ pub struct Kept {
     pub intents: BTreeMap<String, u32>,
     /// Stops and hooks under way.
     pub lifecycles: BTreeMap<String, Lifecycle>,
+    /// What pods of a kubelet that held the node before had of it.
+    pub taken_over: BTreeMap<String, Allocation>,
 }

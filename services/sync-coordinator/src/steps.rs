@@ -46,6 +46,7 @@ impl Coordinator {
             declarer: self.declarer,
             class_requests,
             handlers: Arc::clone(&self.handlers),
+            host_ips: Arc::clone(&self.host_ips),
             cause: worker.cause.clone(),
         };
         let span = trace::span(&job);

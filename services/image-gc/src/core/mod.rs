@@ -4,3 +4,4 @@ pub mod plan;
 pub mod records;
 #[cfg(test)]
 mod tests;
+pub mod words;

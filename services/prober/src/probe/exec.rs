@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use polylet_cri::Runtime;
-use polylet_kit::report;
 use tokio::time::Instant;
 
 use super::MAX_BODY;
@@ -29,22 +28,35 @@ pub(crate) async fn ask(
             let mut said = output.stdout;
             said.extend(output.stderr);
             said.truncate(MAX_BODY);
-            Observation::Failure(match String::from_utf8_lossy(&said) {
-                // Upstream says nothing then.
-                said if said.is_empty() => format!("exit code {}", output.exit_code),
-                said => said.into_owned(),
-            })
+            Observation::Failure(String::from_utf8_lossy(&said).into_owned())
         }
         Err(error) if error.is_deadline() && begun.elapsed() < limit + RUNTIME_DELAY => {
-            Observation::Failure(format!("command {:?} timed out", command.join(" ")))
+            let (words, long) = (command.join(" "), length(limit.as_secs()));
+            Observation::Failure(format!(
+                "command timed out: {words:?} timed out after {long}"
+            ))
         }
-        Err(error) => Observation::Unknown(report(&error)),
+        Err(error) => Observation::Unknown(error.in_words()),
+    }
+}
+
+/// Seconds as upstream prints them: 1s, 1m30s.
+fn length(seconds: u64) -> String {
+    match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
+        (0, 0, seconds) => format!("{seconds}s"),
+        (0, minutes, seconds) => format!("{minutes}m{seconds}s"),
+        (hours, minutes, seconds) => format!("{hours}h{minutes}m{seconds}s"),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lengths_as_upstream_prints_them() {
+        assert_eq!([1, 90, 3600].map(length), ["1s", "1m30s", "1h0m0s"]);
+    }
 
     /// Commands in real containers are run by the tests of whole nodes.
     #[tokio::test]

@@ -28,12 +28,14 @@ impl Access {
 
     /// By the file, for a service of this name.
     pub fn new(kubeconfig: PathBuf, service: &str) -> Access {
-        let version = env!("CARGO_PKG_VERSION");
+        // The API server takes what is before the slash for the owner of the fields that are written:
+        // that is the kubelet's, whichever agent runs.
+        let version = polylet_model::node::kubelet_version(env!("CARGO_PKG_VERSION"));
         let (os, arch) = (std::env::consts::OS, std::env::consts::ARCH);
         Access {
             kubeconfig,
             kept: None,
-            user_agent: format!("polylet-{service}/{version} ({os}/{arch})"),
+            user_agent: format!("kubelet/{version} ({os}/{arch}) polylet-{service}"),
         }
     }
 

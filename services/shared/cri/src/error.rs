@@ -40,6 +40,15 @@ impl CriError {
         &self.said.message
     }
 
+    /// As upstream shows an error of the runtime to people.
+    pub fn in_words(&self) -> String {
+        let code = match self.code() {
+            Code::Cancelled => "Canceled".to_owned(),
+            code => format!("{code:?}"),
+        };
+        format!("rpc error: code = {code} desc = {}", self.message())
+    }
+
     /// The gRPC code of the answer.
     pub fn code(&self) -> Code {
         self.said.code

@@ -28,6 +28,7 @@ mod peers;
 pub mod serve;
 mod service;
 mod start;
+pub mod started;
 pub mod telemetry;
 
 pub use args::DEFAULT_CONFIG;

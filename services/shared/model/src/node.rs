@@ -1,8 +1,9 @@
 //! What a node has, and how much of it pods may ask for.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
-use k8s_openapi::api::core::v1::PodSpec;
+use k8s_openapi::api::core::v1::{NodeStatus, PodSpec};
 
 use crate::quantity::Amount;
 use crate::resources::{self, is_huge_pages};
@@ -91,6 +92,23 @@ fn kept_free(threshold: &str, whole: i64) -> i64 {
         Some(Err(_)) => 0,
         None => Amount::parse(threshold).map_or(0, Amount::value),
     }
+}
+
+/// A node's addresses as pods tell them as their host's: the first that is internal, or else external,
+/// and the first of the other family.
+pub fn host_ips(status: &NodeStatus) -> Vec<String> {
+    let all = status.addresses.as_deref().unwrap_or_default();
+    let of = |kind: &'static str| {
+        let of_kind = all.iter().filter(move |address| address.type_ == kind);
+        of_kind.filter_map(|address| address.address.parse::<IpAddr>().ok())
+    };
+    let ips: Vec<IpAddr> = of("InternalIP").chain(of("ExternalIP")).collect();
+    let Some(first) = ips.first() else {
+        return Vec::new();
+    };
+    let second = ips.iter().find(|ip| ip.is_ipv6() != first.is_ipv6());
+    let both = [Some(first), second].into_iter().flatten();
+    both.map(ToString::to_string).collect()
 }
 
 /// The Kubernetes release whose node behaviour and API this build follows.
@@ -190,6 +208,45 @@ mod tests {
             allocatable(&capacity(), &[&all], &Settings::new())["cpu"],
             0
         );
+    }
+
+    #[test]
+    fn one_address_of_each_family() {
+        let status = |addresses: &[(&str, &str)]| {
+            let all =
+                addresses
+                    .iter()
+                    .map(|(kind, address)| k8s_openapi::api::core::v1::NodeAddress {
+                        type_: (*kind).to_owned(),
+                        address: (*address).to_owned(),
+                    });
+            NodeStatus {
+                addresses: Some(all.collect()),
+                ..NodeStatus::default()
+            }
+        };
+        let cases: [(&[(&str, &str)], &[&str]); 4] = [
+            (&[("Hostname", "192.0.2.1")], &[]),
+            (
+                &[("ExternalIP", "203.0.113.1"), ("InternalIP", "192.0.2.1")],
+                &["192.0.2.1"],
+            ),
+            (
+                &[
+                    ("InternalIP", "192.0.2.1"),
+                    ("InternalIP", "192.0.2.2"),
+                    ("ExternalIP", "2001:db8::1"),
+                ],
+                &["192.0.2.1", "2001:db8::1"],
+            ),
+            (
+                &[("InternalIP", "no"), ("ExternalIP", "203.0.113.1")],
+                &["203.0.113.1"],
+            ),
+        ];
+        for (addresses, expected) in cases {
+            assert_eq!(host_ips(&status(addresses)), expected, "{addresses:?}");
+        }
     }
 
     #[test]

@@ -28,6 +28,8 @@ pub(super) struct Keeper {
     backoff: Backoff,
     complaint: String,
     drain: CancellationToken,
+    /// Whether there is one.
+    made: watch::Sender<bool>,
 }
 
 impl Keeper {
@@ -35,6 +37,7 @@ impl Keeper {
         ctx: &Ctx,
         connection: Connection,
         owner: watch::Receiver<Option<Registered>>,
+        made: watch::Sender<bool>,
     ) -> Self {
         Self {
             name: ctx.node_name().to_owned(),
@@ -44,6 +47,7 @@ impl Keeper {
             backoff: Backoff::new(Duration::from_millis(200), Duration::from_secs(30)),
             complaint: String::new(),
             drain: ctx.drain(),
+            made,
         }
     }
 
@@ -91,6 +95,7 @@ impl Keeper {
                     self.backoff.succeeded();
                     self.complaint.clear();
                     self.written = Some((uid, drivers));
+                    self.made.send_replace(true);
                 }
                 Err(error) => self.failed(&error),
             }

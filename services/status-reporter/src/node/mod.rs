@@ -12,7 +12,6 @@ mod csi;
 mod lease;
 mod settings;
 mod sources;
-mod started;
 mod task;
 
 use polylet_api::{Access, Connection};
@@ -36,9 +35,10 @@ pub(crate) fn start(ctx: &Ctx) -> watch::Receiver<Option<Registered>> {
     let (registered, told) = watch::channel(None);
     if let Some(access) = Access::of(ctx.config(), "status-reporter") {
         let connection = Connection::new(access.clone());
-        let task = task::Task::new(ctx, connection.clone(), registered);
+        let (made, csi_node) = watch::channel(false);
+        let task = task::Task::new(ctx, connection.clone(), registered, csi_node);
         ctx.spawn("node", task.run());
-        let csi = csi::Keeper::new(ctx, connection, told.clone());
+        let csi = csi::Keeper::new(ctx, connection, told.clone(), made);
         ctx.spawn("csi node", csi.run(ctx.clone()));
         let lease = lease::Keeper::new(ctx, Connection::new(access), told.clone());
         ctx.spawn("lease", lease.run());

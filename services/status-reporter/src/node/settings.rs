@@ -1,14 +1,13 @@
 //! What the configuration and the machine say of the node, once.
 
-use std::net::IpAddr;
-
 use k8s_openapi::api::core::v1::{NodeSwapStatus, NodeSystemInfo, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use polylet_kit::{Ctx, address};
+use polylet_kit::Ctx;
 use polylet_machine::{Identity, Machine, architecture};
 use polylet_model::node;
 
 use crate::core::node::facts::Settings;
+use crate::core::node::features;
 use crate::core::node::object::Registration;
 
 /// What the status is made of that does not change.
@@ -16,7 +15,6 @@ pub(super) fn settings(ctx: &Ctx) -> Settings {
     let (config, machine) = (ctx.config(), Machine::read());
     Settings {
         name: ctx.node_name().to_owned(),
-        addresses: addresses(ctx),
         addresses_given: config.polylet.node_ip.is_some(),
         external_cloud: config.polylet.cloud_provider == "external",
         port: config.kubelet.port,
@@ -24,6 +22,7 @@ pub(super) fn settings(ctx: &Ctx) -> Settings {
         allocatable: polylet_machine::allocatable(config, machine),
         info: info(machine),
         most_images: config.kubelet.node_status_max_images,
+        features: features::declared(&config.kubelet.feature_gates),
     }
 }
 
@@ -38,7 +37,10 @@ pub(super) fn registration(ctx: &Ctx) -> Registration {
         provider_id: kubelet.provider_id.clone(),
         controller_attach_detach: kubelet.enable_controller_attach_detach,
         external_cloud: polylet.cloud_provider == "external",
-        provided_ips: given.map(|ip| ip.to_string()).collect(),
+        provided_ips: given
+            .filter(|ip| !ip.is_unspecified())
+            .map(|ip| ip.to_string())
+            .collect(),
     }
 }
 
@@ -55,17 +57,6 @@ fn taints(ctx: &Ctx) -> Vec<Taint> {
             .map(Time),
     };
     taints.map(one).collect()
-}
-
-/// A node that was not given an address may have a name that is one; else the route says. Pods on
-/// the host's network have the same.
-fn addresses(ctx: &Ctx) -> Vec<String> {
-    let polylet = &ctx.config().polylet;
-    let named = || ctx.node_name().parse::<IpAddr>().ok();
-    let first = polylet.node_ip.or_else(named);
-    let first = first.or_else(|| address::of_node(ctx.config()));
-    let all = first.into_iter().chain(polylet.secondary_node_ip);
-    all.map(|ip| ip.to_string()).collect()
 }
 
 fn info(machine: Machine) -> NodeSystemInfo {

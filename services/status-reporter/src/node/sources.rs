@@ -1,13 +1,14 @@
 //! The streams that the node's status is made of.
 
-use futures::StreamExt;
 use futures::stream::{LocalBoxStream, SelectAll};
+use futures::{FutureExt, StreamExt};
 use k8s_openapi::api::core::v1::{Node, NodeRuntimeHandler, NodeRuntimeHandlerFeatures};
-use polylet_kit::{Ctx, follow};
+use polylet_kit::{Ctx, address, follow};
 use polylet_watch::{PressureKeyOwned, Update, Value};
 use polylet_wire::pleg::v1::WatchRuntimeResponse;
 use polylet_wire::podconfig::v1::watch_node_response::State;
 use polylet_wire::{eviction, imagegc};
+use tokio::sync::watch;
 
 use crate::core::node::facts::{Image, Pressure, Resource, Runtime};
 
@@ -27,13 +28,35 @@ pub(super) enum Input {
     VolumesInUse(Vec<String>),
     /// The object as the cluster holds it, or its absence.
     Node(Option<Box<Node>>),
+    /// The node's addresses.
+    Addresses(Vec<String>),
+    /// The CSINode is there.
+    CsiNode,
     /// Word that changes nothing.
     Nothing,
 }
 
 /// All streams as one.
-pub(super) fn all(ctx: &Ctx) -> SelectAll<LocalBoxStream<'static, Input>> {
+pub(super) fn all(
+    ctx: &Ctx,
+    mut csi_node: watch::Receiver<bool>,
+) -> SelectAll<LocalBoxStream<'static, Input>> {
     let mut all = SelectAll::new();
+    let found = ctx.clone();
+    let found = async move {
+        let found = address::of_node_by_name(found.config(), found.node_name()).await;
+        Input::Addresses(found.iter().map(ToString::to_string).collect())
+    };
+    all.push(found.into_stream().boxed_local());
+    let made = async move {
+        let there = csi_node.wait_for(|made| *made).await.is_ok();
+        if there {
+            Input::CsiNode
+        } else {
+            Input::Nothing
+        }
+    };
+    all.push(made.into_stream().boxed_local());
     all.push(follow::pleg::runtime(ctx).map(runtime).boxed_local());
     all.push(follow::eviction::pressure(ctx).map(pressure).boxed_local());
     all.push(follow::imagegc::images(ctx).map(image).boxed_local());

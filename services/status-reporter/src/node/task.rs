@@ -8,18 +8,19 @@ use futures::{FutureExt, StreamExt};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Node, NodeStatus};
 use polylet_api::{Backoff, Connection, Refusal};
-use polylet_kit::{CancellationToken, Ctx, Notices, report};
+use polylet_kit::{CancellationToken, Ctx, Notices, report, started};
+use polylet_machine::Machine;
 use polylet_wire::notice::v1::Severity;
 use tokio::sync::watch;
 
 use super::calls::{self, CallError};
 use super::sources::{self, Input};
-use super::{Registered, settings, started};
+use super::{Registered, settings};
 use crate::core::node::events::{self, Event};
 use crate::core::node::facts::{Facts, Settings};
 use crate::core::node::object::Registration;
 use crate::core::node::report::{Decision, Pace, Schedule};
-use crate::core::node::{patch, status};
+use crate::core::node::{conditions, patch, status};
 
 /// The object is made without what has not been heard by then.
 const PATIENCE: SignedDuration = SignedDuration::from_secs(2);
@@ -50,6 +51,8 @@ pub(super) struct Task {
     registration: Registration,
     /// `registerNode`.
     makes: bool,
+    /// Polylet was started, not this service alone, and its first pressures are not told yet.
+    starts: bool,
     facts: Facts,
     stage: Stage,
     /// What the watch says, when that is something else, and since when.
@@ -72,20 +75,29 @@ impl Task {
         ctx: &Ctx,
         connection: Connection,
         registered: watch::Sender<Option<Registered>>,
+        csi_node: watch::Receiver<bool>,
     ) -> Self {
         let kubelet = &ctx.config().kubelet;
         let signed = |duration: Duration| SignedDuration::try_from(duration).unwrap_or_default();
-        if started::for_the_first_time(ctx) {
-            ctx.notices()
-                .of_node(Severity::Normal, "Starting", "Starting kubelet.");
+        let starts = started::for_the_first_time(ctx);
+        if starts {
+            let notices = ctx.notices();
+            notices.of_node(Severity::Normal, "Starting", "Starting kubelet.");
+            if !Machine::read().unified_cgroups {
+                let Event {
+                    reason, message, ..
+                } = events::of_old_cgroups();
+                notices.of_node(Severity::Warning, reason, message);
+            }
         }
         Self {
             connection,
             notices: ctx.notices().clone(),
-            inputs: sources::all(ctx),
+            inputs: sources::all(ctx, csi_node),
             settings: settings::settings(ctx),
             registration: settings::registration(ctx),
             makes: kubelet.register_node,
+            starts,
             facts: Facts::default(),
             stage: Stage::Unregistered,
             told: None,
@@ -152,6 +164,8 @@ impl Task {
             Input::Images => self.facts.images_heard = true,
             Input::VolumesInUse(names) => self.facts.volumes_in_use = Some(names),
             Input::Node(node) => self.told(node, Timestamp::now()),
+            Input::Addresses(found) => self.facts.addresses = Some(found),
+            Input::CsiNode => self.facts.csi_node = true,
             Input::Nothing => {}
         }
     }
@@ -266,9 +280,16 @@ impl Task {
             Outcome::Registered(Ok((node, made))) => {
                 self.succeeded();
                 tracing::info!(node = self.settings.name, made, "registered");
+                let (none, starts) = (NodeStatus::default(), std::mem::take(&mut self.starts));
                 if made {
                     let status = node.status.clone().unwrap_or_default();
-                    self.written(&NodeStatus::default(), &status, true, now);
+                    self.written(&none, &status, true, now);
+                } else {
+                    self.facts.csi_node |= conditions::is_ready(node.status.as_ref());
+                }
+                if !made && starts {
+                    let status = status::status(&self.settings, &self.facts, &none, now);
+                    self.tell(events::of_start(&self.settings.name, &status));
                 }
                 self.known(node);
             }

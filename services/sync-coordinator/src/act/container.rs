@@ -124,14 +124,21 @@ async fn config(
         .sandbox(sandbox_id)
         .map(|s| s.ips.clone())
         .unwrap_or_default();
-    let host_ip = polylet_kit::address::of_node(settings).map(|ip| ip.to_string());
+    let host_ips = match &*job.host_ips {
+        // The object is not made yet, or nobody else makes one.
+        [] => polylet_kit::address::of_node(settings)
+            .map(|ip| ip.to_string())
+            .into_iter()
+            .collect(),
+        told => told.to_vec(),
+    };
     let env = env::of(
         hands,
         manifest,
         spec,
         &env::Facts {
             pod_ips: &ips,
-            host_ip,
+            host_ips: &host_ips,
             volumes: &job.volumes,
         },
     )

@@ -21,8 +21,8 @@ use crate::core::view::SeenVolume;
 pub struct Facts<'a> {
     /// The pod's addresses.
     pub pod_ips: &'a [String],
-    /// The node's address.
-    pub host_ip: Option<String>,
+    /// The node's addresses, one of each family.
+    pub host_ips: &'a [String],
     /// Where the pod's volumes are.
     pub volumes: &'a [SeenVolume],
 }
@@ -149,7 +149,7 @@ fn field(
         };
         return Ok(values.and_then(|v| v.get(key)).cloned().unwrap_or_default());
     }
-    let host = || facts.host_ip.clone().unwrap_or_default();
+    let host = || facts.host_ips.first().cloned().unwrap_or_default();
     Ok(match path {
         "metadata.name" => manifest.name().to_owned(),
         "metadata.namespace" => manifest.namespace().to_owned(),
@@ -160,9 +160,10 @@ fn field(
             .service_account_name
             .clone()
             .unwrap_or_default(),
-        "status.hostIP" | "status.hostIPs" => host(),
+        "status.hostIP" => host(),
+        "status.hostIPs" => facts.host_ips.join(","),
         "status.podIP" if manifest.host_network() => host(),
-        "status.podIPs" if manifest.host_network() => host(),
+        "status.podIPs" if manifest.host_network() => facts.host_ips.join(","),
         "status.podIP" => facts.pod_ips.first().cloned().unwrap_or_default(),
         "status.podIPs" => facts.pod_ips.join(","),
         _ => return Err(wrong(format!("unsupported fieldPath: {path}"))),

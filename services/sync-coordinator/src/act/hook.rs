@@ -9,8 +9,9 @@ use std::time::Duration;
 use polylet_cri::CriError;
 use polylet_http::{Get, GetError};
 use polylet_model::hook::Hook;
+use polylet_wire::common::v1::PodRef;
 
-use super::{Hands, Job};
+use super::{Hands, Job, notices};
 use crate::core::learn::{Outcome, Trouble};
 
 /// As upstream's; the version is that of the API this node speaks.
@@ -24,6 +25,7 @@ const AFTERLIFE: Duration = Duration::from_secs(10);
 
 /// What a hook is run with.
 struct Run {
+    of: PodRef,
     hook: Hook,
     id: String,
     container: String,
@@ -63,11 +65,18 @@ pub async fn pre_stop(
         return Ok(told(job, container, "preStop", result));
     }
     let drain = hands.ctx.drain();
+    let (notices, pod) = (hands.ctx.notices().clone(), job.pod.clone());
+    let part = notices::part_of(job, container);
     hands
         .ctx
         .background("preStop hook past its time", async move {
             tokio::select! {
-                _ = hook => {}
+                result = hook => {
+                    // Most often its container was killed.
+                    if result.is_err() {
+                        notices.warning(&pod, &part, "FailedPreStopHook", "PreStopHook failed");
+                    }
+                }
                 () = drain.cancelled() => {}
                 () = tokio::time::sleep(AFTERLIFE) => {}
             }
@@ -87,6 +96,7 @@ fn run_of(hands: &Rc<Hands>, job: &Job, id: &str, container: &str, hook: &Hook) 
         None => None,
     });
     Run {
+        of: pod.clone(),
         hook: hook.clone(),
         id: id.to_owned(),
         container: container.to_owned(),
@@ -180,14 +190,26 @@ async fn get(hands: &Rc<Hands>, run: &Run) -> Result<(), String> {
         ask.headers
             .retain(|(name, _)| !name.eq_ignore_ascii_case("authorization"));
         if polylet_http::get(&ask, &hands.tls).await.is_ok() {
-            tracing::warn!(
-                container.id = run.id,
-                "an HTTPS lifecycle hook was answered over HTTP"
+            let words = format!(
+                "request to HTTPS lifecycle hook {}:{} got HTTP response, retry with HTTP succeeded",
+                bracketed(&ask.host),
+                ask.port
             );
+            let notices = hands.ctx.notices();
+            notices.warning(&run.of, "", "LifecycleHTTPFallback", words);
             answer = Ok(0);
         }
     }
     answer
         .map(drop)
         .map_err(|error| polylet_kit::report(&error))
+}
+
+/// As a URL has a host: an IPv6 address in brackets.
+fn bracketed(host: &str) -> String {
+    if host.contains(':') {
+        format!("[{host}]")
+    } else {
+        host.to_owned()
+    }
 }

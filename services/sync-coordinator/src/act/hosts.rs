@@ -131,6 +131,9 @@ fn alias_lines(aliases: &[HostAlias]) -> String {
     text
 }
 
+/// The reason for telling that the node knows no resolver of the cluster.
+pub const MISSING: &str = "MissingClusterDNS";
+
 /// What is wrong with the pod's resolver, by reason and in upstream's words.
 pub fn complaints(
     manifest: &Manifest,
@@ -139,7 +142,7 @@ pub fn complaints(
     let mut found = Vec::new();
     if is_clustered(manifest) && kubelet.cluster_dns.is_empty() {
         found.push((
-            "MissingClusterDNS",
+            MISSING,
             format!(
                 "pod: \"{}_{}({})\". kubelet does not have ClusterDNS IP configured and cannot create Pod using \"ClusterFirst\" policy. Falling back to \"Default\" policy.",
                 manifest.name(),

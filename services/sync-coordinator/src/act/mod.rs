@@ -149,6 +149,8 @@ pub struct Job {
     pub class_requests: ClassRequests,
     /// Which handlers of the runtime can give a pod a user namespace.
     pub handlers: Arc<userns::Handlers>,
+    /// The node's addresses as its object tells them, one of each family; empty while there is none.
+    pub host_ips: Arc<[String]>,
     /// What set it off.
     pub cause: Option<Cause>,
 }

@@ -4,7 +4,6 @@
 use polylet_cri::CriError;
 use polylet_model::Manifest;
 use polylet_wire::common::v1::PodRef;
-use tonic::Code;
 
 use super::{Hands, Job};
 use crate::core::learn::Outcome;
@@ -20,15 +19,20 @@ pub fn of_container(
     reason: &str,
     message: impl Into<String>,
 ) {
-    let part = match &job.manifest {
-        Some(manifest) => part(manifest, container),
-        None => format!("implicitly required container {container}"),
-    };
+    let part = part_of(job, container);
     let notices = hands.ctx.notices();
     if warning {
         notices.warning(&job.pod, &part, reason, message);
     } else {
         notices.normal(&job.pod, &part, reason, message);
+    }
+}
+
+/// Where a container stands in the pod of a step.
+pub fn part_of(job: &Job, container: &str) -> String {
+    match &job.manifest {
+        Some(manifest) => part(manifest, container),
+        None => format!("implicitly required container {container}"),
     }
 }
 
@@ -43,11 +47,7 @@ pub fn pod_of(manifest: &Manifest) -> PodRef {
 
 /// As upstream shows an error of the runtime.
 pub fn words(error: &CriError) -> String {
-    let code = match error.code() {
-        Code::Cancelled => "Canceled".to_owned(),
-        code => format!("{code:?}"),
-    };
-    format!("rpc error: code = {code} desc = {}", error.message())
+    error.in_words()
 }
 
 /// What the end of a step is worth telling.

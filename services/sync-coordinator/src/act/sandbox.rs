@@ -8,6 +8,7 @@ use polylet_cri::labels::PodLabels;
 use polylet_cri::v1;
 use polylet_model::constants::reason;
 use polylet_model::{Manifest, sysctl};
+use polylet_wire::notice::v1::Severity;
 use polylet_wire::time::from_nanos;
 
 use super::{
@@ -31,7 +32,15 @@ pub async fn create(hands: &Rc<Hands>, job: &Job, attempt: u32) -> Result<Outcom
     files::make_pod_dir(hands, &job.pod.uid).map_err(wrong)?;
     let config = config(hands, job, manifest, attempt).await?;
     for (reason, words) in hosts::complaints(manifest, &hands.ctx.config().kubelet) {
-        hands.ctx.notices().warning(&job.pod, "", reason, words);
+        let notices = hands.ctx.notices();
+        // The lack is the node's: it is told of that, too.
+        if let Some((_, of_node)) = words
+            .split_once("\". ")
+            .filter(|_| reason == hosts::MISSING)
+        {
+            notices.of_node(Severity::Warning, reason, of_node);
+        }
+        notices.warning(&job.pod, "", reason, words);
     }
     let handler = runtime_class::handler(hands, manifest).await?;
     // Whoever comes after a crash must not ask for this number again.
@@ -39,7 +48,7 @@ pub async fn create(hands: &Rc<Hands>, job: &Job, attempt: u32) -> Result<Outcom
     let made = hands.runtime.run_pod_sandbox(config, &handler).await;
     match made {
         Ok(id) => {
-            let seen = look(hands, manifest, id, attempt).await?;
+            let seen = look(hands, job, manifest, id, attempt).await?;
             hands.book.settle(&job.pod.uid);
             Ok(Outcome::Sandbox(seen))
         }
@@ -62,21 +71,24 @@ pub async fn create(hands: &Rc<Hands>, job: &Job, attempt: u32) -> Result<Outcom
 /// of it: the runtime's next word shows it whole, and it is kept.
 async fn look(
     hands: &Rc<Hands>,
+    job: &Job,
     manifest: &Manifest,
     id: String,
     attempt: u32,
 ) -> Result<SeenSandbox, Trouble> {
     let answer = hands.runtime.pod_sandbox_status(&id).await;
     let status = answer
-        .map_err(|error| Trouble {
-            unknown: true,
-            ..said(
-                reason::CREATE_POD_SANDBOX_ERROR,
-                format!(
-                    "sandbox {id} was made and cannot be looked at: {}",
-                    polylet_kit::report(&error)
-                ),
-            )
+        .map_err(|error| {
+            let words = format!(
+                "Unable to get pod sandbox status: {}",
+                notices::words(&error)
+            );
+            let notices = hands.ctx.notices();
+            notices.warning(&job.pod, "", "FailedPodSandBoxStatus", words.clone());
+            Trouble {
+                unknown: true,
+                ..said(reason::CREATE_POD_SANDBOX_ERROR, words)
+            }
         })?
         .status
         .unwrap_or_default();

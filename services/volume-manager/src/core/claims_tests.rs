@@ -86,7 +86,7 @@ fn a_claim_waits_until_it_is_bound_and_to_it_alone() {
     state.object(&key(ObjectKind::Claim, "data"), ObjectState::Absent);
     says(
         &state,
-        "failed to fetch PVC from API server: persistentvolumeclaim \"data\" not found",
+        "failed to fetch PVC from API server: persistentvolumeclaims \"data\" not found",
     );
     tell(&mut state, ObjectKind::Claim, "data", claim("", "Pending"));
     says(&state, "PVC is not bound");

@@ -49,8 +49,8 @@ impl ObjectKind {
         match self {
             Self::ConfigMap => "configmap",
             Self::Secret => "secret",
-            Self::Claim => "persistentvolumeclaim",
-            Self::Persistent => "persistentvolume",
+            Self::Claim => "persistentvolumeclaims",
+            Self::Persistent => "persistentvolumes",
             Self::Attachment => "volumeattachments.storage.k8s.io",
             Self::CsiDriver => "csidrivers.storage.k8s.io",
             Self::TrustBundle => "clustertrustbundle.certificates.k8s.io",

@@ -1,13 +1,20 @@
 //! Conditions of the node: types, reasons and words are upstream's.
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::NodeCondition;
+use k8s_openapi::api::core::v1::{NodeCondition, NodeStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::facts::{Facts, Pressure, Resource, SILENCE};
 
 /// The condition that says whether pods can run here.
 pub(crate) const READY: &str = "Ready";
+
+/// Whether a node is held to be ready.
+pub(crate) fn is_ready(status: Option<&NodeStatus>) -> bool {
+    let all = status.and_then(|status| status.conditions.as_ref());
+    let mut all = all.into_iter().flatten();
+    all.any(|condition| condition.type_ == READY && condition.status == "True")
+}
 
 /// The conditions that this node tells, those that were heard, over what is held of them: a
 /// transition is only a change of the status. Conditions of others are left as they are.
@@ -29,7 +36,10 @@ pub(crate) fn conditions(
             told.put(&mut all, now);
         }
     }
-    let problems = not_ready(facts, now);
+    let mut problems = not_ready(facts, now);
+    if !facts.csi_node {
+        problems.push("CSINode is not yet initialized".to_owned());
+    }
     let told = match problems.as_slice() {
         [] => Told {
             kind: READY,

@@ -2,6 +2,8 @@
 
 use k8s_openapi::api::core::v1::{NodeCondition, NodeStatus};
 
+use super::conditions::READY;
+
 /// An event of the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Event {
@@ -28,11 +30,31 @@ pub(crate) fn of_change(name: &str, held: &NodeStatus, written: &NodeStatus) -> 
     let before = held.conditions.as_deref().unwrap_or_default();
     for condition in written.conditions.iter().flatten() {
         let was = before.iter().find(|was| was.type_ == condition.type_);
-        if was.is_none_or(|was| was.status != condition.status) {
+        let new = condition.type_ != READY && was.is_none();
+        if new || was.is_some_and(|was| was.status != condition.status) {
             events.extend(reason(condition).map(|reason| now(name, reason)));
         }
     }
     events
+}
+
+/// What is told of the pressures that a node starts with, whatever its object said before.
+pub(crate) fn of_start(name: &str, status: &NodeStatus) -> Vec<Event> {
+    let pressures = status.conditions.iter().flatten();
+    let pressures = pressures.filter(|condition| condition.type_ != READY);
+    let told = pressures.filter_map(|condition| reason(condition));
+    told.map(|reason| now(name, reason)).collect()
+}
+
+/// The kernel has only cgroups of the old kind.
+pub(crate) fn of_old_cgroups() -> Event {
+    Event {
+        warning: true,
+        reason: "CgroupV1",
+        message: "cgroup v1 detected. cgroup v1 support is deprecated and will be removed in a future release. \
+                  Please migrate to cgroup v2. More information at https://git.k8s.io/enhancements/keps/sig-node/5573-remove-cgroup-v1"
+            .to_owned(),
+    }
 }
 
 /// The node takes new pods, or no longer does.

@@ -11,8 +11,6 @@ pub(crate) const SILENCE: SignedDuration = SignedDuration::from_mins(3);
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Settings {
     pub(crate) name: String,
-    /// InternalIP addresses, the primary one first.
-    pub(crate) addresses: Vec<String>,
     /// The addresses were given, not found out.
     pub(crate) addresses_given: bool,
     /// Somebody outside gives the node its addresses.
@@ -25,6 +23,8 @@ pub(crate) struct Settings {
     pub(crate) info: NodeSystemInfo,
     /// -1 for all.
     pub(crate) most_images: i32,
+    /// What the node declares that it can do.
+    pub(crate) features: Vec<String>,
 }
 
 /// A pressure condition as eviction judges it.
@@ -71,6 +71,8 @@ pub(crate) struct Image {
 pub(crate) struct Facts {
     /// `None` before it was heard.
     pub(crate) runtime: Option<Runtime>,
+    /// InternalIP addresses, the primary one first; `None` while they are being found out.
+    pub(crate) addresses: Option<Vec<String>>,
     /// Since when pleg is silent.
     pub(crate) silent_since: Option<Timestamp>,
     pub(crate) pressure: BTreeMap<Resource, Pressure>,
@@ -79,12 +81,15 @@ pub(crate) struct Facts {
     pub(crate) images_heard: bool,
     /// `None` before they were heard: a controller detaches what is not named.
     pub(crate) volumes_in_use: Option<Vec<String>>,
+    /// The CSINode was seen or made; a node that was ready when it was found had one.
+    pub(crate) csi_node: bool,
 }
 
 impl Facts {
     /// Whether a whole status can be told.
     pub(crate) fn complete(&self) -> bool {
         self.runtime.is_some()
+            && self.addresses.is_some()
             && self.images_heard
             && self.volumes_in_use.is_some()
             && self.pressure.len() == Resource::ALL.len()

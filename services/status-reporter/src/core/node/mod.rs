@@ -4,6 +4,7 @@ pub(crate) mod conditions;
 pub(crate) mod csi;
 pub(crate) mod events;
 pub(crate) mod facts;
+pub(crate) mod features;
 pub(crate) mod object;
 pub(crate) mod patch;
 pub(crate) mod report;

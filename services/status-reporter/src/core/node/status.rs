@@ -25,7 +25,9 @@ pub(crate) fn status(
 ) -> NodeStatus {
     let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
     let mut status = held.clone();
-    status.addresses = Some(addresses(settings, held));
+    if let Some(addresses) = addresses(settings, facts, held) {
+        status.addresses = Some(addresses);
+    }
     resources(&mut status.capacity, &settings.capacity);
     resources(&mut status.allocatable, &settings.allocatable);
     let mut info = settings.info.clone();
@@ -52,6 +54,9 @@ pub(crate) fn status(
         status.features = Some(NodeFeatures {
             supplemental_groups_policy: Some(runtime.supplemental_groups_policy),
         });
+    }
+    if !settings.features.is_empty() {
+        status.declared_features = Some(settings.features.clone());
     }
     let held = held.conditions.as_deref().unwrap_or_default();
     status.conditions = Some(conditions(facts, held, now));
@@ -82,21 +87,24 @@ fn resources(list: &mut Option<BTreeMap<String, Quantity>>, own: &Numbers) {
     *list = Some(all);
 }
 
-fn addresses(settings: &Settings, held: &NodeStatus) -> Vec<NodeAddress> {
+/// `None` while nothing is known of them: what is held stays.
+fn addresses(settings: &Settings, facts: &Facts, held: &NodeStatus) -> Option<Vec<NodeAddress>> {
     let present = held.addresses.as_deref().unwrap_or_default();
     // Whoever manages the cloud has said them already.
     if settings.external_cloud && !present.is_empty() {
-        return present.to_vec();
+        return None;
     }
     let address = |type_: &str, address: String| NodeAddress {
         type_: type_.to_owned(),
         address,
     };
-    let known = !settings.external_cloud || settings.addresses_given;
-    let ips = settings.addresses.iter().filter(|_| known);
-    ips.map(|ip| address("InternalIP", ip.clone()))
-        .chain([address("Hostname", settings.name.clone())])
-        .collect()
+    let name = address("Hostname", settings.name.clone());
+    if settings.external_cloud && !settings.addresses_given {
+        return Some(vec![name]);
+    }
+    let found = facts.addresses.as_ref().filter(|found| !found.is_empty())?;
+    let ips = found.iter().map(|ip| address("InternalIP", ip.clone()));
+    Some(ips.chain([name]).collect())
 }
 
 /// The largest first; of each its digests before its tags.

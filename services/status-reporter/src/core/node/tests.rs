@@ -5,6 +5,7 @@ use k8s_openapi::api::core::v1::{Node, NodeStatus};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+use super::conditions::is_ready;
 use super::facts::{Facts, Image, Pressure, Resource, Runtime, SILENCE, Settings};
 use super::object::Registration;
 use super::report::{Decision, Pace, Schedule};
@@ -18,7 +19,6 @@ fn at(second: i64) -> Timestamp {
 fn settings() -> Settings {
     Settings {
         name: "n1".to_owned(),
-        addresses: vec!["192.0.2.7".to_owned()],
         port: 10250,
         capacity: BTreeMap::from([
             ("cpu".to_owned(), 2000),
@@ -48,7 +48,9 @@ fn well() -> Facts {
         pressure: Resource::ALL
             .map(|resource| (resource, pressure(false)))
             .into(),
+        addresses: Some(vec!["192.0.2.7".to_owned()]),
         images_heard: true,
+        csi_node: true,
         ..Facts::default()
     }
 }
@@ -151,11 +153,37 @@ fn a_transition_is_a_change_of_the_status_alone() {
         .collect();
     assert_eq!(told, ["NodeHasInsufficientMemory"]);
     assert!(events::of_change("n1", &second, &again).is_empty());
-    let told = events::of_change("n1", &none, &first);
+    // An object that is made tells of its pressures, and that it is ready when it comes to be.
+    let reasons =
+        |told: Vec<events::Event>| -> Vec<&str> { told.iter().map(|e| e.reason).collect() };
+    let pressures = [
+        "NodeHasSufficientMemory",
+        "NodeHasNoDiskPressure",
+        "NodeHasSufficientPID",
+    ];
+    assert_eq!(reasons(events::of_change("n1", &none, &first)), pressures);
+    assert_eq!(reasons(events::of_start("n1", &first)), pressures);
+    let unmade = Facts {
+        csi_node: false,
+        ..well()
+    };
+    let new = status(&settings(), &unmade, &none, at(0));
+    let ready = new
+        .conditions
+        .iter()
+        .flatten()
+        .find(|c| c.type_ == "Ready")
+        .unwrap();
+    assert_eq!(
+        ready.message.as_deref(),
+        Some("CSINode is not yet initialized")
+    );
+    let told = events::of_change("n1", &new, &first);
     assert_eq!(
         told.last().unwrap().message,
         "Node n1 status is now: NodeReady"
     );
+    assert!(is_ready(Some(&first)) && !is_ready(Some(&new)) && !is_ready(None));
 }
 
 #[test]
@@ -433,6 +461,8 @@ fn any_facts() -> impl Strategy<Value = Facts> {
                     .collect(),
                 images_heard,
                 volumes_in_use,
+                csi_node: images_heard,
+                addresses: images_heard.then(|| vec!["192.0.2.7".to_owned()]),
             },
         )
 }

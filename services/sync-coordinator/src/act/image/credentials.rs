@@ -1,6 +1,7 @@
 //! Logins for a pod's image: its pull secrets, the node's docker configuration, plugins.
 
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::Secret;
@@ -38,6 +39,24 @@ pub async fn lookup(
     found.extend(ring.lookup(image));
     found.extend(hands.images.providers.lookup(hands, manifest, image).await);
     Ok(found)
+}
+
+/// Has people told of Secrets that are not there although no pull asks for them; no start waits for that.
+pub fn mind(hands: &Rc<Hands>, manifest: &Manifest) {
+    if manifest
+        .spec()
+        .image_pull_secrets
+        .iter()
+        .flatten()
+        .next()
+        .is_none()
+    {
+        return;
+    }
+    let (hands_too, manifest) = (Rc::clone(hands), manifest.clone());
+    hands.ctx.background("pull secrets", async move {
+        let _ = from_secrets(&hands_too, &manifest).await;
+    });
 }
 
 /// The logins of the pod's own Secrets.

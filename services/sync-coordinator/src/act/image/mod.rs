@@ -161,9 +161,19 @@ async fn present(
     container: &str,
     wanted: &Wanted,
 ) -> Result<String, Trouble> {
-    let image = spec(hands, manifest, &wanted.reference).await?;
+    // What is not even looked for has no other event of its own.
+    let unseen = |trouble: Trouble| {
+        let looked = [reason::INVALID_IMAGE_NAME, reason::IMAGE_INSPECT_ERROR];
+        if looked.contains(&trouble.reason.as_str()) {
+            let words = trouble.message.clone();
+            notices::of_container(hands, job, container, true, "InspectFailed", words);
+        }
+        trouble
+    };
+    let image = spec(hands, manifest, &wanted.reference).await;
+    let image = image.map_err(unseen)?;
     if wanted.policy != Pull::Always {
-        if let Some(image_ref) = look(hands, image.clone()).await?
+        if let Some(image_ref) = look(hands, image.clone()).await.map_err(unseen)?
             && access::may_use(hands, manifest, &wanted.reference, &image_ref).await?
         {
             let accessed = match &hands.images.records {
@@ -175,6 +185,7 @@ async fn present(
                 wanted.reference
             );
             notices::of_container(hands, job, container, false, "Pulled", words);
+            credentials::mind(hands, manifest);
             return Ok(image_ref);
         }
         // An image that the pod may not use is to it as if it were not there.
@@ -287,13 +298,11 @@ pub async fn handler(hands: &Hands, manifest: &Manifest) -> Result<String, Troub
 
 /// The runtime's reference of an image that is on the node.
 async fn look(hands: &Hands, image: v1::ImageSpec) -> Result<Option<String>, Trouble> {
-    let name = image.image.clone();
     let found = hands.images.runtime.image_status(image).await;
     let found = found.map_err(|error| {
-        said(
-            reason::IMAGE_INSPECT_ERROR,
-            format!("Failed to inspect image \"{name}\": {}", error.message()),
-        )
+        // Upstream quotes what it found here, which is nothing.
+        let words = format!("Failed to inspect image \"\": {}", notices::words(&error));
+        said(reason::IMAGE_INSPECT_ERROR, words)
     })?;
     Ok(found.map(|image| image.id))
 }

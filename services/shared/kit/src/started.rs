@@ -1,11 +1,11 @@
-//! Whether Polylet itself was started, or only this service of it.
+//! Whether Polylet itself was started, or only one service of it.
 
-use polylet_kit::{Ctx, kept, report};
+use crate::{Ctx, kept, report};
 
 const VERSION: u32 = 1;
 
 /// True once for each life of the supervisor: what people are told of a start is told once.
-pub(super) fn for_the_first_time(ctx: &Ctx) -> bool {
+pub fn for_the_first_time(ctx: &Ctx) -> bool {
     let path = ctx.run_dir().join("started.json");
     let Some(now) = parent() else {
         return true;
