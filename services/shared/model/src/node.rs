@@ -1,7 +1,7 @@
 //! What a node has, and how much of it pods may ask for.
 
+use core::net::IpAddr;
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::{NodeStatus, PodSpec};
 

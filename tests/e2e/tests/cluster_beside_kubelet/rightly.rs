@@ -38,8 +38,24 @@ pub(crate) fn all() -> Vec<Right> {
             "whether the server is up when it is asked first is chance",
         ),
         (
-            "event Pod unready Warning Unhealthy *resulted in unknown state: *",
+            "event Pod * Warning Unhealthy *resulted in unknown state: *",
             "a probe may meet the end of its pod, under both",
+        ),
+        (
+            "event Pod slow Warning Unhealthy *Readiness probe failed:",
+            "as above: it is killed with its container and has said nothing",
+        ),
+        (
+            "event Pod un* Normal Killing *: Stopping container main",
+            "whether a container that starts again and again runs when its pod ends is chance",
+        ),
+        (
+            "event Pod late *",
+            "on a machine that is busy its time may be over before its start",
+        ),
+        (
+            "Node fields of \"kubelet\" by \"Update\" status: *Time: {}",
+            "writes within one second change no time",
         ),
         (
             "event Pod * Warning Unhealthy * probe errored and resulted in unknown state: * context canceled",
