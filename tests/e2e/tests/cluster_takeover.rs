@@ -2,11 +2,11 @@
 //! pods do not notice.
 
 use polylet_e2e::{RUNS, cluster, ok, pod};
-use polylet_harness::cluster::{Patch, is_ready, pod_path};
+use polylet_harness::cluster::{is_ready, pod_path};
 use polylet_harness::{Cluster, Node};
 use serde_json::{Value, json};
 
-const PODS: [&str; 4] = ["plain", "volumes", "sidecar", "resized"];
+const PODS: [&str; 3] = ["plain", "volumes", "sidecar"];
 
 #[tokio::test]
 #[ignore = "needs root, a container runtime, the programs of a cluster: cargo verify"]
@@ -18,20 +18,18 @@ async fn from_the_kubelet_and_back() {
     ok(kubelet.up());
     ok(cluster.wait_node_ready("node").await);
     objects(&cluster).await;
-    for (name, more) in PODS.iter().zip([json!({}), volumes(), sidecar(), small()]) {
+    for (name, more) in PODS.iter().zip([json!({}), volumes(), sidecar()]) {
         create(&cluster, name, &more).await;
     }
     for name in PODS {
         ok(cluster.wait_pod_ready(name).await);
     }
-    too_large(&cluster).await;
     let before = identities(&cluster).await;
     let unready = Unready::watch(&cluster).await;
 
     kubelet.down(false);
     ok(node.up().await);
     works(&cluster, "under-polylet").await;
-    refused_resize(&cluster).await;
     assert_eq!(identities(&cluster).await, before, "Polylet took over");
     unready.never();
 
@@ -133,38 +131,6 @@ fn sidecar() -> Value {
         "command": ["sh", "-c", RUNS],
         "startupProbe": { "exec": { "command": ["true"] }, "periodSeconds": 1 },
     }] })
-}
-
-fn small() -> Value {
-    json!({ "container": { "resources": { "requests": { "cpu": "1m" } } } })
-}
-
-/// A change of resources that no node could ever give.
-async fn too_large(cluster: &Cluster) {
-    let path = format!("{}/resize", pod_path("resized"));
-    let change = json!({ "spec": { "containers": [
-        { "name": "main", "resources": { "requests": { "cpu": "1000" } } },
-    ] } });
-    ok(cluster
-        .client()
-        .patch(&path, Patch::Strategic, &change)
-        .await);
-    refused_resize(cluster).await;
-}
-
-/// The pod keeps what it has, whoever says so.
-async fn refused_resize(cluster: &Cluster) {
-    let refused = |pod: &Value| {
-        let status = &pod["status"];
-        let all = status["conditions"].as_array().into_iter().flatten();
-        let mut pending = all.filter(|c| c["type"] == "PodResizePending");
-        pending.any(|c| c["reason"] == "Infeasible")
-            && status["containerStatuses"][0]["allocatedResources"]["cpu"] == "1m"
-    };
-    let path = pod_path("resized");
-    ok(cluster
-        .wait(&path, "to be refused its resize", refused)
-        .await);
 }
 
 async fn create(cluster: &Cluster, name: &str, more: &Value) {
