@@ -13,6 +13,16 @@ pub struct Resources {
     #[prost(int64, tag = "4")]
     pub memory_limit: i64,
 }
+/// Whom the first process of a container runs as.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct User {
+    #[prost(int64, tag = "1")]
+    pub uid: i64,
+    #[prost(int64, tag = "2")]
+    pub gid: i64,
+    #[prost(int64, repeated, tag = "3")]
+    pub supplemental_groups: ::prost::alloc::vec::Vec<i64>,
+}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Container {
     #[prost(string, tag = "1")]
@@ -60,6 +70,9 @@ pub struct Container {
     /// Unset where the runtime does not tell.
     #[prost(message, optional, tag = "17")]
     pub resources: ::core::option::Option<Resources>,
+    /// Unset where the runtime does not tell.
+    #[prost(message, optional, tag = "18")]
+    pub user: ::core::option::Option<User>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Sandbox {

@@ -3,7 +3,7 @@ use std::collections::{BTreeMap, HashMap};
 use polylet_cri::labels::{self, PodLabels};
 use polylet_cri::v1;
 use polylet_wire::common::v1::PodRef;
-use polylet_wire::pleg::v1::{Container, ContainerPhase, Resources, RuntimeHandler, Sandbox};
+use polylet_wire::pleg::v1::{Container, ContainerPhase, Resources, RuntimeHandler, Sandbox, User};
 use polylet_wire::time;
 
 use crate::core::{ContainerView, Hint, HintKind, Listing, PodView, Polled, SandboxView};
@@ -92,6 +92,11 @@ pub(crate) fn container(status: v1::ContainerStatus, sandbox_id: String) -> Cont
     let phase = phase(status.state());
     let image = status.image.unwrap_or_default();
     let resources = status.resources.and_then(|all| all.linux).map(resources);
+    let user = status.user.and_then(|user| user.linux).map(|linux| User {
+        uid: linux.uid,
+        gid: linux.gid,
+        supplemental_groups: linux.supplemental_groups,
+    });
     Container {
         sandbox_id,
         name: name_of(&status.labels, status.metadata.as_ref()),
@@ -113,6 +118,7 @@ pub(crate) fn container(status: v1::ContainerStatus, sandbox_id: String) -> Cont
         labels: status.labels.into_iter().collect(),
         log_path: status.log_path,
         resources,
+        user,
         id: status.id,
     }
 }

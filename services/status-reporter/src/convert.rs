@@ -1,6 +1,6 @@
 //! From the wire to facts, and from what is told to the wire.
 
-use k8s_openapi::api::core::v1::PodStatus;
+use k8s_openapi::api::core::v1::{LinuxContainerUser, PodStatus};
 use polylet_model::Manifest;
 use polylet_model::probe::ProbeKind;
 use polylet_model::status::{self, Actual, ContainerPhase, Note, PendingResize, Resizing, Stage};
@@ -154,6 +154,12 @@ fn container(container: &pleg::Container) -> status::Container {
                 has.cpu_period,
                 has.memory_limit,
             )
+        }),
+        user: container.user.as_ref().map(|user| LinuxContainerUser {
+            uid: user.uid,
+            gid: user.gid,
+            supplemental_groups: Some(user.supplemental_groups.clone())
+                .filter(|groups| !groups.is_empty()),
         }),
     }
 }

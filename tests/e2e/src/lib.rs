@@ -13,6 +13,8 @@
 use polylet_harness::{Cluster, ClusterOptions, Node, NodeOptions, PodView, guard};
 use serde_json::Value;
 
+/// The same pods under the kubelet and under Polylet.
+pub mod beside;
 /// A collector of spans, as any backend of traces has one.
 pub mod collector;
 /// Servers for probes.

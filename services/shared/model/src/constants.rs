@@ -3,6 +3,9 @@
 //! They are the API's and the kubelet's to the letter, so that a node can be
 //! handed from one agent to the other with its pods running.
 
+/// How the message of a pod begins that the node did not let in.
+pub const REFUSED: &str = "Pod was rejected: ";
+
 /// Labels on sandboxes and containers.
 pub mod label {
     /// The pod's name.
@@ -67,6 +70,8 @@ pub mod reason {
     pub const CONTAINER_CREATING: &str = "ContainerCreating";
     /// Waiting: init containers run first.
     pub const POD_INITIALIZING: &str = "PodInitializing";
+    /// Never told: the container is being started, or runs and its postStart hook has not ended.
+    pub const POST_START_HOOK: &str = "PostStartHook";
     /// Waiting: the container crashed and its next start is delayed.
     pub const CRASH_LOOP_BACK_OFF: &str = "CrashLoopBackOff";
     /// Waiting: the pull failed.

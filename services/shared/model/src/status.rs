@@ -8,7 +8,9 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{HostIP, PodIP, PodStatus, ResourceRequirements};
+use k8s_openapi::api::core::v1::{
+    HostIP, LinuxContainerUser, PodIP, PodStatus, ResourceRequirements,
+};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::constants::phase;
@@ -41,7 +43,7 @@ pub enum ContainerPhase {
 }
 
 /// One container in the runtime.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Container {
     /// The runtime's id.
     pub id: ContainerId,
@@ -59,6 +61,8 @@ pub struct Container {
     pub phase: ContainerPhase,
     /// What it has, where the runtime says so.
     pub actual: Option<Actual>,
+    /// Whom its first process runs as, where the runtime says so.
+    pub user: Option<LinuxContainerUser>,
     /// Once it ended.
     pub exit_code: i32,
     /// Once it ended: `Completed`, `Error`, `OOMKilled`…
@@ -207,7 +211,11 @@ pub struct StatusFacts<'a> {
 
 /// Computes the status.
 pub fn compute(facts: &StatusFacts<'_>) -> PodStatus {
-    let mut lists = containers::statuses(facts);
+    if let Some(refused) = end::refused(facts) {
+        return refused;
+    }
+    let open = containers::statuses(facts);
+    let mut lists = open.clone();
     if facts.stage == Stage::Terminated {
         end::seal(facts, &mut lists);
     }
@@ -250,13 +258,17 @@ pub fn compute(facts: &StatusFacts<'_>) -> PodStatus {
             given(&terminal.message).or(words.1),
         );
     }
-    if facts.stage == Stage::Terminated {
+    let conditions = if end::leaves_gaps(facts, &open) {
+        let unsealed = phases::phase(facts, &open, ran_before);
+        let conditions = end::conditions(facts, &open, &unsealed, &phase);
         phase = end::last_phase(facts, phase);
-    }
-    if facts.terminal.is_some() && end::never_ran(facts) {
-        lists = containers::Lists::default();
-    }
-    let conditions = conditions::all(facts, &lists, &phase);
+        conditions
+    } else {
+        if facts.stage == Stage::Terminated {
+            phase = end::last_phase(facts, phase);
+        }
+        conditions::all(facts, &lists, &phase)
+    };
     let pod_ips = pod_ips(facts);
     let host_ips = host_ips(facts);
     let spec = facts.manifest.spec();

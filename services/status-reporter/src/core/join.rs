@@ -373,7 +373,8 @@ fn stage(progress: &Progress, held: &Held) -> Stage {
     let ended = held
         .containers
         .iter()
-        .all(|container| container.phase == ContainerPhase::Exited);
+        // One that was never started has nothing to end.
+        .all(|c| matches!(c.phase, ContainerPhase::Exited | ContainerPhase::Created));
     if ended {
         progress.stage
     } else {

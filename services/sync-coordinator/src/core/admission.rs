@@ -7,7 +7,7 @@ mod preempt;
 mod tests;
 
 use jiff::{SignedDuration, Timestamp};
-use polylet_model::constants::{phase, reason};
+use polylet_model::constants::{REFUSED, phase, reason};
 use polylet_model::{apparmor, resources, selector};
 
 use super::room::NodeObject;
@@ -220,7 +220,7 @@ fn pod_features(view: &View<'_>, wanted: &Wanted) -> Option<No> {
 fn refused(view: &View<'_>, (reason, why): No) -> Verdict {
     Verdict::Refused(Terminal {
         reason,
-        message: format!("Pod was rejected: {why}"),
+        message: format!("{REFUSED}{why}"),
         phase: phase::FAILED.to_owned(),
         disruption_target: false,
         decided_at: view.now,

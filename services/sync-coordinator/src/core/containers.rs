@@ -1,6 +1,7 @@
 //! Containers: kept running, stopped where something is wrong, started again by policy.
 
 use polylet_model::ContainerKind;
+use polylet_model::constants::reason;
 
 use super::hooks::{self, Started};
 use super::images::{self, ImageState};
@@ -58,7 +59,10 @@ pub fn keep(
         Some(running) if running.phase == Phase::Running => {
             match hooks::after_start(view, container, running, plan) {
                 // As upstream: whatever else is to be done with it waits as well.
-                Started::Under => order.earlier_under_way = true,
+                Started::Under => {
+                    plan.note(&container.name, reason::POST_START_HOOK, "", None);
+                    order.earlier_under_way = true;
+                }
                 Started::Failed => {
                     kill::container(view, running, How::end(wanted.grace), plan);
                     order.earlier_under_way = true;
@@ -84,6 +88,10 @@ pub fn keep(
             });
             if restart::wanted_again(view, wanted, container, last) {
                 start(view, wanted, sandbox, container, plan, order);
+                if container.post_start.is_some() {
+                    // Said early: who sees the container run shall know already.
+                    plan.note(&container.name, reason::POST_START_HOOK, "", None);
+                }
             }
         }
     }

@@ -4,7 +4,7 @@
 //! A plan is compared with the one before it: what stands already is not told again.
 
 use jiff::Timestamp;
-use polylet_model::constants::{condition_reason, reason};
+use polylet_model::constants::{REFUSED, condition_reason, reason};
 use polylet_model::{ContainerKind, Manifest};
 use serde::Serialize;
 
@@ -91,7 +91,7 @@ fn endings(view: &View<'_>, plan: &Plan, told: &mut Vec<Notice>) {
         return;
     };
     let normal = reason == reason::DEADLINE_EXCEEDED;
-    let message = message.strip_prefix("Pod was rejected: ");
+    let message = message.strip_prefix(REFUSED);
     let message = message.or(decided.map(|t| t.message.as_str()));
     told.push(Notice::of_pod(!normal, reason, message.unwrap_or_default()));
 }

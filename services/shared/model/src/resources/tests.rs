@@ -211,3 +211,13 @@ proptest! {
         prop_assert!((3..=999).contains(&score));
     }
 }
+
+#[test]
+fn a_pods_limit_is_the_weight_of_containers_that_ask_for_nothing() {
+    for (own, shares) in [(json!({}), 30), (json!({"requests": {"cpu": "1"}}), 1024)] {
+        let pod = spec(json!({"resources": {"limits": {"cpu": "30m"}},
+            "containers": [{"name": "a", "resources": own}]}));
+        let got = container(&pod, &pod.containers[0], 1 << 30, true, CPU_PERIOD_US);
+        assert_eq!(got.cpu_shares, shares);
+    }
+}

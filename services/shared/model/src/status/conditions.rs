@@ -45,16 +45,19 @@ impl Saying {
     }
 }
 
-pub(super) fn all(facts: &StatusFacts<'_>, lists: &Lists, phase: &str) -> Vec<PodCondition> {
+/// Those that somebody else wrote.
+pub(super) fn of_others(facts: &StatusFacts<'_>) -> Vec<PodCondition> {
     let before = facts
         .previous
         .and_then(|previous| previous.conditions.as_ref());
-    let mut out: Vec<PodCondition> = before
-        .into_iter()
-        .flatten()
-        .filter(|c| !OURS.contains(&c.type_.as_str()))
+    let all = before.into_iter().flatten();
+    all.filter(|c| !OURS.contains(&c.type_.as_str()))
         .cloned()
-        .collect();
+        .collect()
+}
+
+pub(super) fn all(facts: &StatusFacts<'_>, lists: &Lists, phase: &str) -> Vec<PodCondition> {
+    let mut out = of_others(facts);
     out.extend(resize_pending(facts));
     out.extend(resizing(facts));
     if let Some(disrupted) = disruption(facts) {
@@ -91,7 +94,11 @@ pub(super) fn all(facts: &StatusFacts<'_>, lists: &Lists, phase: &str) -> Vec<Po
     if let Some(saying) = restarting::saying(facts, phase) {
         let at = times.last_end().or(times.seen);
         let type_ = condition::ALL_CONTAINERS_RESTARTING;
-        out.push(finish(facts, type_, saying, at));
+        out.push(PodCondition {
+            // As upstream, alone among all.
+            observed_generation: None,
+            ..finish(facts, type_, saying, at)
+        });
     }
     out.push(finish(
         facts,
@@ -141,6 +148,7 @@ fn resize_pending(facts: &StatusFacts<'_>) -> Option<PodCondition> {
     let type_ = condition::POD_RESIZE_PENDING;
     Some(PodCondition {
         reason: Some(pending.reason.clone()),
+        last_probe_time: pending.since.map(second),
         ..finish(facts, type_, saying, pending.since)
     })
 }
@@ -157,6 +165,7 @@ fn resizing(facts: &StatusFacts<'_>) -> Option<PodCondition> {
     Some(PodCondition {
         reason,
         observed_generation: Some(resizing.generation).filter(|known| *known > 0),
+        last_probe_time: resizing.since.map(second),
         ..finish(facts, type_, saying, resizing.since)
     })
 }
@@ -241,11 +250,10 @@ fn initialized(facts: &StatusFacts<'_>, lists: &Lists, phase: &str) -> Saying {
             ..Saying::YES
         };
     }
-    if lists
-        .regular
-        .iter()
-        .any(|status| state::is_running(status) || state::ended(status).is_some())
-    {
+    if lists.regular.iter().any(|status| {
+        let ended = state::ended(status).is_some() && !super::end::is_sealed(status);
+        state::is_running(status) || ended
+    }) {
         return Saying::YES;
     }
     match message(&unknown, &incomplete, "incomplete") {

@@ -11,7 +11,7 @@ use crate::probe::{self, ProbeKind};
 use crate::restart::{self, Decision};
 
 /// The three lists of a pod's status.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Lists {
     /// By name.
     pub(super) regular: Vec<ContainerStatus>,
@@ -76,7 +76,7 @@ pub(super) fn before<'a>(
 fn one(facts: &StatusFacts<'_>, kind: ContainerKind, spec: &Spec) -> ContainerStatus {
     let old = before(facts, kind, &spec.name);
     let note = facts.notes.iter().find(|note| note.container == spec.name);
-    let mut found = named(facts, &spec.name);
+    let mut found = named(facts, &spec.name).filter(|seen| !being_started(facts, old, note, seen));
     let newest = found.next();
     let mut status = match newest {
         Some(container) => {
@@ -103,7 +103,7 @@ fn one(facts: &StatusFacts<'_>, kind: ContainerKind, spec: &Spec) -> ContainerSt
         if state::is_waiting(&status) {
             status.state = Some(state::terminated(forgotten_init()));
         }
-    } else if let Some(note) = note.filter(|note| !note.reason.is_empty())
+    } else if let Some(note) = note.filter(|note| !note.reason.is_empty() && !starts(note))
         && should_run(facts, kind, spec, newest)
     {
         if state::ended(&status).is_some() {
@@ -112,6 +112,30 @@ fn one(facts: &StatusFacts<'_>, kind: ContainerKind, spec: &Spec) -> ContainerSt
         status.state = Some(state::waiting(&note.reason, &note.message));
     }
     status
+}
+
+fn starts(note: &Note) -> bool {
+    note.reason == reason::POST_START_HOOK
+}
+
+/// A container runs for people when its start has come to its end, postStart hook included. Until
+/// then what was told before stands, as it does with upstream, which is busy meanwhile.
+fn being_started(
+    facts: &StatusFacts<'_>,
+    old: Option<&ContainerStatus>,
+    note: Option<&Note>,
+    seen: &Container,
+) -> bool {
+    let told = || {
+        let id = state::full_id(facts, seen);
+        old.is_some_and(|old| state::is_running(old) && old.container_id.as_ref() == Some(&id))
+    };
+    facts.stage == Stage::Syncing
+        && match seen.phase {
+            ContainerPhase::Created => true,
+            ContainerPhase::Running => note.is_some_and(starts) && !told(),
+            ContainerPhase::Exited | ContainerPhase::Unknown => false,
+        }
 }
 
 /// The runtime holds nothing of this name: never did, or no longer.
@@ -276,7 +300,7 @@ pub(super) fn verdict<'a>(
 }
 
 /// A container that was once told as started stays so for its life.
-fn started(
+pub(super) fn started(
     facts: &StatusFacts<'_>,
     kind: ContainerKind,
     spec: &Spec,

@@ -21,8 +21,7 @@ pub(super) fn removed(
             let end = ContainerStateTerminated {
                 reason: Some(reason::RESTARTING_ALL_CONTAINERS.to_owned()),
                 message: Some(
-                    "The container is removed because all containers of the pod restart in place"
-                        .to_owned(),
+                    "The container is removed because RestartAllContainers in place".to_owned(),
                 ),
                 exit_code: EXIT_CODE_UNKNOWN,
                 ..ContainerStateTerminated::default()

@@ -2,11 +2,16 @@
 
 use k8s_openapi::api::core::v1::{
     ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
-    ContainerStatus,
+    ContainerStatus, ContainerUser,
 };
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::{Container, ContainerPhase, StatusFacts, given, second};
 use crate::constants::{EXIT_CODE_UNKNOWN, reason};
+
+const EPOCH: Time = Time(Timestamp::UNIX_EPOCH);
 
 pub(super) fn waiting(reason: &str, message: &str) -> ContainerState {
     let waiting = ContainerStateWaiting {
@@ -80,17 +85,19 @@ pub(super) fn of(
         image: container.image.clone(),
         image_id: container.image_id.clone(),
         container_id: Some(id.clone()),
+        user: container
+            .user
+            .clone()
+            .map(|linux| ContainerUser { linux: Some(linux) }),
         ..ContainerStatus::default()
     };
     if let Some(old) = old {
         status.restart_count = status.restart_count.max(old.restart_count);
         let replaced = same.is_none().then(|| ended(old)).flatten();
+        // As upstream, also the end of this very container, which was told as its last while it
+        // waited for its next start.
         let last = replaced.or_else(|| ended_last(old));
-        // A container is never its own last state.
-        status.last_state = last
-            .filter(|last| last.container_id.as_ref() != Some(&id))
-            .cloned()
-            .map(terminated);
+        status.last_state = last.cloned().map(terminated);
     }
     status.state = Some(match container.phase {
         ContainerPhase::Running => {
@@ -112,8 +119,9 @@ pub(super) fn of(
             exit_code: container.exit_code,
             reason: given(&container.reason),
             message: given(&container.message),
-            started_at: container.started_at.map(second),
-            finished_at: container.finished_at.map(second),
+            // As upstream: what the runtime does not know is the beginning of time.
+            started_at: container.started_at.map(second).or(Some(EPOCH)),
+            finished_at: container.finished_at.map(second).or(Some(EPOCH)),
             container_id: Some(id),
             signal: None,
         }),

@@ -142,6 +142,7 @@ fn made(name: &str, attempt: u32, phase: ContainerPhase) -> Container {
         created_at: Some(at(attempt_at)),
         started_at: (phase != ContainerPhase::Created).then(|| at(attempt_at + 1)),
         actual: None,
+        user: None,
         finished_at: (phase == ContainerPhase::Exited).then(|| at(attempt_at + 50)),
     }
 }

@@ -46,6 +46,7 @@ fn held(phase: ContainerPhase) -> Option<Held> {
         created_at: Some(at(2)),
         started_at: Some(at(3)),
         actual: None,
+        user: None,
         finished_at: (phase == ContainerPhase::Exited).then(|| at(90)),
     };
     let sandbox = Sandbox {

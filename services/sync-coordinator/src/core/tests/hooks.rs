@@ -117,7 +117,7 @@ fn a_failed_post_start_hook_ends_the_container_and_is_told() {
     assert_eq!(note.message, "Exec lifecycle hook failed");
     settle_but_hooks(&mut world);
     assert_eq!(world.all_running(), ["a"]);
-    assert!(world.reasons().is_empty());
+    assert_eq!(world.reasons()["a"], reason::POST_START_HOOK);
     assert!(post_start(&world).is_some(), "of the new container");
 }
 

@@ -1,4 +1,5 @@
 use super::*;
+use crate::constants::reason;
 
 fn one() -> World {
     world(
@@ -269,4 +270,61 @@ fn addresses_and_their_order() {
     assert_eq!(ips(&world).0, Some("10.0.0.1".into()), "told to the end");
     let host = super::world(json!({"hostNetwork": true, "containers": [{"name": "a"}]}));
     assert_eq!(ips(&host).0, Some("192.0.2.1".into()));
+}
+
+#[test]
+fn a_container_that_is_being_started_is_not_told() {
+    let mut made = one();
+    made = made.sandbox();
+    let before = made.tell();
+    made = made.with(super::made("a", 0, ContainerPhase::Created));
+    assert_eq!(
+        made.status(),
+        before,
+        "nothing new to a container only created"
+    );
+    // Its postStart hook has not ended.
+    made.containers.clear();
+    made = made
+        .with(running("a", 0))
+        .note("a", reason::POST_START_HOOK);
+    assert_eq!(
+        state_of(&made.status(), "a")["waiting"]["reason"],
+        "ContainerCreating"
+    );
+    assert_eq!(made.phase(), "Pending");
+    made.notes.clear();
+    let runs = made.tell();
+    assert!(of(&runs, "a").ready);
+    // What has been told once stands.
+    let again = made.note("a", reason::POST_START_HOOK);
+    assert_eq!(again.status(), runs);
+}
+
+#[test]
+fn whom_it_runs_as_is_told() {
+    let user = LinuxContainerUser {
+        uid: 1000,
+        gid: 2000,
+        supplemental_groups: Some(vec![3000]),
+    };
+    let container = Container {
+        user: Some(user.clone()),
+        ..exited("a", 0, 0)
+    };
+    let status = one().sandbox().with(container).status();
+    assert_eq!(of(&status, "a").user.clone().unwrap().linux, Some(user));
+}
+
+#[test]
+fn a_start_that_failed_began_at_no_time() {
+    let container = Container {
+        started_at: None,
+        ..exited("a", 0, 128)
+    };
+    let status = one().sandbox().with(container).status();
+    assert_eq!(
+        state_of(&status, "a")["terminated"]["startedAt"],
+        "1970-01-01T00:00:00Z"
+    );
 }

@@ -206,7 +206,8 @@ fn a_resize_that_waits_is_told() {
         serde_json::to_value(told).unwrap(),
         json!({"type": "PodResizePending", "status": "True", "reason": "Deferred",
             "message": "no room", "observedGeneration": 3,
-            "lastTransitionTime": serde_json::to_value(Time(at(7))).unwrap()})
+            "lastTransitionTime": serde_json::to_value(Time(at(7))).unwrap(),
+            "lastProbeTime": serde_json::to_value(Time(at(7))).unwrap()})
     );
     // Still pending, in other words: since then.
     world.resize.as_mut().unwrap().since = Some(at(9));

@@ -264,10 +264,9 @@ fn a_refused_pod_has_no_containers() {
         (status.phase.as_deref(), status.container_statuses.is_none()),
         (Some("Failed"), true)
     );
-    assert_eq!(
-        condition(&status, condition::READY).reason.as_deref(),
-        Some("PodFailed")
-    );
+    // As upstream, it is told why and as good as nothing else.
+    assert!(status.conditions.is_none() && status.host_ip.is_none());
+    assert!(status.start_time.is_some() && status.qos_class.is_some());
 }
 
 #[test]
@@ -318,4 +317,43 @@ fn where_ends_are_decided_an_exit_alone_is_none() {
         disruption_target: false,
     });
     assert_eq!(world.phase(), "Succeeded");
+}
+
+#[test]
+fn a_pod_that_never_ran_is_sealed_after_all_is_said() {
+    let mut world = World {
+        stage: Stage::Terminated,
+        ..world(json!({"containers": [{"name": "a", "image": "x"}]}))
+    };
+    for _ in 0..2 {
+        let status = world.tell();
+        assert_eq!(status.phase.as_deref(), Some("Failed"));
+        let end = &state_of(&status, "a")["terminated"];
+        assert_eq!(end["reason"], "ContainerStatusUnknown");
+        let ready = condition(&status, condition::READY);
+        assert_eq!(ready.reason.as_deref(), Some("ContainersNotReady"));
+    }
+}
+
+#[test]
+fn an_init_container_that_was_told_to_end_has_not_done_its_work() {
+    let spec = json!({"initContainers": [{"name": "i"}], "containers": [{"name": "a"}]});
+    // It ends at 60.
+    for (decided, main) in [(59, "waiting"), (61, "terminated")] {
+        let mut world = World {
+            stage: Stage::Terminated,
+            ..world(spec.clone()).sandbox().with(exited("i", 0, 0))
+        };
+        world.terminal = Some(Terminal {
+            phase: "Failed".into(),
+            reason: "DeadlineExceeded".into(),
+            message: "m".into(),
+            decided_at: Some(at(decided)),
+            disruption_target: false,
+        });
+        assert!(
+            state_of(&world.status(), "a")[main].is_object(),
+            "{decided}"
+        );
+    }
 }
