@@ -6,7 +6,7 @@ use std::fs;
 use polylet_e2e::{RUNS, cluster, cluster_node, ok, pod};
 use polylet_harness::cluster::{Patch, condition, pod_path};
 use polylet_harness::wait::{Look, until};
-use polylet_harness::{Cluster, Node};
+use polylet_harness::{Cluster, Node, cgroup};
 use serde_json::{Value, json};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
@@ -18,6 +18,7 @@ async fn pods_of_the_cluster_live_as_with_a_kubelet() {
     let node = cluster_node(&cluster).await;
     what_is_missing_is_waited_for(&cluster, &node).await;
     resources_change_as_it_runs(&cluster).await;
+    resources_of_the_whole_change(&cluster, &node).await;
     containers_come_later(&cluster).await;
     strangers_are_refused(&cluster).await;
     ok(node.remove());
@@ -159,6 +160,57 @@ async fn resources_change_as_it_runs(cluster: &Cluster) {
     delete(cluster, "sized").await;
     let reasons = ["ResizeStarted", "ResizeCompleted", "ResizeDeferred"];
     told(cluster, "sized", &reasons).await;
+}
+
+/// What a pod has as a whole changes under its container, which has no limits of its own.
+async fn resources_of_the_whole_change(cluster: &Cluster, node: &Node) {
+    let sizes = |cpu: &str, memory: &str| {
+        json!({"requests": {"cpu": "100m", "memory": "32Mi"},
+            "limits": {"cpu": cpu, "memory": memory}})
+    };
+    let resources = json!({ "resources": sizes("300m", "64Mi") });
+    create(cluster, "whole", RUNS, resources).await;
+    let first = ok(cluster.wait_pod_ready("whole").await);
+    let id = main_of(&first)["containerID"].as_str().unwrap();
+    let pod = format!(
+        "{}/kubepods/burstable/pod{}",
+        node.cgroup(),
+        first["metadata"]["uid"].as_str().unwrap()
+    );
+    let own = format!("{pod}/{}", id.trim_start_matches("containerd://"));
+    let quota = |path: &str| {
+        let file = match cgroup::is_v2() {
+            true => format!("/sys/fs/cgroup{path}/cpu.max"),
+            false => format!("/sys/fs/cgroup/cpu{path}/cpu.cfs_quota_us"),
+        };
+        let text = fs::read_to_string(file).unwrap();
+        text.split_whitespace().next().unwrap().to_owned()
+    };
+    // Under systemd the paths are others, and the numbers the same.
+    let plain = cgroup::Driver::from_env() == cgroup::Driver::Cgroupfs;
+    let both = || plain.then(|| (quota(&pod), quota(&own)));
+    let is = |quota: &str| plain.then(|| (quota.to_owned(), quota.to_owned()));
+    assert_eq!(both(), is("30000"), "{first}");
+
+    let path = pod_path("whole");
+    for (cpu, memory, expected) in [("500m", "96Mi", "50000"), ("200m", "96Mi", "20000")] {
+        let patch = json!({"spec": { "resources": sizes(cpu, memory) }});
+        let resize = format!("{path}/resize");
+        let client = cluster.client();
+        ok(client.patch(&resize, Patch::Strategic, &patch).await);
+        let has = |pod: &Value| {
+            let limits = &pod["status"]["resources"]["limits"];
+            limits["cpu"] == cpu
+                && limits["memory"] == memory
+                && condition(pod, "PodResizeInProgress").is_none()
+                && condition(pod, "PodResizePending").is_none()
+        };
+        let now = ok(cluster.wait(&path, "other sizes", has).await);
+        assert_eq!(main_of(&now)["containerID"], id);
+        assert_eq!(main_of(&now)["restartCount"], 0);
+        assert_eq!(both(), is(expected));
+    }
+    delete(cluster, "whole").await;
 }
 
 /// A debug container joins a running pod; labels restart nothing.
