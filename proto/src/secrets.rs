@@ -3,7 +3,7 @@
 
 use std::fmt::{Debug, Formatter, Result};
 
-use crate::csi::v1::{NodePublishVolumeRequest, NodeStageVolumeRequest};
+use crate::csi::v1::{NodeExpandVolumeRequest, NodePublishVolumeRequest, NodeStageVolumeRequest};
 use crate::podconfig::v1::{
     GetObjectResponse, IssueTokenResponse, PodCertificate, WatchObjectResponse,
     get_object_response, watch_object_response,
@@ -51,6 +51,17 @@ impl Debug for NodePublishVolumeRequest {
         f.debug_struct("NodePublishVolumeRequest")
             .field("volume_id", &self.volume_id)
             .field("target_path", &self.target_path)
+            .field("secrets", &Hidden(!self.secrets.is_empty()))
+            .finish_non_exhaustive()
+    }
+}
+
+impl Debug for NodeExpandVolumeRequest {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        f.debug_struct("NodeExpandVolumeRequest")
+            .field("volume_id", &self.volume_id)
+            .field("volume_path", &self.volume_path)
+            .field("capacity_range", &self.capacity_range)
             .field("secrets", &Hidden(!self.secrets.is_empty()))
             .finish_non_exhaustive()
     }

@@ -170,6 +170,114 @@ pub struct NodeUnpublishVolumeRequest {
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct NodeUnpublishVolumeResponse {}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct NodeGetVolumeStatsRequest {
+    #[prost(string, tag = "1")]
+    pub volume_id: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub volume_path: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub staging_target_path: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct NodeGetVolumeStatsResponse {
+    /// At most one of each unit.
+    #[prost(message, repeated, tag = "1")]
+    pub usage: ::prost::alloc::vec::Vec<VolumeUsage>,
+    #[prost(message, optional, tag = "2")]
+    pub volume_condition: ::core::option::Option<VolumeCondition>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct VolumeUsage {
+    #[prost(int64, tag = "1")]
+    pub available: i64,
+    #[prost(int64, tag = "2")]
+    pub total: i64,
+    #[prost(int64, tag = "3")]
+    pub used: i64,
+    #[prost(enumeration = "volume_usage::Unit", tag = "4")]
+    pub unit: i32,
+}
+/// Nested message and enum types in `VolumeUsage`.
+pub mod volume_usage {
+    #[derive(
+        Clone,
+        Copy,
+        Debug,
+        PartialEq,
+        Eq,
+        Hash,
+        PartialOrd,
+        Ord,
+        ::prost::Enumeration
+    )]
+    #[repr(i32)]
+    pub enum Unit {
+        Unknown = 0,
+        Bytes = 1,
+        Inodes = 2,
+    }
+    impl Unit {
+        /// String value of the enum field names used in the ProtoBuf definition.
+        ///
+        /// The values are not transformed in any way and thus are considered stable
+        /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+        pub fn as_str_name(&self) -> &'static str {
+            match self {
+                Self::Unknown => "UNKNOWN",
+                Self::Bytes => "BYTES",
+                Self::Inodes => "INODES",
+            }
+        }
+        /// Creates an enum from field names used in the ProtoBuf definition.
+        pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+            match value {
+                "UNKNOWN" => Some(Self::Unknown),
+                "BYTES" => Some(Self::Bytes),
+                "INODES" => Some(Self::Inodes),
+                _ => None,
+            }
+        }
+    }
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct VolumeCondition {
+    #[prost(bool, tag = "1")]
+    pub abnormal: bool,
+    #[prost(string, tag = "2")]
+    pub message: ::prost::alloc::string::String,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CapacityRange {
+    #[prost(int64, tag = "1")]
+    pub required_bytes: i64,
+    #[prost(int64, tag = "2")]
+    pub limit_bytes: i64,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+#[prost(skip_debug)]
+pub struct NodeExpandVolumeRequest {
+    #[prost(string, tag = "1")]
+    pub volume_id: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub volume_path: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "3")]
+    pub capacity_range: ::core::option::Option<CapacityRange>,
+    #[prost(string, tag = "4")]
+    pub staging_target_path: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "5")]
+    pub volume_capability: ::core::option::Option<VolumeCapability>,
+    #[prost(map = "string, string", tag = "6")]
+    pub secrets: ::std::collections::HashMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct NodeExpandVolumeResponse {
+    #[prost(int64, tag = "1")]
+    pub capacity_bytes: i64,
+}
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct NodeGetCapabilitiesRequest {}
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -446,6 +554,54 @@ pub mod node_client {
                 .insert(GrpcMethod::new("csi.v1.Node", "NodeUnpublishVolume"));
             self.inner.unary(req, path, codec).await
         }
+        pub async fn node_get_volume_stats(
+            &mut self,
+            request: impl tonic::IntoRequest<super::NodeGetVolumeStatsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::NodeGetVolumeStatsResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/csi.v1.Node/NodeGetVolumeStats",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("csi.v1.Node", "NodeGetVolumeStats"));
+            self.inner.unary(req, path, codec).await
+        }
+        pub async fn node_expand_volume(
+            &mut self,
+            request: impl tonic::IntoRequest<super::NodeExpandVolumeRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::NodeExpandVolumeResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/csi.v1.Node/NodeExpandVolume",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("csi.v1.Node", "NodeExpandVolume"));
+            self.inner.unary(req, path, codec).await
+        }
         pub async fn node_get_capabilities(
             &mut self,
             request: impl tonic::IntoRequest<super::NodeGetCapabilitiesRequest>,
@@ -532,6 +688,20 @@ pub mod node_server {
             request: tonic::Request<super::NodeUnpublishVolumeRequest>,
         ) -> std::result::Result<
             tonic::Response<super::NodeUnpublishVolumeResponse>,
+            tonic::Status,
+        >;
+        async fn node_get_volume_stats(
+            &self,
+            request: tonic::Request<super::NodeGetVolumeStatsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::NodeGetVolumeStatsResponse>,
+            tonic::Status,
+        >;
+        async fn node_expand_volume(
+            &self,
+            request: tonic::Request<super::NodeExpandVolumeRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::NodeExpandVolumeResponse>,
             tonic::Status,
         >;
         async fn node_get_capabilities(
@@ -791,6 +961,96 @@ pub mod node_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = NodeUnpublishVolumeSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/csi.v1.Node/NodeGetVolumeStats" => {
+                    #[allow(non_camel_case_types)]
+                    struct NodeGetVolumeStatsSvc<T: Node>(pub Arc<T>);
+                    impl<
+                        T: Node,
+                    > tonic::server::UnaryService<super::NodeGetVolumeStatsRequest>
+                    for NodeGetVolumeStatsSvc<T> {
+                        type Response = super::NodeGetVolumeStatsResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::NodeGetVolumeStatsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Node>::node_get_volume_stats(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = NodeGetVolumeStatsSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/csi.v1.Node/NodeExpandVolume" => {
+                    #[allow(non_camel_case_types)]
+                    struct NodeExpandVolumeSvc<T: Node>(pub Arc<T>);
+                    impl<
+                        T: Node,
+                    > tonic::server::UnaryService<super::NodeExpandVolumeRequest>
+                    for NodeExpandVolumeSvc<T> {
+                        type Response = super::NodeExpandVolumeResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::NodeExpandVolumeRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Node>::node_expand_volume(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = NodeExpandVolumeSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

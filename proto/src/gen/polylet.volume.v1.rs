@@ -5,7 +5,8 @@ pub struct Volume {
     pub name: ::prost::alloc::string::String,
     #[prost(enumeration = "VolumePhase", tag = "2")]
     pub phase: i32,
-    /// Where the volume is on the node, once mounted.
+    /// Where the volume is on the node, once mounted: a directory, or what leads to a
+    /// block device.
     #[prost(string, tag = "3")]
     pub host_path: ::prost::alloc::string::String,
     #[prost(string, tag = "4")]
@@ -159,6 +160,67 @@ pub struct WatchVolumesInUseResponse {
     #[prost(string, repeated, tag = "1")]
     pub names: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ClaimSize {
+    #[prost(string, tag = "1")]
+    pub namespace: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub uid: ::prost::alloc::string::String,
+    #[prost(enumeration = "ClaimGrowth", tag = "4")]
+    pub growth: i32,
+    /// The persistent volume's capacity, as the API writes it.
+    #[prost(string, tag = "5")]
+    pub size: ::prost::alloc::string::String,
+    #[prost(string, tag = "6")]
+    pub message: ::prost::alloc::string::String,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct WatchClaimSizesRequest {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct WatchClaimSizesResponse {
+    /// By namespace and name, in order.
+    #[prost(message, repeated, tag = "1")]
+    pub claims: ::prost::alloc::vec::Vec<ClaimSize>,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetVolumeStatsRequest {}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct VolumeLevel {
+    #[prost(int64, tag = "1")]
+    pub available: i64,
+    #[prost(int64, tag = "2")]
+    pub capacity: i64,
+    #[prost(int64, tag = "3")]
+    pub used: i64,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct VolumeStats {
+    #[prost(string, tag = "1")]
+    pub pod_uid: ::prost::alloc::string::String,
+    /// Its name in the pod.
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+    /// Where it is on the node.
+    #[prost(string, tag = "3")]
+    pub host_path: ::prost::alloc::string::String,
+    /// The claim that it is had by, if it is; in the pod's namespace.
+    #[prost(string, tag = "4")]
+    pub claim: ::prost::alloc::string::String,
+    /// It is a CSI driver's: what it holds is below, or not to be had.
+    #[prost(bool, tag = "5")]
+    pub driver: bool,
+    #[prost(message, optional, tag = "6")]
+    pub bytes: ::core::option::Option<VolumeLevel>,
+    #[prost(message, optional, tag = "7")]
+    pub inodes: ::core::option::Option<VolumeLevel>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct GetVolumeStatsResponse {
+    #[prost(message, repeated, tag = "1")]
+    pub volumes: ::prost::alloc::vec::Vec<VolumeStats>,
+}
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum VolumePhase {
@@ -195,6 +257,46 @@ impl VolumePhase {
             "VOLUME_PHASE_RELEASING" => Some(Self::Releasing),
             "VOLUME_PHASE_GONE" => Some(Self::Gone),
             "VOLUME_PHASE_FAILED" => Some(Self::Failed),
+            _ => None,
+        }
+    }
+}
+/// How far the growth of a claim's volume has come on this node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum ClaimGrowth {
+    Unspecified = 0,
+    /// About to be asked of the driver: the claim has to say so first.
+    InProgress = 1,
+    /// Done.
+    Finished = 2,
+    /// The driver cannot now; it is asked again. message has its words.
+    Failed = 3,
+    /// The driver never can, as it says.
+    Infeasible = 4,
+}
+impl ClaimGrowth {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "CLAIM_GROWTH_UNSPECIFIED",
+            Self::InProgress => "CLAIM_GROWTH_IN_PROGRESS",
+            Self::Finished => "CLAIM_GROWTH_FINISHED",
+            Self::Failed => "CLAIM_GROWTH_FAILED",
+            Self::Infeasible => "CLAIM_GROWTH_INFEASIBLE",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "CLAIM_GROWTH_UNSPECIFIED" => Some(Self::Unspecified),
+            "CLAIM_GROWTH_IN_PROGRESS" => Some(Self::InProgress),
+            "CLAIM_GROWTH_FINISHED" => Some(Self::Finished),
+            "CLAIM_GROWTH_FAILED" => Some(Self::Failed),
+            "CLAIM_GROWTH_INFEASIBLE" => Some(Self::Infeasible),
             _ => None,
         }
     }
@@ -477,6 +579,63 @@ pub mod volume_service_client {
                 );
             self.inner.server_streaming(req, path, codec).await
         }
+        /// Claims whose volumes are made larger on this node, for their status in the
+        /// cluster: sent at once and at each change. A claim that says what is told here
+        /// is told no more.
+        pub async fn watch_claim_sizes(
+            &mut self,
+            request: impl tonic::IntoRequest<super::WatchClaimSizesRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::WatchClaimSizesResponse>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/polylet.volume.v1.VolumeService/WatchClaimSizes",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new("polylet.volume.v1.VolumeService", "WatchClaimSizes"),
+                );
+            self.inner.server_streaming(req, path, codec).await
+        }
+        /// Whose the volumes of running pods are, and what those of CSI drivers hold. A
+        /// driver that does not answer within 10 s is left out.
+        pub async fn get_volume_stats(
+            &mut self,
+            request: impl tonic::IntoRequest<super::GetVolumeStatsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::GetVolumeStatsResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/polylet.volume.v1.VolumeService/GetVolumeStats",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new("polylet.volume.v1.VolumeService", "GetVolumeStats"),
+                );
+            self.inner.unary(req, path, codec).await
+        }
     }
 }
 /// Generated server implementations.
@@ -574,6 +733,31 @@ pub mod volume_service_server {
             request: tonic::Request<super::WatchVolumesInUseRequest>,
         ) -> std::result::Result<
             tonic::Response<Self::WatchVolumesInUseStream>,
+            tonic::Status,
+        >;
+        /// Server streaming response type for the WatchClaimSizes method.
+        type WatchClaimSizesStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::WatchClaimSizesResponse, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// Claims whose volumes are made larger on this node, for their status in the
+        /// cluster: sent at once and at each change. A claim that says what is told here
+        /// is told no more.
+        async fn watch_claim_sizes(
+            &self,
+            request: tonic::Request<super::WatchClaimSizesRequest>,
+        ) -> std::result::Result<
+            tonic::Response<Self::WatchClaimSizesStream>,
+            tonic::Status,
+        >;
+        /// Whose the volumes of running pods are, and what those of CSI drivers hold. A
+        /// driver that does not answer within 10 s is left out.
+        async fn get_volume_stats(
+            &self,
+            request: tonic::Request<super::GetVolumeStatsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::GetVolumeStatsResponse>,
             tonic::Status,
         >;
     }
@@ -974,6 +1158,100 @@ pub mod volume_service_server {
                                 max_encoding_message_size,
                             );
                         let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/polylet.volume.v1.VolumeService/WatchClaimSizes" => {
+                    #[allow(non_camel_case_types)]
+                    struct WatchClaimSizesSvc<T: VolumeService>(pub Arc<T>);
+                    impl<
+                        T: VolumeService,
+                    > tonic::server::ServerStreamingService<
+                        super::WatchClaimSizesRequest,
+                    > for WatchClaimSizesSvc<T> {
+                        type Response = super::WatchClaimSizesResponse;
+                        type ResponseStream = T::WatchClaimSizesStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::WatchClaimSizesRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as VolumeService>::watch_claim_sizes(&inner, request)
+                                    .await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = WatchClaimSizesSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/polylet.volume.v1.VolumeService/GetVolumeStats" => {
+                    #[allow(non_camel_case_types)]
+                    struct GetVolumeStatsSvc<T: VolumeService>(pub Arc<T>);
+                    impl<
+                        T: VolumeService,
+                    > tonic::server::UnaryService<super::GetVolumeStatsRequest>
+                    for GetVolumeStatsSvc<T> {
+                        type Response = super::GetVolumeStatsResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::GetVolumeStatsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as VolumeService>::get_volume_stats(&inner, request)
+                                    .await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = GetVolumeStatsSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
                         Ok(res)
                     };
                     Box::pin(fut)

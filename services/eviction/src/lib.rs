@@ -59,6 +59,11 @@ pub static MANIFEST: Manifest = Manifest {
             level: 1,
         },
         Call {
+            service: "volume-manager",
+            package: "polylet.volume.v1",
+            level: 1,
+        },
+        Call {
             service: "image-gc",
             package: "polylet.imagegc.v1",
             level: 1,

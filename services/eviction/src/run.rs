@@ -76,7 +76,7 @@ impl Run {
         questions: mpsc::Receiver<Question>,
     ) -> Result<Self, BoxError> {
         let orders = Orders::open(ctx.run_dir().join("orders.json"));
-        let sampler = Sampler::new(&settings);
+        let sampler = Sampler::new(&settings, ctx.peer("volume-manager").channel());
         let pressure = ctx.run_dir().join("pressure.json");
         let store = Store::new(ctx.incarnation());
         let desk = Desk::new(settings.rules.clone(), orders, store.clone())

@@ -1,20 +1,24 @@
 //! Between the wire and the words of this service.
 
 use polylet_wire::common::v1::{Cause, PodRef};
-use polylet_wire::podconfig::v1::WatchObjectResponse;
+use polylet_wire::podconfig::v1::watch_node_response::State as NodeState;
 use polylet_wire::podconfig::v1::watch_object_response::State as Wire;
+use polylet_wire::podconfig::v1::{WatchNodeResponse, WatchObjectResponse};
 use polylet_wire::volume::v1::{
-    Driver, PodVolumes, Volume, VolumePhase, WatchDriversResponse, WatchVolumesInUseResponse,
+    ClaimGrowth, ClaimSize, Driver, PodVolumes, Volume, VolumeLevel, VolumePhase, VolumeStats,
+    WatchClaimSizesResponse, WatchDriversResponse, WatchVolumesInUseResponse,
 };
 use tokio::sync::watch;
 
 use crate::core::csi::Registered;
 use crate::core::layout;
 use crate::core::objects::{ObjectKind, ObjectState};
+use crate::core::place::Place;
 use crate::core::spec::PodName;
-use crate::core::state::State;
+use crate::core::state::{Growing, Mounted, Stands, State};
 use crate::core::sub_path::SubPath;
 use crate::core::view::{Phase, PodView, VolumeView};
+use crate::csi::client::{Level, Levels};
 
 /// A pod named on the wire; `None` when its uid could not name a directory.
 pub fn pod(from: Option<PodRef>) -> Option<PodName> {
@@ -93,6 +97,8 @@ pub struct CsiTold {
     pub drivers: watch::Sender<WatchDriversResponse>,
     /// Their volumes.
     pub in_use: watch::Sender<WatchVolumesInUseResponse>,
+    /// The claims whose volumes grow.
+    pub sizes: watch::Sender<WatchClaimSizesResponse>,
 }
 
 impl CsiTold {
@@ -104,6 +110,10 @@ impl CsiTold {
         let in_use = WatchVolumesInUseResponse {
             names: state.in_use().into_iter().collect(),
         };
+        let sizes = WatchClaimSizesResponse {
+            claims: state.growing().into_iter().map(claim_size).collect(),
+        };
+        self.sizes.send_if_modified(|told| replace(told, sizes));
         self.drivers.send_if_modified(|told| replace(told, drivers));
         self.in_use.send_if_modified(|told| replace(told, in_use));
     }
@@ -113,6 +123,56 @@ fn replace<T: PartialEq>(told: &mut T, now: T) -> bool {
     let news = *told != now;
     *told = now;
     news
+}
+
+fn claim_size(((namespace, name), of): ((String, String), Growing)) -> ClaimSize {
+    let (growth, message) = match of.stands {
+        Stands::InProgress => (ClaimGrowth::InProgress, String::new()),
+        Stands::Finished => (ClaimGrowth::Finished, String::new()),
+        Stands::Failed(why) if is_infeasible(&why) => (ClaimGrowth::Infeasible, why),
+        Stands::Failed(why) => (ClaimGrowth::Failed, why),
+    };
+    ClaimSize {
+        namespace,
+        name,
+        uid: of.uid,
+        growth: growth.into(),
+        size: of.size,
+        message,
+    }
+}
+
+/// CSI's codes for what will never be done, as upstream reads them.
+fn is_infeasible(why: &str) -> bool {
+    ["InvalidArgument", "OutOfRange", "NotFound"]
+        .iter()
+        .any(|code| why.contains(&format!("rpc error: code = {code} ")))
+}
+
+/// What a volume holds.
+pub fn stats(of: Mounted, levels: Levels) -> VolumeStats {
+    let level = |of: Level| VolumeLevel {
+        available: of.available,
+        capacity: of.capacity,
+        used: of.used,
+    };
+    VolumeStats {
+        pod_uid: of.uid,
+        name: of.name,
+        host_path: of.host_path,
+        claim: of.claim,
+        driver: of.driver.is_some(),
+        bytes: levels.0.map(level),
+        inodes: levels.1.map(level),
+    }
+}
+
+/// This node, as pod-config tells of it: without one, nothing of it is known.
+pub fn place(said: WatchNodeResponse) -> Result<Place, serde_json::Error> {
+    match said.state {
+        Some(NodeState::Manifest(json)) => Place::read(&json),
+        _ => Ok(Place::default()),
+    }
 }
 
 fn driver(of: Registered) -> Driver {

@@ -24,6 +24,7 @@ pub mod csi;
 pub mod job;
 pub mod node;
 pub mod objects;
+pub mod place;
 pub mod run;
 pub mod server;
 pub mod tokens;
@@ -34,7 +35,7 @@ pub mod worker;
 use std::process::ExitCode;
 use std::rc::Rc;
 
-use polylet_kit::{Api, BoxError, Call, Ctx, Keep, LARGEST_MESSAGE, Manifest, Service};
+use polylet_kit::{Api, BoxError, Call, Ctx, Keep, LARGEST_MESSAGE, Manifest, Service, follow};
 use polylet_watch::Store;
 use polylet_wire::volume::v1::volume_service_server::VolumeServiceServer;
 use tokio::sync::mpsc;
@@ -111,7 +112,7 @@ pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
     let runner = Runner::new(
         State::new(layout.clone(), found).on(ctx.node_name()),
         store.clone(),
-        Worker::new(layout, Jobs::default()).with(Drivers::of(ctx.node_name())),
+        Worker::new(layout.clone(), Jobs::default()).with(Drivers::of(ctx.node_name())),
         Rc::new(move |work| spawner.background("step", work)),
         Watches::new(objects::from_peer(
             &ctx,
@@ -121,8 +122,8 @@ pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
         Watches::new(tokens::from_peer(&ctx, ctx.peer("pod-config"), tokens)),
         inputs.clone(),
     )
-    .telling(Rc::new(move |pod, message| {
-        notices.warning(pod, "", "FailedMount", message);
+    .telling(Rc::new(move |pod, reason, message| {
+        notices.warning(pod, "", reason, message);
     }))
     .with_certificates(Watches::new(certificates))
     .telling_of_drivers(told.clone());
@@ -130,12 +131,17 @@ pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
     let spawn = Rc::new(move |work| spawner.background("driver", work));
     let registry = csi::registry::follow(registry, inputs.clone(), spawn, ctx.drain());
     ctx.spawn("drivers", registry);
+    ctx.spawn(
+        "node",
+        place::follow(follow::podconfig::node(&ctx), inputs.clone(), ctx.drain()),
+    );
     ctx.spawn("volumes", runner.run(heard, ctx.drain()));
     let node = node::allocatable(ctx.config());
     let server = VolumeServiceServer::new(Server {
         inputs,
         store,
         csi: told,
+        layout,
         node,
     });
     // Pods are declared with their manifests.

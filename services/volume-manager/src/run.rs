@@ -22,12 +22,13 @@ use crate::core::csi::Registered;
 use crate::core::declare::Refusal;
 use crate::core::layout::VolumeId;
 use crate::core::objects::{ObjectKey, ObjectState};
-use crate::core::plan::{Desired, Step};
+use crate::core::place::Place;
+use crate::core::plan::{Asked, Desired, Step};
 use crate::core::spec::{PodName, PodSpec};
-use crate::core::state::{Outcome, State};
+use crate::core::state::{Mounted, Outcome, State};
 use crate::core::sub_path::SubPath;
 use crate::core::tokens::{Issued, TokenKey};
-use crate::core::view::{NOT_MOUNTED, Phase, PodView, SET_UP_FAILED, VolumeView};
+use crate::core::view::{self, Phase, PodView, VolumeView};
 use crate::volume::sub_path::Parts;
 use crate::watches::Watches;
 use crate::worker::Worker;
@@ -73,6 +74,10 @@ pub enum Input {
     Object(ObjectKey, ObjectState),
     /// A CSI driver has registered with this socket, or it is gone.
     Driver(PathBuf, Option<Registered>),
+    /// The cluster says this of the node.
+    Placed(Place),
+    /// Somebody wants to know what volumes hold.
+    Mounted(oneshot::Sender<Vec<Mounted>>),
     /// A token was asked for.
     Token(TokenKey, Result<Issued, String>),
     /// A certificate is this now.
@@ -85,7 +90,8 @@ pub enum Input {
 pub type Spawn = Rc<dyn Fn(LocalBoxFuture<'static, ()>)>;
 
 /// Tells people of a pod whose volume cannot be mounted.
-pub type Notice = Rc<dyn Fn(&PodRef, &str)>;
+/// The second is the event's reason.
+pub type Notice = Rc<dyn Fn(&PodRef, &str, &str)>;
 
 /// The task's own things.
 pub struct Runner {
@@ -139,7 +145,7 @@ impl Runner {
             tokens,
             certificates: Watches::new(Rc::new(|_, _| {})),
             csi: CsiTold::default(),
-            notice: Rc::new(|_, _| {}),
+            notice: Rc::new(|_, _, _| {}),
             amiss: BTreeMap::new(),
             inputs,
             causes: BTreeMap::new(),
@@ -213,6 +219,8 @@ impl Runner {
                 self.state.driver(&socket, driver);
                 self.worker.drivers().set(&self.state.drivers());
             }
+            Input::Placed(place) => self.state.placed(place),
+            Input::Mounted(reply) => answer(reply, self.state.mounted()),
             Input::Token(key, answer) => self.state.token(&key, answer, Timestamp::now()),
             Input::Certificate(key, told) => self.state.certificate(&key, told),
             Input::Finished(outcome, cause) => {
@@ -315,16 +323,17 @@ impl Runner {
 
     /// Says once what keeps a pod's volumes from being mounted.
     fn tell_amiss(&mut self, view: &PodView) {
-        let waits = |volume: &&VolumeView| matches!(volume.phase, Phase::Waiting | Phase::Failed);
-        let volumes = view.volumes.iter().filter(waits);
-        let said = volumes.filter(|volume| {
-            let says = |first| volume.message.starts_with(first);
-            says(SET_UP_FAILED) || says(NOT_MOUNTED)
-        });
+        let tells = |volume: &&VolumeView| {
+            let waits = matches!(volume.phase, Phase::Waiting | Phase::Failed);
+            view::reason(&volume.message)
+                .is_some_and(|reason| waits || reason == "VolumeResizeFailed")
+        };
+        let said = view.volumes.iter().filter(tells);
         let said: BTreeSet<String> = said.map(|volume| volume.message.clone()).collect();
         let before = self.amiss.insert(view.pod.uid.clone(), said.clone());
         for news in said.difference(&before.unwrap_or_default()) {
-            (self.notice)(&convert::pod_ref(&view.pod), news);
+            let reason = view::reason(news).unwrap_or("FailedMount");
+            (self.notice)(&convert::pod_ref(&view.pod), reason, news);
         }
     }
 
@@ -385,7 +394,7 @@ impl Runner {
 
 fn uid_of(step: &Step) -> &str {
     match step {
-        Step::SetUp(id, _) | Step::TearDown(id) => &id.uid,
+        Step::SetUp(id, _) | Step::Ask(id, _, _) | Step::TearDown(id) => &id.uid,
         Step::RemovePod(uid) => uid,
     }
 }
@@ -393,6 +402,10 @@ fn uid_of(step: &Step) -> &str {
 fn told(step: &Step) -> String {
     match step {
         Step::SetUp(id, _) => format!("set up {} {} of {}", id.plugin, id.name, id.uid),
+        Step::Ask(id, _, Asked::Publish) => {
+            format!("publish {} {} of {} again", id.plugin, id.name, id.uid)
+        }
+        Step::Ask(id, _, Asked::Grow) => format!("grow {} {} of {}", id.plugin, id.name, id.uid),
         Step::TearDown(id) => format!("take away {} {} of {}", id.plugin, id.name, id.uid),
         Step::RemovePod(uid) => format!("remove the directory of {uid}"),
     }

@@ -9,10 +9,11 @@ use polylet_watch::Store;
 use polylet_wire::common::v1::{Cause, PodRef};
 use polylet_wire::volume::v1::volume_service_server::VolumeService;
 use polylet_wire::volume::v1::{
-    ApplyPodRequest, ApplyPodResponse, CompleteDesiredRequest, CompleteDesiredResponse, PodVolumes,
-    PrepareSubPathsRequest, PrepareSubPathsResponse, ReleasePodRequest, ReleasePodResponse,
-    WatchDriversRequest, WatchDriversResponse, WatchPodVolumesRequest, WatchPodVolumesResponse,
-    WatchVolumesInUseRequest, WatchVolumesInUseResponse,
+    ApplyPodRequest, ApplyPodResponse, CompleteDesiredRequest, CompleteDesiredResponse,
+    GetVolumeStatsRequest, GetVolumeStatsResponse, PodVolumes, PrepareSubPathsRequest,
+    PrepareSubPathsResponse, ReleasePodRequest, ReleasePodResponse, WatchClaimSizesRequest,
+    WatchClaimSizesResponse, WatchDriversRequest, WatchDriversResponse, WatchPodVolumesRequest,
+    WatchPodVolumesResponse, WatchVolumesInUseRequest, WatchVolumesInUseResponse,
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::WatchStream;
@@ -20,8 +21,10 @@ use tonic::{Code, Request, Response, Status};
 
 use crate::convert::{self, CsiTold};
 use crate::core::declare::Refusal;
+use crate::core::layout::Layout;
 use crate::core::manifest;
 use crate::core::spec::{Allocatable, PodName};
+use crate::csi::stats;
 use crate::run::{From, Input, PartsWanted};
 
 /// The server: hands calls to the one task, and streams what it tells.
@@ -32,6 +35,8 @@ pub struct Server {
     pub store: Store<String, PodVolumes>,
     /// What is told of drivers and their volumes.
     pub csi: CsiTold,
+    /// Where things are.
+    pub layout: Layout,
     /// What the node can give, for pods that read it.
     pub node: Allocatable,
 }
@@ -174,6 +179,29 @@ impl VolumeService for Server {
     ) -> Result<Response<Self::WatchDriversStream>, Status> {
         let told = WatchStream::new(self.csi.drivers.subscribe());
         Ok(Response::new(told.map(Ok).boxed()))
+    }
+
+    type WatchClaimSizesStream = BoxStream<'static, Result<WatchClaimSizesResponse, Status>>;
+
+    async fn watch_claim_sizes(
+        &self,
+        _: Request<WatchClaimSizesRequest>,
+    ) -> Result<Response<Self::WatchClaimSizesStream>, Status> {
+        let told = WatchStream::new(self.csi.sizes.subscribe());
+        Ok(Response::new(told.map(Ok).boxed()))
+    }
+
+    async fn get_volume_stats(
+        &self,
+        _: Request<GetVolumeStatsRequest>,
+    ) -> Result<Response<GetVolumeStatsResponse>, Status> {
+        let stopping = || Status::unavailable("the service is stopping");
+        let (reply, answer) = oneshot::channel();
+        let asked = self.inputs.send(Input::Mounted(reply)).await;
+        asked.map_err(|_| stopping())?;
+        let mounted = answer.await.map_err(|_| stopping())?;
+        let volumes = stats::of(&self.layout, mounted).await;
+        Ok(Response::new(GetVolumeStatsResponse { volumes }))
     }
 
     type WatchVolumesInUseStream = BoxStream<'static, Result<WatchVolumesInUseResponse, Status>>;

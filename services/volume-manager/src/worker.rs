@@ -14,7 +14,7 @@ use crate::csi::volume::Drivers;
 use crate::job::{Job, JobError, Jobs};
 use crate::volume::remove::Budget;
 use crate::volume::sub_path::Parts;
-use crate::volume::{VolumeError, host_path, local_volume, note, set_up, tear_down};
+use crate::volume::{VolumeError, device, host_path, local_volume, note, set_up, tear_down};
 
 /// Everything that steps need.
 #[derive(Debug, Clone)]
@@ -55,6 +55,10 @@ impl Worker {
     pub async fn perform(&self, step: &Step, off: &CancellationToken) -> Result<(), VolumeError> {
         match step {
             Step::SetUp(id, what) => self.set_up(id, what, off).await,
+            Step::Ask(id, what, asked) => match &**what {
+                SetUp::Csi(csi) => self.drivers.ask(&self.layout, id, csi, *asked).await,
+                _ => Ok(()),
+            },
             Step::TearDown(id) => self.tear_down(id).await,
             Step::RemovePod(uid) => self.remove_pod(uid).await,
         }
@@ -72,6 +76,9 @@ impl Worker {
         if let SetUp::Csi(csi) = &**what {
             return self.drivers.set_up(&self.layout, id, csi).await;
         }
+        if let SetUp::LocalDevice { path } = &**what {
+            return device::map_local(&self.layout, id, path).await;
+        }
         let (layout, volume, what) = (self.layout.clone(), id.clone(), what.clone());
         let budget = Budget::new(&self.stop);
         let work = move || match &*what {
@@ -81,8 +88,9 @@ impl Worker {
                 path,
                 read_only,
                 gid,
-            } => local_volume::set_up(&layout, &volume, path.as_ref(), *read_only, *gid),
-            SetUp::HostPath { .. } | SetUp::Csi(_) => Ok(()),
+                on_root_mismatch: lazy,
+            } => local_volume::set_up(&layout, &volume, path.as_ref(), *read_only, *gid, *lazy),
+            SetUp::HostPath { .. } | SetUp::LocalDevice { .. } | SetUp::Csi(_) => Ok(()),
         };
         local(&self.layout.volume(id), work).await
     }
@@ -107,6 +115,11 @@ impl Worker {
     }
 
     async fn tear_down(&self, id: &VolumeId) -> Result<(), VolumeError> {
+        match id.plugin.as_str() {
+            layout::CSI_DEVICE => return self.drivers.tear_down(&self.layout, id).await,
+            layout::LOCAL_DEVICE => return device::unmap_local(&self.layout, id).await,
+            _ => {}
+        }
         // What containers mounted of it goes first, as upstream does it.
         let parts = match layout::is_ours(&id.plugin) || id.plugin == layout::HOST_PATH {
             true => self.layout.sub_paths(&id.uid, &id.name),

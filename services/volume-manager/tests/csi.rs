@@ -10,6 +10,7 @@ use std::time::Duration;
 use common::{Life, Root, is_root, pod, run};
 use polylet_volume_manager::core::csi::attachment_name;
 use polylet_volume_manager::core::objects::{ObjectKey, ObjectKind, ObjectState};
+use polylet_volume_manager::csi::stats;
 use polylet_wire::csi::v1::node_server::{Node, NodeServer};
 use polylet_wire::csi::v1::node_service_capability::rpc::Type;
 use polylet_wire::csi::v1::node_service_capability::{Rpc, Type as Kind};
@@ -18,6 +19,7 @@ use polylet_wire::pluginregistration::v1::registration_server::{Registration, Re
 use polylet_wire::pluginregistration::v1::{
     InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse,
 };
+use polylet_wire::volume::v1::{ClaimGrowth, VolumeLevel, WatchClaimSizesResponse};
 use serde_json::{Value, json};
 use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
@@ -150,17 +152,49 @@ impl Node for Driver {
         Ok(Response::new(NodeUnpublishVolumeResponse {}))
     }
 
+    async fn node_expand_volume(
+        &self,
+        request: Request<NodeExpandVolumeRequest>,
+    ) -> Result<Response<NodeExpandVolumeResponse>, Status> {
+        let asked = request.into_inner();
+        let bytes = asked.capacity_range.map_or(0, |range| range.required_bytes);
+        let there = Path::new(&asked.volume_path).is_dir();
+        self.note(format!("expand {} to {bytes} {there}", asked.volume_id))?;
+        Ok(Response::new(NodeExpandVolumeResponse {
+            capacity_bytes: bytes,
+        }))
+    }
+
+    async fn node_get_volume_stats(
+        &self,
+        request: Request<NodeGetVolumeStatsRequest>,
+    ) -> Result<Response<NodeGetVolumeStatsResponse>, Status> {
+        let there = Path::new(&request.into_inner().volume_path).is_dir();
+        let usage = VolumeUsage {
+            available: 7,
+            total: if there { 10 } else { 0 },
+            used: 3,
+            unit: volume_usage::Unit::Bytes.into(),
+        };
+        Ok(Response::new(NodeGetVolumeStatsResponse {
+            usage: vec![usage],
+            volume_condition: None,
+        }))
+    }
+
     async fn node_get_capabilities(
         &self,
         _: Request<NodeGetCapabilitiesRequest>,
     ) -> Result<Response<NodeGetCapabilitiesResponse>, Status> {
-        let rpc = Rpc {
-            r#type: Type::StageUnstageVolume.into(),
-        };
-        let stages = NodeServiceCapability {
-            r#type: Some(Kind::Rpc(rpc)),
-        };
-        let capabilities = vec![stages];
+        let can = [
+            Type::StageUnstageVolume,
+            Type::GetVolumeStats,
+            Type::ExpandVolume,
+        ];
+        let can = can.map(|can| NodeServiceCapability {
+            r#type: Some(Kind::Rpc(Rpc { r#type: can.into() })),
+        });
+        let capabilities = can.to_vec();
         Ok(Response::new(NodeGetCapabilitiesResponse { capabilities }))
     }
 
@@ -205,15 +239,18 @@ fn of_cluster(uid: &str, volume: Value) -> Value {
     pod
 }
 
+fn persistent() -> Value {
+    let csi = json!({"driver": NAME, "volumeHandle": "vol", "fsType": "ext4",
+        "nodeStageSecretRef": {"namespace": "ns", "name": "s"}});
+    json!({"metadata": {"name": "pv"}, "spec": {"claimRef": {"uid": "c1"}, "csi": csi,
+        "accessModes": ["ReadWriteOnce"]}})
+}
+
 /// All that the cluster says but the attachment.
 async fn cluster(life: &Life) {
     let claim = json!({"metadata": {"uid": "c1"}, "spec": {"volumeName": "pv"}, "status": {"phase": "Bound"}});
     tell(life, ObjectKind::Claim, "ns", "c", claim).await;
-    let csi = json!({"driver": NAME, "volumeHandle": "vol", "fsType": "ext4",
-        "nodeStageSecretRef": {"namespace": "ns", "name": "s"}});
-    let pv = json!({"metadata": {"name": "pv"}, "spec": {"claimRef": {"uid": "c1"}, "csi": csi,
-        "accessModes": ["ReadWriteOnce"]}});
-    tell(life, ObjectKind::Persistent, "", "pv", pv).await;
+    tell(life, ObjectKind::Persistent, "", "pv", persistent()).await;
     let driver = json!({"metadata": {"name": NAME}, "spec": {"attachRequired": true, "podInfoOnMount": true}});
     tell(life, ObjectKind::CsiDriver, "", NAME, driver).await;
     tell(
@@ -277,6 +314,11 @@ fn a_drivers_volume_is_awaited_shared_by_two_pods_and_taken_away_with_the_last()
             cluster: true,
         };
         life.known(key, ObjectState::Absent).await;
+        let in_use = format!("kubernetes.io/csi/{NAME}^vol");
+        assert_eq!(life.csi.in_use.borrow().names, [in_use.clone()]);
+        life.until("u1", says("waiting for the Node's status"))
+            .await;
+        life.in_use(&[&in_use]).await;
         life.until("u1", says("unattached volumes=[v]")).await;
         // The first attempt fails, and is told in the driver's words; the next does not.
         *driver.refuses.lock().unwrap() = Some("the disk is busy".into());
@@ -305,8 +347,65 @@ fn a_drivers_volume_is_awaited_shared_by_two_pods_and_taken_away_with_the_last()
                 .any(|call| call == r#"publish vol for Some("pod-u2")"#),
             "{calls:?}"
         );
-        let in_use = life.csi.in_use.borrow().names.clone();
-        assert_eq!(in_use, [format!("kubernetes.io/csi/{NAME}^vol")]);
+        // Its size in the cluster rises: the driver is asked as soon as the claim says so.
+        let size = |claim: &'static str| {
+            json!({"metadata": {"uid": "c1"}, "spec": {"volumeName": "pv"},
+            "status": {"phase": "Bound", "capacity": {"storage": "1Gi"},
+                "allocatedResourceStatuses": {"storage": claim}}})
+        };
+        let mut pv = persistent();
+        pv["spec"]["capacity"] = json!({"storage": "2Gi"});
+        tell(&life, ObjectKind::Persistent, "", "pv", pv).await;
+        tell(
+            &life,
+            ObjectKind::Claim,
+            "ns",
+            "c",
+            size("NodeResizePending"),
+        )
+        .await;
+        let mut sizes = life.csi.sizes.subscribe();
+        let announced = sizes.wait_for(|told| !told.claims.is_empty());
+        let announced = announced.await.unwrap().claims[0].clone();
+        assert_eq!(announced.growth(), ClaimGrowth::InProgress);
+        tell(
+            &life,
+            ObjectKind::Claim,
+            "ns",
+            "c",
+            size("NodeResizeInProgress"),
+        )
+        .await;
+        let grown = |told: &WatchClaimSizesResponse| {
+            told.claims
+                .iter()
+                .any(|of| of.growth() == ClaimGrowth::Finished && of.size == "2Gi")
+        };
+        sizes.wait_for(grown).await.unwrap();
+        // Once for each pod, and nothing else.
+        let both = async {
+            while driver.calls.lock().unwrap().len() < 2 {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), both)
+            .await
+            .unwrap();
+        let asked = driver.calls();
+        let expand = format!("expand vol to {} true", 2_i64 << 30);
+        assert_eq!(asked, [expand.clone(), expand]);
+        let held = stats::of(&root.layout(), life.all_mounted().await).await;
+        let held: Vec<_> = held
+            .iter()
+            .map(|v| (v.claim.as_str(), v.driver, v.bytes))
+            .collect();
+        let level = VolumeLevel {
+            available: 7,
+            capacity: 10,
+            used: 3,
+        };
+        assert_eq!(held, [("c", true, Some(level)); 2]);
+        assert_eq!(life.csi.in_use.borrow().names, [in_use.clone()]);
         life.release("u1").await.unwrap();
         life.gone("u1").await;
         assert_eq!(driver.calls(), ["unpublish vol"]);
@@ -314,6 +413,10 @@ fn a_drivers_volume_is_awaited_shared_by_two_pods_and_taken_away_with_the_last()
 
         // Another life finds the other pod's, and takes it away with its own knowledge alone.
         let life = Life::start(&root, "e");
+        let mut told = life.csi.in_use.subscribe();
+        told.wait_for(|told| told.names == [in_use.clone()])
+            .await
+            .unwrap();
         life.release("u2").await.unwrap();
         life.gone("u2").await;
         let calls = driver.calls();

@@ -8,6 +8,7 @@ use prost_types::{DescriptorProto, EnumDescriptorProto, FileDescriptorSet};
 /// `proto/src/secrets.rs`.
 const SECRETS: &[&str] = &[
     ".csi.v1.NodePublishVolumeRequest",
+    ".csi.v1.NodeExpandVolumeRequest",
     ".csi.v1.NodeStageVolumeRequest",
     ".runtime.v1.AuthConfig",
     ".runtime.v1.ContainerStatusResponse",

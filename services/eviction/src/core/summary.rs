@@ -44,6 +44,17 @@ pub(crate) struct Part {
     pub(crate) logs: Option<Files>,
 }
 
+/// One volume of a pod.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct VolumePart {
+    pub(crate) name: String,
+    /// The claim that it is had by, in the pod's namespace.
+    pub(crate) claim: Option<String>,
+    /// It counts as the pod's own use of the node's disk.
+    pub(crate) local: bool,
+    pub(crate) files: Files,
+}
+
 /// One pod.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PodPart {
@@ -51,7 +62,7 @@ pub(crate) struct PodPart {
     pub(crate) namespace: String,
     pub(crate) whole: Part,
     pub(crate) containers: Vec<Part>,
-    pub(crate) volumes: Vec<(String, Files)>,
+    pub(crate) volumes: Vec<VolumePart>,
     pub(crate) ephemeral: Option<Files>,
 }
 
@@ -133,9 +144,12 @@ fn pod(pod: &PodPart, at: Timestamp, only_cpu_and_memory: bool) -> Value {
         let volumes: Vec<Value> = pod
             .volumes
             .iter()
-            .map(|(name, use_)| {
-                let mut one = files(use_, at);
-                one["name"] = json!(name);
+            .map(|volume| {
+                let mut one = files(&volume.files, at);
+                one["name"] = json!(volume.name);
+                if let Some(claim) = &volume.claim {
+                    one["pvcRef"] = json!({"name": claim, "namespace": pod.namespace});
+                }
                 one
             })
             .collect();

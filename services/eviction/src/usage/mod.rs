@@ -4,14 +4,17 @@ mod local;
 mod pod;
 mod summary;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use polylet_cri::Runtime;
+use polylet_kit::Channel;
 use polylet_model::cgroup::{CgroupName, Driver};
+use polylet_wire::volume::v1::volume_service_client::VolumeServiceClient;
+use polylet_wire::volume::v1::{GetVolumeStatsRequest, VolumeStats};
 use serde_json::Value;
 
 use crate::core::facts::{Held, Pods, Wanted};
@@ -26,6 +29,8 @@ use summary::{Counters, SummaryWork};
 
 /// How long the runtime may take to say where images are.
 const RUNTIME_DEADLINE: Duration = Duration::from_secs(10);
+/// How long volume-manager and the drivers that it asks may take.
+const VOLUMES_DEADLINE: Duration = Duration::from_secs(3);
 /// How long a file system or a walk may take: a dead mount must not hold the node's judgement.
 const FILES_DEADLINE: Duration = Duration::from_secs(30);
 
@@ -35,6 +40,7 @@ pub(crate) struct Sampler {
     runtime: Runtime,
     places: Places,
     image_fs: Option<PathBuf>,
+    volumes: Channel,
     counters: Arc<Counters>,
     last: Option<(Timestamp, bool, Value)>,
 }
@@ -47,7 +53,8 @@ struct Places {
 }
 
 impl Sampler {
-    pub(crate) fn new(settings: &Settings) -> Self {
+    /// Samples; `volumes` leads to volume-manager.
+    pub(crate) fn new(settings: &Settings, volumes: Channel) -> Self {
         Self {
             mounts: Mounts::detect(),
             runtime: Runtime::connect(&settings.runtime_endpoint, RUNTIME_DEADLINE),
@@ -57,6 +64,7 @@ impl Sampler {
                 pods_cgroup: pods_cgroup(&settings.cgroup_root),
             },
             image_fs: None,
+            volumes,
             counters: Arc::default(),
             last: None,
         }
@@ -171,6 +179,24 @@ impl Sampler {
         }
     }
 
+    /// The volumes that volume-manager knows of; none while it is away.
+    async fn known_volumes(&self) -> HashMap<PathBuf, VolumeStats> {
+        let mut client = VolumeServiceClient::new(self.volumes.clone());
+        let asked = client.get_volume_stats(GetVolumeStatsRequest {});
+        let answer = match tokio::time::timeout(VOLUMES_DEADLINE, asked).await {
+            Ok(Ok(answer)) => answer.into_inner(),
+            Ok(Err(status)) => {
+                tracing::debug!(message = status.message(), "volumes are not told of");
+                return HashMap::new();
+            }
+            Err(_) => return HashMap::new(),
+        };
+        let volumes = answer.volumes.into_iter();
+        volumes
+            .map(|volume| (PathBuf::from(&volume.host_path), volume))
+            .collect()
+    }
+
     /// The stats summary.
     pub(crate) async fn summary(
         &mut self,
@@ -192,6 +218,10 @@ impl Sampler {
         } else {
             layers(&self.runtime).await
         };
+        let known = match only_cpu_and_memory {
+            true => HashMap::new(),
+            false => self.known_volumes().await,
+        };
         let work = SummaryWork {
             at,
             node_name: node_name.to_owned(),
@@ -205,6 +235,7 @@ impl Sampler {
                 .map(|(uid, held)| (uid.clone(), pods.wanted.get(uid).cloned(), held.clone()))
                 .collect(),
             files: !only_cpu_and_memory,
+            known,
         };
         let sample = blocking(move || work.sample()).await.unwrap_or_default();
         let summary = render(&sample, only_cpu_and_memory);

@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
+use polylet_wire::volume::v1::{VolumeLevel, VolumeStats};
 
 use super::{Places, pod};
 use crate::core::facts::{Held, Wanted};
 use crate::core::signal::Level;
-use crate::core::summary::{Cpu, Files, Memory, Part, PodPart, Sample};
+use crate::core::summary::{Cpu, Files, Memory, Part, PodPart, Sample, VolumePart};
 use crate::sample::cgroup::{CgroupUse, Mounts};
 use crate::sample::{disk, node, tree};
 
@@ -50,6 +51,8 @@ pub(super) struct SummaryWork {
     pub(super) counters: Arc<Counters>,
     pub(super) pods: Vec<(String, Option<Wanted>, Held)>,
     pub(super) files: bool,
+    /// Volumes that volume-manager knows of, by their places on the node.
+    pub(super) known: HashMap<PathBuf, VolumeStats>,
 }
 
 impl SummaryWork {
@@ -122,7 +125,8 @@ impl SummaryWork {
         };
         let ephemeral = self.files.then(|| {
             let layers = containers.iter().filter_map(|part| part.rootfs);
-            let all = layers.chain(volumes.iter().map(|(_, files)| *files));
+            let own = volumes.iter().filter(|volume| volume.local);
+            let all = layers.chain(own.map(|volume| volume.files));
             let logs = plain(tree::measure(&logs));
             all.fold(logs, |sum, one| Files {
                 used_bytes: sum.used_bytes + one.used_bytes,
@@ -141,30 +145,54 @@ impl SummaryWork {
     }
 
     /// Every volume directory of a pod, by the volume's name.
-    fn volumes(&self, uid: &str) -> Vec<(String, Files)> {
+    fn volumes(&self, uid: &str) -> Vec<VolumePart> {
         let root = self.places.root.join("pods").join(uid).join("volumes");
         let children = |dir: &Path| -> Vec<PathBuf> {
             let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
             entries.map(|entry| entry.path()).collect()
         };
-        let mut found: Vec<(String, Files)> = children(&root)
+        let mut found: Vec<VolumePart> = children(&root)
             .iter()
             .flat_map(|plugin| children(plugin))
-            .filter_map(|volume| {
-                let name = volume.file_name()?.to_string_lossy().into_owned();
-                let used = tree::measure(&volume);
-                let disk = disk::of(&volume);
-                let files = Files {
-                    bytes: disk.map(|disk| disk.bytes),
-                    inodes: disk.map(|disk| disk.inodes),
-                    used_bytes: used.bytes,
-                    used_inodes: used.inodes,
-                };
-                Some((name, files))
-            })
+            .filter_map(|volume| self.volume(&volume))
             .collect();
-        found.sort_by(|a, b| a.0.cmp(&b.0));
+        found.sort_by(|a, b| a.name.cmp(&b.name));
         found
+    }
+
+    /// One of them. What lies on a volume of the cluster is not counted file by file: its driver
+    /// says, or its file system. Nothing is said of a driver's volume where the driver does not.
+    fn volume(&self, at: &Path) -> Option<VolumePart> {
+        let name = at.file_name()?.to_string_lossy().into_owned();
+        let drivers = at.parent()?.ends_with("kubernetes.io~csi");
+        let place = if drivers {
+            at.join("mount")
+        } else {
+            at.to_owned()
+        };
+        let known = self.known.get(&place);
+        let claim = known.map(|known| known.claim.clone());
+        let claim = claim.filter(|claim| !claim.is_empty());
+        let name = known.map_or(name, |known| known.name.clone());
+        let files = if drivers {
+            told(known?)?
+        } else if claim.is_some() {
+            self.disk(at)?
+        } else {
+            let (used, disk) = (tree::measure(at), disk::of(at));
+            Files {
+                bytes: disk.map(|disk| disk.bytes),
+                inodes: disk.map(|disk| disk.inodes),
+                used_bytes: used.bytes,
+                used_inodes: used.inodes,
+            }
+        };
+        Some(VolumePart {
+            local: !drivers && claim.is_none(),
+            name,
+            claim,
+            files,
+        })
     }
 
     fn part(&self, name: &str, counter: &str, used: CgroupUse) -> Part {
@@ -208,4 +236,20 @@ fn plain(used: tree::Use) -> Files {
         used_inodes: used.inodes,
         ..Files::default()
     }
+}
+
+/// What a driver says of its volume, if it says how large it is.
+fn told(known: &VolumeStats) -> Option<Files> {
+    let number = |number: i64| u64::try_from(number).unwrap_or(0);
+    let level = |of: &VolumeLevel| Level {
+        available: number(of.available),
+        capacity: number(of.capacity),
+    };
+    let (bytes, inodes) = (known.bytes.as_ref()?, known.inodes.as_ref());
+    Some(Files {
+        bytes: Some(level(bytes)),
+        inodes: inodes.map(level),
+        used_bytes: number(bytes.used),
+        used_inodes: inodes.map_or(0, |inodes| number(inodes.used)),
+    })
 }

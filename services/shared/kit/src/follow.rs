@@ -150,8 +150,9 @@ pub mod prober {
 pub mod volume {
     use polylet_wire::volume::v1::volume_service_client::VolumeServiceClient;
     use polylet_wire::volume::v1::{
-        WatchDriversRequest, WatchDriversResponse, WatchPodVolumesRequest, WatchPodVolumesResponse,
-        WatchVolumesInUseRequest, WatchVolumesInUseResponse,
+        WatchClaimSizesRequest, WatchClaimSizesResponse, WatchDriversRequest, WatchDriversResponse,
+        WatchPodVolumesRequest, WatchPodVolumesResponse, WatchVolumesInUseRequest,
+        WatchVolumesInUseResponse,
     };
 
     use super::*;
@@ -172,6 +173,18 @@ pub mod volume {
         polylet_watch::follow_value(peer, move || {
             let mut client = client.clone();
             async move { client.watch_drivers(WatchDriversRequest {}).await }
+        })
+    }
+
+    /// The claims whose volumes are made larger here.
+    pub fn claim_sizes(
+        ctx: &Ctx,
+    ) -> impl Stream<Item = Value<WatchClaimSizesResponse>> + Unpin + Send + use<> {
+        let peer = ctx.peer("volume-manager");
+        let client = VolumeServiceClient::new(peer.channel());
+        polylet_watch::follow_value(peer, move || {
+            let mut client = client.clone();
+            async move { client.watch_claim_sizes(WatchClaimSizesRequest {}).await }
         })
     }
 

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, PodSpec};
+use k8s_openapi::api::core::v1::{
+    NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodSpec,
+};
 
 /// Whether the node is one that the pod's `nodeSelector` and its required node
 /// affinity choose. A requirement that cannot be read is not met.
@@ -20,14 +22,14 @@ pub fn chooses(spec: &PodSpec, node_name: &str, labels: &BTreeMap<String, String
             node.required_during_scheduling_ignored_during_execution
                 .as_ref()
         });
-    // One term is enough, and all of a term must hold; an empty one chooses nothing.
-    selected
-        && affinity.is_none_or(|wanted| {
-            wanted
-                .node_selector_terms
-                .iter()
-                .any(|term| holds(term, node_name, labels))
-        })
+    selected && affinity.is_none_or(|wanted| selects(wanted, node_name, labels))
+}
+
+/// Whether one of a selector's terms holds for the node. One is enough, and all of a term must
+/// hold; an empty one chooses nothing.
+pub fn selects(wanted: &NodeSelector, node_name: &str, labels: &BTreeMap<String, String>) -> bool {
+    let mut terms = wanted.node_selector_terms.iter();
+    terms.any(|term| holds(term, node_name, labels))
 }
 
 fn holds(term: &NodeSelectorTerm, node_name: &str, labels: &BTreeMap<String, String>) -> bool {

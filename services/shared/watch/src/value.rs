@@ -8,7 +8,9 @@ use polylet_wire::pleg::v1::WatchRuntimeResponse;
 use polylet_wire::podconfig::v1::{
     WatchNodeResponse, WatchObjectResponse, WatchPodCertificateResponse,
 };
-use polylet_wire::volume::v1::{WatchDriversResponse, WatchVolumesInUseResponse};
+use polylet_wire::volume::v1::{
+    WatchClaimSizesResponse, WatchDriversResponse, WatchVolumesInUseResponse,
+};
 use tokio::time::timeout;
 use tonic::{Response, Status, Streaming};
 
@@ -39,6 +41,10 @@ impl ValueWire for WatchPodCertificateResponse {
 
 impl ValueWire for WatchDriversResponse {
     const STREAM: &'static str = "WatchDrivers";
+}
+
+impl ValueWire for WatchClaimSizesResponse {
+    const STREAM: &'static str = "WatchClaimSizes";
 }
 
 impl ValueWire for WatchVolumesInUseResponse {

@@ -5,9 +5,11 @@
 //!   decides what and when); one request at a time.
 //! - `lease`: the sign of life, on a connection of its own, so that nothing else can hold it up.
 //! - `csi`: the CSINode, as drivers come and go.
+//! - `claims`: the sizes of claims whose volumes grow here.
 //! - `sources`, `settings`: what the status is made of.
 
 mod calls;
+mod claims;
 mod csi;
 mod lease;
 mod settings;
@@ -38,6 +40,8 @@ pub(crate) fn start(ctx: &Ctx) -> watch::Receiver<Option<Registered>> {
         let (made, csi_node) = watch::channel(false);
         let task = task::Task::new(ctx, connection.clone(), registered, csi_node);
         ctx.spawn("node", task.run());
+        let claims = claims::Keeper::new(ctx, connection.clone());
+        ctx.spawn("claims", claims.run(ctx.clone()));
         let csi = csi::Keeper::new(ctx, connection, told.clone(), made);
         ctx.spawn("csi node", csi.run(ctx.clone()));
         let lease = lease::Keeper::new(ctx, Connection::new(access), told.clone());

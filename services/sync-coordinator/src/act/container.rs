@@ -12,8 +12,8 @@ use polylet_model::env::Environment;
 use polylet_model::{Amounts, ContainerKind, Manifest, hash, names};
 
 use super::{
-    Hands, Job, env, files, image, manifest, mounts, resources, runtime_said, said, sandbox,
-    security,
+    Hands, Job, devices, env, files, image, manifest, mounts, resources, runtime_said, said,
+    sandbox, security,
 };
 use crate::core::learn::{Outcome, Trouble};
 use crate::core::observed::{Phase, SeenContainer};
@@ -193,6 +193,7 @@ async fn config(
             })
             .collect(),
         mounts,
+        devices: devices::of(job, manifest, spec)?,
         labels: labels(job, spec),
         annotations: annotations(manifest, spec, attempt, *back_off_step),
         log_path: names::container_log_path(&spec.name, attempt),

@@ -2,6 +2,7 @@
 
 pub mod cgroup;
 pub mod container;
+pub mod devices;
 pub mod env;
 pub mod env_file;
 pub mod files;

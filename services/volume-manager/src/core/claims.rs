@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
+use polylet_model::selector;
+
 use super::csi;
 use super::facts::{Claim, Facts, Persistent, Source};
 use super::layout;
 use super::objects::{Object, ObjectKey, ObjectKind, ObjectState};
 use super::payload::{Blocked, Known};
 use super::plan::Slot;
-use super::spec::{ClaimSpec, SetUp};
+use super::spec::{ClaimSpec, SetUp, Used};
 
 /// What a claim comes to: where the volume lies, and what setting it up takes.
 pub type Resolved = (Slot, Result<Arc<SetUp>, Blocked>);
@@ -21,7 +23,7 @@ pub fn nowhere(volume: &str) -> Slot {
 /// The volume behind a claim.
 pub fn resolve(volume: &str, spec: &ClaimSpec, known: &impl Known) -> Resolved {
     match behind(spec, known) {
-        Ok(persistent) => mount(volume, spec, &persistent, known),
+        Ok((claim, persistent)) => mount(volume, spec, &claim, &persistent, known),
         Err(Blocked::Missing(why)) => {
             let (namespace, name) = (&spec.key.namespace, &spec.key.name);
             let why = format!("error processing PVC {namespace}/{name}: {why}");
@@ -31,7 +33,7 @@ pub fn resolve(volume: &str, spec: &ClaimSpec, known: &impl Known) -> Resolved {
     }
 }
 
-fn behind(spec: &ClaimSpec, known: &impl Known) -> Result<Box<Persistent>, Blocked> {
+fn behind(spec: &ClaimSpec, known: &impl Known) -> Result<(Claim, Box<Persistent>), Blocked> {
     let missing = |why: String| Err(Blocked::Missing(why));
     let fetch = |key: &ObjectKey, what: &str| match known.object(key) {
         ObjectState::Present(object) => Ok(Arc::clone(object)),
@@ -67,7 +69,7 @@ fn behind(spec: &ClaimSpec, known: &impl Known) -> Result<Box<Persistent>, Block
         cluster: true,
     };
     let object = fetch(&key, &format!("PV {}", claim.volume))?;
-    bound(claim, &object)
+    Ok((claim.clone(), bound(claim, &object)?))
 }
 
 fn unusable(claim: &Claim) -> Option<&'static str> {
@@ -100,34 +102,104 @@ fn bound(claim: &Claim, object: &Object) -> Result<Box<Persistent>, Blocked> {
     }
 }
 
-fn mount(volume: &str, spec: &ClaimSpec, persistent: &Persistent, known: &impl Known) -> Resolved {
+/// The name that the Node's status has for the volume behind a claim, if it has to be attached.
+pub fn attachable(spec: &ClaimSpec, known: &impl Known) -> Option<String> {
+    let (_, persistent) = behind(spec, known).ok()?;
+    match &persistent.source {
+        Ok(Source::Csi(source)) => csi::attachable(source, known),
+        _ => None,
+    }
+}
+
+/// What a claim and its volume say of its size, if it is a driver's.
+pub fn sizes(spec: &ClaimSpec, known: &impl Known) -> Option<(Claim, Box<Persistent>)> {
+    let (claim, persistent) = behind(spec, known).ok()?;
+    matches!(persistent.source, Ok(Source::Csi(_))).then_some((claim, persistent))
+}
+
+/// What containers make of the volume has to be what it is.
+fn as_it_is(volume: &str, used: Used, block: bool) -> Result<(), Blocked> {
+    let (mode, at) = match (block, used) {
+        (true, Used { mounted: true, .. }) => ("Block", "volumeMounts"),
+        (false, Used { mapped: true, .. }) => ("Filesystem", "volumeDevices"),
+        _ => return Ok(()),
+    };
+    let why = format!("volume {volume} has volumeMode {mode}, but is specified in {at}");
+    Err(Blocked::Unresolved(why))
+}
+
+/// Whether the volume can be had on this node.
+fn here(persistent: &Persistent, known: &impl Known) -> Result<(), Blocked> {
+    let Some(nodes) = &persistent.nodes else {
+        return Ok(());
+    };
+    let waits = || Blocked::Waiting("waiting to hear of this node's labels".to_owned());
+    let place = known.place().ok_or_else(waits)?;
+    if selector::selects(nodes, known.node(), &place.labels) {
+        return Ok(());
+    }
+    let what = match persistent.block {
+        true => "MapVolume.NodeAffinity check failed",
+        false => "MountVolume.NodeAffinity check failed",
+    };
+    Err(Blocked::Refused(
+        what,
+        "no matching NodeSelectorTerms".into(),
+    ))
+}
+
+fn mount(
+    volume: &str,
+    spec: &ClaimSpec,
+    claim: &Claim,
+    persistent: &Persistent,
+    known: &impl Known,
+) -> Resolved {
     let failed = |why: String| (nowhere(volume), Err(Blocked::Failed(why)));
-    if persistent.block {
-        return failed(
-            "the persistent volume is a block device, which this node does not support".into(),
-        );
+    if let Err(blocked) = as_it_is(volume, spec.used, persistent.block) {
+        return (nowhere(volume), Err(blocked));
     }
     let name = persistent.name.clone();
     if !layout::is_safe_spec_name(&name) {
         return failed(format!("{name:?} cannot name a directory"));
     }
-    match &persistent.source {
-        Err(why) => failed(why.clone()),
+    let block = persistent.block;
+    let (slot, set_up) = match &persistent.source {
+        Err(why) => return failed(why.clone()),
+        Ok(Source::HostPath(_)) if block => {
+            return failed("a hostPath volume cannot be a block device".to_owned());
+        }
         Ok(Source::HostPath(set_up)) => {
             let slot = (layout::HOST_PATH.to_owned(), volume.to_owned());
             (slot, Ok(Arc::new(set_up.clone())))
+        }
+        Ok(Source::Local(path)) if block => {
+            let set_up = SetUp::LocalDevice { path: path.clone() };
+            (
+                (layout::LOCAL_DEVICE.to_owned(), name),
+                Ok(Arc::new(set_up)),
+            )
         }
         Ok(Source::Local(path)) => {
             let set_up = SetUp::Local {
                 path: path.clone(),
                 read_only: spec.read_only,
                 gid: spec.for_pod.gid.filter(|_| !spec.read_only),
+                on_root_mismatch: spec.for_pod.on_root_mismatch,
             };
             ((layout::LOCAL.to_owned(), name), Ok(Arc::new(set_up)))
         }
         Ok(Source::Csi(source)) => {
-            let set_up = csi::persistent(persistent, source, spec.read_only, &spec.for_pod, known);
-            ((layout::CSI.to_owned(), name), set_up)
+            let (growth, for_pod) = (&claim.growth, &spec.for_pod);
+            let set_up =
+                csi::persistent(persistent, source, growth, spec.read_only, for_pod, known);
+            let plugin = if block {
+                layout::CSI_DEVICE
+            } else {
+                layout::CSI
+            };
+            ((plugin.to_owned(), name), set_up)
         }
-    }
+    };
+    (slot, here(persistent, known).and(set_up))
 }

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
-    PersistentVolume, PersistentVolumeClaim, PersistentVolumeSpec, SecretReference,
+    NodeSelector, PersistentVolume, PersistentVolumeClaim, PersistentVolumeSpec, SecretReference,
 };
 use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use polylet_model::quantity;
 
 use super::objects::ObjectKind;
 use super::plain;
@@ -13,7 +15,7 @@ use super::spec::SetUp;
 use super::trust::{self, Bundle};
 
 /// What an object says, by its kind.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub enum Facts {
     /// It holds values alone.
     #[default]
@@ -43,10 +45,25 @@ pub struct Claim {
     pub volume: String,
     /// The uid of the pod that it was made for.
     pub owner: Option<String>,
+    /// How far its volume's growth is, as its status says it.
+    pub growth: ClaimGrowth,
+}
+
+/// What a claim says of its size, in bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ClaimGrowth {
+    /// What its user asks for.
+    pub requested: i64,
+    /// What it has.
+    pub capacity: i64,
+    /// How far growing it has come; empty where nobody grows it.
+    pub status: String,
+    /// Who grows volumes in this cluster tells of that in the claim.
+    pub told: bool,
 }
 
 /// A persistent volume.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Persistent {
     /// Its name.
     pub name: String,
@@ -60,6 +77,10 @@ pub struct Persistent {
     pub mount_options: Vec<String>,
     /// It is a block device, and not a file system.
     pub block: bool,
+    /// Its size, as the API writes it, and in bytes.
+    pub capacity: (String, i64),
+    /// On which nodes it can be had; none is all.
+    pub nodes: Option<NodeSelector>,
 }
 
 /// What a persistent volume is.
@@ -90,6 +111,8 @@ pub struct CsiSource {
     pub stage_secret: Option<(String, String)>,
     /// Of the secret to publish with.
     pub publish_secret: Option<(String, String)>,
+    /// Of the secret to make it larger with.
+    pub expand_secret: Option<(String, String)>,
 }
 
 /// An attachment of a volume to this node.
@@ -104,7 +127,7 @@ pub struct Attachment {
 }
 
 /// What a driver asks of the node.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Driver {
     /// Volumes are attached before they are mounted.
     pub attach: bool,
@@ -112,8 +135,15 @@ pub struct Driver {
     pub pod_info: bool,
     /// Who sees to the pod's group: `None`, `File` or `ReadWriteOnceWithFSType`.
     pub group_policy: String,
-    /// It makes volumes for a pod out of the pod's own words.
-    pub ephemeral: bool,
+    /// In which ways its volumes come to be: `Persistent`, or `Ephemeral` out of the pod's own words.
+    pub lifecycle_modes: Vec<String>,
+    /// It wants to be asked to publish again and again.
+    pub republish: bool,
+    /// The audiences of tokens of the pod's account that it wants, and how long they shall live, in
+    /// seconds.
+    pub tokens: Vec<(String, Option<i64>)>,
+    /// It wants them among the secrets, and not in the volume's context.
+    pub tokens_in_secrets: bool,
 }
 
 /// Reads an object of a kind that holds no values.
@@ -135,8 +165,19 @@ fn claim(object: PersistentVolumeClaim) -> Claim {
     let metadata = object.metadata;
     let owners = metadata.owner_references.unwrap_or_default();
     let owner = owners.into_iter().find(|o| o.controller == Some(true));
-    let phase = object.status.and_then(|status| status.phase);
+    let status = object.status.unwrap_or_default();
+    let requests = object.spec.as_ref().and_then(|s| s.resources.as_ref());
+    let grown = status.allocated_resource_statuses.as_ref();
+    let grown = grown.and_then(|all| all.get(STORAGE)).cloned();
+    let growth = ClaimGrowth {
+        requested: bytes(requests.and_then(|resources| resources.requests.as_ref())),
+        capacity: bytes(status.capacity.as_ref()),
+        told: grown.is_some() || status.allocated_resources.is_some(),
+        status: grown.unwrap_or_default(),
+    };
+    let phase = status.phase;
     Claim {
+        growth,
         uid: metadata.uid.unwrap_or_default(),
         bound: phase.as_deref() == Some("Bound"),
         deleting: metadata.deletion_timestamp.is_some(),
@@ -148,6 +189,12 @@ fn claim(object: PersistentVolumeClaim) -> Claim {
     }
 }
 
+const STORAGE: &str = "storage";
+
+fn bytes(of: Option<&BTreeMap<String, Quantity>>) -> i64 {
+    quantity::get(of, STORAGE).unwrap_or_default().value()
+}
+
 fn persistent(object: PersistentVolume) -> Persistent {
     let spec = object.spec.unwrap_or_default();
     let claim = spec.claim_ref.as_ref();
@@ -155,6 +202,15 @@ fn persistent(object: PersistentVolume) -> Persistent {
         name: object.metadata.name.unwrap_or_default(),
         claim: claim.map(|claim| claim.uid.clone().unwrap_or_default()),
         source: source(&spec),
+        capacity: (
+            spec.capacity
+                .as_ref()
+                .and_then(|capacity| capacity.get(STORAGE))
+                .map(|storage| storage.0.clone())
+                .unwrap_or_default(),
+            bytes(spec.capacity.as_ref()),
+        ),
+        nodes: spec.node_affinity.and_then(|affinity| affinity.required),
         access_modes: spec.access_modes.unwrap_or_default(),
         mount_options: spec.mount_options.unwrap_or_default(),
         block: spec.volume_mode.as_deref() == Some("Block"),
@@ -186,6 +242,7 @@ fn source(spec: &PersistentVolumeSpec) -> Result<Source, String> {
         attributes: csi.volume_attributes.clone().unwrap_or_default(),
         stage_secret: secret(&csi.node_stage_secret_ref),
         publish_secret: secret(&csi.node_publish_secret_ref),
+        expand_secret: secret(&csi.node_expand_secret_ref),
     })))
 }
 
@@ -200,12 +257,23 @@ fn attachment(object: VolumeAttachment) -> Attachment {
 
 fn driver(object: CSIDriver) -> Driver {
     let spec = object.spec;
-    let modes = spec.volume_lifecycle_modes.unwrap_or_default();
+    let modes = spec
+        .volume_lifecycle_modes
+        .filter(|modes| !modes.is_empty());
     let policy = spec.fs_group_policy.filter(|policy| !policy.is_empty());
     Driver {
         attach: spec.attach_required.unwrap_or(true),
         pod_info: spec.pod_info_on_mount.unwrap_or(false),
         group_policy: policy.unwrap_or_else(|| "ReadWriteOnceWithFSType".to_owned()),
-        ephemeral: modes.iter().any(|mode| mode == "Ephemeral"),
+        // The API's default.
+        lifecycle_modes: modes.unwrap_or_else(|| vec!["Persistent".to_owned()]),
+        republish: spec.requires_republish.unwrap_or(false),
+        tokens: spec
+            .token_requests
+            .unwrap_or_default()
+            .into_iter()
+            .map(|request| (request.audience, request.expiration_seconds))
+            .collect(),
+        tokens_in_secrets: spec.service_account_token_in_secrets.unwrap_or(false),
     }
 }

@@ -19,6 +19,12 @@ pub const HOST_PATH: &str = "kubernetes.io~host-path";
 pub const LOCAL: &str = "kubernetes.io~local-volume";
 /// Directory name of volumes of CSI drivers.
 pub const CSI: &str = "kubernetes.io~csi";
+/// Block devices of CSI drivers: what pods have of them lies beside their volumes.
+pub const CSI_DEVICE: &str = "devices/kubernetes.io~csi";
+/// Block devices of local persistent volumes.
+pub const LOCAL_DEVICE: &str = "devices/kubernetes.io~local-volume";
+/// Directory of a pod's links to block devices.
+pub const DEVICES: &str = "volumeDevices";
 /// Stands for a plugin that is not known yet; nothing lies there.
 pub const UNRESOLVED: &str = "";
 /// Directory of what containers mount instead of a whole volume.
@@ -86,7 +92,10 @@ impl Layout {
     /// One volume's directory.
     pub fn volume(&self, id: &VolumeId) -> PathBuf {
         let pod = self.pod(&id.uid);
-        pod.join("volumes").join(&id.plugin).join(&id.name)
+        match device_of(&id.plugin) {
+            Some(plugin) => pod.join(DEVICES).join(plugin).join(&id.name),
+            None => pod.join("volumes").join(&id.plugin).join(&id.name),
+        }
     }
 
     /// Where containers find the volume.
@@ -103,6 +112,23 @@ impl Layout {
     pub fn staged(&self, driver: &str, volume: &str) -> PathBuf {
         let drivers = self.root.join("plugins/kubernetes.io/csi");
         drivers.join(driver).join(volume).join("globalmount")
+    }
+
+    /// Where a block device of a pod is bound for as long as the pod has it.
+    pub fn device(&self, id: &VolumeId) -> PathBuf {
+        let all = match id.plugin.as_str() {
+            CSI_DEVICE => self.csi_devices().join(&id.name).join("dev"),
+            _ => {
+                let local = "plugins/kubernetes.io/local-volume/volumeDevices";
+                self.root.join(local).join(&id.name)
+            }
+        };
+        all.join(&id.uid)
+    }
+
+    /// What is told of the block devices of CSI drivers, by persistent volume.
+    pub fn csi_devices(&self) -> PathBuf {
+        self.root.join("plugins/kubernetes.io/csi/volumeDevices")
     }
 
     /// Where drivers make themselves known.
@@ -135,6 +161,11 @@ pub fn marker(id: &VolumeId) -> PathBuf {
         _ => format!("wrapped_{}", id.name),
     };
     Path::new("plugins").join(EMPTY_DIR).join(name)
+}
+
+/// The plugin in whose directory the links to its block devices lie, if its volumes are that.
+pub fn device_of(plugin: &str) -> Option<&str> {
+    plugin.strip_prefix("devices/")
 }
 
 /// Whether a pod's uid can name a directory. Uids come from outside.
@@ -175,6 +206,20 @@ mod tests {
         assert_eq!(
             marker(&id),
             Path::new("plugins/kubernetes.io~empty-dir/wrapped_conf")
+        );
+        let id = VolumeId::new("u1", CSI_DEVICE, "pv");
+        assert_eq!(
+            layout.volume(&id),
+            Path::new("/r/pods/u1/volumeDevices/kubernetes.io~csi/pv")
+        );
+        assert_eq!(
+            layout.device(&id),
+            Path::new("/r/plugins/kubernetes.io/csi/volumeDevices/pv/dev/u1")
+        );
+        let id = VolumeId::new("u1", LOCAL_DEVICE, "pv");
+        assert_eq!(
+            layout.device(&id),
+            Path::new("/r/plugins/kubernetes.io/local-volume/volumeDevices/pv/u1")
         );
         let id = VolumeId::new("u1", EMPTY_DIR, "tmp");
         assert_eq!(

@@ -17,7 +17,7 @@ use super::objects::{ObjectKey, ObjectKind};
 use super::plain;
 use super::spec::{
     Allocatable, ClaimSpec, FilesSpec, Item, Medium, ObjectSource, PodName, PodSpec, SetUp, Source,
-    Volume, Wants,
+    Used, Volume, Wants,
 };
 use super::usage::{least, pod_memory_limit, used};
 
@@ -81,8 +81,12 @@ pub fn read(json: &[u8], node: Allocatable) -> Result<PodSpec, ManifestError> {
         if volume.image.is_some() {
             continue;
         }
-        if used.contains(volume.name.as_str()) && seen.insert(volume.name.as_str()) {
-            let wants = reader.wants(volume, &fields).unwrap_or_else(Wants::Refused);
+        let how = used.get(volume.name.as_str());
+        if let Some(how) = how.filter(|_| seen.insert(volume.name.as_str())) {
+            let mut wants = reader.wants(volume, &fields).unwrap_or_else(Wants::Refused);
+            if let Wants::Claim(claim) = &mut wants {
+                claim.used = *how;
+            }
             volumes.push(Volume {
                 name: volume.name.clone(),
                 wants,
@@ -233,6 +237,7 @@ impl Reader<'_> {
             },
             made_for_pod,
             read_only,
+            used: Used::default(),
             for_pod: self.for_pod(),
         }))
     }
@@ -267,7 +272,15 @@ impl Reader<'_> {
             },
             service_account: self.service_account(),
             gid: self.gid,
+            on_root_mismatch: self.on_root_mismatch(),
         }
+    }
+
+    fn on_root_mismatch(&self) -> bool {
+        let spec = self.pod.spec.as_ref();
+        let context = spec.and_then(|spec| spec.security_context.as_ref());
+        let policy = context.and_then(|context| context.fs_group_change_policy.as_deref());
+        policy == Some("OnRootMismatch")
     }
 
     /// The name of the pod's service account.

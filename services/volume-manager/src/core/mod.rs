@@ -7,12 +7,14 @@ pub mod csi;
 pub mod declare;
 pub mod downward;
 pub mod facts;
+pub mod growth;
 pub mod layout;
 pub mod manifest;
 pub mod mounts;
 pub mod objects;
 pub mod payload;
 mod pem;
+pub mod place;
 mod plain;
 pub mod plan;
 mod projected;
@@ -26,6 +28,8 @@ pub mod view;
 
 #[cfg(test)]
 mod claims_tests;
+#[cfg(test)]
+mod csi_tests;
 #[cfg(test)]
 mod plan_tests;
 #[cfg(test)]

@@ -101,7 +101,7 @@ impl From<Vec<u8>> for Bytes {
 }
 
 /// What an object holds.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct Object {
     /// Its values by key.
     pub data: BTreeMap<String, Bytes>,
@@ -112,7 +112,7 @@ pub struct Object {
 }
 
 /// What is known of an object.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub enum ObjectState {
     /// Nobody has said yet.
     Unheard,

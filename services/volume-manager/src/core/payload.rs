@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use super::certificates::{CertificateKey, CertificateSource, Issued};
 use super::csi::Registered;
-use super::objects::{Bytes, Object, ObjectKey, ObjectKind, ObjectState};
+use super::objects::{Object, ObjectKey, ObjectKind, ObjectState};
+use super::place::Place;
 use super::spec::{File, Files, FilesSpec, ObjectSource, Source};
-use super::tokens::TokenKey;
+use super::tokens::{self, TokenKey};
 use super::trust;
 
 /// Why the files are not known.
@@ -23,6 +24,9 @@ pub enum Blocked {
     Unresolved(String),
     /// Something is wrong; what.
     Failed(String),
+    /// It is not to be set up at all as things are: what cannot be done, in upstream's words, and
+    /// why.
+    Refused(&'static str, String),
 }
 
 const MAX_PATH: usize = 4096;
@@ -34,7 +38,7 @@ pub trait Known {
     fn object(&self, key: &ObjectKey) -> &ObjectState;
 
     /// A token.
-    fn token(&self, key: &TokenKey) -> Result<Bytes, Blocked>;
+    fn token(&self, key: &TokenKey) -> Result<tokens::Issued, Blocked>;
 
     /// A certificate and its key.
     fn certificate(&self, key: &CertificateKey) -> Result<Issued, Blocked>;
@@ -44,6 +48,9 @@ pub trait Known {
 
     /// This node's name.
     fn node(&self) -> &str;
+
+    /// What the cluster says of this node, once it has been heard.
+    fn place(&self) -> Option<&Place>;
 }
 
 /// The files of a volume, from what is known.
@@ -58,7 +65,7 @@ pub fn files(spec: &FilesSpec, known: &impl Known) -> Result<Files, Blocked> {
             }
             Source::Token(source) => {
                 let file = File {
-                    bytes: known.token(&source.key)?,
+                    bytes: known.token(&source.key)?.token,
                     mode: source.mode,
                     uid: source.uid,
                 };
@@ -271,7 +278,7 @@ mod tests {
             self.0
         }
 
-        fn token(&self, _: &TokenKey) -> Result<Bytes, Blocked> {
+        fn token(&self, _: &TokenKey) -> Result<crate::core::tokens::Issued, Blocked> {
             Err(Blocked::Waiting("waiting for a token".into()))
         }
 
@@ -285,6 +292,10 @@ mod tests {
 
         fn node(&self) -> &str {
             ""
+        }
+
+        fn place(&self) -> Option<&Place> {
+            None
         }
     }
 

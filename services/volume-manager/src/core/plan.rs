@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use super::csi::Lacks;
 use super::layout::VolumeId;
 use super::payload::Blocked;
 use super::spec::SetUp;
@@ -40,6 +41,10 @@ pub struct ActualVolume {
     pub holds: Holds,
     /// What goes on with it.
     pub work: Work,
+    /// When its driver was asked last to publish it.
+    pub published_at: Option<Timestamp>,
+    /// As the Node's status names it, if it was attached: until it is taken away.
+    pub in_use: Option<String>,
 }
 
 /// What a volume holds.
@@ -90,6 +95,16 @@ pub struct Failure {
     pub retry_at: Timestamp,
     /// What was tried; `None` when it was taking away. Something else is tried at once.
     pub what: Option<Arc<SetUp>>,
+}
+
+impl Failure {
+    /// Whether it was making a volume larger that is mounted.
+    pub fn grows(&self) -> bool {
+        match self.what.as_deref() {
+            Some(SetUp::Csi(csi)) => csi.growth.is_asked(),
+            _ => false,
+        }
+    }
 }
 
 const FIRST_WAIT: Duration = Duration::from_millis(500);
@@ -145,11 +160,26 @@ impl Work {
 pub enum Step {
     /// Bring a volume to hold exactly this. Doing it again changes nothing.
     SetUp(VolumeId, Arc<SetUp>),
+    /// Ask the driver of a volume that is mounted once more.
+    Ask(VolumeId, Arc<SetUp>, Asked),
     /// Unmount a volume and remove what is left of it.
     TearDown(VolumeId),
     /// Remove the directory of a pod that has no volumes any more.
     RemovePod(String),
 }
+
+/// What a driver is asked for of a volume that is mounted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asked {
+    /// To publish it again.
+    Publish,
+    /// To make it larger.
+    Grow,
+}
+
+/// How often a driver that wants that is asked to publish again: upstream does with each look at a
+/// pod, which is 60 to 90 s apart.
+const PUBLISHED_AGAIN: Duration = Duration::from_secs(75);
 
 /// What to do now, and when to ask again if nothing happens.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -161,6 +191,10 @@ pub struct Plan {
 }
 
 impl Plan {
+    fn wake(&mut self, at: Timestamp) {
+        self.wake_at = Some(self.wake_at.map_or(at, |known| known.min(at)));
+    }
+
     fn consider(
         &mut self,
         work: &Work,
@@ -170,7 +204,7 @@ impl Plan {
     ) {
         match work.may_begin(what, now) {
             Ok(()) => self.steps.push(step()),
-            Err(Some(at)) => self.wake_at = Some(self.wake_at.map_or(at, |known| known.min(at))),
+            Err(Some(at)) => self.wake(at),
             Err(None) => {}
         }
     }
@@ -199,11 +233,30 @@ fn keep(
         let Ok(wanted) = wanted else { continue };
         let slot = (plugin.clone(), name.clone());
         let there = actual.volumes.get(&slot).unwrap_or(&nothing);
-        if matches!(&there.holds, Holds::Exactly(holds) if holds == wanted) {
-            continue;
-        }
+        let lacks = match &there.holds {
+            Holds::Exactly(holds) => holds.lacks(wanted),
+            _ => Lacks::All,
+        };
+        let due = match there.published_at.filter(|_| wanted.is_published_again()) {
+            Some(last) => last.checked_add(PUBLISHED_AGAIN).ok(),
+            None => None,
+        };
+        let asked = match (lacks, due) {
+            (Lacks::All, _) => None,
+            (Lacks::Growth, _) => Some(Asked::Grow),
+            (Lacks::Publishing, _) => Some(Asked::Publish),
+            (Lacks::Nothing, Some(due)) if due <= now => Some(Asked::Publish),
+            (Lacks::Nothing, due) => {
+                due.into_iter().for_each(|due| plan.wake(due));
+                continue;
+            }
+        };
         plan.consider(&there.work, Some(wanted), now, || {
-            Step::SetUp(VolumeId::new(uid, plugin, name), wanted.clone())
+            let id = VolumeId::new(uid, plugin, name);
+            match asked {
+                Some(asked) => Step::Ask(id, wanted.clone(), asked),
+                None => Step::SetUp(id, wanted.clone()),
+            }
         });
     }
     plan

@@ -53,7 +53,11 @@ fn work() -> impl Strategy<Value = Work> {
 }
 
 fn actual() -> impl Strategy<Value = ActualPod> {
-    let volume = (holds(), work()).prop_map(|(holds, work)| ActualVolume { holds, work });
+    let volume = (holds(), work()).prop_map(|(holds, work)| ActualVolume {
+        holds,
+        work,
+        ..ActualVolume::default()
+    });
     let volumes = proptest::collection::btree_map((0..6u8).prop_map(slot), volume, 0..5);
     (volumes, work()).prop_map(|(volumes, work)| ActualPod { volumes, work })
 }
@@ -75,14 +79,15 @@ fn desired() -> impl Strategy<Value = Desired> {
 fn effect(actual: Option<ActualPod>, step: &Step) -> Option<ActualPod> {
     let mut actual = actual?;
     match step {
-        Step::SetUp(VolumeId { plugin, name, .. }, what) => {
+        Step::SetUp(VolumeId { plugin, name, .. }, what)
+        | Step::Ask(VolumeId { plugin, name, .. }, what, _) => {
             let volume = actual
                 .volumes
                 .entry((plugin.clone(), name.clone()))
                 .or_default();
             *volume = ActualVolume {
                 holds: Holds::Exactly(what.clone()),
-                work: Work::Idle,
+                ..ActualVolume::default()
             };
         }
         Step::TearDown(VolumeId { plugin, name, .. }) => {
@@ -138,7 +143,7 @@ proptest! {
         let mut begun = start;
         for step in plan("u", &desired, &begun, now()).steps {
             match step {
-                Step::SetUp(id, what) => {
+                Step::SetUp(id, what) | Step::Ask(id, what, _) => {
                     let slot = (id.plugin, id.name);
                     begun.volumes.entry(slot).or_default().work.begin(Some(&what));
                 }
@@ -174,8 +179,8 @@ fn waits_double_up_to_two_minutes() {
 fn a_failure_waits_but_something_new_does_not() {
     let failed = Work::Busy { failed: 0 }.failed("no".into(), Some(set_up(0)), now());
     let volume = ActualVolume {
-        holds: Holds::Nothing,
         work: failed,
+        ..ActualVolume::default()
     };
     let actual = ActualPod {
         volumes: BTreeMap::from([(slot(0), volume)]),

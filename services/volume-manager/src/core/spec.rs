@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::certificates::{CertificateKey, CertificateSource};
-use super::csi::{Csi, ForPod, Inline};
+use super::csi::{Csi, ForPod, Inline, Lacks};
 use super::layout;
 use super::objects::{Bytes, ObjectKey};
 use super::tokens::TokenKey;
@@ -90,7 +90,9 @@ impl Volume {
             Wants::Files(spec) => Some(spec.plugin),
             Wants::Claim(_) => Some(layout::UNRESOLVED),
             Wants::Inline(_) => Some(layout::CSI),
-            Wants::Plain(SetUp::Files(_) | SetUp::Local { .. } | SetUp::Csi(_))
+            Wants::Plain(
+                SetUp::Files(_) | SetUp::Local { .. } | SetUp::LocalDevice { .. } | SetUp::Csi(_),
+            )
             | Wants::Refused(_) => None,
         }
     }
@@ -105,8 +107,19 @@ pub struct ClaimSpec {
     pub made_for_pod: bool,
     /// Mounted read-only.
     pub read_only: bool,
+    /// How containers use it.
+    pub used: Used,
     /// The pod.
     pub for_pod: ForPod,
+}
+
+/// How a pod's containers use a volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Used {
+    /// Some container mounts it (`volumeMounts`).
+    pub mounted: bool,
+    /// Some container has it as a device (`volumeDevices`).
+    pub mapped: bool,
 }
 
 /// What a volume asks for.
@@ -151,9 +164,40 @@ pub enum SetUp {
         read_only: bool,
         /// The group that shall own all in it.
         gid: Option<u32>,
+        /// What is right at its root is taken to be right all the way down.
+        on_root_mismatch: bool,
+    },
+    /// A block device of the node, to be handed to the pod's containers.
+    LocalDevice {
+        /// It.
+        path: String,
     },
     /// A volume of a CSI driver.
     Csi(Box<Csi>),
+}
+
+impl SetUp {
+    /// What this, which is held, lacks of what is wanted.
+    pub fn lacks(&self, wanted: &SetUp) -> Lacks {
+        match (self, wanted) {
+            (SetUp::Csi(held), SetUp::Csi(wanted)) => held.lacks(wanted),
+            _ if self == wanted => Lacks::Nothing,
+            _ => Lacks::All,
+        }
+    }
+
+    /// Whether its driver wants to be asked again and again.
+    pub fn is_published_again(&self) -> bool {
+        matches!(self, SetUp::Csi(csi) if csi.republish && !csi.block)
+    }
+
+    /// As the Node's status names it, if it has been attached.
+    pub fn in_use(&self) -> Option<String> {
+        match self {
+            SetUp::Csi(csi) => csi.in_use(),
+            _ => None,
+        }
+    }
 }
 
 /// What a directory lies on.

@@ -1,5 +1,6 @@
 //! Everything this service knows, and what follows from each thing it hears.
 
+mod drivers;
 mod told;
 mod work;
 
@@ -15,22 +16,34 @@ use super::claims::{self, Resolved};
 use super::csi::{self, Registered};
 use super::declare::{Declarations, Refusal, Wish};
 use super::layout::Layout;
-use super::objects::{Bytes, ObjectKey, ObjectState};
-use super::payload::{self, Blocked};
+use super::objects::{ObjectKey, ObjectState};
+use super::payload::{self, Blocked, Known};
+use super::place::Place;
 use super::plan::{ActualPod, Desired, Holds, Slot, Step};
 use super::spec::{PodName, PodSpec, SetUp, Volume, Wants};
 use super::tokens::{Issued, Token, TokenKey};
 use super::view::PodView;
+
+pub use drivers::{Growing, Mounted, Stands};
 
 /// What was found of one pod at the start.
 #[derive(Debug, Clone, Default)]
 pub struct Found {
     /// The pod, as far as it was noted.
     pub pod: PodName,
-    /// Its volumes on disk, and whether each was set up to the end.
-    pub volumes: BTreeMap<Slot, bool>,
+    /// Its volumes on disk.
+    pub volumes: BTreeMap<Slot, FoundVolume>,
     /// Its hostPath volumes by name, as noted.
     pub host_paths: BTreeMap<String, String>,
+}
+
+/// What was found of one volume at the start.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FoundVolume {
+    /// It was set up to the end.
+    pub ready: bool,
+    /// As the Node's status names it, if it was attached.
+    pub in_use: Option<String>,
 }
 
 /// What came of a step.
@@ -53,6 +66,8 @@ pub struct State {
     drivers: BTreeMap<PathBuf, Registered>,
     /// This node's name.
     node: String,
+    /// What the cluster says of this node, once it has been heard.
+    place: Option<Place>,
     /// Tokens that pods hold.
     tokens: BTreeMap<TokenKey, Token>,
     /// Certificates that pods hold.
@@ -77,6 +92,7 @@ impl State {
             users: BTreeMap::new(),
             drivers: BTreeMap::new(),
             node: String::new(),
+            place: None,
             tokens: BTreeMap::new(),
             certificates: BTreeMap::new(),
             actual: BTreeMap::new(),
@@ -89,8 +105,10 @@ impl State {
         for found in found {
             let uid = found.pod.uid.clone();
             let mut pod = ActualPod::default();
-            for (slot, ready) in found.volumes {
-                pod.volumes.entry(slot).or_default().holds = Holds::Found { ready };
+            for (slot, found) in found.volumes {
+                let volume = pod.volumes.entry(slot).or_default();
+                volume.holds = Holds::Found { ready: found.ready };
+                volume.in_use = found.in_use;
             }
             state.actual.insert(uid.clone(), pod);
             state
@@ -115,6 +133,18 @@ impl State {
             Some(driver) => drop(self.drivers.insert(socket.to_owned(), driver)),
             None => drop(self.drivers.remove(socket)),
         }
+        self.look_at_all();
+    }
+
+    /// The cluster says this of the node.
+    pub fn placed(&mut self, place: Place) {
+        if self.place.as_ref() != Some(&place) {
+            self.place = Some(place);
+            self.look_at_all();
+        }
+    }
+
+    fn look_at_all(&mut self) {
         let known: Vec<String> = self.actual.keys().cloned().collect();
         for uid in &known {
             self.look_further(uid);
@@ -122,9 +152,10 @@ impl State {
         }
     }
 
-    /// The drivers on this node, by name.
+    /// The drivers on this node, by name: of two of one name the one that speaks the newer CSI.
     pub fn drivers(&self) -> BTreeMap<String, Registered> {
-        let known = self.drivers.values();
+        let names = self.drivers.values().map(|driver| driver.name.as_str());
+        let known = names.filter_map(|name| Known::registered(self, name));
         known.map(|d| (d.name.clone(), d.clone())).collect()
     }
 
@@ -143,13 +174,10 @@ impl State {
     ) -> Result<bool, Refusal> {
         let uid = pod.uid.clone();
         let objects = spec.objects();
-        let tokens = spec.tokens().cloned().collect();
-        let certificates = spec.certificates().cloned().collect();
         let news = self.declarations.apply(declarer, sequence, pod, spec)?;
         if news {
             self.refers_to(&uid, objects);
             self.look_further(&uid);
-            self.holds(&uid, tokens, certificates);
             self.actual.entry(uid.clone()).or_default();
         }
         self.touch(&uid);
@@ -279,12 +307,15 @@ impl State {
         let asked = Asked {
             state: self,
             keys: RefCell::new(spec.objects()),
+            tokens: RefCell::new(spec.tokens().cloned().collect()),
         };
         for volume in &spec.volumes {
             resolve(volume, &asked);
         }
-        let keys = asked.keys.into_inner();
+        let (keys, tokens) = (asked.keys.into_inner(), asked.tokens.into_inner());
+        let certificates = spec.certificates().cloned().collect();
         self.refers_to(uid, keys);
+        self.holds(uid, tokens, certificates);
     }
 
     /// What shall be of a pod.
@@ -307,8 +338,8 @@ impl payload::Known for State {
         self.objects.get(key).unwrap_or(&UNHEARD)
     }
 
-    fn token(&self, key: &TokenKey) -> Result<Bytes, Blocked> {
-        self.tokens.get(key).cloned().unwrap_or_default().bytes()
+    fn token(&self, key: &TokenKey) -> Result<Issued, Blocked> {
+        self.tokens.get(key).cloned().unwrap_or_default().issued()
     }
 
     fn certificate(&self, key: &CertificateKey) -> Result<certificates::Issued, Blocked> {
@@ -317,18 +348,24 @@ impl payload::Known for State {
     }
 
     fn registered(&self, driver: &str) -> Option<&Registered> {
-        self.drivers.values().rfind(|known| known.name == driver)
+        let known = self.drivers.values().filter(|known| known.name == driver);
+        known.max_by_key(|known| known.version)
     }
 
     fn node(&self) -> &str {
         &self.node
     }
+
+    fn place(&self) -> Option<&Place> {
+        self.place.as_ref()
+    }
 }
 
-/// Notes which objects are asked for.
+/// Notes which objects and tokens are asked for.
 struct Asked<'a> {
     state: &'a State,
     keys: RefCell<BTreeSet<ObjectKey>>,
+    tokens: RefCell<BTreeSet<TokenKey>>,
 }
 
 impl payload::Known for Asked<'_> {
@@ -337,7 +374,8 @@ impl payload::Known for Asked<'_> {
         payload::Known::object(self.state, key)
     }
 
-    fn token(&self, key: &TokenKey) -> Result<Bytes, Blocked> {
+    fn token(&self, key: &TokenKey) -> Result<Issued, Blocked> {
+        self.tokens.borrow_mut().insert(key.clone());
         payload::Known::token(self.state, key)
     }
 
@@ -351,6 +389,10 @@ impl payload::Known for Asked<'_> {
 
     fn node(&self) -> &str {
         &self.state.node
+    }
+
+    fn place(&self) -> Option<&Place> {
+        self.state.place.as_ref()
     }
 }
 

@@ -97,10 +97,17 @@ fn found(uid: &str) -> Found {
     Found {
         pod: name(uid),
         volumes: BTreeMap::from([
-            (slot(layout::EMPTY_DIR, "tmp"), true),
-            (slot(layout::CONFIG_MAP, "conf"), true),
+            (slot(layout::EMPTY_DIR, "tmp"), ready()),
+            (slot(layout::CONFIG_MAP, "conf"), ready()),
         ]),
         host_paths: BTreeMap::from([("host".to_owned(), "/etc".to_owned())]),
+    }
+}
+
+fn ready() -> super::state::FoundVolume {
+    super::state::FoundVolume {
+        ready: true,
+        in_use: None,
     }
 }
 

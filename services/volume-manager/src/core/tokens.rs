@@ -39,10 +39,10 @@ pub struct Token {
 }
 
 impl Token {
-    /// The token that a file shall hold, or what it waits for.
-    pub fn bytes(&self) -> Result<Bytes, Blocked> {
+    /// The token, or what it waits for.
+    pub fn issued(&self) -> Result<Issued, Blocked> {
         match (&self.issued, &self.trouble) {
-            (Some(issued), _) => Ok(issued.token.clone()),
+            (Some(issued), _) => Ok(issued.clone()),
             (None, Some(why)) => Err(Blocked::Failed(format!("failed to fetch token: {why}"))),
             (None, None) => Err(Blocked::Waiting("waiting for a token".to_owned())),
         }
@@ -79,9 +79,9 @@ mod tests {
     #[test]
     fn an_old_token_stays_while_it_is_valid() {
         let mut token = Token::default();
-        assert!(matches!(token.bytes(), Err(Blocked::Waiting(_))));
+        assert!(matches!(token.issued(), Err(Blocked::Waiting(_))));
         assert!(token.learn(Err("no".into()), at(0)));
-        let said = token.bytes();
+        let said = token.issued();
         assert_eq!(
             said,
             Err(Blocked::Failed("failed to fetch token: no".into()))
@@ -92,11 +92,11 @@ mod tests {
         };
         token.learn(Ok(one.clone()), at(1));
         token.learn(Err("away".into()), at(99));
-        assert_eq!(token.bytes(), Ok(one.token.clone()));
+        assert_eq!(token.issued(), Ok(one.clone()));
         token.learn(Err("away".into()), at(100));
-        assert!(token.bytes().is_err());
+        assert!(token.issued().is_err());
         token.learn(Ok(one.clone()), at(101));
-        assert_eq!(token.bytes(), Ok(one.token));
+        assert_eq!(token.issued(), Ok(one));
         assert!(!format!("{token:?}").contains("t0k3n"), "{token:?}");
     }
 }

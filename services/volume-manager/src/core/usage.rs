@@ -1,52 +1,29 @@
 //! How a pod's containers use its volumes: which, as whom, and with how much memory.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1 as api;
 
 use super::downward::nano;
+use super::spec::Used;
 
-/// The volumes that some container mounts or maps.
-pub(super) fn used(spec: &api::PodSpec) -> BTreeSet<&str> {
-    let mut names = BTreeSet::new();
-    for container in spec
-        .init_containers
-        .iter()
-        .flatten()
-        .chain(&spec.containers)
-    {
-        names.extend(
-            container
-                .volume_mounts
-                .iter()
-                .flatten()
-                .map(|m| m.name.as_str()),
-        );
-        names.extend(
-            container
-                .volume_devices
-                .iter()
-                .flatten()
-                .map(|d| d.name.as_str()),
-        );
+/// The volumes that some container mounts or maps, and how.
+pub(super) fn used(spec: &api::PodSpec) -> BTreeMap<&str, Used> {
+    let mut all: BTreeMap<&str, Used> = BTreeMap::new();
+    let init = spec.init_containers.iter().flatten();
+    let containers = init.chain(&spec.containers);
+    let plain = containers.map(|c| (c.volume_mounts.iter(), c.volume_devices.iter()));
+    let debugging = spec.ephemeral_containers.iter().flatten();
+    let debugging = debugging.map(|c| (c.volume_mounts.iter(), c.volume_devices.iter()));
+    for (mounts, devices) in plain.chain(debugging) {
+        for mount in mounts.flatten() {
+            all.entry(&mount.name).or_default().mounted = true;
+        }
+        for device in devices.flatten() {
+            all.entry(&device.name).or_default().mapped = true;
+        }
     }
-    for container in spec.ephemeral_containers.iter().flatten() {
-        names.extend(
-            container
-                .volume_mounts
-                .iter()
-                .flatten()
-                .map(|m| m.name.as_str()),
-        );
-        names.extend(
-            container
-                .volume_devices
-                .iter()
-                .flatten()
-                .map(|d| d.name.as_str()),
-        );
-    }
-    names
+    all
 }
 
 pub(super) fn least(a: Option<u64>, b: Option<u64>) -> Option<u64> {

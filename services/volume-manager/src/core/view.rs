@@ -10,10 +10,16 @@ use super::plan::{ActualPod, ActualVolume, Desired, Slot, Work};
 use super::spec::{PodName, PodSpec, SetUp, Wants};
 
 /// What upstream says first of a volume that cannot be set up.
-pub const SET_UP_FAILED: &str = "MountVolume.SetUp failed for volume";
+const SET_UP_FAILED: &str = "MountVolume.SetUp failed for volume";
+
+/// What upstream says first of a block device that cannot be set up.
+const MAP_FAILED: &str = "MapVolume.SetUpDevice failed for volume";
+
+/// What upstream says first of a volume that cannot be made larger.
+const RESIZE_FAILED: &str = "NodeExpandVolume.NodeExpandVolume failed for volume";
 
 /// What upstream says first of a pod whose volumes cannot be had.
-pub const NOT_MOUNTED: &str = "Unable to attach or mount volumes:";
+const NOT_MOUNTED: &str = "Unable to attach or mount volumes:";
 
 /// How far a volume is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -143,9 +149,17 @@ fn kept(
             (Some(Err(Blocked::Unresolved(why))), _) => {
                 Some((Phase::Waiting, unresolved(name, why)))
             }
-            (Some(Err(Blocked::Missing(what))), _) => Some((Phase::Waiting, fails(name, what))),
-            (Some(Err(Blocked::Failed(why))), _) => Some((Phase::Failed, fails(name, why))),
-            (_, Work::Failed(failure)) => Some((Phase::Failed, fails(name, &failure.message))),
+            (Some(Err(Blocked::Missing(what))), _) => Some((Phase::Waiting, fails(&slot, what))),
+            (Some(Err(Blocked::Failed(why))), _) => Some((Phase::Failed, fails(&slot, why))),
+            (Some(Err(Blocked::Refused(what, why))), _) => Some((
+                Phase::Failed,
+                format!("{what} for volume \"{}\" : {why}", slot.1),
+            )),
+            (_, Work::Failed(failure)) if there.holds.is_usable() && failure.grows() => Some((
+                Phase::Failed,
+                format!("{RESIZE_FAILED} \"{}\" : {}", slot.1, failure.message),
+            )),
+            (_, Work::Failed(failure)) => Some((Phase::Failed, fails(&slot, &failure.message))),
             _ => None,
         };
         // What could be used before still can: an update that fails disturbs nobody.
@@ -172,9 +186,28 @@ fn kept(
     volumes.iter().map(tell).collect()
 }
 
-/// Upstream's words; what it says of a mount is an event of the pod.
-fn fails(name: &str, why: &str) -> String {
-    format!("{SET_UP_FAILED} \"{name}\" : {why}")
+/// Upstream's words; what it says of a mount is an event of the pod. A claim's volume has the
+/// persistent volume's name there.
+fn fails((plugin, name): &Slot, why: &str) -> String {
+    let what = match layout::device_of(plugin) {
+        Some(_) => MAP_FAILED,
+        None => SET_UP_FAILED,
+    };
+    format!("{what} \"{name}\" : {why}")
+}
+
+/// The reason of the event that tells people of a volume, by the words; none for what is not told.
+pub fn reason(message: &str) -> Option<&'static str> {
+    let says = |first| message.starts_with(first);
+    if says("MapVolume.") {
+        Some("FailedMapVolume")
+    } else if says(RESIZE_FAILED) {
+        Some("VolumeResizeFailed")
+    } else if says("MountVolume.") || says(NOT_MOUNTED) {
+        Some("FailedMount")
+    } else {
+        None
+    }
 }
 
 fn unattached(name: &str, why: &str) -> String {

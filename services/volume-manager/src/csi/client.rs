@@ -7,10 +7,12 @@ use std::time::Duration;
 use polylet_kit::channel;
 use polylet_wire::csi::v1::node_client::NodeClient;
 use polylet_wire::csi::v1::node_service_capability::rpc::Type;
-use polylet_wire::csi::v1::volume_capability::{AccessMode, AccessType, MountVolume};
+use polylet_wire::csi::v1::volume_capability::{AccessMode, AccessType, BlockVolume, MountVolume};
+use polylet_wire::csi::v1::volume_usage::Unit;
 use polylet_wire::csi::v1::{
-    NodeGetCapabilitiesRequest, NodeGetInfoRequest, NodePublishVolumeRequest,
-    NodeStageVolumeRequest, NodeUnpublishVolumeRequest, NodeUnstageVolumeRequest, VolumeCapability,
+    CapacityRange, NodeExpandVolumeRequest, NodeGetCapabilitiesRequest, NodeGetInfoRequest,
+    NodeGetVolumeStatsRequest, NodePublishVolumeRequest, NodeStageVolumeRequest,
+    NodeUnpublishVolumeRequest, NodeUnstageVolumeRequest, VolumeCapability,
     node_service_capability,
 };
 use tonic::{Response, Status};
@@ -20,6 +22,8 @@ use crate::core::objects::Bytes;
 
 /// How long a driver may take, as upstream.
 const DEADLINE: Duration = Duration::from_secs(120);
+/// How long it may take to say what a volume holds: somebody waits for the numbers of all.
+const STATS_DEADLINE: Duration = Duration::from_secs(10);
 
 /// What a driver was asked to do, and did not.
 #[derive(Debug, thiserror::Error)]
@@ -37,12 +41,20 @@ async fn within<T>(
     call: &'static str,
     answer: impl Future<Output = Result<Response<T>, Status>>,
 ) -> Result<T, CsiError> {
+    within_time(call, DEADLINE, answer).await
+}
+
+async fn within_time<T>(
+    call: &'static str,
+    deadline: Duration,
+    answer: impl Future<Output = Result<Response<T>, Status>>,
+) -> Result<T, CsiError> {
     let failed = |code, message: &str| CsiError {
         call,
         code,
         message: message.to_owned(),
     };
-    match tokio::time::timeout(DEADLINE, answer).await {
+    match tokio::time::timeout(deadline, answer).await {
         Ok(Ok(answer)) => Ok(answer.into_inner()),
         Ok(Err(status)) => Err(failed(status.code(), status.message())),
         Err(_) => Err(failed(
@@ -84,6 +96,9 @@ pub async fn look(name: String, endpoint: PathBuf) -> Result<Registered, CsiErro
         stages: has(Type::StageUnstageVolume),
         groups: has(Type::VolumeMountGroup),
         single_writers: has(Type::SingleNodeMultiWriter),
+        tells: has(Type::GetVolumeStats),
+        expands: has(Type::ExpandVolume),
+        version: (0, 0, 0),
     })
 }
 
@@ -105,11 +120,24 @@ pub async fn stage(csi: &Csi, staged: &Path) -> Result<(), CsiError> {
     Ok(())
 }
 
+/// Where drivers find the tokens of the pod's account.
+const TOKENS: &str = "csi.storage.k8s.io/serviceAccount.tokens";
+
 /// Has a volume mounted for a pod.
 ///
 /// # Errors
 /// When the driver cannot.
 pub async fn publish(csi: &Csi, staged: Option<&Path>, target: &Path) -> Result<(), CsiError> {
+    let (mut context, mut secrets) = (csi.attributes.clone(), secrets(&csi.publish_secrets));
+    if let Some(tokens) = &csi.tokens {
+        let text = String::from_utf8_lossy(&tokens.0).into_owned();
+        let told = match csi.tokens_in_secrets {
+            true => secrets.insert(TOKENS.to_owned(), text),
+            false => context.insert(TOKENS.to_owned(), text),
+        };
+        // The pod's own words do not stand for tokens.
+        drop(told);
+    }
     let request = NodePublishVolumeRequest {
         volume_id: csi.handle.clone(),
         publish_context: csi.publish_context.clone().into_iter().collect(),
@@ -119,8 +147,8 @@ pub async fn publish(csi: &Csi, staged: Option<&Path>, target: &Path) -> Result<
         target_path: target.display().to_string(),
         volume_capability: Some(capability(csi)),
         readonly: csi.read_only,
-        secrets: secrets(&csi.publish_secrets),
-        volume_context: csi.attributes.clone().into_iter().collect(),
+        secrets,
+        volume_context: context.into_iter().collect(),
     };
     let mut client = node(&csi.endpoint);
     within("NodePublishVolume", client.node_publish_volume(request)).await?;
@@ -155,7 +183,80 @@ pub async fn unstage(endpoint: &Path, handle: &str, staged: &Path) -> Result<(),
     Ok(())
 }
 
+/// Has a volume made as large as it should be.
+///
+/// # Errors
+/// When the driver cannot.
+pub async fn expand(csi: &Csi, staged: Option<&Path>, at: &Path) -> Result<(), CsiError> {
+    let request = NodeExpandVolumeRequest {
+        volume_id: csi.handle.clone(),
+        volume_path: at.display().to_string(),
+        capacity_range: Some(CapacityRange {
+            required_bytes: csi.size,
+            limit_bytes: 0,
+        }),
+        staging_target_path: staged
+            .map(|at| at.display().to_string())
+            .unwrap_or_default(),
+        volume_capability: Some(capability(csi)),
+        secrets: secrets(&csi.expand_secrets),
+    };
+    let mut client = node(&csi.endpoint);
+    let asked = client.node_expand_volume(request);
+    within("Expander.NodeExpand failed to expand the volume ", asked).await?;
+    Ok(())
+}
+
+/// What a volume holds: what is left of it, its size, and what is used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Level {
+    /// Left.
+    pub available: i64,
+    /// In all.
+    pub capacity: i64,
+    /// Used.
+    pub used: i64,
+}
+
+/// Bytes and inodes of a volume, as far as its driver says.
+pub type Levels = (Option<Level>, Option<Level>);
+
+/// Asks what a volume holds.
+///
+/// # Errors
+/// When the driver does not say.
+pub async fn stats(csi: &Csi, staged: Option<&Path>, at: &Path) -> Result<Levels, CsiError> {
+    let request = NodeGetVolumeStatsRequest {
+        volume_id: csi.handle.clone(),
+        volume_path: at.display().to_string(),
+        staging_target_path: staged
+            .map(|at| at.display().to_string())
+            .unwrap_or_default(),
+    };
+    let mut client = node(&csi.endpoint);
+    let asked = client.node_get_volume_stats(request);
+    let answer = within_time("NodeGetVolumeStats", STATS_DEADLINE, asked).await?;
+    let of = |unit: Unit| {
+        let one = answer.usage.iter().find(|usage| usage.unit() == unit)?;
+        Some(Level {
+            available: one.available,
+            capacity: one.total,
+            used: one.used,
+        })
+    };
+    Ok((of(Unit::Bytes), of(Unit::Inodes)))
+}
+
 fn capability(csi: &Csi) -> VolumeCapability {
+    let access_mode = Some(AccessMode {
+        mode: csi.access_mode,
+    });
+    if csi.block {
+        return VolumeCapability {
+            access_type: Some(AccessType::Block(BlockVolume {})),
+            access_mode,
+        };
+    }
     let mount = MountVolume {
         fs_type: csi.fs_type.clone(),
         mount_flags: csi.mount_options.clone(),
@@ -166,9 +267,7 @@ fn capability(csi: &Csi) -> VolumeCapability {
     };
     VolumeCapability {
         access_type: Some(AccessType::Mount(mount)),
-        access_mode: Some(AccessMode {
-            mode: csi.access_mode,
-        }),
+        access_mode,
     }
 }
 

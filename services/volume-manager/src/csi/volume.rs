@@ -2,33 +2,18 @@
 //! disk before its driver is asked for anything, so that whoever comes later can undo it.
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use serde::{Deserialize, Serialize};
 use tokio::sync::OwnedMutexGuard;
 
-use super::client;
+use super::data::{DATA, VolumeData, blocking, make, read, remove_dir, remove_file, write};
+use super::{client, device};
 use crate::core::csi::{Csi, Registered, sha256};
+use crate::core::growth::Growth;
 use crate::core::layout::{self, Layout, VolumeId};
+use crate::core::plan::Asked;
 use crate::volume::{VolumeError, dir, group};
-
-const DATA: &str = "vol_data.json";
-
-/// Upstream's file beside a volume, to the letter.
-#[derive(Debug, Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct VolumeData {
-    #[serde(rename = "attachmentID")]
-    attachment_id: String,
-    driver_name: String,
-    node_name: String,
-    #[serde(rename = "specVolID")]
-    spec_vol_id: String,
-    volume_handle: String,
-    volume_lifecycle_mode: String,
-}
 
 /// What is needed to speak with drivers. Clones share it.
 #[derive(Debug, Clone, Default)]
@@ -82,29 +67,18 @@ impl Drivers {
         csi: &Csi,
     ) -> Result<(), VolumeError> {
         let _alone = self.alone(&csi.driver, &csi.handle).await;
+        if csi.block {
+            return device::set_up(layout, id, csi, &self.node).await;
+        }
         let target = layout.mounted(id);
-        let data = VolumeData {
-            attachment_id: csi.attachment.clone(),
-            driver_name: csi.driver.clone(),
-            node_name: self.node.to_string(),
-            spec_vol_id: csi.name.clone(),
-            volume_handle: csi.handle.clone(),
-            volume_lifecycle_mode: if csi.ephemeral {
-                "Ephemeral"
-            } else {
-                "Persistent"
-            }
-            .to_owned(),
-        };
+        let data = VolumeData::of(csi, &self.node);
         let place = layout.volume(id);
         blocking(move || {
             make(&place)?;
             write(&place.join(DATA), &data)
         })
         .await?;
-        let staged = csi
-            .stages
-            .then(|| layout.staged(&csi.driver, &sha256(&csi.handle)));
+        let staged = staged(layout, csi);
         if let Some(staged) = &staged {
             let (at, driver, handle) = (staged.clone(), csi.driver.clone(), csi.handle.clone());
             blocking(move || {
@@ -120,7 +94,32 @@ impl Drivers {
         }
         client::publish(csi, staged.as_deref(), &target).await?;
         if let Some(gid) = csi.gid {
-            blocking(move || group::give(&dir::open(&target)?, &target, gid)).await?;
+            let (at, lazy) = (target.clone(), csi.on_root_mismatch);
+            blocking(move || group::give(&dir::open(&at)?, &at, gid, lazy)).await?;
+        }
+        if csi.growth == Growth::Asked {
+            client::expand(csi, staged.as_deref(), &target).await?;
+        }
+        Ok(())
+    }
+
+    /// Asks a driver once more about a volume that is mounted.
+    ///
+    /// # Errors
+    /// When the driver cannot.
+    pub async fn ask(
+        &self,
+        layout: &Layout,
+        id: &VolumeId,
+        csi: &Csi,
+        asked: Asked,
+    ) -> Result<(), VolumeError> {
+        let _alone = self.alone(&csi.driver, &csi.handle).await;
+        let staged = staged(layout, csi);
+        let target = layout.mounted(id);
+        match asked {
+            Asked::Publish => client::publish(csi, staged.as_deref(), &target).await?,
+            Asked::Grow => client::expand(csi, staged.as_deref(), &target).await?,
         }
         Ok(())
     }
@@ -131,13 +130,22 @@ impl Drivers {
     /// When the driver cannot, or is not there.
     pub async fn tear_down(&self, layout: &Layout, id: &VolumeId) -> Result<(), VolumeError> {
         let place = layout.volume(id);
-        let file = place.join(DATA);
+        let file = match id.plugin.as_str() {
+            layout::CSI_DEVICE => device::data(layout, &id.name),
+            _ => place.join(DATA),
+        };
         let Some(data) = blocking(move || Ok(read(&file))).await? else {
-            return Ok(());
+            return match id.plugin.as_str() {
+                layout::CSI_DEVICE => device::clear(layout, id).await,
+                _ => Ok(()),
+            };
         };
         let (driver, handle) = (data.driver_name, data.volume_handle);
         let _alone = self.alone(&driver, &handle).await;
         let endpoint = self.endpoint(&driver)?;
+        if id.plugin == layout::CSI_DEVICE {
+            return device::tear_down(layout, id, &endpoint, &handle).await;
+        }
         let target = layout.mounted(id);
         client::unpublish(&endpoint, &handle, &target).await?;
         let staged = layout.staged(&driver, &sha256(&handle));
@@ -161,6 +169,15 @@ impl Drivers {
     }
 }
 
+/// Where a volume is mounted for the whole node, if its driver does that.
+pub fn staged(layout: &Layout, csi: &Csi) -> Option<PathBuf> {
+    let at = match csi.block {
+        true => device::staged(layout, &csi.name),
+        false => layout.staged(&csi.driver, &sha256(&csi.handle)),
+    };
+    csi.stages.then_some(at)
+}
+
 /// The node's mount is gone, and its directory may go.
 fn last_one(staged: &Path) -> bool {
     let empty = std::fs::read_dir(staged).is_ok_and(|mut names| names.next().is_none());
@@ -179,53 +196,4 @@ fn others(layout: &Layout, mine: &Path, driver: &str, handle: &str) -> bool {
         read(&volume.join(DATA))
             .is_some_and(|d| d.driver_name == driver && d.volume_handle == handle)
     })
-}
-
-async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, VolumeError> + Send + 'static,
-) -> Result<T, VolumeError> {
-    let done = tokio::task::spawn_blocking(work).await;
-    done.unwrap_or_else(|_| Err(VolumeError::BrokenOff(PathBuf::new())))
-}
-
-fn make(path: &Path) -> Result<(), VolumeError> {
-    let mut builder = std::fs::DirBuilder::new();
-    let made = builder.recursive(true).mode(0o750).create(path);
-    made.map_err(|source| VolumeError::MakeDir {
-        path: path.to_owned(),
-        source,
-    })
-}
-
-fn write(path: &Path, data: &impl Serialize) -> Result<(), VolumeError> {
-    let aside = path.with_extension("new");
-    // Plain strings: nothing in it can fail to be written.
-    let text = serde_json::to_vec(data).unwrap_or_default();
-    let written = std::fs::write(&aside, text).and_then(|()| std::fs::rename(&aside, path));
-    written.map_err(|source| VolumeError::Write {
-        path: path.to_owned(),
-        source,
-    })
-}
-
-fn read(path: &Path) -> Option<VolumeData> {
-    serde_json::from_slice(&std::fs::read(path).ok()?).ok()
-}
-
-fn gone(path: &Path, done: std::io::Result<()>) -> Result<(), VolumeError> {
-    match done {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(VolumeError::Remove {
-            path: path.to_owned(),
-            source: error,
-        }),
-        _ => Ok(()),
-    }
-}
-
-fn remove_dir(path: &Path) -> Result<(), VolumeError> {
-    gone(path, std::fs::remove_dir(path))
-}
-
-fn remove_file(path: &Path) -> Result<(), VolumeError> {
-    gone(path, std::fs::remove_file(path))
 }

@@ -89,6 +89,18 @@ pub enum VolumeError {
     /// The volume's driver is not there.
     #[error("driver name {0} not found in the list of registered CSI drivers")]
     NoDriver(String),
+    /// What should be a block device is none.
+    #[error("{0}")]
+    NoDevice(String),
+    /// A block device cannot be kept open by a loop device, or let go.
+    #[error("a loop device over {path}")]
+    Loop {
+        /// What it is over.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
     /// A thread ended without an answer.
     #[error("the work on {0} was broken off")]
     BrokenOff(PathBuf),

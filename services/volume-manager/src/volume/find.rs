@@ -4,10 +4,11 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::{VolumeError, dir, mount, note};
+use super::{VolumeError, device, dir, mount, note};
 use crate::core::layout::{self, Layout, VolumeId};
 use crate::core::mounts::Mount;
-use crate::core::state::Found;
+use crate::core::state::{Found, FoundVolume};
+use crate::csi::{self, data};
 
 /// Everything under the root directory.
 pub fn all(layout: &Layout) -> Result<Vec<Found>, VolumeError> {
@@ -38,8 +39,24 @@ fn pod(layout: &Layout, uid: &str, mounts: &[Mount]) -> Result<Found, VolumeErro
     let dir = layout.pod(uid).join("volumes");
     for plugin in list(&dir)? {
         for name in list(&dir.join(&plugin))? {
-            let ready = is_ready(layout, &VolumeId::new(uid, &plugin, &name), mounts);
-            volumes.insert((plugin.clone(), name), ready);
+            let id = VolumeId::new(uid, &plugin, &name);
+            let ready = is_ready(layout, &id, mounts);
+            let told = (plugin == layout::CSI).then(|| layout.volume(&id).join(data::DATA));
+            let in_use = told.and_then(|file| data::in_use(&file));
+            volumes.insert((plugin.clone(), name), FoundVolume { ready, in_use });
+        }
+    }
+    for plugin in [layout::CSI_DEVICE, layout::LOCAL_DEVICE] {
+        let all =
+            layout::device_of(plugin).map(|name| layout.pod(uid).join(layout::DEVICES).join(name));
+        for name in list(&all.unwrap_or_default())? {
+            let id = VolumeId::new(uid, plugin, &name);
+            let found = FoundVolume {
+                ready: device::is_device(&layout.volume(&id)),
+                in_use: data::in_use(&csi::device::data(layout, &name))
+                    .filter(|_| plugin == layout::CSI_DEVICE),
+            };
+            volumes.insert((plugin.to_owned(), name), found);
         }
     }
     let (pod, host_paths) = note::load(layout, uid);

@@ -5,7 +5,9 @@ use std::ffi::CStr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, chownat, fchmod, fstat, openat, statat};
+use rustix::fs::{
+    AtFlags, FileType, Gid, Mode, OFlags, Stat, chownat, fchmod, fstat, openat, statat,
+};
 use rustix::io::Errno;
 
 use super::{VolumeError, dir};
@@ -16,11 +18,15 @@ const OF_FILE: u32 = 0o660;
 const DEEPEST: usize = 512;
 
 /// Gives a directory and everything below it to the group.
-pub fn give(root: &OwnedFd, path: &Path, gid: u32) -> Result<(), VolumeError> {
+/// With `lazy` what is right at the root is taken to be right all the way down (`OnRootMismatch`).
+pub fn give(root: &OwnedFd, path: &Path, gid: u32, lazy: bool) -> Result<(), VolumeError> {
     let failed = |errno: Errno| VolumeError::Own {
         path: path.to_owned(),
         source: errno.into(),
     };
+    if lazy && is_right(&fstat(root).map_err(failed)?, gid) {
+        return Ok(());
+    }
     below(root, gid, 0).map_err(failed)?;
     directory(root, gid).map_err(failed)
 }
@@ -62,6 +68,11 @@ fn directory(dir: &OwnedFd, gid: u32) -> rustix::io::Result<()> {
         return Ok(());
     }
     dir::own(dir, mode, Some(gid))
+}
+
+/// The root is done last, so that where it is right all was done before.
+fn is_right(root: &Stat, gid: u32) -> bool {
+    root.st_gid == gid && root.st_mode & OF_DIRECTORY == OF_DIRECTORY
 }
 
 fn own(dir: impl AsFd, name: &CStr, gid: u32) -> rustix::io::Result<()> {

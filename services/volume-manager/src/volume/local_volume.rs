@@ -14,6 +14,7 @@ pub fn set_up(
     source: &Path,
     read_only: bool,
     gid: Option<u32>,
+    lazy: bool,
 ) -> Result<(), VolumeError> {
     let path = layout.volume(id);
     let from = dir::open(source)?;
@@ -37,7 +38,7 @@ pub fn set_up(
         }
     }
     match gid {
-        Some(gid) => group::give(&from, source, gid),
+        Some(gid) => group::give(&from, source, gid, lazy),
         None => Ok(()),
     }
 }

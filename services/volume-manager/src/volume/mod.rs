@@ -1,6 +1,7 @@
 //! What is done to the file system: set volumes up, take them away, find what is there.
 
 pub mod atomic;
+pub mod device;
 pub mod dir;
 mod error;
 pub mod find;

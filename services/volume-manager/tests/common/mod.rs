@@ -14,8 +14,9 @@ use polylet_volume_manager::core::declare::Refusal;
 use polylet_volume_manager::core::layout::Layout;
 use polylet_volume_manager::core::manifest;
 use polylet_volume_manager::core::objects::{ObjectKey, ObjectKind, ObjectState};
+use polylet_volume_manager::core::place::Place;
 use polylet_volume_manager::core::spec::{Allocatable, PodName};
-use polylet_volume_manager::core::state::State;
+use polylet_volume_manager::core::state::{Mounted, State};
 use polylet_volume_manager::core::sub_path::SubPath;
 use polylet_volume_manager::core::tokens::{Issued, TokenKey};
 use polylet_volume_manager::csi::registry;
@@ -158,7 +159,7 @@ impl Life {
             })),
             inputs.clone(),
         )
-        .telling(Rc::new(move |_, message| {
+        .telling(Rc::new(move |_, _, message| {
             told.borrow_mut().push(message.to_owned());
         }))
         .telling_of_drivers(csi.clone());
@@ -273,6 +274,22 @@ impl Life {
     pub async fn known(&self, key: ObjectKey, state: ObjectState) {
         let input = Input::Object(key, state);
         self.inputs.send(input).await.ok().unwrap();
+    }
+
+    /// The Node's status says that these volumes are in use.
+    pub async fn in_use(&self, volumes: &[&str]) {
+        let place = Place {
+            in_use: volumes.iter().map(|name| (*name).to_owned()).collect(),
+            ..Place::default()
+        };
+        self.inputs.send(Input::Placed(place)).await.ok().unwrap();
+    }
+
+    /// The volumes that containers can use.
+    pub async fn all_mounted(&self) -> Vec<Mounted> {
+        let (reply, answer) = oneshot::channel();
+        self.inputs.send(Input::Mounted(reply)).await.ok().unwrap();
+        answer.await.unwrap()
     }
 
     /// A token is issued, for so many seconds, or why not.

@@ -11,15 +11,21 @@ const LONGEST: Duration = Duration::from_secs(2);
 /// When nothing is awaited.
 const SETTLED: Duration = Duration::from_secs(60);
 
-/// Whether a node waits for a change of it: a claim is to be bound, an attachment to be attached,
-/// what is not there to be made.
+/// Whether a node waits for a change of it: a claim is to be bound, or its growth to go on, an
+/// attachment to be attached, what is not there to be made.
 pub fn is_awaited(kind: &str, object: Option<&Value>) -> bool {
     let Some(object) = object else {
         return true;
     };
     let text = |field: &str| object.pointer(field).and_then(Value::as_str);
     match kind {
-        "PersistentVolumeClaim" => text("/status/phase") != Some("Bound"),
+        "PersistentVolumeClaim" => {
+            let grows = text("/status/allocatedResourceStatuses/storage");
+            // What the cluster's part of the growth has ended for is the node's to go on with.
+            let ours = grows.is_some_and(|how| how.starts_with("NodeResize"));
+            text("/status/phase") != Some("Bound")
+                || (ours && grows != Some("NodeResizeInfeasible"))
+        }
         "PersistentVolume" => text("/status/phase") != Some("Bound"),
         "VolumeAttachment" => {
             object.pointer("/status/attached") != Some(&Value::Bool(true))
@@ -51,10 +57,13 @@ mod tests {
         let bound = json!({"status": {"phase": "Bound"}});
         let pending = json!({"status": {"phase": "Pending"}});
         let attached = json!({"status": {"attached": true}});
+        let growing = json!({"status": {"phase": "Bound",
+            "allocatedResourceStatuses": {"storage": "NodeResizePending"}}});
         for (kind, object, awaited) in [
             ("PersistentVolumeClaim", Some(&bound), false),
             ("PersistentVolumeClaim", Some(&pending), true),
             ("PersistentVolumeClaim", None, true),
+            ("PersistentVolumeClaim", Some(&growing), true),
             ("VolumeAttachment", Some(&attached), false),
             ("VolumeAttachment", Some(&pending), true),
             ("ServiceAccount", Some(&pending), false),

@@ -1,5 +1,6 @@
 //! This node in the cluster: what its object says, what of it has to be written, and when. Pure.
 
+pub(crate) mod claims;
 pub(crate) mod conditions;
 pub(crate) mod csi;
 pub(crate) mod events;

@@ -1,6 +1,6 @@
 //! What is told of pods, and noted of them on disk.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use super::{State, resolve};
 use crate::core::declare::Wish;
 use crate::core::layout::{self, VolumeId};
-use crate::core::plan::{Desired, Holds, Slot};
+use crate::core::plan::Slot;
 use crate::core::spec::{PodName, SetUp, Wants};
 use crate::core::sub_path::{self, SubPath};
 use crate::core::view::{Known, Phase, PodView, VolumeView, view};
@@ -80,26 +80,6 @@ impl State {
             changes.push((uid, after));
         }
         changes
-    }
-
-    /// The attachable volumes that pods here use or are about to use, as the Node's status names
-    /// them: until each is taken away.
-    pub fn in_use(&self) -> BTreeSet<String> {
-        let name = |set_up: &SetUp| match set_up {
-            SetUp::Csi(csi) => csi.in_use(),
-            _ => None,
-        };
-        let held = self.actual.values().flat_map(|pod| pod.volumes.values());
-        let held = held.filter_map(|volume| match &volume.holds {
-            Holds::Exactly(set_up) => name(set_up),
-            _ => None,
-        });
-        let wanted = self.actual.keys().flat_map(|uid| match self.desired(uid) {
-            Desired::Keep(volumes) => volumes.into_values().filter_map(Result::ok).collect(),
-            _ => Vec::new(),
-        });
-        held.chain(wanted.filter_map(|set_up| name(&set_up)))
-            .collect()
     }
 
     /// Where each volume of a pod lies.

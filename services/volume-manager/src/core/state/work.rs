@@ -6,7 +6,7 @@ use jiff::Timestamp;
 
 use super::{Outcome, State};
 use crate::core::layout::VolumeId;
-use crate::core::plan::{ActualPod, ActualVolume, Holds, Step, Work, plan};
+use crate::core::plan::{ActualPod, ActualVolume, Asked, Holds, Step, Work, plan};
 
 impl State {
     /// What to do now. The steps count as begun.
@@ -36,10 +36,12 @@ impl State {
 
     fn begin(&mut self, step: &Step) {
         match step {
-            Step::SetUp(id, what) => {
+            Step::SetUp(id, what) | Step::Ask(id, what, _) => {
                 let pod = self.actual.entry(id.uid.clone()).or_default();
                 let slot = (id.plugin.clone(), id.name.clone());
-                pod.volumes.entry(slot).or_default().work.begin(Some(what));
+                let volume = pod.volumes.entry(slot).or_default();
+                volume.work.begin(Some(what));
+                volume.in_use = what.in_use().or(volume.in_use.take());
             }
             Step::TearDown(id) => {
                 if let Some(volume) = self.volume(id) {
@@ -63,6 +65,22 @@ impl State {
                 let Some(volume) = self.volume(&id) else {
                     return;
                 };
+                volume.work = match result {
+                    Ok(()) => {
+                        volume.holds = Holds::Exactly(what);
+                        volume.published_at = Some(now);
+                        Work::Idle
+                    }
+                    Err(message) => volume.work.failed(message, Some(what), now),
+                };
+            }
+            Step::Ask(id, what, asked) => {
+                let Some(volume) = self.volume(&id) else {
+                    return;
+                };
+                if asked == Asked::Publish {
+                    volume.published_at = Some(now);
+                }
                 volume.work = match result {
                     Ok(()) => {
                         volume.holds = Holds::Exactly(what);
