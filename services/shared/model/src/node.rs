@@ -225,7 +225,8 @@ mod tests {
                 ..NodeStatus::default()
             }
         };
-        let cases: [(&[(&str, &str)], &[&str]); 4] = [
+        type Told = &'static [(&'static str, &'static str)];
+        let cases: [(Told, &[&str]); 4] = [
             (&[("Hostname", "192.0.2.1")], &[]),
             (
                 &[("ExternalIP", "203.0.113.1"), ("InternalIP", "192.0.2.1")],
