@@ -315,7 +315,10 @@ fn a_drivers_volume_is_awaited_shared_by_two_pods_and_taken_away_with_the_last()
         };
         life.known(key, ObjectState::Absent).await;
         let in_use = format!("kubernetes.io/csi/{NAME}^vol");
-        assert_eq!(life.csi.in_use.borrow().names, [in_use.clone()]);
+        assert_eq!(
+            life.csi.in_use.borrow().names,
+            std::slice::from_ref(&in_use)
+        );
         life.until("u1", says("waiting for the Node's status"))
             .await;
         life.in_use(&[&in_use]).await;
@@ -405,7 +408,10 @@ fn a_drivers_volume_is_awaited_shared_by_two_pods_and_taken_away_with_the_last()
             used: 3,
         };
         assert_eq!(held, [("c", true, Some(level)); 2]);
-        assert_eq!(life.csi.in_use.borrow().names, [in_use.clone()]);
+        assert_eq!(
+            life.csi.in_use.borrow().names,
+            std::slice::from_ref(&in_use)
+        );
         life.release("u1").await.unwrap();
         life.gone("u1").await;
         assert_eq!(driver.calls(), ["unpublish vol"]);

@@ -125,6 +125,7 @@ pub fn start(world: &mut World, life: u32) {
         entries: world.disk.journal.clone(),
         intents: world.disk.intents.clone(),
         lifecycles: world.disk.lifecycles.clone(),
+        taken_over: BTreeMap::new(),
     };
     match world.sabotage {
         Some(Sabotage::JournalForgotten) => kept.entries.clear(),

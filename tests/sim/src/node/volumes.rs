@@ -10,7 +10,7 @@ use polylet_volume_manager::core::layout::{self, Layout};
 use polylet_volume_manager::core::manifest;
 use polylet_volume_manager::core::plan::Step;
 use polylet_volume_manager::core::spec::{Allocatable, PodName};
-use polylet_volume_manager::core::state::{Found, Outcome, State};
+use polylet_volume_manager::core::state::{Found, FoundVolume, Outcome, State};
 use polylet_watch::Store;
 use polylet_wire::volume::v1::PodVolumes;
 
@@ -43,9 +43,16 @@ pub fn start(world: &mut World, life: u32) {
             namespace: namespace.to_owned(),
             name,
         };
+        let volumes = dir.volumes.iter().map(|(slot, ready)| {
+            let found = FoundVolume {
+                ready: *ready,
+                in_use: None,
+            };
+            (slot.clone(), found)
+        });
         Found {
             pod,
-            volumes: dir.volumes.clone(),
+            volumes: volumes.collect(),
             host_paths,
         }
     });
@@ -176,6 +183,8 @@ pub fn complete(world: &mut World, declarer: &str, pods: u32) -> Result<(), Trou
 /// A step does its work on the disk.
 pub fn carry_out(world: &mut World, step: &Step, whole: bool) {
     match step {
+        // What is asked of drivers changes nothing on the disk.
+        Step::Ask(..) => {}
         Step::SetUp(id, _) if id.plugin == layout::HOST_PATH => {}
         Step::SetUp(id, _) => {
             let dir = world.disk.pods.entry(id.uid.clone()).or_default();

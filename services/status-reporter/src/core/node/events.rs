@@ -42,7 +42,7 @@ pub(crate) fn of_change(name: &str, held: &NodeStatus, written: &NodeStatus) -> 
 pub(crate) fn of_start(name: &str, status: &NodeStatus) -> Vec<Event> {
     let pressures = status.conditions.iter().flatten();
     let pressures = pressures.filter(|condition| condition.type_ != READY);
-    let told = pressures.filter_map(|condition| reason(condition));
+    let told = pressures.filter_map(reason);
     told.map(|reason| now(name, reason)).collect()
 }
 
