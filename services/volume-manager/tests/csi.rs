@@ -420,7 +420,7 @@ fn a_drivers_volume_is_awaited_shared_by_two_pods_and_taken_away_with_the_last()
         // Another life finds the other pod's, and takes it away with its own knowledge alone.
         let life = Life::start(&root, "e");
         let mut told = life.csi.in_use.subscribe();
-        told.wait_for(|told| told.names == [in_use.clone()])
+        told.wait_for(|told| told.names == std::slice::from_ref(&in_use))
             .await
             .unwrap();
         life.release("u2").await.unwrap();

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use polylet_wire::csi::v1::VolumeCapability;
+use polylet_wire::csi::v1::{CapacityRange, VolumeCapability};
 use tonic::codegen::http::uri::PathAndQuery;
 use tonic_prost::ProstCodec;
 
@@ -10,6 +10,8 @@ use tonic_prost::ProstCodec;
 struct CreateVolumeRequest {
     #[prost(string, tag = "1")]
     name: String,
+    #[prost(message, optional, tag = "2")]
+    range: Option<CapacityRange>,
     #[prost(message, repeated, tag = "3")]
     capabilities: Vec<VolumeCapability>,
 }
@@ -39,6 +41,10 @@ struct DeleteVolumeResponse {}
 pub(crate) async fn create(socket: &Path, name: &str, capability: VolumeCapability) -> String {
     let request = CreateVolumeRequest {
         name: name.to_owned(),
+        range: Some(CapacityRange {
+            required_bytes: 8 << 20,
+            limit_bytes: 0,
+        }),
         capabilities: vec![capability],
     };
     let path = "/csi.v1.Controller/CreateVolume";
