@@ -259,9 +259,9 @@ fn each_failure_stays_with_its_volume() {
             let says = format!("MountVolume.SetUp failed for volume \"{volume}\" : ");
             messages[at].strip_prefix(&says).map(str::to_owned)
         };
-        let file = "hostPath type check failed: /etc is not a file, it's a Directory";
+        let file = "hostPath type check failed: /etc is not a file";
         assert_eq!(why(0, "door").as_deref(), Some(file), "{messages:?}");
-        let none = "hostPath /no/such doesn't exist";
+        let none = "hostPath type check failed: /no/such is not a directory";
         assert_eq!(why(1, "none").as_deref(), Some(none), "{messages:?}");
         // A link: looked at in a child.
         assert_eq!(messages[2], "");
