@@ -87,6 +87,10 @@ pub static MANIFEST: Manifest = Manifest {
             what: "sandboxes being asked for, so that no number is asked for twice",
         },
         Keep {
+            path: "run:started.json",
+            what: "which start of Polylet people were told of: restarts of one service are none",
+        },
+        Keep {
             path: "run:stops/",
             what: "stops and hooks under way, so that no grace starts afresh",
         },

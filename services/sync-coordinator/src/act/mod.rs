@@ -106,7 +106,7 @@ impl Hands {
                 .max_decoding_message_size(LARGEST_MESSAGE),
             services: services::Services::default(),
             images: image::Images::new(images, kubelet, kept),
-            cgroups: cgroup::Cgroups::new(kubelet),
+            cgroups: cgroup::Cgroups::new(ctx),
             userns: userns::Userns::open(ctx.config()),
             allocatable: polylet_machine::allocatable(ctx.config(), machine),
             most: polylet_model::node::without_reserved(

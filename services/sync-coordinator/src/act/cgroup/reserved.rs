@@ -114,8 +114,11 @@ fn enforces(kubelet: &KubeletConfiguration, part: &str) -> bool {
     named.any(|named| named == part)
 }
 
-/// Tells people how it went.
+/// Tells people how it went. What is as it was is no news after a restart of this service alone.
 fn told(hands: &Hands, severity: Severity, message: String) {
+    if severity == Severity::Normal && !hands.cgroups.is_start {
+        return;
+    }
     let reason = match severity {
         Severity::Warning => {
             tracing::error!(message);
