@@ -16,6 +16,9 @@ use crate::core::bucket::{Bucket, Moment};
 const GATHER: Duration = Duration::from_millis(400);
 const GATHER_MORE: Duration = Duration::from_millis(50);
 const GATHER_MOST: Duration = Duration::from_secs(4);
+/// And after one was told the next of the same pod waits so long: a start is told once on the way,
+/// however slow the node is.
+const GATHER_APART: Duration = Duration::from_secs(2);
 /// How long the watch may take to tell what the API server has answered.
 const ECHO: Duration = Duration::from_secs(3);
 /// What somebody else has written over is set right at once, and then no more often than this.
@@ -68,6 +71,8 @@ struct Pod {
     not_before: Moment,
     /// When the oldest change that still gathers came.
     gathers_since: Option<Moment>,
+    /// When a step on the way was told last.
+    gathered_at: Option<Moment>,
     /// What was said when the cluster last knew everything.
     settled: Option<Says>,
     repaired_at: Option<Moment>,
@@ -291,6 +296,8 @@ impl Pod {
         let mut at = now;
         if gathers {
             at = *self.gathers_since.get_or_insert(now) + gather(waiting);
+            let apart = self.gathered_at.map(|told| told + GATHER_APART);
+            at = at.max(apart.unwrap_or_default());
         }
         let drift = self.settled.as_ref() == Some(says) && step != Step::Delete;
         if let Some(repaired_at) = self.repaired_at.filter(|_| drift) {
@@ -321,6 +328,9 @@ impl Pod {
 
     fn begin(&mut self, now: Moment) {
         let want = self.want.take();
+        if matches!(&want, Some(want) if want.haste == Haste::Gather) {
+            self.gathered_at = Some(now);
+        }
         let patches = want.is_some_and(|want| want.step != Step::Delete);
         if patches && self.says == self.settled {
             self.repaired_at = Some(now);

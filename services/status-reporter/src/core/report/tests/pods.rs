@@ -138,6 +138,40 @@ fn a_start_takes_two_patches_at_most() {
 }
 
 #[test]
+fn a_slow_start_is_told_once_on_the_way() {
+    let mut bench = Bench::new();
+    bench.pods.hold("u", holds("u", pending()), ms(0));
+    bench.pods.say("u", says("p", creating()), ms(0));
+    let jobs = bench.due(400);
+    let status = bench.patched(&jobs[0], pending(), 405);
+    let uid = "u".to_owned();
+    bench.pods.hold("u", Some(Holds { uid, status }), ms(406));
+    let further = with(creating(), &[("/conditions/-", condition("y", "True", 1))]);
+    bench.pods.say("u", says("p", further), ms(500));
+    assert!(bench.due(1500).is_empty(), "another step on the way");
+    assert_eq!(bench.pods.next_due(), Some(ms(2400)));
+    bench.pods.say("u", says("p", running()), ms(1600));
+    assert_eq!(bench.due(1600).len(), 1, "ready goes at once");
+}
+
+#[test]
+fn the_more_start_at_once_the_longer_steps_gather() {
+    let mut bench = Bench::new();
+    for n in 0..200 {
+        let pod = format!("p{n}");
+        bench.pods.hold(&pod, holds(&pod, pending()), ms(0));
+        bench.pods.say(&pod, says(&pod, creating()), ms(0));
+    }
+    // The first had nobody beside it.
+    assert_eq!(bench.names(400), ["p0"]);
+    assert_eq!(
+        bench.due(899).len() + bench.due(900).len(),
+        7,
+        "eight at once"
+    );
+}
+
+#[test]
 fn nothing_is_said_after_a_restart() {
     let mut bench = Bench::new();
     bench.pods.say("u", says("p", running()), ms(0));
