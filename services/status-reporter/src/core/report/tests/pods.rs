@@ -146,7 +146,8 @@ fn a_slow_start_is_told_once_on_the_way() {
     let status = bench.patched(&jobs[0], pending(), 405);
     let uid = "u".to_owned();
     bench.pods.hold("u", Some(Holds { uid, status }), ms(406));
-    let further = with(creating(), &[("/conditions/-", condition("y", "True", 1))]);
+    let waiting = json!({ "waiting": { "reason": "PodInitializing" } });
+    let further = with(creating(), &[("/containerStatuses/0/state", waiting)]);
     bench.pods.say("u", says("p", further), ms(500));
     assert!(bench.due(1500).is_empty(), "another step on the way");
     assert_eq!(bench.pods.next_due(), Some(ms(2400)));
