@@ -7,7 +7,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::PodStatus;
 use polylet_model::hash::fnv1a_32;
 
-use super::want::{Haste, Holds, Says, Step, wanted};
+use super::want::{Haste, Holds, Says, Step, removable, wanted};
 use crate::core::bucket::{Bucket, Moment};
 
 /// How long steps on the way wait for others to go with them, and how much longer for each other
@@ -259,7 +259,13 @@ impl Pod {
             self.gathers_since = None;
             return;
         };
-        let mut of_watch = wanted(says, holds);
+        // An API server that does not keep a field, since it is older, never knows everything.
+        let in_vain = self.in_vain > 0;
+        let wanted = |holds: &Holds| match in_vain && removable(says, holds) {
+            true => Some((Step::Delete, Haste::First)),
+            false => wanted(says, holds),
+        };
+        let mut of_watch = wanted(holds);
         if let Some((status, until)) = &self.answered {
             let known = Holds {
                 uid: holds.uid.clone(),
@@ -270,7 +276,7 @@ impl Pod {
                 self.answered = None;
             } else {
                 let told = of_watch.take();
-                of_watch = wanted(says, &known);
+                of_watch = wanted(&known);
                 if of_watch.is_none() && told.is_some() {
                     // Either the watch is behind, or somebody has written since: seen then.
                     let (step, haste) = told.unwrap_or((Step::Delete, Haste::Gather));

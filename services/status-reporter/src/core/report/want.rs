@@ -52,7 +52,12 @@ pub(crate) fn wanted(says: &Says, holds: &Holds) -> Option<(Step, Haste)> {
     if let Some(body) = patch::between(&holds.uid, &holds.status, &new) {
         return Some((Step::Patch(body), haste(&holds.status, &new)));
     }
-    (says.deletable && is_end(&holds.status)).then_some((Step::Delete, Haste::First))
+    removable(says, holds).then_some((Step::Delete, Haste::First))
+}
+
+/// Whether nothing keeps the pod at the API server but what the cluster may not know yet.
+pub(crate) fn removable(says: &Says, holds: &Holds) -> bool {
+    says.deletable && is_end(&holds.status)
 }
 
 fn is_end(status: &PodStatus) -> bool {

@@ -377,3 +377,26 @@ fn a_server_that_does_not_keep_what_it_is_told_is_told_less_and_less() {
     bench.pods.say("u", says("p", exited()), ms(600_000));
     assert_eq!(bench.due(600_000).len(), 1);
 }
+
+#[test]
+fn a_pod_is_removed_from_a_server_that_does_not_keep_what_it_is_told() {
+    let ended = with(exited(), &[("/phase", json!("Failed"))]);
+    let gone = Says {
+        deletable: true,
+        may_run: false,
+        ..says("p", ended.clone()).unwrap()
+    };
+    let mut bench = Bench::new();
+    bench.pods.hold("u", holds("u", exited()), ms(0));
+    bench.pods.say("u", Some(gone), ms(0));
+    let jobs = bench.due(0);
+    assert!(matches!(jobs[0].step, Step::Patch(_)), "its end first");
+    let older = with(ended, &[("/observedGeneration", Value::Null)]);
+    let end = End::Patched(Box::new(status(older.clone())));
+    bench.pods.ended(&jobs[0], end, ms(5));
+    bench.pods.hold("u", holds("u", older), ms(6));
+    assert_eq!(
+        bench.due(6).first().map(|job| &job.step),
+        Some(&Step::Delete)
+    );
+}
