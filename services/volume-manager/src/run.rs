@@ -8,13 +8,12 @@ use std::time::Duration;
 
 use futures::future::LocalBoxFuture;
 use jiff::Timestamp;
-use polylet_kit::{CancellationToken, cause, report};
+use polylet_kit::{CancellationToken, cause};
 use polylet_watch::Store;
 use polylet_wire::common::v1::{Cause, PodRef};
 use polylet_wire::volume::v1::PodVolumes;
 use tokio::sync::{mpsc, oneshot};
-use tracing::field::Empty;
-use tracing::{Instrument, Span};
+use tracing::Instrument;
 
 use crate::convert::{self, CsiTold};
 use crate::core::certificates::{CertificateKey, Told};
@@ -23,7 +22,7 @@ use crate::core::declare::Refusal;
 use crate::core::layout::VolumeId;
 use crate::core::objects::{ObjectKey, ObjectState};
 use crate::core::place::Place;
-use crate::core::plan::{Asked, Desired, Step};
+use crate::core::plan::{Desired, Step};
 use crate::core::spec::{PodName, PodSpec};
 use crate::core::state::{Mounted, Outcome, State};
 use crate::core::sub_path::SubPath;
@@ -32,6 +31,8 @@ use crate::core::view::{self, Phase, PodView, VolumeView};
 use crate::volume::sub_path::Parts;
 use crate::watches::Watches;
 use crate::worker::Worker;
+
+mod steps;
 
 /// Who declares, and in which order.
 #[derive(Debug)]
@@ -224,7 +225,7 @@ impl Runner {
             Input::Token(key, answer) => self.state.token(&key, answer, Timestamp::now()),
             Input::Certificate(key, told) => self.state.certificate(&key, told),
             Input::Finished(outcome, cause) => {
-                if let Some((uid, cause)) = Some(uid_of(&outcome.step)).zip(cause) {
+                if let Some((uid, cause)) = Some(steps::uid_of(&outcome.step)).zip(cause) {
                     self.causes.insert(uid.to_owned(), cause);
                 }
                 if let Step::SetUp(id, _) = &outcome.step {
@@ -335,79 +336,6 @@ impl Runner {
             let reason = view::reason(news).unwrap_or("FailedMount");
             (self.notice)(&convert::pod_ref(&view.pod), reason, news);
         }
-    }
-
-    fn start(&mut self, step: Step) {
-        let (worker, inputs) = (self.worker.clone(), self.inputs.clone());
-        let off = CancellationToken::new();
-        if let Step::SetUp(id, _) = &step {
-            self.setting_up.insert(id.clone(), off.clone());
-        }
-        let span = self.span(&step);
-        (self.spawn)(Box::pin(async move {
-            let result = worker.perform(&step, &off).instrument(span.clone()).await;
-            let result = result.map_err(|error| report(&error));
-            if let Err(error) = &result {
-                span.record("otel.status_code", "ERROR");
-                span.record("otel.status_description", error);
-                tracing::warn!(
-                    error,
-                    step = told(&step),
-                    "a step failed and is tried again"
-                );
-            }
-            span.record("result", if result.is_ok() { "ok" } else { "failed" });
-            let cause = (!span.is_disabled()).then(|| cause::of_span(&span));
-            drop(span);
-            let cause = cause.filter(|cause| !cause.traceparent.is_empty());
-            // Nobody listens only when the process is about to end.
-            let _ = inputs
-                .send(Input::Finished(Outcome { step, result }, cause))
-                .await;
-        }));
-    }
-
-    /// A span for what a pod's start waits for; updates, checks and clean-up have none.
-    fn span(&self, step: &Step) -> Span {
-        let Step::SetUp(id @ VolumeId { uid, plugin, name }, _) = step else {
-            return Span::none();
-        };
-        if self.state.is_usable(id) {
-            return Span::none();
-        }
-        let pod = self.state.pod(uid);
-        let span = tracing::info_span!(
-            "volume.setup",
-            k8s.pod.uid = uid,
-            k8s.pod.name = pod.name,
-            k8s.namespace.name = pod.namespace,
-            volume.name = name,
-            volume.kind = plugin,
-            result = Empty,
-            otel.status_code = Empty,
-            otel.status_description = Empty,
-        );
-        cause::set_parent(&span, self.causes.get(uid));
-        span
-    }
-}
-
-fn uid_of(step: &Step) -> &str {
-    match step {
-        Step::SetUp(id, _) | Step::Ask(id, _, _) | Step::TearDown(id) => &id.uid,
-        Step::RemovePod(uid) => uid,
-    }
-}
-
-fn told(step: &Step) -> String {
-    match step {
-        Step::SetUp(id, _) => format!("set up {} {} of {}", id.plugin, id.name, id.uid),
-        Step::Ask(id, _, Asked::Publish) => {
-            format!("publish {} {} of {} again", id.plugin, id.name, id.uid)
-        }
-        Step::Ask(id, _, Asked::Grow) => format!("grow {} {} of {}", id.plugin, id.name, id.uid),
-        Step::TearDown(id) => format!("take away {} {} of {}", id.plugin, id.name, id.uid),
-        Step::RemovePod(uid) => format!("remove the directory of {uid}"),
     }
 }
 
