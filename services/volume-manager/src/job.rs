@@ -22,6 +22,8 @@ use crate::volume::{host_path, sub_path};
 
 /// The hidden first argument.
 pub const ARGUMENT: &str = "--do-job";
+/// What a child is called, as its parent is.
+const NAME: &str = "polylet-volume-manager";
 
 /// How long a job may take.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -152,6 +154,8 @@ impl Jobs {
         // Plain data: it can always be written.
         let text = serde_json::to_string(job).unwrap_or_default();
         let mut child = Command::new(&self.binary)
+            // A file of many programs goes by it.
+            .arg0(NAME)
             .arg(ARGUMENT)
             .arg(text)
             .stdin(Stdio::null())

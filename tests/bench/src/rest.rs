@@ -1,4 +1,5 @@
 use std::collections::{BTreeMap, HashMap};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use polylet_harness::{Node, procs};
@@ -17,21 +18,18 @@ pub(crate) struct Rest {
 /// Watches for so long. Ours are the programs whose names begin with `agent`.
 pub(crate) async fn measure(node: &Node, agent: &str, window: Duration) -> Rest {
     let is_ours = |program: &str| program.starts_with(agent);
-    let before = ticks(node);
+    let used = Used::since_now(&[node.scratch()]);
     let began = Instant::now();
     tokio::time::sleep(window).await;
     let elapsed = began.elapsed().as_secs_f64();
-    let after = ticks(node);
-    let mut programs: BTreeMap<String, f64> = BTreeMap::new();
-    for (pid, (name, now)) in &after {
-        let before = before.get(pid).map_or(0, |(_, ticks)| *ticks);
-        let used = now.saturating_sub(before) as f64 / procfs::ticks_per_second() as f64;
-        *programs.entry(name.clone()).or_default() += used / elapsed;
-    }
-    let ours: Vec<u32> = after
+    let mut programs = used.so_far();
+    programs
+        .values_mut()
+        .for_each(|seconds| *seconds /= elapsed);
+    let ours: Vec<u32> = procs::of_run(node.scratch())
         .iter()
-        .filter(|(_, (name, _))| is_ours(name))
-        .map(|(pid, _)| *pid)
+        .filter(|process| is_ours(process.name()))
+        .map(|process| process.pid)
         .collect();
     Rest {
         cores: programs
@@ -45,9 +43,38 @@ pub(crate) async fn measure(node: &Node, agent: &str, window: Duration) -> Rest 
     }
 }
 
+/// Processor time that each program below some directories has used since this was made: those that
+/// end meanwhile count where a parent of theirs is left.
+pub(crate) struct Used {
+    dirs: Vec<PathBuf>,
+    before: HashMap<u32, (String, u64)>,
+}
+
+impl Used {
+    pub(crate) fn since_now(dirs: &[&Path]) -> Self {
+        Self {
+            dirs: dirs.iter().map(|dir| dir.to_path_buf()).collect(),
+            before: dirs.iter().flat_map(|dir| ticks(dir)).collect(),
+        }
+    }
+
+    /// In seconds, by program.
+    pub(crate) fn so_far(&self) -> BTreeMap<String, f64> {
+        let mut programs: BTreeMap<String, f64> = BTreeMap::new();
+        // A program may name several of the directories.
+        let now: HashMap<_, _> = self.dirs.iter().flat_map(|dir| ticks(dir)).collect();
+        for (pid, (name, now)) in now {
+            let before = self.before.get(&pid).map_or(0, |(_, ticks)| *ticks);
+            let used = now.saturating_sub(before) as f64 / procfs::ticks_per_second() as f64;
+            *programs.entry(name).or_default() += used;
+        }
+        programs
+    }
+}
+
 /// Program and processor time by process id, children that have ended included.
-fn ticks(node: &Node) -> HashMap<u32, (String, u64)> {
-    procs::of_run(node.scratch())
+fn ticks(dir: &Path) -> HashMap<u32, (String, u64)> {
+    procs::of_run(dir)
         .iter()
         .filter_map(|process| {
             let stat = Process::new(i32::try_from(process.pid).ok()?)

@@ -6,7 +6,6 @@ use tokio::process::Command;
 
 use crate::error::HarnessError;
 use crate::machine;
-use crate::node::SERVICES;
 
 /// Cargo, without the variables by which the cargo that runs this program describes it: build
 /// scripts look at some of them, and would build their crates, and all that need these, anew for
@@ -27,36 +26,47 @@ pub fn cargo() -> Command {
     command
 }
 
-/// Builds the release binaries and gives their directory. Cargo tells its progress itself.
+/// Builds the programs of a node as they are shipped, one file under ten names, and gives the
+/// directory of the names. Cargo tells its progress itself.
 ///
 /// # Errors
-/// When cargo cannot be run or the build fails.
+/// When cargo cannot be run, the build fails, or the names cannot be made.
 pub async fn release() -> Result<PathBuf, HarnessError> {
-    let mut command = cargo();
+    let mut build = cargo();
     // By binary and not by package: then cargo resolves the features of the whole workspace, as
     // it did for this program, and builds nothing twice.
-    command.args(["build", "--release", "--bin", "polylet"]);
-    for service in SERVICES {
-        command.arg("--bin").arg(format!("polylet-{service}"));
-    }
-    let program = "cargo build --release".to_owned();
+    build
+        .args(["build", "--release", "--bin", MULTICALL])
+        .current_dir(machine::workspace());
+    run("cargo build --release", build).await?;
+    let release = machine::target_dir().join("release");
+    let names = release.join("node");
+    let mut install = Command::new(release.join(MULTICALL));
+    install.arg("--install").arg(&names);
+    run(MULTICALL, install).await?;
+    Ok(names)
+}
+
+/// All programs of a node in one file.
+pub const MULTICALL: &str = "polylet-multicall";
+
+async fn run(program: &str, mut command: Command) -> Result<(), HarnessError> {
     let ran = command
-        .current_dir(machine::workspace())
         .stdin(Stdio::null())
         .kill_on_drop(true)
         .status()
         .await;
     let status = ran.map_err(|source| HarnessError::Run {
-        program: program.clone(),
+        program: program.to_owned(),
         source,
     })?;
     if !status.success() {
-        let output = "see the compiler's messages above".to_owned();
+        let output = "see its messages above".to_owned();
         return Err(HarnessError::Failed {
-            program,
+            program: program.to_owned(),
             status: status.to_string(),
             output,
         });
     }
-    Ok(machine::target_dir().join("release"))
+    Ok(())
 }

@@ -296,7 +296,12 @@ impl Bench<'_> {
         let mut told = [String::new(), String::new()];
         for (side, told) in self.sides.iter_mut().zip(&mut told) {
             eprintln!("{count} pods by {}", side.program());
+            let used = rest::Used::since_now(&[side.node.scratch(), self.cluster.scratch()]);
             *told = rate(side.many_up(count, &pod).await?);
+            for (program, seconds) in used.so_far() {
+                let each = seconds * 1000.0 / count.max(1) as f64;
+                eprintln!("  {program}: {each:.1} ms of processor a pod");
+            }
         }
         self.table
             .line(format!("{count} pods at once"), floor, told);

@@ -357,13 +357,14 @@ impl Drop for Node {
     }
 }
 
-/// POLYLET_TEST_BIN_DIR, else the release build, else the debug build.
+/// POLYLET_TEST_BIN_DIR, else the programs as they are shipped, else the release build, else the
+/// debug build.
 pub fn default_bin_dir() -> PathBuf {
     if let Some(dir) = std::env::var_os("POLYLET_TEST_BIN_DIR") {
         return PathBuf::from(dir);
     }
     let target = machine::target_dir();
-    let built = ["release", "debug"].map(|profile| target.join(profile));
+    let built = ["release/node", "release", "debug"].map(|profile| target.join(profile));
     let found = built.iter().find(|dir| dir.join("polylet").is_file());
     found.unwrap_or(&built[0]).clone()
 }
