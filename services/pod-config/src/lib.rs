@@ -15,7 +15,7 @@
 //! | `certificates` ([`cluster`]) | what pods ask for, what signers say | PodCertificateRequests; keys, in memory alone |
 //! | `run` ([`run`]) | [`run::Input`] | the stores behind the streams; what is to be kept |
 //! | `keep …` ([`keep`]) | the last accepted set | `state:file.json`, `state:http.json` |
-//! | `keep …` ([`cluster`]) | what the API server said last | `state:api.json`, `node.json`, `services.json`, `objects.json`, `tokens.json` |
+//! | `keep …` ([`keep`]) | what the API server said last | `state:api.json`, `node.json`, `services.json`, `objects.json`, `tokens.json` |
 //!
 //! A source that has not answered in this life serves nothing; one that is not configured is empty
 //! at once. While the API server is away, what it said last stands: also after a restart, from
@@ -61,6 +61,10 @@ pub const MANIFEST: Manifest = Manifest {
             what: "pods that the API server bound to this node: run while it is away",
         },
         Keep {
+            path: "state:cluster.json",
+            what: "which cluster said what is kept: nothing of another one stands",
+        },
+        Keep {
             path: "state:node.json",
             what: "this node's object: stands while the API server is away",
         },
@@ -83,8 +87,8 @@ pub const MANIFEST: Manifest = Manifest {
 pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
     let settings = config::Settings::of(ctx.config());
     let (inputs, received) = mpsc::channel(64);
-    let file_keeper = keep::Keeper::new(ctx.state_dir().join("file.json"));
-    let http_keeper = keep::Keeper::new(ctx.state_dir().join("http.json"));
+    let file_keeper = keep::AtOnce::new(ctx.state_dir().join("file.json"));
+    let http_keeper = keep::AtOnce::new(ctx.state_dir().join("http.json"));
     let (desk, shared) = run::Desk::open(
         &settings,
         ctx.incarnation(),

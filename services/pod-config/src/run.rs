@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, watch};
 use crate::config::Settings;
 use crate::core::Source;
 use crate::core::merge::View;
-use crate::keep::Keeper;
+use crate::keep::AtOnce;
 use crate::server::{Public, Shared};
 use crate::set::Set;
 use crate::source::directory::Looked;
@@ -39,8 +39,8 @@ impl Desk {
     pub fn open(
         settings: &Settings,
         incarnation: &str,
-        file: Keeper,
-        http: Keeper,
+        file: AtOnce,
+        http: AtOnce,
     ) -> (Desk, Shared) {
         let shared = Shared {
             file: Store::new(incarnation),

@@ -17,7 +17,7 @@ use crate::core::identity::Place;
 use crate::core::kept::{Kept, KeptCause};
 use crate::core::merge::{Origins, View};
 use crate::core::{Finding, PodItem, Source};
-use crate::keep::Keeper;
+use crate::keep::AtOnce;
 use crate::source::directory::{Listing, Looked, Outcome, Seen};
 use crate::source::http::{Answer, Fetched};
 use crate::source::observe;
@@ -53,7 +53,7 @@ pub(crate) struct Set {
     /// Traces of the changes taken in since the last publication.
     traces: BTreeMap<String, Trace>,
     store: Store<String, Pod>,
-    keeper: Keeper,
+    keeper: AtOnce,
 }
 
 impl Set {
@@ -62,7 +62,7 @@ impl Set {
         node: &str,
         place: Option<String>,
         shown: Option<String>,
-        keeper: Keeper,
+        keeper: AtOnce,
         store: Store<String, Pod>,
     ) -> Set {
         let configured = place.is_some();

@@ -11,12 +11,11 @@
 //!
 //! `follow` does the listing and watching for all of them, over the connections of `line`, by the
 //! requests of `request`; `discovery` asks which version of a kind there is. `trouble` knows whether
-//! the server is away, `keep` holds on disk what it said last, and `whose` knows which cluster it was.
+//! the server is away, [`crate::keep`] holds on disk what it said last, and `whose` knows which cluster it was.
 
 pub(crate) mod certificates;
 mod discovery;
 mod follow;
-mod keep;
 mod line;
 mod node;
 mod objects;
@@ -36,8 +35,8 @@ use polylet_wire::podconfig::v1::Problem;
 use tokio::sync::watch;
 
 use crate::core::cluster::kept::KeptNode;
+use crate::keep::Paced;
 use certificates::{Certificates, Means};
-use keep::Keep;
 use line::Lines;
 use node::Known;
 use objects::Objects;
@@ -55,7 +54,7 @@ pub struct Cluster {
     pub(crate) services: Services,
     pub(crate) node: watch::Sender<Known>,
     pub(crate) problems: watch::Sender<Vec<Problem>>,
-    keeps: Vec<Keep>,
+    keeps: Vec<Paced>,
     /// Nothing on a node that stands alone.
     pub(crate) asked: Option<Asked>,
 }
@@ -144,8 +143,8 @@ impl Cluster {
         cluster
     }
 
-    fn keep(&mut self, dir: &Path, name: &str) -> Keep {
-        let keep = Keep::new(dir.join(name));
+    fn keep(&mut self, dir: &Path, name: &str) -> Paced {
+        let keep = Paced::new(dir.join(name));
         self.keeps.push(keep.clone());
         keep
     }

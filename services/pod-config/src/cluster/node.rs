@@ -6,10 +6,10 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 use super::follow::{Ear, Followed};
-use super::keep::Keep;
 use super::request::Failure;
 use crate::core::cluster::kept::KeptNode;
 use crate::core::cluster::node::reduce;
+use crate::keep::Paced;
 
 /// The Node as JSON, or its absence; nothing while neither is known.
 pub(crate) type Known = Option<Option<Arc<str>>>;
@@ -26,12 +26,12 @@ pub(crate) fn followed(node: &str) -> Followed {
 /// Hears of the node.
 pub(crate) struct Node {
     known: watch::Sender<Known>,
-    keep: Keep,
+    keep: Paced,
     kept: Option<KeptNode>,
 }
 
 impl Node {
-    pub(crate) fn new(known: watch::Sender<Known>, keep: Keep, node: &str) -> Node {
+    pub(crate) fn new(known: watch::Sender<Known>, keep: Paced, node: &str) -> Node {
         let kept = keep.load::<KeptNode>().filter(|kept| kept.of == node);
         Node { known, keep, kept }
     }

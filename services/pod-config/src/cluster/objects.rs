@@ -14,13 +14,13 @@ use tokio::time::sleep;
 
 use super::discovery::served;
 use super::follow::{Ear, Followed, follow};
-use super::keep::Keep;
 use super::line::Lines;
 use super::polled::poll;
 use super::request::Failure;
 use crate::core::ObjectKey;
 use crate::core::cluster::kept::KeptObjects;
 use crate::core::cluster::kinds::Kind;
+use crate::keep::Paced;
 use polylet_api::Refusal;
 
 /// After the last watcher has gone: a pod that is replaced asks for the same again.
@@ -54,14 +54,14 @@ pub(crate) struct Objects {
     /// What is known to be there: what is kept on disk.
     contents: Arc<Mutex<BTreeMap<ObjectKey, Arc<str>>>>,
     begin: mpsc::UnboundedSender<(ObjectKey, Kind, Entry)>,
-    keep: Keep,
+    keep: Paced,
 }
 
 /// Those that are to be begun.
 pub(crate) type Begun = mpsc::UnboundedReceiver<(ObjectKey, Kind, Entry)>;
 
 impl Objects {
-    pub(crate) fn new(keep: Keep) -> (Objects, Begun) {
+    pub(crate) fn new(keep: Paced) -> (Objects, Begun) {
         let kept = keep.load::<KeptObjects>().unwrap_or_default().objects;
         let contents = kept.into_iter().map(|item| (item.key, item.manifest));
         let (begin, begun) = mpsc::unbounded_channel();

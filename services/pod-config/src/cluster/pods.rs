@@ -12,12 +12,12 @@ use tokio::sync::watch;
 use tracing::Span;
 
 use super::follow::{Ear, Followed};
-use super::keep::Keep;
 use super::request::Failure;
 use super::trouble::Trouble;
 use crate::convert;
 use crate::core::cluster::kept::KeptPods;
 use crate::core::cluster::pod::{self, ApiPod, Sorted};
+use crate::keep::Paced;
 
 mod kept;
 #[cfg(test)]
@@ -75,7 +75,7 @@ pub(crate) fn followed(node: &str) -> Followed {
 pub(crate) struct Pods {
     stores: Stores,
     trouble: Trouble,
-    keep: Keep,
+    keep: Paced,
     problems: watch::Sender<Vec<Problem>>,
     /// Of a former life, until the server is heard.
     kept: Option<KeptPods>,
@@ -87,7 +87,7 @@ impl Pods {
     pub(crate) fn new(
         stores: Stores,
         trouble: Trouble,
-        keep: Keep,
+        keep: Paced,
         problems: watch::Sender<Vec<Problem>>,
         node: &str,
     ) -> Pods {

@@ -7,11 +7,11 @@ use polylet_wire::podconfig::v1::Service;
 use serde_json::Value;
 
 use super::follow::{Ear, Followed};
-use super::keep::Keep;
 use super::request::Failure;
 use crate::convert;
 use crate::core::cluster::kept::KeptServices;
 use crate::core::cluster::service::{key, reduce};
+use crate::keep::Paced;
 
 /// By namespace and name.
 pub(crate) type Services = Store<(String, String), Service>;
@@ -36,12 +36,12 @@ pub(crate) fn kept(services: &Services) -> KeptServices {
 /// Hears of Services.
 pub(crate) struct Hearing {
     services: Services,
-    keep: Keep,
+    keep: Paced,
     kept: Option<KeptServices>,
 }
 
 impl Hearing {
-    pub(crate) fn new(services: Services, keep: Keep) -> Hearing {
+    pub(crate) fn new(services: Services, keep: Paced) -> Hearing {
         let kept = keep.load();
         Hearing {
             services,

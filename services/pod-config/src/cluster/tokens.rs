@@ -13,11 +13,11 @@ use polylet_wire::time::to_wire;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::keep::Keep;
 use super::line::Lines;
 use super::request::{self, Failure};
 use crate::core::cluster::kinds::encoded;
 use crate::core::cluster::token::Times;
+use crate::keep::Paced;
 
 /// What makes a token another one: pod, account, audiences, life.
 type Key = (String, String, Vec<String>, i64);
@@ -62,12 +62,12 @@ pub(crate) struct Tokens {
     lines: Lines,
     pods: Store<String, Pod>,
     slots: Arc<Mutex<BTreeMap<Key, Arc<Slot>>>>,
-    keep: Keep,
+    keep: Paced,
 }
 
 impl Tokens {
     /// With those that a former life has kept.
-    pub(crate) fn new(lines: Lines, pods: Store<String, Pod>, keep: Keep) -> Tokens {
+    pub(crate) fn new(lines: Lines, pods: Store<String, Pod>, keep: Paced) -> Tokens {
         let kept: KeptTokens = keep.load().unwrap_or_default();
         let slot = |issued| Slot {
             issued: Mutex::new(Some(issued)),

@@ -7,8 +7,8 @@ use polylet_api::Access;
 use polylet_kit::report;
 use tokio::sync::watch;
 
-use super::keep::Keep;
 use crate::core::cluster::kept::{KeptCluster, VERSION};
+use crate::keep::File;
 
 /// All that the API server said last.
 const FILES: [&str; 5] = [
@@ -29,7 +29,7 @@ pub(crate) struct Whose {
 impl Whose {
     /// Takes away what another cluster said. To be called before anything kept is read.
     pub(crate) fn settle(access: Access, dir: &Path) -> Whose {
-        let known = Keep::new(dir.join("cluster.json")).load::<KeptCluster>();
+        let known = File::new(dir.join("cluster.json"), VERSION).load::<KeptCluster>();
         let mut whose = Whose {
             access,
             dir: dir.to_owned(),

@@ -56,7 +56,7 @@ struct World {
 impl World {
     fn new(dir: tempfile::TempDir) -> World {
         let (stores, trouble) = (Stores::new("1"), Trouble::new());
-        let keep = Keep::new(dir.path().join("api.json"));
+        let keep = Paced::new(dir.path().join("api.json"));
         let problems = watch::Sender::new(Vec::new());
         World {
             pods: Pods::new(stores.clone(), trouble.clone(), keep, problems, "node"),

@@ -1,15 +1,16 @@
-//! Keeps what the cluster said on disk: a little after it changed, and not for each change.
+//! What the cluster said, written a little after it changed, and not for each change.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use polylet_kit::{CancellationToken, kept, report};
+use polylet_kit::CancellationToken;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until};
 
+use super::File;
 use crate::core::cluster::kept::VERSION;
 
 /// What matters after a crash is on disk so soon …
@@ -27,16 +28,16 @@ const RETRY: Duration = Duration::from_secs(5);
 /// One kept file. Clones share it. What is written is asked for when it is, so that no copy of it
 /// is held at rest.
 #[derive(Clone)]
-pub(crate) struct Keep {
-    path: PathBuf,
+pub(crate) struct Paced {
+    file: File,
     due: Arc<watch::Sender<Option<Instant>>>,
     ended: Arc<watch::Sender<bool>>,
 }
 
-impl Keep {
-    pub(crate) fn new(path: PathBuf) -> Keep {
-        Keep {
-            path,
+impl Paced {
+    pub(crate) fn new(path: PathBuf) -> Paced {
+        Paced {
+            file: File::new(path, VERSION),
             due: Arc::new(watch::Sender::new(None)),
             ended: Arc::new(watch::Sender::new(false)),
         }
@@ -44,16 +45,7 @@ impl Keep {
 
     /// What a former life has kept. A file that cannot be used is put aside.
     pub(crate) fn load<T: DeserializeOwned>(&self) -> Option<T> {
-        match kept::load(&self.path, VERSION) {
-            Ok(kept) => kept,
-            Err(error) => {
-                tracing::warn!("what was kept cannot be used: {}", report(&error));
-                if let Err(error) = kept::set_aside(&self.path) {
-                    tracing::warn!("{}", report(&error));
-                }
-                None
-            }
-        }
+        self.file.load()
     }
 
     /// Something changed that matters.
@@ -93,7 +85,7 @@ impl Keep {
             }
             self.due.send_replace(None);
             let begun = Instant::now();
-            let pause = match self.save(make()).await {
+            let pause = match self.file.save::<T>(make()).await {
                 Ok(()) => (begun.elapsed() * SHARE).clamp(SHORTEST_PAUSE, LONGEST_PAUSE),
                 Err(error) => {
                     tracing::warn!("{error}");
@@ -107,7 +99,7 @@ impl Keep {
             }
         }
         let left = self.due.borrow().is_some();
-        if left && let Err(error) = self.save(make()).await {
+        if left && let Err(error) = self.file.save::<T>(make()).await {
             tracing::warn!("{error}");
         }
         self.ended.send_replace(true);
@@ -117,17 +109,6 @@ impl Keep {
     pub(crate) async fn finish(&self) {
         // An error would mean that the sender is gone, and it is ours.
         let _ = self.ended.subscribe().wait_for(|ended| *ended).await;
-    }
-
-    async fn save<T: Serialize + Send + 'static>(&self, data: T) -> Result<(), String> {
-        let path = self.path.clone();
-        match tokio::task::spawn_blocking(move || kept::save(&path, VERSION, &data)).await {
-            Ok(saved) => saved.map_err(|error| report(&error)),
-            Err(error) => Err(format!(
-                "writing {} was given up: {error}",
-                self.path.display()
-            )),
-        }
     }
 }
 

@@ -1,13 +1,14 @@
-//! Keeps the last accepted set of a source on disk, outside of the way from a file to its pod.
+//! The last accepted set of a source, written outside of the way from a file to its pod.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use polylet_kit::{CancellationToken, kept, report};
+use polylet_kit::CancellationToken;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
+use super::File;
 use crate::core::kept::{Kept, VERSION};
 
 /// After a failed write.
@@ -17,18 +18,18 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// One kept file. Clones share it. Only the latest set is written.
 #[derive(Clone)]
-pub struct Keeper {
-    path: PathBuf,
+pub struct AtOnce {
+    file: File,
     wanted: watch::Sender<Arc<Kept>>,
     saved: watch::Sender<Arc<Kept>>,
 }
 
-impl Keeper {
+impl AtOnce {
     /// Keeps at `path`.
-    pub fn new(path: PathBuf) -> Keeper {
+    pub fn new(path: PathBuf) -> AtOnce {
         let nothing = Arc::new(Kept::default());
-        Keeper {
-            path,
+        AtOnce {
+            file: File::new(path, VERSION),
             wanted: watch::Sender::new(nothing.clone()),
             saved: watch::Sender::new(nothing),
         }
@@ -37,17 +38,7 @@ impl Keeper {
     /// What a former life has kept of the same node and path. A file that cannot be used is put
     /// aside: the node goes on with what its sources say.
     pub fn load(&self, of: &str) -> Kept {
-        let kept = match kept::load::<Kept>(&self.path, VERSION) {
-            Ok(kept) => kept.unwrap_or_default(),
-            Err(error) => {
-                tracing::warn!("what was kept cannot be used: {}", report(&error));
-                if let Err(error) = kept::set_aside(&self.path) {
-                    tracing::warn!("{}", report(&error));
-                }
-                Kept::default()
-            }
-        };
-        let kept = Arc::new(kept);
+        let kept = Arc::new(self.file.load::<Kept>().unwrap_or_default());
         self.wanted.send_replace(kept.clone());
         self.saved.send_replace(kept.clone());
         if kept.of == of {
@@ -74,7 +65,7 @@ impl Keeper {
         let mut saved = self.saved.subscribe();
         let on_disk = saved.wait_for(|saved| Arc::ptr_eq(saved, &wanted));
         if timeout(PATIENCE, on_disk).await.is_err() {
-            tracing::warn!(path = %self.path.display(), "going on before the last accepted set is on disk");
+            tracing::warn!(path = %self.file.path().display(), "going on before the last accepted set is on disk");
         }
     }
 
@@ -106,17 +97,8 @@ impl Keeper {
         if Arc::ptr_eq(&wanted, &self.saved.borrow()) {
             return Ok(());
         }
-        let (path, data) = (self.path.clone(), wanted.clone());
-        match tokio::task::spawn_blocking(move || kept::save(&path, VERSION, &*data)).await {
-            Ok(Ok(())) => {
-                self.saved.send_replace(wanted);
-                Ok(())
-            }
-            Ok(Err(error)) => Err(report(&error)),
-            Err(error) => Err(format!(
-                "writing {} was given up: {error}",
-                self.path.display()
-            )),
-        }
+        self.file.save::<Kept>(wanted.clone()).await?;
+        self.saved.send_replace(wanted);
+        Ok(())
     }
 }
