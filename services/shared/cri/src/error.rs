@@ -69,9 +69,14 @@ impl CriError {
         self.code() == Code::Unknown && self.message().contains("server is not initialized yet")
     }
 
-    /// The runtime does not know the call.
+    /// The runtime does not know the call, or only declares it.
     pub fn is_unimplemented(&self) -> bool {
-        self.code() == Code::Unimplemented
+        self.code() == Code::Unimplemented || self.is_declared_only()
+    }
+
+    // CRI-O has answered so, without a code, to calls that it declared before it built them.
+    fn is_declared_only(&self) -> bool {
+        self.code() == Code::Unknown && self.message().starts_with("not implemented")
     }
 
     /// The deadline passed.
@@ -154,6 +159,9 @@ mod tests {
         assert!(error(&Status::unavailable("down")).is_unavailable());
         assert!(error(&Status::unknown("server is not initialized yet")).is_unavailable());
         assert!(error(&Status::unimplemented("")).is_unimplemented());
+        assert!(error(&Status::unknown("not implemented yet")).is_unimplemented());
+        let plugin = Status::unknown("NRI sandbox update failed: not implemented");
+        assert!(!error(&plugin).is_unimplemented());
         assert!(error(&Status::deadline_exceeded("late")).is_deadline());
         assert!(error(&Status::cancelled("Timeout expired")).is_deadline());
         assert!(!error(&Status::cancelled("by hand")).is_deadline());
