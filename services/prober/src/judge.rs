@@ -1,9 +1,10 @@
 //! The engine with what is heard of pods and the runtime, and the verdicts that stand. No clock, no
-//! wire, no disk: the simulation drives it step by step.
+//! wire, no disk: the one task of the service drives it, and so does the simulation, step by step.
 
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use polylet_kit::report;
 use polylet_model::ids::PodUid;
 use polylet_watch::{Store, Update};
 use polylet_wire::common::v1::Cause;
@@ -13,7 +14,7 @@ use polylet_wire::prober::v1::Verdict;
 
 use crate::convert;
 use crate::core::engine::Engine;
-use crate::core::types::{Job, Observation, PodProbes};
+use crate::core::types::{Job, Judged, Observation, PodProbes};
 use crate::kept;
 
 /// Verdicts by pod, container and kind.
@@ -57,8 +58,10 @@ impl Judge {
     pub fn pod(&mut self, source: PodSource, update: Update<String, Pod>, now: Timestamp) {
         match update {
             Update::Upsert(uid, pod) => {
-                let probes = convert::pod_probes(&pod.manifest);
-                let probes = probes.unwrap_or_else(|_| PodProbes::default());
+                let probes = convert::pod_probes(&pod.manifest).unwrap_or_else(|error| {
+                    tracing::warn!(k8s.pod.uid = %uid, "a pod cannot be probed: {}", report(&error));
+                    PodProbes::default()
+                });
                 self.engine.pod(&uid.as_str().into(), Some(probes), now);
                 self.sources.insert(uid, source);
             }
@@ -72,12 +75,24 @@ impl Judge {
         }
     }
 
-    /// Pleg told something.
+    /// Pleg told something; its clock is ours, and nothing is on the host's network.
     pub fn state(&mut self, update: Update<String, PodState>, now: Timestamp) {
+        self.seen(update, String::new, |at| at, now);
+    }
+
+    /// Pleg told something. `node` is the address of the host's network, `own` reads a moment of
+    /// pleg's clock on ours.
+    pub(crate) fn seen(
+        &mut self,
+        update: Update<String, PodState>,
+        node: impl FnOnce() -> String,
+        own: impl Fn(Timestamp) -> Timestamp,
+        now: Timestamp,
+    ) {
         let synced = update == Update::Synced;
         let gone = match update {
             Update::Upsert(uid, state) => {
-                let observed = convert::observed(&state, String::new, |at| at);
+                let observed = convert::observed(&state, node, own);
                 self.engine
                     .observed(&PodUid::from(uid), Some(observed), now)
             }
@@ -90,6 +105,8 @@ impl Judge {
             self.unsaved = true;
         }
         if synced && !self.told.is_whole() {
+            // Verdicts need no more than the runtime's word that their containers still run: a
+            // source of pods that is away must not hold back those of the others.
             self.told.replace(self.standing.clone());
             self.told.mark_whole();
         }
@@ -102,7 +119,12 @@ impl Judge {
 
     /// The attempts that are due.
     pub fn due(&mut self, now: Timestamp) -> Vec<Attempt> {
-        self.engine.due(now).into_iter().map(Attempt).collect()
+        self.jobs(now).into_iter().map(Attempt).collect()
+    }
+
+    /// The same, as the service carries them out.
+    pub(crate) fn jobs(&mut self, now: Timestamp) -> Vec<Job> {
+        self.engine.due(now)
     }
 
     /// An attempt ended: well, not well for this reason, or without an answer.
@@ -118,11 +140,22 @@ impl Judge {
             Some(Err(why)) => Observation::Failure(why),
             None => Observation::Unknown("no answer".to_owned()),
         };
+        self.finished(job, said, now, |_| Cause {
+            observed_at: Some(polylet_wire::time::to_wire(now)),
+            ..Cause::default()
+        });
+    }
+
+    /// The same, with all that an attempt can come to; `cause` is asked where that is a verdict.
+    pub(crate) fn finished(
+        &mut self,
+        job: &Job,
+        said: Observation,
+        now: Timestamp,
+        cause: impl FnOnce(&Judged) -> Cause,
+    ) {
         if let Some(judged) = self.engine.finished(&job.id, job.serial, said, now) {
-            let cause = Cause {
-                observed_at: Some(polylet_wire::time::to_wire(now)),
-                ..Cause::default()
-            };
+            let cause = cause(&judged);
             let verdict = convert::verdict(&job.id, judged, cause);
             self.standing.insert(convert::key_of(&job.id), verdict);
             self.unsaved = true;

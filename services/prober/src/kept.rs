@@ -11,11 +11,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::convert;
 use crate::core::types::{Outcome, ProbeId};
+use crate::judge::Verdicts;
 
 const VERSION: u32 = 1;
-
-/// Verdicts by their key, as the store holds them.
-pub(crate) type Verdicts = BTreeMap<(String, String, i32), prober::v1::Verdict>;
 
 /// One verdict on disk.
 #[derive(Debug, Serialize, Deserialize)]

@@ -21,10 +21,10 @@ use tokio::time::sleep_until;
 use tracing::{Instrument, Span};
 
 use crate::clock::Clock;
-use crate::core::engine::Engine;
 use crate::core::tally::Tallies;
-use crate::core::types::{Job, Judged, Observation, PodProbes};
-use crate::kept::{self, Verdicts};
+use crate::core::types::{Job, Judged, Observation};
+use crate::judge::{Judge, Verdicts};
+use crate::kept;
 use crate::probe::Prober;
 use crate::{convert, server, sources, spans};
 
@@ -46,21 +46,15 @@ pub(crate) enum Input {
 
 /// The state of the task.
 pub(crate) struct Task {
-    engine: Engine,
+    judge: Judge,
     clock: Clock,
     prober: Prober,
     watched: SelectAll<LocalBoxStream<'static, Input>>,
     attempts: JoinSet<Input>,
-    /// Which source a pod came from: only that one can take it away.
-    sources: BTreeMap<String, PodSource>,
     /// What set each pod's present state off.
     causes: BTreeMap<PodUid, Cause>,
-    /// The verdicts as they stand; told once they are on disk.
-    standing: Verdicts,
-    unsaved: bool,
     saves: JoinSet<Input>,
     path: PathBuf,
-    told: server::Verdicts,
     tallies: Tallies,
     asked: mpsc::Receiver<oneshot::Sender<ListProbeCountsResponse>>,
     /// Knows the address of pods on the host's network.
@@ -76,21 +70,15 @@ impl Task {
         asked: mpsc::Receiver<oneshot::Sender<ListProbeCountsResponse>>,
     ) -> Self {
         let path = ctx.run_dir().join("verdicts.json");
-        let standing = kept::load(&path);
-        told.replace(standing.clone());
         Task {
-            engine: Engine::new(kept::outcomes(&standing)),
+            judge: Judge::new(kept::load(&path), told),
             clock: Clock::new(),
             prober,
             watched: sources::all(ctx),
             attempts: JoinSet::new(),
-            sources: BTreeMap::new(),
             causes: BTreeMap::new(),
-            standing,
-            unsaved: false,
             saves: JoinSet::new(),
             path,
-            told,
             tallies: Tallies::default(),
             asked,
             ctx: ctx.clone(),
@@ -110,7 +98,7 @@ impl Task {
     }
 
     async fn next(&mut self) -> Option<Input> {
-        let due = self.engine.next_due().map(|at| self.clock.instant(at));
+        let due = self.judge.next_due().map(|at| self.clock.instant(at));
         let timer = async move {
             match due {
                 Some(at) => sleep_until(at).await,
@@ -129,7 +117,7 @@ impl Task {
 
     fn take(&mut self, input: Input) {
         match input {
-            Input::Pod(source, update) => self.pod(source, update),
+            Input::Pod(source, update) => self.judge.pod(source, update, self.clock.now()),
             Input::State(update) => self.state(update),
             Input::Attempted(job, said, took, span) => {
                 self.tallies.count(&job, &said, took);
@@ -141,73 +129,31 @@ impl Task {
                 if let Err(error) = result {
                     tracing::warn!("a restart may flip verdicts: {}", report(&error));
                 }
-                self.told.replace(verdicts);
+                self.judge.saved(verdicts);
             }
             Input::Due => {}
         }
-        for job in self.engine.due(self.clock.now()) {
+        for job in self.judge.jobs(self.clock.now()) {
             self.start(job);
         }
     }
 
-    fn pod(&mut self, source: PodSource, update: Update<String, Pod>) {
-        let now = self.clock.now();
-        match update {
-            Update::Upsert(uid, pod) => {
-                let probes = convert::pod_probes(&pod.manifest).unwrap_or_else(|error| {
-                    tracing::warn!(k8s.pod.uid = %uid, "a pod cannot be probed: {}", report(&error));
-                    PodProbes::default()
-                });
-                self.engine.pod(&uid.as_str().into(), Some(probes), now);
-                self.sources.insert(uid, source);
+    fn state(&mut self, update: Update<String, PodState>) {
+        match &update {
+            Update::Upsert(uid, state) => {
+                let cause = state.cause.clone().unwrap_or_default();
+                self.causes.insert(PodUid::from(uid.as_str()), cause);
             }
             Update::Remove(uid) => {
-                if self.sources.get(&uid) == Some(&source) {
-                    self.sources.remove(&uid);
-                    self.engine.pod(&uid.into(), None, now);
-                }
+                let uid = PodUid::from(uid.as_str());
+                self.causes.remove(&uid);
+                self.tallies.forget(&uid);
             }
             Update::Synced | Update::Stale(_) => {}
         }
-    }
-
-    fn state(&mut self, update: Update<String, PodState>) {
-        let now = self.clock.now();
-        let synced = update == Update::Synced;
-        let gone = match update {
-            Update::Upsert(uid, state) => {
-                let uid = PodUid::from(uid);
-                let own = |started_at| self.clock.own(started_at);
-                let observed = convert::observed(&state, || self.node_address(), own);
-                self.causes
-                    .insert(uid.clone(), state.cause.unwrap_or_default());
-                self.engine.observed(&uid, Some(observed), now)
-            }
-            Update::Remove(uid) => {
-                let uid = PodUid::from(uid);
-                self.causes.remove(&uid);
-                self.tallies.forget(&uid);
-                self.engine.observed(&uid, None, now)
-            }
-            Update::Synced => self.engine.observed_all(),
-            Update::Stale(_) => Vec::new(),
-        };
-        for id in &gone {
-            self.standing.remove(&convert::key_of(id));
-            self.unsaved = true;
-        }
-        if synced && !self.told.is_whole() {
-            // Verdicts need no more than the runtime's word that their containers still run: a
-            // source of pods that is away must not hold back those of the others.
-            self.told.replace(self.standing.clone());
-            self.told.mark_whole();
-        }
-    }
-
-    /// The address of the host's network as it is now; its own while it has none for others.
-    fn node_address(&self) -> String {
-        let ip = address::of_node(self.ctx.config());
-        ip.unwrap_or_else(|| [127, 0, 0, 1].into()).to_string()
+        let node = || node_address(&self.ctx);
+        let own = |moment| self.clock.own(moment);
+        self.judge.seen(update, node, own, self.clock.now());
     }
 
     fn start(&mut self, job: Job) {
@@ -242,45 +188,45 @@ impl Task {
             let part = &job.probe.part;
             self.ctx.notices().warning(&pod, part, reason, message);
         }
-        if let Some(judged) = self
-            .engine
-            .finished(&job.id, job.serial, said, self.clock.now())
-        {
-            self.judged(job, judged, span);
-        }
-    }
-
-    fn judged(&mut self, job: &Job, judged: Judged, span: &Span) {
-        tracing::info!(
-            k8s.pod.name = &*job.pod, k8s.namespace.name = &*job.namespace, k8s.container.name = &*job.container,
-            probe = job.id.kind.as_str(), outcome = ?judged.outcome, results = judged.run_length,
-            "verdict"
-        );
-        let cause = if span.is_none() {
-            // Nobody's start: a trace of its own begins with what was found.
-            let root = spans::of_verdict(job);
-            cause::of_span(&root)
-        } else {
-            cause::of_span(span)
-        };
-        self.standing.insert(
-            convert::key_of(&job.id),
-            convert::verdict(&job.id, judged, cause),
-        );
-        self.unsaved = true;
+        let now = self.clock.now();
+        self.judge
+            .finished(job, said, now, |judged| judged_because(job, judged, span));
     }
 
     /// Writes what is not on disk yet; one write at a time carries all changes so far.
     fn save(&mut self) {
-        if !self.unsaved || !self.saves.is_empty() {
+        if !self.saves.is_empty() {
             return;
         }
-        self.unsaved = false;
-        let (path, verdicts) = (self.path.clone(), self.standing.clone());
+        let Some(verdicts) = self.judge.to_save() else {
+            return;
+        };
+        let path = self.path.clone();
         self.saves.spawn_blocking(move || {
             let result = kept::save(&path, &verdicts);
             Input::Saved(verdicts, result)
         });
+    }
+}
+
+/// The address of the host's network as it is now; its own while it has none for others.
+fn node_address(ctx: &Ctx) -> String {
+    let ip = address::of_node(ctx.config());
+    ip.unwrap_or_else(|| [127, 0, 0, 1].into()).to_string()
+}
+
+/// Says a new verdict; what set it off is the attempt, or a trace of its own.
+fn judged_because(job: &Job, judged: &Judged, span: &Span) -> Cause {
+    tracing::info!(
+        k8s.pod.name = &*job.pod, k8s.namespace.name = &*job.namespace, k8s.container.name = &*job.container,
+        probe = job.id.kind.as_str(), outcome = ?judged.outcome, results = judged.run_length,
+        "verdict"
+    );
+    if span.is_none() {
+        // Nobody's start: a trace of its own begins with what was found.
+        cause::of_span(&spans::of_verdict(job))
+    } else {
+        cause::of_span(span)
     }
 }
 
