@@ -19,6 +19,7 @@ mod inputs;
 mod journal;
 mod leftovers;
 mod logs;
+mod looks;
 mod namesakes;
 pub mod outside;
 mod room;

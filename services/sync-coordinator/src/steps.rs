@@ -1,10 +1,16 @@
-//! Steps on their way: started in the background, and come back as inputs.
+//! Steps: started in the background, they come back as inputs; what came of them, and what the
+//! runtime says after them.
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
+use polylet_wire::pleg::v1::PodState;
+
 use crate::act::{Job, trace};
+use crate::convert;
 use crate::coordinator::Coordinator;
-use crate::core::step::Step;
+use crate::core::learn::{self, Outcome, Trouble};
+use crate::core::step::{Step, StepKey};
 
 impl Coordinator {
     /// Starts a step.
@@ -72,5 +78,85 @@ impl Coordinator {
         let span = trace::refresh(&worker.reference, worker.last_step.as_ref());
         self.outside
             .refresh(&worker.reference, worker.pod.acts, span);
+    }
+
+    /// A step has come to its end.
+    pub(crate) fn step_done(
+        &mut self,
+        uid: &str,
+        key: &StepKey,
+        outcome: Outcome,
+        state: Option<PodState>,
+        now: Timestamp,
+    ) {
+        let Some(worker) = self.workers.get_mut(uid) else {
+            return;
+        };
+        worker.cancels.remove(key);
+        if let Some(state) = state {
+            learn::observed(&mut worker.pod, convert::observed(&state));
+        }
+        if let Outcome::Failed(trouble) = &outcome {
+            let (reason, why) = (&trouble.reason, &trouble.message);
+            let pod = &worker.reference.name;
+            // The runtime is still at a call of a former life of ours: soon over.
+            if trouble.reserved {
+                tracing::debug!(k8s.pod.uid = uid, k8s.pod.name = pod, step = ?key, why, "step met a former one");
+            } else {
+                tracing::warn!(k8s.pod.uid = uid, k8s.pod.name = pod, step = ?key, reason, why, "step failed");
+            }
+        }
+        if let Some(cancel) = worker.awaited.remove(key) {
+            cancel.cancel();
+        }
+        if let Outcome::Failed(Trouble {
+            lacking: Some(lacking),
+            ..
+        }) = &outcome
+        {
+            let cancel = self.outside.await_object(uid, key, (**lacking).clone());
+            worker.awaited.insert(key.clone(), cancel);
+        }
+        let failed = matches!(outcome, Outcome::Failed(_));
+        let followed = learn::is_followed(&worker.pod, &outcome);
+        learn::ended(&mut worker.pod, key, outcome, now);
+        let leaving = worker.pod.leaving;
+        let ask = match key {
+            StepKey::Sandbox | StepKey::Start(_) | StepKey::RemoveSandbox(_) => true,
+            StepKey::StopSandbox(_) | StepKey::RemoveContainer(_) => failed || !leaving,
+            StepKey::Create(_) | StepKey::StopContainer(_) => failed,
+            _ => false,
+        };
+        if ask {
+            self.refresh(uid);
+        }
+        if followed {
+            self.was_followed();
+        }
+        self.dirty.insert(uid.to_owned());
+    }
+
+    /// What a step failed for is there now.
+    pub(crate) fn appeared(&mut self, uid: &str, key: &StepKey, now: Timestamp) {
+        if let Some(worker) = self.workers.get_mut(uid) {
+            worker.awaited.remove(key);
+            learn::retry(&mut worker.pod, key, now);
+            self.dirty.insert(uid.to_owned());
+        }
+    }
+
+    /// The runtime was asked for a pod.
+    pub(crate) fn refreshed(&mut self, uid: String, acts: u64, state: Option<PodState>) {
+        let Some(worker) = self.workers.get_mut(&uid) else {
+            return;
+        };
+        worker.refreshing = false;
+        if let Some(state) = state {
+            learn::refreshed(&mut worker.pod, convert::observed(&state), acts);
+        }
+        if std::mem::take(&mut worker.refresh_again) {
+            self.refresh(&uid);
+        }
+        self.dirty.insert(uid);
     }
 }

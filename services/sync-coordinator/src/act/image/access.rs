@@ -4,7 +4,8 @@ use polylet_model::constants::reason;
 use polylet_model::{Manifest, image};
 
 use super::super::Hands;
-use super::{credentials, invalid};
+use super::credentials;
+use super::words::invalid;
 use crate::core::credentials::verify::{self, Access, Known};
 use crate::core::learn::Trouble;
 

@@ -7,7 +7,7 @@ use polylet_model::Manifest;
 use polylet_model::constants::reason;
 
 use super::super::{Hands, said};
-use super::Wanted;
+use super::{Wanted, ensure};
 use crate::core::learn::Trouble;
 use crate::core::wanted::Pull;
 
@@ -45,8 +45,8 @@ pub async fn mount(
     let Some(image) = of(manifest, &wanted.name) else {
         return Ok(None);
     };
-    let spec = super::spec(hands, manifest, &image.reference).await?;
-    let found = super::look(hands, spec.clone()).await?;
+    let spec = ensure::spec(hands, manifest, &image.reference).await?;
+    let found = ensure::look(hands, spec.clone()).await?;
     let found = found.ok_or_else(|| Trouble {
         image_missing: true,
         ..said(

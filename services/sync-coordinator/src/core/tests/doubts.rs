@@ -299,3 +299,20 @@ fn a_clock_that_is_set_back_holds_nobody_up() {
     world.pass(-3600);
     assert!(world.plan().forget);
 }
+
+#[test]
+fn sandbox_lost_under_a_container_that_then_ends_well() {
+    let mut world = World::new(simple("OnFailure", &["a"]));
+    world.settle();
+    world.runtime.sandboxes[0].ready = false;
+    world.hear();
+    let steps = world.begin();
+    let id = world.running("a").unwrap();
+    world.exit(&id, 0);
+    steps.iter().for_each(|step| world.finish(step));
+    world.settle();
+    world.pass(10);
+    world.settle();
+    assert_eq!(world.all_running(), ["a"]);
+    assert!(world.pod.journal.terminal.is_none());
+}

@@ -360,23 +360,6 @@ fn an_orphans_hook_is_the_one_written_on_it() {
 }
 
 #[test]
-fn sandbox_lost_under_a_container_that_then_ends_well() {
-    let mut world = World::new(simple("OnFailure", &["a"]));
-    world.settle();
-    world.runtime.sandboxes[0].ready = false;
-    world.hear();
-    let steps = world.begin();
-    let id = world.running("a").unwrap();
-    world.exit(&id, 0);
-    steps.iter().for_each(|step| world.finish(step));
-    world.settle();
-    world.pass(10);
-    world.settle();
-    assert_eq!(world.all_running(), ["a"]);
-    assert!(world.pod.journal.terminal.is_none());
-}
-
-#[test]
 fn what_a_doubtful_state_does_not_show_is_still_under_way() {
     let mut world = World::new(with_hooks("Always", &["a"], &["preStop"]));
     world.settle();

@@ -14,7 +14,10 @@ use tracing::Span;
 use super::*;
 use crate::act::Job;
 use crate::core::learn::Outcome;
-use crate::core::step::Step;
+use crate::core::step::{Step, StepKey};
+
+mod declares;
+mod sizes;
 
 #[derive(Default)]
 struct Notes {
@@ -224,72 +227,6 @@ fn what_is_said_of_pods_that_nobody_knows_yet_is_kept() {
 }
 
 #[test]
-fn a_declarer_that_was_followed_takes_another_name_and_declares_all_anew() {
-    use crate::core::learn::Trouble;
-    let (mut all, notes) = heard(Kept::default());
-    all.take(Input::Volumes(Update::Synced), at(0));
-    for uid in ["u1", "u2"] {
-        let volumes = json!([{"name": "data", "emptyDir": {}}]);
-        all.take(
-            Input::Config(SOURCES[0].into(), wants(uid, uid, volumes)),
-            at(1),
-        );
-    }
-    sources_heard(&mut all);
-    all.work(at(1));
-    let first = notes.declared.take();
-    let name = first.first().expect("volumes are declared").0;
-    assert_eq!(first, [(name, "u1".to_owned()), (name, "u2".to_owned())]);
-    let ended = |all: &mut Coordinator, uid: &str, outcome: Outcome| {
-        let done = Input::StepDone {
-            uid: uid.to_owned(),
-            key: StepKey::Volumes,
-            outcome: Box::new(outcome),
-            state: None,
-        };
-        all.take(done, at(2));
-        all.work(at(2));
-    };
-    let taken = |all: &Coordinator, uid: &str| Outcome::Declared {
-        digest: all.workers[uid].pod.wanted.as_ref().unwrap().digest.clone(),
-        sequence: 1,
-        seen: Vec::new(),
-    };
-    let followed = || {
-        Outcome::Failed(Trouble {
-            followed: true,
-            ..Trouble::default()
-        })
-    };
-    // The first was heard; before the second came a call of somebody dead.
-    let accepted = taken(&all, "u1");
-    ended(&mut all, "u1", accepted);
-    ended(&mut all, "u2", followed());
-    let second = notes.declared.take();
-    let next = second.first().expect("declared anew at once").0;
-    assert_ne!(name, next);
-    assert_eq!(second, [(next, "u1".to_owned()), (next, "u2".to_owned())]);
-    let accepted = taken(&all, "u1");
-    ended(&mut all, "u1", accepted);
-    assert!(notes.completed.borrow().is_empty());
-    let accepted = taken(&all, "u2");
-    ended(&mut all, "u2", accepted);
-    assert_eq!(notes.completed.take(), [(next, 2)]);
-    // The end as well may come after somebody dead; a late word on a former end says nothing.
-    let refused = || {
-        Err(Trouble {
-            followed: true,
-            ..Trouble::default()
-        })
-    };
-    all.take(Input::Completed(name, Ok(())), at(3));
-    assert!(!all.completed);
-    all.take(Input::Completed(next, refused()), at(3));
-    all.work(at(3));
-    assert_eq!(notes.declared.take().len(), 2);
-}
-
-#[test]
 fn no_orphan_is_touched_before_every_source_was_heard() {
     let (mut all, notes) = heard(Kept::default());
     all.take(Input::Pods(state("u1", 0)), at(1));
@@ -325,97 +262,6 @@ fn what_is_under_way_is_taken_up_again() {
     });
     all.take(Input::Config(SOURCES[0].into(), wanted("u1")), at(1));
     assert_eq!(all.workers["u1"].lifecycle_kept, lifecycle);
-}
-
-/// A pod of the API server that has one of three CPUs, and now asks for so many.
-fn asking(all: &mut Coordinator, uid: &str, cpus: u32, second: i64) {
-    let manifest = sized(uid, cpus);
-    let pod = Pod {
-        r#ref: Some(PodRef {
-            uid: uid.to_owned(),
-            namespace: "default".to_owned(),
-            name: uid.to_owned(),
-        }),
-        manifest: manifest.raw().to_vec(),
-        ..Default::default()
-    };
-    let update = Update::Upsert(uid.to_owned(), pod);
-    all.take(Input::Config(SOURCES[2].into(), update), at(second));
-    all.work(at(second));
-}
-
-fn sized(uid: &str, cpus: u32) -> polylet_model::Manifest {
-    let manifest = json!({"apiVersion": "v1", "kind": "Pod",
-        "metadata": {"name": uid, "namespace": "default", "uid": uid,
-            "annotations": {"kubernetes.io/config.source": "api"}},
-        "spec": {"containers": [{"name": "a", "image": "a:1",
-            "resources": {"requests": {"cpu": cpus.to_string()}}}]}});
-    polylet_model::Manifest::from_json(manifest.to_string().as_bytes()).unwrap()
-}
-
-#[test]
-fn of_two_pods_that_grow_the_second_waits_for_what_the_first_gives_back() {
-    let entry = |uid: &str| {
-        let has = crate::core::wanted::Wanted::of(&sized(uid, 1), &[]);
-        let journal = Journal {
-            acknowledged_at: Some(at(-9)),
-            demand: Some(has.demand),
-            allocated: Some(has.allocation),
-            ..Default::default()
-        };
-        (uid.to_owned(), journal)
-    };
-    let (mut all, notes) = heard(Kept {
-        entries: [entry("u1"), entry("u2")].into(),
-        ..Default::default()
-    });
-    all.node.room.allocatable = Some([("cpu".to_owned(), 3000)].into());
-    let given = || -> Vec<String> {
-        let steps = notes.steps.take();
-        let given = steps
-            .into_iter()
-            .filter(|(_, step)| matches!(step, Step::Allocate { .. }));
-        given.map(|(uid, _)| uid).collect()
-    };
-    let written = |all: &mut Coordinator, uid: &str, second: i64| {
-        let done = Input::StepDone {
-            uid: uid.to_owned(),
-            key: StepKey::Journal,
-            outcome: Box::new(Outcome::Done),
-            state: None,
-        };
-        all.take(done, at(second));
-        all.work(at(second));
-    };
-    asking(&mut all, "u1", 2, 1);
-    // Not even while the first one's is on its way to the disk.
-    asking(&mut all, "u2", 2, 2);
-    assert_eq!(given(), ["u1"]);
-    written(&mut all, "u1", 3);
-    assert_eq!(given(), Vec::<String>::new());
-    asking(&mut all, "u1", 1, 4);
-    assert_eq!(given(), ["u1"]);
-    // Room is there once it is written down that the first one has less.
-    written(&mut all, "u1", 5);
-    assert_eq!(given(), ["u2"]);
-    assert_eq!(all.node.room.ledger.used("cpu"), 3000);
-}
-
-#[test]
-fn a_pod_of_a_kubelet_has_what_that_gave_it() {
-    let before = crate::core::wanted::Wanted::of(&sized("u1", 1), &[]);
-    let (mut all, _) = heard(Kept {
-        taken_over: [("u1".to_owned(), (*before.allocation).clone())].into(),
-        ..Default::default()
-    });
-    all.node.room.allocatable = Some([("cpu".to_owned(), 3000)].into());
-    asking(&mut all, "u1", 4, 1);
-    let journal = &all.workers["u1"].pod.journal;
-    assert_eq!(journal.allocated.as_deref(), Some(&*before.allocation));
-    assert_eq!(
-        journal.demand.as_ref().unwrap().requests,
-        before.demand.requests
-    );
 }
 
 #[test]
