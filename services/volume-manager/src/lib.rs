@@ -17,6 +17,7 @@
 //! goes on. Nothing is taken away before the declarer that counts has released the pod, or has
 //! declared everything without it. What can hang on somebody else runs in a child ([`job`]).
 
+pub mod alone;
 pub mod certificates;
 pub mod convert;
 pub mod core;

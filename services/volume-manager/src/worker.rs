@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use polylet_kit::CancellationToken;
 
+use crate::alone::Alone;
 use crate::core::layout::{self, Layout, VolumeId};
 use crate::core::plan::Step;
 use crate::core::spec::{PathCheck, SetUp};
@@ -14,7 +15,9 @@ use crate::csi::volume::Drivers;
 use crate::job::{Job, JobError, Jobs};
 use crate::volume::remove::Budget;
 use crate::volume::sub_path::Parts;
-use crate::volume::{VolumeError, device, host_path, local_volume, note, set_up, tear_down};
+use crate::volume::{
+    VolumeError, Warning, device, host_path, local_volume, note, set_up, tear_down,
+};
 
 /// Everything that steps need.
 #[derive(Debug, Clone)]
@@ -22,6 +25,7 @@ pub struct Worker {
     layout: Layout,
     jobs: Jobs,
     drivers: Drivers,
+    alone: Alone,
     stop: Arc<AtomicBool>,
 }
 
@@ -32,6 +36,7 @@ impl Worker {
             layout,
             jobs,
             drivers: Drivers::default(),
+            alone: Alone::default(),
             stop: Arc::new(AtomicBool::new(false)),
         }
     }
@@ -52,16 +57,26 @@ impl Worker {
     }
 
     /// Performs one step. What is set up and hangs is given up when it is called off.
-    pub async fn perform(&self, step: &Step, off: &CancellationToken) -> Result<(), VolumeError> {
-        match step {
-            Step::SetUp(id, what) => self.set_up(id, what, off).await,
+    pub async fn perform(
+        &self,
+        step: &Step,
+        off: &CancellationToken,
+    ) -> Result<Option<Warning>, VolumeError> {
+        let done = match step {
+            Step::SetUp(id, what) => match &**what {
+                SetUp::Local(local) => {
+                    return local_volume::set_up(&self.layout, id, local, &self.alone).await;
+                }
+                _ => self.set_up(id, what, off).await,
+            },
             Step::Ask(id, what, asked) => match &**what {
                 SetUp::Csi(csi) => self.drivers.ask(&self.layout, id, csi, *asked).await,
                 _ => Ok(()),
             },
             Step::TearDown(id) => self.tear_down(id).await,
             Step::RemovePod(uid) => self.remove_pod(uid).await,
-        }
+        };
+        done.map(|()| None)
     }
 
     async fn set_up(
@@ -84,13 +99,10 @@ impl Worker {
         let work = move || match &*what {
             SetUp::EmptyDir { medium, gid } => set_up::empty_dir(&layout, &volume, *medium, *gid),
             SetUp::Files(files) => set_up::files(&layout, &volume, files, &budget),
-            SetUp::Local {
-                path,
-                read_only,
-                gid,
-                on_root_mismatch: lazy,
-            } => local_volume::set_up(&layout, &volume, path.as_ref(), *read_only, *gid, *lazy),
-            SetUp::HostPath { .. } | SetUp::LocalDevice { .. } | SetUp::Csi(_) => Ok(()),
+            SetUp::HostPath { .. }
+            | SetUp::Local(_)
+            | SetUp::LocalDevice { .. }
+            | SetUp::Csi(_) => Ok(()),
         };
         local(&self.layout.volume(id), work).await
     }
@@ -131,8 +143,12 @@ impl Worker {
         if id.plugin == layout::CSI {
             self.drivers.tear_down(&self.layout, id).await?;
         }
-        if id.plugin != layout::HOST_PATH {
-            tear_down::unmount_all(&path, &self.jobs).await?;
+        match id.plugin.as_str() {
+            layout::HOST_PATH => {}
+            layout::LOCAL => {
+                local_volume::tear_down(&self.layout, &id, &self.alone, &self.jobs).await?;
+            }
+            _ => tear_down::unmount_all(&path, &self.jobs).await?,
         }
         let (layout, id, budget) = (self.layout.clone(), id.clone(), Budget::new(&self.stop));
         local(&path, move || {

@@ -10,7 +10,7 @@ use super::layout;
 use super::objects::{Object, ObjectKey, ObjectKind, ObjectState};
 use super::payload::{Blocked, Known};
 use super::plan::Slot;
-use super::spec::{ClaimSpec, SetUp, Used};
+use super::spec::{ClaimSpec, Local, SetUp, Used};
 
 /// What a claim comes to: where the volume lies, and what setting it up takes.
 pub type Resolved = (Slot, Result<Arc<SetUp>, Blocked>);
@@ -148,6 +148,26 @@ fn here(persistent: &Persistent, known: &impl Known) -> Result<(), Blocked> {
     ))
 }
 
+/// Whether a volume that one pod alone may have is another's on this node.
+fn alone(
+    persistent: &Persistent,
+    for_pod: &csi::ForPod,
+    known: &impl Known,
+) -> Result<(), Blocked> {
+    // Of several ways nobody knows which one the pod means.
+    if persistent.access_modes != ["ReadWriteOncePod"]
+        || !known.is_elsewhere(&for_pod.pod.uid, &persistent.name)
+    {
+        return Ok(());
+    }
+    let what = match persistent.block {
+        true => "MapVolume.SetUpDevice failed",
+        false => "MountVolume.SetUp failed",
+    };
+    let why = "volume uses the ReadWriteOncePod access mode and is already in use by another pod";
+    Err(Blocked::Refused(what, why.to_owned()))
+}
+
 fn mount(
     volume: &str,
     spec: &ClaimSpec,
@@ -173,20 +193,22 @@ fn mount(
             let slot = (layout::HOST_PATH.to_owned(), volume.to_owned());
             (slot, Ok(Arc::new(set_up.clone())))
         }
-        Ok(Source::Local(path)) if block => {
+        Ok(Source::Local(path, _)) if block => {
             let set_up = SetUp::LocalDevice { path: path.clone() };
             (
                 (layout::LOCAL_DEVICE.to_owned(), name),
                 Ok(Arc::new(set_up)),
             )
         }
-        Ok(Source::Local(path)) => {
-            let set_up = SetUp::Local {
+        Ok(Source::Local(path, fs_type)) => {
+            let set_up = SetUp::Local(Box::new(Local {
                 path: path.clone(),
+                fs_type: fs_type.clone(),
+                mount_options: persistent.mount_options.clone(),
                 read_only: spec.read_only,
                 gid: spec.for_pod.gid.filter(|_| !spec.read_only),
                 on_root_mismatch: spec.for_pod.on_root_mismatch,
-            };
+            }));
             ((layout::LOCAL.to_owned(), name), Ok(Arc::new(set_up)))
         }
         Ok(Source::Csi(source)) => {
@@ -201,5 +223,6 @@ fn mount(
             ((plugin.to_owned(), name), set_up)
         }
     };
-    (slot, here(persistent, known).and(set_up))
+    let may = here(persistent, known).and_then(|()| alone(persistent, &spec.for_pod, known));
+    (slot, may.and(set_up))
 }

@@ -133,6 +133,56 @@ fn a_claim_waits_until_it_is_bound_and_to_it_alone() {
 }
 
 #[test]
+fn what_one_pod_alone_may_have_waits_for_the_other() {
+    let mut state = declared(by_claim());
+    let second = PodName {
+        uid: "w".into(),
+        namespace: "ns".into(),
+        name: "q".into(),
+    };
+    let pod = json!({
+        "metadata": {"namespace": "ns", "name": "q", "uid": "w"},
+        "spec": {"volumes": [by_claim()],
+            "containers": [{"name": "c", "volumeMounts": [{"name": "v", "mountPath": "/v"}]}]},
+    });
+    let json = serde_json::to_vec(&pod).unwrap();
+    let spec = Arc::new(manifest::read(&json, Allocatable::default()).unwrap());
+    state.apply("d", 2, second, spec).unwrap();
+    tell(&mut state, ObjectKind::Claim, "data", claim("pv1", "Bound"));
+    let mut pv = persistent("c1", ("local", json!({"path": "/mnt/disk"})));
+    pv["spec"]["accessModes"] = json!(["ReadWriteOncePod"]);
+    tell(&mut state, ObjectKind::Persistent, "pv1", pv);
+    let steps = state.next(at(0));
+    assert!(
+        matches!(&steps[..], [Step::SetUp(id, _)] if id.uid == "u"),
+        "{steps:?}"
+    );
+    let view = state.view("w", at(0)).unwrap();
+    let why = "MountVolume.SetUp failed for volume \"pv1\" : volume uses the ReadWriteOncePod access mode and is already in use by another pod";
+    assert_eq!(view.volumes[0].message, why);
+    for step in steps {
+        let result = Ok(());
+        state.finished(Outcome { step, result }, at(0));
+    }
+    let first = PodName {
+        uid: "u".into(),
+        namespace: "ns".into(),
+        name: "p".into(),
+    };
+    assert!(state.next(at(1)).is_empty());
+    state.release("d", 3, first).unwrap();
+    let steps = state.next(at(1));
+    assert!(matches!(&steps[..], [Step::TearDown(_)]), "{steps:?}");
+    for step in steps {
+        let result = Ok(());
+        state.finished(Outcome { step, result }, at(1));
+    }
+    let steps = state.next(at(1));
+    let its = |step: &Step| matches!(step, Step::SetUp(id, _) if id.uid == "w");
+    assert!(steps.iter().any(its), "{steps:?}");
+}
+
+#[test]
 fn a_local_volume_lies_under_its_own_name() {
     let mut state = declared(by_claim());
     tell(&mut state, ObjectKind::Claim, "data", claim("pv1", "Bound"));

@@ -90,6 +90,8 @@ pub struct Csi {
     pub publish_secrets: BTreeMap<String, Bytes>,
     /// Whatever the driver wants to know.
     pub attributes: BTreeMap<String, String>,
+    /// For which pod it is published, for drivers that want to know.
+    pub pod_info: BTreeMap<String, String>,
     /// The file system.
     pub fs_type: String,
     /// Options for the mount.

@@ -240,7 +240,7 @@ fn a_volume_grows_when_its_claim_says_that_the_node_has_begun() {
     state.finished(
         Outcome {
             step,
-            result: Err(no.clone()),
+            result: Err(no.clone().into()),
         },
         at(2),
     );
@@ -327,7 +327,8 @@ fn an_inline_volume_needs_a_driver_that_makes_such() {
     let mut state = declared(volume, "volumeMounts");
     driver(&mut state, json!({}));
     let said = message(&state);
-    let why = "MountVolume.NewMounter initialization failed for volume \"v\" : volume mode \"Ephemeral\" \
+    let why = "MountVolume.SetUp failed for volume \"v\" : kubernetes.io/csi: mounter.SetupAt failed to \
+        check volume lifecycle mode: volume mode \"Ephemeral\" \
         not supported by driver d.example (only supports [\"Persistent\"])";
     assert_eq!(said, why);
     driver(&mut state, json!({"volumeLifecycleModes": ["Ephemeral"]}));

@@ -88,8 +88,8 @@ pub struct Persistent {
 pub enum Source {
     /// A path of the node.
     HostPath(SetUp),
-    /// A directory of the node, mounted where volumes are.
-    Local(String),
+    /// A directory or a disk of the node, and the file system of a disk.
+    Local(String, String),
     /// A driver's.
     Csi(Box<CsiSource>),
 }
@@ -190,6 +190,8 @@ fn claim(object: PersistentVolumeClaim) -> Claim {
 }
 
 const STORAGE: &str = "storage";
+/// The file system of disks of which nothing is said.
+const DISKS: &str = "ext4";
 
 fn bytes(of: Option<&BTreeMap<String, Quantity>>) -> i64 {
     quantity::get(of, STORAGE).unwrap_or_default().value()
@@ -222,7 +224,9 @@ fn source(spec: &PersistentVolumeSpec) -> Result<Source, String> {
         return plain::host_path(path).map(Source::HostPath);
     }
     if let Some(local) = &spec.local {
-        return Ok(Source::Local(local.path.clone()));
+        let fs_type = local.fs_type.clone();
+        let fs_type = fs_type.unwrap_or_else(|| DISKS.to_owned());
+        return Ok(Source::Local(local.path.clone(), fs_type));
     }
     let Some(csi) = &spec.csi else {
         let supported = "supported are hostPath, local, csi";

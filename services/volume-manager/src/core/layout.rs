@@ -126,6 +126,12 @@ impl Layout {
         all.join(&id.uid)
     }
 
+    /// Where a disk that is a local persistent volume is mounted for the whole node.
+    pub fn local_disk(&self, name: &str) -> PathBuf {
+        let all = self.root.join("plugins/kubernetes.io/local-volume/mounts");
+        all.join(name)
+    }
+
     /// What is told of the block devices of CSI drivers, by persistent volume.
     pub fn csi_devices(&self) -> PathBuf {
         self.root.join("plugins/kubernetes.io/csi/volumeDevices")

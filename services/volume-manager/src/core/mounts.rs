@@ -7,6 +7,10 @@ use std::path::{Path, PathBuf};
 pub struct Mount {
     /// Where it is.
     pub at: PathBuf,
+    /// The file system's device, by its numbers.
+    pub device: String,
+    /// Which directory of the file system is mounted.
+    pub root: PathBuf,
     /// The file system's type.
     pub kind: String,
     /// What is mounted below it, others see, too.
@@ -59,7 +63,9 @@ pub fn parse(table: &[u8]) -> Vec<Mount> {
 
 fn line(line: &[u8]) -> Option<Mount> {
     let mut words = line.split(|b| *b == b' ');
-    let at = path(&unescape(words.nth(4)?));
+    let device = String::from_utf8_lossy(words.nth(2)?).into_owned();
+    let root = path(&unescape(words.next()?));
+    let at = path(&unescape(words.next()?));
     // Any number of optional fields ends with a lone dash.
     let mut shared = false;
     let _options = words.next()?;
@@ -68,7 +74,13 @@ fn line(line: &[u8]) -> Option<Mount> {
         *word == b"-"
     })?;
     let kind = String::from_utf8_lossy(words.next()?).into_owned();
-    Some(Mount { at, kind, shared })
+    Some(Mount {
+        at,
+        device,
+        root,
+        kind,
+        shared,
+    })
 }
 
 fn path(bytes: &[u8]) -> PathBuf {
@@ -106,6 +118,22 @@ pub fn below<'a>(mounts: &'a [Mount], dir: &Path) -> Vec<&'a Mount> {
     found.reverse();
     found.sort_by_key(|m| std::cmp::Reverse(m.at.components().count()));
     found
+}
+
+/// Other places where the same directory is mounted, be it a mount itself or lie below one.
+pub fn elsewhere<'a>(mounts: &'a [Mount], path: &Path) -> Vec<&'a Mount> {
+    let on_the_way = mounts.iter().filter(|mount| path.starts_with(&mount.at));
+    // Of several at one place the last is on top.
+    let Some(of) = on_the_way.max_by_key(|mount| mount.at.components().count()) else {
+        return Vec::new();
+    };
+    let within = path.strip_prefix(&of.at).unwrap_or(Path::new(""));
+    let root = match within == Path::new("") {
+        true => of.root.clone(),
+        false => of.root.join(within),
+    };
+    let same = |mount: &&Mount| mount.at != path && mount.device == of.device && mount.root == root;
+    mounts.iter().filter(same).collect()
 }
 
 /// Whether walking to `path` passes through local file systems only, as far as the table tells;
@@ -186,6 +214,28 @@ mod tests {
         assert_eq!(super::share(&mounts, Path::new("/root")), Share::TooLate);
         assert_eq!(super::share(&mounts, Path::new("/roo")), Share::Directory);
         assert_eq!(super::share(&[], Path::new("/root")), Share::Directory);
+    }
+
+    #[test]
+    fn the_same_directory_is_found_elsewhere() {
+        let table = [
+            "22 1 254:0 / / rw - ext4 /dev/vda rw",
+            "30 22 254:0 /disk /pods/a rw - ext4 /dev/vda rw",
+            "31 22 254:0 /disk/x /pods/b rw - ext4 /dev/vda rw",
+            "32 22 7:0 / /mounts/pv rw - ext4 /dev/loop0 rw",
+            "33 22 7:0 / /pods/c rw - ext4 /dev/loop0 rw",
+        ];
+        let mounts = parse(table.join("\n").as_bytes());
+        let at = |path| {
+            let all = elsewhere(&mounts, Path::new(path));
+            all.iter()
+                .map(|m| m.at.to_str().unwrap())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(at("/disk"), ["/pods/a"]);
+        assert_eq!(at("/disk/x"), ["/pods/b"]);
+        assert_eq!(at("/mounts/pv"), ["/pods/c"]);
+        assert_eq!(at("/mounts/pv/x"), Vec::<&str>::new());
     }
 
     #[test]

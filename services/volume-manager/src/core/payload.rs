@@ -18,6 +18,8 @@ pub enum Blocked {
     Waiting(String),
     /// Something is not there, and may come; what.
     Missing(String),
+    /// The same: what cannot be done without it, in upstream's words, and why.
+    Lacking(&'static str, String),
     /// It is not attached to this node; why.
     Unattached(String),
     /// It is not known yet what the volume is; why.
@@ -48,6 +50,9 @@ pub trait Known {
 
     /// This node's name.
     fn node(&self) -> &str;
+
+    /// Whether another pod of this node has a persistent volume, or is about to.
+    fn is_elsewhere(&self, uid: &str, persistent: &str) -> bool;
 
     /// What the cluster says of this node, once it has been heard.
     fn place(&self) -> Option<&Place>;
@@ -274,6 +279,10 @@ mod tests {
     struct One<'a>(&'a ObjectState);
 
     impl Known for One<'_> {
+        fn is_elsewhere(&self, _: &str, _: &str) -> bool {
+            false
+        }
+
         fn object(&self, _: &ObjectKey) -> &ObjectState {
             self.0
         }

@@ -84,11 +84,30 @@ pub enum Work {
     Failed(Failure),
 }
 
+/// How an attempt failed.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Why {
+    /// What could not be done, in upstream's words; none for setting up as a whole.
+    pub doing: Option<&'static str>,
+    /// Why.
+    pub message: String,
+}
+
+impl<T: Into<String>> From<T> for Why {
+    fn from(message: T) -> Self {
+        let message = message.into();
+        Why {
+            doing: None,
+            message,
+        }
+    }
+}
+
 /// Attempts that failed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Failure {
     /// How the last one failed.
-    pub message: String,
+    pub why: Why,
     /// How many there were in a row.
     pub attempts: u32,
     /// When to try again.
@@ -121,7 +140,7 @@ impl Work {
     }
 
     /// What a failed attempt leaves.
-    pub fn failed(&self, message: String, what: Option<Arc<SetUp>>, now: Timestamp) -> Self {
+    pub fn failed(&self, why: Why, what: Option<Arc<SetUp>>, now: Timestamp) -> Self {
         let before = match self {
             Self::Busy { failed } => *failed,
             _ => 0,
@@ -132,7 +151,7 @@ impl Work {
             .min(LONGEST_WAIT);
         let retry_at = now.checked_add(wait).unwrap_or(now);
         Self::Failed(Failure {
-            message,
+            why,
             attempts,
             retry_at,
             what,

@@ -91,7 +91,7 @@ impl Volume {
             Wants::Claim(_) => Some(layout::UNRESOLVED),
             Wants::Inline(_) => Some(layout::CSI),
             Wants::Plain(
-                SetUp::Files(_) | SetUp::Local { .. } | SetUp::LocalDevice { .. } | SetUp::Csi(_),
+                SetUp::Files(_) | SetUp::Local(_) | SetUp::LocalDevice { .. } | SetUp::Csi(_),
             )
             | Wants::Refused(_) => None,
         }
@@ -156,17 +156,8 @@ pub enum SetUp {
     },
     /// Files with a known content.
     Files(Files),
-    /// A directory of the node, mounted where the pod's volumes are.
-    Local {
-        /// It.
-        path: String,
-        /// Nobody may write.
-        read_only: bool,
-        /// The group that shall own all in it.
-        gid: Option<u32>,
-        /// What is right at its root is taken to be right all the way down.
-        on_root_mismatch: bool,
-    },
+    /// A directory or a disk of the node, mounted where the pod's volumes are.
+    Local(Box<Local>),
     /// A block device of the node, to be handed to the pod's containers.
     LocalDevice {
         /// It.
@@ -174,6 +165,23 @@ pub enum SetUp {
     },
     /// A volume of a CSI driver.
     Csi(Box<Csi>),
+}
+
+/// A local persistent volume.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Local {
+    /// The directory, or the disk with a file system on it.
+    pub path: String,
+    /// The file system of a disk, and the one that it is given when it has none.
+    pub fs_type: String,
+    /// Options for the mount.
+    pub mount_options: Vec<String>,
+    /// Nobody may write.
+    pub read_only: bool,
+    /// The group that shall own all in it.
+    pub gid: Option<u32>,
+    /// What is right at its root is taken to be right all the way down.
+    pub on_root_mismatch: bool,
 }
 
 impl SetUp {

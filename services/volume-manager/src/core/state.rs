@@ -1,6 +1,7 @@
 //! Everything this service knows, and what follows from each thing it hears.
 
 mod drivers;
+mod shared;
 mod told;
 mod work;
 
@@ -19,7 +20,7 @@ use super::layout::Layout;
 use super::objects::{ObjectKey, ObjectState};
 use super::payload::{self, Blocked, Known};
 use super::place::Place;
-use super::plan::{ActualPod, Desired, Holds, Slot, Step};
+use super::plan::{ActualPod, Desired, Holds, Slot, Step, Why};
 use super::spec::{PodName, PodSpec, SetUp, Volume, Wants};
 use super::tokens::{Issued, Token, TokenKey};
 use super::view::PodView;
@@ -52,7 +53,7 @@ pub struct Outcome {
     /// The step.
     pub step: Step,
     /// Done, or why not.
-    pub result: Result<(), String>,
+    pub result: Result<(), Why>,
 }
 
 /// The state of the whole service.
@@ -356,6 +357,10 @@ impl payload::Known for State {
         &self.node
     }
 
+    fn is_elsewhere(&self, uid: &str, persistent: &str) -> bool {
+        self.has_another(uid, persistent)
+    }
+
     fn place(&self) -> Option<&Place> {
         self.place.as_ref()
     }
@@ -389,6 +394,10 @@ impl payload::Known for Asked<'_> {
 
     fn node(&self) -> &str {
         &self.state.node
+    }
+
+    fn is_elsewhere(&self, uid: &str, persistent: &str) -> bool {
+        payload::Known::is_elsewhere(self.state, uid, persistent)
     }
 
     fn place(&self) -> Option<&Place> {

@@ -269,11 +269,7 @@ fn a_failure_is_told_and_tried_again_alone() {
     state.apply("d", 1, name("u"), spec("m")).unwrap();
     for step in state.next(at(0)) {
         let bad = matches!(&step, Step::SetUp(id, _) if id.name == "tmp");
-        let result = if bad {
-            Err("disk full".to_owned())
-        } else {
-            Ok(())
-        };
+        let result = if bad { Err("disk full".into()) } else { Ok(()) };
         state.finished(Outcome { step, result }, at(0));
     }
     assert!(state.next(at(0)).is_empty());

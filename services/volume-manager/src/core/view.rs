@@ -151,15 +151,24 @@ fn kept(
             }
             (Some(Err(Blocked::Missing(what))), _) => Some((Phase::Waiting, fails(&slot, what))),
             (Some(Err(Blocked::Failed(why))), _) => Some((Phase::Failed, fails(&slot, why))),
-            (Some(Err(Blocked::Refused(what, why))), _) => Some((
-                Phase::Failed,
-                format!("{what} for volume \"{}\" : {why}", slot.1),
-            )),
+            (Some(Err(Blocked::Refused(what, why))), _) => {
+                Some((Phase::Failed, refused(&slot, what, why)))
+            }
+            (Some(Err(Blocked::Lacking(what, why))), _) => {
+                Some((Phase::Waiting, refused(&slot, what, why)))
+            }
             (_, Work::Failed(failure)) if there.holds.is_usable() && failure.grows() => Some((
                 Phase::Failed,
-                format!("{RESIZE_FAILED} \"{}\" : {}", slot.1, failure.message),
+                format!("{RESIZE_FAILED} \"{}\" : {}", slot.1, failure.why.message),
             )),
-            (_, Work::Failed(failure)) => Some((Phase::Failed, fails(&slot, &failure.message))),
+            (_, Work::Failed(failure)) => {
+                let why = &failure.why.message;
+                let text = match failure.why.doing {
+                    Some(what) => refused(&slot, what, why),
+                    None => fails(&slot, why),
+                };
+                Some((Phase::Failed, text))
+            }
             _ => None,
         };
         // What could be used before still can: an update that fails disturbs nobody.
@@ -194,6 +203,11 @@ fn fails((plugin, name): &Slot, why: &str) -> String {
         None => SET_UP_FAILED,
     };
     format!("{what} \"{name}\" : {why}")
+}
+
+/// The same of one part of it.
+fn refused((_, name): &Slot, what: &str, why: &str) -> String {
+    format!("{what} for volume \"{name}\" : {why}")
 }
 
 /// The reason of the event that tells people of a volume, by the words; none for what is not told.
@@ -268,7 +282,7 @@ fn leaving(known: &Known<'_>) -> Vec<VolumeView> {
             None => told(name, Phase::Gone, ""),
             Some((_, there)) => match &there.work {
                 Work::Failed(failure) if failure.what.is_none() => {
-                    told(name, Phase::Releasing, failure.message.clone())
+                    told(name, Phase::Releasing, failure.why.message.clone())
                 }
                 _ => told(name, Phase::Releasing, ""),
             },

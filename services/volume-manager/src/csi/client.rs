@@ -27,14 +27,22 @@ const STATS_DEADLINE: Duration = Duration::from_secs(10);
 
 /// What a driver was asked to do, and did not.
 #[derive(Debug, thiserror::Error)]
-#[error("{call}: rpc error: code = {code:?} desc = {message}")]
+#[error("{call}rpc error: code = {} desc = {message}", name(*.code))]
 pub struct CsiError {
-    /// The call.
+    /// What people are told before the error, if anything.
     pub call: &'static str,
     /// CSI's code.
     pub code: tonic::Code,
     /// The driver's words.
     pub message: String,
+}
+
+/// As the drivers' libraries write it.
+fn name(code: tonic::Code) -> String {
+    match code {
+        tonic::Code::Cancelled => "Canceled".to_owned(),
+        other => format!("{other:?}"),
+    }
 }
 
 async fn within<T>(
@@ -74,10 +82,10 @@ fn node(endpoint: &Path) -> NodeClient<tonic::transport::Channel> {
 /// When it does not say.
 pub async fn look(name: String, endpoint: PathBuf) -> Result<Registered, CsiError> {
     let mut client = node(&endpoint);
-    let info = within("NodeGetInfo", client.node_get_info(NodeGetInfoRequest {})).await?;
+    let info = within("NodeGetInfo: ", client.node_get_info(NodeGetInfoRequest {})).await?;
     let request = NodeGetCapabilitiesRequest {};
     let asked = client.node_get_capabilities(request);
-    let can = within("NodeGetCapabilities", asked).await?.capabilities;
+    let can = within("NodeGetCapabilities: ", asked).await?.capabilities;
     let has = |kind: Type| {
         can.iter().any(|one| match &one.r#type {
             Some(node_service_capability::Type::Rpc(rpc)) => rpc.r#type() == kind,
@@ -116,7 +124,7 @@ pub async fn stage(csi: &Csi, staged: &Path) -> Result<(), CsiError> {
         volume_context: csi.attributes.clone().into_iter().collect(),
     };
     let mut client = node(&csi.endpoint);
-    within("NodeStageVolume", client.node_stage_volume(request)).await?;
+    within("", client.node_stage_volume(request)).await?;
     Ok(())
 }
 
@@ -129,6 +137,7 @@ const TOKENS: &str = "csi.storage.k8s.io/serviceAccount.tokens";
 /// When the driver cannot.
 pub async fn publish(csi: &Csi, staged: Option<&Path>, target: &Path) -> Result<(), CsiError> {
     let (mut context, mut secrets) = (csi.attributes.clone(), secrets(&csi.publish_secrets));
+    context.extend(csi.pod_info.clone());
     if let Some(tokens) = &csi.tokens {
         let text = String::from_utf8_lossy(&tokens.0).into_owned();
         let told = match csi.tokens_in_secrets {
@@ -151,7 +160,7 @@ pub async fn publish(csi: &Csi, staged: Option<&Path>, target: &Path) -> Result<
         volume_context: context.into_iter().collect(),
     };
     let mut client = node(&csi.endpoint);
-    within("NodePublishVolume", client.node_publish_volume(request)).await?;
+    within("", client.node_publish_volume(request)).await?;
     Ok(())
 }
 
@@ -165,7 +174,11 @@ pub async fn unpublish(endpoint: &Path, handle: &str, target: &Path) -> Result<(
         target_path: target.display().to_string(),
     };
     let mut client = node(endpoint);
-    within("NodeUnpublishVolume", client.node_unpublish_volume(request)).await?;
+    within(
+        "NodeUnpublishVolume: ",
+        client.node_unpublish_volume(request),
+    )
+    .await?;
     Ok(())
 }
 
@@ -179,7 +192,7 @@ pub async fn unstage(endpoint: &Path, handle: &str, staged: &Path) -> Result<(),
         staging_target_path: staged.display().to_string(),
     };
     let mut client = node(endpoint);
-    within("NodeUnstageVolume", client.node_unstage_volume(request)).await?;
+    within("NodeUnstageVolume: ", client.node_unstage_volume(request)).await?;
     Ok(())
 }
 
@@ -203,7 +216,7 @@ pub async fn expand(csi: &Csi, staged: Option<&Path>, at: &Path) -> Result<(), C
     };
     let mut client = node(&csi.endpoint);
     let asked = client.node_expand_volume(request);
-    within("Expander.NodeExpand failed to expand the volume ", asked).await?;
+    within("Expander.NodeExpand failed to expand the volume : ", asked).await?;
     Ok(())
 }
 
@@ -235,7 +248,7 @@ pub async fn stats(csi: &Csi, staged: Option<&Path>, at: &Path) -> Result<Levels
     };
     let mut client = node(&csi.endpoint);
     let asked = client.node_get_volume_stats(request);
-    let answer = within_time("NodeGetVolumeStats", STATS_DEADLINE, asked).await?;
+    let answer = within_time("NodeGetVolumeStats: ", STATS_DEADLINE, asked).await?;
     let of = |unit: Unit| {
         let one = answer.usage.iter().find(|usage| usage.unit() == unit)?;
         Some(Level {

@@ -1,7 +1,7 @@
 //! What is told of a driver's volume on disk, beside it, in upstream's words.
 
 use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
@@ -47,13 +47,6 @@ impl VolumeData {
 pub fn in_use(file: &Path) -> Option<String> {
     let data = read(file).filter(|data| !data.attachment_id.is_empty())?;
     Some(in_use_name(&data.driver_name, &data.volume_handle))
-}
-
-pub(super) async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, VolumeError> + Send + 'static,
-) -> Result<T, VolumeError> {
-    let done = tokio::task::spawn_blocking(work).await;
-    done.unwrap_or_else(|_| Err(VolumeError::BrokenOff(PathBuf::new())))
 }
 
 pub(super) fn make(path: &Path) -> Result<(), VolumeError> {

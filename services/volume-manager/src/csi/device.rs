@@ -4,11 +4,15 @@
 use std::path::{Path, PathBuf};
 
 use super::client;
-use super::data::{DATA, VolumeData, blocking, gone, make, remove_dir, write};
+use super::data::{DATA, VolumeData, gone, make, remove_dir, write};
 use crate::core::csi::Csi;
 use crate::core::growth::Growth;
 use crate::core::layout::{Layout, VolumeId};
-use crate::volume::{VolumeError, device};
+use crate::volume::{VolumeError, blocking, device};
+
+const STAGE: &str = "MapVolume.SetUpDevice failed";
+const PUBLISH: &str = "MapVolume.MapPodDevice failed";
+const GROW: &str = "MapVolume.MarkVolumeAsMounted failed while expanding volume";
 
 /// Where the device is made ready for the whole node.
 pub(super) fn staged(layout: &Layout, name: &str) -> PathBuf {
@@ -46,12 +50,16 @@ pub(super) async fn set_up(
     device::link(layout, id, &target).await?;
     let staging = csi.stages.then_some(staging);
     if let Some(staging) = &staging {
-        client::stage(csi, staging).await?;
+        let done = client::stage(csi, staging).await;
+        done.map_err(|error| VolumeError::from(error).during(STAGE))?;
     }
-    client::publish(csi, staging.as_deref(), &target).await?;
-    device::map(layout, id, &target).await?;
+    let done = client::publish(csi, staging.as_deref(), &target).await;
+    done.map_err(|error| VolumeError::from(error).during(PUBLISH))?;
+    let mapped = device::map(layout, id, &target).await;
+    mapped.map_err(|error| error.during(device::MAP))?;
     if csi.growth == Growth::Asked {
-        client::expand(csi, staging.as_deref(), &layout.mounted(id)).await?;
+        let done = client::expand(csi, staging.as_deref(), &layout.mounted(id)).await;
+        done.map_err(|error| VolumeError::from(error).during(GROW))?;
     }
     Ok(())
 }

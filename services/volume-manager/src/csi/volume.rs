@@ -5,23 +5,24 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::sync::OwnedMutexGuard;
-
-use super::data::{DATA, VolumeData, blocking, make, read, remove_dir, remove_file, write};
+use super::data::{DATA, VolumeData, make, read, remove_dir, remove_file, write};
 use super::{client, device};
+use crate::alone::Alone;
 use crate::core::csi::{Csi, Registered, sha256};
 use crate::core::growth::Growth;
 use crate::core::layout::{self, Layout, VolumeId};
 use crate::core::plan::Asked;
-use crate::volume::{VolumeError, dir, group};
+use crate::volume::{VolumeError, blocking, dir, group};
+
+const STAGE: &str = "MountVolume.MountDevice failed";
+const GROW: &str = "MountVolume.Setup failed while expanding volume";
 
 /// What is needed to speak with drivers. Clones share it.
 #[derive(Debug, Clone, Default)]
 pub struct Drivers {
     node: Arc<str>,
     known: Arc<Mutex<BTreeMap<String, PathBuf>>>,
-    /// One at a time goes to a volume's driver: the last pod takes the node's mount away.
-    busy: Arc<Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>>,
+    alone: Alone,
 }
 
 impl Drivers {
@@ -47,15 +48,6 @@ impl Drivers {
         endpoint.ok_or_else(|| VolumeError::NoDriver(driver.to_owned()))
     }
 
-    async fn alone(&self, driver: &str, handle: &str) -> OwnedMutexGuard<()> {
-        let lock = {
-            let mut busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
-            busy.retain(|_, lock| Arc::strong_count(lock) > 1);
-            Arc::clone(busy.entry(format!("{driver}^{handle}")).or_default())
-        };
-        lock.lock_owned().await
-    }
-
     /// Mounts a volume for a pod.
     ///
     /// # Errors
@@ -66,7 +58,7 @@ impl Drivers {
         id: &VolumeId,
         csi: &Csi,
     ) -> Result<(), VolumeError> {
-        let _alone = self.alone(&csi.driver, &csi.handle).await;
+        let _alone = self.alone.with(key(&csi.driver, &csi.handle)).await;
         if csi.block {
             return device::set_up(layout, id, csi, &self.node).await;
         }
@@ -90,7 +82,8 @@ impl Drivers {
                 }
             })
             .await?;
-            client::stage(csi, staged).await?;
+            let done = client::stage(csi, staged).await;
+            done.map_err(|error| VolumeError::from(error).during(STAGE))?;
         }
         client::publish(csi, staged.as_deref(), &target).await?;
         if let Some(gid) = csi.gid {
@@ -98,7 +91,8 @@ impl Drivers {
             blocking(move || group::give(&dir::open(&at)?, &at, gid, lazy)).await?;
         }
         if csi.growth == Growth::Asked {
-            client::expand(csi, staged.as_deref(), &target).await?;
+            let done = client::expand(csi, staged.as_deref(), &target).await;
+            done.map_err(|error| VolumeError::from(error).during(GROW))?;
         }
         Ok(())
     }
@@ -114,7 +108,7 @@ impl Drivers {
         csi: &Csi,
         asked: Asked,
     ) -> Result<(), VolumeError> {
-        let _alone = self.alone(&csi.driver, &csi.handle).await;
+        let _alone = self.alone.with(key(&csi.driver, &csi.handle)).await;
         let staged = staged(layout, csi);
         let target = layout.mounted(id);
         match asked {
@@ -141,7 +135,7 @@ impl Drivers {
             };
         };
         let (driver, handle) = (data.driver_name, data.volume_handle);
-        let _alone = self.alone(&driver, &handle).await;
+        let _alone = self.alone.with(key(&driver, &handle)).await;
         let endpoint = self.endpoint(&driver)?;
         if id.plugin == layout::CSI_DEVICE {
             return device::tear_down(layout, id, &endpoint, &handle).await;
@@ -167,6 +161,10 @@ impl Drivers {
         })
         .await
     }
+}
+
+fn key(driver: &str, handle: &str) -> String {
+    format!("{driver}^{handle}")
 }
 
 /// Where a volume is mounted for the whole node, if its driver does that.

@@ -5,8 +5,9 @@ use tracing::field::Empty;
 use tracing::{Instrument, Span};
 
 use super::{Input, Runner};
+use crate::convert;
 use crate::core::layout::VolumeId;
-use crate::core::plan::{Asked, Step};
+use crate::core::plan::{Asked, Step, Why};
 use crate::core::state::Outcome;
 
 impl Runner {
@@ -17,14 +18,27 @@ impl Runner {
             self.setting_up.insert(id.clone(), off.clone());
         }
         let span = self.span(&step);
+        let (notice, pod) = (self.notice.clone(), self.state.pod(uid_of(&step)));
+        let tell = move |reason: &str, message: &str| {
+            notice(&convert::pod_ref(&pod), reason, message);
+        };
         (self.spawn)(Box::pin(async move {
             let result = worker.perform(&step, &off).instrument(span.clone()).await;
-            let result = result.map_err(|error| report(&error));
-            if let Err(error) = &result {
+            let result = result.map_err(|error| Why {
+                doing: error.doing(),
+                message: report(&error),
+            });
+            if let Ok(Some(warning)) = &result {
+                tell(warning.reason, &warning.message);
+            }
+            let result = result.map(|_| ());
+            if let Err(Why { doing, message }) = &result {
+                let error = message;
                 span.record("otel.status_code", "ERROR");
                 span.record("otel.status_description", error);
                 tracing::warn!(
                     error,
+                    doing,
                     step = told(&step),
                     "a step failed and is tried again"
                 );

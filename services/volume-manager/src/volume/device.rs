@@ -9,9 +9,11 @@ use std::time::Duration;
 
 use tokio::process::Command;
 
-use super::{VolumeError, mount};
+use super::{VolumeError, blocking, mount};
 use crate::core::layout::{Layout, VolumeId};
 
+/// What people are told of a device that cannot be handed to a pod.
+pub const MAP: &str = "MapVolume.MapBlockVolume failed";
 /// How long the kernel may take to make a loop device, or to take one away.
 const DEADLINE: Duration = Duration::from_secs(30);
 
@@ -55,12 +57,15 @@ pub async fn unlink(layout: &Layout, id: &VolumeId) -> Result<(), VolumeError> {
 /// Hands a device of the node to a pod.
 pub async fn map_local(layout: &Layout, id: &VolumeId, device: &str) -> Result<(), VolumeError> {
     let device = PathBuf::from(device);
-    if !is_device(&device) {
-        let why = format!("{} is not a block device", device.display());
-        return Err(VolumeError::NoDevice(why));
-    }
-    link(layout, id, &device).await?;
-    map(layout, id, &device).await
+    let done = async {
+        if !is_device(&device) {
+            let why = format!("{} is not a block device", device.display());
+            return Err(VolumeError::NoDevice(why));
+        }
+        link(layout, id, &device).await?;
+        map(layout, id, &device).await
+    };
+    done.await.map_err(|error| error.during(MAP))
 }
 
 /// Takes a device of the node away from a pod, and what is left of it with the last.
@@ -159,11 +164,4 @@ fn gone(path: &Path, done: std::io::Result<()>) -> Result<(), VolumeError> {
         }),
         _ => Ok(()),
     }
-}
-
-async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, VolumeError> + Send + 'static,
-) -> Result<T, VolumeError> {
-    let done = tokio::task::spawn_blocking(work).await;
-    done.unwrap_or_else(|_| Err(VolumeError::BrokenOff(PathBuf::new())))
 }

@@ -89,6 +89,17 @@ pub enum VolumeError {
     /// The volume's driver is not there.
     #[error("driver name {0} not found in the list of registered CSI drivers")]
     NoDriver(String),
+    /// A local volume is not there, or cannot be mounted.
+    #[error("{0}")]
+    Local(String),
+    /// Something failed on the way, which people are told in upstream's word for it.
+    #[error("{}", polylet_kit::report(.error))]
+    During {
+        /// That word.
+        doing: &'static str,
+        /// What failed.
+        error: Box<VolumeError>,
+    },
     /// What should be a block device is none.
     #[error("{0}")]
     NoDevice(String),
@@ -107,4 +118,21 @@ pub enum VolumeError {
     /// The test that plays a crash has ended the writer here.
     #[error("stopped")]
     Stopped,
+}
+
+impl VolumeError {
+    /// The same, told as a failure of this.
+    #[must_use]
+    pub fn during(self, doing: &'static str) -> Self {
+        let error = Box::new(self);
+        Self::During { doing, error }
+    }
+
+    /// What it was that failed, in upstream's words, where that is more than setting up.
+    pub fn doing(&self) -> Option<&'static str> {
+        match self {
+            Self::During { doing, .. } => Some(doing),
+            _ => None,
+        }
+    }
 }

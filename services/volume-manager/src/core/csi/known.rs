@@ -10,10 +10,43 @@ use crate::core::objects::{Bytes, ObjectKey, ObjectKind, ObjectState};
 use crate::core::payload::{Blocked, Known};
 use crate::core::tokens::TokenKey;
 
-pub(super) fn registered<'a>(name: &str, known: &'a impl Known) -> Result<&'a Registered, Blocked> {
+/// What a driver's volume comes to be on the way to its pod: upstream's words for the step that
+/// cannot be taken.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Way {
+    /// A file system, mounted for the node first.
+    Mounted,
+    /// A file system of the pod alone.
+    Inline,
+    /// A device.
+    Mapped,
+}
+
+impl Way {
+    fn step(self) -> &'static str {
+        match self {
+            Way::Mounted => "MountVolume.MountDevice failed",
+            Way::Inline => "MountVolume.SetUp failed",
+            Way::Mapped => "MapVolume.SetUpDevice failed",
+        }
+    }
+}
+
+pub(super) fn registered<'a>(
+    name: &str,
+    way: Way,
+    known: &'a impl Known,
+) -> Result<&'a Registered, Blocked> {
     known.registered(name).ok_or_else(|| {
-        let why = format!("driver name {name} not found in the list of registered CSI drivers");
-        Blocked::Missing(why)
+        let asked = match way {
+            Way::Mounted => "attacher.MountDevice failed to create newCsiDriverClient",
+            Way::Inline => "mounter.SetUpAt failed to get CSI client",
+            Way::Mapped => "blockMapper.SetUpDevice failed to get CSI client",
+        };
+        let why = format!(
+            "kubernetes.io/csi: {asked}: driver name {name} not found in the list of registered CSI drivers"
+        );
+        Blocked::Lacking(way.step(), why)
     })
 }
 

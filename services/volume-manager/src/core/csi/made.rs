@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::known::{attached, driver, registered, secret, tokens};
+use super::known::{Way, attached, driver, registered, secret, tokens};
 use super::{Csi, ForPod, Inline, Registered, attachment_name, sha256};
 use crate::core::facts::{ClaimGrowth, CsiSource, Driver, Persistent};
 use crate::core::growth::{Growth, growth};
@@ -35,11 +35,16 @@ pub fn persistent(
     let attached = attachment
         .as_ref()
         .map(|name| attached(name, source, known));
-    let registered = registered(&source.driver, known)?;
+    let way = match persistent.block {
+        true => Way::Mapped,
+        false => Way::Mounted,
+    };
+    let registered = registered(&source.driver, way, known)?;
     let mut csi = common(source, &driver, registered, for_pod, false);
     csi.name.clone_from(&persistent.name);
     csi.stages = registered.stages;
-    csi.read_only |= read_only;
+    // What the volume itself says of that is for its controller.
+    csi.read_only = read_only;
     csi.block = persistent.block;
     let modes = &persistent.access_modes;
     let mode = modes.first().map_or("ReadWriteOnce", String::as_str);
@@ -78,13 +83,14 @@ pub fn inline(
         lives(&source.driver, driver.as_ref(), "Ephemeral")?;
         let driver = driver.unwrap_or_else(unsaid);
         let tokens = tokens(&driver, &spec.for_pod, known);
-        let registered = registered(&source.driver, known)?;
+        let registered = registered(&source.driver, Way::Inline, known)?;
         let mut csi = common(source, &driver, registered, &spec.for_pod, true);
         csi.name = volume.to_owned();
         let text = format!("{}{volume}", spec.for_pod.pod.uid);
         csi.handle = format!("csi-{}", sha256(&text));
         csi.access_mode = access_mode("ReadWriteOnce", registered.single_writers);
-        group(&mut csi, &driver, registered, &[], spec.for_pod.gid);
+        let modes = ["ReadWriteOnce".to_owned()];
+        group(&mut csi, &driver, registered, &modes, spec.for_pod.gid);
         csi.publish_secrets = secret(source.publish_secret.as_ref(), known)?;
         csi.tokens = tokens?;
         Ok(Arc::new(SetUp::Csi(Box::new(csi))))
@@ -99,7 +105,7 @@ fn common(
     for_pod: &ForPod,
     ephemeral: bool,
 ) -> Csi {
-    let mut attributes = source.attributes.clone();
+    let mut pod_info = BTreeMap::new();
     if driver.pod_info {
         let ForPod {
             pod,
@@ -114,7 +120,7 @@ fn common(
             ("ephemeral", if ephemeral { "true" } else { "false" }),
         ];
         let facts = facts.map(|(key, is)| (format!("csi.storage.k8s.io/{key}"), is.to_owned()));
-        attributes.extend(facts);
+        pod_info.extend(facts);
     }
     Csi {
         driver: source.driver.clone(),
@@ -127,7 +133,8 @@ fn common(
         publish_context: BTreeMap::new(),
         stage_secrets: BTreeMap::new(),
         publish_secrets: BTreeMap::new(),
-        attributes,
+        attributes: source.attributes.clone(),
+        pod_info,
         fs_type: source.fs_type.clone(),
         mount_options: Vec::new(),
         access_mode: 0,
@@ -159,11 +166,20 @@ fn lives(name: &str, driver: Option<&Driver>, mode: &str) -> Result<(), Blocked>
         None if mode == "Persistent" => return Ok(()),
         None => "(no CSIDriver object)".to_owned(),
         Some(driver) if driver.lifecycle_modes.iter().any(|known| known == mode) => return Ok(()),
-        Some(driver) => format!("(only supports {:?})", driver.lifecycle_modes),
+        Some(driver) => {
+            let modes = driver
+                .lifecycle_modes
+                .iter()
+                .map(|mode| format!("{mode:?}"));
+            let modes = modes.collect::<Vec<_>>().join(" ");
+            format!("(only supports [{modes}])")
+        }
     };
     Err(Blocked::Refused(
-        "MountVolume.NewMounter initialization failed",
-        format!("volume mode \"{mode}\" not supported by driver {name} {why}"),
+        "MountVolume.SetUp failed",
+        format!(
+            "kubernetes.io/csi: mounter.SetupAt failed to check volume lifecycle mode: volume mode \"{mode}\" not supported by driver {name} {why}"
+        ),
     ))
 }
 
@@ -179,7 +195,8 @@ fn group(
         csi.mount_group = gid;
         return;
     }
-    let once = modes.iter().any(|mode| mode == "ReadWriteOnce");
+    let once = |mode: &String| mode == "ReadWriteOnce" || mode == "ReadWriteOncePod";
+    let once = modes.iter().any(once);
     let ours = match driver.group_policy.as_str() {
         "None" => false,
         "File" => true,

@@ -107,7 +107,7 @@ impl State {
             };
             let wanted = crate::core::growth::growth(&claim.growth, size);
             let failure = match &volume.work {
-                Work::Failed(failure) if failure.grows() => Some(failure.message.clone()),
+                Work::Failed(failure) if failure.grows() => Some(failure.why.message.clone()),
                 _ => None,
             };
             let stands = match wanted {

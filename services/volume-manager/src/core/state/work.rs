@@ -92,9 +92,11 @@ impl State {
             Step::TearDown(id) => match result {
                 Ok(()) => {
                     self.touch(&id.uid);
+                    let slot = (id.plugin.clone(), id.name.clone());
                     if let Some(pod) = self.actual.get_mut(&id.uid) {
-                        pod.volumes.remove(&(id.plugin, id.name));
+                        pod.volumes.remove(&slot);
                     }
+                    self.left(&id);
                 }
                 Err(message) => {
                     let Some(volume) = self.volume(&id) else {
