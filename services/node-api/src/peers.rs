@@ -1,6 +1,6 @@
 //! What the peers say, asked for once per request.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use polylet_kit::{Channel, Ctx, LARGEST_MESSAGE};
 use polylet_watch::{Change, WatchWire};
@@ -115,12 +115,16 @@ impl Peers {
         Ok(answer.into_inner())
     }
 
-    /// The usage summary as JSON.
-    pub(crate) async fn summary(&self, only_cpu_and_memory: bool) -> Result<Vec<u8>, Status> {
+    /// The usage summary as JSON, taken anew or not before some time.
+    pub(crate) async fn summary(
+        &self,
+        only_cpu_and_memory: bool,
+        not_older_than: Option<SystemTime>,
+    ) -> Result<Vec<u8>, Status> {
         let mut client = StatsServiceClient::new(self.eviction.clone())
             .max_decoding_message_size(LARGEST_MESSAGE);
         let request = GetSummaryRequest {
-            not_older_than: None,
+            not_older_than: not_older_than.map(Into::into),
             only_cpu_and_memory,
         };
         Ok(client.get_summary(request).await?.into_inner().summary)

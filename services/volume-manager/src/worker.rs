@@ -146,7 +146,7 @@ impl Worker {
         match id.plugin.as_str() {
             layout::HOST_PATH => {}
             layout::LOCAL => {
-                local_volume::tear_down(&self.layout, &id, &self.alone, &self.jobs).await?;
+                local_volume::tear_down(&self.layout, id, &self.alone, &self.jobs).await?;
             }
             _ => tear_down::unmount_all(&path, &self.jobs).await?,
         }

@@ -42,7 +42,8 @@ pub(crate) struct Sampler {
     image_fs: Option<PathBuf>,
     volumes: Channel,
     counters: Arc<Counters>,
-    last: Option<(Timestamp, bool, Value)>,
+    /// By whether it is of processors and memory alone.
+    last: BTreeMap<bool, (Timestamp, Value)>,
 }
 
 #[derive(Clone)]
@@ -66,7 +67,7 @@ impl Sampler {
             image_fs: None,
             volumes,
             counters: Arc::default(),
-            last: None,
+            last: BTreeMap::new(),
         }
     }
 
@@ -205,9 +206,9 @@ impl Sampler {
         not_older_than: Option<Timestamp>,
         only_cpu_and_memory: bool,
     ) -> (Timestamp, Value) {
-        if let (Some(oldest), Some((at, only, summary))) = (not_older_than, &self.last)
+        if let (Some(oldest), Some((at, summary))) =
+            (not_older_than, self.last.get(&only_cpu_and_memory))
             && *at >= oldest
-            && *only == only_cpu_and_memory
         {
             return (*at, summary.clone());
         }
@@ -239,7 +240,7 @@ impl Sampler {
         };
         let sample = blocking(move || work.sample()).await.unwrap_or_default();
         let summary = render(&sample, only_cpu_and_memory);
-        self.last = Some((at, only_cpu_and_memory, summary.clone()));
+        self.last.insert(only_cpu_and_memory, (at, summary.clone()));
         (at, summary)
     }
 }

@@ -55,6 +55,65 @@ pub(crate) fn node(node: &str, version: &str, counts: &Counts) -> String {
     out
 }
 
+/// What claims' volumes hold, out of the stats summary: each claim once, whatever pods share it.
+pub(crate) fn volumes(summary: &Value) -> String {
+    const SERIES: [(&str, &str, &str); 6] = [
+        (
+            "kubelet_volume_stats_available_bytes",
+            "availableBytes",
+            "[ALPHA] Number of available bytes in the volume",
+        ),
+        (
+            "kubelet_volume_stats_capacity_bytes",
+            "capacityBytes",
+            "[ALPHA] Capacity in bytes of the volume",
+        ),
+        (
+            "kubelet_volume_stats_inodes",
+            "inodes",
+            "[ALPHA] Maximum number of inodes in the volume",
+        ),
+        (
+            "kubelet_volume_stats_inodes_free",
+            "inodesFree",
+            "[ALPHA] Number of free inodes in the volume",
+        ),
+        (
+            "kubelet_volume_stats_inodes_used",
+            "inodesUsed",
+            "[ALPHA] Number of used inodes in the volume",
+        ),
+        (
+            "kubelet_volume_stats_used_bytes",
+            "usedBytes",
+            "[ALPHA] Number of used bytes in the volume",
+        ),
+    ];
+    let mut claims: BTreeMap<String, &Value> = BTreeMap::new();
+    for pod in summary["pods"].as_array().into_iter().flatten() {
+        for volume in pod["volume"].as_array().into_iter().flatten() {
+            let of = |name: &str| volume["pvcRef"][name].as_str().map(escape);
+            if let Some((namespace, name)) = of("namespace").zip(of("name")) {
+                let labels =
+                    format!("{{namespace=\"{namespace}\",persistentvolumeclaim=\"{name}\"}}");
+                claims.entry(labels).or_insert(volume);
+            }
+        }
+    }
+    let mut out = String::new();
+    for (name, field, help) in SERIES {
+        let lines = claims.iter().filter_map(|(labels, volume)| {
+            let value = volume[field].as_f64()?;
+            Some(format!("{name}{labels} {value}\n"))
+        });
+        let lines: String = lines.collect();
+        if !lines.is_empty() {
+            let _ = write!(out, "# HELP {name} {help}\n# TYPE {name} gauge\n{lines}");
+        }
+    }
+    out
+}
+
 /// `/metrics/resource`, out of the stats summary: what metrics-server reads.
 pub(crate) fn resource(summary: &Value) -> String {
     let mut series: BTreeMap<&str, Vec<String>> = BTreeMap::new();

@@ -30,6 +30,20 @@ fn paths_have_upstreams_subresources() {
 }
 
 #[test]
+fn volumes_of_claims_are_counted_once() {
+    let files = json!({"name": "v", "pvcRef": {"name": "files", "namespace": "ns"},
+        "capacityBytes": 10, "usedBytes": 3, "availableBytes": 7});
+    let own = json!({"name": "tmp", "capacityBytes": 1});
+    let pod = json!({"volume": [files, own]});
+    let text = metrics::volumes(&json!({"pods": [pod, pod, {}]}));
+    let line =
+        "kubelet_volume_stats_used_bytes{namespace=\"ns\",persistentvolumeclaim=\"files\"} 3\n";
+    assert_eq!(text.matches(line).count(), 1, "{text}");
+    assert_eq!(text.matches("# TYPE").count(), 3);
+    assert!(metrics::volumes(&json!({})).is_empty());
+}
+
+#[test]
 fn the_unknown_are_refused_and_the_known_need_a_right() {
     let known = |groups: &[&str]| User {
         name: "someone".to_owned(),

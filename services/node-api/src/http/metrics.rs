@@ -1,5 +1,7 @@
 //! `/metrics`, `/metrics/resource` and `/metrics/probes`.
 
+use std::time::{Duration, SystemTime};
+
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
@@ -12,11 +14,19 @@ use crate::core::probes::{self, Histogram, Probe};
 
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// Counts of pods and containers.
+/// How old what is told of volumes may be, as upstream counts it anew.
+const VOLUMES_AGE: Duration = Duration::from_secs(60);
+
+/// Counts of pods and containers, and what claims' volumes hold.
 pub(crate) async fn node(
     State(state): State<super::State>,
 ) -> Result<impl IntoResponse, PeerError> {
-    let (pods, states) = tokio::join!(state.peers.pods(), state.peers.states());
+    let since = SystemTime::now() - VOLUMES_AGE;
+    let (pods, states, summary) = tokio::join!(
+        state.peers.pods(),
+        state.peers.states(),
+        state.peers.summary(false, Some(since))
+    );
     let (pods, states) = (pods?, states?);
     let mut counts = Counts {
         desired_pods: pods.len() as u64,
@@ -34,7 +44,12 @@ pub(crate) async fn node(
             *counts.containers.entry(phase).or_default() += 1;
         }
     }
-    let text = metrics::node(&state.node, env!("CARGO_PKG_VERSION"), &counts);
+    let mut text = metrics::node(&state.node, env!("CARGO_PKG_VERSION"), &counts);
+    // Who knows of volumes may be away: the counts are told all the same.
+    let summary = summary
+        .ok()
+        .and_then(|json| serde_json::from_slice(&json).ok());
+    text.push_str(&metrics::volumes(&summary.unwrap_or_default()));
     Ok(([(CONTENT_TYPE, TEXT)], text))
 }
 
@@ -42,7 +57,7 @@ pub(crate) async fn node(
 pub(crate) async fn resource(
     State(state): State<super::State>,
 ) -> Result<impl IntoResponse, PeerError> {
-    let summary = state.peers.summary(true).await?;
+    let summary = state.peers.summary(true, None).await?;
     let summary = serde_json::from_slice(&summary)
         .map_err(|error| tonic::Status::internal(format!("the summary cannot be read: {error}")))?;
     Ok(([(CONTENT_TYPE, TEXT)], metrics::resource(&summary)))

@@ -19,6 +19,6 @@ pub(crate) async fn summary(
     State(state): State<super::State>,
     Query(query): Query<SummaryQuery>,
 ) -> Result<impl IntoResponse, PeerError> {
-    let summary = state.peers.summary(query.only_cpu_and_memory).await?;
+    let summary = state.peers.summary(query.only_cpu_and_memory, None).await?;
     Ok(([(CONTENT_TYPE, "application/json")], summary))
 }
