@@ -215,6 +215,7 @@ pub fn carry_out(world: &mut World, step: &Step, whole: bool) {
 pub fn finished(world: &mut World, step: Step, result: Result<(), String>) {
     let now = world.now;
     if let Some(volumes) = &mut world.volumes {
+        let result = result.map_err(Into::into);
         volumes.state.finished(Outcome { step, result }, now);
     }
     act(world);
