@@ -13,8 +13,12 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 const VERSION: u32 = 1;
-/// Changes that come within this time of each other are written once.
+/// Changes that come within this time of each other are written once,
 const GATHER: Duration = Duration::from_millis(100);
+/// and a file that takes long to write is written more seldom: so many times as long lies between,
+const PER_WRITE: u32 = 10;
+/// up to this.
+const GATHER_MOST: Duration = Duration::from_secs(1);
 
 /// What the file holds.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -30,6 +34,8 @@ pub(crate) struct Keeper<T> {
     what: PhantomData<T>,
     path: PathBuf,
     due: Option<Instant>,
+    gather: Duration,
+    began: Instant,
     writing: Option<JoinHandle<Result<(), KeptError>>>,
 }
 
@@ -52,6 +58,8 @@ impl<T: Serialize + DeserializeOwned + Default + Send + 'static> Keeper<T> {
                 what: PhantomData,
                 path,
                 due: None,
+                gather: GATHER,
+                began: Instant::now(),
                 writing: None,
             },
             kept.unwrap_or_default(),
@@ -60,7 +68,7 @@ impl<T: Serialize + DeserializeOwned + Default + Send + 'static> Keeper<T> {
 
     /// Something changed.
     pub(crate) fn changed(&mut self) {
-        self.due.get_or_insert_with(|| Instant::now() + GATHER);
+        self.due.get_or_insert_with(|| Instant::now() + self.gather);
     }
 
     /// Resolves when it is time to write, or a write has ended.
@@ -69,6 +77,7 @@ impl<T: Serialize + DeserializeOwned + Default + Send + 'static> Keeper<T> {
             (Some(writing), _) => {
                 let written = writing.await;
                 self.writing = None;
+                self.gather = gather(self.began.elapsed());
                 match written {
                     Ok(Ok(())) => {}
                     Ok(Err(error)) => self.failed(&error),
@@ -89,6 +98,7 @@ impl<T: Serialize + DeserializeOwned + Default + Send + 'static> Keeper<T> {
     pub(crate) fn write_if_due(&mut self, kept: impl FnOnce() -> T) {
         if self.writing.is_none() && self.due.is_some_and(|due| due <= Instant::now()) {
             self.due = None;
+            self.began = Instant::now();
             let (path, data) = (self.path.clone(), kept());
             self.writing = Some(tokio::task::spawn_blocking(move || {
                 kept::save(&path, VERSION, &data)
@@ -112,6 +122,25 @@ impl<T: Serialize + DeserializeOwned + Default + Send + 'static> Keeper<T> {
                 polylet_kit::report(&error)
             )],
             Err(error) => vec![format!("statuses are not kept: {error}")],
+        }
+    }
+}
+
+/// How long changes gather after a write that took so long.
+fn gather(took: Duration) -> Duration {
+    (took * PER_WRITE).clamp(GATHER, GATHER_MOST)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_takes_long_is_written_more_seldom() {
+        let cases = [(0, 100), (10, 100), (30, 300), (100, 1000), (60_000, 1000)];
+        for (took, gathers) in cases {
+            let (took, gathers) = (Duration::from_millis(took), Duration::from_millis(gathers));
+            assert_eq!(gather(took), gathers, "{took:?}");
         }
     }
 }

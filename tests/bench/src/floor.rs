@@ -115,9 +115,27 @@ impl Floor {
         count: usize,
         at_a_time: usize,
     ) -> Result<Duration, HarnessError> {
+        let nothing = async |_| Ok(());
+        self.many_told(count, at_a_time, nothing, nothing).await
+    }
+
+    /// The same with something to do before each pod's start, and after it.
+    pub(crate) async fn many_told(
+        &self,
+        count: usize,
+        at_a_time: usize,
+        before: impl AsyncFn(usize) -> Result<(), HarnessError>,
+        after: impl AsyncFn(usize) -> Result<(), HarnessError>,
+    ) -> Result<Duration, HarnessError> {
+        let one = async |n| {
+            before(n).await?;
+            let up = self.start(1000 + n, false).await?;
+            after(n).await?;
+            Ok::<Up, HarnessError>(up)
+        };
         let began = Instant::now();
         let all: Vec<Up> = stream::iter(0..count)
-            .map(|n| self.start(1000 + n, false))
+            .map(&one)
             .buffer_unordered(at_a_time)
             .try_collect()
             .await?;

@@ -2,11 +2,71 @@ use std::time::{Duration, Instant};
 
 use polylet_harness::cluster::{Patch, Watch};
 use polylet_harness::{Cluster, HarnessError};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::side::PODS;
 
 const NAME: &str = "patched";
+
+/// The least that the API server has to do for a pod that starts: it is made, and told to be Ready.
+/// No node has these pods.
+pub(super) struct Share<'a> {
+    cluster: &'a Cluster,
+}
+
+impl<'a> Share<'a> {
+    pub(super) fn new(cluster: &'a Cluster) -> Self {
+        Self { cluster }
+    }
+
+    pub(super) async fn make(&self, n: usize, manifest: &Value) -> Result<(), HarnessError> {
+        let mut pod = manifest.clone();
+        pod["metadata"] = json!({ "name": name(n) });
+        pod["spec"]["nodeName"] = json!("nobody");
+        self.cluster.client().create(PODS, &pod).await?;
+        Ok(())
+    }
+
+    pub(super) async fn tell(&self, n: usize) -> Result<(), HarnessError> {
+        let conditions = [
+            "PodReadyToStartContainers",
+            "Initialized",
+            "Ready",
+            "ContainersReady",
+        ];
+        let conditions = conditions.map(|kind| json!({ "type": kind, "status": "True" }));
+        let status = json!({
+            "phase": "Running",
+            "conditions": conditions,
+            "hostIP": "127.0.0.1",
+            "podIP": "127.0.0.1",
+            "containerStatuses": [{
+                "name": "main", "image": "nothing", "imageID": "", "ready": true,
+                "restartCount": 0, "started": true, "state": { "running": {} },
+            }],
+        });
+        let path = format!("{PODS}/{}/status", name(n));
+        let patch = json!({ "status": status });
+        self.cluster
+            .client()
+            .patch(&path, Patch::Strategic, &patch)
+            .await?;
+        Ok(())
+    }
+
+    pub(super) async fn remove(&self, count: usize) -> Result<(), HarnessError> {
+        for n in 0..count {
+            let path = format!("{PODS}/{}", name(n));
+            let at_once = json!({ "gracePeriodSeconds": 0 });
+            self.cluster.client().delete(&path, &at_once).await?;
+        }
+        Ok(())
+    }
+}
+
+fn name(n: usize) -> String {
+    format!("shared-{n}")
+}
 
 /// What the API server itself takes from a patch of a status to a watcher: a pod that no node has.
 pub(super) struct Patches<'a> {
