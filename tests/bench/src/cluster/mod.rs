@@ -297,8 +297,13 @@ impl Bench<'_> {
         for (side, told) in self.sides.iter_mut().zip(&mut told) {
             eprintln!("{count} pods by {}", side.program());
             let used = rest::Used::since_now(&[side.node.scratch(), self.cluster.scratch()]);
+            let (_, mark) = self.cluster.requests(0)?;
             *told = rate(side.many_up(count, &pod).await?);
             say(&used, count);
+            eprintln!(
+                "  asked of the API server meanwhile: {:?}",
+                side.for_pods(mark)?
+            );
         }
         let floor = format!(
             "{}, {at_a_time} at a time; with the API's least share {}",

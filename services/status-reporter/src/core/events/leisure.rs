@@ -9,7 +9,7 @@ use crate::core::bucket::Moment;
 /// What is normal waits so long: a start is over by then, more often than not.
 const PAUSE: Duration = Duration::from_millis(300);
 /// And no longer than this, whatever is going on.
-const LATEST: Duration = Duration::from_secs(3);
+const LATEST: Duration = Duration::from_secs(10);
 
 /// When the first of those that wait is told, heard at that moment. It goes with a warning behind
 /// it, since they are told in order.
