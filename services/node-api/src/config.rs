@@ -78,7 +78,7 @@ impl Settings {
                 tokens: kubelet.authentication.webhook.enabled,
             },
             pod_logs: PathBuf::from(&kubelet.pod_logs_dir),
-            node_ip: ctx.config().polylet.node_ip,
+            node_ip: polylet_kit::address::of_node(ctx.config()),
         })
     }
 }

@@ -15,7 +15,10 @@ pub(super) fn settings(ctx: &Ctx) -> Settings {
     let (config, machine) = (ctx.config(), Machine::read());
     Settings {
         name: ctx.node_name().to_owned(),
-        addresses_given: config.polylet.node_ip.is_some(),
+        addresses_given: config
+            .polylet
+            .node_ip
+            .is_some_and(|ip| !ip.is_unspecified()),
         external_cloud: config.polylet.cloud_provider == "external",
         port: config.kubelet.port,
         capacity: polylet_machine::capacity(config, machine),

@@ -192,10 +192,11 @@ impl Task {
         match &self.stage {
             Stage::Unregistered => {}
             Stage::Known(held) => {
+                let labelled = held.metadata.labels == node.metadata.labels;
                 let (held, news) = (held.status.as_ref(), node.status.as_ref());
                 let same = held
                     .zip(news)
-                    .is_some_and(|(held, news)| !patch::differs(held, news));
+                    .is_some_and(|(held, news)| labelled && !patch::differs(held, news));
                 self.told = (!same).then_some((node, now));
             }
             Stage::Absent => {
@@ -239,7 +240,7 @@ impl Task {
         {
             self.known(node);
         }
-        let held = match &self.stage {
+        let (held, labels) = match &self.stage {
             Stage::Absent => return None,
             Stage::Unregistered => {
                 if !self.facts.complete() && now < self.patient_until {
@@ -248,14 +249,18 @@ impl Task {
                 self.register(now);
                 return None;
             }
-            Stage::Known(node) => node.status.clone().unwrap_or_default(),
+            Stage::Known(node) => (
+                node.status.clone().unwrap_or_default(),
+                self.registration.labels_to_keep(node),
+            ),
         };
         let wanted = status::status(&self.settings, &self.facts, &held, now);
-        match self.schedule.decide(&held, &wanted, now) {
+        let mislabelled = !labels.is_empty();
+        match self.schedule.decide(&held, &wanted, mislabelled, now) {
             Decision::Wait(at) => Some(settled.map_or(at, |settled| at.min(settled))),
             Decision::Write => {
                 let changed = patch::differs(&held, &wanted);
-                let patch = patch::status(&held, &wanted);
+                let patch = patch::status(&held, &wanted, &labels);
                 let name = self.settings.name.clone();
                 let write = calls::write(self.connection.clone(), name, patch);
                 let held = Box::new(held);

@@ -45,7 +45,8 @@ pub(crate) fn parse(words: impl IntoIterator<Item = String>) -> Result<Asked, Fl
         let (name, value) = split(&word)?;
         match name.as_str() {
             "help" | "h" => return Ok(Asked::Help),
-            "version" if value.as_deref() != Some("false") => return Ok(Asked::Version),
+            "version" if value.as_deref() == Some("false") => continue,
+            "version" => return Ok(Asked::Version),
             _ => {}
         }
         let Some(flag) = FLAGS.iter().find(|flag| flag.name == name) else {
@@ -90,8 +91,18 @@ impl Parsed {
     fn take(&mut self, flag: &'static Flag, text: String) -> Result<(), FlagError> {
         let name = flag.name;
         match flag.means {
-            Means::Config => self.config = Some(text.into()),
-            Means::ConfigDirectory => self.directory = Some(text.into()),
+            // Unit files hand on variables that may be empty: what is named so is not given.
+            Means::Config => self.config = (!text.is_empty()).then(|| text.into()),
+            Means::ConfigDirectory => self.directory = (!text.is_empty()).then(|| text.into()),
+            Means::Polylet(_)
+                if matches!(flag.kind, Kind::Text | Kind::Name) && text.trim().is_empty() =>
+            {
+                self.settings.retain(|setting| setting.flag.name != name);
+                self.settings.push(Setting {
+                    flag,
+                    value: Value::Null,
+                });
+            }
             Means::Nothing(why) => self
                 .notes
                 .push(format!("--{name} counts for nothing: {why}")),

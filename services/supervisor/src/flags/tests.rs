@@ -186,3 +186,32 @@ fn an_effective_configuration_reads_as_itself() {
     assert_eq!(again.warnings, Vec::<String>::new());
     assert_ne!(json!(again.kubelet), Value::Null);
 }
+
+#[test]
+fn variables_of_a_unit_file_may_be_empty() {
+    let plain = config("--max-pods=110");
+    for words in [
+        "--hostname-override=",
+        "--kubeconfig= --bootstrap-kubeconfig=",
+        "--config= --config-dir= --max-pods=110",
+        "--cert-dir= --root-dir= --cloud-provider=",
+        "--image-credential-provider-config= --image-credential-provider-bin-dir=",
+        "--node-ip= --node-labels= --register-with-taints=",
+        "--kubeconfig=/a --kubeconfig=",
+        "--version=false --max-pods=110",
+    ] {
+        let config = config(words);
+        assert_eq!(config.polylet, plain.polylet, "{words}");
+        assert_eq!(config.kubelet, plain.kubelet, "{words}");
+    }
+    let config = config("--kubeconfig= --kubeconfig=/a");
+    assert_eq!(config.polylet.kubeconfig, Some("/a".into()));
+}
+
+#[test]
+fn an_unspecified_address_asks_for_one_of_its_family() {
+    for (words, ip) in [("--node-ip=::", "::"), ("--node-ip=0.0.0.0", "0.0.0.0")] {
+        assert_eq!(config(words).polylet.node_ip, ip.parse().ok());
+    }
+    assert!(refused("--node-ip=0.0.0.0,::").contains("unspecified"));
+}

@@ -81,8 +81,10 @@ fn node_ips(text: &str) -> Result<Value, String> {
     match ips.as_slice() {
         [] => Ok(json!({})),
         // Unspecified asks for an address of that family to be found out.
-        [first] if first.is_unspecified() => Ok(json!({})),
         [first] => Ok(json!({ "nodeIP": first })),
+        [first, second] if first.is_unspecified() || second.is_unspecified() => {
+            Err("two addresses cannot include an unspecified one".to_owned())
+        }
         [first, second] if first.is_ipv4() != second.is_ipv4() => {
             Ok(json!({ "nodeIP": first, "secondaryNodeIP": second }))
         }

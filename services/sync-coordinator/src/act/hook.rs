@@ -92,7 +92,9 @@ fn run_of(hands: &Rc<Hands>, job: &Job, id: &str, container: &str, hook: &Hook) 
         .and_then(|seen| job.sandbox(&seen.sandbox_id));
     let host = sandbox.and_then(|sandbox| match sandbox.ips.first() {
         Some(ip) => Some(ip.clone()),
-        None if sandbox.host_network => hands.ctx.config().polylet.node_ip.map(|ip| ip.to_string()),
+        None if sandbox.host_network => {
+            polylet_kit::address::of_node(hands.ctx.config()).map(|ip| ip.to_string())
+        }
         None => None,
     });
     Run {

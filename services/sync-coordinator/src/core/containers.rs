@@ -141,8 +141,21 @@ pub fn over(view: &View<'_>, wanted: &Wanted, sandbox: &SeenSandbox) -> bool {
     super::terminal::finished(view, wanted, sandbox, super::init::Progress::Done).is_some()
 }
 
-/// Moves a container towards its start.
+/// Moves a container towards its start. One that has waited out its crashes is told to do so until the
+/// next one is made, as upstream does: that it had ended is no news.
 fn start(
+    view: &View<'_>,
+    wanted: &Wanted,
+    sandbox: &SeenSandbox,
+    container: &WantedContainer,
+    plan: &mut Plan,
+    order: &mut Start,
+) {
+    bring_up(view, wanted, sandbox, container, plan, order);
+    restart::backed_off(view, wanted, container, plan);
+}
+
+fn bring_up(
     view: &View<'_>,
     wanted: &Wanted,
     sandbox: &SeenSandbox,

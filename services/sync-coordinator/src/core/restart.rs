@@ -158,6 +158,31 @@ pub fn backs_off(
     let Some(due) = next.not_before.filter(|due| *due > view.now) else {
         return false;
     };
+    tell(view, wanted, container, (next, due), plan);
+    plan.wake(due);
+    true
+}
+
+/// A container that has waited out its crashes, and of which the next record is not made yet: it waits
+/// for the same reason still, unless there is another by now.
+pub fn backed_off(view: &View<'_>, wanted: &Wanted, container: &WantedContainer, plan: &mut Plan) {
+    let next = next(view, container);
+    let last = view.observed().newest(&container.name);
+    let ended = last.and_then(|last| last.finished_at);
+    if let Some((due, ended)) = next.not_before.zip(ended)
+        && ended < due
+    {
+        tell(view, wanted, container, (&next, due), plan);
+    }
+}
+
+fn tell(
+    view: &View<'_>,
+    wanted: &Wanted,
+    container: &WantedContainer,
+    (next, due): (&Next, Timestamp),
+    plan: &mut Plan,
+) {
     let message = format!(
         "back-off {} restarting failed container={} pod={}_{}({})",
         go_duration(next.delay),
@@ -172,8 +197,6 @@ pub fn backs_off(
         message,
         Some(due),
     );
-    plan.wake(due);
-    true
 }
 
 /// Whole seconds as upstream prints them: 10s, 2m40s.

@@ -16,6 +16,9 @@ const PROVIDED_IP: &str = "alpha.kubernetes.io/provided-node-ip";
 /// Kept from pods until the cloud's controller has seen the node.
 const UNINITIALIZED: &str = "node.cloudprovider.kubernetes.io/uninitialized";
 
+/// Written with each status.
+const KEPT_LABELS: [&str; 2] = ["kubernetes.io/os", "kubernetes.io/arch"];
+
 /// What the configuration says of the object.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Registration {
@@ -66,6 +69,17 @@ impl Registration {
     fn provided(&self) -> Option<(String, String)> {
         let given = self.external_cloud && !self.provided_ips.is_empty();
         given.then(|| (PROVIDED_IP.to_owned(), self.provided_ips.join(",")))
+    }
+
+    /// The system's and the machine's labels that an object lacks or has wrong: as pods are placed by
+    /// them, they are kept right at all times, the others when Polylet starts.
+    pub(crate) fn labels_to_keep(&self, held: &Node) -> BTreeMap<String, String> {
+        let present = held.metadata.labels.as_ref();
+        let own = self.labels.iter();
+        own.filter(|(key, _)| KEPT_LABELS.contains(&key.as_str()))
+            .filter(|(key, wanted)| present.and_then(|l| l.get(*key)) != Some(wanted))
+            .map(|(key, wanted)| (key.clone(), wanted.clone()))
+            .collect()
     }
 
     /// What of an object that is there has to be put right; `None` when nothing has. Taints, and

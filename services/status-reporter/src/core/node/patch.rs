@@ -1,5 +1,7 @@
 //! What has to be written, as a strategic merge patch against what is held.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::core::v1::{NodeCondition, NodeStatus};
 use serde_json::{Map, Value, json};
 
@@ -34,8 +36,13 @@ fn quiet(status: &NodeStatus) -> NodeStatus {
     status
 }
 
-/// The patch that turns the held status into the wanted one, heartbeats included.
-pub(crate) fn status(held: &NodeStatus, wanted: &NodeStatus) -> Value {
+/// The patch that turns the held status into the wanted one, heartbeats included, with labels to be
+/// put right.
+pub(crate) fn status(
+    held: &NodeStatus,
+    wanted: &NodeStatus,
+    labels: &BTreeMap<String, String>,
+) -> Value {
     let (mut old, mut new) = (fields(held), fields(wanted));
     // Lists that are merged by a key are told as such; all others replace each other.
     for map in [&mut old, &mut new] {
@@ -55,7 +62,10 @@ pub(crate) fn status(held: &NodeStatus, wanted: &NodeStatus) -> Value {
     if !conditions.is_empty() {
         patch.insert("conditions".to_owned(), conditions.into());
     }
-    json!({ "status": patch })
+    match labels.is_empty() {
+        true => json!({ "status": patch }),
+        false => json!({ "metadata": { "labels": labels }, "status": patch }),
+    }
 }
 
 fn conditions(held: &NodeStatus, wanted: &NodeStatus) -> Vec<Value> {

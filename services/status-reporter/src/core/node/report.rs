@@ -43,11 +43,13 @@ impl Schedule {
         }
     }
 
-    /// Whether the wanted status is to be written over the held one.
+    /// Whether the wanted status is to be written over the held one; `mislabelled` when labels go with
+    /// it, which wait as images do: whoever takes them off again is not fought at once.
     pub(crate) fn decide(
         &mut self,
         held: &NodeStatus,
         wanted: &NodeStatus,
+        mislabelled: bool,
         now: Timestamp,
     ) -> Decision {
         let Some(written) = self.written else {
@@ -58,7 +60,7 @@ impl Schedule {
         }
         let report = later(written, self.pace.report + self.shift);
         let mut due = report;
-        if patch::differs(held, wanted) {
+        if mislabelled || patch::differs(held, wanted) {
             let since = *self.gathering.get_or_insert(now);
             due = due.min(later(since, self.pace.gather));
         } else {

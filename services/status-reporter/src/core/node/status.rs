@@ -30,6 +30,7 @@ pub(crate) fn status(
     }
     resources(&mut status.capacity, &settings.capacity);
     resources(&mut status.allocatable, &settings.allocatable);
+    others(&mut status.allocatable, status.capacity.as_ref(), settings);
     let mut info = settings.info.clone();
     let version = facts
         .runtime
@@ -85,6 +86,26 @@ fn resources(list: &mut Option<BTreeMap<String, Quantity>>, own: &Numbers) {
     });
     all.extend(quantity::write(&amounts.collect()));
     *list = Some(all);
+}
+
+/// Resources that somebody else has given the node's capacity, as administrators do by hand, may be
+/// asked for whole; what was taken from the capacity again may not.
+fn others(
+    allocatable: &mut Option<BTreeMap<String, Quantity>>,
+    capacity: Option<&BTreeMap<String, Quantity>>,
+    settings: &Settings,
+) {
+    let all = allocatable.get_or_insert_default();
+    let has = |name: &String| capacity.is_some_and(|capacity| capacity.contains_key(name));
+    all.retain(|name, _| has(name) || !is_extended(name));
+    let others = capacity.into_iter().flatten();
+    let others = others.filter(|(name, _)| !settings.capacity.contains_key(*name));
+    all.extend(others.map(|(name, amount)| (name.clone(), amount.clone())));
+}
+
+/// A resource that is none of Kubernetes' own, which have no domain or `kubernetes.io`.
+fn is_extended(name: &str) -> bool {
+    name.contains('/') && !name.contains("kubernetes.io/")
 }
 
 /// `None` while nothing is known of them: what is held stays.

@@ -190,6 +190,7 @@ fn a_transition_is_a_change_of_the_status_alone() {
 fn what_others_wrote_stays_and_what_is_ours_is_put_right() {
     let held: NodeStatus = serde_json::from_value(json!({
         "capacity": {"cpu": "1", "example.com/gpu": "4", "hugepages-1Gi": "0"},
+        "allocatable": {"cpu": "1", "example.com/gpu": "3", "example.com/gone": "2"},
         "conditions": [{"type": "NetworkUnavailable", "status": "False"}],
         "addresses": [{"type": "InternalIP", "address": "198.51.100.1"}],
         "volumesAttached": [{"name": "v", "devicePath": ""}],
@@ -201,9 +202,13 @@ fn what_others_wrote_stays_and_what_is_ours_is_put_right() {
         told["capacity"],
         json!({"cpu": "2", "memory": "4Gi", "pods": "110", "example.com/gpu": "4", "hugepages-2Mi": "0"})
     );
-    assert_eq!(told["allocatable"]["cpu"], "1500m");
+    // What an administrator advertises by the capacity alone can be asked for; until it is taken back.
+    assert_eq!(
+        told["allocatable"],
+        json!({"cpu": "1500m", "memory": "3Gi", "example.com/gpu": "4"})
+    );
     assert_eq!(told["conditions"][0]["type"], "NetworkUnavailable");
-    let patch = &patch::status(&held, &wanted)["status"];
+    let patch = &patch::status(&held, &wanted, &BTreeMap::new())["status"];
     assert_eq!(
         patch["addresses"],
         json!([{"type": "InternalIP", "address": "192.0.2.7"}, {"type": "Hostname", "address": "n1"},
@@ -326,14 +331,17 @@ fn written_when_it_changes_and_at_the_report_frequency() {
     let held = status(&settings(), &well(), &NodeStatus::default(), at(0));
     let same = |now| status(&settings(), &well(), &held, now);
     // Not written in this life: whatever it is.
-    assert_eq!(schedule.decide(&held, &same(at(0)), at(0)), Decision::Write);
+    assert_eq!(
+        schedule.decide(&held, &same(at(0)), false, at(0)),
+        Decision::Write
+    );
     schedule.written(false, 0.9, at(0));
     assert_eq!(
-        schedule.decide(&held, &same(at(1)), at(1)),
+        schedule.decide(&held, &same(at(1)), false, at(1)),
         Decision::Wait(at(300))
     );
     assert_eq!(
-        schedule.decide(&held, &same(at(300)), at(300)),
+        schedule.decide(&held, &same(at(300)), false, at(300)),
         Decision::Write
     );
     // Images wait for each other, everything else does not.
@@ -347,20 +355,23 @@ fn written_when_it_changes_and_at_the_report_frequency() {
     );
     let more = |now| status(&settings(), &facts, &held, now);
     assert_eq!(
-        schedule.decide(&held, &more(at(2)), at(2)),
+        schedule.decide(&held, &more(at(2)), false, at(2)),
         Decision::Wait(at(12))
     );
     assert_eq!(
-        schedule.decide(&held, &more(at(5)), at(5)),
+        schedule.decide(&held, &more(at(5)), false, at(5)),
         Decision::Wait(at(12))
     );
     assert_eq!(
-        schedule.decide(&held, &more(at(12)), at(12)),
+        schedule.decide(&held, &more(at(12)), false, at(12)),
         Decision::Write
     );
     facts.pressure.insert(Resource::Pids, pressure(true));
     let worse = status(&settings(), &facts, &held, at(3));
-    assert_eq!(schedule.decide(&held, &worse, at(3)), Decision::Write);
+    assert_eq!(
+        schedule.decide(&held, &worse, false, at(3)),
+        Decision::Write
+    );
     // A volume that comes into use is told at once, one that goes out of it later.
     let with = |volumes: &[&str]| {
         let volumes = volumes.iter().map(|name| (*name).to_owned()).collect();
@@ -376,7 +387,7 @@ fn written_when_it_changes_and_at_the_report_frequency() {
     // Nodes that changed together do not report together.
     schedule.written(true, 1.0, at(20));
     assert_eq!(
-        schedule.decide(&held, &same(at(21)), at(21)),
+        schedule.decide(&held, &same(at(21)), false, at(21)),
         Decision::Wait(at(470))
     );
 }
@@ -473,9 +484,48 @@ proptest! {
         let none = NodeStatus::default();
         let held = status(&settings(), &first, &none, at(0));
         let wanted = status(&settings(), &second, &held, at(30));
-        let after = applied(&held, &patch::status(&held, &wanted));
+        let after = applied(&held, &patch::status(&held, &wanted, &BTreeMap::new()));
         prop_assert_eq!(&after, &wanted);
         let again = status(&settings(), &second, &after, at(40));
         prop_assert!(!patch::differs(&after, &again));
     }
+}
+
+#[test]
+fn the_labels_that_pods_are_placed_by_are_kept() {
+    let label = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+    let registration = Registration {
+        labels: BTreeMap::from([
+            label("kubernetes.io/arch", "amd64"),
+            label("kubernetes.io/os", "linux"),
+            label("kubernetes.io/hostname", "n1"),
+        ]),
+        ..Registration::default()
+    };
+    let mut held = Node::default();
+    held.metadata.labels = Some(BTreeMap::from([
+        label("kubernetes.io/arch", "arm64"),
+        label("kubernetes.io/os", "linux"),
+    ]));
+    let wrong = registration.labels_to_keep(&held);
+    assert_eq!(json!(wrong), json!({"kubernetes.io/arch": "amd64"}));
+    let none = NodeStatus::default();
+    let patch = patch::status(&none, &none, &wrong);
+    assert_eq!(patch["metadata"]["labels"]["kubernetes.io/arch"], "amd64");
+    held.metadata.labels = Some(registration.labels.clone());
+    assert!(registration.labels_to_keep(&held).is_empty());
+
+    // Whoever takes them off is fought at the pace of the status only.
+    let second = SignedDuration::from_secs(1);
+    let mut schedule = Schedule::new(Pace {
+        gather: second * 10,
+        report: second * 300,
+    });
+    schedule.written(false, 0.5, at(0));
+    let (now, later) = (at(1), at(11));
+    assert_eq!(
+        schedule.decide(&none, &none, true, now),
+        Decision::Wait(later)
+    );
+    assert_eq!(schedule.decide(&none, &none, true, later), Decision::Write);
 }
