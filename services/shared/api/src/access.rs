@@ -5,6 +5,8 @@ use base64::engine::general_purpose::STANDARD;
 use kube::config::Kubeconfig;
 use polylet_kit::Config;
 
+use crate::kept;
+
 /// Where the API server is, as the configuration says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Access {
@@ -48,13 +50,7 @@ impl Access {
     /// the kubeconfig cannot be read.
     pub fn cluster(&self) -> Option<(String, String)> {
         let kubeconfig = Kubeconfig::read_from(&self.kubeconfig).ok()?;
-        let current = kubeconfig.current_context.as_deref()?;
-        let mut contexts = kubeconfig.contexts.iter();
-        let context = contexts.find(|named| named.name == current)?;
-        let name = &context.context.as_ref()?.cluster;
-        let mut clusters = kubeconfig.clusters.iter();
-        let cluster = clusters.find(|named| named.name == *name)?;
-        let cluster = cluster.cluster.as_ref()?;
+        let cluster = kept::cluster(&kubeconfig)?;
         let authority = match (
             &cluster.certificate_authority_data,
             &cluster.certificate_authority,

@@ -1,18 +1,21 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http::HeaderValue;
 use http::header::USER_AGENT;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use jiff::Timestamp;
 use kube::client::{Body, ConfigExt};
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
+use tokio::time::sleep;
 use tower::{BoxError, ServiceBuilder};
 
 use crate::Access;
 use crate::kept;
+use crate::plugin::{self, PluginError};
 use crate::renewal::Files;
 
 /// How long the server may take to accept a connection.
@@ -21,6 +24,9 @@ const CONNECT: Duration = Duration::from_secs(5);
 const PING: Duration = Duration::from_secs(5);
 /// … and given up when none comes for as long.
 const PONG: Duration = Duration::from_secs(5);
+
+/// A program that gave no credentials is asked again after so long.
+const AGAIN: Duration = Duration::from_secs(5);
 
 /// Why there is no client.
 #[derive(Debug, thiserror::Error)]
@@ -43,6 +49,15 @@ pub enum ConnectError {
         /// `line 3 column 12`, as far as it is known.
         place: String,
     },
+    /// The program that it names gives no credentials.
+    #[error("the kubeconfig {path}: the program of its exec")]
+    Plugin {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: PluginError,
+    },
     /// Its certificates or keys cannot be used.
     #[error("the credentials that the kubeconfig {path} names")]
     Credentials {
@@ -59,11 +74,15 @@ pub enum ConnectError {
 pub struct Connection {
     access: Access,
     made: Arc<Mutex<Option<Made>>>,
+    /// Held by the one who runs the kubeconfig's program; when that failed last, and why.
+    asking: Arc<tokio::sync::Mutex<Option<(Instant, PluginError)>>>,
 }
 
 struct Made {
     client: Client,
     files: Files,
+    /// When its credentials end, where a program gave them.
+    ends: Option<Timestamp>,
 }
 
 impl Connection {
@@ -72,6 +91,7 @@ impl Connection {
         Connection {
             access,
             made: Arc::default(),
+            asking: Arc::default(),
         }
     }
 
@@ -81,6 +101,11 @@ impl Connection {
     /// # Errors
     /// While the kubeconfig cannot be used: it is read anew at the next call.
     pub async fn client(&self) -> Result<Client, ConnectError> {
+        if let Some(client) = self.current() {
+            return Ok(client);
+        }
+        // One for all who wait: a program that gives credentials is not run for each of them.
+        let mut asking = self.asking.lock().await;
         if let Some(client) = self.current() {
             return Ok(client);
         }
@@ -101,6 +126,12 @@ impl Connection {
         if let Some(kept) = self.access.kept() {
             kept::stand_in(&mut kubeconfig, kept);
         }
+        let ends = given(&mut kubeconfig, &mut asking)
+            .await
+            .map_err(|source| ConnectError::Plugin {
+                path: path.clone(),
+                source,
+            })?;
         let options = KubeConfigOptions::default();
         let config = Config::from_custom_kubeconfig(kubeconfig, &options)
             .await
@@ -114,6 +145,7 @@ impl Connection {
         let made = Made {
             client: client.clone(),
             files,
+            ends,
         };
         *self.made() = Some(made);
         Ok(client)
@@ -132,7 +164,11 @@ impl Connection {
                         tracing::warn!("the API server is not reached: {why}");
                         told = why;
                     }
-                    before.stirred().await;
+                    match error {
+                        // It may succeed with nothing changed here.
+                        ConnectError::Plugin { .. } => sleep(AGAIN).await,
+                        _ => before.stirred().await,
+                    }
                 }
             }
         }
@@ -159,7 +195,11 @@ impl Connection {
 
     fn current(&self) -> Option<Client> {
         let made = self.made();
+        let ended = |made: &Made| made.ends.is_some_and(|at| at <= Timestamp::now());
         let made = made.as_ref().filter(|made| !made.files.changed())?;
+        if ended(made) {
+            return None;
+        }
         Some(made.client.clone())
     }
 
@@ -167,6 +207,24 @@ impl Connection {
         // It is one value, replaced whole.
         self.made.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What the kubeconfig's program gives, if it names one; one that has just failed is not run again.
+async fn given(
+    kubeconfig: &mut Kubeconfig,
+    failed: &mut Option<(Instant, PluginError)>,
+) -> Result<Option<Timestamp>, PluginError> {
+    if let Some((at, error)) = failed
+        && at.elapsed() < AGAIN
+    {
+        return Err(error.clone());
+    }
+    let given = plugin::stand_in(kubeconfig).await;
+    *failed = given
+        .as_ref()
+        .err()
+        .map(|error| (Instant::now(), error.clone()));
+    given
 }
 
 /// The numbers of a parser's "line 3 column 12", and nothing else of what it says.
@@ -279,6 +337,91 @@ mod tests {
             assert!(said.contains("/kubeconfig"), "{said}");
             assert!(!said.contains(TOKEN), "{said}");
         }
+    }
+
+    /// A kubeconfig beside a program of this script, and the connection.
+    fn with_program(script: &str) -> (tempfile::TempDir, Connection) {
+        use std::os::unix::fs::PermissionsExt;
+        // Relative to the kubeconfig, as upstream has it.
+        let user = "exec: {apiVersion: client.authentication.k8s.io/v1, command: ./login, \
+                    interactiveMode: Never, env: [{name: WHO, value: node}]}";
+        let (directory, connection) = place(&kubeconfig("https://127.0.0.1:1", user));
+        let program = directory.path().join("login");
+        let text = format!(
+            "#!/bin/sh\necho run >> {}/runs\n{script}\n",
+            directory.path().display()
+        );
+        std::fs::write(&program, text).unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+        (directory, connection)
+    }
+
+    fn runs(directory: &tempfile::TempDir) -> usize {
+        let told = std::fs::read_to_string(directory.path().join("runs"));
+        told.unwrap_or_default().lines().count()
+    }
+
+    fn gives(ends: &str) -> String {
+        format!(
+            r#"[ "$WHO" = node ] && echo '{{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{{"token":"{TOKEN}","expirationTimestamp":"{ends}"}}}}'"#
+        )
+    }
+
+    #[tokio::test]
+    async fn a_program_is_asked_once_for_all_until_what_it_gave_ends() {
+        let (directory, connection) = with_program(&gives("2999-01-01T00:00:00Z"));
+        let three = futures::join!(
+            connection.client(),
+            connection.client(),
+            connection.client()
+        );
+        assert!(three.0.is_ok() && three.1.is_ok() && three.2.is_ok());
+        connection.client().await.unwrap();
+        assert_eq!(runs(&directory), 1);
+        // The server did not take it: there may be another one.
+        connection.refused();
+        connection.client().await.unwrap();
+        assert_eq!(runs(&directory), 2);
+
+        let (directory, connection) = with_program(&gives("2001-01-01T00:00:00Z"));
+        for _ in 0..2 {
+            connection.client().await.unwrap();
+        }
+        assert_eq!(runs(&directory), 2);
+    }
+
+    #[tokio::test]
+    async fn a_program_that_fails_is_left_alone_for_a_moment_and_tells_no_secret() {
+        let (directory, connection) = with_program(&format!("echo {TOKEN}; exit 3"));
+        for _ in 0..3 {
+            let error = connection.client().await.map(drop).unwrap_err();
+            let said = polylet_kit::report(&error);
+            assert!(
+                said.contains("login") && said.contains("exit status: 3"),
+                "{said}"
+            );
+            assert!(!said.contains(TOKEN), "{said}");
+        }
+        assert_eq!(runs(&directory), 1);
+        let (_directory, connection) = with_program(&format!("echo {TOKEN}"));
+        let error = connection.client().await.map(drop).unwrap_err();
+        assert!(!polylet_kit::report(&error).contains(TOKEN));
+    }
+
+    #[tokio::test]
+    async fn a_program_that_hangs_holds_up_nothing_else() {
+        let (directory, connection) = with_program("exec sleep 1000");
+        let asked = tokio::spawn(async move { connection.client().await.map(drop) });
+        // This thread is the only one: it goes on while the program runs.
+        timeout(Duration::from_secs(10), async {
+            while runs(&directory) == 0 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        })
+        .await
+        .unwrap();
+        assert!(!asked.is_finished());
+        asked.abort();
     }
 
     #[tokio::test]

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use kube::config::{AuthInfo, Kubeconfig};
+use kube::config::{AuthInfo, Cluster, Context, Kubeconfig};
 use x509_parser::pem::Pem;
 
 /// The user of a kubeconfig's current context.
@@ -11,6 +11,20 @@ pub fn user(kubeconfig: &Kubeconfig) -> Option<&AuthInfo> {
     let name = user_name(kubeconfig)?;
     let named = kubeconfig.auth_infos.iter().find(|it| it.name == name)?;
     named.auth_info.as_ref()
+}
+
+/// The same, to be changed.
+pub(crate) fn user_mut(kubeconfig: &mut Kubeconfig) -> Option<&mut AuthInfo> {
+    let name = user_name(kubeconfig)?.to_owned();
+    let mut users = kubeconfig.auth_infos.iter_mut();
+    users.find(|it| it.name == name)?.auth_info.as_mut()
+}
+
+/// The cluster of a kubeconfig's current context.
+pub(crate) fn cluster(kubeconfig: &Kubeconfig) -> Option<&Cluster> {
+    let name = &context(kubeconfig)?.cluster;
+    let mut clusters = kubeconfig.clusters.iter();
+    clusters.find(|it| it.name == *name)?.cluster.as_ref()
 }
 
 /// Whether a kept certificate counts: it can be read, and has not ended.
@@ -35,14 +49,7 @@ fn end(pem: &[u8]) -> Option<i64> {
 /// Where certificates are rotated, the kept one stands for the one that the kubeconfig holds or
 /// names, as soon as there is one and while it is good: nobody has to rewrite the kubeconfig.
 pub(crate) fn stand_in(kubeconfig: &mut Kubeconfig, kept: &Path) {
-    let Some(name) = user_name(kubeconfig).map(str::to_owned) else {
-        return;
-    };
-    let mut users = kubeconfig.auth_infos.iter_mut();
-    let Some(user) = users
-        .find(|it| it.name == name)
-        .and_then(|named| named.auth_info.as_mut())
-    else {
+    let Some(user) = user_mut(kubeconfig) else {
         return;
     };
     let has = user.client_certificate.is_some() || user.client_certificate_data.is_some();
@@ -57,10 +64,16 @@ pub(crate) fn stand_in(kubeconfig: &mut Kubeconfig, kept: &Path) {
 }
 
 fn user_name(kubeconfig: &Kubeconfig) -> Option<&str> {
+    context(kubeconfig)?.user.as_deref()
+}
+
+fn context(kubeconfig: &Kubeconfig) -> Option<&Context> {
     let current = kubeconfig.current_context.as_deref()?;
     let mut contexts = kubeconfig.contexts.iter();
-    let context = contexts.find(|named| named.name == current)?;
-    context.context.as_ref()?.user.as_deref()
+    contexts
+        .find(|named| named.name == current)?
+        .context
+        .as_ref()
 }
 
 #[cfg(test)]
