@@ -147,5 +147,4 @@ async fn sleep_until(due: Option<Timestamp>) {
 }
 
 #[cfg(test)]
-#[path = "run_tests.rs"]
 mod tests;

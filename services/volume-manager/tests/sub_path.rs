@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{Life, Root, is_root, pod, run};
+use common::{Life, Root, eventually, is_root, pod, run};
 use polylet_volume_manager::core::objects::ObjectKind::ConfigMap;
 use rustix::mount::{MountFlags, UnmountFlags};
 use serde_json::json;
@@ -224,12 +224,8 @@ fn files_of_objects_and_of_the_node() {
         let link = root
             .pod("u1")
             .join("volumes/kubernetes.io~configmap/conf/k");
-        for _ in 0..2000 {
-            if fs::read_to_string(&link).unwrap() == "two" {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        let content = || fs::read_to_string(&link).unwrap();
+        eventually("the new content", || content() == "two").await;
         assert_eq!(fs::read_to_string(&places[0]).unwrap(), "one");
         life.sub_paths("u1", &parts).await.unwrap();
         assert_eq!(fs::read_to_string(&places[0]).unwrap(), "two");

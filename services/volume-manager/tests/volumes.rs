@@ -7,7 +7,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::time::Instant;
 
-use common::{Life, Root, all_mounted, is_root, pod, run};
+use common::{Life, Root, all_mounted, eventually, is_root, pod, run};
 use polylet_volume_manager::core::objects::ObjectKind::{ConfigMap, Secret};
 use polylet_wire::volume::v1::VolumePhase;
 use serde_json::{Value, json};
@@ -103,12 +103,7 @@ fn a_change_is_swapped_in() {
         let before = fs::read_link(me.join("..data")).unwrap();
         life.object(ConfigMap, "c", Some(json!({"k": "two", "new": "n"})))
             .await;
-        for _ in 0..1000 {
-            if fs::read_to_string(me.join("new")).is_ok() {
-                break;
-            }
-            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
-        }
+        eventually("the new key", || me.join("new").exists()).await;
         assert_eq!(fs::read_to_string(me.join("k")).unwrap(), "two");
         assert_ne!(fs::read_link(me.join("..data")).unwrap(), before);
         assert!(!me.join(before).exists());
@@ -116,13 +111,8 @@ fn a_change_is_swapped_in() {
         let mut changed = pod("u1", four());
         changed["metadata"]["labels"]["a"] = json!("2");
         life.apply(&changed).await.unwrap();
-        for _ in 0..1000 {
-            if fs::read_to_string(me.join("labels")).unwrap() == "a=\"2\"" {
-                return;
-            }
-            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
-        }
-        panic!("the labels did not come");
+        let labels = || fs::read_to_string(me.join("labels")).unwrap();
+        eventually("the new labels", || labels() == "a=\"2\"").await;
     });
 }
 
@@ -141,12 +131,7 @@ fn a_restart_changes_nothing() {
         };
         let life = started(&root, "d", volumes(four())).await;
         let note = root.layout().note("u1");
-        for _ in 0..1000 {
-            if note.is_file() {
-                break;
-            }
-            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
-        }
+        eventually("the pod's note", || note.is_file()).await;
         let tmp = root.pod("u1").join("volumes/kubernetes.io~empty-dir/tmp");
         fs::set_permissions(&tmp, fs::Permissions::from_mode(0o700)).unwrap();
         life.end();
@@ -413,11 +398,8 @@ fn a_token_is_kept_fresh_and_what_is_missing_is_told() {
         // While a new one cannot be had the old one stays; then it is replaced in one move.
         life.token(&key, Err("away again"), 0).await;
         life.token(&key, Ok("two"), 3600).await;
-        let deadline = Instant::now() + std::time::Duration::from_secs(20);
-        while fs::read_to_string(&file).unwrap() != "two" {
-            assert!(Instant::now() < deadline, "the old token stays");
-            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
-        }
+        let token = || fs::read_to_string(&file).unwrap();
+        eventually("the new token", || token() == "two").await;
         life.release("u1").await.unwrap();
         life.gone("u1").await;
         assert!(life.tokens.borrow()[&key].is_cancelled());

@@ -1,11 +1,11 @@
 //! Everything this service knows, and what follows from each thing it hears.
 
 mod drivers;
+mod known;
 mod shared;
 mod told;
 mod work;
 
-use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,17 +13,18 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::certificates::{self, Certificate, CertificateKey};
-use super::claims::{self, Resolved};
-use super::csi::{self, Registered};
+use super::csi::Registered;
 use super::declare::{Declarations, Refusal, Wish};
 use super::layout::Layout;
 use super::objects::{ObjectKey, ObjectState};
-use super::payload::{self, Blocked, Known};
+use super::payload::Known;
 use super::place::Place;
 use super::plan::{ActualPod, Desired, Holds, Slot, Step, Why};
-use super::spec::{PodName, PodSpec, SetUp, Volume, Wants};
+use super::spec::{PodName, PodSpec};
 use super::tokens::{Issued, Token, TokenKey};
 use super::view::PodView;
+
+pub(super) use known::resolve;
 
 pub use drivers::{Growing, Mounted, Stands};
 
@@ -80,8 +81,6 @@ pub struct State {
     to_tell: BTreeSet<String>,
     wakes: BTreeMap<String, Timestamp>,
 }
-
-static UNHEARD: ObjectState = ObjectState::Unheard;
 
 impl State {
     /// The state of a process that has found this.
@@ -300,25 +299,6 @@ impl State {
         self.objects.retain(|key, _| users.contains_key(key));
     }
 
-    /// One object may name another: whatever is asked for on the way to a volume is referred to.
-    fn look_further(&mut self, uid: &str) {
-        let Some(Wish::Keep(spec)) = self.declarations.get(uid).map(|d| &d.wish) else {
-            return;
-        };
-        let asked = Asked {
-            state: self,
-            keys: RefCell::new(spec.objects()),
-            tokens: RefCell::new(spec.tokens().cloned().collect()),
-        };
-        for volume in &spec.volumes {
-            resolve(volume, &asked);
-        }
-        let (keys, tokens) = (asked.keys.into_inner(), asked.tokens.into_inner());
-        let certificates = spec.certificates().cloned().collect();
-        self.refers_to(uid, keys);
-        self.holds(uid, tokens, certificates);
-    }
-
     /// What shall be of a pod.
     pub fn desired(&self, uid: &str) -> Desired {
         if self.declarations.may_destroy(uid) {
@@ -332,90 +312,4 @@ impl State {
         let volumes = known.collect();
         Desired::Keep(volumes)
     }
-}
-
-impl payload::Known for State {
-    fn object(&self, key: &ObjectKey) -> &ObjectState {
-        self.objects.get(key).unwrap_or(&UNHEARD)
-    }
-
-    fn token(&self, key: &TokenKey) -> Result<Issued, Blocked> {
-        self.tokens.get(key).cloned().unwrap_or_default().issued()
-    }
-
-    fn certificate(&self, key: &CertificateKey) -> Result<certificates::Issued, Blocked> {
-        let known = self.certificates.get(key).cloned();
-        known.unwrap_or_default().issued()
-    }
-
-    fn registered(&self, driver: &str) -> Option<&Registered> {
-        let known = self.drivers.values().filter(|known| known.name == driver);
-        known.max_by_key(|known| known.version)
-    }
-
-    fn node(&self) -> &str {
-        &self.node
-    }
-
-    fn is_elsewhere(&self, uid: &str, persistent: &str) -> bool {
-        self.has_another(uid, persistent)
-    }
-
-    fn place(&self) -> Option<&Place> {
-        self.place.as_ref()
-    }
-}
-
-/// Notes which objects and tokens are asked for.
-struct Asked<'a> {
-    state: &'a State,
-    keys: RefCell<BTreeSet<ObjectKey>>,
-    tokens: RefCell<BTreeSet<TokenKey>>,
-}
-
-impl payload::Known for Asked<'_> {
-    fn object(&self, key: &ObjectKey) -> &ObjectState {
-        self.keys.borrow_mut().insert(key.clone());
-        payload::Known::object(self.state, key)
-    }
-
-    fn token(&self, key: &TokenKey) -> Result<Issued, Blocked> {
-        self.tokens.borrow_mut().insert(key.clone());
-        payload::Known::token(self.state, key)
-    }
-
-    fn certificate(&self, key: &CertificateKey) -> Result<certificates::Issued, Blocked> {
-        payload::Known::certificate(self.state, key)
-    }
-
-    fn registered(&self, driver: &str) -> Option<&Registered> {
-        payload::Known::registered(self.state, driver)
-    }
-
-    fn node(&self) -> &str {
-        &self.state.node
-    }
-
-    fn is_elsewhere(&self, uid: &str, persistent: &str) -> bool {
-        payload::Known::is_elsewhere(self.state, uid, persistent)
-    }
-
-    fn place(&self) -> Option<&Place> {
-        self.state.place.as_ref()
-    }
-}
-
-/// What one volume comes to with what is known; nothing for one that this node cannot have.
-pub(super) fn resolve(volume: &Volume, known: &impl payload::Known) -> Option<Resolved> {
-    let slot = || Some((volume.plugin()?.to_owned(), volume.name.clone()));
-    Some(match &volume.wants {
-        Wants::Plain(set_up) => (slot()?, Ok(Arc::new(set_up.clone()))),
-        Wants::Files(files) => {
-            let files = payload::files(files, known);
-            (slot()?, files.map(|files| Arc::new(SetUp::Files(files))))
-        }
-        Wants::Inline(spec) => csi::inline(&volume.name, spec, known),
-        Wants::Claim(claim) => claims::resolve(&volume.name, claim, known),
-        Wants::Refused(_) => return None,
-    })
 }

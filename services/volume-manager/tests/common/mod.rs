@@ -325,6 +325,15 @@ impl Life {
     }
 }
 
+/// Waits for what only the file system or another thread can tell.
+pub async fn eventually(what: &str, is: impl Fn() -> bool) {
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+    while !is() {
+        assert!(tokio::time::Instant::now() < deadline, "{what}: never");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
 pub fn all_mounted(pod: &PodVolumes) -> bool {
     let mounted = i32::from(VolumePhase::Mounted);
     !pod.volumes.is_empty() && pod.volumes.iter().all(|volume| volume.phase == mounted)

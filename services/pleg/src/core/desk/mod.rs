@@ -338,5 +338,4 @@ impl Desk {
 }
 
 #[cfg(test)]
-#[path = "tests.rs"]
 mod tests;

@@ -1,4 +1,5 @@
 use jiff::Timestamp;
+use polylet_model::Manifest;
 use polylet_model::status::{Container, Note, Sandbox, Terminal, is_ready};
 use serde_json::json;
 

@@ -2,6 +2,7 @@
 
 pub(crate) mod merge;
 pub(crate) mod patch;
+mod pod;
 pub(crate) mod pods;
 pub(crate) mod want;
 

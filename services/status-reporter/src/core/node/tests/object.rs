@@ -1,0 +1,97 @@
+//! The object itself: made, and put right.
+
+use jiff::SignedDuration;
+
+use super::super::object::Registration;
+use super::super::patch;
+use super::super::report::{Decision, Pace, Schedule};
+use super::*;
+
+#[test]
+fn an_object_is_made_whole_and_put_right_in_part() {
+    let registration = Registration {
+        name: "n1".to_owned(),
+        labels: polylet_model::node::labels(
+            "n1",
+            "amd64",
+            &[("shelf".to_owned(), "3".to_owned())].into(),
+        ),
+        provider_id: "bare://n1".to_owned(),
+        controller_attach_detach: true,
+        external_cloud: true,
+        provided_ips: vec!["192.0.2.7".to_owned()],
+        ..Registration::default()
+    };
+    let made = registration.object(NodeStatus::default());
+    assert_eq!(registration.corrections(&made), None);
+    let told = serde_json::to_value(&made).unwrap();
+    assert_eq!(
+        told["metadata"]["labels"]["beta.kubernetes.io/arch"],
+        "amd64"
+    );
+    assert_eq!(
+        told["metadata"]["annotations"]["alpha.kubernetes.io/provided-node-ip"],
+        "192.0.2.7"
+    );
+    assert_eq!(told["spec"]["providerID"], "bare://n1");
+    assert_eq!(
+        told["spec"]["taints"][0]["key"],
+        "node.cloudprovider.kubernetes.io/uninitialized"
+    );
+
+    let held: Node = serde_json::from_value(json!({"metadata": {"name": "n1", "labels": {
+        "kubernetes.io/hostname": "other", "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64",
+        "beta.kubernetes.io/os": "linux", "theirs": "x"}}}))
+    .unwrap();
+    let expected = json!({"metadata": {
+        "labels": {"kubernetes.io/hostname": "n1", "beta.kubernetes.io/arch": "amd64"},
+        "annotations": {"volumes.kubernetes.io/controller-managed-attach-detach": "true",
+            "alpha.kubernetes.io/provided-node-ip": "192.0.2.7"}}});
+    assert_eq!(registration.corrections(&held), Some(expected));
+    let plain = Registration {
+        controller_attach_detach: false,
+        external_cloud: false,
+        ..registration
+    };
+    let off = json!({"metadata": {"annotations": {"volumes.kubernetes.io/controller-managed-attach-detach": null}}});
+    assert_eq!(plain.corrections(&made), Some(off));
+}
+
+#[test]
+fn the_labels_that_pods_are_placed_by_are_kept() {
+    let label = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+    let registration = Registration {
+        labels: BTreeMap::from([
+            label("kubernetes.io/arch", "amd64"),
+            label("kubernetes.io/os", "linux"),
+            label("kubernetes.io/hostname", "n1"),
+        ]),
+        ..Registration::default()
+    };
+    let mut held = Node::default();
+    held.metadata.labels = Some(BTreeMap::from([
+        label("kubernetes.io/arch", "arm64"),
+        label("kubernetes.io/os", "linux"),
+    ]));
+    let wrong = registration.labels_to_keep(&held);
+    assert_eq!(json!(wrong), json!({"kubernetes.io/arch": "amd64"}));
+    let none = NodeStatus::default();
+    let patch = patch::status(&none, &none, &wrong);
+    assert_eq!(patch["metadata"]["labels"]["kubernetes.io/arch"], "amd64");
+    held.metadata.labels = Some(registration.labels.clone());
+    assert!(registration.labels_to_keep(&held).is_empty());
+
+    // Whoever takes them off is fought at the pace of the status only.
+    let second = SignedDuration::from_secs(1);
+    let mut schedule = Schedule::new(Pace {
+        gather: second * 10,
+        report: second * 300,
+    });
+    schedule.written(false, 0.5, at(0));
+    let (now, later) = (at(1), at(11));
+    assert_eq!(
+        schedule.decide(&none, &none, true, now),
+        Decision::Wait(later)
+    );
+    assert_eq!(schedule.decide(&none, &none, true, later), Decision::Write);
+}
