@@ -11,9 +11,11 @@ use kube::client::{Body, ConfigExt};
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use tokio::time::sleep;
+use tower::retry::RetryLayer;
 use tower::{BoxError, ServiceBuilder};
 
 use crate::Access;
+use crate::farewell::AskAgain;
 use crate::kept;
 use crate::plugin::{self, PluginError};
 use crate::renewal::Files;
@@ -277,6 +279,7 @@ fn client_of(mut config: Config, user_agent: &str) -> kube::Result<Client> {
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer()?)
         .layer(config.extra_headers_layer()?)
+        .layer(RetryLayer::new(AskAgain::new()))
         .map_err(BoxError::from)
         .service(service);
     Ok(Client::new(service, config.default_namespace.clone()))

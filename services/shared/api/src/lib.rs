@@ -5,6 +5,7 @@
 //! - [`Connection`]: a client that follows its kubeconfig and certificate files, on one HTTP/2
 //!   connection of its own, on which a peer that is silent for 10 s is noticed.
 //! - [`kept`]: the node's own certificate, which stands for the kubeconfig's where it is rotated.
+//! - `farewell`: servers that send their clients to another connection.
 //! - `plugin`: programs that give the node its credentials (`exec` of a kubeconfig).
 //! - [`Refusal`]: what kind of failure an error is, so that callers decide in one way.
 //! - [`Backoff`]: how long to wait after failures.
@@ -12,6 +13,7 @@
 mod access;
 mod backoff;
 mod connection;
+mod farewell;
 pub mod kept;
 mod plugin;
 mod refusal;

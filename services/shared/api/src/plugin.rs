@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use crate::kept;
 
 /// A program that takes longer gives nothing.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(30);
 /// More than this is no answer.
 const MOST_BYTES: u64 = 1 << 20;
 
