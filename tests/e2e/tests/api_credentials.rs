@@ -57,8 +57,9 @@ async fn pods_have_trust_bundles_certificates_and_images_of_their_accounts() {
     let authority = Authority::new();
     certified(&cluster, &mut node, &authority).await;
     denied(&cluster).await;
+    of_rsa(&cluster, &authority).await;
     pulls::by_account(&cluster, &node, plugin.path()).await;
-    for name in ["web", "denied", "first", "second", "stranger"] {
+    for name in ["web", "denied", "rsa", "first", "second", "stranger"] {
         let now = json!({ "gracePeriodSeconds": 0 });
         ok(cluster.client().delete(&pod_path(name), &now).await);
         ok(cluster.wait_absent(&pod_path(name)).await);
@@ -123,7 +124,8 @@ async fn certified(cluster: &Cluster, node: &mut Node, authority: &Authority) {
     assert!(!log.contains(secret), "the key is in the log");
 }
 
-/// A pod that a signer denies waits, and says why.
+/// A pod that a signer denies waits, and says why. The API server has seen that its key, of a curve
+/// that takes code of its own, has signed the request.
 async fn denied(cluster: &Cluster) {
     let mut events = ok(cluster.client().watch(EVENTS).await);
     create(
@@ -131,7 +133,7 @@ async fn denied(cluster: &Cluster) {
         "denied",
         "sleep 1000000",
         &json!([
-            { "podCertificate": { "signerName": SIGNER, "keyType": "ED25519",
+            { "podCertificate": { "signerName": SIGNER, "keyType": "ECDSAP521",
                 "credentialBundlePath": "bundle.pem" } },
         ]),
     )
@@ -150,6 +152,21 @@ async fn denied(cluster: &Cluster) {
         awaited
             .retain(|(reason, words)| event["reason"] != **reason || event["message"] != **words);
     }
+}
+
+/// Keys that take long to make, of each size that there is.
+async fn of_rsa(cluster: &Cluster, authority: &Authority) {
+    let script = "cd /creds && for size in 3072 4096; do \
+        test $(grep -c 'PRIVATE KEY' $size.pem) = 2 && grep -q 'END CERTIFICATE' $size.pem || exit 1; \
+        done; test $(wc -c < 4096.pem) -gt $(wc -c < 3072.pem) && exec sleep 1000000";
+    let source = |size: u32| {
+        json!({ "podCertificate": { "signerName": SIGNER, "keyType": format!("RSA{size}"),
+            "credentialBundlePath": format!("{size}.pem") } })
+    };
+    create(cluster, "rsa", script, &json!([source(3072), source(4096)])).await;
+    let first = authority.issue(cluster, "rsa", None).await;
+    authority.issue(cluster, "rsa", Some(&first)).await;
+    ok(cluster.wait_pod_ready("rsa").await);
 }
 
 async fn create(cluster: &Cluster, name: &str, script: &str, sources: &Value) -> Value {
@@ -251,16 +268,42 @@ struct Authority {
     pem: String,
 }
 
-/// The public key of a stub request, of the curve P-256.
-struct Point(Vec<u8>);
+/// The public key of a stub request.
+struct Public {
+    bytes: Vec<u8>,
+    algorithm: &'static SignatureAlgorithm,
+}
 
-impl PublicKeyData for Point {
+impl Public {
+    fn of(stub: &[u8]) -> Self {
+        // The ends of what says which algorithm, and the start of the bits.
+        let point = (
+            [0x03, 0x42, 0x00].as_slice(),
+            &rcgen::PKCS_ECDSA_P256_SHA256,
+        );
+        let modulus = ([0x05, 0x00, 0x03, 0x82].as_slice(), &rcgen::PKCS_RSA_SHA256);
+        let found = [point, modulus].into_iter().find_map(|(start, algorithm)| {
+            let at = stub.windows(start.len()).position(|seen| seen == start)?;
+            Some((&stub[at + start.len()..], algorithm))
+        });
+        let (bits, algorithm) = found.expect("a key in the request");
+        let bytes = match std::ptr::eq(algorithm, &rcgen::PKCS_RSA_SHA256) {
+            false => &bits[..65],
+            // How many there are, and none of them unused.
+            true => &bits[3..2 + usize::from(bits[0]) * 256 + usize::from(bits[1])],
+        };
+        let bytes = bytes.to_vec();
+        Self { bytes, algorithm }
+    }
+}
+
+impl PublicKeyData for Public {
     fn der_bytes(&self) -> &[u8] {
-        &self.0
+        &self.bytes
     }
 
     fn algorithm(&self) -> &'static SignatureAlgorithm {
-        &rcgen::PKCS_ECDSA_P256_SHA256
+        self.algorithm
     }
 }
 
@@ -277,15 +320,11 @@ impl Authority {
     /// Issues what a pod has asked for after a request; the name of the new one.
     async fn issue(&self, cluster: &Cluster, of: &str, after: Option<&str>) -> String {
         let (name, stub) = pending(cluster, of, after).await;
-        let start = [0x03, 0x42, 0x00];
-        let at = stub.windows(3).position(|window| window == start);
-        let at = at.expect("a point in the request") + start.len();
-        let point = Point(stub[at..at + 65].to_vec());
         let (from, to) = (now(), now() + 3600);
         let mut params = CertificateParams::default();
         params.not_before = (UNIX_EPOCH + Duration::from_secs(from)).into();
         params.not_after = (UNIX_EPOCH + Duration::from_secs(to)).into();
-        let certificate = params.signed_by(&point, &self.issuer).unwrap();
+        let certificate = params.signed_by(&Public::of(&stub), &self.issuer).unwrap();
         let status = json!({ "status": {
             "conditions": [condition("Issued", "Issued", "here it is")],
             "certificateChain": format!("a note\n{}", certificate.pem()),

@@ -28,11 +28,12 @@ mod trouble;
 mod whose;
 
 use std::path::Path;
+use std::sync::Arc;
 
 use polylet_api::Access;
 use polylet_kit::Ctx;
 use polylet_wire::podconfig::v1::Problem;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use crate::core::cluster::kept::KeptNode;
 use crate::keep::Paced;
@@ -131,6 +132,7 @@ impl Cluster {
             name: ctx.node_name().to_owned(),
             node: cluster.node.subscribe(),
             notices: ctx.notices().clone(),
+            slow: Arc::new(Semaphore::new(1)),
         };
         let running = certificates.clone().run(means, begun, ctx.drain());
         ctx.spawn("certificates", running);

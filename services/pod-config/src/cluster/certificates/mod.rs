@@ -18,7 +18,7 @@ use polylet_wire::podconfig::v1::watch_pod_certificate_response::State as Told;
 use polylet_wire::podconfig::v1::{
     PodCertificate, Refused, Unknown, WatchPodCertificateRequest, WatchPodCertificateResponse,
 };
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::sleep;
 use tonic::Status;
 
@@ -55,6 +55,9 @@ pub(crate) struct Means {
     /// Its object.
     pub(crate) node: watch::Receiver<Known>,
     pub(crate) notices: Notices,
+    /// One for the key that is being made of a kind that takes long: more at once are no faster, and
+    /// would keep others waiting for a processor and for a thread.
+    pub(crate) slow: Arc<Semaphore>,
 }
 
 impl Certificates {

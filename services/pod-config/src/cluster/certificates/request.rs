@@ -7,7 +7,8 @@ use polylet_kit::report;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Means, key};
+use super::Means;
+use super::key::{self, Key};
 use crate::cluster::follow::{Ear, Followed, follow};
 use crate::cluster::request::{self, Failure};
 use crate::core::cluster::certificate::{Asking, Outcome, Wanted, outcome, request};
@@ -49,11 +50,7 @@ impl Asks<'_> {
         let account = lines.patiently(&account, None).await;
         let account = account.map_err(|failure| about("fetching service account", failure))?;
         let account: Named = request::read(&account)?;
-        let kind = of.key_type.clone();
-        // Aside: some kinds of keys take their time.
-        let made = tokio::task::spawn_blocking(move || key::make(&kind)).await;
-        let made = made.map_err(|error| broken(report(&error)))?;
-        let key = made.map_err(|error| broken(report(&error)))?;
+        let key = self.key().await?;
         let by = Asking {
             node: &self.means.name,
             node_uid: &node_uid,
@@ -67,6 +64,24 @@ impl Asks<'_> {
         let name = made.metadata.name;
         let outcome = self.awaited(&name).await?;
         Ok((name, key.pem, outcome))
+    }
+
+    /// Makes a key, aside.
+    async fn key(&self) -> Result<Key, Failure> {
+        let kind = self.of.key_type.clone();
+        let turn = match key::is_slow(&kind) {
+            true => self.means.slow.clone().acquire_owned().await.ok(),
+            false => None,
+        };
+        let work = move || {
+            let made = key::make(&kind);
+            // Not before: whoever awaits the key may be gone meanwhile.
+            drop(turn);
+            made
+        };
+        let made = tokio::task::spawn_blocking(work).await;
+        let made = made.map_err(|error| broken(report(&error)))?;
+        made.map_err(|error| broken(report(&error)))
     }
 
     fn path(&self) -> String {
