@@ -3,9 +3,10 @@
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
-use polylet_e2e::{cluster, node_with, ok};
-use polylet_harness::cluster::is_ready;
+use polylet_e2e::{cluster, node_with, ok, pod};
+use polylet_harness::cluster::{is_ready, pod_path};
 use polylet_harness::http;
+use polylet_harness::network::ExtraAddress;
 use serde_json::{Value, json};
 
 const NODE: &str = "/api/v1/nodes/node";
@@ -295,6 +296,66 @@ async fn what_keeps_a_node_out_is_said_and_can_be_put_right() {
     }
     ok(node.remove());
     ok(cluster.remove());
+}
+
+/// The node's name is a number to the resolver, which takes it for an address: nobody's, until an
+/// interface has it.
+#[tokio::test]
+#[ignore = "needs root and the programs of a cluster: cargo verify"]
+async fn the_nodes_address_follows_its_interfaces() {
+    let cluster = cluster().await;
+    let last = 1 + std::process::id() % 250;
+    let (name, address) = (
+        format!("198.51.{}", 100 * 256 + last),
+        format!("198.51.100.{last}"),
+    );
+    let path = format!("/api/v1/nodes/{name}");
+    let node = node_with(ok(cluster.node_options(&name))).await;
+    let first = ok(cluster.wait_node_ready(&name).await);
+    let before = internal(&first);
+    assert_ne!(before, address);
+    let mut pod: Value = serde_json::from_str(&pod("web", "sleep 1000000", &json!({}))).unwrap();
+    pod["spec"]["nodeName"] = name.as_str().into();
+    let pods = "/api/v1/namespaces/default/pods";
+    ok(cluster.client().create(pods, &pod).await);
+    let ready = ok(cluster.wait_pod_ready("web").await);
+    assert_eq!(ready["status"]["hostIP"], before.as_str());
+
+    let begun = Instant::now();
+    let extra = ok(ExtraAddress::add(&address));
+    let now = |address: &str| {
+        let address = address.to_owned();
+        move |node: &Value| internal(node) == address
+    };
+    ok(cluster
+        .wait(&path, "to tell its address", now(&address))
+        .await);
+    println!("told after {} ms", begun.elapsed().as_millis());
+    assert!(begun.elapsed() < Duration::from_secs(5));
+    let host = |address: String| move |pod: &Value| pod["status"]["hostIP"] == address.as_str();
+    let of_pod = pod_path("web");
+    ok(cluster.wait(&of_pod, "to follow", host(address)).await);
+
+    drop(extra);
+    ok(cluster
+        .wait(&path, "to tell the former", now(&before))
+        .await);
+    ok(cluster.wait(&of_pod, "to follow", host(before)).await);
+    let at_once = json!({ "gracePeriodSeconds": 0 });
+    ok(cluster.client().delete(&of_pod, &at_once).await);
+    ok(cluster.wait_absent(&of_pod).await);
+    ok(node.remove());
+    ok(cluster.remove());
+}
+
+fn internal(node: &Value) -> String {
+    let all = node["status"]["addresses"].as_array();
+    let mut all = all.into_iter().flatten();
+    let internal = all.find(|address| address["type"] == "InternalIP");
+    internal
+        .and_then(|address| address["address"].as_str())
+        .unwrap_or_default()
+        .to_owned()
 }
 
 fn condition<'a>(node: &'a Value, kind: &str) -> &'a Value {

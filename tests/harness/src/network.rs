@@ -134,6 +134,28 @@ fn remove_rules(network: &str) {
     }
 }
 
+/// A further address of this machine, on the loopback interface, until it is dropped.
+#[derive(Debug)]
+pub struct ExtraAddress(String);
+
+impl ExtraAddress {
+    /// Adds one.
+    ///
+    /// # Errors
+    /// When the machine does not take it.
+    pub fn add(address: &str) -> Result<Self, HarnessError> {
+        let prefix = format!("{address}/32");
+        ip(&["addr", "add", &prefix, "dev", "lo"])?;
+        Ok(Self(prefix))
+    }
+}
+
+impl Drop for ExtraAddress {
+    fn drop(&mut self) {
+        let _ = ip(&["addr", "del", &self.0, "dev", "lo"]);
+    }
+}
+
 /// busybox has `ip`: small machines need no further package.
 fn ip(args: &[&str]) -> Result<String, HarnessError> {
     let busybox = machine::static_busybox().or_else(|| machine::program("busybox"));

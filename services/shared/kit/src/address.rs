@@ -1,9 +1,14 @@
 //! The node's own addresses.
 
+mod follow;
+mod news;
+
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::time::Duration;
 
 use crate::Config;
+
+pub use follow::follow;
 
 /// A resolver that takes longer knows nothing of this node.
 const RESOLVER: Duration = Duration::from_secs(5);
@@ -19,15 +24,6 @@ pub fn of_node(config: &Config) -> Option<IpAddr> {
 /// The addresses that the node tells, the primary one first, as upstream finds them: those it was
 /// given; a name that is one; what the resolver says of its name, as long as this machine has it; the
 /// one of the default route.
-pub async fn of_node_by_name(config: &Config, name: &str) -> Vec<IpAddr> {
-    by_name(
-        config.polylet.node_ip,
-        config.polylet.secondary_node_ip,
-        name,
-    )
-    .await
-}
-
 async fn by_name(given: Option<IpAddr>, second: Option<IpAddr>, name: &str) -> Vec<IpAddr> {
     let six = prefers_six(given);
     let given = given.filter(|ip| !ip.is_unspecified());

@@ -42,12 +42,11 @@ pub(super) fn all(
     mut csi_node: watch::Receiver<bool>,
 ) -> SelectAll<LocalBoxStream<'static, Input>> {
     let mut all = SelectAll::new();
-    let found = ctx.clone();
-    let found = async move {
-        let found = address::of_node_by_name(found.config(), found.node_name()).await;
-        Input::Addresses(found.iter().map(ToString::to_string).collect())
-    };
-    all.push(found.into_stream().boxed_local());
+    let every = ctx.config().kubelet.node_status_update_frequency;
+    let found = address::follow(ctx.config(), ctx.node_name(), every);
+    let found =
+        found.map(|found| Input::Addresses(found.iter().map(ToString::to_string).collect()));
+    all.push(found.boxed_local());
     let made = async move {
         let there = csi_node.wait_for(|made| *made).await.is_ok();
         if there {
