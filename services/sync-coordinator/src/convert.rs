@@ -23,7 +23,7 @@ pub(crate) fn observed(state: &pleg::v1::PodState) -> Observed {
         sandboxes: state.sandboxes.iter().map(sandbox).collect(),
         containers: state.containers.iter().map(container).collect(),
         at: from_wire_opt(state.observed_at.as_ref()),
-        doubtful: !state.inspect_error.is_empty(),
+        doubt: state.inspect_error.clone(),
     }
 }
 

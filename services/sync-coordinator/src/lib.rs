@@ -37,6 +37,7 @@ use std::rc::Rc;
 
 use polylet_kit::{Api, BoxError, Call, Ctx, Keep, Manifest, Service};
 use polylet_watch::Store;
+use polylet_wire::notice::v1::Severity;
 use polylet_wire::sync::v1::sync_service_server::SyncServiceServer;
 
 use crate::coordinator::Coordinator;
@@ -110,6 +111,12 @@ pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
     let store = Store::new(ctx.incarnation());
     let kept = act::image::Kept::open(ctx.config())?;
     let hands = act::Hands::new(&ctx, book, kept);
+    if hands.is_start
+        && let Some(words) = act::resolver::limits(&ctx.config().kubelet)
+    {
+        let reason = "CheckLimitsForResolvConf";
+        ctx.notices().of_node(Severity::Warning, reason, words);
+    }
     let settling = Rc::clone(&hands);
     ctx.background("records of pulls", async move {
         settling.images.settle().await;

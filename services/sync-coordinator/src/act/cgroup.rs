@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::PodSpec;
 use polylet_cri::v1;
-use polylet_kit::{Ctx, started};
+use polylet_kit::Ctx;
 use polylet_model::cgroup::{CgroupName, Driver};
 use polylet_model::qos::{self, QosClass};
 use polylet_model::resources::{self, ClassRequests, PodResources};
@@ -46,8 +46,6 @@ pub struct Cgroups {
     unmet: Notify,
     enforced: Cell<bool>,
     waiting: Cell<Option<ClassRequests>>,
-    /// Polylet was started, and not this service alone: people are told what is bound.
-    is_start: bool,
 }
 
 /// How long until a bound is tried again that could not be had: evictions may make room for it.
@@ -69,7 +67,6 @@ impl Cgroups {
             unmet: Notify::new(),
             enforced: Cell::new(false),
             waiting: Cell::new(None),
-            is_start: started::for_the_first_time(ctx),
         }
     }
 

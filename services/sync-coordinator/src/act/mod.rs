@@ -17,6 +17,7 @@ pub mod notices;
 pub mod object;
 pub mod refresh;
 pub mod resize;
+pub mod resolver;
 pub mod resources;
 pub mod runtime_class;
 pub mod sandbox;
@@ -33,7 +34,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use polylet_cri::{About, Runtime};
-use polylet_kit::{Channel, Ctx, LARGEST_MESSAGE};
+use polylet_kit::{Channel, Ctx, LARGEST_MESSAGE, started};
 use polylet_machine::Machine;
 use polylet_model::Manifest;
 use polylet_model::node::Numbers;
@@ -86,6 +87,8 @@ pub struct Hands {
     pub tls: polylet_http::Tls,
     /// Places for calls that end something.
     pub teardowns: Semaphore,
+    /// Polylet was started, and not this service alone: people are told of the node.
+    pub is_start: bool,
 }
 
 impl Hands {
@@ -116,6 +119,7 @@ impl Hands {
             machine,
             tls: polylet_http::Tls::default(),
             teardowns: Semaphore::new(TEARDOWNS),
+            is_start: started::for_the_first_time(ctx),
             ctx: ctx.clone(),
             runtime,
             book,

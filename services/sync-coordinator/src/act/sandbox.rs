@@ -12,8 +12,8 @@ use polylet_wire::notice::v1::Severity;
 use polylet_wire::time::from_nanos;
 
 use super::{
-    Hands, Job, files, hosts, manifest, notices, resources, runtime_class, runtime_said, said,
-    security,
+    Hands, Job, files, hosts, manifest, notices, resolver, resources, runtime_class, runtime_said,
+    said, security,
 };
 use crate::core::annotations;
 use crate::core::learn::{Outcome, Trouble};
@@ -31,12 +31,12 @@ pub async fn create(hands: &Rc<Hands>, job: &Job, attempt: u32) -> Result<Outcom
     files::make_dir(&files::log_dir(hands, &job.pod), 0o755).map_err(wrong)?;
     files::make_pod_dir(hands, &job.pod.uid).map_err(wrong)?;
     let config = config(hands, job, manifest, attempt).await?;
-    for (reason, words) in hosts::complaints(manifest, &hands.ctx.config().kubelet) {
+    for (reason, words) in resolver::complaints(manifest, &hands.ctx.config().kubelet) {
         let notices = hands.ctx.notices();
         // The lack is the node's: it is told of that, too.
         if let Some((_, of_node)) = words
             .split_once("\". ")
-            .filter(|_| reason == hosts::MISSING)
+            .filter(|_| reason == resolver::MISSING)
         {
             notices.of_node(Severity::Warning, reason, of_node);
         }
@@ -161,7 +161,7 @@ pub async fn config(
         }),
         hostname,
         log_directory: files::log_dir(hands, pod).to_string_lossy().into_owned(),
-        dns_config: Some(hosts::dns(manifest, kubelet)),
+        dns_config: Some(resolver::dns(manifest, kubelet)),
         port_mappings: spec
             .containers
             .iter()

@@ -9,7 +9,7 @@ use polylet_model::{ContainerKind, Manifest};
 use serde::Serialize;
 
 use super::observed::SeenContainer;
-use super::plan::{Note, Phase, Plan};
+use super::plan::{Note, OVERDUE, Phase, Plan, UNTOLD, Waiting};
 use super::resize::{self, Verdict};
 use super::step::{Step, StepKey};
 use super::view::{Terminal, View};
@@ -58,6 +58,7 @@ pub fn of(view: &View<'_>, before: &Plan, plan: &Plan, born: Timestamp) -> Vec<N
     };
     endings(view, plan, &mut told);
     killings(view, wanted, plan, &mut told);
+    delays(before, plan, born, &mut told);
     if plan.phase == Phase::Syncing {
         let news = Plan {
             notes: plan
@@ -94,6 +95,25 @@ fn endings(view: &View<'_>, plan: &Plan, told: &mut Vec<Notice>) {
     let message = message.strip_prefix(REFUSED);
     let message = message.or(decided.map(|t| t.message.as_str()));
     told.push(Notice::of_pod(!normal, reason, message.unwrap_or_default()));
+}
+
+/// What the runtime does not tell, and what it does not do in time.
+fn delays(before: &Plan, plan: &Plan, born: Timestamp, told: &mut Vec<Notice>) {
+    let stands = |of: &Waiting| {
+        let same = |old: &Waiting| old.what == of.what && old.error == of.error;
+        before.waiting.iter().any(same)
+    };
+    for waiting in plan.waiting.iter().filter(|waiting| !stands(waiting)) {
+        if waiting.what == UNTOLD {
+            let message = format!("error determining status: {}", waiting.error);
+            told.push(Notice::of_pod(true, "FailedSync", message));
+        }
+        // A former life has told of what was late in its time.
+        if waiting.what == OVERDUE && waiting.since >= Some(born) {
+            let message = "Container runtime did not kill the pod within specified grace period.";
+            told.push(Notice::of_pod(true, "ExceededGracePeriod", message));
+        }
+    }
 }
 
 /// Stops that begin now.

@@ -94,11 +94,17 @@ pub struct Observed {
     pub containers: Vec<SeenContainer>,
     /// When the runtime was asked; `None` when nothing was ever told of the pod.
     pub at: Option<Timestamp>,
-    /// Not all of it could be asked for: it may be what was known last, or bare.
-    pub doubtful: bool,
+    /// Why not all of it could be asked for: it may be what was known last, or bare. Empty when all
+    /// of it could.
+    pub doubt: String,
 }
 
 impl Observed {
+    /// Whether it is not all that there is.
+    pub fn is_doubtful(&self) -> bool {
+        !self.doubt.is_empty()
+    }
+
     /// The newest container of a name, in any sandbox.
     pub fn newest(&self, name: &str) -> Option<&SeenContainer> {
         self.containers

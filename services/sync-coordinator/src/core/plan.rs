@@ -9,6 +9,11 @@ use super::step::{Step, StepKey, describe};
 use super::view::View;
 use super::{admission, cleanup, containers, init, resize, sandbox, stop, terminal, volumes};
 
+/// What a pod waits for while the runtime does not tell of it.
+pub const UNTOLD: &str = "the runtime to tell of this pod";
+/// What a pod waits for that this node has ended and that is there for too long.
+pub const OVERDUE: &str = "containers that have outlived their time";
+
 /// How far a pod has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Phase {
@@ -176,9 +181,13 @@ pub fn plan(view: &View<'_>) -> Plan {
         plan.wait_for(format!("the container runtime: {why}"), None);
         return plan;
     }
-    if plan.phase == Phase::Syncing && view.observed().doubtful {
+    if plan.phase == Phase::Syncing && view.observed().is_doubtful() {
         // Neither a missing address nor an exit code is to be believed; pleg asks again by itself.
-        plan.wait_for("the runtime to tell of this pod", None);
+        plan.waiting.push(Waiting {
+            what: UNTOLD.to_owned(),
+            since: None,
+            error: view.observed().doubt.clone(),
+        });
         return plan;
     }
     match plan.phase {

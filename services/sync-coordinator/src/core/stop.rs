@@ -1,11 +1,12 @@
 //! The end of a pod: containers, then sandboxes, then what they stood on.
 
+use jiff::{SignedDuration, Timestamp};
 use polylet_model::ContainerKind;
 
 use super::cleanup;
 use super::kill::{self, How};
 use super::observed::SeenContainer;
-use super::plan::{Phase, Plan};
+use super::plan::{OVERDUE, Phase, Plan};
 use super::step::{Step, StepKey};
 use super::view::View;
 use super::wanted::WantedContainer;
@@ -40,7 +41,12 @@ pub fn end(view: &View<'_>, plan: &mut Plan) {
     if !view.pod.journalled {
         plan.step(view, Step::Journal);
     }
-    if !halt(view, How::end(grace_of(view)), plan) || !volumes::released(view, plan) {
+    let grace = grace_of(view);
+    if !halt(view, How::end(grace), plan) {
+        outlived(view, grace, plan);
+        return;
+    }
+    if !volumes::released(view, plan) {
         return;
     }
     if !view.pod.cgroup_gone {
@@ -49,6 +55,23 @@ pub fn end(view: &View<'_>, plan: &mut Plan) {
     }
     if view.pod.journalled && !view.pod.journal.torn_down {
         plan.step(view, Step::TornDown);
+    }
+}
+
+/// Room that was to be made is not there in time. So long waits upstream: half as long again as the
+/// grace, and no less than it takes to talk to the runtime.
+fn outlived(view: &View<'_>, grace: u32, plan: &mut Plan) {
+    let ended = view.pod.journal.terminal.as_ref();
+    let Some(ended) = ended.filter(|ended| ended.disruption_target) else {
+        return;
+    };
+    let patience = SignedDuration::from_secs(i64::from(grace.saturating_add(grace / 2).max(10)));
+    let late = ended.decided_at.checked_add(patience);
+    let late = late.unwrap_or(Timestamp::MAX);
+    if view.now < late {
+        plan.wake(late);
+    } else {
+        plan.wait_for(OVERDUE, Some(late));
     }
 }
 

@@ -116,7 +116,7 @@ fn enforces(kubelet: &KubeletConfiguration, part: &str) -> bool {
 
 /// Tells people how it went. What is as it was is no news after a restart of this service alone.
 fn told(hands: &Hands, severity: Severity, message: String) {
-    if severity == Severity::Normal && !hands.cgroups.is_start {
+    if severity == Severity::Normal && !hands.is_start {
         return;
     }
     let reason = match severity {

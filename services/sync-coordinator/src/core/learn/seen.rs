@@ -70,7 +70,7 @@ fn recompute(pod: &mut Pod) {
     }
     let held = |id: &String| now.container(id).is_some();
     // What was not told of may be there all the same.
-    if !now.doubtful {
+    if !now.is_doubtful() {
         pod.lifecycle.retain(held);
         let made = |name: &String| now.newest(name).map(|newest| newest.attempt);
         let begun = |name: &String, reset: &Reset| made(name) >= Some(reset.attempt);

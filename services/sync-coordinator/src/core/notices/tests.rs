@@ -1,5 +1,6 @@
 use std::sync::Arc;
 
+use jiff::SignedDuration;
 use serde_json::{Value, json};
 
 use super::*;
@@ -142,4 +143,70 @@ fn a_resize_is_told_from_start_to_end() {
         heard[0].2,
         r#"Pod resize started: {"containers":[{"name":"a","resources":{"requests":{"cpu":"2"}}}],"generation":0}"#
     );
+}
+
+#[test]
+fn a_pod_that_the_runtime_does_not_tell_of_is_told_once_for_each_reason() {
+    let mut world = World::new(simple("Always", &["a"]));
+    let mut before = Plan::default();
+    rounds(&mut world, &mut before);
+    for why in ["it hangs", "it is gone"] {
+        world.runtime.doubt = why.into();
+        world.hear();
+        let message = format!("error determining status: {why}");
+        let expected = [told("", "FailedSync", &message)];
+        assert_eq!(rounds(&mut world, &mut before), expected);
+    }
+    world.runtime.doubt.clear();
+    world.hear();
+    assert_eq!(rounds(&mut world, &mut before), []);
+}
+
+#[test]
+fn a_pod_that_was_put_out_and_does_not_go_is_told_once() {
+    // Half as long again as the grace, and ten seconds at least.
+    for (grace, own, patience) in [(Some(1), 30, 10), (Some(20), 30, 30), (None, 30, 45)] {
+        let mut spec = simple("Always", &["a"]);
+        spec["terminationGracePeriodSeconds"] = own.into();
+        let mut world = World::new(spec);
+        let mut before = Plan::default();
+        rounds(&mut world, &mut before);
+        let now = world.now;
+        world.pod.order = Some(Terminal {
+            reason: reason::EVICTED.into(),
+            message: "The node was low on resource: memory.".into(),
+            phase: "Failed".into(),
+            disruption_target: true,
+            decided_at: now,
+            grace,
+        });
+        // Its end is decided, and its stop begins and does not end.
+        let decided = world.begin();
+        decided.iter().for_each(|step| world.finish(step));
+        let mut look = |world: &mut World| {
+            let plan = world.plan();
+            let view = View {
+                pod: &world.pod,
+                node: &world.node,
+                now: world.now,
+            };
+            let told = of(&view, &before, &plan, at(0));
+            before = plan;
+            world.begin();
+            let late = told
+                .into_iter()
+                .filter(|n| n.reason == "ExceededGracePeriod");
+            (late.count(), before.wake_at)
+        };
+        look(&mut world);
+        world.pass(patience - 1);
+        let (early, wake_at) = look(&mut world);
+        assert_eq!(early, 0, "{grace:?}");
+        let late = now + SignedDuration::from_secs(patience);
+        assert!(wake_at.is_some_and(|at| at <= late), "{wake_at:?}");
+        world.pass(1);
+        assert_eq!(look(&mut world).0, 1, "{grace:?}");
+        world.pass(1);
+        assert_eq!(look(&mut world).0, 0, "{grace:?}");
+    }
 }

@@ -15,7 +15,7 @@ fn a_doubtful_state_ends_nothing() {
     let mut world = World::new(simple("OnFailure", &["a"]));
     world.settle();
     let whole = world.runtime.clone();
-    world.runtime.doubtful = true;
+    world.runtime.doubt = "it hangs".into();
     world.runtime.sandboxes[0].ips.clear();
     let id = world.running("a").unwrap();
     world.exit(&id, 0);
@@ -30,7 +30,7 @@ fn a_doubtful_state_ends_nothing() {
     let plan = world.plan();
     assert!(plan.steps.is_empty() && plan.waiting.is_empty(), "{plan:?}");
     // What has to go goes all the same.
-    world.runtime.doubtful = true;
+    world.runtime.doubt = "it hangs".into();
     world.hear();
     world.pod.leaving = true;
     assert_eq!(world.begin().iter().find_map(stop_of), Some(("a", 30)));

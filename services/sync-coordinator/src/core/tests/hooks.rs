@@ -366,7 +366,7 @@ fn what_a_doubtful_state_does_not_show_is_still_under_way() {
     world.pod.leaving = true;
     world.begin();
     let whole = world.runtime.clone();
-    world.runtime.doubtful = true;
+    world.runtime.doubt = "it hangs".into();
     world.runtime.containers.clear();
     world.hear();
     world.runtime = whole;
