@@ -101,6 +101,10 @@ pub struct PodSync {
     pub allocated: ::prost::alloc::vec::Vec<u8>,
     #[prost(message, optional, tag = "13")]
     pub resize_progress: ::core::option::Option<ResizeProgress>,
+    /// The node has not let the pod in yet, nor refused it: the cluster is told nothing
+    /// of it.
+    #[prost(bool, tag = "14")]
+    pub unadmitted: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct WatchPodSyncRequest {

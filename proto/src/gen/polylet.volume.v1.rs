@@ -13,6 +13,10 @@ pub struct Volume {
     pub message: ::prost::alloc::string::String,
     #[prost(message, optional, tag = "5")]
     pub since: ::core::option::Option<::prost_types::Timestamp>,
+    /// While it waits: for nothing but what this node itself has asked for, and what it
+    /// will hardly be refused.
+    #[prost(bool, tag = "6")]
+    pub coming: bool,
 }
 /// The volumes of one pod. A pod of which nothing is left is removed from the stream.
 #[derive(Clone, PartialEq, ::prost::Message)]

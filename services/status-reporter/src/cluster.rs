@@ -46,6 +46,9 @@ impl Cluster {
 
     /// What is said of a pod now. With a cause, telling it is a step of the pod's start.
     pub(crate) fn told(&mut self, uid: &str, told: &Told, cause: Option<Cause>) {
+        if told.unadmitted {
+            return;
+        }
         let manifest = &told.manifest;
         let of_api = !manifest.is_static();
         let deletable = of_api && manifest.deletion_timestamp().is_some() && told.leaving.reclaimed;

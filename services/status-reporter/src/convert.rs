@@ -53,6 +53,7 @@ pub(crate) fn progress(sync: &sync::PodSync) -> Progress {
         acknowledged_at: time::from_wire_opt(sync.acknowledged_at.as_ref()),
         last_manifest: Manifest::from_json(&sync.last_manifest).ok(),
         waiting_for: sync.waiting_for.iter().map(waiting_for).collect(),
+        unadmitted: sync.unadmitted,
     }
 }
 

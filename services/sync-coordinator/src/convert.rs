@@ -89,6 +89,7 @@ pub(crate) fn volumes(state: &volume::v1::PodVolumes) -> Vec<SeenVolume> {
     let one = |v: &volume::v1::Volume| SeenVolume {
         name: v.name.clone(),
         mounted: v.phase() == Wire::Mounted,
+        coming: v.phase() == Wire::Waiting && v.coming,
         gone: v.phase() == Wire::Gone,
         host_path: v.host_path.clone(),
         message: v.message.clone(),
@@ -210,6 +211,7 @@ pub(crate) fn pod_sync(told: &Told<'_>, pod: &Pod, plan: &Plan) -> sync::v1::Pod
             .resizing
             .as_ref()
             .map(|progress| resizing(pod, progress)),
+        unadmitted: plan.unadmitted,
     }
 }
 

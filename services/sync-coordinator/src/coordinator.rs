@@ -176,7 +176,7 @@ impl Coordinator {
             }
             if self.heard.ever(Stream::Pods) {
                 // Nothing was told of it so far: whatever is told next is news.
-                learn::observed(&mut worker.pod, Observed::default());
+                let _ = learn::observed(&mut worker.pod, Observed::default());
             }
             self.workers.insert(uid.clone(), worker);
         }

@@ -123,7 +123,9 @@ impl Coordinator {
                 {
                     worker.cause = state.cause;
                 }
-                learn::observed(&mut worker.pod, observed);
+                if learn::observed(&mut worker.pod, observed) {
+                    self.refresh(&reference.uid);
+                }
             }
             Update::Remove(uid) => {
                 // A removal tells no time, and may be older than the answer to our own question.
@@ -137,7 +139,8 @@ impl Coordinator {
                         .values_mut()
                         .filter(|w| w.pod.observed.is_none())
                     {
-                        learn::observed(&mut worker.pod, Observed::default());
+                        // Nothing can be older.
+                        let _ = learn::observed(&mut worker.pod, Observed::default());
                     }
                     self.all_dirty();
                 }

@@ -74,6 +74,7 @@ impl Coordinator {
             return;
         }
         worker.refreshing = true;
+        worker.asked_at = worker.pod.base.at;
         // What the runtime then shows is the step's doing: its trace goes on there.
         let span = trace::refresh(&worker.reference, worker.last_step.as_ref());
         self.outside
@@ -93,8 +94,9 @@ impl Coordinator {
             return;
         };
         worker.cancels.remove(key);
+        let mut ask = false;
         if let Some(state) = state {
-            learn::observed(&mut worker.pod, convert::observed(&state));
+            ask = learn::observed(&mut worker.pod, convert::observed(&state));
         }
         if let Outcome::Failed(trouble) = &outcome {
             let (reason, why) = (&trouble.reason, &trouble.message);
@@ -121,7 +123,7 @@ impl Coordinator {
         let followed = learn::is_followed(&worker.pod, &outcome);
         learn::ended(&mut worker.pod, key, outcome, now);
         let leaving = worker.pod.leaving;
-        let ask = match key {
+        ask |= match key {
             StepKey::Sandbox | StepKey::Start(_) | StepKey::RemoveSandbox(_) => true,
             StepKey::StopSandbox(_) | StepKey::RemoveContainer(_) => failed || !leaving,
             StepKey::Create(_) | StepKey::StopContainer(_) => failed,
@@ -151,10 +153,12 @@ impl Coordinator {
             return;
         };
         worker.refreshing = false;
+        let mut again = std::mem::take(&mut worker.refresh_again);
         if let Some(state) = state {
-            learn::refreshed(&mut worker.pod, convert::observed(&state), acts);
+            let (state, known) = (convert::observed(&state), worker.asked_at);
+            again |= learn::refreshed(&mut worker.pod, state, acts, known);
         }
-        if std::mem::take(&mut worker.refresh_again) {
+        if again {
             self.refresh(&uid);
         }
         self.dirty.insert(uid);

@@ -46,6 +46,8 @@ pub(crate) struct Worker {
     pub(crate) lifecycle_kept: Lifecycle,
     /// The runtime is being asked for this pod.
     pub(crate) refreshing: bool,
+    /// The moment of its last word when it was asked.
+    pub(crate) asked_at: Option<Timestamp>,
     /// And must be asked again.
     pub(crate) refresh_again: bool,
     /// The wait for a place among the pods that start, as a span.
@@ -77,6 +79,7 @@ impl Worker {
             awaited: BTreeMap::new(),
             lifecycle_kept: Lifecycle::default(),
             refreshing: false,
+            asked_at: None,
             refresh_again: false,
             slot_wait: None,
             relic: false,

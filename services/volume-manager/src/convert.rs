@@ -55,7 +55,7 @@ pub fn volumes(view: &PodView, cause: Option<Cause>) -> PodVolumes {
 
 fn volume(view: &VolumeView) -> Volume {
     let phase = match view.phase {
-        Phase::Waiting => VolumePhase::Waiting,
+        Phase::Waiting | Phase::Coming => VolumePhase::Waiting,
         Phase::Mounted => VolumePhase::Mounted,
         Phase::Releasing => VolumePhase::Releasing,
         Phase::Gone => VolumePhase::Gone,
@@ -67,6 +67,7 @@ fn volume(view: &VolumeView) -> Volume {
         host_path: view.host_path.clone(),
         message: view.message.clone(),
         since: Some(polylet_wire::time::to_wire(view.since)),
+        coming: view.phase == Phase::Coming,
     }
 }
 

@@ -8,8 +8,8 @@ use polylet_sim::sabotage::Sabotage;
 
 /// Two minutes of processor time, on both cores at once.
 const SEEDS: u64 = 2000;
-/// A bug has to be found within so many.
-const PATIENCE: u64 = 400;
+/// A bug has to be found within so many; most are within some ten.
+const PATIENCE: u64 = 2000;
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()

@@ -365,8 +365,10 @@ fn pod_ips(facts: &StatusFacts<'_>) -> Vec<String> {
     if ips.is_empty() && facts.manifest.host_network() {
         ips = host_ips(facts);
     }
-    if ips.is_empty() && facts.stage != Stage::Syncing {
-        // The address of a pod that is leaving is told to the end.
+    let stands = facts.sandboxes.iter().any(|sandbox| sandbox.ready);
+    if ips.is_empty() && (facts.stage != Stage::Syncing || !stands) {
+        // The address of a pod that is leaving is told to the end, and so is that of a sandbox that
+        // no longer stands until another does. That it went may be heard before why it went.
         let known = facts
             .previous
             .and_then(|previous| previous.pod_ips.as_ref());

@@ -85,6 +85,8 @@ pub(crate) struct Progress {
     /// For a pod that pod-config no longer serves.
     pub(crate) last_manifest: Option<Manifest>,
     pub(crate) waiting_for: Vec<String>,
+    /// Whether it may run here at all is not decided yet.
+    pub(crate) unadmitted: bool,
 }
 
 /// What the runtime holds of a pod.

@@ -252,6 +252,8 @@ impl Join {
             .or_else(of_leaving)
             .or_else(of_last)?;
         let (nothing, fresh) = (Held::default(), Progress::default());
+        // The coordinator has not heard of it yet.
+        let unheard = progress.is_none() && self.held.get(uid).is_none_or(Held::is_empty);
         let held = self.held.get(uid).unwrap_or(&nothing);
         let progress = progress.unwrap_or(&fresh);
         let verdicts: Vec<Verdict> = self
@@ -295,6 +297,7 @@ impl Join {
                 stopped: stage == Stage::Terminated,
                 reclaimed: progress.reclaimed,
             },
+            unadmitted: progress.unadmitted || unheard,
         })
     }
 

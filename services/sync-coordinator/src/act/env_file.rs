@@ -91,6 +91,7 @@ mod tests {
         symlink("../secret", volume.join("out")).unwrap();
         symlink("env", volume.join("in")).unwrap();
         let volumes = [SeenVolume {
+            coming: false,
             name: "v".into(),
             mounted: true,
             gone: false,

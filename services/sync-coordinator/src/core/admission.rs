@@ -131,11 +131,15 @@ pub fn preempted(now: jiff::Timestamp) -> Terminal {
 }
 
 fn is_admitted(view: &View<'_>) -> bool {
+    was_admitted(view) || !view.pod.flights.is_empty()
+}
+
+/// Whether the pod was let in before: a refusal on its way to the disk is not.
+pub fn was_admitted(view: &View<'_>) -> bool {
     let pod = view.pod;
     pod.journal.demand.is_some()
         || (pod.journal.acknowledged_at.is_some() && pod.journalled)
         || !view.observed().is_empty()
-        || !pod.flights.is_empty()
 }
 
 fn pressure(view: &View<'_>, wanted: &Wanted) -> Option<No> {

@@ -87,6 +87,8 @@ pub struct Plan {
     pub resizing: Option<resize::Progress>,
     /// Only the node's labels keep the pod out; newer ones are awaited until then.
     pub unsure_until: Option<Timestamp>,
+    /// The pod was neither let in nor refused yet.
+    pub unadmitted: bool,
     /// Pods that have to end for it, by uid.
     pub victims: Vec<String>,
 }
@@ -167,6 +169,7 @@ pub fn plan(view: &View<'_>) -> Plan {
         cleanup::linger(view, &mut plan);
         return plan;
     }
+    plan.unadmitted = plan.phase == Phase::Syncing && !admission::was_admitted(view);
     if plan.phase == Phase::Syncing
         && let Some(wanted) = &view.pod.wanted
     {
@@ -238,7 +241,7 @@ fn sync(view: &View<'_>, plan: &mut Plan) {
         return;
     }
     match admission::judge(view, &wanted) {
-        Verdict::Admitted => {}
+        Verdict::Admitted => plan.unadmitted = false,
         Verdict::Refused(decision) => {
             plan.step(view, Step::Decide(decision));
             return;

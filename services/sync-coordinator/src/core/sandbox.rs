@@ -9,7 +9,7 @@ use super::plan::Plan;
 use super::step::{Step, StepKey};
 use super::view::View;
 use super::wanted::Wanted;
-use super::{restart, stop, terminal};
+use super::{restart, stop, terminal, volumes};
 
 /// The sandbox that the pod's containers belong in. Without one, plans what
 /// leads to it: the old one's end, the cgroup, the new one, images meanwhile.
@@ -45,6 +45,9 @@ pub fn stand<'a>(view: &View<'a>, wanted: &Wanted, plan: &mut Plan) -> Option<&'
     }
     if !view.pod.cgroup_ready {
         plan.step(view, Step::EnsureCgroup);
+        return None;
+    }
+    if !volumes::at_hand(view, wanted, plan) {
         return None;
     }
     let next = seen

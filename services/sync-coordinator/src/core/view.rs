@@ -135,6 +135,8 @@ pub struct SeenVolume {
     pub name: String,
     /// Mounted.
     pub mounted: bool,
+    /// Not mounted, but it will be in a moment.
+    pub coming: bool,
     /// Nothing of it is left.
     pub gone: bool,
     /// Where it is on the node.

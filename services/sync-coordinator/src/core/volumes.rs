@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use super::plan::Plan;
 use super::step::{Step, StepKey};
-use super::view::View;
+use super::view::{SeenVolume, View};
 use super::wanted::Wanted;
 
 /// How long released volumes may take before they are asked about.
@@ -19,6 +19,21 @@ pub fn declare(view: &View<'_>, wanted: &Wanted, plan: &mut Plan) {
 
 /// Whether containers may start; says what is missing.
 pub fn mounted(view: &View<'_>, wanted: &Wanted, plan: &mut Plan) -> bool {
+    there(view, wanted, plan, |volume| volume.mounted)
+}
+
+/// Whether a sandbox may be made. As upstream it is not while a volume is missing, which may be for
+/// ever; one that is about to come is not waited for.
+pub fn at_hand(view: &View<'_>, wanted: &Wanted, plan: &mut Plan) -> bool {
+    there(view, wanted, plan, |volume| volume.mounted || volume.coming)
+}
+
+fn there(
+    view: &View<'_>,
+    wanted: &Wanted,
+    plan: &mut Plan,
+    is_there: impl Fn(&SeenVolume) -> bool,
+) -> bool {
     let volumes = &view.pod.volumes;
     if !wanted.has_volumes {
         return true;
@@ -31,7 +46,7 @@ pub fn mounted(view: &View<'_>, wanted: &Wanted, plan: &mut Plan) -> bool {
         return false;
     }
     let mut whole = true;
-    for volume in seen.iter().filter(|v| !v.mounted) {
+    for volume in seen.iter().filter(|v| !is_there(v)) {
         whole = false;
         plan.waiting.push(super::plan::Waiting {
             what: format!("volume {}", volume.name),

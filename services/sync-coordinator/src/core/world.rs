@@ -123,7 +123,9 @@ impl World {
     pub(super) fn hear(&mut self) {
         self.runtime.at = Some(self.now);
         let acts = self.pod.acts;
-        learn::refreshed(&mut self.pod, self.runtime.clone(), acts);
+        let known = self.pod.base.at;
+        let again = learn::refreshed(&mut self.pod, self.runtime.clone(), acts, known);
+        assert!(!again, "an answer counts");
     }
 
     pub(super) fn pass(&mut self, seconds: i64) {

@@ -16,6 +16,8 @@ use super::trust;
 pub enum Blocked {
     /// Something has yet to be heard; what.
     Waiting(String),
+    /// This node has asked for it itself, and will have it in a moment; what.
+    Coming(String),
     /// Something is not there, and may come; what.
     Missing(String),
     /// The same: what cannot be done without it, in upstream's words, and why.
@@ -61,6 +63,7 @@ pub trait Known {
 /// The files of a volume, from what is known.
 pub fn files(spec: &FilesSpec, known: &impl Known) -> Result<Files, Blocked> {
     let mut content = BTreeMap::new();
+    let mut coming = None;
     for source in &spec.sources {
         match source {
             Source::Ready(files) => {
@@ -69,8 +72,17 @@ pub fn files(spec: &FilesSpec, known: &impl Known) -> Result<Files, Blocked> {
                 }
             }
             Source::Token(source) => {
+                let token = match known.token(&source.key) {
+                    Ok(issued) => issued.token,
+                    // Whether the rest can be had counts more.
+                    Err(why @ Blocked::Coming(_)) => {
+                        coming = Some(why);
+                        continue;
+                    }
+                    Err(why) => return Err(why),
+                };
                 let file = File {
-                    bytes: known.token(&source.key)?.token,
+                    bytes: token,
                     mode: source.mode,
                     uid: source.uid,
                 };
@@ -98,6 +110,9 @@ pub fn files(spec: &FilesSpec, known: &impl Known) -> Result<Files, Blocked> {
         }
     }
     no_file_is_a_directory(&content)?;
+    if let Some(why) = coming {
+        return Err(why);
+    }
     if spec.gid.is_some() {
         // Upstream's widening for a group that may read.
         content.values_mut().for_each(|file| file.mode |= 0o440);

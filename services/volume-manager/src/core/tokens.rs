@@ -44,7 +44,7 @@ impl Token {
         match (&self.issued, &self.trouble) {
             (Some(issued), _) => Ok(issued.clone()),
             (None, Some(why)) => Err(Blocked::Failed(format!("failed to fetch token: {why}"))),
-            (None, None) => Err(Blocked::Waiting("waiting for a token".to_owned())),
+            (None, None) => Err(Blocked::Coming("waiting for a token".to_owned())),
         }
     }
 
@@ -79,7 +79,7 @@ mod tests {
     #[test]
     fn an_old_token_stays_while_it_is_valid() {
         let mut token = Token::default();
-        assert!(matches!(token.issued(), Err(Blocked::Waiting(_))));
+        assert!(matches!(token.issued(), Err(Blocked::Coming(_))));
         assert!(token.learn(Err("no".into()), at(0)));
         let said = token.issued();
         assert_eq!(

@@ -26,6 +26,8 @@ const NOT_MOUNTED: &str = "Unable to attach or mount volumes:";
 pub enum Phase {
     /// Not there yet.
     Waiting,
+    /// Not there yet, and will be in a moment.
+    Coming,
     /// Containers can use it.
     Mounted,
     /// On its way out.
@@ -143,6 +145,7 @@ fn kept(
         let there = known.actual.volumes.get(&slot).unwrap_or(&nothing);
         let problem = match (wanted.get(&slot), &there.work) {
             (Some(Err(Blocked::Waiting(what))), _) => Some((Phase::Waiting, what.clone())),
+            (Some(Err(Blocked::Coming(what))), _) => Some((Phase::Coming, what.clone())),
             (Some(Err(Blocked::Unattached(why))), _) => {
                 Some((Phase::Waiting, unattached(name, why)))
             }

@@ -7,6 +7,8 @@ use crate::RUNS;
 
 /// What is done to pods that run: deletions, changes.
 pub mod changed;
+/// Pods that others send away, and pods that go before they run.
+pub mod disrupted;
 /// Pods that end, or never stop ending.
 pub mod ending;
 /// Pods that nobody lets in.
@@ -19,8 +21,10 @@ pub fn all() -> Vec<Vec<Case>> {
     vec![
         ending::cases(),
         [stuck::cases(), refused::cases()].concat(),
-        changed::cases(),
+        [changed::cases(), disrupted::deleted()].concat(),
         super::views::cases(),
+        disrupted::preempted(),
+        disrupted::tainted(),
     ]
 }
 

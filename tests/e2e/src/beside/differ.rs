@@ -1,6 +1,7 @@
 use std::collections::BTreeSet;
 
 use super::Lives;
+use super::passing::Said;
 
 /// A difference that is right.
 #[derive(Debug, Clone, Copy)]
@@ -9,7 +10,7 @@ pub struct Right {
     pub pod: &'static str,
     /// Where: a part of the name of the checkpoint; all when empty.
     pub at: &'static str,
-    /// A part of the line.
+    /// A part of the line, behind who says it: `-` the kubelet, `+` Polylet.
     pub line: &'static str,
     /// Why.
     pub why: &'static str,
@@ -24,23 +25,25 @@ pub fn differences(kubelet: &Lives, polylet: &Lives, right: &[Right]) -> Vec<Str
             continue;
         };
         let none = Vec::new();
+        let said = Said::of(theirs.get("passing").unwrap_or(&none));
         let labels: BTreeSet<_> = theirs.keys().chain(ours.keys()).collect();
         for at in labels {
             let theirs = theirs.get(at).unwrap_or(&none);
             let ours = ours.get(at).unwrap_or(&none);
             let mut tell = |sign: char, one: &[String], other: &[String]| {
                 for line in one.iter().filter(|line| !other.contains(line)) {
-                    // What Polylet does not say in passing it was too quick for.
-                    if sign == '-' && at == "passing" {
+                    // What one of them does not say in passing it was too quick for, or too slow.
+                    if at == "passing" && (sign == '-' || said.amounts_to(line)) {
                         continue;
                     }
+                    let line = format!("{sign} {line}");
                     let is = |right: &Right| {
                         pod.starts_with(right.pod)
                             && at.contains(right.at)
                             && line.contains(right.line)
                     };
                     if !right.iter().any(is) {
-                        all.push(format!("{pod}, {at}: {sign} {line}"));
+                        all.push(format!("{pod}, {at}: {line}"));
                     }
                 }
             };
@@ -60,60 +63,77 @@ const fn right(
     Right { pod, at, line, why }
 }
 
-const QUICK: &str = "Polylet tells each state; the kubelet is busy elsewhere while this one stands";
-const MOMENT: &str = "what the pod is just at, when it has been still for two seconds, is chance";
-const SANDBOX: &str = "Polylet makes the sandbox while volumes are waited for";
-const EARLY: &str = "Polylet tells that a pod is on its way before it has judged it";
-const LATE: &str = "the kubelet reads the pod's cgroup back, as it was a while ago, and tells the \
-    kernel's word for no limit; Polylet tells what was given";
+const MOMENT: &str = "what the pod is just at, when it is looked at, is chance";
+const TIMES: &str = "how often it started by then is chance";
+const CGROUP: &str = "the kubelet reads the pod's cgroup back, as it was a while ago or when it is gone, \
+    and tells the kernel's word for no limit; Polylet tells what was given";
 const TRUTH: &str = "Polylet tells the ends that the containers had before all were removed";
 
 /// Differences that are right, each with its reason.
 pub const RIGHT: &[Right] = &[
-    right("", "", "status.resources", LATE),
-    right("", "passing", "state.terminated", QUICK),
+    right("", "", "- status.resources={}", CGROUP),
     right(
         "",
-        "passing",
-        "state.waiting.reason=CrashLoopBackOff",
-        QUICK,
+        "",
+        "- status.resources.limits.memory=9007199254740988Ki",
+        CGROUP,
     ),
     right(
-        "",
-        "passing",
-        "state.waiting.reason=RunContainerError",
-        QUICK,
+        "burstable",
+        "the end",
+        "+ status.resources.requests.cpu=20m",
+        CGROUP,
     ),
-    right("", "passing", "state.running", QUICK),
-    right("", "passing", "condition Ready True", QUICK),
-    right("", "passing", "condition ContainersReady True", QUICK),
-    right("", "passing", "phase Running", QUICK),
-    right("", "passing", "condition PodScheduled True", EARLY),
-    right("", "passing", "condition Initialized True", EARLY),
-    right("", "passing", "condition PodReadyToStartContainers", EARLY),
-    right("", "passing", "containers with unready status", EARLY),
+    right("guaranteed", "the end", "+ status.resources.", CGROUP),
+    right("extended", "the end", "example.com/thing=1", CGROUP),
+    right("resize-", "", " status.resources.", CGROUP),
     right(
-        "",
-        "passing",
-        "state.waiting.reason=ContainerCreating",
-        EARLY,
+        "bad-",
+        "fails",
+        " status.containerStatuses[0].state.waiting.",
+        MOMENT,
     ),
-    right("bad-", "fails", "state.waiting", MOMENT),
-    right("hook-fails", "hook failed", "", MOMENT),
-    right("end-crashing", "the end", "", MOMENT),
+    right(
+        "bad-init",
+        "fails",
+        " status.initContainerStatuses[0].state.waiting.",
+        MOMENT,
+    ),
+    right("always-", "", "restartCount=", TIMES),
+    right("always-", "", "containerID=container ", TIMES),
+    right("on-failure-1", "the end", "restartCount=", TIMES),
+    right("on-failure-1", "the end", "containerID=container ", TIMES),
+    right("init-again", "the end", "restartCount=", TIMES),
+    right("init-again", "the end", "containerID=container ", TIMES),
+    right("unlively", "the end", "restartCount=", TIMES),
+    right("unlively", "the end", "containerID=container ", TIMES),
+    right("unstarted-again", "the end", "restartCount=", TIMES),
+    right(
+        "unstarted-again",
+        "the end",
+        "containerID=container ",
+        TIMES,
+    ),
+    right("hook-fails", "the end", "restartCount=", TIMES),
+    right("hook-fails", "the end", "containerID=container ", TIMES),
+    right("end-crashing", "the end", "restartCount=", TIMES),
+    right("end-crashing", "the end", "containerID=container ", TIMES),
+    right("end-crashing", "the end", "lastState", MOMENT),
     right("own-policy", "the end", "lastState", MOMENT),
-    right("no-", "", "PodReadyToStartContainers.status", SANDBOX),
-    right("no-", "", "status.podIP", SANDBOX),
-    right(
-        "end-waiting",
-        "",
-        "PodReadyToStartContainers.status",
-        SANDBOX,
-    ),
-    right("end-waiting", "", "status.podIP", SANDBOX),
-    right("long-name", "", "", "how far its sandbox comes is chance"),
     right("rule-all", "", "lastState", TRUTH),
     right("rule-all", "", "restartCount", MOMENT),
+    right(
+        "rule-all",
+        "passing",
+        "+ condition AllContainersRestarting True",
+        MOMENT,
+    ),
+    right(
+        "resize-",
+        "passing",
+        "+ condition PodResizeInProgress True - -",
+        "the kubelet has done it before it has told of it",
+    ),
     right(
         "debugging",
         "the end",
@@ -139,11 +159,24 @@ pub const RIGHT: &[Right] = &[
         "",
         "the kubelet takes the mirror away before the pod has ended",
     ),
+    right(
+        "long-name",
+        "",
+        "PodReadyToStartContainers",
+        "how far its sandbox comes is chance",
+    ),
+    right("long-name", "", "status.podIP", "as above"),
     right("sees-host", "view", "/proc/", "other people's processes"),
     right(
         "",
         "view",
         "symbolic link",
         "upstream gives tokens' links to the user, others' not",
+    ),
+    right(
+        "sees-names",
+        "view",
+        " options ",
+        "the kubelet keeps the options in a map, whose order is chance",
     ),
 ];

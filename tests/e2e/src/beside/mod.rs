@@ -21,6 +21,8 @@ pub mod cases;
 pub mod differ;
 /// A pod's status as lines that do not depend on the run.
 mod lines;
+/// What is said in passing, against what the other says.
+mod passing;
 /// Following pods.
 mod seen;
 /// What containers say that they see.
@@ -54,6 +56,10 @@ pub enum Step {
     Create(&'static str, Value),
     /// Deletes the pod with these options.
     Delete(Value),
+    /// Somebody else deletes it.
+    Leaves,
+    /// A patch of the node.
+    Node(Value),
 }
 
 /// What was seen of each pod, line by line.
@@ -180,7 +186,14 @@ async fn objects(cluster: &Cluster) {
     let mut class = of("RuntimeClass", "unknown");
     class["apiVersion"] = "node.k8s.io/v1".into();
     class["handler"] = "nowhere".into();
+    let mut high = of("PriorityClass", "high");
+    high["apiVersion"] = "scheduling.k8s.io/v1".into();
+    high["value"] = 1000.into();
     for (path, object) in [
+        (
+            "/apis/scheduling.k8s.io/v1/priorityclasses".to_owned(),
+            high,
+        ),
         (format!("{IN_DEFAULT}/configmaps"), map),
         (format!("{IN_DEFAULT}/secrets"), secret),
         (format!("{IN_DEFAULT}/services"), service),
@@ -247,6 +260,11 @@ async fn life(
             Step::Create(path, object) => {
                 let path = format!("{}{path}", pod_path(&name));
                 ok(client.create(&path, object).await);
+            }
+            Step::Leaves => deleted = true,
+            Step::Node(change) => {
+                let path = "/api/v1/nodes/node";
+                ok(client.patch(path, Patch::Strategic, change).await);
             }
             Step::Delete(options) => {
                 deleted = true;

@@ -211,6 +211,7 @@ fn declare(world: &mut World, life: u32, job: &Job) -> Outcome {
 
 fn seen(state: &PodVolumes) -> Vec<SeenVolume> {
     let one = |v: &polylet_wire::volume::v1::Volume| SeenVolume {
+        coming: v.coming,
         name: v.name.clone(),
         mounted: v.phase() == VolumePhase::Mounted,
         gone: v.phase() == VolumePhase::Gone,

@@ -14,6 +14,9 @@ pub(crate) struct Told {
     pub(crate) stale: Vec<String>,
     /// How far it is on its way out.
     pub(crate) leaving: Leaving,
+    /// Whether it may run here at all is not decided yet. As upstream: the cluster hears nothing of
+    /// it before, so that of one that is refused it hears of no other phase than `Failed`.
+    pub(crate) unadmitted: bool,
 }
 
 /// How far a pod is on its way out, for what waits for that.

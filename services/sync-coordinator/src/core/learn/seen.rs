@@ -40,27 +40,39 @@ pub(super) fn act(pod: &mut Pod, overlay: Overlay) {
 }
 
 /// The stream of the runtime's states said something. It may be older than our
-/// last acts, which therefore stay on top.
-pub fn observed(pod: &mut Pod, state: Observed) {
-    if state.at < pod.base.at && !set_back(pod.base.at, state.at) {
-        return;
+/// last acts, which therefore stay on top. True when the runtime is to be asked: nobody can tell
+/// whether the word is so much older than what is known, or the clock was set back.
+#[must_use]
+pub fn observed(pod: &mut Pod, state: Observed) -> bool {
+    if state.at < pod.base.at {
+        return much_older(pod.base.at, state.at);
     }
     pod.base = state;
     recompute(pod);
+    false
 }
 
-/// Whether the clock was set back between two words of the runtime: they do not
-/// pass each other by that much.
-fn set_back(known: Option<Timestamp>, said: Option<Timestamp>) -> bool {
+/// Whether two words of the runtime are further apart than words that pass each other usually are.
+fn much_older(known: Option<Timestamp>, said: Option<Timestamp>) -> bool {
     known
         .zip(said)
         .is_some_and(|(known, said)| known.duration_since(said) > SignedDuration::from_secs(5))
 }
 
-/// The runtime was asked for this pod after so many of our acts.
-pub fn refreshed(pod: &mut Pod, state: Observed, acts: u64) {
+/// The runtime was asked for this pod after so many of our acts, when its last word was of `known`:
+/// the answer is newer than that, whatever the clock says. True when it is to be asked again.
+#[must_use]
+pub fn refreshed(pod: &mut Pod, state: Observed, acts: u64, known: Option<Timestamp>) -> bool {
+    let heard_since = pod.base.at != known;
+    if heard_since && state.at < pod.base.at && much_older(pod.base.at, state.at) {
+        return true;
+    }
     pod.overlays.retain(|(number, _)| *number > acts);
-    observed(pod, state);
+    if !heard_since || state.at >= pod.base.at {
+        pod.base = state;
+    }
+    recompute(pod);
+    false
 }
 
 fn recompute(pod: &mut Pod) {

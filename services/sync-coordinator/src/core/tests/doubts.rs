@@ -198,10 +198,44 @@ fn a_clock_that_is_set_back_silences_nobody() {
         at: Some(at(seconds)),
         ..Default::default()
     };
-    learn::observed(&mut world.pod, said(3597));
-    assert!(!world.pod.base.is_empty(), "two words passed each other");
-    learn::observed(&mut world.pod, said(10));
+    let known = world.pod.base.at;
+    // Two words passed each other, a moment or, on a busy machine, half a minute apart.
+    assert!(!learn::observed(&mut world.pod, said(3597)));
+    assert!(learn::observed(&mut world.pod, said(3570)));
+    assert!(!world.pod.base.is_empty() && world.pod.base.at == known);
+    // The answer to our own question is newer than what was known when it was asked.
+    assert!(!learn::refreshed(&mut world.pod, said(10), 0, known));
     assert!(world.pod.base.is_empty() && world.pod.base.at == Some(at(10)));
+    // Unless something was heard in between: then it is asked again.
+    assert!(!learn::observed(&mut world.pod, said(100)));
+    assert!(learn::refreshed(&mut world.pod, said(20), 0, Some(at(10))));
+    assert!(!learn::refreshed(&mut world.pod, said(98), 0, Some(at(10))));
+    assert_eq!(world.pod.base.at, Some(at(100)));
+    assert!(!learn::refreshed(
+        &mut world.pod,
+        said(20),
+        0,
+        Some(at(100))
+    ));
+    assert_eq!(world.pod.base.at, Some(at(20)));
+}
+
+#[test]
+fn a_word_that_comes_very_late_brings_no_old_state_back() {
+    let mut world = World::new(simple("Always", &["a"]));
+    world.settle();
+    let old = world.runtime.clone();
+    world.pass(60);
+    world.ends("a", 1);
+    world.settle();
+    let now = world
+        .runtime
+        .newest("a")
+        .map(|c| (c.attempt, c.back_off_step));
+    assert_eq!(now, Some((1, 1)));
+    // What was so a minute ago is told only now, when everything since was heard already.
+    assert!(learn::observed(&mut world.pod, old));
+    assert!(world.plan().steps.is_empty(), "{:?}", world.plan());
 }
 
 #[test]

@@ -307,13 +307,11 @@ fn stale_words_do_not_undo_our_own_acts() {
         (2, Overlay::Created(world.runtime.containers[0].clone())),
     ];
     world.pod.acts = 2;
-    learn::observed(
-        &mut world.pod,
-        Observed {
-            at: Some(at(2)),
-            ..before
-        },
-    );
+    let said = Observed {
+        at: Some(at(2)),
+        ..before
+    };
+    assert!(!learn::observed(&mut world.pod, said));
     assert!(world.plan().steps.is_empty());
     world.hear();
     assert!(world.plan().steps.is_empty() && world.pod.overlays.is_empty());
@@ -364,4 +362,33 @@ fn an_answer_does_not_undo_what_the_stream_told_meanwhile() {
     };
     learn::ended(&mut world.pod, &StepKey::Volumes, late, at(0));
     assert!(world.pod.volumes.seen.as_ref().unwrap().1[0].mounted);
+}
+
+#[test]
+fn a_sandbox_waits_for_volumes_that_may_never_come() {
+    let mut spec = simple("Always", &["a"]);
+    spec["volumes"] = json!([{"name": "data", "emptyDir": {}}]);
+    let volume = |mounted, coming| SeenVolume {
+        name: "data".into(),
+        mounted,
+        coming,
+        gone: false,
+        host_path: String::new(),
+        message: String::new(),
+    };
+    for (volume, made) in [
+        (volume(false, false), false),
+        (volume(false, true), true),
+        (volume(true, false), true),
+    ] {
+        let mut world = World::new(spec.clone());
+        for step in world.begin() {
+            world.finish(&step);
+        }
+        let (sequence, seen) = world.pod.volumes.seen.as_mut().unwrap();
+        *seen = vec![volume.clone()];
+        assert!(*sequence > 0);
+        let planned = world.planned().contains(&StepKey::Sandbox);
+        assert_eq!(planned, made, "{volume:?}");
+    }
 }

@@ -153,6 +153,7 @@ impl World {
             }
             Step::ApplyVolumes => {
                 let mounted = SeenVolume {
+                    coming: false,
                     name: "data".into(),
                     mounted: true,
                     gone: false,

@@ -177,7 +177,11 @@ pub(super) fn tokens(
     }
     let mut all = serde_json::Map::new();
     for (audience, issued) in issued {
-        let issued = issued?;
+        let issued = issued.map_err(|why| match why {
+            // Its driver has yet to be asked then.
+            Blocked::Coming(what) => Blocked::Waiting(what),
+            other => other,
+        })?;
         let expires = issued.expires_at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let token = String::from_utf8_lossy(&issued.token.0).into_owned();
         let status = json!({"token": token, "expirationTimestamp": expires});

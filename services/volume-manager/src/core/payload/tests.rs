@@ -46,7 +46,7 @@ impl Known for One<'_> {
     }
 
     fn token(&self, _: &TokenKey) -> Result<crate::core::tokens::Issued, Blocked> {
-        Err(Blocked::Waiting("waiting for a token".into()))
+        Err(Blocked::Coming("waiting for a token".into()))
     }
 
     fn certificate(&self, _: &CertificateKey) -> Result<Issued, Blocked> {
@@ -112,6 +112,38 @@ fn what_is_missing_is_named() {
     assert_eq!(made(&optional, &present(&["a"])), Ok(vec![]));
     let no_key = failed("configmap references non-existent config key: k");
     assert_eq!(made(&required, &present(&["a"])), no_key);
+}
+
+#[test]
+fn a_token_is_on_its_way_only_where_nothing_else_is_missing() {
+    let mut projected = spec(&[], false, None);
+    let token = super::super::spec::TokenSource {
+        key: TokenKey {
+            uid: "u".into(),
+            namespace: "ns".into(),
+            pod: "p".into(),
+            service_account: "default".into(),
+            audience: String::new(),
+            expiration_seconds: 3600,
+        },
+        path: "token".into(),
+        mode: 0o644,
+        uid: None,
+    };
+    projected.sources.insert(0, Source::Token(token));
+    for (state, is) in [
+        (present(&["a"]), "coming"),
+        (ObjectState::Absent, "missing"),
+        (ObjectState::Unheard, "waiting"),
+    ] {
+        let said = match made(&projected, &state) {
+            Err(Blocked::Coming(_)) => "coming",
+            Err(Blocked::Missing(_)) => "missing",
+            Err(Blocked::Waiting(_)) => "waiting",
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(said, is);
+    }
 }
 
 #[test]

@@ -40,6 +40,10 @@ fn exits() -> Vec<Case> {
             &policy("Never"),
             vec![ended()],
         ),
+        // One byte of it is kept.
+        case("never-300", "exit 300", &policy("Never"), vec![ended()]),
+        // As if killed for want of memory, which it was not.
+        case("never-137", "exit 137", &policy("Never"), vec![ended()]),
         case(
             "on-failure-0",
             "exit 0",
@@ -77,7 +81,7 @@ fn exits() -> Vec<Case> {
         case(
             "deadline",
             RUNS,
-            &json!({ "activeDeadlineSeconds": 3 }),
+            &json!({ "activeDeadlineSeconds": 15 }),
             vec![ended()],
         ),
     ]
@@ -136,7 +140,8 @@ fn sidecars() -> Vec<Case> {
         ),
         runs(
             "sidecar-crashes",
-            &json!({ "initContainers": beside("exit 1", json!({})) }),
+            // It never counts as started.
+            &json!({ "initContainers": beside("exit 1", json!({ "startupProbe": probe("true") })) }),
             vec![backs_off()],
         ),
         runs(
@@ -273,6 +278,12 @@ fn messages() -> Vec<Case> {
             &falls_back,
             vec![ended()],
         ),
+        case(
+            "says-both",
+            "echo one; echo -n two > /dev/termination-log; exit 1",
+            &falls_back,
+            vec![ended()],
+        ),
         case("says-not", "echo one; exit 0", &falls_back, vec![ended()]),
         case(
             "says-much",
@@ -284,8 +295,8 @@ fn messages() -> Vec<Case> {
         runs(
             "hook-fails",
             &hook(json!(["sh", "-c", "echo bad; exit 7"])),
-            vec![Step::Until("hook failed", |pod| {
-                super::waits(pod, "PostStartHookError") || super::waits(pod, "CrashLoopBackOff")
+            vec![Step::Once("hook failed", |pod| {
+                super::waits(pod, "PostStartHookError")
             })],
         ),
     ]

@@ -55,6 +55,19 @@ pub fn cases() -> Vec<Case> {
             until!("CreateContainerConfigError"),
         ),
         runs(
+            "no-secret-key",
+            &env(json!({ "secretKeyRef": { "name": "login", "key": "none" } })),
+            until!("CreateContainerConfigError"),
+        ),
+        runs(
+            "no-sub-path",
+            &json!({
+                "volumes": [{ "name": "it", "emptyDir": {} }],
+                "container": { "volumeMounts": [{ "name": "it", "mountPath": "/it", "subPathExpr": "$(NONE)" }] },
+            }),
+            until!("CreateContainerConfigError"),
+        ),
+        runs(
             "no-env-from",
             &json!({ "container": { "envFrom": [{ "configMapRef": { "name": "none" } }] } }),
             until!("CreateContainerConfigError"),

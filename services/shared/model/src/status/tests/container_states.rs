@@ -264,7 +264,11 @@ fn addresses_and_their_order() {
     );
     world.tell();
     world.sandboxes[0].ready = false;
-    assert_eq!(ips(&world).0, None);
+    assert_eq!(
+        ips(&world).0,
+        Some("10.0.0.1".into()),
+        "until another stands"
+    );
     world.stage = Stage::Terminating;
     world.sandboxes.clear();
     assert_eq!(ips(&world).0, Some("10.0.0.1".into()), "told to the end");

@@ -101,3 +101,30 @@ fn taints_that_end_pods_keep_them_out() {
         }
     }
 }
+
+#[test]
+fn nothing_is_told_of_a_pod_before_it_is_let_in_or_refused() {
+    let mut let_in = world(asking(json!({"cpu": "100m"})));
+    assert!(!let_in.plan().unadmitted);
+    let_in.node.pleg_fresh = false;
+    assert!(let_in.plan().unadmitted, "nobody was asked yet");
+    let_in.node.pleg_fresh = true;
+    let_in.settle();
+    let_in.node.pleg_fresh = false;
+    assert!(!let_in.plan().unadmitted);
+
+    let mut refused = world(asking(json!({"cpu": "3"})));
+    assert!(refused.plan().unadmitted);
+    let steps = refused.begin();
+    assert!(matches!(*steps, [Step::Decide(_)]), "{steps:?}");
+    assert!(refused.plan().unadmitted, "not written down yet");
+    refused.finish(&steps[0]);
+    assert!(!refused.plan().unadmitted);
+
+    let waits = of_source(world(simple("Always", &["a"])), "api");
+    let mut leaves = waits;
+    leaves.node.room.node = NodeObject::Unheard;
+    assert!(leaves.plan().unadmitted);
+    leaves.pod.leaving = true;
+    assert!(!leaves.plan().unadmitted);
+}
