@@ -93,6 +93,7 @@ impl Coordinator {
             worker.lifecycle_kept.clone_from(&worker.pod.lifecycle);
             self.outside.keep(uid, &worker.pod.lifecycle);
         }
+        let asks = next.asks;
         let steps = next.steps.clone();
         let forget = next.forget && worker.pod.flights.is_empty();
         let wake = next.wake_at;
@@ -104,6 +105,10 @@ impl Coordinator {
         self.account(uid, now);
         for step in steps {
             self.launch(uid, step);
+        }
+        let idle = |worker: &crate::worker::Worker| !worker.refreshing;
+        if asks && !self.draining && self.workers.get(uid).is_some_and(idle) {
+            self.refresh(uid);
         }
         self.free_slot(uid);
         if reclaimed {

@@ -189,6 +189,10 @@ fn bring_up(
             );
         } else {
             let (name, id) = (container.name.clone(), made.id.clone());
+            if container.post_start.is_some() {
+                // How the hook failed last is old: it is about to run again.
+                plan.notes.retain(|note| note.container != name);
+            }
             plan.step(
                 view,
                 Step::StartContainer {

@@ -87,6 +87,8 @@ pub struct Plan {
     pub resizing: Option<resize::Progress>,
     /// Only the node's labels keep the pod out; newer ones are awaited until then.
     pub unsure_until: Option<Timestamp>,
+    /// The runtime is to be asked what it holds of the pod.
+    pub asks: bool,
     /// The pod was neither let in nor refused yet.
     pub unadmitted: bool,
     /// Pods that have to end for it, by uid.

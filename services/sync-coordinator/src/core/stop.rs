@@ -16,6 +16,12 @@ use super::{hooks, volumes};
 pub fn leave(view: &View<'_>, plan: &mut Plan) {
     plan.phase = Phase::Terminating;
     plan.needs_sandbox = !stands(view);
+    if view.observed().at.is_none() {
+        // A former life may have begun it so late that the runtime's states do not tell of it yet.
+        plan.asks = true;
+        plan.wait_for("the runtime's word on the pod", None);
+        return;
+    }
     let still = halt(view, How::end(grace_of(view)), plan);
     let released = still && volumes::released(view, plan);
     if still {

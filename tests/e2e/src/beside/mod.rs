@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
+use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -73,6 +74,9 @@ pub struct Pair {
     /// The node, down at first.
     pub node: Node,
     kubelet: Part,
+    /// Where connections are taken and nobody answers: a pull that takes for ever.
+    #[expect(dead_code, reason = "it is there to be open")]
+    silent: TcpListener,
 }
 
 impl Pair {
@@ -97,6 +101,7 @@ impl Pair {
             cluster: Arc::new(cluster),
             node,
             kubelet,
+            silent: ok(TcpListener::bind("127.0.0.1:18094")),
         }
     }
 

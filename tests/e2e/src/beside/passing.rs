@@ -22,6 +22,8 @@ struct Container {
     ran: BTreeSet<u64>,
     /// Whether it ever waited out its crashes.
     backed_off: bool,
+    /// What it ever waited for.
+    waits: BTreeSet<String>,
 }
 
 /// A line of a container's states.
@@ -79,6 +81,9 @@ impl Said {
             let ended = end(line.state, "state").map(|end| (line.restarts, end));
             // While it waits, the last end is that of the present start.
             let waits = line.state.starts_with("waiting");
+            if waits {
+                container.waits.insert(line.state.to_owned());
+            }
             let before = end(line.last, "lastState");
             let of_last = line.restarts.checked_sub(u64::from(!waits));
             let before = of_last.zip(before);
@@ -130,6 +135,10 @@ impl Said {
         }
         if line.state.contains("reason=CrashLoopBackOff") {
             return known.backed_off || later;
+        }
+        // It fails each time in the same way, and not each time is it told.
+        if known.waits.contains(line.state) {
+            return true;
         }
         // It is told why it could not be started by the end as well.
         let message = line.state.strip_prefix("waiting.message=");

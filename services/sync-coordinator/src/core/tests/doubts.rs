@@ -350,3 +350,21 @@ fn sandbox_lost_under_a_container_that_then_ends_well() {
     assert_eq!(world.all_running(), ["a"]);
     assert!(world.pod.journal.terminal.is_none());
 }
+
+#[test]
+fn what_nobody_told_of_is_asked_about_before_it_is_cleared_away() {
+    let mut world = World::new(simple("Always", &["a"]));
+    world.settle();
+    // A new life of this process, whose pleg has not looked at the pod since it began.
+    world.restart();
+    world.pod.base = Observed::default();
+    world.pod.observed = Some(Observed::default());
+    world.pod.leaving = true;
+    let plan = world.plan();
+    assert!(plan.asks && plan.steps.is_empty(), "{plan:?}");
+    world.hear();
+    assert!(!world.plan().asks);
+    world.settle();
+    assert!(world.runtime.is_empty());
+    assert_eq!(world.plan().phase, Phase::Reclaimed);
+}

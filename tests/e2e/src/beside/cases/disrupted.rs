@@ -37,10 +37,10 @@ pub fn deleted() -> Vec<Case> {
             &json!({ "terminationGracePeriodSeconds": 60 }),
             vec![ready(), delete()],
         ),
-        // Nobody answers there.
+        // Nobody answers there (`Pair::silent`).
         runs(
             "end-pulling",
-            &json!({ "container": { "image": "192.0.2.1:5000/none:1" } }),
+            &json!({ "container": { "image": "127.0.0.1:18094/none:1" } }),
             vec![
                 Step::Until("pulls", |pod| pod["status"]["startTime"].is_string()),
                 delete(),
