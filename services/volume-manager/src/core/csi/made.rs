@@ -28,7 +28,11 @@ pub fn persistent(
     let driver = driver(&source.driver, known)?;
     lives(&source.driver, driver.as_ref(), "Persistent")?;
     let driver = driver.unwrap_or_else(unsaid);
-    let tokens = tokens(&driver, for_pod, known);
+    // Of devices nobody tells them, as upstream.
+    let tokens = match persistent.block {
+        true => Ok(None),
+        false => tokens(&driver, for_pod, known),
+    };
     let attachment = driver
         .attach
         .then(|| attachment_name(&source.handle, &source.driver, known.node()));

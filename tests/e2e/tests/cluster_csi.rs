@@ -1,0 +1,280 @@
+//! Volumes of a CSI driver of our own with the real control plane: its controller attaches and
+//! detaches, the driver's own controllers are the test, and volume-manager is killed at every step.
+
+#[path = "cluster_csi/controller.rs"]
+mod controller;
+#[path = "cluster_csi/driver.rs"]
+mod driver;
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+
+use controller::{attach, attachment, detach, grow, grown, in_use, in_use_name, provision};
+use driver::{Driver, NAME};
+use polylet_e2e::{RUNS, cluster, cluster_node, ok, pod};
+use polylet_harness::cluster::pod_path;
+use polylet_harness::wait::{Look, until};
+use polylet_harness::{Cluster, Node};
+use serde_json::{Value, json};
+
+const PODS: &str = "/api/v1/namespaces/default/pods";
+const CLAIMS: &str = "/api/v1/namespaces/default/persistentvolumeclaims";
+const CSI_NODE: &str = "/apis/storage.k8s.io/v1/csinodes/node";
+const NODE: &str = "/api/v1/nodes/node";
+/// What the attachments of the first pod are for.
+const ALL: [&str; 3] = ["files", "raw", "first-own"];
+
+async fn registered(cluster: &Cluster) {
+    let has = |object: &Value| object["spec"]["drivers"][0]["name"] == NAME;
+    let told = ok(cluster.wait(CSI_NODE, "has the driver", has).await);
+    let driver = &told["spec"]["drivers"][0];
+    assert_eq!(driver["nodeID"], "here");
+    assert_eq!(driver["allocatable"]["count"], 5);
+    assert_eq!(driver["topologyKeys"], json!(["zone.test.example"]));
+    let named = |object: &Value| {
+        let ids = &object["metadata"]["annotations"]["csi.volume.kubernetes.io/nodeid"];
+        ids.as_str() == Some(&json!({ NAME: "here" }).to_string())
+            && object["metadata"]["labels"]["zone.test.example"] == "a"
+    };
+    ok(cluster
+        .wait(NODE, "is named as the driver names it", named)
+        .await);
+}
+
+async fn objects(cluster: &Cluster) {
+    let object = json!({ "apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver",
+        "metadata": { "name": NAME }, "spec": { "attachRequired": true, "podInfoOnMount": true,
+            "requiresRepublish": true, "serviceAccountTokenInSecrets": true,
+            "tokenRequests": [{ "audience": "vault", "expirationSeconds": 600 }] } });
+    let drivers = "/apis/storage.k8s.io/v1/csidrivers";
+    ok(cluster.client().create(drivers, &object).await);
+    let class = json!({ "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass",
+        "metadata": { "name": "test" }, "provisioner": NAME, "allowVolumeExpansion": true });
+    let classes = "/apis/storage.k8s.io/v1/storageclasses";
+    ok(cluster.client().create(classes, &class).await);
+    for (name, mode) in [("files", "Filesystem"), ("raw", "Block")] {
+        let claim = json!({ "apiVersion": "v1", "kind": "PersistentVolumeClaim",
+            "metadata": { "name": name }, "spec": claim_spec(mode) });
+        ok(cluster.client().create(CLAIMS, &claim).await);
+    }
+}
+
+fn claim_spec(mode: &str) -> Value {
+    json!({ "accessModes": ["ReadWriteOnce"], "storageClassName": "test", "volumeMode": mode,
+        "resources": { "requests": { "storage": "8Mi" } } })
+}
+
+/// One with all three: a file system, a device, and a volume that is made for it.
+fn first() -> Value {
+    let script = format!(
+        "grep -q kept /files/file || echo kept > /files/file; test -d /own && \
+         dd if=/dev/zero of=/dev/data bs=4096 count=1 && {RUNS}"
+    );
+    let more = json!({
+        "securityContext": { "fsGroup": 2000 },
+        "volumes": [
+            { "name": "files", "persistentVolumeClaim": { "claimName": "files" } },
+            { "name": "raw", "persistentVolumeClaim": { "claimName": "raw" } },
+            { "name": "own", "ephemeral": { "volumeClaimTemplate": { "spec": claim_spec("Filesystem") } } },
+        ],
+        "container": {
+            "volumeMounts": [{ "name": "files", "mountPath": "/files" }, { "name": "own", "mountPath": "/own" }],
+            "volumeDevices": [{ "name": "raw", "devicePath": "/dev/data" }],
+        },
+    });
+    serde_json::from_str(&pod("first", &script, &more)).unwrap()
+}
+
+/// Waits until the driver was asked all of this; what it was asked meanwhile.
+async fn asked(driver: &Driver, wanted: &[&str]) -> Vec<String> {
+    let mut all = Vec::new();
+    let seen = std::cell::RefCell::new(&mut all);
+    let done = until(format!("the driver is asked {wanted:?}"), || async {
+        let mut seen = seen.borrow_mut();
+        seen.extend(driver.calls());
+        match wanted.iter().all(|call| seen.iter().any(|is| is == call)) {
+            true => Look::Done(()),
+            false => Look::NotYet(format!("{seen:?}")),
+        }
+    });
+    ok(done.await);
+    all
+}
+
+#[tokio::test]
+#[ignore = "needs root, containerd, loop devices and the programs of a cluster: cargo verify"]
+async fn volumes_are_attached_used_and_detached_whatever_is_killed() {
+    let cluster = cluster().await;
+    let mut node = cluster_node(&cluster).await;
+    let driver = Driver::new(&node.dirs().root, &cluster.scratch().join("disks"));
+    let runs = driver.start();
+    objects(&cluster).await;
+    registered(&cluster).await;
+    ok(cluster.client().create(PODS, &first()).await);
+    for (claim, mode) in [
+        ("files", "Filesystem"),
+        ("raw", "Block"),
+        ("first-own", "Filesystem"),
+    ] {
+        provision(&cluster, claim, mode).await;
+    }
+
+    // Nothing is asked of the driver before its volumes are attached, nor after a restart.
+    let mut attachments = Vec::new();
+    for claim in ALL {
+        attachments.push(attachment(&cluster, claim).await);
+    }
+    let uses = |object: &Value| {
+        let names = object["status"]["volumesInUse"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        ALL.iter()
+            .all(|claim| names.contains(&json!(in_use_name(claim))))
+    };
+    ok(cluster
+        .wait(NODE, "says which volumes are in use", uses)
+        .await);
+    ok(node.kill("volume-manager").await);
+    ok(node.wait_in_step().await);
+    assert_eq!(driver.calls(), Vec::<String>::new());
+    for attachment in &attachments {
+        attach(&cluster, attachment).await;
+    }
+    let up = ok(cluster.wait_pod_ready("first").await);
+    let uid = up["metadata"]["uid"].as_str().unwrap().to_owned();
+    let calls = driver.calls();
+    for claim in ALL {
+        let staged = format!("stage {claim} by vdb knowing 0");
+        assert!(calls.contains(&staged), "{calls:?}");
+        // Devices have no tokens, as upstream.
+        let published = format!(
+            "publish {claim} for first, tokens {}, told openly false",
+            claim != "raw"
+        );
+        assert!(calls.contains(&published), "{calls:?}");
+    }
+    assert_eq!(calls.len(), 6, "{calls:?}");
+    assert_eq!(ok(fs::metadata(driver.volume("files"))).gid(), 2000);
+
+    counted(&mut node, &uid).await;
+
+    // Another life asks for what there is, makes it larger, and takes nothing away.
+    grow(&cluster, "files").await;
+    ok(node.kill("volume-manager").await);
+    ok(node.wait_in_step().await);
+    let again = ["publish files for first, tokens true, told openly false"];
+    let mut calls = asked(&driver, &again).await;
+    grown(&cluster, "files").await;
+    calls.extend(driver.calls());
+    let larger = "expand files to 16777216";
+    assert!(calls.iter().any(|call| call == larger), "{calls:?}");
+    assert!(
+        !calls.iter().any(|call| call.starts_with("un")),
+        "{calls:?}"
+    );
+    assert!(in_use(&cluster).await.contains(&in_use_name("files")));
+
+    driver_away(&cluster, &mut node, &driver, runs, &attachments).await;
+    let runs = driver.start();
+    registered(&cluster).await;
+    pod_deleted_while_the_node_was_away(&cluster, &mut node, &driver).await;
+
+    drop(runs);
+    let gone = |object: &Value| {
+        object["spec"]["drivers"]
+            .as_array()
+            .is_none_or(Vec::is_empty)
+    };
+    ok(cluster.wait(CSI_NODE, "has no driver", gone).await);
+    let mounts = ok(fs::read_to_string("/proc/self/mountinfo"));
+    assert!(!mounts.contains("kubernetes.io/csi") && !mounts.contains("kubernetes.io~csi"));
+    ok(node.remove());
+    ok(cluster.remove());
+}
+
+/// The pod goes while its driver is away: the volumes stay in use until it is back.
+async fn driver_away(
+    cluster: &Cluster,
+    node: &mut Node,
+    driver: &Driver,
+    runs: driver::Runs,
+    attachments: &[String],
+) {
+    drop(runs);
+    let gone = |object: &Value| {
+        object["spec"]["drivers"]
+            .as_array()
+            .is_none_or(Vec::is_empty)
+    };
+    ok(cluster.wait(CSI_NODE, "has no driver", gone).await);
+    let now = json!({ "gracePeriodSeconds": 1 });
+    ok(cluster.client().delete(&pod_path("first"), &now).await);
+    let ended = |object: &Value| {
+        object["status"]["containerStatuses"][0]["state"]["terminated"].is_object()
+    };
+    ok(cluster.wait(&pod_path("first"), "has ended", ended).await);
+    ok(node.kill("volume-manager").await);
+    ok(node.wait_in_step().await);
+    driver.calls();
+    assert!(in_use(cluster).await.contains(&in_use_name("files")));
+    let runs = driver.start();
+    let wanted = ["files", "raw", "first-own"]
+        .map(|claim| [format!("unpublish {claim}"), format!("unstage {claim}")]);
+    let wanted: Vec<&str> = wanted.iter().flatten().map(String::as_str).collect();
+    asked(driver, &wanted).await;
+    ok(cluster.wait_absent(&pod_path("first")).await);
+    for (claim, attachment) in ALL.iter().zip(attachments) {
+        assert!(
+            !detach(cluster, attachment, claim).await,
+            "{claim} was detached in use"
+        );
+    }
+    drop(runs);
+    ok(cluster.wait(CSI_NODE, "has no driver", gone).await);
+}
+
+/// The statistics name the claim, and so do the metrics.
+async fn counted(node: &mut Node, uid: &str) {
+    use polylet_wire::stats::v1::GetSummaryRequest;
+    use polylet_wire::stats::v1::stats_service_client::StatsServiceClient;
+    ok(node.wait_serving().await);
+    let mut client = StatsServiceClient::new(ok(node.channel("eviction")));
+    let answer = ok(client.get_summary(GetSummaryRequest::default()).await);
+    let summary: Value = ok(serde_json::from_slice(&answer.into_inner().summary));
+    let pods = summary["pods"].as_array().unwrap();
+    let pod = pods.iter().find(|pod| pod["podRef"]["uid"] == uid).unwrap();
+    let volumes = pod["volume"].as_array().unwrap();
+    let own = volumes.iter().find(|volume| volume["name"] == "own");
+    let own = own.unwrap_or_else(|| panic!("{volumes:?}"));
+    assert_eq!(
+        own["pvcRef"],
+        json!({ "name": "first-own", "namespace": "default" })
+    );
+    assert_eq!(own["capacityBytes"], 10);
+}
+
+/// A pod that was deleted while nobody was there: its volume goes when somebody is again.
+async fn pod_deleted_while_the_node_was_away(cluster: &Cluster, node: &mut Node, driver: &Driver) {
+    let more = json!({
+        "volumes": [{ "name": "files", "persistentVolumeClaim": { "claimName": "files" } }],
+        "container": { "volumeMounts": [{ "name": "files", "mountPath": "/files" }] },
+    });
+    let script = format!("grep -q kept /files/file && {RUNS}");
+    let second: Value = ok(serde_json::from_str(&pod("second", &script, &more)));
+    ok(cluster.client().create(PODS, &second).await);
+    let attachment = attachment(cluster, "files").await;
+    attach(cluster, &attachment).await;
+    ok(cluster.wait_pod_ready("second").await);
+    driver.calls();
+    node.down();
+    let now = json!({ "gracePeriodSeconds": 0 });
+    ok(cluster.client().delete(&pod_path("second"), &now).await);
+    ok(cluster.wait_absent(&pod_path("second")).await);
+    ok(node.up().await);
+    asked(driver, &["unpublish files", "unstage files"]).await;
+    assert!(
+        !detach(cluster, &attachment, "files").await,
+        "it was detached in use"
+    );
+}
