@@ -11,7 +11,7 @@ use std::os::unix::fs::MetadataExt;
 
 use controller::{attach, attachment, detach, grow, grown, in_use, in_use_name, provision};
 use driver::{Driver, NAME};
-use polylet_e2e::{RUNS, cluster, cluster_node, ok, pod};
+use polylet_e2e::{RUNS, cluster, node_with, ok, pod};
 use polylet_harness::cluster::pod_path;
 use polylet_harness::wait::{Look, until};
 use polylet_harness::{Cluster, Node};
@@ -44,7 +44,7 @@ async fn registered(cluster: &Cluster) {
 async fn objects(cluster: &Cluster) {
     let object = json!({ "apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver",
         "metadata": { "name": NAME }, "spec": { "attachRequired": true, "podInfoOnMount": true,
-            "requiresRepublish": true, "serviceAccountTokenInSecrets": true,
+            "volumeLifecycleModes": ["Persistent", "Ephemeral"], "requiresRepublish": true, "serviceAccountTokenInSecrets": true,
             "tokenRequests": [{ "audience": "vault", "expirationSeconds": 600 }] } });
     let drivers = "/apis/storage.k8s.io/v1/csidrivers";
     ok(cluster.client().create(drivers, &object).await);
@@ -105,7 +105,11 @@ async fn asked(driver: &Driver, wanted: &[&str]) -> Vec<String> {
 #[ignore = "needs root, containerd, loop devices and the programs of a cluster: cargo verify"]
 async fn volumes_are_attached_used_and_detached_whatever_is_killed() {
     let cluster = cluster().await;
-    let mut node = cluster_node(&cluster).await;
+    let mut options = ok(cluster.node_options("node"));
+    // What is in use no more is told with the next look at the Node; detaching waits for that.
+    options.kubelet["nodeStatusUpdateFrequency"] = "500ms".into();
+    let mut node = node_with(options).await;
+    ok(cluster.wait_node_ready("node").await);
     let driver = Driver::new(&node.dirs().root, &cluster.scratch().join("disks"));
     let runs = driver.start();
     objects(&cluster).await;
@@ -257,22 +261,33 @@ async fn counted(node: &mut Node, uid: &str) {
 /// A pod that was deleted while nobody was there: its volume goes when somebody is again.
 async fn pod_deleted_while_the_node_was_away(cluster: &Cluster, node: &mut Node, driver: &Driver) {
     let more = json!({
-        "volumes": [{ "name": "files", "persistentVolumeClaim": { "claimName": "files" } }],
-        "container": { "volumeMounts": [{ "name": "files", "mountPath": "/files" }] },
+        "volumes": [
+            { "name": "files", "persistentVolumeClaim": { "claimName": "files" } },
+            { "name": "inline", "csi": { "driver": NAME, "fsType": "ext4" } },
+        ],
+        "securityContext": { "fsGroup": 3000 },
+        "container": { "volumeMounts": [
+            { "name": "files", "mountPath": "/files" }, { "name": "inline", "mountPath": "/inline" }] },
     });
-    let script = format!("grep -q kept /files/file && {RUNS}");
+    let script = format!("grep -q kept /files/file && test -g /inline && {RUNS}");
     let second: Value = ok(serde_json::from_str(&pod("second", &script, &more)));
     ok(cluster.client().create(PODS, &second).await);
     let attachment = attachment(cluster, "files").await;
     attach(cluster, &attachment).await;
     ok(cluster.wait_pod_ready("second").await);
-    driver.calls();
+    let calls = driver.calls();
+    let inline = calls
+        .iter()
+        .find_map(|call| call.strip_prefix("publish csi-"));
+    let inline = inline.and_then(|call| call.split(' ').next());
+    let inline = format!("unpublish csi-{}", inline.unwrap_or_default());
     node.down();
     let now = json!({ "gracePeriodSeconds": 0 });
     ok(cluster.client().delete(&pod_path("second"), &now).await);
     ok(cluster.wait_absent(&pod_path("second")).await);
     ok(node.up().await);
-    asked(driver, &["unpublish files", "unstage files"]).await;
+    let wanted = ["unpublish files", "unstage files", inline.as_str()];
+    asked(driver, &wanted).await;
     assert!(
         !detach(cluster, &attachment, "files").await,
         "it was detached in use"

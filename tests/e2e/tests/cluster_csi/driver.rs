@@ -203,7 +203,12 @@ impl Node for Driver {
             bind(Path::new(&device), target);
         } else {
             std::fs::create_dir_all(target)?;
-            bind(Path::new(&asked.staging_target_path), target);
+            let staged = PathBuf::from(&asked.staging_target_path);
+            // One that is made for its pod is not staged.
+            let from = Some(staged).filter(|staged| !staged.as_os_str().is_empty());
+            let from = from.unwrap_or_else(|| self.volume(id));
+            std::fs::create_dir_all(&from)?;
+            bind(&from, target);
         }
         Ok(Response::new(NodePublishVolumeResponse {}))
     }
