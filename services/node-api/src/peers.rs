@@ -34,8 +34,9 @@ pub(crate) struct Peers {
 impl Peers {
     pub(crate) fn new(ctx: &Ctx) -> Self {
         Self {
-            status: ctx.peer("status-reporter").channel(),
-            pleg: ctx.peer("pleg").channel(),
+            // Snapshots of streams, for a request each.
+            status: ctx.peer("status-reporter").in_passing(),
+            pleg: ctx.peer("pleg").in_passing(),
             eviction: ctx.peer("eviction").channel(),
             prober: ctx.peer("prober").channel(),
         }

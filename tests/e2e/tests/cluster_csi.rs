@@ -21,6 +21,7 @@ const PODS: &str = "/api/v1/namespaces/default/pods";
 const CLAIMS: &str = "/api/v1/namespaces/default/persistentvolumeclaims";
 const CSI_NODE: &str = "/apis/storage.k8s.io/v1/csinodes/node";
 const NODE: &str = "/api/v1/nodes/node";
+const METRICS: &str = "/api/v1/nodes/node/proxy/metrics";
 /// What the attachments of the first pod are for.
 const ALL: [&str; 3] = ["files", "raw", "first-own"];
 
@@ -161,7 +162,8 @@ async fn volumes_are_attached_used_and_detached_whatever_is_killed() {
     assert_eq!(calls.len(), 6, "{calls:?}");
     assert_eq!(ok(fs::metadata(driver.volume("files"))).gid(), 2000);
 
-    counted(&mut node, &uid).await;
+    counted(&cluster, &mut node, &uid).await;
+    ok(node.kill("status-reporter").await);
 
     // Another life asks for what there is, makes it larger, and takes nothing away.
     grow(&cluster, "files").await;
@@ -178,6 +180,7 @@ async fn volumes_are_attached_used_and_detached_whatever_is_killed() {
         "{calls:?}"
     );
     assert!(in_use(&cluster).await.contains(&in_use_name("files")));
+    still_attached(&cluster).await;
 
     driver_away(&cluster, &mut node, &driver, runs, &attachments).await;
     let runs = driver.start();
@@ -238,8 +241,18 @@ async fn driver_away(
     ok(cluster.wait(CSI_NODE, "has no driver", gone).await);
 }
 
+/// What the cluster's controller says of the Node stays, whoever of the node writes beside it.
+async fn still_attached(cluster: &Cluster) {
+    let node = ok(cluster.client().get(NODE).await).unwrap();
+    let attached = node["status"]["volumesAttached"].as_array().unwrap();
+    for claim in ALL {
+        let it = |one: &Value| one["name"] == in_use_name(claim).as_str();
+        assert!(attached.iter().any(it), "{attached:?}");
+    }
+}
+
 /// The statistics name the claim, and so do the metrics.
-async fn counted(node: &mut Node, uid: &str) {
+async fn counted(cluster: &Cluster, node: &mut Node, uid: &str) {
     use polylet_wire::stats::v1::GetSummaryRequest;
     use polylet_wire::stats::v1::stats_service_client::StatsServiceClient;
     ok(node.wait_serving().await);
@@ -256,6 +269,9 @@ async fn counted(node: &mut Node, uid: &str) {
         json!({ "name": "first-own", "namespace": "default" })
     );
     assert_eq!(own["capacityBytes"], 10);
+    let metrics = ok(cluster.kubectl(&["get", "--raw", METRICS]).await);
+    let line = "kubelet_volume_stats_capacity_bytes{namespace=\"default\",persistentvolumeclaim=\"first-own\"} 10\n";
+    assert!(metrics.contains(line), "{metrics}");
 }
 
 /// A pod that was deleted while nobody was there: its volume goes when somebody is again.

@@ -54,6 +54,12 @@ impl Peer {
             .clone()
     }
 
+    /// A transport for whoever looks in passing and follows nothing: a stream that is opened by it
+    /// and left again does not make the peer one that is watched, and behind when nobody does.
+    pub fn in_passing(&self) -> Channel {
+        Channel::new(self.inner.name, &self.inner.socket, Arc::default())
+    }
+
     fn heard_so_far(&self) -> MutexGuard<'_, Heard> {
         self.inner
             .heard

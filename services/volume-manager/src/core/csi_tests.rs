@@ -28,7 +28,7 @@ fn at(second: i64) -> Timestamp {
 fn declared(volume: Value, used: &str) -> State {
     let pod = json!({
         "metadata": {"namespace": "ns", "name": "p", "uid": "u"},
-        "spec": {"volumes": [volume], "containers": [{"name": "c",
+        "spec": {"volumes": [volume], "securityContext": {"fsGroup": 9}, "containers": [{"name": "c",
             used: [{"name": "v", "mountPath": "/v", "devicePath": "/dev/v"}]}]},
     });
     let json = serde_json::to_vec(&pod).unwrap();
@@ -319,6 +319,27 @@ fn tokens_are_told_and_publishing_is_asked_for_again() {
         &done(&mut state, 77)[..],
         [Step::Ask(_, _, Asked::Publish)]
     ));
+}
+
+#[test]
+fn a_volume_for_one_pod_has_its_group_and_is_read_only_as_the_pod_says() {
+    let mut state = ready("volumeMounts");
+    driver(&mut state, json!({"podInfoOnMount": true}));
+    let csi = json!({"driver": DRIVER, "volumeHandle": "vol", "fsType": "ext4", "readOnly": true});
+    persistent(
+        &mut state,
+        json!({"accessModes": ["ReadWriteOncePod"], "csi": csi}),
+    );
+    let steps = done(&mut state, 0);
+    let [Step::SetUp(_, what)] = &steps[..] else {
+        panic!("{steps:?}")
+    };
+    let SetUp::Csi(csi) = &**what else {
+        panic!("{what:?}")
+    };
+    assert_eq!((csi.gid, csi.read_only), (Some(9), false));
+    // Whom it is for is no matter of the node's mount.
+    assert!(csi.attributes.is_empty() && !csi.pod_info.is_empty());
 }
 
 #[test]
