@@ -292,6 +292,12 @@ impl KubeletConfiguration {
             volume_plugin_dir: "",
             container_runtime_endpoint: "",
         }
+        // CPUs that are named are the ones that are reserved, whatever is said of their number.
+        if let Some(cpus) = cpus(&self.reserved_system_cpus).filter(|cpus| *cpus > 0) {
+            self.kube_reserved.remove("cpu");
+            self.system_reserved
+                .insert("cpu".to_owned(), cpus.to_string());
+        }
         if self.eviction_hard.is_empty() && !given("evictionHard") {
             self.eviction_hard = Self::default_eviction_hard();
         } else if self.merge_default_eviction_settings {
@@ -306,4 +312,18 @@ impl KubeletConfiguration {
 pub(super) fn percentage(text: &str) -> Option<i64> {
     let number = text.strip_suffix('%')?.parse().ok()?;
     (0..=100).contains(&number).then_some(number)
+}
+
+/// How many CPUs a list as `0-2,5` names; none when it is no such list.
+pub(super) fn cpus(text: &str) -> Option<usize> {
+    let mut named = std::collections::BTreeSet::new();
+    for part in text.split(',').filter(|part| !part.is_empty()) {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last) = (first.parse::<u16>().ok()?, last.parse::<u16>().ok()?);
+        if last < first {
+            return None;
+        }
+        named.extend(first..=last);
+    }
+    Some(named.len())
 }

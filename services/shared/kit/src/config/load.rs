@@ -7,6 +7,7 @@ use serde_yaml_ng::Value;
 
 use super::allowed;
 use super::problems::Problems;
+use super::unheeded;
 use super::{Config, KubeletConfiguration, PolyletConfiguration};
 
 const KUBELET: (&str, &str) = ("kubelet.config.k8s.io/v1beta1", "KubeletConfiguration");
@@ -74,6 +75,7 @@ pub fn from_text(path: &Path, text: &str) -> Result<Config, ConfigError> {
     match config {
         Some(mut config) if wrong.is_empty() => {
             config.warnings = unknown.iter().map(ToString::to_string).collect();
+            config.warnings.extend(unheeded::warnings(&config.kubelet));
             Ok(config)
         }
         _ => Err(ConfigError::Wrong(wrong)),

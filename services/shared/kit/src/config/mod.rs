@@ -12,6 +12,7 @@ mod problems;
 #[cfg(test)]
 mod tests;
 mod threshold;
+mod unheeded;
 
 use std::path::PathBuf;
 

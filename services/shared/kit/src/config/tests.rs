@@ -262,3 +262,67 @@ proptest! {
         let _ = of(&format!("{HEAD}{field}: {value}\n"));
     }
 }
+
+#[test]
+fn what_counts_for_nothing_is_told() {
+    for (text, field) in [
+        ("cpuManagerPolicy: static", "cpuManagerPolicy"),
+        ("memoryManagerPolicy: Static", "memoryManagerPolicy"),
+        (
+            "topologyManagerPolicy: best-effort",
+            "topologyManagerPolicy",
+        ),
+        ("shutdownGracePeriod: 30s", "shutdownGracePeriod"),
+        ("protectKernelDefaults: true", "protectKernelDefaults"),
+        ("logging: {format: json}", "logging.format"),
+    ] {
+        let warnings = of(&format!("{HEAD}{text}\n")).unwrap().warnings;
+        let expected = format!("{field} counts for nothing yet: ");
+        assert!(
+            warnings.len() == 1 && warnings[0].starts_with(&expected),
+            "{text}: {warnings:?}"
+        );
+    }
+    // As kubeadm writes them.
+    let text = "cpuManagerReconcilePeriod: 0s\nshutdownGracePeriod: 0s\nshutdownGracePeriodCriticalPods: 0s\n\
+        logging: {flushFrequency: 0, options: {json: {infoBufferSize: '0'}}, verbosity: 0}\n";
+    assert!(of(&format!("{HEAD}{text}")).unwrap().warnings.is_empty());
+}
+
+#[test]
+fn named_cpus_are_the_reserved_ones() {
+    let text = "reservedSystemCPUs: 0-1,4,1\nsystemReserved: {cpu: 100m, memory: 1Gi}\nkubeReserved: {cpu: '1', pid: '7'}\n";
+    let kubelet = of(&format!("{HEAD}{text}")).unwrap().kubelet;
+    assert_eq!(kubelet.system_reserved["cpu"], "3");
+    assert_eq!(kubelet.system_reserved["memory"], "1Gi");
+    assert_eq!(kubelet.kube_reserved.len(), 1);
+    let told = refused(&format!("{HEAD}reservedSystemCPUs: 3-1\n"));
+    assert!(told.contains("reservedSystemCPUs"), "{told}");
+}
+
+#[test]
+fn labels_are_such_that_the_api_server_takes_them() {
+    const HEAD: &str = "apiVersion: polylet.dev/v1alpha1\nkind: PolyletConfiguration\n";
+    let with = |key: &str, value: &str| {
+        of(&format!("{HEAD}nodeLabels: {{'{key}': '{value}'}}\n")).map(|_| ())
+    };
+    let long = "a".repeat(64);
+    for (key, value) in [
+        ("a", ""),
+        ("example.com/A_b.c", "x-1"),
+        ("node.kubernetes.io/lifecycle", "spot"),
+    ] {
+        assert!(with(key, value).is_ok(), "{key}={value}");
+    }
+    for (key, value) in [
+        ("-a", "b"),
+        ("", "b"),
+        ("a", "b c"),
+        ("a", long.as_str()),
+        ("Example.com/a", "b"),
+        ("a/b/c", "d"),
+        ("/a", "b"),
+    ] {
+        assert!(with(key, value).is_err(), "{key}={value}");
+    }
+}

@@ -2,7 +2,7 @@
 
 use crate::config::KubeletConfiguration;
 use crate::config::go_duration;
-use crate::config::kubelet::percentage;
+use crate::config::kubelet::{cpus, percentage};
 use crate::config::problems::Problems;
 use crate::config::threshold::{SIGNALS, is_quantity, parse_threshold};
 
@@ -73,6 +73,11 @@ pub(super) fn resources(config: &KubeletConfiguration, problems: &mut Problems) 
                 problems.wrong(&field, format!("{amount:?}"), allowed);
             }
         }
+    }
+    let named = &config.reserved_system_cpus;
+    if cpus(named).is_none() {
+        let allowed = "allowed is a list of CPUs such as 0-2,5";
+        problems.wrong("reservedSystemCPUs", format!("{named:?}"), allowed);
     }
     let enforced = &config.enforce_node_allocatable;
     if enforced.iter().any(|part| part == "none") && enforced.len() > 1 {
