@@ -10,6 +10,7 @@
 //! once; `KUBEBUILDER_ASSETS` names a directory that has them. Tests that take minutes do nothing
 //! without `POLYLET_TEST_LONG=1`.
 
+use polylet_harness::wait::{Look, until};
 use polylet_harness::{Cluster, ClusterOptions, Node, NodeOptions, PodView, guard};
 use serde_json::Value;
 
@@ -75,6 +76,26 @@ pub async fn cluster_node(cluster: &Cluster) -> Node {
     let node = node_with(ok(cluster.node_options("node"))).await;
     ok(cluster.wait_node_ready("node").await);
     node
+}
+
+/// Waits until the node's log holds a line.
+pub async fn node_says(node: &Node, what: &str) {
+    node_says_times(node, what, 1).await;
+}
+
+/// Waits until the node's log holds a line so many times: once for each life that says it.
+pub async fn node_says_times(node: &Node, what: &str, times: usize) {
+    let log = node.log();
+    ok(until(format!("the log to say {what:?}"), || async {
+        let text = std::fs::read_to_string(&log).unwrap_or_default();
+        let said = text.lines().filter(|line| line.contains(what)).count();
+        if said >= times {
+            Look::Done(())
+        } else {
+            Look::NotYet(format!("{said} times of {times}"))
+        }
+    })
+    .await);
 }
 
 /// Puts the example and waits until it is Ready.

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use polylet_e2e::{RUNS, cluster, node_with, ok, pod};
+use polylet_e2e::{RUNS, cluster, node_says, node_with, ok, pod};
 use polylet_harness::cluster::{is_ready, pod_path};
 use polylet_harness::{Node, PodView};
 use serde_json::{Value, json};
@@ -112,15 +112,4 @@ async fn view(node: &Node) -> Option<PodView> {
     ok(node.pods().await)
         .into_iter()
         .find(|pod| pod.name == "lives")
-}
-
-/// Waits until the node's log holds a line.
-async fn node_says(node: &Node, what: &str) {
-    let log = node.log();
-    let said = || fs::read_to_string(&log).unwrap_or_default().contains(what);
-    let until = Instant::now() + Duration::from_secs(30);
-    while !said() {
-        assert!(Instant::now() < until, "the log never says {what:?}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
 }

@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
-use polylet_e2e::{cluster, node_with, ok, pod};
+use polylet_e2e::{cluster, node_says, node_with, ok, pod};
 use polylet_harness::cluster::{is_ready, pod_path};
 use polylet_harness::http;
 use polylet_harness::network::ExtraAddress;
@@ -362,19 +362,4 @@ fn condition<'a>(node: &'a Value, kind: &str) -> &'a Value {
     let all = node["status"]["conditions"].as_array().unwrap();
     let found = all.iter().find(|condition| condition["type"] == kind);
     found.unwrap_or_else(|| panic!("no {kind} in {all:?}"))
-}
-
-/// Waits until the node's log holds a line.
-async fn node_says(node: &polylet_harness::Node, what: &str) {
-    let log = node.log();
-    let said = || {
-        std::fs::read_to_string(&log)
-            .unwrap_or_default()
-            .contains(what)
-    };
-    let until = Instant::now() + Duration::from_secs(30);
-    while !said() {
-        assert!(Instant::now() < until, "the log never says {what:?}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
 }

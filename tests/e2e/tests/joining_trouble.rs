@@ -3,12 +3,11 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
-use polylet_e2e::{cluster, node_with, ok};
+use polylet_e2e::{cluster, node_says, node_says_times, node_with, ok};
+use polylet_harness::Cluster;
 use polylet_harness::cluster::Patch;
 use polylet_harness::wait::{Look, until};
-use polylet_harness::{Cluster, Node};
 use serde_json::{Value, json};
 
 const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
@@ -44,9 +43,10 @@ async fn a_certificate_is_waited_for_and_not_asked_for_again_and_again() {
     ok(node.kill("status-reporter").await);
     node_says(&node, "a certificate was asked for already").await;
     ok(cluster.kubectl(&["certificate", "deny", &first]).await);
-    node_says(&node, &format!("the signing request {first} was denied")).await;
+    let denied = format!("the signing request {first} was denied");
+    node_says(&node, &denied).await;
     ok(node.kill("status-reporter").await);
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    node_says_times(&node, &denied, 2).await;
     assert_eq!(
         requests(&cluster).await,
         std::slice::from_ref(&first),
@@ -82,6 +82,7 @@ async fn a_certificate_in_the_kubeconfig_is_kept_and_replaced() {
     let mut options = ok(cluster.node_options("node"));
     options.polylet = json!({ "kubeconfig": kubeconfig, "certDirectory": pki });
     options.kubelet["rotateCertificates"] = json!(true);
+    options.kubelet["nodeLeaseDurationSeconds"] = json!(4);
     let node = node_with(options).await;
     ok(cluster.wait_node_ready("node").await);
     // At once kept as the node's own, and another one asked for.
@@ -137,15 +138,4 @@ async fn one_request(cluster: &Cluster, known: &[&str]) -> String {
 fn encoded(bytes: &[u8]) -> String {
     use base64::Engine;
     base64::engine::general_purpose::STANDARD.encode(bytes)
-}
-
-/// Waits until the node's log holds a line.
-async fn node_says(node: &Node, what: &str) {
-    let log = node.log();
-    let said = || fs::read_to_string(&log).unwrap_or_default().contains(what);
-    let until = Instant::now() + Duration::from_secs(30);
-    while !said() {
-        assert!(Instant::now() < until, "the log never says {what:?}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
 }
