@@ -17,6 +17,8 @@
 //! | `keep …` ([`keep`]) | the last accepted set | `state:file.json`, `state:http.json` |
 //! | `keep …` ([`keep`]) | what the API server said last | `state:api.json`, `node.json`, `services.json`, `objects.json`, `tokens.json` |
 //!
+//! Which cluster said it is in `state:cluster.json` ([`cluster`]).
+//!
 //! A source that has not answered in this life serves nothing; one that is not configured is empty
 //! at once. While the API server is away, what it said last stands: also after a restart, from
 //! `state:api.json` and its like, and marked as such.

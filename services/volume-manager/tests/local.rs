@@ -6,9 +6,8 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Instant;
 
-use common::{Life, Root, is_root, pod, run};
+use common::{Life, Root, eventually, is_root, pod, run};
 use polylet_volume_manager::core::objects::ObjectKind::{Claim, Persistent};
 use polylet_volume_manager::core::objects::{ObjectKey, ObjectKind, ObjectState};
 use serde_json::{Value, json};
@@ -244,11 +243,7 @@ fn a_local_persistent_volume_is_mounted_and_outlives_a_restart() {
         assert_eq!(mounts.len(), 1, "{mounts:?}");
         // Written aside of everything else.
         let note = root.pod("u1").join("plugins/polylet.dev~volume/pod.json");
-        let deadline = Instant::now() + std::time::Duration::from_secs(20);
-        while !note.exists() {
-            assert!(Instant::now() < deadline, "the pod is not noted");
-            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
-        }
+        eventually("the pod's note", || note.exists()).await;
         life.end();
         // Nobody tells what the claim is bound to: what is mounted is known all the same.
         let life = Life::start(&root, "e");
