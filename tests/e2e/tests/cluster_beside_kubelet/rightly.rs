@@ -50,6 +50,14 @@ pub(crate) fn all() -> Vec<Right> {
             "whether a container that starts again and again runs when its pod ends is chance",
         ),
         (
+            "event Pod *less Warning FailedMount : MountVolume.SetUp failed for volume * : object \"NS\"/\"absent\" not registered",
+            "the kubelet forgets which objects a pod names while it ends, and looks for them once more",
+        ),
+        (
+            "event Pod unlinked Warning Unhealthy *: dial tcp IP:83: i/o timeout",
+            "on a machine that is busy nobody refuses in time",
+        ),
+        (
             "event Pod late *",
             "on a machine that is busy its time may be over before its start",
         ),
