@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::convert;
 use crate::core::bucket::{Bucket, Moment};
 use crate::core::join::Told;
-use crate::core::report::want::Says;
+use crate::core::report::want::{Holds, Says};
 use crate::mirror::Making;
 use crate::report::Reports;
 
@@ -85,8 +85,7 @@ impl Cluster {
     }
 
     /// What the cluster holds of an API pod, or that it holds it no more.
-    pub(crate) fn pod(&mut self, uid: &str, pod: Option<&podconfig::Pod>) {
-        let holds = pod.and_then(convert::holds);
+    pub(crate) fn pod(&mut self, uid: &str, holds: Option<Holds>) {
         let now = self.now();
         self.reports.hold(uid, holds, now);
     }

@@ -1,5 +1,7 @@
 //! From the wire to facts, and from what is told to the wire.
 
+use std::sync::Arc;
+
 use k8s_openapi::api::core::v1::{LinuxContainerUser, PodStatus};
 use polylet_model::Manifest;
 use polylet_model::probe::ProbeKind;
@@ -15,7 +17,6 @@ use polylet_wire::{podconfig, time};
 use crate::core::facts::{Held, Progress, Wanted};
 use crate::core::join::Told;
 use crate::core::mirror::{Mirror, Node};
-use crate::core::report::want::Holds;
 
 /// A pod that should run; a manifest that cannot be read is told once and left out.
 pub(crate) fn wanted(pod: &podconfig::v1::Pod) -> Option<Wanted> {
@@ -189,7 +190,7 @@ pub(crate) fn verdict(
 }
 
 /// The status that the cluster holds of a pod; `None` while that is not known.
-pub(crate) fn reported(status: &[u8], uid: &str) -> Option<PodStatus> {
+pub(crate) fn reported(status: &[u8], uid: &str) -> Option<Arc<PodStatus>> {
     if status.is_empty() {
         return None;
     }
@@ -201,13 +202,7 @@ pub(crate) fn reported(status: &[u8], uid: &str) -> Option<PodStatus> {
         );
     })
     .ok()
-}
-
-/// What the cluster holds of an API pod.
-pub(crate) fn holds(pod: &podconfig::v1::Pod) -> Option<Holds> {
-    let uid = pod.r#ref.as_ref()?.uid.clone();
-    let status = reported(&pod.reported_status, &uid)?;
-    Some(Holds { uid, status })
+    .map(Arc::new)
 }
 
 pub(crate) fn mirror(uid: &str, mirror: &podconfig::v1::Mirror) -> Mirror {

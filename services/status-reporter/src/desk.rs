@@ -1,6 +1,7 @@
 //! Everything that is heard, and what is told of it: no clock, no wire, no disk.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::PodStatus;
 use polylet_watch::{Store, Update, Value};
@@ -42,7 +43,7 @@ pub struct Desk {
 impl Desk {
     /// Begins with the statuses of an earlier life of the process.
     pub fn new(
-        kept: BTreeMap<String, PodStatus>,
+        kept: BTreeMap<String, Arc<PodStatus>>,
         statuses: Store<String, wire::PodStatus>,
     ) -> Self {
         Desk {
@@ -134,6 +135,11 @@ impl Desk {
         }
     }
 
+    /// What the cluster holds of a pod's status.
+    pub(crate) fn reported(&self, uid: &str) -> Option<&Arc<PodStatus>> {
+        self.join.reported_of(uid)
+    }
+
     /// The addresses that the node's object tells; none says nothing.
     pub(crate) fn host_ips(&mut self, ips: Vec<String>) {
         if !ips.is_empty() {
@@ -191,7 +197,7 @@ impl Desk {
     }
 
     /// What was told last of each pod, in this life or the one before: to be kept.
-    pub fn statuses(&self) -> BTreeMap<String, PodStatus> {
+    pub fn statuses(&self) -> BTreeMap<String, Arc<PodStatus>> {
         self.join.statuses()
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::marker::PhantomData;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::PodStatus;
@@ -24,7 +25,7 @@ const GATHER_MOST: Duration = Duration::from_secs(1);
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Kept {
     /// The last status of each pod, by uid.
-    pub(crate) statuses: BTreeMap<String, PodStatus>,
+    pub(crate) statuses: BTreeMap<String, Arc<PodStatus>>,
     /// Pods that were Ready once: their start is not traced again.
     pub(crate) started: BTreeSet<String>,
 }

@@ -11,6 +11,7 @@ use tokio::sync::{oneshot, watch};
 use crate::cluster::Cluster;
 use crate::convert;
 use crate::core::join::Outcome;
+use crate::core::report::want::Holds;
 use crate::desk::{Desk, Input};
 use crate::keep::{Keeper, Kept};
 use crate::server::Statuses;
@@ -103,10 +104,15 @@ impl Task {
             }
             _ => {}
         }
+        // Read by the desk, and held for the cluster after that.
+        let mut held = None;
         if let Some(cluster) = &mut self.cluster {
             match &input {
-                Input::Pod(PodSource::Api, Update::Upsert(uid, pod)) => cluster.pod(uid, Some(pod)),
-                Input::Pod(PodSource::Api, Update::Remove(uid)) => cluster.pod(uid, None),
+                Input::Pod(PodSource::Api, Update::Upsert(uid, pod)) => {
+                    let there = pod.r#ref.as_ref().map(|r| r.uid.clone());
+                    held = Some((uid.clone(), there));
+                }
+                Input::Pod(PodSource::Api, Update::Remove(uid)) => held = Some((uid.clone(), None)),
                 Input::Mirror(update) => cluster.mirror(update),
                 Input::Node(node) => cluster.node(node),
                 _ => {}
@@ -116,6 +122,11 @@ impl Task {
             self.desk.host_ips(convert::host_ips(told));
         }
         self.desk.take(input);
+        if let (Some(cluster), Some((pod, there))) = (&mut self.cluster, held) {
+            let status = self.desk.reported(&pod).cloned();
+            let holds = there.zip(status).map(|(uid, status)| Holds { uid, status });
+            cluster.pod(&pod, holds);
+        }
     }
 
     /// Joins every pod whose facts changed, and tells what is new.

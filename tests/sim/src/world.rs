@@ -101,7 +101,7 @@ pub struct Disk {
     /// The prober's verdicts.
     pub verdicts: polylet_prober::judge::Verdicts,
     /// Statuses that were told.
-    pub statuses: BTreeMap<String, PodStatus>,
+    pub statuses: BTreeMap<String, std::sync::Arc<PodStatus>>,
     /// How often in a row a pod's journal could not be written.
     pub failed: BTreeMap<String, u32>,
     /// Pods' directories with their volumes.

@@ -1,6 +1,7 @@
 //! Joins the facts of each pod into its status.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::PodStatus;
 use polylet_model::probe::ProbeKind;
@@ -27,14 +28,14 @@ pub(crate) struct Join {
     stale: BTreeSet<Stream>,
     told: BTreeMap<String, Told>,
     /// Statuses of an earlier life of the process.
-    kept: BTreeMap<String, PodStatus>,
+    kept: BTreeMap<String, Arc<PodStatus>>,
     /// What the cluster holds of its pods.
-    reported: BTreeMap<String, PodStatus>,
+    reported: BTreeMap<String, Arc<PodStatus>>,
     dirty: BTreeSet<String>,
 }
 
 impl Join {
-    pub(crate) fn new(kept: BTreeMap<String, PodStatus>) -> Self {
+    pub(crate) fn new(kept: BTreeMap<String, Arc<PodStatus>>) -> Self {
         Self {
             kept,
             runtime: "containerd".to_owned(),
@@ -54,13 +55,23 @@ impl Join {
     }
 
     /// What the cluster holds of a pod's status. What somebody else has written there counts.
-    pub(crate) fn reported(&mut self, uid: &str, reported: Option<PodStatus>) {
-        let known = self.reported.get(uid);
-        let counts = known.map(before::of_others) != reported.as_ref().map(before::of_others);
+    pub(crate) fn reported(&mut self, uid: &str, reported: Option<Arc<PodStatus>>) {
+        let told = self.told.get(uid).map(|told| &told.status);
+        // What was told and has come back is held once.
+        let told = told.filter(|told| Some(*told) == reported.as_ref());
+        let reported = told.cloned().or(reported);
+        let known = self.reported.get(uid).map(Arc::as_ref);
+        let news = reported.as_deref();
+        let counts = known.map(before::of_others) != news.map(before::of_others);
         set(&mut self.reported, uid, reported);
         if counts {
             self.dirty.insert(uid.to_owned());
         }
+    }
+
+    /// What the cluster holds of a pod's status.
+    pub(crate) fn reported_of(&self, uid: &str) -> Option<&Arc<PodStatus>> {
+        self.reported.get(uid)
     }
 
     pub(crate) fn progress(&mut self, uid: String, progress: Option<Progress>) {
@@ -173,7 +184,7 @@ impl Join {
     }
 
     /// What was told last of each pod, in this life or the one before.
-    pub(crate) fn statuses(&self) -> BTreeMap<String, PodStatus> {
+    pub(crate) fn statuses(&self) -> BTreeMap<String, Arc<PodStatus>> {
         let told = self
             .told
             .iter()
@@ -188,7 +199,7 @@ impl Join {
     }
 
     /// What was told of a pod last, in this life or the one before.
-    pub(crate) fn last(&self, uid: &str) -> Option<&PodStatus> {
+    pub(crate) fn last(&self, uid: &str) -> Option<&Arc<PodStatus>> {
         self.told
             .get(uid)
             .map(|told| &told.status)
@@ -289,7 +300,7 @@ impl Join {
         });
         Some(Told {
             manifest: manifest.clone(),
-            status,
+            status: Arc::new(status),
             waiting_for: progress.waiting_for.clone(),
             stale: self.stale_for(wanted, held),
             leaving: Leaving {
@@ -303,7 +314,8 @@ impl Join {
 
     fn previous(&self, uid: &str, progress: &Progress) -> Option<PodStatus> {
         let last = self.last(uid).filter(|last| same_life(last, progress));
-        before::previous(last, self.reported.get(uid))
+        let reported = self.reported.get(uid);
+        before::previous(last.map(Arc::as_ref), reported.map(Arc::as_ref))
     }
 
     fn stale_for(&self, wanted: Option<(Source, &Wanted)>, held: &Held) -> Vec<String> {

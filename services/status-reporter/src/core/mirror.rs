@@ -1,6 +1,7 @@
 //! Static pods' mirrors in the cluster: which to make, and which to remove.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::PodStatus;
@@ -27,7 +28,7 @@ pub(crate) struct Mirror {
     /// The hash of the static pod that it was made of.
     pub(crate) of: String,
     pub(crate) deleting: bool,
-    pub(crate) status: Option<PodStatus>,
+    pub(crate) status: Option<Arc<PodStatus>>,
 }
 
 /// This node's object in the cluster.

@@ -1,9 +1,11 @@
 //! The requests themselves.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::PodStatus;
 use polylet_api::{ConnectError, Connection, Refusal, kube};
+use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
 
@@ -60,6 +62,12 @@ impl Failed {
     }
 }
 
+/// What counts of the answer to a patch.
+#[derive(Deserialize)]
+struct Patched {
+    status: PodStatus,
+}
+
 /// Does a job.
 pub(crate) async fn send(connection: &Connection, job: &Job) -> Result<End, Failed> {
     let begun = Instant::now();
@@ -67,11 +75,10 @@ pub(crate) async fn send(connection: &Connection, job: &Job) -> Result<End, Fail
     let end = match &job.step {
         Step::Patch(body) => {
             let answer = patch(connection, format!("{pod}/status"), body).await?;
-            let answer: Option<Pod> = serde_json::from_value(answer).ok();
-            match answer.and_then(|pod| pod.status) {
-                Some(status) => End::Patched(Box::new(status)),
+            match serde_json::from_str(&answer) {
+                Ok(Patched { status }) => End::Patched(Arc::new(status)),
                 // Some other answer than the pod: the watch tells how it stands.
-                None => End::Refused,
+                Err(_) => End::Refused,
             }
         }
         Step::Delete => match delete(connection, pod, &job.uid).await {
@@ -95,22 +102,22 @@ pub(crate) async fn send(connection: &Connection, job: &Job) -> Result<End, Fail
     Ok(end)
 }
 
-/// A strategic merge.
+/// A strategic merge; the answer is the object, as JSON.
 pub(crate) async fn patch(
     connection: &Connection,
     path: String,
     body: &Value,
-) -> Result<Value, Failed> {
+) -> Result<String, Failed> {
     let kind = "application/strategic-merge-patch+json";
     ask(connection, "PATCH", path, kind, body).await
 }
 
-/// Makes an object.
+/// Makes an object; the answer is the object, as JSON.
 pub(crate) async fn create(
     connection: &Connection,
     path: String,
     body: &Value,
-) -> Result<Value, Failed> {
+) -> Result<String, Failed> {
     ask(connection, "POST", path, "application/json", body).await
 }
 
@@ -130,7 +137,7 @@ async fn ask(
     path: String,
     kind: &str,
     body: &Value,
-) -> Result<Value, Failed> {
+) -> Result<String, Failed> {
     let request = http::Request::builder()
         .method(method)
         .uri(&path)
@@ -141,7 +148,7 @@ async fn ask(
         Err(source) => return Err(Failed::Build { path, source }),
     };
     let client = connection.client().await.map_err(Failed::Connect)?;
-    match timeout(PATIENCE, client.request(request)).await {
+    match timeout(PATIENCE, client.request_text(request)).await {
         Err(_) => Err(Failed::Slow { method, path }),
         Ok(Err(source)) => {
             let refusal = Refusal::of(&source);

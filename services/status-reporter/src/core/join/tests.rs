@@ -96,7 +96,7 @@ fn hear(join: &mut Join) {
         .for_each(|stream| join.synced(stream));
 }
 
-fn ready_with(kept: BTreeMap<String, PodStatus>) -> Join {
+fn ready_with(kept: BTreeMap<String, Arc<PodStatus>>) -> Join {
     let mut join = Join::new(kept);
     (0..4).for_each(|number| fact(&mut join, number));
     hear(&mut join);
@@ -273,7 +273,7 @@ fn the_next_life_says_the_same() {
         assert_eq!((Some(&told.status), changed), (first.get("u"), !known));
     }
     // What is kept of others stays kept until all has been heard.
-    let mut join = ready_with(BTreeMap::from([("gone".to_owned(), PodStatus::default())]));
+    let mut join = ready_with(BTreeMap::from([("gone".to_owned(), Arc::default())]));
     tell(&mut join);
     assert!(join.statuses().contains_key("gone"));
     assert!(join.forget_kept());

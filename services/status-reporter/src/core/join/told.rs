@@ -1,5 +1,7 @@
 //! What is told of a pod.
 
+use std::sync::Arc;
+
 use k8s_openapi::api::core::v1::PodStatus;
 use polylet_model::Manifest;
 
@@ -7,7 +9,7 @@ use polylet_model::Manifest;
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Told {
     pub(crate) manifest: Manifest,
-    pub(crate) status: PodStatus,
+    pub(crate) status: Arc<PodStatus>,
     /// What the pod waits for, for people.
     pub(crate) waiting_for: Vec<String>,
     /// Whose facts are only the last known.

@@ -20,7 +20,7 @@ fn mirror(name: &str, of: &str, deleting: bool) -> Mirror {
         name: name.into(),
         of: of.into(),
         deleting,
-        status: Some(PodStatus::default()),
+        status: Some(PodStatus::default().into()),
     }
 }
 

@@ -1,5 +1,6 @@
 //! One pod's report: what is said, what the cluster holds, and the step that follows.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::PodStatus;
@@ -34,7 +35,7 @@ pub(super) struct Pod {
     pub(super) says: Option<Says>,
     pub(super) holds: Option<Holds>,
     /// What the API server answered, while the watch has not told it.
-    pub(super) answered: Option<(PodStatus, Moment)>,
+    pub(super) answered: Option<(Arc<PodStatus>, Moment)>,
     pub(super) want: Option<Want>,
     pub(super) under_way: bool,
     pub(super) deleted: bool,
@@ -163,8 +164,8 @@ impl Pod {
             End::Patched(status) => {
                 self.failures = 0;
                 self.taken(&status, now);
-                let told = self.holds.as_ref().is_some_and(|h| h.status == *status);
-                self.answered = (same && !told).then(|| (*status, now + ECHO));
+                let told = self.holds.as_ref().is_some_and(|h| h.status == status);
+                self.answered = (same && !told).then(|| (status, now + ECHO));
             }
             End::Deleted => {
                 self.failures = 0;
@@ -180,7 +181,7 @@ impl Pod {
     }
 
     /// A patch was taken. Should the answer not say what was sent, saying it again helps little.
-    fn taken(&mut self, status: &PodStatus, now: Moment) {
+    fn taken(&mut self, status: &Arc<PodStatus>, now: Moment) {
         let (Some(sent), Some(holds)) = (self.sent.take(), &self.holds) else {
             return;
         };

@@ -2,6 +2,7 @@
 //! time; what changes meanwhile goes into the next one.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::PodStatus;
@@ -29,7 +30,7 @@ pub(crate) struct Job {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum End {
     /// Patched; the status as the API server holds it now.
-    Patched(Box<PodStatus>),
+    Patched(Arc<PodStatus>),
     /// Deleted, or on its way out.
     Deleted,
     /// The API server would not take it: the pod is gone or another one there, which the watch will

@@ -1,5 +1,7 @@
 //! What a pod's status asks for at the API server, and how soon.
 
+use std::sync::Arc;
+
 use k8s_openapi::api::core::v1::{ContainerStatus, PodStatus};
 use polylet_model::status::{is_ready, is_terminal};
 use serde_json::Value;
@@ -11,7 +13,7 @@ use super::{merge, patch};
 pub(crate) struct Says {
     pub(crate) namespace: String,
     pub(crate) name: String,
-    pub(crate) status: PodStatus,
+    pub(crate) status: Arc<PodStatus>,
     /// A container of it may still run.
     pub(crate) may_run: bool,
     /// Its end was asked for at the API server, and nothing of it is left here.
@@ -23,7 +25,7 @@ pub(crate) struct Says {
 pub(crate) struct Holds {
     /// Of the pod at the API server: of a static pod its mirror's.
     pub(crate) uid: String,
-    pub(crate) status: PodStatus,
+    pub(crate) status: Arc<PodStatus>,
 }
 
 /// One thing to do at the API server.

@@ -1,5 +1,6 @@
 //! When it is patched, and in what order.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
@@ -17,7 +18,7 @@ fn says(name: &str, of: Value) -> Option<Says> {
     Some(Says {
         namespace: "n".to_owned(),
         name: name.to_owned(),
-        status: status(of),
+        status: status(of).into(),
         may_run: true,
         deletable: false,
     })
@@ -26,7 +27,7 @@ fn says(name: &str, of: Value) -> Option<Says> {
 fn holds(uid: &str, of: Value) -> Option<Holds> {
     Some(Holds {
         uid: uid.to_owned(),
-        status: status(of),
+        status: status(of).into(),
     })
 }
 
@@ -96,7 +97,7 @@ impl Bench {
         };
         let after = applied(&status(held), body);
         self.pods
-            .ended(job, End::Patched(Box::new(after.clone())), ms(now));
+            .ended(job, End::Patched(Arc::new(after.clone())), ms(now));
         after
     }
 }
@@ -128,7 +129,7 @@ fn a_start_takes_two_patches_at_most() {
         "u",
         Some(Holds {
             uid: "u".into(),
-            status: after,
+            status: after.into(),
         }),
         ms(151),
     );
@@ -144,7 +145,7 @@ fn a_slow_start_is_told_once_on_the_way() {
     bench.pods.say("u", says("p", creating()), ms(0));
     let jobs = bench.due(400);
     let status = bench.patched(&jobs[0], pending(), 405);
-    let uid = "u".to_owned();
+    let (uid, status) = ("u".to_owned(), status.into());
     bench.pods.hold("u", Some(Holds { uid, status }), ms(406));
     let waiting = json!({ "waiting": { "reason": "PodInitializing" } });
     let further = with(creating(), &[("/containerStatuses/0/state", waiting)]);
@@ -214,7 +215,7 @@ fn ends_and_readiness_go_first_and_one_pod_has_one_request() {
         name: "ready".into(),
         step: Step::Patch(json!({ "status": {} })),
     };
-    let end = End::Patched(Box::new(status(running())));
+    let end = End::Patched(Arc::new(status(running())));
     bench.pods.ended(&job, end, ms(1000));
     assert_eq!(
         bench.names(1000),
@@ -308,7 +309,7 @@ fn a_pod_is_removed_when_all_is_told_and_cleaned_up_and_once() {
         "u",
         Some(Holds {
             uid: "u".into(),
-            status: after.clone(),
+            status: after.clone().into(),
         }),
         ms(6),
     );
@@ -326,7 +327,7 @@ fn a_pod_is_removed_when_all_is_told_and_cleaned_up_and_once() {
         "u",
         Some(Holds {
             uid: "u".into(),
-            status: after,
+            status: after.into(),
         }),
         ms(0),
     );
@@ -366,7 +367,7 @@ fn a_server_that_does_not_keep_what_it_is_told_is_told_less_and_less() {
         for job in bench.due(second * 1000) {
             // An older one that does not know the field.
             let older = with(running(), &[("/observedGeneration", Value::Null)]);
-            let end = End::Patched(Box::new(status(older)));
+            let end = End::Patched(Arc::new(status(older)));
             bench.pods.ended(&job, end, ms(second * 1000));
             gaps.push(second - told);
             told = second;
@@ -392,7 +393,7 @@ fn a_pod_is_removed_from_a_server_that_does_not_keep_what_it_is_told() {
     let jobs = bench.due(0);
     assert!(matches!(jobs[0].step, Step::Patch(_)), "its end first");
     let older = with(ended, &[("/observedGeneration", Value::Null)]);
-    let end = End::Patched(Box::new(status(older.clone())));
+    let end = End::Patched(Arc::new(status(older.clone())));
     bench.pods.ended(&jobs[0], end, ms(5));
     bench.pods.hold("u", holds("u", older), ms(6));
     assert_eq!(
