@@ -1,6 +1,7 @@
 //! The world: everything that is, whoever knows of it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::PodStatus;
@@ -101,7 +102,7 @@ pub struct Disk {
     /// The prober's verdicts.
     pub verdicts: polylet_prober::judge::Verdicts,
     /// Statuses that were told.
-    pub statuses: BTreeMap<String, std::sync::Arc<PodStatus>>,
+    pub statuses: BTreeMap<String, Arc<PodStatus>>,
     /// How often in a row a pod's journal could not be written.
     pub failed: BTreeMap<String, u32>,
     /// Pods' directories with their volumes.
