@@ -9,6 +9,7 @@ use super::facts::{Facts, Image, Pressure, Resource, Runtime, SILENCE, Settings}
 use super::status::status;
 use super::{events, patch};
 
+mod newer;
 mod object;
 mod report;
 

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 use super::merge::merged;
 use super::patch::between;
 
+mod newer;
 mod pods;
 mod words;
 
