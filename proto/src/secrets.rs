@@ -163,12 +163,10 @@ mod tests {
             ..Default::default()
         };
         let get = GetObjectResponse {
-            state: Some(get_object_response::State::Manifest(secret().into_bytes())),
+            state: Some(get_object_response::State::Manifest(secret().into())),
         };
         let watch = WatchObjectResponse {
-            state: Some(watch_object_response::State::Manifest(
-                secret().into_bytes(),
-            )),
+            state: Some(watch_object_response::State::Manifest(secret().into())),
         };
         let token = IssueTokenResponse {
             token: secret(),

@@ -12,8 +12,8 @@ pub struct Pod {
     /// The v1.Pod as received with the API's defaults filled in, less status,
     /// managed fields and resource version, as JSON: a consumer can know fields that
     /// this build does not.
-    #[prost(bytes = "vec", tag = "4")]
-    pub manifest: ::prost::alloc::vec::Vec<u8>,
+    #[prost(bytes = "bytes", tag = "4")]
+    pub manifest: ::prost::bytes::Bytes,
     #[prost(message, optional, tag = "5")]
     pub cause: ::core::option::Option<super::super::common::v1::Cause>,
     /// Set while the pod stands on the kept copy because its source is away.
@@ -22,8 +22,8 @@ pub struct Pod {
     /// The v1.PodStatus that the cluster holds, as JSON; only of API pods and only
     /// where it was asked for, so that a patch does not come back to everyone as a
     /// change.
-    #[prost(bytes = "vec", tag = "7")]
-    pub reported_status: ::prost::alloc::vec::Vec<u8>,
+    #[prost(bytes = "bytes", tag = "7")]
+    pub reported_status: ::prost::bytes::Bytes,
     /// How the cluster holds an API pod as ended, on every stream; unspecified while it
     /// does not. No other change of the status is told by it.
     #[prost(enumeration = "TerminalPhase", tag = "8")]
@@ -70,8 +70,8 @@ pub struct Mirror {
     #[prost(bool, tag = "3")]
     pub deleting: bool,
     /// The v1.PodStatus that the cluster holds, as JSON.
-    #[prost(bytes = "vec", tag = "4")]
-    pub reported_status: ::prost::alloc::vec::Vec<u8>,
+    #[prost(bytes = "bytes", tag = "4")]
+    pub reported_status: ::prost::bytes::Bytes,
     /// Its owner is the Node with this uid; empty when it has another owner or none.
     #[prost(string, tag = "5")]
     pub owner_node_uid: ::prost::alloc::string::String,
@@ -117,7 +117,7 @@ pub mod watch_node_response {
         /// The v1.Node as JSON, less managed fields, resource version and the times of
         /// heartbeats.
         #[prost(bytes, tag = "1")]
-        Manifest(::prost::alloc::vec::Vec<u8>),
+        Manifest(::prost::bytes::Bytes),
         #[prost(message, tag = "2")]
         Absent(super::Absent),
     }
@@ -176,7 +176,7 @@ pub mod watch_object_response {
     pub enum State {
         /// The object as JSON, defaults filled in, stringData folded into data.
         #[prost(bytes, tag = "1")]
-        Manifest(::prost::alloc::vec::Vec<u8>),
+        Manifest(::prost::bytes::Bytes),
         #[prost(message, tag = "2")]
         Absent(super::Absent),
         /// What was told before still stands, if anything was.
@@ -217,7 +217,7 @@ pub mod get_object_response {
     #[prost(skip_debug)]
     pub enum State {
         #[prost(bytes, tag = "1")]
-        Manifest(::prost::alloc::vec::Vec<u8>),
+        Manifest(::prost::bytes::Bytes),
         #[prost(message, tag = "2")]
         Absent(super::Absent),
     }

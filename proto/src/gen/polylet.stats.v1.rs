@@ -12,8 +12,8 @@ pub struct GetSummaryResponse {
     #[prost(message, optional, tag = "1")]
     pub sampled_at: ::core::option::Option<::prost_types::Timestamp>,
     /// stats/v1alpha1 Summary as JSON.
-    #[prost(bytes = "vec", tag = "2")]
-    pub summary: ::prost::alloc::vec::Vec<u8>,
+    #[prost(bytes = "bytes", tag = "2")]
+    pub summary: ::prost::bytes::Bytes,
 }
 /// Generated client implementations.
 pub mod stats_service_client {

@@ -4,11 +4,11 @@ pub struct PodStatus {
     #[prost(message, optional, tag = "1")]
     pub r#ref: ::core::option::Option<super::super::common::v1::PodRef>,
     /// v1.PodStatus as JSON.
-    #[prost(bytes = "vec", tag = "2")]
-    pub status: ::prost::alloc::vec::Vec<u8>,
+    #[prost(bytes = "bytes", tag = "2")]
+    pub status: ::prost::bytes::Bytes,
     /// v1.Pod less status, as pod-config serves it, as JSON.
-    #[prost(bytes = "vec", tag = "3")]
-    pub manifest: ::prost::alloc::vec::Vec<u8>,
+    #[prost(bytes = "bytes", tag = "3")]
+    pub manifest: ::prost::bytes::Bytes,
     #[prost(message, optional, tag = "4")]
     pub cause: ::core::option::Option<super::super::common::v1::Cause>,
     /// What the pod waits for, for people.

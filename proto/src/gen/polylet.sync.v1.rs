@@ -64,8 +64,8 @@ pub struct ResizeProgress {
     #[prost(int64, tag = "3")]
     pub generation: i64,
     /// What running containers have meanwhile, as JSON: {name: v1.ResourceRequirements}.
-    #[prost(bytes = "vec", tag = "4")]
-    pub actual: ::prost::alloc::vec::Vec<u8>,
+    #[prost(bytes = "bytes", tag = "4")]
+    pub actual: ::prost::bytes::Bytes,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct PodSync {
@@ -88,8 +88,8 @@ pub struct PodSync {
     pub acknowledged_at: ::core::option::Option<::prost_types::Timestamp>,
     /// The last manifest this service saw of the pod, while it is no longer served
     /// by pod-config: the status of a pod that is leaving needs it.
-    #[prost(bytes = "vec", tag = "9")]
-    pub last_manifest: ::prost::alloc::vec::Vec<u8>,
+    #[prost(bytes = "bytes", tag = "9")]
+    pub last_manifest: ::prost::bytes::Bytes,
     /// The pod needs a new sandbox (so PodReadyToStartContainers is False).
     #[prost(bool, tag = "10")]
     pub needs_sandbox: bool,
@@ -97,8 +97,8 @@ pub struct PodSync {
     pub resize_pending: ::core::option::Option<ResizePending>,
     /// The resources that the pod was given, as JSON: {"pod": v1.ResourceRequirements,
     /// "containers": {name: v1.ResourceRequirements}}. Empty while they are the manifest's.
-    #[prost(bytes = "vec", tag = "12")]
-    pub allocated: ::prost::alloc::vec::Vec<u8>,
+    #[prost(bytes = "bytes", tag = "12")]
+    pub allocated: ::prost::bytes::Bytes,
     #[prost(message, optional, tag = "13")]
     pub resize_progress: ::core::option::Option<ResizeProgress>,
     /// The node has not let the pod in yet, nor refused it: the cluster is told nothing

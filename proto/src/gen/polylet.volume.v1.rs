@@ -39,8 +39,8 @@ pub struct ApplyPodRequest {
     #[prost(uint64, tag = "2")]
     pub sequence: u64,
     /// The v1.Pod as pod-config sent it.
-    #[prost(bytes = "vec", tag = "3")]
-    pub manifest: ::prost::alloc::vec::Vec<u8>,
+    #[prost(bytes = "bytes", tag = "3")]
+    pub manifest: ::prost::bytes::Bytes,
     #[prost(string, tag = "4")]
     pub declarer: ::prost::alloc::string::String,
     #[prost(message, optional, tag = "5")]

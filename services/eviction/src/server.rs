@@ -65,7 +65,7 @@ impl StatsService for Server {
             .map_err(|error| Status::internal(format!("cannot write the summary: {error}")))?;
         Ok(Response::new(GetSummaryResponse {
             sampled_at: Some(time::to_wire(at)),
-            summary,
+            summary: summary.into(),
         }))
     }
 }

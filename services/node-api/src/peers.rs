@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use bytes::Bytes;
 use polylet_kit::{Channel, Ctx, LARGEST_MESSAGE};
 use polylet_watch::{Change, WatchWire};
 use polylet_wire::pleg::v1::pleg_service_client::PlegServiceClient;
@@ -121,7 +122,7 @@ impl Peers {
         &self,
         only_cpu_and_memory: bool,
         not_older_than: Option<SystemTime>,
-    ) -> Result<Vec<u8>, Status> {
+    ) -> Result<Bytes, Status> {
         let mut client = StatsServiceClient::new(self.eviction.clone())
             .max_decoding_message_size(LARGEST_MESSAGE);
         let request = GetSummaryRequest {

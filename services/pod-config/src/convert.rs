@@ -1,5 +1,6 @@
 //! From the domain to the wire.
 
+use bytes::Bytes;
 use jiff::Timestamp;
 use polylet_wire::common::v1::{Cause, PodRef};
 use polylet_wire::podconfig::v1::{
@@ -35,14 +36,14 @@ pub(crate) fn pod(
         }),
         source: PodSource::from(source).into(),
         digest: item.digest.clone(),
-        manifest: item.manifest.as_bytes().to_vec(),
+        manifest: Bytes::copy_from_slice(item.manifest.as_bytes()),
         cause: Some(Cause {
             traceparent: cause.traceparent.clone(),
             observed_at: cause.observed_at.map(to_wire),
             links: Vec::new(),
         }),
         stale_since: stale_since.map(to_wire),
-        reported_status: Vec::new(),
+        reported_status: Bytes::new(),
         terminal_phase: 0,
     }
 }
@@ -69,10 +70,10 @@ pub(crate) fn api_pod(pod: ApiPod, cause: Cause) -> Pod {
         }),
         source: PodSource::Api.into(),
         digest: pod.digest,
-        manifest: pod.manifest.into_bytes(),
+        manifest: pod.manifest,
         cause: Some(cause),
         stale_since: None,
-        reported_status: pod.status.into_bytes(),
+        reported_status: pod.status,
         terminal_phase: terminal.into(),
     }
 }
@@ -86,7 +87,7 @@ pub(crate) fn mirror(mirror: ApiMirror) -> Mirror {
         }),
         of: mirror.of,
         deleting: mirror.deleting,
-        reported_status: mirror.status.into_bytes(),
+        reported_status: mirror.status.into(),
         owner_node_uid: mirror.owner_node_uid,
     }
 }

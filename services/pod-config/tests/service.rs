@@ -166,7 +166,7 @@ async fn objects_are_served_and_followed() {
             .expect("more");
         match message.state.expect("a state") {
             watch_object_response::State::Manifest(json) => {
-                Some(String::from_utf8(json).expect("text"))
+                Some(String::from_utf8(json.to_vec()).expect("text"))
             }
             watch_object_response::State::Unknown(told) => panic!("{told:?}"),
             watch_object_response::State::Absent(_) => None,

@@ -233,7 +233,7 @@ impl Node {
             namespace: "default".into(),
             name: "web".into(),
         });
-        let manifest = manifest.to_string().into_bytes();
+        let manifest = manifest.to_string().into();
         self.files.upsert(
             uid.into(),
             Pod {

@@ -260,8 +260,10 @@ pub(crate) fn told(told: &Told, cause: Cause) -> wire::PodStatus {
             namespace: manifest.namespace().to_owned(),
             name: manifest.name().to_owned(),
         }),
-        status: serde_json::to_vec(&told.status).unwrap_or_else(|_| b"{}".to_vec()),
-        manifest: manifest.raw().to_vec(),
+        status: serde_json::to_vec(&told.status)
+            .unwrap_or_else(|_| b"{}".to_vec())
+            .into(),
+        manifest: manifest.raw().clone(),
         cause: Some(cause),
         waiting_for: told.waiting_for.clone(),
         stale: told.stale.clone(),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use bytes::Bytes;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use polylet_model::constants::{annotation, phase, reason};
@@ -183,7 +184,7 @@ pub(crate) struct Told<'a> {
     /// The manifest's digest once everything in it is as it should be.
     pub(crate) digest_synced: &'a str,
     /// The manifest of a pod that is no longer served by its source.
-    pub(crate) last_manifest: Option<&'a [u8]>,
+    pub(crate) last_manifest: Option<&'a Bytes>,
     /// The span of the last step.
     pub(crate) cause: Option<&'a common::v1::Cause>,
 }
@@ -203,10 +204,10 @@ pub(crate) fn pod_sync(told: &Told<'_>, pod: &Pod, plan: &Plan) -> sync::v1::Pod
         cause: told.cause.cloned(),
         waiting_for: plan.waiting.iter().map(waiting).collect(),
         acknowledged_at: pod.journal.acknowledged_at.map(to_wire),
-        last_manifest: told.last_manifest.map(<[u8]>::to_vec).unwrap_or_default(),
+        last_manifest: told.last_manifest.cloned().unwrap_or_default(),
         needs_sandbox: plan.needs_sandbox,
         resize_pending: resize_pending(pod, plan),
-        allocated: allocated(pod, plan),
+        allocated: allocated(pod, plan).into(),
         resize_progress: plan
             .resizing
             .as_ref()
@@ -238,7 +239,7 @@ fn resizing(pod: &Pod, progress: &Progress) -> sync::v1::ResizeProgress {
         error: progress.error.clone(),
         since: pod.resizing_since.map(to_wire),
         generation: progress.generation,
-        actual: serde_json::to_vec(&actual).unwrap_or_default(),
+        actual: serde_json::to_vec(&actual).unwrap_or_default().into(),
     }
 }
 

@@ -74,7 +74,7 @@ async fn apply(client: &mut VolumeServiceClient<Channel>, declarer: &str) {
             {"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}},
         ]}},
     ]);
-    let manifest = serde_json::to_vec(&pod("u1", volumes)).unwrap();
+    let manifest = serde_json::to_vec(&pod("u1", volumes)).unwrap().into();
     let (r#ref, declarer) = (Some(named()), declarer.to_owned());
     let request = ApplyPodRequest {
         r#ref,

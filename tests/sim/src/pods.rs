@@ -51,7 +51,7 @@ impl Wish {
             }),
             source: self.source.into(),
             digest: self.manifest.digest().to_owned(),
-            manifest: self.manifest.raw().to_vec(),
+            manifest: self.manifest.raw().clone(),
             ..Pod::default()
         }
     }

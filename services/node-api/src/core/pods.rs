@@ -1,5 +1,8 @@
 //! Lists of pods as the API would give them.
 
+use std::collections::BTreeMap;
+
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 /// A v1.PodList.
@@ -12,15 +15,19 @@ pub(crate) fn list(items: Vec<Value>) -> Value {
     })
 }
 
-/// A pod with the status that the API would hold.
-pub(crate) fn with_status(manifest: &[u8], status: &[u8]) -> Option<Value> {
-    let mut pod: Value = serde_json::from_slice(manifest).ok()?;
-    let status: Value = serde_json::from_slice(status).ok()?;
-    let fields = pod.as_object_mut()?;
-    fields.remove("apiVersion");
-    fields.remove("kind");
-    fields.insert("status".to_owned(), status);
-    Some(pod)
+/// The text of a v1.PodList in pieces: around its items, between which there are commas.
+pub(crate) const LIST: (&str, &str) = (
+    r#"{"kind":"PodList","apiVersion":"v1","metadata":{},"items":["#,
+    "]}",
+);
+
+/// A pod with the status that the API would hold, as text: most of a large one is passed on as it is.
+pub(crate) fn with_status(manifest: &[u8], status: &[u8]) -> Option<String> {
+    let mut pod: BTreeMap<String, &RawValue> = serde_json::from_slice(manifest).ok()?;
+    pod.remove("apiVersion");
+    pod.remove("kind");
+    pod.insert("status".to_owned(), serde_json::from_slice(status).ok()?);
+    serde_json::to_string(&pod).ok()
 }
 
 /// A running pod as the runtime alone tells it.

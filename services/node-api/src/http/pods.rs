@@ -1,21 +1,34 @@
 //! `/pods` and `/runningpods/`.
 
+use std::convert::Infallible;
+
 use axum::Json;
+use axum::body::Body;
 use axum::extract::State;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::IntoResponse;
+use futures::stream::{self, StreamExt};
 use polylet_wire::pleg::v1::{ContainerPhase, PodState};
 use serde_json::Value;
 
 use super::PeerError;
 use crate::core::pods;
 
-/// All pods of this node with their statuses.
-pub(crate) async fn all(State(state): State<super::State>) -> Result<Json<Value>, PeerError> {
+/// All pods of this node with their statuses. One after the other: together they may be more than a
+/// hundred megabytes.
+pub(crate) async fn all(State(state): State<super::State>) -> Result<impl IntoResponse, PeerError> {
     let found = state.peers.pods().await?;
+    let (begin, end) = pods::LIST;
+    let mut between = "";
     let items = found
-        .iter()
+        .into_iter()
         .filter_map(|pod| pods::with_status(&pod.manifest, &pod.status))
-        .collect();
-    Ok(Json(pods::list(items)))
+        .map(move |pod| format!("{}{pod}", std::mem::replace(&mut between, ",")));
+    let text = stream::iter([begin.to_owned()])
+        .chain(stream::iter(items))
+        .chain(stream::iter([end.to_owned()]));
+    let body = Body::from_stream(text.map(Ok::<_, Infallible>));
+    Ok(([(CONTENT_TYPE, "application/json")], body))
 }
 
 /// What the runtime says is running.

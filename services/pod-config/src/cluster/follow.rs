@@ -1,6 +1,7 @@
 //! Follows one collection, or one object, for ever: asks what [`reflector`](crate::core::cluster::reflector)
 //! says and tells what comes of it.
 
+use std::future::Future;
 use std::time::Duration;
 
 use polylet_api::kube::Client;
@@ -40,8 +41,12 @@ pub(crate) struct Followed {
 
 /// Where what is heard goes.
 pub(crate) trait Ear {
-    /// All that there is, one after the other: what is not among it is gone.
-    fn whole(&mut self, all: &mut dyn Iterator<Item = Value>);
+    /// All that there is, one after the other: what is not among it is gone. Where each is much
+    /// work, others get their turn in between.
+    fn whole(
+        &mut self,
+        all: &mut (dyn Iterator<Item = Value> + Send),
+    ) -> impl Future<Output = ()> + Send;
     /// One has come, or has changed.
     fn changed(&mut self, object: Value);
     /// One is gone.
@@ -147,7 +152,11 @@ impl Following<'_> {
                 }
             }
         };
-        match got.and_then(|bytes| heard_once(&bytes, one, ear)) {
+        let got = match got {
+            Ok(bytes) => heard_once(bytes, one, ear).await,
+            Err(failure) => Err(failure),
+        };
+        match got {
             Ok(version) => {
                 self.answered = true;
                 self.reflector.learn(if one {
@@ -158,7 +167,7 @@ impl Following<'_> {
             }
             Err(failure) if one && failure.refusal == Refusal::NotFound && !failure.unserved => {
                 self.answered = true;
-                ear.whole(&mut std::iter::empty());
+                ear.whole(&mut std::iter::empty()).await;
                 self.reflector.learn(Answer::Got(None))
             }
             Err(failure) => self.fail(ear, &failure),
@@ -244,24 +253,20 @@ impl Following<'_> {
 }
 
 /// Tells an answer; its version.
-fn heard_once(bytes: &[u8], one: bool, ear: &mut impl Ear) -> Result<String, Failure> {
+async fn heard_once(bytes: Vec<u8>, one: bool, ear: &mut impl Ear) -> Result<String, Failure> {
     #[derive(serde::Deserialize)]
     struct One {
         metadata: Metadata,
     }
     if one {
-        let of: One = request::read(bytes)?;
-        let object: Value = request::read(bytes)?;
-        ear.whole(&mut std::iter::once(object));
+        let of: One = request::read(&bytes)?;
+        let object: Value = request::read(&bytes)?;
+        ear.whole(&mut std::iter::once(object)).await;
         return Ok(of.metadata.resource_version);
     }
-    let list: List<'_> = request::read(bytes)?;
-    let mut items = list
-        .items
-        .iter()
-        .filter_map(|item| request::item(item).ok());
-    ear.whole(&mut items);
-    Ok(list.metadata.resource_version)
+    let list = List::read(bytes).await?;
+    ear.whole(&mut list.items()).await;
+    Ok(list.version)
 }
 
 /// Tells one line of a watch; its version.

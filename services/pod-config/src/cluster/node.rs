@@ -64,7 +64,7 @@ impl Node {
 }
 
 impl Ear for Node {
-    fn whole(&mut self, all: &mut dyn Iterator<Item = Value>) {
+    async fn whole(&mut self, all: &mut (dyn Iterator<Item = Value> + Send)) {
         self.know(all.next());
     }
 

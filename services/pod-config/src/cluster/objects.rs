@@ -266,7 +266,7 @@ impl Object<'_> {
 }
 
 impl Ear for Object<'_> {
-    fn whole(&mut self, all: &mut dyn Iterator<Item = Value>) {
+    async fn whole(&mut self, all: &mut (dyn Iterator<Item = Value> + Send)) {
         if self.kind.set_by.is_none() {
             return self.know(all.next());
         }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use bytes::Bytes;
 use jiff::Timestamp;
 use polylet_kit::cause;
 use polylet_watch::Store;
@@ -157,7 +158,7 @@ impl Pods {
     fn tell(&mut self, pod: Pod) {
         let uid = uid_of(&pod);
         let plain = Pod {
-            reported_status: Vec::new(),
+            reported_status: Bytes::new(),
             ..pod.clone()
         };
         let before = self.stores.reported.get(&uid);
@@ -198,21 +199,31 @@ impl Pods {
         let since = kept.away_since.unwrap_or_else(Timestamp::now);
         tracing::warn!(pods = kept.pods.len(), %since, "the pods last heard of stand for the API server");
         let pods = kept.pods.iter();
+        let ages = pods.clone();
+        let ages = ages.map(|pod| (pod::created_in(&pod.manifest), pod.uid.clone()));
+        let ages = ages.collect();
         let pods: BTreeMap<String, Pod> = pods
             .map(|pod| (pod.uid.clone(), wire_of(pod, Some(since))))
             .collect();
-        self.replace(pods);
+        self.replace(ages, pods);
         self.kept = None;
     }
 
     /// They are all. Of pods that come together the oldest is told first, so that it has its place
     /// when there is not room for all, as with upstream.
-    fn replace(&mut self, pods: BTreeMap<String, Pod>) {
-        let mut pods: Vec<(String, Pod)> = pods.into_iter().collect();
-        pods.sort_by_cached_key(|(uid, pod)| (pod::created_in(&pod.manifest), uid.clone()));
+    fn replace(
+        &mut self,
+        mut ages: Vec<(Option<Timestamp>, String)>,
+        mut pods: BTreeMap<String, Pod>,
+    ) {
+        ages.sort();
+        let pods: Vec<(String, Pod)> = ages
+            .into_iter()
+            .filter_map(|(_, uid)| pods.remove_entry(&uid))
+            .collect();
         let plain = pods.iter().map(|(uid, pod)| {
             let plain = Pod {
-                reported_status: Vec::new(),
+                reported_status: Bytes::new(),
                 ..pod.clone()
             };
             (uid.clone(), plain)
@@ -225,19 +236,28 @@ impl Pods {
 }
 
 impl Ear for Pods {
-    fn whole(&mut self, all: &mut dyn Iterator<Item = Value>) {
+    async fn whole(&mut self, all: &mut (dyn Iterator<Item = Value> + Send)) {
         let (mut pods, mut mirrors) = (BTreeMap::new(), BTreeMap::new());
+        // The oldest first.
+        let mut ages = Vec::new();
         let before: BTreeSet<(String, String)> = self.refused.keys().cloned().collect();
         let mut listed = BTreeSet::new();
         for object in all {
             if let Some(uid) = object.pointer("/metadata/uid").and_then(Value::as_str) {
                 listed.insert(uid.to_owned());
             }
+            let created = pod::created(&object);
             match self.learn(object) {
-                Some(Learned::Pod(pod)) => drop(pods.insert(uid_of(&pod), pod)),
+                Some(Learned::Pod(pod)) => {
+                    let uid = uid_of(&pod);
+                    ages.push((created, uid.clone()));
+                    pods.insert(uid, pod);
+                }
                 Some(Learned::Mirror(mirror)) => drop(mirrors.insert(mirror_uid(&mirror), mirror)),
                 None => {}
             }
+            // Each may be a megabyte: in between others get their turn.
+            tokio::task::yield_now().await;
         }
         // Those that were refused before and are not there any more.
         self.refused
@@ -251,7 +271,7 @@ impl Ear for Pods {
         for (_, pod) in told.iter().filter(|(uid, _)| !pods.contains_key(*uid)) {
             log("removed", pod, true);
         }
-        self.replace(pods);
+        self.replace(ages, pods);
         self.stores.mirrors.replace(mirrors);
         self.stores.mirrors.mark_whole();
         self.kept = None;

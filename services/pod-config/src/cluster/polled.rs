@@ -35,7 +35,7 @@ pub(crate) async fn poll(lines: &Lines, of: &Followed, look: &Notify, ear: &mut 
             Ok(object) => {
                 backoff.succeeded();
                 forbidden.succeeded();
-                ear.whole(&mut object.into_iter());
+                ear.whole(&mut object.into_iter()).await;
             }
             Err(failure) => {
                 ear.failed(&failure);

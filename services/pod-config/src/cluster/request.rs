@@ -2,6 +2,7 @@
 //!
 //! Nothing of a body gets into a log or an error: it may be a Secret.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER};
@@ -14,6 +15,7 @@ use polylet_api::kube::{Client, Error};
 use polylet_kit::report;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::time::timeout;
 
@@ -21,6 +23,8 @@ use tokio::time::timeout;
 const LIMIT: Duration = Duration::from_secs(15);
 /// Nothing that a node is told is longer.
 const MOST_BYTES: usize = 512 * 1024 * 1024;
+/// To look through more takes its time.
+const MUCH_BYTES: usize = 1024 * 1024;
 
 /// Why there is no answer.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -63,11 +67,55 @@ impl Failure {
 }
 
 /// A list: its items are read one after the other, as all at once take many times their room.
-#[derive(Deserialize)]
-pub(crate) struct List<'a> {
-    pub(crate) metadata: Metadata,
-    #[serde(borrow, default)]
-    pub(crate) items: Vec<&'a RawValue>,
+pub(crate) struct List {
+    /// Its resource version.
+    pub(crate) version: String,
+    text: Vec<u8>,
+    /// Where in the text they are.
+    items: Vec<Range<usize>>,
+}
+
+impl List {
+    /// Finds the items of an answer.
+    pub(crate) async fn read(text: Vec<u8>) -> Result<List, Failure> {
+        if text.len() < MUCH_BYTES {
+            return List::found_in(text);
+        }
+        // A node's pods may be a hundred megabytes: meanwhile others get their turn.
+        let finding = tokio::task::spawn_blocking(move || List::found_in(text));
+        let broken = |error| Failure {
+            refusal: Refusal::Broken,
+            message: format!("reading the API server's answer was given up: {error}"),
+            unserved: false,
+        };
+        finding.await.map_err(broken)?
+    }
+
+    fn found_in(text: Vec<u8>) -> Result<List, Failure> {
+        #[derive(Deserialize)]
+        struct Raw<'a> {
+            metadata: Metadata,
+            #[serde(borrow, default)]
+            items: Vec<&'a RawValue>,
+        }
+        let raw: Raw<'_> = read(&text)?;
+        let begin = text.as_ptr().addr();
+        let place = |item: &&RawValue| {
+            let at = item.get().as_ptr().addr().saturating_sub(begin);
+            at..at + item.get().len()
+        };
+        Ok(List {
+            version: raw.metadata.resource_version,
+            items: raw.items.iter().map(place).collect(),
+            text,
+        })
+    }
+
+    /// Its items, without those that make no sense.
+    pub(crate) fn items(&self) -> impl Iterator<Item = Value> {
+        let texts = self.items.iter().filter_map(|at| self.text.get(at.clone()));
+        texts.filter_map(|text| serde_json::from_slice(text).ok())
+    }
 }
 
 /// What is needed of an object's metadata to follow it.
@@ -231,6 +279,25 @@ fn silent() -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn lists_small_and_large() {
+        for length in [1, MUCH_BYTES] {
+            let long = "x".repeat(length);
+            let text = format!(
+                r#"{{"metadata":{{"resourceVersion":"7"}}, "items": [ {{"a":"{long}"}} ,{{"b":"\u00e4"}}]}}"#
+            );
+            let list = List::read(text.into_bytes()).await.unwrap();
+            let items: Vec<Value> = list.items().collect();
+            assert_eq!(list.version, "7");
+            assert_eq!(items[0]["a"].as_str().map(str::len), Some(length));
+            assert_eq!(items[1]["b"], "ä");
+            assert_eq!(items.len(), 2);
+        }
+        let empty = List::read(br#"{"metadata":{}}"#.to_vec()).await.unwrap();
+        assert_eq!(empty.items().count(), 0);
+        assert!(List::read(b"<html>".to_vec()).await.is_err());
+    }
 
     #[test]
     fn refusals() {

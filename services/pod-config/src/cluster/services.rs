@@ -63,7 +63,7 @@ impl Hearing {
 }
 
 impl Ear for Hearing {
-    fn whole(&mut self, all: &mut dyn Iterator<Item = Value>) {
+    async fn whole(&mut self, all: &mut (dyn Iterator<Item = Value> + Send)) {
         let all = all.filter_map(|service| reduce(&service));
         let all: BTreeMap<_, _> = all.map(convert::service).map(keyed).collect();
         self.services.replace(all);

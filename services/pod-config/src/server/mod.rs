@@ -128,7 +128,9 @@ impl PodConfigService for Server {
                     }
                 };
                 let state = match &now.0 {
-                    Some(node) => watch_node_response::State::Manifest(node.as_bytes().to_vec()),
+                    Some(node) => {
+                        watch_node_response::State::Manifest(node.as_bytes().to_vec().into())
+                    }
                     None => watch_node_response::State::Absent(Absent {}),
                 };
                 let told = WatchNodeResponse {

@@ -48,7 +48,7 @@ impl ObjectService for Server {
             };
             let state = match now.clone().flatten() {
                 Some(manifest) => {
-                    watch_object_response::State::Manifest(manifest.as_bytes().to_vec())
+                    watch_object_response::State::Manifest(manifest.as_bytes().to_vec().into())
                 }
                 None => watch_object_response::State::Absent(Absent {}),
             };
@@ -143,7 +143,9 @@ impl ObjectService for Server {
         let heard = public.wait_for(|public| public.objects_heard).await;
         let heard = heard.map_err(|_| Status::unavailable("stopping"))?;
         let state = match look(&heard, &key).flatten() {
-            Some(manifest) => get_object_response::State::Manifest(manifest.as_bytes().to_vec()),
+            Some(manifest) => {
+                get_object_response::State::Manifest(manifest.as_bytes().to_vec().into())
+            }
             None => get_object_response::State::Absent(Absent {}),
         };
         Ok(Response::new(GetObjectResponse { state: Some(state) }))
@@ -173,7 +175,7 @@ impl Server {
             };
             let state = match state {
                 State::Manifest(manifest) => {
-                    watch_object_response::State::Manifest(manifest.as_bytes().to_vec())
+                    watch_object_response::State::Manifest(manifest.as_bytes().to_vec().into())
                 }
                 State::Absent => watch_object_response::State::Absent(Absent {}),
                 State::Unknown(message) => {
@@ -196,7 +198,7 @@ impl Server {
         let state = known_state(&mut known).await?;
         Ok(match state {
             State::Manifest(manifest) => {
-                get_object_response::State::Manifest(manifest.as_bytes().to_vec())
+                get_object_response::State::Manifest(manifest.as_bytes().to_vec().into())
             }
             State::Absent => get_object_response::State::Absent(Absent {}),
             State::Unknown(message) => return Err(Status::unavailable(message)),

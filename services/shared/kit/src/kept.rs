@@ -2,7 +2,7 @@
 //! crash the file holds either the old content or the new one.
 
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{BufWriter, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -75,7 +75,7 @@ struct Written<'a, T> {
     data: &'a T,
 }
 
-/// Read first: the data of another version may have another shape.
+/// Read of what cannot be read otherwise: the data of another version may have another shape.
 #[derive(Deserialize)]
 struct Version {
     version: u32,
@@ -83,25 +83,39 @@ struct Version {
 
 #[derive(Deserialize)]
 struct Read<T> {
+    version: u32,
     data: T,
 }
 
 /// Saves `data`, readable by the owner alone.
 pub fn save<T: Serialize>(path: &Path, version: u32, data: &T) -> Result<(), KeptError> {
-    let text =
-        serde_json::to_vec(&Written { version, data }).map_err(|source| KeptError::Encode {
-            path: path.to_owned(),
-            source,
-        })?;
-    write(path, &text).map_err(|source| KeptError::Write {
-        path: path.to_owned(),
-        source,
-    })
+    // As it is made: the text of all that a service keeps may be a hundred megabytes.
+    let mut encoding = Ok(());
+    let written = write_with(path, |file| {
+        encoding = serde_json::to_writer(&mut *file, &Written { version, data });
+        match &mut encoding {
+            Err(error) if !error.is_io() => Err(std::io::ErrorKind::InvalidData.into()),
+            Err(_) => std::mem::replace(&mut encoding, Ok(())).map_err(Into::into),
+            Ok(()) => Ok(()),
+        }
+    });
+    let path = path.to_owned();
+    match (encoding, written) {
+        (Err(source), _) => Err(KeptError::Encode { path, source }),
+        (Ok(()), written) => written.map_err(|source| KeptError::Write { path, source }),
+    }
 }
 
 /// Writes a file that has a format of its own: aside first, then in place, and on disk when this
 /// returns.
 pub fn write(path: &Path, text: &[u8]) -> std::io::Result<()> {
+    write_with(path, |file| file.write_all(text))
+}
+
+fn write_with(
+    path: &Path,
+    fill: impl FnOnce(&mut BufWriter<&mut File>) -> std::io::Result<()>,
+) -> std::io::Result<()> {
     let aside = with_suffix(path, ".new");
     let mut file = File::options()
         .write(true)
@@ -109,7 +123,10 @@ pub fn write(path: &Path, text: &[u8]) -> std::io::Result<()> {
         .truncate(true)
         .mode(0o600)
         .open(&aside)?;
-    file.write_all(text)?;
+    let mut writer = BufWriter::with_capacity(1 << 16, &mut file);
+    fill(&mut writer)?;
+    writer.flush()?;
+    drop(writer);
     file.sync_all()?;
     fs::rename(&aside, path)?;
     match path.parent() {
@@ -134,6 +151,11 @@ pub fn load<T: DeserializeOwned>(path: &Path, version: u32) -> Result<Option<T>,
         path: path.to_owned(),
         source,
     };
+    let read: Result<Read<T>, _> = serde_json::from_slice(&text);
+    match read {
+        Ok(read) if read.version == version => return Ok(Some(read.data)),
+        _ => {}
+    }
     let Version { version: found } = serde_json::from_slice(&text).map_err(broken)?;
     if found != version {
         return Err(KeptError::Version {
@@ -142,8 +164,7 @@ pub fn load<T: DeserializeOwned>(path: &Path, version: u32) -> Result<Option<T>,
             known: version,
         });
     }
-    let read: Read<T> = serde_json::from_slice(&text).map_err(broken)?;
-    Ok(Some(read.data))
+    read.map(|read| Some(read.data)).map_err(broken)
 }
 
 /// Renames a file that cannot be used to `<name>.broken`, for people to look at.

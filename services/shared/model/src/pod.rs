@@ -1,9 +1,10 @@
 //! A pod's manifest: the API object beside the JSON that it came in.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use bytes::Bytes;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -75,27 +76,27 @@ struct Inner {
     spec: PodSpec,
     ephemeral: Vec<Container>,
     uid: PodUid,
-    raw: Vec<u8>,
-    digest: String,
+    raw: Bytes,
+    /// Out of `raw` when it is asked for: most of those who read a manifest never do.
+    digest: OnceLock<String>,
 }
 
 impl Manifest {
     /// Reads a pod. Fields that this build does not know stay in [`Manifest::raw`].
     pub fn from_json(raw: &[u8]) -> Result<Self, ManifestError> {
-        let value: Value = serde_json::from_slice(raw).map_err(ManifestError::Parse)?;
-        let digest = digest(&value);
-        let pod: Pod = serde_json::from_value(value).map_err(ManifestError::Parse)?;
-        Self::build(pod, raw.to_vec(), digest)
+        let pod: Pod = serde_json::from_slice(raw).map_err(ManifestError::Parse)?;
+        // Copied: bytes of a message share a buffer with its neighbours, and would keep all of it.
+        Self::build(pod, Bytes::copy_from_slice(raw), OnceLock::new())
     }
 
     /// Takes a pod as it is.
     pub fn from_pod(pod: Pod) -> Result<Self, ManifestError> {
         let value = serde_json::to_value(&pod).map_err(ManifestError::Write)?;
         let raw = serde_json::to_vec(&value).map_err(ManifestError::Write)?;
-        Self::build(pod, raw, digest(&value))
+        Self::build(pod, raw.into(), OnceLock::new())
     }
 
-    fn build(pod: Pod, raw: Vec<u8>, digest: String) -> Result<Self, ManifestError> {
+    fn build(pod: Pod, raw: Bytes, digest: OnceLock<String>) -> Result<Self, ManifestError> {
         let given = |field: &Option<String>| field.as_deref().is_some_and(|text| !text.is_empty());
         if !given(&pod.metadata.name) {
             return Err(ManifestError::Missing("metadata.name"));
@@ -132,9 +133,10 @@ impl Manifest {
         if let Some(spec) = &mut pod.spec {
             change(spec);
         }
-        let raw = serde_json::to_vec(&pod).unwrap_or_else(|_| self.0.raw.clone());
+        let raw = serde_json::to_vec(&pod).map_or_else(|_| self.0.raw.clone(), Bytes::from);
+        let digest = OnceLock::from(self.digest().to_owned());
         // Nothing that a manifest needs is taken from it: it is built again.
-        Self::build(pod, raw, self.0.digest.clone()).unwrap_or_else(|_| self.clone())
+        Self::build(pod, raw, digest).unwrap_or_else(|_| self.clone())
     }
 
     /// The API object without its status, as one.
@@ -156,8 +158,8 @@ impl Manifest {
         &self.0.spec
     }
 
-    /// The JSON that it came in.
-    pub fn raw(&self) -> &[u8] {
+    /// The JSON that it came in, shared and not copied.
+    pub fn raw(&self) -> &Bytes {
         &self.0.raw
     }
 
@@ -165,7 +167,11 @@ impl Manifest {
     /// the bookkeeping of the API server and the annotations the node itself
     /// writes. Says nothing about order, and is the same after a restart.
     pub fn digest(&self) -> &str {
-        &self.0.digest
+        self.0.digest.get_or_init(|| {
+            // It has been read as a pod, so it is JSON.
+            let value = serde_json::from_slice(&self.0.raw).unwrap_or_default();
+            digest_of(value)
+        })
     }
 
     /// The pod's uid.
@@ -357,7 +363,10 @@ pub fn is_sidecar(init_container: &Container) -> bool {
 
 /// See [`Manifest::digest`]; of a pod in its JSON form.
 pub fn digest(pod: &Value) -> String {
-    let mut pod = pod.clone();
+    digest_of(pod.clone())
+}
+
+fn digest_of(mut pod: Value) -> String {
     if let Some(fields) = pod.as_object_mut() {
         fields.remove("status");
         if let Some(metadata) = fields.get_mut("metadata").and_then(Value::as_object_mut) {

@@ -41,15 +41,25 @@ pub struct Mirror<K, V> {
     /// Digests of the items.
     held: BTreeMap<K, u64>,
     keys: RandomState,
-    /// A snapshot under way: nothing of it counts before `Synced`. Each value with its number in it:
-    /// the server's order is the order of the updates.
-    aside: Option<BTreeMap<K, (u64, V)>>,
+    /// A snapshot under way: nothing of it counts before `Synced`.
+    aside: Option<BTreeMap<K, Aside<V>>>,
     /// Values told in snapshots.
     told: u64,
     position: Option<Position>,
     synced: bool,
     #[cfg(test)]
     pub(crate) apply_in_place: bool,
+}
+
+/// A value of a snapshot under way.
+#[derive(Clone, Debug)]
+struct Aside<V> {
+    /// Its place: the server's order is the order of the updates.
+    number: u64,
+    /// Taken when the value came: a snapshot is taken over at one go, and would be much work at once.
+    digest: u64,
+    /// Nothing of what is held already: after a new connection that is most of it.
+    value: Option<V>,
 }
 
 impl<K: Ord + Clone, V: Digest> Default for Mirror<K, V> {
@@ -108,13 +118,19 @@ impl<K: Ord + Clone, V: Digest> Mirror<K, V> {
         match change {
             Change::Reset => self.reset(out),
             Change::Upsert(value) => {
-                let key = key(&value);
+                let (key, digest) = (key(&value), value.digest(&self.keys));
                 match &mut self.aside {
                     Some(aside) => {
                         self.told += 1;
-                        aside.insert(key, (self.told, value));
+                        let news = self.held.get(&key) != Some(&digest);
+                        let value = Aside {
+                            number: self.told,
+                            digest,
+                            value: news.then_some(value),
+                        };
+                        aside.insert(key, value);
                     }
-                    None => self.upsert(key, value, out),
+                    None => self.upsert(key, digest, value, out),
                 }
             }
             Change::Remove(key) => match &mut self.aside {
@@ -149,8 +165,7 @@ impl<K: Ord + Clone, V: Digest> Mirror<K, V> {
         self.aside = Some(BTreeMap::new());
     }
 
-    fn upsert(&mut self, key: K, value: V, out: &mut impl Extend<Update<K, V>>) {
-        let digest = value.digest(&self.keys);
+    fn upsert(&mut self, key: K, digest: u64, value: V, out: &mut impl Extend<Update<K, V>>) {
         if self.held.get(&key) == Some(&digest) {
             return;
         }
@@ -164,7 +179,7 @@ impl<K: Ord + Clone, V: Digest> Mirror<K, V> {
         }
     }
 
-    fn swap(&mut self, snapshot: BTreeMap<K, (u64, V)>, out: &mut impl Extend<Update<K, V>>) {
+    fn swap(&mut self, snapshot: BTreeMap<K, Aside<V>>, out: &mut impl Extend<Update<K, V>>) {
         let gone: Vec<K> = self
             .held
             .keys()
@@ -174,10 +189,12 @@ impl<K: Ord + Clone, V: Digest> Mirror<K, V> {
         for key in gone {
             self.remove(&key, out);
         }
-        let mut snapshot: Vec<(K, (u64, V))> = snapshot.into_iter().collect();
-        snapshot.sort_by_key(|(_, (number, _))| *number);
-        for (key, (_, value)) in snapshot {
-            self.upsert(key, value, out);
+        let mut snapshot: Vec<(K, Aside<V>)> = snapshot.into_iter().collect();
+        snapshot.sort_by_key(|(_, aside)| aside.number);
+        for (key, aside) in snapshot {
+            if let Some(value) = aside.value {
+                self.upsert(key, aside.digest, value, out);
+            }
         }
     }
 

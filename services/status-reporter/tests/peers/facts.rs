@@ -40,7 +40,7 @@ pub(crate) fn pod() -> Pod {
         "spec": {"containers": [{"name": "app", "image": "x:1", "readinessProbe": {"exec": {"command": ["true"]}}}]}});
     Pod {
         r#ref: name(),
-        manifest: manifest.to_string().into_bytes(),
+        manifest: manifest.to_string().into(),
         cause: cause("b7ad6b7169203331"),
         ..Pod::default()
     }

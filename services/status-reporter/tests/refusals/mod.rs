@@ -135,7 +135,7 @@ fn refusals_are_answered_with_patience_and_the_rest_is_silence() {
     peers.files.remove(&"u".into());
     let held = json!({ "phase": "Pending", "qosClass": "BestEffort" });
     let of_api = Pod {
-        reported_status: held.to_string().into_bytes(),
+        reported_status: held.to_string().into(),
         ..pod()
     };
     peers.others.upsert("u".into(), of_api);

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use polylet_model::Manifest;
 use polylet_wire::podconfig::v1::get_object_response::State;
 use polylet_wire::podconfig::v1::{
@@ -32,7 +33,7 @@ pub async fn get(
     kind: &str,
     namespace: &str,
     name: &str,
-) -> Result<Option<Vec<u8>>, Status> {
+) -> Result<Option<Bytes>, Status> {
     let request = GetObjectRequest {
         kind: kind.to_owned(),
         namespace: namespace.to_owned(),

@@ -29,7 +29,7 @@ pub async fn apply(hands: &Rc<Hands>, job: &Job) -> Result<Outcome, Trouble> {
     let request = ApplyPodRequest {
         r#ref: Some(job.pod.clone()),
         sequence: job.sequence,
-        manifest: manifest.raw().to_vec(),
+        manifest: manifest.raw().clone(),
         declarer: declarer(&hands.ctx, job.declarer),
         cause: Some(polylet_kit::cause::of_current_span()),
     };

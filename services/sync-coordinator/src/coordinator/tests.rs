@@ -118,7 +118,7 @@ fn wants(uid: &str, name: &str, volumes: serde_json::Value) -> Update<String, Po
             namespace: "default".to_owned(),
             name: name.to_owned(),
         }),
-        manifest: serde_json::to_vec(&manifest).unwrap(),
+        manifest: serde_json::to_vec(&manifest).unwrap().into(),
         ..Default::default()
     };
     Update::Upsert(uid.to_owned(), pod)

@@ -118,7 +118,7 @@ fn served(item: &PodItem) -> Pod {
         }),
         source: PodSource::File.into(),
         digest: item.digest.clone(),
-        manifest: item.manifest.as_bytes().to_vec(),
+        manifest: item.manifest.as_bytes().to_vec().into(),
         ..Pod::default()
     }
 }

@@ -110,7 +110,7 @@ fn tell(world: &mut World) {
     laws::told(
         world,
         told.into_iter()
-            .map(|(uid, told)| (uid, told.status))
+            .map(|(uid, told)| (uid, told.status.to_vec()))
             .collect(),
     );
 }

@@ -127,7 +127,7 @@ struct Waits {
 }
 
 impl Ear for Waits {
-    fn whole(&mut self, all: &mut dyn Iterator<Item = Value>) {
+    async fn whole(&mut self, all: &mut (dyn Iterator<Item = Value> + Send)) {
         match all.next() {
             Some(request) => self.changed(request),
             None => self.gone = true,

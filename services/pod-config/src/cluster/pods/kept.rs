@@ -17,8 +17,8 @@ pub(super) fn kept_of(pod: Pod) -> Option<KeptPod> {
         uid: of.uid,
         namespace: of.namespace,
         name: of.name,
-        manifest: String::from_utf8(pod.manifest).ok()?,
-        status: String::from_utf8(pod.reported_status).ok()?,
+        manifest: pod.manifest,
+        status: pod.reported_status,
         cause: KeptCause {
             digest: pod.digest,
             traceparent: cause.traceparent,

@@ -72,7 +72,7 @@ impl World {
                 let mut all = all
                     .iter()
                     .map(|(number, content)| object(*number, *content));
-                self.pods.whole(&mut all);
+                wait_for(self.pods.whole(&mut all));
             }
             Heard::Changed(number, content) => self.pods.changed(object(*number, *content)),
             Heard::Gone(number) => self.pods.gone(object(*number, (0, 0))),
@@ -130,7 +130,7 @@ proptest! {
             let reported = world.stores.reported.snapshot();
             for (uid, pod) in &reported {
                 let number: u8 = uid[1..].parse().unwrap();
-                let status = String::from_utf8(pod.reported_status.clone()).unwrap();
+                let status = String::from_utf8(pod.reported_status.to_vec()).unwrap();
                 prop_assert_eq!(status, format!(r#"{{"message":"s{}"}}"#, model[&number].1));
             }
             prop_assert_eq!(reported.len(), plain.len());
@@ -193,7 +193,7 @@ async fn of_pods_that_come_together_the_oldest_is_told_first() {
         pod
     };
     let all = [made(1, 3), made(2, 1), made(3, 2), object(4, (0, 0))];
-    world.pods.whole(&mut all.into_iter());
+    world.pods.whole(&mut all.into_iter()).await;
     let watching = polylet_watch::serve::<WatchPodsResponse>(world.stores.plain.clone(), None);
     let told: Vec<String> = watching
         .filter_map(|message| async { message.ok()?.unwrap() })
@@ -207,4 +207,9 @@ async fn of_pods_that_come_together_the_oldest_is_told_first() {
         .collect()
         .await;
     assert_eq!(told, ["u4", "u2", "u3", "u1"]);
+}
+
+fn wait_for(done: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().build();
+    runtime.unwrap().block_on(done);
 }

@@ -1,5 +1,6 @@
 //! What outlives the process of what the cluster said.
 
+use bytes::Bytes;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -48,11 +49,27 @@ pub struct KeptPod {
     /// Name.
     pub name: String,
     /// See [`super::pod::ApiPod`].
-    pub manifest: String,
+    #[serde(with = "text")]
+    pub manifest: Bytes,
     /// The status that the cluster held.
-    pub status: String,
+    #[serde(with = "text")]
+    pub status: Bytes,
     /// What set it off, with its digest.
     pub cause: KeptCause,
+}
+
+/// Shared bytes that are text, as text.
+mod text {
+    use bytes::Bytes;
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(of: &Bytes, into: S) -> Result<S::Ok, S::Error> {
+        into.serialize_str(&String::from_utf8_lossy(of))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Bytes, D::Error> {
+        String::deserialize(from).map(Bytes::from)
+    }
 }
 
 /// This node's object.

@@ -1,6 +1,7 @@
 //! What of a pod from the API server is served: its manifest without what changes beside it, its
 //! status apart from that, and mirrors apart from pods.
 
+use bytes::Bytes;
 use jiff::Timestamp;
 use polylet_model::constants::pod_annotation::{CONFIG_MIRROR, CONFIG_SEEN, CONFIG_SOURCE, source};
 use serde_json::{Map, Value};
@@ -21,9 +22,9 @@ pub struct ApiPod {
     pub digest: String,
     /// Canonical JSON, less status, managed fields and resource version, with the annotations that
     /// say where and when it was first seen.
-    pub manifest: String,
+    pub manifest: Bytes,
     /// `v1.PodStatus` as the cluster holds it, as JSON.
-    pub status: String,
+    pub status: Bytes,
 }
 
 /// The copy of a static pod in the cluster.
@@ -106,22 +107,43 @@ pub fn sort(mut pod: Value, seen: impl FnOnce(&str) -> Timestamp) -> Sorted {
         annotations.insert(CONFIG_SEEN.to_owned(), at.to_string().into());
     }
     Sorted::Pod(ApiPod {
-        manifest: canonical::text(&pod),
+        manifest: canonical::text(&pod).into(),
         uid,
         namespace,
         name,
         digest,
-        status,
+        status: status.into(),
     })
 }
 
 /// When a pod was first seen, out of a manifest that was made by [`sort`].
 pub fn seen_in(manifest: &[u8]) -> Option<Timestamp> {
-    let pod: Value = serde_json::from_slice(manifest).ok()?;
-    annotation(&pod, CONFIG_SEEN)?.parse().ok()
+    #[derive(serde::Deserialize)]
+    struct Pod {
+        metadata: Metadata,
+    }
+    #[derive(serde::Deserialize)]
+    struct Metadata {
+        annotations: Annotations,
+    }
+    #[derive(serde::Deserialize)]
+    struct Annotations {
+        #[serde(rename = "kubernetes.io/config.seen")]
+        seen: Timestamp,
+    }
+    let pod: Pod = serde_json::from_slice(manifest).ok()?;
+    Some(pod.metadata.annotations.seen)
 }
 
-/// When the cluster made a pod, out of its manifest; nothing when it does not say.
+/// When the cluster made a pod; nothing when it does not say.
+pub fn created(pod: &Value) -> Option<Timestamp> {
+    pod.pointer("/metadata/creationTimestamp")?
+        .as_str()?
+        .parse()
+        .ok()
+}
+
+/// The same out of a manifest that was made by [`sort`].
 pub fn created_in(manifest: &[u8]) -> Option<Timestamp> {
     #[derive(serde::Deserialize)]
     struct Pod {
@@ -139,12 +161,12 @@ pub fn created_in(manifest: &[u8]) -> Option<Timestamp> {
 }
 
 /// The phase in a status.
-pub fn phase_in(status: &str) -> Option<String> {
+pub fn phase_in(status: &[u8]) -> Option<String> {
     #[derive(serde::Deserialize)]
     struct Status {
         phase: Option<String>,
     }
-    serde_json::from_str::<Status>(status).ok()?.phase
+    serde_json::from_slice::<Status>(status).ok()?.phase
 }
 
 fn metadata(pod: &mut Value) -> Option<&mut Map<String, Value>> {
@@ -200,7 +222,7 @@ mod tests {
     #[test]
     fn only_what_says_what_should_run_is_in_the_manifest() {
         let pod = pod(example());
-        let manifest: Value = serde_json::from_str(&pod.manifest).unwrap();
+        let manifest: Value = serde_json::from_slice(&pod.manifest).unwrap();
         assert_eq!(
             manifest,
             json!({
@@ -214,8 +236,9 @@ mod tests {
         );
         assert_eq!(pod.status, r#"{"phase":"Pending"}"#);
         assert_eq!(phase_in(&pod.status).as_deref(), Some("Pending"));
-        assert_eq!(phase_in("[]"), None);
-        assert_eq!(seen_in(pod.manifest.as_bytes()), Some(FIRST));
+        assert_eq!(phase_in(b"[]"), None);
+        assert_eq!(seen_in(&pod.manifest), Some(FIRST));
+        assert_eq!(seen_in(b"{}"), None);
     }
 
     #[test]

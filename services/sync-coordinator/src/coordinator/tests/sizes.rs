@@ -11,7 +11,7 @@ fn asking(all: &mut Coordinator, uid: &str, cpus: u32, second: i64) {
             namespace: "default".to_owned(),
             name: uid.to_owned(),
         }),
-        manifest: manifest.raw().to_vec(),
+        manifest: manifest.raw().clone(),
         ..Default::default()
     };
     let update = Update::Upsert(uid.to_owned(), pod);
