@@ -138,6 +138,12 @@ impl Connection {
         let config = Config::from_custom_kubeconfig(kubeconfig, &options)
             .await
             .map_err(wrong)?;
+        if config.proxy_url.is_some() {
+            tracing::warn!(
+                "a proxy is named (proxy-url in {}, or HTTPS_PROXY): the API server is asked without it",
+                path.display()
+            );
+        }
         let client = client_of(config, self.access.user_agent()).map_err(|source| {
             ConnectError::Credentials {
                 path: path.clone(),
