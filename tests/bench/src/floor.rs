@@ -109,14 +109,17 @@ impl Floor {
         Ok(took)
     }
 
-    /// So many pods, a few at a time: how long until all were up. They are removed again.
+    /// So many pods, a few at a time: how long until all were up. `report` is called when they are;
+    /// then they are removed again.
     pub(crate) async fn many(
         &self,
         count: usize,
         at_a_time: usize,
+        report: impl FnOnce(),
     ) -> Result<Duration, HarnessError> {
         let nothing = async |_| Ok(());
-        self.many_told(count, at_a_time, nothing, nothing).await
+        self.many_told(count, at_a_time, nothing, nothing, report)
+            .await
     }
 
     /// The same with something to do before each pod's start, and after it.
@@ -126,6 +129,7 @@ impl Floor {
         at_a_time: usize,
         before: impl AsyncFn(usize) -> Result<(), HarnessError>,
         after: impl AsyncFn(usize) -> Result<(), HarnessError>,
+        report: impl FnOnce(),
     ) -> Result<Duration, HarnessError> {
         let one = async |n| {
             before(n).await?;
@@ -140,6 +144,7 @@ impl Floor {
             .try_collect()
             .await?;
         let took = began.elapsed();
+        report();
         stream::iter(all)
             .map(|up| self.stop(up))
             .buffer_unordered(at_a_time)

@@ -153,7 +153,7 @@ async fn measure_all(node: &Node, args: &Args, table: &mut Table) -> Result<(), 
     table.rest(0, &rest::measure(node, "polylet", window).await);
 
     eprintln!("{} pods by raw CRI, ten at a time", args.burst);
-    let raw = floor.many(args.burst, 10).await?;
+    let raw = floor.many(args.burst, 10, || ()).await?;
     eprintln!("{} pods by Polylet, at once", args.burst);
     let names = pods.put_many(args.burst, |name| Kind::Bare.manifest(name))?;
     let started = pods.all_ready(&names).await?;

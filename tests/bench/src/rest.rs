@@ -3,6 +3,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use polylet_harness::{Node, procs};
+use procfs::CurrentSI;
 use procfs::process::Process;
 
 /// What all processes of the node use while nothing happens to its pods.
@@ -47,6 +48,7 @@ pub(crate) async fn measure(node: &Node, agent: &str, window: Duration) -> Rest 
 /// end meanwhile count where a parent of theirs is left.
 pub(crate) struct Used {
     dirs: Vec<PathBuf>,
+    machine: Option<f64>,
     before: HashMap<u32, (String, u64)>,
 }
 
@@ -54,8 +56,14 @@ impl Used {
     pub(crate) fn since_now(dirs: &[&Path]) -> Self {
         Self {
             dirs: dirs.iter().map(|dir| dir.to_path_buf()).collect(),
+            machine: busy(),
             before: dirs.iter().flat_map(|dir| ticks(dir)).collect(),
         }
+    }
+
+    /// In seconds: all that was not idle, processes that have come and gone included.
+    pub(crate) fn of_machine(&self) -> Option<f64> {
+        Some(busy()? - self.machine?)
     }
 
     /// In seconds, by program.
@@ -70,6 +78,14 @@ impl Used {
         }
         programs
     }
+}
+
+/// Seconds that the machine's processors have worked since it was started.
+fn busy() -> Option<f64> {
+    let total = procfs::KernelStats::current().ok()?.total;
+    let kernel = total.system + total.irq.unwrap_or(0) + total.softirq.unwrap_or(0);
+    let ticks = total.user + total.nice + kernel;
+    Some(ticks as f64 / procfs::ticks_per_second() as f64)
 }
 
 /// Program and processor time by process id, children that have ended included.

@@ -8,13 +8,15 @@ use polylet_harness::cluster::Patch;
 use polylet_harness::{Cluster, ClusterOptions, HarnessError, Node, NodeOptions};
 use serde_json::{Value, json};
 
-use self::patches::{Patches, Share};
+use self::patches::Patches;
 use self::side::Side;
 use crate::floor::Floor;
 use crate::manifests::{self, Kind};
 use crate::measure::{Samples, ms};
 use crate::{Args, memory, rest};
 
+/// Many pods at once.
+mod many;
 /// The API server's own share of a change.
 mod patches;
 /// One of the two agents.
@@ -278,69 +280,6 @@ impl Bench<'_> {
         Ok(())
     }
 
-    async fn at_once(&mut self, count: usize) -> Result<(), HarnessError> {
-        let rate = |took: Duration| {
-            let seconds = took.as_secs_f64();
-            format!("{seconds:.2} s ({:.1}/s)", count as f64 / seconds.max(1e-9))
-        };
-        let pod = manifest(Kind::Bare)?;
-        let (raw, at_a_time) = self.raw_at_once(count).await?;
-        eprintln!("{count} pods by raw CRI, each made at the API server and told Ready");
-        let share = Share::new(self.cluster);
-        let used = self.used(&self.sides[1]);
-        let make = async |n| share.make(n, &pod).await;
-        let tell = async |n| share.tell(n).await;
-        let shared = self.floor.many_told(count, at_a_time, make, tell).await?;
-        say(&used, count);
-        share.remove(count).await?;
-        let mut told = [String::new(), String::new()];
-        for (side, told) in self.sides.iter_mut().zip(&mut told) {
-            eprintln!("{count} pods by {}", side.program());
-            let used = rest::Used::since_now(&[side.node.scratch(), self.cluster.scratch()]);
-            let (_, mark) = self.cluster.requests(0)?;
-            *told = rate(side.many_up(count, &pod).await?);
-            say(&used, count);
-            eprintln!(
-                "  asked of the API server meanwhile: {:?}",
-                side.for_pods(mark)?
-            );
-        }
-        let floor = format!(
-            "{}, {at_a_time} at a time; with the API's least share {}",
-            rate(raw),
-            rate(shared)
-        );
-        self.table
-            .line(format!("{count} pods at once"), floor, told);
-        tokio::time::sleep(SETTLE).await;
-        self.rest(count).await?;
-        self.restarts(count).await?;
-        let mut told = [String::new(), String::new()];
-        for (side, told) in self.sides.iter_mut().zip(&mut told) {
-            *told = format!("{:.2} s", side.many_down(count).await?.as_secs_f64());
-        }
-        self.table
-            .line(format!("delete {count} pods → gone"), "", told);
-        Ok(())
-    }
-
-    /// The best of some ways, and how many at a time that was.
-    async fn raw_at_once(&self, count: usize) -> Result<(Duration, usize), HarnessError> {
-        let mut best: Option<(Duration, usize)> = None;
-        for at_a_time in [5, 10, 20] {
-            eprintln!("{count} pods by raw CRI, {at_a_time} at a time");
-            let used = self.used(&self.sides[1]);
-            let took = self.floor.many(count, at_a_time).await?;
-            say(&used, count);
-            best = Some(best.map_or((took, at_a_time), |best| best.min((took, at_a_time))));
-        }
-        Ok(best.unwrap_or_default())
-    }
-
-    fn used(&self, side: &Side<'_>) -> rest::Used {
-        rest::Used::since_now(&[side.node.scratch(), self.cluster.scratch()])
-    }
-
     /// A restart changes nothing: nothing should be told.
     async fn restarts(&mut self, pods: usize) -> Result<(), HarnessError> {
         let mut told = [String::new(), String::new()];
@@ -358,16 +297,5 @@ impl Bench<'_> {
         let what = format!("status patches after a restart with {pods} pods");
         self.table.line(what, "", told);
         Ok(())
-    }
-}
-
-/// What a pod cost each program, to people who watch.
-fn say(used: &rest::Used, count: usize) {
-    let programs = used.so_far();
-    let each = |seconds: f64| seconds * 1000.0 / count.max(1) as f64;
-    let all: f64 = programs.values().sum();
-    eprintln!("  {:.1} ms of processor a pod", each(all));
-    for (program, seconds) in programs.iter().filter(|(_, seconds)| **seconds > 0.0) {
-        eprintln!("    {program}: {:.1}", each(*seconds));
     }
 }

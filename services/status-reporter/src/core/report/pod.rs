@@ -117,8 +117,9 @@ impl Pod {
         if let Some(repaired_at) = self.repaired_at.filter(|_| drift) {
             at = at.max(repaired_at + REPAIR * (1 << self.in_vain.min(MOST_DOUBLED)));
         }
-        // What waits already does not wait longer for being looked at again.
-        if let Some(before) = before.filter(|before| before.step == step) {
+        // What waits already does not wait longer for being looked at again, unless it gathers: then
+        // more pods that start have come, and it has an end of its own.
+        if let Some(before) = before.filter(|before| before.step == step && !gathers) {
             at = at.min(before.at);
         }
         let at = at.max(self.not_before);

@@ -106,7 +106,7 @@ impl Pods {
         let Some(entry) = self.pods.get_mut(pod) else {
             return;
         };
-        entry.look(self.waiting.len(), now);
+        entry.look(others(&self.waiting, pod), now);
         if entry.want.is_some() && !entry.under_way {
             self.waiting.insert(pod.to_owned());
         } else {
@@ -158,7 +158,7 @@ impl Pods {
                 continue;
             };
             // What looked like drift may have been settled since.
-            entry.look(self.waiting.len(), now);
+            entry.look(others(&self.waiting, &pod), now);
             let Some(job) = entry.job(&pod) else {
                 self.waiting.remove(&pod);
                 continue;
@@ -202,4 +202,9 @@ impl Pods {
         self.look(&job.pod, now);
         self.forget(&job.pod);
     }
+}
+
+/// How many wait beside one.
+fn others(waiting: &BTreeSet<String>, pod: &str) -> usize {
+    waiting.len() - usize::from(waiting.contains(pod))
 }
