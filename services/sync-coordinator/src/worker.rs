@@ -116,7 +116,10 @@ impl Worker {
             self.pod.leaving |= wanted.deletion_grace.is_some();
             self.pod.wanted = Some(Arc::new(wanted));
         }
-        self.manifest = Some(manifest);
+        // The same again is let go: decisions hold what was told first.
+        if self.manifest.as_ref() != Some(&manifest) {
+            self.manifest = Some(manifest);
+        }
         news
     }
 

@@ -15,8 +15,10 @@ use crate::ids::PodUid;
 use crate::{hash, names};
 
 mod ephemeral;
+mod part;
 
 pub use ephemeral::as_container;
+pub use part::Part;
 
 /// Why some JSON is no pod that this node can work with.
 #[derive(Debug, thiserror::Error)]
@@ -226,14 +228,8 @@ impl Manifest {
 
     /// Every container with the part it plays: init and sidecars, then regular, then ephemeral.
     pub fn all_containers(&self) -> impl Iterator<Item = (ContainerKind, &Container)> {
-        let init = self.init_containers().iter().map(|container| {
-            let kind = if is_sidecar(container) {
-                ContainerKind::Sidecar
-            } else {
-                ContainerKind::Init
-            };
-            (kind, container)
-        });
+        let init = self.init_containers().iter();
+        let init = init.map(|container| (kind_of_init(container), container));
         let regular = self
             .containers()
             .iter()
@@ -359,6 +355,13 @@ impl Manifest {
 /// Whether an init container keeps running beside the regular ones.
 pub fn is_sidecar(init_container: &Container) -> bool {
     init_container.restart_policy.as_deref() == Some("Always")
+}
+
+fn kind_of_init(container: &Container) -> ContainerKind {
+    match is_sidecar(container) {
+        true => ContainerKind::Sidecar,
+        false => ContainerKind::Init,
+    }
 }
 
 /// See [`Manifest::digest`]; of a pod in its JSON form.

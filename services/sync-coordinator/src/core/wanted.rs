@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Container, Toleration};
+use k8s_openapi::api::core::v1::Toleration;
 use polylet_model::hook::Hook;
+use polylet_model::pod::Part;
 use polylet_model::probe::{self, ProbeKind};
 use polylet_model::{Allocation, ContainerKind, Manifest, RestartPolicy, hash, qos, sysctl};
 
@@ -56,27 +57,27 @@ pub struct WantedContainer {
     /// What comes before its stop.
     pub pre_stop: Option<Hook>,
     /// The container as the manifest has it.
-    pub spec: Container,
+    pub spec: Part,
 }
 
 impl WantedContainer {
-    fn of(kind: ContainerKind, spec: &Container) -> Self {
+    fn of(kind: ContainerKind, spec: Part) -> Self {
         let grace = |kind| {
-            let probe = probe::raw(spec, kind)?;
+            let probe = probe::raw(&spec, kind)?;
             u32::try_from(probe.termination_grace_period_seconds?).ok()
         };
         WantedContainer {
             name: spec.name.clone(),
             kind,
-            hash: hash::container_annotation(spec),
+            hash: hash::container_annotation(&spec),
             image: spec.image.clone().unwrap_or_default(),
             pull: Pull::of(spec.image_pull_policy.as_deref()),
-            startup_probe: probe::of(kind, spec, ProbeKind::Startup).is_some(),
+            startup_probe: probe::of(kind, &spec, ProbeKind::Startup).is_some(),
             startup_grace: grace(ProbeKind::Startup),
             liveness_grace: grace(ProbeKind::Liveness),
-            post_start: Hook::post_start(spec),
-            pre_stop: Hook::pre_stop(spec),
-            spec: spec.clone(),
+            post_start: Hook::post_start(&spec),
+            pre_stop: Hook::pre_stop(&spec),
+            spec,
         }
     }
 }
@@ -160,7 +161,7 @@ impl Wanted {
                 .as_ref()
                 .is_some_and(|volumes| !volumes.is_empty()),
             containers: manifest
-                .all_containers()
+                .parts()
                 .map(|(kind, c)| WantedContainer::of(kind, c))
                 .collect(),
         }

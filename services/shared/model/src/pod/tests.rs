@@ -114,3 +114,23 @@ fn debug_output_shows_no_content() {
     value["spec"]["containers"][0]["env"] = json!([{"name": "PASSWORD", "value": "hunter2"}]);
     assert!(!format!("{:?}", read(&value).unwrap()).contains("hunter2"));
 }
+
+#[test]
+fn parts_are_the_containers_in_their_manifest() {
+    let manifest = read(&pod()).unwrap();
+    let parts: Vec<_> = manifest.parts().collect();
+    let all: Vec<_> = manifest.all_containers().collect();
+    assert_eq!(parts.len(), all.len());
+    for ((kind, part), (of, container)) in parts.iter().zip(all) {
+        assert!(*kind == of && std::ptr::eq(&raw const **part, container));
+    }
+    let again: Vec<_> = read(&pod()).unwrap().parts().collect();
+    assert_eq!(parts, again);
+    let other = pod()
+        .to_string()
+        .replace(r#""image":"b""#, r#""image":"d""#);
+    let other = Manifest::from_json(other.as_bytes()).unwrap();
+    let same = |(one, two): (&(ContainerKind, Part), (ContainerKind, Part))| one.1 == two.1;
+    let same: Vec<_> = parts.iter().zip(other.parts()).map(same).collect();
+    assert_eq!(same, [true, true, false, false, true]);
+}
