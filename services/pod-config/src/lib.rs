@@ -15,7 +15,7 @@
 //! | `certificates` ([`cluster`]) | what pods ask for, what signers say | PodCertificateRequests; keys, in memory alone |
 //! | `run` ([`run`]) | [`run::Input`] | the stores behind the streams; what is to be kept |
 //! | `keep …` ([`keep`]) | the last accepted set | `state:file.json`, `state:http.json` |
-//! | `keep …` ([`keep`]) | what the API server said last | `state:api.json`, `node.json`, `services.json`, `objects.json`, `tokens.json` |
+//! | `keep …` ([`keep`]) | what the API server said last | `state:api.json`, `objects.json`: each thing by itself; `node.json`, `services.json`, `tokens.json` |
 //!
 //! Which cluster said it is in `state:cluster.json` ([`cluster`]).
 //!

@@ -36,7 +36,7 @@ use polylet_wire::podconfig::v1::Problem;
 use tokio::sync::{Semaphore, watch};
 
 use crate::core::cluster::kept::KeptNode;
-use crate::keep::Paced;
+use crate::keep::{Entries, Pace, Paced};
 use certificates::{Certificates, Means};
 use line::Lines;
 use node::Known;
@@ -55,7 +55,7 @@ pub struct Cluster {
     pub(crate) services: Services,
     pub(crate) node: watch::Sender<Known>,
     pub(crate) problems: watch::Sender<Vec<Problem>>,
-    keeps: Vec<Paced>,
+    keeps: Vec<Pace>,
     /// Nothing on a node that stands alone.
     pub(crate) asked: Option<Asked>,
 }
@@ -116,10 +116,10 @@ impl Cluster {
         cluster.follow_node(ctx, &lines, dir);
         cluster.follow_services(ctx, &lines, dir);
 
-        let keep = cluster.keep(dir, "objects.json");
+        let keep = Entries::new(dir.join("objects.json"));
+        cluster.keeps.push(keep.pace());
         let (objects, begun) = Objects::new(keep.clone());
-        let kept = objects.clone();
-        ctx.spawn("keep objects", keep.run(move || kept.kept(), ctx.drain()));
+        ctx.spawn("keep objects", keep.run(objects.kept(), ctx.drain()));
         let running = objects.clone();
         ctx.spawn("objects", running.run(lines.clone(), begun, ctx.drain()));
         let keep = cluster.keep(dir, "tokens.json");
@@ -147,19 +147,23 @@ impl Cluster {
 
     fn keep(&mut self, dir: &Path, name: &str) -> Paced {
         let keep = Paced::new(dir.join(name));
-        self.keeps.push(keep.clone());
+        self.keeps.push(keep.pace());
         keep
     }
 
     fn follow_pods(&mut self, ctx: &Ctx, lines: &Lines, dir: &Path) {
         let (name, trouble) = (ctx.node_name().to_owned(), lines.trouble.clone());
-        let keep = self.keep(dir, "api.json");
+        let keep = Entries::new(dir.join("api.json"));
+        self.keeps.push(keep.pace());
         let problems = self.problems.clone();
         let (stores, away) = (self.pods.clone(), trouble.clone());
         let mut pods = pods::Pods::new(stores, away, keep.clone(), problems, &name);
-        let (stores, of) = (self.pods.clone(), name.clone());
-        let make = move || stores.kept(&of, &trouble);
-        ctx.spawn("keep pods", keep.run(make, ctx.drain()));
+        let keeping = pods::Keeping {
+            stores: self.pods.clone(),
+            trouble,
+            node: name.clone(),
+        };
+        ctx.spawn("keep pods", keep.run(keeping, ctx.drain()));
         let (lines, drain) = (lines.clone(), ctx.drain());
         ctx.spawn("pods", async move {
             let followed = pods::followed(&name);

@@ -18,9 +18,9 @@ use super::line::Lines;
 use super::polled::poll;
 use super::request::Failure;
 use crate::core::ObjectKey;
-use crate::core::cluster::kept::KeptObjects;
+use crate::core::cluster::kept::whole_objects;
 use crate::core::cluster::kinds::Kind;
-use crate::keep::Paced;
+use crate::keep::{Entries, Form, Source};
 use polylet_api::Refusal;
 
 /// After the last watcher has gone: a pod that is replaced asks for the same again.
@@ -51,23 +51,40 @@ pub(crate) struct Entry {
 #[derive(Clone)]
 pub(crate) struct Objects {
     wanted: Arc<Mutex<BTreeMap<ObjectKey, Entry>>>,
-    /// What is known to be there: what is kept on disk.
-    contents: Arc<Mutex<BTreeMap<ObjectKey, Arc<str>>>>,
+    contents: Contents,
     begin: mpsc::UnboundedSender<(ObjectKey, Kind, Entry)>,
-    keep: Paced,
+    keep: Entries<ObjectKey>,
+}
+
+/// What is known to be there: what is kept on disk.
+#[derive(Clone)]
+pub(crate) struct Contents(Arc<Mutex<BTreeMap<ObjectKey, Arc<str>>>>);
+
+impl Source<ObjectKey> for Contents {
+    type Entry = Arc<str>;
+
+    fn keys(&self) -> Vec<ObjectKey> {
+        lock(&self.0).keys().cloned().collect()
+    }
+
+    fn entry(&self, key: &ObjectKey) -> Option<Arc<str>> {
+        lock(&self.0).get(key).cloned()
+    }
 }
 
 /// Those that are to be begun.
 pub(crate) type Begun = mpsc::UnboundedReceiver<(ObjectKey, Kind, Entry)>;
 
 impl Objects {
-    pub(crate) fn new(keep: Paced) -> (Objects, Begun) {
-        let kept = keep.load::<KeptObjects>().unwrap_or_default().objects;
-        let contents = kept.into_iter().map(|item| (item.key, item.manifest));
+    pub(crate) fn new(keep: Entries<ObjectKey>) -> (Objects, Begun) {
+        let form = Form {
+            whole: whole_objects,
+        };
+        let contents = keep.load(&form, |_, _| true);
         let (begin, begun) = mpsc::unbounded_channel();
         let objects = Objects {
             wanted: Arc::default(),
-            contents: Arc::new(Mutex::new(contents.collect())),
+            contents: Contents(Arc::new(Mutex::new(contents))),
             begin,
             keep,
         };
@@ -93,8 +110,8 @@ impl Objects {
     }
 
     /// What is to outlive the process.
-    pub(crate) fn kept(&self) -> KeptObjects {
-        KeptObjects::of(lock(&self.contents).clone())
+    pub(crate) fn kept(&self) -> Contents {
+        self.contents.clone()
     }
 
     /// Follows all that are wanted.
@@ -159,8 +176,8 @@ impl Objects {
                     let mut wanted = lock(&self.wanted);
                     if entry.state.receiver_count() == 0 {
                         wanted.remove(&key);
-                        if lock(&self.contents).remove(&key).is_some() {
-                            self.keep.later();
+                        if lock(&self.contents.0).remove(&key).is_some() {
+                            self.keep.later(key.clone());
                         }
                         return;
                     }
@@ -171,12 +188,13 @@ impl Objects {
 
     fn prune(&self) {
         let wanted = lock(&self.wanted);
-        let mut contents = lock(&self.contents);
-        let before = contents.len();
-        contents.retain(|key, _| wanted.contains_key(key));
-        if contents.len() != before {
-            self.keep.later();
-        }
+        lock(&self.contents.0).retain(|key, _| {
+            let stays = wanted.contains_key(key);
+            if !stays {
+                self.keep.later(key.clone());
+            }
+            stays
+        });
     }
 }
 
@@ -222,7 +240,7 @@ impl Object<'_> {
         self.complete = object.as_ref().is_some_and(|it| self.kind.is_final(it));
         self.value = object.clone().filter(|_| !self.kind.watched);
         let manifest = object.map(|object| Arc::<str>::from(self.kind.reduce(object)));
-        let mut contents = lock(&self.objects.contents);
+        let mut contents = lock(&self.objects.contents.0);
         let changed = match &manifest {
             Some(manifest) => {
                 let before = contents.insert(self.key.clone(), manifest.clone());
@@ -232,7 +250,7 @@ impl Object<'_> {
         };
         drop(contents);
         if changed {
-            self.objects.keep.soon();
+            self.objects.keep.soon(self.key.clone());
         }
         self.tell(manifest.map_or(State::Absent, State::Manifest));
     }
@@ -257,7 +275,7 @@ impl Object<'_> {
         if matches!(told, Some(State::Manifest(_) | State::Absent)) {
             return;
         }
-        let kept = lock(&self.objects.contents).get(&self.key).cloned();
+        let kept = lock(&self.objects.contents.0).get(&self.key).cloned();
         self.tell(match kept.filter(|_| away) {
             Some(kept) => State::Manifest(kept),
             None => State::Unknown(message.to_owned()),

@@ -16,15 +16,16 @@ use super::follow::{Ear, Followed};
 use super::request::Failure;
 use super::trouble::Trouble;
 use crate::convert;
-use crate::core::cluster::kept::KeptPods;
+use crate::core::cluster::kept::{KeptPod, PodKey};
 use crate::core::cluster::pod::{self, ApiPod, Sorted};
-use crate::keep::Paced;
+use crate::keep::Entries;
 
 mod kept;
 #[cfg(test)]
 mod tests;
 
-use kept::{kept_of, wire_of};
+pub(crate) use kept::Keeping;
+use kept::{Former, News, wire_of};
 
 /// The streams of pods.
 #[derive(Clone)]
@@ -51,16 +52,6 @@ impl Stores {
         self.reported.mark_whole();
         self.mirrors.mark_whole();
     }
-
-    /// What is to outlive the process.
-    pub(crate) fn kept(&self, of: &str, trouble: &Trouble) -> KeptPods {
-        let pods = self.reported.snapshot().into_values();
-        KeptPods {
-            of: of.to_owned(),
-            away_since: trouble.since(),
-            pods: pods.filter_map(kept_of).collect(),
-        }
-    }
 }
 
 /// What is followed.
@@ -76,10 +67,10 @@ pub(crate) fn followed(node: &str) -> Followed {
 pub(crate) struct Pods {
     stores: Stores,
     trouble: Trouble,
-    keep: Paced,
+    keep: Entries<PodKey>,
     problems: watch::Sender<Vec<Problem>>,
     /// Of a former life, until the server is heard.
-    kept: Option<KeptPods>,
+    kept: Former,
     /// Pods that cannot be read, by uid and name.
     refused: BTreeMap<(String, String), Problem>,
 }
@@ -88,11 +79,11 @@ impl Pods {
     pub(crate) fn new(
         stores: Stores,
         trouble: Trouble,
-        keep: Paced,
+        keep: Entries<PodKey>,
         problems: watch::Sender<Vec<Problem>>,
         node: &str,
     ) -> Pods {
-        let kept = keep.load::<KeptPods>().filter(|kept| kept.of == node);
+        let kept = Former::load(&keep, node);
         Pods {
             stores,
             trouble,
@@ -106,11 +97,7 @@ impl Pods {
     /// The pod of a uid as it was told last, or in a former life.
     fn known(&self, uid: &str) -> Option<Pod> {
         let told = self.stores.reported.get(&uid.to_owned());
-        told.or_else(|| {
-            let mut kept = self.kept.iter().flat_map(|kept| &kept.pods);
-            kept.find(|pod| pod.uid == uid)
-                .map(|pod| wire_of(pod, None))
-        })
+        told.or_else(|| Some(wire_of(self.kept.pods.get(uid)?, None)))
     }
 
     /// What a received object makes of what is told: a pod with its status, or a mirror.
@@ -124,7 +111,9 @@ impl Pods {
         match sorted {
             Sorted::Pod(pod) => {
                 self.refused.retain(|(uid, _), _| *uid != pod.uid);
-                Some(Learned::Pod(served(pod, known)))
+                let pod = served(pod, known.as_ref());
+                let news = News::of(&pod, known.as_ref());
+                Some(Learned::Pod(pod, news))
             }
             Sorted::Mirror(mirror) => {
                 self.refused.retain(|(uid, _), _| *uid != mirror.uid);
@@ -146,30 +135,34 @@ impl Pods {
                     self.refused.insert((uid, name), problem);
                 }
                 known.map(|pod| {
-                    Learned::Pod(Pod {
-                        stale_since: None,
-                        ..pod
-                    })
+                    let stale_since = None;
+                    Learned::Pod(Pod { stale_since, ..pod }, News::None)
                 })
             }
         }
     }
 
-    fn tell(&mut self, pod: Pod) {
+    fn tell(&mut self, pod: Pod, news: News) {
         let uid = uid_of(&pod);
         let plain = Pod {
             reported_status: Bytes::new(),
             ..pod.clone()
         };
-        let before = self.stores.reported.get(&uid);
-        let changed = self.stores.plain.upsert(uid.clone(), plain);
-        if changed {
-            log("accepted", &pod, before.is_none());
-            self.keep.soon();
-        } else {
-            self.keep.later();
+        let new = !self.stores.reported.contains(&uid);
+        if self.stores.plain.upsert(uid.clone(), plain) {
+            log("accepted", &pod, new);
         }
-        self.stores.reported.upsert(uid, pod);
+        self.stores.reported.upsert(uid.clone(), pod);
+        self.note(uid, news);
+    }
+
+    /// Has kept what is told now: before, it would be kept that there is none.
+    fn note(&self, uid: String, news: News) {
+        match news {
+            News::None => {}
+            News::Status => self.keep.later(PodKey::Pod(uid)),
+            News::Manifest => self.keep.soon(PodKey::Pod(uid)),
+        }
     }
 
     fn publish_problems(&self) {
@@ -183,6 +176,9 @@ impl Pods {
     }
 
     fn here(&mut self) {
+        if self.trouble.since().is_some() {
+            self.keep.later(PodKey::Away);
+        }
         self.trouble.over();
         self.publish_problems();
     }
@@ -193,20 +189,17 @@ impl Pods {
         if self.stores.plain.is_whole() {
             return;
         }
-        let Some(kept) = self.kept.as_ref().filter(|kept| !kept.pods.is_empty()) else {
+        if self.kept.pods.is_empty() {
             return;
-        };
+        }
+        let kept = std::mem::take(&mut self.kept);
         let since = kept.away_since.unwrap_or_else(Timestamp::now);
         tracing::warn!(pods = kept.pods.len(), %since, "the pods last heard of stand for the API server");
-        let pods = kept.pods.iter();
-        let ages = pods.clone();
-        let ages = ages.map(|pod| (pod::created_in(&pod.manifest), pod.uid.clone()));
-        let ages = ages.collect();
-        let pods: BTreeMap<String, Pod> = pods
-            .map(|pod| (pod.uid.clone(), wire_of(pod, Some(since))))
-            .collect();
+        let age = |pod: &KeptPod| (pod::created_in(&pod.manifest), pod.uid.clone());
+        let ages = kept.pods.values().map(age).collect();
+        let pod = |(uid, pod): (String, KeptPod)| (uid, wire_of(&pod, Some(since)));
+        let pods = kept.pods.into_iter().map(pod).collect();
         self.replace(ages, pods);
-        self.kept = None;
     }
 
     /// They are all. Of pods that come together the oldest is told first, so that it has its place
@@ -240,6 +233,7 @@ impl Ear for Pods {
         let (mut pods, mut mirrors) = (BTreeMap::new(), BTreeMap::new());
         // The oldest first.
         let mut ages = Vec::new();
+        let mut noted = Vec::new();
         let before: BTreeSet<(String, String)> = self.refused.keys().cloned().collect();
         let mut listed = BTreeSet::new();
         for object in all {
@@ -248,8 +242,9 @@ impl Ear for Pods {
             }
             let created = pod::created(&object);
             match self.learn(object) {
-                Some(Learned::Pod(pod)) => {
+                Some(Learned::Pod(pod, news)) => {
                     let uid = uid_of(&pod);
+                    noted.push((uid.clone(), news));
                     ages.push((created, uid.clone()));
                     pods.insert(uid, pod);
                 }
@@ -271,22 +266,31 @@ impl Ear for Pods {
         for (_, pod) in told.iter().filter(|(uid, _)| !pods.contains_key(*uid)) {
             log("removed", pod, true);
         }
+        let former = std::mem::take(&mut self.kept).pods;
+        let gone = told.keys().chain(former.keys());
+        let gone = gone.filter(|uid| !pods.contains_key(*uid));
+        noted.extend(gone.map(|uid| (uid.clone(), News::Manifest)));
         self.replace(ages, pods);
+        for (uid, news) in noted {
+            self.note(uid, news);
+        }
         self.stores.mirrors.replace(mirrors);
         self.stores.mirrors.mark_whole();
-        self.kept = None;
-        self.keep.soon();
+        // All of it is written when it cannot be written on what there was.
+        self.keep.soon(PodKey::Away);
         self.here();
     }
 
     fn changed(&mut self, object: Value) {
         match self.learn(object) {
-            Some(Learned::Pod(pod)) => self.tell(pod),
+            Some(Learned::Pod(pod, news)) => self.tell(pod, news),
             Some(Learned::Mirror(mirror)) => {
                 let uid = mirror_uid(&mirror);
                 // An annotation may have made a mirror of what was told as a pod.
                 self.stores.plain.remove(&uid);
-                self.stores.reported.remove(&uid);
+                if self.stores.reported.remove(&uid) {
+                    self.keep.soon(PodKey::Pod(uid.clone()));
+                }
                 self.stores.mirrors.upsert(uid, mirror);
             }
             None => {}
@@ -301,7 +305,7 @@ impl Ear for Pods {
             log("removed", &pod, true);
             self.stores.plain.remove(&uid);
             self.stores.reported.remove(&uid);
-            self.keep.soon();
+            self.keep.soon(PodKey::Pod(uid.clone()));
         }
         self.stores.mirrors.remove(&uid);
         self.refused.retain(|(of, _), _| *of != uid);
@@ -314,13 +318,12 @@ impl Ear for Pods {
 
     fn failed(&mut self, failure: &Failure) {
         let began = self.trouble.since().is_none();
-        let kept = self.kept.as_ref().and_then(|kept| kept.away_since);
-        let now = kept.unwrap_or_else(Timestamp::now);
+        let now = self.kept.away_since.unwrap_or_else(Timestamp::now);
         self.trouble.note(failure, now);
         self.fall_back();
         if began && self.stores.plain.is_whole() {
             // Since when it is away outlives this process, too.
-            self.keep.later();
+            self.keep.later(PodKey::Away);
         }
         self.publish_problems();
     }
@@ -335,15 +338,15 @@ impl Ear for Pods {
 }
 
 enum Learned {
-    Pod(Pod),
+    Pod(Pod, News),
     Mirror(Mirror),
 }
 
 /// The pod as it is told: with a trace of its own from the first sight of this manifest on.
-fn served(pod: ApiPod, known: Option<Pod>) -> Pod {
+fn served(pod: ApiPod, known: Option<&Pod>) -> Pod {
     let known = known.filter(|known| known.digest == pod.digest);
     let cause = match known {
-        Some(known) => known.cause.unwrap_or_default(),
+        Some(known) => known.cause.clone().unwrap_or_default(),
         None => {
             let span = observe(&pod);
             let mut cause = cause::of_span(&span);

@@ -91,7 +91,7 @@ struct Read<T> {
 pub fn save<T: Serialize>(path: &Path, version: u32, data: &T) -> Result<(), KeptError> {
     // As it is made: the text of all that a service keeps may be a hundred megabytes.
     let mut encoding = Ok(());
-    let written = write_with(path, |file| {
+    let written = replace(path, |file| {
         encoding = serde_json::to_writer(&mut *file, &Written { version, data });
         match &mut encoding {
             Err(error) if !error.is_io() => Err(std::io::ErrorKind::InvalidData.into()),
@@ -102,20 +102,24 @@ pub fn save<T: Serialize>(path: &Path, version: u32, data: &T) -> Result<(), Kep
     let path = path.to_owned();
     match (encoding, written) {
         (Err(source), _) => Err(KeptError::Encode { path, source }),
-        (Ok(()), written) => written.map_err(|source| KeptError::Write { path, source }),
+        (Ok(()), written) => written
+            .map(drop)
+            .map_err(|source| KeptError::Write { path, source }),
     }
 }
 
 /// Writes a file that has a format of its own: aside first, then in place, and on disk when this
 /// returns.
 pub fn write(path: &Path, text: &[u8]) -> std::io::Result<()> {
-    write_with(path, |file| file.write_all(text))
+    replace(path, |file| file.write_all(text)).map(drop)
 }
 
-fn write_with(
+/// The same of what `fill` writes. The file that is in place then, to be written on at its end: what
+/// comes behind is whoever holds it to sync, and to tell from what a crash cut off.
+pub fn replace(
     path: &Path,
     fill: impl FnOnce(&mut BufWriter<&mut File>) -> std::io::Result<()>,
-) -> std::io::Result<()> {
+) -> std::io::Result<File> {
     let aside = with_suffix(path, ".new");
     let mut file = File::options()
         .write(true)
@@ -130,9 +134,10 @@ fn write_with(
     file.sync_all()?;
     fs::rename(&aside, path)?;
     match path.parent() {
-        Some(dir) if !dir.as_os_str().is_empty() => File::open(dir)?.sync_all(),
-        _ => File::open(".")?.sync_all(),
+        Some(dir) if !dir.as_os_str().is_empty() => File::open(dir)?.sync_all()?,
+        _ => File::open(".")?.sync_all()?,
     }
+    Ok(file)
 }
 
 /// What was saved; `None` when nothing was.

@@ -118,6 +118,14 @@ impl<K: Ord + Clone, V: Clone + PartialEq> Log<K, V> {
         self.live.get(key).map(|(_, value)| (**value).clone())
     }
 
+    pub(crate) fn contains(&self, key: &K) -> bool {
+        self.live.contains_key(key)
+    }
+
+    pub(crate) fn keys(&self) -> Vec<K> {
+        self.live.keys().cloned().collect()
+    }
+
     pub(crate) fn snapshot(&self) -> BTreeMap<K, V> {
         self.live
             .iter()

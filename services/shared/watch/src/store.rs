@@ -67,6 +67,16 @@ impl<K: Ord + Clone, V: Clone + PartialEq> Store<K, V> {
         self.log().get(key)
     }
 
+    /// Whether there is anything under a key.
+    pub fn contains(&self, key: &K) -> bool {
+        self.log().contains(key)
+    }
+
+    /// The keys of everything.
+    pub fn keys(&self) -> Vec<K> {
+        self.log().keys()
+    }
+
     /// A copy of everything.
     pub fn snapshot(&self) -> BTreeMap<K, V> {
         self.log().snapshot()

@@ -11,6 +11,8 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
+use crate::core::cluster::kept::{KeptPod, PodEntry};
+use crate::keep::{EntryFile, Source};
 
 #[derive(Clone, Debug)]
 enum Heard {
@@ -56,7 +58,7 @@ struct World {
 impl World {
     fn new(dir: tempfile::TempDir) -> World {
         let (stores, trouble) = (Stores::new("1"), Trouble::new());
-        let keep = Paced::new(dir.path().join("api.json"));
+        let keep = Entries::new(dir.path().join("api.json"));
         let problems = watch::Sender::new(Vec::new());
         World {
             pods: Pods::new(stores.clone(), trouble.clone(), keep, problems, "node"),
@@ -81,12 +83,22 @@ impl World {
         }
     }
 
+    /// What is kept, as a whole.
+    fn kept(&self, node: &str) -> Vec<(PodKey, PodEntry)> {
+        let keeping = Keeping {
+            stores: self.stores.clone(),
+            trouble: self.trouble.clone(),
+            node: node.to_owned(),
+        };
+        let keys = keeping.keys().into_iter();
+        keys.filter_map(|key| Some((key.clone(), keeping.entry(&key)?)))
+            .collect()
+    }
+
     /// The process ends and begins anew, with what it kept.
     fn restart(self) -> World {
-        let kept = self.stores.kept("node", &self.trouble);
-        let path = self.dir.path().join("api.json");
-        let version = crate::core::cluster::kept::VERSION;
-        polylet_kit::kept::save(&path, version, &kept).unwrap();
+        let kept = self.kept("node");
+        EntryFile::create(&self.dir.path().join("api.json"), kept).unwrap();
         World::new(self.dir)
     }
 }
@@ -212,4 +224,41 @@ async fn of_pods_that_come_together_the_oldest_is_told_first() {
 fn wait_for(done: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread().build();
     runtime.unwrap().block_on(done);
+}
+
+#[test]
+fn what_a_build_from_before_kept_in_one_stands() {
+    let mut world = World::new(tempfile::tempdir().unwrap());
+    world.hear(&Heard::Whole(BTreeMap::from([(1, (0, 0)), (2, (1, 1))])));
+    world.hear(&Heard::Failed);
+    let (before, since) = (world.stores.reported.snapshot(), world.trouble.since());
+    let pods = world.kept("node").into_iter();
+    let pods: Vec<KeptPod> = pods
+        .filter_map(|(_, entry)| match entry {
+            PodEntry::Pod(pod) => Some(*pod),
+            PodEntry::Away(_) => None,
+        })
+        .collect();
+    let data = json!({ "of": "node", "away_since": since, "pods": pods });
+    let path = world.dir.path().join("api.json");
+    polylet_kit::kept::save(&path, 1, &data).unwrap();
+    let mut world = World::new(world.dir);
+    world.hear(&Heard::Failed);
+    assert_eq!(world.trouble.since(), since);
+    let mut alone = world.stores.reported.snapshot();
+    alone
+        .values_mut()
+        .for_each(|pod| pod.stale_since.clone_from(&None));
+    assert_eq!(alone, before);
+}
+
+#[test]
+fn the_pods_of_another_node_do_not_stand() {
+    let mut world = World::new(tempfile::tempdir().unwrap());
+    world.hear(&Heard::Whole(BTreeMap::from([(1, (0, 0))])));
+    let kept = world.kept("another");
+    EntryFile::create(&world.dir.path().join("api.json"), kept).unwrap();
+    let mut world = World::new(world.dir);
+    world.hear(&Heard::Failed);
+    assert!(!world.stores.plain.is_whole());
 }

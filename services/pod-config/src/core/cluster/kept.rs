@@ -1,5 +1,7 @@
 //! What outlives the process of what the cluster said.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -8,7 +10,7 @@ use super::super::kept::KeptCause;
 use super::super::{ObjectItem, ObjectKey};
 use super::service::Reduced;
 
-/// Version of the files.
+/// Version of the files that are written whole.
 pub const VERSION: u32 = 1;
 
 /// The cluster that everything else in the kept files is of.
@@ -28,20 +30,32 @@ impl KeptCluster {
     }
 }
 
-/// The pods that were bound to this node when the server was last heard.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct KeptPods {
-    /// The node: the pods of another one are no use.
-    pub of: String,
+/// What is kept of the pods that are bound to this node, by itself.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PodKey {
     /// Since when the server has been away, when it is.
-    pub away_since: Option<Timestamp>,
-    /// All of them.
-    pub pods: Vec<KeptPod>,
+    Away,
+    /// The pod of a uid.
+    Pod(String),
 }
 
-/// One of them.
+/// What is kept under such a key.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PodEntry {
+    /// Since then.
+    Away(Timestamp),
+    /// A pod.
+    Pod(Box<KeptPod>),
+}
+
+/// A pod that was bound to this node when the server was last heard.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct KeptPod {
+    /// The node: the pods of another one are no use.
+    #[serde(default)]
+    pub of: String,
     /// Identity.
     pub uid: String,
     /// Namespace.
@@ -56,6 +70,28 @@ pub struct KeptPod {
     pub status: Bytes,
     /// What set it off, with its digest.
     pub cause: KeptCause,
+}
+
+/// All of them in one: how builds before this one kept them.
+pub fn whole_pods(data: &[u8]) -> Option<Vec<(PodKey, PodEntry)>> {
+    #[derive(Deserialize)]
+    struct Whole {
+        of: String,
+        away_since: Option<Timestamp>,
+        pods: Vec<KeptPod>,
+    }
+    let Whole {
+        of,
+        away_since,
+        pods,
+    } = serde_json::from_slice(data).ok()?;
+    let pod = |pod: KeptPod| {
+        let of = of.clone();
+        let key = PodKey::Pod(pod.uid.clone());
+        (key, PodEntry::Pod(Box::new(KeptPod { of, ..pod })))
+    };
+    let away = away_since.map(|since| (PodKey::Away, PodEntry::Away(since)));
+    Some(pods.into_iter().map(pod).chain(away).collect())
 }
 
 /// Shared bytes that are text, as text.
@@ -88,25 +124,15 @@ pub struct KeptServices {
     pub services: Vec<Reduced>,
 }
 
-/// The objects that pods refer to.
-#[derive(Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct KeptObjects {
-    /// All of them.
-    pub objects: Vec<ObjectItem>,
-}
-
-impl KeptObjects {
-    /// Those that there are.
-    pub fn of(objects: impl IntoIterator<Item = (ObjectKey, std::sync::Arc<str>)>) -> KeptObjects {
-        let item = |(key, manifest)| ObjectItem {
-            key,
-            manifest,
-            place: String::new(),
-        };
-        KeptObjects {
-            objects: objects.into_iter().map(item).collect(),
-        }
+/// All objects that pods refer to in one: how builds before this one kept them.
+pub fn whole_objects(data: &[u8]) -> Option<Vec<(ObjectKey, Arc<str>)>> {
+    #[derive(Deserialize)]
+    struct Whole {
+        objects: Vec<ObjectItem>,
     }
+    let whole: Whole = serde_json::from_slice(data).ok()?;
+    let objects = whole.objects.into_iter();
+    Some(objects.map(|item| (item.key, item.manifest)).collect())
 }
 
 #[cfg(test)]
