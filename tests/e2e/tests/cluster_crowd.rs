@@ -1,12 +1,17 @@
 //! Very many pods at once, very large ones, and ones that say more than this build knows: the node
 //! takes what it can, says of the rest what upstream says, and stays quick.
 
+#[path = "cluster_crowd/large.rs"]
+mod large;
+#[path = "cluster_crowd/many_parts.rs"]
+mod many_parts;
+
 use std::time::{Duration, Instant};
 
 use polylet_e2e::{RUNS, cluster, ok, pod};
 use polylet_harness::cluster::pod_path;
 use polylet_harness::wait::{Look, until};
-use polylet_harness::{Cluster, Node};
+use polylet_harness::{Cluster, Node, PodView};
 use serde_json::{Value, json};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
@@ -106,114 +111,84 @@ async fn five_hundred_pods_at_once() {
     ok(cluster.remove());
 }
 
-/// A hundred and ten pods near what the cluster's store takes, each with a ConfigMap of a megabyte: all
-/// streams between services, and all that is kept, carry them. Only some of them start.
+/// As many pods as a large node is told to take, of which those beyond what one bridge has addresses
+/// for are on the node's own network.
 #[tokio::test]
 #[ignore = "needs root, a container runtime, built services, the programs of a cluster: cargo verify"]
-async fn pods_as_large_as_they_can_be() {
+async fn six_hundred_pods_on_one_node() {
     if !polylet_e2e::long() {
         return;
     }
     let cluster = cluster().await;
-    let mut node = node_to_come(&cluster, json!({})).await;
-    let begun = Instant::now();
-    for number in 0..110 {
-        let name = format!("p{number:03}");
-        large(&cluster, &name, number < 8).await;
+    let mut node = node_to_come(&cluster, json!({ "maxPods": 600 })).await;
+    for number in 0..600 {
+        let own = json!({ "hostNetwork": number >= 200 });
+        let pod = bound(&format!("p{number:03}"), &own);
+        ok(cluster.client().create(PODS, &pod).await);
     }
-    println!("110 large pods made in {:?}", begun.elapsed());
     let begun = Instant::now();
     ok(node.up().await);
-    for number in 0..8 {
-        ok(cluster.wait_pod_ready(&format!("p{number:03}")).await);
-    }
-    println!("8 ready after {:?}", begun.elapsed());
-    // The others wait for what they refer to; when that comes they start, too.
-    let waits = |pod: &Value| {
-        pod["status"]["containerStatuses"][0]["state"]["waiting"]["reason"] == "ContainerCreating"
-    };
-    ok(cluster.wait(&pod_path("p109"), "to wait", waits).await);
-    println!("p109 waits after {:?}", begun.elapsed());
-    let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c109"}, "data": {"key": "v".repeat(1 << 20)}});
+    all_ready(&node, 600).await;
+    println!("600 ready after {:?}", begun.elapsed());
+    show(&node).await;
+    let before = identities(&node).await;
+    let (_, mark) = ok(cluster.requests(0));
+    let begun = Instant::now();
+    node.down();
+    ok(node.up().await);
+    ok(node.wait_in_step().await);
+    all_ready(&node, 600).await;
+    println!("the services begun anew: {:?}", begun.elapsed());
+    assert_eq!(before, identities(&node).await);
+    let (since, _) = ok(cluster.requests(mark));
+    let told = since
+        .iter()
+        .filter(|request| request.line().contains("/status") && request.line().contains("pods"));
+    let told: Vec<String> = told.map(|request| request.line()).collect();
+    assert_eq!(told, [""; 0], "nothing has changed");
+    let begun = Instant::now();
     ok(cluster
-        .client()
-        .create("/api/v1/namespaces/default/configmaps", &map)
+        .kubectl(&["delete", "pods", "--all", "--wait=false"])
         .await);
-    ok(cluster.wait_pod_ready("p109").await);
-    everybody_tells(&cluster, &node, 110).await;
+    for left in (0..600).step_by(50).rev() {
+        ok(until(format!("{left} pods to be left"), || async {
+            match phases(&cluster).await.len() {
+                few if few <= left => Look::Done(()),
+                many => Look::NotYet(format!("{many}")),
+            }
+        })
+        .await);
+    }
+    println!("600 gone after {:?}", begun.elapsed());
+    ok(node.remove());
+    ok(cluster.remove());
+}
+
+/// Waits until so many pods are Ready, as long as they go on becoming so.
+async fn all_ready(node: &Node, pods: usize) {
+    for some in (0..=pods).step_by(10).skip(1) {
+        ok(until(format!("{some} pods to be Ready"), || async {
+            let pods = node.pods().await.unwrap_or_default();
+            match pods.iter().filter(|pod| pod.is_ready()).count() {
+                ready if ready >= some => Look::Done(()),
+                ready => Look::NotYet(format!("{ready}")),
+            }
+        })
+        .await);
+    }
+}
+
+/// What tells whether anything of the pods was made anew.
+async fn identities(node: &Node) -> Vec<Vec<(String, String, u64)>> {
+    let pods = ok(node.pods().await);
+    pods.iter().map(PodView::identity).collect()
+}
+
+/// The services, none of which was started again.
+async fn show(node: &Node) {
     let table = ok(node.cli(&["status"]).await);
     println!("{}", String::from_utf8_lossy(&table.stdout));
     for service in ok(node.services().await) {
         assert_eq!(service.restarts, 0, "{}", service.name);
     }
-    let before: Vec<_> = ok(node.pods().await)
-        .iter()
-        .map(polylet_harness::PodView::identity)
-        .collect();
-    // All streams begin anew with everything.
-    let begun = Instant::now();
-    node.down();
-    ok(node.up().await);
-    ok(node.wait_in_step().await);
-    everybody_tells(&cluster, &node, 110).await;
-    println!("all of it again after {:?}", begun.elapsed());
-    let after: Vec<_> = ok(node.pods().await)
-        .iter()
-        .map(polylet_harness::PodView::identity)
-        .collect();
-    assert_eq!(before, after);
-    let (requests, _) = ok(cluster.requests(0));
-    println!("{} requests", requests.len());
-    ok(node.remove());
-    ok(cluster.remove());
-}
-
-/// All pods are told by the command line and by the node API.
-async fn everybody_tells(cluster: &Cluster, node: &Node, pods: usize) {
-    let told = ok(until("all pods to be told", || async {
-        // Refused while nothing is known yet in this life of the services.
-        let told = ok(node.cli(&["pods", "-o", "json"]).await);
-        let list: Value = serde_json::from_slice(&told.stdout).unwrap_or_default();
-        match list["pods"].as_array().map(Vec::len) {
-            Some(all) if all == pods => Look::Done(all),
-            some => Look::NotYet(format!(
-                "{some:?}: {}",
-                String::from_utf8_lossy(&told.stderr)
-            )),
-        }
-    })
-    .await);
-    println!("{told} pods told");
-    // Over the API server, whose authority the node API trusts.
-    let path = "/api/v1/nodes/node/proxy/pods";
-    let begun = Instant::now();
-    let list = ok(cluster.kubectl(&["get", "--raw", path]).await);
-    println!("/pods: {} bytes after {:?}", list.len(), begun.elapsed());
-    let list: Value = serde_json::from_str(&list).unwrap();
-    assert_eq!(list["items"].as_array().unwrap().len(), pods);
-}
-
-/// A pod of more than a megabyte, and its ConfigMap of one; in the annotations, the environment, and
-/// in a field that this build has never heard of.
-async fn large(cluster: &Cluster, name: &str, with_map: bool) {
-    let map_name = name.replace('p', "c");
-    if with_map {
-        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": map_name}, "data": {"key": "v".repeat(1 << 20)}});
-        ok(cluster
-            .client()
-            .create("/api/v1/namespaces/default/configmaps", &map)
-            .await);
-    }
-    let env: Vec<Value> = (0..10)
-        .map(|at| json!({"name": format!("LARGE{at}"), "value": "e".repeat(90 << 10)}))
-        .collect();
-    let mut pod = bound(
-        name,
-        &json!({
-            "volumes": [{ "name": "map", "configMap": { "name": map_name } }],
-            "container": { "env": env, "volumeMounts": [{ "name": "map", "mountPath": "/map" }] },
-        }),
-    );
-    pod["metadata"]["annotations"] = json!({ "large": "a".repeat(200 << 10) });
-    ok(cluster.client().create(PODS, &pod).await);
 }
