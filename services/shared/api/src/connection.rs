@@ -1,90 +1,24 @@
-use std::path::PathBuf;
+//! Which client there is now.
+
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
 
-use http::HeaderValue;
-use http::header::USER_AGENT;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
 use jiff::Timestamp;
-use kube::client::{Body, ConfigExt};
-use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
-use kube::{Client, Config};
+use kube::Client;
+use kube::config::Kubeconfig;
 use tokio::time::sleep;
-use tower::retry::RetryLayer;
-use tower::{BoxError, ServiceBuilder};
 
-use crate::Access;
-use crate::farewell::AskAgain;
-use crate::kept;
-use crate::plugin::{self, PluginError};
+use crate::client::{self, Made};
+use crate::plugin::{self, Programs};
 use crate::renewal::Files;
-
-/// How long the server may take to accept a connection.
-const CONNECT: Duration = Duration::from_secs(5);
-/// A connection is asked for a sign of life this often …
-const PING: Duration = Duration::from_secs(5);
-/// … and given up when none comes for as long.
-const PONG: Duration = Duration::from_secs(5);
-
-/// A program that gave no credentials is asked again after so long.
-const AGAIN: Duration = Duration::from_secs(5);
-
-/// Why there is no client.
-#[derive(Debug, thiserror::Error)]
-pub enum ConnectError {
-    /// The kubeconfig cannot be read or makes no sense.
-    #[error("the kubeconfig {path}")]
-    Kubeconfig {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        #[source]
-        source: KubeconfigError,
-    },
-    /// The kubeconfig is no YAML of a kubeconfig's shape. The parser's own words quote the lines
-    /// around, and so perhaps a token: only the place is told.
-    #[error("the kubeconfig {path}: {place}: not a kubeconfig's YAML")]
-    Yaml {
-        /// The file.
-        path: PathBuf,
-        /// `line 3 column 12`, as far as it is known.
-        place: String,
-    },
-    /// The program that it names gives no credentials.
-    #[error("the kubeconfig {path}: the program of its exec")]
-    Plugin {
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        #[source]
-        source: PluginError,
-    },
-    /// Its certificates or keys cannot be used.
-    #[error("the credentials that the kubeconfig {path} names")]
-    Credentials {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        #[source]
-        source: Box<kube::Error>,
-    },
-}
+use crate::{Access, ConnectError};
 
 /// A client of the API server on a connection of its own. Clones share both.
 #[derive(Clone)]
 pub struct Connection {
     access: Access,
     made: Arc<Mutex<Option<Made>>>,
-    /// Held by the one who runs the kubeconfig's program; when that failed last, and why.
-    asking: Arc<tokio::sync::Mutex<Option<(Instant, PluginError)>>>,
-}
-
-struct Made {
-    client: Client,
-    files: Files,
-    /// When its credentials end, where a program gave them.
-    ends: Option<Timestamp>,
+    /// Held by the one who makes the next client.
+    making: Arc<tokio::sync::Mutex<Programs>>,
 }
 
 impl Connection {
@@ -93,7 +27,7 @@ impl Connection {
         Connection {
             access,
             made: Arc::default(),
-            asking: Arc::default(),
+            making: Arc::default(),
         }
     }
 
@@ -107,54 +41,12 @@ impl Connection {
             return Ok(client);
         }
         // One for all who wait: a program that gives credentials is not run for each of them.
-        let mut asking = self.asking.lock().await;
+        let mut programs = self.making.lock().await;
         if let Some(client) = self.current() {
             return Ok(client);
         }
-        let path = self.access.kubeconfig().to_owned();
-        let wrong = |source| match source {
-            KubeconfigError::Parse(error) => ConnectError::Yaml {
-                path: path.clone(),
-                place: place(&error.to_string()),
-            },
-            source => ConnectError::Kubeconfig {
-                path: path.clone(),
-                source,
-            },
-        };
-        // Before the files are read: what changes meanwhile is noticed at the next call.
-        let mut kubeconfig = Kubeconfig::read_from(&path).map_err(wrong)?;
-        let files = Files::of(&path, Some(&kubeconfig)).and(self.access.kept());
-        if let Some(kept) = self.access.kept() {
-            kept::stand_in(&mut kubeconfig, kept);
-        }
-        let ends = given(&mut kubeconfig, &mut asking)
-            .await
-            .map_err(|source| ConnectError::Plugin {
-                path: path.clone(),
-                source,
-            })?;
-        let options = KubeConfigOptions::default();
-        let config = Config::from_custom_kubeconfig(kubeconfig, &options)
-            .await
-            .map_err(wrong)?;
-        if config.proxy_url.is_some() {
-            tracing::warn!(
-                "a proxy is named (proxy-url in {}, or HTTPS_PROXY): the API server is asked without it",
-                path.display()
-            );
-        }
-        let client = client_of(config, self.access.user_agent()).map_err(|source| {
-            ConnectError::Credentials {
-                path: path.clone(),
-                source: Box::new(source),
-            }
-        })?;
-        let made = Made {
-            client: client.clone(),
-            files,
-            ends,
-        };
+        let made = client::make(&self.access, &mut programs).await?;
+        let client = made.client.clone();
         *self.made() = Some(made);
         Ok(client)
     }
@@ -163,7 +55,7 @@ impl Connection {
     pub async fn ready(&self) -> Client {
         let mut told = String::new();
         loop {
-            let before = Files::of(self.access.kubeconfig(), None);
+            let before = self.files();
             match self.client().await {
                 Ok(client) => return client,
                 Err(error) => {
@@ -174,7 +66,7 @@ impl Connection {
                     }
                     match error {
                         // It may succeed with nothing changed here.
-                        ConnectError::Plugin { .. } => sleep(AGAIN).await,
+                        ConnectError::Plugin { .. } => sleep(plugin::AGAIN).await,
                         _ => before.stirred().await,
                     }
                 }
@@ -186,8 +78,7 @@ impl Connection {
     /// long watches are begun anew then, as the old certificate may be about to end.
     pub async fn renewed(&self) {
         let files = self.made().as_ref().map(|made| made.files.clone());
-        let now = || Files::of(self.access.kubeconfig(), None).and(self.access.kept());
-        let files = files.unwrap_or_else(now);
+        let files = files.unwrap_or_else(|| self.files());
         files.stirred().await;
         // Told once: who waits again, waits for the next change.
         let mut made = self.made();
@@ -211,84 +102,17 @@ impl Connection {
         Some(made.client.clone())
     }
 
+    /// The files that a client would be made of now. One that cannot be made yet may wait for any.
+    fn files(&self) -> Files {
+        let path = self.access.kubeconfig();
+        let kubeconfig = Kubeconfig::read_from(path).ok();
+        Files::of(path, kubeconfig.as_ref()).and(self.access.kept())
+    }
+
     fn made(&self) -> std::sync::MutexGuard<'_, Option<Made>> {
         // It is one value, replaced whole.
         self.made.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// What the kubeconfig's program gives, if it names one; one that has just failed is not run again.
-async fn given(
-    kubeconfig: &mut Kubeconfig,
-    failed: &mut Option<(Instant, PluginError)>,
-) -> Result<Option<Timestamp>, PluginError> {
-    if let Some((at, error)) = failed
-        && at.elapsed() < AGAIN
-    {
-        return Err(error.clone());
-    }
-    let given = plugin::stand_in(kubeconfig).await;
-    *failed = given
-        .as_ref()
-        .err()
-        .map(|error| (Instant::now(), error.clone()));
-    given
-}
-
-/// The numbers of a parser's "line 3 column 12", and nothing else of what it says.
-fn place(said: &str) -> String {
-    let number = |word: &str| {
-        let (_, rest) = said.split_once(word)?;
-        let end = rest.find(|c: char| !c.is_ascii_digit());
-        rest.get(..end.unwrap_or(rest.len()))?.parse::<u32>().ok()
-    };
-    match (number("line "), number("column ")) {
-        (Some(line), Some(column)) => format!("line {line} column {column}"),
-        _ => "somewhere".to_owned(),
-    }
-}
-
-fn client_of(mut config: Config, user_agent: &str) -> kube::Result<Client> {
-    if let Ok(value) = HeaderValue::from_str(user_agent) {
-        config.headers.push((USER_AGENT, value));
-    }
-    let mut tcp = HttpConnector::new();
-    tcp.enforce_http(false);
-    tcp.set_nodelay(true);
-    tcp.set_connect_timeout(Some(CONNECT));
-    // For servers or proxies that speak HTTP/1 only, where there are no pings.
-    tcp.set_keepalive(Some(PING));
-    tcp.set_keepalive_interval(Some(Duration::from_secs(2)));
-    tcp.set_keepalive_retries(Some(3));
-    let mut tls = config.rustls_client_config()?;
-    tls.alpn_protocols.clear();
-    let connector = hyper_rustls::HttpsConnectorBuilder::new()
-        .with_tls_config(tls)
-        .https_or_http();
-    let connector = match &config.tls_server_name {
-        Some(name) => {
-            let name = rustls::pki_types::ServerName::try_from(name.clone());
-            let name = name.map_err(|error| kube::Error::Service(error.into()))?;
-            connector.with_server_name_resolver(hyper_rustls::FixedServerNameResolver::new(name))
-        }
-        None => connector,
-    };
-    let connector = connector.enable_all_versions().wrap_connector(tcp);
-    let service = hyper_util::client::legacy::Builder::new(TokioExecutor::new())
-        .timer(TokioTimer::new())
-        .pool_timer(TokioTimer::new())
-        .http2_keep_alive_interval(PING)
-        .http2_keep_alive_timeout(PONG)
-        .http2_keep_alive_while_idle(true)
-        .build::<_, Body>(connector);
-    let service = ServiceBuilder::new()
-        .layer(config.base_uri_layer())
-        .option_layer(config.auth_layer()?)
-        .layer(config.extra_headers_layer()?)
-        .layer(RetryLayer::new(AskAgain::new()))
-        .map_err(BoxError::from)
-        .service(service);
-    Ok(Client::new(service, config.default_namespace.clone()))
 }
 
 #[cfg(test)]

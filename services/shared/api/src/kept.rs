@@ -27,6 +27,13 @@ pub(crate) fn cluster(kubeconfig: &Kubeconfig) -> Option<&Cluster> {
     clusters.find(|it| it.name == *name)?.cluster.as_ref()
 }
 
+/// The same, to be changed.
+pub(crate) fn cluster_mut(kubeconfig: &mut Kubeconfig) -> Option<&mut Cluster> {
+    let name = context(kubeconfig)?.cluster.clone();
+    let mut clusters = kubeconfig.clusters.iter_mut();
+    clusters.find(|it| it.name == name)?.cluster.as_mut()
+}
+
 /// Whether a kept certificate counts: it can be read, and has not ended.
 pub fn counts(kept: &Path) -> bool {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);

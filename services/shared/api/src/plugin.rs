@@ -2,7 +2,7 @@
 //! run here, aside and with a deadline: one that hangs holds up nothing but the requests that need it.
 
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -18,6 +18,8 @@ use crate::kept;
 
 /// A program that takes longer gives nothing.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// One that gave no credentials is asked again after so long.
+pub(crate) const AGAIN: Duration = Duration::from_secs(5);
 /// More than this is no answer.
 const MOST_BYTES: u64 = 1 << 20;
 
@@ -84,11 +86,35 @@ struct Given {
     client_key_data: String,
 }
 
+/// The programs that were run: one that has just failed is not run again at once.
+#[derive(Debug, Default)]
+pub(crate) struct Programs {
+    /// When it was, and why.
+    failed: Option<(Instant, PluginError)>,
+}
+
+impl Programs {
+    /// Puts what the kubeconfig's program gives in its place, if it names one. Tells when that ends,
+    /// where the program says so.
+    pub(crate) async fn stand_in(
+        &mut self,
+        kubeconfig: &mut Kubeconfig,
+    ) -> Result<Option<Timestamp>, PluginError> {
+        if let Some((at, error)) = &self.failed
+            && at.elapsed() < AGAIN
+        {
+            return Err(error.clone());
+        }
+        let given = stand_in(kubeconfig).await;
+        let failed = given.as_ref().err();
+        self.failed = failed.map(|error| (Instant::now(), error.clone()));
+        given
+    }
+}
+
 /// Runs the program of the current context's user, if there is one, and puts what it gives in its
 /// place. Tells when that ends, where the program says so.
-pub(crate) async fn stand_in(
-    kubeconfig: &mut Kubeconfig,
-) -> Result<Option<Timestamp>, PluginError> {
+async fn stand_in(kubeconfig: &mut Kubeconfig) -> Result<Option<Timestamp>, PluginError> {
     let Some(exec) = kept::user(kubeconfig).and_then(|user| user.exec.clone()) else {
         return Ok(None);
     };
