@@ -56,14 +56,14 @@ fn a_unit_file_of_kubeadm() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("config.yaml");
     let text = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n\
-        clusterDNS: [10.96.0.10]\nmaxPods: 50\nstaticPodPath: manifests\nfeatureGates: {A: true, B: true}\n";
+        clusterDNS: [10.96.0.10]\nmaxPods: 50\nstaticPodPath: manifests\nfeatureGates: {MemoryQoS: true, QOSReserved: true}\n";
     std::fs::write(&file, text).unwrap();
     let config = config(&format!(
         "--bootstrap-kubeconfig=/etc/kubernetes/bootstrap-kubelet.conf --kubeconfig=/etc/kubernetes/kubelet.conf \
          --config={} --container-runtime-endpoint=unix:///var/run/crio/crio.sock \
          --pod-infra-container-image=registry.k8s.io/pause:3.10 --node-ip=192.0.2.7,2001:db8::7 \
          --hostname-override Node-1 --node-labels=a=b --node-labels=c=d,e= --register-with-taints=k=v:NoSchedule,x:NoExecute \
-         --feature-gates=B=false --cluster_dns=10.0.0.1 --cluster-dns=10.0.0.2 --eviction-hard=memory.available<200Mi,nodefs.available<5% \
+         --feature-gates=QOSReserved=false --cluster_dns=10.0.0.1 --cluster-dns=10.0.0.2 --eviction-hard=memory.available<200Mi,nodefs.available<5% \
          --system-reserved=cpu=100m,memory=1Gi --client-ca-file=/etc/kubernetes/pki/ca.crt --rotate-certificates \
          --fail-swap-on=false --anonymous-auth=false -v 4 --node-status-update-frequency=5s",
         file.display()
@@ -82,7 +82,10 @@ fn a_unit_file_of_kubeadm() {
     assert!(polylet.log_level.starts_with("debug,"));
     assert_eq!(kubelet.cluster_dns, ["10.0.0.1", "10.0.0.2"]);
     assert_eq!(kubelet.max_pods, 50);
-    assert_eq!(json!(kubelet.feature_gates), json!({"A": true, "B": false}));
+    assert_eq!(
+        json!(kubelet.feature_gates),
+        json!({"MemoryQoS": true, "QOSReserved": false})
+    );
     assert_eq!(
         json!(kubelet.eviction_hard),
         json!({"memory.available": "200Mi", "nodefs.available": "5%"})

@@ -5,10 +5,10 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_yaml_ng::Value;
 
-use super::allowed;
 use super::problems::Problems;
 use super::unheeded;
 use super::{Config, KubeletConfiguration, PolyletConfiguration};
+use super::{allowed, gates};
 
 const KUBELET: (&str, &str) = ("kubelet.config.k8s.io/v1beta1", "KubeletConfiguration");
 const POLYLET: (&str, &str) = ("polylet.dev/v1alpha1", "PolyletConfiguration");
@@ -178,6 +178,9 @@ fn parse(path: &Path, text: &str) -> (Option<Config>, Vec<ConfigProblem>, Vec<Co
     kubelet.fill_in(|field| given.get(field).is_some());
     let polylet = polylet.unwrap_or_default();
     allowed::kubelet(&kubelet, &mut wrong);
+    gates::check(&kubelet, &mut wrong);
+    gates::fields(&kubelet, |field| given.get(field).is_some(), &mut wrong);
+    gates::spread(&mut kubelet.feature_gates);
     allowed::polylet(&polylet, &mut wrong);
     let config = Config {
         kubelet,

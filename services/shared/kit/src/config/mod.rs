@@ -2,6 +2,7 @@
 //! `PolyletConfiguration`, for what upstream has no word for.
 
 mod allowed;
+mod gates;
 /// Durations as Go writes them.
 pub mod go_duration;
 mod kubelet;

@@ -1,7 +1,7 @@
 //! What a node of upstream would do at the configuration's word, and this one does not yet: people are
 //! told, rather than left to believe that their pods have it.
 
-use super::KubeletConfiguration;
+use super::{KubeletConfiguration, gates};
 
 /// Fields that ask for something and count for nothing.
 pub(super) fn warnings(config: &KubeletConfiguration) -> Vec<String> {
@@ -48,5 +48,6 @@ pub(super) fn warnings(config: &KubeletConfiguration) -> Vec<String> {
     let asked = asked.into_iter().filter(|(asked, ..)| *asked);
     asked
         .map(|(_, field, instead)| format!("{field} counts for nothing yet: {instead}"))
+        .chain(gates::warnings(&config.feature_gates))
         .collect()
 }
