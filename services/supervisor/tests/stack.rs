@@ -40,8 +40,11 @@ impl Node {
             std::os::unix::fs::symlink(&standin, bin.join(format!("polylet-{service}"))).unwrap();
         }
         let root = dir.path().display();
+        // This machine's swap and cgroups are not the point.
         let config = format!(
-            "apiVersion: polylet.dev/v1alpha1\nkind: PolyletConfiguration\nnodeName: n1\n\
+            "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n\
+             failSwapOn: false\nfailCgroupV1: false\n---\n\
+             apiVersion: polylet.dev/v1alpha1\nkind: PolyletConfiguration\nnodeName: n1\n\
              runDirectory: {root}/run\nstateDirectory: {root}/state\nbinDirectory: {root}/bin\n"
         );
         fs::write(dir.path().join("config.yaml"), config).unwrap();

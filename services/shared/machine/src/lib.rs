@@ -4,7 +4,9 @@
 //! - [`Machine`]: memory, processors, swap, the version of cgroups.
 //! - [`capacity`] and [`allocatable`]: what the node has, and what pods may ask for together.
 //! - [`Identity`]: which machine and system it is.
+//! - [`fit`]: whether a node may run on it as the configuration stands.
 
+mod fit;
 mod identity;
 
 use std::fs;
@@ -14,6 +16,7 @@ use polylet_kit::Config;
 use polylet_model::node::{self, Numbers};
 use polylet_model::quantity::Amount;
 
+pub use fit::{Unfit, fit, memory_may_reach_disk};
 pub use identity::{Identity, architecture};
 
 /// The node in numbers.

@@ -83,11 +83,14 @@ impl Task {
         if starts {
             let notices = ctx.notices();
             notices.of_node(Severity::Normal, "Starting", "Starting kubelet.");
-            if !Machine::read().unified_cgroups {
-                let Event {
-                    reason, message, ..
-                } = events::of_old_cgroups();
-                notices.of_node(Severity::Warning, reason, message);
+            let old = !Machine::read().unified_cgroups;
+            let swapped = polylet_machine::memory_may_reach_disk();
+            let told = [
+                old.then(events::of_old_cgroups),
+                swapped.then(events::of_swapped_memory),
+            ];
+            for event in told.into_iter().flatten() {
+                notices.of_node(Severity::Warning, event.reason, event.message);
             }
         }
         Self {

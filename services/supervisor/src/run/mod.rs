@@ -26,6 +26,8 @@ use crate::traces::Traces;
 /// Why the stack did not start.
 #[derive(Debug, thiserror::Error)]
 enum RunError {
+    #[error(transparent)]
+    Unfit(#[from] polylet_machine::Unfit),
     #[error("making the directory {path}")]
     Directory {
         path: PathBuf,
@@ -60,7 +62,7 @@ impl RunError {
             | RunError::Sockets(SocketsError::Running(lock::LockError::Held { .. })) => {
                 Exit::Locked
             }
-            RunError::Programs(_) => Exit::Config,
+            RunError::Programs(_) | RunError::Unfit(_) => Exit::Config,
             _ => Exit::Failed,
         }
     }
@@ -101,6 +103,7 @@ fn start(effective: &Effective) -> Result<(), RunError> {
     let config = &effective.config;
     let polylet = &config.polylet;
     let directory = polylet.run_directory.clone();
+    polylet_machine::fit(&config.kubelet)?;
     make(&directory, 0o755)?;
     let own = directory.join("supervisor");
     make(&own, 0o700)?;

@@ -57,6 +57,17 @@ pub(crate) fn of_old_cgroups() -> Event {
     }
 }
 
+/// What volumes hold in memory may be written to a disk.
+pub(crate) fn of_swapped_memory() -> Event {
+    Event {
+        warning: true,
+        reason: "PossibleMemoryBackedVolumesOnDisk",
+        message: "The tmpfs noswap option is not supported. Memory-backed volumes (e.g. secrets, emptyDirs, etc.) \
+                  might be swapped to disk and should no longer be considered secure."
+            .to_owned(),
+    }
+}
+
 /// The node takes new pods, or no longer does.
 pub(crate) fn of_scheduling(name: &str, unschedulable: bool) -> Event {
     now(
