@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -116,20 +117,32 @@ async fn a_runtime_that_is_away_is_waited_for() {
 #[tokio::test]
 #[ignore = "needs root, a container runtime and built services: cargo verify"]
 async fn a_wrong_configuration_is_refused() {
-    let options = NodeOptions {
-        kubelet: json!({ "maxPods": "many" }),
-        ..NodeOptions::default()
-    };
-    let mut node = ok(Node::prepare(options, &|_| {}).await);
-    let refused = node
-        .up()
-        .await
-        .expect_err("it ran with maxPods: many")
-        .to_string();
-    for word in ["config.yaml", "maxPods"] {
-        assert!(refused.contains(word), "no {word} in: {refused}");
+    let mut wrong = vec![
+        (json!({ "maxPods": "many" }), ["config.yaml", "maxPods"]),
+        (
+            json!({ "featureGates": { "ImageVolume": false, "CSIMigration": true } }),
+            [
+                "unrecognized feature gate: CSIMigration",
+                "cannot set feature gate ImageVolume to false, feature is locked to true",
+            ],
+        ),
+    ];
+    if !Path::new("/sys/fs/cgroup/cgroup.controllers").exists() {
+        let words = ["kubelet is configured to not run on a host", "cgroup v1"];
+        wrong.push((json!({ "failCgroupV1": true }), words));
     }
-    drop(node);
+    for (kubelet, words) in wrong {
+        let options = NodeOptions {
+            kubelet: kubelet.clone(),
+            ..NodeOptions::default()
+        };
+        let mut node = ok(Node::prepare(options, &|_| {}).await);
+        let refused = node.up().await;
+        let refused = refused.expect_err(&kubelet.to_string()).to_string();
+        for word in words {
+            assert!(refused.contains(word), "no {word} in: {refused}");
+        }
+    }
     let options = NodeOptions {
         kubelet: json!({ "maxPosd": 10 }),
         ..NodeOptions::default()

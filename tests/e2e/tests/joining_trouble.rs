@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use polylet_e2e::{cluster, node_says, node_says_times, node_with, ok};
 use polylet_harness::Cluster;
@@ -108,6 +109,40 @@ async fn a_certificate_in_the_kubeconfig_is_kept_and_replaced() {
     let held = ok(cluster.wait(lease, "to be there", |_| true).await);
     let newer = |lease: &Value| lease["spec"]["renewTime"] != held["spec"]["renewTime"];
     ok(cluster.wait(lease, "to be renewed", newer).await);
+    for service in ok(node.services().await) {
+        assert_eq!(service.restarts, 0, "{} was restarted", service.name);
+    }
+    ok(node.remove());
+    ok(cluster.remove());
+}
+
+/// People who approve after minutes, and a signer that takes as long again.
+#[tokio::test]
+#[ignore = "needs root and the programs of a cluster: cargo verify"]
+async fn a_certificate_that_comes_minutes_late_counts() {
+    if !polylet_e2e::long() {
+        return;
+    }
+    let mut cluster = cluster().await;
+    let bootstrap = ok(cluster.unapproved_kubeconfig().await);
+    // Only after its controllers have done what a pod needs.
+    cluster.controller_manager.down(false);
+    let mut options = ok(cluster.node_options("node"));
+    options.polylet = json!({
+        "kubeconfig": cluster.scratch().join("kubelet.conf"),
+        "bootstrapKubeconfig": bootstrap,
+        "certDirectory": cluster.scratch().join("pki-of-node"),
+    });
+    options.kubelet["rotateCertificates"] = json!(true);
+    let node = node_with(options).await;
+    let asked = one_request(&cluster, &[]).await;
+    tokio::time::sleep(Duration::from_secs(150)).await;
+    ok(cluster.kubectl(&["certificate", "approve", &asked]).await);
+    tokio::time::sleep(Duration::from_secs(150)).await;
+    assert_eq!(requests(&cluster).await, std::slice::from_ref(&asked));
+    ok(cluster.controller_manager.up());
+    ok(cluster.wait_node_ready("node").await);
+    assert_eq!(requests(&cluster).await, [asked], "it asked once");
     for service in ok(node.services().await) {
         assert_eq!(service.restarts, 0, "{} was restarted", service.name);
     }

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::authority::Identity;
 use super::kubeconfig::{self, User};
-use super::{Cluster, Line, args};
+use super::{Cluster, Line, Proxy, args};
 use crate::NodeOptions;
 use crate::error::HarnessError;
 
@@ -46,7 +46,21 @@ impl Cluster {
     /// # Errors
     /// When no port is free.
     pub async fn line(&self) -> Result<Line, HarnessError> {
-        Line::to(self.port).await
+        Line::to(vec![self.port]).await
+    }
+
+    /// A proxy before the API server.
+    ///
+    /// # Errors
+    /// When no port is free.
+    pub async fn proxy(&self) -> Result<Proxy, HarnessError> {
+        Proxy::to(self.port).await
+    }
+
+    /// The address that the API server has inside the cluster. It is in its certificate, and from
+    /// here nobody reaches it.
+    pub fn inner_server(&self) -> String {
+        format!("https://{}:443", Ipv4Addr::from(args::FIRST_SERVICE))
     }
 
     /// The kubeconfig of a node whose certificate ended long ago.

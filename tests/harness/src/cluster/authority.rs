@@ -63,6 +63,11 @@ impl Authority {
         self.at("ca")
     }
 
+    /// What it signed before.
+    pub(super) fn issued(&self, file: &str) -> Identity {
+        self.at(file)
+    }
+
     /// A client's certificate: its user and groups, as Kubernetes reads them.
     ///
     /// # Errors

@@ -5,7 +5,7 @@ use tokio::task::JoinHandle;
 
 use crate::error::{HarnessError, report};
 
-/// A line between nodes and the API server that can go dead: bytes no longer pass and nobody closes
+/// A line between nodes and the API server, or several of them, that can go dead: bytes no longer pass and nobody closes
 /// anything, as when packets are dropped on the way.
 #[derive(Debug)]
 pub struct Line {
@@ -16,7 +16,8 @@ pub struct Line {
 }
 
 impl Line {
-    pub(super) async fn to(port: u16) -> Result<Self, HarnessError> {
+    /// To the first of these ports that takes the connection, beginning with another one each time.
+    pub(super) async fn to(ports: Vec<u16>) -> Result<Self, HarnessError> {
         let failed = |error: std::io::Error| HarnessError::Http {
             address: "127.0.0.1:0".to_owned(),
             why: report(&error),
@@ -25,12 +26,16 @@ impl Line {
         let own = listener.local_addr().map_err(failed)?.port();
         let (dead_before, dead) = watch::channel(0);
         let accepting = tokio::spawn(async move {
+            let mut ports = ports;
             while let Ok((near, _)) = listener.accept().await {
-                let dead = dead.clone();
+                let (dead, servers) = (dead.clone(), ports.clone());
+                ports.rotate_left(1);
                 tokio::spawn(async move {
-                    // A server that is away is a refused connection.
-                    if let Ok(far) = TcpStream::connect(("127.0.0.1", port)).await {
-                        pass(near, far, dead).await;
+                    for server in servers {
+                        // A server that is away is a refused connection.
+                        if let Ok(far) = TcpStream::connect(("127.0.0.1", server)).await {
+                            return pass(near, far, dead).await;
+                        }
                     }
                 });
             }

@@ -31,17 +31,23 @@ mod kubeconfig;
 mod kubelet;
 /// A line to the API server that can go dead.
 mod line;
+/// What befalls control planes in a long life.
+mod odd;
 /// One program of the cluster.
 mod part;
 /// Finding the programs, and building them once.
 mod programs;
+/// A proxy before the API server.
+mod proxy;
 
 pub use ask::{condition, is_ready, pod_path};
 pub use audit::Audited;
 pub use client::{Client, Patch, Watch};
 pub use line::Line;
+pub use odd::set_in_kubeconfig;
 pub use part::Part;
 pub use programs::{Programs, cache_dir};
+pub use proxy::Proxy;
 
 /// How a cluster is to be.
 #[derive(Debug, Clone, Default)]
@@ -60,6 +66,7 @@ pub struct Cluster {
     programs: Programs,
     authority: Authority,
     port: u16,
+    etcd_port: u16,
     client: Client,
     /// kube-scheduler.
     pub scheduler: Part,
@@ -144,6 +151,7 @@ impl Cluster {
             programs,
             authority,
             port,
+            etcd_port,
             took: vec![("certificates", begun.elapsed())],
             guard,
             scratch,

@@ -31,6 +31,22 @@ impl Part {
         }
     }
 
+    /// The same program with some of its flags changed, not started.
+    pub(super) fn like(&self, name: &'static str, changed: &[(&str, String)]) -> Self {
+        let own = |arg: &String| {
+            let flag = arg.trim_start_matches("--").split('=').next();
+            let value = changed.iter().find(|(name, _)| Some(*name) == flag);
+            value.map_or_else(|| arg.clone(), |(name, value)| format!("--{name}={value}"))
+        };
+        Self {
+            name,
+            program: self.program.clone(),
+            args: self.args.iter().map(own).collect(),
+            log: self.log.with_file_name(format!("{name}.log")),
+            child: None,
+        }
+    }
+
     /// Starts it.
     ///
     /// # Errors
