@@ -20,7 +20,7 @@ use crate::core::mirror::{Mirror, Node};
 
 /// A pod that should run; a manifest that cannot be read is told once and left out.
 pub(crate) fn wanted(pod: &podconfig::v1::Pod) -> Option<Wanted> {
-    match Manifest::from_json(&pod.manifest) {
+    match Manifest::of_bytes(pod.manifest.clone()) {
         Ok(manifest) => Some(Wanted {
             manifest,
             stale: pod.stale_since.is_some(),

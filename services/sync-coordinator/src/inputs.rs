@@ -56,7 +56,7 @@ impl Coordinator {
     }
 
     fn wanted(&mut self, source: i32, uid: &str, pod: Pod, now: Timestamp) {
-        let manifest = match Manifest::from_json(&pod.manifest) {
+        let manifest = match Manifest::of_bytes(pod.manifest.clone()) {
             Ok(manifest) => manifest,
             Err(error) => {
                 let error = polylet_kit::report(&error);

@@ -11,16 +11,24 @@ pub(crate) const BURST_OVER: Duration = Duration::from_secs(3);
 /// What a burst leads to comes after it, unseen here: answers, writes, what lay in caches.
 pub(crate) const AFTERMATH: Duration = Duration::from_secs(20);
 
+/// What is so large, in bytes, stays out of the heap: there a small thing that was put behind it holds
+/// its place when it has gone, and a node of large pods kept half as much again as it needed.
+const LARGE: i32 = 256 * 1024;
+
 /// Lets all threads share one heap. Each would have its own otherwise, and a file that was read once
-/// by a thread that is long gone would keep one. For the very start: threads that run have theirs.
+/// by a thread that is long gone would keep one. What is large is given back as soon as it is free.
+/// For the very start: threads that run have theirs.
 pub fn one_heap() {
     #[cfg(target_env = "gnu")]
     {
         const M_ARENA_MAX: i32 = -8;
-        #[allow(unsafe_code, reason = "a call of the C library with two numbers")]
+        // Otherwise the allocator takes for small what was freed once, up to 32 MiB.
+        const M_MMAP_THRESHOLD: i32 = -3;
+        #[allow(unsafe_code, reason = "calls of the C library with two numbers")]
         // SAFETY: takes numbers, touches only the allocator's own state.
         unsafe {
             mallopt(M_ARENA_MAX, 1);
+            mallopt(M_MMAP_THRESHOLD, LARGE);
         }
     }
 }

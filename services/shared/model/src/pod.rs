@@ -91,6 +91,12 @@ impl Manifest {
         Self::build(pod, Bytes::copy_from_slice(raw), OnceLock::new())
     }
 
+    /// The same of bytes that lie apart, and are kept and not copied.
+    pub fn of_bytes(raw: Bytes) -> Result<Self, ManifestError> {
+        let pod: Pod = serde_json::from_slice(&raw).map_err(ManifestError::Parse)?;
+        Self::build(pod, raw, OnceLock::new())
+    }
+
     /// Takes a pod as it is.
     pub fn from_pod(pod: Pod) -> Result<Self, ManifestError> {
         let value = serde_json::to_value(&pod).map_err(ManifestError::Write)?;

@@ -126,6 +126,10 @@ where
         if let Change::Synced(position) = &change {
             self.incarnation.clone_from(&position.incarnation);
         }
+        let change = match change {
+            Change::Upsert(item) => Change::Upsert(W::apart(item)),
+            other => other,
+        };
         self.mirror.apply(change, W::key, &mut self.queue);
         self.peer
             .heard(self.stream, &self.incarnation, self.mirror.is_synced());

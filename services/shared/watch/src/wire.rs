@@ -1,5 +1,6 @@
 //! The messages of every watch stream, as changes.
 
+use bytes::Bytes;
 use polylet_wire::common::v1::{PodRef, Reset, Synced};
 use polylet_wire::{eviction, imagegc, notice, pleg, podconfig, prober, status, sync, volume};
 
@@ -28,6 +29,11 @@ pub trait WatchWire: Sized + Send + 'static {
     type Item: Clone + PartialEq + Digest + Send + Sync + 'static;
     /// The key that an item carries.
     fn key(item: &Self::Item) -> Self::Key;
+    /// The item in memory of its own: as it came it shares a buffer with its neighbours, which may be
+    /// twice as large. For items that may be large, and wait for others.
+    fn apart(item: Self::Item) -> Self::Item {
+        item
+    }
     /// Into the message.
     fn wrap(change: Change<Self::Key, Self::Item>) -> Self;
     /// Out of the message; `None` for one without a change or key (a newer server's, perhaps).
@@ -37,7 +43,7 @@ pub trait WatchWire: Sized + Send + 'static {
 /// One `WatchWire`: how an item tells its key (if it does), and the key's message to and fro.
 macro_rules! watch_wire {
     ($response:ty, $change:path, $stream:literal, $key:ty => $item:ty,
-     of $of:expr, out $out:expr, back $back:expr) => {
+     of $of:expr, out $out:expr, back $back:expr $(, apart $apart:expr)?) => {
         impl WatchWire for $response {
             const STREAM: &'static str = $stream;
             type Key = $key;
@@ -47,6 +53,11 @@ macro_rules! watch_wire {
                 let of: fn(&$item) -> Option<$key> = $of;
                 of(item).unwrap_or_default()
             }
+
+            $(fn apart(item: $item) -> $item {
+                let apart: fn($item) -> $item = $apart;
+                apart(item)
+            })?
 
             fn wrap(change: Change<$key, $item>) -> Self {
                 use $change as Wire;
@@ -92,8 +103,13 @@ fn uid_back(pod: PodRef) -> Option<String> {
 }
 
 watch_wire!(podconfig::v1::WatchPodsResponse, podconfig::v1::watch_pods_response::Change,
-    "WatchPods", String => podconfig::v1::Pod,
-    of |item| item.r#ref.as_ref().and_then(uid_of), out uid_out, back uid_back);
+"WatchPods", String => podconfig::v1::Pod,
+of |item| item.r#ref.as_ref().and_then(uid_of), out uid_out, back uid_back,
+apart |item| podconfig::v1::Pod {
+    manifest: Bytes::copy_from_slice(&item.manifest),
+    reported_status: Bytes::copy_from_slice(&item.reported_status),
+    ..item
+});
 
 watch_wire!(podconfig::v1::WatchMirrorsResponse, podconfig::v1::watch_mirrors_response::Change,
     "WatchMirrors", String => podconfig::v1::Mirror,
