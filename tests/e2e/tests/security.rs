@@ -5,12 +5,16 @@ use std::fs;
 use std::path::PathBuf;
 
 use polylet_e2e::{RUNS, node_with, ok, pod};
-use polylet_harness::{Flavour, Node, NodeOptions, PodView};
+use polylet_harness::{Flavour, Node, NodeOptions, PodView, image};
 use serde_json::{Value, json};
 
 /// Refuses to make directories, and nothing else.
 const PROFILE: &str = r#"{ "defaultAction": "SCMP_ACT_ALLOW", "syscalls": [
     { "names": ["mkdir", "mkdirat"], "action": "SCMP_ACT_ERRNO" } ] }"#;
+
+/// Images with a user of their own.
+const OF_NUMBER: &str = "docker.io/library/polylet-of-number:1";
+const OF_NAME: &str = "docker.io/library/polylet-of-name:1";
 
 #[tokio::test]
 #[ignore = "needs root, a container runtime and built services: cargo verify"]
@@ -20,6 +24,11 @@ async fn what_a_container_may_do() {
         ..NodeOptions::default()
     })
     .await;
+    for (image_name, user) in [(OF_NUMBER, "1234:2000"), (OF_NAME, "user")] {
+        let config = json!({ "Env": ["PATH=/bin"], "User": user });
+        let archive = ok(image::write(node.scratch(), image_name, &config));
+        ok(node.containerd.import(&archive));
+    }
     let profiles = node.dirs().root.join("seccomp");
     fs::create_dir_all(&profiles).unwrap();
     fs::write(profiles.join("no-mkdir.json"), PROFILE).unwrap();
@@ -83,6 +92,25 @@ fn granted() -> Vec<(&'static str, Value, String, &'static str)> {
                 "container": { "securityContext": { "runAsUser": 1001 } } }),
             format!("{}; {}", status("Uid"), status("Gid")),
             "1001 1001 1001 1001\n3000 3000 3000 3000",
+        ),
+        (
+            "group",
+            pod(json!({ "runAsGroup": 3000 })),
+            format!("{}; {}", status("Uid"), status("Gid")),
+            "0 0 0 0\n3000 3000 3000 3000",
+        ),
+        // The number counts, and not the group that the image names.
+        (
+            "image-user",
+            json!({ "container": { "image": OF_NUMBER } }),
+            format!("{}; {}", status("Uid"), status("Gid")),
+            "1234 1234 1234 1234\n0 0 0 0",
+        ),
+        (
+            "image-name",
+            json!({ "container": { "image": OF_NAME } }),
+            format!("{}; {}", status("Uid"), status("Gid")),
+            "1000 1000 1000 1000\n1000 1000 1000 1000",
         ),
         (
             "caps",

@@ -11,6 +11,7 @@ use polylet_model::constants::{annotation, label, reason};
 use polylet_model::env::Environment;
 use polylet_model::{Amounts, ContainerKind, Manifest, hash, names};
 
+use super::image::User;
 use super::{
     Hands, Job, devices, env, files, image, manifest, mounts, resources, runtime_said, said,
     sandbox, security,
@@ -162,14 +163,19 @@ async fn config(
         mount.uid_mappings = ids.uids;
         mount.gid_mappings = ids.gids;
     }
+    let image_user = match security::wanted_user(manifest, spec) {
+        Some(_) => None,
+        None => Some(hands.images.user(image_ref).await?),
+    };
+    not_root(manifest, spec, image_user.as_ref())?;
     let about = security::About {
         target,
         userns,
+        image_user,
         root,
         seccomp_default: settings.kubelet.seccomp_default,
     };
     let security = security::of_container(manifest, kind, spec, &about);
-    not_root(hands, manifest, spec, &security, image_ref).await?;
     let expanded = |words: &Option<Vec<String>>| expand(words, &env);
     Ok(v1::ContainerConfig {
         metadata: Some(v1::ContainerMetadata {
@@ -305,17 +311,20 @@ fn annotations(
 }
 
 /// Holds a container that must not be root to it, as upstream words it.
-async fn not_root(
-    hands: &Rc<Hands>,
-    manifest: &Manifest,
-    spec: &Container,
-    security: &v1::LinuxContainerSecurityContext,
-    image_ref: &str,
-) -> Result<(), Trouble> {
+fn not_root(manifest: &Manifest, spec: &Container, image: Option<&User>) -> Result<(), Trouble> {
     if !security::must_not_be_root(manifest.spec(), spec) {
         return Ok(());
     }
-    let wrong = |message: String| said(reason::CREATE_CONTAINER_CONFIG_ERROR, message);
+    let why = match (security::wanted_user(manifest, spec), image) {
+        (Some(0), _) => "container's runAsUser breaks non-root policy".to_owned(),
+        (None, Some(User::Number(0))) => {
+            "container has runAsNonRoot and image will run as root".to_owned()
+        }
+        (None, Some(User::Named(name))) => format!(
+            "container has runAsNonRoot and image has non-numeric user ({name}), cannot verify user is non-root"
+        ),
+        _ => return Ok(()),
+    };
     let who = format!(
         "(pod: \"{}_{}({})\", container: {})",
         manifest.name(),
@@ -323,27 +332,8 @@ async fn not_root(
         manifest.uid(),
         spec.name
     );
-    if let Some(user) = &security.run_as_user {
-        return match user.value {
-            0 => Err(wrong(format!(
-                "container's runAsUser breaks non-root policy {who}"
-            ))),
-            _ => Ok(()),
-        };
-    }
-    let (uid, name) = hands.images.user(image_ref).await?;
-    match (uid, name.as_str()) {
-        (Some(0), _) => Err(wrong(format!(
-            "container has runAsNonRoot and image will run as root {who}"
-        ))),
-        (Some(_), _) => Ok(()),
-        (None, "") => Err(wrong(format!(
-            "container has runAsNonRoot and image will run as root {who}"
-        ))),
-        (None, name) => Err(wrong(format!(
-            "container has runAsNonRoot and image has non-numeric user ({name}), cannot verify user is non-root {who}"
-        ))),
-    }
+    let words = format!("{why} {who}");
+    Err(said(reason::CREATE_CONTAINER_CONFIG_ERROR, words))
 }
 
 #[cfg(test)]

@@ -16,7 +16,11 @@ pub fn of(
 ) -> Result<Vec<v1::Device>, Trouble> {
     let wanted = container.volume_devices.iter().flatten();
     let device = |wanted: &k8s_openapi::api::core::v1::VolumeDevice| {
-        let name = &wanted.name;
+        let (name, path) = (&wanted.name, &wanted.device_path);
+        if !path.starts_with('/') {
+            let why = format!("error DevicePath `{path}` must be an absolute path");
+            return Err(said(reason::CREATE_CONTAINER_CONFIG_ERROR, why));
+        }
         let found = job.volumes.iter().find(|v| v.name == *name && v.mounted);
         let found = found.ok_or_else(|| {
             let why = format!(
@@ -31,7 +35,7 @@ pub fn of(
             "mrw"
         };
         Ok(v1::Device {
-            container_path: wanted.device_path.clone(),
+            container_path: path.clone(),
             host_path: found.host_path.clone(),
             permissions: permissions.to_owned(),
         })

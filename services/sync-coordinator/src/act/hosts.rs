@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 
 use k8s_openapi::api::core::v1::HostAlias;
@@ -10,23 +11,18 @@ use polylet_model::Manifest;
 
 use super::{Hands, files};
 
+/// One less than the kernel's, which counts the end of the text.
+const MAX_HOSTNAME: usize = 63;
+const OF_HOST: &str = "# Kubernetes-managed hosts file (host network).\n";
+
 /// The host name in the sandbox, and the domain if the pod has one.
 pub fn names(manifest: &Manifest, kubelet: &KubeletConfiguration) -> (String, String) {
     let spec = manifest.spec();
-    if let Some(over) = spec
-        .hostname_override
-        .as_deref()
-        .filter(|name| !name.is_empty())
-    {
-        return (over.to_owned(), String::new());
+    let given = |name: &Option<String>| name.clone().filter(|name| !name.is_empty());
+    if let Some(over) = given(&spec.hostname_override) {
+        return (cut(&over), String::new());
     }
-    let given = spec
-        .hostname
-        .as_deref()
-        .filter(|name| !name.is_empty())
-        .unwrap_or(manifest.name());
-    let cut: String = given.chars().take(63).collect();
-    let host = cut.trim_end_matches(['-', '.']).to_owned();
+    let host = cut(given(&spec.hostname).as_deref().unwrap_or(manifest.name()));
     let domain = match spec.subdomain.as_deref().filter(|name| !name.is_empty()) {
         Some(sub) => format!(
             "{sub}.{}.svc.{}",
@@ -36,6 +32,16 @@ pub fn names(manifest: &Manifest, kubelet: &KubeletConfiguration) -> (String, St
         None => String::new(),
     };
     (host, domain)
+}
+
+/// What a kernel takes, without what no name ends in.
+fn cut(name: &str) -> String {
+    match name.char_indices().nth(MAX_HOSTNAME) {
+        Some((end, _)) => name.get(..end).unwrap_or_default(),
+        None => return name.to_owned(),
+    }
+    .trim_end_matches(['-', '.'])
+    .to_owned()
 }
 
 /// What the sandbox is told as its host name; a message when it cannot be.
@@ -74,18 +80,19 @@ pub fn write(
     let path = polylet_model::names::etc_hosts(&hands.ctx.config().polylet.root_directory, uid);
     let aliases = manifest.spec().host_aliases.as_deref().unwrap_or_default();
     let text = if manifest.host_network() {
-        let own = fs::read_to_string("/etc/hosts")?;
-        format!(
-            "# Kubernetes-managed hosts file (host network).\n{own}{}",
-            alias_lines(aliases)
-        )
+        // As bytes: nobody says that comments in it are in UTF-8.
+        let own = fs::read("/etc/hosts")?;
+        let (title, aliases) = (OF_HOST.as_bytes(), alias_lines(aliases));
+        [title, &own, aliases.as_bytes()].concat()
     } else {
         let (host, domain) = names(manifest, &hands.ctx.config().kubelet);
-        managed(ips, &host, &domain) + &alias_lines(aliases)
+        (managed(ips, &host, &domain) + &alias_lines(aliases)).into_bytes()
     };
     files::clear_folder(&path)?;
     // In place: a running container has this very file mounted.
     fs::write(&path, text)?;
+    // Whoever the container runs as reads it, whatever this process's mask is.
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o644))?;
     Ok(Some(path))
 }
 
@@ -128,6 +135,15 @@ fn alias_lines(aliases: &[HostAlias]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_names_are_cut_to_what_a_kernel_takes() {
+        let long = |end: &str| format!("{}{end}", "a".repeat(60));
+        assert_eq!(cut("web"), "web");
+        assert_eq!(cut(&long("bcd")), long("bcd"));
+        assert_eq!(cut(&long("bcde")), long("bcd"));
+        assert_eq!(cut(&long("b-.x")), long("b"));
+    }
 
     #[test]
     fn hosts_lines() {

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Container, VolumeMount};
+use k8s_openapi::api::core::v1::{Container, Volume, VolumeMount};
 use polylet_cri::v1;
 use polylet_model::Manifest;
 use polylet_model::constants::reason;
@@ -158,12 +158,7 @@ async fn volume(
     };
     let declared = declared.ok_or_else(unknown)?;
     let container_path = absolute(&wanted.mount_path);
-    // What the node writes from objects is nobody else's to write, as upstream has it.
-    let is_data = declared.secret.is_some()
-        || declared.config_map.is_some()
-        || declared.projected.is_some()
-        || declared.downward_api.is_some();
-    let read_only = is_data || wanted.read_only == Some(true);
+    let read_only = is_read_only(declared) || wanted.read_only == Some(true);
     if let Some(mount) = image::volume::mount(hands, manifest, wanted, &container_path).await? {
         return Ok(mount);
     }
@@ -185,10 +180,46 @@ async fn volume(
     })
 }
 
+/// Whether nobody may write to it, whatever a container's mount says: what the node writes from
+/// objects, and what the pod itself declares so. A driver need not enforce the latter.
+fn is_read_only(volume: &Volume) -> bool {
+    let is_data = volume.secret.is_some()
+        || volume.config_map.is_some()
+        || volume.projected.is_some()
+        || volume.downward_api.is_some();
+    let claim = volume.persistent_volume_claim.as_ref();
+    let claim = claim.and_then(|claim| claim.read_only);
+    let csi = volume.csi.as_ref().and_then(|csi| csi.read_only);
+    is_data || claim == Some(true) || csi == Some(true)
+}
+
 fn absolute(path: &str) -> String {
     if path.starts_with('/') {
         path.to_owned()
     } else {
         format!("/{path}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn what_is_declared_read_only_is_so_in_every_container() {
+        let is = |mut volume: Value| {
+            volume["name"] = json!("v");
+            is_read_only(&serde_json::from_value(volume).unwrap())
+        };
+        let claim = |read_only: Value| json!({ "persistentVolumeClaim": { "claimName": "c", "readOnly": read_only } });
+        assert!(is(claim(json!(true))));
+        assert!(!is(claim(json!(false))));
+        assert!(!is(claim(Value::Null)));
+        assert!(is(json!({ "csi": { "driver": "d", "readOnly": true } })));
+        assert!(!is(json!({ "csi": { "driver": "d" } })));
+        assert!(is(json!({ "projected": { "sources": [] } })));
+        assert!(!is(json!({ "emptyDir": {} })));
     }
 }

@@ -1,6 +1,6 @@
 //! A pod's resolver: the cluster's, the node's, or its own; and what resolvers cannot take.
 
-use std::fs;
+use std::{fs, io};
 
 use polylet_cri::v1::DnsConfig;
 use polylet_kit::config::KubeletConfiguration;
@@ -16,45 +16,64 @@ const CLUSTER_SEARCHES: usize = 3;
 /// The reason for telling that the node knows no resolver of the cluster.
 pub const MISSING: &str = "MissingClusterDNS";
 
-/// What is wrong with the pod's resolver, by reason and in upstream's words.
-pub fn complaints(
+/// A sandbox's resolver.
+pub struct Resolver {
+    /// What the runtime is told.
+    pub config: DnsConfig,
+    /// What is wrong with it, by reason and in upstream's words.
+    pub complaints: Vec<(&'static str, String)>,
+}
+
+/// The sandbox's resolver, on a node of these addresses.
+///
+/// # Errors
+/// When the node's own resolver file cannot be read, in upstream's words: even a pod that takes
+/// nothing from it is not started then.
+pub fn of(
     manifest: &Manifest,
     kubelet: &KubeletConfiguration,
-) -> Vec<(&'static str, String)> {
-    let mut found = Vec::new();
+    host_ips: &[String],
+) -> Result<Resolver, String> {
+    let node = match kubelet.resolv_conf.as_str() {
+        "" => DnsConfig::default(),
+        path => read(path)?,
+    };
+    let mut complaints = Vec::new();
     if is_clustered(manifest) && kubelet.cluster_dns.is_empty() {
-        found.push((
-            MISSING,
-            format!(
-                "pod: \"{}_{}({})\". kubelet does not have ClusterDNS IP configured and cannot create Pod using \"ClusterFirst\" policy. Falling back to \"Default\" policy.",
-                manifest.name(),
-                manifest.namespace(),
-                manifest.uid()
-            ),
-        ));
+        complaints.push((MISSING, missing(manifest)));
     }
-    let whole = unlimited(manifest, kubelet);
-    let mut cut = whole.clone();
-    limit(&mut cut);
+    let whole = unlimited(manifest, kubelet, node, host_ips);
+    let mut config = whole.clone();
+    limit(&mut config);
+    complaints.extend(left_out(&whole, &config));
+    Ok(Resolver { config, complaints })
+}
+
+fn missing(manifest: &Manifest) -> String {
+    format!(
+        "pod: \"{}_{}({})\". kubelet does not have ClusterDNS IP configured and cannot create Pod using \"ClusterFirst\" policy. Falling back to \"Default\" policy.",
+        manifest.name(),
+        manifest.namespace(),
+        manifest.uid()
+    )
+}
+
+fn left_out(whole: &DnsConfig, cut: &DnsConfig) -> Vec<(&'static str, String)> {
+    let mut words = Vec::new();
     if cut.servers.len() < whole.servers.len() {
-        found.push((
-            "DNSConfigForming",
-            format!(
-                "Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver line is: {}",
-                cut.servers.join(" ")
-            ),
+        words.push(format!(
+            "Nameserver limits were exceeded, some nameservers have been omitted, the applied nameserver line is: {}",
+            cut.servers.join(" ")
         ));
     }
     if cut.searches.len() < whole.searches.len() {
-        found.push((
-            "DNSConfigForming",
-            format!(
-                "Search Line limits were exceeded, some search paths have been omitted, the applied search line is: {}",
-                cut.searches.join(" ")
-            ),
+        words.push(format!(
+            "Search Line limits were exceeded, some search paths have been omitted, the applied search line is: {}",
+            cut.searches.join(" ")
         ));
     }
-    found
+    let reason = |words| ("DNSConfigForming", words);
+    words.into_iter().map(reason).collect()
 }
 
 /// Whether the cluster's resolver is asked for.
@@ -65,22 +84,20 @@ fn is_clustered(manifest: &Manifest) -> bool {
     }
 }
 
-/// The sandbox's resolver.
-pub fn dns(manifest: &Manifest, kubelet: &KubeletConfiguration) -> DnsConfig {
-    let mut dns = unlimited(manifest, kubelet);
-    limit(&mut dns);
-    dns
-}
-
-fn unlimited(manifest: &Manifest, kubelet: &KubeletConfiguration) -> DnsConfig {
+fn unlimited(
+    manifest: &Manifest,
+    kubelet: &KubeletConfiguration,
+    node: DnsConfig,
+    host_ips: &[String],
+) -> DnsConfig {
     let spec = manifest.spec();
-    let policy = spec.dns_policy.as_deref().unwrap_or("ClusterFirst");
-    let host = || read_resolv_conf(&kubelet.resolv_conf);
-    let clustered = is_clustered(manifest);
-    let mut dns = match policy {
-        "None" => DnsConfig::default(),
-        _ if clustered && !kubelet.cluster_dns.is_empty() => cluster(manifest, kubelet, host()),
-        _ => host(),
+    let mut dns = match spec.dns_policy.as_deref() {
+        Some("None") => DnsConfig::default(),
+        _ if is_clustered(manifest) && !kubelet.cluster_dns.is_empty() => {
+            cluster(manifest, kubelet, node)
+        }
+        _ if kubelet.resolv_conf.is_empty() => loopback(host_ips),
+        _ => node,
     };
     if let Some(own) = &spec.dns_config {
         append(&mut dns.servers, own.nameservers.iter().flatten());
@@ -89,18 +106,20 @@ fn unlimited(manifest: &Manifest, kubelet: &KubeletConfiguration) -> DnsConfig {
             let Some(name) = option.name.as_deref() else {
                 continue;
             };
-            dns.options
-                .retain(|known| known.split(':').next() != Some(name));
-            dns.options.push(match &option.value {
-                Some(value) => format!("{name}:{value}"),
-                None => name.to_owned(),
-            });
+            let value = option.value.as_deref().filter(|value| !value.is_empty());
+            overrule(
+                &mut dns.options,
+                match value {
+                    Some(value) => format!("{name}:{value}"),
+                    None => name.to_owned(),
+                },
+            );
         }
     }
     dns
 }
 
-fn cluster(manifest: &Manifest, kubelet: &KubeletConfiguration, host: DnsConfig) -> DnsConfig {
+fn cluster(manifest: &Manifest, kubelet: &KubeletConfiguration, node: DnsConfig) -> DnsConfig {
     let domain = &kubelet.cluster_domain;
     let mut searches = Vec::new();
     if !domain.is_empty() {
@@ -110,11 +129,33 @@ fn cluster(manifest: &Manifest, kubelet: &KubeletConfiguration, host: DnsConfig)
             domain.clone(),
         ];
     }
-    append(&mut searches, host.searches.iter());
+    append(&mut searches, node.searches.iter());
     DnsConfig {
         servers: kubelet.cluster_dns.clone(),
         searches,
         options: vec!["ndots:5".to_owned()],
+    }
+}
+
+/// A node that is told to have no resolver file: its pods ask themselves, which answers nothing.
+fn loopback(host_ips: &[String]) -> DnsConfig {
+    let of = |ip: &String| if ip.contains(':') { "::1" } else { "127.0.0.1" };
+    let mut servers = Vec::new();
+    append(
+        &mut servers,
+        host_ips
+            .iter()
+            .map(|ip| of(ip).to_owned())
+            .collect::<Vec<_>>()
+            .iter(),
+    );
+    if servers.is_empty() {
+        servers.push("127.0.0.1".to_owned());
+    }
+    DnsConfig {
+        servers,
+        searches: vec![".".to_owned()],
+        options: Vec::new(),
     }
 }
 
@@ -124,6 +165,13 @@ fn append<'a>(into: &mut Vec<String>, more: impl Iterator<Item = &'a String>) {
             into.push(item.clone());
         }
     }
+}
+
+/// The last of options with one name counts.
+fn overrule(options: &mut Vec<String>, option: String) {
+    let name = |option: &str| option.split(':').next().map(str::to_owned);
+    options.retain(|known| name(known) != name(&option));
+    options.push(option);
 }
 
 /// What resolvers can take; the rest is cut off.
@@ -137,44 +185,35 @@ fn limit(dns: &mut DnsConfig) {
     }
 }
 
-fn read_resolv_conf(path: &str) -> DnsConfig {
-    if path.is_empty() {
-        return DnsConfig {
-            servers: vec!["127.0.0.1".to_owned()],
-            searches: vec![".".to_owned()],
-            options: Vec::new(),
-        };
-    }
-    match fs::read_to_string(path) {
-        Ok(text) => parse_resolv_conf(&text),
-        Err(error) => {
-            tracing::warn!(path, %error, "resolver configuration not read");
-            DnsConfig::default()
-        }
-    }
+fn read(path: &str) -> Result<DnsConfig, String> {
+    let text = fs::read_to_string(path);
+    let text = text.map_err(|error| format!("open {path}: {}", reason(&error)))?;
+    parse(&text)
 }
 
-fn parse_resolv_conf(text: &str) -> DnsConfig {
+fn parse(text: &str) -> Result<DnsConfig, String> {
     let mut dns = DnsConfig::default();
     for line in text.lines() {
         let line = line.split(['#', ';']).next().unwrap_or_default();
         let mut words = line.split_whitespace();
         match words.next() {
-            Some("nameserver") => dns.servers.extend(words.next().map(str::to_owned)),
+            Some("nameserver") => {
+                let server = words.next().ok_or("nameserver list is empty ")?;
+                dns.servers.push(server.to_owned());
+            }
             // The last one counts.
             Some("search") => {
-                dns.searches = words
-                    .map(|w| if w == "." { w } else { w.trim_end_matches('.') }.to_owned())
-                    .collect()
+                let domains = words.filter(|word| *word != ".");
+                let domain = |word: &str| word.strip_suffix('.').unwrap_or(word).to_owned();
+                dns.searches = domains.map(domain).collect();
             }
-            Some("options") => append(
-                &mut dns.options,
-                words.map(str::to_owned).collect::<Vec<_>>().iter(),
-            ),
+            Some("options") => {
+                words.for_each(|option| overrule(&mut dns.options, option.to_owned()));
+            }
             _ => {}
         }
     }
-    dns
+    Ok(dns)
 }
 
 /// What is wrong with the node's own resolver file, in upstream's words: pods that add the cluster's
@@ -184,13 +223,9 @@ pub fn limits(kubelet: &KubeletConfiguration) -> Option<String> {
     if path.is_empty() {
         return None;
     }
-    match fs::read_to_string(path) {
-        Ok(text) => excess(
-            path,
-            &parse_resolv_conf(&text),
-            !kubelet.cluster_domain.is_empty(),
-        ),
-        Err(error) => Some(format!("open {path}: {}", reason(&error))),
+    match read(path) {
+        Ok(dns) => excess(path, &dns, !kubelet.cluster_domain.is_empty()),
+        Err(words) => Some(words),
     }
 }
 
@@ -201,26 +236,27 @@ fn excess(path: &str, dns: &DnsConfig, clustered: bool) -> Option<String> {
     } else {
         MAX_SEARCHES
     };
-    let searches = &dns.searches;
-    if searches.len() > most {
-        Some(format!(
-            "Resolv.conf file '{path}' contains search line consisting of more than {most} domains!"
-        ))
+    let (searches, single) = (&dns.searches, format!("'{path}'"));
+    let (file, what, limit) = if searches.len() > most {
+        (
+            single,
+            "search line consisting of more than",
+            format!("{most} domains"),
+        )
     } else if searches.iter().any(|search| search.len() > MAX_SEARCH) {
-        Some(format!(
-            "Resolv.conf file {path:?} contains a search path which length is more than allowed {MAX_SEARCH} chars!"
-        ))
+        let what = "a search path which length is more than allowed";
+        (format!("{path:?}"), what, format!("{MAX_SEARCH} chars"))
     } else if searches.join(" ").len() > MAX_SEARCH_CHARS {
-        Some(format!(
-            "Resolv.conf file '{path}' contains search line which length is more than allowed {MAX_SEARCH_CHARS} chars!"
-        ))
+        let what = "search line which length is more than allowed";
+        (single, what, format!("{MAX_SEARCH_CHARS} chars"))
     } else {
-        None
-    }
+        return None;
+    };
+    Some(format!("Resolv.conf file {file} contains {what} {limit}!"))
 }
 
 /// The system's words for an error, without its number.
-fn reason(error: &std::io::Error) -> String {
+fn reason(error: &io::Error) -> String {
     let text = error.to_string();
     let words = text.split(" (os error").next().unwrap_or_default();
     words.to_lowercase()
@@ -228,16 +264,68 @@ fn reason(error: &std::io::Error) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    fn pod(spec: serde_json::Value) -> Manifest {
+        let mut spec = spec;
+        spec["containers"] = json!([]);
+        let metadata = json!({ "name": "p", "namespace": "n", "uid": "u" });
+        let text = json!({ "metadata": metadata, "spec": spec }).to_string();
+        Manifest::from_json(text.as_bytes()).unwrap()
+    }
 
     #[test]
     fn resolv_conf_is_read() {
-        let dns = parse_resolv_conf(
-            "# c\nnameserver 10.0.0.1 # x\nsearch a.b. c\nsearch d. .\noptions ndots:2 edns0\n",
+        let dns = parse(
+            "# c\nnameserver 10.0.0.1 # x\nsearch a.b. c\nsearch d. .\noptions ndots:2 edns0\noptions ndots:3\n",
         );
+        let dns = dns.unwrap();
         assert_eq!(dns.servers, ["10.0.0.1"]);
-        assert_eq!(dns.searches, ["d", "."]);
-        assert_eq!(dns.options, ["ndots:2", "edns0"]);
+        assert_eq!(dns.searches, ["d"]);
+        assert_eq!(dns.options, ["edns0", "ndots:3"]);
+        assert_eq!(
+            parse("nameserver\n").unwrap_err(),
+            "nameserver list is empty "
+        );
+    }
+
+    #[test]
+    fn a_node_without_a_resolver_file_has_pods_that_ask_themselves_or_the_cluster() {
+        let kubelet = |dns: &[&str]| KubeletConfiguration {
+            resolv_conf: String::new(),
+            cluster_domain: "c".to_owned(),
+            cluster_dns: dns.iter().map(|ip| (*ip).to_owned()).collect(),
+            ..KubeletConfiguration::default()
+        };
+        let of = |spec, kubelet: &KubeletConfiguration, ips: &[&str]| {
+            let ips: Vec<String> = ips.iter().map(|ip| (*ip).to_owned()).collect();
+            let of = of(&pod(spec), kubelet, &ips).unwrap();
+            (of.config.servers.join(" "), of.config.searches.join(" "))
+        };
+        let words = |servers: &str, searches: &str| (servers.to_owned(), searches.to_owned());
+        let default = json!({ "dnsPolicy": "Default" });
+        let none = kubelet(&[]);
+        assert_eq!(of(default.clone(), &none, &[]), words("127.0.0.1", "."));
+        assert_eq!(of(default, &none, &["fd00::5"]), words("::1", "."));
+        let clustered = kubelet(&["10.0.0.10"]);
+        let expected = words("10.0.0.10", "n.svc.c svc.c c");
+        assert_eq!(of(json!({}), &clustered, &["10.1.1.1"]), expected);
+        let nothing = json!({ "dnsPolicy": "None", "dnsConfig": { "nameservers": ["10.9.9.9"] } });
+        assert_eq!(of(nothing, &clustered, &[]), words("10.9.9.9", ""));
+    }
+
+    #[test]
+    fn a_resolver_file_that_cannot_be_read_is_told() {
+        let kubelet = KubeletConfiguration {
+            resolv_conf: "/does/not/exist".to_owned(),
+            ..KubeletConfiguration::default()
+        };
+        let told = of(&pod(json!({ "dnsPolicy": "None" })), &kubelet, &[]).err();
+        let words = "open /does/not/exist: no such file or directory";
+        assert_eq!(told.as_deref(), Some(words));
+        assert_eq!(limits(&kubelet).as_deref(), Some(words));
     }
 
     #[test]
@@ -280,11 +368,5 @@ mod tests {
             with(vec!["a".repeat(253); 9], true),
             "Resolv.conf file '/r' contains search line which length is more than allowed 2048 chars!"
         );
-        let none = KubeletConfiguration {
-            resolv_conf: "/does/not/exist".to_owned(),
-            ..KubeletConfiguration::default()
-        };
-        let words = "open /does/not/exist: no such file or directory";
-        assert_eq!(limits(&none).as_deref(), Some(words));
     }
 }

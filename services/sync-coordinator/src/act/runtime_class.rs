@@ -24,16 +24,7 @@ pub async fn handler(hands: &Hands, manifest: &Manifest) -> Result<String, Troub
     let Some(class) = class.filter(|name| !name.is_empty()) else {
         return Ok(String::new());
     };
-    let failed = |why: String| {
-        let pod = format!(
-            "{}_{}({})",
-            manifest.name(),
-            manifest.namespace(),
-            manifest.uid()
-        );
-        let message = format!("Failed to create sandbox for pod \"{pod}\": {why}");
-        said(reason::CREATE_POD_SANDBOX_ERROR, message)
-    };
+    let failed = |why: String| said(reason::CREATE_POD_SANDBOX_ERROR, why);
     let looked = |why: &str| failed(format!("failed to lookup RuntimeClass {class}: {why}"));
     let answer = object::get(hands, manifest, "RuntimeClass", "", class).await;
     match answer.map_err(|status| looked(status.message()))? {

@@ -1,6 +1,6 @@
 //! Sandboxes.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 
 use k8s_openapi::api::core::v1::ContainerPort;
@@ -11,6 +11,7 @@ use polylet_model::{Manifest, sysctl};
 use polylet_wire::notice::v1::Severity;
 use polylet_wire::time::from_nanos;
 
+use super::resolver::Resolver;
 use super::{
     Hands, Job, files, hosts, manifest, notices, resolver, resources, runtime_class, runtime_said,
     said, security,
@@ -22,27 +23,13 @@ use crate::core::observed::SeenSandbox;
 /// Makes a sandbox and asks for its addresses.
 pub async fn create(hands: &Rc<Hands>, job: &Job, attempt: u32) -> Result<Outcome, Trouble> {
     let manifest = manifest(job)?;
-    let wrong = |error: std::io::Error| {
-        said(
-            reason::CONFIG_POD_SANDBOX_ERROR,
-            format!("the pod's folders: {error}"),
-        )
-    };
-    files::make_dir(&files::log_dir(hands, &job.pod), 0o755).map_err(wrong)?;
-    files::make_pod_dir(hands, &job.pod.uid).map_err(wrong)?;
-    let config = config(hands, job, manifest, attempt).await?;
-    for (reason, words) in resolver::complaints(manifest, &hands.ctx.config().kubelet) {
-        let notices = hands.ctx.notices();
-        // The lack is the node's: it is told of that, too.
-        if let Some((_, of_node)) = words
-            .split_once("\". ")
-            .filter(|_| reason == resolver::MISSING)
-        {
-            notices.of_node(Severity::Warning, reason, of_node);
-        }
-        notices.warning(&job.pod, "", reason, words);
-    }
-    let handler = runtime_class::handler(hands, manifest).await?;
+    let (config, handler) = prepare(hands, job, manifest, attempt)
+        .await
+        .map_err(|trouble| {
+            not_made(hands, job, &trouble.message);
+            let reason = reason::CREATE_POD_SANDBOX_ERROR.to_owned();
+            Trouble { reason, ..trouble }
+        })?;
     // Whoever comes after a crash must not ask for this number again.
     hands.book.intend(&job.pod.uid, attempt);
     let made = hands.runtime.run_pod_sandbox(config, &handler).await;
@@ -55,9 +42,7 @@ pub async fn create(hands: &Rc<Hands>, job: &Job, attempt: u32) -> Result<Outcom
         Err(error) => {
             let trouble = runtime_said(reason::CREATE_POD_SANDBOX_ERROR, &error);
             if !trouble.reserved {
-                let words = format!("Failed to create pod sandbox: {}", notices::words(&error));
-                let notices = hands.ctx.notices();
-                notices.warning(&job.pod, "", "FailedCreatePodSandBox", words);
+                not_made(hands, job, &notices::words(&error));
             }
             if !trouble.unknown {
                 hands.book.settle(&job.pod.uid);
@@ -65,6 +50,54 @@ pub async fn create(hands: &Rc<Hands>, job: &Job, attempt: u32) -> Result<Outcom
             Err(trouble)
         }
     }
+}
+
+/// Everything that a sandbox needs before the runtime is asked for it.
+async fn prepare(
+    hands: &Rc<Hands>,
+    job: &Job,
+    manifest: &Manifest,
+    attempt: u32,
+) -> Result<(v1::PodSandboxConfig, String), Trouble> {
+    let wrong = |error: std::io::Error| {
+        said(
+            reason::CONFIG_POD_SANDBOX_ERROR,
+            format!("the pod's folders: {error}"),
+        )
+    };
+    files::make_dir(&files::log_dir(hands, &job.pod), 0o755).map_err(wrong)?;
+    files::make_pod_dir(hands, &job.pod.uid).map_err(wrong)?;
+    let resolver = resolver(hands, job, manifest)?;
+    complain(hands, job, resolver.complaints);
+    let config = config(hands, job, manifest, attempt).await?;
+    let handler = runtime_class::handler(hands, manifest).await?;
+    Ok((config, handler))
+}
+
+fn not_made(hands: &Hands, job: &Job, why: &str) {
+    let words = format!("Failed to create pod sandbox: {why}");
+    let notices = hands.ctx.notices();
+    notices.warning(&job.pod, "", "FailedCreatePodSandBox", words);
+}
+
+fn complain(hands: &Hands, job: &Job, complaints: Vec<(&'static str, String)>) {
+    let notices = hands.ctx.notices();
+    for (reason, words) in complaints {
+        // The lack is the node's: it is told of that, too.
+        if let Some((_, of_node)) = words
+            .split_once("\". ")
+            .filter(|_| reason == resolver::MISSING)
+        {
+            notices.of_node(Severity::Warning, reason, of_node);
+        }
+        notices.warning(&job.pod, "", reason, words);
+    }
+}
+
+fn resolver(hands: &Hands, job: &Job, manifest: &Manifest) -> Result<Resolver, Trouble> {
+    let kubelet = &hands.ctx.config().kubelet;
+    let of = resolver::of(manifest, kubelet, &job.host_ips);
+    of.map_err(|words| said(reason::CONFIG_POD_SANDBOX_ERROR, words))
 }
 
 /// The new sandbox with its addresses. Should the question fail, nothing is said
@@ -161,12 +194,11 @@ pub async fn config(
         }),
         hostname,
         log_directory: files::log_dir(hands, pod).to_string_lossy().into_owned(),
-        dns_config: Some(resolver::dns(manifest, kubelet)),
+        dns_config: Some(resolver(hands, job, manifest)?.config),
         port_mappings: spec
             .containers
             .iter()
-            .flat_map(|c| c.ports.iter().flatten())
-            .map(port)
+            .flat_map(|c| ports(c.ports.as_deref().unwrap_or_default()))
             .collect(),
         labels,
         annotations: annotations.into_iter().collect(),
@@ -193,6 +225,21 @@ pub async fn userns_of(
     of.map_err(|message| said(reason::CONFIG_POD_SANDBOX_ERROR, message))
 }
 
+/// One of each name; those without are told apart by all that they say.
+fn ports(of: &[ContainerPort]) -> Vec<v1::PortMapping> {
+    let mut names = BTreeSet::new();
+    let mut is_new = |port: &&ContainerPort| {
+        let host = port.host_ip.clone().unwrap_or_default();
+        let name = port.name.clone().filter(|name| !name.is_empty());
+        let unnamed = || {
+            let (from, to) = (port.container_port, port.host_port);
+            format!("{:?} {host}:{from}:{to:?}", port.protocol)
+        };
+        names.insert(name.unwrap_or_else(unnamed))
+    };
+    of.iter().filter(|port| is_new(port)).map(port).collect()
+}
+
 fn port(of: &ContainerPort) -> v1::PortMapping {
     v1::PortMapping {
         protocol: match of.protocol.as_deref() {
@@ -204,5 +251,29 @@ fn port(of: &ContainerPort) -> v1::PortMapping {
         container_port: of.container_port,
         host_port: of.host_port.unwrap_or(0),
         host_ip: of.host_ip.clone().unwrap_or_default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_that_is_declared_twice_is_mapped_once() {
+        let port = |name: Option<&str>, container_port, host_ip: Option<&str>| ContainerPort {
+            name: name.map(str::to_owned),
+            container_port,
+            host_ip: host_ip.map(str::to_owned),
+            ..ContainerPort::default()
+        };
+        let mapped = ports(&[
+            port(Some("a"), 1, None),
+            port(Some("a"), 2, None),
+            port(None, 3, None),
+            port(None, 3, None),
+            port(None, 3, Some("::1")),
+        ]);
+        let mapped: Vec<_> = mapped.iter().map(|p| p.container_port).collect();
+        assert_eq!(mapped, [1, 3, 3]);
     }
 }

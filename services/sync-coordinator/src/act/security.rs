@@ -1,6 +1,7 @@
 //! Security contexts of sandboxes and containers.
 
 use std::path::Path;
+use std::sync::LazyLock;
 
 use k8s_openapi::api::core::v1::{
     AppArmorProfile, Container, PodSecurityContext, PodSpec, SELinuxOptions, SeccompProfile,
@@ -9,6 +10,8 @@ use k8s_openapi::api::core::v1::{
 use polylet_cri::v1;
 use polylet_cri::v1::security_profile::ProfileType;
 use polylet_model::{ContainerKind, Manifest};
+
+use super::image::User;
 
 /// Hidden from containers, as upstream hides it.
 const MASKED: &[&str] = &[
@@ -25,6 +28,9 @@ const MASKED: &[&str] = &[
     "/sys/firmware",
     "/sys/devices/virtual/powercap",
 ];
+/// The same on this machine: how hot its processors get tells their neighbours' work.
+static MASKED_HERE: LazyLock<Vec<String>> = LazyLock::new(|| masked(Path::new(PROCESSORS)));
+const PROCESSORS: &str = "/sys/devices/system/cpu";
 const READ_ONLY: &[&str] = &[
     "/proc/bus",
     "/proc/fs",
@@ -99,6 +105,8 @@ pub struct About<'a> {
     pub target: Option<String>,
     /// The pod's user namespace.
     pub userns: Option<v1::UserNamespace>,
+    /// Whom the image runs as, where the manifest does not say.
+    pub image_user: Option<User>,
     /// Where profiles are found.
     pub root: &'a Path,
     /// Containers that name no profile get the runtime's.
@@ -118,13 +126,7 @@ pub fn of_container(
     let pod = spec.security_context.clone().unwrap_or_default();
     let own = container.security_context.clone().unwrap_or_default();
     let unmasked = own.proc_mount.as_deref() == Some("Unmasked");
-    let paths = |list: &[&str]| {
-        if unmasked {
-            Vec::new()
-        } else {
-            list.iter().map(|p| (*p).to_owned()).collect()
-        }
-    };
+    let unless_unmasked = |paths: Vec<String>| if unmasked { Vec::new() } else { paths };
     let target = target.filter(|_| kind == ContainerKind::Ephemeral);
     let seccomp = own
         .seccomp_profile
@@ -134,6 +136,11 @@ pub fn of_container(
         .se_linux_options
         .as_ref()
         .or(pod.se_linux_options.as_ref());
+    let (uid, user_name) = match (user(&pod, &own), &about.image_user) {
+        (None, Some(User::Named(name))) => (None, name.clone()),
+        (None, Some(User::Number(uid))) => (Some(*uid), String::new()),
+        (said, _) => (said, String::new()),
+    };
     let confined = polylet_model::apparmor::of(manifest, container);
     v1::LinuxContainerSecurityContext {
         capabilities: own.capabilities.as_ref().map(|c| v1::Capability {
@@ -144,14 +151,15 @@ pub fn of_container(
         privileged: own.privileged == Some(true),
         namespace_options: Some(namespaces(spec, target, about.userns.clone())),
         selinux_options: selinux_options.map(selinux),
-        run_as_user: user(&pod, &own).map(int),
+        run_as_user: uid.map(int),
+        run_as_username: user_name,
         run_as_group: own.run_as_group.or(pod.run_as_group).map(int),
         readonly_rootfs: own.read_only_root_filesystem == Some(true),
         supplemental_groups: groups(&pod),
         supplemental_groups_policy: policy(&pod),
         no_new_privs: own.allow_privilege_escalation == Some(false),
-        masked_paths: paths(MASKED),
-        readonly_paths: paths(READ_ONLY),
+        masked_paths: unless_unmasked(MASKED_HERE.clone()),
+        readonly_paths: unless_unmasked(READ_ONLY.iter().map(|p| (*p).to_owned()).collect()),
         seccomp: Some(match seccomp {
             Some(wanted) => seccomp_of(wanted, about.root),
             None if about.seccomp_default => profile(ProfileType::RuntimeDefault, String::new()),
@@ -167,8 +175,35 @@ pub fn of_container(
     }
 }
 
+/// All that is hidden, on a machine with these processors.
+fn masked(processors: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(processors).into_iter().flatten();
+    let number = |name: &std::ffi::OsStr| name.to_str()?.strip_prefix("cpu")?.parse::<u32>().ok();
+    let throttle = |dir: &Path| dir.join("thermal_throttle");
+    let mut throttled: Vec<u32> = entries
+        .flatten()
+        .filter(|entry| throttle(&entry.path()).exists())
+        .filter_map(|entry| number(&entry.file_name()))
+        .collect();
+    throttled.sort_unstable();
+    let throttled = throttled.iter().map(|cpu| {
+        let dir = throttle(&Path::new(PROCESSORS).join(format!("cpu{cpu}")));
+        dir.to_string_lossy().into_owned()
+    });
+    let everywhere = MASKED.iter().map(|path| (*path).to_owned());
+    everywhere.chain(throttled).collect()
+}
+
 /// The user that the manifest asks for.
-pub fn user(pod: &PodSecurityContext, own: &SecurityContext) -> Option<i64> {
+pub fn wanted_user(manifest: &Manifest, container: &Container) -> Option<i64> {
+    let pod = manifest.spec().security_context.clone().unwrap_or_default();
+    user(
+        &pod,
+        &container.security_context.clone().unwrap_or_default(),
+    )
+}
+
+fn user(pod: &PodSecurityContext, own: &SecurityContext) -> Option<i64> {
     own.run_as_user.or(pod.run_as_user)
 }
 
@@ -238,5 +273,28 @@ fn apparmor(wanted: &AppArmorProfile) -> v1::SecurityProfile {
             wanted.localhost_profile.clone().unwrap_or_default(),
         ),
         _ => profile(ProfileType::Unconfined, String::new()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_heat_of_processors_is_hidden_where_the_machine_tells_it() {
+        let dir = tempfile::tempdir().unwrap();
+        for made in [
+            "cpu10/thermal_throttle",
+            "cpu2/thermal_throttle",
+            "cpu3",
+            "cpufreq",
+        ] {
+            std::fs::create_dir_all(dir.path().join(made)).unwrap();
+        }
+        let of = |cpu| format!("/sys/devices/system/cpu/{cpu}/thermal_throttle");
+        let masked = masked(dir.path());
+        let (everywhere, here) = masked.split_at(MASKED.len());
+        assert_eq!(everywhere, MASKED);
+        assert_eq!(here, [of("cpu2"), of("cpu10")]);
     }
 }

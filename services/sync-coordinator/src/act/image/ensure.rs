@@ -198,7 +198,10 @@ pub(super) async fn look(hands: &Hands, image: v1::ImageSpec) -> Result<Option<S
         let words = format!("Failed to inspect image \"\": {}", notices::words(&error));
         said(reason::IMAGE_INSPECT_ERROR, words)
     })?;
-    Ok(found.map(|image| image.id))
+    Ok(found.map(|image| {
+        hands.images.users.learn(&image);
+        image.id
+    }))
 }
 
 /// What to try at the registry, in order.

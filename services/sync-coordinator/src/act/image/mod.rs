@@ -2,7 +2,7 @@
 //!
 //! [`ensure()`] looks and pulls, [`pull`] shares and limits pulls, [`credentials`] finds logins for them, [`provider`] asks
 //! plugins (with a token of the pod's account where one wants that), [`records`] remembers what was pulled with what, [`volume`] is for images that are
-//! mounted.
+//! mounted, `users` knows whom they run as.
 
 pub mod access;
 mod account;
@@ -11,6 +11,7 @@ mod ensure;
 pub mod provider;
 pub mod pull;
 pub mod records;
+mod users;
 pub mod volume;
 mod words;
 
@@ -30,6 +31,8 @@ pub use ensure::{ensure, handler};
 use provider::Providers;
 use pull::Pulls;
 use records::Records;
+pub use users::User;
+use users::Users;
 
 /// The gate of upstream's check that a pod may use an image that is there.
 const VERIFY_GATE: &str = "KubeletEnsureSecretPulledImages";
@@ -42,6 +45,7 @@ pub struct Images {
     /// None where images are free for every pod, by the feature gate.
     records: Option<Rc<Records>>,
     policy: Policy,
+    users: Users,
 }
 
 /// What is read from disk before the first pull.
@@ -85,6 +89,7 @@ impl Images {
             providers: kept.providers,
             records: kept.records,
             policy: Policy::of(policy, list),
+            users: Users::default(),
         }
     }
 
@@ -105,8 +110,11 @@ impl Images {
         found.map_or(0, |image| image.size)
     }
 
-    /// Whom an image runs as: a number, or a name.
-    pub async fn user(&self, image_ref: &str) -> Result<(Option<i64>, String), Trouble> {
+    /// Whom an image runs as.
+    pub async fn user(&self, image_ref: &str) -> Result<User, Trouble> {
+        if let Some(known) = self.users.of(image_ref) {
+            return Ok(known);
+        }
         let spec = v1::ImageSpec {
             image: image_ref.to_owned(),
             ..Default::default()
@@ -119,6 +127,6 @@ impl Images {
                 format!("image {image_ref} is gone"),
             )
         })?;
-        Ok((image.uid.map(|uid| uid.value), image.username))
+        Ok(self.users.learn(&image))
     }
 }
