@@ -4,9 +4,9 @@
 use std::time::{Duration, Instant};
 
 use polylet_e2e::{RUNS, cluster, node_with, ok, pod};
-use polylet_harness::cluster::{Proxy, set_in_kubeconfig};
+use polylet_harness::cluster::{Line, Proxy, set_in_kubeconfig};
 use polylet_harness::wait::{Look, until};
-use polylet_harness::{Cluster, Node};
+use polylet_harness::{Cluster, Node, NodeOptions};
 use serde_json::{Value, json};
 
 const LEASE: &str = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/node";
@@ -17,7 +17,30 @@ const PODS: &str = "/api/v1/namespaces/default/pods";
 async fn dead_connections_are_noticed() {
     let cluster = cluster().await;
     let line = ok(cluster.line().await);
-    let node = node_with(ok(cluster.node_options_by("node", &line.server()))).await;
+    let options = ok(cluster.node_options_by("node", &line.server()));
+    notices_dead_connections(cluster, line, options).await;
+}
+
+/// The proxy is well and says so; the dead part of the way is behind it.
+#[tokio::test]
+#[ignore = "needs root, a container runtime, built services, the programs of a cluster: cargo verify"]
+async fn dead_connections_behind_a_proxy_are_noticed() {
+    if !polylet_e2e::long() {
+        return;
+    }
+    let cluster = cluster().await;
+    let line = ok(cluster.line().await);
+    let proxy = ok(line.proxy().await);
+    let options = ok(cluster.node_options_by("node", &cluster.inner_server()));
+    let kubeconfig = options.polylet["kubeconfig"].as_str().unwrap().to_owned();
+    let url = json!(proxy.url());
+    ok(set_in_kubeconfig(kubeconfig.as_ref(), "proxy-url", url));
+    notices_dead_connections(cluster, line, options).await;
+    assert!(proxy.tunnels() > 3);
+}
+
+async fn notices_dead_connections(cluster: Cluster, line: Line, options: NodeOptions) {
+    let node = node_with(options).await;
     ok(cluster.wait_node_ready("node").await);
     let before = ok(cluster.wait(LEASE, "to be there", |_| true).await);
 

@@ -139,7 +139,7 @@ async fn another_authority_is_trusted_as_soon_as_its_file_is_there() {
     let before = ok(cluster.wait(LEASE, "to be there", |_| true).await);
     // Nobody else binds it: the scheduler is cut off.
     make(&cluster, "later", &json!({ "nodeName": "node" })).await;
-    node_says(&node, "UnknownIssuer").await;
+    node_says(&node, "invalid peer certificate").await;
     // Half of a file on the way is no reason to stay away.
     fs::write(&trusted, "-----BEGIN CERTIFICATE-----\n").unwrap();
     tokio::time::sleep(std::time::Duration::from_millis(300)).await;

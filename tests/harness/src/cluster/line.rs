@@ -3,6 +3,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use super::Proxy;
 use crate::error::{HarnessError, report};
 
 /// A line between nodes and the API server, or several of them, that can go dead: bytes no longer pass and nobody closes
@@ -50,6 +51,14 @@ impl Line {
     /// Where the API server is by this line.
     pub fn server(&self) -> String {
         format!("https://127.0.0.1:{}", self.port)
+    }
+
+    /// A proxy before it.
+    ///
+    /// # Errors
+    /// When no port is free.
+    pub async fn proxy(&self) -> Result<Proxy, HarnessError> {
+        Proxy::to(self.port).await
     }
 
     /// All present connections go dead; new ones are well.
