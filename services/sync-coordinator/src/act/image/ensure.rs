@@ -184,7 +184,7 @@ pub(super) async fn spec(
 /// The runtime handler that an image is for: upstream tells it only with this feature gate.
 pub async fn handler(hands: &Hands, manifest: &Manifest) -> Result<String, Trouble> {
     let gates = &hands.ctx.config().kubelet.feature_gates;
-    match gates.get("RuntimeClassInImageCriAPI") {
+    match gates.get("RuntimeClassInImageCriApi") {
         Some(true) => runtime_class::handler(hands, manifest).await,
         _ => Ok(String::new()),
     }
