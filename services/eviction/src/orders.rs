@@ -51,17 +51,9 @@ struct Kept {
 impl Orders {
     /// Reads the kept orders; a broken file is set aside, since orders are made anew while pressure lasts.
     pub(crate) fn open(path: PathBuf) -> Self {
-        let kept: Vec<Kept> = match kept::load(&path, VERSION) {
-            Ok(kept) => kept.unwrap_or_default(),
-            Err(error) => {
-                tracing::warn!(
-                    error = polylet_kit::report(&error),
-                    "starting without kept orders"
-                );
-                let _ = kept::set_aside(&path);
-                Vec::new()
-            }
-        };
+        let without = "starting without kept orders";
+        let kept: Option<Vec<Kept>> = kept::load_or_set_aside(&path, VERSION, without);
+        let kept = kept.unwrap_or_default();
         let standing = kept
             .into_iter()
             .map(|one| (one.uid.clone(), one.into()))

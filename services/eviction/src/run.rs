@@ -246,14 +246,9 @@ impl Run {
 
 /// The conditions as they stood; a broken file is set aside, since samples make them anew.
 fn kept_conditions(path: &Path) -> BTreeMap<Condition, Pressed> {
-    match kept::load::<Vec<(Condition, Pressed)>>(path, KEPT_VERSION) {
-        Ok(kept) => kept.unwrap_or_default().into_iter().collect(),
-        Err(error) => {
-            tracing::warn!(error = polylet_kit::report(&error), "conditions start anew");
-            let _ = kept::set_aside(path);
-            BTreeMap::new()
-        }
-    }
+    let kept: Option<Vec<(Condition, Pressed)>> =
+        kept::load_or_set_aside(path, KEPT_VERSION, "conditions start anew");
+    kept.unwrap_or_default().into_iter().collect()
 }
 
 /// From here on the pod counts when the node is short: part of its start.

@@ -63,21 +63,12 @@ impl Run {
             maximum_age: kubelet.image_maximum_gc_age,
         };
         let path = ctx.state_dir().join("ages.json");
-        let records = match kept::load(&path, KEPT_VERSION) {
-            Ok(records) => records.unwrap_or_default(),
-            Err(error) => {
-                tracing::warn!(
-                    error = polylet_kit::report(&error),
-                    "ages of images start anew"
-                );
-                let _ = kept::set_aside(&path);
-                Records::new()
-            }
-        };
+        let without = "ages of images start anew";
+        let records: Option<Records> = kept::load_or_set_aside(&path, KEPT_VERSION, without);
         let endpoint = kubelet.image_endpoint().to_owned();
         Self {
             runtime: Runtime::connect(&endpoint, RUNTIME_DEADLINE),
-            desk: Desk::new(policy, records),
+            desk: Desk::new(policy, records.unwrap_or_default()),
             path,
             store: Store::new(ctx.incarnation()),
             ctx,

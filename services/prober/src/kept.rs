@@ -56,20 +56,10 @@ pub(crate) fn save(path: &Path, verdicts: &Verdicts) -> Result<(), KeptError> {
 
 /// Reads them. A file that cannot be read is put out of the way: its verdicts will be found anew.
 pub(crate) fn load(path: &Path) -> Verdicts {
-    let kept: Vec<Kept> = match kept::load(path, VERSION) {
-        Ok(kept) => kept.unwrap_or_default(),
-        Err(error) => {
-            tracing::warn!(
-                "the verdicts so far are lost: {}",
-                polylet_kit::report(&error)
-            );
-            if let Err(error) = kept::set_aside(path) {
-                tracing::warn!("{}", polylet_kit::report(&error));
-            }
-            Vec::new()
-        }
-    };
-    kept.into_iter()
+    let without = "the verdicts so far are lost";
+    let kept: Option<Vec<Kept>> = kept::load_or_set_aside(path, VERSION, without);
+    kept.unwrap_or_default()
+        .into_iter()
         .filter(|kept| convert::kind_from_wire(kept.kind).is_some())
         .map(to_wire)
         .collect()

@@ -44,16 +44,7 @@ impl<T: Serialize + DeserializeOwned + Default + Send + 'static> Keeper<T> {
     /// Opens the file and reads what was kept. A broken file costs nothing but
     /// the times of past changes: it is set aside.
     pub(crate) fn open(path: PathBuf) -> (Self, T) {
-        let kept = kept::load(&path, VERSION).unwrap_or_else(|error| {
-            tracing::warn!(
-                "kept statuses are not used: {}",
-                polylet_kit::report(&error)
-            );
-            if let Err(error) = kept::set_aside(&path) {
-                tracing::warn!("they stay where they are: {}", polylet_kit::report(&error));
-            }
-            None
-        });
+        let kept: Option<T> = kept::load_or_set_aside(&path, VERSION, "what was kept is not used");
         (
             Self {
                 what: PhantomData,

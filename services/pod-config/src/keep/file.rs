@@ -25,16 +25,7 @@ impl File {
 
     /// What a former life has kept. A file that cannot be used is put aside.
     pub(crate) fn load<T: DeserializeOwned>(&self) -> Option<T> {
-        match kept::load(&self.path, self.version) {
-            Ok(kept) => kept,
-            Err(error) => {
-                tracing::warn!("what was kept cannot be used: {}", report(&error));
-                if let Err(error) = kept::set_aside(&self.path) {
-                    tracing::warn!("{}", report(&error));
-                }
-                None
-            }
-        }
+        kept::load_or_set_aside(&self.path, self.version, "what was kept cannot be used")
     }
 
     /// Writes it, on a thread that may block.

@@ -172,6 +172,22 @@ pub fn load<T: DeserializeOwned>(path: &Path, version: u32) -> Result<Option<T>,
     read.map(|read| Some(read.data)).map_err(broken)
 }
 
+/// What was saved, of a file that is no loss for ever: one that cannot be used is told of, set aside,
+/// and counts as none. `without` says what follows, for people.
+pub fn load_or_set_aside<T: DeserializeOwned>(
+    path: &Path,
+    version: u32,
+    without: &str,
+) -> Option<T> {
+    load(path, version).unwrap_or_else(|error| {
+        tracing::warn!("{without}: {}", crate::report(&error));
+        if let Err(error) = set_aside(path) {
+            tracing::warn!("it stays where it is: {}", crate::report(&error));
+        }
+        None
+    })
+}
+
 /// Renames a file that cannot be used to `<name>.broken`, for people to look at.
 pub fn set_aside(path: &Path) -> Result<PathBuf, KeptError> {
     let to = with_suffix(path, ".broken");
@@ -225,5 +241,12 @@ mod tests {
         }
         assert!(set_aside(&path).unwrap().ends_with("x.json.broken"));
         assert_eq!(load::<Vec<u32>>(&path, 1).unwrap(), None);
+        let kept = || load_or_set_aside::<Vec<u32>>(&path, 1, "it begins anew");
+        assert_eq!(kept(), None);
+        fs::write(&path, "{").unwrap();
+        assert_eq!(kept(), None);
+        assert!(!path.exists() && dir.path().join("x.json.broken").exists());
+        save(&path, 1, &vec![3]).unwrap();
+        assert_eq!(kept(), Some(vec![3]));
     }
 }
