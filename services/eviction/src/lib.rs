@@ -5,6 +5,8 @@
 //! - `run`: the only one that decides. Inputs are pods (pod-config), what runs (pleg), and its own
 //!   timer; outputs are the `WatchPressure` stream and the orders kept in the run directory.
 //! - `images`: follows image-gc's disk, that is: asks the runtime once where images live.
+//! - `oom`: reads the kernel's log, and tells of processes that were killed because the whole machine
+//!   was out of memory.
 //!
 //! At rest a round reads `/proc/meminfo`, `/proc/loadavg` and two `statvfs`: nothing per pod. Pods
 //! are sampled only when one must go, or when somebody asks for the summary. Pods that limit their
@@ -14,6 +16,7 @@
 mod convert;
 mod core;
 pub mod desk;
+mod oom;
 mod orders;
 mod run;
 mod sample;
@@ -75,6 +78,10 @@ pub static MANIFEST: Manifest = Manifest {
             what: "eviction orders that still stand",
         },
         Keep {
+            path: "run:oom.json",
+            what: "up to when the kernel's log has been told",
+        },
+        Keep {
             path: "run:pressure.json",
             what: "the node's conditions and since when they stand",
         },
@@ -91,6 +98,7 @@ pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
     let task = run::Run::new(ctx.clone(), settings, asked)?;
     let store = task.store();
     ctx.spawn("run", task.run());
+    ctx.spawn("oom", oom::watch(ctx.clone()));
     let server = server::Server::new(store, questions);
     Ok(Service::new()
         .grpc(EvictionServiceServer::new(server.clone()))

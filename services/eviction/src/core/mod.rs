@@ -4,6 +4,7 @@
 pub(crate) mod facts;
 pub(crate) mod limits;
 pub(crate) mod message;
+pub(crate) mod oom;
 pub(crate) mod pressure;
 pub(crate) mod rank;
 pub(crate) mod round;
