@@ -95,7 +95,7 @@ fn granted() -> Vec<(&'static str, Value, String, &'static str)> {
         ),
         (
             "group",
-            pod(json!({ "runAsGroup": 3000 })),
+            own(json!({ "runAsGroup": 3000 })),
             format!("{}; {}", status("Uid"), status("Gid")),
             "0 0 0 0\n3000 3000 3000 3000",
         ),

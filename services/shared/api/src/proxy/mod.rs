@@ -5,12 +5,10 @@
 //! lower-case forms. Images are the runtime's own business, and probes go straight to their pods.
 
 mod address;
-mod connect;
 mod except;
 mod reach;
 #[cfg(test)]
 mod reach_tests;
-mod socks;
 
 use http::Uri;
 use http::uri::Scheme;

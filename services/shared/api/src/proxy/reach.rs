@@ -1,6 +1,7 @@
 //! A connection to a server, straight or through a proxy.
 
-use std::future::Future;
+use std::future::{Future, ready};
+use std::io::{Error, ErrorKind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -10,15 +11,15 @@ use http::Uri;
 use http::uri::Scheme;
 use hyper_rustls::{HttpsConnector, MaybeHttpsStream};
 use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::client::legacy::connect::proxy::{SocksV5, Tunnel};
 use hyper_util::rt::TokioIo;
 use polylet_kit::BoxError;
 use rustls::ClientConfig;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
-use tower::Service;
+use tower::{Service, service_fn};
 
-use super::address::{Kind, Proxy};
-use super::{connect, socks};
+use super::address::{Kind, Proxy, User};
 
 /// How long a proxy may take to have a tunnel ready, the way to it included.
 const TUNNEL: Duration = Duration::from_secs(8);
@@ -82,7 +83,7 @@ impl Service<Uri> for Reach {
                 Ok(tunnel) => tunnel,
                 Err(_) => {
                     let why = format!("no tunnel within {} s", TUNNEL.as_secs());
-                    Err(std::io::Error::new(std::io::ErrorKind::TimedOut, why).into())
+                    Err(Error::new(ErrorKind::TimedOut, why).into())
                 }
             };
             let proxy = || through.proxy.clone();
@@ -99,20 +100,38 @@ impl Service<Uri> for Reach {
 
 impl Through {
     async fn tunnel(&self, server: &Uri) -> Result<Stream, BoxError> {
-        let (host, user) = (server.host().unwrap_or_default(), self.proxy.user.as_ref());
-        let plain = server.scheme() == Some(&Scheme::HTTP);
-        let port = server.port_u16().unwrap_or(if plain { 80 } else { 443 });
-        let to_it = self.to_it.clone().call(self.proxy.at.clone()).await?;
-        let mut stream = TokioIo::new(to_it);
+        let at = self.proxy.at.clone();
+        // Made here: what keeps a connection from being made is not told by those who ask over it.
+        let mut made = Some(self.to_it.clone().call(at.clone()).await?);
+        let to_it = service_fn(move |_: Uri| {
+            ready(made.take().ok_or(Error::from(ErrorKind::NotConnected)))
+        });
+        let (server, user) = (with_port(server)?, self.proxy.user.as_ref());
         match self.proxy.kind {
             Kind::Http | Kind::Https => {
-                connect::ask(&mut stream, &format!("{host}:{port}"), user).await?;
+                let mut tunnel = Tunnel::new(at, to_it);
+                if let Some(user) = user {
+                    tunnel = tunnel.with_auth(user.basic().try_into()?);
+                }
+                Ok(tunnel.call(server).await?)
             }
             Kind::Socks => {
-                let host = host.trim_start_matches('[').trim_end_matches(']');
-                socks::ask(&mut stream, host, port, user).await?;
+                let mut tunnel = SocksV5::new(at, to_it);
+                if let Some(User { name, password }) = user.cloned() {
+                    tunnel = tunnel.with_auth(name, password);
+                }
+                Ok(tunnel.call(server).await?)
             }
         }
-        Ok(stream.into_inner())
     }
+}
+
+/// A proxy is told the port in every case.
+fn with_port(server: &Uri) -> Result<Uri, http::Error> {
+    let plain = server.scheme() == Some(&Scheme::HTTP);
+    let (scheme, port) = if plain { ("http", 80) } else { ("https", 443) };
+    let port = server.port_u16().unwrap_or(port);
+    let host = server.host().unwrap_or_default();
+    let uri = Uri::builder().scheme(scheme).path_and_query("/");
+    uri.authority(format!("{host}:{port}")).build()
 }
