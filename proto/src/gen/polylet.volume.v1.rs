@@ -17,6 +17,10 @@ pub struct Volume {
     /// will hardly be refused.
     #[prost(bool, tag = "6")]
     pub coming: bool,
+    /// Not empty: the pod may not stay on this node for want of it; the reason of its
+    /// status. message says more.
+    #[prost(string, tag = "7")]
+    pub refusal: ::prost::alloc::string::String,
 }
 /// The volumes of one pod. A pod of which nothing is left is removed from the stream.
 #[derive(Clone, PartialEq, ::prost::Message)]

@@ -94,6 +94,7 @@ pub(crate) fn volumes(state: &volume::v1::PodVolumes) -> Vec<SeenVolume> {
         gone: v.phase() == Wire::Gone,
         host_path: v.host_path.clone(),
         message: v.message.clone(),
+        refusal: v.refusal.clone(),
     };
     state.volumes.iter().map(one).collect()
 }

@@ -1,6 +1,9 @@
 //! Between the wire and the words of this service.
 
+use polylet_kit::Notices;
+use polylet_model::constants::reason;
 use polylet_wire::common::v1::{Cause, PodRef};
+use polylet_wire::notice::v1::Severity;
 use polylet_wire::podconfig::v1::watch_node_response::State as NodeState;
 use polylet_wire::podconfig::v1::watch_object_response::State as Wire;
 use polylet_wire::podconfig::v1::{WatchNodeResponse, WatchObjectResponse};
@@ -19,6 +22,7 @@ use crate::core::state::{Growing, Mounted, Stands, State};
 use crate::core::sub_path::SubPath;
 use crate::core::view::{Phase, PodView, VolumeView};
 use crate::csi::client::{Level, Levels};
+use crate::run::{About, Told};
 
 /// A pod named on the wire; `None` when its uid could not name a directory.
 pub fn pod(from: Option<PodRef>) -> Option<PodName> {
@@ -40,6 +44,22 @@ pub fn pod_ref(pod: &PodName) -> PodRef {
         uid: pod.uid.clone(),
         namespace: pod.namespace.clone(),
         name: pod.name.clone(),
+    }
+}
+
+/// Tells people something, as a notice.
+pub fn notice(notices: &Notices, told: Told) {
+    let (reason, message) = (told.reason.as_str(), told.message);
+    match (told.about, told.warning) {
+        (About::Pod(pod), true) => notices.warning(&pod, "", reason, message),
+        (About::Pod(pod), false) => notices.normal(&pod, "", reason, message),
+        (About::Object(object), warning) => {
+            let severity = match warning {
+                true => Severity::Warning,
+                false => Severity::Normal,
+            };
+            notices.of_object(object, severity, reason, message);
+        }
     }
 }
 
@@ -68,6 +88,10 @@ fn volume(view: &VolumeView) -> Volume {
         message: view.message.clone(),
         since: Some(polylet_wire::time::to_wire(view.since)),
         coming: view.phase == Phase::Coming,
+        refusal: match view.refused {
+            true => reason::VOLUME_ATTACHMENT_LIMIT_EXCEEDED.to_owned(),
+            false => String::new(),
+        },
     }
 }
 
@@ -130,7 +154,7 @@ fn claim_size(((namespace, name), of): ((String, String), Growing)) -> ClaimSize
     let (growth, message) = match of.stands {
         Stands::InProgress => (ClaimGrowth::InProgress, String::new()),
         Stands::Finished => (ClaimGrowth::Finished, String::new()),
-        Stands::Failed(why) if is_infeasible(&why) => (ClaimGrowth::Infeasible, why),
+        Stands::Infeasible(why) => (ClaimGrowth::Infeasible, why),
         Stands::Failed(why) => (ClaimGrowth::Failed, why),
     };
     ClaimSize {
@@ -141,13 +165,6 @@ fn claim_size(((namespace, name), of): ((String, String), Growing)) -> ClaimSize
         size: of.size,
         message,
     }
-}
-
-/// CSI's codes for what will never be done, as upstream reads them.
-fn is_infeasible(why: &str) -> bool {
-    ["InvalidArgument", "OutOfRange", "NotFound"]
-        .iter()
-        .any(|code| why.contains(&format!("rpc error: code = {code} ")))
 }
 
 /// What a volume holds.

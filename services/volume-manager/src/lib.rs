@@ -33,13 +33,17 @@ pub mod volume;
 pub mod watches;
 pub mod worker;
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::rc::Rc;
 
-use polylet_kit::{Api, BoxError, Call, Ctx, Keep, LARGEST_MESSAGE, Manifest, Service, follow};
+use polylet_kit::{
+    Api, BoxError, Call, Ctx, Keep, LARGEST_MESSAGE, Manifest, Service, follow, started,
+};
 use polylet_watch::Store;
+use polylet_wire::notice::v1::Severity;
 use polylet_wire::volume::v1::volume_service_server::VolumeServiceServer;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::convert::CsiTold;
 use crate::core::layout::Layout;
@@ -66,6 +70,10 @@ pub static MANIFEST: Manifest = Manifest {
         level: 1,
     }],
     keeps: &[
+        Keep {
+            path: "run:started.json",
+            what: "which start of Polylet was told of already",
+        },
         Keep {
             path: "root:pods/<uid>/plugins/polylet.dev~volume/pod.json",
             what: "whose a pod directory is, and which paths of the node are its volumes: the directory does not tell",
@@ -101,6 +109,13 @@ pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
             "mounts do not propagate"
         );
     }
+    if started::for_the_first_time(&ctx)
+        && volume::mount::is_swapped()
+        && !volume::mount::can_stay_in_memory()
+    {
+        let (reason, words) = core::telling::ON_DISK;
+        ctx.notices().of_node(Severity::Warning, reason, words);
+    }
     let finding = layout.clone();
     let found = tokio::task::spawn_blocking(move || volume::find::all(&finding)).await??;
     tracing::info!(pods = found.len(), "found on disk");
@@ -110,6 +125,7 @@ pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
     let (told, registry) = (CsiTold::default(), layout.plugins_registry());
     let (tokens, notices) = (inputs.clone(), ctx.notices().clone());
     let certificates = certificates::from_peer(&ctx, ctx.peer("pod-config"), inputs.clone());
+    let (recounts, recounted) = watch::channel(BTreeMap::new());
     let runner = Runner::new(
         State::new(layout.clone(), found).on(ctx.node_name()),
         store.clone(),
@@ -123,14 +139,13 @@ pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
         Watches::new(tokens::from_peer(&ctx, ctx.peer("pod-config"), tokens)),
         inputs.clone(),
     )
-    .telling(Rc::new(move |pod, reason, message| {
-        notices.warning(pod, "", reason, message);
-    }))
+    .telling(Rc::new(move |told| convert::notice(&notices, told)))
     .with_certificates(Watches::new(certificates))
-    .telling_of_drivers(told.clone());
+    .telling_of_drivers(told.clone())
+    .recounting(recounts);
     let spawner = ctx.clone();
     let spawn = Rc::new(move |work| spawner.background("driver", work));
-    let registry = csi::registry::follow(registry, inputs.clone(), spawn, ctx.drain());
+    let registry = csi::registry::follow(registry, inputs.clone(), spawn, ctx.drain(), recounted);
     ctx.spawn("drivers", registry);
     ctx.spawn(
         "node",

@@ -11,15 +11,17 @@ use jiff::Timestamp;
 use polylet_kit::{CancellationToken, cause};
 use polylet_watch::Store;
 use polylet_wire::common::v1::{Cause, PodRef};
+use polylet_wire::notice::v1::ObjectRef;
 use polylet_wire::volume::v1::PodVolumes;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tracing::Instrument;
 
 use crate::convert::{self, CsiTold};
-use crate::core::certificates::{CertificateKey, Told};
+use crate::core::certificates::{self, CertificateKey};
 use crate::core::csi::Registered;
 use crate::core::declare::Refusal;
 use crate::core::layout::VolumeId;
+use crate::core::limits::Recount;
 use crate::core::objects::{ObjectKey, ObjectState};
 use crate::core::place::Place;
 use crate::core::plan::{Desired, Step};
@@ -82,7 +84,7 @@ pub enum Input {
     /// A token was asked for.
     Token(TokenKey, Result<Issued, String>),
     /// A certificate is this now.
-    Certificate(CertificateKey, Told),
+    Certificate(CertificateKey, certificates::Told),
     /// A step has ended; the cause names its span, if it had one.
     Finished(Outcome, Option<Cause>),
 }
@@ -90,9 +92,30 @@ pub enum Input {
 /// Starts work that ends by itself.
 pub type Spawn = Rc<dyn Fn(LocalBoxFuture<'static, ()>)>;
 
-/// Tells people of a pod whose volume cannot be mounted.
-/// The second is the event's reason.
-pub type Notice = Rc<dyn Fn(&PodRef, &str, &str)>;
+/// Whom people are told something about.
+#[derive(Debug, Clone, PartialEq)]
+pub enum About {
+    /// A pod.
+    Pod(PodRef),
+    /// An object of the cluster.
+    Object(ObjectRef),
+}
+
+/// Something that people are told.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Told {
+    /// Whom it is about.
+    pub about: About,
+    /// Something is amiss.
+    pub warning: bool,
+    /// The event's reason.
+    pub reason: String,
+    /// The event's words.
+    pub message: String,
+}
+
+/// Tells people of pods' volumes.
+pub type Notice = Rc<dyn Fn(Told)>;
 
 /// The task's own things.
 pub struct Runner {
@@ -112,6 +135,8 @@ pub struct Runner {
     certificates: Watches<CertificateKey>,
     /// What the cluster is told of drivers and their volumes.
     csi: CsiTold,
+    /// Which drivers are asked again how many volumes they can have.
+    recounts: watch::Sender<BTreeMap<String, Recount>>,
     /// Who tells people of what is amiss.
     notice: Notice,
     /// Where outcomes go.
@@ -146,7 +171,8 @@ impl Runner {
             tokens,
             certificates: Watches::new(Rc::new(|_, _| {})),
             csi: CsiTold::default(),
-            notice: Rc::new(|_, _, _| {}),
+            recounts: watch::Sender::default(),
+            notice: Rc::new(|_| {}),
             amiss: BTreeMap::new(),
             inputs,
             causes: BTreeMap::new(),
@@ -154,7 +180,7 @@ impl Runner {
         }
     }
 
-    /// Tells people of volumes that cannot be mounted.
+    /// Tells people of volumes.
     pub fn telling(self, notice: Notice) -> Self {
         Self { notice, ..self }
     }
@@ -170,6 +196,11 @@ impl Runner {
     /// Tells the cluster of drivers and their volumes.
     pub fn telling_of_drivers(self, csi: CsiTold) -> Self {
         Self { csi, ..self }
+    }
+
+    /// Has drivers asked again how many volumes they can have.
+    pub fn recounting(self, recounts: watch::Sender<BTreeMap<String, Recount>>) -> Self {
+        Self { recounts, ..self }
     }
 
     /// Runs until draining starts.
@@ -291,6 +322,12 @@ impl Runner {
         self.certificates.set(self.state.certificates());
         self.publish(now);
         self.csi.publish(&self.state);
+        let recounts = self.state.recounts();
+        self.recounts.send_if_modified(|known| {
+            let news = *known != recounts;
+            *known = recounts;
+            news
+        });
         for (uid, reply) in answers {
             let gone = || PodVolumes {
                 r#ref: Some(convert::pod_ref(&self.state.pod(&uid))),
@@ -334,7 +371,12 @@ impl Runner {
         let before = self.amiss.insert(view.pod.uid.clone(), said.clone());
         for news in said.difference(&before.unwrap_or_default()) {
             let reason = view::reason(news).unwrap_or("FailedMount");
-            (self.notice)(&convert::pod_ref(&view.pod), reason, news);
+            (self.notice)(Told {
+                about: About::Pod(convert::pod_ref(&view.pod)),
+                warning: true,
+                reason: reason.to_owned(),
+                message: news.clone(),
+            });
         }
     }
 }

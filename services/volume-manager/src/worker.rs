@@ -13,6 +13,7 @@ use crate::core::spec::{PathCheck, SetUp};
 use crate::core::sub_path::{self, Stage};
 use crate::csi::volume::Drivers;
 use crate::job::{Job, JobError, Jobs};
+use crate::volume::progress::Progress;
 use crate::volume::remove::Budget;
 use crate::volume::sub_path::Parts;
 use crate::volume::{
@@ -61,16 +62,22 @@ impl Worker {
         &self,
         step: &Step,
         off: &CancellationToken,
+        progress: &Progress,
     ) -> Result<Option<Warning>, VolumeError> {
         let done = match step {
             Step::SetUp(id, what) => match &**what {
                 SetUp::Local(local) => {
-                    return local_volume::set_up(&self.layout, id, local, &self.alone).await;
+                    let alone = &self.alone;
+                    return local_volume::set_up(&self.layout, id, local, alone, progress).await;
                 }
-                _ => self.set_up(id, what, off).await,
+                _ => self.set_up(id, what, off, progress).await,
             },
             Step::Ask(id, what, asked) => match &**what {
                 SetUp::Csi(csi) => self.drivers.ask(&self.layout, id, csi, *asked).await,
+                SetUp::Local(local) => {
+                    local_volume::grow(&self.layout, id, local, &self.alone).await
+                }
+                // A device is as large as it is.
                 _ => Ok(()),
             },
             Step::TearDown(id) => self.tear_down(id).await,
@@ -84,14 +91,15 @@ impl Worker {
         id: &VolumeId,
         what: &Arc<SetUp>,
         off: &CancellationToken,
+        progress: &Progress,
     ) -> Result<(), VolumeError> {
         if let SetUp::HostPath { path, check } = &**what {
             return self.host_path(path.into(), *check, off).await;
         }
         if let SetUp::Csi(csi) = &**what {
-            return self.drivers.set_up(&self.layout, id, csi).await;
+            return self.drivers.set_up(&self.layout, id, csi, progress).await;
         }
-        if let SetUp::LocalDevice { path } = &**what {
+        if let SetUp::LocalDevice { path, .. } = &**what {
             return device::map_local(&self.layout, id, path).await;
         }
         let (layout, volume, what) = (self.layout.clone(), id.clone(), what.clone());

@@ -2,35 +2,17 @@
 //! root.
 
 mod common;
-#[path = "csi/driver.rs"]
-mod driver;
 
 use std::time::Duration;
 
-use common::{Life, Root, eventually, is_root, pod, run};
-use driver::{Driver, NAME};
+use common::{Life, Root, eventually, is_root, of_cluster, run};
+use polylet_harness::csi::{Driver, NAME};
 use polylet_volume_manager::core::csi::attachment_name;
 use polylet_volume_manager::core::objects::{ObjectKey, ObjectKind, ObjectState};
 use polylet_volume_manager::csi::stats;
 use polylet_wire::volume::v1::{ClaimGrowth, VolumeLevel, WatchClaimSizesResponse};
 use serde_json::{Value, json};
-
-async fn tell(life: &Life, kind: ObjectKind, namespace: &str, name: &str, object: Value) {
-    let key = ObjectKey {
-        kind,
-        namespace: namespace.into(),
-        name: name.into(),
-        cluster: true,
-    };
-    let read = ObjectState::from_json(kind, &serde_json::to_vec(&object).unwrap());
-    life.known(key, read).await;
-}
-
-fn of_cluster(uid: &str, volume: Value) -> Value {
-    let mut pod = pod(uid, json!([volume]));
-    pod["metadata"]["annotations"] = json!({"kubernetes.io/config.source": "api"});
-    pod
-}
+use tonic::Status;
 
 fn persistent() -> Value {
     let csi = json!({"driver": NAME, "volumeHandle": "vol", "fsType": "ext4",
@@ -42,12 +24,12 @@ fn persistent() -> Value {
 /// All that the cluster says but the attachment.
 async fn cluster(life: &Life) {
     let claim = json!({"metadata": {"uid": "c1"}, "spec": {"volumeName": "pv"}, "status": {"phase": "Bound"}});
-    tell(life, ObjectKind::Claim, "ns", "c", claim).await;
-    tell(life, ObjectKind::Persistent, "", "pv", persistent()).await;
+    life.tell(ObjectKind::Claim, "ns", "c", claim).await;
+    life.tell(ObjectKind::Persistent, "", "pv", persistent())
+        .await;
     let driver = json!({"metadata": {"name": NAME}, "spec": {"attachRequired": true, "podInfoOnMount": true}});
-    tell(life, ObjectKind::CsiDriver, "", NAME, driver).await;
-    tell(
-        life,
+    life.tell(ObjectKind::CsiDriver, "", NAME, driver).await;
+    life.tell(
         ObjectKind::Secret,
         "ns",
         "s",
@@ -58,10 +40,11 @@ async fn cluster(life: &Life) {
 
 async fn attach(life: &Life) {
     let name = attachment_name("vol", NAME, "n");
-    let status = json!({"attached": true, "attachmentMetadata": {"path": "/dev/x"}});
+    let status = json!({"attached": true, "attachmentMetadata": {"device": "/dev/x"}});
     let spec = json!({"attacher": NAME, "nodeName": "n", "source": {}});
     let attachment = json!({"metadata": {"name": name}, "spec": spec, "status": status});
-    tell(life, ObjectKind::Attachment, "", &name, attachment).await;
+    life.tell(ObjectKind::Attachment, "", &name, attachment)
+        .await;
 }
 
 #[test]
@@ -86,7 +69,8 @@ fn a_drivers_volume_is_awaited_shared_by_two_pods_and_taken_away_with_the_last()
             says("not found in the list of registered CSI drivers"),
         )
         .await;
-        let driver = Driver::start(&root, disk.path());
+        let driver = Driver::new(root.dir.path(), disk.path()).unwrap();
+        let runs = driver.start().unwrap();
         let mut drivers = life.csi.drivers.subscribe();
         let registered = drivers
             .wait_for(|told| !told.drivers.is_empty())
@@ -98,7 +82,7 @@ fn a_drivers_volume_is_awaited_shared_by_two_pods_and_taken_away_with_the_last()
             (registered.node_id.as_str(), registered.max_volumes),
             ("here", 5)
         );
-        assert_eq!(registered.topology["zone"], "a");
+        assert_eq!(registered.topology["zone.test.example"], "a");
         let name = attachment_name("vol", NAME, "n");
         let key = ObjectKey {
             kind: ObjectKind::Attachment,
@@ -117,7 +101,7 @@ fn a_drivers_volume_is_awaited_shared_by_two_pods_and_taken_away_with_the_last()
         life.in_use(&[&in_use]).await;
         life.until("u1", says("unattached volumes=[v]")).await;
         // The first attempt fails, and is told in the driver's words; the next does not.
-        *driver.refuses.lock().unwrap() = Some("the disk is busy".into());
+        driver.refuse("stage", Status::internal("the disk is busy"));
         attach(&life).await;
         life.until("u1", says("the disk is busy")).await;
         life.mounted("u1").await;
@@ -135,12 +119,12 @@ fn a_drivers_volume_is_awaited_shared_by_two_pods_and_taken_away_with_the_last()
         assert_eq!(data["volumeHandle"], "vol");
         assert_eq!(data["driverName"], NAME);
         let calls = driver.calls();
-        let stage = r#"stage vol key {"path": "/dev/x"}"#;
+        let stage = "stage vol by /dev/x knowing 0, key key";
         assert!(calls.iter().any(|call| call == stage), "{calls:?}");
         assert!(
             calls
                 .iter()
-                .any(|call| call == r#"publish vol for Some("pod-u2")"#),
+                .any(|call| call.starts_with("publish vol for pod-u2,")),
             "{calls:?}"
         );
         // Its size in the cluster rises: the driver is asked as soon as the claim says so.
@@ -151,27 +135,15 @@ fn a_drivers_volume_is_awaited_shared_by_two_pods_and_taken_away_with_the_last()
         };
         let mut pv = persistent();
         pv["spec"]["capacity"] = json!({"storage": "2Gi"});
-        tell(&life, ObjectKind::Persistent, "", "pv", pv).await;
-        tell(
-            &life,
-            ObjectKind::Claim,
-            "ns",
-            "c",
-            size("NodeResizePending"),
-        )
-        .await;
+        life.tell(ObjectKind::Persistent, "", "pv", pv).await;
+        life.tell(ObjectKind::Claim, "ns", "c", size("NodeResizePending"))
+            .await;
         let mut sizes = life.csi.sizes.subscribe();
         let announced = sizes.wait_for(|told| !told.claims.is_empty());
         let announced = announced.await.unwrap().claims[0].clone();
         assert_eq!(announced.growth(), ClaimGrowth::InProgress);
-        tell(
-            &life,
-            ObjectKind::Claim,
-            "ns",
-            "c",
-            size("NodeResizeInProgress"),
-        )
-        .await;
+        life.tell(ObjectKind::Claim, "ns", "c", size("NodeResizeInProgress"))
+            .await;
         let grown = |told: &WatchClaimSizesResponse| {
             told.claims
                 .iter()
@@ -179,9 +151,9 @@ fn a_drivers_volume_is_awaited_shared_by_two_pods_and_taken_away_with_the_last()
         };
         sizes.wait_for(grown).await.unwrap();
         // Once for each pod, and nothing else.
-        eventually("both calls", || driver.calls.lock().unwrap().len() >= 2).await;
+        eventually("both calls", || driver.waiting() >= 2).await;
         let asked = driver.calls();
-        let expand = format!("expand vol to {} true", 2_i64 << 30);
+        let expand = format!("expand vol to {}", 2_i64 << 30);
         assert_eq!(asked, [expand.clone(), expand]);
         let held = stats::of(&root.layout(), life.all_mounted().await).await;
         let held: Vec<_> = held
@@ -211,14 +183,7 @@ fn a_drivers_volume_is_awaited_shared_by_two_pods_and_taken_away_with_the_last()
             .unwrap();
         life.release("u2").await.unwrap();
         life.gone("u2").await;
-        let calls = driver.calls();
-        assert_eq!(
-            calls
-                .iter()
-                .filter(|call| !call.starts_with("registered"))
-                .collect::<Vec<_>>(),
-            ["unpublish vol", "unstage vol"]
-        );
+        assert_eq!(driver.calls(), ["unpublish vol", "unstage vol"]);
         assert!(root.mounts().is_empty(), "{:?}", root.mounts());
         assert!(life.csi.in_use.borrow().names.is_empty());
         assert_eq!(
@@ -226,12 +191,7 @@ fn a_drivers_volume_is_awaited_shared_by_two_pods_and_taken_away_with_the_last()
             "shared"
         );
         // A driver that goes is no driver of the node any more.
-        std::fs::remove_file(
-            root.layout()
-                .plugins_registry()
-                .join(format!("{NAME}-reg.sock")),
-        )
-        .unwrap();
+        drop(runs);
         let mut drivers = life.csi.drivers.subscribe();
         let gone = drivers.wait_for(|told| told.drivers.is_empty());
         tokio::time::timeout(Duration::from_secs(20), gone)
@@ -249,22 +209,26 @@ fn a_volume_of_the_manifest_comes_and_goes_with_its_pod() {
     run(async {
         let root = Root::new();
         let disk = tempfile::tempdir().unwrap();
-        std::fs::write(disk.path().join("file"), "inline").unwrap();
-        let driver = Driver::start(&root, disk.path());
+        let driver = Driver::new(root.dir.path(), disk.path()).unwrap();
+        let _runs = driver.start().unwrap();
         let life = Life::start(&root, "d");
         let volume = json!({"name": "v", "csi": {"driver": NAME}});
         life.apply(&of_cluster("u1", volume)).await.unwrap();
         let spec = json!({"attachRequired": false, "podInfoOnMount": true, "volumeLifecycleModes": ["Ephemeral"]});
         let object = json!({"metadata": {"name": NAME}, "spec": spec});
-        tell(&life, ObjectKind::CsiDriver, "", NAME, object).await;
+        life.tell(ObjectKind::CsiDriver, "", NAME, object).await;
         life.mounted("u1").await;
         let file = root
             .pod("u1")
             .join("volumes/kubernetes.io~csi/v/mount/file");
-        assert_eq!(std::fs::read_to_string(file).unwrap(), "inline");
+        std::fs::write(file, "inline").unwrap();
+        let calls = driver.calls();
+        let handle = calls[0].strip_prefix("publish ").unwrap();
+        let handle = handle.split(' ').next().unwrap();
+        let kept = driver.volume(handle).join("file");
+        assert_eq!(std::fs::read_to_string(kept).unwrap(), "inline");
         life.release("u1").await.unwrap();
         life.gone("u1").await;
-        let calls = driver.calls();
         assert!(
             calls.iter().all(|call| !call.starts_with("stage")),
             "{calls:?}"

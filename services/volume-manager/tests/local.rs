@@ -6,37 +6,36 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
-use common::{Life, Root, eventually, is_root, pod, run};
+use common::{Life, Root, eventually, is_root, of_cluster, run};
 use polylet_volume_manager::core::objects::ObjectKind::{Claim, Persistent};
-use polylet_volume_manager::core::objects::{ObjectKey, ObjectKind, ObjectState};
+use polylet_wire::volume::v1::{ClaimGrowth, WatchClaimSizesResponse};
 use serde_json::{Value, json};
-
-async fn tell(life: &Life, kind: ObjectKind, namespace: &str, name: &str, object: Value) {
-    let key = ObjectKey {
-        kind,
-        namespace: namespace.into(),
-        name: name.into(),
-        cluster: true,
-    };
-    let read = ObjectState::from_json(kind, &serde_json::to_vec(&object).unwrap());
-    life.known(key, read).await;
-}
+use tokio::sync::watch;
 
 /// The claim `c`, bound to `pv`.
 async fn bound(life: &Life, spec: Value) {
-    let claim = json!({"metadata": {"uid": "c1"}, "spec": {"volumeName": "pv"}, "status": {"phase": "Bound"}});
-    tell(life, Claim, "ns", "c", claim).await;
+    claim(life, "0").await;
+    persistent(life, spec).await;
+}
+
+async fn claim(life: &Life, size: &str) {
+    let status = json!({"phase": "Bound", "capacity": {"storage": size}});
+    let claim = json!({"metadata": {"uid": "c1"}, "spec": {"volumeName": "pv"}, "status": status});
+    life.tell(Claim, "ns", "c", claim).await;
+}
+
+async fn persistent(life: &Life, spec: Value) {
     let mut spec = spec;
     spec["claimRef"] = json!({"uid": "c1"});
     let pv = json!({"metadata": {"name": "pv"}, "spec": spec});
-    tell(life, Persistent, "", "pv", pv).await;
+    life.tell(Persistent, "", "pv", pv).await;
 }
 
 fn by_claim(uid: &str, group: u32, read_only: bool) -> Value {
     let claim = json!({"claimName": "c", "readOnly": read_only});
-    let mut api = pod(uid, json!([{"name": "v", "persistentVolumeClaim": claim}]));
-    api["metadata"]["annotations"] = json!({"kubernetes.io/config.source": "api"});
+    let mut api = of_cluster(uid, json!({"name": "v", "persistentVolumeClaim": claim}));
     api["spec"]["securityContext"] = json!({"fsGroup": group});
     api
 }
@@ -59,6 +58,14 @@ impl Disk {
         let made = made.ok().filter(|made| made.status.success())?;
         let device = PathBuf::from(String::from_utf8(made.stdout).unwrap().trim());
         Some(Self { file, device })
+    }
+}
+
+impl Disk {
+    fn grow(&self, mebibytes: u64) {
+        self.file.as_file().set_len(mebibytes << 20).unwrap();
+        let told = Command::new("losetup").arg("-c").arg(&self.device).status();
+        assert!(told.unwrap().success());
     }
 }
 
@@ -165,6 +172,211 @@ fn a_disk_is_given_a_file_system_once_and_shared_by_two_pods() {
     });
 }
 
+/// What a test of growth looks at.
+struct Grows {
+    root: Root,
+    life: Life,
+    sizes: watch::Receiver<WatchClaimSizesResponse>,
+}
+
+impl Grows {
+    fn new() -> Self {
+        let root = Root::new();
+        let life = Life::start(&root, "d");
+        let sizes = life.csi.sizes.subscribe();
+        Self { root, life, sizes }
+    }
+
+    /// The pod has the volume, which is so large by its claim, and so large in truth.
+    async fn pod(&self, uid: &str, read_only: bool, is: &str, volume: Value) {
+        let life = &self.life;
+        life.apply(&by_claim(uid, 9, read_only)).await.unwrap();
+        claim(life, is).await;
+        persistent(life, volume).await;
+        life.mounted(uid).await;
+    }
+
+    async fn leave(&self, uid: &str) {
+        self.life.release(uid).await.unwrap();
+        self.life.gone(uid).await;
+    }
+
+    /// The claim is to be told that this is done.
+    async fn finished(&self, size: &str) {
+        let mut sizes = self.sizes.clone();
+        let is_it = |told: &WatchClaimSizesResponse| {
+            let mut claims = told.claims.iter();
+            claims.any(|of| of.growth() == ClaimGrowth::Finished && of.size == size)
+        };
+        let told = sizes.wait_for(is_it);
+        let told = tokio::time::timeout(Duration::from_secs(20), told).await;
+        assert!(told.is_ok(), "{:?}", self.life.notices.borrow());
+    }
+
+    /// How often people were told this.
+    fn told(&self, words: &str) -> usize {
+        let said = self.life.notices.borrow();
+        said.iter().filter(|said| *said == words).count()
+    }
+
+    /// In MiB.
+    fn size(&self, uid: &str) -> u64 {
+        let is = rustix::fs::statvfs(there(&self.root, uid)).unwrap();
+        (is.f_blocks * is.f_frsize) >> 20
+    }
+}
+
+const GROWN: &str = "MountVolume.NodeExpandVolume succeeded for volume \"pv\" n";
+
+/// Whether ext4 may be made larger while it is mounted: that takes CAP_SYS_RESOURCE.
+fn may_grow() -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let mut lines = status.lines();
+    let has = lines.find_map(|line| line.strip_prefix("CapEff:")).unwrap();
+    u64::from_str_radix(has.trim(), 16).unwrap() & (1 << 24) != 0
+}
+
+#[test]
+fn a_disk_grows_under_its_pod_and_when_it_is_mounted() {
+    let xfs = Command::new("mkfs.xfs").arg("-V").output().is_ok();
+    // The least that such a file system can be, in MiB.
+    let kinds = [("ext4", 8, may_grow()), ("xfs", 300, xfs)];
+    for (kind, least, _) in kinds.into_iter().filter(|(_, _, can)| *can) {
+        let Some(disk) = Some(()).filter(|()| is_root()).and_then(|()| Disk::new()) else {
+            return;
+        };
+        disk.grow(least);
+        run(async {
+            let here = Grows::new();
+            let sizes = [least, least + 50, least + 100];
+            let texts = sizes.map(|size| format!("{size}Mi"));
+            let [first, second, third] = texts.each_ref().map(String::as_str);
+            let volume = |size: &str| {
+                let local = json!({"path": disk.device, "fsType": kind});
+                json!({"capacity": {"storage": size}, "local": local})
+            };
+            here.pod("u1", false, first, volume(first)).await;
+            fs::write(there(&here.root, "u1").join("file"), "kept").unwrap();
+            let before = here.size("u1");
+            disk.grow(sizes[1]);
+            persistent(&here.life, volume(second)).await;
+            here.finished(second).await;
+            let is = here.size("u1");
+            assert!(is > before + 30, "{kind} {is}");
+            // The pod is told, and the claim.
+            assert_eq!(here.told(GROWN), 2);
+            claim(&here.life, second).await;
+            here.leave("u1").await;
+
+            // A pod that may not write does not make it larger; the next one does when it is mounted.
+            disk.grow(sizes[2]);
+            here.pod("u2", true, second, volume(third)).await;
+            let why = "MountVolume.NodeExpandVolume failed for volume \"pv\" requested read-only file system";
+            assert_eq!((here.told(why), here.told(GROWN)), (2, 2));
+            assert_eq!(here.size("u2"), is);
+            here.leave("u2").await;
+            here.pod("u3", false, second, volume(third)).await;
+            here.finished(third).await;
+            assert!(here.size("u3") > is + 30, "{kind}");
+            assert_eq!(here.told(GROWN), 4);
+            let file = there(&here.root, "u3").join("file");
+            assert_eq!(fs::read_to_string(file).unwrap(), "kept");
+            here.leave("u3").await;
+        });
+    }
+}
+
+#[test]
+fn a_disk_that_cannot_grow_is_told_of_and_its_pod_is_not_disturbed() {
+    if may_grow() {
+        return;
+    }
+    let Some(disk) = Some(()).filter(|()| is_root()).and_then(|()| Disk::new()) else {
+        return;
+    };
+    run(async {
+        let here = Grows::new();
+        let volume =
+            |size: &str| json!({"capacity": {"storage": size}, "local": {"path": disk.device}});
+        here.pod("u1", false, "8Mi", volume("8Mi")).await;
+        disk.grow(16);
+        persistent(&here.life, volume("16Mi")).await;
+        let device = disk.device.display();
+        let why = format!(
+            "NodeExpandVolume.NodeExpandVolume failed for volume \"pv\" : resize of device {device} failed: exit status 1. resize2fs output: "
+        );
+        eventually("the failure", || {
+            let said = here.life.notices.borrow();
+            said.iter().any(|said| said.starts_with(&why))
+        })
+        .await;
+        here.life.mounted("u1").await;
+        // Nobody tells of failures in the claims of such volumes.
+        assert!(here.sizes.borrow().claims.is_empty() && here.told(GROWN) == 0);
+        here.leave("u1").await;
+    });
+}
+
+#[test]
+fn a_directory_is_as_large_as_its_claim_shall_be() {
+    if !is_root() {
+        return;
+    }
+    run(async {
+        let (here, dir) = (Grows::new(), tempfile::tempdir().unwrap());
+        let volume =
+            |size: &str| json!({"capacity": {"storage": size}, "local": {"path": dir.path()}});
+        here.pod("u1", false, "8Mi", volume("8Mi")).await;
+        let before = here.root.mounts();
+        persistent(&here.life, volume("16Mi")).await;
+        here.finished("16Mi").await;
+        assert_eq!(here.told(GROWN), 2);
+        claim(&here.life, "16Mi").await;
+        let mut sizes = here.sizes.clone();
+        sizes.wait_for(|told| told.claims.is_empty()).await.unwrap();
+        assert_eq!(here.root.mounts(), before);
+        here.leave("u1").await;
+    });
+}
+
+#[test]
+fn a_disk_with_another_file_system_is_told_of() {
+    let Some(disk) = Some(()).filter(|()| is_root()).and_then(|()| Disk::new()) else {
+        return;
+    };
+    run(async {
+        let made = Command::new("mkfs.ext4")
+            .args(["-q"])
+            .arg(&disk.device)
+            .status();
+        assert!(made.unwrap().success());
+        let root = Root::new();
+        let life = Life::start(&root, "d");
+        life.apply(&by_claim("u1", 9, false)).await.unwrap();
+        bound(
+            &life,
+            json!({"local": {"path": disk.device, "fsType": "vfat"}}),
+        )
+        .await;
+        life.until(
+            "u1",
+            |pod: Option<&polylet_wire::volume::v1::PodVolumes>| {
+                pod.is_some_and(|pod| {
+                    pod.volumes
+                        .iter()
+                        .any(|v| v.message.contains("mount failed"))
+                })
+            },
+        )
+        .await;
+        let said = life.notices.borrow().clone();
+        let first = "MountVolume failed for volume \"pv\" local: failed to mount device";
+        assert!(said.iter().any(|said| said.starts_with(first)), "{said:?}");
+        life.release("u1").await.unwrap();
+        life.gone("u1").await;
+    });
+}
+
 #[test]
 fn the_group_of_a_directory_is_its_first_pods() {
     if !is_root() {
@@ -211,32 +423,13 @@ fn a_local_persistent_volume_is_mounted_and_outlives_a_restart() {
         let root = Root::new();
         let disk = tempfile::tempdir().unwrap();
         fs::write(disk.path().join("file"), "mine").unwrap();
-        let mut api = pod(
-            "u1",
-            json!([{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]),
-        );
-        api["metadata"]["annotations"] = json!({"kubernetes.io/config.source": "api"});
-        api["spec"]["securityContext"] = json!({"fsGroup": 9});
-        let key = |kind, namespace: &str, name: &str| ObjectKey {
-            kind,
-            namespace: namespace.into(),
-            name: name.into(),
-            cluster: true,
-        };
-        let read = |kind, object: &Value| {
-            ObjectState::from_json(kind, &serde_json::to_vec(object).unwrap())
-        };
+        let api = by_claim("u1", 9, false);
         let life = Life::start(&root, "d");
         life.apply(&api).await.unwrap();
-        let claim = json!({"metadata": {"uid": "c1"}, "spec": {"volumeName": "pv"}, "status": {"phase": "Bound"}});
-        life.known(key(Claim, "ns", "c"), read(Claim, &claim)).await;
-        let pv = json!({"metadata": {"name": "pv"},
-            "spec": {"claimRef": {"uid": "c1"}, "local": {"path": disk.path()}}});
-        life.known(key(Persistent, "", "pv"), read(Persistent, &pv))
-            .await;
+        bound(&life, json!({"local": {"path": disk.path()}})).await;
         life.mounted("u1").await;
-        let there = root.pod("u1").join("volumes/kubernetes.io~local-volume/pv");
-        assert_eq!(fs::read_to_string(there.join("file")).unwrap(), "mine");
+        let file = there(&root, "u1").join("file");
+        assert_eq!(fs::read_to_string(file).unwrap(), "mine");
         let file = disk.path().join("file").metadata().unwrap();
         assert_eq!((file.gid(), file.mode() & 0o7777), (9, 0o664));
         let mounts = root.mounts();

@@ -3,16 +3,17 @@
 
 #[path = "cluster_csi/controller.rs"]
 mod controller;
-#[path = "cluster_csi/driver.rs"]
-mod driver;
+#[path = "cluster_csi/events.rs"]
+mod events;
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
 use controller::{attach, attachment, detach, grow, grown, in_use, in_use_name, provision};
-use driver::{Driver, NAME};
-use polylet_e2e::{RUNS, cluster, node_with, ok, pod};
-use polylet_harness::cluster::pod_path;
+use events::{mapped, told};
+use polylet_e2e::{RUNS, cluster, long, node_with, ok, pod};
+use polylet_harness::cluster::{Patch, pod_path};
+use polylet_harness::csi::{Driver, NAME, Runs};
 use polylet_harness::wait::{Look, until};
 use polylet_harness::{Cluster, Node};
 use serde_json::{Value, json};
@@ -25,12 +26,15 @@ const METRICS: &str = "/api/v1/nodes/node/proxy/metrics";
 /// What the attachments of the first pod are for.
 const ALL: [&str; 3] = ["files", "raw", "first-own"];
 
-async fn registered(cluster: &Cluster) {
-    let has = |object: &Value| object["spec"]["drivers"][0]["name"] == NAME;
+/// Waits until the node's drivers are told, with so many volumes that they can have.
+async fn registered(cluster: &Cluster, most: i64) {
+    let has = |object: &Value| {
+        let driver = &object["spec"]["drivers"][0];
+        driver["name"] == NAME && driver["allocatable"]["count"] == most
+    };
     let told = ok(cluster.wait(CSI_NODE, "has the driver", has).await);
     let driver = &told["spec"]["drivers"][0];
     assert_eq!(driver["nodeID"], "here");
-    assert_eq!(driver["allocatable"]["count"], 5);
     assert_eq!(driver["topologyKeys"], json!(["zone.test.example"]));
     let named = |object: &Value| {
         let ids = &object["metadata"]["annotations"]["csi.volume.kubernetes.io/nodeid"];
@@ -46,6 +50,7 @@ async fn objects(cluster: &Cluster) {
     let object = json!({ "apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver",
         "metadata": { "name": NAME }, "spec": { "attachRequired": true, "podInfoOnMount": true,
             "volumeLifecycleModes": ["Persistent", "Ephemeral"], "requiresRepublish": true, "serviceAccountTokenInSecrets": true,
+            "nodeAllocatableUpdatePeriodSeconds": 10,
             "tokenRequests": [{ "audience": "vault", "expirationSeconds": 600 }] } });
     let drivers = "/apis/storage.k8s.io/v1/csidrivers";
     ok(cluster.client().create(drivers, &object).await);
@@ -111,10 +116,14 @@ async fn volumes_are_attached_used_and_detached_whatever_is_killed() {
     options.kubelet["nodeStatusUpdateFrequency"] = "500ms".into();
     let mut node = node_with(options).await;
     ok(cluster.wait_node_ready("node").await);
-    let driver = Driver::new(&node.dirs().root, &cluster.scratch().join("disks"));
-    let runs = driver.start();
+    let driver = ok(Driver::new(
+        &node.dirs().root,
+        &cluster.scratch().join("disks"),
+    ));
+    let runs = ok(driver.start());
     objects(&cluster).await;
-    registered(&cluster).await;
+    registered(&cluster, 5).await;
+    driver.can_have(7);
     ok(cluster.client().create(PODS, &first()).await);
     for (claim, mode) in [
         ("files", "Filesystem"),
@@ -161,6 +170,7 @@ async fn volumes_are_attached_used_and_detached_whatever_is_killed() {
     }
     assert_eq!(calls.len(), 6, "{calls:?}");
     assert_eq!(ok(fs::metadata(driver.volume("files"))).gid(), 2000);
+    mapped(&cluster, &node, &uid).await;
 
     counted(&cluster, &mut node, &uid).await;
     ok(node.kill("status-reporter").await);
@@ -181,10 +191,12 @@ async fn volumes_are_attached_used_and_detached_whatever_is_killed() {
     );
     assert!(in_use(&cluster).await.contains(&in_use_name("files")));
     still_attached(&cluster).await;
+    // Asked again, the driver can have more.
+    registered(&cluster, 7).await;
 
     driver_away(&cluster, &mut node, &driver, runs, &attachments).await;
-    let runs = driver.start();
-    registered(&cluster).await;
+    let runs = ok(driver.start());
+    registered(&cluster, 7).await;
     pod_deleted_while_the_node_was_away(&cluster, &mut node, &driver).await;
 
     drop(runs);
@@ -205,7 +217,7 @@ async fn driver_away(
     cluster: &Cluster,
     node: &mut Node,
     driver: &Driver,
-    runs: driver::Runs,
+    runs: Runs,
     attachments: &[String],
 ) {
     drop(runs);
@@ -225,7 +237,7 @@ async fn driver_away(
     ok(node.wait_in_step().await);
     driver.calls();
     assert!(in_use(cluster).await.contains(&in_use_name("files")));
-    let runs = driver.start();
+    let runs = ok(driver.start());
     let wanted = ["files", "raw", "first-own"]
         .map(|claim| [format!("unpublish {claim}"), format!("unstage {claim}")]);
     let wanted: Vec<&str> = wanted.iter().flatten().map(String::as_str).collect();
@@ -308,4 +320,67 @@ async fn pod_deleted_while_the_node_was_away(cluster: &Cluster, node: &mut Node,
         !detach(cluster, &attachment, "files").await,
         "it was detached in use"
     );
+}
+
+#[tokio::test]
+#[ignore = "takes minutes, with POLYLET_TEST_LONG: needs root, containerd and the programs of a cluster"]
+async fn a_pod_is_refused_whose_driver_has_reached_its_limit() {
+    if !long() {
+        return;
+    }
+    let cluster = cluster().await;
+    let node = node_with(ok(cluster.node_options("node"))).await;
+    ok(cluster.wait_node_ready("node").await);
+    let disks = cluster.scratch().join("disks");
+    let driver = ok(Driver::new(&node.dirs().root, &disks));
+    let runs = ok(driver.start());
+    objects(&cluster).await;
+    registered(&cluster, 5).await;
+    ok(cluster.client().create(PODS, &first()).await);
+    for claim in ["files", "first-own"] {
+        provision(&cluster, claim, "Filesystem").await;
+    }
+    provision(&cluster, "raw", "Block").await;
+    let error = json!({ "status": { "attachError": { "message": "no more", "errorCode": 8,
+        "time": "2026-01-01T00:00:00Z" } } });
+    let path = format!("{}/status", attachment(&cluster, "files").await);
+    ok(cluster.client().patch(&path, Patch::Merge, &error).await);
+    for claim in ["raw", "first-own"] {
+        let attachment = attachment(&cluster, claim).await;
+        attach(&cluster, &attachment).await;
+    }
+    // The driver is asked anew when the pod is refused, and not only when it is time.
+    let period = json!({ "spec": { "nodeAllocatableUpdatePeriodSeconds": 3600 } });
+    let object = format!("/apis/storage.k8s.io/v1/csidrivers/{NAME}");
+    ok(cluster.client().patch(&object, Patch::Merge, &period).await);
+    driver.can_have(3);
+    let why = "Node has reached its volume attachment limit, rejecting pod. unmounted volumes=[files], \
+               unattached volumes=[files], failed to process volumes=[]: context deadline exceeded";
+    let mut left = 4;
+    let refused = loop {
+        let refused = |object: &Value| object["status"]["phase"] == "Failed";
+        match cluster
+            .wait(&pod_path("first"), "is refused", refused)
+            .await
+        {
+            Ok(object) => break object,
+            Err(error) => {
+                left -= 1;
+                assert!(left > 0, "{error}");
+            }
+        }
+    };
+    let status = &refused["status"];
+    assert_eq!(status["reason"], "VolumeAttachmentLimitExceeded");
+    assert_eq!(status["message"], format!("Pod was rejected: {why}"));
+    let reason = "VolumeAttachmentLimitExceeded";
+    told(&cluster, ("Pod", "first"), reason, why).await;
+    registered(&cluster, 3).await;
+    let now = json!({ "gracePeriodSeconds": 0 });
+    ok(cluster.client().delete(&pod_path("first"), &now).await);
+    ok(cluster.wait_absent(&pod_path("first")).await);
+    asked(&driver, &["unstage raw", "unstage first-own"]).await;
+    drop(runs);
+    ok(node.remove());
+    ok(cluster.remove());
 }

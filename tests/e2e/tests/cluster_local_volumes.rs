@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use polylet_e2e::{RUNS, cluster, cluster_node, ok, pod};
-use polylet_harness::Cluster;
-use polylet_harness::cluster::pod_path;
+use polylet_harness::cluster::{Patch, pod_path};
+use polylet_harness::{Cluster, Node};
 use serde_json::{Value, json};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
@@ -26,6 +26,13 @@ impl Disk {
         let made = ok(command.args(["-f", "--show"]).arg(file).output());
         assert!(made.status.success(), "{made:?}");
         Disk(ok(String::from_utf8(made.stdout)).trim().into())
+    }
+
+    /// 16 MiB from now on.
+    fn grow(&self, file: &Path) {
+        ok(ok(fs::File::options().write(true).open(file)).set_len(16 << 20));
+        let told = Command::new("losetup").arg("-c").arg(&self.0).status();
+        assert!(ok(told).success());
     }
 }
 
@@ -83,13 +90,14 @@ async fn create(cluster: &Cluster, name: &str, script: &str, group: u32, volumes
     ok(cluster.client().create(PODS, &made).await);
 }
 
-/// Waits for an event of a pod.
-async fn told(cluster: &Cluster, pod: &str, reason: &str, message: &str) {
+/// Waits for an event of a pod or a claim: its reason, and how its words begin.
+async fn told(cluster: &Cluster, about: &str, reason: &str, message: &str) {
     let mut events = ok(cluster.client().watch(EVENTS).await);
     loop {
         let (_, event) = ok(events.next().await).expect("events are told");
-        if event["involvedObject"]["name"] == pod && event["reason"] == reason {
-            assert_eq!(event["message"], message);
+        let said = event["message"].as_str().unwrap_or_default();
+        let whose = event["involvedObject"]["name"] == about && event["reason"] == reason;
+        if whose && said.starts_with(message) {
             return;
         }
     }
@@ -174,6 +182,8 @@ async fn local_volumes_of_every_kind() {
     ok(fs::create_dir_all(&lost));
     ok(cluster.wait_pod_ready("third").await);
 
+    grows(&cluster, &mut node, &formatted, &global).await;
+
     // Another life of volume-manager, with the pods as they are.
     ok(node.kill("volume-manager").await);
     ok(node.wait_serving().await);
@@ -195,6 +205,56 @@ async fn local_volumes_of_every_kind() {
     drop((formatted, raw));
     ok(node.remove());
     ok(cluster.remove());
+}
+
+/// Volumes that are larger, as whoever made them larger tells the cluster: a directory always is, and
+/// a disk's file system follows where the machine lets it.
+async fn grows(cluster: &Cluster, node: &mut Node, disk: &Disk, mounted: &Path) {
+    disk.grow(cluster.scratch().join("formatted").as_path());
+    let larger = json!({ "spec": { "capacity": { "storage": "16Mi" } } });
+    let client = cluster.client();
+    for name in ["dir", "raw", "disk"] {
+        let volume = format!("/api/v1/persistentvolumes/{name}");
+        ok(client.patch(&volume, Patch::Merge, &larger).await);
+    }
+    // A node may not watch them: another life of who asks for them asks at once.
+    ok(node.kill("pod-config").await);
+    ok(node.wait_in_step().await);
+    for name in ["dir", "raw"] {
+        grown(cluster, name).await;
+    }
+    if may_grow() {
+        grown(cluster, "disk").await;
+        let is = ok(rustix::fs::statvfs(mounted));
+        assert!(is.f_blocks * is.f_frsize > 12 << 20, "{}", is.f_blocks);
+    } else {
+        let device = disk.0.display();
+        let words = format!(
+            "NodeExpandVolume.NodeExpandVolume failed for volume \"disk\" : resize of device {device} failed: exit status 1. resize2fs output: "
+        );
+        told(cluster, "first", "VolumeResizeFailed", &words).await;
+    }
+}
+
+/// Waits until the claim is told, and people are.
+async fn grown(cluster: &Cluster, name: &str) {
+    let is_larger = |object: &Value| object["status"]["capacity"]["storage"] == "16Mi";
+    let claim = format!("{CLAIMS}/{name}");
+    ok(cluster
+        .wait(&claim, "is as large as its volume", is_larger)
+        .await);
+    let words = format!("MountVolume.NodeExpandVolume succeeded for volume \"{name}\" node");
+    for about in ["first", name] {
+        told(cluster, about, "FileSystemResizeSuccessful", &words).await;
+    }
+}
+
+/// Whether ext4 may be made larger while it is mounted: that takes CAP_SYS_RESOURCE.
+fn may_grow() -> bool {
+    let status = ok(fs::read_to_string("/proc/self/status"));
+    let mut lines = status.lines();
+    let has = lines.find_map(|line| line.strip_prefix("CapEff:")).unwrap();
+    ok(u64::from_str_radix(has.trim(), 16)) & (1 << 24) != 0
 }
 
 /// A pod waits for a volume that one pod alone may have, and gets it when that goes. It is bound to
@@ -221,7 +281,7 @@ async fn another_nodes(cluster: &Cluster) {
     // As the volume's controller binds what a scheduler chose.
     let bound =
         json!({ "metadata": { "annotations": { "volume.kubernetes.io/selected-node": "node" } } });
-    let merge = polylet_harness::cluster::Patch::Merge;
+    let merge = Patch::Merge;
     let claim = format!("{CLAIMS}/far");
     ok(cluster.client().patch(&claim, merge, &bound).await);
     let is_bound = |object: &Value| object["status"]["phase"] == "Bound";

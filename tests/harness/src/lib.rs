@@ -17,6 +17,8 @@ pub mod cluster;
 pub mod containerd;
 /// Calls to the container runtime that a test needs itself.
 pub mod cri;
+/// A CSI driver to be stopped and started.
+pub mod csi;
 /// What can go wrong, one variant per operation.
 pub mod error;
 /// Cleaning up on signals.

@@ -10,7 +10,9 @@ use jiff::{SignedDuration, Timestamp};
 use polylet_watch::Store;
 use polylet_wire::common::v1::PodRef;
 use polylet_wire::notice::v1::notice_service_server::NoticeService;
-use polylet_wire::notice::v1::{Notice, Severity, WatchNoticesRequest, WatchNoticesResponse};
+use polylet_wire::notice::v1::{
+    Notice, ObjectRef, Severity, WatchNoticesRequest, WatchNoticesResponse,
+};
 use polylet_wire::time::to_wire;
 use tonic::{Request, Response, Status};
 
@@ -25,6 +27,13 @@ pub struct Notices {
     incarnation: Arc<str>,
     store: Store<String, Notice>,
     told: Arc<Mutex<Told>>,
+}
+
+/// Whom a notice is about.
+enum About<'a> {
+    Pod(&'a PodRef),
+    Object(ObjectRef),
+    Node,
 }
 
 #[derive(Default)]
@@ -46,22 +55,45 @@ impl Notices {
 
     /// Something normal about a pod, or a part of it (`spec.containers{web}`; empty for the whole).
     pub fn normal(&self, pod: &PodRef, part: &str, reason: &str, message: impl Into<String>) {
-        self.tell(Some(pod), part, Severity::Normal, reason, message.into());
+        self.tell(
+            About::Pod(pod),
+            part,
+            Severity::Normal,
+            reason,
+            message.into(),
+        );
     }
 
     /// Something amiss with a pod, or a part of it.
     pub fn warning(&self, pod: &PodRef, part: &str, reason: &str, message: impl Into<String>) {
-        self.tell(Some(pod), part, Severity::Warning, reason, message.into());
+        self.tell(
+            About::Pod(pod),
+            part,
+            Severity::Warning,
+            reason,
+            message.into(),
+        );
     }
 
     /// Something about the node.
     pub fn of_node(&self, severity: Severity, reason: &str, message: impl Into<String>) {
-        self.tell(None, "", severity, reason, message.into());
+        self.tell(About::Node, "", severity, reason, message.into());
+    }
+
+    /// Something about another object of the cluster.
+    pub fn of_object(
+        &self,
+        object: ObjectRef,
+        severity: Severity,
+        reason: &str,
+        message: impl Into<String>,
+    ) {
+        self.tell(About::Object(object), "", severity, reason, message.into());
     }
 
     fn tell(
         &self,
-        pod: Option<&PodRef>,
+        about: About<'_>,
         part: &str,
         severity: Severity,
         reason: &str,
@@ -70,18 +102,24 @@ impl Notices {
         let now = Timestamp::now();
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         told.count += 1;
+        let (pod, object) = match about {
+            About::Pod(pod) => (Some(pod.clone()), None),
+            About::Object(object) => (None, Some(object)),
+            About::Node => (None, None),
+        };
         let id = format!("{}-{}", self.incarnation, told.count);
         told.oldest_first.push_back((now, id.clone()));
         self.store.upsert(
             id.clone(),
             Notice {
                 id,
-                pod: pod.cloned(),
+                pod,
                 field_path: part.to_owned(),
                 severity: severity.into(),
                 reason: reason.to_owned(),
                 message,
                 at: Some(to_wire(now)),
+                object,
             },
         );
         while let Some((at, id)) = told.oldest_first.front() {

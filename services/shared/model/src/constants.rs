@@ -154,6 +154,8 @@ pub mod reason {
     pub const APP_ARMOR: &str = "AppArmor";
     /// Pod: resources of a pod as a whole are turned off.
     pub const POD_LEVEL_RESOURCES: &str = "PodLevelResourcesNotSupported";
+    /// Pod: the driver of a volume of it can attach no more to this node.
+    pub const VOLUME_ATTACHMENT_LIMIT_EXCEEDED: &str = "VolumeAttachmentLimitExceeded";
     /// Pod: admission failed in a way that has no name.
     pub const UNEXPECTED_ADMISSION_ERROR: &str = "UnexpectedAdmissionError";
 }

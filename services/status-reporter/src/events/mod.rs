@@ -141,16 +141,22 @@ impl Task {
     }
 
     fn word(&self, notice: &Notice) -> Word {
-        let about = match &notice.pod {
-            Some(pod) => About {
-                kind: "Pod",
+        let about = match (&notice.pod, &notice.object) {
+            (Some(pod), _) => About {
+                kind: "Pod".to_owned(),
                 namespace: pod.namespace.clone(),
                 name: pod.name.clone(),
                 uid: pod.uid.clone(),
             },
+            (None, Some(object)) => About {
+                kind: object.kind.clone(),
+                namespace: object.namespace.clone(),
+                name: object.name.clone(),
+                uid: object.uid.clone(),
+            },
             // Upstream names the node for its uid too, and readers look for that.
-            None => About {
-                kind: "Node",
+            (None, None) => About {
+                kind: "Node".to_owned(),
                 namespace: String::new(),
                 name: self.node.clone(),
                 uid: self.node.clone(),

@@ -97,6 +97,7 @@ mod tests {
             gone: false,
             host_path: volume.display().to_string(),
             message: String::new(),
+            refusal: String::new(),
         }];
         let ask = |volume: &str, path: &str, key: &str, optional: bool| {
             let selector = FileKeySelector {

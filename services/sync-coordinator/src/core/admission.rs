@@ -222,14 +222,19 @@ fn pod_features(view: &View<'_>, wanted: &Wanted) -> Option<No> {
 }
 
 fn refused(view: &View<'_>, (reason, why): No) -> Verdict {
-    Verdict::Refused(Terminal {
-        reason,
+    Verdict::Refused(rejected(view.now, &reason, &why))
+}
+
+/// The end of a pod that this node does not take.
+pub fn rejected(now: jiff::Timestamp, reason: &str, why: &str) -> Terminal {
+    Terminal {
+        reason: reason.to_owned(),
         message: format!("{REFUSED}{why}"),
         phase: phase::FAILED.to_owned(),
         disruption_target: false,
-        decided_at: view.now,
+        decided_at: now,
         grace: None,
-    })
+    }
 }
 
 /// Whether the node is one that the pod chooses.

@@ -268,6 +268,11 @@ fn sync(view: &View<'_>, plan: &mut Plan) {
     }
     resize::carry(view, &wanted, plan);
     volumes::declare(view, &wanted, plan);
+    if let Some(decision) = volumes::refused(view, &wanted) {
+        plan.steps.clear();
+        plan.step(view, Step::Decide(decision));
+        return;
+    }
     let Some(sandbox) = sandbox::stand(view, &wanted, plan) else {
         return;
     };

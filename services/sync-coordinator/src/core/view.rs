@@ -143,6 +143,8 @@ pub struct SeenVolume {
     pub host_path: String,
     /// What it waits for, or what failed.
     pub message: String,
+    /// Where the pod may not stay on this node for want of it: the reason of its status.
+    pub refusal: String,
 }
 
 /// A pod's volumes, as volume-manager tells of them.

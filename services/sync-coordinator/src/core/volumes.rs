@@ -2,9 +2,10 @@
 
 use jiff::Timestamp;
 
+use super::admission;
 use super::plan::Plan;
 use super::step::{Step, StepKey};
-use super::view::{SeenVolume, View};
+use super::view::{SeenVolume, Terminal, View};
 use super::wanted::Wanted;
 
 /// How long released volumes may take before they are asked about.
@@ -15,6 +16,21 @@ pub fn declare(view: &View<'_>, wanted: &Wanted, plan: &mut Plan) {
     if wanted.has_volumes && view.pod.volumes.declared.as_ref() != Some(&wanted.digest) {
         plan.step(view, Step::ApplyVolumes);
     }
+}
+
+/// The end of a pod that may not stay on this node for want of a volume.
+pub fn refused(view: &View<'_>, wanted: &Wanted) -> Option<Terminal> {
+    let volumes = &view.pod.volumes;
+    let (sequence, seen) = volumes.seen.as_ref().filter(|_| wanted.has_volumes)?;
+    if volumes.declared.as_ref() != Some(&wanted.digest) || *sequence < volumes.sequence {
+        return None;
+    }
+    let volume = seen.iter().find(|volume| !volume.refusal.is_empty())?;
+    Some(admission::rejected(
+        view.now,
+        &volume.refusal,
+        &volume.message,
+    ))
 }
 
 /// Whether containers may start; says what is missing.

@@ -6,6 +6,7 @@ use polylet_model::selector;
 
 use super::csi;
 use super::facts::{Claim, Facts, Persistent, Source};
+use super::growth::growth;
 use super::layout;
 use super::objects::{Object, ObjectKey, ObjectKind, ObjectState};
 use super::payload::{Blocked, Known};
@@ -111,10 +112,9 @@ pub fn attachable(spec: &ClaimSpec, known: &impl Known) -> Option<String> {
     }
 }
 
-/// What a claim and its volume say of its size, if it is a driver's.
-pub fn sizes(spec: &ClaimSpec, known: &impl Known) -> Option<(Claim, Box<Persistent>)> {
-    let (claim, persistent) = behind(spec, known).ok()?;
-    matches!(persistent.source, Ok(Source::Csi(_))).then_some((claim, persistent))
+/// What a claim and its volume say, once the one is bound to the other.
+pub fn bound_to(spec: &ClaimSpec, known: &impl Known) -> Option<(Claim, Box<Persistent>)> {
+    behind(spec, known).ok()
 }
 
 /// What containers make of the volume has to be what it is.
@@ -194,7 +194,10 @@ fn mount(
             (slot, Ok(Arc::new(set_up.clone())))
         }
         Ok(Source::Local(path, _)) if block => {
-            let set_up = SetUp::LocalDevice { path: path.clone() };
+            let set_up = SetUp::LocalDevice {
+                path: path.clone(),
+                size: growth(&claim.growth, &persistent.capacity, spec.read_only),
+            };
             (
                 (layout::LOCAL_DEVICE.to_owned(), name),
                 Ok(Arc::new(set_up)),
@@ -208,6 +211,7 @@ fn mount(
                 read_only: spec.read_only,
                 gid: spec.for_pod.gid.filter(|_| !spec.read_only),
                 on_root_mismatch: spec.for_pod.on_root_mismatch,
+                size: growth(&claim.growth, &persistent.capacity, spec.read_only),
             }));
             ((layout::LOCAL.to_owned(), name), Ok(Arc::new(set_up)))
         }

@@ -8,11 +8,11 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::facts::CsiSource;
-use super::growth::Growth;
+use super::growth::Size;
 use super::objects::Bytes;
 use super::spec::PodName;
 
-pub use known::{attachable, attachment_name, in_use_name};
+pub use known::{attachable, attachment_name, driver, in_use_name, object};
 pub use made::{inline, persistent};
 
 /// A driver that has made itself known on this node.
@@ -114,10 +114,8 @@ pub struct Csi {
     pub tokens_in_secrets: bool,
     /// The driver wants to be asked again and again.
     pub republish: bool,
-    /// How large it is, or will be when the driver has made it larger.
-    pub size: i64,
-    /// Whether the driver has to make it larger.
-    pub growth: Growth,
+    /// How large it is, and whether the driver has to make it larger.
+    pub size: Size,
     /// To make it larger with.
     pub expand_secrets: BTreeMap<String, Bytes>,
 }
@@ -152,7 +150,7 @@ impl Csi {
         if !same {
             return Lacks::All;
         }
-        if wanted.growth.is_asked() && self.size < wanted.size {
+        if self.size.grows_to(wanted.size) {
             return Lacks::Growth;
         }
         if wanted.republish && self.tokens != wanted.tokens {

@@ -1,5 +1,8 @@
 //! What drivers' volumes wait for, and what their drivers are asked once they are mounted.
 
+mod growth;
+mod limits;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +17,7 @@ use super::objects::{ObjectKey, ObjectKind, ObjectState};
 use super::place::Place;
 use super::plan::{Asked, Step};
 use super::spec::{Allocatable, PodName, SetUp};
-use super::state::{Outcome, Stands, State};
+use super::state::{Outcome, State};
 use super::tokens::Issued;
 use super::view::Phase;
 
@@ -211,67 +214,6 @@ fn a_volume_is_used_as_what_it_is() {
     persistent(&mut state, json!({"volumeMode": "Block"}));
     let wrong = "volume v has volumeMode Block, but is specified in volumeMounts";
     assert!(message(&state).ends_with(wrong), "{}", message(&state));
-}
-
-#[test]
-fn a_volume_grows_when_its_claim_says_that_the_node_has_begun() {
-    let mut state = ready("volumeMounts");
-    done(&mut state, 0);
-    let status = |state: &str| json!({"allocatedResourceStatuses": {"storage": state}});
-    persistent(&mut state, json!({"capacity": {"storage": "2Gi"}}));
-    claim(&mut state, status("NodeResizePending"));
-    assert!(state.next(at(1)).is_empty());
-    let stands = |state: &State| {
-        state
-            .growing()
-            .into_values()
-            .next()
-            .map(|of| (of.size, of.stands))
-    };
-    assert_eq!(stands(&state), Some(("2Gi".into(), Stands::InProgress)));
-    claim(&mut state, status("NodeResizeInProgress"));
-    let steps = state.next(at(2));
-    let [Step::Ask(_, what, Asked::Grow)] = &steps[..] else {
-        panic!("{steps:?}")
-    };
-    assert!(matches!(&**what, SetUp::Csi(csi) if csi.size == 2 << 30));
-    let no = "Expander.NodeExpand failed to expand the volume : no".to_owned();
-    let step = steps[0].clone();
-    state.finished(
-        Outcome {
-            step,
-            result: Err(no.clone().into()),
-        },
-        at(2),
-    );
-    assert_eq!(
-        stands(&state),
-        Some(("2Gi".into(), Stands::Failed(no.clone())))
-    );
-    // The pod is not disturbed.
-    let view = state.view("u", at(2)).unwrap();
-    assert_eq!(view.volumes[0].phase, Phase::Mounted);
-    let said = format!("NodeExpandVolume.NodeExpandVolume failed for volume \"pv\" : {no}");
-    assert_eq!(view.volumes[0].message, said);
-    assert_eq!(done(&mut state, 10).len(), 1);
-    assert_eq!(stands(&state), Some(("2Gi".into(), Stands::Finished)));
-    // Told until the claim says so itself.
-    claim(&mut state, json!({"capacity": {"storage": "2Gi"}}));
-    assert_eq!(stands(&state), None);
-    assert!(state.next(at(11)).is_empty());
-}
-
-#[test]
-fn a_volume_made_larger_by_another_node_is_made_larger_here() {
-    let mut state = ready("volumeMounts");
-    done(&mut state, 0);
-    persistent(&mut state, json!({"capacity": {"storage": "2Gi"}}));
-    claim(&mut state, json!({"capacity": {"storage": "2Gi"}}));
-    assert!(matches!(
-        &state.next(at(1))[..],
-        [Step::Ask(_, _, Asked::Grow)]
-    ));
-    assert!(state.growing().is_empty());
 }
 
 #[test]

@@ -9,6 +9,7 @@ use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use polylet_model::quantity;
 
+use super::growth::Amount;
 use super::objects::ObjectKind;
 use super::plain;
 use super::spec::SetUp;
@@ -60,6 +61,12 @@ pub struct ClaimGrowth {
     pub status: String,
     /// Who grows volumes in this cluster tells of that in the claim.
     pub told: bool,
+    /// What the cluster has granted, as the API writes it, and in bytes, where it says so.
+    pub granted: Option<Amount>,
+    /// Several nodes may write to it.
+    pub of_many: bool,
+    /// The cluster has made it larger for all nodes.
+    pub not_on_nodes: bool,
 }
 
 /// A persistent volume.
@@ -67,6 +74,8 @@ pub struct ClaimGrowth {
 pub struct Persistent {
     /// Its name.
     pub name: String,
+    /// Its uid.
+    pub uid: String,
     /// The uid of its claim, if it has one.
     pub claim: Option<String>,
     /// What it is; or why this node cannot have it.
@@ -78,7 +87,7 @@ pub struct Persistent {
     /// It is a block device, and not a file system.
     pub block: bool,
     /// Its size, as the API writes it, and in bytes.
-    pub capacity: (String, i64),
+    pub capacity: Amount,
     /// On which nodes it can be had; none is all.
     pub nodes: Option<NodeSelector>,
 }
@@ -124,6 +133,8 @@ pub struct Attachment {
     pub metadata: BTreeMap<String, String>,
     /// Why it cannot be attached.
     pub error: Option<String>,
+    /// Because its driver can attach no more to this node.
+    pub exhausted: bool,
 }
 
 /// What a driver asks of the node.
@@ -144,6 +155,8 @@ pub struct Driver {
     pub tokens: Vec<(String, Option<i64>)>,
     /// It wants them among the secrets, and not in the volume's context.
     pub tokens_in_secrets: bool,
+    /// How often it is to be asked how many volumes it can have here, in seconds.
+    pub recounted: Option<u64>,
 }
 
 /// Reads an object of a kind that holds no values.
@@ -169,11 +182,17 @@ fn claim(object: PersistentVolumeClaim) -> Claim {
     let requests = object.spec.as_ref().and_then(|s| s.resources.as_ref());
     let grown = status.allocated_resource_statuses.as_ref();
     let grown = grown.and_then(|all| all.get(STORAGE)).cloned();
+    let modes = object.spec.as_ref().and_then(|s| s.access_modes.as_ref());
+    let annotations = metadata.annotations.unwrap_or_default();
+    let granted = status.allocated_resources.as_ref();
     let growth = ClaimGrowth {
         requested: bytes(requests.and_then(|resources| resources.requests.as_ref())),
         capacity: bytes(status.capacity.as_ref()),
-        told: grown.is_some() || status.allocated_resources.is_some(),
+        told: grown.is_some() || granted.is_some(),
         status: grown.unwrap_or_default(),
+        granted: granted.map(|_| amount(granted)).filter(|(_, is)| *is > 0),
+        of_many: modes.is_some_and(|modes| modes.iter().any(|mode| mode == "ReadWriteMany")),
+        not_on_nodes: annotations.contains_key(NOT_ON_NODES),
     };
     let phase = status.phase;
     Claim {
@@ -190,6 +209,8 @@ fn claim(object: PersistentVolumeClaim) -> Claim {
 }
 
 const STORAGE: &str = "storage";
+/// On a claim: its volume has been made larger for all nodes.
+const NOT_ON_NODES: &str = "volume.kubernetes.io/node-expansion-not-required";
 /// The file system of disks of which nothing is said.
 const DISKS: &str = "ext4";
 
@@ -197,21 +218,24 @@ fn bytes(of: Option<&BTreeMap<String, Quantity>>) -> i64 {
     quantity::get(of, STORAGE).unwrap_or_default().value()
 }
 
+/// The same, beside how the API writes it.
+fn amount(of: Option<&BTreeMap<String, Quantity>>) -> Amount {
+    let text = of.and_then(|all| all.get(STORAGE));
+    (
+        text.map(|storage| storage.0.clone()).unwrap_or_default(),
+        bytes(of),
+    )
+}
+
 fn persistent(object: PersistentVolume) -> Persistent {
     let spec = object.spec.unwrap_or_default();
     let claim = spec.claim_ref.as_ref();
     Persistent {
         name: object.metadata.name.unwrap_or_default(),
+        uid: object.metadata.uid.unwrap_or_default(),
         claim: claim.map(|claim| claim.uid.clone().unwrap_or_default()),
         source: source(&spec),
-        capacity: (
-            spec.capacity
-                .as_ref()
-                .and_then(|capacity| capacity.get(STORAGE))
-                .map(|storage| storage.0.clone())
-                .unwrap_or_default(),
-            bytes(spec.capacity.as_ref()),
-        ),
+        capacity: amount(spec.capacity.as_ref()),
         nodes: spec.node_affinity.and_then(|affinity| affinity.required),
         access_modes: spec.access_modes.unwrap_or_default(),
         mount_options: spec.mount_options.unwrap_or_default(),
@@ -250,11 +274,19 @@ fn source(spec: &PersistentVolumeSpec) -> Result<Source, String> {
     })))
 }
 
+/// gRPC's code for it.
+const EXHAUSTED: i32 = 8;
+
 fn attachment(object: VolumeAttachment) -> Attachment {
     let status = object.status.unwrap_or_default();
     Attachment {
         attached: status.attached,
         metadata: status.attachment_metadata.unwrap_or_default(),
+        exhausted: status
+            .attach_error
+            .as_ref()
+            .and_then(|error| error.error_code)
+            == Some(EXHAUSTED),
         error: status.attach_error.and_then(|error| error.message),
     }
 }
@@ -279,5 +311,9 @@ fn driver(object: CSIDriver) -> Driver {
             .map(|request| (request.audience, request.expiration_seconds))
             .collect(),
         tokens_in_secrets: spec.service_account_token_in_secrets.unwrap_or(false),
+        recounted: spec
+            .node_allocatable_update_period_seconds
+            .and_then(|seconds| u64::try_from(seconds).ok())
+            .filter(|seconds| *seconds > 0),
     }
 }

@@ -24,6 +24,13 @@ pub enum Blocked {
     Lacking(&'static str, String),
     /// It is not attached to this node; why.
     Unattached(String),
+    /// The same, and its driver can attach no more to this node.
+    Exhausted {
+        /// The driver.
+        driver: String,
+        /// Why.
+        why: String,
+    },
     /// It is not known yet what the volume is; why.
     Unresolved(String),
     /// Something is wrong; what.

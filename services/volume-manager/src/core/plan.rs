@@ -7,6 +7,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::csi::Lacks;
+use super::growth::{self, Growth};
 use super::layout::VolumeId;
 use super::payload::Blocked;
 use super::spec::SetUp;
@@ -45,6 +46,8 @@ pub struct ActualVolume {
     pub published_at: Option<Timestamp>,
     /// As the Node's status names it, if it was attached: until it is taken away.
     pub in_use: Option<String>,
+    /// Why it is not made larger any more until it is set up anew.
+    pub not_grown: Option<String>,
 }
 
 /// What a volume holds.
@@ -91,6 +94,9 @@ pub struct Why {
     pub doing: Option<&'static str>,
     /// Why.
     pub message: String,
+    /// All was done but making the volume larger, which cannot be done while it is in use: it is
+    /// not tried again.
+    pub in_use: bool,
 }
 
 impl<T: Into<String>> From<T> for Why {
@@ -99,6 +105,7 @@ impl<T: Into<String>> From<T> for Why {
         Why {
             doing: None,
             message,
+            in_use: false,
         }
     }
 }
@@ -117,12 +124,11 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// Whether it was making a volume larger that is mounted.
-    pub fn grows(&self) -> bool {
-        match self.what.as_deref() {
-            Some(SetUp::Csi(csi)) => csi.growth.is_asked(),
-            _ => false,
-        }
+    /// Whether it was making a volume larger, which had been set up already or with it.
+    pub fn grows(&self, is_set_up: bool) -> bool {
+        let what = self.what.as_deref();
+        let last = self.why.doing.is_some_and(growth::is_last);
+        what.is_some_and(|what| what.growth().is_asked()) && (is_set_up || last)
     }
 }
 
@@ -253,7 +259,12 @@ fn keep(
         let slot = (plugin.clone(), name.clone());
         let there = actual.volumes.get(&slot).unwrap_or(&nothing);
         let lacks = match &there.holds {
-            Holds::Exactly(holds) => holds.lacks(wanted),
+            Holds::Exactly(holds) => match holds.lacks(wanted) {
+                Lacks::Growth if there.not_grown.is_some() => Lacks::Nothing,
+                lacks => lacks,
+            },
+            // No container has it: it has its size when it is set up.
+            _ if wanted.growth() == Growth::Announced && !there.holds.is_usable() => continue,
             _ => Lacks::All,
         };
         let due = match there.published_at.filter(|_| wanted.is_published_again()) {

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::certificates::{CertificateKey, CertificateSource};
 use super::csi::{Csi, ForPod, Inline, Lacks};
+use super::growth::{Growth, Size};
 use super::layout;
 use super::objects::{Bytes, ObjectKey};
 use super::tokens::TokenKey;
@@ -162,6 +163,8 @@ pub enum SetUp {
     LocalDevice {
         /// It.
         path: String,
+        /// How large its claim is to say that it is.
+        size: Size,
     },
     /// A volume of a CSI driver.
     Csi(Box<Csi>),
@@ -182,15 +185,51 @@ pub struct Local {
     pub gid: Option<u32>,
     /// What is right at its root is taken to be right all the way down.
     pub on_root_mismatch: bool,
+    /// How large it is.
+    pub size: Size,
 }
 
 impl SetUp {
+    /// How large it is, of volumes that can grow.
+    pub fn size(&self) -> Option<Size> {
+        match self {
+            SetUp::Csi(csi) if !csi.ephemeral => Some(csi.size),
+            SetUp::Local(local) => Some(local.size),
+            SetUp::LocalDevice { size, .. } => Some(*size),
+            _ => None,
+        }
+    }
+
+    /// What has to be done for its growth.
+    pub fn growth(&self) -> Growth {
+        self.size().unwrap_or_default().growth
+    }
+
+    /// The same, whatever its size.
+    fn of_any_size(&self) -> SetUp {
+        let mut same = self.clone();
+        match &mut same {
+            SetUp::Local(local) => local.size = Size::default(),
+            SetUp::LocalDevice { size, .. } => *size = Size::default(),
+            _ => {}
+        }
+        same
+    }
+
     /// What this, which is held, lacks of what is wanted.
     pub fn lacks(&self, wanted: &SetUp) -> Lacks {
         match (self, wanted) {
             (SetUp::Csi(held), SetUp::Csi(wanted)) => held.lacks(wanted),
             _ if self == wanted => Lacks::Nothing,
-            _ => Lacks::All,
+            _ => match (self.size(), wanted.size()) {
+                (Some(has), Some(to)) if self.of_any_size() == wanted.of_any_size() => {
+                    match has.grows_to(to) {
+                        true => Lacks::Growth,
+                        false => Lacks::Nothing,
+                    }
+                }
+                _ => Lacks::All,
+            },
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod drivers;
 mod known;
+mod limits;
 mod shared;
 mod told;
 mod work;
@@ -26,7 +27,7 @@ use super::view::PodView;
 
 pub(super) use known::resolve;
 
-pub use drivers::{Growing, Mounted, Stands};
+pub use drivers::{Bound, Growing, Mounted, Stands};
 
 /// What was found of one pod at the start.
 #[derive(Debug, Clone, Default)]
@@ -80,6 +81,8 @@ pub struct State {
     to_plan: BTreeSet<String>,
     to_tell: BTreeSet<String>,
     wakes: BTreeMap<String, Timestamp>,
+    /// How often each driver has been found to have reached its limit.
+    exhausted: BTreeMap<String, u64>,
 }
 
 impl State {
@@ -101,6 +104,7 @@ impl State {
             to_plan: BTreeSet::new(),
             to_tell: BTreeSet::new(),
             wakes: BTreeMap::new(),
+            exhausted: BTreeMap::new(),
         };
         for found in found {
             let uid = found.pod.uid.clone();
@@ -133,6 +137,7 @@ impl State {
             Some(driver) => drop(self.drivers.insert(socket.to_owned(), driver)),
             None => drop(self.drivers.remove(socket)),
         }
+        self.look_at_drivers();
         self.look_at_all();
     }
 
@@ -157,6 +162,11 @@ impl State {
         let names = self.drivers.values().map(|driver| driver.name.as_str());
         let known = names.filter_map(|name| Known::registered(self, name));
         known.map(|d| (d.name.clone(), d.clone())).collect()
+    }
+
+    /// This node's name.
+    pub fn node(&self) -> &str {
+        &self.node
     }
 
     /// Where things are.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use super::layout::{self, Layout, VolumeId};
+use super::limits;
 use super::payload::Blocked;
 use super::plan::{ActualPod, ActualVolume, Desired, Slot, Work};
 use super::spec::{PodName, PodSpec, SetUp, Wants};
@@ -51,6 +52,8 @@ pub struct VolumeView {
     pub message: String,
     /// Since when phase and message are what they are.
     pub since: Timestamp,
+    /// The pod may not stay on this node because of it.
+    pub refused: bool,
 }
 
 /// What is told of one pod.
@@ -62,6 +65,10 @@ pub struct PodView {
     pub sequence: u64,
     /// Its volumes.
     pub volumes: Vec<VolumeView>,
+    /// Since when it waits for some of them.
+    pub waits_since: Option<Timestamp>,
+    /// When it is refused, if nothing changes.
+    pub refused_at: Option<Timestamp>,
 }
 
 /// Everything that a view is made of.
@@ -96,6 +103,14 @@ pub fn view(
         Desired::Gone => leaving(known),
         Desired::Unsaid => found(known, layout),
     };
+    let waits = matches!(known.desired, Desired::Keep(_))
+        && volumes.iter().any(|volume| volume.phase != Phase::Mounted);
+    let waited = before.and_then(|before| before.waits_since);
+    let waits_since = waits.then(|| waited.unwrap_or(now));
+    let refused_at = limits::due(known.desired, waits_since);
+    if refused_at.is_some_and(|due| due <= now) {
+        limits::refuse(known, &mut volumes);
+    }
     for volume in &mut volumes {
         let same = |old: &&VolumeView| {
             old.name == volume.name && old.phase == volume.phase && old.message == volume.message
@@ -107,6 +122,8 @@ pub fn view(
         pod: known.pod.clone(),
         sequence: known.sequence,
         volumes,
+        waits_since,
+        refused_at,
     }
 }
 
@@ -117,6 +134,7 @@ fn told(name: &str, phase: Phase, message: impl Into<String>) -> VolumeView {
         host_path: String::new(),
         message: message.into(),
         since: Timestamp::UNIX_EPOCH,
+        refused: false,
     }
 }
 
@@ -146,7 +164,7 @@ fn kept(
         let problem = match (wanted.get(&slot), &there.work) {
             (Some(Err(Blocked::Waiting(what))), _) => Some((Phase::Waiting, what.clone())),
             (Some(Err(Blocked::Coming(what))), _) => Some((Phase::Coming, what.clone())),
-            (Some(Err(Blocked::Unattached(why))), _) => {
+            (Some(Err(Blocked::Unattached(why) | Blocked::Exhausted { why, .. })), _) => {
                 Some((Phase::Waiting, unattached(name, why)))
             }
             (Some(Err(Blocked::Unresolved(why))), _) => {
@@ -160,7 +178,7 @@ fn kept(
             (Some(Err(Blocked::Lacking(what, why))), _) => {
                 Some((Phase::Waiting, refused(&slot, what, why)))
             }
-            (_, Work::Failed(failure)) if there.holds.is_usable() && failure.grows() => Some((
+            (_, Work::Failed(failure)) if there.holds.is_usable() && failure.grows(true) => Some((
                 Phase::Failed,
                 format!("{RESIZE_FAILED} \"{}\" : {}", slot.1, failure.why.message),
             )),

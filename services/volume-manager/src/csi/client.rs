@@ -196,6 +196,9 @@ pub async fn unstage(endpoint: &Path, handle: &str, staged: &Path) -> Result<(),
     Ok(())
 }
 
+const NOT_EXPANDED: &str = "Expander.NodeExpand failed to expand the volume : ";
+const NEVER_EXPANDED: &str = "Expander.NodeExpand failed to expand the volume ";
+
 /// Has a volume made as large as it should be.
 ///
 /// # Errors
@@ -205,7 +208,7 @@ pub async fn expand(csi: &Csi, staged: Option<&Path>, at: &Path) -> Result<(), C
         volume_id: csi.handle.clone(),
         volume_path: at.display().to_string(),
         capacity_range: Some(CapacityRange {
-            required_bytes: csi.size,
+            required_bytes: csi.size.bytes,
             limit_bytes: 0,
         }),
         staging_target_path: staged
@@ -216,8 +219,17 @@ pub async fn expand(csi: &Csi, staged: Option<&Path>, at: &Path) -> Result<(), C
     };
     let mut client = node(&csi.endpoint);
     let asked = client.node_expand_volume(request);
-    within("Expander.NodeExpand failed to expand the volume : ", asked).await?;
-    Ok(())
+    let done = within(NOT_EXPANDED, asked).await;
+    done.map(drop).map_err(|error| match error.code {
+        // Upstream's words for what will never be done have no colon.
+        tonic::Code::InvalidArgument | tonic::Code::OutOfRange | tonic::Code::NotFound => {
+            CsiError {
+                call: NEVER_EXPANDED,
+                ..error
+            }
+        }
+        _ => error,
+    })
 }
 
 /// What a volume holds: what is left of it, its size, and what is used.

@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 
 use super::client;
 use super::data::{DATA, VolumeData, gone, make, remove_dir, write};
+use super::volume::grow;
 use crate::core::csi::Csi;
-use crate::core::growth::Growth;
+use crate::core::growth::{self, Growth};
 use crate::core::layout::{Layout, VolumeId};
 use crate::volume::{VolumeError, blocking, device};
 
 const STAGE: &str = "MapVolume.SetUpDevice failed";
 const PUBLISH: &str = "MapVolume.MapPodDevice failed";
-const GROW: &str = "MapVolume.MarkVolumeAsMounted failed while expanding volume";
 
 /// Where the device is made ready for the whole node.
 pub(super) fn staged(layout: &Layout, name: &str) -> PathBuf {
@@ -57,9 +57,9 @@ pub(super) async fn set_up(
     done.map_err(|error| VolumeError::from(error).during(PUBLISH))?;
     let mapped = device::map(layout, id, &target).await;
     mapped.map_err(|error| error.during(device::MAP))?;
-    if csi.growth == Growth::Asked {
-        let done = client::expand(csi, staging.as_deref(), &layout.mounted(id)).await;
-        done.map_err(|error| VolumeError::from(error).during(GROW))?;
+    if csi.size.growth == Growth::Asked {
+        let done = grow(csi, staging.as_deref(), &layout.mounted(id)).await;
+        done.map_err(|error| error.during(growth::MAPPING))?;
     }
     Ok(())
 }

@@ -3,6 +3,7 @@
 pub mod client;
 pub mod data;
 pub mod device;
+pub mod recount;
 pub mod registry;
 pub mod stats;
 pub mod volume;

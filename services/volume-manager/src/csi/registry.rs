@@ -16,6 +16,7 @@ use polylet_wire::pluginregistration::v1::{InfoRequest, RegistrationStatus};
 use tokio::sync::mpsc;
 
 use super::client;
+use super::recount::{self, Recounts};
 use crate::core::csi::Registered;
 use crate::run::{Input, Spawn};
 
@@ -44,6 +45,7 @@ pub async fn follow(
     inputs: mpsc::Sender<Input>,
     spawn: Spawn,
     drain: CancellationToken,
+    recounts: Recounts,
 ) {
     let mut known: BTreeMap<Socket, CancellationToken> = BTreeMap::new();
     let table = Table::default();
@@ -79,11 +81,12 @@ pub async fn follow(
             let token = CancellationToken::new();
             let (path, inputs, gone) = (socket.0.clone(), inputs.clone(), token.clone());
             let (drain, table, socket_of) = (drain.clone(), Rc::clone(&table), socket.clone());
+            let recounts = recounts.clone();
             spawn(Box::pin(async move {
                 tokio::select! {
                     () = drain.cancelled() => return,
                     () = gone.cancelled() => {}
-                    () = stay(&socket_of, &table, &inputs) => {}
+                    () = stay(&socket_of, &table, &inputs, recounts) => {}
                 }
                 // Nobody listens only when the process is about to end.
                 let _ = inputs.send(Input::Driver(path, None)).await;
@@ -121,7 +124,7 @@ fn sockets(registry: &Path) -> Vec<Socket> {
 }
 
 /// Registers the plugin, and stays while its socket does.
-async fn stay(of: &Socket, table: &Table, inputs: &mpsc::Sender<Input>) {
+async fn stay(of: &Socket, table: &Table, inputs: &mpsc::Sender<Input>, recounts: Recounts) {
     let socket = &of.0;
     let mut wait = FIRST_WAIT;
     loop {
@@ -129,10 +132,11 @@ async fn stay(of: &Socket, table: &Table, inputs: &mpsc::Sender<Input>) {
             Ok(driver) => {
                 if let Some(driver) = driver {
                     tracing::info!(driver = driver.name, "a CSI driver is registered");
-                    let input = Input::Driver(socket.to_owned(), Some(driver));
+                    let input = Input::Driver(socket.to_owned(), Some(driver.clone()));
                     if inputs.send(input).await.is_err() {
                         return;
                     }
+                    recount::follow(socket, driver, inputs, recounts).await;
                 }
                 return std::future::pending().await;
             }

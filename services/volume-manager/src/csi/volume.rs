@@ -9,13 +9,13 @@ use super::data::{DATA, VolumeData, make, read, remove_dir, remove_file, write};
 use super::{client, device};
 use crate::alone::Alone;
 use crate::core::csi::{Csi, Registered, sha256};
-use crate::core::growth::Growth;
+use crate::core::growth::{self, Growth};
 use crate::core::layout::{self, Layout, VolumeId};
 use crate::core::plan::Asked;
+use crate::volume::progress::Progress;
 use crate::volume::{VolumeError, blocking, dir, group};
 
 const STAGE: &str = "MountVolume.MountDevice failed";
-const GROW: &str = "MountVolume.Setup failed while expanding volume";
 
 /// What is needed to speak with drivers. Clones share it.
 #[derive(Debug, Clone, Default)]
@@ -57,6 +57,7 @@ impl Drivers {
         layout: &Layout,
         id: &VolumeId,
         csi: &Csi,
+        progress: &Progress,
     ) -> Result<(), VolumeError> {
         let _alone = self.alone.with(key(&csi.driver, &csi.handle)).await;
         if csi.block {
@@ -88,11 +89,12 @@ impl Drivers {
         client::publish(csi, staged.as_deref(), &target).await?;
         if let Some(gid) = csi.gid {
             let (at, lazy) = (target.clone(), csi.on_root_mismatch);
-            blocking(move || group::give(&dir::open(&at)?, &at, gid, lazy)).await?;
+            let progress = progress.clone();
+            blocking(move || group::give(&dir::open(&at)?, &at, gid, lazy, &progress)).await?;
         }
-        if csi.growth == Growth::Asked {
-            let done = client::expand(csi, staged.as_deref(), &target).await;
-            done.map_err(|error| VolumeError::from(error).during(GROW))?;
+        if csi.size.growth == Growth::Asked {
+            let done = grow(csi, staged.as_deref(), &target).await;
+            done.map_err(|error| error.during(growth::MOUNTING))?;
         }
         Ok(())
     }
@@ -113,7 +115,7 @@ impl Drivers {
         let target = layout.mounted(id);
         match asked {
             Asked::Publish => client::publish(csi, staged.as_deref(), &target).await?,
-            Asked::Grow => client::expand(csi, staged.as_deref(), &target).await?,
+            Asked::Grow => grow(csi, staged.as_deref(), &target).await?,
         }
         Ok(())
     }
@@ -161,6 +163,15 @@ impl Drivers {
         })
         .await
     }
+}
+
+/// Has a volume made larger. A driver that does not do that while it is in use is not asked again.
+pub(super) async fn grow(csi: &Csi, staged: Option<&Path>, at: &Path) -> Result<(), VolumeError> {
+    let done = client::expand(csi, staged, at).await;
+    done.map_err(|error| match error.code {
+        tonic::Code::FailedPrecondition => VolumeError::InUse(error),
+        _ => error.into(),
+    })
 }
 
 fn key(driver: &str, handle: &str) -> String {

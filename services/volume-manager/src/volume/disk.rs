@@ -31,24 +31,42 @@ pub struct Disk<'a> {
     pub options: &'a [String],
 }
 
+/// Why a disk cannot be had, in upstream's words.
+#[derive(Debug, PartialEq, Eq)]
+pub struct DiskError {
+    /// Them.
+    pub why: String,
+    /// It has another file system than was asked for.
+    pub mismatch: bool,
+}
+
+impl From<String> for DiskError {
+    fn from(why: String) -> Self {
+        let mismatch = false;
+        Self { why, mismatch }
+    }
+}
+
 /// Mounts a disk, and gives it a file system first where there is none.
 ///
 /// # Errors
 /// In upstream's words.
-pub async fn mount(disk: &Disk<'_>) -> Result<(), String> {
+pub async fn mount(disk: &Disk<'_>) -> Result<(), DiskError> {
     let device = disk.device.display();
     let read_only = disk.options.iter().any(|option| option == "ro");
     let has = format(disk.device).await;
     let has = has.map_err(|why| format!("failed to get disk format of disk {device}: {why}"))?;
     if has.is_empty() && read_only {
-        return Err(format!(
+        let why = format!(
             "cannot mount unformatted disk {device} as we are manipulating it in read-only mode"
-        ));
+        );
+        return Err(why.into());
     }
+    let mismatch = !has.is_empty() && has != disk.fs_type;
     if has.is_empty() {
         make(disk).await?;
     } else {
-        if has != disk.fs_type {
+        if mismatch {
             tracing::warn!(%device, has, wanted = disk.fs_type, "a disk has another file system");
         }
         if !read_only {
@@ -63,12 +81,46 @@ pub async fn mount(disk: &Disk<'_>) -> Result<(), String> {
     if done.status.success() {
         return Ok(());
     }
-    Err(format!(
+    let why = format!(
         "mount failed: {}\nMounting command: mount\nMounting arguments: {}\nOutput: {}",
         ended(&done),
         arguments.join(" "),
         said(&done)
-    ))
+    );
+    Err(DiskError { why, mismatch })
+}
+
+/// Makes a mounted file system as large as its disk is now, which is what the kernel says of it.
+///
+/// # Errors
+/// In upstream's words.
+pub async fn grow(device: &Path, at: &Path) -> Result<(), String> {
+    let (disk, at) = (device.display().to_string(), at.display().to_string());
+    let has = format(device).await;
+    let has = has.map_err(|why| {
+        format!("ResizeFS.Resize - error checking format for device {disk}: {why}")
+    })?;
+    let (program, arguments, of): (_, &[&str], _) = match has.as_str() {
+        // Whoever gives it a file system takes all of it.
+        "" => return Ok(()),
+        "ext3" | "ext4" => ("resize2fs", &[&disk], &disk),
+        "xfs" => ("xfs_growfs", &["-d", &at], &at),
+        "btrfs" => ("btrfs", &["filesystem", "resize", "max", &at], &at),
+        other => {
+            return Err(format!(
+                "ResizeFS.Resize - resize of format {other} is not supported for device {disk} mounted at {at}"
+            ));
+        }
+    };
+    let failed = |why: String, said: String| {
+        format!("resize of device {of} failed: {why}. {program} output: {said}")
+    };
+    let done = run(program, arguments, None).await;
+    let done = done.map_err(|why| failed(why, String::new()))?;
+    match done.status.success() {
+        true => Ok(()),
+        false => Err(failed(ended(&done), said(&done))),
+    }
 }
 
 /// The file system on a disk; nothing when there is none.

@@ -86,12 +86,18 @@ pub enum VolumeError {
     /// A driver cannot do what it was asked for.
     #[error(transparent)]
     Csi(#[from] crate::csi::client::CsiError),
+    /// A driver does not make a volume larger that is in use.
+    #[error(transparent)]
+    InUse(crate::csi::client::CsiError),
     /// The volume's driver is not there.
     #[error("driver name {0} not found in the list of registered CSI drivers")]
     NoDriver(String),
     /// A local volume is not there, or cannot be mounted.
     #[error("{0}")]
     Local(String),
+    /// A disk with another file system than was asked for cannot be mounted.
+    #[error("{0}")]
+    Mismatch(String),
     /// Something failed on the way, which people are told in upstream's word for it.
     #[error("{}", polylet_kit::report(.error))]
     During {
@@ -126,6 +132,24 @@ impl VolumeError {
     pub fn during(self, doing: &'static str) -> Self {
         let error = Box::new(self);
         Self::During { doing, error }
+    }
+
+    /// Whether all was done but making it larger, which will not be done while it is in use.
+    pub fn is_in_use(&self) -> bool {
+        match self {
+            Self::InUse(_) => true,
+            Self::During { error, .. } => error.is_in_use(),
+            _ => false,
+        }
+    }
+
+    /// What people are told of a disk that has another file system than was asked for.
+    pub fn mismatch(&self) -> Option<&str> {
+        match self {
+            Self::Mismatch(why) => Some(why),
+            Self::During { error, .. } => error.mismatch(),
+            _ => None,
+        }
     }
 
     /// What it was that failed, in upstream's words, where that is more than setting up.

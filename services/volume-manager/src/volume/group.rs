@@ -10,6 +10,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
+use super::progress::Progress;
 use super::{VolumeError, dir};
 
 const OF_DIRECTORY: u32 = 0o2770;
@@ -19,7 +20,13 @@ const DEEPEST: usize = 512;
 
 /// Gives a directory and everything below it to the group.
 /// With `lazy` what is right at the root is taken to be right all the way down (`OnRootMismatch`).
-pub fn give(root: &OwnedFd, path: &Path, gid: u32, lazy: bool) -> Result<(), VolumeError> {
+pub fn give(
+    root: &OwnedFd,
+    path: &Path,
+    gid: u32,
+    lazy: bool,
+    progress: &Progress,
+) -> Result<(), VolumeError> {
     let failed = |errno: Errno| VolumeError::Own {
         path: path.to_owned(),
         source: errno.into(),
@@ -27,21 +34,24 @@ pub fn give(root: &OwnedFd, path: &Path, gid: u32, lazy: bool) -> Result<(), Vol
     if lazy && is_right(&fstat(root).map_err(failed)?, gid) {
         return Ok(());
     }
-    below(root, gid, 0).map_err(failed)?;
+    let _under = progress.begin();
+    below(root, gid, 0, progress).map_err(failed)?;
+    progress.file();
     directory(root, gid).map_err(failed)
 }
 
 /// Deepest first: a walk that was broken off begins anew, since the root is done last.
-fn below(dir: &OwnedFd, gid: u32, depth: usize) -> rustix::io::Result<()> {
+fn below(dir: &OwnedFd, gid: u32, depth: usize, progress: &Progress) -> rustix::io::Result<()> {
     if depth > DEEPEST {
         return Err(Errno::LOOP);
     }
     for (name, kind) in dir::names(dir)? {
         let done = match kind {
-            FileType::Directory => inside(dir, &name, gid, depth),
+            FileType::Directory => inside(dir, &name, gid, depth, progress),
             FileType::RegularFile => file(dir, &name, gid),
             _ => own(dir, &name, gid),
         };
+        progress.file();
         match done {
             // It went meanwhile.
             Ok(()) | Err(Errno::NOENT) => {}
@@ -51,13 +61,19 @@ fn below(dir: &OwnedFd, gid: u32, depth: usize) -> rustix::io::Result<()> {
     Ok(())
 }
 
-fn inside(parent: &OwnedFd, name: &CStr, gid: u32, depth: usize) -> rustix::io::Result<()> {
+fn inside(
+    parent: &OwnedFd,
+    name: &CStr,
+    gid: u32,
+    depth: usize,
+    progress: &Progress,
+) -> rustix::io::Result<()> {
     let dir = match dir::open_on_same(parent, name) {
         // Another file system is mounted there: it is not the volume's.
         Err(Errno::XDEV) => return Ok(()),
         opened => opened?,
     };
-    below(&dir, gid, depth + 1)?;
+    below(&dir, gid, depth + 1, progress)?;
     directory(&dir, gid)
 }
 

@@ -11,8 +11,10 @@ use rustix::fs::{StatVfsMountFlags, statvfs};
 use tokio::process::Command;
 
 use super::disk::{self, Disk};
+use super::progress::Progress;
 use super::{VolumeError, Warning, blocking, dir, group, mount};
 use crate::alone::Alone;
+use crate::core::growth::{self, Growth};
 use crate::core::layout::{Layout, VolumeId};
 use crate::core::mounts;
 use crate::core::spec::Local;
@@ -32,6 +34,7 @@ pub async fn set_up(
     id: &VolumeId,
     local: &Local,
     alone: &Alone,
+    progress: &Progress,
 ) -> Result<Option<Warning>, VolumeError> {
     let _alone = alone.with(name(id)).await;
     let path = PathBuf::from(&local.path);
@@ -47,15 +50,56 @@ pub async fn set_up(
     };
     let at = layout.volume(id);
     let there = at.clone();
-    if blocking(move || is_mount(&there)).await? {
-        // Whoever mounted it may have been ended before it had its options.
-        options(local, &from, &at).await?;
-        return Ok(None);
+    let warning = match blocking(move || is_mount(&there)).await? {
+        true => {
+            // Whoever mounted it may have been ended before it had its options.
+            options(local, &from, &at).await?;
+            None
+        }
+        false => mount_for_pod(layout, id, local, &from, progress).await?,
+    };
+    if local.size.growth == Growth::Asked {
+        let done = enlarge(Path::new(&local.path), &at).await;
+        done.map_err(|error| error.during(growth::MOUNTING))?;
     }
-    let (layout, volume, wants, source) = (layout.clone(), id.clone(), local.clone(), from.clone());
+    Ok(warning)
+}
+
+/// Makes the file system of a disk as large as the disk is; with a directory there is nothing to do.
+///
+/// # Errors
+/// When it is neither, or cannot be made larger.
+pub async fn grow(
+    layout: &Layout,
+    id: &VolumeId,
+    local: &Local,
+    alone: &Alone,
+) -> Result<(), VolumeError> {
+    let _alone = alone.with(name(id)).await;
+    enlarge(Path::new(&local.path), &layout.volume(id)).await
+}
+
+async fn enlarge(path: &Path, at: &Path) -> Result<(), VolumeError> {
+    let place = path.to_owned();
+    if !blocking(move || is_disk(&place)).await? {
+        return Ok(());
+    }
+    disk::grow(path, at).await.map_err(VolumeError::Local)
+}
+
+async fn mount_for_pod(
+    layout: &Layout,
+    id: &VolumeId,
+    local: &Local,
+    from: &Path,
+    progress: &Progress,
+) -> Result<Option<Warning>, VolumeError> {
+    let at = layout.volume(id);
+    let (layout, volume, wants) = (layout.clone(), id.clone(), local.clone());
+    let (source, progress) = (from.to_owned(), progress.clone());
     // Before it is mounted: whoever finds it mounted finds all done.
-    let warning = blocking(move || give(&layout, &volume, &wants, &source)).await?;
-    let source = from.clone();
+    let warning = blocking(move || give(&layout, &volume, &wants, &source, &progress)).await?;
+    let source = from.to_owned();
     let work = move || {
         fs::create_dir_all(&at).map_err(|source| VolumeError::MakeDir {
             path: at.clone(),
@@ -66,7 +110,7 @@ pub async fn set_up(
         Ok(at)
     };
     let at = blocking(work).await?;
-    if let Err(error) = options(local, &from, &at).await {
+    if let Err(error) = options(local, from, &at).await {
         mount::unmount(&at)?;
         return Err(error);
     }
@@ -163,14 +207,18 @@ async fn mount_disk(local: &Local, at: &Path) -> Result<(), VolumeError> {
         fs_type: &local.fs_type,
         options: &options,
     };
-    disk::mount(&disk).await.map_err(|why| {
+    disk::mount(&disk).await.map_err(|error| {
         // It stays for the next attempt where somebody is in it.
         let _ = fs::remove_dir(at);
         let (path, kind) = (&local.path, &local.fs_type);
         let at = at.display();
-        VolumeError::Local(format!(
-            "local: failed to mount device {path} at {at} (fstype: {kind}), error {why}"
-        ))
+        let why = error.why;
+        let why =
+            format!("local: failed to mount device {path} at {at} (fstype: {kind}), error {why}");
+        match error.mismatch {
+            true => VolumeError::Mismatch(why),
+            false => VolumeError::Local(why),
+        }
     })
 }
 
@@ -180,6 +228,7 @@ fn give(
     id: &VolumeId,
     local: &Local,
     from: &Path,
+    progress: &Progress,
 ) -> Result<Option<Warning>, VolumeError> {
     let Some(gid) = local.gid else {
         return Ok(None);
@@ -193,7 +242,7 @@ fn give(
     let (table, pods) = (mount::table()?, layout.pods());
     let mut of_pods = mounts::elsewhere(&table, &real).into_iter();
     if !of_pods.any(|mount| mount.at.starts_with(&pods)) {
-        group::give(&open, from, gid, local.on_root_mismatch)?;
+        group::give(&open, from, gid, local.on_root_mismatch, progress)?;
         return Ok(None);
     }
     let has = fs::metadata(from).map_err(unread)?.gid();

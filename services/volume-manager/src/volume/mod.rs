@@ -11,6 +11,7 @@ pub mod host_path;
 pub mod local_volume;
 pub mod mount;
 pub mod note;
+pub mod progress;
 pub mod remove;
 pub mod set_up;
 pub mod sub_path;

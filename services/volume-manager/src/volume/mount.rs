@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::fstatfs;
 use rustix::io::Errno;
-use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
+use rustix::mount::{
+    FsOpenFlags, MountFlags, MountPropagationFlags, UnmountFlags, fsconfig_set_flag, fsopen,
+};
 
 use super::VolumeError;
 use crate::core::mounts::{self, Mount, Share};
@@ -51,6 +53,19 @@ fn memory(at: &Path, size: Option<u64>) -> io::Result<()> {
         }
     }
     call(TMPFS, at, TMPFS, &size)
+}
+
+/// Whether this machine may write what lies in memory to a disk.
+pub fn is_swapped() -> bool {
+    let swaps = std::fs::read_to_string("/proc/swaps").unwrap_or_default();
+    // The first line says what the others hold.
+    swaps.trim().lines().count() > 1
+}
+
+/// Whether the kernel can be told not to do so with a volume.
+pub fn can_stay_in_memory() -> bool {
+    let aside = fsopen(TMPFS, FsOpenFlags::FSOPEN_CLOEXEC);
+    aside.is_ok_and(|aside| fsconfig_set_flag(aside, "noswap").is_ok())
 }
 
 fn call(source: &str, at: &Path, kind: &str, options: &str) -> io::Result<()> {

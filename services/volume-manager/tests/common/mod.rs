@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::StreamExt;
 use polylet_kit::CancellationToken;
 use polylet_volume_manager::convert::CsiTold;
 use polylet_volume_manager::core::declare::Refusal;
@@ -22,20 +23,23 @@ use polylet_volume_manager::core::tokens::{Issued, TokenKey};
 use polylet_volume_manager::csi::registry;
 use polylet_volume_manager::csi::volume::Drivers;
 use polylet_volume_manager::job::Jobs;
-use polylet_volume_manager::run::{From, Input, PartsWanted, Reply, Runner, Spawn};
+use polylet_volume_manager::run::{From, Input, PartsWanted, Reply, Runner, Spawn, Told};
 use polylet_volume_manager::volume::find;
 use polylet_volume_manager::watches::Watches;
 use polylet_volume_manager::worker::Worker;
 use polylet_watch::Store;
-use polylet_wire::volume::v1::{PodVolumes, VolumePhase};
+use polylet_wire::volume::v1::{PodVolumes, VolumePhase, WatchPodVolumesResponse};
 use serde_json::{Value, json};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 pub const NODE: Allocatable = Allocatable {
     cpu_milli: 1000,
     memory: 64 << 20,
     ephemeral_storage: 1 << 30,
 };
+
+/// How long anything may take.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A root directory of its own.
 pub struct Root {
@@ -144,6 +148,7 @@ impl Life {
         let told = notices.clone();
         let jobs = Jobs::new(env!("CARGO_BIN_EXE_polylet-volume-manager").into());
         let jobs = jobs.within(patience);
+        let (recounts, recounted) = watch::channel(BTreeMap::new());
         let runner = Runner::new(
             State::new(root.layout(), found).on("n"),
             store.clone(),
@@ -159,16 +164,17 @@ impl Life {
             })),
             inputs.clone(),
         )
-        .telling(Rc::new(move |_, _, message| {
-            told.borrow_mut().push(message.to_owned());
+        .telling(Rc::new(move |news: Told| {
+            told.borrow_mut().push(news.message);
         }))
-        .telling_of_drivers(csi.clone());
+        .telling_of_drivers(csi.clone())
+        .recounting(recounts);
         let drain = CancellationToken::new();
         let spawn: Spawn = Rc::new(|work| {
             tokio::task::spawn_local(work);
         });
         let registry = root.layout().plugins_registry();
-        let drivers = registry::follow(registry, inputs.clone(), spawn, drain.clone());
+        let drivers = registry::follow(registry, inputs.clone(), spawn, drain.clone(), recounted);
         tokio::task::spawn_local(drivers);
         tokio::task::spawn_local(runner.run(heard, drain.clone()));
         Self {
@@ -270,6 +276,18 @@ impl Life {
             .unwrap();
     }
 
+    /// An object of the cluster is this now.
+    pub async fn tell(&self, kind: ObjectKind, namespace: &str, name: &str, object: Value) {
+        let key = ObjectKey {
+            kind,
+            namespace: namespace.into(),
+            name: name.into(),
+            cluster: true,
+        };
+        let read = ObjectState::from_json(kind, &serde_json::to_vec(&object).unwrap());
+        self.known(key, read).await;
+    }
+
     /// An object is this now.
     pub async fn known(&self, key: ObjectKey, state: ObjectState) {
         let input = Input::Object(key, state);
@@ -306,14 +324,15 @@ impl Life {
 
     /// Waits until the pod's volumes are as wanted.
     pub async fn until(&self, uid: &str, what: impl Fn(Option<&PodVolumes>) -> bool) {
-        let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
-        while tokio::time::Instant::now() < deadline {
-            if what(self.store.get(&uid.to_owned()).as_ref()) {
-                return;
+        let mut told = polylet_watch::serve::<WatchPodVolumesResponse>(self.store.clone(), None);
+        let come = async {
+            while !what(self.store.get(&uid.to_owned()).as_ref()) {
+                told.next().await.unwrap().unwrap();
             }
-            tokio::time::sleep(Duration::from_micros(100)).await;
+        };
+        if tokio::time::timeout(PATIENCE, come).await.is_err() {
+            panic!("never came: {:?}", self.store.get(&uid.to_owned()));
         }
-        panic!("never came: {:?}", self.store.get(&uid.to_owned()));
     }
 
     pub async fn mounted(&self, uid: &str) {
@@ -327,7 +346,7 @@ impl Life {
 
 /// Waits for what only the file system or another thread can tell.
 pub async fn eventually(what: &str, is: impl Fn() -> bool) {
-    let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+    let deadline = tokio::time::Instant::now() + PATIENCE;
     while !is() {
         assert!(tokio::time::Instant::now() < deadline, "{what}: never");
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -363,6 +382,13 @@ pub fn pod(uid: &str, volumes: Value) -> Value {
             "annotations": {"kubernetes.io/config.source": "file"}},
         "spec": {"volumes": volumes, "containers": [{"name": "c", "volumeMounts": mounts}]},
     })
+}
+
+/// The same of the cluster, with this volume.
+pub fn of_cluster(uid: &str, volume: Value) -> Value {
+    let mut pod = pod(uid, json!([volume]));
+    pod["metadata"]["annotations"] = json!({"kubernetes.io/config.source": "api"});
+    pod
 }
 
 /// Runs a test's future as the service's tasks run.

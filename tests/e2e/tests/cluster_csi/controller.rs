@@ -4,9 +4,10 @@
 use polylet_e2e::ok;
 use polylet_harness::Cluster;
 use polylet_harness::cluster::Patch;
+use polylet_harness::csi::NAME;
 use serde_json::{Value, json};
 
-use super::driver::NAME;
+use super::events::told;
 
 const VOLUMES: &str = "/api/v1/persistentvolumes";
 const CLAIMS: &str = "/api/v1/namespaces/default/persistentvolumeclaims";
@@ -107,9 +108,15 @@ pub(crate) async fn grown(cluster: &Cluster, claim: &str) {
     let path = format!("{CLAIMS}/{claim}");
     let grown = |object: &Value| {
         let status = &object["status"];
-        status["capacity"]["storage"] == "16Mi" && status["allocatedResourceStatuses"].is_null()
+        status["capacity"]["storage"] == "16Mi"
+            && status["allocatedResourceStatuses"].is_null()
+            && status["conditions"].as_array().is_none_or(Vec::is_empty)
     };
     ok(cluster
         .wait(&path, "is as large as its volume", grown)
         .await);
+    let words = format!("MountVolume.NodeExpandVolume succeeded for volume \"pv-{claim}\" node");
+    for about in [("Pod", "first"), ("PersistentVolumeClaim", claim)] {
+        told(cluster, about, "FileSystemResizeSuccessful", &words).await;
+    }
 }

@@ -217,6 +217,7 @@ fn seen(state: &PodVolumes) -> Vec<SeenVolume> {
         gone: v.phase() == VolumePhase::Gone,
         host_path: v.host_path.clone(),
         message: v.message.clone(),
+        refusal: v.refusal.clone(),
     };
     state.volumes.iter().map(one).collect()
 }

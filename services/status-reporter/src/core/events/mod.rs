@@ -29,8 +29,8 @@ const LONGEST_NAME: usize = 253;
 /// Whom an event is about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct About {
-    pub(crate) kind: &'static str,
-    /// Empty for the node.
+    pub(crate) kind: String,
+    /// Empty for the node, and other objects that are in none.
     pub(crate) namespace: String,
     pub(crate) name: String,
     pub(crate) uid: String,

@@ -4,7 +4,7 @@ fn word(id: u32, message: &str) -> Word {
     Word {
         id: format!("pleg-1-{id}"),
         about: About {
-            kind: "Pod",
+            kind: "Pod".to_owned(),
             namespace: "n".into(),
             name: "p".into(),
             uid: "u".into(),
@@ -55,7 +55,7 @@ fn one_is_told_as_upstream_tells_it() {
 fn of_the_node_it_is_in_the_namespace_default() {
     let mut word = word(1, "Node n status is now: NodeReady");
     word.about = About {
-        kind: "Node",
+        kind: "Node".to_owned(),
         namespace: String::new(),
         name: "n".into(),
         uid: "n".into(),

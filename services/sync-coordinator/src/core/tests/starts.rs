@@ -375,6 +375,7 @@ fn a_sandbox_waits_for_volumes_that_may_never_come() {
         gone: false,
         host_path: String::new(),
         message: String::new(),
+        refusal: String::new(),
     };
     for (volume, made) in [
         (volume(false, false), false),
@@ -391,4 +392,31 @@ fn a_sandbox_waits_for_volumes_that_may_never_come() {
         let planned = world.planned().contains(&StepKey::Sandbox);
         assert_eq!(planned, made, "{volume:?}");
     }
+}
+
+#[test]
+fn a_pod_is_refused_for_want_of_a_volume() {
+    let mut spec = simple("Always", &["a"]);
+    spec["volumes"] = json!([{"name": "data", "emptyDir": {}}]);
+    let mut world = World::new(spec);
+    for step in world.begin() {
+        world.finish(&step);
+    }
+    let refused = SeenVolume {
+        name: "data".into(),
+        mounted: false,
+        coming: false,
+        gone: false,
+        host_path: String::new(),
+        message: "no more".into(),
+        refusal: "VolumeAttachmentLimitExceeded".into(),
+    };
+    learn::volumes_heard(&mut world.pod, 1, vec![refused]);
+    let steps = world.begin();
+    let [Step::Decide(terminal)] = &steps[..] else {
+        panic!("{steps:?}")
+    };
+    assert_eq!(terminal.reason, "VolumeAttachmentLimitExceeded");
+    assert_eq!(terminal.message, "Pod was rejected: no more");
+    assert_eq!(terminal.phase, "Failed");
 }

@@ -159,6 +159,7 @@ impl World {
                     gone: false,
                     host_path: "/v".into(),
                     message: String::new(),
+                    refusal: String::new(),
                 };
                 self.volumes = Some(vec![mounted.clone()]);
                 let digest = self.wanted.digest.clone();

@@ -50,9 +50,17 @@ pub(super) fn registered<'a>(
     })
 }
 
+/// What the cluster says of a driver: the object.
+pub fn object(name: &str) -> ObjectKey {
+    cluster(ObjectKind::CsiDriver, name)
+}
+
 /// What the cluster says of a driver, if it says anything.
-pub(super) fn driver(name: &str, known: &impl Known) -> Result<Option<Driver>, Blocked> {
-    let key = cluster(ObjectKind::CsiDriver, name);
+///
+/// # Errors
+/// When it is not known, or no driver.
+pub fn driver(name: &str, known: &impl Known) -> Result<Option<Driver>, Blocked> {
+    let key = object(name);
     match known.object(&key) {
         ObjectState::Present(object) => match &object.facts {
             Facts::Driver(driver) => Ok(Some(driver.clone())),
@@ -67,6 +75,7 @@ pub(super) fn driver(name: &str, known: &impl Known) -> Result<Option<Driver>, B
 pub(super) fn attached(
     name: &str,
     source: &CsiSource,
+    is_recounted: bool,
     known: &impl Known,
 ) -> Result<BTreeMap<String, String>, Blocked> {
     let key = cluster(ObjectKind::Attachment, name);
@@ -86,6 +95,13 @@ pub(super) fn attached(
     match attachment {
         ObjectState::Present(object) => match &object.facts {
             Facts::Attachment(attachment) if attachment.attached => Ok(attachment.metadata.clone()),
+            Facts::Attachment(attachment) if attachment.exhausted && is_recounted => {
+                let why = attachment.error.as_deref().unwrap_or_default();
+                Err(Blocked::Exhausted {
+                    driver: driver.clone(),
+                    why: format!("attachment of volume {handle} failed: {why}"),
+                })
+            }
             Facts::Attachment(attachment) => waits(match &attachment.error {
                 Some(why) => format!("attachment of volume {handle} failed: {why}"),
                 None => format!("volume {handle} is being attached by driver {driver}"),

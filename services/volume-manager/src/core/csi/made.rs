@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::known::{Way, attached, driver, registered, secret, tokens};
 use super::{Csi, ForPod, Inline, Registered, attachment_name, sha256};
 use crate::core::facts::{ClaimGrowth, CsiSource, Driver, Persistent};
-use crate::core::growth::{Growth, growth};
+use crate::core::growth::{Growth, Size, growth};
 use crate::core::layout;
 use crate::core::payload::{Blocked, Known};
 use crate::core::plan::Slot;
@@ -38,7 +38,7 @@ pub fn persistent(
         .then(|| attachment_name(&source.handle, &source.driver, known.node()));
     let attached = attachment
         .as_ref()
-        .map(|name| attached(name, source, known));
+        .map(|name| attached(name, source, driver.recounted.is_some(), known));
     let way = match persistent.block {
         true => Way::Mapped,
         false => Way::Mounted,
@@ -60,15 +60,14 @@ pub fn persistent(
     csi.stage_secrets = stage_secrets?;
     csi.publish_secrets = publish_secrets?;
     csi.tokens = tokens?;
-    csi.growth = growth(claim, persistent.capacity.1);
-    if csi.read_only || !registered.expands {
-        csi.growth = Growth::None;
+    csi.size = growth(claim, &persistent.capacity, read_only);
+    if !registered.expands && csi.size.growth != Growth::Forbidden {
+        csi.size = Size {
+            bytes: claim.capacity,
+            growth: Growth::None,
+        };
     }
-    csi.size = match csi.growth {
-        Growth::Asked | Growth::Elsewhere => persistent.capacity.1,
-        Growth::None | Growth::Announced => claim.capacity,
-    };
-    if csi.growth.is_asked() {
+    if csi.size.growth.is_asked() {
         csi.expand_secrets = expand_secrets?;
     }
     Ok(Arc::new(SetUp::Csi(Box::new(csi))))
@@ -150,8 +149,7 @@ fn common(
         tokens: None,
         tokens_in_secrets: driver.tokens_in_secrets,
         republish: driver.republish,
-        size: 0,
-        growth: Growth::None,
+        size: Size::default(),
         expand_secrets: BTreeMap::new(),
     }
 }

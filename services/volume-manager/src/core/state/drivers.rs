@@ -6,8 +6,10 @@ use super::State;
 use crate::core::claims;
 use crate::core::csi::Csi;
 use crate::core::declare::Wish;
-use crate::core::growth::Growth;
+use crate::core::facts::{ClaimGrowth, Persistent};
+use crate::core::growth::{self, Growth};
 use crate::core::layout::VolumeId;
+use crate::core::objects::ObjectKey;
 use crate::core::plan::{ActualVolume, Holds, Work};
 use crate::core::spec::{ClaimSpec, PodSpec, SetUp, Wants};
 use crate::core::view::Phase;
@@ -19,8 +21,10 @@ pub enum Stands {
     InProgress,
     /// It is done.
     Finished,
-    /// The driver cannot; why.
+    /// It cannot be now, and is tried again; why.
     Failed(String),
+    /// It will never be; why.
+    Infeasible(String),
 }
 
 /// A claim whose volume grows here.
@@ -32,6 +36,17 @@ pub struct Growing {
     pub size: String,
     /// How that stands.
     pub stands: Stands,
+}
+
+/// A claim of a pod, and what it is bound to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bound {
+    /// The claim.
+    pub claim: ObjectKey,
+    /// Its uid.
+    pub uid: String,
+    /// Name and uid of the persistent volume.
+    pub volume: (String, String),
 }
 
 /// A mounted volume of a pod, for statistics.
@@ -47,6 +62,28 @@ pub struct Mounted {
     pub claim: String,
     /// The driver to ask, of a driver's volume; none where the driver says nothing of that.
     pub driver: Option<Option<Box<Csi>>>,
+}
+
+/// How the growth of a volume stands of which the node has been asked.
+fn failed_or_done(volume: &ActualVolume, claim: &ClaimGrowth, bytes: i64) -> Option<Stands> {
+    let size = match &volume.holds {
+        Holds::Exactly(what) => what.size(),
+        _ => None,
+    };
+    let (why, attempts) = match (&volume.not_grown, &volume.work) {
+        (Some(why), _) => (why.clone(), 1),
+        (None, Work::Failed(failure)) if failure.grows(size.is_some()) => {
+            (failure.why.message.clone(), failure.attempts)
+        }
+        _ => return (size?.bytes >= bytes).then_some(Stands::Finished),
+    };
+    // Who is older and tells nothing of this in the claim hears nothing of failures.
+    claim.told.then(
+        || match growth::is_infeasible(&why, attempts, claim, bytes) {
+            true => Stands::Infeasible(why),
+            false => Stands::Failed(why),
+        },
+    )
 }
 
 impl State {
@@ -83,45 +120,19 @@ impl State {
         })
     }
 
-    fn held(&self, uid: &str, name: &str) -> Option<(&ActualVolume, &Csi)> {
-        let mut volumes = self.actual.get(uid)?.volumes.iter();
-        volumes.find_map(|((_, slot), volume)| match &volume.holds {
-            Holds::Exactly(what) if slot == name => match &**what {
-                SetUp::Csi(csi) => Some((volume, &**csi)),
-                _ => None,
-            },
-            _ => None,
-        })
-    }
-
     /// The claims whose volumes grow here, by namespace and name.
     pub fn growing(&self) -> BTreeMap<(String, String), Growing> {
         let mut all = BTreeMap::new();
         for (uid, spec) in self.claims() {
-            let Some((claim, persistent)) = claims::sizes(spec, self) else {
+            let Some((claim, persistent)) = claims::bound_to(spec, self) else {
                 continue;
             };
-            let size = persistent.capacity.1;
-            let Some((volume, held)) = self.held(uid, &persistent.name) else {
+            let Some(stands) = self.stands(uid, spec, &claim.growth, &persistent) else {
                 continue;
-            };
-            let wanted = crate::core::growth::growth(&claim.growth, size);
-            let failure = match &volume.work {
-                Work::Failed(failure) if failure.grows() => Some(failure.why.message.clone()),
-                _ => None,
-            };
-            let stands = match wanted {
-                Growth::Announced => Stands::InProgress,
-                Growth::Asked if held.size >= size => Stands::Finished,
-                Growth::Asked => match failure {
-                    Some(why) => Stands::Failed(why),
-                    None => continue,
-                },
-                _ => continue,
             };
             let growing = Growing {
                 uid: claim.uid,
-                size: persistent.capacity.0,
+                size: growth::aim(&claim.growth, &persistent.capacity).0.clone(),
                 stands,
             };
             let key = (spec.key.namespace.clone(), spec.key.name.clone());
@@ -132,6 +143,43 @@ impl State {
             }
         }
         all
+    }
+
+    /// How the growth of a claim's volume stands for one pod; nothing where nobody is to be told.
+    fn stands(
+        &self,
+        uid: &str,
+        spec: &ClaimSpec,
+        claim: &ClaimGrowth,
+        persistent: &Persistent,
+    ) -> Option<Stands> {
+        let size = growth::growth(claim, &persistent.capacity, spec.read_only);
+        match size.growth {
+            Growth::Announced => {
+                // Whatever else it waits for comes first.
+                let wanted = claims::resolve(&persistent.name, spec, self).1.ok()?;
+                (wanted.growth() == Growth::Announced).then_some(Stands::InProgress)
+            }
+            Growth::Asked => {
+                let (slot, _) = claims::resolve(&persistent.name, spec, self);
+                let volume = self.actual.get(uid)?.volumes.get(&slot)?;
+                failed_or_done(volume, claim, size.bytes)
+            }
+            Growth::None | Growth::Elsewhere | Growth::Forbidden => None,
+        }
+    }
+
+    /// The claim that a pod has a volume by, and the persistent volume.
+    pub fn bound(&self, id: &VolumeId) -> Option<Bound> {
+        let mut claims = self.claims().filter(|(uid, _)| *uid == id.uid);
+        claims.find_map(|(_, spec)| {
+            let (claim, volume) = claims::bound_to(spec, self)?;
+            (volume.name == id.name).then(|| Bound {
+                claim: spec.key.clone(),
+                uid: claim.uid,
+                volume: (volume.name.clone(), volume.uid.clone()),
+            })
+        })
     }
 
     /// All volumes that containers can use now.

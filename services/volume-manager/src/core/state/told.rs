@@ -70,6 +70,12 @@ impl State {
         for uid in std::mem::take(&mut self.to_tell) {
             let before = self.views.get(&uid);
             let after = self.view(&uid, now);
+            let refused = |view: &PodView| view.volumes.iter().any(|volume| volume.refused);
+            if let Some(view) = &after {
+                let is_news = refused(view) && !before.is_some_and(refused);
+                self.recount(&uid, view.refused_at.filter(|due| *due > now), is_news);
+            }
+            let before = self.views.get(&uid);
             if after.as_ref() == before {
                 continue;
             }

@@ -16,7 +16,10 @@ impl State {
         uids.append(&mut self.to_plan);
         let mut steps = Vec::new();
         for uid in uids {
-            self.wakes.remove(&uid);
+            if self.wakes.remove(&uid).is_some() {
+                // What is told may be a matter of time.
+                self.to_tell.insert(uid.clone());
+            }
             let desired = self.desired(&uid);
             let Some(actual) = self.actual.get(&uid) else {
                 continue;
@@ -69,6 +72,12 @@ impl State {
                     Ok(()) => {
                         volume.holds = Holds::Exactly(what);
                         volume.published_at = Some(now);
+                        volume.not_grown = None;
+                        Work::Idle
+                    }
+                    Err(why) if why.in_use => {
+                        volume.holds = Holds::Exactly(what);
+                        volume.not_grown = Some(why.message);
                         Work::Idle
                     }
                     Err(message) => volume.work.failed(message, Some(what), now),
@@ -84,6 +93,10 @@ impl State {
                 volume.work = match result {
                     Ok(()) => {
                         volume.holds = Holds::Exactly(what);
+                        Work::Idle
+                    }
+                    Err(why) if why.in_use => {
+                        volume.not_grown = Some(why.message);
                         Work::Idle
                     }
                     Err(message) => volume.work.failed(message, Some(what), now),

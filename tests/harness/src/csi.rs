@@ -1,0 +1,205 @@
+//! A CSI driver of our own that a test stops and starts: directories for file systems, loop devices
+//! for block devices, and a list of what it was asked. It speaks real CSI over real sockets.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use polylet_wire::csi::v1::VolumeCapability;
+use polylet_wire::csi::v1::node_server::NodeServer;
+use polylet_wire::csi::v1::volume_capability::AccessType;
+use polylet_wire::pluginregistration::v1::registration_server::{Registration, RegistrationServer};
+use polylet_wire::pluginregistration::v1::{
+    InfoRequest, PluginInfo, RegistrationStatus, RegistrationStatusResponse,
+};
+use tokio::net::UnixListener;
+use tokio::task::JoinHandle;
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::{Request, Response, Status};
+
+mod node;
+
+/// The driver's name.
+pub const NAME: &str = "disk.test.example";
+
+/// The driver, and what it keeps while it is stopped. Clones are one driver.
+#[derive(Clone)]
+pub struct Driver {
+    endpoint: PathBuf,
+    registration: PathBuf,
+    disk: PathBuf,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+struct State {
+    calls: Vec<String>,
+    refused: Vec<(String, Status)>,
+    most: i64,
+}
+
+/// A driver that runs; it stops when this is dropped.
+pub struct Runs(Vec<JoinHandle<()>>, [PathBuf; 2]);
+
+impl Drop for Runs {
+    fn drop(&mut self) {
+        self.0.iter().for_each(JoinHandle::abort);
+        for socket in &self.1 {
+            let _ = std::fs::remove_file(socket);
+        }
+    }
+}
+
+impl Driver {
+    /// A driver for the node with this root directory, whose volumes lie in `disk`. It can have five
+    /// of them there.
+    ///
+    /// # Errors
+    /// When its directories cannot be made.
+    pub fn new(root: &Path, disk: &Path) -> io::Result<Self> {
+        let (own, registry) = (
+            root.join("plugins").join(NAME),
+            root.join("plugins_registry"),
+        );
+        for dir in [disk, &own, &registry] {
+            std::fs::create_dir_all(dir)?;
+        }
+        Ok(Driver {
+            endpoint: own.join("csi.sock"),
+            registration: registry.join(format!("{NAME}-reg.sock")),
+            disk: disk.to_owned(),
+            state: Arc::new(Mutex::new(State {
+                most: 5,
+                ..State::default()
+            })),
+        })
+    }
+
+    /// Starts it: it listens when this returns.
+    ///
+    /// # Errors
+    /// When it cannot listen.
+    pub fn start(&self) -> io::Result<Runs> {
+        let listen = |path: &Path| UnixListener::bind(path).map(UnixListenerStream::new);
+        let node = tonic::transport::Server::builder()
+            .serve_with_incoming(NodeServer::new(self.clone()), listen(&self.endpoint)?);
+        let registration = tonic::transport::Server::builder().serve_with_incoming(
+            RegistrationServer::new(self.clone()),
+            listen(&self.registration)?,
+        );
+        // It ends with its sockets, or when it is stopped.
+        let tasks = vec![
+            tokio::spawn(async move { drop(node.await) }),
+            tokio::spawn(async move { drop(registration.await) }),
+        ];
+        let sockets = [self.endpoint.clone(), self.registration.clone()];
+        Ok(Runs(tasks, sockets))
+    }
+
+    /// All that it was asked since the last time, in words.
+    pub fn calls(&self) -> Vec<String> {
+        std::mem::take(&mut self.state().calls)
+    }
+
+    /// How many calls [`Driver::calls`] would give.
+    pub fn waiting(&self) -> usize {
+        self.state().calls.len()
+    }
+
+    /// Answers the next call of which the words begin so with an error.
+    pub fn refuse(&self, call: &str, with: Status) {
+        self.state().refused.push((call.to_owned(), with));
+    }
+
+    /// It can have so many volumes on the node from now on.
+    pub fn can_have(&self, most: i64) {
+        self.state().most = most;
+    }
+
+    /// Where a volume lies: a directory, or the file under a block device.
+    pub fn volume(&self, id: &str) -> PathBuf {
+        self.disk.join(id)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn note(&self, call: String) -> Result<(), Status> {
+        let mut state = self.state();
+        let mut refused = state.refused.iter();
+        let refused = refused.position(|(words, _)| call.starts_with(words));
+        state.calls.push(call);
+        match refused {
+            Some(at) => Err(state.refused.remove(at).1),
+            None => Ok(()),
+        }
+    }
+}
+
+fn is_mounted(at: &str) -> io::Result<bool> {
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo")?;
+    let mut lines = mounts.lines();
+    Ok(lines.any(|line| line.split(' ').nth(4) == Some(at)))
+}
+
+/// As CSI asks of drivers: doing it again changes nothing.
+fn bind(from: &Path, to: &str) -> io::Result<()> {
+    match is_mounted(to)? {
+        true => Ok(()),
+        false => Ok(rustix::mount::mount_bind(from, to)?),
+    }
+}
+
+fn unbind(at: &str) -> io::Result<()> {
+    let flags = rustix::mount::UnmountFlags::empty();
+    match is_mounted(at)? {
+        true => Ok(rustix::mount::unmount(at, flags)?),
+        false => Ok(()),
+    }
+}
+
+fn losetup(arguments: &[&str], file: &Path) -> io::Result<String> {
+    let mut command = Command::new("losetup");
+    let done = command.args(arguments).arg(file).output()?;
+    match done.status.success() {
+        true => Ok(String::from_utf8_lossy(&done.stdout).trim().to_owned()),
+        false => Err(io::Error::other(format!("{done:?}"))),
+    }
+}
+
+/// The loop device over a file.
+fn device(file: &Path) -> io::Result<Option<String>> {
+    let all = losetup(&["-j"], file)?;
+    let name = all.split(':').next().unwrap_or_default();
+    Ok((!name.is_empty()).then(|| name.to_owned()))
+}
+
+fn is_block(capability: Option<&VolumeCapability>) -> bool {
+    let kind = capability.and_then(|capability| capability.access_type.as_ref());
+    matches!(kind, Some(AccessType::Block(_)))
+}
+
+#[tonic::async_trait]
+impl Registration for Driver {
+    async fn get_info(&self, _: Request<InfoRequest>) -> Result<Response<PluginInfo>, Status> {
+        Ok(Response::new(PluginInfo {
+            r#type: "CSIPlugin".into(),
+            name: NAME.into(),
+            endpoint: self.endpoint.display().to_string(),
+            supported_versions: vec!["1.0.0".into()],
+        }))
+    }
+
+    async fn notify_registration_status(
+        &self,
+        status: Request<RegistrationStatus>,
+    ) -> Result<Response<RegistrationStatusResponse>, Status> {
+        let status = status.into_inner();
+        if !status.plugin_registered {
+            self.note(format!("not registered: {}", status.error))?;
+        }
+        Ok(Response::new(RegistrationStatusResponse {}))
+    }
+}
