@@ -6,7 +6,7 @@ use polylet_model::Manifest;
 use polylet_wire::common::v1::PodRef;
 
 use super::{Hands, Job};
-use crate::core::learn::Outcome;
+use crate::core::learn::{Outcome, Trouble};
 use crate::core::notices::part;
 use crate::core::step::Step;
 
@@ -19,12 +19,34 @@ pub fn of_container(
     reason: &str,
     message: impl Into<String>,
 ) {
-    let part = part_of(job, container);
+    of_part(
+        hands,
+        job,
+        &part_of(job, container),
+        warning,
+        reason,
+        message,
+    );
+}
+
+/// Tells of the pod.
+pub fn of_whole(hands: &Hands, job: &Job, warning: bool, reason: &str, message: impl Into<String>) {
+    of_part(hands, job, "", warning, reason, message);
+}
+
+fn of_part(
+    hands: &Hands,
+    job: &Job,
+    part: &str,
+    warning: bool,
+    reason: &str,
+    message: impl Into<String>,
+) {
     let notices = hands.ctx.notices();
     if warning {
-        notices.warning(&job.pod, &part, reason, message);
+        notices.warning(&job.pod, part, reason, message);
     } else {
-        notices.normal(&job.pod, &part, reason, message);
+        notices.normal(&job.pod, part, reason, message);
     }
 }
 
@@ -96,13 +118,22 @@ pub fn after(hands: &Hands, job: &Job, outcome: &Outcome) {
             let notices = hands.ctx.notices();
             notices.warning(&job.pod, "", "FailedCreatePodContainer", words);
         }
-        (Step::StopContainer { .. } | Step::StopSandbox { .. }, Outcome::Failed(trouble)) => {
-            let words = format!("error killing pod: {}", trouble.message);
-            hands
-                .ctx
-                .notices()
-                .warning(&job.pod, "", "FailedKillPod", words);
+        (Step::StopContainer { container, .. }, Outcome::Failed(trouble)) => {
+            not_killed(hands, job, "KillContainer", container, trouble);
+        }
+        (Step::StopSandbox { .. }, Outcome::Failed(trouble)) => {
+            not_killed(hands, job, "KillPodSandbox", &job.pod.uid, trouble);
         }
         _ => {}
     }
+}
+
+/// The runtime did not stop what it was to stop.
+fn not_killed(hands: &Hands, job: &Job, action: &str, what: &str, trouble: &Trouble) {
+    let Trouble {
+        reason, message, ..
+    } = trouble;
+    let words =
+        format!("error killing pod: failed to {action:?} for {what:?} with {reason}: {message:?}");
+    of_whole(hands, job, true, "FailedKillPod", words);
 }

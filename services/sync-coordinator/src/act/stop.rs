@@ -3,6 +3,7 @@
 use std::rc::Rc;
 use std::time::Duration;
 
+use polylet_cri::CriError;
 use polylet_model::constants::reason;
 
 use super::{Hands, Job, files, runtime_said, said};
@@ -23,7 +24,7 @@ pub async fn container(
     );
     let grace = Duration::from_secs(u64::from(grace));
     let stopped = job.runtime(hands).stop_container(id, grace).await;
-    stopped.map_err(|error| runtime_said(reason::KILL_CONTAINER_ERROR, &error))?;
+    stopped.map_err(|error| not_killed(reason::KILL_CONTAINER_ERROR, &error))?;
     Ok(Outcome::Done)
 }
 
@@ -35,8 +36,16 @@ pub async fn sandbox(hands: &Rc<Hands>, job: &Job, id: &str) -> Result<Outcome, 
         .await
         .map_err(|_| said("Draining", "the process is ending"))?;
     let stopped = job.runtime(hands).stop_pod_sandbox(id).await;
-    stopped.map_err(|error| runtime_said(reason::KILL_POD_SANDBOX_ERROR, &error))?;
+    stopped.map_err(|error| not_killed(reason::KILL_POD_SANDBOX_ERROR, &error))?;
     Ok(Outcome::Done)
+}
+
+/// A stop that failed is told with the whole error, its code too.
+fn not_killed(reason: &str, error: &CriError) -> Trouble {
+    Trouble {
+        message: error.in_words(),
+        ..runtime_said(reason, error)
+    }
 }
 
 /// Drops a container's record and the link to its log.

@@ -8,8 +8,9 @@ use polylet_model::constants::{REFUSED, condition_reason, reason};
 use polylet_model::{ContainerKind, Manifest};
 use serde::Serialize;
 
-use super::observed::SeenContainer;
+use super::observed::{self, SeenContainer};
 use super::plan::{Note, OVERDUE, Phase, Plan, UNTOLD, Waiting};
+use super::reset;
 use super::resize::{self, Verdict};
 use super::step::{Step, StepKey};
 use super::view::{Terminal, View};
@@ -142,19 +143,39 @@ fn why(view: &View<'_>, wanted: &Wanted, seen: &SeenContainer) -> Option<String>
     if let Some(super::hooks::PostStart::Failed { .. }) = view.pod.lifecycle.starts.get(&seen.id) {
         return Some("FailedPostStartHook".to_owned());
     }
-    let what = if !seen.hash.is_empty() && seen.hash != container.hash {
-        "definition changed"
-    } else if resize::restarts(view, container, seen) {
-        "resize requires restart"
-    } else {
-        match view.pod.unwell.get(&seen.id)? {
-            unwell if unwell.startup => "failed startup probe",
-            _ => "failed liveness probe",
+    if reset::under_way(view, wanted) {
+        return Some("killing".to_owned());
+    }
+    let init = matches!(container.kind, ContainerKind::Init | ContainerKind::Sidecar);
+    let who = if init { "Init container" } else { "Container" };
+    if seen.phase == observed::Phase::Unknown {
+        return Some(format!(
+            "{who} is in \"unknown\" state, try killing it before restart"
+        ));
+    }
+    let changed = !seen.hash.is_empty() && seen.hash != container.hash;
+    let (what, again) = match view.pod.unwell.get(&seen.id) {
+        _ if changed => ("definition changed", true),
+        Some(unwell) => {
+            let what = match unwell.startup {
+                true => "failed startup probe",
+                false => "failed liveness probe",
+            };
+            (what, super::restart::after_kill(wanted, container))
         }
+        // Of all kinds of containers in the same words.
+        None if resize::restarts(view, container, seen) => {
+            return Some(format!("Container {name} resize requires restart"));
+        }
+        None => return None,
     };
-    let again = super::restart::after_kill(wanted, container);
-    let follows = if again { ", will be restarted" } else { "" };
-    Some(format!("Container {name} {what}{follows}"))
+    // Those beside the others always are, and nobody says so.
+    let follows = if again && !init {
+        ", will be restarted"
+    } else {
+        ""
+    };
+    Some(format!("{who} {name} {what}{follows}"))
 }
 
 /// Whether a container waits for what happened in this life: a former one has told of the rest.
@@ -169,9 +190,9 @@ fn back_offs(view: &View<'_>, wanted: &Wanted, before: &Plan, plan: &Plan, told:
         let same = |old: &&Note| old.container == note.container && old.reason == note.reason;
         let known = before.notes.iter().find(same);
         let part = part(&wanted.manifest, &note.container);
-        let mut tell = |warning, reason: &str, message| {
+        let mut tell = |part: &str, warning, reason: &str, message| {
             told.push(Notice {
-                part: part.clone(),
+                part: part.to_owned(),
                 warning,
                 reason: reason.to_owned(),
                 message,
@@ -185,14 +206,18 @@ fn back_offs(view: &View<'_>, wanted: &Wanted, before: &Plan, plan: &Plan, told:
                 "Back-off restarting failed container {} in pod {}_{}({})",
                 note.container, wanted.name, wanted.namespace, view.pod.uid
             );
-            tell(true, "BackOff", message);
+            tell(&part, true, "BackOff", message);
         } else if note.reason == reason::IMAGE_PULL_BACK_OFF {
             // What follows are the words of the last try.
             let words = note.message.split("\": ").next().unwrap_or_default();
             let closed = words.len() < note.message.len();
             let message = format!("{words}{}", if closed { "\"" } else { "" });
-            tell(false, "BackOff", message);
-            tell(true, "Failed", "Error: ImagePullBackOff".to_owned());
+            // The image of a volume is the pod's.
+            let own = wanted.container(&note.container);
+            let own = own.is_some_and(|own| message.ends_with(&format!(" \"{}\"", own.image)));
+            tell(if own { &part } else { "" }, false, "BackOff", message);
+            let words = "Error: ImagePullBackOff".to_owned();
+            tell(&part, true, "Failed", words);
         }
     }
 }

@@ -32,11 +32,11 @@ pub struct Reset {
 
 /// Restarts all containers where one asks for it; true while that is under way.
 pub fn all(view: &View<'_>, wanted: &Wanted, plan: &mut Plan) -> bool {
-    let seen = view.observed();
-    let asks = |c: &SeenContainer| asks(view, wanted, c);
-    if !seen.containers.iter().any(asks) {
+    if !under_way(view, wanted) {
         return false;
     }
+    let seen = view.observed();
+    let asks = |c: &SeenContainer| asks(view, wanted, c);
     plan.wait_for("all containers to restart", None);
     let mut others = 0;
     for container in seen.containers.iter().filter(|c| !asks(c)) {
@@ -70,6 +70,12 @@ pub fn all(view: &View<'_>, wanted: &Wanted, plan: &mut Plan) -> bool {
         }
     }
     true
+}
+
+/// Whether any container asks for it.
+pub fn under_way(view: &View<'_>, wanted: &Wanted) -> bool {
+    let seen = &view.observed().containers;
+    seen.iter().any(|container| asks(view, wanted, container))
 }
 
 /// Whether a container's own end asks for it. One that was stopped, for a probe or with its

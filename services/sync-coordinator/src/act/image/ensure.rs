@@ -28,6 +28,7 @@ pub async fn ensure(hands: &Rc<Hands>, job: &Job, container: &str) -> Result<Out
     let own = Wanted {
         reference: spec.image.clone().unwrap_or_default(),
         policy: Pull::of(spec.image_pull_policy.as_deref()),
+        volume: false,
     };
     let mounted = volume::wanted(manifest, spec);
     let one = |wanted: Wanted| async move {
@@ -55,12 +56,15 @@ async fn present(
     container: &str,
     wanted: &Wanted,
 ) -> Result<String, Trouble> {
+    let tell = |warning, reason: &str, words: String| match wanted.volume {
+        true => notices::of_whole(hands, job, warning, reason, words),
+        false => notices::of_container(hands, job, container, warning, reason, words),
+    };
     // What is not even looked for has no other event of its own.
     let unseen = |trouble: Trouble| {
         let looked = [reason::INVALID_IMAGE_NAME, reason::IMAGE_INSPECT_ERROR];
         if looked.contains(&trouble.reason.as_str()) {
-            let words = trouble.message.clone();
-            notices::of_container(hands, job, container, true, "InspectFailed", words);
+            tell(true, "InspectFailed", trouble.message.clone());
         }
         trouble
     };
@@ -78,7 +82,7 @@ async fn present(
                 "Container image {:?} already present on machine{accessed}",
                 wanted.reference
             );
-            notices::of_container(hands, job, container, false, "Pulled", words);
+            tell(false, "Pulled", words);
             credentials::mind(hands, manifest);
             return Ok(image_ref);
         }
@@ -89,7 +93,7 @@ async fn present(
                 wanted.reference
             );
             let reason = reason::ERR_IMAGE_NEVER_PULL;
-            notices::of_container(hands, job, container, true, reason, words.clone());
+            tell(true, reason, words.clone());
             return Err(said(reason, words));
         }
     }
@@ -108,9 +112,6 @@ async fn present(
         sandbox,
     };
     let announced = announce(hands, &wanted.reference).await?;
-    let tell = |warning, reason: &str, words: String| {
-        notices::of_container(hands, job, container, warning, reason, words);
-    };
     let name = &wanted.reference;
     tell(false, "Pulling", format!("Pulling image {name:?}"));
     let began = Instant::now();

@@ -76,6 +76,8 @@ pub struct Wanted {
     pub reference: String,
     /// When it is pulled.
     pub policy: Pull,
+    /// It is a volume's: what is told of it is told of the pod.
+    pub volume: bool,
 }
 
 impl Images {

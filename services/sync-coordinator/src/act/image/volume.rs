@@ -29,6 +29,7 @@ fn of(manifest: &Manifest, volume: &str) -> Option<Wanted> {
     Some(Wanted {
         reference: image.reference.clone().unwrap_or_default(),
         policy: Pull::of(image.pull_policy.as_deref()),
+        volume: true,
     })
 }
 

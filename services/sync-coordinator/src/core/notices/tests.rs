@@ -69,6 +69,136 @@ fn kills_and_back_offs_are_told_once() {
     );
 }
 
+/// What is told of the first stop that begins, of a pod with a sidecar `s` and a container `a`, when this
+/// has happened to one of them.
+fn stops(policy: &str, happens: impl FnOnce(&mut World)) -> Vec<(String, String, String)> {
+    let rules = json!([{ "action": "RestartAllContainers",
+        "exitCodes": { "operator": "In", "values": [42] } }]);
+    let mut world = World::new(json!({
+        "restartPolicy": policy, "terminationGracePeriodSeconds": 30,
+        "initContainers": [{ "name": "s", "image": "s:1", "restartPolicy": "Always" }],
+        "containers": [{ "name": "a", "image": "a:1", "restartPolicyRules": rules, "restartPolicy": policy }],
+    }));
+    let mut before = Plan::default();
+    rounds(&mut world, &mut before);
+    happens(&mut world);
+    let mut told = rounds(&mut world, &mut before);
+    told.retain(|(_, reason, _)| reason == "Killing");
+    // What follows on it is not asked for.
+    told.truncate(1);
+    told
+}
+
+#[test]
+fn stops_are_told_in_upstreams_words() {
+    let unwell = |name: &'static str, startup: bool| {
+        move |world: &mut World| {
+            let id = world.running(name).unwrap();
+            let message = String::new();
+            let unwell = Unwell { startup, message };
+            world.pod.unwell.insert(id, unwell);
+        }
+    };
+    let changes = |at: &'static str, value: Value| {
+        move |world: &mut World| {
+            let mut spec = serde_json::to_value(world.wanted.manifest.spec()).unwrap();
+            *spec.pointer_mut(at).unwrap() = value;
+            world.wanted = Arc::new(super::Wanted::of(&manifest(spec), &[]));
+            world.pod.wanted = Some(Arc::clone(&world.wanted));
+        }
+    };
+    let lost = |name: &'static str| {
+        move |world: &mut World| {
+            let mut all = world.runtime.containers.iter_mut();
+            all.find(|c| c.name == name).unwrap().phase = observed::Phase::Unknown;
+            world.hear();
+        }
+    };
+    let (a, s) = ("spec.containers{a}", "spec.initContainers{s}");
+    for (policy, happens, part, words) in [
+        (
+            "Always",
+            Box::new(unwell("a", true)) as Box<dyn FnOnce(&mut World)>,
+            a,
+            "Container a failed startup probe, will be restarted",
+        ),
+        (
+            "Never",
+            Box::new(unwell("a", false)),
+            a,
+            "Container a failed liveness probe",
+        ),
+        (
+            "Always",
+            Box::new(unwell("s", true)),
+            s,
+            "Init container s failed startup probe",
+        ),
+        (
+            "Never",
+            Box::new(unwell("s", false)),
+            s,
+            "Init container s failed liveness probe",
+        ),
+        (
+            "Never",
+            Box::new(changes("/containers/0/image", "a:2".into())),
+            a,
+            "Container a definition changed, will be restarted",
+        ),
+        (
+            "Always",
+            Box::new(changes("/initContainers/0/image", "s:2".into())),
+            s,
+            "Init container s definition changed",
+        ),
+        (
+            "Always",
+            Box::new(lost("a")),
+            a,
+            "Container is in \"unknown\" state, try killing it before restart",
+        ),
+        (
+            "Always",
+            Box::new(lost("s")),
+            s,
+            "Init container is in \"unknown\" state, try killing it before restart",
+        ),
+        (
+            "Never",
+            Box::new(|world: &mut World| world.ends("a", 42)),
+            s,
+            "killing",
+        ),
+        (
+            "Never",
+            Box::new(|world: &mut World| world.ends("a", 1)),
+            s,
+            "Stopping container s",
+        ),
+    ] {
+        assert_eq!(stops(policy, happens), [told(part, "Killing", words)]);
+    }
+}
+
+#[test]
+fn a_restart_for_a_resize_is_told_without_what_follows() {
+    let spec = |memory: &str| -> Value {
+        json!({"containers": [{"name": "a", "image": "img-a:1",
+            "resizePolicy": [{ "resourceName": "memory", "restartPolicy": "RestartContainer" }],
+            "resources": {"requests": {"memory": memory}}}]})
+    };
+    let mut world = World::new(spec("1Mi"));
+    let mut before = Plan::default();
+    rounds(&mut world, &mut before);
+    world.wanted = Arc::new(super::Wanted::of(&manifest(spec("2Mi")), &[]));
+    world.pod.wanted = Some(Arc::clone(&world.wanted));
+    let mut heard = rounds(&mut world, &mut before);
+    heard.retain(|(_, reason, _)| reason == "Killing");
+    let words = "Container a resize requires restart";
+    assert_eq!(heard, [told("spec.containers{a}", "Killing", words)]);
+}
+
 #[test]
 fn ends_are_told_by_their_reason() {
     let mut world = World::new(simple("Always", &["a"]));
