@@ -75,6 +75,9 @@ async fn prepare(
 }
 
 fn not_made(hands: &Hands, job: &Job, why: &str) {
+    // An event of the pod does not name it once more.
+    let own = why.split_once(&format!("({})\": ", job.pod.uid));
+    let why = own.map_or(why, |(_, why)| why);
     let words = format!("Failed to create pod sandbox: {why}");
     let notices = hands.ctx.notices();
     notices.warning(&job.pod, "", "FailedCreatePodSandBox", words);

@@ -108,14 +108,13 @@ fn until_the_node_is_heard_again(
 }
 
 /// Why the node has no room for what a pod that was let in asks for now. Nobody makes room for it,
-/// not even for a critical pod: it has what it was let in with.
-pub fn unfit(view: &View<'_>, wanted: &Wanted) -> Option<String> {
-    let (_, words) = pressure(view, wanted).or_else(|| {
+/// not even for a critical pod: it has what it was let in with. Its reason and its words.
+pub fn unfit(view: &View<'_>, wanted: &Wanted) -> Option<(String, String)> {
+    pressure(view, wanted).or_else(|| {
         let misfits = fit::misfits(view.pod, &view.node.room, wanted);
         let first = misfits.iter().find(|misfit| !misfit.is_affinity());
         first.map(Misfit::told)
-    })?;
-    Some(words)
+    })
 }
 
 /// The end of a pod that makes room for another.

@@ -163,6 +163,7 @@ fn bring_up(
     plan: &mut Plan,
     order: &mut Start,
 ) {
+    hooks::tell_failure(view, container, plan);
     if being_made(view, &container.name) {
         plan.wait_for(format!("container {}", container.name), None);
         order.earlier_under_way = true;
@@ -171,7 +172,6 @@ fn bring_up(
     let made = view.observed().newest_in(&container.name, &sandbox.id);
     let made = made.filter(|m| m.phase == Phase::Created && !differs(m, container));
     let next = restart::next(view, container);
-    hooks::tell_failure(view, container, plan);
     if made.is_none() && restart::backs_off(view, wanted, container, &next, plan) {
         return;
     }

@@ -8,6 +8,7 @@ use polylet_model::constants::{REFUSED, condition_reason, reason};
 use polylet_model::{ContainerKind, Manifest};
 use serde::Serialize;
 
+use super::admission;
 use super::observed::{self, SeenContainer};
 use super::plan::{Note, OVERDUE, Phase, Plan, UNTOLD, Waiting};
 use super::reset;
@@ -161,7 +162,11 @@ fn why(view: &View<'_>, wanted: &Wanted, seen: &SeenContainer) -> Option<String>
                 true => "failed startup probe",
                 false => "failed liveness probe",
             };
-            (what, super::restart::after_kill(wanted, container))
+            let again = super::restart::after_kill(wanted, container);
+            if !again && !stays(view, wanted) {
+                return None;
+            }
+            (what, again)
         }
         // Of all kinds of containers in the same words.
         None if resize::restarts(view, container, seen) => {
@@ -176,6 +181,22 @@ fn why(view: &View<'_>, wanted: &Wanted, seen: &SeenContainer) -> Option<String>
         ""
     };
     Some(format!("{who} {name} {what}{follows}"))
+}
+
+/// Whether any regular container runs on or runs again. Where none does the pod ends, and its
+/// containers are stopped without a word of their probes.
+fn stays(view: &View<'_>, wanted: &Wanted) -> bool {
+    let mut all = wanted.containers.iter();
+    all.any(|container| {
+        let seen = view.observed().newest(&container.name);
+        let unwell = seen.is_some_and(|seen| view.pod.unwell.contains_key(&seen.id));
+        container.kind == ContainerKind::Regular
+            && match seen {
+                Some(seen) if seen.may_run() && !unwell => true,
+                Some(seen) if seen.may_run() => super::restart::after_kill(wanted, container),
+                _ => super::restart::wanted_again(view, wanted, container, seen),
+            }
+    })
 }
 
 /// Whether a container waits for what happened in this life: a former one has told of the rest.
@@ -258,7 +279,10 @@ fn resizes(view: &View<'_>, wanted: &Wanted, before: &Plan, plan: &Plan, told: &
         } else {
             "ResizeDeferred"
         };
-        let prefix = format!("Pod resize {reason}");
+        // Where there is no room yet it is called as at a refusal.
+        let lacks = admission::unfit(view, wanted).filter(|_| event == "ResizeDeferred");
+        let word = lacks.map_or((*reason).to_owned(), |(word, _)| word);
+        let prefix = format!("Pod resize {word}");
         let words = summary(&wanted.manifest, &prefix, generation, message);
         told.push(Notice::of_pod(true, event, words));
     }

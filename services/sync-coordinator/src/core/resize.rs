@@ -60,7 +60,7 @@ pub fn judge(view: &View<'_>, wanted: &Wanted) -> Verdict {
         return pending(why::INFEASIBLE, message);
     }
     match admission::unfit(view, wanted) {
-        Some(message) => pending(why::DEFERRED, message),
+        Some((_, message)) => pending(why::DEFERRED, message),
         None => Verdict::Granted,
     }
 }

@@ -1,7 +1,7 @@
 //! The statuses of all containers.
 
 use k8s_openapi::api::core::v1::{
-    Container as Spec, ContainerStatus, ResourceRequirements, VolumeMountStatus,
+    Container as Spec, ContainerState, ContainerStatus, ResourceRequirements, VolumeMountStatus,
 };
 
 use super::{Container, ContainerPhase, Note, Stage, StatusFacts, state};
@@ -77,7 +77,7 @@ fn one(facts: &StatusFacts<'_>, kind: ContainerKind, spec: &Spec) -> ContainerSt
     let old = before(facts, kind, &spec.name);
     let note = facts.notes.iter().find(|note| note.container == spec.name);
     let mut found = named(facts, &spec.name).filter(|seen| !being_started(facts, old, note, seen));
-    let newest = found.next();
+    let newest = found.next().filter(|seen| !is_behind(facts, old, seen));
     let mut status = match newest {
         Some(container) => {
             let mut status = state::of(facts, container, old);
@@ -95,6 +95,9 @@ fn one(facts: &StatusFacts<'_>, kind: ContainerKind, spec: &Spec) -> ContainerSt
     };
     if status.image.is_empty() {
         status.image = spec.image.clone().unwrap_or_default();
+    }
+    if let Some(waits) = still_waits(old, note, &status) {
+        status.last_state = status.state.replace(waits);
     }
     status.volume_mounts = mounts(spec, facts.recursive_read_only);
     let anew = note.is_some_and(|note| note.reason == reason::RESTARTING_ALL_CONTAINERS)
@@ -136,6 +139,34 @@ fn being_started(
             ContainerPhase::Running => note.is_some_and(starts) && !told(),
             ContainerPhase::Exited | ContainerPhase::Unknown => false,
         }
+}
+
+/// Whether what the runtime holds ended before what was told: the record of the later one is gone
+/// already, as those of a pod that ends go one by one, and it was the last all the same.
+fn is_behind(facts: &StatusFacts<'_>, old: Option<&ContainerStatus>, seen: &Container) -> bool {
+    let Some((old, told)) = old.and_then(|old| Some((old, state::ended(old)?))) else {
+        return false;
+    };
+    let attempt = i32::try_from(seen.attempt).unwrap_or(i32::MAX);
+    let finished = seen.finished_at.map(super::second);
+    facts.stage != Stage::Syncing
+        && seen.phase == ContainerPhase::Exited
+        && old.container_id.as_ref() != Some(&state::full_id(facts, seen))
+        && attempt < old.restart_count
+        && finished <= told.finished_at
+}
+
+/// What a container that ended waited for, when it is on its way to be started now: until that has
+/// come to its end nothing else is told.
+fn still_waits(
+    old: Option<&ContainerStatus>,
+    note: Option<&Note>,
+    status: &ContainerStatus,
+) -> Option<ContainerState> {
+    let old = old.filter(|old| old.container_id == status.container_id)?;
+    let on_its_way = note.is_some_and(starts) && state::ended(status).is_some();
+    (on_its_way && state::is_waiting(old) && state::ended_last(old) == state::ended(status))
+        .then(|| old.state.clone())?
 }
 
 /// The runtime holds nothing of this name: never did, or no longer.

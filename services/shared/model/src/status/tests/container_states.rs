@@ -153,6 +153,42 @@ fn an_end_that_was_told_stays_told() {
 }
 
 #[test]
+fn an_end_that_was_told_is_the_last_though_an_earlier_one_is_all_that_is_left() {
+    let mut world = one()
+        .sandbox()
+        .with(exited("a", 0, 3))
+        .with(exited("a", 1, 9));
+    world.stage = Stage::Terminating;
+    let told = world.tell();
+    world.containers.remove(0);
+    assert_eq!(of(&world.status(), "a"), of(&told, "a"));
+    // One that ended later is news, whatever the runtime counts.
+    world.containers[0].id = "new".into();
+    world.containers[0].finished_at = Some(at(1000));
+    let id = of(&world.status(), "a").container_id.clone();
+    assert_eq!(id.as_deref(), Some("containerd://new"));
+}
+
+#[test]
+fn what_it_waited_for_is_told_until_its_next_start_is_whole() {
+    let mut world = one()
+        .sandbox()
+        .with(exited("a", 0, 3))
+        .note("a", reason::CRASH_LOOP_BACK_OFF);
+    let waits = world.tell();
+    world.notes.clear();
+    let mut world = world.note("a", reason::POST_START_HOOK);
+    for phase in [ContainerPhase::Created, ContainerPhase::Running] {
+        assert_eq!(of(&world.tell(), "a"), of(&waits, "a"));
+        world.containers.retain(|container| container.attempt == 0);
+        world = world.with(super::made("a", 1, phase));
+    }
+    assert_eq!(of(&world.tell(), "a"), of(&waits, "a"));
+    world.notes.clear();
+    assert_eq!(of(&world.tell(), "a").restart_count, 1);
+}
+
+#[test]
 fn a_runtime_that_lost_its_count_does_not_set_it_back() {
     let mut world = one().sandbox().with(exited("a", 4, 9));
     world.tell();
