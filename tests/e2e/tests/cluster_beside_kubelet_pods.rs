@@ -2,7 +2,7 @@
 //! containers cannot tell the one from the other, but for what is named here.
 
 use polylet_e2e::beside::cases;
-use polylet_e2e::beside::{Case, Lives, Pair, differ};
+use polylet_e2e::beside::{Case, Lives, Pair, differ, right};
 
 #[tokio::test]
 #[ignore = "needs root, containerd and the programs of a cluster: cargo verify"]
@@ -35,27 +35,40 @@ async fn beside(cases: Vec<Vec<Case>>) {
     let polylet = pair.under_polylet(&cases).await;
     keep("polylet", &polylet);
     pair.remove();
-    let found = differ::differences(&kubelet, &polylet, differ::RIGHT);
+    let found = differ::differences(&kubelet, &polylet, &right::all());
+    eprintln!(
+        "{} lives, {} differences that are right",
+        kubelet.len(),
+        found.right.len()
+    );
+    keep_lines("right", &found.right);
+    keep_lines("wrong", &found.wrong);
+    let idle = found.idle.iter();
+    let idle: Vec<_> = idle.map(|right| format!("{right:?}")).collect();
+    keep_lines("idle", &idle);
     assert!(
-        found.is_empty(),
+        found.wrong.is_empty(),
         "{} differences:\n{}",
-        found.len(),
-        found.join("\n")
+        found.wrong.len(),
+        found.wrong.join("\n")
     );
 }
 
-/// For a person to look at, where `POLYLET_TEST_LIVES` names a directory.
 fn keep(who: &str, lives: &Lives) {
+    let mut all = Vec::new();
+    for (pod, life) in lives {
+        for (at, lines) in life {
+            all.extend(lines.iter().map(|line| format!("{pod}, {at}: {line}")));
+        }
+    }
+    keep_lines(who, &all);
+}
+
+/// For a person to look at, where `POLYLET_TEST_LIVES` names a directory.
+fn keep_lines(what: &str, lines: &[String]) {
     let Some(dir) = std::env::var_os("POLYLET_TEST_LIVES") else {
         return;
     };
-    let mut text = String::new();
-    for (pod, life) in lives {
-        for (at, lines) in life {
-            for line in lines {
-                text.push_str(&format!("{pod}, {at}: {line}\n"));
-            }
-        }
-    }
-    std::fs::write(std::path::Path::new(&dir).join(who), text).unwrap();
+    let text = lines.join("\n") + "\n";
+    std::fs::write(std::path::Path::new(&dir).join(what), text).unwrap();
 }

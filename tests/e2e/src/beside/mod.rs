@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
-use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,7 +11,8 @@ use std::time::Duration;
 use polylet_harness::cluster::{Part, Patch, pod_path};
 use polylet_harness::{Cluster, Node};
 use serde_json::{Value, json};
-use tokio::task::JoinSet;
+use tokio::net::TcpListener;
+use tokio::task::{AbortHandle, JoinSet};
 
 use crate::ok;
 
@@ -24,10 +24,16 @@ pub mod differ;
 mod lines;
 /// What is said in passing, against what the other says.
 mod passing;
+/// Differences that are right.
+pub mod right;
 /// Following pods.
 mod seen;
+/// What people are told of pods.
+mod told;
 /// What containers say that they see.
 pub mod views;
+/// Patterns of lines, and lines without what only one run has.
+pub mod words;
 
 use seen::Seen;
 
@@ -59,6 +65,8 @@ pub enum Step {
     Delete(Value),
     /// Somebody else deletes it.
     Leaves,
+    /// Deletes another pod.
+    Remove(&'static str),
     /// A patch of the node.
     Node(Value),
 }
@@ -74,9 +82,8 @@ pub struct Pair {
     /// The node, down at first.
     pub node: Node,
     kubelet: Part,
-    /// Where connections are taken and nobody answers: a pull that takes for ever.
-    #[expect(dead_code, reason = "it is there to be open")]
-    silent: TcpListener,
+    /// Where connections are taken, and ended after a while without an answer: a slow pull.
+    silent: AbortHandle,
 }
 
 impl Pair {
@@ -101,7 +108,7 @@ impl Pair {
             cluster: Arc::new(cluster),
             node,
             kubelet,
-            silent: ok(TcpListener::bind("127.0.0.1:18094")),
+            silent: ok(silent().await),
         }
     }
 
@@ -130,6 +137,7 @@ impl Pair {
     }
 
     async fn live(&self, cases: &[Case]) -> Lives {
+        told::forget(&self.cluster).await;
         let seen = Arc::new(Seen::follow(&self.cluster).await);
         let mut tasks = JoinSet::new();
         let dirs = Dirs {
@@ -145,20 +153,27 @@ impl Pair {
             );
             tasks.spawn(life);
         }
-        let mut lives: Lives = tasks.join_all().await.into_iter().collect();
+        let lived = tasks.join_all().await;
+        let told = told::all(&self.cluster).await;
         let dir = shared(&self.node);
-        for (name, life) in &mut lives {
-            let said = dir.join(name);
+        let mut lives = Lives::new();
+        for (of, pod, mut life) in lived {
+            let said = dir.join(&of);
             if let Ok(text) = fs::read_to_string(&said) {
-                life.insert("view".to_owned(), seen.said(name, &text));
+                life.insert("view".to_owned(), seen.said(&pod, &text));
                 let _ = fs::remove_file(said);
             }
+            life.insert("passing".to_owned(), seen.passing(&pod));
+            let events = told::of_pod(&told, &seen.whole(&pod));
+            life.insert("events".to_owned(), events);
+            lives.insert(of, life);
         }
         lives
     }
 
     /// Ends and removes everything.
     pub fn remove(mut self) {
+        self.silent.abort();
         self.kubelet.down(true);
         ok(self.node.remove());
         match Arc::try_unwrap(self.cluster) {
@@ -166,6 +181,19 @@ impl Pair {
             Err(_) => panic!("somebody still asks the cluster"),
         }
     }
+}
+
+async fn silent() -> std::io::Result<AbortHandle> {
+    let listener = TcpListener::bind("127.0.0.1:18094").await?;
+    let serve = async move {
+        while let Ok((connection, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                tokio::time::sleep(Duration::from_secs(8)).await;
+                drop(connection);
+            });
+        }
+    };
+    Ok(tokio::spawn(serve).abort_handle())
 }
 
 /// Where pods write what they see.
@@ -210,12 +238,13 @@ async fn objects(cluster: &Cluster) {
 
 const IN_DEFAULT: &str = "/api/v1/namespaces/default";
 
+/// The life of a case's pod: the case's name, the pod's, and what was seen.
 async fn life(
     cluster: Arc<Cluster>,
     seen: Arc<Seen>,
     case: Case,
     dirs: Dirs,
-) -> (String, BTreeMap<String, Vec<String>>) {
+) -> (String, String, BTreeMap<String, Vec<String>>) {
     let client = cluster.client();
     let path = case.object.0;
     let text = case.object.1.to_string();
@@ -267,6 +296,9 @@ async fn life(
                 ok(client.create(&path, object).await);
             }
             Step::Leaves => deleted = true,
+            Step::Remove(other) => {
+                ok(client.delete(&pod_path(other), &Value::Null).await);
+            }
             Step::Node(change) => {
                 let path = "/api/v1/nodes/node";
                 ok(client.patch(path, Patch::Strategic, change).await);
@@ -303,6 +335,5 @@ async fn life(
         }
     };
     notes.insert("the end".to_owned(), end);
-    notes.insert("passing".to_owned(), seen.passing(&name));
-    (case.name, notes)
+    (case.name, name, notes)
 }

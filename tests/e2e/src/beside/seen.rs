@@ -111,12 +111,18 @@ impl Seen {
         said
     }
 
+    /// The pod when it was last known by its address, if it ever had one.
+    pub(super) fn whole(&self, name: &str) -> Arc<Value> {
+        let versions = self.versions.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = || versions.get(name).into_iter().flatten().rev();
+        let mut known = all().filter(|(_, _, pod)| pod["status"]["podIP"].is_string());
+        let pod = known.next().or_else(|| all().next());
+        pod.map(|(_, _, pod)| pod.clone()).unwrap_or_default()
+    }
+
     /// What the pod's container wrote, without what only this pod has.
     pub(super) fn said(&self, name: &str, text: &str) -> Vec<String> {
-        let versions = self.versions.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut all = versions.get(name).into_iter().flatten().rev();
-        let pod = all.find(|(_, _, pod)| pod["status"]["podIP"].is_string());
-        let pod = pod.map(|(_, _, pod)| pod.clone()).unwrap_or_default();
+        let pod = self.whole(name);
         text.lines().map(|line| lines::plain(line, &pod)).collect()
     }
 }

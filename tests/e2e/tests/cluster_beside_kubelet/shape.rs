@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use polylet_e2e::beside::words::{self, looks_like};
 use serde_json::Value;
 
 /// What is told, one fact a line.
@@ -23,17 +24,6 @@ pub(crate) fn differences(expected: &Lines, found: &Lines, right: &[Right]) -> V
     wrong.sort();
     let told = wrong.iter().map(|(line, who)| format!("{who}: {line}"));
     told.collect()
-}
-
-fn looks_like(line: &str, pattern: &str) -> bool {
-    let mut rest = line;
-    for (at, part) in pattern.split('*').enumerate() {
-        match rest.find(part) {
-            Some(found) if at > 0 || found == 0 => rest = &rest[found + part.len()..],
-            _ => return false,
-        }
-    }
-    rest.is_empty() || pattern.ends_with('*')
 }
 
 /// An object: every field by its path.
@@ -86,67 +76,9 @@ fn flat(path: &str, value: &Value, lines: &mut Lines) {
     }
 }
 
-/// Words without what is never the same twice.
+/// Words without what is never the same twice, and without what one pod in two namespaces differs in.
 pub(crate) fn blank(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut word = String::new();
-    for letter in text.chars().chain([' ']) {
-        if letter.is_ascii_alphanumeric() || ".-_:+".contains(letter) {
-            word.push(letter);
-            continue;
-        }
-        out.push_str(&blank_word(&word));
-        word.clear();
-        out.push(letter);
-    }
-    out.pop();
-    out
-}
-
-fn blank_word(word: &str) -> String {
-    let core = word.trim_end_matches(['.', ':']);
-    let rest = &word[core.len()..];
-    let name = match core {
-        // Of one pod in two namespaces.
-        _ if core.len() >= 40 && hex(core) => "ID",
-        _ if core.starts_with("sha256:") && hex(&core[7..]) => "DIGEST",
-        _ if is_uid(core) => "UID",
-        _ if is_time(core) => "TIME",
-        _ if is_duration(core) => "LONG",
-        _ if is_pod_ip(core) => "IP",
-        _ => return word.replace("first", "NS").replace("second", "NS"),
-    };
-    let port = core.rsplit_once(':').filter(|_| name == "IP");
-    match port {
-        Some((_, port)) => format!("{name}:{port}{rest}"),
-        None => format!("{name}{rest}"),
-    }
-}
-
-fn hex(text: &str) -> bool {
-    text.len() >= 12 && text.chars().all(|c| c.is_ascii_hexdigit())
-}
-
-fn is_uid(text: &str) -> bool {
-    let lengths: Vec<_> = text.split('-').map(str::len).collect();
-    lengths == [8, 4, 4, 4, 12] || lengths == [32] && hex(text)
-}
-
-fn is_time(text: &str) -> bool {
-    text.len() >= 19 && text.as_bytes().get(10) == Some(&b'T') && text.starts_with("20")
-}
-
-fn is_duration(text: &str) -> bool {
-    let number = ["ms", "µs", "s"]
-        .iter()
-        .find_map(|unit| text.strip_suffix(unit));
-    number.is_some_and(|number| number.contains('.') && number.parse::<f64>().is_ok())
-        || text
-            .strip_suffix("ms")
-            .is_some_and(|n| n.parse::<u64>().is_ok())
-}
-
-fn is_pod_ip(text: &str) -> bool {
-    let address = text.rsplit_once(':').map_or(text, |(address, _)| address);
-    address.starts_with("10.") && address.parse::<std::net::Ipv4Addr>().is_ok()
+    words::blank(text)
+        .replace("first", "NS")
+        .replace("second", "NS")
 }

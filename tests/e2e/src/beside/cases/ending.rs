@@ -23,7 +23,13 @@ fn policy(policy: &str) -> Value {
 }
 
 fn exits() -> Vec<Case> {
-    let again = || Step::Once("again", |pod| restarts(pod, "containerStatuses") == 2);
+    let again = || {
+        Step::Until("waits longer", |pod| {
+            let waiting = &pod["status"]["containerStatuses"][0]["state"]["waiting"]["message"];
+            let message = waiting.as_str().unwrap_or_default();
+            message.starts_with("back-off 20s")
+        })
+    };
     let two = json!({ "restartPolicy": "Never", "containers": [
         container("main", "exit 0", &json!({})), container("other", RUNS, &json!({})),
     ] });
@@ -121,6 +127,8 @@ fn sidecars() -> Vec<Case> {
     let unready = beside(RUNS, json!({ "readinessProbe": probe("false") }));
     let unstarted =
         json!({ "exec": { "command": ["false"] }, "periodSeconds": 1, "failureThreshold": 100 });
+    let unlively =
+        json!({ "exec": { "command": ["false"] }, "periodSeconds": 1, "failureThreshold": 2 });
     let both = json!([
         container("first", "exit 0", &json!({})),
         good[0].clone(),
@@ -152,6 +160,13 @@ fn sidecars() -> Vec<Case> {
             })],
         ),
         runs(
+            "sidecar-unlively",
+            &json!({ "initContainers": beside(RUNS, json!({ "livenessProbe": unlively })) }),
+            vec![Step::Once("again", |pod| {
+                restarts(pod, "initContainerStatuses") == 1
+            })],
+        ),
+        runs(
             "sidecar-unstarted",
             &json!({ "initContainers": beside(RUNS, json!({ "startupProbe": unstarted })) }),
             vec![Step::Until("runs", |pod| {
@@ -175,6 +190,16 @@ fn rules() -> Vec<Case> {
     };
     let mut whole = of("RestartAllContainers");
     whole["initContainers"] = json!([container("first", "exit 0", &json!({}))]);
+    // Who has to go with them: one at work, and one that stands by them all.
+    let mut together = whole.clone();
+    let mut sidecar = container("beside", RUNS, &json!({}));
+    sidecar["restartPolicy"] = "Always".into();
+    together["initContainers"] = json!([sidecar]);
+    let asks = format!("if mkdir /kept/once; then sleep 3; exit 42; fi; {RUNS}");
+    together["containers"] = json!([
+        container("main", &asks, &whole["container"]),
+        container("other", RUNS, &json!({})),
+    ]);
     let own = json!({ "restartPolicy": "Never", "containers": [
         container("main", "exit 0", &json!({})),
         container("again", "exit 1", &json!({ "restartPolicy": "OnFailure" })),
@@ -186,6 +211,14 @@ fn rules() -> Vec<Case> {
             "rule-all",
             &first(RUNS, 42),
             &whole,
+            vec![Step::Until("again", |pod| {
+                restarts(pod, "containerStatuses") == 1 && polylet_harness::cluster::is_ready(pod)
+            })],
+        ),
+        case(
+            "rule-all-others",
+            "",
+            &together,
             vec![Step::Until("again", |pod| {
                 restarts(pod, "containerStatuses") == 1 && polylet_harness::cluster::is_ready(pod)
             })],

@@ -35,6 +35,11 @@ pub fn cases() -> Vec<Case> {
             until!("ErrImageNeverPull"),
         ),
         runs(
+            "image-volume",
+            &volume(json!({ "image": { "reference": "none:1", "pullPolicy": "Never" } })),
+            until!("ErrImageNeverPull"),
+        ),
+        runs(
             "image-none",
             &image("127.0.0.1:1/none:1", "Always"),
             until!("ImagePullBackOff"),

@@ -1,0 +1,253 @@
+use super::{Right, right};
+
+const MOMENT: &str = "what the pod is just at, when it is looked at, is chance";
+const TIMES: &str = "how often it started by then is chance";
+const CGROUP: &str = "the kubelet reads the pod's cgroup back, as it was a while ago or when it is gone, \
+    and tells the kernel's word for no limit; Polylet tells what was given";
+const TRUTH: &str = "Polylet tells the ends that the containers had before all were removed";
+const LATE: &str = "the kubelet hears of its sandbox's end later than of its containers'";
+const MIRROR: &str = "the kubelet takes the mirror away before the pod has ended";
+
+pub(super) const RIGHT: &[Right] = &[
+    right("*", "*", "- status.resources={}", CGROUP),
+    right(
+        "*",
+        "*",
+        "- status.resources.limits.memory=9007199254740988Ki",
+        CGROUP,
+    ),
+    right("*", "the end", "+ status.resources.*", CGROUP),
+    right("*", "* ended", "+ status.resources.*", CGROUP),
+    right("resize-*", "*", "* status.resources.*", CGROUP),
+    right(
+        "bad-command-never",
+        "passing",
+        "+ phase Running - -",
+        "the kubelet tells that it tried when it has given up",
+    ),
+    right(
+        "bad-*",
+        "* fails",
+        "* status.containerStatuses[0].state.waiting.*",
+        MOMENT,
+    ),
+    right(
+        "bad-init",
+        "* fails",
+        "* status.initContainerStatuses[0].state.waiting.*",
+        MOMENT,
+    ),
+    right("always-*", "*", "* status.*restartCount=*", TIMES),
+    right("always-*", "*", "* status.*containerID=container *", TIMES),
+    right("on-failure-1", "the end", "* status.*restartCount=*", TIMES),
+    right(
+        "on-failure-1",
+        "the end",
+        "* status.*containerID=container *",
+        TIMES,
+    ),
+    right("init-again", "the end", "* status.*restartCount=*", TIMES),
+    right(
+        "init-again",
+        "the end",
+        "* status.*containerID=container *",
+        TIMES,
+    ),
+    right("unlively", "the end", "* status.*restartCount=*", TIMES),
+    right(
+        "unlively",
+        "the end",
+        "* status.*containerID=container *",
+        TIMES,
+    ),
+    right(
+        "unstarted-again",
+        "the end",
+        "* status.*restartCount=*",
+        TIMES,
+    ),
+    right(
+        "unstarted-again",
+        "the end",
+        "* status.*containerID=container *",
+        TIMES,
+    ),
+    right("hook-fails", "the end", "* status.*restartCount=*", TIMES),
+    right(
+        "hook-fails",
+        "the end",
+        "* status.*containerID=container *",
+        TIMES,
+    ),
+    right("end-crashing", "the end", "* status.*restartCount=*", TIMES),
+    right(
+        "end-crashing",
+        "the end",
+        "* status.*containerID=container *",
+        TIMES,
+    ),
+    right("end-crashing", "the end", "* status.*.lastState*", MOMENT),
+    right("own-policy", "the end", "* status.*.lastState*", MOMENT),
+    right("rule-all*", "*", "* status.*.lastState.terminated.*", TRUTH),
+    right(
+        "rule-all*",
+        "passing",
+        "+ *Statuses * lastState.terminated.*",
+        TRUTH,
+    ),
+    right(
+        "rule-all*",
+        "*",
+        "* status.*.containerID=container *",
+        "the kubelet tells no end of the one before, and so not its number",
+    ),
+    right(
+        "rule-all*",
+        "passing",
+        "+ containerStatuses main * restartCount=0 state.terminated.* lastState={}",
+        MOMENT,
+    ),
+    right(
+        "rule-all*",
+        "passing",
+        "+ condition AllContainersRestarting True *",
+        MOMENT,
+    ),
+    right(
+        "resize-*",
+        "passing",
+        "+ condition PodResizeInProgress True - -",
+        "the kubelet has done it before it has told of it",
+    ),
+    right(
+        "resize-too-low",
+        "*",
+        "* *PodResizeInProgress*",
+        "the message says what is used just then",
+    ),
+    right(
+        "long-name",
+        "*",
+        "* *PodReadyToStartContainers*",
+        "how far its sandbox comes is chance",
+    ),
+    right("long-name", "*", "* status.podIP*", "as above"),
+    right(
+        "sees-host",
+        "view",
+        "* */proc/*",
+        "other people's processes",
+    ),
+    right(
+        "*",
+        "view",
+        "* *symbolic link*",
+        "upstream gives tokens' links to the user, others' not",
+    ),
+    right(
+        "sees-names",
+        "view",
+        "* * options *",
+        "the kubelet keeps the options in a map, whose order is chance",
+    ),
+    right("bad-*", "*", "* status.*.containerID=container *", TIMES),
+    right("bad-*", "the end", "* status.*.restartCount=*", TIMES),
+    right(
+        "bad-command",
+        "passing",
+        "+ containerStatuses main * restartCount=* state.waiting.message=back-off * lastState.terminated.*",
+        MOMENT,
+    ),
+    right("own-policy", "the end", "* status.*restartCount=*", TIMES),
+    right(
+        "own-policy",
+        "the end",
+        "* status.*containerID=container *",
+        TIMES,
+    ),
+    right(
+        "sidecar-unlively",
+        "the end",
+        "* status.*restartCount=*",
+        TIMES,
+    ),
+    right(
+        "sidecar-unlively",
+        "the end",
+        "* status.*containerID=container *",
+        TIMES,
+    ),
+    right(
+        "debug*",
+        "passing",
+        "+ ephemeralContainerStatuses debug * state.waiting.reason=ContainerCreating lastState={}",
+        MOMENT,
+    ),
+    right(
+        "*",
+        "* ended",
+        "- status.conditions.PodReadyToStartContainers.status=True",
+        LATE,
+    ),
+    right(
+        "*",
+        "* ended",
+        "+ status.conditions.PodReadyToStartContainers.status=False",
+        LATE,
+    ),
+    right(
+        "*",
+        "the end",
+        "- status.conditions.PodReadyToStartContainers.status=True",
+        LATE,
+    ),
+    right(
+        "*",
+        "the end",
+        "+ status.conditions.PodReadyToStartContainers.status=False",
+        LATE,
+    ),
+    right(
+        "preempted",
+        "the end",
+        "+ status.podIP*",
+        "the kubelet has lost the address when it ends the pod a second time",
+    ),
+    right(
+        "static",
+        "the end",
+        "* status.conditions.ContainersReady.*",
+        MIRROR,
+    ),
+    right("static", "the end", "* status.conditions.Ready.*", MIRROR),
+    right(
+        "static",
+        "the end",
+        "* status.containerStatuses[0].ready=*",
+        MIRROR,
+    ),
+    right(
+        "static",
+        "the end",
+        "* status.containerStatuses[0].started=*",
+        MIRROR,
+    ),
+    right(
+        "static",
+        "the end",
+        "- status.containerStatuses[0].state.running.startedAt=TIME",
+        MIRROR,
+    ),
+    right(
+        "static",
+        "the end",
+        "+ status.containerStatuses[0].state.terminated.*",
+        MIRROR,
+    ),
+    right(
+        "static",
+        "passing",
+        "+ containerStatuses main * restartCount=0 state.terminated.* state.terminated.exitCode=0 *",
+        MIRROR,
+    ),
+];
