@@ -24,7 +24,7 @@ fn policy(policy: &str) -> Value {
 
 fn exits() -> Vec<Case> {
     let again = || {
-        Step::Until("waits longer", |pod| {
+        Step::Once("waits longer", |pod| {
             let waiting = &pod["status"]["containerStatuses"][0]["state"]["waiting"]["message"];
             let message = waiting.as_str().unwrap_or_default();
             message.starts_with("back-off 20s")

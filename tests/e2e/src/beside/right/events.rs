@@ -106,4 +106,10 @@ pub(super) const RIGHT: &[Right] = &[
         "* Warning FailedScheduling by -/-/default-scheduler/*",
         "whether there is room when it is looked for first is chance",
     ),
+    right(
+        "hook-fails",
+        "events",
+        "* Warning BackOff by kubelet/*: Back-off restarting failed container main *",
+        "how often it starts again before its pod is deleted is chance",
+    ),
 ];

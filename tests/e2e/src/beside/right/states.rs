@@ -153,9 +153,9 @@ pub(super) const RIGHT: &[Right] = &[
     right("bad-*", "*", "* status.*.containerID=container *", TIMES),
     right("bad-*", "the end", "* status.*.restartCount=*", TIMES),
     right(
-        "bad-command",
+        "bad-*",
         "passing",
-        "+ containerStatuses main * restartCount=* state.waiting.message=back-off * lastState.terminated.*",
+        "+ *ontainerStatuses * restartCount=* state.waiting.message=back-off * lastState.terminated.*",
         MOMENT,
     ),
     right("own-policy", "the end", "* status.*restartCount=*", TIMES),
@@ -250,4 +250,17 @@ pub(super) const RIGHT: &[Right] = &[
         "+ containerStatuses main * restartCount=0 state.terminated.* state.terminated.exitCode=0 *",
         MIRROR,
     ),
+    right(
+        "hook-fails",
+        "0 hook failed",
+        "* status.*restartCount=*",
+        MOMENT,
+    ),
+    right(
+        "hook-fails",
+        "0 hook failed",
+        "* status.*containerID=container *",
+        MOMENT,
+    ),
+    right("tainted", "2 goes", "* status.*bservedGeneration=*", MOMENT),
 ];
