@@ -65,10 +65,10 @@ async fn out_of_memory(node: &mut Node) {
     };
     let mut killed = |process: &str| {
         let lines = [
-            format!("{process} invoked oom-killer: gfp_mask=0x0, order=0, a test"),
-            format!("Out of memory: Killed process 4242 ({process}) total-vm:0kB, a test"),
+            format!("{process} invoked oom-killer: gfp_mask=0x0, order=0, a test\n"),
+            format!("Out of memory: Killed process 4242 ({process}) total-vm:0kB, a test\n"),
         ];
-        // One write is one record.
+        // One write is one record, which is whole with its end of line.
         lines
             .iter()
             .for_each(|line| ok(log.write_all(line.as_bytes())));
