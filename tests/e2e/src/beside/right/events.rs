@@ -31,6 +31,14 @@ pub(super) const RIGHT: &[Right] = &[
     believed("own-policy"),
     believed("init-again"),
     believed("sidecar-crashes"),
+    believed("unlively"),
+    believed("unstarted-again"),
+    right(
+        "always-*",
+        "events",
+        "- Warning FailedKillPod by kubelet/* of pod -: error killing pod: failed to \"KillContainer\" *",
+        BELIEVED,
+    ),
     right(
         "init-again",
         "events",
@@ -111,5 +119,11 @@ pub(super) const RIGHT: &[Right] = &[
         "events",
         "* Warning BackOff by kubelet/*: Back-off restarting failed container main *",
         "how often it starts again before its pod is deleted is chance",
+    ),
+    right(
+        "unready-*",
+        "events",
+        "* Warning Unhealthy by kubelet/* of pod spec.containers{main}: Readiness probe failed: * i/o timeout*",
+        "on a machine that is busy nobody refuses in time",
     ),
 ];

@@ -7,6 +7,7 @@ const CGROUP: &str = "the kubelet reads the pod's cgroup back, as it was a while
 const TRUTH: &str = "Polylet tells the ends that the containers had before all were removed";
 const LATE: &str = "the kubelet hears of its sandbox's end later than of its containers'";
 const MIRROR: &str = "the kubelet takes the mirror away before the pod has ended";
+const MADE: &str = "how early the mirror is made, and what it is first told, is chance";
 
 pub(super) const RIGHT: &[Right] = &[
     right("*", "*", "- status.resources={}", CGROUP),
@@ -263,4 +264,28 @@ pub(super) const RIGHT: &[Right] = &[
         MOMENT,
     ),
     right("tainted", "2 goes", "* status.*bservedGeneration=*", MOMENT),
+    right(
+        "static*",
+        "passing",
+        "+ condition Ready False ContainersNotReady *",
+        MADE,
+    ),
+    right(
+        "static*",
+        "passing",
+        "+ condition ContainersReady False ContainersNotReady *",
+        MADE,
+    ),
+    right(
+        "static",
+        "passing",
+        "+ condition PodReadyToStartContainers False - -",
+        MADE,
+    ),
+    right(
+        "static",
+        "passing",
+        "+ containerStatuses main * restartCount=0 state.waiting.reason=ContainerCreating lastState={}",
+        MADE,
+    ),
 ];
