@@ -21,6 +21,9 @@ pub struct Volume {
     /// status. message says more.
     #[prost(string, tag = "7")]
     pub refusal: ::prost::alloc::string::String,
+    /// A group that the pod's containers belong to as well, for the volume's sake.
+    #[prost(int64, optional, tag = "8")]
+    pub group: ::core::option::Option<i64>,
 }
 /// The volumes of one pod. A pod of which nothing is left is removed from the stream.
 #[derive(Clone, PartialEq, ::prost::Message)]

@@ -95,6 +95,7 @@ pub(crate) fn volumes(state: &volume::v1::PodVolumes) -> Vec<SeenVolume> {
         host_path: v.host_path.clone(),
         message: v.message.clone(),
         refusal: v.refusal.clone(),
+        group: v.group,
     };
     state.volumes.iter().map(one).collect()
 }

@@ -92,6 +92,7 @@ fn volume(view: &VolumeView) -> Volume {
             true => reason::VOLUME_ATTACHMENT_LIMIT_EXCEEDED.to_owned(),
             false => String::new(),
         },
+        group: view.group,
     }
 }
 

@@ -13,7 +13,8 @@ const EVENTS: &str = "/api/v1/namespaces/default/events";
 /// What every pod of a cluster finds, and what this one asks for; then it runs.
 const LOOKS: &str = "cd /var/run/secrets/kubernetes.io/serviceaccount && test -s token && \
     grep -q BEGIN ca.crt && test \"$(cat namespace)\" = default && \
-    test \"$(cat /data/file)\" = kept && test \"$(cat /conf/key)\" = late && exec sleep 1000000";
+    test \"$(cat /data/file)\" = kept && test \"$(cat /conf/key)\" = late && \
+    id -G | grep -qw 4321 && ! touch /shown/file && touch /data/file && exec sleep 1000000";
 
 #[tokio::test]
 #[ignore = "needs root, containerd and the programs of a cluster: cargo verify"]
@@ -25,7 +26,7 @@ async fn a_pod_finds_its_token_its_claim_and_what_comes_late() {
     ok(fs::write(disk.join("file"), "kept"));
     let size = json!({ "storage": "1Mi" });
     let volume = json!({ "apiVersion": "v1", "kind": "PersistentVolume",
-        "metadata": { "name": "disk" },
+        "metadata": { "name": "disk", "annotations": { "pv.beta.kubernetes.io/gid": "4321" } },
         "spec": { "capacity": size, "accessModes": ["ReadWriteOnce"], "storageClassName": "",
             "persistentVolumeReclaimPolicy": "Retain", "hostPath": { "path": disk } } });
     ok(cluster
@@ -40,10 +41,12 @@ async fn a_pod_finds_its_token_its_claim_and_what_comes_late() {
     let more = json!({
         "volumes": [
             { "name": "data", "persistentVolumeClaim": { "claimName": "data" } },
+            { "name": "shown", "persistentVolumeClaim": { "claimName": "data", "readOnly": true } },
             { "name": "conf", "configMap": { "name": "tardy" } },
         ],
         "container": { "volumeMounts": [
             { "name": "data", "mountPath": "/data" },
+            { "name": "shown", "mountPath": "/shown" },
             { "name": "conf", "mountPath": "/conf" },
         ] },
     });

@@ -171,6 +171,7 @@ async fn config(
     let about = security::About {
         target,
         userns,
+        volume_groups: &job.volume_groups(),
         image_user,
         root,
         seccomp_default: settings.kubelet.seccomp_default,

@@ -98,6 +98,7 @@ mod tests {
             host_path: volume.display().to_string(),
             message: String::new(),
             refusal: String::new(),
+            group: None,
         }];
         let ask = |volume: &str, path: &str, key: &str, optional: bool| {
             let selector = FileKeySelector {

@@ -188,6 +188,12 @@ impl Job {
         })
     }
 
+    /// Groups that its volumes name.
+    pub fn volume_groups(&self) -> Vec<i64> {
+        let groups = self.volumes.iter().filter(|volume| volume.mounted);
+        groups.filter_map(|volume| volume.group).collect()
+    }
+
     /// The sandbox of an id.
     pub fn sandbox(&self, id: &str) -> Option<&SeenSandbox> {
         self.observed.sandbox(id)

@@ -207,7 +207,7 @@ pub async fn config(
         annotations: annotations.into_iter().collect(),
         linux: Some(v1::LinuxPodSandboxConfig {
             cgroup_parent: hands.cgroups.parent_for_runtime(hands, manifest).await,
-            security_context: Some(security::of_sandbox(spec, userns)),
+            security_context: Some(security::of_sandbox(spec, userns, &job.volume_groups())),
             sysctls: sysctls
                 .map(|s| (sysctl::normalize(&s.name), s.value.clone()))
                 .collect(),

@@ -1,5 +1,6 @@
 //! Security contexts of sandboxes and containers.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::LazyLock;
 
@@ -75,6 +76,7 @@ pub fn namespaces(
 pub fn of_sandbox(
     spec: &PodSpec,
     userns: Option<v1::UserNamespace>,
+    volume_groups: &[i64],
 ) -> v1::LinuxSandboxSecurityContext {
     let pod = spec.security_context.clone().unwrap_or_default();
     let privileged = |c: &Container| {
@@ -87,7 +89,7 @@ pub fn of_sandbox(
         selinux_options: pod.se_linux_options.as_ref().map(selinux),
         run_as_user: pod.run_as_user.map(int),
         run_as_group: pod.run_as_group.map(int),
-        supplemental_groups: groups(&pod),
+        supplemental_groups: groups(&pod, volume_groups),
         supplemental_groups_policy: policy(&pod),
         privileged: spec
             .containers
@@ -105,6 +107,8 @@ pub struct About<'a> {
     pub target: Option<String>,
     /// The pod's user namespace.
     pub userns: Option<v1::UserNamespace>,
+    /// Groups that the pod's volumes name.
+    pub volume_groups: &'a [i64],
     /// Whom the image runs as, where the manifest does not say.
     pub image_user: Option<User>,
     /// Where profiles are found.
@@ -155,7 +159,7 @@ pub fn of_container(
         run_as_username: user_name,
         run_as_group: own.run_as_group.or(pod.run_as_group).map(int),
         readonly_rootfs: own.read_only_root_filesystem == Some(true),
-        supplemental_groups: groups(&pod),
+        supplemental_groups: groups(&pod, about.volume_groups),
         supplemental_groups_policy: policy(&pod),
         no_new_privs: own.allow_privilege_escalation == Some(false),
         masked_paths: unless_unmasked(MASKED_HERE.clone()),
@@ -220,11 +224,13 @@ fn int(value: i64) -> v1::Int64Value {
     v1::Int64Value { value }
 }
 
-fn groups(pod: &PodSecurityContext) -> Vec<i64> {
-    pod.fs_group
+fn groups(pod: &PodSecurityContext, of_volumes: &[i64]) -> Vec<i64> {
+    let own = || pod.supplemental_groups.iter().flatten().copied();
+    let more: BTreeSet<i64> = of_volumes.iter().copied().collect();
+    let more = more
         .into_iter()
-        .chain(pod.supplemental_groups.iter().flatten().copied())
-        .collect()
+        .filter(|group| own().all(|own| own != *group));
+    pod.fs_group.into_iter().chain(own()).chain(more).collect()
 }
 
 fn policy(pod: &PodSecurityContext) -> i32 {
@@ -296,5 +302,16 @@ mod tests {
         let (everywhere, here) = masked.split_at(MASKED.len());
         assert_eq!(everywhere, MASKED);
         assert_eq!(here, [of("cpu2"), of("cpu10")]);
+    }
+
+    #[test]
+    fn volumes_bring_groups_that_the_pod_does_not_have() {
+        let pod = PodSecurityContext {
+            fs_group: Some(1),
+            supplemental_groups: Some(vec![7, 2]),
+            ..PodSecurityContext::default()
+        };
+        assert_eq!(groups(&pod, &[9, 7, 9, 8]), [1, 7, 2, 8, 9]);
+        assert!(groups(&PodSecurityContext::default(), &[]).is_empty());
     }
 }

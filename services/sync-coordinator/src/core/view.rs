@@ -145,6 +145,8 @@ pub struct SeenVolume {
     pub message: String,
     /// Where the pod may not stay on this node for want of it: the reason of its status.
     pub refusal: String,
+    /// A group that the pod's containers belong to as well.
+    pub group: Option<i64>,
 }
 
 /// A pod's volumes, as volume-manager tells of them.

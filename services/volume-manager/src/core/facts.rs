@@ -90,6 +90,8 @@ pub struct Persistent {
     pub capacity: Amount,
     /// On which nodes it can be had; none is all.
     pub nodes: Option<NodeSelector>,
+    /// The group of those who may use it.
+    pub gid: Option<i64>,
 }
 
 /// What a persistent volume is.
@@ -227,9 +229,13 @@ fn amount(of: Option<&BTreeMap<String, Quantity>>) -> Amount {
     )
 }
 
+/// Where a persistent volume says what group may use it.
+const GID: &str = "pv.beta.kubernetes.io/gid";
+
 fn persistent(object: PersistentVolume) -> Persistent {
     let spec = object.spec.unwrap_or_default();
     let claim = spec.claim_ref.as_ref();
+    let gid = object.metadata.annotations.unwrap_or_default().remove(GID);
     Persistent {
         name: object.metadata.name.unwrap_or_default(),
         uid: object.metadata.uid.unwrap_or_default(),
@@ -237,6 +243,7 @@ fn persistent(object: PersistentVolume) -> Persistent {
         source: source(&spec),
         capacity: amount(spec.capacity.as_ref()),
         nodes: spec.node_affinity.and_then(|affinity| affinity.required),
+        gid: gid.and_then(|gid| gid.parse().ok()),
         access_modes: spec.access_modes.unwrap_or_default(),
         mount_options: spec.mount_options.unwrap_or_default(),
         block: spec.volume_mode.as_deref() == Some("Block"),

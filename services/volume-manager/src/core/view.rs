@@ -54,6 +54,8 @@ pub struct VolumeView {
     pub since: Timestamp,
     /// The pod may not stay on this node because of it.
     pub refused: bool,
+    /// The group of those who may use it, where the volume itself names one.
+    pub group: Option<i64>,
 }
 
 /// What is told of one pod.
@@ -135,6 +137,7 @@ fn told(name: &str, phase: Phase, message: impl Into<String>) -> VolumeView {
         message: message.into(),
         since: Timestamp::UNIX_EPOCH,
         refused: false,
+        group: None,
     }
 }
 

@@ -218,6 +218,7 @@ fn seen(state: &PodVolumes) -> Vec<SeenVolume> {
         host_path: v.host_path.clone(),
         message: v.message.clone(),
         refusal: v.refusal.clone(),
+        group: v.group,
     };
     state.volumes.iter().map(one).collect()
 }

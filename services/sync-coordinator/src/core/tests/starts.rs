@@ -376,6 +376,7 @@ fn a_sandbox_waits_for_volumes_that_may_never_come() {
         host_path: String::new(),
         message: String::new(),
         refusal: String::new(),
+        group: None,
     };
     for (volume, made) in [
         (volume(false, false), false),
@@ -410,6 +411,7 @@ fn a_pod_is_refused_for_want_of_a_volume() {
         host_path: String::new(),
         message: "no more".into(),
         refusal: "VolumeAttachmentLimitExceeded".into(),
+        group: None,
     };
     learn::volumes_heard(&mut world.pod, 1, vec![refused]);
     let steps = world.begin();

@@ -160,6 +160,7 @@ impl World {
                     host_path: "/v".into(),
                     message: String::new(),
                     refusal: String::new(),
+                    group: None,
                 };
                 self.volumes = Some(vec![mounted.clone()]);
                 let digest = self.wanted.digest.clone();

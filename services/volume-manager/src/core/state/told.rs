@@ -7,10 +7,11 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 use super::{State, resolve};
+use crate::core::claims;
 use crate::core::declare::Wish;
 use crate::core::layout::{self, VolumeId};
 use crate::core::plan::Slot;
-use crate::core::spec::{PodName, SetUp, Wants};
+use crate::core::spec::{PodName, PodSpec, SetUp, Wants};
 use crate::core::sub_path::{self, SubPath};
 use crate::core::view::{Known, Phase, PodView, VolumeView, view};
 
@@ -121,7 +122,20 @@ impl State {
                 .get(uid)
                 .map_or(&none, |(_, host_paths)| host_paths),
         };
-        Some(view(&known, &self.layout, self.views.get(uid), now))
+        let mut view = view(&known, &self.layout, self.views.get(uid), now);
+        for told in &mut view.volumes {
+            told.group = spec.and_then(|spec| self.group(spec, &told.name));
+        }
+        Some(view)
+    }
+
+    /// The group that the persistent volume behind a pod's volume names.
+    fn group(&self, spec: &PodSpec, volume: &str) -> Option<i64> {
+        let volume = spec.volumes.iter().find(|known| known.name == volume)?;
+        match &volume.wants {
+            Wants::Claim(claim) => claims::bound_to(claim, self)?.1.gid,
+            _ => None,
+        }
     }
 
     /// What should be noted on disk of a pod whose volumes can all be used.
