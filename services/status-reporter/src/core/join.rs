@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::PodStatus;
 use polylet_model::probe::ProbeKind;
-use polylet_model::status::{self, ContainerPhase, Stage, StatusFacts, Verdict};
+use polylet_model::status::{self, ContainerPhase, Sandbox, Stage, StatusFacts, Verdict};
 
 use super::facts::{Held, Progress, Source, Stream, Wanted};
 
@@ -280,11 +280,21 @@ impl Join {
         let given = progress.allocated.as_ref();
         let given = given.map(|given| given.put_into(manifest));
         let stage = stage(progress, held);
+        // A runtime without events tells of a sandbox's end when it is asked next: the pod may be
+        // gone by then.
+        let ended: Vec<Sandbox>;
+        let sandboxes = match progress.reclaimed {
+            true => {
+                ended = held.sandboxes.iter().map(no_more).collect();
+                &ended
+            }
+            false => &held.sandboxes,
+        };
         let previous = self.previous(uid, progress);
         let status = status::compute(&StatusFacts {
             ends_are_decided: true,
             manifest: given.as_ref().unwrap_or(manifest),
-            sandboxes: &held.sandboxes,
+            sandboxes,
             containers: &held.containers,
             verdicts: &verdicts,
             notes: &progress.notes,
@@ -376,3 +386,10 @@ fn set<V>(map: &mut BTreeMap<String, V>, uid: &str, value: Option<V>) {
 
 #[cfg(test)]
 mod tests;
+
+fn no_more(sandbox: &Sandbox) -> Sandbox {
+    Sandbox {
+        ready: false,
+        ..sandbox.clone()
+    }
+}

@@ -365,3 +365,20 @@ fn only_pods_whose_facts_changed_are_joined() {
     fact(&mut join, 1);
     assert_eq!(tell(&mut join), None, "the same again is nothing new");
 }
+
+#[test]
+fn nothing_of_a_pod_that_is_gone_is_ready_whatever_was_heard_last() {
+    let mut join = ready();
+    join.held("u".into(), held(ContainerPhase::Exited));
+    for reclaimed in [false, true] {
+        let progress = Progress {
+            reclaimed,
+            ..progress(Stage::Terminated)
+        };
+        join.progress("u".into(), Some(progress));
+        let status = tell(&mut join).unwrap().status;
+        let mut conditions = status.conditions.iter().flatten();
+        let has = conditions.find(|of| of.type_ == "PodReadyToStartContainers");
+        assert_eq!(has.unwrap().status == "True", !reclaimed);
+    }
+}
