@@ -41,8 +41,8 @@ pub(super) struct Pod {
     pub(super) deleted: bool,
     pub(super) failures: u32,
     pub(super) not_before: Moment,
-    /// When the oldest change that still gathers came.
-    pub(super) gathers_since: Option<Moment>,
+    /// When the oldest change that still gathers came, and how long it does.
+    pub(super) gathers: Option<(Moment, Duration)>,
     /// When a step on the way was told last.
     pub(super) gathered_at: Option<Moment>,
     /// What was said when the cluster last knew everything.
@@ -64,7 +64,7 @@ impl Pod {
     pub(super) fn look(&mut self, waiting: usize, now: Moment) {
         let before = self.want.take();
         let (Some(says), Some(holds)) = (&self.says, &self.holds) else {
-            self.gathers_since = None;
+            self.gathers = None;
             return;
         };
         // An API server that does not keep a field, since it is older, never knows everything.
@@ -100,7 +100,7 @@ impl Pod {
         let Some((step, haste)) =
             of_watch.filter(|(step, _)| *step != Step::Delete || !self.deleted)
         else {
-            self.gathers_since = None;
+            self.gathers = None;
             if self.answered.is_none() {
                 self.settled = Some(says.clone());
             }
@@ -109,7 +109,10 @@ impl Pod {
         let gathers = haste == Haste::Gather;
         let mut at = now;
         if gathers {
-            at = *self.gathers_since.get_or_insert(now) + gather(waiting);
+            let (since, longest) = self.gathers.get_or_insert((now, Duration::ZERO));
+            // The last of those that start at once has waited longest, and is about to be ready.
+            *longest = gather(waiting).max(*longest);
+            at = *since + *longest;
             let apart = self.gathered_at.map(|told| told + GATHER_APART);
             at = at.max(apart.unwrap_or_default());
         }
@@ -151,7 +154,7 @@ impl Pod {
             self.repaired_at = Some(now);
         }
         self.sent.clone_from(&self.says);
-        self.gathers_since = None;
+        self.gathers = None;
         self.under_way = true;
     }
 
