@@ -8,7 +8,6 @@ const TRUTH: &str = "Polylet tells the ends that the containers had before all w
 const LATE: &str = "the kubelet hears of its sandbox's end later than of its containers'";
 const MIRROR: &str = "the kubelet takes the mirror away before the pod has ended";
 const MADE: &str = "how early the mirror is made, and what it is first told, is chance";
-const SANDBOX: &str = "a runtime without events may tell of a sandbox's end after its pod has gone";
 
 pub(super) const RIGHT: &[Right] = &[
     right("*", "*", "- status.resources={}", CGROUP),
@@ -288,11 +287,5 @@ pub(super) const RIGHT: &[Right] = &[
         "passing",
         "+ containerStatuses main * restartCount=0 state.waiting.reason=ContainerCreating lastState={}",
         MADE,
-    ),
-    right(
-        "no-*",
-        "the end",
-        "* status.conditions.PodReadyToStartContainers.status=*",
-        SANDBOX,
     ),
 ];
