@@ -6,9 +6,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use polylet_e2e::{cluster, node_says, node_says_times, node_with, ok};
-use polylet_harness::Cluster;
 use polylet_harness::cluster::Patch;
 use polylet_harness::wait::{Look, until};
+use polylet_harness::{Cluster, NodeOptions};
 use serde_json::{Value, json};
 
 const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
@@ -26,14 +26,7 @@ async fn a_certificate_is_waited_for_and_not_asked_for_again_and_again() {
     put(&ok(
         cluster.token_kubeconfig("unknown", "abcdef.0123456789abcdef")
     ));
-    let mut options = ok(cluster.node_options("node"));
-    options.polylet = json!({
-        "kubeconfig": cluster.scratch().join("kubelet.conf"),
-        "bootstrapKubeconfig": bootstrap,
-        "certDirectory": cluster.scratch().join("pki-of-node"),
-    });
-    options.kubelet["rotateCertificates"] = json!(true);
-    let mut node = node_with(options).await;
+    let mut node = node_with(joins_by(&cluster, &bootstrap)).await;
     node_says(&node, "no client certificate: making the signing request").await;
     assert_eq!(requests(&cluster).await, Vec::<String>::new());
 
@@ -127,14 +120,7 @@ async fn a_certificate_that_comes_minutes_late_counts() {
     let bootstrap = ok(cluster.unapproved_kubeconfig().await);
     // Only after its controllers have done what a pod needs.
     cluster.controller_manager.down(false);
-    let mut options = ok(cluster.node_options("node"));
-    options.polylet = json!({
-        "kubeconfig": cluster.scratch().join("kubelet.conf"),
-        "bootstrapKubeconfig": bootstrap,
-        "certDirectory": cluster.scratch().join("pki-of-node"),
-    });
-    options.kubelet["rotateCertificates"] = json!(true);
-    let node = node_with(options).await;
+    let node = node_with(joins_by(&cluster, &bootstrap)).await;
     let asked = one_request(&cluster, &[]).await;
     tokio::time::sleep(Duration::from_secs(150)).await;
     ok(cluster.kubectl(&["certificate", "approve", &asked]).await);
@@ -173,4 +159,16 @@ async fn one_request(cluster: &Cluster, known: &[&str]) -> String {
 fn encoded(bytes: &[u8]) -> String {
     use base64::Engine;
     base64::engine::general_purpose::STANDARD.encode(bytes)
+}
+
+/// A node that asks for its certificate as a bootstrap kubeconfig allows.
+fn joins_by(cluster: &Cluster, bootstrap: &Path) -> NodeOptions {
+    let mut options = ok(cluster.node_options("node"));
+    options.polylet = json!({
+        "kubeconfig": cluster.scratch().join("kubelet.conf"),
+        "bootstrapKubeconfig": bootstrap,
+        "certDirectory": cluster.scratch().join("pki-of-node"),
+    });
+    options.kubelet["rotateCertificates"] = json!(true);
+    options
 }

@@ -163,7 +163,7 @@ async fn config(
         mount.uid_mappings = ids.uids;
         mount.gid_mappings = ids.gids;
     }
-    let image_user = match security::wanted_user(manifest, spec) {
+    let image_user = match security::user(manifest, spec) {
         Some(_) => None,
         None => Some(hands.images.user(image_ref).await?),
     };
@@ -316,7 +316,7 @@ fn not_root(manifest: &Manifest, spec: &Container, image: Option<&User>) -> Resu
     if !security::must_not_be_root(manifest.spec(), spec) {
         return Ok(());
     }
-    let why = match (security::wanted_user(manifest, spec), image) {
+    let why = match (security::user(manifest, spec), image) {
         (Some(0), _) => "container's runAsUser breaks non-root policy".to_owned(),
         (None, Some(User::Number(0))) => {
             "container has runAsNonRoot and image will run as root".to_owned()

@@ -69,7 +69,7 @@ async fn prepare(
     files::make_pod_dir(hands, &job.pod.uid).map_err(wrong)?;
     let resolver = resolver(hands, job, manifest)?;
     complain(hands, job, resolver.complaints);
-    let config = config(hands, job, manifest, attempt).await?;
+    let config = config_with(hands, job, manifest, attempt, resolver.config).await?;
     let handler = runtime_class::handler(hands, manifest).await?;
     Ok((config, handler))
 }
@@ -154,6 +154,17 @@ pub async fn config(
     manifest: &Manifest,
     attempt: u32,
 ) -> Result<v1::PodSandboxConfig, Trouble> {
+    let dns = resolver(hands, job, manifest)?.config;
+    config_with(hands, job, manifest, attempt, dns).await
+}
+
+async fn config_with(
+    hands: &Rc<Hands>,
+    job: &Job,
+    manifest: &Manifest,
+    attempt: u32,
+    dns: v1::DnsConfig,
+) -> Result<v1::PodSandboxConfig, Trouble> {
     let (spec, metadata) = (manifest.spec(), manifest.metadata());
     let kubelet = &hands.ctx.config().kubelet;
     let pod = &job.pod;
@@ -197,7 +208,7 @@ pub async fn config(
         }),
         hostname,
         log_directory: files::log_dir(hands, pod).to_string_lossy().into_owned(),
-        dns_config: Some(resolver(hands, job, manifest)?.config),
+        dns_config: Some(dns),
         port_mappings: spec
             .containers
             .iter()

@@ -6,7 +6,6 @@ use std::sync::LazyLock;
 
 use k8s_openapi::api::core::v1::{
     AppArmorProfile, Container, PodSecurityContext, PodSpec, SELinuxOptions, SeccompProfile,
-    SecurityContext,
 };
 use polylet_cri::v1;
 use polylet_cri::v1::security_profile::ProfileType;
@@ -140,7 +139,7 @@ pub fn of_container(
         .se_linux_options
         .as_ref()
         .or(pod.se_linux_options.as_ref());
-    let (uid, user_name) = match (user(&pod, &own), &about.image_user) {
+    let (uid, user_name) = match (user(manifest, container), &about.image_user) {
         (None, Some(User::Named(name))) => (None, name.clone()),
         (None, Some(User::Number(uid))) => (Some(*uid), String::new()),
         (said, _) => (said, String::new()),
@@ -199,16 +198,11 @@ fn masked(processors: &Path) -> Vec<String> {
 }
 
 /// The user that the manifest asks for.
-pub fn wanted_user(manifest: &Manifest, container: &Container) -> Option<i64> {
-    let pod = manifest.spec().security_context.clone().unwrap_or_default();
-    user(
-        &pod,
-        &container.security_context.clone().unwrap_or_default(),
-    )
-}
-
-fn user(pod: &PodSecurityContext, own: &SecurityContext) -> Option<i64> {
-    own.run_as_user.or(pod.run_as_user)
+pub fn user(manifest: &Manifest, container: &Container) -> Option<i64> {
+    let own = container.security_context.as_ref();
+    let pod = manifest.spec().security_context.as_ref();
+    own.and_then(|own| own.run_as_user)
+        .or_else(|| pod?.run_as_user)
 }
 
 /// Whether the container must not run as root.
