@@ -61,9 +61,7 @@ impl Disk {
         let device = PathBuf::from(String::from_utf8(made.stdout).unwrap().trim());
         Some(Self { file, device })
     }
-}
 
-impl Disk {
     fn grow(&self, mebibytes: u64) {
         self.file.as_file().set_len(mebibytes << 20).unwrap();
         let told = Command::new("losetup").arg("-c").arg(&self.device).status();
