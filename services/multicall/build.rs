@@ -1,10 +1,9 @@
-//! How the one file is linked.
+//! Linker options of the multicall binary.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    // At a fixed place: the tables of addresses in it then are the same in every process, and shared
-    // as the rest of the file is. Moved about, each process would write its own, half a MiB.
-    // Libraries, heap and stacks are still placed at random. Go's programs, the kubelet among them,
-    // are linked like this too.
+    // At a fixed address: relocated tables would be private to each process, half a MiB each. Libraries,
+    // heap and stacks are still placed at random. Go programs such as the kubelet are linked like this,
+    // too.
     println!("cargo::rustc-link-arg-bins=-no-pie");
 }

@@ -5,7 +5,7 @@ pub struct Condition {
     pub resource: i32,
     #[prost(bool, tag = "2")]
     pub under_pressure: bool,
-    /// As v1.NodeCondition says it: KubeletHasSufficientMemory and so on.
+    /// As in v1.NodeCondition: KubeletHasSufficientMemory and so on.
     #[prost(string, tag = "3")]
     pub reason: ::prost::alloc::string::String,
     #[prost(message, optional, tag = "4")]
@@ -13,27 +13,28 @@ pub struct Condition {
     #[prost(message, optional, tag = "5")]
     pub cause: ::core::option::Option<super::super::common::v1::Cause>,
 }
-/// Stands until the pod has left the node; never an event that can be missed.
+/// A decision to evict one pod. Valid until the pod has left the node, so that a
+/// watcher that was disconnected cannot miss it.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct Order {
+pub struct Eviction {
     #[prost(message, optional, tag = "1")]
     pub pod: ::core::option::Option<super::super::common::v1::PodRef>,
     #[prost(enumeration = "Resource", tag = "2")]
     pub resource: i32,
     #[prost(uint32, tag = "3")]
     pub grace_seconds: u32,
-    /// The pod's status message; its reason is Evicted.
+    /// The pod's status message; the status reason is Evicted.
     #[prost(string, tag = "4")]
     pub message: ::prost::alloc::string::String,
     #[prost(message, optional, tag = "5")]
     pub decided_at: ::core::option::Option<::prost_types::Timestamp>,
     #[prost(message, optional, tag = "6")]
     pub cause: ::core::option::Option<super::super::common::v1::Cause>,
-    /// Whether the pod gets the DisruptionTarget condition.
+    /// The pod gets the DisruptionTarget condition.
     #[prost(bool, tag = "7")]
     pub disruption_target: bool,
 }
-/// A condition or an order; conditions are keyed by resource and never removed.
+/// A condition or an eviction. Conditions are keyed by resource and never removed.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Pressure {
     #[prost(oneof = "pressure::Fact", tags = "1, 2")]
@@ -46,7 +47,7 @@ pub mod pressure {
         #[prost(message, tag = "1")]
         Condition(super::Condition),
         #[prost(message, tag = "2")]
-        Order(super::Order),
+        Eviction(super::Eviction),
     }
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -131,7 +132,7 @@ pub mod eviction_service_client {
     )]
     use tonic::codegen::*;
     use tonic::codegen::http::Uri;
-    /// Whether the node is well.
+    /// Node pressure and pod evictions.
     #[derive(Debug, Clone)]
     pub struct EvictionServiceClient<T> {
         inner: tonic::client::Grpc<T>,
@@ -259,7 +260,7 @@ pub mod eviction_service_server {
             tonic::Status,
         >;
     }
-    /// Whether the node is well.
+    /// Node pressure and pod evictions.
     #[derive(Debug)]
     pub struct EvictionServiceServer<T> {
         inner: Arc<T>,

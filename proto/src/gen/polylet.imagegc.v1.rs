@@ -14,9 +14,9 @@ pub struct Image {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ReclaimRequest {
-    /// Zero asks for all that is unused.
+    /// Zero removes all unused images.
     #[prost(uint64, tag = "1")]
-    pub bytes_wanted: u64,
+    pub bytes_to_free: u64,
     #[prost(bool, tag = "2")]
     pub ignore_minimum_age: bool,
     #[prost(message, optional, tag = "3")]
@@ -69,7 +69,7 @@ pub mod image_gc_service_client {
     )]
     use tonic::codegen::*;
     use tonic::codegen::http::Uri;
-    /// Room for images.
+    /// Image garbage collection.
     #[derive(Debug, Clone)]
     pub struct ImageGcServiceClient<T> {
         inner: tonic::client::Grpc<T>,
@@ -139,8 +139,8 @@ pub mod image_gc_service_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// Removes unused images, least recently used first, until bytes_wanted are
-        /// free or none is left that may go. One at a time: callers queue.
+        /// Removes unused images, least recently used first, until bytes_to_free are freed or
+        /// no removable image is left. Concurrent calls are queued.
         pub async fn reclaim(
             &mut self,
             request: impl tonic::IntoRequest<super::ReclaimRequest>,
@@ -206,8 +206,8 @@ pub mod image_gc_service_server {
     /// Generated trait containing gRPC methods that should be implemented for use with ImageGcServiceServer.
     #[async_trait]
     pub trait ImageGcService: std::marker::Send + std::marker::Sync + 'static {
-        /// Removes unused images, least recently used first, until bytes_wanted are
-        /// free or none is left that may go. One at a time: callers queue.
+        /// Removes unused images, least recently used first, until bytes_to_free are freed or
+        /// no removable image is left. Concurrent calls are queued.
         async fn reclaim(
             &self,
             request: tonic::Request<super::ReclaimRequest>,
@@ -226,7 +226,7 @@ pub mod image_gc_service_server {
             tonic::Status,
         >;
     }
-    /// Room for images.
+    /// Image garbage collection.
     #[derive(Debug)]
     pub struct ImageGcServiceServer<T> {
         inner: Arc<T>,

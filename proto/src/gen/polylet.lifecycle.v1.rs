@@ -10,13 +10,13 @@ pub struct Api {
 pub struct Peer {
     #[prost(string, tag = "1")]
     pub service: ::prost::alloc::string::String,
-    /// Every stream from this peer has been heard to Synced and is connected.
+    /// Every stream from this peer is connected and has reached Synced.
     #[prost(bool, tag = "2")]
     pub synced: bool,
     #[prost(string, tag = "3")]
     pub incarnation: ::prost::alloc::string::String,
     #[prost(message, optional, tag = "4")]
-    pub last_heard_at: ::core::option::Option<::prost_types::Timestamp>,
+    pub last_received_at: ::core::option::Option<::prost_types::Timestamp>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetInfoRequest {}
@@ -49,7 +49,7 @@ pub struct DrainResponse {
     #[prost(bool, tag = "1")]
     pub clean: bool,
     #[prost(string, repeated, tag = "2")]
-    pub left: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    pub unfinished: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 /// Generated client implementations.
 pub mod lifecycle_service_client {
@@ -62,7 +62,7 @@ pub mod lifecycle_service_client {
     )]
     use tonic::codegen::*;
     use tonic::codegen::http::Uri;
-    /// Every service answers this on its own socket.
+    /// Served by every service on its own socket.
     #[derive(Debug, Clone)]
     pub struct LifecycleServiceClient<T> {
         inner: tonic::client::Grpc<T>,
@@ -158,7 +158,7 @@ pub mod lifecycle_service_client {
                 );
             self.inner.unary(req, path, codec).await
         }
-        /// Starts no new side effect, finishes those under way, writes what must be kept.
+        /// Starts no new side effects, finishes those in progress, writes persistent state.
         pub async fn drain(
             &mut self,
             request: impl tonic::IntoRequest<super::DrainRequest>,
@@ -201,13 +201,13 @@ pub mod lifecycle_service_server {
             &self,
             request: tonic::Request<super::GetInfoRequest>,
         ) -> std::result::Result<tonic::Response<super::GetInfoResponse>, tonic::Status>;
-        /// Starts no new side effect, finishes those under way, writes what must be kept.
+        /// Starts no new side effects, finishes those in progress, writes persistent state.
         async fn drain(
             &self,
             request: tonic::Request<super::DrainRequest>,
         ) -> std::result::Result<tonic::Response<super::DrainResponse>, tonic::Status>;
     }
-    /// Every service answers this on its own socket.
+    /// Served by every service on its own socket.
     #[derive(Debug)]
     pub struct LifecycleServiceServer<T> {
         inner: Arc<T>,

@@ -5,27 +5,25 @@ pub struct Pod {
     pub r#ref: ::core::option::Option<super::super::common::v1::PodRef>,
     #[prost(enumeration = "PodSource", tag = "2")]
     pub source: i32,
-    /// Of the manifest less status and managed fields. Tells same from different;
-    /// says nothing about order, so that it means the same after a restart.
+    /// Digest of the manifest without status and managed fields. Equal digests mean equal
+    /// manifests, also across restarts; digests have no order.
     #[prost(string, tag = "3")]
     pub digest: ::prost::alloc::string::String,
-    /// The v1.Pod as received with the API's defaults filled in, less status,
-    /// managed fields and resource version, as JSON: a consumer can know fields that
-    /// this build does not.
+    /// The v1.Pod as JSON, as received plus API defaults, without status, managed fields
+    /// and resource version. Fields unknown to this build are preserved.
     #[prost(bytes = "bytes", tag = "4")]
     pub manifest: ::prost::bytes::Bytes,
     #[prost(message, optional, tag = "5")]
     pub cause: ::core::option::Option<super::super::common::v1::Cause>,
-    /// Set while the pod stands on the kept copy because its source is away.
+    /// Set while the source is unavailable and the pod comes from persisted state.
     #[prost(message, optional, tag = "6")]
     pub stale_since: ::core::option::Option<::prost_types::Timestamp>,
-    /// The v1.PodStatus that the cluster holds, as JSON; only of API pods and only
-    /// where it was asked for, so that a patch does not come back to everyone as a
-    /// change.
+    /// The API server's v1.PodStatus as JSON. Only for API pods and only if requested, so
+    /// that a status patch is not a change for every watcher.
     #[prost(bytes = "bytes", tag = "7")]
     pub reported_status: ::prost::bytes::Bytes,
-    /// How the cluster holds an API pod as ended, on every stream; unspecified while it
-    /// does not. No other change of the status is told by it.
+    /// The API server's terminal phase of an API pod, on every stream; unspecified while
+    /// the pod is not terminal. Other status changes cause no update.
     #[prost(enumeration = "TerminalPhase", tag = "8")]
     pub terminal_phase: i32,
 }
@@ -37,6 +35,14 @@ pub struct WatchPodsRequest {
     pub source: i32,
     #[prost(bool, tag = "3")]
     pub include_status: bool,
+    /// Paths of the v1.Pod to send, such as "spec.containers.image"; empty sends
+    /// everything. A path selects the field with all that is below it, and traverses
+    /// lists element-wise. metadata.uid, metadata.namespace and metadata.name are
+    /// always there. With a mask, a change that is not visible through it is not
+    /// sent: digest and cause are those of the last visible change, and the digest
+    /// is that of the masked manifest.
+    #[prost(message, optional, tag = "4")]
+    pub manifest_mask: ::core::option::Option<::prost_types::FieldMask>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct WatchPodsResponse {
@@ -57,43 +63,43 @@ pub mod watch_pods_response {
         Synced(super::super::super::common::v1::Synced),
     }
 }
-/// A static pod's copy in the cluster.
+/// A static pod's mirror pod in the API server.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct Mirror {
+pub struct MirrorPod {
     /// The copy's own uid, and the full name that it shares with the static pod.
     #[prost(message, optional, tag = "1")]
     pub r#ref: ::core::option::Option<super::super::common::v1::PodRef>,
-    /// Its annotation kubernetes.io/config.mirror: the uid of the static pod it was made of.
+    /// The annotation kubernetes.io/config.mirror: uid of the static pod.
     #[prost(string, tag = "2")]
-    pub of: ::prost::alloc::string::String,
-    /// Somebody asked for its end.
+    pub source_pod_uid: ::prost::alloc::string::String,
+    /// The mirror pod has a deletion timestamp.
     #[prost(bool, tag = "3")]
     pub deleting: bool,
-    /// The v1.PodStatus that the cluster holds, as JSON.
+    /// The API server's v1.PodStatus as JSON.
     #[prost(bytes = "bytes", tag = "4")]
     pub reported_status: ::prost::bytes::Bytes,
-    /// Its owner is the Node with this uid; empty when it has another owner or none.
+    /// Uid of the Node that owns the mirror pod; empty for other owners or none.
     #[prost(string, tag = "5")]
     pub owner_node_uid: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct WatchMirrorsRequest {
+pub struct WatchMirrorPodsRequest {
     #[prost(message, optional, tag = "1")]
     pub resume_after: ::core::option::Option<super::super::common::v1::Position>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct WatchMirrorsResponse {
-    #[prost(oneof = "watch_mirrors_response::Change", tags = "1, 2, 3, 4")]
-    pub change: ::core::option::Option<watch_mirrors_response::Change>,
+pub struct WatchMirrorPodsResponse {
+    #[prost(oneof = "watch_mirror_pods_response::Change", tags = "1, 2, 3, 4")]
+    pub change: ::core::option::Option<watch_mirror_pods_response::Change>,
 }
-/// Nested message and enum types in `WatchMirrorsResponse`.
-pub mod watch_mirrors_response {
+/// Nested message and enum types in `WatchMirrorPodsResponse`.
+pub mod watch_mirror_pods_response {
     #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
     pub enum Change {
         #[prost(message, tag = "1")]
         Reset(super::super::super::common::v1::Reset),
         #[prost(message, tag = "2")]
-        Upsert(super::Mirror),
+        Upsert(super::MirrorPod),
         #[prost(message, tag = "3")]
         Remove(super::super::super::common::v1::PodRef),
         #[prost(message, tag = "4")]
@@ -104,7 +110,7 @@ pub mod watch_mirrors_response {
 pub struct WatchNodeRequest {}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct WatchNodeResponse {
-    /// Set while the API server is away: what is told is the last known.
+    /// Set while the API server is unavailable; the state is the last known one.
     #[prost(message, optional, tag = "3")]
     pub stale_since: ::core::option::Option<::prost_types::Timestamp>,
     #[prost(oneof = "watch_node_response::State", tags = "1, 2")]
@@ -123,24 +129,24 @@ pub mod watch_node_response {
     }
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct ListProblemsRequest {}
+pub struct ListManifestErrorsRequest {}
 #[derive(Clone, PartialEq, ::prost::Message)]
-pub struct ListProblemsResponse {
+pub struct ListManifestErrorsResponse {
     #[prost(message, repeated, tag = "1")]
-    pub problems: ::prost::alloc::vec::Vec<Problem>,
+    pub errors: ::prost::alloc::vec::Vec<ManifestError>,
 }
-/// One thing in a source that was refused; everything else of the source stands.
+/// One rejected manifest of a source; the source's other manifests stay valid.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct Problem {
+pub struct ManifestError {
     #[prost(enumeration = "PodSource", tag = "1")]
     pub source: i32,
-    /// The file or URL, with the document's number where it holds several.
+    /// The file or URL, with the document's index where it holds several.
     #[prost(string, tag = "2")]
     pub origin: ::prost::alloc::string::String,
-    /// The field that is wrong, as a path (spec.containers\[0\].name), if one is.
+    /// Path of the invalid field, such as spec.containers\[0\].name; may be empty.
     #[prost(string, tag = "3")]
     pub field: ::prost::alloc::string::String,
-    /// What is wrong and what was expected.
+    /// The invalid value and what was expected.
     #[prost(string, tag = "4")]
     pub message: ::prost::alloc::string::String,
     #[prost(message, optional, tag = "5")]
@@ -151,14 +157,14 @@ pub struct WatchObjectRequest {
     /// Secret, ConfigMap, ServiceAccount or PersistentVolumeClaim; or, of the whole
     /// cluster and without a namespace, RuntimeClass, PersistentVolume,
     /// VolumeAttachment, CSIDriver or ClusterTrustBundle. ClusterTrustBundleList is all
-    /// bundles of the signer that name says, as one list, which is never absent.
+    /// bundles of the signer called name as one list, which is never absent.
     #[prost(string, tag = "1")]
     pub kind: ::prost::alloc::string::String,
     #[prost(string, tag = "2")]
     pub namespace: ::prost::alloc::string::String,
     #[prost(string, tag = "3")]
     pub name: ::prost::alloc::string::String,
-    /// Whose objects: those of the local manifests (unspecified, FILE, HTTP), or the
+    /// Where the object comes from: local manifests (unspecified, FILE, HTTP) or the
     /// cluster's (API).
     #[prost(enumeration = "PodSource", tag = "4")]
     pub source: i32,
@@ -179,19 +185,19 @@ pub mod watch_object_response {
         Manifest(::prost::bytes::Bytes),
         #[prost(message, tag = "2")]
         Absent(super::Absent),
-        /// What was told before still stands, if anything was.
+        /// The last known state stays valid, if there is one.
         #[prost(message, tag = "3")]
         Unknown(super::Unknown),
     }
 }
-/// The object cannot be told now.
+/// The object's state cannot be determined at the moment.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Unknown {
-    /// Why, for people: as the API server said it.
+    /// Human-readable reason, from the API server.
     #[prost(string, tag = "1")]
     pub message: ::prost::alloc::string::String,
 }
-/// There is no such object.
+/// The object does not exist.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Absent {}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -280,10 +286,10 @@ pub struct IssueTokenRequest {
     pub pod: ::core::option::Option<super::super::common::v1::PodRef>,
     #[prost(string, tag = "2")]
     pub service_account: ::prost::alloc::string::String,
-    /// None asks for the API server's own.
+    /// Empty requests the API server's default audience.
     #[prost(string, repeated, tag = "3")]
     pub audiences: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// How long it is wanted to live; the API server may say otherwise.
+    /// Requested lifetime; the API server may choose another one.
     #[prost(int64, tag = "4")]
     pub expiration_seconds: i64,
 }
@@ -294,7 +300,7 @@ pub struct IssueTokenResponse {
     pub token: ::prost::alloc::string::String,
     #[prost(message, optional, tag = "2")]
     pub expires_at: ::core::option::Option<::prost_types::Timestamp>,
-    /// When to ask again: after 80 % of its life, at most a day.
+    /// When to request again: after 80 % of the lifetime, 24 h at most.
     #[prost(message, optional, tag = "3")]
     pub refresh_at: ::core::option::Option<::prost_types::Timestamp>,
 }
@@ -304,12 +310,12 @@ pub struct WatchPodCertificateRequest {
     pub pod: ::core::option::Option<super::super::common::v1::PodRef>,
     #[prost(string, tag = "2")]
     pub service_account: ::prost::alloc::string::String,
-    /// Whose it is: a projected volume of the pod, and the place of the source in it.
+    /// The projected volume of the pod, and the index of the source in it.
     #[prost(string, tag = "3")]
     pub volume: ::prost::alloc::string::String,
     #[prost(uint32, tag = "4")]
     pub source_index: u32,
-    /// As the pod's podCertificate source says; no seconds leave them to the API server.
+    /// From the pod's podCertificate source; zero seconds leave the choice to the API server.
     #[prost(string, tag = "5")]
     pub signer_name: ::prost::alloc::string::String,
     #[prost(string, tag = "6")]
@@ -333,10 +339,10 @@ pub mod watch_pod_certificate_response {
     pub enum State {
         #[prost(message, tag = "1")]
         Certificate(super::PodCertificate),
-        /// There is none yet. What was told before still stands, if anything was.
+        /// Not issued yet. An earlier certificate stays valid.
         #[prost(message, tag = "2")]
         Unknown(super::Unknown),
-        /// The signer has denied it, or failed, for good: what was told before is no more.
+        /// Denied or failed for good: an earlier certificate is withdrawn.
         #[prost(message, tag = "3")]
         Refused(super::Refused),
     }
@@ -347,7 +353,7 @@ pub struct PodCertificate {
     /// PKCS#8, as PEM.
     #[prost(string, tag = "1")]
     pub private_key: ::prost::alloc::string::String,
-    /// The certificate and those that lead up from it, as PEM, as the signer gave them.
+    /// The certificate and its chain as PEM, as issued.
     #[prost(string, tag = "2")]
     pub certificate_chain: ::prost::alloc::string::String,
 }
@@ -389,7 +395,7 @@ impl PodSource {
         }
     }
 }
-/// v1.PodStatus.phase, as far as it is final.
+/// v1.PodStatus.phase, terminal values only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum TerminalPhase {
@@ -430,7 +436,7 @@ pub mod pod_config_service_client {
     )]
     use tonic::codegen::*;
     use tonic::codegen::http::Uri;
-    /// What should run on this node.
+    /// Desired pods of this node.
     #[derive(Debug, Clone)]
     pub struct PodConfigServiceClient<T> {
         inner: tonic::client::Grpc<T>,
@@ -500,10 +506,9 @@ pub mod pod_config_service_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// One stream per source. A source that has not answered since this process
-        /// started sends nothing, so absence is never mistaken for removal and file
-        /// pods do not wait for the API server. A source that is not configured is
-        /// known to be empty: it answers with an empty snapshot at once.
+        /// One stream per source. A source that has not synced since this process started
+        /// sends nothing: absence is never mistaken for removal, and file pods do not wait for
+        /// the API server. A source that is not configured is empty and syncs at once.
         pub async fn watch_pods(
             &mut self,
             request: impl tonic::IntoRequest<super::WatchPodsRequest>,
@@ -530,13 +535,13 @@ pub mod pod_config_service_client {
                 );
             self.inner.server_streaming(req, path, codec).await
         }
-        /// The static pods' mirrors as the cluster holds them; they are in no stream of
-        /// pods. Says nothing before the API server has been heard in this life.
-        pub async fn watch_mirrors(
+        /// Mirror pods of static pods, as the API server holds them; they are not part of
+        /// WatchPods. Sends nothing before the API server's list has been received once.
+        pub async fn watch_mirror_pods(
             &mut self,
-            request: impl tonic::IntoRequest<super::WatchMirrorsRequest>,
+            request: impl tonic::IntoRequest<super::WatchMirrorPodsRequest>,
         ) -> std::result::Result<
-            tonic::Response<tonic::codec::Streaming<super::WatchMirrorsResponse>>,
+            tonic::Response<tonic::codec::Streaming<super::WatchMirrorPodsResponse>>,
             tonic::Status,
         > {
             self.inner
@@ -549,20 +554,19 @@ pub mod pod_config_service_client {
                 })?;
             let codec = tonic_prost::ProstCodec::default();
             let path = http::uri::PathAndQuery::from_static(
-                "/polylet.podconfig.v1.PodConfigService/WatchMirrors",
+                "/polylet.podconfig.v1.PodConfigService/WatchMirrorPods",
             );
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(
                     GrpcMethod::new(
                         "polylet.podconfig.v1.PodConfigService",
-                        "WatchMirrors",
+                        "WatchMirrorPods",
                     ),
                 );
             self.inner.server_streaming(req, path, codec).await
         }
-        /// This node's object in the cluster, or its absence: sent at once when known,
-        /// and at each change.
+        /// This node's Node object or its absence: sent at once when known, and on each change.
         pub async fn watch_node(
             &mut self,
             request: impl tonic::IntoRequest<super::WatchNodeRequest>,
@@ -589,12 +593,12 @@ pub mod pod_config_service_client {
                 );
             self.inner.server_streaming(req, path, codec).await
         }
-        /// What could not be accepted, and why: a file, a document, a pod.
-        pub async fn list_problems(
+        /// Rejected manifests with the reasons: a file, a document or a pod each.
+        pub async fn list_manifest_errors(
             &mut self,
-            request: impl tonic::IntoRequest<super::ListProblemsRequest>,
+            request: impl tonic::IntoRequest<super::ListManifestErrorsRequest>,
         ) -> std::result::Result<
-            tonic::Response<super::ListProblemsResponse>,
+            tonic::Response<super::ListManifestErrorsResponse>,
             tonic::Status,
         > {
             self.inner
@@ -607,14 +611,14 @@ pub mod pod_config_service_client {
                 })?;
             let codec = tonic_prost::ProstCodec::default();
             let path = http::uri::PathAndQuery::from_static(
-                "/polylet.podconfig.v1.PodConfigService/ListProblems",
+                "/polylet.podconfig.v1.PodConfigService/ListManifestErrors",
             );
             let mut req = request.into_request();
             req.extensions_mut()
                 .insert(
                     GrpcMethod::new(
                         "polylet.podconfig.v1.PodConfigService",
-                        "ListProblems",
+                        "ListManifestErrors",
                     ),
                 );
             self.inner.unary(req, path, codec).await
@@ -640,27 +644,26 @@ pub mod pod_config_service_server {
             >
             + std::marker::Send
             + 'static;
-        /// One stream per source. A source that has not answered since this process
-        /// started sends nothing, so absence is never mistaken for removal and file
-        /// pods do not wait for the API server. A source that is not configured is
-        /// known to be empty: it answers with an empty snapshot at once.
+        /// One stream per source. A source that has not synced since this process started
+        /// sends nothing: absence is never mistaken for removal, and file pods do not wait for
+        /// the API server. A source that is not configured is empty and syncs at once.
         async fn watch_pods(
             &self,
             request: tonic::Request<super::WatchPodsRequest>,
         ) -> std::result::Result<tonic::Response<Self::WatchPodsStream>, tonic::Status>;
-        /// Server streaming response type for the WatchMirrors method.
-        type WatchMirrorsStream: tonic::codegen::tokio_stream::Stream<
-                Item = std::result::Result<super::WatchMirrorsResponse, tonic::Status>,
+        /// Server streaming response type for the WatchMirrorPods method.
+        type WatchMirrorPodsStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::WatchMirrorPodsResponse, tonic::Status>,
             >
             + std::marker::Send
             + 'static;
-        /// The static pods' mirrors as the cluster holds them; they are in no stream of
-        /// pods. Says nothing before the API server has been heard in this life.
-        async fn watch_mirrors(
+        /// Mirror pods of static pods, as the API server holds them; they are not part of
+        /// WatchPods. Sends nothing before the API server's list has been received once.
+        async fn watch_mirror_pods(
             &self,
-            request: tonic::Request<super::WatchMirrorsRequest>,
+            request: tonic::Request<super::WatchMirrorPodsRequest>,
         ) -> std::result::Result<
-            tonic::Response<Self::WatchMirrorsStream>,
+            tonic::Response<Self::WatchMirrorPodsStream>,
             tonic::Status,
         >;
         /// Server streaming response type for the WatchNode method.
@@ -669,22 +672,21 @@ pub mod pod_config_service_server {
             >
             + std::marker::Send
             + 'static;
-        /// This node's object in the cluster, or its absence: sent at once when known,
-        /// and at each change.
+        /// This node's Node object or its absence: sent at once when known, and on each change.
         async fn watch_node(
             &self,
             request: tonic::Request<super::WatchNodeRequest>,
         ) -> std::result::Result<tonic::Response<Self::WatchNodeStream>, tonic::Status>;
-        /// What could not be accepted, and why: a file, a document, a pod.
-        async fn list_problems(
+        /// Rejected manifests with the reasons: a file, a document or a pod each.
+        async fn list_manifest_errors(
             &self,
-            request: tonic::Request<super::ListProblemsRequest>,
+            request: tonic::Request<super::ListManifestErrorsRequest>,
         ) -> std::result::Result<
-            tonic::Response<super::ListProblemsResponse>,
+            tonic::Response<super::ListManifestErrorsResponse>,
             tonic::Status,
         >;
     }
-    /// What should run on this node.
+    /// Desired pods of this node.
     #[derive(Debug)]
     pub struct PodConfigServiceServer<T> {
         inner: Arc<T>,
@@ -807,26 +809,27 @@ pub mod pod_config_service_server {
                     };
                     Box::pin(fut)
                 }
-                "/polylet.podconfig.v1.PodConfigService/WatchMirrors" => {
+                "/polylet.podconfig.v1.PodConfigService/WatchMirrorPods" => {
                     #[allow(non_camel_case_types)]
-                    struct WatchMirrorsSvc<T: PodConfigService>(pub Arc<T>);
+                    struct WatchMirrorPodsSvc<T: PodConfigService>(pub Arc<T>);
                     impl<
                         T: PodConfigService,
-                    > tonic::server::ServerStreamingService<super::WatchMirrorsRequest>
-                    for WatchMirrorsSvc<T> {
-                        type Response = super::WatchMirrorsResponse;
-                        type ResponseStream = T::WatchMirrorsStream;
+                    > tonic::server::ServerStreamingService<
+                        super::WatchMirrorPodsRequest,
+                    > for WatchMirrorPodsSvc<T> {
+                        type Response = super::WatchMirrorPodsResponse;
+                        type ResponseStream = T::WatchMirrorPodsStream;
                         type Future = BoxFuture<
                             tonic::Response<Self::ResponseStream>,
                             tonic::Status,
                         >;
                         fn call(
                             &mut self,
-                            request: tonic::Request<super::WatchMirrorsRequest>,
+                            request: tonic::Request<super::WatchMirrorPodsRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
                             let fut = async move {
-                                <T as PodConfigService>::watch_mirrors(&inner, request)
+                                <T as PodConfigService>::watch_mirror_pods(&inner, request)
                                     .await
                             };
                             Box::pin(fut)
@@ -838,7 +841,7 @@ pub mod pod_config_service_server {
                     let max_encoding_message_size = self.max_encoding_message_size;
                     let inner = self.inner.clone();
                     let fut = async move {
-                        let method = WatchMirrorsSvc(inner);
+                        let method = WatchMirrorPodsSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
@@ -900,25 +903,28 @@ pub mod pod_config_service_server {
                     };
                     Box::pin(fut)
                 }
-                "/polylet.podconfig.v1.PodConfigService/ListProblems" => {
+                "/polylet.podconfig.v1.PodConfigService/ListManifestErrors" => {
                     #[allow(non_camel_case_types)]
-                    struct ListProblemsSvc<T: PodConfigService>(pub Arc<T>);
+                    struct ListManifestErrorsSvc<T: PodConfigService>(pub Arc<T>);
                     impl<
                         T: PodConfigService,
-                    > tonic::server::UnaryService<super::ListProblemsRequest>
-                    for ListProblemsSvc<T> {
-                        type Response = super::ListProblemsResponse;
+                    > tonic::server::UnaryService<super::ListManifestErrorsRequest>
+                    for ListManifestErrorsSvc<T> {
+                        type Response = super::ListManifestErrorsResponse;
                         type Future = BoxFuture<
                             tonic::Response<Self::Response>,
                             tonic::Status,
                         >;
                         fn call(
                             &mut self,
-                            request: tonic::Request<super::ListProblemsRequest>,
+                            request: tonic::Request<super::ListManifestErrorsRequest>,
                         ) -> Self::Future {
                             let inner = Arc::clone(&self.0);
                             let fut = async move {
-                                <T as PodConfigService>::list_problems(&inner, request)
+                                <T as PodConfigService>::list_manifest_errors(
+                                        &inner,
+                                        request,
+                                    )
                                     .await
                             };
                             Box::pin(fut)
@@ -930,7 +936,7 @@ pub mod pod_config_service_server {
                     let max_encoding_message_size = self.max_encoding_message_size;
                     let inner = self.inner.clone();
                     let fut = async move {
-                        let method = ListProblemsSvc(inner);
+                        let method = ListManifestErrorsSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
@@ -997,7 +1003,7 @@ pub mod object_service_client {
     )]
     use tonic::codegen::*;
     use tonic::codegen::http::Uri;
-    /// Objects that pods refer to.
+    /// API objects that pods refer to.
     #[derive(Debug, Clone)]
     pub struct ObjectServiceClient<T> {
         inner: tonic::client::Grpc<T>,
@@ -1067,8 +1073,8 @@ pub mod object_service_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// Sends the object, or its absence, now and at each change. Says nothing
-        /// before the source that could hold the object has been heard.
+        /// The object, or its absence, now and on each change. Sends nothing before the source
+        /// of the object has synced.
         pub async fn watch_object(
             &mut self,
             request: impl tonic::IntoRequest<super::WatchObjectRequest>,
@@ -1095,7 +1101,7 @@ pub mod object_service_client {
                 );
             self.inner.server_streaming(req, path, codec).await
         }
-        /// The same, once: waits as long as the caller's deadline for the source.
+        /// The same as a single response; waits for the source until the caller's deadline.
         pub async fn get_object(
             &mut self,
             request: impl tonic::IntoRequest<super::GetObjectRequest>,
@@ -1122,7 +1128,7 @@ pub mod object_service_client {
                 );
             self.inner.unary(req, path, codec).await
         }
-        /// The Services that have an address, for the variables of containers.
+        /// Services with a cluster IP, for the environment variables of containers.
         pub async fn watch_services(
             &mut self,
             request: impl tonic::IntoRequest<super::WatchServicesRequest>,
@@ -1152,8 +1158,8 @@ pub mod object_service_client {
                 );
             self.inner.server_streaming(req, path, codec).await
         }
-        /// A token of a service account, bound to the pod. Answered from memory until
-        /// refresh_at; while a new one cannot be had, with the old one until it expires.
+        /// A service account token bound to the pod. Cached until refresh_at; if no new token
+        /// can be issued then, the cached one until it expires.
         pub async fn issue_token(
             &mut self,
             request: impl tonic::IntoRequest<super::IssueTokenRequest>,
@@ -1180,9 +1186,9 @@ pub mod object_service_client {
                 );
             self.inner.unary(req, path, codec).await
         }
-        /// A certificate for a pod, by a PodCertificateRequest: had when it is first asked
-        /// for, and anew in time, for as long as somebody watches. The key is made here, and
-        /// held in memory alone: a new life of this process has a new one.
+        /// A pod certificate, obtained with a PodCertificateRequest on the first watch and
+        /// renewed as long as there is a watcher. The key is generated here and kept in memory
+        /// only: a restarted process issues a new one.
         pub async fn watch_pod_certificate(
             &mut self,
             request: impl tonic::IntoRequest<super::WatchPodCertificateRequest>,
@@ -1233,8 +1239,8 @@ pub mod object_service_server {
             >
             + std::marker::Send
             + 'static;
-        /// Sends the object, or its absence, now and at each change. Says nothing
-        /// before the source that could hold the object has been heard.
+        /// The object, or its absence, now and on each change. Sends nothing before the source
+        /// of the object has synced.
         async fn watch_object(
             &self,
             request: tonic::Request<super::WatchObjectRequest>,
@@ -1242,7 +1248,7 @@ pub mod object_service_server {
             tonic::Response<Self::WatchObjectStream>,
             tonic::Status,
         >;
-        /// The same, once: waits as long as the caller's deadline for the source.
+        /// The same as a single response; waits for the source until the caller's deadline.
         async fn get_object(
             &self,
             request: tonic::Request<super::GetObjectRequest>,
@@ -1256,7 +1262,7 @@ pub mod object_service_server {
             >
             + std::marker::Send
             + 'static;
-        /// The Services that have an address, for the variables of containers.
+        /// Services with a cluster IP, for the environment variables of containers.
         async fn watch_services(
             &self,
             request: tonic::Request<super::WatchServicesRequest>,
@@ -1264,8 +1270,8 @@ pub mod object_service_server {
             tonic::Response<Self::WatchServicesStream>,
             tonic::Status,
         >;
-        /// A token of a service account, bound to the pod. Answered from memory until
-        /// refresh_at; while a new one cannot be had, with the old one until it expires.
+        /// A service account token bound to the pod. Cached until refresh_at; if no new token
+        /// can be issued then, the cached one until it expires.
         async fn issue_token(
             &self,
             request: tonic::Request<super::IssueTokenRequest>,
@@ -1282,9 +1288,9 @@ pub mod object_service_server {
             >
             + std::marker::Send
             + 'static;
-        /// A certificate for a pod, by a PodCertificateRequest: had when it is first asked
-        /// for, and anew in time, for as long as somebody watches. The key is made here, and
-        /// held in memory alone: a new life of this process has a new one.
+        /// A pod certificate, obtained with a PodCertificateRequest on the first watch and
+        /// renewed as long as there is a watcher. The key is generated here and kept in memory
+        /// only: a restarted process issues a new one.
         async fn watch_pod_certificate(
             &self,
             request: tonic::Request<super::WatchPodCertificateRequest>,
@@ -1293,7 +1299,7 @@ pub mod object_service_server {
             tonic::Status,
         >;
     }
-    /// Objects that pods refer to.
+    /// API objects that pods refer to.
     #[derive(Debug)]
     pub struct ObjectServiceServer<T> {
         inner: Arc<T>,

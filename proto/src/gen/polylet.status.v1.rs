@@ -6,15 +6,15 @@ pub struct PodStatus {
     /// v1.PodStatus as JSON.
     #[prost(bytes = "bytes", tag = "2")]
     pub status: ::prost::bytes::Bytes,
-    /// v1.Pod less status, as pod-config serves it, as JSON.
+    /// v1.Pod without status as JSON, as served by pod-config.
     #[prost(bytes = "bytes", tag = "3")]
     pub manifest: ::prost::bytes::Bytes,
     #[prost(message, optional, tag = "4")]
     pub cause: ::core::option::Option<super::super::common::v1::Cause>,
-    /// What the pod waits for, for people.
+    /// Human-readable list of what the pod waits for.
     #[prost(string, repeated, tag = "5")]
     pub waiting_for: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// Which facts of this status come from a peer that is away.
+    /// Parts of this status that come from a peer that is disconnected.
     #[prost(string, repeated, tag = "6")]
     pub stale: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
@@ -42,10 +42,15 @@ pub mod watch_pod_statuses_response {
         Synced(super::super::super::common::v1::Synced),
     }
 }
+/// Fields that are set must all match; without any, all pods are listed.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListPodStatusesRequest {
     #[prost(string, tag = "1")]
     pub pod_uid: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub namespace: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub name: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ListPodStatusesResponse {
@@ -63,7 +68,7 @@ pub mod status_service_client {
     )]
     use tonic::codegen::*;
     use tonic::codegen::http::Uri;
-    /// The status of pods as the API would hold it.
+    /// Pod statuses as reported to the API server.
     #[derive(Debug, Clone)]
     pub struct StatusServiceClient<T> {
         inner: tonic::client::Grpc<T>,
@@ -163,7 +168,7 @@ pub mod status_service_client {
                 );
             self.inner.server_streaming(req, path, codec).await
         }
-        /// The same, once: all pods, or the one named.
+        /// The same, once: all pods, or those that the request selects.
         pub async fn list_pod_statuses(
             &mut self,
             request: impl tonic::IntoRequest<super::ListPodStatusesRequest>,
@@ -222,7 +227,7 @@ pub mod status_service_server {
             tonic::Response<Self::WatchPodStatusesStream>,
             tonic::Status,
         >;
-        /// The same, once: all pods, or the one named.
+        /// The same, once: all pods, or those that the request selects.
         async fn list_pod_statuses(
             &self,
             request: tonic::Request<super::ListPodStatusesRequest>,
@@ -231,7 +236,7 @@ pub mod status_service_server {
             tonic::Status,
         >;
     }
-    /// The status of pods as the API would hold it.
+    /// Pod statuses as reported to the API server.
     #[derive(Debug)]
     pub struct StatusServiceServer<T> {
         inner: Arc<T>,

@@ -12,14 +12,14 @@ pub struct ServiceStatus {
     pub pid: u32,
     #[prost(uint32, tag = "5")]
     pub restarts: u32,
-    /// Proportional set size; zero when it cannot be read.
+    /// Proportional set size; zero if it cannot be read.
     #[prost(uint64, tag = "6")]
     pub memory_bytes: u64,
     #[prost(message, optional, tag = "7")]
     pub started_at: ::core::option::Option<::prost_types::Timestamp>,
     #[prost(message, repeated, tag = "8")]
     pub peers: ::prost::alloc::vec::Vec<super::super::lifecycle::v1::Peer>,
-    /// Why the last process of the service ended.
+    /// Exit status of the previous process.
     #[prost(string, tag = "9")]
     pub last_exit: ::prost::alloc::string::String,
 }
@@ -42,7 +42,7 @@ pub struct GetTraceResponse {
     pub trace_id: ::prost::alloc::string::String,
     #[prost(message, repeated, tag = "2")]
     pub spans: ::prost::alloc::vec::Vec<Span>,
-    /// Spans of all traces that the ring had to drop since the supervisor started.
+    /// Spans of all traces dropped from the ring buffer since the supervisor started.
     #[prost(uint64, tag = "3")]
     pub dropped: u64,
 }
@@ -65,10 +65,10 @@ pub struct Span {
         ::prost::alloc::string::String,
         ::prost::alloc::string::String,
     >,
-    /// The error message, if the span ended in one.
+    /// The error message of a failed span.
     #[prost(string, tag = "8")]
     pub error: ::prost::alloc::string::String,
-    /// Spans of other stimuli folded into this one: traceid-spanid.
+    /// Other triggers merged into this span: traceid-spanid.
     #[prost(string, repeated, tag = "9")]
     pub links: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
@@ -83,7 +83,7 @@ pub mod supervisor_service_client {
     )]
     use tonic::codegen::*;
     use tonic::codegen::http::Uri;
-    /// The services of this node and the traces they left.
+    /// Services of this node and their recent traces.
     #[derive(Debug, Clone)]
     pub struct SupervisorServiceClient<T> {
         inner: tonic::client::Grpc<T>,
@@ -182,7 +182,7 @@ pub mod supervisor_service_client {
                 );
             self.inner.unary(req, path, codec).await
         }
-        /// The trace of a pod's start, from the ring. NOT_FOUND when it is not there (any more).
+        /// The trace of a pod's start from the ring buffer; NOT_FOUND if it is not there (anymore).
         pub async fn get_trace(
             &mut self,
             request: impl tonic::IntoRequest<super::GetTraceRequest>,
@@ -234,7 +234,7 @@ pub mod supervisor_service_server {
             tonic::Response<super::ListServicesResponse>,
             tonic::Status,
         >;
-        /// The trace of a pod's start, from the ring. NOT_FOUND when it is not there (any more).
+        /// The trace of a pod's start from the ring buffer; NOT_FOUND if it is not there (anymore).
         async fn get_trace(
             &self,
             request: tonic::Request<super::GetTraceRequest>,
@@ -243,7 +243,7 @@ pub mod supervisor_service_server {
             tonic::Status,
         >;
     }
-    /// The services of this node and the traces they left.
+    /// Services of this node and their recent traces.
     #[derive(Debug)]
     pub struct SupervisorServiceServer<T> {
         inner: Arc<T>,

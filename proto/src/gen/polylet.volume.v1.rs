@@ -13,19 +13,19 @@ pub struct Volume {
     pub message: ::prost::alloc::string::String,
     #[prost(message, optional, tag = "5")]
     pub since: ::core::option::Option<::prost_types::Timestamp>,
-    /// While it waits: for nothing but what this node itself has asked for, and what it
-    /// will hardly be refused.
+    /// While waiting: for nothing but this node's own requests, which are expected to
+    /// succeed shortly.
     #[prost(bool, tag = "6")]
-    pub coming: bool,
-    /// Not empty: the pod may not stay on this node for want of it; the reason of its
-    /// status. message says more.
+    pub imminent: bool,
+    /// If not empty, the pod cannot run on this node because of this volume: the reason of
+    /// its status; message has the details.
     #[prost(string, tag = "7")]
-    pub refusal: ::prost::alloc::string::String,
-    /// A group that the pod's containers belong to as well, for the volume's sake.
+    pub rejection_reason: ::prost::alloc::string::String,
+    /// A supplemental group of the pod's containers, required by the volume.
     #[prost(int64, optional, tag = "8")]
-    pub group: ::core::option::Option<i64>,
+    pub supplemental_group: ::core::option::Option<i64>,
 }
-/// The volumes of one pod. A pod of which nothing is left is removed from the stream.
+/// Volumes of one pod. A pod without any resources left is removed from the stream.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct PodVolumes {
     #[prost(message, optional, tag = "1")]
@@ -37,19 +37,18 @@ pub struct PodVolumes {
     #[prost(message, optional, tag = "4")]
     pub cause: ::core::option::Option<super::super::common::v1::Cause>,
 }
-/// declarer is a name of the caller that no other life of it ever had; sequence rises
-/// within it.
+/// client_id is unique to one incarnation of the client; sequence increases within it.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ApplyPodRequest {
     #[prost(message, optional, tag = "1")]
     pub r#ref: ::core::option::Option<super::super::common::v1::PodRef>,
     #[prost(uint64, tag = "2")]
     pub sequence: u64,
-    /// The v1.Pod as pod-config sent it.
+    /// The v1.Pod as served by pod-config.
     #[prost(bytes = "bytes", tag = "3")]
     pub manifest: ::prost::bytes::Bytes,
     #[prost(string, tag = "4")]
-    pub declarer: ::prost::alloc::string::String,
+    pub client_id: ::prost::alloc::string::String,
     #[prost(message, optional, tag = "5")]
     pub cause: ::core::option::Option<super::super::common::v1::Cause>,
 }
@@ -65,7 +64,7 @@ pub struct ReleasePodRequest {
     #[prost(uint64, tag = "2")]
     pub sequence: u64,
     #[prost(string, tag = "3")]
-    pub declarer: ::prost::alloc::string::String,
+    pub client_id: ::prost::alloc::string::String,
     #[prost(message, optional, tag = "4")]
     pub cause: ::core::option::Option<super::super::common::v1::Cause>,
 }
@@ -77,8 +76,8 @@ pub struct ReleasePodResponse {
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CompleteDesiredRequest {
     #[prost(string, tag = "1")]
-    pub declarer: ::prost::alloc::string::String,
-    /// How many pods were declared: refused when the server counted differently.
+    pub client_id: ::prost::alloc::string::String,
+    /// Number of declared pods; rejected if the server's count differs.
     #[prost(uint32, tag = "2")]
     pub pod_count: u32,
 }
@@ -86,12 +85,12 @@ pub struct CompleteDesiredRequest {
 pub struct CompleteDesiredResponse {}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SubPath {
-    /// Position among the container's volumeMounts.
+    /// Index in the container's volumeMounts.
     #[prost(uint32, tag = "1")]
     pub mount_index: u32,
     #[prost(string, tag = "2")]
     pub volume: ::prost::alloc::string::String,
-    /// Below the volume, with its variables expanded.
+    /// Relative to the volume, variables expanded.
     #[prost(string, tag = "3")]
     pub path: ::prost::alloc::string::String,
 }
@@ -108,7 +107,7 @@ pub struct PrepareSubPathsRequest {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PrepareSubPathsResponse {
-    /// Where each is on the node, in the order of the request.
+    /// Paths on the node, in the order of the request.
     #[prost(string, repeated, tag = "1")]
     pub host_paths: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
@@ -141,16 +140,16 @@ pub mod watch_pod_volumes_response {
 pub struct Driver {
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
-    /// The driver's word for this node.
+    /// The driver's id of this node.
     #[prost(string, tag = "2")]
     pub node_id: ::prost::alloc::string::String,
-    /// Where the node is, as the driver sees it; the keys are the CSINode's topologyKeys.
+    /// Topology segments of the node; the keys are the CSINode's topologyKeys.
     #[prost(btree_map = "string, string", tag = "3")]
     pub topology: ::prost::alloc::collections::BTreeMap<
         ::prost::alloc::string::String,
         ::prost::alloc::string::String,
     >,
-    /// How many volumes it can have here; zero is unknown.
+    /// Maximum number of volumes on this node; zero if unknown.
     #[prost(int64, tag = "4")]
     pub max_volumes: i64,
 }
@@ -158,7 +157,7 @@ pub struct Driver {
 pub struct WatchDriversRequest {}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct WatchDriversResponse {
-    /// By name, in order.
+    /// Sorted by name.
     #[prost(message, repeated, tag = "1")]
     pub drivers: ::prost::alloc::vec::Vec<Driver>,
 }
@@ -166,8 +165,7 @@ pub struct WatchDriversResponse {
 pub struct WatchVolumesInUseRequest {}
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct WatchVolumesInUseResponse {
-    /// Unique names as the Node's status has them (kubernetes.io/csi/<driver>^<handle>),
-    /// in order.
+    /// Unique names as in the Node's status (kubernetes.io/csi/<driver>^<handle>), sorted.
     #[prost(string, repeated, tag = "1")]
     pub names: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
@@ -179,9 +177,9 @@ pub struct ClaimSize {
     pub name: ::prost::alloc::string::String,
     #[prost(string, tag = "3")]
     pub uid: ::prost::alloc::string::String,
-    #[prost(enumeration = "ClaimGrowth", tag = "4")]
-    pub growth: i32,
-    /// The persistent volume's capacity, as the API writes it.
+    #[prost(enumeration = "ResizeStatus", tag = "4")]
+    pub status: i32,
+    /// The persistent volume's capacity, as a quantity.
     #[prost(string, tag = "5")]
     pub size: ::prost::alloc::string::String,
     #[prost(string, tag = "6")]
@@ -191,14 +189,14 @@ pub struct ClaimSize {
 pub struct WatchClaimSizesRequest {}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct WatchClaimSizesResponse {
-    /// By namespace and name, in order.
+    /// Sorted by namespace and name.
     #[prost(message, repeated, tag = "1")]
     pub claims: ::prost::alloc::vec::Vec<ClaimSize>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetVolumeStatsRequest {}
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct VolumeLevel {
+pub struct FsUsage {
     #[prost(int64, tag = "1")]
     pub available: i64,
     #[prost(int64, tag = "2")]
@@ -216,16 +214,16 @@ pub struct VolumeStats {
     /// Where it is on the node.
     #[prost(string, tag = "3")]
     pub host_path: ::prost::alloc::string::String,
-    /// The claim that it is had by, if it is; in the pod's namespace.
+    /// Name of the claim in the pod's namespace; empty without one.
     #[prost(string, tag = "4")]
     pub claim: ::prost::alloc::string::String,
-    /// It is a CSI driver's: what it holds is below, or not to be had.
+    /// A CSI volume: its usage is below, or unavailable.
     #[prost(bool, tag = "5")]
     pub driver: bool,
     #[prost(message, optional, tag = "6")]
-    pub bytes: ::core::option::Option<VolumeLevel>,
+    pub bytes: ::core::option::Option<FsUsage>,
     #[prost(message, optional, tag = "7")]
-    pub inodes: ::core::option::Option<VolumeLevel>,
+    pub inodes: ::core::option::Option<FsUsage>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct GetVolumeStatsResponse {
@@ -236,12 +234,12 @@ pub struct GetVolumeStatsResponse {
 #[repr(i32)]
 pub enum VolumePhase {
     Unspecified = 0,
-    /// Not there yet: message says what it waits for.
+    /// Not mounted yet; message says what it waits for.
     Waiting = 1,
     Mounted = 2,
     Releasing = 3,
     Gone = 4,
-    /// The last attempt failed: message says why; it is tried again.
+    /// The last attempt failed and will be retried; message has the error.
     Failed = 5,
 }
 impl VolumePhase {
@@ -272,42 +270,42 @@ impl VolumePhase {
         }
     }
 }
-/// How far the growth of a claim's volume has come on this node.
+/// Progress of a claim's node expansion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
-pub enum ClaimGrowth {
+pub enum ResizeStatus {
     Unspecified = 0,
-    /// About to be asked of the driver: the claim has to say so first.
+    /// About to call the driver: the claim's status has to say so first.
     InProgress = 1,
-    /// Done.
+    /// Expanded on this node.
     Finished = 2,
-    /// The driver cannot now; it is asked again. message has its words.
+    /// Failed, will be retried; message has the driver's error.
     Failed = 3,
-    /// The driver never can, as it says.
+    /// Failed for good according to the driver.
     Infeasible = 4,
 }
-impl ClaimGrowth {
+impl ResizeStatus {
     /// String value of the enum field names used in the ProtoBuf definition.
     ///
     /// The values are not transformed in any way and thus are considered stable
     /// (if the ProtoBuf definition does not change) and safe for programmatic use.
     pub fn as_str_name(&self) -> &'static str {
         match self {
-            Self::Unspecified => "CLAIM_GROWTH_UNSPECIFIED",
-            Self::InProgress => "CLAIM_GROWTH_IN_PROGRESS",
-            Self::Finished => "CLAIM_GROWTH_FINISHED",
-            Self::Failed => "CLAIM_GROWTH_FAILED",
-            Self::Infeasible => "CLAIM_GROWTH_INFEASIBLE",
+            Self::Unspecified => "RESIZE_STATUS_UNSPECIFIED",
+            Self::InProgress => "RESIZE_STATUS_IN_PROGRESS",
+            Self::Finished => "RESIZE_STATUS_FINISHED",
+            Self::Failed => "RESIZE_STATUS_FAILED",
+            Self::Infeasible => "RESIZE_STATUS_INFEASIBLE",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
     pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
         match value {
-            "CLAIM_GROWTH_UNSPECIFIED" => Some(Self::Unspecified),
-            "CLAIM_GROWTH_IN_PROGRESS" => Some(Self::InProgress),
-            "CLAIM_GROWTH_FINISHED" => Some(Self::Finished),
-            "CLAIM_GROWTH_FAILED" => Some(Self::Failed),
-            "CLAIM_GROWTH_INFEASIBLE" => Some(Self::Infeasible),
+            "RESIZE_STATUS_UNSPECIFIED" => Some(Self::Unspecified),
+            "RESIZE_STATUS_IN_PROGRESS" => Some(Self::InProgress),
+            "RESIZE_STATUS_FINISHED" => Some(Self::Finished),
+            "RESIZE_STATUS_FAILED" => Some(Self::Failed),
+            "RESIZE_STATUS_INFEASIBLE" => Some(Self::Infeasible),
             _ => None,
         }
     }
@@ -323,7 +321,7 @@ pub mod volume_service_client {
     )]
     use tonic::codegen::*;
     use tonic::codegen::http::Uri;
-    /// The files of pods.
+    /// Volumes of pods.
     #[derive(Debug, Clone)]
     pub struct VolumeServiceClient<T> {
         inner: tonic::client::Grpc<T>,
@@ -393,9 +391,9 @@ pub mod volume_service_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// Declares what one pod needs. Repeating is free. Refused as stale from a declarer
-        /// that another has followed (ABORTED: who lives declares all anew under another
-        /// name), or with a sequence already passed (FAILED_PRECONDITION).
+        /// Sets the desired volumes of one pod. Idempotent. Stale requests are rejected: with
+        /// ABORTED from a client id that another one has superseded (the client re-declares
+        /// everything under a new id), with FAILED_PRECONDITION for an outdated sequence.
         pub async fn apply_pod(
             &mut self,
             request: impl tonic::IntoRequest<super::ApplyPodRequest>,
@@ -420,7 +418,7 @@ pub mod volume_service_client {
                 .insert(GrpcMethod::new("polylet.volume.v1.VolumeService", "ApplyPod"));
             self.inner.unary(req, path, codec).await
         }
-        /// Declares that the pod's containers are gone for good.
+        /// Declares that all containers of the pod are gone for good.
         pub async fn release_pod(
             &mut self,
             request: impl tonic::IntoRequest<super::ReleasePodRequest>,
@@ -447,7 +445,7 @@ pub mod volume_service_client {
                 );
             self.inner.unary(req, path, codec).await
         }
-        /// Ends a full re-declaration; only now may orphans be unmounted.
+        /// Ends a full re-declaration; orphaned volumes are unmounted only after it.
         pub async fn complete_desired(
             &mut self,
             request: impl tonic::IntoRequest<super::CompleteDesiredRequest>,
@@ -474,11 +472,10 @@ pub mod volume_service_client {
                 );
             self.inner.unary(req, path, codec).await
         }
-        /// Makes parts of mounted volumes ready for one container: each is bound to a
-        /// place of its own below the pod's directory, out of reach of whoever writes to
-        /// the volume. Repeating is free; a part that has become another is replaced.
-        /// FAILED_PRECONDITION with the words of the container's status when one cannot
-        /// be had. Takes up to 10 s when a volume does not answer.
+        /// Prepares subPath mounts of one container: each is bind-mounted below the pod's
+        /// directory, out of reach of writers to the volume. Idempotent; a sub path that was
+        /// replaced is mounted again. FAILED_PRECONDITION carries the message for the
+        /// container's status. Takes up to 10 s when a volume does not respond.
         pub async fn prepare_sub_paths(
             &mut self,
             request: impl tonic::IntoRequest<super::PrepareSubPathsRequest>,
@@ -531,8 +528,8 @@ pub mod volume_service_client {
                 );
             self.inner.server_streaming(req, path, codec).await
         }
-        /// The CSI drivers that are registered on this node, for its CSINode object: sent at
-        /// once and at each change.
+        /// CSI drivers registered on this node, for the CSINode object: sent at once and on
+        /// each change.
         pub async fn watch_drivers(
             &mut self,
             request: impl tonic::IntoRequest<super::WatchDriversRequest>,
@@ -559,8 +556,8 @@ pub mod volume_service_client {
                 );
             self.inner.server_streaming(req, path, codec).await
         }
-        /// The attachable volumes that this node uses or is about to use, for the Node's
-        /// status: sent at once and at each change.
+        /// Attachable volumes in use by this node or about to be, for the Node's status: sent
+        /// at once and on each change.
         pub async fn watch_volumes_in_use(
             &mut self,
             request: impl tonic::IntoRequest<super::WatchVolumesInUseRequest>,
@@ -590,9 +587,8 @@ pub mod volume_service_client {
                 );
             self.inner.server_streaming(req, path, codec).await
         }
-        /// Claims whose volumes are made larger on this node, for their status in the
-        /// cluster: sent at once and at each change. A claim that says what is told here
-        /// is told no more.
+        /// Claims whose volumes are expanded on this node, for their status: sent at once and
+        /// on each change. A claim whose status is up to date is not listed.
         pub async fn watch_claim_sizes(
             &mut self,
             request: impl tonic::IntoRequest<super::WatchClaimSizesRequest>,
@@ -619,8 +615,8 @@ pub mod volume_service_client {
                 );
             self.inner.server_streaming(req, path, codec).await
         }
-        /// Whose the volumes of running pods are, and what those of CSI drivers hold. A
-        /// driver that does not answer within 10 s is left out.
+        /// Owners of the volumes of running pods, and the usage of CSI volumes. A driver that
+        /// does not respond within 10 s is left out.
         pub async fn get_volume_stats(
             &mut self,
             request: impl tonic::IntoRequest<super::GetVolumeStatsRequest>,
@@ -662,9 +658,9 @@ pub mod volume_service_server {
     /// Generated trait containing gRPC methods that should be implemented for use with VolumeServiceServer.
     #[async_trait]
     pub trait VolumeService: std::marker::Send + std::marker::Sync + 'static {
-        /// Declares what one pod needs. Repeating is free. Refused as stale from a declarer
-        /// that another has followed (ABORTED: who lives declares all anew under another
-        /// name), or with a sequence already passed (FAILED_PRECONDITION).
+        /// Sets the desired volumes of one pod. Idempotent. Stale requests are rejected: with
+        /// ABORTED from a client id that another one has superseded (the client re-declares
+        /// everything under a new id), with FAILED_PRECONDITION for an outdated sequence.
         async fn apply_pod(
             &self,
             request: tonic::Request<super::ApplyPodRequest>,
@@ -672,7 +668,7 @@ pub mod volume_service_server {
             tonic::Response<super::ApplyPodResponse>,
             tonic::Status,
         >;
-        /// Declares that the pod's containers are gone for good.
+        /// Declares that all containers of the pod are gone for good.
         async fn release_pod(
             &self,
             request: tonic::Request<super::ReleasePodRequest>,
@@ -680,7 +676,7 @@ pub mod volume_service_server {
             tonic::Response<super::ReleasePodResponse>,
             tonic::Status,
         >;
-        /// Ends a full re-declaration; only now may orphans be unmounted.
+        /// Ends a full re-declaration; orphaned volumes are unmounted only after it.
         async fn complete_desired(
             &self,
             request: tonic::Request<super::CompleteDesiredRequest>,
@@ -688,11 +684,10 @@ pub mod volume_service_server {
             tonic::Response<super::CompleteDesiredResponse>,
             tonic::Status,
         >;
-        /// Makes parts of mounted volumes ready for one container: each is bound to a
-        /// place of its own below the pod's directory, out of reach of whoever writes to
-        /// the volume. Repeating is free; a part that has become another is replaced.
-        /// FAILED_PRECONDITION with the words of the container's status when one cannot
-        /// be had. Takes up to 10 s when a volume does not answer.
+        /// Prepares subPath mounts of one container: each is bind-mounted below the pod's
+        /// directory, out of reach of writers to the volume. Idempotent; a sub path that was
+        /// replaced is mounted again. FAILED_PRECONDITION carries the message for the
+        /// container's status. Takes up to 10 s when a volume does not respond.
         async fn prepare_sub_paths(
             &self,
             request: tonic::Request<super::PrepareSubPathsRequest>,
@@ -719,8 +714,8 @@ pub mod volume_service_server {
             >
             + std::marker::Send
             + 'static;
-        /// The CSI drivers that are registered on this node, for its CSINode object: sent at
-        /// once and at each change.
+        /// CSI drivers registered on this node, for the CSINode object: sent at once and on
+        /// each change.
         async fn watch_drivers(
             &self,
             request: tonic::Request<super::WatchDriversRequest>,
@@ -737,8 +732,8 @@ pub mod volume_service_server {
             >
             + std::marker::Send
             + 'static;
-        /// The attachable volumes that this node uses or is about to use, for the Node's
-        /// status: sent at once and at each change.
+        /// Attachable volumes in use by this node or about to be, for the Node's status: sent
+        /// at once and on each change.
         async fn watch_volumes_in_use(
             &self,
             request: tonic::Request<super::WatchVolumesInUseRequest>,
@@ -752,9 +747,8 @@ pub mod volume_service_server {
             >
             + std::marker::Send
             + 'static;
-        /// Claims whose volumes are made larger on this node, for their status in the
-        /// cluster: sent at once and at each change. A claim that says what is told here
-        /// is told no more.
+        /// Claims whose volumes are expanded on this node, for their status: sent at once and
+        /// on each change. A claim whose status is up to date is not listed.
         async fn watch_claim_sizes(
             &self,
             request: tonic::Request<super::WatchClaimSizesRequest>,
@@ -762,8 +756,8 @@ pub mod volume_service_server {
             tonic::Response<Self::WatchClaimSizesStream>,
             tonic::Status,
         >;
-        /// Whose the volumes of running pods are, and what those of CSI drivers hold. A
-        /// driver that does not answer within 10 s is left out.
+        /// Owners of the volumes of running pods, and the usage of CSI volumes. A driver that
+        /// does not respond within 10 s is left out.
         async fn get_volume_stats(
             &self,
             request: tonic::Request<super::GetVolumeStatsRequest>,
@@ -772,7 +766,7 @@ pub mod volume_service_server {
             tonic::Status,
         >;
     }
-    /// The files of pods.
+    /// Volumes of pods.
     #[derive(Debug)]
     pub struct VolumeServiceServer<T> {
         inner: Arc<T>,

@@ -1,45 +1,48 @@
-//! Eviction says whether the node is well: it samples the node, judges pressure, asks image-gc for
-//! room, and orders pods off the node. It also serves what the node and its pods use.
+//! Eviction: observes the node's resources, sets its pressure conditions, frees image space through
+//! image-gc and evicts pods. Also serves the stats summary of the node and its pods.
 //!
 //! Tasks:
-//! - `run`: the only one that decides. Inputs are pods (pod-config), what runs (pleg), and its own
-//!   timer; outputs are the `WatchPressure` stream and the orders kept in the run directory.
-//! - `images`: follows image-gc's disk, that is: asks the runtime once where images live.
-//! - `oom`: reads the kernel's log, and tells of processes that were killed because the whole machine
-//!   was out of memory.
+//! - `run`: the event loop. Inputs: pods (pod-config), pods in the runtime (pleg), and a timer.
+//!   Outputs: the `WatchPressure` stream, and the evictions stored in the run directory.
+//! - `oom`: reads the kernel log and reports processes killed because the machine was out of memory.
 //!
-//! At rest a round reads `/proc/meminfo`, `/proc/loadavg` and two `statvfs`: nothing per pod. Pods
-//! are sampled only when one must go, or when somebody asks for the summary. Pods that limit their
-//! own use of the disk are the exception: their files are counted beside the rounds, and who uses
-//! more goes (`localStorageCapacityIsolation`; a static pod only with `evictStaticPods`).
+//! An idle sync iteration reads `/proc/meminfo`, `/proc/loadavg` and two `statvfs`, and nothing per
+//! pod. Pods are measured only when one must be evicted or a caller requests the summary. The
+//! exception are pods with local storage limits: their files are measured in the background, and those
+//! above a limit are evicted (`localStorageCapacityIsolation`; static pods only with
+//! `evictStaticPods`).
 
+mod config;
 mod convert;
 mod core;
-pub mod desk;
-mod oom;
-mod orders;
+mod evictions;
+mod input;
+mod kmsg;
+mod local_storage;
+pub mod manager;
+mod manifest;
 mod run;
 mod sample;
 mod server;
-mod settings;
 mod sources;
 mod usage;
 
 pub use crate::core::rank::Candidate;
-pub use crate::core::round::{Act, Rules};
-pub use crate::core::signal::{Level, Levels, Signal};
+pub use crate::core::signal::{Observation, Observations, Signal};
+pub use crate::core::synchronize::{Action, EvictionConfig};
 pub use crate::core::threshold::Threshold;
-pub use crate::orders::{Orders, Shelf};
-use polylet_kit::{Api, BoxError, Call, Ctx, Keep, Manifest, Service};
+pub use crate::evictions::{EvictionStore, Evictions};
+use polylet_kit::{Api, BoxError, Ctx, Dependency, Service, ServiceDescriptor, StateFileDecl};
+use polylet_watch::Store;
 use polylet_wire::eviction::v1::eviction_service_server::EvictionServiceServer;
 use polylet_wire::stats::v1::stats_service_server::StatsServiceServer;
 use tokio::sync::mpsc;
 
-/// What this service is to the others.
-pub static MANIFEST: Manifest = Manifest {
+/// The service and its dependencies.
+pub static DESCRIPTOR: ServiceDescriptor = ServiceDescriptor {
     service: "eviction",
     version: env!("CARGO_PKG_VERSION"),
-    about: "judges pressure on the node, orders pods off it, and serves usage statistics",
+    about: "sets pressure conditions, evicts pods and serves usage statistics",
     serves: &[
         Api {
             package: "polylet.eviction.v1",
@@ -51,39 +54,39 @@ pub static MANIFEST: Manifest = Manifest {
         },
     ],
     calls: &[
-        Call {
+        Dependency {
             service: "pod-config",
             package: "polylet.podconfig.v1",
             level: 1,
         },
-        Call {
+        Dependency {
             service: "pleg",
             package: "polylet.pleg.v1",
             level: 1,
         },
-        Call {
+        Dependency {
             service: "volume-manager",
             package: "polylet.volume.v1",
             level: 1,
         },
-        Call {
+        Dependency {
             service: "image-gc",
             package: "polylet.imagegc.v1",
             level: 1,
         },
     ],
-    keeps: &[
-        Keep {
-            path: "run:orders.json",
-            what: "eviction orders that still stand",
+    state_files: &[
+        StateFileDecl {
+            path: "run:evictions.json",
+            description: "evictions in progress",
         },
-        Keep {
+        StateFileDecl {
             path: "run:oom.json",
-            what: "up to when the kernel's log has been told",
+            description: "position in the kernel log",
         },
-        Keep {
+        StateFileDecl {
             path: "run:pressure.json",
-            what: "the node's conditions and since when they stand",
+            description: "pressure conditions and since when they are active",
         },
     ],
 };
@@ -91,15 +94,15 @@ pub static MANIFEST: Manifest = Manifest {
 /// Builds the service.
 ///
 /// # Errors
-/// When a threshold of the configuration cannot be read or the kept orders are broken.
+/// When a threshold in the configuration is invalid.
 pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
-    let settings = settings::Settings::read(&ctx)?;
-    let (questions, asked) = mpsc::channel(16);
-    let task = run::Run::new(ctx.clone(), settings, asked)?;
-    let store = task.store();
-    ctx.spawn("run", task.run());
-    ctx.spawn("oom", oom::watch(ctx.clone()));
-    let server = server::Server::new(store, questions);
+    let config = config::Config::new(&ctx)?;
+    let store = Store::new(ctx.incarnation());
+    let (summary_requests, receiver) = mpsc::channel(16);
+    let event_loop = run::EventLoop::new(ctx.clone(), config, store.clone(), receiver);
+    ctx.spawn("run", event_loop.run());
+    ctx.spawn("oom", kmsg::watch(ctx.clone()));
+    let server = server::Server::new(store, summary_requests);
     Ok(Service::new()
         .grpc(EvictionServiceServer::new(server.clone()))
         .grpc(StatsServiceServer::new(server)))

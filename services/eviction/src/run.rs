@@ -1,263 +1,260 @@
-//! The one task: pods and states come in, rounds go by a timer, pressure and orders come out.
-
-mod local_storage;
+//! The event loop: observes the node periodically, frees space and evicts pods.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use futures::StreamExt;
 use futures::stream::select_all;
 use jiff::Timestamp;
-use local_storage::LocalStorage;
-use polylet_kit::{BoxError, Ctx, cause, kept};
-use polylet_model::pod::Manifest;
-use polylet_watch::{PressureKeyOwned, Store, Update};
+use polylet_kit::state_file::StateFile;
+use polylet_kit::{Ctx, cause, report};
+use polylet_watch::{PressureItemKey, Store, Update};
 use polylet_wire::eviction::v1::Pressure;
 use polylet_wire::imagegc::v1::ReclaimRequest;
 use polylet_wire::imagegc::v1::image_gc_service_client::ImageGcServiceClient;
 use polylet_wire::notice::v1::Severity;
-use polylet_wire::pleg::v1::PodState;
 use polylet_wire::podconfig::v1::Pod;
-use serde_json::Value;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 
-use crate::core::pressure::{Condition, Pressure as Pressed};
-use crate::core::round::Act;
-use crate::core::signal::Levels;
+use crate::config::Config;
+use crate::core::pressure::{ConditionState, NodeCondition};
+use crate::core::signal::Observations;
+use crate::core::synchronize::Action;
 use crate::core::threshold::Threshold;
-use crate::desk::Desk;
-use crate::orders::Orders;
-use crate::settings::Settings;
+use crate::evictions::Evictions;
+use crate::input::{Input, SummaryRequest};
+use crate::local_storage::LocalStorageMonitor;
+use crate::manager::EvictionManager;
 use crate::sources;
-use crate::usage::{Counted, Sampler};
+use crate::usage::{LocalStorageSample, Sampler};
 
-/// How often the node is looked at: upstream's monitoring interval.
-const ROUND: Duration = Duration::from_secs(10);
-const KEPT_VERSION: u32 = 1;
-/// How long image-gc may take to free room.
-const RECLAIM_DEADLINE: Duration = Duration::from_secs(120);
+/// Upstream's monitoring interval.
+const PERIOD: Duration = Duration::from_secs(10);
+/// The delay before the next iteration after an eviction.
+const PERIOD_AFTER_EVICTION: Duration = Duration::from_secs(1);
+const CONDITIONS_VERSION: u32 = 1;
+const RECLAIM_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Somebody wants the summary.
-pub(crate) struct Question {
-    pub(crate) not_older_than: Option<Timestamp>,
-    pub(crate) only_cpu_and_memory: bool,
-    pub(crate) answer: oneshot::Sender<(Timestamp, Value)>,
-}
+/// Stored so that a restart does not end a transition period.
+type ConditionsFile = StateFile<Vec<(NodeCondition, ConditionState)>>;
 
-/// All that can happen to this service.
-pub(crate) enum Input {
-    Pod(Update<String, Pod>),
-    State(Update<String, PodState>),
-    Question(Question),
-    /// What pods use of the disk, as far as they limit it.
-    Counted(Vec<Counted>),
-    Round,
-}
-
-/// The task's state.
-pub(crate) struct Run {
+/// The state of the event loop.
+pub(crate) struct EventLoop {
     ctx: Ctx,
-    settings: Settings,
-    desk: Desk,
-    /// Where the conditions are kept: a restart must not end a transition period.
-    pressure: PathBuf,
+    manager: EvictionManager,
+    conditions_file: ConditionsFile,
     sampler: Sampler,
-    store: Store<PressureKeyOwned, Pressure>,
-    questions: mpsc::Receiver<Question>,
-    local: LocalStorage,
+    summary_requests: mpsc::Receiver<SummaryRequest>,
+    /// `None` when `localStorageCapacityIsolation` is disabled.
+    local_storage: Option<LocalStorageMonitor>,
 }
 
-impl Run {
-    /// Opens the kept orders.
+impl EventLoop {
+    /// Loads the stored evictions and conditions.
     pub(crate) fn new(
         ctx: Ctx,
-        settings: Settings,
-        questions: mpsc::Receiver<Question>,
-    ) -> Result<Self, BoxError> {
-        let orders = Orders::open(ctx.run_dir().join("orders.json"));
-        let sampler = Sampler::new(&settings, ctx.peer("volume-manager").channel());
-        let pressure = ctx.run_dir().join("pressure.json");
-        let store = Store::new(ctx.incarnation());
-        let desk = Desk::new(settings.rules.clone(), orders, store.clone())
-            .configured(&settings.cgroup_root, settings.evict_static)
-            .standing(kept_conditions(&pressure));
-        Ok(Self {
-            store,
+        config: Config,
+        store: Store<PressureItemKey, Pressure>,
+        summary_requests: mpsc::Receiver<SummaryRequest>,
+    ) -> Self {
+        let evictions = Evictions::load(ctx.run_dir().join("evictions.json"));
+        let sampler = Sampler::new(&config, ctx.peer("volume-manager").channel());
+        let path = ctx.run_dir().join("pressure.json");
+        let conditions_file = ConditionsFile::new(path, CONDITIONS_VERSION);
+        let conditions: BTreeMap<_, _> = conditions_file
+            .load_or_set_aside("pressure transition periods start over")
+            .unwrap_or_default()
+            .into_iter()
+            .collect();
+        let manager = EvictionManager::new(config.eviction, evictions, store)
+            .with_pod_settings(&config.cgroup_root, config.evict_static_pods)
+            .with_conditions(conditions);
+        let local_storage = config.local_storage_limits.then(Default::default);
+        Self {
             ctx,
-            settings,
-            desk,
-            pressure,
+            manager,
+            conditions_file,
             sampler,
-            questions,
-            local: LocalStorage::default(),
-        })
-    }
-
-    /// What the server serves.
-    pub(crate) fn store(&self) -> Store<PressureKeyOwned, Pressure> {
-        self.store.clone()
+            summary_requests,
+            local_storage,
+        }
     }
 
     /// Runs until the process drains.
     pub(crate) async fn run(mut self) {
         let drain = self.ctx.drain();
         let mut updates = select_all(sources::all(&self.ctx));
-        let mut rounds = tokio::time::interval(ROUND);
-        rounds.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut timer = tokio::time::interval(PERIOD);
+        timer.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             let input = tokio::select! {
                 () = drain.cancelled() => return,
                 Some(update) = updates.next() => update,
-                Some(question) = self.questions.recv() => Input::Question(question),
-                counted = self.local.counted() => Input::Counted(counted),
-                _ = rounds.tick() => Input::Round,
+                Some(request) = self.summary_requests.recv() => Input::Summary(request),
+                samples = next_samples(&mut self.local_storage) => Input::LocalStorage(samples),
+                _ = timer.tick() => Input::Timer,
             };
             match input {
-                Input::Pod(update) => self.take_pod(update),
-                Input::State(update) => self.desk.state(update),
-                Input::Question(question) => self.answer(question).await,
-                Input::Counted(counted) => self.hold_to_limits(counted),
-                Input::Round => {
-                    if self.round().await {
-                        rounds.reset_after(Duration::from_secs(1));
+                Input::Pod(update) => self.handle_pod(update),
+                Input::PodState(update) => self.manager.handle_pod_state(update),
+                Input::Summary(request) => self.respond(request).await,
+                Input::LocalStorage(samples) => self.enforce_storage_limits(samples),
+                Input::Timer => {
+                    if self.synchronize().await {
+                        timer.reset_after(PERIOD_AFTER_EVICTION);
                     }
-                    self.count_local_storage();
+                    if let Some(monitor) = &mut self.local_storage {
+                        monitor.start(&self.ctx, &self.manager, &self.sampler);
+                    }
                 }
             }
         }
     }
 
-    fn take_pod(&mut self, update: Update<String, Pod>) {
-        let pod = match &update {
-            Update::Upsert(_, pod) => Some(pod.clone()),
+    fn handle_pod(&mut self, update: Update<String, Pod>) {
+        let trace = match &update {
+            Update::Upsert(_, pod) => {
+                Some((pod.r#ref.clone().unwrap_or_default(), pod.cause.clone()))
+            }
             _ => None,
         };
-        if let Some((manifest, pod)) = self.desk.pod(update).zip(pod) {
-            note_taken_up(&manifest, &pod);
+        let is_new = self.manager.handle_pod(update);
+        if let Some((pod, cause)) = trace.filter(|_| is_new) {
+            // Part of the pod's start.
+            let span = tracing::info_span!(
+                "eviction.watch",
+                k8s.pod.uid = pod.uid,
+                k8s.pod.name = pod.name,
+                k8s.namespace.name = pod.namespace,
+            );
+            cause::set_parent(&span, cause.as_ref());
         }
     }
 
-    /// Looks at the node; says whether to look again soon.
-    async fn round(&mut self) -> bool {
-        let levels = self.sample().await;
-        let act = self.observe(&levels, false);
-        self.tell(&act);
-        let (levels, act) = match act {
-            Act::Reclaim { bytes, .. } => {
+    /// One sync iteration. True when the next one should follow soon.
+    async fn synchronize(&mut self) -> bool {
+        let observations = self.observe().await;
+        let action = self.update(&observations, false);
+        self.report_threshold_met(&action);
+        let (observations, action) = match action {
+            Action::Reclaim { bytes, .. } => {
                 self.reclaim(bytes).await;
-                let levels = self.sample().await;
-                let act = self.observe(&levels, true);
-                (levels, act)
+                let observations = self.observe().await;
+                let action = self.update(&observations, true);
+                (observations, action)
             }
-            act => (levels, act),
+            action => (observations, action),
         };
-        match act {
-            Act::Evict { threshold } => self.evict(&threshold, &levels).await,
-            Act::Nothing | Act::Reclaim { .. } => false,
+        match action {
+            Action::Evict { threshold } => self.evict(&threshold, &observations).await,
+            Action::None | Action::Reclaim { .. } => false,
         }
     }
 
-    /// Tells people that the node is short of something, and that room is made.
-    fn tell(&self, act: &Act) {
-        let signal = match act {
-            Act::Nothing => return,
-            Act::Reclaim { signal, .. } => *signal,
-            Act::Evict { threshold } => threshold.signal,
+    /// Emits upstream's event for a threshold that is met.
+    fn report_threshold_met(&self, action: &Action) {
+        let signal = match action {
+            Action::None => return,
+            Action::Reclaim { signal, .. } => *signal,
+            Action::Evict { threshold } => threshold.signal,
         };
-        let message = format!("Attempting to reclaim {}", signal.starved());
+        let message = format!("Attempting to reclaim {}", signal.resource());
         let notices = self.ctx.notices();
-        notices.of_node(Severity::Warning, "EvictionThresholdMet", message);
+        notices.node(Severity::Warning, "EvictionThresholdMet", message);
     }
 
-    async fn sample(&mut self) -> Levels {
-        let (levels, one_filesystem) = self.sampler.levels().await;
-        self.desk.rules.one_filesystem = one_filesystem;
-        levels
+    async fn observe(&mut self) -> Observations {
+        let (observations, one_filesystem) = self.sampler.observe().await;
+        self.manager.set_one_filesystem(one_filesystem);
+        observations
     }
 
-    /// Judges a sample; keeps conditions that have changed.
-    fn observe(&mut self, levels: &Levels, reclaimed: bool) -> Act {
-        let before = self.desk.conditions().clone();
-        let act = self.desk.observe(levels, reclaimed, Timestamp::now());
-        if *self.desk.conditions() != before {
-            let kept: Vec<_> = self.desk.conditions().iter().collect();
-            if let Err(error) = kept::save(&self.pressure, KEPT_VERSION, &kept) {
-                tracing::warn!(
-                    error = polylet_kit::report(&error),
-                    "conditions are not kept"
-                );
+    /// Passes observations to the manager and stores changed conditions.
+    fn update(&mut self, observations: &Observations, reclaimed: bool) -> Action {
+        let previous = self.manager.conditions().clone();
+        let action = self
+            .manager
+            .synchronize(observations, reclaimed, Timestamp::now());
+        let conditions = self.manager.conditions();
+        if *conditions != previous {
+            let stored = conditions.iter().map(|(c, state)| (*c, *state)).collect();
+            if let Err(error) = self.conditions_file.save(&stored) {
+                tracing::warn!(error = report(&error), "failed to save node conditions");
             }
         }
-        act
+        action
     }
 
-    async fn reclaim(&self, bytes_wanted: u64) {
+    async fn reclaim(&self, bytes: u64) {
         let mut client = ImageGcServiceClient::new(self.ctx.peer("image-gc").channel());
         let mut request = tonic::Request::new(ReclaimRequest {
-            bytes_wanted,
+            bytes_to_free: bytes,
             ignore_minimum_age: false,
             cause: None,
         });
-        request.set_timeout(RECLAIM_DEADLINE);
+        request.set_timeout(RECLAIM_TIMEOUT);
         match client.reclaim(request).await {
             Ok(response) => {
-                let freed = response.into_inner();
+                let response = response.into_inner();
                 tracing::info!(
-                    bytes = freed.bytes_freed,
-                    images = freed.images_removed,
-                    "room was made"
+                    bytes = response.bytes_freed,
+                    images = response.images_removed,
+                    "reclaimed image space"
                 );
             }
             Err(status) => {
-                tracing::warn!(code = %status.code(), message = status.message(), "image-gc made no room")
+                tracing::warn!(
+                    code = %status.code(),
+                    error = status.message(),
+                    "failed to reclaim image space"
+                );
             }
         }
     }
 
-    /// Orders one pod off the node, unless the last one is still leaving or pleg is away.
-    async fn evict(&mut self, threshold: &Threshold, levels: &Levels) -> bool {
-        if !self.desk.may_evict(Timestamp::now()) {
+    /// Evicts one pod, unless the previous one is still terminating or pleg is unavailable.
+    async fn evict(&mut self, threshold: &Threshold, observations: &Observations) -> bool {
+        if !self.manager.may_evict(Timestamp::now()) {
             return false;
         }
-        let pods = &self.desk.pods;
+        let pods = self.manager.pods();
         let Some(candidates) = self.sampler.candidates(pods, threshold.signal).await else {
-            tracing::warn!(signal = ?threshold.signal, "what pods use could not be read in time");
+            tracing::warn!(signal = ?threshold.signal, "timed out measuring pod usage; retrying");
             return true;
         };
-        self.desk
-            .evict(threshold, levels, candidates, Timestamp::now())
+        self.manager
+            .evict(threshold, observations, candidates, Timestamp::now())
     }
 
-    async fn answer(&mut self, question: Question) {
+    fn enforce_storage_limits(&mut self, samples: Vec<LocalStorageSample>) {
+        for sample in samples {
+            if let Some(monitor) = &mut self.local_storage {
+                monitor.delay_next(&sample, PERIOD);
+            }
+            let LocalStorageSample { uid, usage, .. } = sample;
+            self.manager
+                .enforce_storage_limits(uid, &usage, Timestamp::now());
+        }
+    }
+
+    async fn respond(&mut self, request: SummaryRequest) {
         let (at, summary) = self
             .sampler
             .summary(
                 self.ctx.node_name(),
-                &self.desk.pods,
-                question.not_older_than,
-                question.only_cpu_and_memory,
+                self.manager.pods(),
+                request.not_older_than,
+                request.only_cpu_and_memory,
             )
             .await;
-        // Whoever asked may have given up.
-        let _ = question.answer.send((at, summary));
+        // The caller may have cancelled.
+        let _ = request.response.send((at, summary));
     }
 }
 
-/// The conditions as they stood; a broken file is set aside, since samples make them anew.
-fn kept_conditions(path: &Path) -> BTreeMap<Condition, Pressed> {
-    let kept: Option<Vec<(Condition, Pressed)>> =
-        kept::load_or_set_aside(path, KEPT_VERSION, "conditions start anew");
-    kept.unwrap_or_default().into_iter().collect()
-}
-
-/// From here on the pod counts when the node is short: part of its start.
-fn note_taken_up(manifest: &Manifest, pod: &Pod) {
-    let span = tracing::info_span!(
-        "eviction.watch",
-        k8s.pod.uid = manifest.uid().as_str(),
-        k8s.pod.name = manifest.name(),
-        k8s.namespace.name = manifest.namespace(),
-    );
-    cause::set_parent(&span, pod.cause.as_ref());
+async fn next_samples(monitor: &mut Option<LocalStorageMonitor>) -> Vec<LocalStorageSample> {
+    match monitor {
+        Some(monitor) => monitor.next().await,
+        None => std::future::pending().await,
+    }
 }

@@ -1,7 +1,7 @@
-//! What others may ask: the pressure stream and the usage summary.
+//! The gRPC methods: node conditions and evictions as a state stream, and the stats summary.
 
 use futures::stream::BoxStream;
-use polylet_watch::{PressureKeyOwned, Store, serve};
+use polylet_watch::{PressureItemKey, Store, serve};
 use polylet_wire::eviction::v1::eviction_service_server::EvictionService;
 use polylet_wire::eviction::v1::{Pressure, WatchPressureRequest, WatchPressureResponse};
 use polylet_wire::stats::v1::stats_service_server::StatsService;
@@ -10,21 +10,24 @@ use polylet_wire::time;
 use tokio::sync::{mpsc, oneshot};
 use tonic::{Request, Response, Status};
 
-use crate::run::Question;
+use crate::input::SummaryRequest;
 
-/// Serves both packages.
+/// The gRPC methods of `EvictionService` and `StatsService`.
 #[derive(Clone)]
 pub(crate) struct Server {
-    store: Store<PressureKeyOwned, Pressure>,
-    questions: mpsc::Sender<Question>,
+    store: Store<PressureItemKey, Pressure>,
+    summary_requests: mpsc::Sender<SummaryRequest>,
 }
 
 impl Server {
     pub(crate) fn new(
-        store: Store<PressureKeyOwned, Pressure>,
-        questions: mpsc::Sender<Question>,
+        store: Store<PressureItemKey, Pressure>,
+        summary_requests: mpsc::Sender<SummaryRequest>,
     ) -> Self {
-        Self { store, questions }
+        Self {
+            store,
+            summary_requests,
+        }
     }
 }
 
@@ -47,22 +50,21 @@ impl StatsService for Server {
         &self,
         request: Request<GetSummaryRequest>,
     ) -> Result<Response<GetSummaryResponse>, Status> {
+        let stopping = || Status::unavailable("eviction is shutting down");
         let request = request.into_inner();
-        let (answer, answered) = oneshot::channel();
-        let question = Question {
+        let (response, receiver) = oneshot::channel();
+        let request = SummaryRequest {
             not_older_than: time::from_wire_opt(request.not_older_than.as_ref()),
             only_cpu_and_memory: request.only_cpu_and_memory,
-            answer,
+            response,
         };
-        self.questions
-            .send(question)
+        self.summary_requests
+            .send(request)
             .await
-            .map_err(|_| Status::unavailable("eviction is stopping"))?;
-        let (at, summary) = answered
-            .await
-            .map_err(|_| Status::unavailable("the sample was given up"))?;
+            .map_err(|_| stopping())?;
+        let (at, summary) = receiver.await.map_err(|_| stopping())?;
         let summary = serde_json::to_vec(&summary)
-            .map_err(|error| Status::internal(format!("cannot write the summary: {error}")))?;
+            .map_err(|error| Status::internal(format!("failed to encode the summary: {error}")))?;
         Ok(Response::new(GetSummaryResponse {
             sampled_at: Some(time::to_wire(at)),
             summary: summary.into(),

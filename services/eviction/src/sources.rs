@@ -1,15 +1,20 @@
-//! What eviction follows.
+//! The streams that eviction follows.
 
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use polylet_kit::{Ctx, follow};
 
-use crate::run::Input;
+use crate::input::Input;
+use crate::manifest::FIELDS;
 
-/// Every stream, as inputs of the task.
+/// All streams, as inputs.
 pub(crate) fn all(ctx: &Ctx) -> Vec<BoxStream<'static, Input>> {
-    let pods = |source| follow::podconfig::pods(ctx, source).map(Input::Pod).boxed();
-    let states = follow::pleg::pod_states(ctx).map(Input::State).boxed();
+    let pods = |source| {
+        follow::podconfig::pods_masked(ctx, source, &FIELDS)
+            .map(Input::Pod)
+            .boxed()
+    };
+    let states = follow::pleg::pod_states(ctx).map(Input::PodState).boxed();
     let pods = follow::podconfig::SOURCES.into_iter().map(pods);
     pods.chain([states]).collect()
 }

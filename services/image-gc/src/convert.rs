@@ -1,17 +1,15 @@
-//! Wire to domain and back.
+//! Wire messages to domain types, and back.
 
-use polylet_model::image;
-use polylet_model::pod::Manifest;
 use polylet_wire::imagegc::v1 as wire;
 use polylet_wire::runtime::v1 as cri;
 
-use crate::core::records::{Listed, Look};
+use crate::core::records::{ImageSnapshot, ListedImage};
 
-/// An image of the runtime's list. Its names are tags and digests.
-pub(crate) fn listed(image: cri::Image) -> Listed {
+/// An image of the runtime's list.
+pub(crate) fn listed_image(image: cri::Image) -> ListedImage {
     let mut names = image.repo_tags;
     names.extend(image.repo_digests);
-    Listed {
+    ListedImage {
         id: image.id,
         names,
         size_bytes: image.size,
@@ -19,26 +17,13 @@ pub(crate) fn listed(image: cri::Image) -> Listed {
     }
 }
 
-/// An item of the stream.
-pub(crate) fn item(look: &Look, image: &Listed) -> wire::Image {
+/// An image as an item of the state stream.
+pub(crate) fn image(snapshot: &ImageSnapshot, image: &ListedImage) -> wire::Image {
     wire::Image {
         id: image.id.clone(),
         names: image.names.clone(),
         size_bytes: image.size_bytes,
-        in_use: look.in_use(image),
+        in_use: snapshot.in_use(image),
         pinned: image.pinned,
     }
-}
-
-/// The images that a pod names, in full form: those of its containers and of its image volumes.
-pub(crate) fn wanted(manifest: &Manifest) -> Vec<String> {
-    let containers = manifest
-        .all_containers()
-        .filter_map(|(_, container)| container.image.as_deref());
-    let volumes = manifest.spec().volumes.iter().flatten();
-    let volumes = volumes.filter_map(|volume| volume.image.as_ref()?.reference.as_deref());
-    containers
-        .chain(volumes)
-        .map(|reference| image::normalize(reference).unwrap_or_else(|_| reference.to_owned()))
-        .collect()
 }

@@ -1,54 +1,59 @@
-//! Image-gc keeps room for images: it removes unused ones between the configured thresholds, and on
-//! request before anybody evicts a pod.
+//! Image-gc: removes unused images when the image file system is above the configured threshold, when
+//! they exceed the maximum age, and for a caller that needs space before it evicts a pod.
 //!
-//! Tasks:
-//! - `run`: the only one that decides and acts. Inputs are the pods (pod-config, whose images are
-//!   wanted), requests to reclaim, and a slow timer; it looks at the runtime before each decision.
-//!   Outputs are removed images, the `WatchImages` stream, and the ages kept in the state directory.
+//! One event loop (`run.rs`) decides and acts. Inputs: the pods (pod-config), whose images are
+//! protected; reclaim calls; a timer. Outputs: removed images, the `WatchImages` stream, and the stored
+//! ages of images.
 //!
-//! A removal is always decided on a look taken just before it: what a container uses, what a pod of
-//! this node names, and what the runtime has pinned never goes.
+//! Every removal is decided from a list taken just before it. Images that a container uses, that a pod
+//! of this node names, or that the runtime has pinned are never removed.
 
+mod config;
 mod convert;
 pub mod core;
-pub mod desk;
+mod input;
+pub mod manager;
+mod manifest;
 mod run;
 mod runtime;
 mod server;
+mod sources;
 
-use polylet_kit::{Api, BoxError, Call, Ctx, Keep, Manifest, Service};
+use polylet_kit::{Api, BoxError, Ctx, Dependency, Service, ServiceDescriptor, StateFileDecl};
+use polylet_watch::Store;
 use polylet_wire::imagegc::v1::image_gc_service_server::ImageGcServiceServer;
 use tokio::sync::mpsc;
 
-/// What this service is to the others.
-pub static MANIFEST: Manifest = Manifest {
+/// The service and its dependencies.
+pub static DESCRIPTOR: ServiceDescriptor = ServiceDescriptor {
     service: "image-gc",
     version: env!("CARGO_PKG_VERSION"),
-    about: "removes unused images when room is short",
+    about: "removes unused images when disk space is low",
     serves: &[Api {
         package: "polylet.imagegc.v1",
         level: 1,
     }],
-    calls: &[Call {
+    calls: &[Dependency {
         service: "pod-config",
         package: "polylet.podconfig.v1",
         level: 1,
     }],
-    keeps: &[Keep {
+    state_files: &[StateFileDecl {
         path: "state:ages.json",
-        what: "when each image was first seen and last used",
+        description: "when each image was first detected and last used",
     }],
 };
 
 /// Builds the service.
 ///
 /// # Errors
-/// Never, today: a broken file of ages is set aside and ages start anew.
+/// None; a corrupt file of image ages is set aside.
 pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
-    let (questions, asked) = mpsc::channel(16);
-    let task = run::Run::new(ctx.clone(), asked);
-    let store = task.store();
-    ctx.spawn("run", task.run());
-    let server = server::Server::new(store, questions);
+    let config = config::Config::new(&ctx);
+    let (reclaim_calls, receiver) = mpsc::channel(16);
+    let store = Store::new(ctx.incarnation());
+    let event_loop = run::EventLoop::new(ctx.clone(), &config, store.clone(), receiver);
+    ctx.spawn("run", event_loop.run());
+    let server = server::Server::new(store, reclaim_calls);
     Ok(Service::new().grpc(ImageGcServiceServer::new(server)))
 }

@@ -1,269 +1,233 @@
-//! The one task: pods, requests and a slow timer come in; images go.
+//! The event loop: inspects the runtime, removes images and publishes what is left.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use futures::StreamExt;
 use futures::stream::select_all;
 use jiff::Timestamp;
-use polylet_cri::Runtime;
-use polylet_kit::{Ctx, cause, follow, kept};
-use polylet_model::pod::Manifest;
+use polylet_cri::RuntimeClient;
+use polylet_kit::state_file::StateFile;
+use polylet_kit::{Ctx, cause, report};
 use polylet_watch::{Store, Update};
 use polylet_wire::imagegc::v1::{Image, ReclaimRequest, ReclaimResponse};
 use polylet_wire::notice::v1::Severity;
 use polylet_wire::podconfig::v1::{Pod, PodSource};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 
-use crate::convert;
-use crate::core::plan::{Policy, Removal};
-use crate::core::records::{Look, Records};
-use crate::core::words;
-use crate::desk::Desk;
-use crate::runtime;
+use crate::config::Config;
+use crate::core::messages;
+use crate::core::plan::ImageRemoval;
+use crate::core::records::{ImageRecords, ImageSnapshot};
+use crate::input::{Input, ReclaimCall};
+use crate::manager::ImageGcManager;
+use crate::runtime::{self, InspectError};
+use crate::{convert, sources};
 
-/// How often images are looked at: upstream's detection and collection period.
-const PASS: Duration = Duration::from_secs(300);
-const RUNTIME_DEADLINE: Duration = Duration::from_secs(60);
-const KEPT_VERSION: u32 = 1;
+/// Upstream's garbage collection period.
+const PERIOD: Duration = Duration::from_secs(300);
+const RUNTIME_TIMEOUT: Duration = Duration::from_secs(60);
+const RECORDS_VERSION: u32 = 1;
 
-/// Somebody wants room.
-pub(crate) struct Question {
-    pub(crate) request: ReclaimRequest,
-    pub(crate) answer: oneshot::Sender<Result<ReclaimResponse, String>>,
-}
-
-enum Input {
-    Pods(PodSource, Update<String, Pod>),
-    Question(Question),
-    Pass,
-}
-
-/// The task's state.
-pub(crate) struct Run {
+/// The state of the event loop.
+pub(crate) struct EventLoop {
     ctx: Ctx,
-    runtime: Runtime,
-    desk: Desk,
-    path: PathBuf,
+    runtime: RuntimeClient,
+    manager: ImageGcManager,
+    records_file: StateFile<ImageRecords>,
     store: Store<String, Image>,
-    questions: mpsc::Receiver<Question>,
-    /// The last look at the disk came to nothing.
+    reclaim_calls: mpsc::Receiver<ReclaimCall>,
+    /// The last attempt to get the usage of the image file system failed.
     failed: bool,
 }
 
-impl Run {
-    /// Reads the kept ages.
-    pub(crate) fn new(ctx: Ctx, questions: mpsc::Receiver<Question>) -> Self {
-        let kubelet = &ctx.config().kubelet;
-        let percent = |value: i32| u8::try_from(value.clamp(0, 100)).unwrap_or(100);
-        let policy = Policy {
-            high_percent: percent(kubelet.image_gc_high_threshold_percent),
-            low_percent: percent(kubelet.image_gc_low_threshold_percent),
-            minimum_age: kubelet.image_minimum_gc_age,
-            maximum_age: kubelet.image_maximum_gc_age,
-        };
-        let path = ctx.state_dir().join("ages.json");
-        let without = "ages of images start anew";
-        let records: Option<Records> = kept::load_or_set_aside(&path, KEPT_VERSION, without);
-        let endpoint = kubelet.image_endpoint().to_owned();
+impl EventLoop {
+    /// Loads the stored records.
+    pub(crate) fn new(
+        ctx: Ctx,
+        config: &Config,
+        store: Store<String, Image>,
+        reclaim_calls: mpsc::Receiver<ReclaimCall>,
+    ) -> Self {
+        let records_file = StateFile::new(ctx.state_dir().join("ages.json"), RECORDS_VERSION);
+        let records = records_file
+            .load_or_set_aside("image ages start over")
+            .unwrap_or_default();
         Self {
-            runtime: Runtime::connect(&endpoint, RUNTIME_DEADLINE),
-            desk: Desk::new(policy, records.unwrap_or_default()),
-            path,
-            store: Store::new(ctx.incarnation()),
+            runtime: RuntimeClient::connect(&config.runtime_endpoint, RUNTIME_TIMEOUT),
+            manager: ImageGcManager::new(config.policy, records),
+            records_file,
+            store,
             ctx,
-            questions,
+            reclaim_calls,
             failed: false,
         }
-    }
-
-    /// What the server serves.
-    pub(crate) fn store(&self) -> Store<String, Image> {
-        self.store.clone()
     }
 
     /// Runs until the process drains.
     pub(crate) async fn run(mut self) {
         let drain = self.ctx.drain();
-        let pods = follow::podconfig::SOURCES.map(|source| {
-            let pods = follow::podconfig::pods(&self.ctx, source);
-            pods.map(move |update| Input::Pods(source, update)).boxed()
-        });
-        let mut pods = select_all(pods);
-        let mut passes = tokio::time::interval(PASS);
-        passes.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut pods = select_all(sources::all(&self.ctx));
+        let mut timer = tokio::time::interval(PERIOD);
+        timer.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             let input = tokio::select! {
                 () = drain.cancelled() => return,
                 Some(input) = pods.next() => input,
-                Some(question) = self.questions.recv() => Input::Question(question),
-                _ = passes.tick() => Input::Pass,
+                Some(call) = self.reclaim_calls.recv() => Input::Reclaim(call),
+                _ = timer.tick() => Input::Timer,
             };
-            match input {
-                Input::Pods(source, update) => {
-                    let before = self.desk.all_heard();
-                    self.take_pod(source, update);
-                    // Nothing could go until now: what there is to do need not wait for the timer.
-                    if !before && self.desk.all_heard() {
-                        self.pass().await;
-                    }
-                }
-                Input::Question(question) => self.answer(question).await,
-                Input::Pass => self.pass().await,
-            }
+            self.handle_input(input).await;
         }
     }
 
-    fn take_pod(&mut self, source: PodSource, update: Update<String, Pod>) {
-        let pod = match &update {
-            Update::Upsert(_, pod) => Some(pod.clone()),
+    async fn handle_input(&mut self, input: Input) {
+        match input {
+            Input::Pod(source, update) => {
+                let had_synced = self.manager.has_synced();
+                self.handle_pod(source, update);
+                // Nothing could be removed until now.
+                if !had_synced && self.manager.has_synced() {
+                    self.collect_garbage().await;
+                }
+            }
+            Input::Reclaim(call) => {
+                let result = self.reclaim(&call.request).await;
+                // The caller may have cancelled.
+                let _ = call.response.send(result);
+            }
+            Input::Timer => self.collect_garbage().await,
+        }
+    }
+
+    fn handle_pod(&mut self, source: PodSource, update: Update<String, Pod>) {
+        let trace = match &update {
+            Update::Upsert(_, pod) => Some((pod.r#ref.clone().unwrap_or_default(), &pod.cause)),
             _ => None,
         };
-        let spared = self.desk.pod(source, update);
-        if let Some(((manifest, images), pod)) = spared.zip(pod) {
-            note_spared(&manifest, &images, &pod);
+        let trace = trace.map(|(pod, cause)| (pod, cause.clone()));
+        let images = self.manager.handle_pod(source, update);
+        if let Some((images, (pod, cause))) = images.zip(trace) {
+            // The images are protected from now on: part of the pod's start.
+            let span = tracing::info_span!(
+                "imagegc.protect",
+                k8s.pod.uid = pod.uid,
+                k8s.pod.name = pod.name,
+                k8s.namespace.name = pod.namespace,
+                images,
+            );
+            cause::set_parent(&span, cause.as_ref());
         }
     }
 
-    /// Looks at the runtime, brings ages and stream up to date.
-    async fn look(&mut self) -> Result<Look, runtime::LookError> {
-        let (images, used) = runtime::look(&self.runtime).await?;
-        let before = self.desk.records().clone();
-        let look = self.desk.look(images, used, Timestamp::now());
-        if *self.desk.records() != before
-            && let Err(error) = kept::save(&self.path, KEPT_VERSION, self.desk.records())
+    /// Lists images and their uses, stores the records and publishes the images.
+    async fn update(&mut self) -> Result<ImageSnapshot, InspectError> {
+        let (images, references) = runtime::list(&self.runtime).await?;
+        let previous = self.manager.records().clone();
+        let snapshot = self.manager.update(images, references, Timestamp::now());
+        let records = self.manager.records();
+        if *records != previous
+            && let Err(error) = self.records_file.save(records)
         {
-            tracing::warn!(
-                error = polylet_kit::report(&error),
-                "ages of images are not kept"
-            );
+            tracing::warn!(error = report(&error), "failed to save image ages");
         }
-        let items = look
+        let items = snapshot
             .images
             .iter()
-            .map(|image| (image.id.clone(), convert::item(&look, image)));
+            .map(|image| (image.id.clone(), convert::image(&snapshot, image)));
         self.store.replace(items);
-        self.store.mark_whole();
-        Ok(look)
+        self.store.mark_synced();
+        Ok(snapshot)
     }
 
-    async fn pass(&mut self) {
-        let look = match self.look().await {
-            Ok(look) => look,
+    async fn collect_garbage(&mut self) {
+        let snapshot = match self.update().await {
+            Ok(snapshot) => snapshot,
             Err(error) => {
                 tracing::warn!(
-                    error = polylet_kit::report(&error),
-                    "images cannot be looked at"
+                    error = report(&error),
+                    "failed to inspect images; skipping garbage collection"
                 );
                 return;
             }
         };
-        if self.desk.policy.is_off() || !self.desk.all_heard() {
+        if self.manager.policy().is_disabled() || !self.manager.has_synced() {
             return;
         }
         let now = Timestamp::now();
-        let old = self.desk.too_old(&look, now);
+        let old = self.manager.exceeding_maximum_age(&snapshot, now);
         self.remove_all(old).await;
-        let disk = match runtime::disk(&self.runtime).await {
-            Ok(disk) => disk,
+        let usage = match runtime::image_fs_usage(&self.runtime).await {
+            Ok(usage) => usage,
             Err(error) => {
-                let error = polylet_kit::report(&error);
-                tracing::warn!(error, "image room is not known");
-                // Once may be a runtime that is not up yet.
+                let error = report(&error);
+                tracing::warn!(error, "failed to get the usage of the image file system");
+                // A single failure may be a runtime that is still starting.
                 if std::mem::replace(&mut self.failed, true) {
-                    let notices = self.ctx.notices();
-                    notices.of_node(Severity::Warning, "ImageGCFailed", error);
+                    self.warn_node("ImageGCFailed", error);
                 }
                 return;
             }
         };
         self.failed = false;
-        if disk.capacity == 0 {
-            let words = "invalid capacity 0 on image filesystem";
-            let notices = self.ctx.notices();
-            notices.of_node(Severity::Warning, "InvalidDiskCapacity", words);
+        if usage.capacity == 0 {
+            let message = "invalid capacity 0 on image filesystem";
+            self.warn_node("InvalidDiskCapacity", message);
             return;
         }
-        let (room, over) = self.desk.too_much(&look, disk, now);
-        if over == 0 {
+        let (removals, bytes) = self.manager.over_threshold(&snapshot, usage, now);
+        if bytes == 0 {
             return;
         }
-        let freed = self.remove_all(room).await.bytes_freed;
-        if freed < over {
+        let freed = self.remove_all(removals).await.bytes_freed;
+        if freed < bytes {
             tracing::warn!(
-                wanted = over,
+                bytes,
                 freed,
-                "not enough unused images to come below the threshold"
+                "failed to free enough space; too few unused images"
             );
-            self.ctx.notices().of_node(
-                Severity::Warning,
-                "FreeDiskSpaceFailed",
-                words::not_enough(disk, freed),
-            );
+            let message = messages::free_disk_space_failed(usage, freed);
+            self.warn_node("FreeDiskSpaceFailed", message);
         }
     }
 
-    async fn answer(&mut self, question: Question) {
-        let result = self.reclaim(&question.request).await;
-        // Whoever asked may have given up; the room is made all the same.
-        let _ = question.answer.send(result);
+    fn warn_node(&self, reason: &str, message: impl Into<String>) {
+        let notices = self.ctx.notices();
+        notices.node(Severity::Warning, reason, message);
     }
 
     async fn reclaim(&mut self, request: &ReclaimRequest) -> Result<ReclaimResponse, String> {
-        if !self.desk.all_heard() {
-            return Err("not all pod sources have spoken yet".to_owned());
+        if !self.manager.has_synced() {
+            return Err("not all pod sources have synced".to_owned());
         }
-        let look = self
-            .look()
-            .await
-            .map_err(|error| polylet_kit::report(&error))?;
+        let snapshot = self.update().await.map_err(|error| report(&error))?;
         let minimum_age = if request.ignore_minimum_age {
             Duration::ZERO
         } else {
-            self.desk.policy.minimum_age
+            self.manager.policy().minimum_age
         };
-        let (wanted, now) = (request.bytes_wanted, Timestamp::now());
-        let room = self.desk.asked_for(&look, wanted, minimum_age, now);
-        Ok(self.remove_all(room).await)
+        let (bytes, now) = (request.bytes_to_free, Timestamp::now());
+        let removals = self.manager.reclaim(&snapshot, bytes, minimum_age, now);
+        Ok(self.remove_all(removals).await)
     }
 
-    /// Removes one after the other; an image that cannot be removed holds back no other.
-    async fn remove_all(&mut self, removals: Vec<Removal>) -> ReclaimResponse {
-        let mut done = ReclaimResponse::default();
-        for removal in removals {
-            match runtime::remove(&self.runtime, &removal.id).await {
+    /// Removes one image after the other. A failure does not affect the others.
+    async fn remove_all(&mut self, removals: Vec<ImageRemoval>) -> ReclaimResponse {
+        let mut response = ReclaimResponse::default();
+        for ImageRemoval { id, size_bytes } in removals {
+            match runtime::remove(&self.runtime, &id).await {
                 Ok(()) => {
-                    tracing::info!(
-                        image = removal.id,
-                        bytes = removal.size_bytes,
-                        "removed an unused image"
-                    );
-                    self.store.remove(&removal.id);
-                    self.desk.removed(&removal.id);
-                    done.bytes_freed = done.bytes_freed.saturating_add(removal.size_bytes);
-                    done.images_removed += 1;
+                    tracing::info!(image = id, bytes = size_bytes, "removed unused image");
+                    self.store.remove(&id);
+                    self.manager.on_removed(&id);
+                    response.bytes_freed = response.bytes_freed.saturating_add(size_bytes);
+                    response.images_removed += 1;
                 }
                 Err(error) => {
-                    tracing::warn!(
-                        image = removal.id,
-                        error = polylet_kit::report(&error),
-                        "the image stays"
-                    );
+                    let error = report(&error);
+                    tracing::warn!(image = id, error, "failed to remove image");
                 }
             }
         }
-        done
+        response
     }
-}
-
-/// From here on the pod's images are spared: part of its start.
-fn note_spared(manifest: &Manifest, images: &[String], pod: &Pod) {
-    let span = tracing::info_span!(
-        "imagegc.spare",
-        k8s.pod.uid = manifest.uid().as_str(),
-        k8s.pod.name = manifest.name(),
-        k8s.namespace.name = manifest.namespace(),
-        images = images.len(),
-    );
-    cause::set_parent(&span, pod.cause.as_ref());
 }

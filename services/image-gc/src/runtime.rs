@@ -1,29 +1,29 @@
-//! What image-gc asks of the container runtime and of the image file system.
+//! Calls to the container runtime, and the usage of the image file system.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use polylet_cri::{CriError, Runtime};
+use polylet_cri::{CriError, RuntimeClient};
 use polylet_model::image;
 use polylet_wire::runtime::v1::ImageSpec;
 use serde_json::Value;
 
 use crate::convert;
-use crate::core::plan::Disk;
-use crate::core::records::Listed;
+use crate::core::plan::ImageFsUsage;
+use crate::core::records::ListedImage;
 
-/// What could not be found out.
+/// A failed inspection of the runtime or the image file system.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum LookError {
-    #[error("cannot list images")]
-    Images(#[source] CriError),
-    #[error("cannot list containers")]
-    Containers(#[source] CriError),
-    #[error("cannot find the image file system")]
-    FileSystem(#[source] CriError),
-    #[error("the runtime names no image file system")]
-    NoFileSystem,
-    #[error("cannot ask the file system of {path}")]
+pub(crate) enum InspectError {
+    #[error("failed to list images")]
+    ListImages(#[source] CriError),
+    #[error("failed to list containers")]
+    ListContainers(#[source] CriError),
+    #[error("failed to get the image file system")]
+    ImageFsInfo(#[source] CriError),
+    #[error("the runtime reports no image file system")]
+    NoImageFs,
+    #[error("failed to stat the file system of {path}")]
     Statvfs {
         path: String,
         #[source]
@@ -31,59 +31,65 @@ pub(crate) enum LookError {
     },
 }
 
-/// Images, and the references that containers (running or dead) were made from.
-pub(crate) async fn look(runtime: &Runtime) -> Result<(Vec<Listed>, BTreeSet<String>), LookError> {
-    // Containers second: one made from an image between the two lists must be seen.
-    let images = runtime.list_images(None).await.map_err(LookError::Images)?;
+/// Lists images, and the image references of all containers, running or exited.
+pub(crate) async fn list(
+    runtime: &RuntimeClient,
+) -> Result<(Vec<ListedImage>, BTreeSet<String>), InspectError> {
+    // Containers second: one created between the two calls must be seen.
+    let images = runtime
+        .list_images(None)
+        .await
+        .map_err(InspectError::ListImages)?;
     let containers = runtime
         .list_containers(None)
         .await
-        .map_err(LookError::Containers)?;
-    let mut used = BTreeSet::new();
+        .map_err(InspectError::ListContainers)?;
+    let mut references = BTreeSet::new();
     for container in containers {
-        used.insert(container.image_ref);
-        used.extend(container.image.map(|spec| spec.image));
+        references.insert(container.image_ref);
+        references.extend(container.image.map(|spec| spec.image));
     }
-    used.remove("");
-    used.extend(sandbox_image(runtime).await);
-    Ok((images.into_iter().map(convert::listed).collect(), used))
+    references.remove("");
+    references.extend(sandbox_image(runtime).await);
+    let images = images.into_iter().map(convert::listed_image).collect();
+    Ok((images, references))
 }
 
-/// The image that every sandbox is made from. Older runtimes do not pin it, and no container list
-/// shows its use. It stands in the runtime's configuration, which not every runtime tells.
-async fn sandbox_image(runtime: &Runtime) -> Option<String> {
+/// The image of all sandboxes, from the runtime's configuration where it is reported. Older runtimes
+/// do not pin it, and no list shows its use.
+async fn sandbox_image(runtime: &RuntimeClient) -> Option<String> {
     let status = runtime.verbose_status().await.ok()?;
     let config: Value = serde_json::from_str(status.info.get("config")?).ok()?;
-    let places = ["/sandboxImage", "/pinnedImages/sandbox"];
-    let found = places
+    let pointers = ["/sandboxImage", "/pinnedImages/sandbox"];
+    let name = pointers
         .iter()
-        .find_map(|place| config.pointer(place)?.as_str());
-    found.map(|name| image::normalize(name).unwrap_or_else(|_| name.to_owned()))
+        .find_map(|pointer| config.pointer(pointer)?.as_str());
+    name.map(|name| image::normalize(name).unwrap_or_else(|_| name.to_owned()))
 }
 
-/// The image file system.
-pub(crate) async fn disk(runtime: &Runtime) -> Result<Disk, LookError> {
+/// The usage of the image file system.
+pub(crate) async fn image_fs_usage(runtime: &RuntimeClient) -> Result<ImageFsUsage, InspectError> {
     let info = runtime
         .image_fs_info()
         .await
-        .map_err(LookError::FileSystem)?;
+        .map_err(InspectError::ImageFsInfo)?;
     let first = info.image_filesystems.into_iter().next();
     let path = first
         .and_then(|fs| fs.fs_id)
         .map(|id| id.mountpoint)
-        .ok_or(LookError::NoFileSystem)?;
-    let stat = rustix::fs::statvfs(Path::new(&path)).map_err(|error| LookError::Statvfs {
+        .ok_or(InspectError::NoImageFs)?;
+    let stat = rustix::fs::statvfs(Path::new(&path)).map_err(|error| InspectError::Statvfs {
         path: path.clone(),
         source: error.into(),
     })?;
-    Ok(Disk {
+    Ok(ImageFsUsage {
         capacity: stat.f_blocks.saturating_mul(stat.f_frsize),
         available: stat.f_bavail.saturating_mul(stat.f_frsize),
     })
 }
 
-/// Removes one image with all its names.
-pub(crate) async fn remove(runtime: &Runtime, id: &str) -> Result<(), CriError> {
+/// Removes an image with all its names.
+pub(crate) async fn remove(runtime: &RuntimeClient, id: &str) -> Result<(), CriError> {
     let image = ImageSpec {
         image: id.to_owned(),
         ..ImageSpec::default()

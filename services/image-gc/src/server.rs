@@ -1,4 +1,4 @@
-//! What others may ask: room, and the images there are.
+//! The gRPC methods: the images as a state stream, and the reclaim call.
 
 use futures::stream::BoxStream;
 use polylet_watch::{Store, serve};
@@ -9,18 +9,24 @@ use polylet_wire::imagegc::v1::{
 use tokio::sync::{mpsc, oneshot};
 use tonic::{Request, Response, Status};
 
-use crate::run::Question;
+use crate::input::ReclaimCall;
 
-/// Serves the package.
+/// The gRPC methods of `ImageGcService`.
 #[derive(Clone)]
 pub(crate) struct Server {
     store: Store<String, Image>,
-    questions: mpsc::Sender<Question>,
+    reclaim_calls: mpsc::Sender<ReclaimCall>,
 }
 
 impl Server {
-    pub(crate) fn new(store: Store<String, Image>, questions: mpsc::Sender<Question>) -> Self {
-        Self { store, questions }
+    pub(crate) fn new(
+        store: Store<String, Image>,
+        reclaim_calls: mpsc::Sender<ReclaimCall>,
+    ) -> Self {
+        Self {
+            store,
+            reclaim_calls,
+        }
     }
 }
 
@@ -40,18 +46,17 @@ impl ImageGcService for Server {
         &self,
         request: Request<ReclaimRequest>,
     ) -> Result<Response<ReclaimResponse>, Status> {
-        let (answer, answered) = oneshot::channel();
-        let question = Question {
+        let stopping = || Status::unavailable("image-gc is shutting down");
+        let (response, receiver) = oneshot::channel();
+        let call = ReclaimCall {
             request: request.into_inner(),
-            answer,
+            response,
         };
-        self.questions
-            .send(question)
+        self.reclaim_calls
+            .send(call)
             .await
-            .map_err(|_| Status::unavailable("image-gc is stopping"))?;
-        let result = answered
-            .await
-            .map_err(|_| Status::unavailable("image-gc gave up"))?;
+            .map_err(|_| stopping())?;
+        let result = receiver.await.map_err(|_| stopping())?;
         result.map(Response::new).map_err(Status::unavailable)
     }
 }

@@ -1,13 +1,15 @@
+//! Installation of the executable under the names of all programs.
+
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Why the names could not be made.
+/// An installation failure.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InstallError {
-    #[error("finding this program's own file")]
-    Own(#[source] io::Error),
-    #[error("making the directory {path}")]
+    #[error("finding the file of this program")]
+    OwnFile(#[source] io::Error),
+    #[error("creating the directory {path}")]
     Directory {
         path: PathBuf,
         #[source]
@@ -19,31 +21,31 @@ pub(crate) enum InstallError {
         #[source]
         source: io::Error,
     },
-    #[error("making the link {path}")]
+    #[error("creating the link {path}")]
     Link {
         path: PathBuf,
         #[source]
         source: io::Error,
     },
-    #[error("putting {path} in its place")]
-    Place {
+    #[error("replacing {path}")]
+    Replace {
         path: PathBuf,
         #[source]
         source: io::Error,
     },
 }
 
-/// Makes `names` in a directory, all links to one copy of this file. What has these names already is
-/// replaced one by one, each at once; what runs of it runs on.
+/// Creates `names` in a directory, as hard links to one copy of this file. Existing files are replaced
+/// atomically, one by one; running processes are not affected.
 ///
 /// # Errors
-/// With the path that could not be made. Names that were made before it stay.
+/// With the path that could not be created. Names that were created before stay.
 pub(crate) fn install<'a>(
     directory: &Path,
     names: impl IntoIterator<Item = &'a str>,
 ) -> Result<(), InstallError> {
-    // Also right when the file was replaced since this process began.
-    fs::metadata("/proc/self/exe").map_err(InstallError::Own)?;
+    // Valid even if the file has been replaced since this process started.
+    fs::metadata("/proc/self/exe").map_err(InstallError::OwnFile)?;
     let at = |path: &Path| path.to_owned();
     fs::create_dir_all(directory).map_err(|source| InstallError::Directory {
         path: at(directory),
@@ -57,16 +59,16 @@ pub(crate) fn install<'a>(
     })?;
     for name in names {
         let (path, link) = (directory.join(name), directory.join(format!(".{name}.new")));
-        // Of an installation that was cut off.
+        // May remain from an interrupted installation.
         let _ = fs::remove_file(&link);
         fs::hard_link(&new, &link).map_err(|source| InstallError::Link {
             path: at(&link),
             source,
         })?;
-        fs::rename(&link, &path).map_err(|source| InstallError::Place { path, source })?;
+        fs::rename(&link, &path).map_err(|source| InstallError::Replace { path, source })?;
     }
     let ended = fs::remove_file(&new).and_then(|()| fs::File::open(directory)?.sync_all());
-    ended.map_err(|source| InstallError::Place { path: new, source })
+    ended.map_err(|source| InstallError::Replace { path: new, source })
 }
 
 #[cfg(test)]
@@ -76,27 +78,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_names_are_one_file_and_what_was_there_is_replaced() {
+    fn names_are_links_to_one_file_and_existing_files_are_replaced() {
         let dir = tempfile::tempdir().unwrap();
         let bin = dir.path().join("bin");
         fs::create_dir(&bin).unwrap();
         fs::write(bin.join("polylet"), "an older one").unwrap();
-        // An installation that was cut off.
+        // An interrupted installation.
         fs::write(bin.join(".polylet-pleg.new"), "half").unwrap();
         install(&bin, ["polylet", "polylet-pleg", "polylet-multicall"]).unwrap();
-        let of = |name: &str| fs::metadata(bin.join(name)).unwrap();
-        assert_eq!(of("polylet").ino(), of("polylet-pleg").ino());
-        assert_eq!(of("polylet").nlink(), 3);
+        let metadata = |name: &str| fs::metadata(bin.join(name)).unwrap();
+        assert_eq!(metadata("polylet").ino(), metadata("polylet-pleg").ino());
+        assert_eq!(metadata("polylet").nlink(), 3);
         assert_eq!(
-            of("polylet").len(),
+            metadata("polylet").len(),
             fs::metadata("/proc/self/exe").unwrap().len()
         );
-        assert_eq!(of("polylet").mode() & 0o111, 0o111);
+        assert_eq!(metadata("polylet").mode() & 0o111, 0o111);
         assert_eq!(fs::read_dir(&bin).unwrap().count(), 3);
     }
 
     #[test]
-    fn what_cannot_be_made_is_named() {
+    fn error_names_the_path() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("bin"), "a file").unwrap();
         let error = install(&dir.path().join("bin"), ["polylet"]).unwrap_err();

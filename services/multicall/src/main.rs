@@ -1,10 +1,8 @@
-//! All programs of a node in one file, which is what the name says that it is started under.
+//! All programs of a node in one executable; the name of the process (`argv[0]`) selects the program.
 //!
-//! Processes that run the same file share its pages in memory, so ten of them take little more room
-//! than one. Nothing else changes: each is a process of its own, with its own sockets, and any name
-//! may be given another file, which then is that service's upgrade alone.
-//! `polylet-multicall --install DIR` makes the names, its own among them. One task, of the program that was asked for;
-//! inputs: the name and the arguments; outputs: that program's.
+//! Processes of one executable share its pages, so ten of them use little more memory than one. Nothing
+//! else changes: each is a process with its own sockets, and a single service is upgraded by replacing the
+//! file under its name. `polylet-multicall --install DIR` creates the names, its own included.
 
 mod install;
 
@@ -14,85 +12,87 @@ use std::process::ExitCode;
 
 use polylet_kit::Exit;
 
-/// What this file is called when it is none of them.
-const OWN: &str = "polylet-multicall";
+/// The name of the executable itself.
+const OWN_NAME: &str = "polylet-multicall";
 
-/// A program's `main`.
+/// The `main` function of a program.
 type Main = fn() -> ExitCode;
 
-/// Each program by its name.
+/// All programs by name.
 const PROGRAMS: [(&str, Main); 10] = [
     ("polylet", polylet_supervisor::main),
     ("polylet-pod-config", || {
-        polylet_kit::main(&polylet_pod_config::MANIFEST, polylet_pod_config::build)
+        polylet_kit::main(&polylet_pod_config::DESCRIPTOR, polylet_pod_config::build)
     }),
     ("polylet-pleg", || {
-        polylet_kit::main(&polylet_pleg::MANIFEST, polylet_pleg::build)
+        polylet_kit::main(&polylet_pleg::DESCRIPTOR, polylet_pleg::build)
     }),
     ("polylet-prober", || {
-        polylet_kit::main(&polylet_prober::MANIFEST, polylet_prober::build)
+        polylet_kit::main(&polylet_prober::DESCRIPTOR, polylet_prober::build)
     }),
     ("polylet-volume-manager", polylet_volume_manager::main),
     ("polylet-image-gc", || {
-        polylet_kit::main(&polylet_image_gc::MANIFEST, polylet_image_gc::build)
+        polylet_kit::main(&polylet_image_gc::DESCRIPTOR, polylet_image_gc::build)
     }),
     ("polylet-eviction", || {
-        polylet_kit::main(&polylet_eviction::MANIFEST, polylet_eviction::build)
+        polylet_kit::main(&polylet_eviction::DESCRIPTOR, polylet_eviction::build)
     }),
     ("polylet-sync-coordinator", || {
-        let manifest = &polylet_sync_coordinator::MANIFEST;
-        polylet_kit::main(manifest, polylet_sync_coordinator::build)
+        let descriptor = &polylet_sync_coordinator::DESCRIPTOR;
+        polylet_kit::main(descriptor, polylet_sync_coordinator::build)
     }),
     ("polylet-status-reporter", || {
-        let manifest = &polylet_status_reporter::MANIFEST;
-        polylet_kit::main(manifest, polylet_status_reporter::build)
+        let descriptor = &polylet_status_reporter::DESCRIPTOR;
+        polylet_kit::main(descriptor, polylet_status_reporter::build)
     }),
     ("polylet-node-api", || {
-        polylet_kit::main(&polylet_node_api::MANIFEST, polylet_node_api::build)
+        polylet_kit::main(&polylet_node_api::DESCRIPTOR, polylet_node_api::build)
     }),
 ];
 
 fn main() -> ExitCode {
     let first = std::env::args_os().next().unwrap_or_default();
-    match called(&first) {
+    match program(&first) {
         Some(main) => main(),
-        None => own(),
+        None => multicall(),
     }
 }
 
-/// The program of this name, wherever it lies. In the place of a kubelet it is the supervisor.
-fn called(first: &OsStr) -> Option<Main> {
+/// The program with this file name. `kubelet` is the supervisor.
+fn program(first: &OsStr) -> Option<Main> {
     let name = Path::new(first).file_name()?.to_str()?;
     let name = if name == "kubelet" { "polylet" } else { name };
     let program = PROGRAMS.iter().find(|(program, _)| *program == name)?;
     Some(program.1)
 }
 
-/// Under its own name, or under one that nobody knows.
-fn own() -> ExitCode {
+/// Runs under its own name or an unknown one.
+fn multicall() -> ExitCode {
     let names = PROGRAMS.map(|(name, _)| name);
-    let words: Vec<_> = std::env::args_os().skip(1).collect();
-    match words.as_slice() {
+    let args: Vec<_> = std::env::args_os().skip(1).collect();
+    match args.as_slice() {
         [option, directory] if option == "--install" => {
-            let all = names.iter().chain(&[OWN]).copied();
+            let all = names.iter().chain(&[OWN_NAME]).copied();
             match install::install(Path::new(directory), all) {
                 Ok(()) => Exit::Ok.into(),
                 Err(error) => {
-                    eprintln!("{OWN}: {}", polylet_kit::report(&error));
+                    eprintln!("{OWN_NAME}: {}", polylet_kit::report(&error));
                     Exit::Failed.into()
                 }
             }
         }
         [option] if option == "--version" => {
-            println!("{OWN} {}", env!("CARGO_PKG_VERSION"));
+            println!("{OWN_NAME} {}", env!("CARGO_PKG_VERSION"));
             Exit::Ok.into()
         }
-        words => {
-            let help = matches!(words, [option] if option == "--help" || option == "-h");
+        args => {
+            let help = matches!(args, [option] if option == "--help" || option == "-h");
             let text = format!(
-                "{OWN}: what it does depends on the name that it is started under: {}.\n\
-                 usage: {OWN} --install DIR   makes these names there, as links to one copy of this file\n       \
-                 {OWN} --version",
+                "All programs of a node in one executable, selected by the process name:\n\
+                 {}\n\n\
+                 Usage:\n  \
+                 {OWN_NAME} --install DIR  install the programs in DIR, as links to one copy of this file\n  \
+                 {OWN_NAME} --version      print the version",
                 names.join(", ")
             );
             if help {
@@ -110,14 +110,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_directory_says_nothing_and_the_name_all() {
+    fn programs_are_selected_by_file_name() {
         for (name, main) in PROGRAMS {
             for dir in ["", "/usr/bin/", "./"] {
-                let found = called(OsStr::new(&format!("{dir}{name}"))).expect("a program");
+                let found = program(OsStr::new(&format!("{dir}{name}"))).expect("a program");
                 assert!(std::ptr::fn_addr_eq(found, main), "{dir}{name}");
             }
         }
-        assert!(called(OsStr::new("/usr/bin/kubelet")).is_some());
+        assert!(program(OsStr::new("/usr/bin/kubelet")).is_some());
         for none in [
             "",
             "/",
@@ -126,26 +126,26 @@ mod tests {
             "/polylet/other",
             "Polylet",
         ] {
-            assert!(called(OsStr::new(none)).is_none(), "{none}");
+            assert!(program(OsStr::new(none)).is_none(), "{none}");
         }
     }
 
     #[test]
-    fn every_service_has_its_name() {
-        let manifests = [
-            &polylet_pod_config::MANIFEST,
-            &polylet_pleg::MANIFEST,
-            &polylet_prober::MANIFEST,
-            &polylet_volume_manager::MANIFEST,
-            &polylet_image_gc::MANIFEST,
-            &polylet_eviction::MANIFEST,
-            &polylet_sync_coordinator::MANIFEST,
-            &polylet_status_reporter::MANIFEST,
-            &polylet_node_api::MANIFEST,
+    fn every_service_has_a_program() {
+        let descriptors = [
+            &polylet_pod_config::DESCRIPTOR,
+            &polylet_pleg::DESCRIPTOR,
+            &polylet_prober::DESCRIPTOR,
+            &polylet_volume_manager::DESCRIPTOR,
+            &polylet_image_gc::DESCRIPTOR,
+            &polylet_eviction::DESCRIPTOR,
+            &polylet_sync_coordinator::DESCRIPTOR,
+            &polylet_status_reporter::DESCRIPTOR,
+            &polylet_node_api::DESCRIPTOR,
         ];
-        for manifest in manifests {
-            let name = format!("polylet-{}", manifest.service);
-            assert!(called(OsStr::new(&name)).is_some(), "{name}");
+        for descriptor in descriptors {
+            let name = format!("polylet-{}", descriptor.service);
+            assert!(program(OsStr::new(&name)).is_some(), "{name}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Authentication and authorisation in front of every path of the node API.
+//! Authentication and authorization of every request to the node API.
 
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
@@ -7,23 +7,26 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use polylet_kit::report;
 
-use crate::config::Access;
-use crate::core::access::{Caller, Verdict, attributes, decide, forbidden};
+use crate::config::AccessPolicy;
+use crate::core::access::{AuthDecision, RequestUser, attributes, decide, forbidden};
 use crate::reviews::Reviews;
 
-/// What the layer needs.
+/// The state of the middleware.
 #[derive(Clone)]
 pub(crate) struct Guard {
-    pub(crate) access: Access,
-    /// Who answers reviews; nobody on a node that stands alone.
+    pub(crate) access: AccessPolicy,
+    /// The API server's reviews; `None` on a standalone node.
     pub(crate) reviews: Option<Reviews>,
 }
 
-/// Lets a request through, or answers it with 401, 403 or 500.
+/// Passes a request on, or responds with 401, 403 or 500.
 pub(crate) async fn guard(State(guard): State<Guard>, request: Request, next: Next) -> Response {
-    let certified = request.extensions().get::<Caller>().cloned();
-    let caller = match (certified.unwrap_or(Caller::Anonymous), token(&request)) {
-        (Caller::Anonymous, Some(token)) => match guard.by_token(&token).await {
+    let certificate_caller = request.extensions().get::<RequestUser>().cloned();
+    let caller = match (
+        certificate_caller.unwrap_or(RequestUser::Anonymous),
+        token(&request),
+    ) {
+        (RequestUser::Anonymous, Some(token)) => match guard.authenticate(&token).await {
             Some(caller) => caller,
             None => return unauthorized(),
         },
@@ -31,42 +34,49 @@ pub(crate) async fn guard(State(guard): State<Guard>, request: Request, next: Ne
     };
     let attributes = attributes(request.method().as_str(), request.uri().path());
     let user = match decide(guard.access.mode, guard.access.anonymous, &caller) {
-        Verdict::Allow => return next.run(request).await,
-        Verdict::Unauthorized => return unauthorized(),
-        Verdict::Ask(user) => user,
+        AuthDecision::Allow => return next.run(request).await,
+        AuthDecision::Unauthorized => return unauthorized(),
+        AuthDecision::Review(user) => user,
     };
-    let refused = forbidden(&user, &attributes);
+    let forbidden = forbidden(&user, &attributes);
     let Some(reviews) = guard.reviews else {
-        let why = format!(
-            "{}: no API server to ask for a review\n",
-            refused.trim_end()
+        let message = format!(
+            "{}: no API server to review the access\n",
+            forbidden.trim_end()
         );
-        return (StatusCode::FORBIDDEN, why).into_response();
+        return (StatusCode::FORBIDDEN, message).into_response();
     };
     for subresource in &attributes.subresources {
-        match reviews.may(&user, attributes.verb, subresource).await {
+        match reviews.authorize(&user, attributes.verb, subresource).await {
             Ok(true) => return next.run(request).await,
             Ok(false) => {}
             Err(error) => {
-                tracing::warn!(user = user.name, "{}", report(&error));
-                let why = format!(
-                    "Authorization error {}",
-                    refused.trim_start_matches("Forbidden ")
+                tracing::warn!(
+                    user = user.name,
+                    error = report(&error),
+                    "failed to authorize request"
                 );
-                return (StatusCode::INTERNAL_SERVER_ERROR, why).into_response();
+                let message = format!(
+                    "Authorization error {}",
+                    forbidden.trim_start_matches("Forbidden ")
+                );
+                return (StatusCode::INTERNAL_SERVER_ERROR, message).into_response();
             }
         }
     }
-    (StatusCode::FORBIDDEN, refused).into_response()
+    (StatusCode::FORBIDDEN, forbidden).into_response()
 }
 
 impl Guard {
-    async fn by_token(&self, token: &str) -> Option<Caller> {
-        let reviews = self.reviews.as_ref().filter(|_| self.access.tokens)?;
-        match reviews.user(token).await {
-            Ok(user) => user.map(Caller::Known),
+    async fn authenticate(&self, token: &str) -> Option<RequestUser> {
+        let reviews = self
+            .reviews
+            .as_ref()
+            .filter(|_| self.access.token_reviews)?;
+        match reviews.authenticate(token).await {
+            Ok(user) => user.map(RequestUser::Authenticated),
             Err(error) => {
-                tracing::warn!("{}", report(&error));
+                tracing::warn!(error = report(&error), "failed to authenticate request");
                 None
             }
         }

@@ -1,83 +1,85 @@
-//! Node-api serves people and the control plane over HTTPS: pods, logs, statistics, metrics, health.
+//! The node API: pods, logs, statistics, metrics and health over HTTPS, for users and the control plane.
 //!
 //! Tasks:
-//! - `https`: the node API (port 10250), TLS, authentication by client certificate or
-//!   token, authorisation by the API server (`reviews`), whose answers are kept for a while;
+//! - `https`: the node API (port 10250) with TLS, authentication by client certificate or token, and
+//!   authorization by the API server (`reviews`), whose decisions are cached;
 //! - `healthz`: plain HTTP on the loopback address (port 10248);
-//! - `read-only`: plain HTTP without authentication (port 10255), only where the configuration asks.
+//! - `read-only`: plain HTTP without authentication (port 10255), if configured.
 //!
-//! It keeps no other state: each answer is made from what its peers say at that moment (status-reporter:
-//! pods and statuses; pleg: what runs; eviction: the usage summary; prober: counts of probes). At rest it does nothing.
+//! The service has no event loop and no other state: each response is computed from responses of its
+//! peers (status-reporter: pods and statuses; pleg: containers; eviction: the stats summary; prober:
+//! counts of probes). It does nothing at rest.
 
 mod auth;
 mod config;
+mod convert;
 mod core;
 mod http;
-mod listen;
 mod peers;
 mod reviews;
+mod server;
 mod tls;
 
-use polylet_kit::{BoxError, Call, Ctx, Keep, Manifest, Service};
+use polylet_kit::{BoxError, Ctx, Dependency, Service, ServiceDescriptor, StateFileDecl};
 
-/// What this service is to the others.
-pub static MANIFEST: Manifest = Manifest {
+/// Interfaces, dependencies and state files of this service.
+pub static DESCRIPTOR: ServiceDescriptor = ServiceDescriptor {
     service: "node-api",
     version: env!("CARGO_PKG_VERSION"),
-    about: "serves people and the control plane over HTTPS",
+    about: "serves pods, logs, statistics, metrics and health over HTTPS",
     serves: &[],
     calls: &[
-        Call {
+        Dependency {
             service: "status-reporter",
             package: "polylet.status.v1",
             level: 1,
         },
-        Call {
+        Dependency {
             service: "eviction",
             package: "polylet.stats.v1",
             level: 1,
         },
-        Call {
+        Dependency {
             service: "pleg",
             package: "polylet.pleg.v1",
             level: 1,
         },
-        Call {
+        Dependency {
             service: "prober",
             package: "polylet.prober.v1",
             level: 1,
         },
     ],
-    keeps: &[Keep {
+    state_files: &[StateFileDecl {
         path: "state:node-api.pem",
-        what: "the self-made serving certificate and its key",
+        description: "the self-signed serving certificate and its key",
     }],
 };
 
-/// Builds the service: binds every port before it says that it is up.
+/// Builds the service. All ports are bound before it reports ready.
 ///
 /// # Errors
-/// When a port is taken, or the certificate or the client CA cannot be read or made.
+/// When a port is in use, or the certificate or the client CA is invalid.
 pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
-    let settings = config::Settings::read(&ctx)?;
-    let state = http::State::new(&ctx, &settings);
-    if let Some(address) = settings.healthz {
-        let listener = listen::bind(address).await?;
+    let config = config::Config::from_ctx(&ctx)?;
+    let state = http::HandlerState::new(&ctx, &config);
+    if let Some(address) = config.healthz {
+        let listener = server::bind(address).await?;
         ctx.spawn(
             "healthz",
-            listen::plain(listener, http::health::router(), ctx.drain()),
+            server::plain(listener, http::health::router(), ctx.drain()),
         );
     }
-    if let Some(address) = settings.read_only {
-        let listener = listen::bind(address).await?;
+    if let Some(address) = config.read_only {
+        let listener = server::bind(address).await?;
         let router = http::read_only(state.clone());
-        ctx.spawn("read-only", listen::plain(listener, router, ctx.drain()));
+        ctx.spawn("read-only", server::plain(listener, router, ctx.drain()));
     }
-    if let Some(address) = settings.https {
-        let listener = listen::bind(address).await?;
-        let router = http::node(state, settings.access, reviews::Reviews::of(&ctx));
-        let tls = tls::Tls::new(settings, ctx.state_dir(), ctx.node_name())?;
-        ctx.spawn("https", listen::secure(listener, tls, router, ctx.drain()));
+    if let Some(address) = config.https {
+        let listener = server::bind(address).await?;
+        let router = http::node(state, config.access, reviews::Reviews::from_ctx(&ctx));
+        let tls = tls::ReloadingTls::new(config, ctx.state_dir(), ctx.node_name())?;
+        ctx.spawn("https", server::secure(listener, tls, router, ctx.drain()));
     }
     Ok(Service::new())
 }

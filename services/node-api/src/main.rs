@@ -1,4 +1,5 @@
-//! The process; everything is in the library.
+//! Entry point of the service.
+
 fn main() -> std::process::ExitCode {
-    polylet_kit::main(&polylet_node_api::MANIFEST, polylet_node_api::build)
+    polylet_kit::main(&polylet_node_api::DESCRIPTOR, polylet_node_api::build)
 }

@@ -1,9 +1,9 @@
-//! What the peers say, asked for once per request.
+//! Clients of the peers, called once per HTTP request.
 
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
-use polylet_kit::{Channel, Ctx, LARGEST_MESSAGE};
+use polylet_kit::{Channel, Ctx, MAX_MESSAGE_SIZE};
 use polylet_watch::{Change, WatchWire};
 use polylet_wire::pleg::v1::pleg_service_client::PlegServiceClient;
 use polylet_wire::pleg::v1::{PodState, WatchPodStatesRequest};
@@ -16,28 +16,27 @@ use polylet_wire::status::v1::{ListPodStatusesRequest, PodStatus, WatchPodStatus
 use tokio::time::timeout;
 use tonic::{Request, Status};
 
-/// How long a snapshot of a stream may take.
-const SNAPSHOT: Duration = Duration::from_secs(10);
+/// Timeout of a snapshot of a stream.
+const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// How long a list of all pods may take: with their manifests it may be more than a hundred
-/// megabytes.
-const LISTED: Duration = Duration::from_secs(60);
+/// Timeout of a list of pods: all of them with their manifests may exceed a hundred megabytes.
+const LIST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The peers of the node API.
+/// The clients. Clones share their connections.
 #[derive(Clone)]
-pub(crate) struct Peers {
+pub(crate) struct PeerClients {
     status: Channel,
     pleg: Channel,
     eviction: Channel,
     prober: Channel,
 }
 
-impl Peers {
+impl PeerClients {
     pub(crate) fn new(ctx: &Ctx) -> Self {
         Self {
-            // Snapshots of streams, for a request each.
-            status: ctx.peer("status-reporter").in_passing(),
-            pleg: ctx.peer("pleg").in_passing(),
+            // Snapshots of streams, which do not count as followed.
+            status: ctx.peer("status-reporter").unwatched_channel(),
+            pleg: ctx.peer("pleg").unwatched_channel(),
             eviction: ctx.peer("eviction").channel(),
             prober: ctx.peer("prober").channel(),
         }
@@ -45,30 +44,48 @@ impl Peers {
 
     /// All pods with their statuses.
     pub(crate) async fn pods(&self) -> Result<Vec<PodStatus>, Status> {
-        let mut client = StatusServiceClient::new(self.status.clone())
-            .max_decoding_message_size(LARGEST_MESSAGE);
-        let mut request = Request::new(ListPodStatusesRequest::default());
-        request.set_timeout(LISTED);
-        let answer = client.list_pod_statuses(request).await?;
-        Ok(answer.into_inner().pods)
+        self.list_pods(ListPodStatusesRequest::default()).await
     }
 
-    /// Resolves when the container is no longer the running one of its pod, or its pod is gone.
+    /// The pods of one full name: usually one, more while a former pod of the name terminates.
+    pub(crate) async fn pods_named(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Vec<PodStatus>, Status> {
+        let request = ListPodStatusesRequest {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            ..ListPodStatusesRequest::default()
+        };
+        self.list_pods(request).await
+    }
+
+    async fn list_pods(&self, request: ListPodStatusesRequest) -> Result<Vec<PodStatus>, Status> {
+        let mut client = StatusServiceClient::new(self.status.clone())
+            .max_decoding_message_size(MAX_MESSAGE_SIZE);
+        let mut request = Request::new(request);
+        request.set_timeout(LIST_TIMEOUT);
+        let response = client.list_pod_statuses(request).await?;
+        Ok(response.into_inner().pods)
+    }
+
+    /// Resolves once the container is no longer the running one of its pod, or the pod is gone.
     pub(crate) async fn until_ended(self, uid: String, container_id: String) {
         loop {
             let mut client = StatusServiceClient::new(self.status.clone())
-                .max_decoding_message_size(LARGEST_MESSAGE);
+                .max_decoding_message_size(MAX_MESSAGE_SIZE);
             let request = WatchPodStatusesRequest::default();
             if let Ok(stream) = client.watch_pod_statuses(request).await {
                 let mut stream = stream.into_inner();
                 let mut seen = false;
                 while let Ok(Some(message)) = stream.message().await {
-                    match message.unwrap() {
+                    match message.into_change() {
                         Some(Change::Upsert(pod))
                             if pod.r#ref.as_ref().is_some_and(|r| r.uid == uid) =>
                         {
                             seen = true;
-                            if !runs(&pod, &container_id) {
+                            if !is_running(&pod, &container_id) {
                                 return;
                             }
                         }
@@ -78,15 +95,15 @@ impl Peers {
                     }
                 }
             }
-            // The reporter is away: the follower keeps what it has until it is back.
+            // status-reporter is unavailable: the log is followed until it is back.
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
     }
 
-    /// What the runtime holds, as a snapshot.
-    pub(crate) async fn states(&self) -> Result<Vec<PodState>, Status> {
+    /// A snapshot of sandboxes and containers in the runtime.
+    pub(crate) async fn runtime_states(&self) -> Result<Vec<PodState>, Status> {
         let mut client =
-            PlegServiceClient::new(self.pleg.clone()).max_decoding_message_size(LARGEST_MESSAGE);
+            PlegServiceClient::new(self.pleg.clone()).max_decoding_message_size(MAX_MESSAGE_SIZE);
         let read = async {
             let mut stream = client
                 .watch_pod_states(WatchPodStatesRequest::default())
@@ -94,7 +111,7 @@ impl Peers {
                 .into_inner();
             let mut states = Vec::new();
             while let Some(message) = stream.message().await? {
-                match message.unwrap() {
+                match message.into_change() {
                     Some(Change::Upsert(state)) => states.push(state),
                     Some(Change::Synced(_)) => return Ok(states),
                     _ => {}
@@ -102,29 +119,29 @@ impl Peers {
             }
             Err(Status::unavailable("pleg ended the stream"))
         };
-        timeout(SNAPSHOT, read).await.unwrap_or_else(|_| {
+        timeout(SNAPSHOT_TIMEOUT, read).await.unwrap_or_else(|_| {
             Err(Status::deadline_exceeded(
-                "pleg has not listed the runtime yet",
+                "pleg has not synced within the timeout",
             ))
         })
     }
 
-    /// How often containers were probed.
+    /// Counts of probes.
     pub(crate) async fn probe_counts(&self) -> Result<ListProbeCountsResponse, Status> {
         let mut client = ProberServiceClient::new(self.prober.clone())
-            .max_decoding_message_size(LARGEST_MESSAGE);
-        let answer = client.list_probe_counts(ListProbeCountsRequest {}).await?;
-        Ok(answer.into_inner())
+            .max_decoding_message_size(MAX_MESSAGE_SIZE);
+        let response = client.list_probe_counts(ListProbeCountsRequest {}).await?;
+        Ok(response.into_inner())
     }
 
-    /// The usage summary as JSON, taken anew or not before some time.
+    /// The stats summary as JSON: a new one, or one that is not older than this.
     pub(crate) async fn summary(
         &self,
         only_cpu_and_memory: bool,
         not_older_than: Option<SystemTime>,
     ) -> Result<Bytes, Status> {
         let mut client = StatsServiceClient::new(self.eviction.clone())
-            .max_decoding_message_size(LARGEST_MESSAGE);
+            .max_decoding_message_size(MAX_MESSAGE_SIZE);
         let request = GetSummaryRequest {
             not_older_than: not_older_than.map(Into::into),
             only_cpu_and_memory,
@@ -133,20 +150,21 @@ impl Peers {
     }
 }
 
-/// Whether the status says that this very container runs.
-fn runs(pod: &PodStatus, container_id: &str) -> bool {
+/// Whether this container is running according to the status.
+fn is_running(pod: &PodStatus, container_id: &str) -> bool {
     let Ok(status) = serde_json::from_slice::<k8s_openapi::api::core::v1::PodStatus>(&pod.status)
     else {
         return false;
     };
-    crate::http::logs::all_statuses(&status).any(|container| {
-        let same = container
+    crate::core::pods::container_statuses(&status).any(|container| {
+        let is_container = container
             .container_id
             .as_deref()
             .is_some_and(|id| id.ends_with(container_id));
-        same && container
-            .state
-            .as_ref()
-            .is_some_and(|state| state.running.is_some())
+        is_container
+            && container
+                .state
+                .as_ref()
+                .is_some_and(|state| state.running.is_some())
     })
 }

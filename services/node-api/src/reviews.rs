@@ -1,4 +1,4 @@
-//! Asking the API server who somebody is (TokenReview) and what they may do (SubjectAccessReview).
+//! Authentication and authorization by the API server: `TokenReview` and `SubjectAccessReview`.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,82 +11,82 @@ use k8s_openapi::api::authorization::v1::{
 };
 use polylet_api::kube::Api;
 use polylet_api::kube::api::PostParams;
-use polylet_api::{Access, ConnectError, Connection, Refusal, kube};
+use polylet_api::{ApiConnection, ApiErrorKind, ClientConfig, ConnectError, kube};
 use polylet_kit::Ctx;
 use ring::digest::{SHA256, digest};
 use tokio::time::timeout;
 
-use crate::core::access::User;
-use crate::core::cache::Cache;
+use crate::core::access::UserInfo;
+use crate::core::ttl_cache::TtlCache;
 
-/// How long an answer may take.
-const LIMIT: Duration = Duration::from_secs(10);
-/// A connection that broke is tried once more on a new one.
-const TRIES: u32 = 2;
+/// Timeout of a request.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// A request on a broken connection is sent once more on a new one.
+const MAX_ATTEMPTS: u32 = 2;
 
-/// Why there is no answer.
+/// Why a review failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReviewError {
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    #[error("{what}")]
-    Refused {
-        what: &'static str,
+    #[error("{operation}")]
+    Response {
+        operation: &'static str,
         #[source]
         source: Box<kube::Error>,
     },
-    #[error("{what}: no answer within {} s", LIMIT.as_secs())]
-    Silent { what: &'static str },
+    #[error("{operation}: no response within {} s", TIMEOUT.as_secs())]
+    Timeout { operation: &'static str },
 }
 
-/// A token by its digest: the token itself is not kept.
-type TokenKey = Vec<u8>;
-/// Who, verb, subresource.
-type AccessKey = (User, &'static str, &'static str);
+/// The digest of a token: the token itself is not stored.
+type TokenDigest = Vec<u8>;
+/// UserInfo, verb and subresource.
+type AccessKey = (UserInfo, &'static str, &'static str);
 
-/// Asks, and keeps answers for as long as the configuration says. Clones share them.
+/// Reviews, cached for the configured times. Clones share the caches.
 #[derive(Clone)]
 pub(crate) struct Reviews {
-    connection: Connection,
+    connection: ApiConnection,
     node: Arc<str>,
-    lives: Lives,
-    users: Arc<Mutex<Cache<TokenKey, Option<User>>>>,
-    rights: Arc<Mutex<Cache<AccessKey, bool>>>,
+    ttls: CacheTtls,
+    users: Arc<Mutex<TtlCache<TokenDigest, Option<UserInfo>>>>,
+    accesses: Arc<Mutex<TtlCache<AccessKey, bool>>>,
 }
 
 #[derive(Clone, Copy)]
-struct Lives {
+struct CacheTtls {
     tokens: SignedDuration,
     allowed: SignedDuration,
     denied: SignedDuration,
 }
 
 impl Reviews {
-    /// `None` on a node that stands alone.
-    pub(crate) fn of(ctx: &Ctx) -> Option<Reviews> {
+    /// `None` on a standalone node.
+    pub(crate) fn from_ctx(ctx: &Ctx) -> Option<Reviews> {
         let config = ctx.config();
-        let access = Access::of(config, "node-api")?;
-        let signed = |life: Duration| SignedDuration::try_from(life).unwrap_or_default();
-        let rights = &config.kubelet.authorization.webhook;
+        let access = ClientConfig::from_config(config, "node-api")?;
+        let signed = |ttl: Duration| SignedDuration::try_from(ttl).unwrap_or_default();
+        let webhook = &config.kubelet.authorization.webhook;
         Some(Reviews {
-            connection: Connection::new(access),
+            connection: ApiConnection::new(access),
             node: ctx.node_name().into(),
-            lives: Lives {
+            ttls: CacheTtls {
                 tokens: signed(config.kubelet.authentication.webhook.cache_ttl),
-                allowed: signed(rights.cache_authorized_ttl),
-                denied: signed(rights.cache_unauthorized_ttl),
+                allowed: signed(webhook.cache_authorized_ttl),
+                denied: signed(webhook.cache_unauthorized_ttl),
             },
             users: Arc::default(),
-            rights: Arc::default(),
+            accesses: Arc::default(),
         })
     }
 
-    /// Whose token it is; `None` when it is nobody's.
-    pub(crate) async fn user(&self, token: &str) -> Result<Option<User>, ReviewError> {
+    /// The user of a token; `None` if the token is invalid.
+    pub(crate) async fn authenticate(&self, token: &str) -> Result<Option<UserInfo>, ReviewError> {
         let key = digest(&SHA256, token.as_bytes()).as_ref().to_vec();
-        let known = lock(&self.users).get(&key, Timestamp::now());
-        if let Some(known) = known {
-            return Ok(known);
+        let cached = lock(&self.users).get(&key, Timestamp::now());
+        if let Some(cached) = cached {
+            return Ok(cached);
         }
         let review = TokenReview {
             spec: TokenReviewSpec {
@@ -95,39 +95,39 @@ impl Reviews {
             },
             ..TokenReview::default()
         };
-        let answer = self.ask("reviewing a token", &review).await?;
-        let status = answer
+        let review = self.create("reviewing a token", &review).await?;
+        let status = review
             .status
             .filter(|status| status.authenticated == Some(true));
-        let user = status.and_then(|status| status.user).map(|user| User {
+        let user = status.and_then(|status| status.user).map(|user| UserInfo {
             name: user.username.unwrap_or_default(),
             uid: user.uid.unwrap_or_default(),
             groups: user.groups.unwrap_or_default(),
             extra: user.extra.unwrap_or_default(),
         });
-        let life = self.lives.tokens;
-        lock(&self.users).put(key, user.clone(), life, Timestamp::now());
+        let ttl = self.ttls.tokens;
+        lock(&self.users).put(key, user.clone(), ttl, Timestamp::now());
         Ok(user)
     }
 
-    /// Whether somebody may do this to a subresource of this node.
-    pub(crate) async fn may(
+    /// Whether a user may access a subresource of this node.
+    pub(crate) async fn authorize(
         &self,
-        user: &User,
+        user: &UserInfo,
         verb: &'static str,
         subresource: &'static str,
     ) -> Result<bool, ReviewError> {
         let key = (user.clone(), verb, subresource);
-        let known = lock(&self.rights).get(&key, Timestamp::now());
-        if let Some(known) = known {
-            return Ok(known);
+        let cached = lock(&self.accesses).get(&key, Timestamp::now());
+        if let Some(cached) = cached {
+            return Ok(cached);
         }
-        let filled = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+        let non_empty = |text: &str| (!text.is_empty()).then(|| text.to_owned());
         let extra: BTreeMap<_, _> = user.extra.clone();
         let review = SubjectAccessReview {
             spec: SubjectAccessReviewSpec {
-                user: filled(&user.name),
-                uid: filled(&user.uid),
+                user: non_empty(&user.name),
+                uid: non_empty(&user.uid),
                 groups: Some(user.groups.clone()),
                 extra: (!extra.is_empty()).then_some(extra),
                 resource_attributes: Some(ResourceAttributes {
@@ -142,46 +142,46 @@ impl Reviews {
             },
             ..SubjectAccessReview::default()
         };
-        let answer = self.ask("reviewing an access", &review).await?;
-        let allowed = answer.status.is_some_and(|status| status.allowed);
-        let life = if allowed {
-            self.lives.allowed
+        let review = self.create("reviewing an access", &review).await?;
+        let allowed = review.status.is_some_and(|status| status.allowed);
+        let ttl = if allowed {
+            self.ttls.allowed
         } else {
-            self.lives.denied
+            self.ttls.denied
         };
-        lock(&self.rights).put(key, allowed, life, Timestamp::now());
+        lock(&self.accesses).put(key, allowed, ttl, Timestamp::now());
         Ok(allowed)
     }
 
-    async fn ask<K>(&self, what: &'static str, review: &K) -> Result<K, ReviewError>
+    async fn create<K>(&self, operation: &'static str, review: &K) -> Result<K, ReviewError>
     where
         K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug,
         K: serde::Serialize + serde::de::DeserializeOwned,
     {
-        let mut tries = 1;
+        let mut attempts = 1;
         loop {
             let reviews: Api<K> = Api::all(self.connection.client().await?);
             let parameters = PostParams::default();
-            let failed = match timeout(LIMIT, reviews.create(&parameters, review)).await {
-                Ok(Ok(answer)) => return Ok(answer),
+            let failed = match timeout(TIMEOUT, reviews.create(&parameters, review)).await {
+                Ok(Ok(response)) => return Ok(response),
                 Ok(Err(source)) => source,
-                Err(_) => return Err(ReviewError::Silent { what }),
+                Err(_) => return Err(ReviewError::Timeout { operation }),
             };
-            let refusal = Refusal::of(&failed);
-            if refusal == Refusal::Unauthorized {
-                self.connection.refused();
+            let kind = ApiErrorKind::from_error(&failed);
+            if kind == ApiErrorKind::Unauthorized {
+                self.connection.invalidate();
             }
-            let again = matches!(refusal, Refusal::Unreachable | Refusal::Unauthorized);
-            if !again || tries >= TRIES {
+            let retry = matches!(kind, ApiErrorKind::Unreachable | ApiErrorKind::Unauthorized);
+            if !retry || attempts >= MAX_ATTEMPTS {
                 let source = Box::new(failed);
-                return Err(ReviewError::Refused { what, source });
+                return Err(ReviewError::Response { operation, source });
             }
-            tries += 1;
+            attempts += 1;
         }
     }
 }
 
 fn lock<T>(cache: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    // Answers are put in whole.
+    // No panic leaves an entry half inserted.
     cache.lock().unwrap_or_else(PoisonError::into_inner)
 }

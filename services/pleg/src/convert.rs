@@ -1,57 +1,70 @@
+//! CRI messages to domain types, and domain types to wire messages.
+
 use std::collections::{BTreeMap, HashMap};
 
 use polylet_cri::labels::{self, PodLabels};
 use polylet_cri::v1;
+use polylet_model::status::ContainerPhase;
 use polylet_wire::common::v1::PodRef;
-use polylet_wire::pleg::v1::{Container, ContainerPhase, Resources, RuntimeHandler, Sandbox, User};
-use polylet_wire::time;
+use polylet_wire::pleg::v1 as wire;
+use polylet_wire::time::{from_nanos, to_wire};
 
-use crate::core::{ContainerView, Hint, HintKind, Listing, PodView, Polled, SandboxView};
+use crate::core::{
+    ContainerStatus, ContainerUser, HealthCheck, LinuxResources, ListedContainer, ListedPod,
+    ListedSandbox, PodIdentity, PodListing, PodStatus, RuntimeEvent, RuntimeEventKind,
+    RuntimeHandler, RuntimeStatus, SandboxStatus,
+};
 
-/// The runtime's two lists, by pod. What carries no pod's labels is somebody else's.
-pub(crate) fn listing(sandboxes: Vec<v1::PodSandbox>, containers: Vec<v1::Container>) -> Listing {
-    let mut pods = Listing::new();
+/// The runtime's two lists, by pod. Entries without a pod's labels are not ours.
+pub(crate) fn listing(
+    sandboxes: Vec<v1::PodSandbox>,
+    containers: Vec<v1::Container>,
+) -> PodListing {
+    let mut pods = PodListing::new();
     for sandbox in sandboxes {
-        let Some(pod) = PodLabels::read(&sandbox.labels) else {
+        let Some(labels) = PodLabels::read(&sandbox.labels) else {
             continue;
         };
-        let view = SandboxView {
+        let listed = ListedSandbox {
             ready: sandbox.state() == v1::PodSandboxState::SandboxReady,
             attempt: sandbox.metadata.map_or(0, |m| m.attempt),
-            created_at: sandbox.created_at,
+            created_at: from_nanos(sandbox.created_at),
         };
-        pod_view(&mut pods, pod).sandboxes.insert(sandbox.id, view);
+        let pod = listed_pod(&mut pods, labels);
+        pod.sandboxes.insert(sandbox.id, listed);
     }
     for container in containers {
-        let Some(pod) = PodLabels::read(&container.labels) else {
+        let Some(labels) = PodLabels::read(&container.labels) else {
             continue;
         };
-        let name = name_of(&container.labels, container.metadata.as_ref());
-        let view = ContainerView {
+        let name = container_name(&container.labels, container.metadata.as_ref());
+        let listed = ListedContainer {
             phase: phase(container.state()),
             sandbox_id: container.pod_sandbox_id,
             name,
             attempt: container.metadata.map_or(0, |m| m.attempt),
-            created_at: container.created_at,
+            created_at: from_nanos(container.created_at),
         };
-        pod_view(&mut pods, pod)
-            .containers
-            .insert(container.id, view);
+        let pod = listed_pod(&mut pods, labels);
+        pod.containers.insert(container.id, listed);
     }
     pods
 }
 
-fn pod_view(pods: &mut BTreeMap<String, PodView>, pod: PodLabels) -> &mut PodView {
-    let view = pods.entry(pod.uid.clone()).or_default();
-    view.pod = PodRef {
-        uid: pod.uid,
-        namespace: pod.namespace,
-        name: pod.name,
+fn listed_pod(pods: &mut BTreeMap<String, ListedPod>, labels: PodLabels) -> &mut ListedPod {
+    let listed = pods.entry(labels.uid.clone()).or_default();
+    listed.pod = PodIdentity {
+        uid: labels.uid,
+        namespace: labels.namespace,
+        name: labels.name,
     };
-    view
+    listed
 }
 
-fn name_of(labels: &HashMap<String, String>, metadata: Option<&v1::ContainerMetadata>) -> String {
+fn container_name(
+    labels: &HashMap<String, String>,
+    metadata: Option<&v1::ContainerMetadata>,
+) -> String {
     labels::container_name(labels)
         .map(str::to_owned)
         .or_else(|| metadata.map(|m| m.name.clone()))
@@ -67,39 +80,35 @@ fn phase(state: v1::ContainerState) -> ContainerPhase {
     }
 }
 
-pub(crate) fn sandbox(status: v1::PodSandboxStatus) -> Sandbox {
+pub(crate) fn sandbox(status: v1::PodSandboxStatus) -> SandboxStatus {
     let ready = status.state() == v1::PodSandboxState::SandboxReady;
-    let options = status.linux.and_then(|l| l.namespaces);
-    let network = options.and_then(|n| n.options).map(|o| o.network());
+    let namespaces = status.linux.and_then(|linux| linux.namespaces);
+    let network = namespaces.and_then(|n| n.options).map(|o| o.network());
     let ips = status.network.into_iter().flat_map(|network| {
-        let more = network.additional_ips.into_iter().map(|more| more.ip);
-        std::iter::once(network.ip).chain(more)
+        let additional = network.additional_ips.into_iter().map(|ip| ip.ip);
+        std::iter::once(network.ip).chain(additional)
     });
-    Sandbox {
+    SandboxStatus {
         id: status.id,
         attempt: status.metadata.map_or(0, |m| m.attempt),
         ready,
         ips: ips.filter(|ip| !ip.is_empty()).collect(),
-        created_at: at(status.created_at),
+        created_at: from_nanos(status.created_at),
         host_network: network == Some(v1::NamespaceMode::Node),
         runtime_handler: status.runtime_handler,
         labels: status.labels.into_iter().collect(),
     }
 }
 
-/// `sandbox_id` is not told of a single container; the list has it.
-pub(crate) fn container(status: v1::ContainerStatus, sandbox_id: String) -> Container {
+/// `sandbox_id` is only part of the list.
+pub(crate) fn container(status: v1::ContainerStatus, sandbox_id: String) -> ContainerStatus {
     let phase = phase(status.state());
     let image = status.image.unwrap_or_default();
-    let resources = status.resources.and_then(|all| all.linux).map(resources);
-    let user = status.user.and_then(|user| user.linux).map(|linux| User {
-        uid: linux.uid,
-        gid: linux.gid,
-        supplemental_groups: linux.supplemental_groups,
-    });
-    Container {
+    let resources = status.resources.and_then(|all| all.linux);
+    let user = status.user.and_then(|user| user.linux);
+    ContainerStatus {
         sandbox_id,
-        name: name_of(&status.labels, status.metadata.as_ref()),
+        name: container_name(&status.labels, status.metadata.as_ref()),
         attempt: status.metadata.map_or(0, |m| m.attempt),
         image: if image.user_specified_image.is_empty() {
             image.image
@@ -107,35 +116,33 @@ pub(crate) fn container(status: v1::ContainerStatus, sandbox_id: String) -> Cont
             image.user_specified_image
         },
         image_id: status.image_ref,
-        phase: phase.into(),
+        phase,
         exit_code: status.exit_code,
         reason: status.reason,
         message: status.message,
-        created_at: at(status.created_at),
-        started_at: at(status.started_at),
-        finished_at: at(status.finished_at),
+        created_at: from_nanos(status.created_at),
+        started_at: from_nanos(status.started_at),
+        finished_at: from_nanos(status.finished_at),
         annotations: status.annotations.into_iter().collect(),
         labels: status.labels.into_iter().collect(),
         log_path: status.log_path,
-        resources,
-        user,
+        resources: resources.map(|linux| LinuxResources {
+            cpu_period: linux.cpu_period,
+            cpu_quota: linux.cpu_quota,
+            cpu_shares: linux.cpu_shares,
+            memory_limit: linux.memory_limit_in_bytes,
+        }),
+        user: user.map(|linux| ContainerUser {
+            uid: linux.uid,
+            gid: linux.gid,
+            supplemental_groups: linux.supplemental_groups,
+        }),
         id: status.id,
     }
 }
 
-fn resources(of: v1::LinuxContainerResources) -> Resources {
-    Resources {
-        cpu_period: of.cpu_period,
-        cpu_quota: of.cpu_quota,
-        cpu_shares: of.cpu_shares,
-        memory_limit: of.memory_limit_in_bytes,
-    }
-}
-
-/// The first process of a container, out of what the runtime adds in its own words: containerd and
-/// CRI-O tell it there.
+/// The first process of a container, from the verbose information of containerd and CRI-O.
 pub(crate) fn pid(info: &HashMap<String, String>) -> Option<i32> {
-    /// Of much more, which is passed over.
     #[derive(serde::Deserialize)]
     struct Info {
         pid: i32,
@@ -144,30 +151,29 @@ pub(crate) fn pid(info: &HashMap<String, String>) -> Option<i32> {
     (info.pid > 0).then_some(info.pid)
 }
 
-fn at(nanos: i64) -> Option<prost_types::Timestamp> {
-    time::from_nanos(nanos).map(time::to_wire)
-}
-
-pub(crate) fn hint(event: v1::ContainerEventResponse) -> Hint {
+pub(crate) fn event(event: v1::ContainerEventResponse) -> RuntimeEvent {
     let kind = match event.container_event_type() {
         v1::ContainerEventType::ContainerCreatedEvent
-        | v1::ContainerEventType::ContainerStartedEvent => HintKind::Begun,
-        v1::ContainerEventType::ContainerStoppedEvent => HintKind::Ended,
-        v1::ContainerEventType::ContainerDeletedEvent => HintKind::Removed,
+        | v1::ContainerEventType::ContainerStartedEvent => RuntimeEventKind::Started,
+        v1::ContainerEventType::ContainerStoppedEvent => RuntimeEventKind::Stopped,
+        v1::ContainerEventType::ContainerDeletedEvent => RuntimeEventKind::Deleted,
     };
-    let pod = event
+    let labels = event
         .pod_sandbox_status
         .as_ref()
         .and_then(|status| PodLabels::read(&status.labels));
-    Hint {
-        uid: pod.map(|pod| pod.uid),
+    RuntimeEvent {
+        pod_uid: labels.map(|labels| labels.uid),
         id: event.container_id,
         kind,
-        at: time::from_nanos(event.created_at),
+        at: from_nanos(event.created_at),
     }
 }
 
-pub(crate) fn polled(version: v1::VersionResponse, status: v1::StatusResponse) -> Polled {
+pub(crate) fn health_check(
+    version: v1::VersionResponse,
+    status: v1::StatusResponse,
+) -> HealthCheck {
     let conditions = status.status.unwrap_or_default().conditions;
     let handlers = status.runtime_handlers.into_iter().map(|handler| {
         let features = handler.features.unwrap_or_default();
@@ -177,24 +183,115 @@ pub(crate) fn polled(version: v1::VersionResponse, status: v1::StatusResponse) -
             user_namespaces: features.user_namespaces,
         }
     });
-    let not = |kind: &str| match conditions.iter().find(|c| c.r#type == kind) {
+    let not_true = |kind: &str| match conditions.iter().find(|c| c.r#type == kind) {
         Some(condition) if condition.status => None,
         Some(condition) => {
             let parts = [condition.reason.as_str(), condition.message.as_str()];
-            let said: Vec<_> = parts.into_iter().filter(|p| !p.is_empty()).collect();
-            Some(said.join(": "))
+            let parts: Vec<_> = parts.into_iter().filter(|p| !p.is_empty()).collect();
+            Some(parts.join(": "))
         }
-        None => Some(format!("the runtime does not tell {kind}")),
+        None => Some(format!("the runtime does not report {kind}")),
     };
-    Polled {
-        not_ready: not("RuntimeReady"),
-        network_not_ready: not("NetworkReady"),
+    HealthCheck {
+        not_ready: not_true("RuntimeReady"),
+        network_not_ready: not_true("NetworkReady"),
         name: version.runtime_name,
         version: version.runtime_version,
         handlers: handlers.collect(),
         supplemental_groups_policy: status
             .features
             .is_some_and(|features| features.supplemental_groups_policy),
+    }
+}
+
+/// A pod as it is published, without time and cause.
+pub(crate) fn pod_state(status: PodStatus) -> wire::PodState {
+    wire::PodState {
+        r#ref: Some(PodRef {
+            uid: status.pod.uid,
+            namespace: status.pod.namespace,
+            name: status.pod.name,
+        }),
+        sandboxes: status.sandboxes.into_iter().map(sandbox_to_wire).collect(),
+        containers: status
+            .containers
+            .into_iter()
+            .map(container_to_wire)
+            .collect(),
+        inspect_error: status.inspect_error,
+        observed_at: None,
+        cause: None,
+    }
+}
+
+fn sandbox_to_wire(status: SandboxStatus) -> wire::Sandbox {
+    wire::Sandbox {
+        id: status.id,
+        attempt: status.attempt,
+        ready: status.ready,
+        ips: status.ips,
+        created_at: status.created_at.map(to_wire),
+        host_network: status.host_network,
+        runtime_handler: status.runtime_handler,
+        labels: status.labels.into_iter().collect(),
+    }
+}
+
+fn container_to_wire(status: ContainerStatus) -> wire::Container {
+    let phase = match status.phase {
+        ContainerPhase::Created => wire::ContainerPhase::Created,
+        ContainerPhase::Running => wire::ContainerPhase::Running,
+        ContainerPhase::Exited => wire::ContainerPhase::Exited,
+        ContainerPhase::Unknown => wire::ContainerPhase::Unknown,
+    };
+    wire::Container {
+        id: status.id,
+        sandbox_id: status.sandbox_id,
+        name: status.name,
+        attempt: status.attempt,
+        image: status.image,
+        image_id: status.image_id,
+        phase: phase.into(),
+        exit_code: status.exit_code,
+        reason: status.reason,
+        message: status.message,
+        created_at: status.created_at.map(to_wire),
+        started_at: status.started_at.map(to_wire),
+        finished_at: status.finished_at.map(to_wire),
+        annotations: status.annotations.into_iter().collect(),
+        labels: status.labels.into_iter().collect(),
+        log_path: status.log_path,
+        resources: status.resources.map(|resources| wire::Resources {
+            cpu_period: resources.cpu_period,
+            cpu_quota: resources.cpu_quota,
+            cpu_shares: resources.cpu_shares,
+            memory_limit: resources.memory_limit,
+        }),
+        user: status.user.map(|user| wire::User {
+            uid: user.uid,
+            gid: user.gid,
+            supplemental_groups: user.supplemental_groups,
+        }),
+    }
+}
+
+pub(crate) fn runtime_status(status: &RuntimeStatus) -> wire::WatchRuntimeResponse {
+    let handlers = status.handlers.iter().map(|handler| wire::RuntimeHandler {
+        name: handler.name.clone(),
+        recursive_read_only_mounts: handler.recursive_read_only_mounts,
+        user_namespaces: handler.user_namespaces,
+    });
+    wire::WatchRuntimeResponse {
+        ready: status.ready,
+        reason: status.reason.clone(),
+        last_relist_at: status.last_relist_at.map(to_wire),
+        network_ready: status.network_ready,
+        network_reason: status.network_reason.clone(),
+        runtime_name: status.runtime_name.clone(),
+        runtime_version: status.runtime_version.clone(),
+        events: status.events,
+        handlers: handlers.collect(),
+        supplemental_groups_policy: status.supplemental_groups_policy,
     }
 }
 

@@ -18,7 +18,7 @@ fn labels(uid: &str) -> HashMap<String, String> {
 }
 
 #[test]
-fn lists_are_grouped_by_pod_and_strangers_ignored() {
+fn lists_are_grouped_by_pod_and_entries_without_pod_labels_ignored() {
     let sandbox = |id: &str, labels| v1::PodSandbox {
         id: id.to_owned(),
         labels,
@@ -41,7 +41,7 @@ fn lists_are_grouped_by_pod_and_strangers_ignored() {
     assert_eq!(listing.len(), 1);
     let pod = &listing["u"];
     assert_eq!((pod.pod.name.as_str(), pod.sandboxes.len()), ("pod", 1));
-    assert!(pod.sandboxes["s"].ready, "zero is ready");
+    assert!(pod.sandboxes["s"].ready, "ready is the enum's zero value");
     let app = &pod.containers["c"];
     assert_eq!(
         (app.phase, app.attempt, app.name.as_str()),
@@ -50,7 +50,7 @@ fn lists_are_grouped_by_pod_and_strangers_ignored() {
 }
 
 #[test]
-fn addresses_primary_first() {
+fn primary_address_comes_first() {
     let status = v1::PodSandboxStatus {
         network: Some(v1::PodSandboxNetworkStatus {
             ip: "10.0.0.1".to_owned(),
@@ -65,7 +65,7 @@ fn addresses_primary_first() {
 }
 
 #[test]
-fn conditions() {
+fn missing_and_false_conditions_are_not_ready() {
     let condition = |kind: &str, status, reason: &str, message: &str| v1::RuntimeCondition {
         r#type: kind.to_owned(),
         status,
@@ -81,21 +81,21 @@ fn conditions() {
         }),
         ..Default::default()
     };
-    let polled_now = polled(v1::VersionResponse::default(), status);
-    assert_eq!(polled_now.not_ready, None);
+    let check = health_check(v1::VersionResponse::default(), status);
+    assert_eq!(check.not_ready, None);
     assert_eq!(
-        polled_now.network_not_ready.as_deref(),
+        check.network_not_ready.as_deref(),
         Some("NetworkPluginNotReady: no CNI")
     );
-    let silent = polled(
+    let empty = health_check(
         v1::VersionResponse::default(),
         v1::StatusResponse::default(),
     );
-    assert!(silent.not_ready.is_some());
+    assert!(empty.not_ready.is_some());
 }
 
 #[test]
-fn the_process_as_runtimes_tell_it() {
+fn pid_is_read_from_the_verbose_information() {
     let cases = [
         (
             r#"{"sandboxID":"s","pid":42,"config":{"envs":[]}}"#,
@@ -110,27 +110,27 @@ fn the_process_as_runtimes_tell_it() {
         ("[]", None),
         ("", None),
     ];
-    for (said, wanted) in cases {
-        let info = [("info".to_owned(), said.to_owned())].into();
-        assert_eq!(pid(&info), wanted, "{said}");
+    for (info_json, expected) in cases {
+        let info = [("info".to_owned(), info_json.to_owned())].into();
+        assert_eq!(pid(&info), expected, "{info_json}");
     }
     assert_eq!(pid(&HashMap::new()), None);
     let deep = [("info".to_owned(), "[".repeat(100_000))].into();
     assert_eq!(pid(&deep), None);
 }
 
-/// Bytes at random, and well-formed messages with some bytes changed, which get deeper.
-fn bytes(whole: Vec<u8>) -> impl Strategy<Value = Vec<u8>> {
+/// Random bytes, and valid messages with some bytes changed.
+fn bytes(valid: Vec<u8>) -> impl Strategy<Value = Vec<u8>> {
     let edits = prop::collection::vec((any::<Index>(), any::<u8>()), 0..8);
-    let bent = edits.prop_map(move |edits| {
-        let mut bytes = whole.clone();
-        for (place, byte) in edits {
-            let place = place.index(bytes.len());
-            bytes[place] = byte;
+    let changed = edits.prop_map(move |edits| {
+        let mut bytes = valid.clone();
+        for (index, byte) in edits {
+            let index = index.index(bytes.len());
+            bytes[index] = byte;
         }
         bytes
     });
-    prop_oneof![prop::collection::vec(any::<u8>(), 0..200), bent]
+    prop_oneof![prop::collection::vec(any::<u8>(), 0..200), changed]
 }
 
 fn sandbox_status() -> v1::PodSandboxStatus {
@@ -152,7 +152,7 @@ fn sandbox_status() -> v1::PodSandboxStatus {
     }
 }
 
-fn container_status() -> Vec<u8> {
+fn encoded_container_status() -> Vec<u8> {
     let status = v1::ContainerStatus {
         id: "c".to_owned(),
         metadata: Some(Default::default()),
@@ -166,7 +166,7 @@ fn container_status() -> Vec<u8> {
         annotations: labels("u"),
         ..Default::default()
     };
-    let answer = v1::ContainerStatusResponse {
+    let response = v1::ContainerStatusResponse {
         status: Some(status),
         info: [(
             "info".to_owned(),
@@ -174,10 +174,10 @@ fn container_status() -> Vec<u8> {
         )]
         .into(),
     };
-    answer.encode_to_vec()
+    response.encode_to_vec()
 }
 
-fn containers() -> Vec<u8> {
+fn encoded_container_list() -> Vec<u8> {
     let container = |id: &str| v1::Container {
         id: id.to_owned(),
         metadata: Some(Default::default()),
@@ -190,7 +190,7 @@ fn containers() -> Vec<u8> {
     v1::ListContainersResponse { containers }.encode_to_vec()
 }
 
-fn event() -> Vec<u8> {
+fn encoded_event() -> Vec<u8> {
     let event = v1::ContainerEventResponse {
         container_id: "c".to_owned(),
         container_event_type: 1,
@@ -201,58 +201,58 @@ fn event() -> Vec<u8> {
     event.encode_to_vec()
 }
 
-fn sandbox_answer() -> Vec<u8> {
-    let answer = v1::PodSandboxStatusResponse {
+fn encoded_sandbox_status() -> Vec<u8> {
+    let response = v1::PodSandboxStatusResponse {
         status: Some(sandbox_status()),
         ..Default::default()
     };
-    answer.encode_to_vec()
+    response.encode_to_vec()
 }
 
 proptest! {
     #[test]
-    fn any_bytes_of_a_container_do_no_harm(bytes in bytes(container_status())) {
-        if let Ok(answer) = v1::ContainerStatusResponse::decode(bytes.as_slice()) {
-            pid(&answer.info);
-            container(answer.status.unwrap_or_default(), String::new());
+    fn any_container_status_is_converted(bytes in bytes(encoded_container_status())) {
+        if let Ok(response) = v1::ContainerStatusResponse::decode(bytes.as_slice()) {
+            pid(&response.info);
+            container(response.status.unwrap_or_default(), String::new());
         }
     }
 
     #[test]
-    fn any_bytes_of_a_list_do_no_harm(bytes in bytes(containers())) {
-        if let Ok(answer) = v1::ListContainersResponse::decode(bytes.as_slice()) {
-            listing(Vec::new(), answer.containers);
+    fn any_container_list_is_converted(bytes in bytes(encoded_container_list())) {
+        if let Ok(response) = v1::ListContainersResponse::decode(bytes.as_slice()) {
+            listing(Vec::new(), response.containers);
         }
     }
 
     #[test]
-    fn any_bytes_of_a_sandbox_do_no_harm(bytes in bytes(sandbox_answer())) {
-        if let Ok(answer) = v1::PodSandboxStatusResponse::decode(bytes.as_slice()) {
-            sandbox(answer.status.unwrap_or_default());
+    fn any_sandbox_status_is_converted(bytes in bytes(encoded_sandbox_status())) {
+        if let Ok(response) = v1::PodSandboxStatusResponse::decode(bytes.as_slice()) {
+            sandbox(response.status.unwrap_or_default());
         }
     }
 
     #[test]
-    fn any_bytes_of_an_event_do_no_harm(bytes in bytes(event())) {
-        if let Ok(event) = v1::ContainerEventResponse::decode(bytes.as_slice()) {
-            hint(event);
+    fn any_event_is_converted(bytes in bytes(encoded_event())) {
+        if let Ok(message) = v1::ContainerEventResponse::decode(bytes.as_slice()) {
+            event(message);
         }
     }
 
     #[test]
-    fn any_words_of_the_runtime_do_no_harm(said: String) {
-        pid(&[("info".to_owned(), said)].into());
+    fn any_verbose_information_is_accepted(text: String) {
+        pid(&[("info".to_owned(), text)].into());
     }
 
     #[test]
-    fn strange_numbers_do_no_harm(state: i32, created: i64, started: i64, finished: i64, code: i32) {
+    fn any_enum_value_and_time_is_converted(state: i32, created: i64, started: i64, finished: i64, code: i32) {
         let status = v1::ContainerStatus {
             state, created_at: created, started_at: started, finished_at: finished, exit_code: code,
             ..Default::default()
         };
         container(status, String::new());
         sandbox(v1::PodSandboxStatus { state, created_at: created, ..Default::default() });
-        hint(v1::ContainerEventResponse {
+        event(v1::ContainerEventResponse {
             container_event_type: state, created_at: created, ..Default::default()
         });
         listing(

@@ -1,130 +1,134 @@
+//! Follows the runtime's event stream, where it has one.
+
 use std::rc::Rc;
 use std::time::Duration;
 
-use polylet_cri::{CriError, Runtime, v1};
+use polylet_cri::{CriError, RuntimeClient, v1};
+use polylet_schedule::Backoff;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::{Instant, sleep, timeout};
 use tonic::Streaming;
 
 use crate::convert;
-use crate::run::Input;
+use crate::input::Input;
 
-/// A runtime written in Go answers with its first event; one that has not refused by then is
-/// taken to be listening.
-const REFUSAL: Duration = Duration::from_millis(500);
-/// A stream that ends well within this was never meant (CRI-O with events switched off).
-const MEANT: Duration = Duration::from_secs(2);
-const AGAIN_FIRST: Duration = Duration::from_millis(100);
-const AGAIN_LAST: Duration = Duration::from_secs(2);
-/// A runtime without events may have been replaced by one with them unseen.
-const ASK_ANEW: Duration = Duration::from_secs(600);
+/// A runtime written in Go sends response headers with its first event; one that has not refused the
+/// call by then supports events.
+const REFUSAL_TIMEOUT: Duration = Duration::from_millis(500);
+/// A stream that ends well within this time is not supported (CRI-O with events disabled).
+const MIN_STREAM_LIFETIME: Duration = Duration::from_secs(2);
+const RETRY_INITIAL: Duration = Duration::from_millis(100);
+const RETRY_MAX: Duration = Duration::from_secs(2);
+/// A runtime without events may have been replaced unnoticed by one with events.
+const UNSUPPORTED_RETRY: Duration = Duration::from_secs(600);
 
-/// Tells the follower that the runtime came back, perhaps as another one.
-pub(crate) type Wake = Rc<Notify>;
+/// Notified when the runtime is back, perhaps as another version.
+pub(crate) type EventWake = Rc<Notify>;
 
-enum End {
+enum StreamEnd {
     /// The runtime has no events.
-    None,
-    /// The stream broke.
+    Unsupported,
+    /// The stream broke, for this reason.
     Broken(String),
 }
 
-/// Follows the runtime's events for ever.
-pub(crate) async fn follow(runtime: Runtime, inputs: UnboundedSender<Input>, wake: Wake) {
-    let mut wait = AGAIN_FIRST;
-    let mut told = false;
+/// Follows the runtime's events until it is dropped.
+pub(crate) async fn follow(
+    runtime: RuntimeClient,
+    inputs: UnboundedSender<Input>,
+    wake: EventWake,
+) {
+    let mut backoff = Backoff::new(RETRY_INITIAL, RETRY_MAX);
+    let mut logged = false;
     loop {
         let began = Instant::now();
         match stream(&runtime, &inputs).await {
-            End::None => {
-                if !std::mem::replace(&mut told, true) {
-                    tracing::info!("the runtime has no events; lists carry everything");
+            StreamEnd::Unsupported => {
+                if !std::mem::replace(&mut logged, true) {
+                    tracing::info!("runtime has no events; relying on lists");
                 }
-                let _ = timeout(ASK_ANEW, wake.notified()).await;
-                wait = AGAIN_FIRST;
+                let _ = timeout(UNSUPPORTED_RETRY, wake.notified()).await;
+                backoff.reset();
             }
-            End::Broken(why) => {
-                if began.elapsed() > MEANT {
-                    told = false;
-                    tracing::info!(why, "the runtime's events broke off");
-                    wait = AGAIN_FIRST;
+            StreamEnd::Broken(reason) => {
+                if began.elapsed() > MIN_STREAM_LIFETIME {
+                    logged = false;
+                    tracing::info!(reason, "runtime event stream broke; reconnecting");
+                    backoff.reset();
                 }
-                // Whoever is back sooner than the wait is followed sooner.
-                let _ = timeout(wait, wake.notified()).await;
-                wait = (wait * 2).min(AGAIN_LAST);
+                // A runtime that is back before the delay is over is followed at once.
+                let _ = timeout(backoff.next_delay(), wake.notified()).await;
             }
         }
     }
 }
 
-async fn stream(runtime: &Runtime, inputs: &UnboundedSender<Input>) -> End {
+async fn stream(runtime: &RuntimeClient, inputs: &UnboundedSender<Input>) -> StreamEnd {
     let began = Instant::now();
-    let mut flow = Flow {
+    let mut stream = EventStream {
         inputs,
-        told: false,
+        active: false,
     };
-    let opening = runtime.container_events();
-    tokio::pin!(opening);
-    let opened = tokio::select! {
-        opened = &mut opening => opened,
-        () = sleep(REFUSAL) => {
-            flow.begun();
-            opening.await
+    let call = runtime.container_events();
+    tokio::pin!(call);
+    let response = tokio::select! {
+        response = &mut call => response,
+        () = sleep(REFUSAL_TIMEOUT) => {
+            stream.set_active(true);
+            call.await
         }
     };
-    let end = match opened {
-        Ok(events) => forward(events, &mut flow, began).await,
-        Err(error) => ended(&error),
+    let end = match response {
+        Ok(events) => forward(events, &mut stream, began).await,
+        Err(error) => stream_end(&error),
     };
-    flow.ended();
+    stream.set_active(false);
     end
 }
 
 async fn forward(
     mut events: Streaming<v1::ContainerEventResponse>,
-    flow: &mut Flow<'_>,
+    stream: &mut EventStream<'_>,
     began: Instant,
-) -> End {
+) -> StreamEnd {
     loop {
         match events.message().await {
             Ok(Some(event)) => {
-                flow.begun();
-                let _ = flow.inputs.send(Input::Hint(convert::hint(event)));
+                stream.set_active(true);
+                stream.send(Input::RuntimeEvent(convert::event(event)));
             }
-            Ok(None) if began.elapsed() < MEANT => return End::None,
-            Ok(None) => return End::Broken("the runtime ended the stream".to_owned()),
-            Err(status) => return ended(&CriError::of_events(&status)),
+            Ok(None) if began.elapsed() < MIN_STREAM_LIFETIME => return StreamEnd::Unsupported,
+            Ok(None) => return StreamEnd::Broken("the runtime ended the stream".to_owned()),
+            Err(status) => return stream_end(&CriError::from_event_stream(&status)),
         }
     }
 }
 
-fn ended(error: &CriError) -> End {
+fn stream_end(error: &CriError) -> StreamEnd {
     if error.is_unimplemented() {
-        End::None
+        StreamEnd::Unsupported
     } else {
-        End::Broken(error.said.to_string())
+        StreamEnd::Broken(error.source.to_string())
     }
 }
 
-// Tells once that events flow, and once that they no longer do.
-struct Flow<'a> {
+/// Sends events, and each change of the stream's state once.
+struct EventStream<'a> {
     inputs: &'a UnboundedSender<Input>,
-    told: bool,
+    active: bool,
 }
 
-impl Flow<'_> {
-    fn begun(&mut self) {
-        if !self.told {
-            self.told = true;
-            let _ = self.inputs.send(Input::Events(true));
+impl EventStream<'_> {
+    fn set_active(&mut self, active: bool) {
+        if self.active != active {
+            self.active = active;
+            self.send(Input::EventStream { active });
         }
     }
 
-    fn ended(&mut self) {
-        if self.told {
-            self.told = false;
-            let _ = self.inputs.send(Input::Events(false));
-        }
+    fn send(&self, input: Input) {
+        // The event loop ends only when the process drains.
+        let _ = self.inputs.send(input);
     }
 }

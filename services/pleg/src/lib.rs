@@ -1,69 +1,75 @@
-//! What the runtime holds: pods as the container runtime has them, inspected and served as state.
+//! Pod lifecycle event generator: the state of pods in the container runtime, inspected and published
+//! as a state stream.
 //!
-//! The runtime's events, where it has any, are hints that one pod may have changed; lists are the
-//! truth. A hint leads to a look at that one pod at once. A full list runs each second without
-//! events and seldom with them, and leads to looks at those pods whose list entries changed.
-//! The end of a container's first process, told by the kernel, is a hint too, with every runtime: it
-//! leads to looks until the runtime has noticed.
-//! `RefreshPod` looks now, for callers that have just done something.
+//! Lists are the source of truth. A full list runs every second without runtime events and every 30
+//! seconds with them; pods whose list entries changed are inspected. An event of the runtime triggers
+//! the inspection of its pod at once. So does the exit of a container's first process, which the
+//! kernel reports with every runtime: the pod is inspected until the runtime has noticed. `RefreshPod`
+//! inspects a pod for a caller that has just changed it.
 //!
-//! Tasks: `run` owns everything that is known and makes the calls; `events` follows the runtime's
-//! event stream. Inputs: refreshes, events, ends of processes, the ends of its own calls, time. Outputs: the store of
-//! pod states, and the state of the runtime itself. Nothing is kept on disk: the runtime knows.
+//! Tasks: `run` owns the state and makes the calls; `events` follows the runtime's event stream.
+//! Inputs: refreshes, events, process exits, results of calls, time. Outputs: pod states and the
+//! runtime's status. Nothing is stored: the runtime has it all.
 
 mod convert;
-/// Public for the simulation alone.
+/// Public for the simulation only.
 #[doc(hidden)]
 pub mod core;
 mod events;
-mod exits;
-mod look;
+mod exit_watcher;
+mod input;
+pub mod manager;
+mod pidfd;
 mod run;
+mod runtime;
 mod server;
-pub mod teller;
 
-use polylet_cri::Runtime;
-use polylet_kit::{Api, BoxError, Ctx, Manifest, Service};
+use jiff::Timestamp;
+use polylet_cri::RuntimeClient;
+use polylet_kit::{Api, BoxError, Ctx, Service, ServiceDescriptor};
 use polylet_watch::Store;
 use polylet_wire::pleg::v1::pleg_service_server::PlegServiceServer;
 use tokio::sync::{mpsc, watch};
 
-/// What this service is.
-pub static MANIFEST: Manifest = Manifest {
+/// The service and its dependencies.
+pub static DESCRIPTOR: ServiceDescriptor = ServiceDescriptor {
     service: "pleg",
     version: env!("CARGO_PKG_VERSION"),
-    about: "what the container runtime holds",
+    about: "reports the state of pods in the container runtime",
     serves: &[Api {
         package: "polylet.pleg.v1",
         level: 1,
     }],
     calls: &[],
-    keeps: &[],
+    state_files: &[],
 };
 
 /// Builds the service.
 ///
 /// # Errors
-/// None today; the runtime need not be there yet.
+/// None; the runtime need not be available yet.
 pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
     let kubelet = &ctx.config().kubelet;
-    let runtime = Runtime::connect(
+    let runtime = RuntimeClient::connect(
         &kubelet.container_runtime_endpoint,
         kubelet.runtime_request_timeout,
     );
     let store = Store::new(ctx.incarnation());
-    let (inputs, inbox) = mpsc::unbounded_channel();
-    let (reports, reported) = watch::channel(Default::default());
-    let wake = events::Wake::default();
-    let following = events::follow(runtime.clone(), inputs.clone(), wake.clone());
+    let (inputs, receiver) = mpsc::unbounded_channel();
+    let (runtime_status, runtime_status_receiver) = watch::channel(Default::default());
+    let wake = events::EventWake::default();
+    let events = events::follow(runtime.clone(), inputs.clone(), wake.clone());
     let drain = ctx.drain();
     ctx.spawn("events", async move {
-        // Its last word is the drain's; nothing is left half done.
-        drain.run_until_cancelled(following).await;
+        drain.run_until_cancelled(events).await;
     });
-    let exits = exits::Exits::new(exits::raise_limit(), exits::sees_all());
-    let run = run::Run::new(runtime, store.clone(), reports, wake, exits);
-    ctx.spawn("run", run.until(ctx.drain(), inbox));
-    let server = server::Server::new(store, inputs, reported);
+    let manager = manager::Pleg::new(store.clone(), runtime_status, Timestamp::now());
+    let exits = exit_watcher::ExitWatcher::new(
+        pidfd::raise_open_file_limit(),
+        pidfd::in_host_pid_namespace(),
+    );
+    let event_loop = run::EventLoop::new(runtime, manager, wake, exits);
+    ctx.spawn("run", event_loop.run(ctx.drain(), receiver));
+    let server = server::Server::new(store, inputs, runtime_status_receiver);
     Ok(Service::new().grpc(PlegServiceServer::new(server)))
 }

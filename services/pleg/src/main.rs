@@ -1,4 +1,4 @@
 //! The process; everything is in the library.
 fn main() -> std::process::ExitCode {
-    polylet_kit::main(&polylet_pleg::MANIFEST, polylet_pleg::build)
+    polylet_kit::main(&polylet_pleg::DESCRIPTOR, polylet_pleg::build)
 }

@@ -1,149 +1,124 @@
-use std::time::Duration;
-
 use futures::StreamExt;
 use futures::future::LocalBoxFuture;
 use futures::stream::FuturesUnordered;
 use jiff::Timestamp;
-use polylet_cri::Runtime;
+use polylet_cri::RuntimeClient;
 use polylet_kit::CancellationToken;
-use polylet_watch::Store;
-use polylet_wire::pleg::v1::{PodState, WatchRuntimeResponse};
-use tokio::sync::{mpsc, watch};
+use polylet_kit::clock::{ClockSteps, sleep_until_opt};
+use tokio::sync::mpsc;
 
-use crate::core::{Hint, Listing, Polled};
-use crate::events::Wake;
-use crate::exits::Exits;
-use crate::look::{self, Look};
-use crate::teller::{Call, Refresh, Teller};
+use crate::events::EventWake;
+use crate::exit_watcher::ExitWatcher;
+use crate::input::Input;
+use crate::manager::{Pleg, RuntimeCall};
+use crate::runtime;
 
-/// All that can happen to this service.
-pub(crate) enum Input {
-    /// A caller wants to know a pod as it is now.
-    Refresh(Refresh),
-    /// The runtime told that something happened.
-    Hint(Hint),
-    /// Events flow from now on, or no longer.
-    Events(bool),
-    /// A full list ended.
-    Relisted(u64, Result<Listing, String>),
-    /// A look at one pod ended.
-    Looked(String, Result<Look, String>),
-    /// The first process of a container ended.
-    ProcessEnded(String),
-    /// The runtime was asked about itself.
-    Polled(Result<Polled, String>),
-    /// Something is due.
-    Due,
-}
-
-/// Makes the calls, and waits for what happens.
-pub(crate) struct Run {
-    runtime: Runtime,
-    wake: Wake,
-    teller: Teller,
+/// Feeds inputs to the manager and makes its calls to the runtime.
+pub(crate) struct EventLoop {
+    runtime: RuntimeClient,
+    wake: EventWake,
+    manager: Pleg,
     calls: FuturesUnordered<LocalBoxFuture<'static, Input>>,
-    exits: Exits,
+    exits: ExitWatcher,
 }
 
-impl Run {
+impl EventLoop {
     pub(crate) fn new(
-        runtime: Runtime,
-        store: Store<String, PodState>,
-        reports: watch::Sender<WatchRuntimeResponse>,
-        wake: Wake,
-        exits: Exits,
+        runtime: RuntimeClient,
+        manager: Pleg,
+        wake: EventWake,
+        exits: ExitWatcher,
     ) -> Self {
         Self {
             runtime,
             wake,
-            teller: Teller::new(store, reports, Timestamp::now()),
+            manager,
             calls: FuturesUnordered::new(),
             exits,
         }
     }
 
-    /// Runs until the drain. Calls under way are dropped then: none of them changes anything.
-    pub(crate) async fn until(
+    /// Runs until the drain. Calls in flight are dropped then: all of them are read-only.
+    pub(crate) async fn run(
         mut self,
         drain: CancellationToken,
-        mut inbox: mpsc::UnboundedReceiver<Input>,
+        mut inputs: mpsc::UnboundedReceiver<Input>,
     ) {
+        let mut clock_steps = ClockSteps::subscribe();
         loop {
-            self.act();
-            let due = self.teller.due();
+            self.reconcile();
+            let due = self.manager.next_due();
             let input = tokio::select! {
                 () = drain.cancelled() => return,
                 Some(ended) = self.calls.next() => ended,
-                Some(input) = inbox.recv() => input,
-                id = self.exits.next() => Input::ProcessEnded(id),
-                () = sleep_until(due) => Input::Due,
+                Some(input) = inputs.recv() => input,
+                container_id = self.exits.next() => Input::ProcessExited { container_id },
+                () = sleep_until_opt(due) => Input::Timer,
+                () = clock_steps.next() => Input::Timer,
             };
-            self.take(input);
+            self.handle_input(input);
         }
     }
 
-    fn take(&mut self, input: Input) {
+    fn handle_input(&mut self, input: Input) {
         let now = Timestamp::now();
-        let teller = &mut self.teller;
+        let manager = &mut self.manager;
         match input {
-            Input::Refresh(refresh) => teller.refresh(refresh),
-            Input::Hint(hint) => teller.hint(hint, now),
-            Input::Events(flow) => teller.events(flow, now),
-            Input::Relisted(turn, result) => teller.relisted(turn, result, now),
-            Input::Looked(uid, Ok(look)) => {
-                teller.looked(&uid, Ok(look.seen), now);
-                for (id, pid) in look.pids {
-                    if self.exits.follow(&uid, &id, pid) {
-                        teller.process_ended(&id, now);
+            Input::Refresh(request) => manager.refresh(request),
+            Input::RuntimeEvent(event) => manager.handle_event(event, now),
+            Input::EventStream { active } => manager.set_event_stream(active, now),
+            Input::Relisted { sequence, result } => manager.on_relisted(sequence, result, now),
+            Input::Inspected { uid, result } => match result {
+                Ok(result) => {
+                    manager.on_inspected(&uid, Ok(result.inspected), now);
+                    for (id, pid) in result.pids {
+                        if self.exits.watch(&uid, &id, pid) {
+                            manager.on_process_exited(&id, now);
+                        }
                     }
                 }
-            }
-            Input::Looked(uid, Err(error)) => teller.looked(&uid, Err(error), now),
-            Input::ProcessEnded(id) => teller.process_ended(&id, now),
-            Input::Polled(answer) => {
-                if teller.polled(answer, now) {
+                Err(error) => manager.on_inspected(&uid, Err(error), now),
+            },
+            Input::ProcessExited { container_id } => manager.on_process_exited(&container_id, now),
+            Input::HealthChecked(result) => {
+                if manager.on_health_check(result, now) {
                     self.wake.notify_one();
                 }
             }
-            Input::Due => {}
+            Input::Timer => {}
         }
     }
 
-    fn act(&mut self) {
+    fn reconcile(&mut self) {
         let exits = &mut self.exits;
-        let calls = self
-            .teller
-            .act(Timestamp::now(), |uid, state| exits.keep(uid, state));
+        let calls = self.manager.reconcile(Timestamp::now(), |uid, status| {
+            exits.retain_running(uid, status);
+        });
         for call in calls {
-            self.call(call);
+            self.start(call);
         }
     }
 
-    fn call(&mut self, call: Call) {
+    fn start(&mut self, call: RuntimeCall) {
         let runtime = self.runtime.clone();
         self.calls.push(match call {
-            Call::Poll => Box::pin(async move { Input::Polled(look::poll(&runtime).await) }),
-            Call::List { turn } => {
-                Box::pin(async move { Input::Relisted(turn, look::list(&runtime).await) })
+            RuntimeCall::CheckHealth => {
+                Box::pin(async move { Input::HealthChecked(runtime::check_health(&runtime).await) })
             }
-            Call::Look { uid, view, known } => Box::pin(async move {
-                let seen = look::inspect(&runtime, &uid, view, &known).await;
-                Input::Looked(uid, seen)
+            RuntimeCall::List { sequence } => Box::pin(async move {
+                let result = runtime::list(&runtime).await;
+                Input::Relisted { sequence, result }
+            }),
+            RuntimeCall::Inspect {
+                uid,
+                listed,
+                cached,
+            } => Box::pin(async move {
+                let result = runtime::inspect(&runtime, &uid, listed, &cached).await;
+                Input::Inspected { uid, result }
             }),
         });
     }
-}
-
-async fn sleep_until(due: Option<Timestamp>) {
-    let Some(due) = due else {
-        return std::future::pending().await;
-    };
-    let wait = Timestamp::now().duration_until(due);
-    // At most a minute, because the clock may be set meanwhile.
-    let wait = Duration::try_from(wait)
-        .unwrap_or_default()
-        .min(Duration::from_secs(60));
-    tokio::time::sleep(wait).await;
 }
 
 #[cfg(test)]

@@ -12,35 +12,36 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio_stream::wrappers::WatchStream;
 use tonic::{Request, Response, Status};
 
-use crate::run::Input;
-use crate::teller::Refresh;
+use crate::input::Input;
+use crate::manager::RefreshRequest;
 
-type Answers<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
+type Responses<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
+/// The gRPC methods of `PlegService`.
 pub(crate) struct Server {
     store: Store<String, PodState>,
     inputs: mpsc::UnboundedSender<Input>,
-    runtime: watch::Receiver<WatchRuntimeResponse>,
+    runtime_status: watch::Receiver<WatchRuntimeResponse>,
 }
 
 impl Server {
     pub(crate) fn new(
         store: Store<String, PodState>,
         inputs: mpsc::UnboundedSender<Input>,
-        runtime: watch::Receiver<WatchRuntimeResponse>,
+        runtime_status: watch::Receiver<WatchRuntimeResponse>,
     ) -> Self {
         Self {
             store,
             inputs,
-            runtime,
+            runtime_status,
         }
     }
 }
 
 #[tonic::async_trait]
 impl PlegService for Server {
-    type WatchPodStatesStream = Answers<WatchPodStatesResponse>;
-    type WatchRuntimeStream = Answers<WatchRuntimeResponse>;
+    type WatchPodStatesStream = Responses<WatchPodStatesResponse>;
+    type WatchRuntimeStream = Responses<WatchRuntimeResponse>;
 
     async fn watch_pod_states(
         &self,
@@ -54,30 +55,30 @@ impl PlegService for Server {
         &self,
         request: Request<RefreshPodRequest>,
     ) -> Result<Response<RefreshPodResponse>, Status> {
-        let RefreshPodRequest { uid, anew } = request.into_inner();
+        let RefreshPodRequest { uid, force } = request.into_inner();
         if uid.is_empty() {
             return Err(Status::invalid_argument("uid is empty"));
         }
-        let (answer, answered) = oneshot::channel();
-        let refresh = Refresh {
+        let (response, receiver) = oneshot::channel();
+        let request = RefreshRequest {
             uid,
-            anew,
-            cause: cause::of_current_span(),
-            answer,
+            force,
+            cause: cause::from_current_span(),
+            response,
         };
-        let stopping = || Status::unavailable("this service is stopping");
+        let stopping = || Status::unavailable("pleg is shutting down");
         self.inputs
-            .send(Input::Refresh(refresh))
+            .send(Input::Refresh(request))
             .map_err(|_| stopping())?;
-        let answer = answered.await.map_err(|_| stopping())?;
-        answer.map(Response::new).map_err(Status::unavailable)
+        let result = receiver.await.map_err(|_| stopping())?;
+        result.map(Response::new).map_err(Status::unavailable)
     }
 
     async fn watch_runtime(
         &self,
         _: Request<WatchRuntimeRequest>,
     ) -> Result<Response<Self::WatchRuntimeStream>, Status> {
-        let reports = WatchStream::new(self.runtime.clone());
-        Ok(Response::new(Box::pin(reports.map(Ok))))
+        let changes = WatchStream::new(self.runtime_status.clone());
+        Ok(Response::new(Box::pin(changes.map(Ok))))
     }
 }

@@ -1,74 +1,75 @@
-//! What of the node's configuration concerns this service.
+//! Configuration of the static sources, from the node's configuration.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use polylet_kit::Config;
+/// The kubelet's default of `fileCheckFrequency` and `httpCheckFrequency`.
+const DEFAULT_INTERVAL: Duration = Duration::from_secs(20);
 
-/// Which sources there are.
+/// The static sources of this node.
 #[derive(Clone, Debug, Default)]
-pub struct Settings {
-    /// This node's name.
+pub struct Config {
+    /// Node name.
     pub node: String,
-    /// `staticPodPath`.
-    pub directory: Option<DirectorySettings>,
-    /// `staticPodURL`.
-    pub http: Option<HttpSettings>,
+    /// The directory or file of `staticPodPath`.
+    pub directory: Option<DirectoryConfig>,
+    /// The URL of `staticPodURL`.
+    pub http: Option<UrlConfig>,
 }
 
-/// The directory, or a single file.
+/// The manifest directory, or a single file.
 #[derive(Clone, Debug)]
-pub struct DirectorySettings {
-    /// Where.
+pub struct DirectoryConfig {
+    /// Path of the directory or file.
     pub path: PathBuf,
-    /// How often everything is looked at, whatever inotify has said.
-    pub every: Duration,
+    /// Interval of complete scans, which are independent of inotify.
+    pub interval: Duration,
 }
 
-/// The URL.
+/// The manifest URL.
 #[derive(Clone)]
-pub struct HttpSettings {
-    /// Where. May hold a password.
+pub struct UrlConfig {
+    /// The URL; may contain a password.
     pub url: String,
-    /// Sent with each request. May hold secrets.
+    /// Headers of each request; may contain secrets.
     pub headers: Vec<(String, String)>,
-    /// How often.
-    pub every: Duration,
+    /// Interval of requests.
+    pub interval: Duration,
 }
 
-/// By hand, for the secrets.
-impl std::fmt::Debug for HttpSettings {
+/// Manual, so that no secret is printed.
+impl std::fmt::Debug for UrlConfig {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("HttpSettings")
-            .field("every", &self.every)
+        f.debug_struct("UrlConfig")
+            .field("interval", &self.interval)
             .finish_non_exhaustive()
     }
 }
 
-impl Settings {
-    /// Reads them out of the configuration.
-    pub fn of(config: &Config) -> Settings {
+impl Config {
+    /// Derives the sources from the node's configuration.
+    pub fn new(config: &polylet_kit::Config) -> Config {
         let kubelet = &config.kubelet;
-        let or_default = |every: Duration| {
-            if every.is_zero() {
-                Duration::from_secs(20)
+        let or_default = |interval: Duration| {
+            if interval.is_zero() {
+                DEFAULT_INTERVAL
             } else {
-                every
+                interval
             }
         };
-        let directory = (!kubelet.static_pod_path.is_empty()).then(|| DirectorySettings {
+        let directory = (!kubelet.static_pod_path.is_empty()).then(|| DirectoryConfig {
             path: PathBuf::from(&kubelet.static_pod_path),
-            every: or_default(kubelet.file_check_frequency),
+            interval: or_default(kubelet.file_check_frequency),
         });
         let headers = kubelet.static_pod_url_header.iter();
-        let http = (!kubelet.static_pod_url.is_empty()).then(|| HttpSettings {
+        let http = (!kubelet.static_pod_url.is_empty()).then(|| UrlConfig {
             url: kubelet.static_pod_url.clone(),
             headers: headers
                 .flat_map(|(name, values)| values.iter().map(|v| (name.clone(), v.clone())))
                 .collect(),
-            every: or_default(kubelet.http_check_frequency),
+            interval: or_default(kubelet.http_check_frequency),
         });
-        Settings {
+        Config {
             node: config.polylet.node_name.clone(),
             directory,
             http,

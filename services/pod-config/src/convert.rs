@@ -1,55 +1,53 @@
-//! From the domain to the wire.
+//! Conversion between the domain and the wire.
 
-use bytes::Bytes;
 use jiff::Timestamp;
 use polylet_wire::common::v1::{Cause, PodRef};
 use polylet_wire::podconfig::v1::{
-    Mirror, Pod, PodSource, Problem, Service, ServicePort, TerminalPhase,
+    ManifestError, MirrorPod, Pod, PodSource, Service, ServicePort, TerminalPhase,
 };
 use polylet_wire::time::{from_wire_opt, to_wire};
 
-use crate::core::cluster::pod::{self, ApiMirror, ApiPod};
-use crate::core::cluster::service::{Port, Reduced};
-use crate::core::kept::KeptCause;
-use crate::core::{Finding, PodItem, Source};
+use crate::core::cluster::pod::{self, ApiMirrorPod, ApiPod};
+use crate::core::cluster::service::{ServicePortSummary, ServiceSummary};
+use crate::core::state::PersistedCause;
+use crate::core::{StaticPod, StaticPodSource, field};
 
-impl From<Source> for PodSource {
-    fn from(source: Source) -> PodSource {
+impl From<StaticPodSource> for PodSource {
+    fn from(source: StaticPodSource) -> PodSource {
         match source {
-            Source::File => PodSource::File,
-            Source::Http => PodSource::Http,
+            StaticPodSource::File => PodSource::File,
+            StaticPodSource::Http => PodSource::Http,
         }
     }
 }
 
 pub(crate) fn pod(
-    item: &PodItem,
-    source: Source,
-    cause: &KeptCause,
+    pod: &StaticPod,
+    source: StaticPodSource,
+    cause: &PersistedCause,
     stale_since: Option<Timestamp>,
 ) -> Pod {
     Pod {
         r#ref: Some(PodRef {
-            uid: item.uid.clone(),
-            namespace: item.namespace.clone(),
-            name: item.name.clone(),
+            uid: pod.uid.clone(),
+            namespace: pod.namespace.clone(),
+            name: pod.name.clone(),
         }),
         source: PodSource::from(source).into(),
-        digest: item.digest.clone(),
-        manifest: Bytes::copy_from_slice(item.manifest.as_bytes()),
+        digest: pod.digest.clone(),
+        manifest: pod.manifest.clone(),
         cause: Some(Cause {
             traceparent: cause.traceparent.clone(),
             observed_at: cause.observed_at.map(to_wire),
             links: Vec::new(),
         }),
         stale_since: stale_since.map(to_wire),
-        reported_status: Bytes::new(),
-        terminal_phase: 0,
+        ..Pod::default()
     }
 }
 
-pub(crate) fn kept_cause(cause: &Cause, digest: &str) -> KeptCause {
-    KeptCause {
+pub(crate) fn persisted_cause(cause: &Cause, digest: &str) -> PersistedCause {
+    PersistedCause {
         digest: digest.to_owned(),
         traceparent: cause.traceparent.clone(),
         observed_at: from_wire_opt(cause.observed_at.as_ref()),
@@ -57,7 +55,7 @@ pub(crate) fn kept_cause(cause: &Cause, digest: &str) -> KeptCause {
 }
 
 pub(crate) fn api_pod(pod: ApiPod, cause: Cause) -> Pod {
-    let terminal = match pod::phase_in(&pod.status).as_deref() {
+    let terminal_phase = match pod::parse_phase(&pod.status).as_deref() {
         Some("Succeeded") => TerminalPhase::Succeeded,
         Some("Failed") => TerminalPhase::Failed,
         _ => TerminalPhase::Unspecified,
@@ -74,26 +72,26 @@ pub(crate) fn api_pod(pod: ApiPod, cause: Cause) -> Pod {
         cause: Some(cause),
         stale_since: None,
         reported_status: pod.status,
-        terminal_phase: terminal.into(),
+        terminal_phase: terminal_phase.into(),
     }
 }
 
-pub(crate) fn mirror(mirror: ApiMirror) -> Mirror {
-    Mirror {
+pub(crate) fn mirror_pod(mirror: ApiMirrorPod) -> MirrorPod {
+    MirrorPod {
         r#ref: Some(PodRef {
             uid: mirror.uid,
             namespace: mirror.namespace,
             name: mirror.name,
         }),
-        of: mirror.of,
+        source_pod_uid: mirror.source_pod_uid,
         deleting: mirror.deleting,
-        reported_status: mirror.status.into(),
+        reported_status: mirror.status,
         owner_node_uid: mirror.owner_node_uid,
     }
 }
 
-pub(crate) fn service(service: Reduced) -> Service {
-    let port = |port: Port| ServicePort {
+pub(crate) fn service(service: ServiceSummary) -> Service {
+    let port = |port: ServicePortSummary| ServicePort {
         name: port.name,
         protocol: port.protocol,
         port: port.port,
@@ -106,13 +104,13 @@ pub(crate) fn service(service: Reduced) -> Service {
     }
 }
 
-pub(crate) fn kept_service(service: Service) -> Reduced {
-    let port = |port: ServicePort| Port {
+pub(crate) fn service_summary(service: Service) -> ServiceSummary {
+    let port = |port: ServicePort| ServicePortSummary {
         name: port.name,
         protocol: port.protocol,
         port: port.port,
     };
-    Reduced {
+    ServiceSummary {
         namespace: service.namespace,
         name: service.name,
         cluster_ip: service.cluster_ip,
@@ -120,21 +118,21 @@ pub(crate) fn kept_service(service: Service) -> Reduced {
     }
 }
 
-pub(crate) fn problem(
+pub(crate) fn manifest_error(
     source: impl Into<PodSource>,
     origin: &str,
-    finding: &Finding,
+    error: &field::Error,
     since: Timestamp,
-) -> Problem {
-    let origin = match finding.place.as_str() {
+) -> ManifestError {
+    let origin = match error.location.as_str() {
         "" => origin.to_owned(),
-        place => format!("{origin} ({place})"),
+        location => format!("{origin} ({location})"),
     };
-    Problem {
+    ManifestError {
         source: i32::from(source.into()),
         origin,
-        field: finding.field.clone(),
-        message: finding.message.clone(),
+        field: error.field.clone(),
+        message: error.message.clone(),
         since: Some(to_wire(since)),
     }
 }

@@ -1,5 +1,5 @@
-//! The process; everything is in the library.
+//! The pod-config process.
 
 fn main() -> std::process::ExitCode {
-    polylet_kit::main(&polylet_pod_config::MANIFEST, polylet_pod_config::build)
+    polylet_kit::main(&polylet_pod_config::DESCRIPTOR, polylet_pod_config::build)
 }

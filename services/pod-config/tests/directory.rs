@@ -1,4 +1,4 @@
-//! The manifest directory as a whole: replaced while its pods run.
+//! Replacement of the manifest directory while its pods run.
 
 use std::fs;
 
@@ -15,12 +15,12 @@ fn pod(name: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_directory_that_is_replaced_stops_no_pod() {
+async fn replacing_the_directory_stops_no_pod() {
     let mut node = Node::new("staticPodPath: MANIFESTS\nfileCheckFrequency: 60s");
     let config = node.path("config.yaml");
     let text = fs::read_to_string(&config).expect("config");
-    let place = node.manifests().display().to_string();
-    fs::write(&config, text.replace("MANIFESTS", &place)).expect("config");
+    let directory = node.manifests().display().to_string();
+    fs::write(&config, text.replace("MANIFESTS", &directory)).expect("config");
     node.start();
     node.put("web.yaml", &pod("web"));
     let mut watch = node.watch(PodSource::File).await;
@@ -32,13 +32,13 @@ async fn a_directory_that_is_replaced_stops_no_pod() {
     fs::write(next.join("web.yaml"), pod("web")).expect("the same pod");
     fs::write(next.join("more.yaml"), pod("more")).expect("another pod");
     fs::rename(node.manifests(), node.path("old")).expect("moved away");
-    // The gap is seen, and told, and takes no pod.
-    node.problems(|all| all.iter().any(|one| one.message.contains("is not there")))
+    // The gap is reported and stops no pod.
+    node.errors(|all| all.iter().any(|e| e.message.contains("does not exist")))
         .await;
     fs::rename(&next, node.manifests()).expect("moved in");
     watch
         .until("the pods of the new directory", |pods| {
-            assert!(pods.contains_key(&uid), "the pod was taken away");
+            assert!(pods.contains_key(&uid), "the pod was removed");
             pods.len() == 2
         })
         .await;

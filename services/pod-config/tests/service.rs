@@ -1,11 +1,11 @@
-//! The service as a process of its own: a directory in, streams out.
+//! The service as a process: a directory in, streams out.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::process::Command;
 
 use polylet_wire::podconfig::v1::{
-    Pod, PodSource, Problem, WatchObjectResponse, watch_object_response,
+    ManifestError, Pod, PodSource, WatchObjectResponse, watch_object_response,
 };
 use tokio::time::timeout;
 use tonic::Streaming;
@@ -14,7 +14,7 @@ mod node;
 #[path = "service/url.rs"]
 mod url;
 
-use node::{Node, PATIENCE, names};
+use node::{Node, TIMEOUT, names};
 
 fn pod(name: &str, image: &str) -> String {
     format!(
@@ -23,7 +23,7 @@ fn pod(name: &str, image: &str) -> String {
 }
 
 #[tokio::test]
-async fn pods_come_change_and_go() {
+async fn pods_are_added_changed_and_removed() {
     let node = Node::with_directory();
     let mut watch = node.watch(PodSource::File).await;
     watch.until("empty", |pods| pods.is_empty()).await;
@@ -59,7 +59,28 @@ async fn pods_come_change_and_go() {
 }
 
 #[tokio::test]
-async fn a_file_being_written_is_no_removal() {
+async fn masked_manifests_have_the_selected_fields_only() {
+    let node = Node::with_directory();
+    node.put("web.yaml", &pod("web", "busybox"));
+    let paths = ["spec.containers.image"];
+    let watch = node.watch_masked(PodSource::File, &paths).await;
+    let mut watch = watch.expect("a stream");
+    watch.until("the pod", |pods| pods.len() == 1).await;
+    let (uid, masked) = watch.pods.iter().next().expect("a pod");
+    let manifest: serde_json::Value = serde_json::from_slice(&masked.manifest).expect("a manifest");
+    let expected = serde_json::json!({
+        "metadata": {"name": "web-n1", "namespace": "default", "uid": uid},
+        "spec": {"containers": [{"image": "busybox"}]},
+    });
+    assert_eq!(manifest, expected);
+    let invalid = node.watch_masked(PodSource::File, &["spec..image"]).await;
+    let status = invalid.err().expect("an error");
+    assert_eq!(status.code(), tonic::Code::InvalidArgument);
+    assert!(status.message().contains("spec..image"), "{status:?}");
+}
+
+#[tokio::test]
+async fn half_written_file_removes_no_pod() {
     use std::io::Write;
     let node = Node::with_directory();
     node.put(
@@ -69,7 +90,7 @@ async fn a_file_being_written_is_no_removal() {
     let mut watch = node.watch(PodSource::File).await;
     watch.until("both", |pods| pods.len() == 2).await;
     let before = watch.pods.clone();
-    // Cut at the end of the first document, and the writer takes its time.
+    // Truncated after the first document, while the writer pauses.
     let mut file = fs::File::create(node.manifests().join("two.yaml")).expect("truncated");
     file.write_all(pod("a", "i").as_bytes()).expect("half");
     node.put("marker.yaml", &pod("marker", "i"));
@@ -95,11 +116,11 @@ async fn a_file_being_written_is_no_removal() {
     assert_eq!(
         a(&watch.pods),
         a(&before),
-        "what did not change is not touched"
+        "an unchanged pod is not changed"
     );
-    // Broken: everything stands, and a problem says so.
+    // An invalid file: its pods are kept, with an error.
     node.put("two.yaml", "apiVersion: v1\nkind: Pod\nmetad");
-    node.problems(|all| {
+    node.errors(|all| {
         all.iter()
             .any(|p| p.message.contains("default/a-n1, Pod default/c-n1"))
     })
@@ -117,7 +138,7 @@ async fn a_file_being_written_is_no_removal() {
 }
 
 #[tokio::test]
-async fn a_restart_changes_nothing() {
+async fn restart_changes_nothing() {
     let mut node = Node::with_directory();
     node.put("a.yaml", &pod("a", "i"));
     node.put(
@@ -132,22 +153,23 @@ async fn a_restart_changes_nothing() {
         .map(|p| p.cause.clone().expect("a cause").traceparent)
         .collect();
     assert_eq!(traces.len(), 3, "each pod has a trace of its own");
-    // Killed, as soon as the set is on disk.
-    let kept = node.path("state/pod-config/file.json");
+    // Killed as soon as the state is on disk.
+    let state = node.path("state/pod-config/file.json");
     let on_disk = async {
-        while !fs::read_to_string(&kept).is_ok_and(|t| traces.iter().all(|trace| t.contains(trace)))
+        while !fs::read_to_string(&state)
+            .is_ok_and(|t| traces.iter().all(|trace| t.contains(trace)))
         {
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;
         }
     };
-    timeout(PATIENCE, on_disk).await.expect("kept");
+    timeout(TIMEOUT, on_disk).await.expect("state");
     use std::os::unix::fs::PermissionsExt;
     assert_eq!(
-        fs::metadata(&kept).expect("kept").permissions().mode() & 0o777,
+        fs::metadata(&state).expect("state").permissions().mode() & 0o777,
         0o600
     );
     node.kill();
-    node.put("b.yaml", "broken while nobody looked");
+    node.put("b.yaml", "invalid after the restart");
     node.start();
     let mut again = node.watch(PodSource::File).await;
     again.until("all again", |pods| pods.len() == 3).await;
@@ -155,11 +177,11 @@ async fn a_restart_changes_nothing() {
 }
 
 #[tokio::test]
-async fn objects_are_served_and_followed() {
+async fn objects_are_served_and_updated() {
     let node = Node::with_directory();
     let mut stream = node.object("Secret", "s").await;
     let next = async |stream: &mut Streaming<WatchObjectResponse>| {
-        let message = timeout(PATIENCE, stream.message())
+        let message = timeout(TIMEOUT, stream.message())
             .await
             .expect("in time")
             .expect("the stream")
@@ -168,7 +190,7 @@ async fn objects_are_served_and_followed() {
             watch_object_response::State::Manifest(json) => {
                 Some(String::from_utf8(json.to_vec()).expect("text"))
             }
-            watch_object_response::State::Unknown(told) => panic!("{told:?}"),
+            watch_object_response::State::Unknown(unknown) => panic!("{unknown:?}"),
             watch_object_response::State::Absent(_) => None,
         }
     };
@@ -194,7 +216,7 @@ async fn objects_are_served_and_followed() {
 }
 
 #[tokio::test]
-async fn bad_files_touch_nobody_else() {
+async fn invalid_files_do_not_affect_others() {
     let node = Node::with_directory();
     node.put("good.yaml", &pod("good", "i"));
     node.put("words.yaml", "this is no manifest");
@@ -220,7 +242,7 @@ async fn bad_files_touch_nobody_else() {
     );
     node.put("image.yaml", &pod("image", "' i'"));
     node.put("unknown.yaml", &pod("unknown", "i, colour: blue"));
-    node.put(".hidden.yaml", "not looked at");
+    node.put(".hidden.yaml", "ignored");
     let m = node.manifests();
     assert!(
         Command::new("mkfifo")
@@ -261,20 +283,20 @@ async fn bad_files_touch_nobody_else() {
             "-1 is not at least 0",
         ),
         ("image.yaml", "spec.containers[0].image", "white space"),
-        ("unknown.yaml", "spec.containers[0].colour", "no effect"),
+        ("unknown.yaml", "spec.containers[0].colour", "unknown field"),
         ("fifo.yaml", "", "FIFO"),
         ("loop.yaml", "", "cannot be read"),
-        ("dangling.yaml", "", "not there"),
+        ("dangling.yaml", "", "dangling link"),
         ("folder", "", "directory"),
     ];
-    let told = |all: &[Problem], (file, field, message): &(&str, &str, &str)| {
+    let reported = |all: &[ManifestError], (file, field, message): &(&str, &str, &str)| {
         all.iter()
             .any(|p| p.origin.ends_with(file) && p.field == *field && p.message.contains(message))
     };
-    let problems = node
-        .problems(|all| expected.iter().all(|one| told(all, one)))
+    let errors = node
+        .errors(|all| expected.iter().all(|one| reported(all, one)))
         .await;
-    assert_eq!(problems.len(), expected.len(), "{problems:#?}");
+    assert_eq!(errors.len(), expected.len(), "{errors:#?}");
     for (file, ..) in expected {
         let path = m.join(file);
         if path.is_dir() {
@@ -284,11 +306,11 @@ async fn bad_files_touch_nobody_else() {
         }
         .expect("removed");
     }
-    node.problems(|all| all.is_empty()).await;
+    node.errors(|all| all.is_empty()).await;
 }
 
 #[tokio::test]
-async fn sources_that_are_not_configured_are_empty() {
+async fn unconfigured_sources_are_empty() {
     let mut node = Node::new("");
     node.start();
     for source in [PodSource::Api, PodSource::File, PodSource::Http] {
@@ -298,7 +320,7 @@ async fn sources_that_are_not_configured_are_empty() {
             .await;
     }
     let mut stream = node.object("ConfigMap", "c").await;
-    let message = timeout(PATIENCE, stream.message())
+    let message = timeout(TIMEOUT, stream.message())
         .await
         .expect("in time")
         .expect("the stream")
@@ -310,7 +332,7 @@ async fn sources_that_are_not_configured_are_empty() {
 }
 
 #[test]
-fn it_says_what_it_is() {
+fn version_and_descriptor_are_printed() {
     let run = |argument: &str| {
         let output = Command::new(env!("CARGO_BIN_EXE_polylet-pod-config"))
             .arg(argument)
@@ -319,12 +341,12 @@ fn it_says_what_it_is() {
         String::from_utf8(output.stdout).expect("text")
     };
     assert!(run("--version").starts_with("polylet-pod-config "));
-    assert!(run("--manifest").contains("polylet.podconfig.v1"));
+    assert!(run("--descriptor").contains("polylet.podconfig.v1"));
 }
 
-/// A measure for people; the bound is loose, since tests share their machine.
+/// Prints the latency; the limit is loose, since tests share the machine.
 #[tokio::test]
-async fn a_file_becomes_a_pod_quickly() {
+async fn file_becomes_a_pod_quickly() {
     let node = Node::with_directory();
     let mut watch = node.watch(PodSource::File).await;
     watch.until("empty", |pods| pods.is_empty()).await;

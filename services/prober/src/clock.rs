@@ -3,16 +3,16 @@
 use jiff::Timestamp;
 use tokio::time::Instant;
 
-/// A clock that begins with the node's and never jumps: a set clock must neither stop probes nor
-/// make all of them due.
-pub(crate) struct Clock {
+/// A clock that starts at the wall clock and then follows the monotonic clock: setting the wall clock
+/// must neither pause probes nor make all of them due.
+pub(crate) struct ProbeClock {
     instant: Instant,
     time: Timestamp,
 }
 
-impl Clock {
+impl ProbeClock {
     pub(crate) fn new() -> Self {
-        Clock {
+        ProbeClock {
             instant: Instant::now(),
             time: Timestamp::now(),
         }
@@ -22,10 +22,9 @@ impl Clock {
         self.time + self.instant.elapsed()
     }
 
-    /// A past moment of the node's clock, on this one. Others read the node's clock as it is: what
-    /// both agree on is how long ago it was.
-    pub(crate) fn own(&self, moment: Timestamp) -> Timestamp {
-        own(self.now(), Timestamp::now(), moment)
+    /// A past time of the wall clock on this clock, which is as long ago.
+    pub(crate) fn wall_clock_to_probe_time(&self, at: Timestamp) -> Timestamp {
+        convert(self.now(), Timestamp::now(), at)
     }
 
     pub(crate) fn instant(&self, at: Timestamp) -> Instant {
@@ -34,9 +33,9 @@ impl Clock {
     }
 }
 
-/// A moment that is still to come was set before the clock was set back: it was no earlier than now.
-fn own(now: Timestamp, node: Timestamp, moment: Timestamp) -> Timestamp {
-    let ago = std::time::Duration::try_from(node.duration_since(moment)).unwrap_or_default();
+/// A time in the future was recorded before the wall clock was set back: it counts as now.
+fn convert(now: Timestamp, wall_clock: Timestamp, at: Timestamp) -> Timestamp {
+    let ago = std::time::Duration::try_from(wall_clock.duration_since(at)).unwrap_or_default();
     now.checked_sub(ago).unwrap_or(Timestamp::MIN)
 }
 
@@ -45,20 +44,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn starts_are_as_long_ago_as_the_nodes_clock_says() {
+    fn start_times_are_as_long_ago_as_on_the_wall_clock() {
         let at = |second: i64| Timestamp::from_second(1_700_000_000 + second).unwrap();
-        // Our clock, the node's clock, and a start on the node's clock.
-        for (now, node, started, expected) in [
+        // The probe clock, the wall clock, and a start on the wall clock.
+        for (now, wall_clock, started, expected) in [
             (100, 100, 40, 40),
-            // Set back by an hour, before the container started.
+            // Set back by an hour before the container started.
             (4000, 400, 380, 3980),
-            // Set back by an hour, after it.
+            // Set back by an hour after it.
             (4000, 400, 3900, 4000),
-            // Set forward by an hour, before it.
+            // Set forward by an hour before it.
             (100, 3700, 3690, 90),
         ] {
-            assert_eq!(own(at(now), at(node), at(started)), at(expected));
+            assert_eq!(convert(at(now), at(wall_clock), at(started)), at(expected));
         }
-        assert_eq!(own(at(0), Timestamp::MAX, Timestamp::MIN), Timestamp::MIN);
+        let earliest = convert(at(0), Timestamp::MAX, Timestamp::MIN);
+        assert_eq!(earliest, Timestamp::MIN);
     }
 }

@@ -1,73 +1,82 @@
-//! Whether containers are well.
+//! Prober: probes running containers and publishes the results.
 //!
-//! Follows the pods that should run (pod-config, each source) and what the runtime holds (pleg);
-//! asks each running container as its startup, liveness and readiness probes say; serves the
-//! verdicts, each for one container id, and how often it asked. A verdict that is absent is the initial one: startup
-//! unknown, liveness well, readiness not ready.
+//! Follows the desired pods (pod-config, each source) and the pods in the runtime (pleg), runs the
+//! startup, liveness and readiness probes of each running container, and publishes their results, each
+//! for one container id, and metrics. Without a result the initial one applies: startup unknown,
+//! liveness success, readiness failure.
 //!
-//! One task (`run.rs`) owns everything: the engine in `core`, one timer for all probes, the
-//! attempts under way. At rest a probe is two entries in maps. Verdicts are written to disk before
-//! they are told, so that whatever somebody saw stands after a kill and a restart flips nothing.
+//! One event loop (`run.rs`) owns everything: the probe manager, one timer for all probes, the
+//! attempts in flight. An idle probe is two map entries. Results are written to disk before they are
+//! published, so that a kill and restart changes none of the published results.
 //!
-//! Times of probes are counted on a clock that does not jump when the node's clock is set.
+//! Probes are scheduled on a clock that is unaffected by changes of the wall clock.
 //!
-//! As upstream, apart from what `core::worker` and `probe` say, and from this: of a pod that is being
-//! deleted a startup probe is not called a success; it just ends.
+//! Behaves as upstream, except for what `core::worker` and `probe` state, and except that the startup
+//! probe of a pod that is being deleted is not reported as successful; it just ends.
 
 mod clock;
-mod convert;
-mod core;
-pub mod judge;
-mod kept;
+/// Public for the simulation only.
+#[doc(hidden)]
+pub mod convert;
+#[doc(hidden)]
+pub mod core;
+mod input;
+pub mod manager;
 mod probe;
+pub mod publisher;
 mod run;
 mod server;
 mod sources;
 mod spans;
+mod state_file;
 
-use polylet_cri::Runtime;
-use polylet_kit::{Api, BoxError, Call, Ctx, Keep, Manifest, Service};
+use polylet_cri::RuntimeClient;
+use polylet_kit::{Api, BoxError, Ctx, Dependency, Service, ServiceDescriptor, StateFileDecl};
 use polylet_wire::prober::v1::prober_service_server::ProberServiceServer;
 use tokio::sync::mpsc;
 
-/// What this service is.
-pub static MANIFEST: Manifest = Manifest {
+/// The service and its dependencies.
+pub static DESCRIPTOR: ServiceDescriptor = ServiceDescriptor {
     service: "prober",
     version: env!("CARGO_PKG_VERSION"),
-    about: "whether containers are well",
+    about: "probes containers and publishes the results",
     serves: &[Api {
         package: "polylet.prober.v1",
         level: 1,
     }],
     calls: &[
-        Call {
+        Dependency {
             service: "pleg",
             package: "polylet.pleg.v1",
             level: 1,
         },
-        Call {
+        Dependency {
             service: "pod-config",
             package: "polylet.podconfig.v1",
             level: 1,
         },
     ],
-    keeps: &[Keep {
-        path: "run:verdicts.json",
-        what: "verdicts of running containers: a restart must not flip readiness or forget a failure",
+    state_files: &[StateFileDecl {
+        path: "run:probe-results.json",
+        description: "probe results of running containers: a restart must not change readiness or forget a failure",
     }],
 };
 
 /// Builds the service.
 pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
     let kubelet = &ctx.config().kubelet;
-    let runtime = Runtime::connect(
+    let runtime = RuntimeClient::connect(
         &kubelet.container_runtime_endpoint,
         kubelet.runtime_request_timeout,
     );
-    let verdicts = server::Verdicts::new(ctx.incarnation());
-    let (askers, asked) = mpsc::channel(16);
-    let task = run::Task::new(&ctx, probe::Prober::new(runtime), verdicts.clone(), asked);
-    ctx.spawn("prober", task.run());
-    let server = server::Server { verdicts, askers };
+    let store = publisher::ProbeStatusStore::new(ctx.incarnation());
+    let (counts_requests, receiver) = mpsc::channel(16);
+    let prober = probe::Prober::new(runtime);
+    let event_loop = run::EventLoop::new(&ctx, prober, store.clone(), receiver);
+    ctx.spawn("prober", event_loop.run());
+    let server = server::Server {
+        store,
+        counts_requests,
+    };
     Ok(Service::new().grpc(ProberServiceServer::new(server)))
 }

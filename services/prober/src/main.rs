@@ -1,5 +1,5 @@
 //! The process; everything is in the library.
 
 fn main() -> std::process::ExitCode {
-    polylet_kit::main(&polylet_prober::MANIFEST, polylet_prober::build)
+    polylet_kit::main(&polylet_prober::DESCRIPTOR, polylet_prober::build)
 }

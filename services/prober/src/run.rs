@@ -1,104 +1,90 @@
-//! The one task: inputs in, attempts and verdicts out.
+//! The event loop: makes the attempts that the manager decides on, saves and publishes the results.
 
 use std::collections::BTreeMap;
 use std::future::pending;
-use std::path::PathBuf;
-use std::time::Duration;
 
 use futures::StreamExt;
 use futures::stream::{LocalBoxStream, SelectAll};
-use polylet_kit::kept::KeptError;
 use polylet_kit::{CancellationToken, Ctx, address, cause, report};
 use polylet_model::ids::PodUid;
 use polylet_watch::Update;
 use polylet_wire::common::v1::{Cause, PodRef};
 use polylet_wire::pleg::v1::PodState;
-use polylet_wire::podconfig::v1::{Pod, PodSource};
 use polylet_wire::prober::v1::ListProbeCountsResponse;
+use polylet_wire::time;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::sleep_until;
 use tracing::{Instrument, Span};
 
-use crate::clock::Clock;
-use crate::core::tally::Tallies;
-use crate::core::types::{Job, Judged, Observation};
-use crate::judge::{Judge, Verdicts};
-use crate::kept;
+use crate::clock::ProbeClock;
+use crate::core::metrics::ProbeMetrics;
+use crate::core::types::{OutcomeChange, ProbeAttempt, ProbeOutput};
+use crate::input::Input;
+use crate::manager::ProbeManager;
 use crate::probe::Prober;
-use crate::{convert, server, sources, spans};
+use crate::publisher::{ProbeStatusStore, Publisher};
+use crate::state_file::ResultsFile;
+use crate::{convert, sources, spans};
 
-/// Everything that can happen to the prober.
-pub(crate) enum Input {
-    /// A source of pods told something.
-    Pod(PodSource, Update<String, Pod>),
-    /// Pleg told something.
-    State(Update<String, PodState>),
-    /// An attempt ended, after so long.
-    Attempted(Job, Observation, Duration, Span),
-    /// Somebody asks for the counts.
-    Asked(oneshot::Sender<ListProbeCountsResponse>),
-    /// The verdicts were written, or not.
-    Saved(Verdicts, Result<(), KeptError>),
-    /// The timer says that something is due.
-    Due,
-}
-
-/// The state of the task.
-pub(crate) struct Task {
-    judge: Judge,
-    clock: Clock,
+/// The state of the event loop.
+pub(crate) struct EventLoop {
+    manager: ProbeManager,
+    publisher: Publisher,
+    clock: ProbeClock,
     prober: Prober,
-    watched: SelectAll<LocalBoxStream<'static, Input>>,
+    sources: SelectAll<LocalBoxStream<'static, Input>>,
     attempts: JoinSet<Input>,
-    /// What set each pod's present state off.
+    /// What caused the present state of each pod in the runtime.
     causes: BTreeMap<PodUid, Cause>,
     saves: JoinSet<Input>,
-    path: PathBuf,
-    tallies: Tallies,
-    asked: mpsc::Receiver<oneshot::Sender<ListProbeCountsResponse>>,
-    /// Knows the address of pods on the host's network.
+    file: ResultsFile,
+    metrics: ProbeMetrics,
+    counts_requests: mpsc::Receiver<oneshot::Sender<ListProbeCountsResponse>>,
     ctx: Ctx,
     drain: CancellationToken,
 }
 
-impl Task {
+impl EventLoop {
     pub(crate) fn new(
         ctx: &Ctx,
         prober: Prober,
-        told: server::Verdicts,
-        asked: mpsc::Receiver<oneshot::Sender<ListProbeCountsResponse>>,
+        store: ProbeStatusStore,
+        counts_requests: mpsc::Receiver<oneshot::Sender<ListProbeCountsResponse>>,
     ) -> Self {
-        let path = ctx.run_dir().join("verdicts.json");
-        Task {
-            judge: Judge::new(kept::load(&path), told),
-            clock: Clock::new(),
+        let file = ResultsFile::new(ctx.run_dir());
+        let manager = ProbeManager::new(file.load());
+        EventLoop {
+            publisher: Publisher::new(store, manager.results()),
+            manager,
+            clock: ProbeClock::new(),
             prober,
-            watched: sources::all(ctx),
+            sources: sources::all(ctx),
             attempts: JoinSet::new(),
             causes: BTreeMap::new(),
             saves: JoinSet::new(),
-            path,
-            tallies: Tallies::default(),
-            asked,
+            file,
+            metrics: ProbeMetrics::default(),
+            counts_requests,
             ctx: ctx.clone(),
             drain: ctx.drain(),
         }
     }
 
-    /// Until the drain. Attempts under way end with it: what they would have said is asked again.
+    /// Runs until the drain. Attempts in flight are dropped then and repeated by the next process
+    /// instance.
     pub(crate) async fn run(mut self) {
         while let Some(input) = self.next().await {
-            self.take(input);
+            self.handle_input(input);
             self.save();
         }
         if let Some(input) = self.saves.join_next().await {
-            self.take(arrived(input));
+            self.handle_input(joined(input));
         }
     }
 
     async fn next(&mut self) -> Option<Input> {
-        let due = self.judge.next_due().map(|at| self.clock.instant(at));
+        let due = self.manager.next_due().map(|at| self.clock.instant(at));
         let timer = async move {
             match due {
                 Some(at) => sleep_until(at).await,
@@ -107,38 +93,50 @@ impl Task {
         };
         tokio::select! {
             () = self.drain.cancelled() => None,
-            Some(input) = self.watched.next() => Some(input),
-            Some(input) = self.attempts.join_next() => Some(arrived(input)),
-            Some(input) = self.saves.join_next() => Some(arrived(input)),
-            Some(answer) = self.asked.recv() => Some(Input::Asked(answer)),
-            () = timer => Some(Input::Due),
+            Some(input) = self.sources.next() => Some(input),
+            Some(input) = self.attempts.join_next() => Some(joined(input)),
+            Some(input) = self.saves.join_next() => Some(joined(input)),
+            Some(response) = self.counts_requests.recv() => Some(Input::ListCounts(response)),
+            () = timer => Some(Input::Timer),
         }
     }
 
-    fn take(&mut self, input: Input) {
+    fn handle_input(&mut self, input: Input) {
         match input {
-            Input::Pod(source, update) => self.judge.pod(source, update, self.clock.now()),
-            Input::State(update) => self.state(update),
-            Input::Attempted(job, said, took, span) => {
-                self.tallies.count(&job, &said, took);
-                self.attempted(&job, said, &span);
-            }
-            // One who asked and went away needs no answer.
-            Input::Asked(answer) => drop(answer.send(convert::counts(&self.tallies))),
-            Input::Saved(verdicts, result) => {
-                if let Err(error) = result {
-                    tracing::warn!("a restart may flip verdicts: {}", report(&error));
+            Input::Pod(source, update) => {
+                if let Some(change) = convert::pod_change(source, update) {
+                    self.manager.handle_pod(change, self.clock.now());
                 }
-                self.judge.saved(verdicts);
             }
-            Input::Due => {}
+            Input::PodState(update) => self.handle_pod_state(update),
+            Input::Attempt {
+                attempt,
+                output,
+                duration,
+                span,
+            } => {
+                self.metrics.record(&attempt, &output, duration);
+                self.handle_attempt(&attempt, output, &span);
+            }
+            // The caller may have cancelled.
+            Input::ListCounts(response) => drop(response.send(convert::counts(&self.metrics))),
+            Input::Saved(results, result) => {
+                if let Err(error) = result {
+                    tracing::warn!(
+                        error = report(&error),
+                        "failed to save probe results; a restart may change them"
+                    );
+                }
+                self.publisher.publish(&results);
+            }
+            Input::Timer => {}
         }
-        for job in self.judge.jobs(self.clock.now()) {
-            self.start(job);
+        for attempt in self.manager.start_due(self.clock.now()) {
+            self.start(attempt);
         }
     }
 
-    fn state(&mut self, update: Update<String, PodState>) {
+    fn handle_pod_state(&mut self, update: Update<String, PodState>) {
         match &update {
             Update::Upsert(uid, state) => {
                 let cause = state.cause.clone().unwrap_or_default();
@@ -147,97 +145,113 @@ impl Task {
             Update::Remove(uid) => {
                 let uid = PodUid::from(uid.as_str());
                 self.causes.remove(&uid);
-                self.tallies.forget(&uid);
+                self.metrics.remove(&uid);
             }
             Update::Synced | Update::Stale(_) => {}
         }
-        let node = || node_address(&self.ctx);
-        let own = |moment| self.clock.own(moment);
-        self.judge.seen(update, node, own, self.clock.now());
+        let node_address = || node_address(&self.ctx);
+        let to_probe_clock = |at| self.clock.wall_clock_to_probe_time(at);
+        let Some(change) = convert::observed_change(update, node_address, to_probe_clock) else {
+            return;
+        };
+        if self.manager.handle_observed(change, self.clock.now()) {
+            self.publisher.publish_synced(self.manager.results());
+        }
     }
 
-    fn start(&mut self, job: Job) {
-        let span = spans::of_attempt(&job, self.causes.get(&job.id.pod));
+    fn start(&mut self, attempt: ProbeAttempt) {
+        let span = spans::attempt(&attempt, self.causes.get(&attempt.id.pod));
         let prober = self.prober.clone();
         self.attempts.spawn_local(async move {
-            let (said, took) = prober.attempt(&job).instrument(span.clone()).await;
-            spans::record(&span, &job, &said);
-            Input::Attempted(job, said, took, span)
+            let (output, duration) = prober.probe(&attempt).instrument(span.clone()).await;
+            spans::record(&span, &attempt, &output);
+            Input::Attempt {
+                attempt,
+                output,
+                duration,
+                span,
+            }
         });
     }
 
-    fn attempted(&mut self, job: &Job, said: Observation, span: &Span) {
-        if let Observation::Failure(why) | Observation::Unknown(why) | Observation::Warning(why) =
-            &said
-        {
+    fn handle_attempt(&mut self, attempt: &ProbeAttempt, output: ProbeOutput, span: &Span) {
+        if let Some(message) = output.message() {
             tracing::debug!(
-                k8s.pod.name = &*job.pod,
-                k8s.namespace.name = &*job.namespace,
-                k8s.container.name = &*job.container,
-                probe = job.id.kind.as_str(),
-                result = said.as_str(),
-                why
+                k8s.pod.name = &*attempt.pod,
+                k8s.namespace.name = &*attempt.namespace,
+                k8s.container.name = &*attempt.container,
+                probe = attempt.id.kind.as_str(),
+                result = output.as_str(),
+                message,
+                "probe attempt did not succeed"
             );
         }
-        if let Some((reason, message)) = said.notice(job.id.kind) {
+        if let Some((reason, message)) = output.event(attempt.id.kind) {
             let pod = PodRef {
-                uid: job.id.pod.to_string(),
-                namespace: job.namespace.to_string(),
-                name: job.pod.to_string(),
+                uid: attempt.id.pod.to_string(),
+                namespace: attempt.namespace.to_string(),
+                name: attempt.pod.to_string(),
             };
-            let part = &job.probe.part;
-            self.ctx.notices().warning(&pod, part, reason, message);
+            let field_path = &attempt.probe.field_path;
+            let notices = self.ctx.notices();
+            notices.warning(&pod, field_path, reason, message);
         }
         let now = self.clock.now();
-        self.judge
-            .finished(job, said, now, |judged| judged_because(job, judged, span));
+        self.manager.complete(attempt, output, now, |change| {
+            let cause = outcome_cause(attempt, change, span);
+            let since = time::from_wire_opt(cause.observed_at.as_ref());
+            (cause.traceparent, since)
+        });
     }
 
-    /// Writes what is not on disk yet; one write at a time carries all changes so far.
+    /// Saves changed results. One write at a time carries all changes so far.
     fn save(&mut self) {
         if !self.saves.is_empty() {
             return;
         }
-        let Some(verdicts) = self.judge.to_save() else {
+        let Some(results) = self.manager.take_unsaved() else {
             return;
         };
-        let path = self.path.clone();
+        let file = self.file.clone();
         self.saves.spawn_blocking(move || {
-            let result = kept::save(&path, &verdicts);
-            Input::Saved(verdicts, result)
+            let result = file.save(&results);
+            Input::Saved(results, result)
         });
     }
 }
 
-/// The address of the host's network as it is now; its own while it has none for others.
+/// The node's present address; the loopback address while it has none.
 fn node_address(ctx: &Ctx) -> String {
-    let ip = address::of_node(ctx.config());
+    let ip = address::node_address(ctx.config());
     ip.unwrap_or_else(|| [127, 0, 0, 1].into()).to_string()
 }
 
-/// Says a new verdict; what set it off is the attempt, or a trace of its own.
-fn judged_because(job: &Job, judged: &Judged, span: &Span) -> Cause {
+/// Logs a change of an outcome. Its cause is the attempt; a new trace where that has no span.
+fn outcome_cause(attempt: &ProbeAttempt, change: &OutcomeChange, span: &Span) -> Cause {
     tracing::info!(
-        k8s.pod.name = &*job.pod, k8s.namespace.name = &*job.namespace, k8s.container.name = &*job.container,
-        probe = job.id.kind.as_str(), outcome = ?judged.outcome, results = judged.run_length,
-        "verdict"
+        k8s.pod.name = &*attempt.pod,
+        k8s.namespace.name = &*attempt.namespace,
+        k8s.container.name = &*attempt.container,
+        probe = attempt.id.kind.as_str(),
+        outcome = ?change.outcome,
+        results = change.run_length,
+        "probe outcome changed"
     );
     if span.is_none() {
-        // Nobody's start: a trace of its own begins with what was found.
-        cause::of_span(&spans::of_verdict(job))
+        cause::from_span(&spans::outcome(attempt))
     } else {
-        cause::of_span(span)
+        cause::from_span(span)
     }
 }
 
-/// What work of ours ended with. A panic in it is one of this task, which ends the process.
-fn arrived(input: Result<Input, JoinError>) -> Input {
+/// The result of a task of this loop. A panic in it is one of this loop, which ends the process.
+fn joined(input: Result<Input, JoinError>) -> Input {
     match input {
         Ok(input) => input,
         Err(error) => match error.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
-            // Only this task ends its work.
-            Err(_) => Input::Due,
+            // Tasks are only cancelled with this loop.
+            Err(_) => Input::Timer,
         },
     }
 }

@@ -1,34 +1,34 @@
-//! The gRPC side: verdicts as a state stream, and counts of attempts.
+//! The gRPC methods: results as a state stream, and counts of attempts.
 
 use futures::stream::BoxStream;
-use polylet_watch::{Store, serve};
+use polylet_watch::serve;
 use polylet_wire::prober::v1::prober_service_server::ProberService;
 use polylet_wire::prober::v1::{
-    ListProbeCountsRequest, ListProbeCountsResponse, Verdict, WatchVerdictsRequest,
-    WatchVerdictsResponse,
+    ListProbeCountsRequest, ListProbeCountsResponse, WatchProbeStatusesRequest,
+    WatchProbeStatusesResponse,
 };
 use tokio::sync::{mpsc, oneshot};
 use tonic::{Request, Response, Status};
 
-/// The verdicts that are served.
-pub(crate) type Verdicts = Store<(String, String, i32), Verdict>;
+use crate::publisher::ProbeStatusStore;
 
+/// The gRPC methods of `ProberService`.
 pub(crate) struct Server {
-    pub(crate) verdicts: Verdicts,
-    /// Those who want to know the counts.
-    pub(crate) askers: mpsc::Sender<oneshot::Sender<ListProbeCountsResponse>>,
+    pub(crate) store: ProbeStatusStore,
+    /// Requests for the counts, answered by the event loop.
+    pub(crate) counts_requests: mpsc::Sender<oneshot::Sender<ListProbeCountsResponse>>,
 }
 
 #[tonic::async_trait]
 impl ProberService for Server {
-    type WatchVerdictsStream = BoxStream<'static, Result<WatchVerdictsResponse, Status>>;
+    type WatchProbeStatusesStream = BoxStream<'static, Result<WatchProbeStatusesResponse, Status>>;
 
-    async fn watch_verdicts(
+    async fn watch_probe_statuses(
         &self,
-        request: Request<WatchVerdictsRequest>,
-    ) -> Result<Response<Self::WatchVerdictsStream>, Status> {
+        request: Request<WatchProbeStatusesRequest>,
+    ) -> Result<Response<Self::WatchProbeStatusesStream>, Status> {
         Ok(Response::new(serve(
-            self.verdicts.clone(),
+            self.store.clone(),
             request.into_inner().resume_after,
         )))
     }
@@ -37,9 +37,12 @@ impl ProberService for Server {
         &self,
         _: Request<ListProbeCountsRequest>,
     ) -> Result<Response<ListProbeCountsResponse>, Status> {
-        let stopping = || Status::unavailable("this service is stopping");
-        let (answer, answered) = oneshot::channel();
-        self.askers.send(answer).await.map_err(|_| stopping())?;
-        Ok(Response::new(answered.await.map_err(|_| stopping())?))
+        let stopping = || Status::unavailable("prober is shutting down");
+        let (response, receiver) = oneshot::channel();
+        self.counts_requests
+            .send(response)
+            .await
+            .map_err(|_| stopping())?;
+        Ok(Response::new(receiver.await.map_err(|_| stopping())?))
     }
 }

@@ -5,19 +5,19 @@ use polylet_wire::common::v1::Cause;
 use tracing::Span;
 use tracing::field::Empty;
 
-use crate::core::types::{Ask, Job, Observation};
+use crate::core::types::{ProbeAttempt, ProbeOutput, ResolvedHandler};
 
 macro_rules! span {
-    ($name:literal, $job:expr) => {
+    ($name:literal, $attempt:expr) => {
         tracing::info_span!(
             $name,
-            k8s.pod.uid = %$job.id.pod,
-            k8s.pod.name = &*$job.pod,
-            k8s.namespace.name = &*$job.namespace,
-            k8s.container.name = &*$job.container,
-            container.id = %$job.id.container,
-            probe = $job.id.kind.as_str(),
-            attempt = $job.attempt,
+            k8s.pod.uid = %$attempt.id.pod,
+            k8s.pod.name = &*$attempt.pod,
+            k8s.namespace.name = &*$attempt.namespace,
+            k8s.container.name = &*$attempt.container,
+            container.id = %$attempt.id.container,
+            probe = $attempt.id.kind.as_str(),
+            attempt = $attempt.attempt,
             result = Empty,
             otel.status_code = Empty,
             otel.status_description = Empty,
@@ -25,37 +25,37 @@ macro_rules! span {
     };
 }
 
-/// The span of an attempt, below what brought the container to its present state.
-pub(crate) fn of_attempt(job: &Job, cause: Option<&Cause>) -> Span {
-    if !job.awaited {
+/// The span of an attempt, a child of what caused the container's present state.
+pub(crate) fn attempt(attempt: &ProbeAttempt, cause: Option<&Cause>) -> Span {
+    if !attempt.awaited {
         return Span::none();
     }
-    let span = match job.probe.ask {
-        Ask::Exec { .. } => span!("probe.exec", job),
-        Ask::Http(_) => span!("probe.http", job),
-        Ask::Tcp { .. } => span!("probe.tcp", job),
-        Ask::Grpc { .. } => span!("probe.grpc", job),
-        Ask::Impossible(_) => return Span::none(),
+    let span = match attempt.probe.handler {
+        ResolvedHandler::Exec { .. } => span!("probe.exec", attempt),
+        ResolvedHandler::Http(_) => span!("probe.http", attempt),
+        ResolvedHandler::Tcp { .. } => span!("probe.tcp", attempt),
+        ResolvedHandler::Grpc { .. } => span!("probe.grpc", attempt),
+        ResolvedHandler::Invalid(_) => return Span::none(),
     };
     cause::set_parent(&span, cause);
     span
 }
 
-/// The root of a verdict that no start waited for.
-pub(crate) fn of_verdict(job: &Job) -> Span {
-    let span = span!("probe.verdict", job);
+/// The root span of an outcome change that no pod start waited for.
+pub(crate) fn outcome(attempt: &ProbeAttempt) -> Span {
+    let span = span!("probe.outcome", attempt);
     cause::new_trace(&span);
     span
 }
 
-/// How the attempt ended.
-pub(crate) fn record(span: &Span, job: &Job, said: &Observation) {
-    span.record("result", said.as_str());
-    if let Observation::Failure(why) | Observation::Unknown(why) = said {
+/// Records the result of an attempt.
+pub(crate) fn record(span: &Span, attempt: &ProbeAttempt, output: &ProbeOutput) {
+    span.record("result", output.as_str());
+    if let ProbeOutput::Failure(message) | ProbeOutput::Unknown(message) = output {
         span.record("otel.status_code", "ERROR");
-        // What a command printed is the container's own affair.
-        if !matches!(job.probe.ask, Ask::Exec { .. }) {
-            span.record("otel.status_description", why.as_str());
+        // The output of a command may be confidential.
+        if !matches!(attempt.probe.handler, ResolvedHandler::Exec { .. }) {
+            span.record("otel.status_description", message.as_str());
         }
     }
 }

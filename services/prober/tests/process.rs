@@ -1,4 +1,4 @@
-//! The real process between a pleg and a pod-config made of real stores.
+//! The real process with a pleg and a pod-config made of real stores.
 
 use std::path::Path;
 use std::process::{Child, Command};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use hyper_util::rt::TokioIo;
-use polylet_watch::{Heard, Store, Update, follow, serve};
+use polylet_watch::{Store, StreamObserver, Update, follow, serve};
 use polylet_wire::common::v1::{Cause, PodRef};
 use polylet_wire::pleg::v1::pleg_service_server::{PlegService, PlegServiceServer};
 use polylet_wire::pleg::v1::*;
@@ -17,7 +17,7 @@ use polylet_wire::podconfig::v1::pod_config_service_server::{
 use polylet_wire::podconfig::v1::*;
 use polylet_wire::prober::v1::prober_service_client::ProberServiceClient;
 use polylet_wire::prober::v1::{
-    ListProbeCountsRequest, Outcome, ProbeKind, Verdict, WatchVerdictsRequest,
+    ListProbeCountsRequest, Outcome, ProbeKind, ProbeStatus, WatchProbeStatusesRequest,
 };
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -27,12 +27,12 @@ use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::{Channel, Endpoint, Server, Uri};
 use tonic::{Request, Response, Status};
 
-/// The trace that brought the pods up.
+/// The trace of the pods' start.
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 
 type Pods = Store<String, Pod>;
 type States = Store<String, PodState>;
-type Told = Update<(String, String, i32), Verdict>;
+type StatusUpdate = Update<(String, String, i32), ProbeStatus>;
 
 struct Pleg(States);
 
@@ -55,18 +55,18 @@ impl PlegService for Pleg {
         &self,
         _: Request<RefreshPodRequest>,
     ) -> Result<Response<RefreshPodResponse>, Status> {
-        Err(Status::unimplemented("the prober does not ask"))
+        Err(Status::unimplemented("not used by the prober"))
     }
 
     async fn watch_runtime(
         &self,
         _: Request<WatchRuntimeRequest>,
     ) -> Result<Response<Self::WatchRuntimeStream>, Status> {
-        Err(Status::unimplemented("the prober does not ask"))
+        Err(Status::unimplemented("not used by the prober"))
     }
 }
 
-/// File pods; the API server is away for the whole test.
+/// Pods from files; the API source never syncs.
 struct PodConfig {
     files: Pods,
     api: Pods,
@@ -89,13 +89,13 @@ impl PodConfigService for PodConfig {
         Ok(Response::new(serve(store.clone(), request.resume_after)))
     }
 
-    type WatchMirrorsStream = BoxStream<'static, Result<WatchMirrorsResponse, Status>>;
+    type WatchMirrorPodsStream = BoxStream<'static, Result<WatchMirrorPodsResponse, Status>>;
 
-    async fn watch_mirrors(
+    async fn watch_mirror_pods(
         &self,
-        _: Request<WatchMirrorsRequest>,
-    ) -> Result<Response<Self::WatchMirrorsStream>, Status> {
-        Err(Status::unimplemented("the prober does not ask"))
+        _: Request<WatchMirrorPodsRequest>,
+    ) -> Result<Response<Self::WatchMirrorPodsStream>, Status> {
+        Err(Status::unimplemented("not used by the prober"))
     }
 
     type WatchNodeStream = BoxStream<'static, Result<WatchNodeResponse, Status>>;
@@ -104,25 +104,25 @@ impl PodConfigService for PodConfig {
         &self,
         _: Request<WatchNodeRequest>,
     ) -> Result<Response<Self::WatchNodeStream>, Status> {
-        Err(Status::unimplemented("the prober does not ask"))
+        Err(Status::unimplemented("not used by the prober"))
     }
 
-    async fn list_problems(
+    async fn list_manifest_errors(
         &self,
-        _: Request<ListProblemsRequest>,
-    ) -> Result<Response<ListProblemsResponse>, Status> {
-        Err(Status::unimplemented("the prober does not ask"))
+        _: Request<ListManifestErrorsRequest>,
+    ) -> Result<Response<ListManifestErrorsResponse>, Status> {
+        Err(Status::unimplemented("not used by the prober"))
     }
 }
 
-struct Deaf;
+struct NoObserver;
 
-impl Heard for Deaf {
-    fn heard(&self, _: &'static str, _: &str, _: bool) {}
+impl StreamObserver for NoObserver {
+    fn received(&self, _: &'static str, _: &str, _: bool) {}
     fn lost(&self, _: &'static str, _: &str) {}
 }
 
-/// The process under test, killed with the value.
+/// The process under test, killed on drop.
 struct Prober(Child);
 
 impl Prober {
@@ -139,7 +139,7 @@ impl Prober {
 }
 
 impl Prober {
-    /// As the service manager stops it.
+    /// Stops the process with SIGTERM.
     fn stop(&mut self) {
         let pid = rustix::process::Pid::from_child(&self.0);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
@@ -164,8 +164,8 @@ impl Node {
     fn start() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let (files, api, states) = (Pods::new("1"), Pods::new("1"), States::new("1"));
-        files.mark_whole();
-        states.mark_whole();
+        files.mark_synced();
+        states.mark_synced();
         let sock = |name: &str| {
             UnixListenerStream::new(UnixListener::bind(dir.path().join(name)).unwrap())
         };
@@ -205,13 +205,13 @@ impl Node {
         ))
     }
 
-    fn verdicts(&self) -> impl futures::Stream<Item = Told> + Unpin + use<> {
+    fn statuses(&self) -> impl futures::Stream<Item = StatusUpdate> + Unpin + use<> {
         let channel = self.channel();
-        follow(Deaf, move |resume_after| {
+        follow(NoObserver, move |resume_after| {
             let channel = channel.clone();
             async move {
                 ProberServiceClient::new(channel)
-                    .watch_verdicts(WatchVerdictsRequest { resume_after })
+                    .watch_probe_statuses(WatchProbeStatusesRequest { resume_after })
                     .await
             }
         })
@@ -228,7 +228,7 @@ impl Node {
             "metadata": {"name": "web", "namespace": "default", "uid": uid},
             "spec": {"containers": [spec]},
         });
-        let name = Some(PodRef {
+        let pod = Some(PodRef {
             uid: uid.into(),
             namespace: "default".into(),
             name: "web".into(),
@@ -237,7 +237,7 @@ impl Node {
         self.files.upsert(
             uid.into(),
             Pod {
-                r#ref: name.clone(),
+                r#ref: pod.clone(),
                 manifest,
                 ..Pod::default()
             },
@@ -260,7 +260,7 @@ impl Node {
             ..Cause::default()
         });
         let state = PodState {
-            r#ref: name,
+            r#ref: pod,
             sandboxes,
             containers,
             cause,
@@ -270,7 +270,7 @@ impl Node {
     }
 }
 
-/// A server that says 503 so many times, and then 200.
+/// A server that responds with 503 this many times, and then with 200.
 async fn server(mut refusals: u32) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -279,34 +279,34 @@ async fn server(mut refusals: u32) -> u16 {
             let _ = stream.read(&mut [0; 1024]).await;
             let status = if refusals > 0 { 503 } else { 200 };
             refusals = refusals.saturating_sub(1);
-            let answer =
+            let response =
                 format!("HTTP/1.1 {status} X\r\nContent-Length: 0\r\nConnection: close\r\n\r\n");
-            let _ = stream.write_all(answer.as_bytes()).await;
+            let _ = stream.write_all(response.as_bytes()).await;
         }
     });
     port
 }
 
-async fn next(verdicts: &mut (impl futures::Stream<Item = Told> + Unpin)) -> Told {
-    timeout(Duration::from_secs(20), verdicts.next())
+async fn next(statuses: &mut (impl futures::Stream<Item = StatusUpdate> + Unpin)) -> StatusUpdate {
+    timeout(Duration::from_secs(20), statuses.next())
         .await
         .expect("an update in time")
         .unwrap()
 }
 
-fn upsert(told: Told) -> Verdict {
-    match told {
-        Update::Upsert(_, verdict) => verdict,
-        other => panic!("{other:?} is no verdict"),
+fn upsert(update: StatusUpdate) -> ProbeStatus {
+    match update {
+        Update::Upsert(_, status) => status,
+        other => panic!("{other:?} is not an upsert"),
     }
 }
 
 #[tokio::test(flavor = "local")]
-async fn verdicts_outlive_the_process() {
+async fn results_survive_a_restart_of_the_process() {
     let node = Node::start();
-    let mut verdicts = node.verdicts();
+    let mut statuses = node.statuses();
     let prober = node.prober();
-    assert_eq!(next(&mut verdicts).await, Update::Synced);
+    assert_eq!(next(&mut statuses).await, Update::Synced);
     let port = server(3).await;
     node.run_pod(
         "c1",
@@ -315,52 +315,52 @@ async fn verdicts_outlive_the_process() {
             "readinessProbe": {"httpGet": {"port": port}, "periodSeconds": 300},
         }),
     );
-    let started = upsert(next(&mut verdicts).await);
+    let started = upsert(next(&mut statuses).await);
     assert_eq!(started.key.unwrap().kind(), ProbeKind::Startup);
-    let ready = upsert(next(&mut verdicts).await);
+    let ready = upsert(next(&mut statuses).await);
     assert_eq!((ready.outcome(), ready.run_length), (Outcome::Success, 1));
     assert_eq!(ready.key.unwrap().container_id, "c1");
 
     let cause = ready.cause.unwrap().traceparent;
     assert!(
         cause.contains(TRACE),
-        "{cause} goes on with the pod's trace"
+        "{cause} is not in the trace of the pod's start"
     );
 
     drop(prober);
-    assert!(matches!(next(&mut verdicts).await, Update::Stale(_)));
+    assert!(matches!(next(&mut statuses).await, Update::Stale(_)));
     let mut prober = node.prober();
-    // No verdict comes or goes in between.
-    assert_eq!(next(&mut verdicts).await, Update::Synced);
+    // The results are unchanged.
+    assert_eq!(next(&mut statuses).await, Update::Synced);
 
     prober.stop();
-    assert!(matches!(next(&mut verdicts).await, Update::Stale(_)));
-    // The container ends while nobody looks.
+    assert!(matches!(next(&mut statuses).await, Update::Stale(_)));
+    // The container is removed while the prober is down.
     node.states.remove(&"u1".to_owned());
     let _prober = node.prober();
     for _ in 0..2 {
-        assert!(matches!(next(&mut verdicts).await, Update::Remove(_)));
+        assert!(matches!(next(&mut statuses).await, Update::Remove(_)));
     }
-    assert_eq!(next(&mut verdicts).await, Update::Synced);
+    assert_eq!(next(&mut statuses).await, Update::Synced);
 }
 
 #[tokio::test(flavor = "local")]
-async fn a_restarted_container_is_judged_anew() {
+async fn restarted_container_has_its_own_result() {
     let node = Node::start();
-    let mut verdicts = node.verdicts();
+    let mut statuses = node.statuses();
     let _prober = node.prober();
-    assert_eq!(next(&mut verdicts).await, Update::Synced);
+    assert_eq!(next(&mut statuses).await, Update::Synced);
     let port = server(0).await;
     let probes = json!({"readinessProbe": {"httpGet": {"port": port}}});
     node.run_pod("c1", probes.clone());
     assert_eq!(
-        upsert(next(&mut verdicts).await).key.unwrap().container_id,
+        upsert(next(&mut statuses).await).key.unwrap().container_id,
         "c1"
     );
     node.run_pod("c2", probes);
-    let mut told = [next(&mut verdicts).await, next(&mut verdicts).await];
-    told.sort_by_key(|told| matches!(told, Update::Upsert(..)));
-    let [gone, new] = told;
+    let mut updates = [next(&mut statuses).await, next(&mut statuses).await];
+    updates.sort_by_key(|update| matches!(update, Update::Upsert(..)));
+    let [gone, new] = updates;
     assert!(matches!(gone, Update::Remove((_, container, _)) if container == "c1"));
     assert_eq!(upsert(new).key.unwrap().container_id, "c2");
 }
@@ -368,13 +368,13 @@ async fn a_restarted_container_is_judged_anew() {
 #[tokio::test(flavor = "local")]
 async fn liveness_fails_after_its_threshold() {
     let node = Node::start();
-    let mut verdicts = node.verdicts();
+    let mut statuses = node.statuses();
     let _prober = node.prober();
-    assert_eq!(next(&mut verdicts).await, Update::Synced);
+    assert_eq!(next(&mut statuses).await, Update::Synced);
     let port = server(u32::MAX).await;
     let probe = json!({"httpGet": {"port": port}, "periodSeconds": 1, "failureThreshold": 2});
     node.run_pod("c1", json!({"livenessProbe": probe}));
-    let failed = upsert(next(&mut verdicts).await);
+    let failed = upsert(next(&mut statuses).await);
     assert_eq!((failed.outcome(), failed.run_length), (Outcome::Failure, 2));
     assert_eq!(failed.message, "HTTP probe failed with statuscode: 503");
     let mut client = ProberServiceClient::new(node.channel());

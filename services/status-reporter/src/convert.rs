@@ -1,11 +1,14 @@
-//! From the wire to facts, and from what is told to the wire.
+//! Wire messages to facts, and published statuses to wire messages.
 
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{LinuxContainerUser, PodStatus};
 use polylet_model::Manifest;
 use polylet_model::probe::ProbeKind;
-use polylet_model::status::{self, Actual, ContainerPhase, Note, PendingResize, Resizing, Stage};
+use polylet_model::status::{
+    self, ActualResources, ContainerPhase, PendingResize, PodWorkerState, ResizeInProgress,
+    WaitReason,
+};
 use polylet_wire::common::v1::{Cause, PodRef};
 use polylet_wire::pleg::v1 as pleg;
 use polylet_wire::podconfig::v1::watch_node_response;
@@ -14,42 +17,23 @@ use polylet_wire::status::v1 as wire;
 use polylet_wire::sync::v1 as sync;
 use polylet_wire::{podconfig, time};
 
-use crate::core::facts::{Held, Progress, Wanted};
-use crate::core::join::Told;
-use crate::core::mirror::{Mirror, Node};
+use crate::core::facts::{RuntimePodState, SyncProgress};
+use crate::core::mirror::{MirrorPod, NodeRef};
+use crate::core::published::PublishedStatus;
 
-/// A pod that should run; a manifest that cannot be read is told once and left out.
-pub(crate) fn wanted(pod: &podconfig::v1::Pod) -> Option<Wanted> {
-    match Manifest::of_bytes(pod.manifest.clone()) {
-        Ok(manifest) => Some(Wanted {
-            manifest,
-            stale: pod.stale_since.is_some(),
-        }),
-        Err(error) => {
-            let uid = pod.r#ref.as_ref().map_or("", |pod| pod.uid.as_str());
-            tracing::error!(
-                k8s.pod.uid = uid,
-                "no status for a pod: {}",
-                polylet_kit::report(&error)
-            );
-            None
-        }
-    }
-}
-
-pub(crate) fn progress(sync: &sync::PodSync) -> Progress {
-    let stage = match sync.phase() {
-        sync::SyncPhase::Unspecified | sync::SyncPhase::Syncing => Stage::Syncing,
-        sync::SyncPhase::Terminating => Stage::Terminating,
-        sync::SyncPhase::Terminated | sync::SyncPhase::Reclaimed => Stage::Terminated,
+pub(crate) fn sync_progress(sync: &sync::PodSync) -> SyncProgress {
+    let worker_state = match sync.phase() {
+        sync::SyncPhase::Unspecified | sync::SyncPhase::Syncing => PodWorkerState::Syncing,
+        sync::SyncPhase::Terminating => PodWorkerState::Terminating,
+        sync::SyncPhase::Terminated | sync::SyncPhase::CleanedUp => PodWorkerState::Terminated,
     };
-    Progress {
-        stage,
-        reclaimed: sync.phase() == sync::SyncPhase::Reclaimed,
-        notes: sync.containers.iter().map(note).collect(),
+    SyncProgress {
+        worker_state,
+        cleaned_up: sync.phase() == sync::SyncPhase::CleanedUp,
+        wait_reasons: sync.containers.iter().map(wait_reason).collect(),
         terminal: sync.terminal.as_ref().map(terminal),
-        resize: sync.resize_pending.as_ref().map(resize),
-        resizing: sync.resize_progress.as_ref().map(resizing),
+        resize_pending: sync.resize_pending.as_ref().map(resize_pending),
+        resize_in_progress: sync.resize_progress.as_ref().map(resize_in_progress),
         allocated: serde_json::from_slice(&sync.allocated).ok(),
         acknowledged_at: time::from_wire_opt(sync.acknowledged_at.as_ref()),
         last_manifest: Manifest::from_json(&sync.last_manifest).ok(),
@@ -58,16 +42,16 @@ pub(crate) fn progress(sync: &sync::PodSync) -> Progress {
     }
 }
 
-fn note(note: &sync::ContainerNote) -> Note {
-    Note {
-        container: note.name.clone(),
-        reason: note.waiting_reason.clone(),
-        message: note.message.clone(),
-        restarts: note.restarts,
+fn wait_reason(container: &sync::ContainerSyncStatus) -> WaitReason {
+    WaitReason {
+        container: container.name.clone(),
+        reason: container.waiting_reason.clone(),
+        message: container.message.clone(),
+        restarts: container.restarts,
     }
 }
 
-fn resize(pending: &sync::ResizePending) -> PendingResize {
+fn resize_pending(pending: &sync::ResizePending) -> PendingResize {
     PendingResize {
         reason: pending.reason.clone(),
         message: pending.message.clone(),
@@ -75,8 +59,8 @@ fn resize(pending: &sync::ResizePending) -> PendingResize {
     }
 }
 
-fn resizing(progress: &sync::ResizeProgress) -> Resizing {
-    Resizing {
+fn resize_in_progress(progress: &sync::ResizeProgress) -> ResizeInProgress {
+    ResizeInProgress {
         error: progress.error.clone(),
         since: time::from_wire_opt(progress.since.as_ref()),
         generation: progress.generation,
@@ -84,13 +68,13 @@ fn resizing(progress: &sync::ResizeProgress) -> Resizing {
     }
 }
 
-fn terminal(terminal: &sync::Terminal) -> status::Terminal {
-    status::Terminal {
-        phase: terminal.phase.clone(),
-        reason: terminal.reason.clone(),
-        message: terminal.message.clone(),
-        decided_at: time::from_wire_opt(terminal.decided_at.as_ref()),
-        disruption_target: terminal.disruption_target,
+fn terminal(decision: &sync::Terminal) -> status::TerminalDecision {
+    status::TerminalDecision {
+        phase: decision.phase.clone(),
+        reason: decision.reason.clone(),
+        message: decision.message.clone(),
+        decided_at: time::from_wire_opt(decision.decided_at.as_ref()),
+        disruption_target: decision.disruption_target,
     }
 }
 
@@ -106,16 +90,16 @@ fn waiting_for(step: &sync::WaitingFor) -> String {
     text
 }
 
-pub(crate) fn held(state: &pleg::PodState) -> Held {
-    Held {
+pub(crate) fn runtime_state(state: &pleg::PodState) -> RuntimePodState {
+    RuntimePodState {
         sandboxes: state.sandboxes.iter().map(sandbox).collect(),
         containers: state.containers.iter().map(container).collect(),
         inspect_error: state.inspect_error.clone(),
     }
 }
 
-fn sandbox(sandbox: &pleg::Sandbox) -> status::Sandbox {
-    status::Sandbox {
+fn sandbox(sandbox: &pleg::Sandbox) -> status::RuntimeSandbox {
+    status::RuntimeSandbox {
         id: sandbox.id.clone().into(),
         attempt: sandbox.attempt,
         ready: sandbox.ready,
@@ -126,7 +110,7 @@ fn sandbox(sandbox: &pleg::Sandbox) -> status::Sandbox {
     }
 }
 
-fn container(container: &pleg::Container) -> status::Container {
+fn container(container: &pleg::Container) -> status::RuntimeContainer {
     let phase = match container.phase() {
         pleg::ContainerPhase::Created => ContainerPhase::Created,
         pleg::ContainerPhase::Running => ContainerPhase::Running,
@@ -135,7 +119,7 @@ fn container(container: &pleg::Container) -> status::Container {
             ContainerPhase::Unknown
         }
     };
-    status::Container {
+    status::RuntimeContainer {
         id: container.id.clone().into(),
         sandbox_id: container.sandbox_id.clone().into(),
         name: container.name.clone(),
@@ -150,7 +134,7 @@ fn container(container: &pleg::Container) -> status::Container {
         started_at: time::from_wire_opt(container.started_at.as_ref()),
         finished_at: time::from_wire_opt(container.finished_at.as_ref()),
         actual: container.resources.as_ref().and_then(|has| {
-            Actual::of_kernel(
+            ActualResources::from_kernel(
                 has.cpu_shares,
                 has.cpu_quota,
                 has.cpu_period,
@@ -166,7 +150,7 @@ fn container(container: &pleg::Container) -> status::Container {
     }
 }
 
-/// A kind of probe; `None` for one that this build does not know.
+/// The kind of a probe; `None` if this build does not know it.
 pub(crate) fn probe_kind(kind: i32) -> Option<ProbeKind> {
     match prober::ProbeKind::try_from(kind) {
         Ok(prober::ProbeKind::Startup) => Some(ProbeKind::Startup),
@@ -176,70 +160,68 @@ pub(crate) fn probe_kind(kind: i32) -> Option<ProbeKind> {
     }
 }
 
-pub(crate) fn verdict(
-    container: &str,
+pub(crate) fn probe_result(
+    container_id: &str,
     kind: ProbeKind,
-    verdict: &prober::Verdict,
-) -> status::Verdict {
-    status::Verdict {
-        container_id: container.into(),
+    result: &prober::ProbeStatus,
+) -> status::ContainerProbeResult {
+    status::ContainerProbeResult {
+        container_id: container_id.into(),
         kind,
-        success: verdict.outcome() == prober::Outcome::Success,
-        since: time::from_wire_opt(verdict.since.as_ref()),
+        success: result.outcome() == prober::Outcome::Success,
+        since: time::from_wire_opt(result.since.as_ref()),
     }
 }
 
-/// The status that the cluster holds of a pod; `None` while that is not known.
-pub(crate) fn reported(status: &[u8], uid: &str) -> Option<Arc<PodStatus>> {
+/// A pod's status at the API server; `None` while it is unknown.
+pub(crate) fn api_status(status: &[u8], uid: &str) -> Option<Arc<PodStatus>> {
     if status.is_empty() {
         return None;
     }
-    let read = serde_json::from_slice(status);
-    read.inspect_err(|error| {
-        tracing::warn!(
-            k8s.pod.uid = uid,
-            "the cluster's status of a pod cannot be read: {error}"
-        );
-    })
-    .ok()
-    .map(Arc::new)
+    let status = serde_json::from_slice(status);
+    status
+        .inspect_err(|error| {
+            tracing::warn!(pod_uid = uid, %error, "invalid pod status from API server; ignored");
+        })
+        .ok()
+        .map(Arc::new)
 }
 
-pub(crate) fn mirror(uid: &str, mirror: &podconfig::v1::Mirror) -> Mirror {
+pub(crate) fn mirror_pod(uid: &str, mirror: &podconfig::v1::MirrorPod) -> MirrorPod {
     let name = mirror.r#ref.clone().unwrap_or_default();
-    Mirror {
+    MirrorPod {
         uid: uid.to_owned(),
         namespace: name.namespace,
         name: name.name,
-        of: mirror.of.clone(),
+        source_hash: mirror.source_pod_uid.clone(),
         deleting: mirror.deleting,
-        status: reported(&mirror.reported_status, uid),
+        status: api_status(&mirror.reported_status, uid),
     }
 }
 
-/// This node's object; `None` while there is none that could be read.
-pub(crate) fn node(told: &podconfig::v1::WatchNodeResponse) -> Option<Node> {
-    let Some(watch_node_response::State::Manifest(manifest)) = &told.state else {
+/// This node's object; `None` if it does not exist or is invalid.
+pub(crate) fn node_ref(response: &podconfig::v1::WatchNodeResponse) -> Option<NodeRef> {
+    let Some(watch_node_response::State::Manifest(manifest)) = &response.state else {
         return None;
     };
     let node: Result<k8s_openapi::api::core::v1::Node, _> = serde_json::from_slice(manifest);
     let metadata = match node {
         Ok(node) => node.metadata,
         Err(error) => {
-            tracing::warn!("the cluster's Node cannot be read: {error}");
+            tracing::warn!(%error, "invalid Node from API server; ignored");
             return None;
         }
     };
-    Some(Node {
+    Some(NodeRef {
         name: metadata.name?,
         uid: metadata.uid?,
         deleting: metadata.deletion_timestamp.is_some(),
     })
 }
 
-/// The addresses that the cluster's Node tells, one of each family.
-pub(crate) fn host_ips(told: &podconfig::v1::WatchNodeResponse) -> Vec<String> {
-    let Some(watch_node_response::State::Manifest(manifest)) = &told.state else {
+/// The addresses in the Node's status, one of each family.
+pub(crate) fn host_ips(response: &podconfig::v1::WatchNodeResponse) -> Vec<String> {
+    let Some(watch_node_response::State::Manifest(manifest)) = &response.state else {
         return Vec::new();
     };
     let node = serde_json::from_slice::<k8s_openapi::api::core::v1::Node>(manifest).ok();
@@ -250,22 +232,22 @@ pub(crate) fn host_ips(told: &podconfig::v1::WatchNodeResponse) -> Vec<String> {
         .unwrap_or_default()
 }
 
-/// What is told of a pod, on the wire. A status always has a JSON form; should
-/// that ever fail, the reader sees an empty status rather than a wrong one.
-pub(crate) fn told(told: &Told, cause: Cause) -> wire::PodStatus {
-    let manifest = &told.manifest;
+/// A published status on the wire. A status always has a JSON form; should encoding ever fail, the
+/// reader sees an empty status rather than a wrong one.
+pub(crate) fn pod_status(published: &PublishedStatus, cause: Cause) -> wire::PodStatus {
+    let manifest = &published.manifest;
     wire::PodStatus {
         r#ref: Some(PodRef {
             uid: manifest.uid().to_string(),
             namespace: manifest.namespace().to_owned(),
             name: manifest.name().to_owned(),
         }),
-        status: serde_json::to_vec(&told.status)
+        status: serde_json::to_vec(&published.status)
             .unwrap_or_else(|_| b"{}".to_vec())
             .into(),
         manifest: manifest.raw().clone(),
         cause: Some(cause),
-        waiting_for: told.waiting_for.clone(),
-        stale: told.stale.clone(),
+        waiting_for: published.waiting_for.clone(),
+        stale: published.stale.clone(),
     }
 }

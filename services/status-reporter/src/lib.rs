@@ -1,139 +1,144 @@
-//! The status of pods, joined from all facts.
+//! The status of pods and of the node: computed, served, and reported to the API server.
 //!
-//! Follows what should run (pod-config, each source), how far each pod has come
-//! (sync-coordinator), what the runtime holds (pleg) and how containers are
-//! (prober); joins them into the `v1.PodStatus` that the API would hold; serves
-//! that as a state stream and as a list.
+//! Inputs: desired pods of each source (pod-config), sync progress (sync-coordinator), sandboxes and
+//! containers (pleg), and probe results (prober). Output: the `v1.PodStatus` of each pod, as a state
+//! stream and as a list.
 //!
-//! Where the node belongs to a cluster, it keeps the Node object and the lease there (`node/`), asks for
-//! its certificates (`certificates/`), tells the cluster each real change of a pod's status in one patch and removes pods of which nothing is
-//! left (`report/`), keeps the mirrors of static pods (`mirror/`), and tells people's events out of what
-//! all services have to say (`events/`).
+//! On a node of a cluster the service alone writes to the API server:
+//! - the Node with its lease, its CSINode and the statuses of resized claims (`node/`);
+//! - certificate signing requests (`certificates/`);
+//! - one patch for each change of a pod's status, and deletions of pods that are cleaned up
+//!   (`report/`);
+//! - mirror pods of static pods (`mirror/`);
+//! - events out of the notices of all services (`events/`).
 //!
-//! One task (`run.rs`) owns all of pods. Only pods whose facts changed are joined
-//! anew, and changes that arrive together are joined once. Nothing is said before
-//! every stream that a pod's status needs has been heard in this life of the
-//! process, so a restart, here or at a peer, flips nothing.
+//! The event loop (`run.rs`) owns the state of all pods. Only pods with changed facts are recomputed,
+//! and changes that arrive together are handled together. No status is published before its streams
+//! have synced in this process instance, so that restarts, of this service or of a peer, do not change
+//! any.
 //!
-//! Statuses are kept beside: they hold the times of past changes, and what was
-//! known of containers that the runtime has since forgotten.
+//! The last statuses are persisted: they hold the times of past changes, and exits of containers that the
+//! runtime has forgotten.
 
+mod api_writer;
 mod certificates;
-mod cluster;
 mod convert;
 mod core;
-pub mod desk;
 mod events;
-mod keep;
+pub mod input;
 mod mirror;
 mod node;
 mod report;
 mod run;
 mod server;
 mod sources;
+pub mod state;
+mod state_file;
+pub mod status_store;
 mod trace;
 
-use polylet_kit::{Api, BoxError, Call, Ctx, Keep, Manifest, Service};
+use polylet_kit::{Api, BoxError, Ctx, Dependency, Service, ServiceDescriptor, StateFileDecl};
+use polylet_watch::Store;
 use polylet_wire::status::v1::status_service_server::StatusServiceServer;
 use tokio::sync::{oneshot, watch};
 
-/// What this service is to the others.
-pub static MANIFEST: Manifest = Manifest {
+/// Interfaces, dependencies and state files of this service.
+pub static DESCRIPTOR: ServiceDescriptor = ServiceDescriptor {
     service: "status-reporter",
     version: env!("CARGO_PKG_VERSION"),
-    about: "the status of pods, joined from all facts",
+    about: "computes, serves and reports the status of pods and of the node",
     serves: &[Api {
         package: "polylet.status.v1",
         level: 1,
     }],
     calls: &[
-        Call {
+        Dependency {
             service: "sync-coordinator",
             package: "polylet.sync.v1",
             level: 1,
         },
-        Call {
+        Dependency {
             service: "eviction",
             package: "polylet.eviction.v1",
             level: 1,
         },
-        Call {
+        Dependency {
             service: "image-gc",
             package: "polylet.imagegc.v1",
             level: 1,
         },
-        Call {
+        Dependency {
             service: "prober",
             package: "polylet.prober.v1",
             level: 1,
         },
-        Call {
+        Dependency {
             service: "pleg",
             package: "polylet.pleg.v1",
             level: 1,
         },
-        Call {
+        Dependency {
             service: "pod-config",
             package: "polylet.podconfig.v1",
             level: 1,
         },
-        Call {
+        Dependency {
             service: "sync-coordinator",
             package: "polylet.notice.v1",
             level: 1,
         },
-        Call {
+        Dependency {
             service: "eviction",
             package: "polylet.notice.v1",
             level: 1,
         },
-        Call {
+        Dependency {
             service: "volume-manager",
             package: "polylet.volume.v1",
             level: 1,
         },
-        Call {
+        Dependency {
             service: "volume-manager",
             package: "polylet.notice.v1",
             level: 1,
         },
-        Call {
+        Dependency {
             service: "image-gc",
             package: "polylet.notice.v1",
             level: 1,
         },
-        Call {
+        Dependency {
             service: "prober",
             package: "polylet.notice.v1",
             level: 1,
         },
-        Call {
+        Dependency {
             service: "pleg",
             package: "polylet.notice.v1",
             level: 1,
         },
-        Call {
+        Dependency {
             service: "pod-config",
             package: "polylet.notice.v1",
             level: 1,
         },
     ],
-    keeps: &[
-        Keep {
+    state_files: &[
+        StateFileDecl {
             path: "run:notices.json",
-            what: "how far each service's notices were told: an event that counts is not counted twice",
+            description: "the last notice of each service that was sent as an event, so that none is counted twice",
         },
-        Keep {
+        StateFileDecl {
             path: "run:statuses.json",
-            what: "the last status of each pod: times of past changes, and ends of containers that the runtime forgot",
+            description: "the last status of each pod: times of past changes, and exits of containers that the runtime has forgotten",
         },
-        Keep {
+        StateFileDecl {
             path: "root:pki",
-            what: "certificates and keys that the cluster signed (certDirectory), as upstream names them",
+            description: "certificates and keys signed by the cluster (certDirectory), under upstream's names",
         },
-        Keep {
+        StateFileDecl {
             path: "run:started.json",
-            what: "which start of Polylet was told to people: restarts of one service are none",
+            description: "the start of Polylet that has its events: restarts of one service have none",
         },
     ],
 };
@@ -141,21 +146,24 @@ pub static MANIFEST: Manifest = Manifest {
 /// Builds the service.
 ///
 /// # Errors
-/// Never, today: a broken file of statuses is set aside and statuses are told from the facts alone.
+/// None today: a corrupt state file is set aside.
 pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
-    let statuses = server::Statuses::new(ctx.incarnation());
-    let (missing, unheard) = watch::channel(vec!["everything".to_owned()]);
+    let statuses = status_store::StatusStore::new(Store::new(ctx.incarnation()));
+    let (unsynced, unsynced_streams) = watch::channel(vec!["all streams".to_owned()]);
     let (finished, done) = oneshot::channel();
     let (busy, is_busy) = watch::channel(false);
-    let task = run::Task::new(&ctx, statuses.clone(), missing, busy);
-    ctx.spawn("status-reporter", task.run(finished));
+    let event_loop = run::EventLoop::new(&ctx, statuses.clone(), unsynced, busy);
+    ctx.spawn("status-reporter", event_loop.run(finished));
     let registered = node::start(&ctx);
     certificates::start(&ctx, registered);
     events::start(&ctx, is_busy);
-    let server = server::Server { statuses, unheard };
-    // The task keeps what is not kept yet; should it be gone, nothing is left that could be told.
-    let last = async move { done.await.unwrap_or_default() };
+    let server = server::Server {
+        statuses,
+        unsynced: unsynced_streams,
+    };
+    // The event loop persists pending changes first; there are none if it is gone.
+    let persisted = async move { done.await.unwrap_or_default() };
     Ok(Service::new()
         .grpc(StatusServiceServer::new(server))
-        .on_drain(last))
+        .on_drain(persisted))
 }

@@ -1,191 +1,202 @@
-//! The one task.
+//! The event loop that computes and publishes statuses.
 
 use futures::stream::{LocalBoxStream, SelectAll};
 use futures::{FutureExt, StreamExt};
-use polylet_api::Access;
+use polylet_api::ClientConfig;
 use polylet_kit::{CancellationToken, Ctx, address, cause};
-use polylet_watch::{Update, Value};
+use polylet_watch::Update;
 use polylet_wire::podconfig::v1::PodSource;
 use tokio::sync::{oneshot, watch};
 
-use crate::cluster::Cluster;
-use crate::convert;
-use crate::core::join::Outcome;
-use crate::core::report::want::Holds;
-use crate::desk::{Desk, Input};
-use crate::keep::{Keeper, Kept};
-use crate::server::Statuses;
+use crate::api_writer::ApiWriter;
+use crate::core::published::StatusChange;
+use crate::core::report::desired::ApiStatus;
+use crate::input::Input;
 use crate::sources;
-use crate::trace::Traces;
+use crate::state::State;
+use crate::state_file::{PersistedStatuses, StateWriter};
+use crate::status_store::StatusStore;
+use crate::trace::StartTraces;
 
-/// As many inputs are folded into one join; more only wait for the next.
-const FOLD: usize = 4096;
+/// Inputs that are handled before statuses are recomputed.
+const MAX_BATCH: usize = 4096;
 
-/// Hears and tells, and keeps what has to outlive it.
-pub(crate) struct Task {
+/// Owns all state of pods and everything that is written about them.
+pub(crate) struct EventLoop {
     ctx: Ctx,
     inputs: SelectAll<LocalBoxStream<'static, Input>>,
-    desk: Desk,
-    traces: Traces,
-    missing: watch::Sender<Vec<String>>,
-    keeper: Keeper<Kept>,
-    /// None of a node that stands alone.
-    cluster: Option<Cluster>,
+    state: State,
+    traces: StartTraces,
+    unsynced: watch::Sender<Vec<String>>,
+    writer: StateWriter<PersistedStatuses>,
+    /// `None` on a standalone node.
+    api_writer: Option<ApiWriter>,
     drain: CancellationToken,
 }
 
-impl Task {
-    /// `busy` is told whether statuses are on their way to the cluster.
+impl EventLoop {
+    /// `unsynced` receives the streams that have not synced; `busy` is set while status patches
+    /// are in flight.
     pub(crate) fn new(
         ctx: &Ctx,
-        statuses: Statuses,
-        missing: watch::Sender<Vec<String>>,
+        statuses: StatusStore,
+        unsynced: watch::Sender<Vec<String>>,
         busy: watch::Sender<bool>,
     ) -> Self {
-        let (keeper, kept) = Keeper::<Kept>::open(ctx.run_dir().join("statuses.json"));
-        let traces = Traces::new(kept.started);
-        let access = Access::of(ctx.config(), crate::MANIFEST.service);
+        let path = ctx.run_dir().join("statuses.json");
+        let (writer, restored) = StateWriter::<PersistedStatuses>::open(path);
+        let access = ClientConfig::from_config(ctx.config(), crate::DESCRIPTOR.service);
         Self {
             inputs: sources::all(ctx, access.is_some()),
-            cluster: access.map(|access| Cluster::new(ctx, access, busy)),
-            desk: Desk::new(kept.statuses, statuses),
-            traces,
-            missing,
-            keeper,
+            api_writer: access.map(|access| ApiWriter::new(ctx, access, busy)),
+            state: State::new(restored.statuses, statuses),
+            traces: StartTraces::new(restored.started),
+            unsynced,
+            writer,
             drain: ctx.drain(),
             ctx: ctx.clone(),
         }
     }
 
+    /// Runs until the drain; sends `finished` what could not be persisted.
     pub(crate) async fn run(mut self, finished: oneshot::Sender<Vec<String>>) {
         loop {
             tokio::select! {
                 biased;
                 () = self.drain.cancelled() => break,
                 Some(input) = self.inputs.next() => {
-                    self.take(input);
-                    self.fold();
-                    self.tell_all();
+                    self.handle_input(input);
+                    self.handle_pending_inputs();
+                    self.reconcile();
                 }
-                () = self.keeper.wait() => {}
-                () = wait(&mut self.cluster) => {}
+                () = self.writer.wait() => {}
+                () = wait(&mut self.api_writer) => {}
             }
-            if let Some(cluster) = &mut self.cluster {
-                cluster.act();
+            if let Some(api_writer) = &mut self.api_writer {
+                api_writer.send_due();
             }
-            self.keeper.write_if_due(|| kept(&self.desk, &self.traces));
+            self.writer
+                .write_if_due(|| persisted(&self.state, &self.traces));
         }
-        // Nobody listens only when the process is ending without a drain.
-        let _ = finished.send(self.keeper.finish(kept(&self.desk, &self.traces)).await);
+        let last = persisted(&self.state, &self.traces);
+        // The receiver is gone only when the process ends without a drain.
+        let _ = finished.send(self.writer.finish(last).await);
     }
 
-    /// Takes what else is there already, without waiting.
-    fn fold(&mut self) {
-        for _ in 0..FOLD {
+    /// Handles the inputs that are there already, without waiting.
+    fn handle_pending_inputs(&mut self) {
+        for _ in 0..MAX_BATCH {
             match self.inputs.next().now_or_never() {
-                Some(Some(input)) => self.take(input),
+                Some(Some(input)) => self.handle_input(input),
                 _ => return,
             }
         }
     }
 
-    fn take(&mut self, input: Input) {
-        let traces = &mut self.traces;
-        match &input {
-            Input::Pod(_, Update::Upsert(uid, pod)) => traces.heard(uid, pod.cause.as_ref()),
-            Input::Sync(update) => {
-                if let Update::Upsert(uid, sync) = &**update {
-                    traces.heard(uid, sync.cause.as_ref());
-                }
-            }
-            Input::State(Update::Upsert(uid, state)) => traces.heard(uid, state.cause.as_ref()),
-            Input::Verdict(Update::Upsert((uid, ..), verdict)) => {
-                traces.heard(uid, verdict.cause.as_ref());
-            }
-            _ => {}
-        }
-        // Read by the desk, and held for the cluster after that.
-        let mut held = None;
-        if let Some(cluster) = &mut self.cluster {
+    fn handle_input(&mut self, input: Input) {
+        self.record_cause(&input);
+        // The API status is known to the state only after the input.
+        let mut api_pod = None;
+        if let Some(api_writer) = &mut self.api_writer {
             match &input {
                 Input::Pod(PodSource::Api, Update::Upsert(uid, pod)) => {
-                    let there = pod.r#ref.as_ref().map(|r| r.uid.clone());
-                    held = Some((uid.clone(), there));
+                    let api_uid = pod.r#ref.as_ref().map(|pod| pod.uid.clone());
+                    api_pod = Some((uid.clone(), api_uid));
                 }
-                Input::Pod(PodSource::Api, Update::Remove(uid)) => held = Some((uid.clone(), None)),
-                Input::Mirror(update) => cluster.mirror(update),
-                Input::Node(node) => cluster.node(node),
+                Input::Pod(PodSource::Api, Update::Remove(uid)) => {
+                    api_pod = Some((uid.clone(), None));
+                }
+                Input::Mirror(update) => api_writer.handle_mirror(update),
+                Input::Node(node) => api_writer.handle_node(node),
                 _ => {}
             }
         }
-        if let Input::Node(Value::Current(told)) = &input {
-            self.desk.host_ips(convert::host_ips(told));
-        }
-        self.desk.take(input);
-        if let (Some(cluster), Some((pod, there))) = (&mut self.cluster, held) {
-            let status = self.desk.reported(&pod).cloned();
-            let holds = there.zip(status).map(|(uid, status)| Holds { uid, status });
-            cluster.pod(&pod, holds);
+        self.state.handle_input(input);
+        if let (Some(api_writer), Some((pod, api_uid))) = (&mut self.api_writer, api_pod) {
+            let status = self.state.api_status(&pod).cloned();
+            let status = api_uid
+                .zip(status)
+                .map(|(uid, status)| ApiStatus { uid, status });
+            api_writer.handle_api_status(&pod, status);
         }
     }
 
-    /// Joins every pod whose facts changed, and tells what is new.
-    fn tell_all(&mut self) {
-        let (ctx, traces, cluster) = (&self.ctx, &mut self.traces, &mut self.cluster);
+    fn record_cause(&mut self, input: &Input) {
+        let traces = &mut self.traces;
+        match input {
+            Input::Pod(_, Update::Upsert(uid, pod)) => traces.record(uid, pod.cause.as_ref()),
+            Input::Sync(update) => {
+                if let Update::Upsert(uid, sync) = &**update {
+                    traces.record(uid, sync.cause.as_ref());
+                }
+            }
+            Input::RuntimeState(Update::Upsert(uid, state)) => {
+                traces.record(uid, state.cause.as_ref());
+            }
+            Input::Probe(Update::Upsert((uid, ..), result)) => {
+                traces.record(uid, result.cause.as_ref());
+            }
+            _ => {}
+        }
+    }
+
+    /// Recomputes the statuses of changed pods; publishes and reports what is new.
+    fn reconcile(&mut self) {
+        let (ctx, traces, api_writer) = (&self.ctx, &mut self.traces, &mut self.api_writer);
         let host_ips = || {
-            let found = address::of_node(ctx.config());
+            let found = address::node_address(ctx.config());
             found.iter().map(ToString::to_string).collect()
         };
-        let news = self.desk.tell_of(host_ips, |uid, outcome| {
-            let cause = traces.take(uid);
-            match outcome {
-                Outcome::Told { told, changed } => {
+        let unsaved = self.state.reconcile_with(host_ips, |uid, change| {
+            let cause = traces.drain(uid);
+            match change {
+                StatusChange::Updated { published, changed } => {
                     let span = if *changed {
-                        traces.span(&told.manifest, &told.status, &cause)
+                        traces.span(&published.manifest, &published.status, &cause)
                     } else {
                         None
                     };
-                    let step = span.map(|span| cause::of_span(&span));
-                    if let Some(cluster) = cluster {
-                        cluster.told(uid, told, step.clone());
+                    let step = span.map(|span| cause::from_span(&span));
+                    if let Some(api_writer) = api_writer {
+                        api_writer.handle_published(uid, published, step.clone());
                     }
                     step.unwrap_or(cause)
                 }
-                Outcome::Gone => {
-                    traces.forget(uid);
-                    if let Some(cluster) = cluster {
-                        cluster.gone(uid);
+                StatusChange::Removed => {
+                    traces.remove(uid);
+                    if let Some(api_writer) = api_writer {
+                        api_writer.handle_removed(uid);
                     }
                     cause
                 }
-                Outcome::Same => cause,
+                StatusChange::Unchanged => cause,
             }
         });
-        if let Some(cluster) = cluster {
-            cluster.whole(self.desk.is_whole());
+        if let Some(api_writer) = api_writer {
+            api_writer.set_pods_synced(self.state.has_synced());
         }
-        if news {
-            self.keeper.changed();
+        if unsaved {
+            self.writer.schedule();
         }
-        let missing = self.desk.missing();
-        self.missing.send_if_modified(|known| {
-            let changed = *known != missing;
-            *known = missing;
+        let unsynced = self.state.unsynced();
+        self.unsynced.send_if_modified(|known| {
+            let changed = *known != unsynced;
+            *known = unsynced;
             changed
         });
     }
 }
 
-async fn wait(cluster: &mut Option<Cluster>) {
-    match cluster {
-        Some(cluster) => cluster.wait().await,
+async fn wait(api_writer: &mut Option<ApiWriter>) {
+    match api_writer {
+        Some(api_writer) => api_writer.wait().await,
         None => std::future::pending().await,
     }
 }
 
-fn kept(desk: &Desk, traces: &Traces) -> Kept {
-    Kept {
-        statuses: desk.statuses(),
+fn persisted(state: &State, traces: &StartTraces) -> PersistedStatuses {
+    PersistedStatuses {
+        statuses: state.statuses(),
         started: traces.started(),
     }
 }

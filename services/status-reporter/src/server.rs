@@ -1,27 +1,26 @@
-//! The gRPC side: statuses as a state stream and as a list.
+//! The gRPC service: statuses as a state stream and as a list.
 
 use std::time::Duration;
 
 use futures::stream::BoxStream;
-use polylet_watch::{Store, serve};
+use polylet_watch::serve;
 use polylet_wire::status::v1::status_service_server::StatusService;
 use polylet_wire::status::v1::{
-    ListPodStatusesRequest, ListPodStatusesResponse, PodStatus, WatchPodStatusesRequest,
+    ListPodStatusesRequest, ListPodStatusesResponse, WatchPodStatusesRequest,
     WatchPodStatusesResponse,
 };
 use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 
-/// The statuses that are served.
-pub(crate) type Statuses = Store<String, PodStatus>;
+use crate::status_store::StatusStore;
 
-/// How long a list waits for what has not been heard yet, at most.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a list waits for the initial sync.
+const SYNC_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(crate) struct Server {
-    pub(crate) statuses: Statuses,
-    /// What has not been heard yet; empty once everything has.
-    pub(crate) unheard: watch::Receiver<Vec<String>>,
+    pub(crate) statuses: StatusStore,
+    /// Streams that have not synced; empty after the initial sync.
+    pub(crate) unsynced: watch::Receiver<Vec<String>>,
 }
 
 #[tonic::async_trait]
@@ -32,35 +31,28 @@ impl StatusService for Server {
         &self,
         request: Request<WatchPodStatusesRequest>,
     ) -> Result<Response<Self::WatchPodStatusesStream>, Status> {
-        Ok(Response::new(serve(
-            self.statuses.clone(),
-            request.into_inner().resume_after,
-        )))
+        let store = self.statuses.watched();
+        let resume_after = request.into_inner().resume_after;
+        Ok(Response::new(serve(store, resume_after)))
     }
 
-    /// A list is for people: when something stays unheard, it is answered with
-    /// what is known, and refused only while nothing is.
+    /// Lists what is known even if some streams do not sync in time: the list is for display. It
+    /// fails only while no status is known at all.
     async fn list_pod_statuses(
         &self,
         request: Request<ListPodStatusesRequest>,
     ) -> Result<Response<ListPodStatusesResponse>, Status> {
-        let mut unheard = self.unheard.clone();
-        let whole = tokio::time::timeout(PATIENCE, unheard.wait_for(Vec::is_empty))
+        let mut unsynced = self.unsynced.clone();
+        let synced = tokio::time::timeout(SYNC_TIMEOUT, unsynced.wait_for(Vec::is_empty))
             .await
             .is_ok();
-        let known = self.statuses.snapshot();
-        if !whole && known.is_empty() {
-            let missing = self.unheard.borrow().join("; ");
+        if !synced && self.statuses.is_empty() {
+            let missing = self.unsynced.borrow().join("; ");
             return Err(Status::unavailable(format!(
-                "no status yet, not heard so far: {missing}"
+                "initial sync in progress, waiting for: {missing}"
             )));
         }
-        let uid = request.into_inner().pod_uid;
-        let pods = known
-            .into_values()
-            .filter(|pod| uid.is_empty() || pod.r#ref.as_ref().is_some_and(|r| r.uid == uid));
-        Ok(Response::new(ListPodStatusesResponse {
-            pods: pods.collect(),
-        }))
+        let pods = self.statuses.list(&request.into_inner());
+        Ok(Response::new(ListPodStatusesResponse { pods }))
     }
 }

@@ -1,26 +1,25 @@
-//! The streams that are followed.
+//! The streams that the event loop follows.
 
 use futures::StreamExt;
 use futures::stream::{LocalBoxStream, SelectAll};
 use polylet_kit::{Ctx, follow};
 use polylet_wire::podconfig::v1::PodSource;
 
-use crate::core::facts::Source;
-use crate::desk::Input;
+use crate::input::Input;
 
-/// Every stream, as inputs of the task; those of the cluster only for a node of one.
-pub(crate) fn all(ctx: &Ctx, of_cluster: bool) -> SelectAll<LocalBoxStream<'static, Input>> {
+/// All streams as inputs; those of the API server only on a node of a cluster.
+pub(crate) fn all(ctx: &Ctx, in_cluster: bool) -> SelectAll<LocalBoxStream<'static, Input>> {
     let mut all = SelectAll::new();
-    if of_cluster {
+    if in_cluster {
         let mirrors = follow::podconfig::mirrors(ctx);
         all.push(mirrors.map(Input::Mirror).boxed_local());
         let node = follow::podconfig::node(ctx);
         all.push(node.map(Input::Node).boxed_local());
     }
-    for source in Source::ALL {
-        let pods = follow::podconfig::pods_with_status(ctx, wire(source));
+    for source in [PodSource::File, PodSource::Http, PodSource::Api] {
+        let pods = follow::podconfig::pods_with_status(ctx, source);
         all.push(
-            pods.map(move |update| Input::Pod(wire(source), update))
+            pods.map(move |update| Input::Pod(source, update))
                 .boxed_local(),
         );
     }
@@ -32,22 +31,14 @@ pub(crate) fn all(ctx: &Ctx, of_cluster: bool) -> SelectAll<LocalBoxStream<'stat
     );
     all.push(
         follow::pleg::pod_states(ctx)
-            .map(Input::State)
+            .map(Input::RuntimeState)
             .boxed_local(),
     );
     all.push(follow::pleg::runtime(ctx).map(Input::Runtime).boxed_local());
     all.push(
-        follow::prober::verdicts(ctx)
-            .map(Input::Verdict)
+        follow::prober::probe_statuses(ctx)
+            .map(Input::Probe)
             .boxed_local(),
     );
     all
-}
-
-fn wire(source: Source) -> PodSource {
-    match source {
-        Source::File => PodSource::File,
-        Source::Http => PodSource::Http,
-        Source::Api => PodSource::Api,
-    }
 }

@@ -1,4 +1,4 @@
-//! The last spans of a pod's start.
+//! Spans of the status changes during a pod's start.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,17 +9,17 @@ use polylet_model::status::is_ready;
 use polylet_wire::common::v1::Cause;
 use tracing::{Span, info_span};
 
-/// Whose start is still being traced, and what set off what comes next.
+/// Pods whose start is still traced, and the causes of their next status.
 #[derive(Default)]
-pub(crate) struct Traces {
-    /// Changes not joined yet.
+pub(crate) struct StartTraces {
+    /// Causes of changes that are not reconciled yet.
     causes: BTreeMap<String, Cause>,
     /// Pods that were Ready once: their start is over.
     started: BTreeSet<String>,
 }
 
-impl Traces {
-    /// With the pods whose start was over in an earlier life of the process.
+impl StartTraces {
+    /// `started`: pods whose start was over in the previous process instance.
     pub(crate) fn new(started: BTreeSet<String>) -> Self {
         Self {
             causes: BTreeMap::new(),
@@ -32,9 +32,9 @@ impl Traces {
         self.started.clone()
     }
 
-    /// A fact about a pod changed. The newest is what the status waited for;
-    /// those before it become links.
-    pub(crate) fn heard(&mut self, uid: &str, cause: Option<&Cause>) {
+    /// Records the cause of a changed fact. The newest one is what the status waited for; earlier
+    /// ones become links.
+    pub(crate) fn record(&mut self, uid: &str, cause: Option<&Cause>) {
         let Some(cause) = cause.filter(|cause| !cause.traceparent.is_empty()) else {
             return;
         };
@@ -45,20 +45,19 @@ impl Traces {
         self.causes.insert(uid.to_owned(), newest);
     }
 
-    /// What set off the join of a pod that is done now.
-    pub(crate) fn take(&mut self, uid: &str) -> Cause {
+    /// Takes the cause of the status that is computed now.
+    pub(crate) fn drain(&mut self, uid: &str) -> Cause {
         self.causes.remove(uid).unwrap_or_default()
     }
 
-    /// The pod is gone.
-    pub(crate) fn forget(&mut self, uid: &str) {
+    /// Forgets a removed pod.
+    pub(crate) fn remove(&mut self, uid: &str) {
         self.causes.remove(uid);
         self.started.remove(uid);
     }
 
-    /// The span of a status that is about to be told: one for each step of a
-    /// start that anybody can see, and none once the pod was Ready. Without a
-    /// cause there is no trace that it could belong to.
+    /// The span of a status that is about to be published: one for each change until the pod is
+    /// Ready, none afterwards or without a cause, as there is no trace that it belongs to.
     pub(crate) fn span(
         &mut self,
         manifest: &Manifest,
@@ -89,12 +88,12 @@ impl Traces {
             )
         } else {
             info_span!(
-                "status.join",
+                "status.update",
                 k8s.pod.uid = uid,
                 k8s.pod.name = name,
                 k8s.namespace.name = namespace,
                 phase,
-                result = "told"
+                result = "updated"
             )
         };
         cause::set_parent(&span, Some(cause));

@@ -1,11 +1,11 @@
-//! The real process between peers made of real streams.
+//! The real process with peers on real sockets.
 
 use std::path::Path;
 use std::process::{Child, Command};
 use std::time::Duration;
 
 use futures::StreamExt;
-use polylet_watch::{Heard, Update, follow};
+use polylet_watch::{StreamObserver, Update, follow};
 use polylet_wire::pleg::v1::ContainerPhase;
 use polylet_wire::prober::v1::Outcome;
 use polylet_wire::status::v1::status_service_client::StatusServiceClient;
@@ -14,18 +14,19 @@ use polylet_wire::sync::v1::{PodSync, SyncPhase};
 use serde_json::Value;
 use tokio::time::timeout;
 
+mod api_failures;
 mod peers;
-mod refusals;
 
-use peers::facts::{TRACE, cause, filled, key, name, pod, state, sync, verdict};
-use peers::{Life, Peers};
+use peers::facts::{TRACE, cause, filled, key, name, pod, probe, state, sync};
+use peers::{PeerProcess, Peers};
 
 const PEERS: [&str; 4] = ["pod-config", "sync-coordinator", "pleg", "prober"];
 
-struct Deaf;
+/// Ignores the state of the stream.
+struct IgnoredPeer;
 
-impl Heard for Deaf {
-    fn heard(&self, _: &'static str, _: &str, _: bool) {}
+impl StreamObserver for IgnoredPeer {
+    fn received(&self, _: &'static str, _: &str, _: bool) {}
     fn lost(&self, _: &'static str, _: &str) {}
 }
 
@@ -65,7 +66,7 @@ fn directory() -> tempfile::TempDir {
     dir
 }
 
-fn start_peers(dir: &Path, peers: &Peers) -> Vec<Option<Life>> {
+fn start_peers(dir: &Path, peers: &Peers) -> Vec<Option<PeerProcess>> {
     PEERS
         .iter()
         .map(|peer| Some(peers.serve(dir, peer)))
@@ -73,14 +74,14 @@ fn start_peers(dir: &Path, peers: &Peers) -> Vec<Option<Life>> {
 }
 
 fn client(dir: &Path) -> StatusServiceClient<tonic::transport::Channel> {
-    StatusServiceClient::new(polylet_kit::channel::plain(
+    StatusServiceClient::new(polylet_kit::channel::unix(
         &dir.join("status-reporter.sock"),
     ))
 }
 
 fn watch(dir: &Path) -> impl futures::Stream<Item = Update<String, PodStatus>> + Unpin + use<> {
     let client = client(dir);
-    follow(Deaf, move |resume_after| {
+    follow(IgnoredPeer, move |resume_after| {
         let mut client = client.clone();
         async move {
             client
@@ -99,14 +100,14 @@ async fn next(
         .unwrap()
 }
 
-/// Reads on until a status is as wanted.
+/// Reads until a status matches.
 async fn until(
     stream: &mut (impl futures::Stream<Item = Update<String, PodStatus>> + Unpin),
-    wanted: impl Fn(&PodStatus) -> bool,
+    matches: impl Fn(&PodStatus) -> bool,
 ) -> PodStatus {
     loop {
         if let Update::Upsert(_, status) = next(stream).await
-            && wanted(&status)
+            && matches(&status)
         {
             return status;
         }
@@ -133,17 +134,17 @@ fn is_ready(pod: &PodStatus) -> bool {
 }
 
 #[tokio::test]
-async fn from_first_sight_to_gone() {
+async fn pod_is_published_from_creation_to_removal() {
     let dir = directory();
     let peers = Peers::new("1");
-    peers.all_whole();
+    peers.mark_all_synced();
     let _serving = start_peers(dir.path(), &peers);
     let _reporter = Reporter::start(dir.path());
-    let mut told = watch(dir.path());
-    assert_eq!(next(&mut told).await, Update::Synced);
+    let mut updates = watch(dir.path());
+    assert_eq!(next(&mut updates).await, Update::Synced);
 
     peers.files.upsert("u".into(), pod());
-    let first = until(&mut told, |_| true).await;
+    let first = until(&mut updates, |_| true).await;
     assert_eq!(
         status(&first)["containerStatuses"][0]["state"]["waiting"]["reason"],
         "ContainerCreating"
@@ -160,17 +161,17 @@ async fn from_first_sight_to_gone() {
 
     peers.syncs.upsert("u".into(), sync(SyncPhase::Syncing));
     peers
-        .states
+        .runtime_states
         .upsert("u".into(), state(ContainerPhase::Running));
-    // Two streams, and either may be heard first.
+    // Two streams, received in any order.
     let both = |pod: &PodStatus| {
         let body = status(pod);
         body["phase"] == "Running" && body["startTime"].is_string()
     };
-    let running = until(&mut told, both).await;
+    let running = until(&mut updates, both).await;
     assert!(!is_ready(&running));
-    peers.verdicts.upsert(key(), verdict(Outcome::Success, 7));
-    let ready = until(&mut told, is_ready).await;
+    peers.probes.upsert(key(), probe(Outcome::Success, 7));
+    let ready = until(&mut updates, is_ready).await;
     let body = status(&ready);
     assert_eq!(body["podIP"], "10.1.0.2");
     assert_eq!(body["hostIP"], "192.0.2.7");
@@ -185,14 +186,15 @@ async fn from_first_sight_to_gone() {
     );
     assert!(ready.cause.as_ref().unwrap().traceparent.contains(TRACE));
 
-    // Once Ready there are no more spans: the fact's own cause goes on as it is.
-    peers.verdicts.upsert(key(), verdict(Outcome::Failure, 20));
-    let unready = until(&mut told, |pod| !is_ready(pod)).await;
+    // Once Ready there are no more spans: the cause of the fact is passed on.
+    peers.probes.upsert(key(), probe(Outcome::Failure, 20));
+    let unready = until(&mut updates, |pod| !is_ready(pod)).await;
     assert_eq!(unready.cause, cause("b7ad6b7169203333"));
 
     let list = client(dir.path())
         .list_pod_statuses(ListPodStatusesRequest {
             pod_uid: "u".into(),
+            ..ListPodStatusesRequest::default()
         })
         .await
         .unwrap()
@@ -201,6 +203,7 @@ async fn from_first_sight_to_gone() {
     let other = client(dir.path())
         .list_pod_statuses(ListPodStatusesRequest {
             pod_uid: "v".into(),
+            ..ListPodStatusesRequest::default()
         })
         .await
         .unwrap()
@@ -216,13 +219,13 @@ async fn from_first_sight_to_gone() {
         },
     );
     peers
-        .states
+        .runtime_states
         .upsert("u".into(), state(ContainerPhase::Exited));
-    until(&mut told, |pod| status(pod)["phase"] == "Succeeded").await;
-    peers.states.remove(&"u".into());
-    peers.syncs.upsert("u".into(), sync(SyncPhase::Reclaimed));
+    until(&mut updates, |pod| status(pod)["phase"] == "Succeeded").await;
+    peers.runtime_states.remove(&"u".into());
+    peers.syncs.upsert("u".into(), sync(SyncPhase::CleanedUp));
     loop {
-        match next(&mut told).await {
+        match next(&mut updates).await {
             Update::Remove(uid) => break assert_eq!(uid, "u"),
             Update::Upsert(..) | Update::Synced => {}
             Update::Stale(why) => panic!("{why}"),
@@ -231,57 +234,57 @@ async fn from_first_sight_to_gone() {
 }
 
 #[tokio::test]
-async fn nothing_is_said_before_every_peer_was_heard() {
+async fn nothing_is_published_before_all_peers_synced() {
     let dir = directory();
     let peers = filled("1");
     let _serving = start_peers(dir.path(), &peers);
     let _reporter = Reporter::start(dir.path());
-    let refused = client(dir.path())
+    let error = client(dir.path())
         .list_pod_statuses(ListPodStatusesRequest::default())
         .await
         .unwrap_err();
-    assert_eq!(refused.code(), tonic::Code::Unavailable);
+    assert_eq!(error.code(), tonic::Code::Unavailable);
     assert!(
-        refused.message().contains("prober") && refused.message().contains("manifest directory"),
-        "{refused}"
+        error.message().contains("prober") && error.message().contains("manifest directory"),
+        "{error}"
     );
-    peers.all_whole();
-    // The very first thing to be told is the pod as it is: ready.
-    let mut told = watch(dir.path());
-    let Update::Upsert(_, first) = next(&mut told).await else {
+    peers.mark_all_synced();
+    // The first published status is already ready.
+    let mut updates = watch(dir.path());
+    let Update::Upsert(_, first) = next(&mut updates).await else {
         panic!("no status")
     };
     assert!(is_ready(&first));
 }
 
 #[tokio::test]
-async fn restarts_flip_nothing() {
+async fn restarts_change_no_status() {
     let dir = directory();
     let peers = filled("1");
-    peers.all_whole();
+    peers.mark_all_synced();
     let mut serving = start_peers(dir.path(), &peers);
     let mut reporter = Reporter::start(dir.path());
-    let mut told = watch(dir.path());
-    let before = until(&mut told, |pod| is_ready(pod) && pod.stale.is_empty()).await;
+    let mut updates = watch(dir.path());
+    let before = until(&mut updates, |pod| is_ready(pod) && pod.stale.is_empty()).await;
 
-    // Each peer dies and comes back in another life, saying late what it holds.
+    // Each peer is restarted and syncs late.
     for (index, peer) in PEERS.iter().enumerate() {
         serving[index] = None;
-        let stale = until(&mut told, |pod| !pod.stale.is_empty()).await;
+        let stale = until(&mut updates, |pod| !pod.stale.is_empty()).await;
         assert_eq!(
             (stale.stale.clone(), &stale.status),
             (vec![(*peer).to_owned()], &before.status)
         );
-        let next_life = peers.reborn("2");
-        serving[index] = Some(next_life.serve(dir.path(), peer));
-        next_life.all_whole();
-        let again = until(&mut told, |pod| pod.stale.is_empty()).await;
+        let restarted = peers.restarted("2");
+        serving[index] = Some(restarted.serve(dir.path(), peer));
+        restarted.mark_all_synced();
+        let again = until(&mut updates, |pod| pod.stale.is_empty()).await;
         assert_eq!(again.status, before.status, "{peer}");
     }
 
-    // So does this process, killed, and with what it kept broken.
-    for round in 0..3 {
-        if round == 2 {
+    // This process is killed and restarted, the last time with a corrupt state file.
+    for attempt in 0..3 {
+        if attempt == 2 {
             std::fs::write(dir.path().join("status-reporter/statuses.json"), "{broken").unwrap();
         }
         drop(reporter);
@@ -290,7 +293,7 @@ async fn restarts_flip_nothing() {
         let Update::Upsert(_, first) = next(&mut fresh).await else {
             panic!("no status")
         };
-        assert_eq!(first.status, before.status, "round {round}");
+        assert_eq!(first.status, before.status, "attempt {attempt}");
     }
     assert!(
         dir.path()

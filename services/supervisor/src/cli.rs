@@ -1,101 +1,70 @@
+//! The command line of `polylet`.
+
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 use polylet_kit::{Config, DEFAULT_CONFIG, Exit, config, report};
 
-use crate::flags::{self, Asked, Effective, FlagError};
-use crate::{run, show};
+use crate::args::{LogArgs, OutputFormat};
+use crate::flags::{self, EffectiveConfig, FlagError, ParsedArgs};
+use crate::{client, run, show};
 
-/// A Kubernetes node agent in many small processes.
+/// A Kubernetes node agent in ten processes.
 #[derive(Parser)]
 #[command(name = "polylet", version, disable_help_subcommand = true)]
 struct Cli {
     #[command(flatten)]
-    place: Place,
+    global: GlobalArgs,
     #[command(subcommand)]
     command: Command,
 }
 
 #[derive(Args)]
-struct Place {
-    /// Configuration: KubeletConfiguration, and PolyletConfiguration as a second document
+struct GlobalArgs {
+    /// Configuration file: KubeletConfiguration, and PolyletConfiguration as a second document
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Where the node's sockets are, when the configuration is not at hand
+    /// Directory of the services' sockets, overriding the configuration
     #[arg(long, global = true, value_name = "DIR")]
     run_directory: Option<PathBuf>,
-    /// For people, or for programs
-    #[arg(short, long, global = true, value_enum, default_value_t = Output::Text)]
-    output: Output,
-}
-
-/// How answers are written.
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Output {
-    /// Tables and lines.
-    Text,
-    /// One JSON document.
-    Json,
+    /// Output format
+    #[arg(short, long, global = true, value_enum, default_value_t = OutputFormat::Text)]
+    output: OutputFormat,
 }
 
 #[derive(Subcommand)]
 enum Command {
-    /// Start the node's services and keep them running; takes the kubelet's flags
+    /// Start the node's services and supervise them; accepts the kubelet's flags
     Run,
-    /// Show the services
+    /// Show the status of the services
     Status,
-    /// Show the pods
+    /// List the pods on this node
     Pods,
-    /// Print a container's log
+    /// Print the logs of a container
     Logs(LogArgs),
-    /// Show where the time of a pod's start went
+    /// Show a trace of a pod's start
     Trace {
-        /// Name, namespace/name or uid of the pod, or a trace id
+        /// Name, namespace/name or uid of the pod, or a trace ID
         pod: String,
     },
-    /// Read a configuration strictly and tell what is wrong with it
+    /// Validate a configuration file
     CheckConfig {
-        /// The file
+        /// The configuration file
         file: PathBuf,
     },
 }
 
-/// Which log, and how much of it.
-#[derive(Args)]
-pub(crate) struct LogArgs {
-    /// Name, namespace/name or uid of the pod
-    pub(crate) pod: String,
-    /// The container, where the pod has several
-    #[arg(short, long)]
-    pub(crate) container: Option<String>,
-    /// Go on until the container ends
-    #[arg(short, long)]
-    pub(crate) follow: bool,
-    /// The container before the present one
-    #[arg(short, long)]
-    pub(crate) previous: bool,
-    /// Only so many lines from the end
-    #[arg(long, value_name = "LINES")]
-    pub(crate) tail: Option<u64>,
-    /// Only lines younger than this: 5s, 2m, 3h
-    #[arg(long, value_name = "DURATION", value_parser = config::parse_duration)]
-    pub(crate) since: Option<std::time::Duration>,
-    /// Each line after the time it was written at
-    #[arg(long)]
-    pub(crate) timestamps: bool,
-}
-
-/// The command's `main`.
+/// The `main` function of the command.
 pub fn main() -> ExitCode {
-    let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
-    if let Some(words) = words_of_run(words.collect()) {
-        return run_with(words).into();
+    let args = std::env::args_os().map(|arg| arg.to_string_lossy().into_owned());
+    if let Some(args) = run_args(args.collect()) {
+        return run_with(args).into();
     }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version are errors to the parser and answers to people.
+            // Help and version are errors to the parser.
             let _ = error.print();
             return if error.use_stderr() {
                 Exit::Usage
@@ -105,12 +74,12 @@ pub fn main() -> ExitCode {
             .into();
         }
     };
-    let output = cli.place.output;
+    let output = cli.global.output;
     if let Command::CheckConfig { file } = &cli.command {
         return show::config::check(file, output).into();
     }
     let running = matches!(cli.command, Command::Run);
-    let config = match configuration(&cli.place, running) {
+    let config = match configuration(&cli.global, running) {
         Ok(config) => config,
         Err(error) => {
             eprintln!("polylet: {}", report(&error));
@@ -118,39 +87,37 @@ pub fn main() -> ExitCode {
         }
     };
     match cli.command {
-        Command::Run => run::main(Effective { config, text: None }).into(),
-        Command::Status => client::answer(show::status::show(&config, output)),
-        Command::Pods => client::answer(show::pods::show(&config, output)),
-        Command::Logs(args) => client::answer(show::logs::show(&config, args)),
-        Command::Trace { pod } => client::answer(show::trace::show(&config, &pod, output)),
-        // Answered above, before a configuration was needed.
+        Command::Run => run::main(EffectiveConfig { config, text: None }).into(),
+        Command::Status => client::run(show::status::show(&config, output)),
+        Command::Pods => client::run(show::pods::show(&config, output)),
+        Command::Logs(args) => client::run(show::logs::show(&config, args)),
+        Command::Trace { pod } => client::run(show::trace::show(&config, &pod, output)),
+        // Handled above, as it needs no configuration of the node.
         Command::CheckConfig { .. } => Exit::Ok.into(),
     }
 }
 
-use crate::client;
-
-/// The words of a command line that runs the node: after `run`, or after the name `kubelet`.
-fn words_of_run(mut words: Vec<String>) -> Option<Vec<String>> {
-    let program = words.first().map(Path::new).and_then(Path::file_name);
-    let begin = if program.is_some_and(|name| name == "kubelet") {
+/// The arguments of `polylet run`, or of the program under the name `kubelet`.
+fn run_args(mut args: Vec<String>) -> Option<Vec<String>> {
+    let program = args.first().map(Path::new).and_then(Path::file_name);
+    let first = if program.is_some_and(|name| name == "kubelet") {
         1
-    } else if words.get(1).is_some_and(|word| word == "run") {
+    } else if args.get(1).is_some_and(|arg| arg == "run") {
         2
     } else {
         return None;
     };
-    Some(words.split_off(begin))
+    Some(args.split_off(first))
 }
 
-fn run_with(words: Vec<String>) -> Exit {
-    let parsed = match flags::parse(words) {
-        Ok(Asked::Run(parsed)) => parsed,
-        Ok(Asked::Help) => {
+fn run_with(args: Vec<String>) -> Exit {
+    let parsed = match flags::parse(args) {
+        Ok(ParsedArgs::Run(parsed)) => parsed,
+        Ok(ParsedArgs::Help) => {
             print!("{}", flags::help());
             return Exit::Ok;
         }
-        Ok(Asked::Version) => {
+        Ok(ParsedArgs::Version) => {
             let version = polylet_model::node::kubelet_version(env!("CARGO_PKG_VERSION"));
             println!("Kubernetes {version}");
             return Exit::Ok;
@@ -174,15 +141,15 @@ fn run_with(words: Vec<String>) -> Exit {
     }
 }
 
-/// The configuration named, or the standard one. Who only asks may go without a file.
-fn configuration(place: &Place, running: bool) -> Result<Config, config::ConfigError> {
-    let standard = Path::new(DEFAULT_CONFIG);
-    let mut config = match &place.config {
+/// The named configuration, or the default one. Only `run` requires the file.
+fn configuration(args: &GlobalArgs, running: bool) -> Result<Config, config::ConfigError> {
+    let default = Path::new(DEFAULT_CONFIG);
+    let mut config = match &args.config {
         Some(file) => config::load(file)?,
-        None if running || standard.exists() => config::load(standard)?,
-        None => config::from_text(standard, "")?,
+        None if running || default.exists() => config::load(default)?,
+        None => config::from_text(default, "")?,
     };
-    if let Some(directory) = &place.run_directory {
+    if let Some(directory) = &args.run_directory {
         config.polylet.run_directory.clone_from(directory);
     }
     Ok(config)

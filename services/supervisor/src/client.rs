@@ -1,4 +1,4 @@
-//! The way from a command to a service's socket.
+//! Calls of commands to the services' sockets.
 
 use std::future::Future;
 use std::os::unix::net::UnixStream;
@@ -10,36 +10,36 @@ use polylet_kit::{Config, Exit, report};
 use polylet_wire::lifecycle::v1::GetInfoRequest;
 use polylet_wire::lifecycle::v1::lifecycle_service_client::LifecycleServiceClient;
 
-/// How long a command waits for an answer.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(5);
+/// Timeout of a call.
+const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long it waits for all pods with their manifests: that may be more than a hundred megabytes.
-const LISTED: Duration = Duration::from_secs(60);
+/// Timeout of a list of pods: all of them with their manifests may exceed a hundred megabytes.
+const LIST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Why a command has no answer.
+/// Why a command failed.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum AskError {
-    #[error("no node is running in {directory} ({service} does not listen there)")]
+pub(crate) enum ClientError {
+    #[error("Polylet is not running in {directory} ({service} is not listening)")]
     NotRunning {
         directory: PathBuf,
         service: &'static str,
     },
-    #[error("{directory} belongs to another user: try as root")]
-    NotAllowed { directory: PathBuf },
-    #[error("{service} does not answer: {message}")]
-    Silent {
+    #[error("permission denied on {directory}; run as root")]
+    PermissionDenied { directory: PathBuf },
+    #[error("{service} did not respond: {message}")]
+    NoResponse {
         service: &'static str,
         message: String,
     },
-    #[error("{service} has nothing to tell yet: it waits for {peers}")]
-    Waiting {
+    #[error("{service} has not synced yet; waiting for {peers}")]
+    NotSynced {
         service: &'static str,
         peers: String,
     },
     #[error("{0}")]
     NotFound(String),
-    #[error("{what} cannot be read")]
-    Unreadable {
+    #[error("reading {what}")]
+    Read {
         what: String,
         #[source]
         source: polylet_kit::BoxError,
@@ -48,102 +48,102 @@ pub(crate) enum AskError {
     Runtime(#[source] std::io::Error),
 }
 
-/// Runs a command to its end and tells how it went.
-pub(crate) fn answer(command: impl Future<Output = Result<(), AskError>>) -> ExitCode {
+/// Runs a command, prints its error, and returns its exit code.
+pub(crate) fn run(command: impl Future<Output = Result<(), ClientError>>) -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
-    let answered = match runtime {
+    let result = match runtime {
         Ok(runtime) => runtime.block_on(command),
-        Err(error) => Err(AskError::Runtime(error)),
+        Err(error) => Err(ClientError::Runtime(error)),
     };
-    let Err(error) = answered else {
+    let Err(error) = result else {
         return Exit::Ok.into();
     };
     eprintln!("polylet: {}", report(&error));
     match error {
-        AskError::NotRunning { .. }
-        | AskError::NotAllowed { .. }
-        | AskError::Silent { .. }
-        | AskError::Waiting { .. } => Exit::Unavailable,
-        AskError::NotFound(_) => Exit::NotFound,
-        AskError::Unreadable { .. } | AskError::Runtime(_) => Exit::Failed,
+        ClientError::NotRunning { .. }
+        | ClientError::PermissionDenied { .. }
+        | ClientError::NoResponse { .. }
+        | ClientError::NotSynced { .. } => Exit::Unavailable,
+        ClientError::NotFound(_) => Exit::NotFound,
+        ClientError::Read { .. } | ClientError::Runtime(_) => Exit::Failed,
     }
     .into()
 }
 
-/// A transport to a service of the node, once it is known that somebody listens.
+/// A channel to a service, if it is listening.
 pub(crate) fn connect(
     config: &Config,
     service: &'static str,
-) -> Result<tonic::transport::Channel, AskError> {
+) -> Result<tonic::transport::Channel, ClientError> {
     let directory = config.polylet.run_directory.clone();
     let socket = directory.join(format!("{service}.sock"));
     match UnixStream::connect(&socket) {
-        Ok(_) => Ok(polylet_kit::channel::plain(&socket)),
+        Ok(_) => Ok(polylet_kit::channel::unix(&socket)),
         Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
-            Err(AskError::NotAllowed { directory })
+            Err(ClientError::PermissionDenied { directory })
         }
-        Err(_) => Err(AskError::NotRunning { directory, service }),
+        Err(_) => Err(ClientError::NotRunning { directory, service }),
     }
 }
 
-/// The answer of a call, in time.
-pub(crate) async fn within<T>(
+/// Waits for the response to a call.
+pub(crate) async fn call<T>(
     service: &'static str,
     call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
-) -> Result<T, AskError> {
-    answered(DEADLINE, service, call).await
+) -> Result<T, ClientError> {
+    call_with_timeout(TIMEOUT, service, call).await
 }
 
-/// The same, of a list of all pods.
-pub(crate) async fn listed<T>(
+/// The same for a list of pods.
+pub(crate) async fn list<T>(
     service: &'static str,
     call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
-) -> Result<T, AskError> {
-    answered(LISTED, service, call).await
+) -> Result<T, ClientError> {
+    call_with_timeout(LIST_TIMEOUT, service, call).await
 }
 
-async fn answered<T>(
-    deadline: Duration,
+async fn call_with_timeout<T>(
+    timeout: Duration,
     service: &'static str,
     call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
-) -> Result<T, AskError> {
-    let silent = |message: String| AskError::Silent { service, message };
-    match tokio::time::timeout(deadline, call).await {
-        Ok(Ok(answer)) => Ok(answer.into_inner()),
+) -> Result<T, ClientError> {
+    let no_response = |message: String| ClientError::NoResponse { service, message };
+    match tokio::time::timeout(timeout, call).await {
+        Ok(Ok(response)) => Ok(response.into_inner()),
         Ok(Err(status)) if status.code() == tonic::Code::NotFound => {
-            Err(AskError::NotFound(status.message().to_owned()))
+            Err(ClientError::NotFound(status.message().to_owned()))
         }
-        Ok(Err(status)) => Err(silent(status.message().to_owned())),
-        Err(_) => Err(silent(format!("nothing within {deadline:?}"))),
+        Ok(Err(status)) => Err(no_response(status.message().to_owned())),
+        Err(_) => Err(no_response(format!("timed out after {timeout:?}"))),
     }
 }
 
-/// Why a service that is there says nothing: it may not have heard all its peers yet.
-pub(crate) async fn explained(config: &Config, silent: AskError) -> AskError {
-    let AskError::Silent { service, .. } = silent else {
-        return silent;
+/// Names the peers that a service waits for, if that is why it did not respond.
+pub(crate) async fn explain(config: &Config, error: ClientError) -> ClientError {
+    let ClientError::NoResponse { service, .. } = error else {
+        return error;
     };
     let Ok(channel) = connect(config, service) else {
-        return silent;
+        return error;
     };
     let mut lifecycle = LifecycleServiceClient::new(channel);
-    let info = within(service, lifecycle.get_info(GetInfoRequest {})).await;
-    let behind: Vec<String> = info
+    let info = call(service, lifecycle.get_info(GetInfoRequest {})).await;
+    let unsynced: Vec<String> = info
         .map(|info| info.peers.into_iter().filter(|peer| !peer.synced))
-        .map(|behind| behind.map(|peer| peer.service).collect())
+        .map(|unsynced| unsynced.map(|peer| peer.service).collect())
         .unwrap_or_default();
-    match behind.is_empty() {
-        true => silent,
-        false => AskError::Waiting {
-            service,
-            peers: behind.join(", "),
-        },
+    if unsynced.is_empty() {
+        return error;
+    }
+    ClientError::NotSynced {
+        service,
+        peers: unsynced.join(", "),
     }
 }
 
-/// A wire timestamp as text; empty when there is none.
+/// A wire timestamp as text; empty if there is none.
 pub(crate) fn time(at: Option<&prost_types::Timestamp>) -> String {
     polylet_wire::time::from_wire_opt(at)
         .map(|at| at.to_string())

@@ -1,13 +1,15 @@
-//! Keeps the services and shows what they say; the command `polylet`.
+//! The supervisor of the services, and the command `polylet`.
 //!
-//! `polylet run` opens every service's listening socket, starts the services in rank order, hands
-//! the sockets down and starts again what ends. One task (`run::stack`) owns all of that; its one
-//! enum of inputs is fed by a task per child that waits for its end, one that watches its health
-//! and one that reads its notify socket. Beside it the supervisor's own socket serves the list of
-//! services and takes the services' spans into a bounded ring (`traces`), from where they are
-//! forwarded when asked for. It takes the kubelet's flags (`flags`): with the files they are one
-//! effective configuration, which the services are started with. The other commands are clients of these sockets.
+//! `polylet run` opens the listening socket of every service, starts the services in rank order, passes the
+//! sockets to them, and restarts those that exit. The event loop (`run::event_loop`) owns their processes;
+//! its inputs (`run::input`) come from one task per process that waits for its exit, one that watches its
+//! health, and one that reads its notify socket. The supervisor's own socket serves the list of services
+//! and receives their spans into a bounded ring (`traces`), from where they are forwarded if configured.
+//!
+//! `polylet run` accepts the kubelet's flags (`flags`) and merges them with the files into one effective
+//! configuration, which the services are started with. The other commands are clients of the sockets.
 
+mod args;
 mod cli;
 mod client;
 pub mod core;
@@ -16,40 +18,40 @@ mod run;
 mod show;
 mod traces;
 
-use polylet_kit::{Api, Call, Keep, Manifest};
+use polylet_kit::{Api, Dependency, ServiceDescriptor, StateFileDecl};
 
 pub use cli::main;
 
-/// What the supervisor and its command line are to the others; beside this it asks every service for
-/// its health and info.
-pub static MANIFEST: Manifest = Manifest {
+/// Interfaces, dependencies and state files of the supervisor and the command line. In addition it calls
+/// every service for its health and info.
+pub static DESCRIPTOR: ServiceDescriptor = ServiceDescriptor {
     service: "supervisor",
     version: env!("CARGO_PKG_VERSION"),
-    about: "keeps the services and shows what they say",
+    about: "supervises the services; the command line",
     serves: &[Api {
         package: "polylet.supervisor.v1",
         level: 1,
     }],
     calls: &[
-        Call {
+        Dependency {
             service: "status-reporter",
             package: "polylet.status.v1",
             level: 1,
         },
-        Call {
+        Dependency {
             service: "pod-config",
             package: "polylet.podconfig.v1",
             level: 1,
         },
     ],
-    keeps: &[
-        Keep {
+    state_files: &[
+        StateFileDecl {
             path: "run:supervisor.lock",
-            what: "that there is one supervisor on these directories",
+            description: "the lock that excludes a second supervisor on these directories",
         },
-        Keep {
+        StateFileDecl {
             path: "run:config.yaml",
-            what: "the configuration made of files and flags, for the services to read",
+            description: "the effective configuration out of files and flags, for the services",
         },
     ],
 };

@@ -1,4 +1,5 @@
-//! The command `polylet`; everything is in the library.
+//! Entry point of the command `polylet`.
+
 fn main() -> std::process::ExitCode {
     polylet_supervisor::main()
 }

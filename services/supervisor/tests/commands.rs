@@ -1,4 +1,4 @@
-//! `polylet pods` and `polylet logs` against a status-reporter and a pod-config of this test.
+//! `polylet pods` and `polylet logs` with a fake status-reporter and pod-config.
 
 use std::fs;
 use std::path::PathBuf;
@@ -77,9 +77,15 @@ impl StatusService for Fake {
 
     async fn list_pod_statuses(
         &self,
-        _: Request<ListPodStatusesRequest>,
+        request: Request<ListPodStatusesRequest>,
     ) -> Result<Response<ListPodStatusesResponse>, Status> {
-        let pods = vec![pod(*self.running.borrow())];
+        let request = request.into_inner();
+        let selects = |field: &str, value: &str| field.is_empty() || field == value;
+        let selected = selects(&request.pod_uid, "u1")
+            && selects(&request.namespace, "default")
+            && selects(&request.name, "web-n1");
+        let pod = pod(*self.running.borrow());
+        let pods = selected.then_some(pod).into_iter().collect();
         Ok(Response::new(ListPodStatusesResponse { pods }))
     }
 }
@@ -92,16 +98,17 @@ impl PodConfigService for Fake {
         &self,
         _: Request<podconfig::WatchPodsRequest>,
     ) -> Result<Response<Self::WatchPodsStream>, Status> {
-        Err(Status::unimplemented("not here"))
+        Err(Status::unimplemented("not called"))
     }
 
-    type WatchMirrorsStream = BoxStream<'static, Result<podconfig::WatchMirrorsResponse, Status>>;
+    type WatchMirrorPodsStream =
+        BoxStream<'static, Result<podconfig::WatchMirrorPodsResponse, Status>>;
 
-    async fn watch_mirrors(
+    async fn watch_mirror_pods(
         &self,
-        _: Request<podconfig::WatchMirrorsRequest>,
-    ) -> Result<Response<Self::WatchMirrorsStream>, Status> {
-        Err(Status::unimplemented("not here"))
+        _: Request<podconfig::WatchMirrorPodsRequest>,
+    ) -> Result<Response<Self::WatchMirrorPodsStream>, Status> {
+        Err(Status::unimplemented("not called"))
     }
 
     type WatchNodeStream = BoxStream<'static, Result<podconfig::WatchNodeResponse, Status>>;
@@ -110,21 +117,21 @@ impl PodConfigService for Fake {
         &self,
         _: Request<podconfig::WatchNodeRequest>,
     ) -> Result<Response<Self::WatchNodeStream>, Status> {
-        Err(Status::unimplemented("not here"))
+        Err(Status::unimplemented("not called"))
     }
 
-    async fn list_problems(
+    async fn list_manifest_errors(
         &self,
-        _: Request<podconfig::ListProblemsRequest>,
-    ) -> Result<Response<podconfig::ListProblemsResponse>, Status> {
-        let problem = podconfig::Problem {
+        _: Request<podconfig::ListManifestErrorsRequest>,
+    ) -> Result<Response<podconfig::ListManifestErrorsResponse>, Status> {
+        let error = podconfig::ManifestError {
             origin: "/m/bad.yaml".to_owned(),
             field: "spec.containers[0].name".to_owned(),
             message: "missing".to_owned(),
-            ..podconfig::Problem::default()
+            ..podconfig::ManifestError::default()
         };
-        Ok(Response::new(podconfig::ListProblemsResponse {
-            problems: vec![problem],
+        Ok(Response::new(podconfig::ListManifestErrorsResponse {
+            errors: vec![error],
         }))
     }
 }
@@ -202,7 +209,7 @@ impl Node {
 }
 
 #[tokio::test]
-async fn pods_as_a_table_and_as_json() {
+async fn pods_are_listed_as_table_and_json() {
     let node = Node::started();
     let text = node.text(&["pods"]).await;
     let mut lines = text.lines();
@@ -218,7 +225,7 @@ async fn pods_as_a_table_and_as_json() {
     ] {
         assert!(line.contains(word), "{text}");
     }
-    assert!(line.contains("(as last heard: prober is away)"), "{text}");
+    assert!(line.contains("(stale: prober unavailable)"), "{text}");
     assert!(
         text.contains("/m/bad.yaml: spec.containers[0].name: missing"),
         "{text}"
@@ -228,11 +235,11 @@ async fn pods_as_a_table_and_as_json() {
         serde_json::from_str(&node.text(&["pods", "-o", "json"]).await).unwrap();
     assert_eq!(json["pods"][0]["status"], "Running");
     assert_eq!(json["pods"][0]["pod"]["status"]["podIP"], "10.88.0.5");
-    assert_eq!(json["problems"][0]["origin"], "/m/bad.yaml");
+    assert_eq!(json["manifestErrors"][0]["origin"], "/m/bad.yaml");
 }
 
 #[tokio::test]
-async fn logs_of_now_and_before() {
+async fn current_and_previous_logs_are_printed() {
     let node = Node::started();
     assert_eq!(node.text(&["logs", "web-n1"]).await, "one\ntwo\n");
     assert_eq!(
@@ -245,27 +252,27 @@ async fn logs_of_now_and_before() {
     assert!(stamped.starts_with("2026-01-01T00:00:01"), "{stamped}");
     let previous = node.run(&["logs", "web-n1", "--previous"]).await;
     assert_eq!(previous.stderr, b"old\n");
-    for (args, told) in [
-        (&["logs", "none"][..], "no pod \"none\" on this node"),
+    for (args, message) in [
+        (&["logs", "none"][..], "pod \"none\" not found"),
         (
             &["logs", "web-n1", "-c", "x"],
-            "web-n1 has no container \"x\", only web, init",
+            "container \"x\" not found in pod web-n1; containers: web, init",
         ),
         (
             &["logs", "web-n1", "-c", "init"],
-            "init has not written a log yet",
+            "container \"init\" has no log yet",
         ),
     ] {
         let output = node.run(args).await;
         assert_eq!(output.status.code(), Some(1));
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(stderr.contains(told), "{stderr}");
+        assert!(stderr.contains(message), "{stderr}");
         assert_eq!(stderr.lines().count(), 1, "{stderr}");
     }
 }
 
 #[tokio::test]
-async fn following_ends_with_the_container() {
+async fn following_ends_when_the_container_exits() {
     let node = Node::started();
     let following = node.command(&["logs", "web-n1", "-f"]).spawn().unwrap();
     let mut log = fs::File::options().append(true).open(node.log()).unwrap();

@@ -1,4 +1,4 @@
-//! Between the wire and the domain.
+//! Conversion between wire messages and the types of [`crate::core`].
 
 use std::collections::BTreeMap;
 
@@ -8,71 +8,80 @@ use k8s_openapi::api::core::v1::ResourceRequirements;
 use polylet_model::constants::{annotation, phase, reason};
 use polylet_model::hook::Hook;
 use polylet_model::quantity::{self, Amount};
-use polylet_model::{Amounts, node};
+use polylet_model::{ResizableResources, node};
 use polylet_wire::time::{from_wire_opt, to_wire};
 use polylet_wire::{common, eviction, pleg, podconfig, prober, sync, volume};
 
-use crate::core::observed::{Observed, Phase, SeenContainer, SeenSandbox};
-use crate::core::plan::{self, Plan};
-use crate::core::resize::{Progress, Verdict};
-use crate::core::room::NodeObject;
-use crate::core::view::{Pod, SeenVolume, Terminal, Unwell};
+use crate::core::checkpoint::PodTermination;
+use crate::core::node_resources::NodeObject;
+use crate::core::plan;
+use crate::core::plan::Plan;
+use crate::core::plan::{ResizeDecision, ResizeProgress};
+use crate::core::runtime_state::{ContainerRecord, ContainerState, PodRuntimeState, SandboxRecord};
+use crate::core::view::{PodSyncStatus, ProbeFailure};
+use crate::core::volume_state::ObservedVolume;
 
-/// What the runtime holds of a pod.
-pub(crate) fn observed(state: &pleg::v1::PodState) -> Observed {
-    Observed {
+/// `<namespace>/<name>`, as logs name a pod.
+pub(crate) fn pod_name(pod: &common::v1::PodRef) -> String {
+    format!("{}/{}", pod.namespace, pod.name)
+}
+
+/// The runtime's state of a pod.
+pub(crate) fn runtime_pod(state: &pleg::v1::PodState) -> PodRuntimeState {
+    PodRuntimeState {
         sandboxes: state.sandboxes.iter().map(sandbox).collect(),
         containers: state.containers.iter().map(container).collect(),
-        at: from_wire_opt(state.observed_at.as_ref()),
-        doubt: state.inspect_error.clone(),
+        observed_at: from_wire_opt(state.observed_at.as_ref()),
+        inspect_error: state.inspect_error.clone(),
     }
 }
 
-fn sandbox(seen: &pleg::v1::Sandbox) -> SeenSandbox {
-    SeenSandbox {
-        id: seen.id.clone(),
-        attempt: seen.attempt,
-        ready: seen.ready,
-        ips: seen.ips.clone(),
-        host_network: seen.host_network,
-        created_at: from_wire_opt(seen.created_at.as_ref()),
+fn sandbox(sandbox: &pleg::v1::Sandbox) -> SandboxRecord {
+    SandboxRecord {
+        id: sandbox.id.clone(),
+        attempt: sandbox.attempt,
+        ready: sandbox.ready,
+        ips: sandbox.ips.clone(),
+        host_network: sandbox.host_network,
+        created_at: from_wire_opt(sandbox.created_at.as_ref()),
     }
 }
 
-fn container(seen: &pleg::v1::Container) -> SeenContainer {
+fn container(container: &pleg::v1::Container) -> ContainerRecord {
     use pleg::v1::ContainerPhase as Wire;
-    let note = |key: &str| seen.annotations.get(key);
-    SeenContainer {
-        id: seen.id.clone(),
-        sandbox_id: seen.sandbox_id.clone(),
-        name: seen.name.clone(),
-        attempt: seen.attempt,
-        phase: match seen.phase() {
-            Wire::Created => Phase::Created,
-            Wire::Running => Phase::Running,
-            Wire::Exited => Phase::Exited,
-            Wire::Unknown | Wire::Unspecified => Phase::Unknown,
+    let read = |key: &str| container.annotations.get(key);
+    ContainerRecord {
+        id: container.id.clone(),
+        sandbox_id: container.sandbox_id.clone(),
+        name: container.name.clone(),
+        attempt: container.attempt,
+        state: match container.phase() {
+            Wire::Created => ContainerState::Created,
+            Wire::Running => ContainerState::Running,
+            Wire::Exited => ContainerState::Exited,
+            Wire::Unknown | Wire::Unspecified => ContainerState::Unknown,
         },
-        exit_code: seen.exit_code,
-        reason: seen.reason.clone(),
-        // Runtimes undo a start whose caller vanished; that is no exit of the container's own.
-        aborted: seen.reason == "StartError" && seen.message.contains("context canceled"),
-        hash: note(annotation::CONTAINER_HASH)
+        exit_code: container.exit_code,
+        reason: container.reason.clone(),
+        // Runtimes undo a start whose caller is gone; the container itself has not exited.
+        aborted: container.reason == "StartError" && container.message.contains("context canceled"),
+        hash: read(annotation::CONTAINER_HASH)
             .cloned()
             .unwrap_or_default(),
-        back_off_step: note(annotation::BACK_OFF_STEP)
+        backoff_step: read(annotation::BACK_OFF_STEP)
             .and_then(|v| v.parse().ok())
-            .unwrap_or(seen.attempt),
-        made_with: note(annotation::MADE_WITH).and_then(|text| serde_json::from_str(text).ok()),
-        grace: grace(&seen.annotations),
-        pre_stop: pre_stop(&seen.annotations).map(Into::into),
-        created_at: from_wire_opt(seen.created_at.as_ref()),
-        started_at: from_wire_opt(seen.started_at.as_ref()),
-        finished_at: from_wire_opt(seen.finished_at.as_ref()),
+            .unwrap_or(container.attempt),
+        created_resources: read(annotation::CREATED_RESOURCES)
+            .and_then(|text| serde_json::from_str(text).ok()),
+        grace_period: grace_period(&container.annotations),
+        pre_stop: pre_stop(&container.annotations).map(Into::into),
+        created_at: from_wire_opt(container.created_at.as_ref()),
+        started_at: from_wire_opt(container.started_at.as_ref()),
+        finished_at: from_wire_opt(container.finished_at.as_ref()),
     }
 }
 
-fn grace(annotations: &BTreeMap<String, String>) -> Option<u32> {
+fn grace_period(annotations: &BTreeMap<String, String>) -> Option<u32> {
     let read = |key: &str| annotations.get(key).and_then(|v| v.parse().ok());
     read(annotation::POD_DELETION_GRACE_PERIOD)
         .or_else(|| read(annotation::POD_TERMINATION_GRACE_PERIOD))
@@ -81,221 +90,279 @@ fn grace(annotations: &BTreeMap<String, String>) -> Option<u32> {
 fn pre_stop(annotations: &BTreeMap<String, String>) -> Option<Hook> {
     let handler = annotations.get(annotation::PRE_STOP_HANDLER)?;
     let ports = annotations.get(annotation::PORTS).map(String::as_str);
-    Hook::restored(handler, ports)
+    Hook::from_annotations(handler, ports)
 }
 
-/// Where a pod's volumes stand.
-pub(crate) fn volumes(state: &volume::v1::PodVolumes) -> Vec<SeenVolume> {
+/// The state of a pod's volumes.
+pub(crate) fn observed_volumes(state: &volume::v1::PodVolumes) -> Vec<ObservedVolume> {
     use volume::v1::VolumePhase as Wire;
-    let one = |v: &volume::v1::Volume| SeenVolume {
+    let one = |v: &volume::v1::Volume| ObservedVolume {
         name: v.name.clone(),
         mounted: v.phase() == Wire::Mounted,
-        coming: v.phase() == Wire::Waiting && v.coming,
+        imminent: v.phase() == Wire::Waiting && v.imminent,
         gone: v.phase() == Wire::Gone,
         host_path: v.host_path.clone(),
         message: v.message.clone(),
-        refusal: v.refusal.clone(),
-        group: v.group,
+        rejection_reason: v.rejection_reason.clone(),
+        supplemental_group: v.supplemental_group,
     };
     state.volumes.iter().map(one).collect()
 }
 
-/// Takes in whether a container is well; true when it is not, `None` when the
-/// verdict changes nothing.
-pub(crate) fn verdict(
-    pod: &mut Pod,
-    container: &str,
-    kind: i32,
-    verdict: &prober::v1::Verdict,
-) -> Option<bool> {
+/// The result of a startup or liveness probe that decisions depend on.
+pub(crate) enum ProbeUpdate {
+    /// The startup probe succeeded.
+    Started,
+    /// The startup or liveness probe failed.
+    Failed(ProbeFailure),
+}
+
+/// The result of a probe; `None` if no decision depends on it.
+pub(crate) fn probe_update(kind: i32, status: &prober::v1::ProbeStatus) -> Option<ProbeUpdate> {
     use prober::v1::{Outcome, ProbeKind};
-    match (ProbeKind::try_from(kind), verdict.outcome()) {
-        (Ok(ProbeKind::Startup), Outcome::Success) => {
-            pod.startup_ok.insert(container.to_owned());
-            Some(false)
-        }
+    match (ProbeKind::try_from(kind), status.outcome()) {
+        (Ok(ProbeKind::Startup), Outcome::Success) => Some(ProbeUpdate::Started),
         (Ok(kind @ (ProbeKind::Startup | ProbeKind::Liveness)), Outcome::Failure) => {
-            let unwell = Unwell {
+            Some(ProbeUpdate::Failed(ProbeFailure {
                 startup: kind == ProbeKind::Startup,
-                message: verdict.message.clone(),
-            };
-            pod.unwell.insert(container.to_owned(), unwell);
-            Some(true)
+                message: status.message.clone(),
+            }))
         }
         _ => None,
     }
 }
 
-/// An order to evict a pod, as the decision that follows from it.
-pub(crate) fn order(order: &eviction::v1::Order, now: Timestamp) -> Terminal {
-    Terminal {
-        reason: reason::EVICTED.to_owned(),
-        message: order.message.clone(),
-        phase: phase::FAILED.to_owned(),
-        disruption_target: order.disruption_target,
-        decided_at: from_wire_opt(order.decided_at.as_ref()).unwrap_or(now),
-        grace: Some(order.grace_seconds),
+impl ProbeUpdate {
+    /// Whether the container has to be killed.
+    pub(crate) fn is_failure(&self) -> bool {
+        matches!(self, ProbeUpdate::Failed(_))
+    }
+
+    /// Applies the result for a container, given by ID.
+    pub(crate) fn apply_to(self, pod: &mut PodSyncStatus, container: &str) {
+        match self {
+            ProbeUpdate::Started => {
+                pod.startup_succeeded.insert(container.to_owned());
+            }
+            ProbeUpdate::Failed(failure) => {
+                pod.probe_failures.insert(container.to_owned(), failure);
+            }
+        }
     }
 }
 
-/// The end of a pod that the cluster holds as ended.
-pub(crate) fn ended(pod: &podconfig::v1::Pod, now: Timestamp) -> Option<Terminal> {
+/// The termination that follows from an eviction.
+pub(crate) fn eviction(eviction: &eviction::v1::Eviction, now: Timestamp) -> PodTermination {
+    PodTermination {
+        reason: reason::EVICTED.to_owned(),
+        message: eviction.message.clone(),
+        phase: phase::FAILED.to_owned(),
+        disruption_target: eviction.disruption_target,
+        decided_at: from_wire_opt(eviction.decided_at.as_ref()).unwrap_or(now),
+        grace_period: Some(eviction.grace_seconds),
+    }
+}
+
+/// The termination of a pod whose status in the cluster has a terminal phase.
+pub(crate) fn reported_termination(
+    pod: &podconfig::v1::Pod,
+    now: Timestamp,
+) -> Option<PodTermination> {
     use podconfig::v1::TerminalPhase as Wire;
     let phase = match pod.terminal_phase() {
         Wire::Unspecified => return None,
         Wire::Succeeded => phase::SUCCEEDED,
         Wire::Failed => phase::FAILED,
     };
-    Some(Terminal {
+    Some(PodTermination {
         reason: String::new(),
         message: String::new(),
         phase: phase.to_owned(),
         disruption_target: false,
         decided_at: now,
-        grace: None,
+        grace_period: None,
     })
 }
 
-/// The node's object, as far as admission goes, and the addresses that it tells.
-pub(crate) fn node(
-    said: &podconfig::v1::WatchNodeResponse,
+/// What admission needs of the node's object, and the addresses in its status.
+pub(crate) fn node_object(
+    response: &podconfig::v1::WatchNodeResponse,
 ) -> Result<(NodeObject, Vec<String>), serde_json::Error> {
     use podconfig::v1::watch_node_response::State;
-    let Some(State::Manifest(json)) = &said.state else {
-        return Ok((NodeObject::None, Vec::new()));
+    let Some(State::Manifest(json)) = &response.state else {
+        return Ok((NodeObject::Absent, Vec::new()));
     };
     let node: k8s_openapi::api::core::v1::Node = serde_json::from_slice(json)?;
     let host_ips = node.status.as_ref().map(node::host_ips).unwrap_or_default();
     let allocatable = node.status.and_then(|status| status.allocatable);
-    let number = |(name, amount): (&String, &Amount)| (name.clone(), node::number(name, *amount));
-    let known = NodeObject::Known {
+    let number =
+        |(name, amount): (&String, &Amount)| (name.clone(), node::resource_value(name, *amount));
+    let object = NodeObject::Present {
         labels: node.metadata.labels.unwrap_or_default(),
         taints: node.spec.and_then(|spec| spec.taints).unwrap_or_default(),
-        allocatable: quantity::read(allocatable.as_ref())
+        allocatable: quantity::parse_list(allocatable.as_ref())
             .iter()
             .map(number)
             .collect(),
     };
-    Ok((known, host_ips))
+    Ok((object, host_ips))
 }
 
-/// What is told of a pod beside its state and plan.
-pub(crate) struct Told<'a> {
-    /// Names the pod.
+/// What a published status has beside the pod's state and plan.
+pub(crate) struct PodSyncContext<'a> {
+    /// Name, namespace and UID.
     pub(crate) pod: &'a common::v1::PodRef,
-    /// The manifest's digest once everything in it is as it should be.
+    /// Digest of the last manifest that was in sync.
     pub(crate) digest_synced: &'a str,
-    /// The manifest of a pod that is no longer served by its source.
+    /// The manifest of a pod that its source no longer serves.
     pub(crate) last_manifest: Option<&'a Bytes>,
     /// The span of the last step.
     pub(crate) cause: Option<&'a common::v1::Cause>,
 }
 
-/// How far a pod has come, for those who watch.
-pub(crate) fn pod_sync(told: &Told<'_>, pod: &Pod, plan: &Plan) -> sync::v1::PodSync {
+/// The published status of a pod.
+pub(crate) fn pod_sync(
+    context: &PodSyncContext<'_>,
+    pod: &PodSyncStatus,
+    plan: &Plan,
+) -> sync::v1::PodSync {
     sync::v1::PodSync {
-        r#ref: Some(told.pod.clone()),
+        r#ref: Some(context.pod.clone()),
         phase: sync_phase(plan.phase).into(),
-        digest_synced: told.digest_synced.to_owned(),
+        digest_synced: context.digest_synced.to_owned(),
         containers: plan
-            .notes
+            .waiting_containers
             .iter()
-            .map(|note| container_note(pod, note))
+            .map(|waiting| container_status(pod, waiting))
             .collect(),
-        terminal: pod.journal.terminal.as_ref().map(terminal),
-        cause: told.cause.cloned(),
-        waiting_for: plan.waiting.iter().map(waiting).collect(),
-        acknowledged_at: pod.journal.acknowledged_at.map(to_wire),
-        last_manifest: told.last_manifest.cloned().unwrap_or_default(),
+        terminal: pod.checkpoint.termination.as_ref().map(terminal),
+        cause: context.cause.cloned(),
+        waiting_for: plan.waiting_for.iter().map(waiting_for).collect(),
+        acknowledged_at: pod.checkpoint.acknowledged_at.map(to_wire),
+        last_manifest: context.last_manifest.cloned().unwrap_or_default(),
         needs_sandbox: plan.needs_sandbox,
         resize_pending: resize_pending(pod, plan),
         allocated: allocated(pod, plan).into(),
         resize_progress: plan
-            .resizing
+            .resize_progress
             .as_ref()
-            .map(|progress| resizing(pod, progress)),
+            .map(|progress| resize_progress(pod, progress)),
         unadmitted: plan.unadmitted,
     }
 }
 
-fn resize_pending(pod: &Pod, plan: &Plan) -> Option<sync::v1::ResizePending> {
-    let Verdict::Pending { reason, message } = &plan.resize else {
+fn resize_pending(pod: &PodSyncStatus, plan: &Plan) -> Option<sync::v1::ResizePending> {
+    let ResizeDecision::Pending { reason, message } = &plan.resize else {
         return None;
     };
     Some(sync::v1::ResizePending {
         reason: (*reason).to_owned(),
         message: message.clone(),
-        since: pod.resize_since.map(to_wire),
+        since: pod.resize_pending_since.map(to_wire),
     })
 }
 
-fn resizing(pod: &Pod, progress: &Progress) -> sync::v1::ResizeProgress {
-    let requirements = |amounts: &Amounts| {
-        let mut had = ResourceRequirements::default();
-        amounts.put_into(&mut had);
-        had
+fn resize_progress(pod: &PodSyncStatus, progress: &ResizeProgress) -> sync::v1::ResizeProgress {
+    let requirements = |resources: &ResizableResources| {
+        let mut requirements = ResourceRequirements::default();
+        resources.apply_to(&mut requirements);
+        requirements
     };
     let actual = progress.actual.iter();
-    let actual: BTreeMap<&String, _> = actual.map(|(n, had)| (n, requirements(had))).collect();
+    let actual: BTreeMap<&String, _> = actual.map(|(name, r)| (name, requirements(r))).collect();
     sync::v1::ResizeProgress {
         error: progress.error.clone(),
-        since: pod.resizing_since.map(to_wire),
+        since: pod.resize_started_at.map(to_wire),
         generation: progress.generation,
         actual: serde_json::to_vec(&actual).unwrap_or_default().into(),
     }
 }
 
-/// What the pod was given; empty while that is what its manifest asks for.
-fn allocated(pod: &Pod, plan: &Plan) -> Vec<u8> {
-    let given = pod.journal.allocated.as_deref();
-    let given = given.filter(|_| plan.resize != Verdict::Settled);
-    given
-        .and_then(|given| serde_json::to_vec(given).ok())
+/// The pod's allocated resources as JSON; empty while they are those of its manifest.
+fn allocated(pod: &PodSyncStatus, plan: &Plan) -> Vec<u8> {
+    let allocated = pod.checkpoint.allocated.as_deref();
+    let allocated = allocated.filter(|_| plan.resize != ResizeDecision::NoChange);
+    allocated
+        .and_then(|allocated| serde_json::to_vec(allocated).ok())
         .unwrap_or_default()
 }
 
-fn sync_phase(of: plan::Phase) -> sync::v1::SyncPhase {
+fn sync_phase(phase: plan::SyncPhase) -> sync::v1::SyncPhase {
     use sync::v1::SyncPhase as Wire;
-    match of {
-        plan::Phase::Unjudged => Wire::Unspecified,
-        plan::Phase::Syncing => Wire::Syncing,
-        plan::Phase::Terminating => Wire::Terminating,
-        plan::Phase::Terminated => Wire::Terminated,
-        plan::Phase::Reclaimed => Wire::Reclaimed,
+    match phase {
+        plan::SyncPhase::Pending => Wire::Unspecified,
+        plan::SyncPhase::Syncing => Wire::Syncing,
+        plan::SyncPhase::Terminating => Wire::Terminating,
+        plan::SyncPhase::Terminated => Wire::Terminated,
+        plan::SyncPhase::CleanedUp => Wire::CleanedUp,
     }
 }
 
-fn container_note(pod: &Pod, note: &plan::Note) -> sync::v1::ContainerNote {
+fn container_status(
+    pod: &PodSyncStatus,
+    waiting: &plan::ContainerWaiting,
+) -> sync::v1::ContainerSyncStatus {
     let newest = pod
         .observed
         .as_ref()
-        .and_then(|o| o.newest(&note.container));
-    sync::v1::ContainerNote {
-        name: note.container.clone(),
-        waiting_reason: note.reason.clone(),
-        message: note.message.clone(),
+        .and_then(|o| o.newest_container(&waiting.container));
+    sync::v1::ContainerSyncStatus {
+        name: waiting.container.clone(),
+        waiting_reason: waiting.reason.clone(),
+        message: waiting.message.clone(),
         restarts: newest
             .map(|c| c.attempt)
-            .or_else(|| Some(pod.lifecycle.resets.get(&note.container)?.attempt))
+            .or_else(|| {
+                Some(
+                    pod.lifecycle
+                        .pending_restarts
+                        .get(&waiting.container)?
+                        .attempt,
+                )
+            })
             .unwrap_or(0),
-        retry_at: note.retry_at.map(to_wire),
+        retry_at: waiting.retry_at.map(to_wire),
     }
 }
 
-fn terminal(of: &Terminal) -> sync::v1::Terminal {
+fn terminal(termination: &PodTermination) -> sync::v1::Terminal {
     sync::v1::Terminal {
-        reason: of.reason.clone(),
-        message: of.message.clone(),
-        decided_at: Some(to_wire(of.decided_at)),
-        phase: of.phase.clone(),
-        disruption_target: of.disruption_target,
+        reason: termination.reason.clone(),
+        message: termination.message.clone(),
+        decided_at: Some(to_wire(termination.decided_at)),
+        phase: termination.phase.clone(),
+        disruption_target: termination.disruption_target,
     }
 }
 
-fn waiting(of: &plan::Waiting) -> sync::v1::WaitingFor {
+fn waiting_for(waiting: &plan::WaitingFor) -> sync::v1::WaitingFor {
     sync::v1::WaitingFor {
-        what: of.what.clone(),
-        since: of.since.map(to_wire),
-        error: of.error.clone(),
+        what: waiting.what.clone(),
+        since: waiting.since.map(to_wire),
+        error: waiting.error.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use polylet_wire::prober::v1::{Outcome, ProbeKind, ProbeStatus};
+
+    use super::*;
+
+    #[test]
+    fn only_startup_success_and_failures_change_a_pod() {
+        let mut pod = PodSyncStatus::default();
+        let mut apply = |kind: ProbeKind, outcome: Outcome| {
+            let mut status = ProbeStatus::default();
+            status.set_outcome(outcome);
+            let result = probe_update(kind.into(), &status)?;
+            let is_failure = result.is_failure();
+            result.apply_to(&mut pod, "c1");
+            Some(is_failure)
+        };
+        assert_eq!(apply(ProbeKind::Readiness, Outcome::Failure), None);
+        assert_eq!(apply(ProbeKind::Startup, Outcome::Success), Some(false));
+        assert_eq!(apply(ProbeKind::Liveness, Outcome::Failure), Some(true));
+        assert!(pod.startup_succeeded.contains("c1") && !pod.probe_failures["c1"].startup);
     }
 }

@@ -1,155 +1,162 @@
-//! sync-coordinator: makes what should run, run.
+//! sync-coordinator: brings the pods on the node to their desired state.
 //!
-//! Watches what should run (pod-config), what does run (pleg), where its volumes stand
-//! (volume-manager), which containers are unwell (prober) and which pods must go (eviction).
-//! Everything known of one pod is a [`core::view::Pod`]; [`core::plan::plan`] says what to do for
-//! it now; steps are carried out by [`act`] and come back as inputs. It alone makes, starts, stops
-//! and removes sandboxes and containers and pulls images. Serves how far each pod has come.
+//! It watches desired pods (pod-config), the state of the runtime (pleg), volume states
+//! (volume-manager), probe results (prober) and evictions (eviction). Everything known about a pod is
+//! a [`core::view::PodSyncStatus`]; [`core::pod_worker::plan`] decides what to do for it now; [`runtime`]
+//! executes the steps, whose results come back as inputs. No other service creates, starts, stops or
+//! removes sandboxes and containers, or pulls images. It serves the sync status of each pod.
 //!
-//! One task ([`run`]) owns all workers; a pod at rest costs nothing. Another one keeps the logs of
-//! running containers small ([`act::logs`]).
+//! One task (`run`) owns the [`coordinator`]; a pod at rest costs nothing. Another task rotates the
+//! logs of running containers ([`runtime::logs`]).
 
-pub mod act;
+pub mod checkpoint;
+pub mod config;
 mod convert;
 pub mod coordinator;
 pub mod core;
-mod declare;
-mod heard;
-mod inputs;
-mod journal;
-mod leftovers;
-mod logs;
-mod looks;
-mod namesakes;
-pub mod outside;
-mod room;
-pub mod run;
+pub mod effects;
+pub mod input;
+mod run;
+pub mod runtime;
 mod server;
-pub mod settings;
-mod slots;
-mod steps;
-mod taken_over;
-mod underway;
-mod wakes;
-mod worker;
+mod state;
 
 use std::rc::Rc;
 
-use polylet_kit::{Api, BoxError, Call, Ctx, Keep, Manifest, Service};
+use polylet_kit::{Api, BoxError, Ctx, Dependency, Service, ServiceDescriptor, StateFileDecl};
 use polylet_watch::Store;
 use polylet_wire::notice::v1::Severity;
 use polylet_wire::sync::v1::sync_service_server::SyncServiceServer;
 
+use crate::checkpoint::RestoredState;
+use crate::checkpoint::kubelet_checkpoint;
+use crate::checkpoint::lifecycle_store::LifecycleStore;
+use crate::checkpoint::pod_store::CheckpointStore;
+use crate::config::Config;
 use crate::coordinator::Coordinator;
-use crate::settings::{Kept, Settings};
+use crate::effects::Executor;
+use crate::run::EventLoop;
+use crate::runtime::RuntimeManager;
 
-/// What this program is, serves, calls and keeps.
-pub static MANIFEST: Manifest = Manifest {
+/// The service's APIs, dependencies and state files.
+pub static DESCRIPTOR: ServiceDescriptor = ServiceDescriptor {
     service: "sync-coordinator",
     version: env!("CARGO_PKG_VERSION"),
-    about: "Makes what should run, run",
+    about: "Brings pods to their desired state",
     serves: &[Api {
         package: "polylet.sync.v1",
         level: 1,
     }],
     calls: &[
-        Call {
+        Dependency {
             service: "pod-config",
             package: "polylet.podconfig.v1",
             level: 1,
         },
-        Call {
+        Dependency {
             service: "pleg",
             package: "polylet.pleg.v1",
             level: 1,
         },
-        Call {
+        Dependency {
             service: "volume-manager",
             package: "polylet.volume.v1",
             level: 1,
         },
-        Call {
+        Dependency {
             service: "prober",
             package: "polylet.prober.v1",
             level: 1,
         },
-        Call {
+        Dependency {
             service: "eviction",
             package: "polylet.eviction.v1",
             level: 1,
         },
     ],
-    keeps: &[
-        Keep {
-            path: "state:pods/",
-            what: "when each pod was taken up, and why one may never run again",
+    state_files: &[
+        StateFileDecl {
+            path: "state:checkpoints/",
+            description: "when each pod was admitted, its allocated resources, and why one may never run again",
         },
-        Keep {
-            path: "run:intents/",
-            what: "sandboxes being asked for, so that no number is asked for twice",
+        StateFileDecl {
+            path: "run:sandbox_attempts/",
+            description: "attempt numbers of sandboxes in creation, so that none is requested twice",
         },
-        Keep {
+        StateFileDecl {
             path: "run:started.json",
-            what: "which start of Polylet people were told of: restarts of one service are none",
+            description: "the boot that node events were recorded for: a restart of the service records none",
         },
-        Keep {
-            path: "run:stops/",
-            what: "stops and hooks under way, so that no grace starts afresh",
+        StateFileDecl {
+            path: "run:lifecycles/",
+            description: "stops and hooks in progress, so that no grace period restarts",
         },
-        Keep {
+        StateFileDecl {
             path: "root:image_manager/",
-            what: "with what each image was pulled, so that no pod gets by another's password what its own would not give it",
+            description: "the credentials that each image was pulled with, so that no pod uses an image by those of another",
         },
     ],
 };
 
 /// Builds the service.
 pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
-    let (book, entries) = journal::Book::open(ctx.state_dir(), ctx.run_dir())?;
-    let intents = book.intents()?;
-    let (underway, lifecycles) = underway::Underway::open(ctx.run_dir())?;
-    let store = Store::new(ctx.incarnation());
-    let kept = act::image::Kept::open(ctx.config())?;
-    let hands = act::Hands::new(&ctx, book, kept);
-    if hands.is_start
-        && let Some(words) = act::resolver::limits(&ctx.config().kubelet)
-    {
-        let reason = "CheckLimitsForResolvConf";
-        ctx.notices().of_node(Severity::Warning, reason, words);
-    }
-    let settling = Rc::clone(&hands);
-    ctx.background("records of pulls", async move {
-        settling.images.settle().await;
-    });
-    // No pod's start should wait for what the runtime is asked there.
-    let keeping = Rc::clone(&hands);
-    ctx.spawn("cgroups", async move {
-        keeping.cgroups.keep(&keeping).await;
-    });
-    let following = Rc::clone(&hands);
-    let of = ctx.clone();
-    ctx.spawn("services", async move {
-        following.services.follow(of).await;
-    });
-    let settings = Settings {
-        room: act::node::room(&ctx, &hands),
-        ..Settings::of(ctx.config())
+    let (checkpoints, stored) = CheckpointStore::open(ctx.state_dir(), ctx.run_dir())?;
+    let (lifecycle_store, lifecycles) = LifecycleStore::open(ctx.run_dir())?;
+    let restored = RestoredState {
+        checkpoints: stored.pods,
+        pending_sandboxes: stored.attempts,
+        lifecycles,
+        kubelet_allocations: kubelet_checkpoint::read(&ctx.config().polylet.root_directory),
     };
-    let (running, keeper) = tokio::sync::mpsc::unbounded_channel();
-    ctx.spawn("logs", act::logs::keep(Rc::clone(&hands), keeper));
-    let (steps, done) = tokio::sync::mpsc::unbounded_channel();
+    let image_state = runtime::image::ImageState::open(ctx.config())?;
+    let manager = RuntimeManager::new(&ctx, checkpoints, image_state);
+    check_resolv_conf(&ctx, &manager);
+    spawn_runtime_tasks(&ctx, &manager);
+    let (running, log_targets) = tokio::sync::mpsc::unbounded_channel();
+    ctx.spawn("logs", runtime::logs::run(Rc::clone(&manager), log_targets));
+
+    let config = Config::new(
+        ctx.config(),
+        runtime::capacity::node_resources(&ctx, &manager),
+    );
+    let store = Store::new(ctx.incarnation());
+    let (results_tx, results) = tokio::sync::mpsc::unbounded_channel();
+    let executor = Executor::new(manager, lifecycle_store, results_tx, running);
     let coordinator = Coordinator::new(
-        Rc::new(outside::Background::new(hands, underway, steps, running)),
+        Rc::new(executor),
         store.clone(),
-        settings,
-        Kept {
-            entries,
-            intents,
-            lifecycles,
-            taken_over: taken_over::read(&ctx.config().polylet.root_directory),
-        },
+        config,
+        restored,
         jiff::Timestamp::now(),
     );
-    ctx.spawn("run", run::run(ctx.clone(), coordinator, done));
+    let event_loop = EventLoop::new(ctx.clone(), coordinator, results);
+    ctx.spawn("run", event_loop.run());
     Ok(Service::new().grpc(SyncServiceServer::new(server::Server { store })))
+}
+
+/// Records an event of the node if its resolv.conf exceeds what resolvers accept.
+fn check_resolv_conf(ctx: &Ctx, manager: &RuntimeManager) {
+    if manager.is_agent_start
+        && let Some(message) = runtime::dns::check_limits(&ctx.config().kubelet)
+    {
+        let reason = "CheckLimitsForResolvConf";
+        ctx.notices().node(Severity::Warning, reason, message);
+    }
+}
+
+/// Starts the tasks that no start of a pod should wait for.
+fn spawn_runtime_tasks(ctx: &Ctx, manager: &Rc<RuntimeManager>) {
+    let images = Rc::clone(manager);
+    ctx.background("image pull records", async move {
+        images.images.reconcile_records().await;
+    });
+    let cgroups = Rc::clone(manager);
+    ctx.spawn("cgroups", async move {
+        cgroups.cgroups.run(&cgroups).await;
+    });
+    let services = Rc::clone(manager);
+    let watch_ctx = ctx.clone();
+    ctx.spawn("services", async move {
+        services.services.watch(watch_ctx).await;
+    });
 }

@@ -1,4 +1,4 @@
-//! Serves how far each pod has come.
+//! Server of `polylet.sync.v1`.
 
 use futures::stream::BoxStream;
 use polylet_watch::Store;
@@ -6,7 +6,7 @@ use polylet_wire::sync::v1::sync_service_server::SyncService;
 use polylet_wire::sync::v1::{PodSync, WatchPodSyncRequest, WatchPodSyncResponse};
 use tonic::{Request, Response, Status};
 
-/// The server of `polylet.sync.v1`.
+/// Serves the sync status of all pods.
 #[derive(Clone)]
 pub(crate) struct Server {
     pub(crate) store: Store<String, PodSync>,

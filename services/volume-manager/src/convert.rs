@@ -1,31 +1,42 @@
-//! Between the wire and the words of this service.
+//! Conversions between wire and domain types.
 
+use jiff::Timestamp;
 use polylet_kit::Notices;
 use polylet_model::constants::reason;
 use polylet_wire::common::v1::{Cause, PodRef};
 use polylet_wire::notice::v1::Severity;
 use polylet_wire::podconfig::v1::watch_node_response::State as NodeState;
-use polylet_wire::podconfig::v1::watch_object_response::State as Wire;
-use polylet_wire::podconfig::v1::{WatchNodeResponse, WatchObjectResponse};
+use polylet_wire::podconfig::v1::watch_object_response::State as WireObjectState;
+use polylet_wire::podconfig::v1::watch_pod_certificate_response::State as WireCertificate;
+use polylet_wire::podconfig::v1::{
+    IssueTokenRequest, IssueTokenResponse, PodSource, WatchNodeResponse, WatchObjectRequest,
+    WatchObjectResponse, WatchPodCertificateRequest, WatchPodCertificateResponse,
+};
+use polylet_wire::time::{from_wire_opt, to_wire};
+use polylet_wire::volume::v1 as wire;
 use polylet_wire::volume::v1::{
-    ClaimGrowth, ClaimSize, Driver, PodVolumes, Volume, VolumeLevel, VolumePhase, VolumeStats,
+    ClaimSize, Driver, FsUsage, PodVolumes, ResizeStatus, Volume, VolumeStats,
     WatchClaimSizesResponse, WatchDriversResponse, WatchVolumesInUseResponse,
 };
-use tokio::sync::watch;
+use tonic::{Code, Status};
 
-use crate::core::csi::Registered;
+use crate::core::certificates::{CertificateKey, IssuedCertificate, ReportedCertificate};
+use crate::core::csi_volume::RegisteredDriver;
+use crate::core::desired_state::DeclareError;
 use crate::core::layout;
-use crate::core::objects::{ObjectKind, ObjectState};
-use crate::core::place::Place;
-use crate::core::spec::PodName;
-use crate::core::state::{Growing, Mounted, Stands, State};
+use crate::core::node_info::NodeInfo;
+use crate::core::pod::PodName;
+use crate::core::reference_key::{ObjectKind, ReferenceKey};
+use crate::core::references::ObjectState;
+use crate::core::state_of_world::{MountedVolume, ResizeState, ResizingClaim, StateOfWorld};
+use crate::core::status::{PodVolumeStatus, VolumePhase, VolumeStatus};
 use crate::core::sub_path::SubPath;
-use crate::core::view::{Phase, PodView, VolumeView};
-use crate::csi::client::{Level, Levels};
-use crate::run::{About, Told};
+use crate::core::tokens::{IssuedToken, PodTokenKey};
+use crate::csi::client::{DriverUsage, UnitUsage};
+use crate::event::{Event, EventSubject};
 
-/// A pod named on the wire; `None` when its uid could not name a directory.
-pub fn pod(from: Option<PodRef>) -> Option<PodName> {
+/// A pod from the wire; `None` if its uid cannot name a directory.
+pub fn pod_name(from: Option<PodRef>) -> Option<PodName> {
     let PodRef {
         uid,
         namespace,
@@ -38,7 +49,7 @@ pub fn pod(from: Option<PodRef>) -> Option<PodName> {
     })
 }
 
-/// A pod's name for the wire.
+/// A pod for the wire.
 pub fn pod_ref(pod: &PodName) -> PodRef {
     PodRef {
         uid: pod.uid.clone(),
@@ -47,158 +58,229 @@ pub fn pod_ref(pod: &PodName) -> PodRef {
     }
 }
 
-/// Tells people something, as a notice.
-pub fn notice(notices: &Notices, told: Told) {
-    let (reason, message) = (told.reason.as_str(), told.message);
-    match (told.about, told.warning) {
-        (About::Pod(pod), true) => notices.warning(&pod, "", reason, message),
-        (About::Pod(pod), false) => notices.normal(&pod, "", reason, message),
-        (About::Object(object), warning) => {
+/// Emits an event as a notice.
+pub fn notice(notices: &Notices, event: Event) {
+    let (reason, message) = (event.reason.as_str(), event.message);
+    match (event.subject, event.warning) {
+        (EventSubject::Pod(pod), true) => {
+            notices.warning(&pod_ref(&pod), "", reason, message);
+        }
+        (EventSubject::Pod(pod), false) => {
+            notices.normal(&pod_ref(&pod), "", reason, message);
+        }
+        (EventSubject::Object(object), warning) => {
             let severity = match warning {
                 true => Severity::Warning,
                 false => Severity::Normal,
             };
-            notices.of_object(object, severity, reason, message);
+            notices.object(object, severity, reason, message);
         }
     }
 }
 
-/// A view for the wire.
-pub fn volumes(view: &PodView, cause: Option<Cause>) -> PodVolumes {
+/// The gRPC status of a refused declaration.
+pub fn declare_status(error: DeclareError) -> Status {
+    let code = match error {
+        DeclareError::Superseded(_) => Code::Aborted,
+        DeclareError::Stale { .. }
+        | DeclareError::Conflict { .. }
+        | DeclareError::CountMismatch { .. } => Code::FailedPrecondition,
+    };
+    Status::new(code, error.to_string())
+}
+
+/// The status of a pod's volumes for the wire.
+pub fn pod_volumes(status: &PodVolumeStatus, cause: Option<Cause>) -> PodVolumes {
     PodVolumes {
-        r#ref: Some(pod_ref(&view.pod)),
-        sequence: view.sequence,
-        volumes: view.volumes.iter().map(volume).collect(),
+        r#ref: Some(pod_ref(&status.pod)),
+        sequence: status.sequence,
+        volumes: status.volumes.iter().map(volume).collect(),
         cause,
     }
 }
 
-fn volume(view: &VolumeView) -> Volume {
-    let phase = match view.phase {
-        Phase::Waiting | Phase::Coming => VolumePhase::Waiting,
-        Phase::Mounted => VolumePhase::Mounted,
-        Phase::Releasing => VolumePhase::Releasing,
-        Phase::Gone => VolumePhase::Gone,
-        Phase::Failed => VolumePhase::Failed,
+fn volume(status: &VolumeStatus) -> Volume {
+    let phase = match status.phase {
+        VolumePhase::Waiting | VolumePhase::Imminent => wire::VolumePhase::Waiting,
+        VolumePhase::Mounted => wire::VolumePhase::Mounted,
+        VolumePhase::Releasing => wire::VolumePhase::Releasing,
+        VolumePhase::Unmounted => wire::VolumePhase::Gone,
+        VolumePhase::Failed => wire::VolumePhase::Failed,
     };
     Volume {
-        name: view.name.clone(),
+        name: status.name.clone(),
         phase: phase.into(),
-        host_path: view.host_path.clone(),
-        message: view.message.clone(),
-        since: Some(polylet_wire::time::to_wire(view.since)),
-        coming: view.phase == Phase::Coming,
-        refusal: match view.refused {
+        host_path: status.host_path.clone(),
+        message: status.message.clone(),
+        since: Some(to_wire(status.since)),
+        imminent: status.phase == VolumePhase::Imminent,
+        rejection_reason: match status.rejected {
             true => reason::VOLUME_ATTACHMENT_LIMIT_EXCEEDED.to_owned(),
             false => String::new(),
         },
-        group: view.group,
+        supplemental_group: status.group,
     }
 }
 
-/// Parts of volumes as they are asked for.
-pub fn sub_paths(from: Vec<polylet_wire::volume::v1::SubPath>) -> Vec<SubPath> {
-    let part = |part: polylet_wire::volume::v1::SubPath| SubPath {
-        mount_index: part.mount_index,
-        volume: part.volume,
-        path: part.path,
+/// subPaths from the wire.
+pub fn sub_paths(from: Vec<wire::SubPath>) -> Vec<SubPath> {
+    let sub_path = |from: wire::SubPath| SubPath {
+        mount_index: from.mount_index,
+        volume: from.volume,
+        path: from.path,
     };
-    from.into_iter().map(part).collect()
+    from.into_iter().map(sub_path).collect()
 }
 
-/// An object as pod-config tells it.
+/// The request for a referenced object.
+pub fn object_request(key: &ReferenceKey) -> WatchObjectRequest {
+    let source = match key.cluster {
+        true => PodSource::Api,
+        false => PodSource::Unspecified,
+    };
+    WatchObjectRequest {
+        kind: key.kind.as_str().to_owned(),
+        namespace: key.namespace.clone(),
+        name: key.name.clone(),
+        source: source.into(),
+    }
+}
+
+/// A referenced object from the wire.
 pub fn object(kind: ObjectKind, from: WatchObjectResponse) -> ObjectState {
     match from.state {
-        Some(Wire::Manifest(json)) => ObjectState::from_json(kind, &json),
-        Some(Wire::Absent(_)) => ObjectState::Absent,
-        Some(Wire::Unknown(unknown)) => ObjectState::Unknown(unknown.message),
-        None => ObjectState::Unheard,
+        Some(WireObjectState::Manifest(json)) => ObjectState::from_json(kind, &json),
+        Some(WireObjectState::Absent(_)) => ObjectState::Absent,
+        Some(WireObjectState::Unknown(unknown)) => ObjectState::Unknown(unknown.message),
+        None => ObjectState::NotSynced,
     }
 }
 
-/// What the cluster is told of drivers and their volumes, for whoever watches.
-#[derive(Clone, Default)]
-pub struct CsiTold {
-    /// The drivers.
-    pub drivers: watch::Sender<WatchDriversResponse>,
-    /// Their volumes.
-    pub in_use: watch::Sender<WatchVolumesInUseResponse>,
-    /// The claims whose volumes grow.
-    pub sizes: watch::Sender<WatchClaimSizesResponse>,
-}
-
-impl CsiTold {
-    /// Tells what has changed.
-    pub fn publish(&self, state: &State) {
-        let drivers = WatchDriversResponse {
-            drivers: state.drivers().into_values().map(driver).collect(),
-        };
-        let in_use = WatchVolumesInUseResponse {
-            names: state.in_use().into_iter().collect(),
-        };
-        let sizes = WatchClaimSizesResponse {
-            claims: state.growing().into_iter().map(claim_size).collect(),
-        };
-        self.sizes.send_if_modified(|told| replace(told, sizes));
-        self.drivers.send_if_modified(|told| replace(told, drivers));
-        self.in_use.send_if_modified(|told| replace(told, in_use));
+/// The request for a certificate.
+pub fn certificate_request(key: &CertificateKey) -> WatchPodCertificateRequest {
+    WatchPodCertificateRequest {
+        pod: Some(PodRef {
+            uid: key.uid.clone(),
+            namespace: key.namespace.clone(),
+            name: key.pod.clone(),
+        }),
+        service_account: key.service_account.clone(),
+        volume: key.volume.clone(),
+        source_index: key.index,
+        signer_name: key.signer.clone(),
+        key_type: key.key_type.clone(),
+        max_expiration_seconds: key.max_expiration_seconds,
+        user_annotations: key.annotations.clone().into_iter().collect(),
     }
 }
 
-fn replace<T: PartialEq>(told: &mut T, now: T) -> bool {
-    let news = *told != now;
-    *told = now;
-    news
+/// The state of a certificate from the wire.
+pub fn certificate(from: WatchPodCertificateResponse) -> ReportedCertificate {
+    match from.state {
+        Some(WireCertificate::Certificate(issued)) => ReportedCertificate::Issued(
+            IssuedCertificate::new(issued.private_key, &issued.certificate_chain),
+        ),
+        Some(WireCertificate::Refused(refused)) => ReportedCertificate::Denied(refused.message),
+        Some(WireCertificate::Unknown(unknown)) => ReportedCertificate::Unknown(unknown.message),
+        None => ReportedCertificate::Unknown(String::new()),
+    }
 }
 
-fn claim_size(((namespace, name), of): ((String, String), Growing)) -> ClaimSize {
-    let (growth, message) = match of.stands {
-        Stands::InProgress => (ClaimGrowth::InProgress, String::new()),
-        Stands::Finished => (ClaimGrowth::Finished, String::new()),
-        Stands::Infeasible(why) => (ClaimGrowth::Infeasible, why),
-        Stands::Failed(why) => (ClaimGrowth::Failed, why),
+/// The request for a token.
+pub fn token_request(key: &PodTokenKey) -> IssueTokenRequest {
+    let audiences = (!key.audience.is_empty()).then(|| key.audience.clone());
+    IssueTokenRequest {
+        pod: Some(PodRef {
+            uid: key.uid.clone(),
+            namespace: key.namespace.clone(),
+            name: key.pod.clone(),
+        }),
+        service_account: key.service_account.clone(),
+        audiences: audiences.into_iter().collect(),
+        expiration_seconds: key.expiration_seconds,
+    }
+}
+
+/// A token from the wire, and when to refresh it.
+pub fn token(from: IssueTokenResponse, now: Timestamp) -> (IssuedToken, Timestamp) {
+    let expires_at = from_wire_opt(from.expires_at.as_ref()).unwrap_or(now);
+    let refresh_at = from_wire_opt(from.refresh_at.as_ref()).unwrap_or(expires_at);
+    let token = from.token.into_bytes().into();
+    (IssuedToken { token, expires_at }, refresh_at)
+}
+
+/// The Node object from the wire; without one, nothing is known of it.
+pub fn node_info(from: WatchNodeResponse) -> Result<NodeInfo, serde_json::Error> {
+    match from.state {
+        Some(NodeState::Manifest(json)) => NodeInfo::from_json(&json),
+        _ => Ok(NodeInfo::default()),
+    }
+}
+
+/// The registered drivers for the wire.
+pub fn drivers(state: &StateOfWorld) -> WatchDriversResponse {
+    WatchDriversResponse {
+        drivers: state.drivers().into_values().map(driver).collect(),
+    }
+}
+
+fn driver(driver: RegisteredDriver) -> Driver {
+    Driver {
+        name: driver.name,
+        node_id: driver.node_id,
+        topology: driver.topology.into_iter().collect(),
+        max_volumes: driver.max_volumes,
+    }
+}
+
+/// The attached volumes for the wire.
+pub fn volumes_in_use(state: &StateOfWorld) -> WatchVolumesInUseResponse {
+    WatchVolumesInUseResponse {
+        names: state.volumes_in_use().into_iter().collect(),
+    }
+}
+
+/// The resizes for the wire.
+pub fn claim_sizes(state: &StateOfWorld) -> WatchClaimSizesResponse {
+    let claims = state.resizing_claims().into_iter();
+    WatchClaimSizesResponse {
+        claims: claims
+            .map(|((namespace, name), claim)| claim_size(namespace, name, claim))
+            .collect(),
+    }
+}
+
+fn claim_size(namespace: String, name: String, claim: ResizingClaim) -> ClaimSize {
+    let (status, message) = match claim.state {
+        ResizeState::InProgress => (ResizeStatus::InProgress, String::new()),
+        ResizeState::Finished => (ResizeStatus::Finished, String::new()),
+        ResizeState::Infeasible(error) => (ResizeStatus::Infeasible, error),
+        ResizeState::Failed(error) => (ResizeStatus::Failed, error),
     };
     ClaimSize {
         namespace,
         name,
-        uid: of.uid,
-        growth: growth.into(),
-        size: of.size,
+        uid: claim.uid,
+        status: status.into(),
+        size: claim.size,
         message,
     }
 }
 
-/// What a volume holds.
-pub fn stats(of: Mounted, levels: Levels) -> VolumeStats {
-    let level = |of: Level| VolumeLevel {
-        available: of.available,
-        capacity: of.capacity,
-        used: of.used,
+/// The statistics of a volume for the wire.
+pub fn volume_stats((volume, usage): (MountedVolume, DriverUsage)) -> VolumeStats {
+    let fs_usage = |usage: UnitUsage| FsUsage {
+        available: usage.available,
+        capacity: usage.capacity,
+        used: usage.used,
     };
     VolumeStats {
-        pod_uid: of.uid,
-        name: of.name,
-        host_path: of.host_path,
-        claim: of.claim,
-        driver: of.driver.is_some(),
-        bytes: levels.0.map(level),
-        inodes: levels.1.map(level),
-    }
-}
-
-/// This node, as pod-config tells of it: without one, nothing of it is known.
-pub fn place(said: WatchNodeResponse) -> Result<Place, serde_json::Error> {
-    match said.state {
-        Some(NodeState::Manifest(json)) => Place::read(&json),
-        _ => Ok(Place::default()),
-    }
-}
-
-fn driver(of: Registered) -> Driver {
-    Driver {
-        name: of.name,
-        node_id: of.node_id,
-        topology: of.topology.into_iter().collect(),
-        max_volumes: of.max_volumes,
+        pod_uid: volume.uid,
+        name: volume.name,
+        host_path: volume.host_path,
+        claim: volume.claim,
+        driver: volume.driver.is_some(),
+        bytes: usage.bytes.map(fs_usage),
+        inodes: usage.inodes.map(fs_usage),
     }
 }

@@ -1,165 +1,185 @@
-//! The files of pods.
+//! The volume manager: mounts, updates and unmounts the volumes of pods.
 //!
 //! The coordinator declares which pods need which volumes (`ApplyPod`, `ReleasePod`,
-//! `CompleteDesired`); this service, and no other, mounts, writes, unmounts and removes, and tells
-//! how far it is as a stream of `PodVolumes`.
+//! `CompleteDesired`). This service, and no other, mounts and writes them, unmounts and removes
+//! them, and publishes their status as a stream of `PodVolumes`.
 //!
-//! - Inputs: declarations; requests for parts of volumes that a container mounts; ConfigMaps and Secrets from pod-config, each watched while a pod refers
-//!   to it; tokens of service accounts, asked for again before they end; certificates of pods; CSI
-//!   drivers that register; outcomes of steps; what was on disk and mounted at the start.
-//! - Tasks: [`run`], which owns all state; one short task per step; one per watched object.
-//! - Outputs: the directories under `<rootDirectory>/pods/<uid>/volumes`, in upstream's layout, and
-//!   the stream.
+//! - Inputs: declarations; subPaths of containers; ConfigMaps, Secrets and other objects from
+//!   pod-config, each watched while a pod refers to it; service account tokens, refreshed before
+//!   they expire; pod certificates; registrations of CSI drivers; results of operations; the
+//!   volumes found on disk at the start.
+//! - Tasks: the event loop in [`run`], which owns all state; one task for each operation; one for
+//!   each subscription.
+//! - Outputs: the directories below `<rootDirectory>/pods/<uid>/volumes`, in the kubelet's layout,
+//!   and the stream.
 //!
-//! [`core`] decides: what is wished ([`core::declare`], [`core::manifest`], [`core::payload`]) and
-//! what is there give steps ([`core::plan`]). [`volume`] acts. A step can be done again without
-//! harm, so a process that is killed at any point is followed by one that finds what is there and
-//! goes on. Nothing is taken away before the declarer that counts has released the pod, or has
-//! declared everything without it. What can hang on somebody else runs in a child ([`job`]).
+//! [`core`] decides: from the desired and the actual state of world the reconciler makes operations.
+//! [`executor`] executes them. Each operation is idempotent: after a kill at any point the next
+//! process finds the volumes that are there ([`reconstruct`]) and goes on. Nothing is torn down
+//! before the current client of the coordinator has released the pod, or has declared everything
+//! without it. Calls that can hang run in a child process ([`subprocess`]).
 
-pub mod alone;
+pub mod allocatable;
+pub mod background;
 pub mod certificates;
 pub mod convert;
 pub mod core;
 pub mod csi;
-pub mod job;
-pub mod node;
-pub mod objects;
-pub mod place;
+pub mod driver_state;
+pub mod event;
+pub mod executor;
+pub mod input;
+pub mod keyed_lock;
+pub mod mount_helper;
+pub mod node_info;
+pub mod reconstruct;
+pub mod references;
 pub mod run;
 pub mod server;
+pub mod subprocess;
+pub mod subscriptions;
 pub mod tokens;
 pub mod volume;
-pub mod watches;
-pub mod worker;
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 use std::rc::Rc;
 
 use polylet_kit::{
-    Api, BoxError, Call, Ctx, Keep, LARGEST_MESSAGE, Manifest, Service, follow, started,
+    Api, BoxError, Ctx, Dependency, MAX_MESSAGE_SIZE, Service, ServiceDescriptor, StateFileDecl,
+    boot_marker, follow,
 };
 use polylet_watch::Store;
 use polylet_wire::notice::v1::Severity;
 use polylet_wire::volume::v1::volume_service_server::VolumeServiceServer;
 use tokio::sync::{mpsc, watch};
 
-use crate::convert::CsiTold;
+use crate::background::Spawn;
 use crate::core::layout::Layout;
-use crate::core::state::State;
-use crate::csi::volume::Drivers;
-use crate::job::Jobs;
-use crate::run::Runner;
+use crate::core::state_of_world::StateOfWorld;
+use crate::csi::volume::CsiDrivers;
+use crate::driver_state::DriverState;
+use crate::executor::OperationExecutor;
+use crate::run::EventLoop;
 use crate::server::Server;
-use crate::watches::Watches;
-use crate::worker::Worker;
+use crate::subprocess::SubprocessPool;
+use crate::subscriptions::Subscriptions;
 
-/// What this service is.
-pub static MANIFEST: Manifest = Manifest {
+/// Describes this service.
+pub static DESCRIPTOR: ServiceDescriptor = ServiceDescriptor {
     service: "volume-manager",
     version: env!("CARGO_PKG_VERSION"),
-    about: "The files of pods: sets volumes up, keeps them up to date, takes them away.",
+    about: "Mounts, updates and unmounts the volumes of pods.",
     serves: &[Api {
         package: "polylet.volume.v1",
         level: 1,
     }],
-    calls: &[Call {
+    calls: &[Dependency {
         service: "pod-config",
         package: "polylet.podconfig.v1",
         level: 1,
     }],
-    keeps: &[
-        Keep {
+    state_files: &[
+        StateFileDecl {
             path: "run:started.json",
-            what: "which start of Polylet was told of already",
+            description: "the start of Polylet for which node events have been emitted",
         },
-        Keep {
+        StateFileDecl {
             path: "root:pods/<uid>/plugins/polylet.dev~volume/pod.json",
-            what: "whose a pod directory is, and which paths of the node are its volumes: the directory does not tell",
+            description: "the pod's name and the host paths of its volumes, which the directory does not tell",
         },
-        Keep {
+        StateFileDecl {
             path: "root:pods/<uid>/volumes/kubernetes.io~csi/<volume>/vol_data.json",
-            what: "which volume of which CSI driver is mounted beside it, in upstream's words",
+            description: "the driver and handle of the CSI volume mounted beside it, in the kubelet's format",
         },
     ],
 };
 
-/// How many inputs may wait.
-const INPUTS: usize = 256;
+/// The capacity of the event loop's queue.
+const INPUT_QUEUE: usize = 256;
 
-/// The process: one job in a child that can be given up, or the service.
+/// Runs the service, or one task of it in a child process.
 pub fn main() -> ExitCode {
-    match job::in_arguments() {
+    match mount_helper::run_from_args() {
         Some(code) => code,
-        None => polylet_kit::main(&MANIFEST, build),
+        None => polylet_kit::main(&DESCRIPTOR, build),
     }
 }
 
-/// Finds what is there, and starts the task.
+/// Reconstructs the actual state from disk, and starts the event loop.
 pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
     let root = &ctx.config().polylet.root_directory;
-    // The mount table knows no links.
+    // The mount table has canonical paths.
     let root = std::fs::canonicalize(root).unwrap_or_else(|_| root.clone());
     let layout = Layout::new(root.clone());
     if let Err(error) = tokio::task::spawn_blocking(move || volume::mount::share(&root)).await? {
         // Everything but propagation works without.
+        let error = polylet_kit::report(&error);
         tracing::warn!(
-            error = polylet_kit::report(&error),
-            "mounts do not propagate"
+            error,
+            "failed to make the root directory shared; mounts do not propagate"
         );
     }
-    if started::for_the_first_time(&ctx)
-        && volume::mount::is_swapped()
-        && !volume::mount::can_stay_in_memory()
+    if boot_marker::is_first_start(&ctx)
+        && volume::mount::is_swap_on()
+        && !volume::mount::supports_noswap()
     {
-        let (reason, words) = core::telling::ON_DISK;
-        ctx.notices().of_node(Severity::Warning, reason, words);
+        let (reason, message) = core::events::MEMORY_SWAPPED;
+        ctx.notices().node(Severity::Warning, reason, message);
     }
-    let finding = layout.clone();
-    let found = tokio::task::spawn_blocking(move || volume::find::all(&finding)).await??;
-    tracing::info!(pods = found.len(), "found on disk");
+    let reconstruct_layout = layout.clone();
+    let reconstructed =
+        tokio::task::spawn_blocking(move || reconstruct::pods(&reconstruct_layout)).await??;
+    tracing::info!(count = reconstructed.len(), "reconstructed pods from disk");
     let store = Store::new(ctx.incarnation());
-    let (inputs, heard) = mpsc::channel(INPUTS);
-    let spawner = ctx.clone();
-    let (told, registry) = (CsiTold::default(), layout.plugins_registry());
-    let (tokens, notices) = (inputs.clone(), ctx.notices().clone());
-    let certificates = certificates::from_peer(&ctx, ctx.peer("pod-config"), inputs.clone());
-    let (recounts, recounted) = watch::channel(BTreeMap::new());
-    let runner = Runner::new(
-        State::new(layout.clone(), found).on(ctx.node_name()),
+    let (inputs, queue) = mpsc::channel(INPUT_QUEUE);
+    let drivers = DriverState::default();
+    let (allocatable_updates, updates) = watch::channel(BTreeMap::new());
+    let peer = || ctx.peer("pod-config");
+    let notices = ctx.notices().clone();
+    let event_loop = EventLoop::new(
+        StateOfWorld::new(layout.clone(), reconstructed).with_node_name(ctx.node_name()),
         store.clone(),
-        Worker::new(layout.clone(), Jobs::default()).with(Drivers::of(ctx.node_name())),
-        Rc::new(move |work| spawner.background("step", work)),
-        Watches::new(objects::from_peer(
-            &ctx,
-            ctx.peer("pod-config"),
-            inputs.clone(),
-        )),
-        Watches::new(tokens::from_peer(&ctx, ctx.peer("pod-config"), tokens)),
+        OperationExecutor::new(layout.clone(), SubprocessPool::default())
+            .with_drivers(CsiDrivers::new(ctx.node_name())),
+        spawner(&ctx, "operation"),
+        Subscriptions::new(references::subscribe(&ctx, peer(), inputs.clone())),
+        Subscriptions::new(tokens::subscribe(&ctx, peer(), inputs.clone())),
         inputs.clone(),
     )
-    .telling(Rc::new(move |told| convert::notice(&notices, told)))
-    .with_certificates(Watches::new(certificates))
-    .telling_of_drivers(told.clone())
-    .recounting(recounts);
-    let spawner = ctx.clone();
-    let spawn = Rc::new(move |work| spawner.background("driver", work));
-    let registry = csi::registry::follow(registry, inputs.clone(), spawn, ctx.drain(), recounted);
+    .with_events(Rc::new(move |event| convert::notice(&notices, event)))
+    .with_certificates(Subscriptions::new(certificates::subscribe(
+        &ctx,
+        peer(),
+        inputs.clone(),
+    )))
+    .with_driver_state(drivers.clone())
+    .with_allocatable_updates(allocatable_updates);
+    let registry = csi::registry::run(
+        layout.plugins_registry(),
+        inputs.clone(),
+        spawner(&ctx, "driver"),
+        ctx.drain(),
+        updates,
+    );
     ctx.spawn("drivers", registry);
     ctx.spawn(
         "node",
-        place::follow(follow::podconfig::node(&ctx), inputs.clone(), ctx.drain()),
+        node_info::follow(follow::podconfig::node(&ctx), inputs.clone(), ctx.drain()),
     );
-    ctx.spawn("volumes", runner.run(heard, ctx.drain()));
-    let node = node::allocatable(ctx.config());
+    ctx.spawn("volumes", event_loop.run(queue, ctx.drain()));
     let server = VolumeServiceServer::new(Server {
         inputs,
         store,
-        csi: told,
+        drivers,
         layout,
-        node,
+        allocatable: allocatable::allocatable(ctx.config()),
     });
     // Pods are declared with their manifests.
-    Ok(Service::new().grpc(server.max_decoding_message_size(LARGEST_MESSAGE)))
+    Ok(Service::new().grpc(server.max_decoding_message_size(MAX_MESSAGE_SIZE)))
+}
+
+fn spawner(ctx: &Ctx, name: &'static str) -> Spawn {
+    let ctx = ctx.clone();
+    Rc::new(move |work| ctx.background(name, work))
 }

@@ -1,4 +1,4 @@
-//! The process; everything is in the library.
+//! The volume manager's process.
 fn main() -> std::process::ExitCode {
     polylet_volume_manager::main()
 }

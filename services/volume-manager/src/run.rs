@@ -1,287 +1,215 @@
-//! The one task: hears declarations, objects and outcomes, starts steps, tells what changed.
+//! The event loop: applies inputs to the state of world, starts operations, publishes what has
+//! changed.
+
+mod operation_events;
+mod operations;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::time::Duration;
 
-use futures::future::LocalBoxFuture;
 use jiff::Timestamp;
-use polylet_kit::{CancellationToken, cause};
+use polylet_kit::{CancellationToken, cause, clock};
 use polylet_watch::Store;
-use polylet_wire::common::v1::{Cause, PodRef};
-use polylet_wire::notice::v1::ObjectRef;
+use polylet_wire::common::v1::Cause;
 use polylet_wire::volume::v1::PodVolumes;
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::Instrument;
 
-use crate::convert::{self, CsiTold};
-use crate::core::certificates::{self, CertificateKey};
-use crate::core::csi::Registered;
-use crate::core::declare::Refusal;
+use crate::background::Spawn;
+use crate::convert;
+use crate::core::attach_limits::AllocatableUpdate;
+use crate::core::certificates::CertificateKey;
+use crate::core::desired_state::DesiredVolumes;
 use crate::core::layout::VolumeId;
-use crate::core::limits::Recount;
-use crate::core::objects::{ObjectKey, ObjectState};
-use crate::core::place::Place;
-use crate::core::plan::{Desired, Step};
-use crate::core::spec::{PodName, PodSpec};
-use crate::core::state::{Mounted, Outcome, State};
-use crate::core::sub_path::SubPath;
-use crate::core::tokens::{Issued, TokenKey};
-use crate::core::view::{self, Phase, PodView, VolumeView};
-use crate::volume::sub_path::Parts;
-use crate::watches::Watches;
-use crate::worker::Worker;
+use crate::core::operation::Operation;
+use crate::core::reference_key::ReferenceKey;
+use crate::core::state_of_world::StateOfWorld;
+use crate::core::status::{PodVolumeStatus, VolumePhase, VolumeStatus};
+use crate::core::status_messages::event_reason;
+use crate::core::sub_path::ContainerSubPaths;
+use crate::core::tokens::PodTokenKey;
+use crate::driver_state::{DriverState, replace};
+use crate::event::{Event, EventSender, EventSubject};
+use crate::executor::OperationExecutor;
+use crate::input::{Input, Reply, SubPathRequest};
+use crate::subscriptions::Subscriptions;
 
-mod steps;
-
-/// Who declares, and in which order.
-#[derive(Debug)]
-pub struct From {
-    /// The caller's incarnation.
-    pub declarer: String,
-    /// Rises within it.
-    pub sequence: u64,
-    /// What set it off.
-    pub cause: Option<Cause>,
-}
-
-/// The answer to a declaration.
-pub type Reply = oneshot::Sender<Result<PodVolumes, Refusal>>;
-
-/// Parts of volumes for one container.
-#[derive(Debug)]
-pub struct PartsWanted {
-    /// The pod.
-    pub uid: String,
-    /// The container.
-    pub container: String,
-    /// What it mounts.
-    pub parts: Vec<SubPath>,
-    /// What set it off.
-    pub cause: Option<Cause>,
-}
-
-/// Everything that this service can hear.
-pub enum Input {
-    /// A pod's volumes are wanted.
-    Apply(From, PodName, Arc<PodSpec>, Reply),
-    /// A pod's containers are gone for good.
-    Release(From, PodName, Reply),
-    /// All that is wanted has been declared.
-    Complete(String, u32, oneshot::Sender<Result<(), Refusal>>),
-    /// A container needs parts of a pod's volumes; answered when they are there.
-    SubPaths(PartsWanted, oneshot::Sender<Result<Vec<String>, String>>),
-    /// An object is this now.
-    Object(ObjectKey, ObjectState),
-    /// A CSI driver has registered with this socket, or it is gone.
-    Driver(PathBuf, Option<Registered>),
-    /// The cluster says this of the node.
-    Placed(Place),
-    /// Somebody wants to know what volumes hold.
-    Mounted(oneshot::Sender<Vec<Mounted>>),
-    /// A token was asked for.
-    Token(TokenKey, Result<Issued, String>),
-    /// A certificate is this now.
-    Certificate(CertificateKey, certificates::Told),
-    /// A step has ended; the cause names its span, if it had one.
-    Finished(Outcome, Option<Cause>),
-}
-
-/// Starts work that ends by itself.
-pub type Spawn = Rc<dyn Fn(LocalBoxFuture<'static, ()>)>;
-
-/// Whom people are told something about.
-#[derive(Debug, Clone, PartialEq)]
-pub enum About {
-    /// A pod.
-    Pod(PodRef),
-    /// An object of the cluster.
-    Object(ObjectRef),
-}
-
-/// Something that people are told.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Told {
-    /// Whom it is about.
-    pub about: About,
-    /// Something is amiss.
-    pub warning: bool,
-    /// The event's reason.
-    pub reason: String,
-    /// The event's words.
-    pub message: String,
-}
-
-/// Tells people of pods' volumes.
-pub type Notice = Rc<dyn Fn(Told)>;
-
-/// The task's own things.
-pub struct Runner {
-    /// What is known.
-    pub state: State,
-    /// What is told.
-    pub store: Store<String, PodVolumes>,
-    /// Who performs steps.
-    pub worker: Worker,
-    /// How work is started.
-    pub spawn: Spawn,
-    /// Which objects are watched.
-    pub watches: Watches<ObjectKey>,
-    /// Which tokens are kept fresh.
-    pub tokens: Watches<TokenKey>,
-    /// Which certificates are followed.
-    certificates: Watches<CertificateKey>,
-    /// What the cluster is told of drivers and their volumes.
-    csi: CsiTold,
-    /// Which drivers are asked again how many volumes they can have.
-    recounts: watch::Sender<BTreeMap<String, Recount>>,
-    /// Who tells people of what is amiss.
-    notice: Notice,
-    /// Where outcomes go.
-    pub inputs: mpsc::Sender<Input>,
+/// The event loop.
+pub struct EventLoop {
+    state: StateOfWorld,
+    /// The published statuses.
+    store: Store<String, PodVolumes>,
+    executor: OperationExecutor,
+    spawn: Spawn,
+    objects: Subscriptions<ReferenceKey>,
+    tokens: Subscriptions<PodTokenKey>,
+    certificates: Subscriptions<CertificateKey>,
+    /// The published state of drivers.
+    drivers: DriverState,
+    allocatable_updates: watch::Sender<BTreeMap<String, AllocatableUpdate>>,
+    events: EventSender,
+    /// Where operations send their results.
+    inputs: mpsc::Sender<Input>,
+    /// The span that last caused a change of each pod.
     causes: BTreeMap<String, Cause>,
-    /// What people were told last of each pod's volumes that cannot be mounted.
-    amiss: BTreeMap<String, BTreeSet<String>>,
-    /// Calls off what is being set up.
+    /// The messages last emitted as warnings, by pod.
+    warnings: BTreeMap<String, BTreeSet<String>>,
+    /// Cancels the operations that set volumes up.
     setting_up: BTreeMap<VolumeId, CancellationToken>,
 }
 
-/// Answers that wait until what they tell has been published.
-type Answers = Vec<(String, Reply)>;
+/// Replies that wait until the status of their pod has been published.
+type PendingReplies = Vec<(String, Reply)>;
 
-impl Runner {
-    /// A task that has done nothing yet.
+impl EventLoop {
+    /// An event loop without certificates, events and published drivers.
     pub fn new(
-        state: State,
+        state: StateOfWorld,
         store: Store<String, PodVolumes>,
-        worker: Worker,
+        executor: OperationExecutor,
         spawn: Spawn,
-        watches: Watches<ObjectKey>,
-        tokens: Watches<TokenKey>,
+        objects: Subscriptions<ReferenceKey>,
+        tokens: Subscriptions<PodTokenKey>,
         inputs: mpsc::Sender<Input>,
     ) -> Self {
         Self {
             state,
             store,
-            worker,
+            executor,
             spawn,
-            watches,
+            objects,
             tokens,
-            certificates: Watches::new(Rc::new(|_, _| {})),
-            csi: CsiTold::default(),
-            recounts: watch::Sender::default(),
-            notice: Rc::new(|_| {}),
-            amiss: BTreeMap::new(),
+            certificates: Subscriptions::new(Rc::new(|_, _| {})),
+            drivers: DriverState::default(),
+            allocatable_updates: watch::Sender::default(),
+            events: Rc::new(|_| {}),
             inputs,
             causes: BTreeMap::new(),
+            warnings: BTreeMap::new(),
             setting_up: BTreeMap::new(),
         }
     }
 
-    /// Tells people of volumes.
-    pub fn telling(self, notice: Notice) -> Self {
-        Self { notice, ..self }
+    /// Emits events.
+    pub fn with_events(self, events: EventSender) -> Self {
+        Self { events, ..self }
     }
 
-    /// Follows the certificates that pods hold.
-    pub fn with_certificates(self, certificates: Watches<CertificateKey>) -> Self {
+    /// Subscribes to pod certificates.
+    pub fn with_certificates(self, certificates: Subscriptions<CertificateKey>) -> Self {
         Self {
             certificates,
             ..self
         }
     }
 
-    /// Tells the cluster of drivers and their volumes.
-    pub fn telling_of_drivers(self, csi: CsiTold) -> Self {
-        Self { csi, ..self }
+    /// Publishes the state of drivers.
+    pub fn with_driver_state(self, drivers: DriverState) -> Self {
+        Self { drivers, ..self }
     }
 
-    /// Has drivers asked again how many volumes they can have.
-    pub fn recounting(self, recounts: watch::Sender<BTreeMap<String, Recount>>) -> Self {
-        Self { recounts, ..self }
+    /// Has the limits of drivers refreshed.
+    pub fn with_allocatable_updates(
+        self,
+        allocatable_updates: watch::Sender<BTreeMap<String, AllocatableUpdate>>,
+    ) -> Self {
+        Self {
+            allocatable_updates,
+            ..self
+        }
     }
 
     /// Runs until draining starts.
-    pub async fn run(mut self, mut heard: mpsc::Receiver<Input>, drain: CancellationToken) {
+    pub async fn run(mut self, mut inputs: mpsc::Receiver<Input>, drain: CancellationToken) {
         self.publish(Timestamp::now());
-        self.store.mark_whole();
+        self.store.mark_synced();
         loop {
-            let wake = self.state.wake_at();
-            let input = tokio::select! {
+            let mut next = tokio::select! {
                 () = drain.cancelled() => break,
-                input = heard.recv() => input,
-                () = sleep_until(wake), if wake.is_some() => None,
+                input = inputs.recv() => input,
+                () = clock::sleep_until_opt(self.state.next_retry()) => None,
             };
-            let mut answers = Answers::new();
-            let mut next = input;
+            let mut replies = PendingReplies::new();
             while let Some(input) = next {
-                self.hear(input, &mut answers);
-                // What has come already is taken together: one plan, one message to watchers.
-                next = heard.try_recv().ok();
+                self.handle_input(input, &mut replies);
+                // All inputs that are there are handled at once: one plan, one message to watchers.
+                next = inputs.try_recv().ok();
             }
-            self.act(answers);
+            self.sync(replies);
         }
-        self.worker.stop();
+        self.executor.stop();
     }
 
-    fn hear(&mut self, input: Input, answers: &mut Answers) {
+    fn handle_input(&mut self, input: Input, replies: &mut PendingReplies) {
         match input {
-            Input::Apply(from, pod, spec, reply) => {
+            Input::Apply(caller, pod, spec, reply) => {
                 let uid = pod.uid.clone();
-                match self.state.apply(&from.declarer, from.sequence, pod, spec) {
-                    Ok(news) => self.declared(uid, from.cause.filter(|_| news), reply, answers),
-                    Err(refusal) => answer(reply, Err(refusal)),
+                let applied = self
+                    .state
+                    .apply(&caller.client_id, caller.sequence, pod, spec);
+                match applied {
+                    Ok(changed) => {
+                        let cause = caller.cause.filter(|_| changed);
+                        self.accept_declaration(uid, cause, reply, replies);
+                    }
+                    Err(error) => respond(reply, Err(error)),
                 }
             }
-            Input::Release(from, pod, reply) => {
+            Input::Release(caller, pod, reply) => {
                 let uid = pod.uid.clone();
-                match self.state.release(&from.declarer, from.sequence, pod) {
-                    Ok(()) => self.declared(uid, from.cause, reply, answers),
-                    Err(refusal) => answer(reply, Err(refusal)),
+                let released = self.state.release(&caller.client_id, caller.sequence, pod);
+                match released {
+                    Ok(()) => self.accept_declaration(uid, caller.cause, reply, replies),
+                    Err(error) => respond(reply, Err(error)),
                 }
             }
-            Input::Complete(declarer, pods, reply) => {
-                answer(reply, self.state.complete(&declarer, pods));
+            Input::Complete(client_id, pods, reply) => {
+                respond(reply, self.state.complete(&client_id, pods));
             }
-            Input::SubPaths(wanted, reply) => self.sub_paths(wanted, reply),
-            Input::Object(key, state) => self.state.object(&key, state),
+            Input::SubPaths(request, reply) => self.bind_sub_paths(request, reply),
+            Input::Object(key, state) => self.state.update_object(&key, state),
             Input::Driver(socket, driver) => {
-                self.state.driver(&socket, driver);
-                self.worker.drivers().set(&self.state.drivers());
+                self.state.set_driver(&socket, driver);
+                self.executor.drivers().set(&self.state.drivers());
             }
-            Input::Placed(place) => self.state.placed(place),
-            Input::Mounted(reply) => answer(reply, self.state.mounted()),
-            Input::Token(key, answer) => self.state.token(&key, answer, Timestamp::now()),
-            Input::Certificate(key, told) => self.state.certificate(&key, told),
-            Input::Finished(outcome, cause) => {
-                if let Some((uid, cause)) = Some(steps::uid_of(&outcome.step)).zip(cause) {
-                    self.causes.insert(uid.to_owned(), cause);
+            Input::NodeInfo(info) => self.state.set_node_info(info),
+            Input::MountedVolumes(reply) => respond(reply, self.state.mounted_volumes()),
+            Input::Token(key, result) => {
+                self.state.update_token(&key, result, Timestamp::now());
+            }
+            Input::Certificate(key, report) => self.state.update_certificate(&key, report),
+            Input::OperationFinished(result, cause) => {
+                if let Some(cause) = cause {
+                    let uid = result.operation.pod_uid().to_owned();
+                    self.causes.insert(uid, cause);
                 }
-                if let Step::SetUp(id, _) = &outcome.step {
+                if let Operation::SetUp(id, _) = &result.operation {
                     self.setting_up.remove(id);
                 }
-                self.state.finished(outcome, Timestamp::now());
+                self.state.finish_operation(result, Timestamp::now());
             }
         }
     }
 
-    /// Binds parts of volumes aside: one that hangs holds back its own container alone.
-    fn sub_paths(&self, wanted: PartsWanted, reply: oneshot::Sender<Result<Vec<String>, String>>) {
-        let PartsWanted {
+    /// Binds subPaths in the background: one that hangs delays its own container only.
+    fn bind_sub_paths(
+        &self,
+        request: SubPathRequest,
+        reply: oneshot::Sender<Result<Vec<String>, String>>,
+    ) {
+        let SubPathRequest {
             uid,
             container,
-            parts,
+            sub_paths,
             cause,
-        } = wanted;
-        let parts = match self.state.sub_paths(&uid, &container, parts) {
-            Ok(parts) => Parts {
-                pod: self.state.layout().pod(&uid),
+        } = request;
+        let sub_paths = match self.state.sub_path_volumes(&uid, &container, sub_paths) {
+            Ok(sub_paths) => ContainerSubPaths {
+                pod_dir: self.state.layout().pod(&uid),
                 container,
-                parts,
+                sub_paths,
             },
-            Err(why) => return answer(reply, Err(why)),
+            Err(message) => return respond(reply, Err(message)),
         };
         let pod = self.state.pod(&uid);
         let span = tracing::info_span!(
@@ -289,105 +217,107 @@ impl Runner {
             k8s.pod.uid = uid,
             k8s.pod.name = pod.name,
             k8s.namespace.name = pod.namespace,
-            k8s.container.name = parts.container,
+            k8s.container.name = sub_paths.container,
         );
         cause::set_parent(&span, cause.as_ref());
-        let worker = self.worker.clone();
+        let executor = self.executor.clone();
         let work = async move {
-            let places = parts.places();
-            let done = worker.sub_paths(&uid, parts).await;
-            answer(reply, done.map(|()| places));
+            let targets = sub_paths.targets();
+            let bound = executor.bind_sub_paths(&uid, sub_paths).await;
+            respond(reply, bound.map(|()| targets));
         };
         (self.spawn)(Box::pin(work.instrument(span)));
     }
 
-    fn declared(&mut self, uid: String, cause: Option<Cause>, reply: Reply, answers: &mut Answers) {
+    fn accept_declaration(
+        &mut self,
+        uid: String,
+        cause: Option<Cause>,
+        reply: Reply,
+        replies: &mut PendingReplies,
+    ) {
         if let Some(cause) = cause {
             self.causes.insert(uid.clone(), cause);
         }
-        answers.push((uid, reply));
+        replies.push((uid, reply));
     }
 
-    fn act(&mut self, answers: Answers) {
+    fn sync(&mut self, replies: PendingReplies) {
         let now = Timestamp::now();
-        for step in self.state.next(now) {
-            self.start(step);
+        for operation in self.state.start_operations(now) {
+            self.start(operation);
         }
-        // A pod that goes waits for nothing that hangs.
-        let leaves = |id: &VolumeId| matches!(self.state.desired(&id.uid), Desired::Gone);
-        let called_off = self.setting_up.iter().filter(|(id, _)| leaves(id));
-        called_off.for_each(|(_, off)| off.cancel());
-        self.watches.set(self.state.watched());
+        // A pod that is torn down does not wait for a mount that hangs.
+        for (id, cancel) in &self.setting_up {
+            if matches!(self.state.desired_volumes(&id.uid), DesiredVolumes::Absent) {
+                cancel.cancel();
+            }
+        }
+        self.objects.set(self.state.watched_objects());
         self.tokens.set(self.state.tokens());
         self.certificates.set(self.state.certificates());
         self.publish(now);
-        self.csi.publish(&self.state);
-        let recounts = self.state.recounts();
-        self.recounts.send_if_modified(|known| {
-            let news = *known != recounts;
-            *known = recounts;
-            news
-        });
-        for (uid, reply) in answers {
-            let gone = || PodVolumes {
+        self.drivers.publish(&self.state);
+        let updates = self.state.allocatable_updates();
+        self.allocatable_updates
+            .send_if_modified(|old| replace(old, updates));
+        for (uid, reply) in replies {
+            let removed = || PodVolumes {
                 r#ref: Some(convert::pod_ref(&self.state.pod(&uid))),
                 ..PodVolumes::default()
             };
-            answer(reply, Ok(self.store.get(&uid).unwrap_or_else(gone)));
+            respond(reply, Ok(self.store.get(&uid).unwrap_or_else(removed)));
         }
     }
 
     fn publish(&mut self, now: Timestamp) {
-        for (uid, view) in self.state.changes(now) {
-            match view {
-                Some(view) => {
-                    self.tell_amiss(&view);
+        for (uid, status) in self.state.take_changes(now) {
+            match status {
+                Some(status) => {
+                    self.emit_warnings(&status);
                     let cause = self.causes.get(&uid).cloned();
                     self.store
-                        .upsert(uid.clone(), convert::volumes(&view, cause));
+                        .upsert(uid.clone(), convert::pod_volumes(&status, cause));
                 }
                 None => {
                     self.store.remove(&uid);
                     self.causes.remove(&uid);
-                    self.amiss.remove(&uid);
+                    self.warnings.remove(&uid);
                 }
             }
-            if let Some(noted) = self.state.note(&uid) {
-                let worker = self.worker.clone();
-                (self.spawn)(Box::pin(async move { worker.note(noted).await }));
+            if let Some(metadata) = self.state.metadata_to_store(&uid) {
+                let executor = self.executor.clone();
+                (self.spawn)(Box::pin(async move {
+                    executor.store_metadata(metadata).await;
+                }));
             }
         }
     }
 
-    /// Says once what keeps a pod's volumes from being mounted.
-    fn tell_amiss(&mut self, view: &PodView) {
-        let tells = |volume: &&VolumeView| {
-            let waits = matches!(volume.phase, Phase::Waiting | Phase::Failed);
-            view::reason(&volume.message)
-                .is_some_and(|reason| waits || reason == "VolumeResizeFailed")
+    /// Emits each new message about volumes that cannot be mounted or expanded.
+    fn emit_warnings(&mut self, status: &PodVolumeStatus) {
+        let is_warning = |volume: &&VolumeStatus| {
+            let not_mounted = matches!(volume.phase, VolumePhase::Waiting | VolumePhase::Failed);
+            event_reason(&volume.message)
+                .is_some_and(|reason| not_mounted || reason == "VolumeResizeFailed")
         };
-        let said = view.volumes.iter().filter(tells);
-        let said: BTreeSet<String> = said.map(|volume| volume.message.clone()).collect();
-        let before = self.amiss.insert(view.pod.uid.clone(), said.clone());
-        for news in said.difference(&before.unwrap_or_default()) {
-            let reason = view::reason(news).unwrap_or("FailedMount");
-            (self.notice)(Told {
-                about: About::Pod(convert::pod_ref(&view.pod)),
+        let volumes = status.volumes.iter().filter(is_warning);
+        let messages: BTreeSet<String> = volumes.map(|volume| volume.message.clone()).collect();
+        let uid = status.pod.uid.clone();
+        let before = self.warnings.insert(uid, messages.clone());
+        for message in messages.difference(&before.unwrap_or_default()) {
+            let reason = event_reason(message).unwrap_or("FailedMount");
+            (self.events)(Event {
+                subject: EventSubject::Pod(status.pod.clone()),
                 warning: true,
                 reason: reason.to_owned(),
-                message: news.clone(),
+                message: message.clone(),
             });
         }
     }
 }
 
-fn answer<T>(reply: oneshot::Sender<T>, with: T) {
-    // A caller that has gone needs no answer.
-    let _ = reply.send(with);
-}
-
-async fn sleep_until(at: Option<Timestamp>) {
-    let Some(at) = at else { return };
-    let left = at.duration_since(Timestamp::now());
-    tokio::time::sleep(Duration::try_from(left).unwrap_or_default()).await;
+fn respond<T>(reply: oneshot::Sender<T>, response: T) {
+    // A caller that has gone needs no response.
+    let _ = reply.send(response);
 }

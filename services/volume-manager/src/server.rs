@@ -17,86 +17,58 @@ use polylet_wire::volume::v1::{
 };
 use tokio::sync::{mpsc, oneshot};
 use tokio_stream::wrappers::WatchStream;
-use tonic::{Code, Request, Response, Status};
+use tonic::{Request, Response, Status};
 
-use crate::convert::{self, CsiTold};
-use crate::core::declare::Refusal;
+use crate::convert;
 use crate::core::layout::Layout;
 use crate::core::manifest;
-use crate::core::spec::{Allocatable, PodName};
+use crate::core::pod::PodName;
+use crate::core::spec::Allocatable;
 use crate::csi::stats;
-use crate::run::{From, Input, PartsWanted};
+use crate::driver_state::DriverState;
+use crate::input::{Caller, Input, SubPathRequest};
 
-/// The server: hands calls to the one task, and streams what it tells.
+/// Passes requests to the event loop, and streams what it publishes.
 pub struct Server {
-    /// Where calls go.
+    /// The event loop.
     pub inputs: mpsc::Sender<Input>,
-    /// What is told.
+    /// The published statuses of volumes.
     pub store: Store<String, PodVolumes>,
-    /// What is told of drivers and their volumes.
-    pub csi: CsiTold,
-    /// Where things are.
+    /// The published state of drivers.
+    pub drivers: DriverState,
+    /// The paths of volumes.
     pub layout: Layout,
-    /// What the node can give, for pods that read it.
-    pub node: Allocatable,
+    /// Allocatable resources, for the downward API.
+    pub allocatable: Allocatable,
 }
 
-fn named(pod: Option<PodRef>) -> Result<PodName, Status> {
-    let wrong =
+fn pod_name(pod: Option<PodRef>) -> Result<PodName, Status> {
+    let invalid =
         "ref.uid must be 1 to 128 of letters, digits, '-', '_' and '.', not starting with '.'";
-    convert::pod(pod).ok_or_else(|| Status::invalid_argument(wrong))
+    convert::pod_name(pod).ok_or_else(|| Status::invalid_argument(invalid))
 }
 
-fn declared(declarer: String, sequence: u64, cause: Option<Cause>) -> Result<From, Status> {
-    if declarer.is_empty() {
-        return Err(Status::invalid_argument(
-            "declarer must be the caller's incarnation",
-        ));
+fn caller(client_id: String, sequence: u64, cause: Option<Cause>) -> Result<Caller, Status> {
+    if client_id.is_empty() {
+        return Err(Status::invalid_argument("client_id must not be empty"));
     }
-    Ok(From {
-        declarer,
+    Ok(Caller {
+        client_id,
         sequence,
         cause,
     })
 }
 
 impl Server {
-    async fn ask<T, E: Into<Refused>>(
+    async fn request<T>(
         &self,
-        input: impl FnOnce(oneshot::Sender<Result<T, E>>) -> Input,
+        input: impl FnOnce(oneshot::Sender<T>) -> Input,
     ) -> Result<T, Status> {
         let stopping = || Status::unavailable("the service is stopping");
-        let (reply, answer) = oneshot::channel();
-        self.inputs
-            .send(input(reply))
-            .await
-            .map_err(|_| stopping())?;
-        let answer = answer.await.map_err(|_| stopping())?;
-        answer.map_err(|refusal| {
-            let Refused(code, words) = refusal.into();
-            Status::new(code, words)
-        })
-    }
-}
-
-/// A refusal as it goes over the wire.
-struct Refused(Code, String);
-
-impl std::convert::From<Refusal> for Refused {
-    fn from(refusal: Refusal) -> Self {
-        let code = match refusal {
-            Refusal::Followed(_) => Code::Aborted,
-            Refusal::Passed { .. } | Refusal::Changed { .. } | Refusal::Miscounted { .. } => {
-                Code::FailedPrecondition
-            }
-        };
-        Refused(code, refusal.to_string())
-    }
-}
-
-impl std::convert::From<String> for Refused {
-    fn from(words: String) -> Self {
-        Refused(Code::FailedPrecondition, words)
+        let (reply, response) = oneshot::channel();
+        let sent = self.inputs.send(input(reply)).await;
+        sent.map_err(|_| stopping())?;
+        response.await.map_err(|_| stopping())
     }
 }
 
@@ -107,13 +79,12 @@ impl VolumeService for Server {
         request: Request<ApplyPodRequest>,
     ) -> Result<Response<ApplyPodResponse>, Status> {
         let request = request.into_inner();
-        let pod = named(request.r#ref)?;
-        let from = declared(request.declarer, request.sequence, request.cause)?;
-        let spec = manifest::read(&request.manifest, self.node)
+        let pod = pod_name(request.r#ref)?;
+        let caller = caller(request.client_id, request.sequence, request.cause)?;
+        let spec = manifest::parse(&request.manifest, self.allocatable)
             .map_err(|error| Status::invalid_argument(report(&error)))?;
-        let state = self
-            .ask(|reply| Input::Apply(from, pod, Arc::new(spec), reply))
-            .await?;
+        let applied = self.request(|reply| Input::Apply(caller, pod, Arc::new(spec), reply));
+        let state = applied.await?.map_err(convert::declare_status)?;
         Ok(Response::new(ApplyPodResponse { state: Some(state) }))
     }
 
@@ -122,9 +93,10 @@ impl VolumeService for Server {
         request: Request<ReleasePodRequest>,
     ) -> Result<Response<ReleasePodResponse>, Status> {
         let request = request.into_inner();
-        let pod = named(request.r#ref)?;
-        let from = declared(request.declarer, request.sequence, request.cause)?;
-        let state = self.ask(|reply| Input::Release(from, pod, reply)).await?;
+        let pod = pod_name(request.r#ref)?;
+        let caller = caller(request.client_id, request.sequence, request.cause)?;
+        let released = self.request(|reply| Input::Release(caller, pod, reply));
+        let state = released.await?.map_err(convert::declare_status)?;
         Ok(Response::new(ReleasePodResponse { state: Some(state) }))
     }
 
@@ -133,9 +105,9 @@ impl VolumeService for Server {
         request: Request<CompleteDesiredRequest>,
     ) -> Result<Response<CompleteDesiredResponse>, Status> {
         let request = request.into_inner();
-        let declarer = declared(request.declarer, 0, None)?.declarer;
-        self.ask(|reply| Input::Complete(declarer, request.pod_count, reply))
-            .await?;
+        let client_id = caller(request.client_id, 0, None)?.client_id;
+        let completed = self.request(|reply| Input::Complete(client_id, request.pod_count, reply));
+        completed.await?.map_err(convert::declare_status)?;
         Ok(Response::new(CompleteDesiredResponse {}))
     }
 
@@ -144,18 +116,15 @@ impl VolumeService for Server {
         request: Request<PrepareSubPathsRequest>,
     ) -> Result<Response<PrepareSubPathsResponse>, Status> {
         let request = request.into_inner();
-        let pod = named(request.r#ref)?;
-        let wanted = PartsWanted {
-            uid: pod.uid,
+        let sub_paths = SubPathRequest {
+            uid: pod_name(request.r#ref)?.uid,
             container: request.container,
-            parts: convert::sub_paths(request.sub_paths),
+            sub_paths: convert::sub_paths(request.sub_paths),
             cause: request.cause,
         };
-        let prepared = self.ask(|reply| Input::SubPaths(wanted, reply)).await?;
-        let response = PrepareSubPathsResponse {
-            host_paths: prepared,
-        };
-        Ok(Response::new(response))
+        let prepared = self.request(|reply| Input::SubPaths(sub_paths, reply));
+        let host_paths = prepared.await?.map_err(Status::failed_precondition)?;
+        Ok(Response::new(PrepareSubPathsResponse { host_paths }))
     }
 
     type WatchPodVolumesStream = BoxStream<'static, Result<WatchPodVolumesResponse, Status>>;
@@ -177,8 +146,8 @@ impl VolumeService for Server {
         &self,
         _: Request<WatchDriversRequest>,
     ) -> Result<Response<Self::WatchDriversStream>, Status> {
-        let told = WatchStream::new(self.csi.drivers.subscribe());
-        Ok(Response::new(told.map(Ok).boxed()))
+        let drivers = WatchStream::new(self.drivers.drivers.subscribe());
+        Ok(Response::new(drivers.map(Ok).boxed()))
     }
 
     type WatchClaimSizesStream = BoxStream<'static, Result<WatchClaimSizesResponse, Status>>;
@@ -187,20 +156,17 @@ impl VolumeService for Server {
         &self,
         _: Request<WatchClaimSizesRequest>,
     ) -> Result<Response<Self::WatchClaimSizesStream>, Status> {
-        let told = WatchStream::new(self.csi.sizes.subscribe());
-        Ok(Response::new(told.map(Ok).boxed()))
+        let sizes = WatchStream::new(self.drivers.sizes.subscribe());
+        Ok(Response::new(sizes.map(Ok).boxed()))
     }
 
     async fn get_volume_stats(
         &self,
         _: Request<GetVolumeStatsRequest>,
     ) -> Result<Response<GetVolumeStatsResponse>, Status> {
-        let stopping = || Status::unavailable("the service is stopping");
-        let (reply, answer) = oneshot::channel();
-        let asked = self.inputs.send(Input::Mounted(reply)).await;
-        asked.map_err(|_| stopping())?;
-        let mounted = answer.await.map_err(|_| stopping())?;
-        let volumes = stats::of(&self.layout, mounted).await;
+        let mounted = self.request(Input::MountedVolumes).await?;
+        let usage = stats::usage(&self.layout, mounted).await;
+        let volumes = usage.into_iter().map(convert::volume_stats).collect();
         Ok(Response::new(GetVolumeStatsResponse { volumes }))
     }
 
@@ -210,7 +176,7 @@ impl VolumeService for Server {
         &self,
         _: Request<WatchVolumesInUseRequest>,
     ) -> Result<Response<Self::WatchVolumesInUseStream>, Status> {
-        let told = WatchStream::new(self.csi.in_use.subscribe());
-        Ok(Response::new(told.map(Ok).boxed()))
+        let in_use = WatchStream::new(self.drivers.in_use.subscribe());
+        Ok(Response::new(in_use.map(Ok).boxed()))
     }
 }

@@ -1,30 +1,29 @@
-//! Has tokens issued by pod-config, and again before each ends.
+//! Requests service account tokens from pod-config, and refreshes each before it expires.
 
 use std::rc::Rc;
 use std::time::Duration;
 
-use jiff::Timestamp;
-use polylet_kit::{Ctx, Peer};
-use polylet_wire::common::v1::PodRef;
+use jiff::{SignedDuration, Timestamp};
+use polylet_kit::{Ctx, Peer, clock};
+use polylet_schedule::Backoff;
 use polylet_wire::podconfig::v1::object_service_client::ObjectServiceClient;
-use polylet_wire::podconfig::v1::{IssueTokenRequest, IssueTokenResponse};
-use polylet_wire::time::from_wire_opt;
 use tokio::sync::mpsc;
 
-use crate::core::tokens::{Issued, TokenKey};
-use crate::run::Input;
-use crate::watches::Watch;
+use crate::convert;
+use crate::core::tokens::PodTokenKey;
+use crate::input::Input;
+use crate::subscriptions::Subscribe;
 
-/// How long one may take to come.
+/// The deadline of one request.
 const DEADLINE: Duration = Duration::from_secs(30);
-/// After a failure; doubled up to the longest.
-const FIRST_WAIT: Duration = Duration::from_millis(500);
-const LONGEST_WAIT: Duration = Duration::from_secs(30);
-/// However short a token lives: not more often than this.
-const SHORTEST_LIFE: Duration = Duration::from_secs(1);
+/// Delays after failures.
+const FIRST_RETRY: Duration = Duration::from_millis(500);
+const MAX_RETRY: Duration = Duration::from_secs(30);
+/// The shortest period of refreshes, for tokens that expire at once.
+const MIN_PERIOD: SignedDuration = SignedDuration::from_secs(1);
 
-/// Has tokens issued by pod-config.
-pub fn from_peer(ctx: &Ctx, peer: Peer, inputs: mpsc::Sender<Input>) -> Watch<TokenKey> {
+/// Subscribes to tokens at pod-config.
+pub fn subscribe(ctx: &Ctx, peer: Peer, inputs: mpsc::Sender<Input>) -> Subscribe<PodTokenKey> {
     let ctx = ctx.clone();
     Rc::new(move |key, token| {
         let (peer, inputs, drain) = (peer.clone(), inputs.clone(), ctx.drain());
@@ -32,61 +31,49 @@ pub fn from_peer(ctx: &Ctx, peer: Peer, inputs: mpsc::Sender<Input>) -> Watch<To
             tokio::select! {
                 () = token.cancelled() => {}
                 () = drain.cancelled() => {}
-                () = keep(key, peer, inputs) => {}
+                () = refresh(key, peer, inputs) => {}
             }
         });
     })
 }
 
-async fn keep(key: TokenKey, peer: Peer, inputs: mpsc::Sender<Input>) {
+async fn refresh(key: PodTokenKey, peer: Peer, inputs: mpsc::Sender<Input>) {
     let mut client = ObjectServiceClient::new(peer.channel());
-    let mut wait = FIRST_WAIT;
+    let mut backoff = Backoff::new(FIRST_RETRY, MAX_RETRY);
     loop {
-        let mut request = tonic::Request::new(request(&key));
+        let mut request = tonic::Request::new(convert::token_request(&key));
         request.set_timeout(DEADLINE);
-        let answer = tokio::time::timeout(DEADLINE, client.issue_token(request)).await;
-        let (answer, pause) = match answer {
-            Ok(Ok(answer)) => {
-                wait = FIRST_WAIT;
-                issued(answer.into_inner(), Timestamp::now())
+        let response = tokio::time::timeout(DEADLINE, client.issue_token(request)).await;
+        let now = Timestamp::now();
+        let (result, refresh_at) = match response {
+            Ok(Ok(response)) => {
+                backoff.reset();
+                let (token, refresh_at) = convert::token(response.into_inner(), now);
+                let earliest = now.checked_add(MIN_PERIOD).unwrap_or(now);
+                (Ok(token), Some(refresh_at.max(earliest)))
             }
-            Ok(Err(status)) => (Err(status.message().to_owned()), wait),
-            Err(_) => (Err("no answer in time".to_owned()), wait),
+            Ok(Err(status)) => (Err(status.message().to_owned()), None),
+            Err(_) => (Err("no answer in time".to_owned()), None),
         };
-        if let Err(why) = &answer {
-            tracing::debug!(pod = key.pod, namespace = key.namespace, why, "no token");
-            wait = wait.saturating_mul(2).min(LONGEST_WAIT);
-        }
+        let retry_in = match &result {
+            Ok(_) => Duration::ZERO,
+            Err(error) => {
+                let retry_in = backoff.next_delay();
+                let pod = format_args!("{}/{}", key.namespace, key.pod);
+                tracing::debug!(%pod, error, ?retry_in, "token request failed; retrying");
+                retry_in
+            }
+        };
         if inputs
-            .send(Input::Token(key.clone(), answer))
+            .send(Input::Token(key.clone(), result))
             .await
             .is_err()
         {
             return;
         }
-        tokio::time::sleep(pause).await;
+        match refresh_at {
+            Some(at) => clock::sleep_until(at).await,
+            None => tokio::time::sleep(retry_in).await,
+        }
     }
-}
-
-fn request(key: &TokenKey) -> IssueTokenRequest {
-    let audiences = (!key.audience.is_empty()).then(|| key.audience.clone());
-    IssueTokenRequest {
-        pod: Some(PodRef {
-            uid: key.uid.clone(),
-            namespace: key.namespace.clone(),
-            name: key.pod.clone(),
-        }),
-        service_account: key.service_account.clone(),
-        audiences: audiences.into_iter().collect(),
-        expiration_seconds: key.expiration_seconds,
-    }
-}
-
-/// A token, and how long it is good enough.
-fn issued(answer: IssueTokenResponse, now: Timestamp) -> (Result<Issued, String>, Duration) {
-    let expires_at = from_wire_opt(answer.expires_at.as_ref()).unwrap_or(now);
-    let refresh_at = from_wire_opt(answer.refresh_at.as_ref()).unwrap_or(expires_at);
-    let pause = Duration::try_from(refresh_at.duration_since(now)).unwrap_or_default();
-    let token = answer.token.into_bytes().into();
-    (Ok(Issued { token, expires_at }), pause.max(SHORTEST_LIFE))
 }

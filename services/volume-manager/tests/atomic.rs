@@ -1,5 +1,5 @@
-//! The atomic writer under crashes: after any step, and after any number of them, readers find the
-//! old files or the new ones.
+//! The atomic writer under crashes: after any number of changes readers find all old files or all
+//! new ones.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,19 +8,20 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use polylet_volume_manager::core::spec::{File, Files, Medium};
-use polylet_volume_manager::volume::atomic::Writer;
-use polylet_volume_manager::volume::remove::Budget;
+use polylet_volume_manager::core::builtin::Medium;
+use polylet_volume_manager::core::files::{VolumeFile, VolumeFiles};
+use polylet_volume_manager::volume::atomic::AtomicWriter;
+use polylet_volume_manager::volume::delete::DeleteLimit;
 use polylet_volume_manager::volume::{VolumeError, dir};
 use proptest::prelude::*;
 
 type Content = BTreeMap<String, (Vec<u8>, u32)>;
 
-fn files(content: &Content) -> Files {
+fn files(content: &Content) -> VolumeFiles {
     let file = |(path, (bytes, mode)): (&String, &(Vec<u8>, u32))| {
         (
             path.clone(),
-            File {
+            VolumeFile {
                 bytes: bytes.clone().into(),
                 mode: *mode,
                 uid: None,
@@ -28,32 +29,32 @@ fn files(content: &Content) -> Files {
         )
     };
     let content = Arc::new(content.iter().map(file).collect());
-    Files {
+    VolumeFiles {
         medium: Medium::Disk,
         gid: None,
         content,
     }
 }
 
-/// Writes until `steps` changes were made; says whether it came to the end, and what changed.
+/// Writes, interrupted after `steps` changes; returns whether the content has changed if it finished.
 fn write(path: &Path, content: &Content, steps: usize) -> Option<bool> {
     let opened = dir::open(path).unwrap();
-    let budget = Budget::new(&Arc::new(AtomicBool::new(false)));
+    let limit = DeleteLimit::new(&Arc::new(AtomicBool::new(false)));
     let mut left = steps;
     let mut before_change = || {
-        left = left.checked_sub(1).ok_or(VolumeError::Stopped)?;
+        left = left.checked_sub(1).ok_or(VolumeError::Interrupted)?;
         Ok(())
     };
     let dir = opened.as_fd();
-    let mut writer = Writer {
+    let mut writer = AtomicWriter {
         dir,
         path,
-        budget: &budget,
+        limit: &limit,
         before_change: &mut before_change,
     };
     match writer.write(&files(content)) {
         Ok(changed) => Some(changed),
-        Err(VolumeError::Stopped) => None,
+        Err(VolumeError::Interrupted) => None,
         Err(error) => panic!("{}", polylet_kit::report(&error)),
     }
 }
@@ -82,8 +83,8 @@ fn collect(dir: &Path, prefix: &str, found: &mut Content) {
     }
 }
 
-/// The names that a pod sees lead to the content, and nothing is left over.
-fn is_whole(path: &Path, content: &Content) {
+/// Asserts that the visible names lead to the content, and that nothing else is left.
+fn assert_complete(path: &Path, content: &Content) {
     for (file, (bytes, _)) in content {
         assert_eq!(&fs::read(path.join(file)).unwrap(), bytes);
     }
@@ -118,16 +119,16 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn readers_see_old_or_new(old in content(), new in content(), crashes in proptest::collection::vec(0usize..14, 0..4)) {
+    fn readers_see_all_old_or_all_new_files(old in content(), new in content(), crashes in proptest::collection::vec(0usize..14, 0..4)) {
         let temp = tempfile::tempdir().unwrap();
         let path = temp.path();
         prop_assert_eq!(write(path, &old, usize::MAX), Some(true));
-        is_whole(path, &old);
+        assert_complete(path, &old);
         for steps in crashes {
             write(path, &new, steps);
             let found = read(path);
             prop_assert!(found == old || found == new, "neither: {:?}", found);
-            // What is in both can be read by its name at any time.
+            // Files in both are readable by name at any time.
             for (file, (bytes, _)) in &found {
                 if old.contains_key(file) && new.contains_key(file) {
                     prop_assert_eq!(&fs::read(path.join(file)).unwrap(), bytes);
@@ -135,14 +136,14 @@ proptest! {
             }
         }
         prop_assert!(write(path, &new, usize::MAX).is_some());
-        is_whole(path, &new);
-        // The same again makes not one change.
+        assert_complete(path, &new);
+        // Writing the same again changes nothing.
         prop_assert_eq!(write(path, &new, 0), Some(false));
     }
 }
 
 #[test]
-fn what_was_planted_is_replaced_and_not_followed() {
+fn planted_links_and_pipes_are_replaced_and_not_followed() {
     let temp = tempfile::tempdir().unwrap();
     let path = temp.path().join("v");
     fs::create_dir(&path).unwrap();
@@ -154,12 +155,12 @@ fn what_was_planted_is_replaced_and_not_followed() {
     std::os::unix::fs::symlink("../outside", path.join("..data_tmp")).unwrap();
     let content = Content::from([("k".to_owned(), (b"new".to_vec(), 0o600))]);
     assert_eq!(write(&path, &content, usize::MAX), Some(true));
-    is_whole(&path, &content);
+    assert_complete(&path, &content);
     assert_eq!(fs::read(outside.join("k")).unwrap(), b"precious");
-    // A pipe in place of a file is not waited for.
+    // Reading a pipe in place of a file does not block.
     let data = path.join(fs::read_link(path.join("..data")).unwrap());
     fs::remove_file(data.join("k")).unwrap();
     rustix::fs::mkfifoat(rustix::fs::CWD, data.join("k"), 0o600.into()).unwrap();
     assert_eq!(write(&path, &content, usize::MAX), Some(true));
-    is_whole(&path, &content);
+    assert_complete(&path, &content);
 }

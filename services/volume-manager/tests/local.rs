@@ -1,55 +1,56 @@
 //! Local persistent volumes: directories and disks of the node. Needs root, and loop devices.
 
 mod common;
-#[path = "local/growth.rs"]
-mod growth;
+#[path = "local/resize.rs"]
+mod resize;
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
-use common::{Life, Root, eventually, is_root, of_cluster, run};
-use polylet_volume_manager::core::objects::ObjectKind::{Claim, Persistent};
-use polylet_wire::volume::v1::{ClaimGrowth, WatchClaimSizesResponse};
+use common::{Manager, Root, TIMEOUT, cluster_pod, eventually, is_root, message_is, run};
+use polylet_volume_manager::core::reference_key::ObjectKind::{Claim, PersistentVolume};
+use polylet_wire::volume::v1::{PodVolumes, ResizeStatus, WatchClaimSizesResponse};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
 /// The claim `c`, bound to `pv`.
-async fn bound(life: &Life, spec: Value) {
-    claim(life, "0").await;
-    persistent(life, spec).await;
+async fn bind(manager: &Manager, spec: Value) {
+    claim(manager, "0").await;
+    persistent(manager, spec).await;
 }
 
-async fn claim(life: &Life, size: &str) {
+async fn claim(manager: &Manager, size: &str) {
     let status = json!({"phase": "Bound", "capacity": {"storage": size}});
     let claim = json!({"metadata": {"uid": "c1"}, "spec": {"volumeName": "pv"}, "status": status});
-    life.tell(Claim, "ns", "c", claim).await;
+    manager.set_cluster_object(Claim, "ns", "c", claim).await;
 }
 
-async fn persistent(life: &Life, spec: Value) {
+async fn persistent(manager: &Manager, spec: Value) {
     let mut spec = spec;
     spec["claimRef"] = json!({"uid": "c1"});
     let pv = json!({"metadata": {"name": "pv"}, "spec": spec});
-    life.tell(Persistent, "", "pv", pv).await;
+    manager
+        .set_cluster_object(PersistentVolume, "", "pv", pv)
+        .await;
 }
 
-fn by_claim(uid: &str, group: u32, read_only: bool) -> Value {
+fn claim_pod(uid: &str, group: u32, read_only: bool) -> Value {
     let claim = json!({"claimName": "c", "readOnly": read_only});
-    let mut api = of_cluster(uid, json!({"name": "v", "persistentVolumeClaim": claim}));
+    let mut api = cluster_pod(uid, json!({"name": "v", "persistentVolumeClaim": claim}));
     api["spec"]["securityContext"] = json!({"fsGroup": group});
     api
 }
 
-/// A disk of 8 MiB; it goes with the test.
+/// A loop device of 8 MiB, removed with the test.
 struct Disk {
     file: tempfile::NamedTempFile,
     device: PathBuf,
 }
 
 impl Disk {
-    /// Where there are loop devices.
+    /// `None` without loop devices.
     fn new() -> Option<Self> {
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(8 << 20).unwrap();
@@ -62,10 +63,10 @@ impl Disk {
         Some(Self { file, device })
     }
 
-    fn grow(&self, mebibytes: u64) {
+    fn resize(&self, mebibytes: u64) {
         self.file.as_file().set_len(mebibytes << 20).unwrap();
-        let told = Command::new("losetup").arg("-c").arg(&self.device).status();
-        assert!(told.unwrap().success());
+        let status = Command::new("losetup").arg("-c").arg(&self.device).status();
+        assert!(status.unwrap().success());
     }
 }
 
@@ -76,7 +77,7 @@ impl Drop for Disk {
     }
 }
 
-fn there(root: &Root, uid: &str) -> PathBuf {
+fn volume_dir(root: &Root, uid: &str) -> PathBuf {
     root.pod(uid).join("volumes/kubernetes.io~local-volume/pv")
 }
 
@@ -91,89 +92,79 @@ fn options(at: &Path) -> String {
 }
 
 #[test]
-fn a_disk_is_given_a_file_system_once_and_shared_by_two_pods() {
+fn a_disk_is_formatted_once_and_shared_by_two_pods() {
     let Some(disk) = Some(()).filter(|()| is_root()).and_then(|()| Disk::new()) else {
         return;
     };
     run(async {
         let root = Root::new();
         let global = root.layout().local_disk("pv");
-        let life = Life::start(&root, "d");
-        life.apply(&by_claim("u1", 9, false)).await.unwrap();
-        // A disk that is not there, and one that must not be written, but has no file system.
-        bound(&life, json!({"local": {"path": "/dev/no-such-disk"}})).await;
-        let says = |why: &'static str| {
-            move |pod: Option<&polylet_wire::volume::v1::PodVolumes>| {
-                pod.is_some_and(|pod| pod.volumes.iter().any(|v| v.message == why))
-            }
-        };
-        let why = "MountVolume.NewMounter initialization failed for volume \"pv\" : path \"/dev/no-such-disk\" does not exist";
-        life.until("u1", says(why)).await;
+        let manager = Manager::start(&root, "d");
+        manager.apply(&claim_pod("u1", 9, false)).await.unwrap();
+        // A missing disk, and an empty one that is mounted read-only.
+        bind(&manager, json!({"local": {"path": "/dev/no-such-disk"}})).await;
+        let message = "MountVolume.NewMounter initialization failed for volume \"pv\" : path \"/dev/no-such-disk\" does not exist";
+        manager.wait_for("u1", message_is(message)).await;
         let spec = json!({"local": {"path": disk.device}, "mountOptions": ["noatime"]});
-        life.apply(&by_claim("u0", 9, true)).await.unwrap();
-        life.release("u1").await.unwrap();
-        life.gone("u1").await;
-        bound(&life, spec.clone()).await;
-        life.until("u0", |pod: Option<&polylet_wire::volume::v1::PodVolumes>| {
+        manager.apply(&claim_pod("u0", 9, true)).await.unwrap();
+        manager.remove("u1").await;
+        bind(&manager, spec.clone()).await;
+        manager.wait_for("u0", |pod: Option<&PodVolumes>| {
             pod.is_some_and(|pod| pod.volumes.iter().any(|v| {
                 v.message.starts_with("MountVolume.MountDevice failed for volume \"pv\" : local: failed to mount device")
                     && v.message.contains("as we are manipulating it in read-only mode")
             }))
         })
         .await;
-        life.release("u0").await.unwrap();
-        life.gone("u0").await;
+        manager.remove("u0").await;
 
-        life.apply(&by_claim("u1", 9, false)).await.unwrap();
-        bound(&life, spec.clone()).await;
-        life.mounted("u1").await;
-        fs::write(there(&root, "u1").join("file"), "kept").unwrap();
-        let is = fs::metadata(there(&root, "u1")).unwrap();
+        manager.apply(&claim_pod("u1", 9, false)).await.unwrap();
+        bind(&manager, spec.clone()).await;
+        manager.wait_mounted("u1").await;
+        fs::write(volume_dir(&root, "u1").join("file"), "kept").unwrap();
+        let is = fs::metadata(volume_dir(&root, "u1")).unwrap();
         assert_eq!((is.gid(), is.mode() & 0o7777), (9, 0o2775));
-        assert!(options(&there(&root, "u1")).contains("noatime"));
-        // Another with a group of its own: the first one's stays, and that is told.
-        life.apply(&by_claim("u2", 10, true)).await.unwrap();
-        life.mounted("u2").await;
+        assert!(options(&volume_dir(&root, "u1")).contains("noatime"));
+        // A second pod with another group: ownership stays, and an event is emitted.
+        manager.apply(&claim_pod("u2", 10, true)).await.unwrap();
+        manager.wait_mounted("u2").await;
         assert_eq!(
-            fs::read_to_string(there(&root, "u2").join("file")).unwrap(),
+            fs::read_to_string(volume_dir(&root, "u2").join("file")).unwrap(),
             "kept"
         );
-        assert!(options(&there(&root, "u2")).starts_with("ro,"));
-        assert!(!options(&there(&root, "u1")).starts_with("ro,"));
-        assert_eq!(fs::metadata(there(&root, "u2")).unwrap().gid(), 9);
+        assert!(options(&volume_dir(&root, "u2")).starts_with("ro,"));
+        assert!(!options(&volume_dir(&root, "u1")).starts_with("ro,"));
+        assert_eq!(fs::metadata(volume_dir(&root, "u2")).unwrap().gid(), 9);
         let before = root.mounts();
         assert_eq!(before.len(), 3, "{before:?}");
-        life.end();
+        manager.stop();
 
-        // The next process mounts nothing, and the disk goes with its last pod.
-        let life = Life::start(&root, "e");
-        life.apply(&by_claim("u1", 9, false)).await.unwrap();
-        life.apply(&by_claim("u2", 9, true)).await.unwrap();
-        bound(&life, spec.clone()).await;
-        life.mounted("u1").await;
-        life.mounted("u2").await;
+        // A restarted process mounts nothing; the disk is unmounted with its last pod.
+        let manager = Manager::start(&root, "e");
+        manager.apply(&claim_pod("u1", 9, false)).await.unwrap();
+        manager.apply(&claim_pod("u2", 9, true)).await.unwrap();
+        bind(&manager, spec.clone()).await;
+        manager.wait_mounted("u1").await;
+        manager.wait_mounted("u2").await;
         assert_eq!(root.mounts(), before);
-        life.release("u1").await.unwrap();
-        life.gone("u1").await;
+        manager.remove("u1").await;
         assert!(global.join("file").exists());
-        life.release("u2").await.unwrap();
-        life.gone("u2").await;
+        manager.remove("u2").await;
         assert!(root.mounts().is_empty() && !global.exists());
 
-        // What is on it stays.
-        life.apply(&by_claim("u3", 11, false)).await.unwrap();
-        bound(&life, spec).await;
-        life.mounted("u3").await;
-        let file = there(&root, "u3").join("file");
+        // The content stays.
+        manager.apply(&claim_pod("u3", 11, false)).await.unwrap();
+        bind(&manager, spec).await;
+        manager.wait_mounted("u3").await;
+        let file = volume_dir(&root, "u3").join("file");
         assert_eq!(fs::read_to_string(&file).unwrap(), "kept");
         assert_eq!(fs::metadata(&file).unwrap().gid(), 11);
-        life.release("u3").await.unwrap();
-        life.gone("u3").await;
+        manager.remove("u3").await;
     });
 }
 
 #[test]
-fn a_disk_with_another_file_system_is_told_of() {
+fn a_disk_with_another_file_system_is_reported() {
     let Some(disk) = Some(()).filter(|()| is_root()).and_then(|()| Disk::new()) else {
         return;
     };
@@ -184,34 +175,34 @@ fn a_disk_with_another_file_system_is_told_of() {
             .status();
         assert!(made.unwrap().success());
         let root = Root::new();
-        let life = Life::start(&root, "d");
-        life.apply(&by_claim("u1", 9, false)).await.unwrap();
-        bound(
-            &life,
+        let manager = Manager::start(&root, "d");
+        manager.apply(&claim_pod("u1", 9, false)).await.unwrap();
+        bind(
+            &manager,
             json!({"local": {"path": disk.device, "fsType": "vfat"}}),
         )
         .await;
-        life.until(
-            "u1",
-            |pod: Option<&polylet_wire::volume::v1::PodVolumes>| {
+        manager
+            .wait_for("u1", |pod: Option<&PodVolumes>| {
                 pod.is_some_and(|pod| {
                     pod.volumes
                         .iter()
                         .any(|v| v.message.contains("mount failed"))
                 })
-            },
-        )
-        .await;
-        let said = life.notices.borrow().clone();
-        let first = "MountVolume failed for volume \"pv\" local: failed to mount device";
-        assert!(said.iter().any(|said| said.starts_with(first)), "{said:?}");
-        life.release("u1").await.unwrap();
-        life.gone("u1").await;
+            })
+            .await;
+        let events = manager.events.borrow().clone();
+        let prefix = "MountVolume failed for volume \"pv\" local: failed to mount device";
+        assert!(
+            events.iter().any(|event| event.starts_with(prefix)),
+            "{events:?}"
+        );
+        manager.remove("u1").await;
     });
 }
 
 #[test]
-fn the_group_of_a_directory_is_its_first_pods() {
+fn ownership_follows_the_first_pod() {
     if !is_root() {
         return;
     }
@@ -219,36 +210,38 @@ fn the_group_of_a_directory_is_its_first_pods() {
         let root = Root::new();
         let disk = tempfile::tempdir().unwrap();
         fs::write(disk.path().join("file"), "mine").unwrap();
-        let life = Life::start(&root, "d");
-        life.apply(&by_claim("u1", 9, false)).await.unwrap();
-        bound(&life, json!({"local": {"path": disk.path()}})).await;
-        life.mounted("u1").await;
-        life.apply(&by_claim("u2", 10, false)).await.unwrap();
-        life.mounted("u2").await;
+        let manager = Manager::start(&root, "d");
+        manager.apply(&claim_pod("u1", 9, false)).await.unwrap();
+        bind(&manager, json!({"local": {"path": disk.path()}})).await;
+        manager.wait_mounted("u1").await;
+        manager.apply(&claim_pod("u2", 10, false)).await.unwrap();
+        manager.wait_mounted("u2").await;
         let gid = || fs::metadata(disk.path().join("file")).unwrap().gid();
         assert_eq!(gid(), 9);
-        let told = "The requested fsGroup is 10, but the volume pv has GID 9. The volume may not be shareable.";
+        let message = "The requested fsGroup is 10, but the volume pv has GID 9. The volume may not be shareable.";
         assert!(
-            life.notices.borrow().iter().any(|notice| notice == told),
+            manager
+                .events
+                .borrow()
+                .iter()
+                .any(|notice| notice == message),
             "{:?}",
-            life.notices.borrow()
+            manager.events.borrow()
         );
         for uid in ["u1", "u2"] {
-            life.release(uid).await.unwrap();
-            life.gone(uid).await;
+            manager.remove(uid).await;
         }
-        // The next is the first again.
-        life.apply(&by_claim("u3", 10, false)).await.unwrap();
-        bound(&life, json!({"local": {"path": disk.path()}})).await;
-        life.mounted("u3").await;
+        // The next pod is the first again.
+        manager.apply(&claim_pod("u3", 10, false)).await.unwrap();
+        bind(&manager, json!({"local": {"path": disk.path()}})).await;
+        manager.wait_mounted("u3").await;
         assert_eq!(gid(), 10);
-        life.release("u3").await.unwrap();
-        life.gone("u3").await;
+        manager.remove("u3").await;
     });
 }
 
 #[test]
-fn a_local_persistent_volume_is_mounted_and_outlives_a_restart() {
+fn a_local_volume_stays_mounted_across_a_restart() {
     if !is_root() {
         return;
     }
@@ -256,28 +249,27 @@ fn a_local_persistent_volume_is_mounted_and_outlives_a_restart() {
         let root = Root::new();
         let disk = tempfile::tempdir().unwrap();
         fs::write(disk.path().join("file"), "mine").unwrap();
-        let api = by_claim("u1", 9, false);
-        let life = Life::start(&root, "d");
-        life.apply(&api).await.unwrap();
-        bound(&life, json!({"local": {"path": disk.path()}})).await;
-        life.mounted("u1").await;
-        let file = there(&root, "u1").join("file");
+        let api = claim_pod("u1", 9, false);
+        let manager = Manager::start(&root, "d");
+        manager.apply(&api).await.unwrap();
+        bind(&manager, json!({"local": {"path": disk.path()}})).await;
+        manager.wait_mounted("u1").await;
+        let file = volume_dir(&root, "u1").join("file");
         assert_eq!(fs::read_to_string(file).unwrap(), "mine");
         let file = disk.path().join("file").metadata().unwrap();
         assert_eq!((file.gid(), file.mode() & 0o7777), (9, 0o664));
         let mounts = root.mounts();
         assert_eq!(mounts.len(), 1, "{mounts:?}");
-        // Written aside of everything else.
-        let note = root.pod("u1").join("plugins/polylet.dev~volume/pod.json");
-        eventually("the pod's note", || note.exists()).await;
-        life.end();
-        // Nobody tells what the claim is bound to: what is mounted is known all the same.
-        let life = Life::start(&root, "e");
-        life.apply(&api).await.unwrap();
-        life.mounted("u1").await;
+        // Stored in the background.
+        let metadata = root.pod("u1").join("plugins/polylet.dev~volume/pod.json");
+        eventually("the pod's metadata", || metadata.exists()).await;
+        manager.stop();
+        // The claim has not been received: the mount is known all the same.
+        let manager = Manager::start(&root, "e");
+        manager.apply(&api).await.unwrap();
+        manager.wait_mounted("u1").await;
         assert_eq!(root.mounts(), mounts);
-        life.release("u1").await.unwrap();
-        life.gone("u1").await;
+        manager.remove("u1").await;
         assert!(root.mounts().is_empty());
         assert_eq!(
             fs::read_to_string(disk.path().join("file")).unwrap(),

@@ -1,4 +1,4 @@
-//! The process itself, over its socket: killed and started again, it goes on where it was.
+//! The service as a process, over its socket, killed and restarted.
 
 mod common;
 
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use common::{Root, all_mounted, is_root, pod, run};
+use common::{Root, TIMEOUT, all_mounted, is_root, pod, run};
 use hyper_util::rt::TokioIo;
 use polylet_wire::common::v1::PodRef;
 use polylet_wire::volume::v1::volume_service_client::VolumeServiceClient;
@@ -66,7 +66,7 @@ async fn client(root: &Root) -> VolumeServiceClient<Channel> {
     VolumeServiceClient::new(endpoint.connect_with_connector(connect).await.unwrap())
 }
 
-async fn apply(client: &mut VolumeServiceClient<Channel>, declarer: &str) {
+async fn apply(client: &mut VolumeServiceClient<Channel>, client_id: &str) {
     let volumes = json!([
         {"name": "memory", "emptyDir": {"medium": "Memory"}},
         {"name": "linked", "hostPath": {"path": "/proc/self", "type": "Directory"}},
@@ -75,18 +75,18 @@ async fn apply(client: &mut VolumeServiceClient<Channel>, declarer: &str) {
         ]}},
     ]);
     let manifest = serde_json::to_vec(&pod("u1", volumes)).unwrap().into();
-    let (r#ref, declarer) = (Some(named()), declarer.to_owned());
+    let (r#ref, client_id) = (Some(pod_ref()), client_id.to_owned());
     let request = ApplyPodRequest {
         r#ref,
         sequence: 1,
         manifest,
-        declarer,
+        client_id,
         cause: None,
     };
     client.apply_pod(request).await.unwrap();
 }
 
-fn named() -> PodRef {
+fn pod_ref() -> PodRef {
     PodRef {
         uid: "u1".into(),
         namespace: "ns".into(),
@@ -103,10 +103,10 @@ async fn watch(client: &mut VolumeServiceClient<Channel>) -> Streaming<WatchPodV
         .into_inner()
 }
 
-/// The next change of the pod: what it is, or `None` when it is gone.
+/// The next status of the pod; `None` when it is removed.
 async fn next(stream: &mut Streaming<WatchPodVolumesResponse>) -> Option<PodVolumes> {
     loop {
-        let message = tokio::time::timeout(Duration::from_secs(20), stream.message());
+        let message = tokio::time::timeout(TIMEOUT, stream.message());
         match message.await.unwrap().unwrap().unwrap().change {
             Some(Change::Upsert(pod)) => return Some(pod),
             Some(Change::Remove(_)) => return None,
@@ -116,7 +116,7 @@ async fn next(stream: &mut Streaming<WatchPodVolumesResponse>) -> Option<PodVolu
 }
 
 #[test]
-fn a_killed_process_is_followed_by_one_that_goes_on() {
+fn a_restarted_process_continues_with_the_same_mounts() {
     if !is_root() {
         return;
     }
@@ -138,22 +138,22 @@ fn a_killed_process_is_followed_by_one_that_goes_on() {
         assert!(all_mounted(&shown), "{shown:?}");
         apply(&mut two, "e").await;
         let done = CompleteDesiredRequest {
-            declarer: "e".into(),
+            client_id: "e".into(),
             pod_count: 1,
         };
         two.complete_desired(done).await.unwrap();
         let old = CompleteDesiredRequest {
-            declarer: "e".into(),
+            client_id: "e".into(),
             pod_count: 2,
         };
         let refused = two.complete_desired(old).await.unwrap_err();
         assert_eq!(refused.code(), tonic::Code::FailedPrecondition);
         assert_eq!(root.mounts(), mounts);
 
-        // A call of the former declarer that comes late: whoever lives is told to take a new name.
+        // A late call of the superseded client: the current one has to take a new id.
         apply(&mut two, "d").await;
         let again = CompleteDesiredRequest {
-            declarer: "e".into(),
+            client_id: "e".into(),
             pod_count: 1,
         };
         let refused = two.complete_desired(again).await.unwrap_err();
@@ -161,11 +161,11 @@ fn a_killed_process_is_followed_by_one_that_goes_on() {
         apply(&mut two, "e-1").await;
         assert_eq!(root.mounts(), mounts);
 
-        let (r#ref, declarer) = (Some(named()), "e-1".to_owned());
+        let (r#ref, client_id) = (Some(pod_ref()), "e-1".to_owned());
         let release = ReleasePodRequest {
             r#ref,
             sequence: 2,
-            declarer,
+            client_id,
             cause: None,
         };
         two.release_pod(release).await.unwrap();

@@ -1,18 +1,21 @@
-//! Volumes on the real kernel: tmpfs mounts, files, restarts, orphans. Needs root.
+//! Volumes on the real kernel: tmpfs mounts, files, restarts, orphaned pods. Needs root.
 
 mod common;
+#[path = "volumes/tokens.rs"]
+mod tokens;
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::time::Instant;
 
-use common::{Life, Root, all_mounted, eventually, is_root, pod, run};
-use polylet_volume_manager::core::objects::ObjectKind::{ConfigMap, Secret};
+use common::{Manager, Root, all_mounted, eventually, is_root, message_is, pod, run};
+use polylet_volume_manager::core::reference_key::ObjectKind::{ConfigMap, Secret};
+use polylet_volume_manager::core::references::ObjectState;
 use polylet_wire::volume::v1::VolumePhase;
 use serde_json::{Value, json};
 
-fn four() -> Value {
+fn four_volumes() -> Value {
     json!([
         {"name": "conf", "configMap": {"name": "c", "items": [{"key": "k", "path": "d/f", "mode": 256}]}},
         {"name": "pass", "secret": {"secretName": "s", "defaultMode": 256}},
@@ -24,17 +27,20 @@ fn four() -> Value {
     ])
 }
 
-async fn started(root: &Root, declarer: &str, volumes: Value) -> Life {
-    let life = Life::start(root, declarer);
-    life.apply(&pod("u1", volumes)).await.unwrap();
-    objects(&life).await;
-    life.mounted("u1").await;
-    life
+async fn start_with_pod(root: &Root, client_id: &str, volumes: Value) -> Manager {
+    let manager = Manager::start(root, client_id);
+    manager.apply(&pod("u1", volumes)).await.unwrap();
+    set_objects(&manager).await;
+    manager.wait_mounted("u1").await;
+    manager
 }
 
-async fn objects(life: &Life) {
-    life.object(ConfigMap, "c", Some(json!({"k": "one"}))).await;
-    life.object(Secret, "s", Some(json!({"p": "c2VjcmV0"})))
+async fn set_objects(manager: &Manager) {
+    manager
+        .set_object(ConfigMap, "c", json!({"k": "one"}))
+        .await;
+    manager
+        .set_object(Secret, "s", json!({"p": "c2VjcmV0"}))
         .await;
 }
 
@@ -43,13 +49,13 @@ fn mode(path: &Path) -> u32 {
 }
 
 #[test]
-fn volumes_come_and_go() {
+fn volumes_are_set_up_and_torn_down() {
     if !is_root() {
         return;
     }
     run(async {
         let root = Root::new();
-        let life = started(&root, "d", four()).await;
+        let manager = start_with_pod(&root, "d", four_volumes()).await;
         let volumes = root.pod("u1").join("volumes");
         let conf = volumes.join("kubernetes.io~configmap/conf");
         let pass = volumes.join("kubernetes.io~secret/pass");
@@ -78,12 +84,12 @@ fn volumes_come_and_go() {
         fs::create_dir_all(root.pod("u1").join("containers/c")).unwrap();
         fs::write(root.pod("u1").join("etc-hosts"), "").unwrap();
 
-        life.release("u1").await.unwrap();
-        life.gone("u1").await;
+        manager.remove("u1").await;
         assert!(root.mounts().is_empty());
         assert!(!root.pod("u1").exists());
         assert!(
-            life.watched
+            manager
+                .objects
                 .borrow()
                 .values()
                 .all(|token| token.is_cancelled())
@@ -92,32 +98,33 @@ fn volumes_come_and_go() {
 }
 
 #[test]
-fn a_change_is_swapped_in() {
+fn changed_objects_update_files_atomically() {
     if !is_root() {
         return;
     }
     run(async {
         let root = Root::new();
-        let life = started(&root, "d", four()).await;
+        let manager = start_with_pod(&root, "d", four_volumes()).await;
         let me = root.pod("u1").join("volumes/kubernetes.io~projected/me");
         let before = fs::read_link(me.join("..data")).unwrap();
-        life.object(ConfigMap, "c", Some(json!({"k": "two", "new": "n"})))
+        manager
+            .set_object(ConfigMap, "c", json!({"k": "two", "new": "n"}))
             .await;
         eventually("the new key", || me.join("new").exists()).await;
         assert_eq!(fs::read_to_string(me.join("k")).unwrap(), "two");
         assert_ne!(fs::read_link(me.join("..data")).unwrap(), before);
         assert!(!me.join(before).exists());
-        // Labels change in place, too.
-        let mut changed = pod("u1", four());
+        // Labels are updated, too.
+        let mut changed = pod("u1", four_volumes());
         changed["metadata"]["labels"]["a"] = json!("2");
-        life.apply(&changed).await.unwrap();
+        manager.apply(&changed).await.unwrap();
         let labels = || fs::read_to_string(me.join("labels")).unwrap();
         eventually("the new labels", || labels() == "a=\"2\"").await;
     });
 }
 
 #[test]
-fn a_restart_changes_nothing() {
+fn a_restart_changes_no_file() {
     if !is_root() {
         return;
     }
@@ -129,35 +136,38 @@ fn a_restart_changes_nothing() {
                 .push(json!({"name": "etc", "hostPath": {"path": "/etc"}}));
             all
         };
-        let life = started(&root, "d", volumes(four())).await;
-        let note = root.layout().note("u1");
-        eventually("the pod's note", || note.is_file()).await;
+        let manager = start_with_pod(&root, "d", volumes(four_volumes())).await;
+        let metadata = root.layout().metadata("u1");
+        eventually("the pod's metadata", || metadata.is_file()).await;
         let tmp = root.pod("u1").join("volumes/kubernetes.io~empty-dir/tmp");
         fs::set_permissions(&tmp, fs::Permissions::from_mode(0o700)).unwrap();
-        life.end();
-        let (files, mounts) = (root.everything(), root.mounts());
+        manager.stop();
+        let (files, mounts) = (root.files(), root.mounts());
 
-        let life = Life::start(&root, "e");
-        // Known before anybody declares it, by name and with every volume.
-        life.mounted("u1").await;
-        let shown = life.store.get(&"u1".to_owned()).unwrap();
+        let manager = Manager::start(&root, "e");
+        // Published before it is declared, with its name and every volume.
+        manager.wait_mounted("u1").await;
+        let shown = manager.store.get(&"u1".to_owned()).unwrap();
         assert_eq!(shown.volumes.len(), 5);
         assert_eq!(shown.r#ref.unwrap().name, "pod-u1");
-        life.apply(&pod("u1", volumes(four()))).await.unwrap();
-        assert!(all_mounted(&life.store.get(&"u1".to_owned()).unwrap()));
-        objects(&life).await;
-        life.complete(1).await.unwrap();
-        // Every step has ended when the next pod, set up after them, is there.
-        life.apply(&pod("u2", json!([{"name": "tmp", "emptyDir": {}}])))
+        manager
+            .apply(&pod("u1", volumes(four_volumes())))
             .await
             .unwrap();
-        life.mounted("u2").await;
-        life.release("u2").await.unwrap();
-        life.gone("u2").await;
+        assert!(all_mounted(&manager.store.get(&"u1".to_owned()).unwrap()));
+        set_objects(&manager).await;
+        manager.complete(1).await.unwrap();
+        // All operations have ended when a later pod is mounted.
+        manager
+            .apply(&pod("u2", json!([{"name": "tmp", "emptyDir": {}}])))
+            .await
+            .unwrap();
+        manager.wait_mounted("u2").await;
+        manager.remove("u2").await;
         assert_eq!(root.mounts(), mounts);
-        let mut now = root.everything();
+        let mut now = root.files();
         let mut then = files;
-        // The directory of pods itself has seen u2.
+        // The directory of pods has changed for u2.
         now.retain(|path, _| path.starts_with(root.pod("u1")));
         then.retain(|path, _| path.starts_with(root.pod("u1")));
         assert_eq!(now, then);
@@ -165,31 +175,34 @@ fn a_restart_changes_nothing() {
 }
 
 #[test]
-fn orphans_go_only_after_all_is_declared() {
+fn orphaned_pods_are_removed_only_after_complete() {
     if !is_root() {
         return;
     }
     run(async {
         let root = Root::new();
-        started(&root, "d", four()).await.end();
-        fs::create_dir_all(root.pod("stray").join("volumes/kubernetes.io~csi/x")).unwrap();
-        let life = Life::start(&root, "e");
-        life.apply(&pod("u2", json!([{"name": "tmp", "emptyDir": {}}])))
+        start_with_pod(&root, "d", four_volumes()).await.stop();
+        fs::create_dir_all(root.pod("orphan").join("volumes/kubernetes.io~csi/x")).unwrap();
+        let manager = Manager::start(&root, "e");
+        manager
+            .apply(&pod("u2", json!([{"name": "tmp", "emptyDir": {}}])))
             .await
             .unwrap();
-        life.mounted("u2").await;
-        assert!(life.complete(2).await.is_err());
+        manager.wait_mounted("u2").await;
+        assert!(manager.complete(2).await.is_err());
         assert!(root.pod("u1").exists() && root.mounts().len() == 2);
-        life.complete(1).await.unwrap();
-        life.gone("u1").await;
-        life.gone("stray").await;
-        assert!(!root.pod("u1").exists() && !root.pod("stray").exists() && root.pod("u2").exists());
+        manager.complete(1).await.unwrap();
+        manager.wait_removed("u1").await;
+        manager.wait_removed("orphan").await;
+        assert!(
+            !root.pod("u1").exists() && !root.pod("orphan").exists() && root.pod("u2").exists()
+        );
         assert!(root.mounts().is_empty());
     });
 }
 
 #[test]
-fn what_is_not_ours_is_never_deleted() {
+fn content_of_foreign_volumes_is_never_deleted() {
     if !is_root() {
         return;
     }
@@ -202,27 +215,28 @@ fn what_is_not_ours_is_never_deleted() {
         fs::create_dir(&outside).unwrap();
         fs::write(outside.join("precious"), "x").unwrap();
         symlink(&outside, root.pod("u1").join("link")).unwrap();
-        let life = Life::start(&root, "d");
-        life.complete(0).await.unwrap();
-        life.until("u1", |pod| {
-            let volumes = pod.map(|pod| pod.volumes.as_slice()).unwrap_or_default();
-            volumes
-                .iter()
-                .any(|volume| volume.message.contains("not empty"))
-        })
-        .await;
+        let manager = Manager::start(&root, "d");
+        manager.complete(0).await.unwrap();
+        manager
+            .wait_for("u1", |pod| {
+                let volumes = pod.map(|pod| pod.volumes.as_slice()).unwrap_or_default();
+                volumes
+                    .iter()
+                    .any(|volume| volume.message.contains("not empty"))
+            })
+            .await;
         assert!(foreign.join("precious").exists() && outside.join("precious").exists());
     });
 }
 
 #[test]
-fn each_failure_stays_with_its_volume() {
+fn a_failure_affects_only_its_volume() {
     if !is_root() {
         return;
     }
     run(async {
         let root = Root::new();
-        let life = Life::start(&root, "d");
+        let manager = Manager::start(&root, "d");
         let volumes = json!([
             {"name": "door", "hostPath": {"path": "/etc", "type": "File"}},
             {"name": "none", "hostPath": {"path": "/no/such", "type": "Directory"}},
@@ -231,15 +245,19 @@ fn each_failure_stays_with_its_volume() {
             {"name": "mine", "nfs": {"server": "s", "path": "/"}},
             {"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}},
         ]);
-        life.apply(&pod("u1", volumes)).await.unwrap();
-        life.until("u1", |pod| {
-            let volumes = pod.map(|pod| pod.volumes.as_slice()).unwrap_or_default();
-            let waiting = i32::from(VolumePhase::Waiting);
-            !volumes.is_empty() && volumes.iter().all(|volume| volume.phase != waiting)
-        })
-        .await;
-        let told = life.store.get(&"u1".to_owned()).unwrap().volumes;
-        let messages: Vec<_> = told.iter().map(|volume| volume.message.as_str()).collect();
+        manager.apply(&pod("u1", volumes)).await.unwrap();
+        manager
+            .wait_for("u1", |pod| {
+                let volumes = pod.map(|pod| pod.volumes.as_slice()).unwrap_or_default();
+                let waiting = i32::from(VolumePhase::Waiting);
+                !volumes.is_empty() && volumes.iter().all(|volume| volume.phase != waiting)
+            })
+            .await;
+        let statuses = manager.store.get(&"u1".to_owned()).unwrap().volumes;
+        let messages: Vec<_> = statuses
+            .iter()
+            .map(|volume| volume.message.as_str())
+            .collect();
         let why = |at: usize, volume: &str| {
             let says = format!("MountVolume.SetUp failed for volume \"{volume}\" : ");
             messages[at].strip_prefix(&says).map(str::to_owned)
@@ -248,11 +266,11 @@ fn each_failure_stays_with_its_volume() {
         assert_eq!(why(0, "door").as_deref(), Some(file), "{messages:?}");
         let none = "hostPath type check failed: /no/such is not a directory";
         assert_eq!(why(1, "none").as_deref(), Some(none), "{messages:?}");
-        // A link: looked at in a child.
+        // A link: checked in a child process.
         assert_eq!(messages[2], "");
         assert_eq!(messages[3], "");
         assert!(messages[4].contains("nfs"));
-        assert_eq!(told[5].phase(), VolumePhase::Mounted);
+        assert_eq!(statuses[5].phase(), VolumePhase::Mounted);
         assert!(root.dir.path().join("a/b").is_dir());
         assert!(
             root.mounts()[0].contains("size=1024k"),
@@ -263,13 +281,13 @@ fn each_failure_stays_with_its_volume() {
 }
 
 #[test]
-fn huge_pages_are_mounted_by_their_size() {
+fn huge_pages_are_mounted_with_their_page_size() {
     if !is_root() || !Path::new("/sys/kernel/mm/hugepages/hugepages-2048kB").exists() {
         return;
     }
     run(async {
         let root = Root::new();
-        let life = Life::start(&root, "d");
+        let manager = Manager::start(&root, "d");
         let volumes = json!([
             {"name": "one", "emptyDir": {"medium": "HugePages"}},
             {"name": "named", "emptyDir": {"medium": "HugePages-2Mi"}},
@@ -277,34 +295,33 @@ fn huge_pages_are_mounted_by_their_size() {
         let mut asks = pod("u1", volumes);
         asks["spec"]["containers"][0]["resources"] =
             json!({"requests": {"hugepages-2Mi": "4Mi"}, "limits": {"hugepages-2Mi": "4Mi"}});
-        life.apply(&asks).await.unwrap();
-        life.mounted("u1").await;
+        manager.apply(&asks).await.unwrap();
+        manager.wait_mounted("u1").await;
         let mounts = root.mounts();
         let right = |line: &String| line.contains(" - hugetlbfs ") && line.contains("pagesize=2M");
         assert!(mounts.len() == 2 && mounts.iter().all(right), "{mounts:?}");
-        let again = Life::start(&root, "e");
-        again.apply(&asks).await.unwrap();
-        again.mounted("u1").await;
+        let restarted = Manager::start(&root, "e");
+        restarted.apply(&asks).await.unwrap();
+        restarted.wait_mounted("u1").await;
         assert_eq!(root.mounts(), mounts);
-        again.release("u1").await.unwrap();
-        again.gone("u1").await;
+        restarted.remove("u1").await;
         assert!(root.mounts().is_empty());
     });
 }
 
 #[test]
-fn groups_own_what_they_should() {
+fn fs_group_owns_files_and_directories() {
     if !is_root() {
         return;
     }
     run(async {
         let root = Root::new();
-        let life = Life::start(&root, "d");
-        let mut grouped = pod("u1", four());
+        let manager = Manager::start(&root, "d");
+        let mut grouped = pod("u1", four_volumes());
         grouped["spec"]["securityContext"] = json!({"fsGroup": 4242});
-        life.apply(&grouped).await.unwrap();
-        objects(&life).await;
-        life.mounted("u1").await;
+        manager.apply(&grouped).await.unwrap();
+        set_objects(&manager).await;
+        manager.wait_mounted("u1").await;
         let volumes = root.pod("u1").join("volumes");
         let is = |path: &str| {
             let meta = volumes.join(path).metadata().unwrap();
@@ -318,91 +335,31 @@ fn groups_own_what_they_should() {
     });
 }
 
-/// Told for people; a shared machine sets no limit.
+/// Prints the times; without a limit, since machines differ.
 #[test]
-fn setting_up_is_quick() {
+fn prints_set_up_times() {
     if !is_root() {
         return;
     }
     run(async {
         let root = Root::new();
-        // Refers to the objects all the time, so that they are known.
-        let life = started(&root, "d", four()).await;
+        // Keeps the references to the objects.
+        let manager = start_with_pod(&root, "d", four_volumes()).await;
         let mut taken = Vec::new();
         for n in 0..50 {
             let uid = format!("p{n}");
             let begin = Instant::now();
-            life.apply(&pod(&uid, four())).await.unwrap();
-            let is_there = || life.store.get(&uid).as_ref().is_some_and(all_mounted);
-            while !is_there() {
+            manager.apply(&pod(&uid, four_volumes())).await.unwrap();
+            let is_mounted = || manager.store.get(&uid).as_ref().is_some_and(all_mounted);
+            while !is_mounted() {
                 assert!(begin.elapsed().as_secs() < 20, "{uid} is never mounted");
                 tokio::task::yield_now().await;
             }
             taken.push(begin.elapsed());
-            life.release(&uid).await.unwrap();
-            life.gone(&uid).await;
+            manager.release(&uid).await.unwrap();
+            manager.wait_removed(&uid).await;
         }
         taken.sort();
         println!("four volumes: p50 {:?}, worst {:?}", taken[25], taken[49]);
-    });
-}
-
-#[test]
-fn a_token_is_kept_fresh_and_what_is_missing_is_told() {
-    if !is_root() {
-        return;
-    }
-    run(async {
-        let root = Root::new();
-        let life = Life::start(&root, "d");
-        let mut api = pod(
-            "u1",
-            json!([{"name": "access", "projected": {"sources": [
-                {"serviceAccountToken": {"path": "token"}},
-                {"configMap": {"name": "kube-root-ca.crt"}},
-            ]}}]),
-        );
-        api["spec"]["securityContext"] = json!({"runAsUser": 7, "fsGroup": 9});
-        api["metadata"]["annotations"] = json!({"kubernetes.io/config.source": "api"});
-        life.apply(&api).await.unwrap();
-        let keys = || life.tokens.borrow().keys().cloned().collect::<Vec<_>>();
-        let map = life.watched.borrow().keys().next().cloned().unwrap();
-        assert!(map.cluster, "{map}");
-        let key = keys().pop().unwrap();
-        life.token(&key, Err("the API server is away"), 0).await;
-        let why = "MountVolume.SetUp failed for volume \"access\" : failed to fetch token: the API server is away";
-        let says = |why: &'static str| {
-            move |pod: Option<&polylet_wire::volume::v1::PodVolumes>| {
-                pod.is_some_and(|pod| pod.volumes.iter().any(|v| v.message == why))
-            }
-        };
-        life.until("u1", says(why)).await;
-        life.token(&key, Ok("one"), 3600).await;
-        life.known(
-            map.clone(),
-            polylet_volume_manager::core::objects::ObjectState::Absent,
-        )
-        .await;
-        let missing = "MountVolume.SetUp failed for volume \"access\" : configmap \"kube-root-ca.crt\" not found";
-        life.until("u1", says(missing)).await;
-        assert_eq!(*life.notices.borrow(), [why, missing]);
-        let there = br#"{"data": {"ca.crt": "x"}}"#;
-        let there = polylet_volume_manager::core::objects::ObjectState::from_json(ConfigMap, there);
-        life.known(map.clone(), there).await;
-        life.mounted("u1").await;
-        let file = root
-            .pod("u1")
-            .join("volumes/kubernetes.io~projected/access/token");
-        let is = file.metadata().unwrap();
-        assert_eq!((mode(&file), is.uid(), is.gid()), (0o640, 7, 9));
-        assert_eq!(fs::read_to_string(&file).unwrap(), "one");
-        // While a new one cannot be had the old one stays; then it is replaced in one move.
-        life.token(&key, Err("away again"), 0).await;
-        life.token(&key, Ok("two"), 3600).await;
-        let token = || fs::read_to_string(&file).unwrap();
-        eventually("the new token", || token() == "two").await;
-        life.release("u1").await.unwrap();
-        life.gone("u1").await;
-        assert!(life.tokens.borrow()[&key].is_cancelled());
     });
 }

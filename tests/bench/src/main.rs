@@ -1,18 +1,18 @@
-//! The node benchmark: `cargo node-bench`. Starts, exits and deletions of pods by Polylet beside the
-//! same by raw CRI calls, in one run, interleaved, on one private containerd; then what all the
-//! processes use at rest. Prints one table.
+//! The node benchmark: `cargo node-bench`. Compares starts, exits and deletions of pods by Polylet with
+//! raw CRI calls, interleaved in one run on one private containerd, then measures all processes at
+//! rest. Prints one table.
 //!
-//! Absolute times are the machine's; what counts is what Polylet adds to the floor.
+//! Absolute times depend on the machine; the result is the overhead over raw CRI calls.
 
-/// Beside the real kubelet, in a cluster.
+mod baseline;
+/// Comparison with the kubelet in a cluster.
 mod cluster;
-mod floor;
+mod idle;
 mod manifests;
 mod measure;
 mod memory;
 mod pods;
 mod probes;
-mod rest;
 mod server;
 mod table;
 
@@ -23,51 +23,51 @@ use clap::Parser;
 use polylet_harness::error::report;
 use polylet_harness::{Flavour, HarnessError, Node, NodeOptions, build, guard, packages, scratch};
 
-use floor::Floor;
-use manifests::Kind;
+use baseline::Baseline;
+use manifests::ManifestKind;
 use measure::Samples;
-use pods::Pods;
+use pods::PodDriver;
 use server::Server;
 use table::Table;
 
 /// Measures Polylet against raw CRI.
 #[derive(Parser)]
-struct Args {
+struct BenchArgs {
     /// Pods started one at a time, for each kind.
     #[arg(long, default_value_t = 20)]
     starts: usize,
-    /// Pods started at once, and standing while rest is measured.
+    /// Pods started at once, and running during the measurement at rest.
     #[arg(long, default_value_t = 50)]
     burst: usize,
-    /// Containers killed, and servers that turn well, to see how soon the status says so.
+    /// Container exits and readiness changes to measure until the status reports them.
     #[arg(long, default_value_t = 10)]
     exits: usize,
-    /// Seconds over which rest is measured.
+    /// Duration of the measurement at rest in seconds.
     #[arg(long, default_value_t = 20)]
     rest: u64,
-    /// Measures nothing but what so many probes a second cost, and a tenth as many exec probes.
+    /// Measures only the cost of this many network probes a second and a tenth as many exec probes.
     #[arg(long)]
     probes: Option<usize>,
-    /// Measures beside the real kubelet, on two nodes of a real cluster, through the API server.
+    /// Compares with the kubelet on two nodes of a real cluster, through the API server.
     #[arg(long)]
     kubelet: bool,
-    /// Measures nothing but what the memory of each process consists of, by itself and in a cluster,
-    /// without pods and with `--burst` of them.
+    /// Measures only the memory of each process by kind, standalone and in a cluster, without pods and
+    /// with `--burst` pods.
     #[arg(long)]
     memory: bool,
-    /// How many pod starts the node runs at once; its default when not given.
+    /// Limit of concurrent pod starts; the node's default if not set.
     #[arg(long)]
     parallel: Option<u32>,
     /// Debian's own containerd (no events) instead of 2.x.
     #[arg(long)]
     debian: bool,
-    /// Where programs to measure are; a release build of this tree when not given.
+    /// Directory of the programs to measure; a release build of this tree if not set.
     #[arg(long)]
     bin_dir: Option<PathBuf>,
 }
 
-impl Args {
-    /// How many pods stand while rest is measured: beside the kubelet twice as many too.
+impl BenchArgs {
+    /// Pod counts for the comparison with the kubelet.
     fn counts(&self) -> [usize; 2] {
         [self.burst, self.burst * 2]
     }
@@ -82,14 +82,14 @@ impl Args {
 }
 
 fn main() -> std::process::ExitCode {
-    let args = Args::parse();
+    let args = BenchArgs::parse();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
     let local = tokio::task::LocalSet::new();
     let done = match runtime {
         Ok(runtime) => local.block_on(&runtime, run(&args)).map_err(|e| report(&e)),
-        Err(error) => Err(format!("no runtime: {error}")),
+        Err(error) => Err(format!("failed to start the async runtime: {error}")),
     };
     match done {
         Ok(table) => {
@@ -103,7 +103,7 @@ fn main() -> std::process::ExitCode {
     }
 }
 
-async fn run(args: &Args) -> Result<String, HarnessError> {
+async fn run(args: &BenchArgs) -> Result<String, HarnessError> {
     guard::on_signals();
     for line in scratch::remove_leftovers() {
         eprintln!("{line}");
@@ -111,10 +111,11 @@ async fn run(args: &Args) -> Result<String, HarnessError> {
     packages::install(&packages::missing(), &|line| eprintln!("{line}"))?;
     let bin_dir = match &args.bin_dir {
         Some(bin_dir) => bin_dir.clone(),
-        None => build::release().await?,
+        None => build::programs(build::Profile::Release, &|_| ()).await?,
     };
     if args.memory {
-        memory::run(args, bin_dir).await?;
+        memory::standalone(args, bin_dir.clone()).await?;
+        cluster::memory(args, &bin_dir).await?;
         return Ok(String::new());
     }
     if args.kubelet {
@@ -127,7 +128,7 @@ async fn run(args: &Args) -> Result<String, HarnessError> {
         bin_dir: Some(bin_dir),
         flavour: args.flavour(),
         polylet: polylet.unwrap_or_default(),
-        // Those that stand at once, and the one that is measured beside them.
+        // The burst, and room for single pods.
         kubelet: serde_json::json!({ "maxPods": args.burst.max(100) + 10 }),
         ..NodeOptions::default()
     })
@@ -139,45 +140,45 @@ async fn run(args: &Args) -> Result<String, HarnessError> {
     Ok(table.to_string())
 }
 
-async fn measure_all(node: &Node, args: &Args, table: &mut Table) -> Result<(), HarnessError> {
+async fn measure_all(node: &Node, args: &BenchArgs, table: &mut Table) -> Result<(), HarnessError> {
     let window = Duration::from_secs(args.rest);
-    let mut pods = Pods::follow(node)?;
+    let mut pods = PodDriver::follow(node)?;
     if let Some(count) = args.probes {
         return probes::measure(node, count, window, &mut pods, table).await;
     }
-    let floor = Floor::new(node)?;
+    let floor = Baseline::new(node)?;
     one_at_a_time(node, args.starts, &floor, &mut pods, table).await?;
     exits(node, args.exits, &mut pods, table).await?;
     readiness(args.exits, &mut pods, table).await?;
     eprintln!("rest without pods, {} s", args.rest);
-    table.rest(0, &rest::measure(node, "polylet", window).await);
+    table.rest(0, &idle::measure(node, "polylet", window).await);
 
     eprintln!("{} pods by raw CRI, ten at a time", args.burst);
     let raw = floor.many(args.burst, 10, || ()).await?;
     eprintln!("{} pods by Polylet, at once", args.burst);
-    let names = pods.put_many(args.burst, |name| Kind::Bare.manifest(name))?;
+    let names = pods.put_many(args.burst, |name| ManifestKind::Bare.manifest(name))?;
     let started = pods.all_ready(&names).await?;
     table.burst(args.burst, raw, started);
     eprintln!("rest with {} pods, {} s", args.burst, args.rest);
-    table.rest(args.burst, &rest::measure(node, "polylet", window).await);
+    table.rest(args.burst, &idle::measure(node, "polylet", window).await);
     let gone = pods.remove_many(&names).await?;
     table.burst_gone(args.burst, gone);
     Ok(())
 }
 
-/// The floor and each kind of pod, in turn: what disturbs one disturbs all.
+/// Measures raw calls and each kind of pod in turn, so that disturbances affect all alike.
 async fn one_at_a_time(
     node: &Node,
     starts: usize,
-    floor: &Floor,
-    pods: &mut Pods<'_>,
+    floor: &Baseline,
+    pods: &mut PodDriver<'_>,
     table: &mut Table,
 ) -> Result<(), HarnessError> {
     manifests::put_objects(node)?;
     let mut bare = Pair::default();
     let mut with_init = Pair::default();
-    let mut kinds = Kind::ALL.map(|kind| (kind, Pair::default()));
-    // The first of each is warm-up: caches, connections, the first bridge.
+    let mut kinds = ManifestKind::ALL.map(|kind| (kind, Pair::default()));
+    // The first iteration is warm-up: caches, connections, the network bridge.
     for n in 0..=starts {
         eprint!("\rone at a time: {n}/{starts} ");
         for (init, pair) in [(false, &mut bare), (true, &mut with_init)] {
@@ -192,7 +193,7 @@ async fn one_at_a_time(
         }
     }
     eprintln!();
-    let floor_of = |kind: &Kind| if kind.has_init() { &with_init } else { &bare };
+    let floor_of = |kind: &ManifestKind| if kind.has_init() { &with_init } else { &bare };
     for (kind, pair) in &kinds {
         let what = format!("start, {}", kind.words());
         table.beside(&what, &floor_of(kind).up, &pair.up);
@@ -204,7 +205,7 @@ async fn one_at_a_time(
     Ok(())
 }
 
-/// Starts and deletions of one kind.
+/// Start and deletion times of one kind of pod.
 #[derive(Default)]
 struct Pair {
     up: Samples,
@@ -220,11 +221,11 @@ impl Pair {
     }
 }
 
-/// Kills containers and sees how soon the status says so.
+/// Measures the time from a container's exit to its status.
 async fn exits(
     node: &Node,
     exits: usize,
-    pods: &mut Pods<'_>,
+    pods: &mut PodDriver<'_>,
     table: &mut Table,
 ) -> Result<(), HarnessError> {
     let mut samples = Samples::default();
@@ -240,10 +241,10 @@ async fn exits(
     Ok(())
 }
 
-/// A server that turns well, and a status that says so.
+/// Measures the time from a successful readiness probe to the status.
 async fn readiness(
     turns: usize,
-    pods: &mut Pods<'_>,
+    pods: &mut PodDriver<'_>,
     table: &mut Table,
 ) -> Result<(), HarnessError> {
     let server = Server::start().await?;
@@ -251,7 +252,7 @@ async fn readiness(
     for n in 0..turns {
         eprint!("\rreadiness: {}/{turns} ", n + 1);
         let name = format!("asked-{n}");
-        server.turn(false);
+        server.set_healthy(false);
         let well_at = pods.start_asked(&name, &server).await?;
         samples.add(well_at);
         pods.remove(&name).await?;

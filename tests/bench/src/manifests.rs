@@ -1,18 +1,18 @@
 use polylet_harness::{HarnessError, Node};
 use serde_json::{Value, json};
 
-/// The image that the harness makes.
+/// The image built by the harness.
 pub(crate) const IMAGE: &str = "docker.io/library/polylet-test:1";
 
-/// Runs until it is told to end, and ends at once.
+/// Runs until SIGTERM and exits immediately.
 pub(crate) const SCRIPT: &str = "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done";
 
-/// What an init container does.
+/// Command of an init container.
 pub(crate) const INIT_SCRIPT: &str = "true";
 
 /// A kind of pod.
 #[derive(Clone, Copy)]
-pub(crate) enum Kind {
+pub(crate) enum ManifestKind {
     Bare,
     /// With a ConfigMap, a Secret and an emptyDir.
     Volumes,
@@ -20,7 +20,7 @@ pub(crate) enum Kind {
     Full,
 }
 
-impl Kind {
+impl ManifestKind {
     pub(crate) const ALL: [Self; 3] = [Self::Bare, Self::Volumes, Self::Full];
 
     pub(crate) fn name(self) -> &'static str {
@@ -31,7 +31,7 @@ impl Kind {
         }
     }
 
-    /// For the table.
+    /// Label in the table.
     pub(crate) fn words(self) -> &'static str {
         match self {
             Self::Bare => "bare",
@@ -40,7 +40,7 @@ impl Kind {
         }
     }
 
-    /// Whether an init container comes first.
+    /// Whether the pod has an init container.
     pub(crate) fn has_init(self) -> bool {
         matches!(self, Self::Full)
     }
@@ -67,8 +67,8 @@ impl Kind {
                 "command": ["sh", "-c", INIT_SCRIPT],
                 "volumeMounts": [{"name": "work", "mountPath": "/work"}],
             }]);
-            // A command that is done at once: what is measured is the path of a verdict and not
-            // a server's start. The runtime's own share of two execs is in it.
+            // The command exits immediately, to measure the propagation of a probe result and not
+            // the start of a server. The runtime's cost of two execs is included.
             let probe = json!({"exec": {"command": ["true"]}, "periodSeconds": 1});
             pod["spec"]["containers"][0]["startupProbe"] = probe.clone();
             pod["spec"]["containers"][0]["readinessProbe"] = probe;
@@ -84,11 +84,11 @@ pub(crate) fn once(name: &str) -> String {
     pod.to_string()
 }
 
-/// Containers of a pod in which each is probed.
+/// Number of containers in a pod with probes.
 pub(crate) const PROBED: usize = 10;
 
-/// A pod of [`PROBED`] containers, of which the first serves. With `exec` each second a command in
-/// each container; otherwise one HTTP and one TCP probe for each.
+/// A pod of [`PROBED`] containers, the first of which runs an HTTP server. With `exec`, one exec probe
+/// a second for each container; otherwise one HTTP and one TCP probe.
 pub(crate) fn probed(name: &str, exec: bool) -> String {
     let each = |mut probe: Value| {
         probe["periodSeconds"] = json!(1);
@@ -115,7 +115,7 @@ pub(crate) fn probed(name: &str, exec: bool) -> String {
     pod.to_string()
 }
 
-/// A pod whose readiness is asked of this port on the node, each second.
+/// A pod with a readiness probe to this port on the node, every second.
 pub(crate) fn asked(name: &str, port: u16) -> String {
     let mut pod = pod(name);
     pod["spec"]["containers"][0]["readinessProbe"] = json!({
@@ -143,7 +143,7 @@ fn pod(name: &str) -> Value {
     })
 }
 
-/// The objects that pods with volumes refer to: a ConfigMap and a Secret.
+/// The ConfigMap and Secret referenced by pods with volumes.
 pub(crate) fn objects() -> [Value; 2] {
     let config = json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "bench"},
@@ -156,7 +156,7 @@ pub(crate) fn objects() -> [Value; 2] {
     [config, secret]
 }
 
-/// The same as manifests of a node of its own.
+/// Writes these objects as manifests of a standalone node.
 pub(crate) fn put_objects(node: &Node) -> Result<(), HarnessError> {
     let [config, secret] = objects();
     node.put("bench-config.json", &config.to_string())?;

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-/// Durations of one kind.
+/// Samples of one duration.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Samples(Vec<Duration>);
 
@@ -13,7 +13,7 @@ impl Samples {
         self.0.len()
     }
 
-    /// The value that this share of the samples does not exceed (nearest rank).
+    /// The percentile of the samples (nearest rank).
     pub(crate) fn percentile(&self, percent: usize) -> Duration {
         let mut sorted = self.0.clone();
         sorted.sort();
@@ -22,12 +22,12 @@ impl Samples {
     }
 }
 
-/// In milliseconds, one digit after the point.
+/// Milliseconds with one decimal.
 pub(crate) fn ms(duration: Duration) -> String {
     format!("{:.1}", duration.as_secs_f64() * 1e3)
 }
 
-/// What one takes more than the other, in milliseconds.
+/// Signed difference from the baseline in milliseconds.
 pub(crate) fn over(one: Duration, floor: Duration) -> String {
     format!("{:+.1}", (one.as_secs_f64() - floor.as_secs_f64()) * 1e3)
 }

@@ -1,4 +1,4 @@
-//! What the memory of each process at rest consists of: `cargo node-bench -- --memory`.
+//! Memory of each process at rest, by kind: `cargo node-bench -- --memory`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -8,29 +8,29 @@ use std::time::Duration;
 use polylet_harness::{HarnessError, Node, NodeOptions, procs};
 use procfs::process::{MMPermissions, MMapPath, MemoryMap, Process};
 
-use crate::manifests::Kind;
-use crate::pods::Pods;
-use crate::{Args, cluster};
+use crate::BenchArgs;
+use crate::manifests::ManifestKind;
+use crate::pods::PodDriver;
 
-/// After a burst the processes give back what only it needed; that takes them some seconds.
+/// After a burst, the processes take some seconds to return unused memory.
 const SETTLE: Duration = Duration::from_secs(10);
 
-/// A process's memory by what it is, in bytes of its proportional share (PSS): a page that several
-/// processes map counts in each by its part.
+/// A process's memory by kind in bytes of PSS (proportional set size: a shared page is divided among
+/// the processes that map it).
 #[derive(Clone, Copy, Default)]
-struct Parts {
-    /// Of its own program, as it is in the file: code and constants.
+struct MemoryBreakdown {
+    /// File-backed pages of the executable: code and constants.
     program: u64,
-    /// Of its own program, written: tables of addresses, filled in at the start, and variables.
+    /// Modified pages of the executable: relocations and variables.
     written: u64,
-    /// Of libraries.
+    /// Shared libraries.
     libraries: u64,
     heap: u64,
-    /// Of the first thread, and what else has no file: other threads' stacks.
+    /// The main thread's stack and all remaining mappings.
     stacks: u64,
 }
 
-impl Parts {
+impl MemoryBreakdown {
     fn add(&mut self, map: &MemoryMap, program: &std::path::Path) {
         let bytes = |key: &str| map.extension.map.get(key).copied().unwrap_or_default();
         let (whole, anonymous) = (bytes("Pss"), bytes("Anonymous"));
@@ -42,7 +42,7 @@ impl Parts {
             }
             MMapPath::Path(_) | MMapPath::Vdso | MMapPath::Vvar => self.libraries += whole,
             MMapPath::Heap => self.heap += whole,
-            // The allocator's arenas of other threads, and what it maps for large pieces.
+            // The allocator's arenas of other threads and its mappings for large allocations.
             MMapPath::Anonymous if map.perms.contains(MMPermissions::WRITE) => self.heap += whole,
             _ => self.stacks += whole,
         }
@@ -59,9 +59,9 @@ impl Parts {
     }
 }
 
-/// Of all processes of the node whose names begin with `polylet`, by name.
-fn of_node(node: &Node) -> BTreeMap<String, Parts> {
-    let processes = procs::of_run(node.scratch());
+/// Memory of the node's processes whose names begin with `polylet`, by name.
+fn of_node(node: &Node) -> BTreeMap<String, MemoryBreakdown> {
+    let processes = procs::list(node.scratch());
     let ours = processes
         .iter()
         .filter(|process| process.name().starts_with("polylet"));
@@ -69,17 +69,17 @@ fn of_node(node: &Node) -> BTreeMap<String, Parts> {
         .collect()
 }
 
-fn parts(pid: u32) -> Option<Parts> {
+fn parts(pid: u32) -> Option<MemoryBreakdown> {
     let process = Process::new(i32::try_from(pid).ok()?).ok()?;
     let program = process.exe().ok()?;
-    let mut parts = Parts::default();
+    let mut parts = MemoryBreakdown::default();
     for map in process.smaps().ok()?.0 {
         parts.add(&map, &program);
     }
     Some(parts)
 }
 
-fn table(title: &str, processes: &BTreeMap<String, Parts>) -> String {
+fn table(title: &str, processes: &BTreeMap<String, MemoryBreakdown>) -> String {
     let mut text = format!(
         "| {title}, KiB PSS | program | written | libraries | heap | stack | all |\n\
          | --- | --- | --- | --- | --- | --- | --- |\n"
@@ -102,14 +102,9 @@ fn table(title: &str, processes: &BTreeMap<String, Parts>) -> String {
     text
 }
 
-/// A node by itself and a node of a cluster, each without pods and with `--burst` of them. Prints each
-/// table when it is there.
-pub(crate) async fn run(args: &Args, bin_dir: PathBuf) -> Result<(), HarnessError> {
-    by_itself(args, bin_dir.clone()).await?;
-    cluster::memory(args, &bin_dir).await
-}
-
-async fn by_itself(args: &Args, bin_dir: PathBuf) -> Result<(), HarnessError> {
+/// Measures a standalone node without pods and with `--burst` pods. Prints each table when it is
+/// complete.
+pub(crate) async fn standalone(args: &BenchArgs, bin_dir: PathBuf) -> Result<(), HarnessError> {
     let mut node = Node::start(NodeOptions {
         bin_dir: Some(bin_dir),
         flavour: args.flavour(),
@@ -119,15 +114,15 @@ async fn by_itself(args: &Args, bin_dir: PathBuf) -> Result<(), HarnessError> {
     .await?;
     node.wait_in_step().await?;
     at_rest(&node, "by itself, 0 pods").await;
-    let mut pods = Pods::follow(&node)?;
-    let names = pods.put_many(args.burst, |name| Kind::Bare.manifest(name))?;
+    let mut pods = PodDriver::follow(&node)?;
+    let names = pods.put_many(args.burst, |name| ManifestKind::Bare.manifest(name))?;
     pods.all_ready(&names).await?;
     at_rest(&node, &format!("by itself, {} pods", args.burst)).await;
     drop(pods);
     node.remove()
 }
 
-/// The table of a node, once nothing has happened for a while.
+/// Prints the table of a node after [`SETTLE`].
 pub(crate) async fn at_rest(node: &Node, title: &str) {
     tokio::time::sleep(SETTLE).await;
     println!("{}", table(title, &of_node(node)));

@@ -14,21 +14,21 @@ use tokio::sync::mpsc;
 use crate::manifests;
 use crate::server::Server;
 
-/// Pods of the node, driven by manifests and seen through the status stream.
-pub(crate) struct Pods<'a> {
+/// Pods of the node, driven by manifests and observed through the status stream.
+pub(crate) struct PodDriver<'a> {
     node: &'a Node,
-    changes: mpsc::UnboundedReceiver<(Instant, Seen)>,
+    changes: mpsc::UnboundedReceiver<(Instant, ObservedPodChange)>,
     held: BTreeMap<String, PodView>,
     names: BTreeMap<String, String>,
 }
 
-enum Seen {
+enum ObservedPodChange {
     Upsert(Box<PodView>),
     Remove(String),
 }
 
-impl<'a> Pods<'a> {
-    /// Follows the status stream. Each change is stamped when it arrives.
+impl<'a> PodDriver<'a> {
+    /// Watches the status stream. Each change is timestamped on arrival.
     pub(crate) fn follow(node: &'a Node) -> Result<Self, HarnessError> {
         let channel = node.channel("status-reporter")?;
         let (sender, changes) = mpsc::unbounded_channel();
@@ -45,10 +45,10 @@ impl<'a> Pods<'a> {
                 let at = Instant::now();
                 let seen = match message.change {
                     Some(Change::Upsert(pod)) => match PodView::from_wire(&pod) {
-                        Ok(pod) => Seen::Upsert(Box::new(pod)),
+                        Ok(pod) => ObservedPodChange::Upsert(Box::new(pod)),
                         Err(_) => continue,
                     },
-                    Some(Change::Remove(pod)) => Seen::Remove(pod.uid),
+                    Some(Change::Remove(pod)) => ObservedPodChange::Remove(pod.uid),
                     _ => continue,
                 };
                 if sender.send((at, seen)).is_err() {
@@ -64,33 +64,33 @@ impl<'a> Pods<'a> {
         })
     }
 
-    /// Waits for a state of all pods; says when the change came that made it so.
+    /// Waits until the pods meet a condition; returns the arrival time of the deciding change.
     async fn until(
         &mut self,
         what: &str,
         wanted: impl Fn(&BTreeMap<String, PodView>) -> bool,
     ) -> Result<Instant, HarnessError> {
-        let give_up = |held: &BTreeMap<String, PodView>| HarnessError::Patience {
+        let give_up = |held: &BTreeMap<String, PodView>| HarnessError::Timeout {
             what: what.to_owned(),
-            seconds: wait::patience().as_secs(),
+            seconds: wait::timeout().as_secs(),
             last: held
                 .values()
                 .map(PodView::line)
                 .collect::<Vec<_>>()
                 .join("; "),
         };
-        let deadline = tokio::time::Instant::now() + wait::patience();
+        let deadline = tokio::time::Instant::now() + wait::timeout();
         loop {
             let next = tokio::time::timeout_at(deadline, self.changes.recv()).await;
             let Ok(Some((at, seen))) = next else {
                 return Err(give_up(&self.held));
             };
             match seen {
-                Seen::Upsert(pod) => {
+                ObservedPodChange::Upsert(pod) => {
                     self.names.insert(pod.uid.clone(), pod.name.clone());
                     self.held.insert(pod.name.clone(), *pod);
                 }
-                Seen::Remove(uid) => {
+                ObservedPodChange::Remove(uid) => {
                     if let Some(name) = self.names.remove(&uid) {
                         self.held.remove(&name);
                     }
@@ -106,7 +106,7 @@ impl<'a> Pods<'a> {
         format!("{name}-{}", self.node.name())
     }
 
-    /// From the manifest's appearance to Ready.
+    /// Time from writing the manifest to Ready.
     pub(crate) async fn start(
         &mut self,
         name: &str,
@@ -123,7 +123,7 @@ impl<'a> Pods<'a> {
         Ok(at - began)
     }
 
-    /// From the manifest's disappearance to nothing left.
+    /// Time from removing the manifest to the removal of the pod's status.
     pub(crate) async fn remove(&mut self, name: &str) -> Result<Duration, HarnessError> {
         let full = self.full(name);
         let began = Instant::now();
@@ -136,7 +136,7 @@ impl<'a> Pods<'a> {
         Ok(at - began)
     }
 
-    /// From a server's first good answer to a probe to a status that says Ready.
+    /// Time from the server's first successful probe response to a status with Ready.
     pub(crate) async fn start_asked(
         &mut self,
         name: &str,
@@ -150,16 +150,16 @@ impl<'a> Pods<'a> {
             main.is_some_and(|main| main.state == "running")
         })
         .await?;
-        server.turn(true);
+        server.set_healthy(true);
         let at = self
             .until(&format!("{name} to be Ready"), |held| {
                 held.get(&full).is_some_and(PodView::is_ready)
             })
             .await?;
-        Ok(at.saturating_duration_since(server.well_since().unwrap_or(at)))
+        Ok(at.saturating_duration_since(server.healthy_since().unwrap_or(at)))
     }
 
-    /// From the end of the main container's process to a status that says so.
+    /// Time from the exit of the main container's process to a status with `terminated`.
     pub(crate) async fn kill_main(
         &mut self,
         node: &Node,
@@ -180,7 +180,7 @@ impl<'a> Pods<'a> {
         Ok(at - began)
     }
 
-    /// Puts so many pods at once, each made by its name.
+    /// Writes `count` manifests at once, each generated from the pod's name.
     pub(crate) fn put_many(
         &self,
         count: usize,
@@ -196,7 +196,7 @@ impl<'a> Pods<'a> {
         Ok((began, names))
     }
 
-    /// How long until all of them were Ready.
+    /// Time until all of them are Ready.
     pub(crate) async fn all_ready(
         &mut self,
         (began, names): &(Instant, BTreeSet<String>),
@@ -211,7 +211,7 @@ impl<'a> Pods<'a> {
         Ok(at - *began)
     }
 
-    /// Takes all of them away and waits until nothing is left.
+    /// Removes all of them and waits until their statuses are gone.
     pub(crate) async fn remove_many(
         &mut self,
         (_, names): &(Instant, BTreeSet<String>),
@@ -246,9 +246,9 @@ pub(crate) async fn pid_of(node: &Node, container_id: &str) -> Result<u32, Harne
     let info = status.into_inner().info.remove("info").unwrap_or_default();
     let info: Value = serde_json::from_str(&info).unwrap_or_default();
     let pid = info["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok());
-    pid.ok_or_else(|| HarnessError::Patience {
+    pid.ok_or_else(|| HarnessError::Timeout {
         what: format!("the process id of container {container_id}"),
         seconds: 0,
-        last: "the runtime told none".to_owned(),
+        last: "none in the runtime's status".to_owned(),
     })
 }

@@ -2,21 +2,21 @@ use std::time::Duration;
 
 use polylet_harness::{HarnessError, Node};
 
+use crate::idle;
 use crate::manifests::{PROBED, probed};
-use crate::pods::Pods;
-use crate::rest;
+use crate::pods::PodDriver;
 use crate::table::Table;
 
-/// So long until the phases of all probes are spread and the start is over.
+/// Time until the start is over and the probes are spread over their period.
 const SETTLING: Duration = Duration::from_secs(5);
 
-/// What probes cost while all is well: `count` a second over the network, half of them HTTP and half
-/// TCP; then a tenth as many commands in containers, which are the runtime's work above all.
+/// Measures the cost of successful probes: `count` network probes a second, half HTTP and half TCP;
+/// then a tenth as many exec probes, whose cost is mostly the runtime's.
 pub(crate) async fn measure(
     node: &Node,
     count: usize,
     window: Duration,
-    pods: &mut Pods<'_>,
+    pods: &mut PodDriver<'_>,
     table: &mut Table,
 ) -> Result<(), HarnessError> {
     for (exec, kind, count) in [(false, "HTTP and TCP", count), (true, "exec", count / 10)] {
@@ -29,7 +29,7 @@ pub(crate) async fn measure(
         table.probes(
             so_many * of_pod,
             kind,
-            &rest::measure(node, "polylet", window).await,
+            &idle::measure(node, "polylet", window).await,
         );
         pods.remove_many(&names).await?;
     }

@@ -1,8 +1,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::idle::IdleCost;
 use crate::measure::{Samples, ms, over};
-use crate::rest::Rest;
 
 /// The result, as a table in Markdown.
 pub(crate) struct Table {
@@ -22,7 +22,7 @@ impl Table {
         self.lines.push([what.into(), floor.into(), ours.into()]);
     }
 
-    /// One kind of pod beside the same steps by raw calls.
+    /// Adds rows for one kind of pod and the same steps by raw calls.
     pub(crate) fn beside(&mut self, what: &str, floor: &Samples, ours: &Samples) {
         for percent in [50, 99] {
             let (floor, took) = (floor.percentile(percent), ours.percentile(percent));
@@ -34,7 +34,7 @@ impl Table {
         }
     }
 
-    /// What has no floor.
+    /// Adds rows without a baseline.
     pub(crate) fn alone(&mut self, what: &str, samples: &Samples) {
         for percent in [50, 99] {
             let ours = ms(samples.percentile(percent));
@@ -63,14 +63,14 @@ impl Table {
         self.line(format!("delete {count} pods → all gone"), "", ours);
     }
 
-    pub(crate) fn rest(&mut self, count: usize, rest: &Rest) {
+    pub(crate) fn rest(&mut self, count: usize, rest: &IdleCost) {
         let ours = format!("{:.4} core, {:.1} MiB PSS", rest.cores, rest.pss_mib);
         let what = format!("at rest with {count} pods, {} processes", rest.processes);
         self.line(what, "", ours);
     }
 
-    /// What so many probes cost besides the programs that are asked.
-    pub(crate) fn probes(&mut self, count: usize, kind: &str, rest: &Rest) {
+    /// Adds the cost of probes, without the probed programs.
+    pub(crate) fn probes(&mut self, count: usize, kind: &str, rest: &IdleCost) {
         let percent = |cores: f64| format!("{:.1} %", 100.0 * cores);
         let of = |part: &str| {
             let named = rest.programs.iter().filter(|(name, _)| name.contains(part));

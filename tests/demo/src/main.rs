@@ -1,30 +1,31 @@
-//! The first command of the README, `cargo demo`: a node on this machine with a containerd of its
-//! own and an example pod, and nothing of it left afterwards. With `--cluster` the node belongs to a
-//! Kubernetes cluster.
+//! `cargo demo`: a node with a private containerd and an example pod on this machine, removed
+//! without a trace at the end. With `--cluster` the node joins a Kubernetes cluster.
 
 use std::process::ExitCode;
 
 use clap::Parser;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// A cluster of one node.
+/// The example on a cluster of one node.
 mod cluster;
 /// The example's manifests.
 mod example;
+/// Output to the terminal.
+mod progress;
+/// Output of commands, responses and traces.
+mod show;
 /// The steps of the demo.
 mod steps;
-/// Lines for people.
-mod tell;
 
-/// Starts a node on this machine, with an example pod. Ctrl-C removes all of it.
+/// Starts a node with an example pod on this machine; Ctrl-C removes both.
 #[derive(Debug, Parser)]
 #[command(name = "cargo demo")]
 struct Args {
-    /// Ends by itself once everything was shown.
+    /// Exit once everything was shown.
     #[arg(long)]
     once: bool,
-    /// A real Kubernetes control plane beside the node, for kubectl. Its programs are built with Go
-    /// the first time, which takes minutes.
+    /// Start a Kubernetes control plane beside the node, for kubectl. The first run builds its
+    /// programs with Go, which takes minutes.
     #[arg(long)]
     cluster: bool,
 }
@@ -40,26 +41,25 @@ fn main() -> ExitCode {
     };
     runtime.block_on(async {
         let mut demo = steps::Demo::default();
-        // Dropping the steps wherever they are is how a signal stops them; what they made is
-        // removed below in every case.
-        let ended = tokio::select! {
-            ended = demo.show(args.once, args.cluster) => ended,
-            () = stopped() => Ok(()),
+        // A signal drops the steps wherever they are; their resources are removed below in any case.
+        let result = tokio::select! {
+            result = demo.run(args.once, args.cluster) => result,
+            () = terminated() => Ok(()),
         };
         let removed = demo.remove();
-        match ended.and(removed) {
+        match result.and(removed) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => failed(&polylet_harness::error::report(&error)),
         }
     })
 }
 
-fn failed(why: &str) -> ExitCode {
-    eprintln!("\ndemo: {why}");
+fn failed(reason: &str) -> ExitCode {
+    eprintln!("\ndemo: {reason}");
     ExitCode::FAILURE
 }
 
-async fn stopped() {
+async fn terminated() {
     let streams = (
         signal(SignalKind::interrupt()),
         signal(SignalKind::terminate()),

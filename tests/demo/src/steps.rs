@@ -1,15 +1,15 @@
-use std::collections::BTreeSet;
-use std::process::Output;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use polylet_harness::build::Profile;
 use polylet_harness::node::SERVICES;
 use polylet_harness::{Cluster, Flavour, HarnessError, Node, NodeOptions, PodView};
-use polylet_harness::{build, http, machine, packages, scratch};
+use polylet_harness::{build, machine, packages, scratch};
 
-use crate::tell::{Steps, line};
+use crate::progress::{BuildLine, DemoSteps, line};
+use crate::show::{print_response, run_polylet, wait_for_trace};
 use crate::{cluster, example};
 
-/// What was made so far.
+/// The demo's resources, as far as they exist.
 #[derive(Debug, Default)]
 pub(crate) struct Demo {
     node: Option<Node>,
@@ -17,27 +17,30 @@ pub(crate) struct Demo {
 }
 
 impl Demo {
-    /// All steps, in order. With `once` it returns after the last one, else never.
-    pub(crate) async fn show(&mut self, once: bool, whole: bool) -> Result<(), HarnessError> {
+    /// Runs all steps in order. Returns after the last one with `once`, else never.
+    pub(crate) async fn run(&mut self, once: bool, in_cluster: bool) -> Result<(), HarnessError> {
         println!("Polylet demo: a Kubernetes node agent in ten processes, and one pod on it.");
-        println!(
-            "It makes a containerd, a bridge network and cgroups of its own, and removes them."
-        );
+        println!("It uses a private containerd, bridge network and cgroups, and removes them.");
         machine::need_root()?;
         machine::architecture()?;
-        let mut steps = Steps::new(if whole { 6 } else { 5 });
-        install(&mut steps)?;
-        let step = steps.begin("Building the release binaries (minutes when it is the first time)");
-        let bin_dir = build::release().await?;
-        step.done(&format!("built in {}", bin_dir.display()));
+        let mut steps = DemoSteps::new(if in_cluster { 6 } else { 5 });
+        install_packages(&mut steps)?;
+        let step = steps.start("Building the ten programs of the node, without optimization");
+        let progress = BuildLine::new();
+        let bin_dir = build::programs(Profile::Demo, &|now| progress.show(now)).await;
+        progress.finish();
+        let bin_dir = bin_dir?;
+        step.finish(&format!("built in {}", bin_dir.display()));
         for left in scratch::remove_leftovers() {
-            line(&format!("left by an earlier run, and still there: {left}"));
+            line(&format!(
+                "could not remove what an earlier run left: {left}"
+            ));
         }
         let mut options = NodeOptions {
             name: "demo".to_owned(),
             ..NodeOptions::default()
         };
-        if whole {
+        if in_cluster {
             let cluster = self.cluster.insert(cluster::start(&mut steps).await?);
             options = cluster.node_options("demo")?;
         }
@@ -45,8 +48,8 @@ impl Demo {
         options.bin_dir = Some(bin_dir);
         self.start(&mut steps, options).await?;
         match (&self.cluster, &self.node) {
-            (Some(cluster), Some(node)) => cluster::show(&mut steps, cluster, node, once).await?,
-            (None, Some(node)) => show(&mut steps, node, once).await?,
+            (Some(cluster), Some(node)) => cluster::run(&mut steps, cluster, node, once).await?,
+            (None, Some(node)) => run_static_pod(&mut steps, node, once).await?,
             (_, None) => return Ok(()),
         }
         if once {
@@ -55,8 +58,12 @@ impl Demo {
         std::future::pending().await
     }
 
-    async fn start(&mut self, steps: &mut Steps, options: NodeOptions) -> Result<(), HarnessError> {
-        let step = steps.begin("Starting a containerd of its own");
+    async fn start(
+        &mut self,
+        steps: &mut DemoSteps,
+        options: NodeOptions,
+    ) -> Result<(), HarnessError> {
+        let step = steps.start("Starting a private containerd");
         let node = Node::prepare(options, &line).await?;
         let node = self.node.insert(node);
         line(&format!("socket  {}", node.containerd.endpoint()));
@@ -65,24 +72,24 @@ impl Demo {
             "network {}.0/24 on bridge {}",
             network.prefix, network.bridge
         ));
-        step.done(&node.containerd.version().await?);
+        step.finish(&node.containerd.version().await?);
 
-        let step = steps.begin("Starting the node: polylet run");
+        let step = steps.start("Starting the node: polylet run");
         node.up().await?;
-        step.done(&format!(
-            "{} services and their supervisor serve",
+        step.finish(&format!(
+            "{} services and the supervisor are running",
             SERVICES.len()
         ));
         Ok(())
     }
 
-    /// Removes all that was made, whichever step it came to.
+    /// Removes all resources, whichever step was reached.
     pub(crate) fn remove(&mut self) -> Result<(), HarnessError> {
         let (node, cluster) = (self.node.take(), self.cluster.take());
         if node.is_none() && cluster.is_none() {
             return Ok(());
         }
-        println!("\nRemoving it: pods, services, containerd, bridge, cgroups, mounts, files");
+        println!("\nRemoving pods, services, containerd, bridge, cgroups, mounts and files");
         let removed = node.map_or(Ok(()), Node::remove);
         cluster.map_or(Ok(()), Cluster::remove)?;
         removed?;
@@ -91,33 +98,37 @@ impl Demo {
     }
 }
 
-/// The example as a static pod.
-async fn show(steps: &mut Steps, node: &Node, once: bool) -> Result<(), HarnessError> {
-    let step = steps.begin("Putting the example into the manifest directory");
+/// Runs the example as a static pod.
+async fn run_static_pod(
+    steps: &mut DemoSteps,
+    node: &Node,
+    once: bool,
+) -> Result<(), HarnessError> {
+    let step = steps.start("Writing the example into the manifest directory");
     line(&node.dirs().manifests.display().to_string());
-    let pod = ready(node).await?;
-    step.done(&format!("pod {} is Ready", pod.name));
+    let pod = wait_ready(node).await?;
+    step.finish(&format!("pod {} is Ready", pod.name));
 
-    tell(node, &["status"]).await?;
-    tell(node, &["pods"]).await?;
-    answer(pod.ip()).await?;
-    traced(node, &pod.uid).await;
-    tell(node, &["trace", &pod.name]).await?;
+    run_polylet(node, &["status"]).await?;
+    run_polylet(node, &["pods"]).await?;
+    print_response(pod.ip()).await?;
+    wait_for_trace(node, &pod.uid).await;
+    run_polylet(node, &["trace", &pod.name]).await?;
     if !once {
-        invite(node, &pod);
+        print_commands(node, &pod);
     }
     Ok(())
 }
 
-/// What is missing is named before anything is installed.
-fn install(steps: &mut Steps) -> Result<(), HarnessError> {
-    let step = steps.begin("Looking for what the node needs");
+/// Installs missing packages, and lists them first.
+fn install_packages(steps: &mut DemoSteps) -> Result<(), HarnessError> {
+    let step = steps.start("Checking for required packages");
     let missing = packages::missing();
     if missing.is_empty() {
-        step.done("all there: containerd, runc, CNI plugins, a static busybox, iptables");
+        step.finish("installed: containerd, runc, CNI plugins, a static busybox, iptables");
         return Ok(());
     }
-    line("installing from this machine's Debian mirror:");
+    line("installing with apt-get:");
     for need in &missing {
         line(&format!(
             "  {:<27} {} ({})",
@@ -125,84 +136,39 @@ fn install(steps: &mut Steps) -> Result<(), HarnessError> {
         ));
     }
     packages::install(&missing, &|text| line(&format!("  {text}")))?;
-    step.done("installed");
+    step.finish("installed");
     Ok(())
 }
 
-/// Waits for the example to be Ready and tells each change on the way.
-async fn ready(node: &Node) -> Result<PodView, HarnessError> {
-    let begun = Instant::now();
+/// Waits until the example is Ready and prints each change of its status.
+async fn wait_ready(node: &Node) -> Result<PodView, HarnessError> {
+    let started = Instant::now();
     example::put(node)?;
-    let last = std::cell::RefCell::new(String::new());
+    let printed = std::cell::RefCell::new(String::new());
     node.wait_pod(example::NAME, "to be Ready", |pod| {
         let now = pod.line();
-        if *last.borrow() != now {
+        if *printed.borrow() != now {
             line(&format!(
                 "{:>6.0} ms  {now}",
-                begun.elapsed().as_secs_f64() * 1000.0
+                started.elapsed().as_secs_f64() * 1000.0
             ));
-            *last.borrow_mut() = now;
+            *printed.borrow_mut() = now;
         }
         pod.is_ready()
     })
     .await
 }
 
-/// Runs a `polylet` command and shows it with its output.
-pub(crate) async fn tell(node: &Node, words: &[&str]) -> Result<(), HarnessError> {
-    println!("\n$ polylet {}", words.join(" "));
-    let Output {
-        status,
-        stdout,
-        stderr,
-    } = node.cli(words).await?;
-    print!(
-        "{}{}",
-        String::from_utf8_lossy(&stdout),
-        String::from_utf8_lossy(&stderr)
-    );
-    if status.success() {
-        return Ok(());
-    }
-    Err(HarnessError::Failed {
-        program: format!("polylet {}", words.join(" ")),
-        status: status.to_string(),
-        output: "see above".to_owned(),
-    })
-}
-
-pub(crate) async fn answer(ip: &str) -> Result<(), HarnessError> {
-    println!("\nThe pod answers at http://{ip}:{}/", example::PORT);
-    let answer = http::get(ip, example::PORT, "/").await?;
-    line(&answer.status);
-    answer.body.lines().for_each(line);
-    Ok(())
-}
-
-/// Spans arrive in batches: waits a little until most processes have told theirs.
-pub(crate) async fn traced(node: &Node, uid: &str) {
-    let begun = Instant::now();
-    while begun.elapsed() < Duration::from_secs(5) {
-        let trace = node.trace(uid).await;
-        let spans = trace.map(|trace| trace.spans).unwrap_or_default();
-        let services: BTreeSet<_> = spans.into_iter().map(|span| span.service).collect();
-        if services.contains("status-reporter") && services.len() >= 6 {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-}
-
-fn invite(node: &Node, pod: &PodView) {
+fn print_commands(node: &Node, pod: &PodView) {
     let polylet = node.program("polylet").display().to_string();
     let config = node.config().display().to_string();
-    println!("\nIt stays until Ctrl-C. In another terminal:");
-    for words in ["pods", "status", &format!("logs {} -f", pod.name)] {
-        line(&format!("{polylet} {words} --config {config}"));
+    println!("\nThe node runs until Ctrl-C. In another terminal:");
+    for args in ["pods", "status", &format!("logs {} -f", pod.name)] {
+        line(&format!("{polylet} {args} --config {config}"));
     }
     line(&format!("curl http://{}:{}/", pod.ip(), example::PORT));
     line(&format!(
-        "rm {}/pod.yaml    # and the pod goes",
+        "rm {}/pod.yaml    # stops the pod",
         node.dirs().manifests.display()
     ));
 }

@@ -15,13 +15,13 @@ use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
 /// Span ids by trace id, both in hexadecimal.
-type Seen = Arc<Mutex<BTreeMap<String, BTreeSet<String>>>>;
+type SpanIds = Arc<Mutex<BTreeMap<String, BTreeSet<String>>>>;
 
-/// Takes spans over OTLP/gRPC and remembers which.
+/// Receives spans over OTLP/gRPC and records their ids.
 #[derive(Debug)]
 pub struct Collector {
     address: SocketAddr,
-    seen: Seen,
+    received: SpanIds,
     task: JoinHandle<()>,
 }
 
@@ -29,33 +29,33 @@ impl Collector {
     /// Listens on a free port of the loopback address.
     ///
     /// # Panics
-    /// When it cannot.
+    /// When no port can be bound.
     pub async fn start() -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
-        let seen = Seen::default();
+        let received = SpanIds::default();
         let service = TraceServiceServer::new(Taker {
-            seen: Arc::clone(&seen),
+            received: Arc::clone(&received),
         });
         let serving =
             Server::builder().serve_with_incoming(service, TcpListenerStream::new(listener));
         let task = tokio::spawn(async move { crate::ok(serving.await) });
         Self {
             address,
-            seen,
+            received,
             task,
         }
     }
 
-    /// Where to send spans.
+    /// The endpoint to export spans to.
     pub fn endpoint(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// The ids of a trace's spans that have come so far.
+    /// Ids of the spans of a trace received so far.
     pub fn spans_of(&self, trace: &str) -> BTreeSet<String> {
-        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        seen.get(trace).cloned().unwrap_or_default()
+        let received = self.received.lock().unwrap_or_else(PoisonError::into_inner);
+        received.get(trace).cloned().unwrap_or_default()
     }
 }
 
@@ -66,7 +66,7 @@ impl Drop for Collector {
 }
 
 struct Taker {
-    seen: Seen,
+    received: SpanIds,
 }
 
 #[tonic::async_trait]
@@ -75,11 +75,12 @@ impl TraceService for Taker {
         &self,
         request: Request<ExportTraceServiceRequest>,
     ) -> Result<Response<ExportTraceServiceResponse>, Status> {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut received = self.received.lock().unwrap_or_else(PoisonError::into_inner);
         let resources = request.into_inner().resource_spans.into_iter();
         let scopes = resources.flat_map(|resource| resource.scope_spans);
         for span in scopes.flat_map(|scope| scope.spans) {
-            seen.entry(hex(&span.trace_id))
+            received
+                .entry(hex(&span.trace_id))
                 .or_default()
                 .insert(hex(&span.span_id));
         }

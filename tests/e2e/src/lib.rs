@@ -1,26 +1,29 @@
-//! End-to-end tests: whole nodes on real container runtimes. One file under `tests/` per theme,
-//! each with few and rich tests, because a node costs seconds and two cores have to do.
+//! End-to-end tests: whole nodes on real container runtimes. One file under `tests/` per topic, each
+//! with a few tests of named steps ([`steps`]), because starting a node takes seconds.
 //!
-//! `cargo verify` runs them, once with Debian's containerd and once with 2.x; those that need a whole
-//! cluster, whose files' names begin with `cluster`, with 2.x alone. By hand, as root:
-//! `cargo build --release --bins && cargo test -p polylet-e2e --test walk -- --ignored`.
-//! `POLYLET_TEST_CONTAINERD=v2` chooses the runtime, `POLYLET_TEST_PATIENCE` the seconds that any
-//! wait may take, and `POLYLET_TEST_KEEP=1` leaves a failed node as it is. Where systemd runs,
-//! `POLYLET_TEST_CGROUP_DRIVER=systemd` has it make the cgroups. A cluster's programs are built with Go
-//! once; `KUBEBUILDER_ASSETS` names a directory that has them. Tests that take minutes do nothing
-//! without `POLYLET_TEST_LONG=1`.
+//! `cargo verify` runs them on Debian's containerd and on 2.x; those that need a control plane (file
+//! names beginning with `cluster`, `api_` or `registration`) on 2.x only. Manually, as root:
+//! `cargo build --release --bins && cargo test -p polylet-e2e --test images -- --ignored`.
+//!
+//! Environment variables: `POLYLET_TEST_CONTAINERD=v2` selects the runtime, `POLYLET_TEST_PATIENCE`
+//! the timeout of any wait in seconds, `POLYLET_TEST_KEEP=1` keeps a failed node running,
+//! `POLYLET_TEST_CGROUP_DRIVER=systemd` lets systemd create the cgroups, `POLYLET_TEST_LONG=1` enables
+//! tests that take minutes. The control plane is built once with Go; `KUBEBUILDER_ASSETS` names a
+//! directory with its programs.
 
-use polylet_harness::wait::{Look, until};
+use polylet_harness::wait::{Poll, until};
 use polylet_harness::{Cluster, ClusterOptions, Node, NodeOptions, PodView, guard};
 use serde_json::Value;
 
-/// The same pods under the kubelet and under Polylet.
-pub mod beside;
-/// A collector of spans, as any backend of traces has one.
+/// An OTLP collector.
 pub mod collector;
+/// Comparison with the kubelet.
+pub mod kubelet_parity;
 /// Servers for probes.
 pub mod servers;
-/// Watching pods for what must not happen.
+/// Named steps of a test.
+pub mod steps;
+/// Recording of pod states, to check what must not happen.
 pub mod watch;
 
 /// The demo's example: a ConfigMap, a Secret and a pod named `web` that serves on port 8080.
@@ -36,74 +39,104 @@ pub const EXAMPLE: [(&str, &str); 3] = [
     ("pod.yaml", include_str!("../../demo/example/pod.yaml")),
 ];
 
-/// A node that runs.
+/// Starts a node.
 pub async fn node() -> Node {
     node_with(NodeOptions::default()).await
 }
 
-/// A node that runs, set up in a special way.
+/// Starts a node with options.
 ///
 /// # Panics
-/// When it does not come up.
+/// When it does not start.
 pub async fn node_with(options: NodeOptions) -> Node {
     guard::on_signals();
     ok(Node::start(options).await)
 }
 
-/// A control plane that runs. The first one ever builds its programs, which takes minutes;
-/// `KUBEBUILDER_ASSETS` names a directory that has them.
+/// Starts a control plane. The first run builds its programs, which takes minutes;
+/// `KUBEBUILDER_ASSETS` names a directory with built ones.
 ///
 /// # Panics
-/// When it does not come up.
+/// When it does not start.
 pub async fn cluster() -> Cluster {
     cluster_with(&ClusterOptions::default()).await
 }
 
-/// A control plane that runs, set up in a special way.
+/// Starts a control plane with options.
 ///
 /// # Panics
-/// When it does not come up.
+/// When it does not start.
 pub async fn cluster_with(options: &ClusterOptions) -> Cluster {
     guard::on_signals();
     ok(Cluster::start(options, &|line| eprintln!("{line}")).await)
 }
 
-/// A node of a cluster that runs and is Ready there.
+/// Starts a node of a cluster and waits until it is Ready there.
 ///
 /// # Panics
-/// When it does not come up.
+/// When it does not start.
 pub async fn cluster_node(cluster: &Cluster) -> Node {
     let node = node_with(ok(cluster.node_options("node"))).await;
     ok(cluster.wait_node_ready("node").await);
     node
 }
 
-/// Waits until the node's log holds a line.
-pub async fn node_says(node: &Node, what: &str) {
-    node_says_times(node, what, 1).await;
+/// Waits until the node's log contains a text.
+pub async fn wait_for_log(node: &Node, what: &str) {
+    wait_for_log_count(node, what, 1).await;
 }
 
-/// Waits until the node's log holds a line so many times: once for each life that says it.
-pub async fn node_says_times(node: &Node, what: &str, times: usize) {
+/// Waits until this many lines of the node's log contain a text.
+pub async fn wait_for_log_count(node: &Node, what: &str, times: usize) {
     let log = node.log();
-    ok(until(format!("the log to say {what:?}"), || async {
+    ok(until(format!("{what:?} in the log"), || async {
         let text = std::fs::read_to_string(&log).unwrap_or_default();
-        let said = text.lines().filter(|line| line.contains(what)).count();
-        if said >= times {
-            Look::Done(())
+        let found = text.lines().filter(|line| line.contains(what)).count();
+        if found >= times {
+            Poll::Ready(())
         } else {
-            Look::NotYet(format!("{said} times of {times}"))
+            Poll::Pending(format!("{found} of {times} times"))
         }
     })
     .await);
 }
 
-/// Puts the example and waits until it is Ready.
+/// Writes the example's manifests and waits until its pod is Ready.
 pub async fn example(node: &Node) -> PodView {
     for (name, text) in EXAMPLE {
         ok(node.put(name, text));
     }
     ok(node.wait_ready("web").await)
+}
+
+/// Runs a shell script in a container of a pod and returns its output without the last line end.
+///
+/// # Panics
+/// When the pod has no such container, or the script fails.
+pub async fn exec(node: &Node, pod: &PodView, container: &str, script: &str) -> String {
+    ok(try_exec(node, pod, container, script).await)
+        .trim_end()
+        .to_owned()
+}
+
+/// The same for a script that may fail, for one because it ends its own container.
+///
+/// # Errors
+/// When the script cannot be run or does not exit with 0.
+///
+/// # Panics
+/// When the pod has no such container.
+pub async fn try_exec(
+    node: &Node,
+    pod: &PodView,
+    container: &str,
+    script: &str,
+) -> Result<String, polylet_harness::HarnessError> {
+    let Some(container) = pod.container(container) else {
+        panic!("{} has no container {container}", pod.name);
+    };
+    let id = container.id.trim_start_matches("containerd://");
+    node.containerd.exec(id, &["sh", "-c", script]).await
 }
 
 /// A pod of one container that runs a shell script; `more` are further fields of its spec.
@@ -135,19 +168,19 @@ pub fn pod(name: &str, script: &str, more: &Value) -> String {
     pod.to_string()
 }
 
-/// Whether tests that take minutes are asked for, by `POLYLET_TEST_LONG=1`: they are run by hand.
+/// Whether tests that take minutes are enabled by `POLYLET_TEST_LONG=1`.
 pub fn long() -> bool {
-    let asked = std::env::var_os("POLYLET_TEST_LONG").is_some();
-    if !asked {
-        println!("left out: it takes minutes, and runs with POLYLET_TEST_LONG=1");
+    let enabled = std::env::var_os("POLYLET_TEST_LONG").is_some();
+    if !enabled {
+        println!("skipped: takes minutes; set POLYLET_TEST_LONG=1");
     }
-    asked
+    enabled
 }
 
-/// A script that runs until it is told to end.
+/// A script that runs until SIGTERM.
 pub const RUNS: &str = "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done";
 
-/// The value, or a panic that tells the whole error.
+/// The value, or a panic with the error and its causes.
 ///
 /// # Panics
 /// On an error.

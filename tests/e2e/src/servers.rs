@@ -10,29 +10,29 @@ use tokio_rustls::TlsAcceptor;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic_health::server::HealthReporter;
 
-type Asked = Arc<Mutex<BTreeMap<String, u32>>>;
+type RequestCounts = Arc<Mutex<BTreeMap<String, u32>>>;
 
-/// What probes may ask and busybox cannot be: redirects, HTTPS, gRPC. They listen on the machine's
-/// network, where a pod on the host's network has them under its own address.
+/// Probe targets that busybox cannot provide: redirects, HTTPS, gRPC. They listen on the machine's
+/// network; pods on the host network reach them at their own address.
 #[derive(Debug)]
 pub struct Servers {
-    /// The port of plain HTTP. `/to/x` redirects to `/x`, `/away` to another host, `/bad` is an
-    /// error; all else is well.
+    /// Port of plain HTTP. `/to/x` redirects to `/x`, `/away` to another host, `/bad` is an error;
+    /// every other path succeeds.
     pub http: u16,
-    /// The same over TLS, with a certificate that nobody signed, for another name.
+    /// Port of HTTPS with a self-signed certificate for another name.
     pub https: u16,
-    /// The port of `grpc.health.v1`: `up` is well, `down` is not.
+    /// Port of `grpc.health.v1`: service `up` is serving, `down` is not.
     pub grpc: u16,
-    /// How services of it are.
+    /// Serving status of the gRPC services.
     pub health: HealthReporter,
-    asked: Asked,
+    request_counts: RequestCounts,
     tasks: Vec<JoinHandle<()>>,
 }
 
 impl Servers {
-    /// Starts all of them; they end with the value.
+    /// Starts all servers; they stop when the value is dropped.
     pub async fn start() -> Self {
-        let asked = Asked::default();
+        let request_counts = RequestCounts::default();
         let (plain, http) = listen().await;
         let (secure, https) = listen().await;
         let (calls, grpc) = listen().await;
@@ -47,8 +47,8 @@ impl Servers {
             .add_service(service)
             .serve_with_incoming(TcpListenerStream::new(calls));
         let tasks = vec![
-            tokio::spawn(http_on(plain, None, Arc::clone(&asked))),
-            tokio::spawn(http_on(secure, Some(tls()), Arc::clone(&asked))),
+            tokio::spawn(http_on(plain, None, Arc::clone(&request_counts))),
+            tokio::spawn(http_on(secure, Some(tls()), Arc::clone(&request_counts))),
             tokio::spawn(async { crate::ok(serve.await) }),
         ];
         Self {
@@ -56,15 +56,18 @@ impl Servers {
             https,
             grpc,
             health,
-            asked,
+            request_counts,
             tasks,
         }
     }
 
-    /// How often a path was asked for.
-    pub fn asked(&self, path: &str) -> u32 {
-        let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
-        asked.get(path).copied().unwrap_or_default()
+    /// Number of requests for a path.
+    pub fn request_count(&self, path: &str) -> u32 {
+        let request_counts = self
+            .request_counts
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        request_counts.get(path).copied().unwrap_or_default()
     }
 }
 
@@ -94,17 +97,17 @@ fn tls() -> TlsAcceptor {
     TlsAcceptor::from(Arc::new(crate::ok(config)))
 }
 
-async fn http_on(listener: TcpListener, tls: Option<TlsAcceptor>, asked: Asked) {
+async fn http_on(listener: TcpListener, tls: Option<TlsAcceptor>, request_counts: RequestCounts) {
     while let Ok((stream, _)) = listener.accept().await {
-        let (tls, asked) = (tls.clone(), Arc::clone(&asked));
-        // One that goes away in the middle has had its answer.
+        let (tls, request_counts) = (tls.clone(), Arc::clone(&request_counts));
+        // A client that disconnects has its response.
         tokio::spawn(async move {
             match tls {
                 Some(tls) => match tls.accept(stream).await {
-                    Ok(stream) => answer(stream, &asked).await,
+                    Ok(stream) => answer(stream, &request_counts).await,
                     Err(error) => Err(error),
                 },
-                None => answer(stream, &asked).await,
+                None => answer(stream, &request_counts).await,
             }
         });
     }
@@ -112,7 +115,7 @@ async fn http_on(listener: TcpListener, tls: Option<TlsAcceptor>, asked: Asked) 
 
 async fn answer(
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
-    asked: &Asked,
+    request_counts: &RequestCounts,
 ) -> std::io::Result<()> {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -122,7 +125,7 @@ async fn answer(
     }
     let head = String::from_utf8_lossy(&head);
     let path = head.split(' ').nth(1).unwrap_or_default();
-    *asked
+    *request_counts
         .lock()
         .unwrap_or_else(PoisonError::into_inner)
         .entry(path.to_owned())

@@ -13,7 +13,7 @@ use tonic::transport::Channel;
 /// each pod in order.
 #[derive(Debug)]
 pub struct Watch {
-    seen: Arc<Mutex<BTreeMap<String, Vec<PodView>>>>,
+    versions: Arc<Mutex<BTreeMap<String, Vec<PodView>>>>,
     task: JoinHandle<()>,
 }
 
@@ -21,15 +21,15 @@ impl Watch {
     /// Follows from now on.
     pub fn start(node: &Node) -> Self {
         let channel = crate::ok(node.channel("status-reporter"));
-        let seen = Arc::new(Mutex::new(BTreeMap::new()));
-        let task = tokio::spawn(follow(channel, Arc::clone(&seen)));
-        Self { seen, task }
+        let versions = Arc::new(Mutex::new(BTreeMap::new()));
+        let task = tokio::spawn(follow(channel, Arc::clone(&versions)));
+        Self { versions, task }
     }
 
     /// What was seen of a pod since the last call.
     pub fn take(&self, name: &str) -> Vec<PodView> {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        seen.remove(name).unwrap_or_default()
+        let mut versions = self.versions.lock().unwrap_or_else(PoisonError::into_inner);
+        versions.remove(name).unwrap_or_default()
     }
 }
 
@@ -39,7 +39,7 @@ impl Drop for Watch {
     }
 }
 
-async fn follow(channel: Channel, seen: Arc<Mutex<BTreeMap<String, Vec<PodView>>>>) {
+async fn follow(channel: Channel, versions: Arc<Mutex<BTreeMap<String, Vec<PodView>>>>) {
     let mut client = StatusServiceClient::new(channel).max_decoding_message_size(64 << 20);
     loop {
         if let Ok(answer) = client
@@ -50,8 +50,8 @@ async fn follow(channel: Channel, seen: Arc<Mutex<BTreeMap<String, Vec<PodView>>
             while let Ok(Some(message)) = stream.message().await {
                 if let Some(Change::Upsert(pod)) = message.change {
                     let pod = crate::ok(PodView::from_wire(&pod));
-                    let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
-                    seen.entry(pod.name.clone()).or_default().push(pod);
+                    let mut versions = versions.lock().unwrap_or_else(PoisonError::into_inner);
+                    versions.entry(pod.name.clone()).or_default().push(pod);
                 }
             }
         }

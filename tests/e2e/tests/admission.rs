@@ -1,8 +1,8 @@
-//! Who is let in: a node of a known size, pods that fit, pods that do not, and one that others make
-//! room for.
+//! Admission on a node of a known size: pods that fit, pods that do not, and preemption.
 
 use std::path::Path;
 
+use polylet_e2e::steps::Steps;
 use polylet_e2e::{RUNS, node_with, ok, pod};
 use polylet_harness::{Flavour, Node, NodeOptions, PodView};
 use serde_json::{Value, json};
@@ -11,49 +11,59 @@ const PORT: u16 = 18_080;
 
 #[tokio::test]
 #[ignore = "needs root, a container runtime and built services: cargo verify"]
-async fn who_is_let_in() {
+async fn admission() {
+    let mut steps = Steps::new();
     let mut node = node_with(NodeOptions {
         kubelet: json!({ "systemReserved": { "cpu": "500m" } }),
         ..NodeOptions::default()
     })
     .await;
-    let room = milli_cpus() - 500;
+    let allocatable = milli_cpus() - 500;
     let ports = json!([{ "containerPort": 80, "hostPort": PORT }]);
     let fields = json!({
         "priority": 10,
-        "container": { "ports": ports, "resources": cpu(room - 100) },
+        "container": { "ports": ports, "resources": cpu(allocatable - 100) },
     });
     ok(node.put("first.json", &pod("first", RUNS, &fields)));
     let first = ok(node.wait_ready("first").await);
 
-    let refused = refused(&ports, room);
+    let refused = refused(&ports, allocatable);
     for (name, fields, ..) in &refused {
         ok(node.put(&format!("{name}.json"), &pod(name, RUNS, fields)));
     }
     for (name, _, reason, message) in &refused {
-        says(&node, name, reason, message).await;
+        pod_message(&node, name, reason, message).await;
     }
-    nothing_was_made_for(&node, &refused).await;
+    steps
+        .run(
+            "no resources exist for",
+            no_resources_exist_for(&node, &refused),
+        )
+        .await;
 
-    // What was let in stays in, and what it holds is remembered.
+    // Admitted pods stay admitted, and their allocation counts after a restart.
     ok(node.kill("sync-coordinator").await);
     ok(node.wait_in_step().await);
     let late = json!({ "container": { "resources": cpu(200) } });
     ok(node.put("late.json", &pod("late", RUNS, &late)));
-    says(
-        &node,
-        "late",
-        "UnexpectedAdmissionError",
-        "(res: cpu, q: 100)",
-    )
-    .await;
+    steps
+        .run(
+            "pod message",
+            pod_message(
+                &node,
+                "late",
+                "UnexpectedAdmissionError",
+                "(res: cpu, q: 100)",
+            ),
+        )
+        .await;
     let after = ok(node.wait_ready("first").await);
     assert_eq!(after.identity(), first.identity());
 
-    let fields = json!({ "priority": 20, "container": { "resources": cpu(room) } });
+    let fields = json!({ "priority": 20, "container": { "resources": cpu(allocatable) } });
     ok(node.put("second.json", &pod("second", RUNS, &fields)));
     let preempted = ok(node
-        .wait_pod("first", "to make room", |pod| pod.phase() == "Failed")
+        .wait_pod("first", "to be preempted", |pod| pod.phase() == "Failed")
         .await);
     assert_eq!(
         (preempted.reason(), preempted.message()),
@@ -78,6 +88,7 @@ async fn who_is_let_in() {
     for name in &names {
         ok(node.wait_gone(name).await);
     }
+    steps.finish();
     ok(node.remove());
 }
 
@@ -92,8 +103,8 @@ fn cpu(milli: i64) -> Value {
 
 type Refused = (&'static str, Value, &'static str, &'static str);
 
-/// Pods with the reason and words of their refusal.
-fn refused(ports: &Value, room: i64) -> Vec<Refused> {
+/// Pods with the reason and message of their rejection.
+fn refused(ports: &Value, allocatable: i64) -> Vec<Refused> {
     let sysctl = |name: &str| json!({ "sysctls": [{ "name": name, "value": "1" }] });
     let huge = json!({ "hugepages-2Mi": "4Ti", "cpu": "1m" });
     let mut refused = vec![
@@ -125,7 +136,7 @@ fn refused(ports: &Value, room: i64) -> Vec<Refused> {
         ),
         (
             "greedy",
-            json!({ "container": { "resources": cpu(room + 1) } }),
+            json!({ "container": { "resources": cpu(allocatable + 1) } }),
             "UnexpectedAdmissionError",
             "Pod was rejected: Unexpected error while attempting to recover from admission \
              failure: preemption: error finding a set of pods to preempt: no set of running pods \
@@ -158,15 +169,15 @@ fn refused(ports: &Value, room: i64) -> Vec<Refused> {
     refused
 }
 
-async fn says(node: &Node, name: &str, reason: &str, message: &str) {
-    let wanted = |pod: &PodView| {
+async fn pod_message(node: &Node, name: &str, reason: &str, message: &str) {
+    let expected = |pod: &PodView| {
         pod.phase() == "Failed" && pod.reason() == reason && pod.message().contains(message)
     };
-    let what = format!("to be refused with {reason}: {message}");
-    ok(node.wait_pod(name, &what, wanted).await);
+    let what = format!("to be rejected with {reason}: {message}");
+    ok(node.wait_pod(name, &what, expected).await);
 }
 
-async fn nothing_was_made_for(node: &Node, refused: &[Refused]) {
+async fn no_resources_exist_for(node: &Node, refused: &[Refused]) {
     let sandboxes = ok(node.containerd.cri().sandboxes().await);
     for sandbox in sandboxes {
         let name = sandbox.metadata.map(|metadata| metadata.name);

@@ -1,10 +1,11 @@
-//! Credentials that a cluster gives its pods: trust bundles, certificates, pulls by their accounts.
-//! With the real control plane; the test is the signer.
+//! Cluster credentials of pods: trust bundles, pod certificates, image pulls with service account
+//! tokens. Runs a real control plane; the test acts as the signer.
 
 use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use polylet_e2e::steps::Steps;
 use polylet_e2e::{cluster_with, node_with, ok, pod};
 use polylet_harness::cluster::{Patch, pod_path};
 use polylet_harness::{Cluster, ClusterOptions, Node};
@@ -21,16 +22,17 @@ const BUNDLES: &str = "/apis/certificates.k8s.io/v1beta1/clustertrustbundles";
 const REQUESTS: &str =
     "/apis/certificates.k8s.io/v1beta1/namespaces/default/podcertificaterequests";
 const SIGNER: &str = "example.com/s";
-const PATIENCE: Duration = Duration::from_secs(30);
-const LOOK: Duration = Duration::from_millis(5);
-/// What the pod finds; then it runs.
-const LOOKS: &str = "cd /creds && grep -q BEGIN ca.crt && test -e roots.crt && test ! -s roots.crt && \
+const TIMEOUT: Duration = Duration::from_secs(30);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
+/// A script that prints the pod's files and then runs until SIGTERM.
+const SCRIPT: &str = "cd /creds && grep -q BEGIN ca.crt && test -e roots.crt && test ! -s roots.crt && \
     cat key.pem chain.pem | cmp - bundle.pem && head -n 1 key.pem | grep -q 'PRIVATE KEY' && \
     exec sleep 1000000";
 
 #[tokio::test]
 #[ignore = "needs root, containerd and the programs of a cluster: cargo verify"]
-async fn pods_have_trust_bundles_certificates_and_images_of_their_accounts() {
+async fn trust_bundles_pod_certificates_and_service_account_image_pulls() {
+    let mut steps = Steps::new();
     let kinds = ["clustertrustbundles", "podcertificaterequests"];
     let kinds = kinds.map(|kind| format!("certificates.k8s.io/v1beta1/{kind}=true"));
     let gates =
@@ -55,26 +57,42 @@ async fn pods_have_trust_bundles_certificates_and_images_of_their_accounts() {
     let mut node = node_with(of_node).await;
     ok(cluster.wait_node_ready("node").await);
     let authority = Authority::new();
-    certified(&cluster, &mut node, &authority).await;
-    denied(&cluster).await;
-    of_rsa(&cluster, &authority).await;
+    steps
+        .run(
+            "pod certificate is issued",
+            pod_certificate_is_issued(&cluster, &mut node, &authority),
+        )
+        .await;
+    steps
+        .run(
+            "denied certificate is reported",
+            denied_certificate_is_reported(&cluster),
+        )
+        .await;
+    steps
+        .run(
+            "rsa certificates are issued",
+            rsa_certificates_are_issued(&cluster, &authority),
+        )
+        .await;
     pulls::by_account(&cluster, &node, plugin.path()).await;
     for name in ["web", "denied", "rsa", "first", "second", "stranger"] {
         let now = json!({ "gracePeriodSeconds": 0 });
         ok(cluster.client().delete(&pod_path(name), &now).await);
         ok(cluster.wait_absent(&pod_path(name)).await);
     }
+    steps.finish();
     ok(node.remove());
     ok(cluster.remove());
 }
 
-/// A pod waits for what is missing, starts when it is there, and sees what comes later.
-async fn certified(cluster: &Cluster, node: &mut Node, authority: &Authority) {
+/// A pod waits for missing objects, starts once they exist, and sees later updates.
+async fn pod_certificate_is_issued(cluster: &Cluster, node: &mut Node, authority: &Authority) {
     let mut events = ok(cluster.client().watch(EVENTS).await);
     let made = create(
         cluster,
         "web",
-        LOOKS,
+        SCRIPT,
         &json!([
             { "clusterTrustBundle": { "name": "late", "path": "ca.crt" } },
             { "clusterTrustBundle": { "signerName": SIGNER, "path": "roots.crt", "optional": true,
@@ -85,11 +103,11 @@ async fn certified(cluster: &Cluster, node: &mut Node, authority: &Authority) {
         ]),
     )
     .await;
-    let why = "MountVolume.SetUp failed for volume \"creds\" : while getting ClusterTrustBundle: \
+    let expected_message = "MountVolume.SetUp failed for volume \"creds\" : while getting ClusterTrustBundle: \
         clustertrustbundle.certificates.k8s.io \"late\" not found";
     loop {
-        let (_, event) = ok(events.next().await).expect("events are told");
-        if event["reason"] == "FailedMount" && event["message"] == why {
+        let (_, event) = ok(events.next().await).expect("an open watch of events");
+        if event["reason"] == "FailedMount" && event["message"] == expected_message {
             break;
         }
     }
@@ -97,24 +115,24 @@ async fn certified(cluster: &Cluster, node: &mut Node, authority: &Authority) {
     let first = authority.issue(cluster, "web", None).await;
     ok(cluster.wait_pod_ready("web").await);
 
-    // A bundle of the signer that comes later is in the file within a second.
+    // A later bundle of the signer reaches the file within a second.
     let uid = made["metadata"]["uid"].as_str().unwrap_or_default();
     let volume = node.dirs().root.join("pods").join(uid);
     let volume = volume.join("volumes/kubernetes.io~projected/creds");
     bundle(cluster, "example.com:s:one", Some(SIGNER), authority).await;
-    let begun = Instant::now();
-    until(volume.join("roots.crt"), |text| {
+    let started = Instant::now();
+    wait_for_file(volume.join("roots.crt"), |text| {
         text.contains("BEGIN CERTIFICATE")
     })
     .await;
-    let took = begun.elapsed();
+    let took = started.elapsed();
     assert!(took < Duration::from_secs(1), "{took:?}");
 
-    // A new life of the one who has keys: the files stay, until there is another certificate.
+    // A restart loses the keys: the files stay until there is another certificate.
     let key = ok(fs::read_to_string(volume.join("key.pem")));
     ok(node.kill("pod-config").await);
     authority.issue(cluster, "web", Some(&first)).await;
-    until(volume.join("key.pem"), |text| {
+    wait_for_file(volume.join("key.pem"), |text| {
         text != key && !text.is_empty()
     })
     .await;
@@ -124,9 +142,9 @@ async fn certified(cluster: &Cluster, node: &mut Node, authority: &Authority) {
     assert!(!log.contains(secret), "the key is in the log");
 }
 
-/// A pod that a signer denies waits, and says why. The API server has seen that its key, of a curve
-/// that takes code of its own, has signed the request.
-async fn denied(cluster: &Cluster) {
+/// A pod whose certificate is denied waits and reports why. The API server has verified the
+/// request's signature, made by a P-521 key, which ring does not support.
+async fn denied_certificate_is_reported(cluster: &Cluster) {
     let mut events = ok(cluster.client().watch(EVENTS).await);
     create(
         cluster,
@@ -138,7 +156,7 @@ async fn denied(cluster: &Cluster) {
         ]),
     )
     .await;
-    let (name, _) = pending(cluster, "denied", None).await;
+    let (name, _) = next_request(cluster, "denied", None).await;
     let status = json!({ "status": { "conditions": [condition("Denied", "NotYou", "go away")] } });
     decide(cluster, &name, &status).await;
     let denied = format!(
@@ -148,14 +166,15 @@ async fn denied(cluster: &Cluster) {
         permanently denied: reason=\"NotYou\" message=\"go away\"";
     let mut awaited = vec![("Denied", denied.as_str()), ("FailedMount", waits)];
     while !awaited.is_empty() {
-        let (_, event) = ok(events.next().await).expect("events are told");
-        awaited
-            .retain(|(reason, words)| event["reason"] != **reason || event["message"] != **words);
+        let (_, event) = ok(events.next().await).expect("an open watch of events");
+        awaited.retain(|(reason, expected)| {
+            event["reason"] != **reason || event["message"] != **expected
+        });
     }
 }
 
-/// Keys that take long to make, of each size that there is.
-async fn of_rsa(cluster: &Cluster, authority: &Authority) {
+/// RSA keys of every size, which take long to generate.
+async fn rsa_certificates_are_issued(cluster: &Cluster, authority: &Authority) {
     let script = "cd /creds && for size in 3072 4096; do \
         test $(grep -c 'PRIVATE KEY' $size.pem) = 2 && grep -q 'END CERTIFICATE' $size.pem || exit 1; \
         done; test $(wc -c < 4096.pem) -gt $(wc -c < 3072.pem) && exec sleep 1000000";
@@ -189,31 +208,31 @@ async fn bundle(cluster: &Cluster, name: &str, signer: Option<&str>, authority: 
     ok(cluster.client().create(BUNDLES, &bundle).await);
 }
 
-/// Waits until a file of a volume is so.
-async fn until(path: PathBuf, is_so: impl Fn(&str) -> bool) {
-    let look = async {
+/// Waits for the content of a file in a volume.
+async fn wait_for_file(path: PathBuf, is_so: impl Fn(&str) -> bool) {
+    let poll = async {
         while !fs::read_to_string(&path).is_ok_and(|text| is_so(&text)) {
-            sleep(LOOK).await;
+            sleep(POLL_INTERVAL).await;
         }
     };
-    let seen = timeout(PATIENCE, look).await;
+    let seen = timeout(TIMEOUT, poll).await;
     assert!(seen.is_ok(), "{} is not as expected", path.display());
 }
 
-/// The next request of a pod: its name, and the stub that it shows.
-async fn pending(cluster: &Cluster, of: &str, after: Option<&str>) -> (String, Vec<u8>) {
+/// The next request of a pod: its name and its stub PKCS #10 request.
+async fn next_request(cluster: &Cluster, pod: &str, after: Option<&str>) -> (String, Vec<u8>) {
     let mut requests = ok(cluster.client().watch(REQUESTS).await);
-    let look = async {
+    let poll = async {
         loop {
-            let (_, request) = ok(requests.next().await).expect("requests are told");
+            let (_, request) = ok(requests.next().await).expect("an open watch of requests");
             let name = request["metadata"]["name"].as_str().unwrap_or_default();
-            if request["spec"]["podName"] == of && after != Some(name) {
+            if request["spec"]["podName"] == pod && after != Some(name) {
                 let stub = request["spec"]["stubPKCS10Request"].as_str();
                 return (name.to_owned(), unbase64(stub.unwrap_or_default()));
             }
         }
     };
-    timeout(PATIENCE, look).await.expect("a request is made")
+    timeout(TIMEOUT, poll).await.expect("a request is made")
 }
 
 async fn decide(cluster: &Cluster, name: &str, status: &Value) {
@@ -231,11 +250,11 @@ fn now() -> u64 {
     now.unwrap_or_default().as_secs()
 }
 
-/// As the API writes times.
+/// Time stamps in the API's format.
 fn rfc3339(second: u64) -> String {
-    let mut of = CertificateParams::default();
-    of.not_before = (UNIX_EPOCH + Duration::from_secs(second)).into();
-    let at = of.not_before;
+    let mut params = CertificateParams::default();
+    params.not_before = (UNIX_EPOCH + Duration::from_secs(second)).into();
+    let at = params.not_before;
     let (date, time) = (at.date(), at.time());
     format!(
         "{date}T{:02}:{:02}:{:02}Z",
@@ -262,21 +281,21 @@ fn unbase64(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// Who signs.
+/// The signer's name.
 struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pem: String,
 }
 
-/// The public key of a stub request.
+/// Public key of a stub request.
 struct Public {
     bytes: Vec<u8>,
     algorithm: &'static SignatureAlgorithm,
 }
 
 impl Public {
-    fn of(stub: &[u8]) -> Self {
-        // The ends of what says which algorithm, and the start of the bits.
+    fn from_stub(stub: &[u8]) -> Self {
+        // The end of the algorithm identifier and the start of the bit string.
         let point = (
             [0x03, 0x42, 0x00].as_slice(),
             &rcgen::PKCS_ECDSA_P256_SHA256,
@@ -289,7 +308,7 @@ impl Public {
         let (bits, algorithm) = found.expect("a key in the request");
         let bytes = match std::ptr::eq(algorithm, &rcgen::PKCS_RSA_SHA256) {
             false => &bits[..65],
-            // How many there are, and none of them unused.
+            // Its length, and no unused bits.
             true => &bits[3..2 + usize::from(bits[0]) * 256 + usize::from(bits[1])],
         };
         let bytes = bytes.to_vec();
@@ -317,14 +336,16 @@ impl Authority {
         Self { issuer, pem }
     }
 
-    /// Issues what a pod has asked for after a request; the name of the new one.
-    async fn issue(&self, cluster: &Cluster, of: &str, after: Option<&str>) -> String {
-        let (name, stub) = pending(cluster, of, after).await;
+    /// Issues the pod's next request after the given one and returns its name.
+    async fn issue(&self, cluster: &Cluster, pod: &str, after: Option<&str>) -> String {
+        let (name, stub) = next_request(cluster, pod, after).await;
         let (from, to) = (now(), now() + 3600);
         let mut params = CertificateParams::default();
         params.not_before = (UNIX_EPOCH + Duration::from_secs(from)).into();
         params.not_after = (UNIX_EPOCH + Duration::from_secs(to)).into();
-        let certificate = params.signed_by(&Public::of(&stub), &self.issuer).unwrap();
+        let certificate = params
+            .signed_by(&Public::from_stub(&stub), &self.issuer)
+            .unwrap();
         let status = json!({ "status": {
             "conditions": [condition("Issued", "Issued", "here it is")],
             "certificateChain": format!("a note\n{}", certificate.pem()),

@@ -1,11 +1,12 @@
-//! Pods of the cluster as they live: what they wait for and see, what is changed of them as they
-//! run, who is refused, and what people are told, with the real control plane.
+//! Lifecycle of API pods with a real control plane: missing objects, resize, ephemeral containers,
+//! rejection, and their events.
 
 use std::fs;
 
+use polylet_e2e::steps::Steps;
 use polylet_e2e::{RUNS, cluster, cluster_node, ok, pod};
 use polylet_harness::cluster::{Patch, condition, pod_path};
-use polylet_harness::wait::{Look, until};
+use polylet_harness::wait::{Poll, until};
 use polylet_harness::{Cluster, Node, cgroup};
 use serde_json::{Value, json};
 
@@ -13,14 +14,35 @@ const PODS: &str = "/api/v1/namespaces/default/pods";
 
 #[tokio::test]
 #[ignore = "needs root, containerd and the programs of a cluster: cargo verify"]
-async fn pods_of_the_cluster_live_as_with_a_kubelet() {
+async fn api_pod_lifecycle() {
+    let mut steps = Steps::new();
     let cluster = cluster().await;
     let node = cluster_node(&cluster).await;
-    what_is_missing_is_waited_for(&cluster, &node).await;
-    resources_change_as_it_runs(&cluster).await;
-    resources_of_the_whole_change(&cluster, &node).await;
-    containers_come_later(&cluster).await;
-    strangers_are_refused(&cluster).await;
+    steps
+        .run(
+            "missing config map is waited for",
+            missing_config_map_is_waited_for(&cluster, &node),
+        )
+        .await;
+    steps
+        .run("containers are resized", containers_are_resized(&cluster))
+        .await;
+    steps
+        .run("pod is resized", pod_is_resized(&cluster, &node))
+        .await;
+    steps
+        .run(
+            "ephemeral container is started",
+            ephemeral_container_is_started(&cluster),
+        )
+        .await;
+    steps
+        .run(
+            "mismatched pod is rejected",
+            mismatched_pod_is_rejected(&cluster),
+        )
+        .await;
+    steps.finish();
     ok(node.remove());
     ok(cluster.remove());
 }
@@ -37,30 +59,30 @@ async fn delete(cluster: &Cluster, name: &str) {
     ok(cluster.wait_absent(&path).await);
 }
 
-fn main_of(pod: &Value) -> &Value {
+fn main_status(pod: &Value) -> &Value {
     &pod["status"]["containerStatuses"][0]
 }
 
-/// Waits until people have been told of these reasons.
-async fn told(cluster: &Cluster, name: &str, reasons: &[&str]) -> Vec<Value> {
-    let about =
+/// Waits for events with these reasons.
+async fn wait_for_events(cluster: &Cluster, name: &str, reasons: &[&str]) -> Vec<Value> {
+    let object =
         format!("/api/v1/namespaces/default/events?fieldSelector=involvedObject.name={name}");
-    ok(until("people to be told", || async {
-        let events = cluster.client().get(&about).await.ok().flatten();
+    ok(until("the event about the pod", || async {
+        let events = cluster.client().get(&object).await.ok().flatten();
         let events = events.and_then(|all| all["items"].as_array().cloned());
         let events = events.unwrap_or_default();
         let has = |reason: &&str| events.iter().any(|event| event["reason"] == **reason);
         match reasons.iter().find(|reason| !has(reason)) {
-            Some(reason) => Look::NotYet(format!("no {reason} of {name}")),
-            None => Look::Done(events),
+            Some(reason) => Poll::Pending(format!("no {reason} of {name}")),
+            None => Poll::Ready(events),
         }
     })
     .await)
 }
 
-/// A container waits for its ConfigMap, with upstream's words, and starts the moment that appears;
-/// it is told of Services.
-async fn what_is_missing_is_waited_for(cluster: &Cluster, node: &Node) {
+/// A container waits for its ConfigMap with upstream's message and starts once it exists; it gets
+/// the environment variables of Services.
+async fn missing_config_map_is_waited_for(cluster: &Cluster, node: &Node) {
     let shared = node.scratch().join("shared");
     fs::create_dir_all(&shared).unwrap();
     let script = format!("echo $KUBERNETES_SERVICE_PORT $LATE > /shared/seen; {RUNS}");
@@ -72,23 +94,24 @@ async fn what_is_missing_is_waited_for(cluster: &Cluster, node: &Node) {
         "volumes": [{ "name": "shared", "hostPath": { "path": shared } }],
     });
     create(cluster, "waits", &script, more).await;
-    let waits =
-        |pod: &Value| main_of(pod)["state"]["waiting"]["reason"] == "CreateContainerConfigError";
+    let waits = |pod: &Value| {
+        main_status(pod)["state"]["waiting"]["reason"] == "CreateContainerConfigError"
+    };
     let path = pod_path("waits");
     let waiting = ok(cluster.wait(&path, "to wait", waits).await);
-    let message = &main_of(&waiting)["state"]["waiting"]["message"];
+    let message = &main_status(&waiting)["state"]["waiting"]["message"];
     assert_eq!(message, "configmap \"late\" not found");
     let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "late"},
         "data": {"k": "value"}});
     let maps = "/api/v1/namespaces/default/configmaps";
-    let begun = std::time::Instant::now();
+    let start = std::time::Instant::now();
     ok(cluster.client().create(maps, &map).await);
     ok(cluster.wait_pod_ready("waits").await);
-    println!("ConfigMap to Ready: {:?}", begun.elapsed());
-    let seen = fs::read_to_string(shared.join("seen")).unwrap();
-    assert_eq!(seen.trim(), "443 value");
+    println!("ConfigMap to Ready: {:?}", start.elapsed());
+    let output = fs::read_to_string(shared.join("seen")).unwrap();
+    assert_eq!(output.trim(), "443 value");
     delete(cluster, "waits").await;
-    let events = told(
+    let events = wait_for_events(
         cluster,
         "waits",
         &["Pulled", "Created", "Started", "Failed", "Killing"],
@@ -97,8 +120,8 @@ async fn what_is_missing_is_waited_for(cluster: &Cluster, node: &Node) {
     let started = events.iter().filter(|event| event["reason"] == "Started");
     let started: Vec<_> = started.collect();
     assert_eq!(started.len(), 1);
-    let about = &started[0]["involvedObject"]["fieldPath"];
-    assert_eq!(about, "spec.containers{main}");
+    let object = &started[0]["involvedObject"]["fieldPath"];
+    assert_eq!(object, "spec.containers{main}");
     assert_eq!(started[0]["message"], "Container started");
 }
 
@@ -115,8 +138,8 @@ async fn resize(cluster: &Cluster, resources: Value) {
         .await);
 }
 
-/// CPU changes under the running container, memory by a restart, and what does not fit waits.
-async fn resources_change_as_it_runs(cluster: &Cluster) {
+/// CPU is resized in place, memory by a restart; a resize that does not fit is deferred.
+async fn containers_are_resized(cluster: &Cluster) {
     let policy = json!([{"resourceName": "cpu", "restartPolicy": "NotRequired"},
         {"resourceName": "memory", "restartPolicy": "RestartContainer"}]);
     let container = json!({"resources": sized("100m", "64Mi"), "resizePolicy": policy});
@@ -124,10 +147,10 @@ async fn resources_change_as_it_runs(cluster: &Cluster) {
     let first = ok(cluster.wait_pod_ready("sized").await);
     let has = |cpu: &'static str, memory: &'static str| {
         move |pod: &Value| {
-            let limits = &main_of(pod)["resources"]["limits"];
+            let limits = &main_status(pod)["resources"]["limits"];
             limits["cpu"] == cpu
                 && limits["memory"] == memory
-                && main_of(pod)["allocatedResources"]["cpu"] == cpu
+                && main_status(pod)["allocatedResources"]["cpu"] == cpu
                 && condition(pod, "PodResizeInProgress").is_none()
                 && condition(pod, "PodResizePending").is_none()
         }
@@ -136,16 +159,16 @@ async fn resources_change_as_it_runs(cluster: &Cluster) {
     resize(cluster, sized("200m", "64Mi")).await;
     let grown = ok(cluster.wait(&path, "more CPU", has("200m", "64Mi")).await);
     assert_eq!(
-        main_of(&grown)["containerID"],
-        main_of(&first)["containerID"]
+        main_status(&grown)["containerID"],
+        main_status(&first)["containerID"]
     );
-    assert_eq!(main_of(&grown)["restartCount"], 0);
+    assert_eq!(main_status(&grown)["restartCount"], 0);
     resize(cluster, sized("150m", "96Mi")).await;
     let restarted =
-        |pod: &Value| has("150m", "96Mi")(pod) && main_of(pod)["state"]["running"].is_object();
-    let anew = ok(cluster.wait(&path, "more memory", restarted).await);
-    assert_eq!(main_of(&anew)["restartCount"], 1);
-    // A CPU that somebody else has, until he goes.
+        |pod: &Value| has("150m", "96Mi")(pod) && main_status(pod)["state"]["running"].is_object();
+    let restarted_pod = ok(cluster.wait(&path, "more memory", restarted).await);
+    assert_eq!(main_status(&restarted_pod)["restartCount"], 1);
+    // Deferred until the other pod's CPU is free.
     let one = json!({"resources": {"requests": {"cpu": "1"}}});
     create(cluster, "other", RUNS, json!({ "container": one })).await;
     ok(cluster.wait_pod_ready("other").await);
@@ -159,11 +182,11 @@ async fn resources_change_as_it_runs(cluster: &Cluster) {
     ok(cluster.wait(&path, "its turn", has("1500m", "96Mi")).await);
     delete(cluster, "sized").await;
     let reasons = ["ResizeStarted", "ResizeCompleted", "ResizeDeferred"];
-    told(cluster, "sized", &reasons).await;
+    wait_for_events(cluster, "sized", &reasons).await;
 }
 
-/// What a pod has as a whole changes under its container, which has no limits of its own.
-async fn resources_of_the_whole_change(cluster: &Cluster, node: &Node) {
+/// Pod-level resources are resized in place.
+async fn pod_is_resized(cluster: &Cluster, node: &Node) {
     let sizes = |cpu: &str, memory: &str| {
         json!({"requests": {"cpu": "100m", "memory": "32Mi"},
             "limits": {"cpu": cpu, "memory": memory}})
@@ -171,13 +194,13 @@ async fn resources_of_the_whole_change(cluster: &Cluster, node: &Node) {
     let resources = json!({ "resources": sizes("300m", "64Mi") });
     create(cluster, "whole", RUNS, resources).await;
     let first = ok(cluster.wait_pod_ready("whole").await);
-    let id = main_of(&first)["containerID"].as_str().unwrap();
+    let id = main_status(&first)["containerID"].as_str().unwrap();
     let pod = format!(
         "{}/kubepods/burstable/pod{}",
         node.cgroup(),
         first["metadata"]["uid"].as_str().unwrap()
     );
-    let own = format!("{pod}/{}", id.trim_start_matches("containerd://"));
+    let container_cgroup = format!("{pod}/{}", id.trim_start_matches("containerd://"));
     let quota = |path: &str| {
         let file = match cgroup::is_v2() {
             true => format!("/sys/fs/cgroup{path}/cpu.max"),
@@ -186,9 +209,9 @@ async fn resources_of_the_whole_change(cluster: &Cluster, node: &Node) {
         let text = fs::read_to_string(file).unwrap();
         text.split_whitespace().next().unwrap().to_owned()
     };
-    // Under systemd the paths are others, and the numbers the same.
-    let plain = cgroup::Driver::from_env() == cgroup::Driver::Cgroupfs;
-    let both = || plain.then(|| (quota(&pod), quota(&own)));
+    // With the systemd driver the paths differ, the values do not.
+    let plain = cgroup::TestCgroupDriver::from_env() == cgroup::TestCgroupDriver::Cgroupfs;
+    let both = || plain.then(|| (quota(&pod), quota(&container_cgroup)));
     let is = |quota: &str| plain.then(|| (quota.to_owned(), quota.to_owned()));
     assert_eq!(both(), is("30000"), "{first}");
 
@@ -206,15 +229,15 @@ async fn resources_of_the_whole_change(cluster: &Cluster, node: &Node) {
                 && condition(pod, "PodResizePending").is_none()
         };
         let now = ok(cluster.wait(&path, "other sizes", has).await);
-        assert_eq!(main_of(&now)["containerID"], id);
-        assert_eq!(main_of(&now)["restartCount"], 0);
+        assert_eq!(main_status(&now)["containerID"], id);
+        assert_eq!(main_status(&now)["restartCount"], 0);
         assert_eq!(both(), is(expected));
     }
     delete(cluster, "whole").await;
 }
 
-/// A debug container joins a running pod; labels restart nothing.
-async fn containers_come_later(cluster: &Cluster) {
+/// An ephemeral container joins a running pod; changed labels restart nothing.
+async fn ephemeral_container_is_started(cluster: &Cluster) {
     create(cluster, "debugged", RUNS, json!({})).await;
     let first = ok(cluster.wait_pod_ready("debugged").await);
     let path = pod_path("debugged");
@@ -231,23 +254,26 @@ async fn containers_come_later(cluster: &Cluster) {
         pod["status"]["ephemeralContainerStatuses"][0]["state"]["terminated"]["exitCode"] == 0
     };
     let now = ok(cluster.wait(&path, "the debug container", ended).await);
-    assert_eq!(main_of(&now)["containerID"], main_of(&first)["containerID"]);
+    assert_eq!(
+        main_status(&now)["containerID"],
+        main_status(&first)["containerID"]
+    );
     assert_eq!(condition(&now, "Ready"), Some("True"));
     delete(cluster, "debugged").await;
 }
 
-/// A pod bound past the scheduler to a node that it does not choose.
-async fn strangers_are_refused(cluster: &Cluster) {
+/// A pod bound to a node that its affinity excludes.
+async fn mismatched_pod_is_rejected(cluster: &Cluster) {
     let elsewhere = json!({"nodeSelector": {"zone": "elsewhere"}});
     create(cluster, "stranger", RUNS, elsewhere).await;
     let failed = |pod: &Value| pod["status"]["phase"] == "Failed";
     let path = pod_path("stranger");
-    let refused = ok(cluster.wait(&path, "to be refused", failed).await);
+    let refused = ok(cluster.wait(&path, "to be rejected", failed).await);
     assert_eq!(refused["status"]["reason"], "NodeAffinity");
     assert_eq!(
         refused["status"]["message"],
         "Pod was rejected: Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"
     );
-    told(cluster, "stranger", &["NodeAffinity"]).await;
+    wait_for_events(cluster, "stranger", &["NodeAffinity"]).await;
     delete(cluster, "stranger").await;
 }

@@ -1,13 +1,14 @@
-//! The cluster as a source, with a real API server and pod-config alone: what it holds for a node
-//! comes, changes and goes; lost connections, restarts and old versions are lived through.
+//! The API server as a pod source, with a real API server and pod-config alone: objects are added,
+//! updated and removed, across lost connections, restarts and expired resource versions.
 
 use std::fs;
 use std::time::Duration;
 
+use polylet_e2e::steps::Steps;
 use polylet_e2e::{cluster, cluster_with, ok};
 use polylet_harness::cluster::Patch;
 use polylet_harness::{Cluster, ClusterOptions};
-use polylet_wire::podconfig::v1::{WatchMirrorsRequest, watch_mirrors_response};
+use polylet_wire::podconfig::v1::{WatchMirrorPodsRequest, watch_mirror_pods_response};
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
 
@@ -18,7 +19,7 @@ mod objects;
 #[path = "api_source/service.rs"]
 mod service;
 
-use service::{PATIENCE, Service, Told, node_told, told};
+use service::{ObjectState, Service, TIMEOUT, next_node, next_state};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -64,7 +65,8 @@ async fn delete(cluster: &Cluster, at: &str) {
 
 #[tokio::test]
 #[ignore = "needs the programs of a cluster: cargo verify"]
-async fn what_the_cluster_holds_comes_changes_and_goes() {
+async fn api_objects_are_added_updated_and_removed() {
+    let mut steps = Steps::new();
     let bundles = "certificates.k8s.io/v1beta1/clustertrustbundles";
     let options = ClusterOptions {
         api_server: vec![
@@ -77,18 +79,26 @@ async fn what_the_cluster_holds_comes_changes_and_goes() {
     let kubeconfig = ok(cluster.node_kubeconfig("n1"));
     let mut service = Service::new(cluster.scratch(), &kubeconfig);
     service.start();
-    pods_and_mirrors(&cluster, &service).await;
-    the_node(&cluster, &service).await;
+    steps
+        .run(
+            "pods and mirror pods",
+            pods_and_mirror_pods(&cluster, &service),
+        )
+        .await;
+    steps
+        .run("node object", node_object(&cluster, &service))
+        .await;
     objects::objects(&cluster, &service).await;
     objects::polled_objects(&cluster, &service).await;
     objects::tokens_and_services(&cluster, &service).await;
     objects::many_objects(&cluster, &service).await;
     drop(service);
     credentials::credentials(&cluster).await;
+    steps.finish();
     ok(cluster.remove());
 }
 
-async fn pods_and_mirrors(cluster: &Cluster, service: &Service) {
+async fn pods_and_mirror_pods(cluster: &Cluster, service: &Service) {
     let (mut plain, mut reported) = (service.pods(false).await, service.pods(true).await);
     plain.until("nothing", |pods| pods.is_empty()).await;
     let made = create(cluster, PODS, &pod("web")).await;
@@ -110,10 +120,10 @@ async fn pods_and_mirrors(cluster: &Cluster, service: &Service) {
     ] {
         assert_eq!(manifest.pointer(absent), None, "{absent}");
     }
-    let cause = plain.held["web"].cause.clone().unwrap();
+    let cause = plain.current["web"].cause.clone().unwrap();
     assert_eq!(cause.traceparent.len(), 55);
 
-    // A status is no change but to those who asked for it.
+    // A status change is an update only for watchers that requested statuses.
     let at = format!("{PODS}/web");
     let status = json!({ "status": { "message": "hello" } });
     merge(cluster, &format!("{at}/status"), status).await;
@@ -125,18 +135,18 @@ async fn pods_and_mirrors(cluster: &Cluster, service: &Service) {
     let before = plain.changes;
     let labels = json!({ "metadata": { "labels": { "a": "b" } } });
     merge(cluster, &at, labels).await;
-    let first = plain.held["web"].digest.clone();
+    let first = plain.current["web"].digest.clone();
     plain
         .until("the label", |pods| pods["web"].digest != first)
         .await;
     assert_eq!(plain.changes, before + 1, "the status was no change");
     assert_ne!(
-        plain.held["web"].cause,
+        plain.current["web"].cause,
         Some(cause),
         "a change has its trace"
     );
 
-    // An end that was asked for is a change of the manifest.
+    // A deletion timestamp is a change of the manifest.
     ok(cluster
         .client()
         .delete(&at, &json!({ "gracePeriodSeconds": 7 }))
@@ -151,43 +161,46 @@ async fn pods_and_mirrors(cluster: &Cluster, service: &Service) {
 
     let mut mirror = pod("static-n1");
     mirror["metadata"]["annotations"] = json!({ "kubernetes.io/config.mirror": "hash" });
-    // The admission of mirrors refuses references to objects.
+    // Admission rejects mirror pods that reference API objects.
     mirror["spec"].as_object_mut().unwrap().remove("volumes");
     create(cluster, PODS, &mirror).await;
     let stream = service
         .config()
         .await
-        .watch_mirrors(WatchMirrorsRequest::default())
+        .watch_mirror_pods(WatchMirrorPodsRequest::default())
         .await;
     let mut stream = stream.unwrap().into_inner();
     let found = loop {
-        let message = timeout(PATIENCE, stream.message())
+        let message = timeout(TIMEOUT, stream.message())
             .await
             .unwrap()
             .unwrap()
             .unwrap();
-        if let Some(watch_mirrors_response::Change::Upsert(mirror)) = message.change {
+        if let Some(watch_mirror_pods_response::Change::Upsert(mirror)) = message.change {
             break mirror;
         }
     };
-    assert_eq!((found.of.as_str(), found.deleting), ("hash", false));
+    assert_eq!(
+        (found.source_pod_uid.as_str(), found.deleting),
+        ("hash", false)
+    );
     create(cluster, PODS, &pod("web")).await;
     plain
         .until("the pod alone", |pods| pods.contains_key("web"))
         .await;
-    assert_eq!(plain.held.len(), 1, "a mirror is no pod");
+    assert_eq!(plain.current.len(), 1, "a mirror pod is not a pod to run");
     delete(cluster, &format!("{PODS}/static-n1")).await;
 }
 
-async fn the_node(cluster: &Cluster, service: &Service) {
+async fn node_object(cluster: &Cluster, service: &Service) {
     let mut node = service.node().await;
-    assert_eq!(node_told(&mut node).await, (None, false));
+    assert_eq!(next_node(&mut node).await, (None, false));
     let object = json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": "n1" } });
     create(cluster, "/api/v1/nodes", &object).await;
-    let (told, _) = node_told(&mut node).await;
-    let told = told.unwrap();
+    let (object, _) = next_node(&mut node).await;
+    let object = object.unwrap();
     assert_eq!(
-        (&told["kind"], &told["metadata"]["name"]),
+        (&object["kind"], &object["metadata"]["name"]),
         (&json!("Node"), &json!("n1"))
     );
     let beat = |at: &str, status: &str| {
@@ -198,24 +211,24 @@ async fn the_node(cluster: &Cluster, service: &Service) {
     };
     let at = "/api/v1/nodes/n1/status";
     merge(cluster, at, beat("2026-01-01T00:00:00Z", "True")).await;
-    let is = |told: &Option<Value>, status: &str| {
-        let told = told.as_ref().unwrap();
-        told.pointer("/status/conditions/0/status") == Some(&json!(status))
+    let has_status = |node: &Option<Value>, status: &str| {
+        let node = node.as_ref().unwrap();
+        node.pointer("/status/conditions/0/status") == Some(&json!(status))
     };
-    // Others write to a node, too: taints and addresses.
-    while !is(&node_told(&mut node).await.0, "True") {}
+    // Other clients write to the Node, too: taints and addresses.
+    while !has_status(&next_node(&mut node).await.0, "True") {}
     merge(cluster, at, beat("2026-01-01T00:00:10Z", "True")).await;
     merge(cluster, at, beat("2026-01-01T00:00:20Z", "False")).await;
-    let mut last = node_told(&mut node).await.0;
-    while !is(&last, "False") {
-        last = node_told(&mut node).await.0;
+    let mut last = next_node(&mut node).await.0;
+    while !has_status(&last, "False") {
+        last = next_node(&mut node).await.0;
     }
     assert!(!last.unwrap().to_string().contains("lastHeartbeatTime"));
 }
 
 #[tokio::test]
 #[ignore = "needs the programs of a cluster: cargo verify"]
-async fn what_was_said_last_stands_while_the_server_is_away() {
+async fn persisted_state_is_served_during_an_outage() {
     let mut cluster = cluster().await;
     let kubeconfig = ok(cluster.node_kubeconfig("n1"));
     let line = ok(cluster.line().await);
@@ -230,12 +243,15 @@ async fn what_was_said_last_stands_while_the_server_is_away() {
     let mut pods = service.pods(false).await;
     pods.until("both", |pods| pods.len() == 2).await;
     let mut object = service.object("ConfigMap", "default", "a-map").await;
-    assert!(matches!(told(&mut object).await, Told::Manifest(_)));
+    assert!(matches!(
+        next_state(&mut object).await,
+        ObjectState::Manifest(_)
+    ));
 
-    // Packets are lost and nobody says so. Meanwhile the server restarts, and its memory of
-    // changes begins after what we heard last.
-    let begun = Instant::now();
-    line.go_dead();
+    // The connection is dead without an error. Meanwhile the server restarts with a watch cache that
+    // begins after the last received version.
+    let started = Instant::now();
+    line.blackhole_connections();
     let change = json!({ "metadata": { "labels": { "while": "cut" } } });
     merge(&cluster, &format!("{PODS}/a"), change).await;
     cluster.stop_api();
@@ -250,49 +266,55 @@ async fn what_was_said_last_stands_while_the_server_is_away() {
         String::from_utf8_lossy(&pods["a"].manifest).contains("\"while\"")
     })
     .await;
-    let took = begun.elapsed();
-    println!("half-open → in step again: {} ms", took.as_millis());
-    assert!(took < Duration::from_secs(15), "{took:?}");
-    assert!(matches!(told(&mut object).await, Told::Manifest(map) if map["data"]["key"] == "2"));
-    let before = pods.held.clone();
+    let latency = started.elapsed();
+    println!("half-open → in sync again: {} ms", latency.as_millis());
+    assert!(latency < Duration::from_secs(15), "{latency:?}");
+    assert!(
+        matches!(next_state(&mut object).await, ObjectState::Manifest(map) if map["data"]["key"] == "2")
+    );
+    let before = pods.current.clone();
 
-    // Away: everything stands, and it is said.
+    // Unavailable: the state is kept and marked as stale.
     cluster.stop_api();
     let noticed = service
         .problems(|all| all.iter().any(|p| p.origin == "API server"))
         .await;
     println!("server killed → noticed: {} ms", noticed.as_millis());
-    let kept = async {
-        while !(service.kept("api.json").contains("while")
-            && service.kept("objects.json").contains(r#"key\":\"2"#))
+    let written = async {
+        while !(service.state_file("api.json").contains("while")
+            && service.state_file("objects.json").contains(r#"key\":\"2"#))
         {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };
-    timeout(PATIENCE, kept).await.expect("kept");
-    // Killed, and begun anew alone.
+    timeout(TIMEOUT, written)
+        .await
+        .expect("the state files are written");
+    // Killed and restarted without the server.
     service.kill();
     service.start();
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut alone = service.pods(false).await;
     alone.until("both", |pods| pods.len() == 2).await;
     println!(
         "start without server → pods: {} ms",
-        begun.elapsed().as_millis()
+        started.elapsed().as_millis()
     );
     let mut expected = before.clone();
     for pod in expected.values_mut() {
-        pod.stale_since = alone.held["a"].stale_since;
+        pod.stale_since = alone.current["a"].stale_since;
     }
-    assert!(alone.held["a"].stale_since.is_some());
-    assert_eq!(alone.held, expected);
+    assert!(alone.current["a"].stale_since.is_some());
+    assert_eq!(alone.current, expected);
     let mut object = service.object("ConfigMap", "default", "a-map").await;
-    assert!(matches!(told(&mut object).await, Told::Manifest(map) if map["data"]["key"] == "2"));
+    assert!(
+        matches!(next_state(&mut object).await, ObjectState::Manifest(map) if map["data"]["key"] == "2")
+    );
 
-    // Back: in step within seconds, with what happened meanwhile.
-    let begun = Instant::now();
+    // Available again: synced within seconds, with all changes.
+    let started = Instant::now();
     ok(cluster.start_api().await);
-    let up = begun.elapsed();
+    let up = started.elapsed();
     alone
         .until("nothing stale", |pods| {
             pods.values().all(|pod| pod.stale_since.is_none())
@@ -300,21 +322,21 @@ async fn what_was_said_last_stands_while_the_server_is_away() {
         .await;
     println!(
         "server up → in step: {} ms",
-        (begun.elapsed() - up).as_millis()
+        (started.elapsed() - up).as_millis()
     );
-    assert_eq!(alone.held, before);
+    assert_eq!(alone.current, before);
     service.problems(|all| all.is_empty()).await;
 
-    // Killed, and much changes while it is not there.
+    // Killed; many changes before the restart.
     service.kill();
     delete(&cluster, &format!("{PODS}/a")).await;
     create(&cluster, PODS, &pod("c")).await;
     service.start();
-    let mut again = service.pods(false).await;
-    again
+    let mut reconnected = service.pods(false).await;
+    reconnected
         .until("b and c", |pods| pods.keys().eq(["b", "c"]))
         .await;
-    assert_eq!(again.held["b"], before["b"]);
+    assert_eq!(reconnected.current["b"], before["b"]);
     drop(service);
     ok(cluster.remove());
 }

@@ -1,19 +1,20 @@
-//! What the cluster is told: statuses, removals, mirrors and events, with the real control plane.
+//! Writes to the API server: statuses, deletions, mirror pods and events, with a real control plane.
 
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use polylet_e2e::steps::Steps;
 use polylet_e2e::{RUNS, cluster, cluster_node, ok, pod};
-use polylet_harness::cluster::{Audited, Patch, condition, pod_path};
-use polylet_harness::wait::{Look, until};
+use polylet_harness::cluster::{AuditEvent, Patch, condition, pod_path};
+use polylet_harness::wait::{Poll, until};
 use polylet_harness::{Cluster, Node, PodView};
 use polylet_wire::supervisor::v1::Span;
 use serde_json::{Value, json};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
-/// A pod for this node, as somebody else's scheduler would have bound it.
+/// A pod that is already bound to this node.
 fn bound(name: &str, script: &str, more: Value) -> Value {
     let mut pod: Value = serde_json::from_str(&pod(name, script, &more)).unwrap();
     pod["spec"]["nodeName"] = "node".into();
@@ -28,39 +29,77 @@ async fn delete(cluster: &Cluster, name: &str, options: Value) {
     ok(cluster.client().delete(&pod_path(name), &options).await);
 }
 
-async fn gone(cluster: &Cluster, name: &str) {
+async fn wait_deleted(cluster: &Cluster, name: &str) {
     ok(cluster.wait_absent(&pod_path(name)).await);
 }
 
-/// What the node has asked of this pod, its status among it.
-fn asked(cluster: &Cluster, since: u64, name: &str) -> Vec<Audited> {
+/// The node's requests for this pod, status patches included.
+fn requests_for(cluster: &Cluster, since: u64, name: &str) -> Vec<AuditEvent> {
     let (all, _) = ok(cluster.requests(since));
-    let of_pod = |request: &Audited| request.resource.starts_with("pods") && request.name == name;
+    let of_pod =
+        |request: &AuditEvent| request.resource.starts_with("pods") && request.name == name;
     all.into_iter().filter(of_pod).collect()
 }
 
-fn lines(requests: &[Audited]) -> Vec<String> {
-    requests.iter().map(Audited::line).collect()
+fn lines(requests: &[AuditEvent]) -> Vec<String> {
+    requests.iter().map(AuditEvent::line).collect()
 }
 
 #[tokio::test]
 #[ignore = "needs root, containerd and the programs of a cluster: cargo verify"]
-async fn pods_are_told_to_the_cluster() {
+async fn pod_statuses_are_patched() {
+    let mut steps = Steps::new();
     let mut cluster = cluster().await;
     let mut node = cluster_node(&cluster).await;
-    a_start_and_an_end(&cluster, &node).await;
-    ends_and_gates(&cluster).await;
-    exits_are_seen_at_once(&cluster, &node).await;
-    drift(&cluster).await;
-    restarts_say_nothing(&cluster, &mut node).await;
-    the_server_is_away(&mut cluster, &node).await;
-    the_node_is_away(&cluster, &mut node).await;
+    steps
+        .run(
+            "pod starts and is deleted",
+            pod_starts_and_is_deleted(&cluster, &node),
+        )
+        .await;
+    steps
+        .run(
+            "terminal pods and readiness gates",
+            terminal_pods_and_readiness_gates(&cluster),
+        )
+        .await;
+    steps
+        .run(
+            "exits are reported at once",
+            exits_are_reported_at_once(&cluster, &node),
+        )
+        .await;
+    steps
+        .run(
+            "status drift is corrected",
+            status_drift_is_corrected(&cluster),
+        )
+        .await;
+    steps
+        .run(
+            "restarts write nothing",
+            restarts_write_nothing(&cluster, &mut node),
+        )
+        .await;
+    steps
+        .run(
+            "changes during an outage are reported",
+            changes_during_an_outage_are_reported(&mut cluster, &node),
+        )
+        .await;
+    steps
+        .run(
+            "pod deleted during node outage",
+            pod_deleted_during_node_outage(&cluster, &mut node),
+        )
+        .await;
+    steps.finish();
     ok(node.remove());
     ok(cluster.remove());
 }
 
-/// A pod comes and goes, as `kubectl` shows it.
-async fn a_start_and_an_end(cluster: &Cluster, node: &Node) {
+/// A pod starts and is deleted, as `kubectl` shows it.
+async fn pod_starts_and_is_deleted(cluster: &Cluster, node: &Node) {
     let made = create(cluster, &bound("web", RUNS, json!({}))).await;
     let ready = ok(cluster.wait_pod_ready("web").await);
     let status = &ready["status"];
@@ -79,18 +118,22 @@ async fn a_start_and_an_end(cluster: &Cluster, node: &Node) {
     ] {
         assert_eq!(condition(&ready, type_), Some("True"), "{type_}");
     }
-    let patches = asked(cluster, 0, "web");
-    let (told, other): (Vec<_>, Vec<_>) = patches
+    let patches = requests_for(cluster, 0, "web");
+    let (status_patches, other): (Vec<_>, Vec<_>) = patches
         .into_iter()
         .partition(|r| r.verb == "patch" && r.resource == "pods/status");
-    assert!((1..=2).contains(&told.len()), "{:?}", lines(&told));
+    assert!(
+        (1..=2).contains(&status_patches.len()),
+        "{:?}",
+        lines(&status_patches)
+    );
     assert!(
         other.is_empty(),
-        "nothing is asked first: {:?}",
+        "no other request precedes the patch: {:?}",
         lines(&other)
     );
 
-    traced(node, ready["metadata"]["uid"].as_str().unwrap()).await;
+    start_trace_ends_at_the_api_server(node, ready["metadata"]["uid"].as_str().unwrap()).await;
     ok(cluster
         .kubectl(&["wait", "--for=condition=Ready", "pod/web"])
         .await);
@@ -103,25 +146,25 @@ async fn a_start_and_an_end(cluster: &Cluster, node: &Node) {
     );
 
     ok(cluster.kubectl(&["delete", "pod", "web"]).await);
-    gone(cluster, "web").await;
-    let last = asked(cluster, 0, "web");
+    wait_deleted(cluster, "web").await;
+    let last = requests_for(cluster, 0, "web");
     let deletes: Vec<_> = last.iter().filter(|r| r.verb == "delete").collect();
     assert_eq!(deletes.len(), 1, "{:?}", lines(&last));
 }
 
-/// The trace of the start ends when the API server has taken that the pod is ready.
-async fn traced(node: &Node, uid: &str) {
-    let trace = ok(until("the start's trace to be whole", || async {
+/// The trace of a start ends when the API server has accepted the Ready status.
+async fn start_trace_ends_at_the_api_server(node: &Node, uid: &str) {
+    let trace = ok(until("the trace of the start to be complete", || async {
         let ready = |span: &&Span| span.attributes.get("result").is_some_and(|r| r == "ready");
         match node.trace(uid).await {
             Ok(trace) => {
                 let mut ends = trace.spans.iter().filter(ready);
                 match ends.find(|span| span.name == "status.patch") {
-                    Some(_) => Look::Done(trace),
-                    None => Look::NotYet(format!("{} spans", trace.spans.len())),
+                    Some(_) => Poll::Ready(trace),
+                    None => Poll::Pending(format!("{} spans", trace.spans.len())),
                 }
             }
-            Err(error) => Look::NotYet(error.to_string()),
+            Err(error) => Poll::Pending(error.to_string()),
         }
     })
     .await);
@@ -133,8 +176,8 @@ async fn traced(node: &Node, uid: &str) {
     assert!(trace.spans.iter().any(|span| span.service == "pod-config"));
 }
 
-/// Pods that end by themselves, and one that waits for what others say of it.
-async fn ends_and_gates(cluster: &Cluster) {
+/// Pods that terminate by themselves, and one with a readiness gate.
+async fn terminal_pods_and_readiness_gates(cluster: &Cluster) {
     let once = |name, script| bound(name, script, json!({ "restartPolicy": "Never" }));
     create(cluster, &once("done", "exit 0")).await;
     create(cluster, &once("failed", "exit 3")).await;
@@ -162,16 +205,16 @@ async fn ends_and_gates(cluster: &Cluster) {
     let gated = ok(cluster.wait_pod_ready("gated").await);
     assert_eq!(condition(&gated, "example.com/open"), Some("True"));
 
-    // Whoever has no time to wait: the object goes at once, the containers after it.
+    // A forced deletion: the object is gone at once, the containers follow.
     let now = json!({ "gracePeriodSeconds": 0 });
     for name in ["done", "failed", "gated"] {
         delete(cluster, name, now.clone()).await;
-        gone(cluster, name).await;
+        wait_deleted(cluster, name).await;
     }
 }
 
-/// From the exit of a container to the event at a client.
-async fn exits_are_seen_at_once(cluster: &Cluster, node: &Node) {
+/// Time from the exit of a container to the watch event.
+async fn exits_are_reported_at_once(cluster: &Cluster, node: &Node) {
     let shared = node.scratch().join("shared");
     fs::create_dir_all(&shared).unwrap();
     let mut took = Vec::new();
@@ -179,11 +222,11 @@ async fn exits_are_seen_at_once(cluster: &Cluster, node: &Node) {
         let go = shared.join(format!("go-{round}"));
         fifo(&go);
         let name = format!("go-{round}");
-        create(cluster, &waits(&shared, &name)).await;
+        create(cluster, &pod_waiting_for_fifo(&shared, &name)).await;
         ok(cluster.wait_pod_ready(&name).await);
         let all = format!("{PODS}?fieldSelector=metadata.name={name}");
         let mut watch = ok(cluster.client().watch(&all).await);
-        let begun = Instant::now();
+        let started = Instant::now();
         fs::write(&go, "go\n").unwrap();
         loop {
             let (_, seen) = ok(watch.next().await).expect("an event");
@@ -191,11 +234,11 @@ async fn exits_are_seen_at_once(cluster: &Cluster, node: &Node) {
                 break;
             }
         }
-        took.push(begun.elapsed());
+        took.push(started.elapsed());
         delete(cluster, &name, json!({ "gracePeriodSeconds": 0 })).await;
     }
     took.sort();
-    let floor = floor(cluster).await;
+    let floor = api_server_latency(cluster).await;
     println!("exit to event: {took:?}; a patch to its event: {floor:?}");
     assert!(
         took[2] < floor + Duration::from_millis(250),
@@ -203,8 +246,8 @@ async fn exits_are_seen_at_once(cluster: &Cluster, node: &Node) {
     );
 }
 
-/// A pod that ends when something is written to the pipe of its name.
-fn waits(shared: &Path, name: &str) -> Value {
+/// A pod that exits when its FIFO is written to.
+fn pod_waiting_for_fifo(shared: &Path, name: &str) -> Value {
     let more = json!({
         "restartPolicy": "Never",
         "container": { "volumeMounts": [{ "name": "shared", "mountPath": "/shared" }] },
@@ -218,8 +261,8 @@ fn fifo(path: &Path) {
     assert!(made.unwrap().success());
 }
 
-/// What the API server itself takes from a patch to the event.
-async fn floor(cluster: &Cluster) -> Duration {
+/// The API server's own time from a patch to the watch event.
+async fn api_server_latency(cluster: &Cluster) -> Duration {
     create(cluster, &bound("floor", RUNS, json!({}))).await;
     ok(cluster.wait_pod_ready("floor").await);
     let all = format!("{PODS}?fieldSelector=metadata.name=floor");
@@ -227,7 +270,7 @@ async fn floor(cluster: &Cluster) -> Duration {
     let mut took = Vec::new();
     let path = pod_path("floor");
     for round in 0..5 {
-        let begun = Instant::now();
+        let started = Instant::now();
         let mark = format!("round-{round}");
         let label = json!({ "metadata": { "labels": { "round": mark } } });
         let patched = cluster.client().patch(&path, Patch::Merge, &label);
@@ -241,32 +284,32 @@ async fn floor(cluster: &Cluster) -> Duration {
         };
         let (patched, ()) = tokio::join!(patched, seen);
         ok(patched);
-        took.push(begun.elapsed());
+        took.push(started.elapsed());
     }
     took.sort();
     took[2]
 }
 
-/// Somebody writes what is ours to write.
-async fn drift(cluster: &Cluster) {
+/// Another client overwrites the status.
+async fn status_drift_is_corrected(cluster: &Cluster) {
     let before = ok(cluster.wait_pod_ready("floor").await);
     let at = format!("{}/status", pod_path("floor"));
-    let wrong = json!({ "status": { "podIP": "192.0.2.200", "podIPs": [{ "ip": "192.0.2.200" }, { "$patch": "replace" }] } });
-    ok(cluster.client().patch(&at, Patch::Strategic, &wrong).await);
+    let forged = json!({ "status": { "podIP": "192.0.2.200", "podIPs": [{ "ip": "192.0.2.200" }, { "$patch": "replace" }] } });
+    ok(cluster.client().patch(&at, Patch::Strategic, &forged).await);
     let ip = before["status"]["podIP"].clone();
     let right = |pod: &Value| {
         pod["status"]["podIP"] == ip && pod["status"]["podIPs"].as_array().unwrap().len() == 1
     };
     ok(cluster
-        .wait(&pod_path("floor"), "to be set right", right)
+        .wait(&pod_path("floor"), "to have its status restored", right)
         .await);
 }
 
-/// After a restart with nothing changed there is nothing to say.
-async fn restarts_say_nothing(cluster: &Cluster, node: &mut Node) {
+/// A restart without changes causes no write.
+async fn restarts_write_nothing(cluster: &Cluster, node: &mut Node) {
     create(cluster, &bound("stays", RUNS, json!({}))).await;
     ok(cluster.wait_pod_ready("stays").await);
-    // Events are told after the fact.
+    // Events are sent with a delay.
     tokio::time::sleep(Duration::from_secs(1)).await;
     let (_, mark) = ok(cluster.requests(0));
     for service in ["status-reporter", "pod-config", "sync-coordinator"] {
@@ -283,11 +326,11 @@ async fn restarts_say_nothing(cluster: &Cluster, node: &mut Node) {
     assert!(changes.is_empty(), "{changes:?}");
 }
 
-/// What happens while the API server is away is told when it is back.
-async fn the_server_is_away(cluster: &mut Cluster, node: &Node) {
+/// Changes during an API server outage are reported after it.
+async fn changes_during_an_outage_are_reported(cluster: &mut Cluster, node: &Node) {
     let (name, go) = ("meanwhile", node.scratch().join("shared/meanwhile"));
     fifo(&go);
-    let waits = waits(&node.scratch().join("shared"), "meanwhile");
+    let waits = pod_waiting_for_fifo(&node.scratch().join("shared"), "meanwhile");
     create(cluster, &waits).await;
     ok(cluster.wait_pod_ready(name).await);
     cluster.stop_api();
@@ -295,9 +338,9 @@ async fn the_server_is_away(cluster: &mut Cluster, node: &Node) {
     let ended = |pod: &PodView| pod.name == "meanwhile" && pod.phase() == "Failed";
     ok(until("the pod to end", || async {
         match node.pods().await {
-            Ok(pods) if pods.iter().any(ended) => Look::Done(()),
-            Ok(pods) => Look::NotYet(pods.iter().map(PodView::line).collect()),
-            Err(error) => Look::NotYet(error.to_string()),
+            Ok(pods) if pods.iter().any(ended) => Poll::Ready(()),
+            Ok(pods) => Poll::Pending(pods.iter().map(PodView::line).collect()),
+            Err(error) => Poll::Pending(error.to_string()),
         }
     })
     .await);
@@ -305,26 +348,29 @@ async fn the_server_is_away(cluster: &mut Cluster, node: &Node) {
     let back = Instant::now();
     let failed = |pod: &Value| pod["status"]["phase"] == "Failed";
     ok(cluster.wait(&pod_path(name), "to fail", failed).await);
-    println!("told {:?} after the server was back", back.elapsed());
+    println!(
+        "status in the API {:?} after the server was back",
+        back.elapsed()
+    );
     delete(cluster, name, Value::Null).await;
-    gone(cluster, name).await;
+    wait_deleted(cluster, name).await;
 }
 
-/// The node is away while its pod is deleted, and cleans up when it is back.
-async fn the_node_is_away(cluster: &Cluster, node: &mut Node) {
+/// A pod that is deleted while the node is down is cleaned up when it is up again.
+async fn pod_deleted_during_node_outage(cluster: &Cluster, node: &mut Node) {
     node.down();
     create(cluster, &bound("unborn", RUNS, json!({}))).await;
     delete(cluster, "unborn", Value::Null).await;
     delete(cluster, "stays", Value::Null).await;
     delete(cluster, "floor", json!({ "gracePeriodSeconds": 0 })).await;
-    gone(cluster, "floor").await;
+    wait_deleted(cluster, "floor").await;
     ok(node.up().await);
-    gone(cluster, "stays").await;
-    ok(until("the node to hold no pod", || async {
+    wait_deleted(cluster, "stays").await;
+    ok(until("the node to have no pod", || async {
         match node.pods().await {
-            Ok(pods) if pods.is_empty() => Look::Done(()),
-            Ok(pods) => Look::NotYet(format!("{} pods", pods.len())),
-            Err(error) => Look::NotYet(error.to_string()),
+            Ok(pods) if pods.is_empty() => Poll::Ready(()),
+            Ok(pods) => Poll::Pending(format!("{} pods", pods.len())),
+            Err(error) => Poll::Pending(error.to_string()),
         }
     })
     .await);
@@ -332,16 +378,23 @@ async fn the_node_is_away(cluster: &Cluster, node: &mut Node) {
 
 #[tokio::test]
 #[ignore = "needs root, containerd and the programs of a cluster: cargo verify"]
-async fn static_pods_have_mirrors_and_people_have_events() {
+async fn mirror_pods_and_events() {
+    let mut steps = Steps::new();
     let cluster = cluster().await;
     let node = cluster_node(&cluster).await;
-    mirrors(&cluster, &node).await;
-    events(&cluster).await;
+    steps
+        .run(
+            "mirror pods are recreated",
+            mirror_pods_are_recreated(&cluster, &node),
+        )
+        .await;
+    steps.run("events", events(&cluster)).await;
+    steps.finish();
     ok(node.remove());
     ok(cluster.remove());
 }
 
-async fn mirrors(cluster: &Cluster, node: &Node) {
+async fn mirror_pods_are_recreated(cluster: &Cluster, node: &Node) {
     ok(node.put("still.json", &pod("still", RUNS, &json!({}))));
     let mirror = ok(cluster.wait_pod_ready("still-node").await);
     let annotations = &mirror["metadata"]["annotations"];
@@ -357,26 +410,28 @@ async fn mirrors(cluster: &Cluster, node: &Node) {
     let container = |pod: &Value| pod["status"]["containerStatuses"][0]["containerID"].clone();
     let runs = container(&mirror);
 
-    // Removed by hand: it comes back, and nothing happens to the pod.
+    // Deleted manually: it is recreated, and the static pod is not affected.
     ok(cluster
         .kubectl(&["delete", "pod", "still-node", "--wait=false"])
         .await);
     let other = |pod: &Value| pod["metadata"]["uid"] != mirror["metadata"]["uid"];
     let path = pod_path("still-node");
     ok(cluster.wait(&path, "to come back", other).await);
-    let again = ok(cluster.wait_pod_ready("still-node").await);
-    assert_eq!(container(&again), runs);
+    let recreated = ok(cluster.wait_pod_ready("still-node").await);
+    assert_eq!(container(&recreated), runs);
 
-    // Edited: the mirror of the new one takes the place of the old one's.
+    // Edited manifest: the mirror pod is replaced.
     ok(node.put("still.json", &pod("still", RUNS, &json!({ "priority": 0 }))));
     let edited = |pod: &Value| {
         let now = &pod["metadata"]["annotations"]["kubernetes.io/config.mirror"];
         *now != hash && condition(pod, "Ready") == Some("True")
     };
-    ok(cluster.wait(&path, "to be the new one's", edited).await);
+    ok(cluster
+        .wait(&path, "to be that of the new pod", edited)
+        .await);
 
     ok(node.take("still.json"));
-    gone(cluster, "still-node").await;
+    wait_deleted(cluster, "still-node").await;
     ok(node.wait_gone("still").await);
 }
 
@@ -385,7 +440,7 @@ async fn events(cluster: &Cluster) {
         "container": { "readinessProbe": { "exec": { "command": ["sh", "-c", "echo no; exit 1"] }, "periodSeconds": 1 } },
     });
     create(cluster, &bound("sick", RUNS, probe)).await;
-    let about = "/api/v1/namespaces/default/events?fieldSelector=involvedObject.name=sick";
+    let url = "/api/v1/namespaces/default/events?fieldSelector=involvedObject.name=sick";
     let reason = |list: &Value, reason: &str| {
         let items = list["items"].as_array();
         let mut found = items
@@ -396,7 +451,7 @@ async fn events(cluster: &Cluster) {
     };
     let counted =
         |list: &Value| reason(list, "Unhealthy").is_some_and(|e| e["count"].as_u64() >= Some(2));
-    let list = ok(cluster.wait(about, "to count", counted).await);
+    let list = ok(cluster.wait(url, "to count", counted).await);
     let unhealthy = reason(&list, "Unhealthy").unwrap();
     assert_eq!(unhealthy["type"], "Warning");
     assert_eq!(
@@ -414,9 +469,12 @@ async fn events(cluster: &Cluster) {
     );
     let described = ok(cluster.kubectl(&["describe", "pod", "sick"]).await);
     assert!(described.contains("Unhealthy"), "{described}");
-    for told in ["Created", "Started"] {
-        assert!(described.contains(told), "{told}: {described}");
+    for status_patches in ["Created", "Started"] {
+        assert!(
+            described.contains(status_patches),
+            "{status_patches}: {described}"
+        );
     }
     delete(cluster, "sick", Value::Null).await;
-    gone(cluster, "sick").await;
+    wait_deleted(cluster, "sick").await;
 }

@@ -1,4 +1,4 @@
-//! Volumes of pods of a cluster: tokens, what comes late, claims. With the real control plane.
+//! Volumes of API pods with a real control plane: tokens, objects created late, claims.
 
 use std::fs;
 
@@ -10,15 +10,15 @@ const PODS: &str = "/api/v1/namespaces/default/pods";
 const CLAIMS: &str = "/api/v1/namespaces/default/persistentvolumeclaims";
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const EVENTS: &str = "/api/v1/namespaces/default/events";
-/// What every pod of a cluster finds, and what this one asks for; then it runs.
-const LOOKS: &str = "cd /var/run/secrets/kubernetes.io/serviceaccount && test -s token && \
+/// A script that prints the token and the requested volumes, and then runs until SIGTERM.
+const SCRIPT: &str = "cd /var/run/secrets/kubernetes.io/serviceaccount && test -s token && \
     grep -q BEGIN ca.crt && test \"$(cat namespace)\" = default && \
     test \"$(cat /data/file)\" = kept && test \"$(cat /conf/key)\" = late && \
     id -G | grep -qw 4321 && ! touch /shown/file && touch /data/file && exec sleep 1000000";
 
 #[tokio::test]
 #[ignore = "needs root, containerd and the programs of a cluster: cargo verify"]
-async fn a_pod_finds_its_token_its_claim_and_what_comes_late() {
+async fn token_claim_and_late_objects_are_mounted() {
     let cluster = cluster().await;
     let node = cluster_node(&cluster).await;
     let disk = cluster.scratch().join("disk");
@@ -50,15 +50,15 @@ async fn a_pod_finds_its_token_its_claim_and_what_comes_late() {
             { "name": "conf", "mountPath": "/conf" },
         ] },
     });
-    let mut web: Value = serde_json::from_str(&pod("web", LOOKS, &more)).unwrap();
+    let mut web: Value = serde_json::from_str(&pod("web", SCRIPT, &more)).unwrap();
     web["spec"]["nodeName"] = "node".into();
     ok(cluster.client().create(PODS, &web).await);
-    // An event says what it waits for, in upstream's words; then it starts at once.
+    // An event with upstream's message names the missing object; then the pod starts at once.
     let mut events = ok(cluster.client().watch(EVENTS).await);
-    let why = "MountVolume.SetUp failed for volume \"conf\" : configmap \"tardy\" not found";
+    let message = "MountVolume.SetUp failed for volume \"conf\" : configmap \"tardy\" not found";
     loop {
-        let (_, event) = ok(events.next().await).expect("events are told");
-        if event["reason"] == "FailedMount" && event["message"] == why {
+        let (_, event) = ok(events.next().await).expect("an open watch of events");
+        if event["reason"] == "FailedMount" && event["message"] == message {
             break;
         }
     }

@@ -1,5 +1,5 @@
-//! Bad manifests and a bad runtime: each gets a message that says what and where, and nothing else
-//! suffers.
+//! Invalid manifests, configurations and an unavailable runtime: each is reported precisely, and
+//! nothing else is affected.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -7,14 +7,16 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use polylet_e2e::steps::Steps;
 use polylet_e2e::{RUNS, example, node, node_with, ok, pod};
-use polylet_harness::wait::{Look, until};
+use polylet_harness::wait::{Poll, until};
 use polylet_harness::{Node, NodeOptions, PodView};
 use serde_json::json;
 
 #[tokio::test]
 #[ignore = "needs root, a container runtime and built services: cargo verify"]
-async fn bad_manifests_hurt_nobody_else() {
+async fn invalid_manifests_do_not_affect_other_pods() {
+    let mut steps = Steps::new();
     let mut node = node().await;
     let good = example(&node).await;
     let pids = pids(&node).await;
@@ -24,84 +26,92 @@ async fn bad_manifests_hurt_nobody_else() {
         ok(node.put(name, text));
     }
     special_files(&node);
-    for (name, _, words) in &files {
-        told(&node, name, words).await;
+    for (name, _, fragments) in &files {
+        wait_for_manifest_error(&node, name, fragments).await;
     }
     for name in ["fifo.yaml", "loop.yaml"] {
-        told(&node, name, &[]).await;
+        wait_for_manifest_error(&node, name, &[]).await;
     }
 
-    // What was not read at all cannot have held up what came after it.
+    // All files have been read by now.
     ok(node.put("late.json", &pod("late", RUNS, &json!({}))));
     ok(node.wait_ready("late").await);
-    unchanged(&node, &good, &pids).await;
+    steps.run("unchanged", unchanged(&node, &good, &pids)).await;
 
-    // A file that breaks does not take its pod away: a half-written file looks the same.
-    let kept = ok(node.wait_ready("late").await);
+    // A file that becomes invalid does not remove its pod: it may be half-written.
+    let running = ok(node.wait_ready("late").await);
     fs::write(
         node.dirs().manifests.join("late.json"),
         "{\"apiVersion\": \"v1\", \"kind\":",
     )
     .unwrap();
-    told(&node, "late.json", &[]).await;
+    steps
+        .run(
+            "wait for manifest error",
+            wait_for_manifest_error(&node, "late.json", &[]),
+        )
+        .await;
     let still = ok(node.wait_ready("late").await);
-    assert_eq!(still.identity(), kept.identity());
-    unchanged(&node, &good, &pids).await;
+    assert_eq!(still.identity(), running.identity());
+    steps.run("unchanged", unchanged(&node, &good, &pids)).await;
     ok(node.wait_in_step().await);
+    steps.finish();
     ok(node.remove());
 }
 
 #[tokio::test]
 #[ignore = "needs root, a container runtime and built services: cargo verify"]
-async fn pods_that_cannot_run_say_why() {
+async fn pods_report_why_they_cannot_run() {
+    let mut steps = Steps::new();
     let node = node().await;
     let good = example(&node).await;
     let pids = pids(&node).await;
     for (name, text, _, _) in impossible_pods() {
         ok(node.put(&format!("{name}.json"), &text));
     }
-    for (name, _, reasons, words) in impossible_pods() {
-        let says = |pod: &PodView| {
+    for (name, _, reasons, fragments) in impossible_pods() {
+        let reported = |pod: &PodView| {
             let line = pod.line();
-            let all = words.iter().all(|word| line.contains(word));
+            let all = fragments.iter().all(|fragment| line.contains(fragment));
             all && reasons.iter().any(|reason| line.contains(reason))
         };
-        let what = format!("to say one of {reasons:?} and {words:?}");
-        ok(node.wait_pod(name, &what, says).await);
+        let what = format!("to report one of {reasons:?} with {fragments:?}");
+        ok(node.wait_pod(name, &what, reported).await);
     }
-    unchanged(&node, &good, &pids).await;
+    steps.run("unchanged", unchanged(&node, &good, &pids)).await;
     for (name, ..) in impossible_pods() {
         ok(node.take(&format!("{name}.json")));
     }
     for (name, ..) in impossible_pods() {
         ok(node.wait_gone(name).await);
     }
-    unchanged(&node, &good, &pids).await;
+    steps.run("unchanged", unchanged(&node, &good, &pids)).await;
+    steps.finish();
     ok(node.remove());
 }
 
 #[tokio::test]
 #[ignore = "needs root, a container runtime and built services: cargo verify"]
-async fn a_runtime_that_is_away_is_waited_for() {
+async fn unavailable_runtime_is_waited_for() {
     let mut node = ok(Node::prepare(NodeOptions::default(), &|_| {}).await);
     node.containerd.down(false);
     ok(node.spawn());
     for (name, text) in polylet_e2e::EXAMPLE {
         ok(node.put(name, text));
     }
-    let look = || async {
+    let poll = || async {
         let log = fs::read_to_string(node.log()).unwrap_or_default();
         if log.contains("containerd.sock") {
-            return Look::Done(());
+            return Poll::Ready(());
         }
-        Look::NotYet("the log does not name the runtime's socket".to_owned())
+        Poll::Pending("the log does not name the runtime's socket".to_owned())
     };
-    ok(until("a word about the absent runtime", look).await);
+    ok(until("an error about the absent runtime", poll).await);
     ok(node.containerd.up().await);
     let before = ok(node.wait_ready("web").await);
 
     node.containerd.down(false);
-    // The time is the point: half a minute is longer than every call's deadline.
+    // Longer than every call's deadline, which is what this step is about.
     tokio::time::sleep(Duration::from_secs(30)).await;
     ok(node.containerd.up().await);
     let fresh = |pod: &PodView| pod.is_ready() && pod.stale.is_empty();
@@ -116,8 +126,8 @@ async fn a_runtime_that_is_away_is_waited_for() {
 
 #[tokio::test]
 #[ignore = "needs root, a container runtime and built services: cargo verify"]
-async fn a_wrong_configuration_is_refused() {
-    let mut wrong = vec![
+async fn invalid_configuration_is_rejected() {
+    let mut invalid = vec![
         (json!({ "maxPods": "many" }), ["config.yaml", "maxPods"]),
         (
             json!({ "featureGates": { "ImageVolume": false, "CSIMigration": true } }),
@@ -128,10 +138,10 @@ async fn a_wrong_configuration_is_refused() {
         ),
     ];
     if !Path::new("/sys/fs/cgroup/cgroup.controllers").exists() {
-        let words = ["kubelet is configured to not run on a host", "cgroup v1"];
-        wrong.push((json!({ "failCgroupV1": true }), words));
+        let fragments = ["kubelet is configured to not run on a host", "cgroup v1"];
+        invalid.push((json!({ "failCgroupV1": true }), fragments));
     }
-    for (kubelet, words) in wrong {
+    for (kubelet, fragments) in invalid {
         let options = NodeOptions {
             kubelet: kubelet.clone(),
             ..NodeOptions::default()
@@ -139,8 +149,8 @@ async fn a_wrong_configuration_is_refused() {
         let mut node = ok(Node::prepare(options, &|_| {}).await);
         let refused = node.up().await;
         let refused = refused.expect_err(&kubelet.to_string()).to_string();
-        for word in words {
-            assert!(refused.contains(word), "no {word} in: {refused}");
+        for fragment in fragments {
+            assert!(refused.contains(fragment), "no {fragment} in: {refused}");
         }
     }
     let options = NodeOptions {
@@ -156,7 +166,7 @@ async fn a_wrong_configuration_is_refused() {
     ok(node.remove());
 }
 
-/// File, content, and words that the message about it has to have.
+/// File, content, and parts of the expected message.
 fn bad_manifests() -> Vec<(&'static str, String, &'static [&'static str])> {
     let spec = |spec: serde_json::Value| {
         json!({ "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "bad" }, "spec": spec })
@@ -203,7 +213,7 @@ fn bad_manifests() -> Vec<(&'static str, String, &'static [&'static str])> {
     ]
 }
 
-/// Name, manifest, possible reasons, and words of the message.
+/// Name, manifest, possible reasons, and parts of the expected message.
 fn impossible_pods() -> Vec<(
     &'static str,
     String,
@@ -252,7 +262,7 @@ fn impossible_pods() -> Vec<(
     ]
 }
 
-/// A FIFO that would hang a reader, a loop of links, and a file nobody may read.
+/// A FIFO that would block a reader, a symlink loop, and an unreadable file.
 fn special_files(node: &Node) {
     let dir = &node.dirs().manifests;
     let made = Command::new("mkfifo")
@@ -266,12 +276,12 @@ fn special_files(node: &Node) {
     fs::set_permissions(&closed, fs::Permissions::from_mode(0o000)).unwrap();
 }
 
-/// Waits until a refusal names the file and has the words.
-async fn told(node: &Node, name: &str, words: &[&str]) {
-    let look = || async {
+/// Waits for a manifest error that names the file and contains the texts.
+async fn wait_for_manifest_error(node: &Node, name: &str, fragments: &[&str]) {
+    let poll = || async {
         let problems = match node.problems().await {
             Ok(problems) => problems,
-            Err(error) => return Look::NotYet(polylet_harness::error::report(&error)),
+            Err(error) => return Poll::Pending(polylet_harness::error::report(&error)),
         };
         let lines: Vec<String> = problems
             .iter()
@@ -280,13 +290,13 @@ async fn told(node: &Node, name: &str, words: &[&str]) {
             .collect();
         if lines
             .iter()
-            .any(|line| words.iter().all(|word| line.contains(word)))
+            .any(|line| fragments.iter().all(|fragment| line.contains(fragment)))
         {
-            return Look::Done(());
+            return Poll::Ready(());
         }
-        Look::NotYet(format!("{lines:?} of {} refusals", problems.len()))
+        Poll::Pending(format!("{lines:?} of {} refusals", problems.len()))
     };
-    ok(until(format!("a refusal of {name} with {words:?}"), look).await);
+    ok(until(format!("a refusal of {name} with {fragments:?}"), poll).await);
 }
 
 async fn pids(node: &Node) -> Vec<(String, u32)> {
@@ -297,7 +307,7 @@ async fn pids(node: &Node) -> Vec<(String, u32)> {
         .collect()
 }
 
-/// The good pod is as it was, and no process died of it.
+/// The valid pod is unchanged, and no process has died.
 async fn unchanged(node: &Node, good: &PodView, before: &[(String, u32)]) {
     let now = ok(node.wait_ready("web").await);
     assert_eq!(now.identity(), good.identity());

@@ -1,77 +1,90 @@
-//! The command line: what it says for people and for programs, and what it refuses.
+//! The command line: text and JSON output, and errors.
 
 use std::fs;
 use std::process::Output;
 
+use polylet_e2e::steps::Steps;
 use polylet_e2e::{example, node, ok};
 use polylet_harness::node::SERVICES;
-use polylet_harness::wait::{Look, until};
+use polylet_harness::wait::{Poll, until};
 use polylet_harness::{Node, machine, procs};
 use serde_json::Value;
 
 #[tokio::test]
 #[ignore = "needs root, a container runtime and built services: cargo verify"]
-async fn the_command_line() {
+async fn command_line() {
+    let mut steps = Steps::new();
     let mut node = node().await;
     example(&node).await;
     ok(node.wait_in_step().await);
-    status(&node).await;
-    pods(&node).await;
-    logs(&node).await;
-    traces(&node).await;
-    configurations(&node).await;
-    a_second_run_is_refused(&node).await;
-    programs_say_what_they_are(&node);
-    containers_outlive_the_stack(&mut node).await;
+    steps.run("status", status(&node)).await;
+    steps.run("pods", pods(&node)).await;
+    steps.run("logs", logs(&node)).await;
+    steps.run("traces", traces(&node)).await;
+    steps.run("configurations", configurations(&node)).await;
+    steps
+        .run(
+            "second instance is rejected",
+            second_instance_is_rejected(&node),
+        )
+        .await;
+    programs_print_their_descriptors(&node);
+    steps
+        .run(
+            "containers outlive the stack",
+            containers_outlive_the_stack(&mut node),
+        )
+        .await;
+    steps.finish();
     ok(node.remove());
 }
 
 async fn status(node: &Node) {
-    let text = good(node, &["status"]).await;
+    let text = expect_success(node, &["status"]).await;
     for service in SERVICES {
         assert!(text.contains(service), "no {service} in:\n{text}");
     }
-    let json = good_json(node, &["status", "-o", "json"]).await;
+    let json = expect_json(node, &["status", "-o", "json"]).await;
     let rows = list(&json, "services");
     assert!(rows.len() >= SERVICES.len(), "{json}");
 }
 
 async fn pods(node: &Node) {
-    let text = good(node, &["pods"]).await;
+    let text = expect_success(node, &["pods"]).await;
     assert!(
         text.contains("web-node") && text.contains("Running"),
         "{text}"
     );
-    let json = good_json(node, &["pods", "-o", "json"]).await;
+    let json = expect_json(node, &["pods", "-o", "json"]).await;
     let pods = list(&json, "pods");
     let pod = pods.iter().find(|pod| pod["name"] == "web-node").unwrap();
     assert_eq!(pod["pod"]["status"]["phase"], "Running", "{json}");
 }
 
 async fn logs(node: &Node) {
-    // The readiness probe asks each second, and the server tells each request.
-    let look = || async {
-        // What the container wrote to its standard error goes to ours.
-        let text = both(&ran(node, &["logs", "web-node", "-c", "server"]).await);
+    // The readiness probe runs every second, and the server logs each request.
+    let poll = || async {
+        // The container's standard error goes to the command's standard error.
+        let text = both(&run_cli(node, &["logs", "web-node", "-c", "server"]).await);
         if text.contains("response:200") {
-            Look::Done(())
+            Poll::Ready(())
         } else {
-            Look::NotYet(text)
+            Poll::Pending(text)
         }
     };
-    ok(until("a request in the server's log", look).await);
-    let bad = ran(node, &["logs", "web-node", "-c", "nobody"]).await;
+    ok(until("a request in the server's log", poll).await);
+    let bad = run_cli(node, &["logs", "web-node", "-c", "nobody"]).await;
     assert!(!bad.status.success());
     assert!(both(&bad).contains("nobody"), "{}", both(&bad));
-    let bad = ran(node, &["logs", "no-such-pod"]).await;
+    let bad = run_cli(node, &["logs", "no-such-pod"]).await;
     assert!(!bad.status.success());
     assert!(both(&bad).contains("no-such-pod"), "{}", both(&bad));
 }
 
 async fn traces(node: &Node) {
-    let text = good(node, &["trace", "web-node"]).await;
+    let text = expect_success(node, &["trace", "web-node"]).await;
     assert!(text.contains("cri."), "{text}");
-    let none = ran(node, &["trace", "no-such-pod"]).await;
+    let none = run_cli(node, &["trace", "no-such-pod"]).await;
     assert!(both(&none).contains("trace not found"), "{}", both(&none));
 }
 
@@ -88,13 +101,13 @@ async fn configurations(node: &Node) {
     .unwrap();
     let refused = machine::run(&program, &["check-config", &bad.display().to_string()]);
     let refused = refused.expect_err("an unknown field passed").to_string();
-    for word in ["bad.yaml", "noSuchField"] {
-        assert!(refused.contains(word), "no {word} in: {refused}");
+    for fragment in ["bad.yaml", "noSuchField"] {
+        assert!(refused.contains(fragment), "no {fragment} in: {refused}");
     }
 }
 
-async fn a_second_run_is_refused(node: &Node) {
-    let second = ran(node, &["run"]).await;
+async fn second_instance_is_rejected(node: &Node) {
+    let second = run_cli(node, &["run"]).await;
     assert!(!second.status.success());
     let text = both(&second);
     assert!(
@@ -104,7 +117,7 @@ async fn a_second_run_is_refused(node: &Node) {
     ok(node.wait_ready("web").await);
 }
 
-fn programs_say_what_they_are(node: &Node) {
+fn programs_print_their_descriptors(node: &Node) {
     for service in SERVICES {
         let program = node.program(&format!("polylet-{service}"));
         let version = ok(machine::run(&program, &["--version"]));
@@ -112,13 +125,13 @@ fn programs_say_what_they_are(node: &Node) {
             version.contains(env!("CARGO_PKG_VERSION")),
             "{service}: {version}"
         );
-        let manifest = ok(machine::run(&program, &["--manifest"]));
-        let manifest: Value = serde_json::from_str(&manifest).unwrap();
-        assert_eq!(manifest["service"], service);
-        for field in ["serves", "calls", "keeps"] {
+        let descriptor = ok(machine::run(&program, &["--descriptor"]));
+        let descriptor: Value = serde_json::from_str(&descriptor).unwrap();
+        assert_eq!(descriptor["service"], service);
+        for field in ["serves", "calls", "state_files"] {
             assert!(
-                manifest[field].is_array(),
-                "{service} has no {field}: {manifest}"
+                descriptor[field].is_array(),
+                "{service} has no {field}: {descriptor}"
             );
         }
     }
@@ -139,29 +152,29 @@ async fn containers_outlive_the_stack(node: &mut Node) {
         states
     };
     assert_eq!(states(&before), states(&after));
-    let away = ran(node, &["pods"]).await;
-    assert!(!away.status.success());
+    let stopped = run_cli(node, &["pods"]).await;
+    assert!(!stopped.status.success());
     ok(node.up().await);
     ok(node.wait_ready("web").await);
 }
 
-async fn ran(node: &Node, words: &[&str]) -> Output {
-    ok(node.cli(words).await)
+async fn run_cli(node: &Node, args: &[&str]) -> Output {
+    ok(node.cli(args).await)
 }
 
-async fn good(node: &Node, words: &[&str]) -> String {
-    let output = ran(node, words).await;
+async fn expect_success(node: &Node, args: &[&str]) -> String {
+    let output = run_cli(node, args).await;
     assert!(
         output.status.success(),
         "polylet {}: {}",
-        words.join(" "),
+        args.join(" "),
         both(&output)
     );
     String::from_utf8(output.stdout).unwrap()
 }
 
-async fn good_json(node: &Node, words: &[&str]) -> Value {
-    serde_json::from_str(&good(node, words).await).unwrap()
+async fn expect_json(node: &Node, args: &[&str]) -> Value {
+    serde_json::from_str(&expect_success(node, args).await).unwrap()
 }
 
 fn list(json: &Value, field: &str) -> Vec<Value> {

@@ -1,5 +1,5 @@
-//! Volumes of a CSI driver of our own with the real control plane: its controller attaches and
-//! detaches, the driver's own controllers are the test, and volume-manager is killed at every step.
+//! CSI volumes with a real control plane and the tests' own driver: the attach-detach controller is
+//! real, the test acts as the driver's controllers, and volume-manager is killed at every step.
 
 #[path = "cluster_csi/controller.rs"]
 mod controller;
@@ -10,11 +10,12 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 
 use controller::{attach, attachment, detach, grow, grown, in_use, in_use_name, provision};
-use events::{mapped, told};
+use events::{mapped, wait_for_event};
+use polylet_e2e::steps::Steps;
 use polylet_e2e::{RUNS, cluster, long, node_with, ok, pod};
 use polylet_harness::cluster::{Patch, pod_path};
-use polylet_harness::csi::{Driver, NAME, Runs};
-use polylet_harness::wait::{Look, until};
+use polylet_harness::csi::{NAME, RunningCsiDriver, TestCsiDriver};
+use polylet_harness::wait::{Poll, until};
 use polylet_harness::{Cluster, Node};
 use serde_json::{Value, json};
 
@@ -23,17 +24,17 @@ const CLAIMS: &str = "/api/v1/namespaces/default/persistentvolumeclaims";
 const CSI_NODE: &str = "/apis/storage.k8s.io/v1/csinodes/node";
 const NODE: &str = "/api/v1/nodes/node";
 const METRICS: &str = "/api/v1/nodes/node/proxy/metrics";
-/// What the attachments of the first pod are for.
+/// Volumes of the first pod that are attached.
 const ALL: [&str; 3] = ["files", "raw", "first-own"];
 
-/// Waits until the node's drivers are told, with so many volumes that they can have.
-async fn registered(cluster: &Cluster, most: i64) {
-    let has = |object: &Value| {
+/// Waits until the CSINode lists the driver with this attach limit.
+async fn wait_driver_registered(cluster: &Cluster, most: i64) {
+    let registered = |object: &Value| {
         let driver = &object["spec"]["drivers"][0];
         driver["name"] == NAME && driver["allocatable"]["count"] == most
     };
-    let told = ok(cluster.wait(CSI_NODE, "has the driver", has).await);
-    let driver = &told["spec"]["drivers"][0];
+    let csi_node = ok(cluster.wait(CSI_NODE, "has the driver", registered).await);
+    let driver = &csi_node["spec"]["drivers"][0];
     assert_eq!(driver["nodeID"], "here");
     assert_eq!(driver["topologyKeys"], json!(["zone.test.example"]));
     let named = |object: &Value| {
@@ -70,8 +71,8 @@ fn claim_spec(mode: &str) -> Value {
         "resources": { "requests": { "storage": "8Mi" } } })
 }
 
-/// One with all three: a file system, a device, and a volume that is made for it.
-fn first() -> Value {
+/// A pod with a file system, a block device and a generic ephemeral volume.
+fn first_pod() -> Value {
     let script = format!(
         "grep -q kept /files/file || echo kept > /files/file; test -d /own && \
          dd if=/dev/zero of=/dev/data bs=4096 count=1 && {RUNS}"
@@ -91,16 +92,19 @@ fn first() -> Value {
     serde_json::from_str(&pod("first", &script, &more)).unwrap()
 }
 
-/// Waits until the driver was asked all of this; what it was asked meanwhile.
-async fn asked(driver: &Driver, wanted: &[&str]) -> Vec<String> {
+/// Waits until the driver has received all these calls and returns all calls since the last time.
+async fn wait_for_calls(driver: &TestCsiDriver, expected: &[&str]) -> Vec<String> {
     let mut all = Vec::new();
-    let seen = std::cell::RefCell::new(&mut all);
-    let done = until(format!("the driver is asked {wanted:?}"), || async {
-        let mut seen = seen.borrow_mut();
-        seen.extend(driver.calls());
-        match wanted.iter().all(|call| seen.iter().any(|is| is == call)) {
-            true => Look::Done(()),
-            false => Look::NotYet(format!("{seen:?}")),
+    let observed = std::cell::RefCell::new(&mut all);
+    let done = until(format!("driver calls {expected:?}"), || async {
+        let mut observed = observed.borrow_mut();
+        observed.extend(driver.calls());
+        match expected
+            .iter()
+            .all(|call| observed.iter().any(|is| is == call))
+        {
+            true => Poll::Ready(()),
+            false => Poll::Pending(format!("{observed:?}")),
         }
     });
     ok(done.await);
@@ -109,22 +113,28 @@ async fn asked(driver: &Driver, wanted: &[&str]) -> Vec<String> {
 
 #[tokio::test]
 #[ignore = "needs root, containerd, loop devices and the programs of a cluster: cargo verify"]
-async fn volumes_are_attached_used_and_detached_whatever_is_killed() {
+async fn csi_volumes_survive_kills_at_every_step() {
+    let mut steps = Steps::new();
     let cluster = cluster().await;
     let mut options = ok(cluster.node_options("node"));
-    // What is in use no more is told with the next look at the Node; detaching waits for that.
+    // Volumes no longer in use are reported with the next Node status; detaching waits for it.
     options.kubelet["nodeStatusUpdateFrequency"] = "500ms".into();
     let mut node = node_with(options).await;
     ok(cluster.wait_node_ready("node").await);
-    let driver = ok(Driver::new(
+    let driver = ok(TestCsiDriver::new(
         &node.dirs().root,
         &cluster.scratch().join("disks"),
     ));
     let runs = ok(driver.start());
-    objects(&cluster).await;
-    registered(&cluster, 5).await;
+    steps.run("objects", objects(&cluster)).await;
+    steps
+        .run(
+            "wait driver registered",
+            wait_driver_registered(&cluster, 5),
+        )
+        .await;
     driver.can_have(7);
-    ok(cluster.client().create(PODS, &first()).await);
+    ok(cluster.client().create(PODS, &first_pod()).await);
     for (claim, mode) in [
         ("files", "Filesystem"),
         ("raw", "Block"),
@@ -133,7 +143,7 @@ async fn volumes_are_attached_used_and_detached_whatever_is_killed() {
         provision(&cluster, claim, mode).await;
     }
 
-    // Nothing is asked of the driver before its volumes are attached, nor after a restart.
+    // The driver is not called before its volumes are attached, nor after a restart.
     let mut attachments = Vec::new();
     for claim in ALL {
         attachments.push(attachment(&cluster, claim).await);
@@ -146,9 +156,7 @@ async fn volumes_are_attached_used_and_detached_whatever_is_killed() {
         ALL.iter()
             .all(|claim| names.contains(&json!(in_use_name(claim))))
     };
-    ok(cluster
-        .wait(NODE, "says which volumes are in use", uses)
-        .await);
+    ok(cluster.wait(NODE, "reports the volumes in use", uses).await);
     ok(node.kill("volume-manager").await);
     ok(node.wait_in_step().await);
     assert_eq!(driver.calls(), Vec::<String>::new());
@@ -161,7 +169,7 @@ async fn volumes_are_attached_used_and_detached_whatever_is_killed() {
     for claim in ALL {
         let staged = format!("stage {claim} by vdb knowing 0");
         assert!(calls.contains(&staged), "{calls:?}");
-        // Devices have no tokens, as upstream.
+        // Block devices get no tokens, as upstream.
         let published = format!(
             "publish {claim} for first, tokens {}, told openly false",
             claim != "raw"
@@ -172,15 +180,20 @@ async fn volumes_are_attached_used_and_detached_whatever_is_killed() {
     assert_eq!(ok(fs::metadata(driver.volume("files"))).gid(), 2000);
     mapped(&cluster, &node, &uid).await;
 
-    counted(&cluster, &mut node, &uid).await;
+    steps
+        .run(
+            "statistics name the claim",
+            statistics_name_the_claim(&cluster, &mut node, &uid),
+        )
+        .await;
     ok(node.kill("status-reporter").await);
 
-    // Another life asks for what there is, makes it larger, and takes nothing away.
+    // A restart reconstructs the volumes, expands one, and unmounts nothing.
     grow(&cluster, "files").await;
     ok(node.kill("volume-manager").await);
     ok(node.wait_in_step().await);
-    let again = ["publish files for first, tokens true, told openly false"];
-    let mut calls = asked(&driver, &again).await;
+    let republished = ["publish files for first, tokens true, told openly false"];
+    let mut calls = wait_for_calls(&driver, &republished).await;
     grown(&cluster, "files").await;
     calls.extend(driver.calls());
     let larger = "expand files to 16777216";
@@ -190,43 +203,69 @@ async fn volumes_are_attached_used_and_detached_whatever_is_killed() {
         "{calls:?}"
     );
     assert!(in_use(&cluster).await.contains(&in_use_name("files")));
-    still_attached(&cluster).await;
-    // Asked again, the driver can have more.
-    registered(&cluster, 7).await;
+    steps
+        .run(
+            "attachments are preserved",
+            attachments_are_preserved(&cluster),
+        )
+        .await;
+    // The driver reports a higher limit the next time.
+    steps
+        .run(
+            "wait driver registered",
+            wait_driver_registered(&cluster, 7),
+        )
+        .await;
 
-    driver_away(&cluster, &mut node, &driver, runs, &attachments).await;
+    steps
+        .run(
+            "pod deleted during driver outage",
+            pod_deleted_during_driver_outage(&cluster, &mut node, &driver, runs, &attachments),
+        )
+        .await;
     let runs = ok(driver.start());
-    registered(&cluster, 7).await;
-    pod_deleted_while_the_node_was_away(&cluster, &mut node, &driver).await;
+    steps
+        .run(
+            "wait driver registered",
+            wait_driver_registered(&cluster, 7),
+        )
+        .await;
+    steps
+        .run(
+            "pod deleted during node outage",
+            pod_deleted_during_node_outage(&cluster, &mut node, &driver),
+        )
+        .await;
 
     drop(runs);
-    let gone = |object: &Value| {
+    let unregistered = |object: &Value| {
         object["spec"]["drivers"]
             .as_array()
             .is_none_or(Vec::is_empty)
     };
-    ok(cluster.wait(CSI_NODE, "has no driver", gone).await);
+    ok(cluster.wait(CSI_NODE, "has no driver", unregistered).await);
     let mounts = ok(fs::read_to_string("/proc/self/mountinfo"));
     assert!(!mounts.contains("kubernetes.io/csi") && !mounts.contains("kubernetes.io~csi"));
+    steps.finish();
     ok(node.remove());
     ok(cluster.remove());
 }
 
-/// The pod goes while its driver is away: the volumes stay in use until it is back.
-async fn driver_away(
+/// The pod is deleted while its driver is down: the volumes stay in use until it is up again.
+async fn pod_deleted_during_driver_outage(
     cluster: &Cluster,
     node: &mut Node,
-    driver: &Driver,
-    runs: Runs,
+    driver: &TestCsiDriver,
+    runs: RunningCsiDriver,
     attachments: &[String],
 ) {
     drop(runs);
-    let gone = |object: &Value| {
+    let unregistered = |object: &Value| {
         object["spec"]["drivers"]
             .as_array()
             .is_none_or(Vec::is_empty)
     };
-    ok(cluster.wait(CSI_NODE, "has no driver", gone).await);
+    ok(cluster.wait(CSI_NODE, "has no driver", unregistered).await);
     let now = json!({ "gracePeriodSeconds": 1 });
     ok(cluster.client().delete(&pod_path("first"), &now).await);
     let ended = |object: &Value| {
@@ -238,10 +277,10 @@ async fn driver_away(
     driver.calls();
     assert!(in_use(cluster).await.contains(&in_use_name("files")));
     let runs = ok(driver.start());
-    let wanted = ["files", "raw", "first-own"]
+    let expected = ["files", "raw", "first-own"]
         .map(|claim| [format!("unpublish {claim}"), format!("unstage {claim}")]);
-    let wanted: Vec<&str> = wanted.iter().flatten().map(String::as_str).collect();
-    asked(driver, &wanted).await;
+    let expected: Vec<&str> = expected.iter().flatten().map(String::as_str).collect();
+    wait_for_calls(driver, &expected).await;
     ok(cluster.wait_absent(&pod_path("first")).await);
     for (claim, attachment) in ALL.iter().zip(attachments) {
         assert!(
@@ -250,21 +289,21 @@ async fn driver_away(
         );
     }
     drop(runs);
-    ok(cluster.wait(CSI_NODE, "has no driver", gone).await);
+    ok(cluster.wait(CSI_NODE, "has no driver", unregistered).await);
 }
 
-/// What the cluster's controller says of the Node stays, whoever of the node writes beside it.
-async fn still_attached(cluster: &Cluster) {
+/// The controller's entries in the Node status survive the node's own patches.
+async fn attachments_are_preserved(cluster: &Cluster) {
     let node = ok(cluster.client().get(NODE).await).unwrap();
     let attached = node["status"]["volumesAttached"].as_array().unwrap();
     for claim in ALL {
-        let it = |one: &Value| one["name"] == in_use_name(claim).as_str();
-        assert!(attached.iter().any(it), "{attached:?}");
+        let is_claim = |one: &Value| one["name"] == in_use_name(claim).as_str();
+        assert!(attached.iter().any(is_claim), "{attached:?}");
     }
 }
 
-/// The statistics name the claim, and so do the metrics.
-async fn counted(cluster: &Cluster, node: &mut Node, uid: &str) {
+/// Statistics and metrics name the claim.
+async fn statistics_name_the_claim(cluster: &Cluster, node: &mut Node, uid: &str) {
     use polylet_wire::stats::v1::GetSummaryRequest;
     use polylet_wire::stats::v1::stats_service_client::StatsServiceClient;
     ok(node.wait_serving().await);
@@ -274,20 +313,24 @@ async fn counted(cluster: &Cluster, node: &mut Node, uid: &str) {
     let pods = summary["pods"].as_array().unwrap();
     let pod = pods.iter().find(|pod| pod["podRef"]["uid"] == uid).unwrap();
     let volumes = pod["volume"].as_array().unwrap();
-    let own = volumes.iter().find(|volume| volume["name"] == "own");
-    let own = own.unwrap_or_else(|| panic!("{volumes:?}"));
+    let own_volume = volumes.iter().find(|volume| volume["name"] == "own");
+    let own_volume = own_volume.unwrap_or_else(|| panic!("{volumes:?}"));
     assert_eq!(
-        own["pvcRef"],
+        own_volume["pvcRef"],
         json!({ "name": "first-own", "namespace": "default" })
     );
-    assert_eq!(own["capacityBytes"], 10);
+    assert_eq!(own_volume["capacityBytes"], 10);
     let metrics = ok(cluster.kubectl(&["get", "--raw", METRICS]).await);
     let line = "kubelet_volume_stats_capacity_bytes{namespace=\"default\",persistentvolumeclaim=\"first-own\"} 10\n";
     assert!(metrics.contains(line), "{metrics}");
 }
 
-/// A pod that was deleted while nobody was there: its volume goes when somebody is again.
-async fn pod_deleted_while_the_node_was_away(cluster: &Cluster, node: &mut Node, driver: &Driver) {
+/// A pod deleted while the node was down: its volume is unmounted when it is up again.
+async fn pod_deleted_during_node_outage(
+    cluster: &Cluster,
+    node: &mut Node,
+    driver: &TestCsiDriver,
+) {
     let more = json!({
         "volumes": [
             { "name": "files", "persistentVolumeClaim": { "claimName": "files" } },
@@ -314,8 +357,8 @@ async fn pod_deleted_while_the_node_was_away(cluster: &Cluster, node: &mut Node,
     ok(cluster.client().delete(&pod_path("second"), &now).await);
     ok(cluster.wait_absent(&pod_path("second")).await);
     ok(node.up().await);
-    let wanted = ["unpublish files", "unstage files", inline.as_str()];
-    asked(driver, &wanted).await;
+    let expected = ["unpublish files", "unstage files", inline.as_str()];
+    wait_for_calls(driver, &expected).await;
     assert!(
         !detach(cluster, &attachment, "files").await,
         "it was detached in use"
@@ -324,7 +367,8 @@ async fn pod_deleted_while_the_node_was_away(cluster: &Cluster, node: &mut Node,
 
 #[tokio::test]
 #[ignore = "takes minutes, with POLYLET_TEST_LONG: needs root, containerd and the programs of a cluster"]
-async fn a_pod_is_refused_whose_driver_has_reached_its_limit() {
+async fn pod_beyond_the_attach_limit_is_rejected() {
+    let mut steps = Steps::new();
     if !long() {
         return;
     }
@@ -332,11 +376,16 @@ async fn a_pod_is_refused_whose_driver_has_reached_its_limit() {
     let node = node_with(ok(cluster.node_options("node"))).await;
     ok(cluster.wait_node_ready("node").await);
     let disks = cluster.scratch().join("disks");
-    let driver = ok(Driver::new(&node.dirs().root, &disks));
+    let driver = ok(TestCsiDriver::new(&node.dirs().root, &disks));
     let runs = ok(driver.start());
-    objects(&cluster).await;
-    registered(&cluster, 5).await;
-    ok(cluster.client().create(PODS, &first()).await);
+    steps.run("objects", objects(&cluster)).await;
+    steps
+        .run(
+            "wait driver registered",
+            wait_driver_registered(&cluster, 5),
+        )
+        .await;
+    ok(cluster.client().create(PODS, &first_pod()).await);
     for claim in ["files", "first-own"] {
         provision(&cluster, claim, "Filesystem").await;
     }
@@ -349,12 +398,12 @@ async fn a_pod_is_refused_whose_driver_has_reached_its_limit() {
         let attachment = attachment(&cluster, claim).await;
         attach(&cluster, &attachment).await;
     }
-    // The driver is asked anew when the pod is refused, and not only when it is time.
+    // The limit is refreshed when a pod is rejected, not only periodically.
     let period = json!({ "spec": { "nodeAllocatableUpdatePeriodSeconds": 3600 } });
     let object = format!("/apis/storage.k8s.io/v1/csidrivers/{NAME}");
     ok(cluster.client().patch(&object, Patch::Merge, &period).await);
     driver.can_have(3);
-    let why = "Node has reached its volume attachment limit, rejecting pod. unmounted volumes=[files], \
+    let message = "Node has reached its volume attachment limit, rejecting pod. unmounted volumes=[files], \
                unattached volumes=[files], failed to process volumes=[]: context deadline exceeded";
     let mut left = 4;
     let refused = loop {
@@ -372,15 +421,21 @@ async fn a_pod_is_refused_whose_driver_has_reached_its_limit() {
     };
     let status = &refused["status"];
     assert_eq!(status["reason"], "VolumeAttachmentLimitExceeded");
-    assert_eq!(status["message"], format!("Pod was rejected: {why}"));
+    assert_eq!(status["message"], format!("Pod was rejected: {message}"));
     let reason = "VolumeAttachmentLimitExceeded";
-    told(&cluster, ("Pod", "first"), reason, why).await;
-    registered(&cluster, 3).await;
+    wait_for_event(&cluster, ("Pod", "first"), reason, message).await;
+    steps
+        .run(
+            "wait driver registered",
+            wait_driver_registered(&cluster, 3),
+        )
+        .await;
     let now = json!({ "gracePeriodSeconds": 0 });
     ok(cluster.client().delete(&pod_path("first"), &now).await);
     ok(cluster.wait_absent(&pod_path("first")).await);
-    asked(&driver, &["unstage raw", "unstage first-own"]).await;
+    wait_for_calls(&driver, &["unstage raw", "unstage first-own"]).await;
     drop(runs);
+    steps.finish();
     ok(node.remove());
     ok(cluster.remove());
 }

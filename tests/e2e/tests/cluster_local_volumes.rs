@@ -1,12 +1,12 @@
-//! Local persistent volumes with the real control plane: bound when their pod has a node, a
-//! directory, a disk with a file system and one without, shared by pods, and where they cannot be
-//! had. Loop devices stand for disks.
+//! Local persistent volumes with a real control plane: delayed binding, directories, disks with and
+//! without a file system, sharing, and failures. Loop devices act as disks.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use polylet_e2e::steps::Steps;
 use polylet_e2e::{RUNS, cluster, cluster_node, ok, pod};
 use polylet_harness::cluster::{Patch, pod_path};
 use polylet_harness::{Cluster, Node};
@@ -28,11 +28,11 @@ impl Disk {
         Disk(ok(String::from_utf8(made.stdout)).trim().into())
     }
 
-    /// 16 MiB from now on.
+    /// Grows the disk to 16 MiB.
     fn grow(&self, file: &Path) {
         ok(ok(fs::File::options().write(true).open(file)).set_len(16 << 20));
-        let told = Command::new("losetup").arg("-c").arg(&self.0).status();
-        assert!(ok(told).success());
+        let exit_status = Command::new("losetup").arg("-c").arg(&self.0).status();
+        assert!(ok(exit_status).success());
     }
 }
 
@@ -42,11 +42,11 @@ impl Drop for Disk {
     }
 }
 
-/// A local volume on a node of this label, and a claim that takes it.
+/// A local volume on nodes with this label, and a claim for it.
 async fn volume(cluster: &Cluster, name: &str, path: &Path, modes: (&str, &str), hostname: &str) {
     let size = json!({ "storage": "8Mi" });
     let (mode, access) = modes;
-    // Each claim has a class to itself: otherwise any volume that is large enough would do.
+    // One storage class per claim, otherwise any volume that is large enough would match.
     let class = json!({ "apiVersion": "storage.k8s.io/v1", "kind": "StorageClass",
         "metadata": { "name": name }, "provisioner": "kubernetes.io/no-provisioner",
         "volumeBindingMode": "WaitForFirstConsumer" });
@@ -90,14 +90,15 @@ async fn create(cluster: &Cluster, name: &str, script: &str, group: u32, volumes
     ok(cluster.client().create(PODS, &made).await);
 }
 
-/// Waits for an event of a pod or a claim: its reason, and how its words begin.
-async fn told(cluster: &Cluster, about: &str, reason: &str, message: &str) {
+/// Waits for an event of a pod or a claim by its reason and the start of its message.
+async fn wait_for_event(cluster: &Cluster, object_name: &str, reason: &str, message: &str) {
     let mut events = ok(cluster.client().watch(EVENTS).await);
     loop {
-        let (_, event) = ok(events.next().await).expect("events are told");
-        let said = event["message"].as_str().unwrap_or_default();
-        let whose = event["involvedObject"]["name"] == about && event["reason"] == reason;
-        if whose && said.starts_with(message) {
+        let (_, event) = ok(events.next().await).expect("an open watch of events");
+        let message_text = event["message"].as_str().unwrap_or_default();
+        let is_subject =
+            event["involvedObject"]["name"] == object_name && event["reason"] == reason;
+        if is_subject && message_text.starts_with(message) {
             return;
         }
     }
@@ -105,7 +106,8 @@ async fn told(cluster: &Cluster, about: &str, reason: &str, message: &str) {
 
 #[tokio::test]
 #[ignore = "needs root, containerd, loop devices and the programs of a cluster: cargo verify"]
-async fn local_volumes_of_every_kind() {
+async fn local_persistent_volumes() {
+    let mut steps = Steps::new();
     let cluster = cluster().await;
     let mut node = cluster_node(&cluster).await;
     let root = node.dirs().root.clone();
@@ -115,34 +117,59 @@ async fn local_volumes_of_every_kind() {
     let formatted = Disk::new(&cluster.scratch().join("formatted"));
     let raw = Disk::new(&cluster.scratch().join("raw"));
     let files = ("Filesystem", "ReadWriteOnce");
-    volume(&cluster, "dir", &dir, files, "node").await;
-    volume(&cluster, "disk", &formatted.0, files, "node").await;
-    volume(&cluster, "raw", &raw.0, ("Block", "ReadWriteOnce"), "node").await;
+    steps
+        .run("volume", volume(&cluster, "dir", &dir, files, "node"))
+        .await;
+    steps
+        .run(
+            "volume",
+            volume(&cluster, "disk", &formatted.0, files, "node"),
+        )
+        .await;
+    steps
+        .run(
+            "volume",
+            volume(&cluster, "raw", &raw.0, ("Block", "ReadWriteOnce"), "node"),
+        )
+        .await;
     let one = ("Filesystem", "ReadWriteOncePod");
     ok(fs::create_dir_all(cluster.scratch().join("one")));
-    volume(&cluster, "one", &cluster.scratch().join("one"), one, "node").await;
-    volume(
-        &cluster,
-        "lost",
-        &cluster.scratch().join("lost"),
-        files,
-        "node",
-    )
-    .await;
+    steps
+        .run(
+            "volume",
+            volume(&cluster, "one", &cluster.scratch().join("one"), one, "node"),
+        )
+        .await;
+    steps
+        .run(
+            "volume",
+            volume(
+                &cluster,
+                "lost",
+                &cluster.scratch().join("lost"),
+                files,
+                "node",
+            ),
+        )
+        .await;
 
-    // The scheduler chooses the node by the volumes, and then they are bound.
+    // The scheduler selects the node by the volumes, then they are bound.
     let script = format!(
         "grep -q kept /dir/file && (test -e /disk/file || echo kept > /disk/file) && test -d /one && \
          dd if=/dev/zero of=/dev/data bs=4096 count=1 && {RUNS}"
     );
-    create(
-        &cluster,
-        "first",
-        &script,
-        2000,
-        &["dir", "disk", "raw", "one"],
-    )
-    .await;
+    steps
+        .run(
+            "create",
+            create(
+                &cluster,
+                "first",
+                &script,
+                2000,
+                &["dir", "disk", "raw", "one"],
+            ),
+        )
+        .await;
     let first = ok(cluster.wait_pod_ready("first").await);
     assert_eq!(first["spec"]["nodeName"], "node");
     let global = root.join("plugins/kubernetes.io/local-volume/mounts/disk");
@@ -150,45 +177,66 @@ async fn local_volumes_of_every_kind() {
     assert_eq!(ok(fs::metadata(&global)).gid(), 2000);
     assert_eq!(ok(fs::metadata(dir.join("file"))).gid(), 2000);
 
-    // A second one shares; its group comes too late, and what is for one pod alone it must wait for.
-    create(&cluster, "second", RUNS, 3000, &["dir", "disk"]).await;
+    // A second pod shares the volumes; its fsGroup has no effect, and it waits for ReadWriteOncePod.
+    steps
+        .run(
+            "create",
+            create(&cluster, "second", RUNS, 3000, &["dir", "disk"]),
+        )
+        .await;
     ok(cluster.wait_pod_ready("second").await);
     assert_eq!(ok(fs::metadata(&dir)).gid(), 2000);
     let mut late: Vec<String> = Vec::new();
     let mut events = ok(cluster.client().watch(EVENTS).await);
     while late.len() < 2 {
-        let (_, event) = ok(events.next().await).expect("events are told");
+        let (_, event) = ok(events.next().await).expect("an open watch of events");
         if event["reason"] == "AlreadyMountedVolume" {
             assert_eq!(event["involvedObject"]["name"], "second");
             late.push(event["message"].as_str().unwrap_or_default().to_owned());
         }
     }
     late.sort();
-    let says = |name: &str| {
+    let not_found = |name: &str| {
         format!(
             "The requested fsGroup is 3000, but the volume {name} has GID 2000. The volume may not be shareable."
         )
     };
-    assert_eq!(late, [says("dir"), says("disk")]);
+    assert_eq!(late, [not_found("dir"), not_found("disk")]);
 
-    // What is not there, and what is another node's, for a pod that nobody asked the scheduler for.
-    create(&cluster, "third", RUNS, 2000, &["lost"]).await;
+    // A missing directory and another node's volume, for pods that bypass the scheduler.
+    steps
+        .run("create", create(&cluster, "third", RUNS, 2000, &["lost"]))
+        .await;
     let lost = cluster.scratch().join("lost");
-    let why = format!(
+    let expected = format!(
         "MountVolume.NewMounter initialization failed for volume \"lost\" : path \"{}\" does not exist",
         lost.display()
     );
-    told(&cluster, "third", "FailedMount", &why).await;
+    steps
+        .run(
+            "wait for event",
+            wait_for_event(&cluster, "third", "FailedMount", &expected),
+        )
+        .await;
     ok(fs::create_dir_all(&lost));
     ok(cluster.wait_pod_ready("third").await);
 
-    grows(&cluster, &mut node, &formatted, &global).await;
+    steps
+        .run(
+            "volumes are expanded",
+            volumes_are_expanded(&cluster, &mut node, &formatted, &global),
+        )
+        .await;
 
-    // Another life of volume-manager, with the pods as they are.
+    // Restart of volume-manager with running pods.
     ok(node.kill("volume-manager").await);
     ok(node.wait_serving().await);
-    one_pod_alone(&cluster).await;
-    another_nodes(&cluster).await;
+    steps
+        .run("read write once pod", read_write_once_pod(&cluster))
+        .await;
+    steps
+        .run("volume of another node", volume_of_another_node(&cluster))
+        .await;
 
     for name in ["first", "second", "third", "stray", "heir"] {
         let now = json!({ "gracePeriodSeconds": 1 });
@@ -203,13 +251,14 @@ async fn local_volumes_of_every_kind() {
     assert!(!mounts.contains("local-volume"), "mounts are left");
     assert_eq!(ok(fs::read_to_string(dir.join("file"))), "kept");
     drop((formatted, raw));
+    steps.finish();
     ok(node.remove());
     ok(cluster.remove());
 }
 
-/// Volumes that are larger, as whoever made them larger tells the cluster: a directory always is, and
-/// a disk's file system follows where the machine lets it.
-async fn grows(cluster: &Cluster, node: &mut Node, disk: &Disk, mounted: &Path) {
+/// Expansion of volumes whose PersistentVolume grew: directories need nothing, the file system of a
+/// disk is grown where the machine permits it.
+async fn volumes_are_expanded(cluster: &Cluster, node: &mut Node, disk: &Disk, mounted: &Path) {
     disk.grow(cluster.scratch().join("formatted").as_path());
     let larger = json!({ "spec": { "capacity": { "storage": "16Mi" } } });
     let client = cluster.client();
@@ -217,49 +266,56 @@ async fn grows(cluster: &Cluster, node: &mut Node, disk: &Disk, mounted: &Path) 
         let volume = format!("/api/v1/persistentvolumes/{name}");
         ok(client.patch(&volume, Patch::Merge, &larger).await);
     }
-    // A node may not watch them: another life of who asks for them asks at once.
+    // Nodes may not watch PersistentVolumes: a restart of pod-config reads them at once.
     ok(node.kill("pod-config").await);
     ok(node.wait_in_step().await);
     for name in ["dir", "raw"] {
-        grown(cluster, name).await;
+        wait_expanded(cluster, name).await;
     }
-    if may_grow() {
-        grown(cluster, "disk").await;
+    if can_resize_ext4() {
+        wait_expanded(cluster, "disk").await;
         let is = ok(rustix::fs::statvfs(mounted));
         assert!(is.f_blocks * is.f_frsize > 12 << 20, "{}", is.f_blocks);
     } else {
         let device = disk.0.display();
-        let words = format!(
+        let expected_message = format!(
             "NodeExpandVolume.NodeExpandVolume failed for volume \"disk\" : resize of device {device} failed: exit status 1. resize2fs output: "
         );
-        told(cluster, "first", "VolumeResizeFailed", &words).await;
+        wait_for_event(cluster, "first", "VolumeResizeFailed", &expected_message).await;
     }
 }
 
-/// Waits until the claim is told, and people are.
-async fn grown(cluster: &Cluster, name: &str) {
+/// Waits for the claim's status and the event.
+async fn wait_expanded(cluster: &Cluster, name: &str) {
     let is_larger = |object: &Value| object["status"]["capacity"]["storage"] == "16Mi";
     let claim = format!("{CLAIMS}/{name}");
     ok(cluster
         .wait(&claim, "is as large as its volume", is_larger)
         .await);
-    let words = format!("MountVolume.NodeExpandVolume succeeded for volume \"{name}\" node");
-    for about in ["first", name] {
-        told(cluster, about, "FileSystemResizeSuccessful", &words).await;
+    let expected_message =
+        format!("MountVolume.NodeExpandVolume succeeded for volume \"{name}\" node");
+    for object_name in ["first", name] {
+        wait_for_event(
+            cluster,
+            object_name,
+            "FileSystemResizeSuccessful",
+            &expected_message,
+        )
+        .await;
     }
 }
 
-/// Whether ext4 may be made larger while it is mounted: that takes CAP_SYS_RESOURCE.
-fn may_grow() -> bool {
+/// Whether a mounted ext4 may be grown, which takes CAP_SYS_RESOURCE.
+fn can_resize_ext4() -> bool {
     let status = ok(fs::read_to_string("/proc/self/status"));
     let mut lines = status.lines();
-    let has = lines.find_map(|line| line.strip_prefix("CapEff:")).unwrap();
-    ok(u64::from_str_radix(has.trim(), 16)) & (1 << 24) != 0
+    let capabilities = lines.find_map(|line| line.strip_prefix("CapEff:")).unwrap();
+    ok(u64::from_str_radix(capabilities.trim(), 16)) & (1 << 24) != 0
 }
 
-/// A pod waits for a volume that one pod alone may have, and gets it when that goes. It is bound to
-/// its node by hand: the scheduler would not.
-async fn one_pod_alone(cluster: &Cluster) {
+/// A pod waits for a ReadWriteOncePod volume until the other pod is gone. The test binds it, because
+/// the scheduler would not.
+async fn read_write_once_pod(cluster: &Cluster) {
     let more = json!({
         "nodeName": "node",
         "volumes": [{ "name": "one", "persistentVolumeClaim": { "claimName": "one" } }],
@@ -267,18 +323,18 @@ async fn one_pod_alone(cluster: &Cluster) {
     });
     let heir: Value = serde_json::from_str(&pod("heir", RUNS, &more)).unwrap();
     ok(cluster.client().create(PODS, &heir).await);
-    let why = "MountVolume.SetUp failed for volume \"one\" : volume uses the ReadWriteOncePod access mode and is already in use by another pod";
-    told(cluster, "heir", "FailedMount", why).await;
+    let expected = "MountVolume.SetUp failed for volume \"one\" : volume uses the ReadWriteOncePod access mode and is already in use by another pod";
+    wait_for_event(cluster, "heir", "FailedMount", expected).await;
     let now = json!({ "gracePeriodSeconds": 1 });
     ok(cluster.client().delete(&pod_path("first"), &now).await);
     ok(cluster.wait_pod_ready("heir").await);
 }
 
-async fn another_nodes(cluster: &Cluster) {
+async fn volume_of_another_node(cluster: &Cluster) {
     let dir = cluster.scratch().join("far");
     let files = ("Filesystem", "ReadWriteOnce");
     volume(cluster, "far", &dir, files, "elsewhere").await;
-    // As the volume's controller binds what a scheduler chose.
+    // As the persistent volume controller binds the scheduler's choice.
     let bound =
         json!({ "metadata": { "annotations": { "volume.kubernetes.io/selected-node": "node" } } });
     let merge = Patch::Merge;
@@ -295,7 +351,7 @@ async fn another_nodes(cluster: &Cluster) {
     });
     let stray: Value = serde_json::from_str(&pod("stray", RUNS, &more)).unwrap();
     ok(cluster.client().create(PODS, &stray).await);
-    let why =
+    let expected =
         "MountVolume.NodeAffinity check failed for volume \"far\" : no matching NodeSelectorTerms";
-    told(cluster, "stray", "FailedMount", why).await;
+    wait_for_event(cluster, "stray", "FailedMount", expected).await;
 }

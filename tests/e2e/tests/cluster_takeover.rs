@@ -1,6 +1,7 @@
-//! A node changes hands: from the real kubelet to Polylet and back, on the same directories, and its
-//! pods do not notice.
+//! Takeover of a node: from the real kubelet to Polylet and back, on the same directories, without
+//! disturbing pods.
 
+use polylet_e2e::steps::Steps;
 use polylet_e2e::{RUNS, cluster, ok, pod};
 use polylet_harness::cluster::{is_ready, pod_path};
 use polylet_harness::{Cluster, Node};
@@ -10,14 +11,15 @@ const PODS: [&str; 3] = ["plain", "volumes", "sidecar"];
 
 #[tokio::test]
 #[ignore = "needs root, a container runtime, the programs of a cluster: cargo verify"]
-async fn from_the_kubelet_and_back() {
+async fn takeover_from_the_kubelet_and_back() {
+    let mut steps = Steps::new();
     let cluster = cluster().await;
     let options = ok(cluster.node_options("node"));
     let mut node = ok(Node::prepare(options, &|_| {}).await);
     let mut kubelet = ok(cluster.kubelet(&node));
-    ok(kubelet.up());
+    ok(kubelet.start());
     ok(cluster.wait_node_ready("node").await);
-    objects(&cluster).await;
+    steps.run("objects", objects(&cluster)).await;
     for (name, more) in PODS.iter().zip([json!({}), volumes(), sidecar()]) {
         create(&cluster, name, &more).await;
     }
@@ -27,23 +29,37 @@ async fn from_the_kubelet_and_back() {
     let before = identities(&cluster).await;
     let unready = Unready::watch(&cluster).await;
 
-    kubelet.down(false);
+    kubelet.stop(false);
     ok(node.up().await);
-    works(&cluster, "under-polylet").await;
+    steps
+        .run(
+            "agent has synced",
+            agent_has_synced(&cluster, "under-polylet"),
+        )
+        .await;
     assert_eq!(identities(&cluster).await, before, "Polylet took over");
     unready.never();
 
     node.down();
-    ok(kubelet.up());
-    works(&cluster, "under-the-kubelet").await;
+    ok(kubelet.start());
+    steps
+        .run(
+            "agent has synced",
+            agent_has_synced(&cluster, "under-the-kubelet"),
+        )
+        .await;
     let after = identities(&cluster).await;
-    // After its own restarts, too, the kubelet takes a probed container for unready until the first
-    // probe: that is nothing that Polylet could have kept.
-    let kept = |lines: &[String]| -> Vec<String> {
+    // The kubelet also treats a probed container as unready after its own restart, until the first
+    // probe.
+    let comparable = |lines: &[String]| -> Vec<String> {
         let probed = |line: &&String| !line.starts_with("plain") && line.contains("Ready\"");
         lines.iter().filter(|line| !probed(line)).cloned().collect()
     };
-    assert_eq!(kept(&after), kept(&before), "the kubelet took over");
+    assert_eq!(
+        comparable(&after),
+        comparable(&before),
+        "the kubelet took over"
+    );
 
     for name in PODS {
         ok(cluster.client().delete(&pod_path(name), &Value::Null).await);
@@ -51,20 +67,21 @@ async fn from_the_kubelet_and_back() {
     for name in PODS {
         ok(cluster.wait_absent(&pod_path(name)).await);
     }
-    kubelet.down(false);
+    kubelet.stop(false);
+    steps.finish();
     ok(node.remove());
     ok(cluster.remove());
 }
 
-/// A new pod becomes Ready and goes: whoever has the node has heard of all that is there.
-async fn works(cluster: &Cluster, name: &str) {
+/// A new pod becomes Ready and is deleted, which shows that the agent has synced.
+async fn agent_has_synced(cluster: &Cluster, name: &str) {
     create(cluster, name, &json!({})).await;
     ok(cluster.wait_pod_ready(name).await);
     ok(cluster.client().delete(&pod_path(name), &Value::Null).await);
     ok(cluster.wait_absent(&pod_path(name)).await);
 }
 
-/// Statuses of the pods that were not Ready, as any client would have seen them.
+/// Statuses with a pod that was not Ready, as any API client observes them.
 struct Unready(tokio::sync::mpsc::UnboundedReceiver<String>);
 
 impl Unready {
@@ -106,7 +123,7 @@ async fn objects(cluster: &Cluster) {
     }
 }
 
-/// The token of the service account comes with every pod.
+/// Volumes of the pods besides the service account token.
 fn volumes() -> Value {
     json!({
         "volumes": [
@@ -139,7 +156,7 @@ async fn create(cluster: &Cluster, name: &str, more: &Value) {
     ok(cluster.client().create(path, &object).await);
 }
 
-/// What must be the same afterwards: containers, restarts, and since when the pod is Ready.
+/// Container ids, restart counts, and the transition time of Ready.
 async fn identities(cluster: &Cluster) -> Vec<String> {
     let mut all = Vec::new();
     for name in PODS {

@@ -1,8 +1,7 @@
-//! A volume of upstream's CSI driver for tests (`hostpathplugin`, with `csi-node-driver-registrar`) in
-//! a pod of a real cluster: as a file system and as a block device, over a restart, made larger,
-//! counted, taken away. Both programs are looked for where those of a cluster are (KUBEBUILDER_ASSETS,
-//! PATH); where they are not, there is nothing to be tested here, and volume-manager's own tests speak
-//! CSI with a driver of theirs.
+//! Volumes of upstream's CSI test driver (`hostpathplugin` with `csi-node-driver-registrar`) in a pod of
+//! a real cluster: file system, block device, restart, expansion, statistics, removal. Skipped unless
+//! both programs are found in KUBEBUILDER_ASSETS or PATH; `cluster_csi` and volume-manager's own tests
+//! use a CSI driver of the tests.
 
 #[path = "csi/driver.rs"]
 mod driver;
@@ -11,6 +10,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use polylet_e2e::steps::Steps;
 use polylet_e2e::{RUNS, cluster, cluster_node, ok, pod};
 use polylet_harness::Cluster;
 use polylet_harness::cluster::{Patch, pod_path};
@@ -21,7 +21,7 @@ const PODS: &str = "/api/v1/namespaces/default/pods";
 const CLAIMS: &str = "/api/v1/namespaces/default/persistentvolumeclaims";
 const VOLUMES: &str = "/api/v1/persistentvolumes";
 
-/// A program of the driver, if there is one.
+/// A program of the driver, if installed.
 fn program(name: &str) -> Option<PathBuf> {
     let assets = std::env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from);
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -29,12 +29,12 @@ fn program(name: &str) -> Option<PathBuf> {
     all.find_map(|dir| Some(dir.join(name)).filter(|path| path.is_file()))
 }
 
-/// A process that ends with the test.
+/// A process that is killed at the end of the test.
 struct Ends(Child);
 
 impl Drop for Ends {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // It may have exited by itself.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -48,7 +48,7 @@ fn start(program: &Path, arguments: &[String], log: &Path) -> Ends {
     Ends(ok(command.spawn()))
 }
 
-/// What the driver is asked by its controller in a cluster: to make a volume.
+/// Creates a volume, as the external provisioner does.
 async fn make_volume(socket: &Path, name: &str, block: bool) -> String {
     use polylet_wire::csi::v1::VolumeCapability;
     use polylet_wire::csi::v1::volume_capability::{
@@ -84,7 +84,8 @@ async fn objects(cluster: &Cluster, name: &str, handle: &str, mode: &str) {
 
 #[tokio::test]
 #[ignore = "needs root, containerd and the programs of a cluster: cargo verify"]
-async fn volumes_of_upstreams_driver() {
+async fn hostpath_csi_driver_volumes() {
+    let mut steps = Steps::new();
     let (Some(plugin), Some(registrar)) = (
         program("hostpathplugin"),
         program("csi-node-driver-registrar"),
@@ -135,7 +136,7 @@ async fn volumes_of_upstreams_driver() {
         handles.push(handle);
     }
 
-    // One pod with all three: a file system, a device, and a volume of its own.
+    // A pod with a file system, a block device and an inline ephemeral volume.
     let script = format!(
         "grep -q kept /files/file || echo kept > /files/file; test -b /dev/data && test -d /own && \
          dd if=/dev/zero of=/dev/data bs=4096 count=1 && {RUNS}"
@@ -165,20 +166,27 @@ async fn volumes_of_upstreams_driver() {
     assert_eq!(written.trim(), "kept");
     assert_eq!(ok(std::fs::metadata(&mounted)).gid(), 2000);
 
-    // Another life of volume-manager disturbs nothing, and makes the volume larger.
+    // A restart of volume-manager disturbs nothing; then the volume is expanded.
     ok(node.kill("volume-manager").await);
-    grows(&cluster).await;
-    counted(&mut node, &uid).await;
+    steps
+        .run("volume is expanded", volume_is_expanded(&cluster))
+        .await;
+    steps
+        .run(
+            "statistics name the claim",
+            statistics_name_the_claim(&mut node, &uid),
+        )
+        .await;
 
-    // Not by force: the pod goes from the cluster when its volumes are gone from the node.
+    // Graceful deletion: the pod is removed from the API after its volumes are unmounted.
     let now = json!({ "gracePeriodSeconds": 1 });
     ok(cluster.client().delete(&pod_path("first"), &now).await);
     ok(cluster.wait_absent(&pod_path("first")).await);
-    let gone = || {
+    let unmounted = || {
         let mounts = ok(std::fs::read_to_string("/proc/self/mountinfo"));
         !mounts.contains(&uid) && !mounts.contains("kubernetes.io/csi")
     };
-    assert!(gone(), "mounts are left");
+    assert!(unmounted(), "mounts are left");
     let left = |dir: &str| {
         let all = std::fs::read_dir(root.join(dir))
             .into_iter()
@@ -194,12 +202,13 @@ async fn volumes_of_upstreams_driver() {
         driver::delete(&socket, &handle).await;
     }
     drop((driver, registrar));
+    steps.finish();
     ok(node.remove());
     ok(cluster.remove());
 }
 
-/// The cluster's part of the growth, and the node's after it.
-async fn grows(cluster: &Cluster) {
+/// Controller expansion followed by node expansion.
+async fn volume_is_expanded(cluster: &Cluster) {
     let claim = format!("{CLAIMS}/files");
     let client = cluster.client();
     let size = json!({ "storage": "16Mi" });
@@ -225,7 +234,7 @@ async fn grows(cluster: &Cluster) {
 }
 
 /// The node's statistics name the claim.
-async fn counted(node: &mut polylet_harness::Node, uid: &str) {
+async fn statistics_name_the_claim(node: &mut polylet_harness::Node, uid: &str) {
     use polylet_wire::stats::v1::GetSummaryRequest;
     use polylet_wire::stats::v1::stats_service_client::StatsServiceClient;
     ok(node.wait_serving().await);

@@ -1,20 +1,20 @@
-//! Image collection on a small disk: what has been unused for too long goes, then the least
-//! recently used until there is room; what is used, wanted or pinned stays.
+//! Image garbage collection on a small disk: images unused for too long are removed, then the least
+//! recently used until usage is low enough; used, desired and pinned images are kept.
 
 use std::fs;
 
 use polylet_e2e::{RUNS, ok, pod};
-use polylet_harness::wait::{Look, until};
+use polylet_harness::wait::{Poll, until};
 use polylet_harness::{Node, NodeOptions, image};
 use serde_json::{Map, Value, json};
 
 const MIB: usize = 1 << 20;
 
-/// Name and the day of last use (of November 2023); each image takes twice 14 MiB of the disk.
+/// Name and day of last use in November 2023; each image occupies twice 14 MiB.
 const IMAGES: [(&str, u32); 7] = [
-    // Longer ago than imageMaximumGCAge allows.
+    // Older than imageMaximumGCAge.
     ("ancient", 1),
-    // In use, wanted by a pod that cannot start, wanted as a volume: all longest unused.
+    // In use, required by a pod that cannot start, required as a volume: all the longest unused.
     ("used", 2),
     ("wanted", 2),
     ("mounted", 2),
@@ -25,12 +25,12 @@ const IMAGES: [(&str, u32); 7] = [
 
 #[tokio::test]
 #[ignore = "needs root, a container runtime and built services: cargo verify"]
-async fn room_is_made_in_order() {
+async fn images_are_collected_in_lru_order() {
     let mut node = prepared().await;
     let ids = import(&node).await;
-    keep_ages(&node, &ids);
+    write_state_file(&node, &ids);
     ok(node.put("used.json", &with_image("used", &json!({}))));
-    // It waits for a ConfigMap, and its image with it.
+    // It waits for a ConfigMap; its image must be kept.
     let waits = json!({ "volumes": [
         { "name": "map", "configMap": { "name": "nowhere" } },
         { "name": "data", "image": { "reference": name("mounted"), "pullPolicy": "Never" } },
@@ -39,17 +39,17 @@ async fn room_is_made_in_order() {
     ok(node.up().await);
     ok(node.wait_ready("used").await);
 
-    let left = left(&node, &["used", "wanted", "mounted", "third"]).await;
+    let left = wait_for_images(&node, &["used", "wanted", "mounted", "third"]).await;
     let pinned = left.iter().any(|tag| tag == image::PAUSE);
     assert!(pinned, "the sandbox image stays: {left:?}");
     let log = fs::read_to_string(node.log()).unwrap();
-    let gone: Vec<&str> = log
+    let removed: Vec<&str> = log
         .lines()
-        .filter(|line| line.contains("removed an unused image"))
+        .filter(|line| line.contains("removed unused image"))
         .filter_map(|line| ids.iter().find(|(_, id)| line.contains(id.as_str())))
         .map(|(name, _)| name.as_str())
         .collect();
-    assert_eq!(gone, ["ancient", "first", "second"]);
+    assert_eq!(removed, ["ancient", "first", "second"]);
     ok(node.remove());
 }
 
@@ -64,14 +64,14 @@ fn with_image(image: &str, more: &Value) -> String {
     pod(pod_name, RUNS, &more)
 }
 
-/// Everything but the services, with a disk of 240 MiB.
+/// A node without services, with a disk of 240 MiB.
 async fn prepared() -> Node {
     polylet_harness::guard::on_signals();
     let options = NodeOptions {
         image_disk: Some(240),
         kubelet: json!({
-            // Seven images take about 200 MiB of it. Without the oldest it is 172, which is 18 more
-            // than there may be: two images' worth, by what the runtime says of their size.
+            // Seven images occupy about 200 MiB. Without the oldest it is 172, which is 18 above the low
+            // threshold: two images by the sizes that the runtime reports.
             "imageGCHighThresholdPercent": 65,
             "imageGCLowThresholdPercent": 64,
             "imageMinimumGCAge": "1s",
@@ -82,16 +82,16 @@ async fn prepared() -> Node {
     ok(Node::prepare(options, &|_| {}).await)
 }
 
-/// Between the ages of "ancient" and of all others.
+/// Between the age of "ancient" and all others.
 fn max_age() -> String {
     let since_then = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_698_840_000))
         .unwrap();
-    // The first of November 2023 was that long ago, to the second day it is a day less.
+    // Between the ages of 1 and 2 November 2023.
     format!("{}h", since_then.as_secs() / 3600 - 12)
 }
 
-/// Gives the node all images; their names and ids.
+/// Imports all images and returns their names and ids.
 async fn import(node: &Node) -> Vec<(String, String)> {
     let config = json!({ "Env": ["PATH=/bin"] });
     for (image_name, _) in IMAGES {
@@ -100,7 +100,7 @@ async fn import(node: &Node) -> Vec<(String, String)> {
         ok(node.containerd.import(&archive));
         fs::remove_file(archive).unwrap();
     }
-    let look = || async {
+    let poll = || async {
         let images = ok(node.containerd.cri().images().await);
         let mut ids = Vec::new();
         for (image_name, _) in IMAGES {
@@ -109,15 +109,15 @@ async fn import(node: &Node) -> Vec<(String, String)> {
             ids.extend(found.map(|image| (image_name.to_owned(), image.id.clone())));
         }
         match ids.len() {
-            n if n == IMAGES.len() => Look::Done(ids),
-            n => Look::NotYet(format!("{n} images")),
+            n if n == IMAGES.len() => Poll::Ready(ids),
+            n => Poll::Pending(format!("{n} images")),
         }
     };
-    ok(until("all images in the runtime's list", look).await)
+    ok(until("all images in the runtime's list", poll).await)
 }
 
-/// What image-gc has kept of an earlier life.
-fn keep_ages(node: &Node, ids: &[(String, String)]) {
+/// Writes the state of an earlier image-gc process.
+fn write_state_file(node: &Node, ids: &[(String, String)]) {
     let ages: Map<String, Value> = ids
         .iter()
         .zip(IMAGES)
@@ -131,21 +131,21 @@ fn keep_ages(node: &Node, ids: &[(String, String)]) {
         .collect();
     let dir = node.dirs().state.join("image-gc");
     fs::create_dir_all(&dir).unwrap();
-    let kept = json!({ "version": 1, "data": ages });
-    fs::write(dir.join("ages.json"), kept.to_string()).unwrap();
+    let content = json!({ "version": 1, "data": ages });
+    fs::write(dir.join("ages.json"), content.to_string()).unwrap();
 }
 
-/// Waits until of all images only these are left, and gives the names of all that the runtime has.
-async fn left(node: &Node, wanted: &[&str]) -> Vec<String> {
-    let look = || async {
+/// Waits until only these images are left and returns the names of all images in the runtime.
+async fn wait_for_images(node: &Node, expected: &[&str]) -> Vec<String> {
+    let poll = || async {
         let images = ok(node.containerd.cri().images().await);
         let tags: Vec<String> = images.into_iter().flat_map(|i| i.repo_tags).collect();
-        let mine = IMAGES.iter().filter(|(i, _)| tags.contains(&name(i)));
-        let mine: Vec<&str> = mine.map(|(image, _)| *image).collect();
-        if mine == wanted {
-            return Look::Done(tags);
+        let present = IMAGES.iter().filter(|(i, _)| tags.contains(&name(i)));
+        let present: Vec<&str> = present.map(|(image, _)| *image).collect();
+        if present == expected {
+            return Poll::Ready(tags);
         }
-        Look::NotYet(format!("{mine:?}"))
+        Poll::Pending(format!("{present:?}"))
     };
-    ok(until("the images that stay, and no others", look).await)
+    ok(until("the images that stay, and no others", poll).await)
 }

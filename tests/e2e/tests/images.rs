@@ -1,21 +1,23 @@
-//! Images out of real registries, with and without passwords: policies, references, logins from
-//! everywhere they can come from, back-off, and one pull for many.
+//! Images from real registries with and without authentication: pull policies, references,
+//! credentials from every source, back-off, and shared pulls.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use polylet_e2e::{RUNS, node_with, ok, pod};
+use polylet_e2e::steps::Steps;
+use polylet_e2e::{RUNS, node_with, ok, pod, try_exec};
 use polylet_harness::registry::{PASSWORD, USER};
 use polylet_harness::{Flavour, Node, NodeOptions, PodView, Registry};
 use serde_json::{Value, json};
 
-/// base64 of the user and the password.
+/// The base64 encoding of user and password.
 const AUTH: &str = "cHVsbGVyOmxldC1tZS1wdWxs";
 
 #[tokio::test]
 #[ignore = "needs root, a container runtime and built services: cargo verify"]
-async fn images_come_by_policy_and_with_passwords() {
+async fn pull_policies_and_registry_credentials() {
+    let mut steps = Steps::new();
     let plugin = tempfile::tempdir().unwrap();
     let options = NodeOptions {
         polylet: plugin_settings(plugin.path()),
@@ -47,25 +49,38 @@ async fn images_come_by_policy_and_with_passwords() {
     for (name, image, more) in &good {
         put(&node, name, image, more);
     }
-    bad_pods_say_why(&node).await;
+    steps
+        .run("pull errors are reported", pull_errors_are_reported(&node))
+        .await;
     for (name, ..) in &good {
         ok(node.wait_ready(name).await);
     }
-    // Another image of the same registry, by the answer that is known.
+    // Another image of the same registry, with the cached response.
     put(&node, "plugin-b", "plugin.test/p/b:1", &json!({}));
     ok(node.wait_ready("plugin-b").await);
-    assert_eq!(asked(plugin.path()), 1);
-    others_passwords(&mut node, &locked).await;
-    policies(&node, &open).await;
-    volumes(&node, &open).await;
-    nothing_is_told(&node).await;
+    assert_eq!(plugin_calls(plugin.path()), 1);
+    steps
+        .run(
+            "images of other credentials are denied",
+            images_of_other_credentials_are_denied(&mut node, &locked),
+        )
+        .await;
+    steps.run("policies", policies(&node, &open)).await;
+    steps.run("volumes", volumes(&node, &open)).await;
+    steps
+        .run(
+            "password is not disclosed",
+            password_is_not_disclosed(&node),
+        )
+        .await;
     drop((open, locked));
+    steps.finish();
     ok(node.remove());
 }
 
 #[tokio::test]
 #[ignore = "needs root, a container runtime and built services: cargo verify"]
-async fn one_pull_serves_many_and_ends_with_the_last() {
+async fn concurrent_pulls_are_shared_and_cancelled() {
     let node = node_with(NodeOptions::default()).await;
     let open = ok(Registry::start(&node.containerd, "open.test", false).await);
     push(&node, &open, "team/many:1", "many");
@@ -91,7 +106,7 @@ async fn one_pull_serves_many_and_ends_with_the_last() {
     }
     assert_eq!(open.pulls("team/many"), 1);
 
-    // The registry never answers: a pod that is taken away does not wait for it.
+    // The registry never responds: removing a pod does not wait for it.
     open.pause();
     put(
         &node,
@@ -126,7 +141,7 @@ fn put(node: &Node, name: &str, image: &str, more: &Value) {
     ok(node.put(&format!("{name}.json"), &pod(name, RUNS, &more)));
 }
 
-/// Secrets of both types, one of them with another password.
+/// Secrets of both types, one with a wrong password.
 fn secrets(node: &Node) {
     let entry = |auth: &str| json!({ "locked.test": { "auth": auth } });
     let login = json!({ "https://locked.test/v1/": { "username": USER, "password": PASSWORD } });
@@ -154,13 +169,13 @@ fn secrets(node: &Node) {
     }
 }
 
-/// The node's own docker configuration.
+/// The node's Docker configuration.
 fn node_config(node: &Node) {
     let config = json!({ "auths": { "node.test/n": { "auth": AUTH } } });
     fs::write(node.dirs().root.join("config.json"), config.to_string()).unwrap();
 }
 
-/// Name, image, and what else the pod says.
+/// Name, image, and further fields of the pod.
 fn good_pods(digest: &str) -> Vec<(&'static str, String, Value)> {
     let with = |secrets: &[&str]| {
         let all: Vec<Value> = secrets.iter().map(|name| json!({ "name": name })).collect();
@@ -201,7 +216,7 @@ fn good_pods(digest: &str) -> Vec<(&'static str, String, Value)> {
     ]
 }
 
-async fn bad_pods_say_why(node: &Node) {
+async fn pull_errors_are_reported(node: &Node) {
     let never = json!({ "container": { "imagePullPolicy": "Never" } });
     let cases: [(&str, &str, Value, &str, &str); 5] = [
         (
@@ -245,27 +260,27 @@ async fn bad_pods_say_why(node: &Node) {
         put(node, name, image, more);
     }
     for (name, _, _, reason, message) in &cases {
-        let says = |pod: &PodView| {
+        let reported = |pod: &PodView| {
             let main = pod.container("main");
             main.is_some_and(|c| c.reason == *reason && c.message.contains(message))
         };
-        let what = format!("to say {reason}: {message}");
-        ok(node.wait_pod(name, &what, says).await);
+        let what = format!("to report {reason}: {message}");
+        ok(node.wait_pod(name, &what, reported).await);
     }
     for (name, ..) in &cases {
         ok(node.take(&format!("{name}.json")));
     }
 }
 
-/// An image that one pod's password has brought is no other's, also after a restart; who has the
-/// same password needs no pull.
-async fn others_passwords(node: &mut Node, locked: &Registry) {
+/// An image pulled with one pod's credentials is not available to other pods, also after a restart;
+/// pods with the same credentials need no pull.
+async fn images_of_other_credentials_are_denied(node: &mut Node, locked: &Registry) {
     ok(node.kill("sync-coordinator").await);
     ok(node.wait_in_step().await);
     let image = "locked.test/team/json:1";
     let before = locked.pulls("team/json");
-    let mine = json!({ "imagePullSecrets": [{ "name": "pull-json" }] });
-    put(node, "friend", image, &mine);
+    let with_secret = json!({ "imagePullSecrets": [{ "name": "pull-json" }] });
+    put(node, "friend", image, &with_secret);
     put(node, "thief", image, &json!({}));
     let never = json!({ "container": { "imagePullPolicy": "Never" } });
     put(node, "lazy-thief", image, &never);
@@ -274,14 +289,14 @@ async fn others_passwords(node: &mut Node, locked: &Registry) {
         ("thief", "ImagePullBackOff"),
         ("lazy-thief", "ErrImageNeverPull"),
     ] {
-        let says = |pod: &PodView| pod.container("main").is_some_and(|c| c.reason == reason);
-        ok(node.wait_pod(name, reason, says).await);
+        let reported = |pod: &PodView| pod.container("main").is_some_and(|c| c.reason == reason);
+        ok(node.wait_pod(name, reason, reported).await);
         ok(node.take(&format!("{name}.json")));
     }
     assert_eq!(locked.pulls("team/json"), before);
 }
 
-/// A pod that has the image asks nobody; one that always asks does so at each start.
+/// IfNotPresent does not contact the registry; Always does at each start.
 async fn policies(node: &Node, open: &Registry) {
     let before = open.pulls("team/app");
     put(node, "again", "open.test/team/app:1", &json!({}));
@@ -291,18 +306,16 @@ async fn policies(node: &Node, open: &Registry) {
     put(node, "always", "open.test/team/app:1", &always);
     let first = ok(node.wait_ready("always").await);
     assert_eq!(open.pulls("team/app"), before + 1);
-    let id = first.container("main").unwrap().id;
-    let id = id.trim_start_matches("containerd://");
-    // It may end with the container that it ends.
-    let _ = node.containerd.exec(id, &["kill", "1"]);
+    // The call may fail, since it ends its own container.
+    let _ = try_exec(node, &first, "main", "kill 1").await;
     let restarted =
         |pod: &PodView| pod.is_ready() && pod.container("main").is_some_and(|c| c.restarts == 1);
     ok(node.wait_pod("always", "to run again", restarted).await);
     assert_eq!(open.pulls("team/app"), before + 2);
 }
 
-/// Images as volumes: pulled by their own policy and seen by the container, where the runtime knows
-/// how; one that cannot be had is told as the container's own would be.
+/// Image volumes: pulled by their own policy and mounted where the runtime supports them; pull
+/// errors are reported like those of the container's image.
 async fn volumes(node: &Node, open: &Registry) {
     push(node, open, "team/data:1", "data");
     let with = |reference: &str| {
@@ -327,12 +340,12 @@ async fn volumes(node: &Node, open: &Registry) {
         "polylet-test:1",
         &with("open.test/no/data:1"),
     );
-    let words = "Back-off pulling image \"open.test/no/data:1\": ErrImagePull: ";
-    let says = |pod: &PodView| pod.line().contains(words);
-    ok(node.wait_pod("no-volume", words, says).await);
+    let expected = "Back-off pulling image \"open.test/no/data:1\": ErrImagePull: ";
+    let reported = |pod: &PodView| pod.line().contains(expected);
+    ok(node.wait_pod("no-volume", expected, reported).await);
     let knows_how = Flavour::from_env() == Flavour::V2;
     let as_expected = |pod: &PodView| {
-        // What 1.6 does not know it takes for a volume without a place.
+        // containerd 1.6 takes it for a mount without a source.
         let refused = pod.line().contains("CreateContainerError");
         if knows_how { pod.is_ready() } else { refused }
     };
@@ -342,7 +355,7 @@ async fn volumes(node: &Node, open: &Registry) {
     assert_eq!(open.pulls("team/data"), 1);
 }
 
-/// Waits until a pod's pull is under way.
+/// Waits until a pod's pull is in progress.
 async fn pulls(node: &Node, name: &str) {
     let waits = |pod: &PodView| {
         pod.waiting_for
@@ -355,7 +368,7 @@ async fn pulls(node: &Node, name: &str) {
         .await);
 }
 
-/// A plugin that knows one registry and counts how often it is asked.
+/// A plugin with credentials for one registry that counts its calls.
 fn plugin_settings(dir: &Path) -> Value {
     let answer = json!({
         "kind": "CredentialProviderResponse", "apiVersion": "credentialprovider.kubelet.k8s.io/v1",
@@ -383,29 +396,29 @@ fn plugin_settings(dir: &Path) -> Value {
     json!({ "imageCredentialProviderConfigFile": file, "imageCredentialProviderBinDir": dir })
 }
 
-fn asked(dir: &Path) -> usize {
+fn plugin_calls(dir: &Path) -> usize {
     fs::read_to_string(dir.join("asked"))
         .unwrap_or_default()
         .lines()
         .count()
 }
 
-/// No log, status or trace has the password in any form.
-async fn nothing_is_told(node: &Node) {
-    let mut told = fs::read_to_string(node.log()).unwrap_or_default();
-    for words in [
+/// No log, status or trace contains the password in any encoding.
+async fn password_is_not_disclosed(node: &Node) {
+    let mut output_text = fs::read_to_string(node.log()).unwrap_or_default();
+    for expected in [
         ["pods", "-o", "json"].as_slice(),
         &["trace", "json"],
         &["trace", "plugin-a"],
     ] {
-        let output = ok(node.cli(words).await);
-        told.push_str(&String::from_utf8_lossy(&output.stdout));
+        let output = ok(node.cli(expected).await);
+        output_text.push_str(&String::from_utf8_lossy(&output.stdout));
     }
     assert!(
-        told.contains("locked.test/team/json:1"),
-        "there is something to look at"
+        output_text.contains("locked.test/team/json:1"),
+        "the output names the image"
     );
     for secret in [PASSWORD, AUTH] {
-        assert!(!told.contains(secret), "{secret} is told");
+        assert!(!output_text.contains(secret), "{secret} is in the output");
     }
 }

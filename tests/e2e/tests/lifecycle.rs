@@ -1,11 +1,12 @@
-//! How containers live and end on a real runtime: hooks, graces, and who goes first.
+//! Container lifecycle on a real runtime: hooks, grace periods and termination order.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use polylet_e2e::steps::Steps;
 use polylet_e2e::{RUNS, node, ok, pod};
-use polylet_harness::wait::{Look, until};
+use polylet_harness::wait::{Poll, until};
 use polylet_harness::{Node, PodView};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -13,7 +14,8 @@ use tokio::net::TcpListener;
 
 #[tokio::test]
 #[ignore = "needs root, a container runtime and built services: cargo verify"]
-async fn hooks() {
+async fn lifecycle_hooks() {
+    let mut steps = Steps::new();
     let mut node = node().await;
     let out = Out::new(&node);
     let server = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
@@ -25,11 +27,18 @@ async fn hooks() {
         ok(node.wait_ready(name).await);
     }
     assert_eq!(out.lines("order"), ["hook of first", "second"]);
-    fails_and_is_told(&node).await;
+    steps
+        .run("failed hook is reported", failed_hook_is_reported(&node))
+        .await;
 
-    shortened(&node, &out).await;
+    steps
+        .run(
+            "grace period can be shortened",
+            grace_period_can_be_shortened(&node, &out),
+        )
+        .await;
 
-    // Nothing of the manifest is left when the node comes back.
+    // The manifest is gone when the node starts again.
     node.down();
     ok(node.take("orphan.json"));
     ok(node.up().await);
@@ -39,11 +48,21 @@ async fn hooks() {
     for name in ["order", "asks", "beside", "slow"] {
         ok(node.take(&format!("{name}.json")));
     }
-    asked_without_tls(&server).await;
+    steps
+        .run(
+            "https hook falls back to http",
+            https_hook_falls_back_to_http(&server),
+        )
+        .await;
     ok(node.wait_gone("asks").await);
     ok(node.wait_gone("order").await);
     assert_eq!(out.lines("cgi"), ["asked"]);
-    goes_on_over_a_restart(&mut node, &out).await;
+    steps
+        .run(
+            "hook continues after a restart",
+            hook_continues_after_a_restart(&mut node, &out),
+        )
+        .await;
     ok(node.wait_gone("beside").await);
     let lines = out.lines("beside");
     assert_eq!(lines.len(), 5, "{lines:?}");
@@ -51,10 +70,11 @@ async fn hooks() {
     assert_eq!(lines[2..], ["main term", "two term", "one term"]);
     ok(node.take("bad.json"));
     ok(node.wait_gone("bad").await);
+    steps.finish();
     ok(node.remove());
 }
 
-/// A directory that pods write into.
+/// A directory shared with pods.
 struct Out(PathBuf);
 
 impl Out {
@@ -74,20 +94,20 @@ impl Out {
     }
 
     async fn wait_lines(&self, name: &str, count: usize) {
-        let look = || async {
+        let poll = || async {
             match self.lines(name).len() {
-                found if found >= count => Look::Done(()),
-                found => Look::NotYet(format!("{found} lines")),
+                found if found >= count => Poll::Ready(()),
+                found => Poll::Pending(format!("{found} lines")),
             }
         };
-        ok(until(format!("{count} lines in {name}"), look).await);
+        ok(until(format!("{count} lines in {name}"), poll).await);
     }
 }
 
-/// The script, told to end, says so first.
-fn says_term(file: &str, word: &str) -> String {
+/// A script that logs SIGTERM and exits.
+fn logs_sigterm(file: &str, line: &str) -> String {
     format!(
-        "trap 'echo {word} >> /out/{file}; exit 0' TERM; while :; do sleep 3600 & wait $!; done"
+        "trap 'echo {line} >> /out/{file}; exit 0' TERM; while :; do sleep 3600 & wait $!; done"
     )
 }
 
@@ -102,7 +122,7 @@ fn container(name: &str, script: &str, lifecycle: &Value) -> Value {
     })
 }
 
-/// Fields of a spec with these containers, which all see the directory.
+/// Spec fields with these containers, which all mount the directory.
 fn spec(out: &Path, grace: u32, inits: Value, containers: Value) -> Value {
     json!({
         "terminationGracePeriodSeconds": grace,
@@ -130,7 +150,7 @@ fn hooked(out: &Out, port: u16) -> Vec<(&'static str, String)> {
         RUNS,
         &json!({ "postStart": exec("echo no such luck; exit 3") })
     )]);
-    // A server of its own, asked at the pod's address by the name of its port.
+    // Its own server, called at the pod's address by port name.
     let cgi = "mkdir -p /www/cgi-bin; printf '#!/bin/sh\\necho asked >> /out/cgi\\necho\\n' > /www/cgi-bin/bye; \
                chmod +x /www/cgi-bin/bye; httpd -p 8080 -h /www; ";
     let mut server = container(
@@ -143,18 +163,18 @@ fn hooked(out: &Out, port: u16) -> Vec<(&'static str, String)> {
         "scheme": "HTTPS", "host": "127.0.0.1", "port": port, "path": "/bye?now",
         "httpHeaders": [{ "name": "X-Why", "value": "stop" }, { "name": "Authorization", "value": "secret" }],
     } } });
-    let asks = json!([server, container("elsewhere", RUNS, &elsewhere)]);
+    let http_hook = json!([server, container("elsewhere", RUNS, &elsewhere)]);
     let waits = "echo began >> /out/slow; while ! test -e /out/go; do sleep 0.1; done; echo over >> /out/slow";
     let slow = json!([container(
         "main",
-        &says_term("slow", "term"),
+        &logs_sigterm("slow", "term"),
         &json!({ "preStop": exec(waits) })
     )]);
     let beside = |name: &str| {
         let hook = exec(&format!("echo {name} hook >> /out/beside"));
         let mut sidecar = container(
             name,
-            &says_term("beside", &format!("{name} term")),
+            &logs_sigterm("beside", &format!("{name} term")),
             &json!({ "preStop": hook }),
         );
         sidecar["restartPolicy"] = json!("Always");
@@ -172,13 +192,13 @@ fn hooked(out: &Out, port: u16) -> Vec<(&'static str, String)> {
     });
     let orphan = json!([container(
         "main",
-        &says_term("orphan", "term"),
+        &logs_sigterm("orphan", "term"),
         &json!({ "preStop": exec("echo hook >> /out/orphan") }),
     )]);
     vec![
         ("order", pod("order", "", &spec(2, json!([]), order))),
         ("bad", pod("bad", "", &spec(2, json!([]), bad))),
-        ("asks", pod("asks", "", &spec(20, json!([]), asks))),
+        ("asks", pod("asks", "", &spec(20, json!([]), http_hook))),
         ("slow", pod("slow", "", &spec(60, json!([]), slow))),
         (
             "beside",
@@ -200,30 +220,30 @@ fn hooked(out: &Out, port: u16) -> Vec<(&'static str, String)> {
     ]
 }
 
-/// A pod's own grace is shorter than the one its container was given before: that counts.
-async fn shortened(node: &Node, out: &Out) {
+/// A shortened grace period applies to a termination in progress.
+async fn grace_period_can_be_shortened(node: &Node, out: &Out) {
     fs::write(out.file("sick"), "").unwrap();
     let stops = |pod: &PodView| {
         pod.waiting_for
             .iter()
-            .any(|what| what.contains("(grace 300 s)"))
+            .any(|what| what.contains("(grace period 300 s)"))
     };
     ok(node
         .wait_pod("stubborn", "to be stopped by its probe", stops)
         .await);
-    let begun = Instant::now();
+    let started = Instant::now();
     ok(node.take("stubborn.json"));
     ok(node.wait_gone("stubborn").await);
     assert!(
-        begun.elapsed() < Duration::from_secs(60),
+        started.elapsed() < Duration::from_secs(60),
         "{:?}",
-        begun.elapsed()
+        started.elapsed()
     );
 }
 
 /// Reason and message are upstream's, and the container starts again.
-async fn fails_and_is_told(node: &Node) {
-    let told = |pod: &PodView| {
+async fn failed_hook_is_reported(node: &Node) {
+    let hook_failed = |pod: &PodView| {
         pod.container("main").is_some_and(|main| {
             main.reason == "PostStartHookError"
                 && main.message.contains("exited with 3")
@@ -231,14 +251,14 @@ async fn fails_and_is_told(node: &Node) {
         })
     };
     ok(node
-        .wait_pod("bad", "to be told of its failed hook", told)
+        .wait_pod("bad", "to report its failed hook", hook_failed)
         .await);
-    let again = |pod: &PodView| pod.container("main").is_some_and(|main| main.restarts > 0);
-    ok(node.wait_pod("bad", "to be started again", again).await);
+    let restarted = |pod: &PodView| pod.container("main").is_some_and(|main| main.restarts > 0);
+    ok(node.wait_pod("bad", "to be started again", restarted).await);
 }
 
-/// A server that speaks plain HTTP is asked again, without what is meant for its eyes alone.
-async fn asked_without_tls(server: &TcpListener) {
+/// An HTTPS hook falls back to plain HTTP without its sensitive headers.
+async fn https_hook_falls_back_to_http(server: &TcpListener) {
     let (mut first, _) = server.accept().await.unwrap();
     let mut hello = [0; 512];
     let _ = first.read(&mut hello).await;
@@ -258,43 +278,44 @@ async fn asked_without_tls(server: &TcpListener) {
         "{head}"
     );
     assert!(!head.contains("authorization"), "{head}");
-    // Whatever the answer says is fine.
+    // Any response counts as success.
     let _ = second
         .write_all(b"HTTP/1.1 500 Oh\r\nContent-Length: 0\r\n\r\n")
         .await;
 }
 
-/// What a hook has left is told, goes on over the coordinator's death, and is not given afresh.
-async fn goes_on_over_a_restart(node: &mut Node, out: &Out) {
+/// The remaining grace period of a hook is reported, survives a kill of the coordinator, and does not
+/// start over.
+async fn hook_continues_after_a_restart(node: &mut Node, out: &Out) {
     out.wait_lines("slow", 1).await;
-    let begun = Instant::now();
-    assert!(left(node).await.unwrap() <= 60);
+    let started = Instant::now();
+    assert!(remaining_seconds(node).await.unwrap() <= 60);
     let a_second = || async {
-        match begun.elapsed() {
-            past if past > Duration::from_millis(1500) => Look::Done(()),
-            past => Look::NotYet(format!("{past:?}")),
+        match started.elapsed() {
+            past if past > Duration::from_millis(1500) => Poll::Ready(()),
+            past => Poll::Pending(format!("{past:?}")),
         }
     };
-    ok(until("a second of the grace to pass", a_second).await);
+    ok(until("a second of the grace period to pass", a_second).await);
     ok(node.kill("sync-coordinator").await);
-    // What was not heard to its end is run again.
+    // An unfinished hook runs again.
     out.wait_lines("slow", 2).await;
-    // What was told before the restart may still be there for a moment: the whole grace.
-    let look = || async {
-        match left(node).await {
-            Some(left) if left < 60 => Look::Done(()),
-            told => Look::NotYet(format!("at most {told:?} s")),
+    // The status from before the restart, with the whole grace period, may be visible for a moment.
+    let poll = || async {
+        match remaining_seconds(node).await {
+            Some(left) if left < 60 => Poll::Ready(()),
+            longest => Poll::Pending(format!("at most {longest:?} s")),
         }
     };
-    ok(until("the hook to be told of again, with less time", look).await);
+    ok(until("the hook to be called again with less time", poll).await);
     fs::write(out.file("go"), "").unwrap();
     ok(node.wait_gone("slow").await);
     let lines = out.lines("slow");
     assert_eq!(lines.last().map(String::as_str), Some("term"), "{lines:?}");
 }
 
-/// The seconds that the pod's preStop hook may take, as it is told to people.
-async fn left(node: &Node) -> Option<u32> {
+/// The remaining seconds of the pod's preStop hook, as reported.
+async fn remaining_seconds(node: &Node) -> Option<u32> {
     let pods = node.pods().await.ok()?;
     let slow = pods.iter().find(|pod| pod.name.starts_with("slow"))?;
     let mut waits = slow.waiting_for.iter();

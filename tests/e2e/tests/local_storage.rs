@@ -1,13 +1,14 @@
-//! Pods that limit their own use of the disk, and use more: each goes, alone, and its status says
-//! by which limit. Those within their limits stay.
+//! Pods that exceed their ephemeral-storage limits are evicted, with the limit in their status; pods
+//! within their limits are kept.
 
+use polylet_e2e::steps::Steps;
 use polylet_e2e::{RUNS, node_with, ok, pod};
 use polylet_harness::{Node, NodeOptions};
 use serde_json::{Value, json};
 
 #[tokio::test]
 #[ignore = "needs root, a container runtime and built services: cargo verify"]
-async fn pods_are_held_to_their_own_limits() {
+async fn ephemeral_storage_limits_are_enforced() {
     let mut node = node_with(NodeOptions {
         polylet: json!({ "evictStaticPods": true }),
         ..NodeOptions::default()
@@ -41,52 +42,68 @@ async fn pods_are_held_to_their_own_limits() {
         &with_limit("100Mi", &volume(&json!({ "sizeLimit": "50Mi" }))),
     );
 
-    for (name, said) in [
-        (
-            "volume",
-            "Usage of EmptyDir volume \"v\" exceeds the limit \"1Mi\". ",
-        ),
-        (
-            "whole",
-            "Pod ephemeral local storage usage exceeds the total limit of containers 1Mi. ",
-        ),
-        (
-            "layer",
-            "Container main exceeded its local ephemeral storage limit \"1M\". ",
-        ),
-        (
-            "logs",
-            "Container main exceeded its local ephemeral storage limit \"1Mi\". ",
-        ),
-    ] {
-        let evicted = ok(node
-            .wait_pod(name, "to be evicted", |pod| {
-                pod.phase() == "Failed" && pod.reason() == "Evicted"
-            })
-            .await);
-        assert_eq!(evicted.message(), said);
-        assert_eq!(evicted.condition("DisruptionTarget"), None);
-    }
-    assert_eq!(ok(node.wait_ready("within").await).phase(), "Running");
-
-    // Decided once: neither a restart of the judge nor of who acts on it asks again.
-    for service in ["eviction", "sync-coordinator"] {
-        ok(node.kill(service).await);
-    }
-    ok(node.wait_in_step().await);
-    let after = ok(node
-        .wait_pod("volume", "to be told of", |pod| !pod.phase().is_empty())
-        .await);
-    assert_eq!(after.reason(), "Evicted");
-    assert_eq!(ok(node.wait_ready("within").await).phase(), "Running");
-
-    let names = ["volume", "whole", "layer", "logs", "within"];
-    for name in names {
-        ok(node.take(&format!("{name}.json")));
-    }
-    for name in names {
-        ok(node.wait_gone(name).await);
-    }
+    let mut steps = Steps::new();
+    steps
+        .run("pods over their limits are evicted", async {
+            for (name, expected) in [
+                (
+                    "volume",
+                    "Usage of EmptyDir volume \"v\" exceeds the limit \"1Mi\". ",
+                ),
+                (
+                    "whole",
+                    "Pod ephemeral local storage usage exceeds the total limit of containers 1Mi. ",
+                ),
+                (
+                    "layer",
+                    "Container main exceeded its local ephemeral storage limit \"1M\". ",
+                ),
+                (
+                    "logs",
+                    "Container main exceeded its local ephemeral storage limit \"1Mi\". ",
+                ),
+            ] {
+                let evicted = ok(node
+                    .wait_pod(name, "to be evicted", |pod| {
+                        pod.phase() == "Failed" && pod.reason() == "Evicted"
+                    })
+                    .await);
+                assert_eq!(evicted.message(), expected);
+                assert_eq!(evicted.condition("DisruptionTarget"), None);
+            }
+        })
+        .await;
+    steps
+        .run("a pod within its limits is kept", async {
+            assert_eq!(ok(node.wait_ready("within").await).phase(), "Running");
+        })
+        .await;
+    steps
+        .run("the eviction survives restarts", async {
+            // The decision survives restarts of eviction and of the coordinator.
+            for service in ["eviction", "sync-coordinator"] {
+                ok(node.kill(service).await);
+            }
+            ok(node.wait_in_step().await);
+            let after = ok(node
+                .wait_pod("volume", "to have a status", |pod| !pod.phase().is_empty())
+                .await);
+            assert_eq!(after.reason(), "Evicted");
+            assert_eq!(ok(node.wait_ready("within").await).phase(), "Running");
+        })
+        .await;
+    steps
+        .run("pods are removed", async {
+            let names = ["volume", "whole", "layer", "logs", "within"];
+            for name in names {
+                ok(node.take(&format!("{name}.json")));
+            }
+            for name in names {
+                ok(node.wait_gone(name).await);
+            }
+        })
+        .await;
+    steps.finish();
     ok(node.remove());
 }
 
@@ -102,7 +119,7 @@ fn volume(empty_dir: &Value) -> Value {
     })
 }
 
-/// Another container, which leaves the pod as a whole enough room.
+/// A second container whose limit raises the pod's.
 fn beside() -> Value {
     json!({
         "initContainers": [{

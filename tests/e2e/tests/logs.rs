@@ -1,25 +1,27 @@
-//! Logs that grow: rotated while they are written and read, and by somebody who is killed meanwhile.
-//! No line is lost and none comes twice.
+//! Rotation of growing logs while they are written and read, with the rotating service killed
+//! meanwhile. No line is lost or duplicated.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 use std::time::Instant;
 
-use polylet_e2e::{RUNS, node_with, ok, pod};
-use polylet_harness::wait::{Look, until};
+use polylet_e2e::steps::Steps;
+use polylet_e2e::{RUNS, exec, node_with, ok, pod};
+use polylet_harness::wait::{Poll, until};
 use polylet_harness::{Node, NodeOptions, PodView, http, machine, wait};
 use rustix::process::Signal;
 use serde_json::json;
 
-/// Numbers its lines, says "batch" beside them, and ends when it is told to.
+/// A script that writes numbered lines to stdout and "batch" to stderr until a file exists.
 const WRITES: &str = "i=0; b=0; while ! test -e /tmp/stop; do b=$((b+1)); n=0; \
     while test $n -lt 200; do n=$((n+1)); i=$((i+1)); echo \"line $i of a long story\"; done; \
     echo \"batch $b\" >&2; sleep 0.05; done; echo end; sleep 1";
 
 #[tokio::test]
 #[ignore = "needs root, a container runtime and built services: cargo verify"]
-async fn no_line_is_lost() {
+async fn log_rotation_loses_no_line() {
+    let mut steps = Steps::new();
     let mut node = node_with(NodeOptions {
         kubelet: json!({
             "containerLogMaxSize": "64Ki", "containerLogMaxFiles": 3,
@@ -36,37 +38,47 @@ async fn no_line_is_lost() {
     let before = writer.identity();
     let follower = follow(&node, "writer-node");
 
-    // Killed in the moment of a rotation, between any two steps of it.
+    // Killed during a rotation, between any two of its steps.
     for _ in 0..3 {
         let pid = pid_of(&node, "sync-coordinator").await;
-        killed_at_a_rotation(folder(&node, &writer), pid).await;
+        killed_at_a_rotation(log_directory(&node, &writer), pid).await;
         ok(node.wait_in_step().await);
     }
-    // And once more in peace.
-    let folder = folder(&node, &writer);
-    let rotations = stamps(&folder);
-    let look = || async {
+    // Once more without a kill.
+    let folder = log_directory(&node, &writer);
+    let rotations = newest_rotation(&folder);
+    let poll = || async {
         let now = files(&folder);
-        let newer = stamps(&folder) > rotations;
+        let newer = newest_rotation(&folder) > rotations;
         let packed = now.iter().filter(|name| name.ends_with(".gz")).count();
         if newer && now.len() == 3 && packed == 1 && now[0] == "0.log" {
-            Look::Done(())
+            Poll::Ready(())
         } else {
-            Look::NotYet(format!("{now:?}"))
+            Poll::Pending(format!("{now:?}"))
         }
     };
-    ok(until("a log, a rotated one and a packed one", look).await);
+    ok(until("a log, a rotated one and a packed one", poll).await);
 
-    a_log_that_was_taken_away_comes_back(&node, &still).await;
-    in_pod(&node, &writer, "touch /tmp/stop");
-    let read = ok(tokio::time::timeout(wait::patience(), follower).await).unwrap();
+    steps
+        .run(
+            "removed log is recreated",
+            removed_log_is_recreated(&node, &still),
+        )
+        .await;
+    exec(&node, &writer, "main", "touch /tmp/stop").await;
+    let read = ok(tokio::time::timeout(wait::timeout(), follower).await).unwrap();
     let lines = numbers_of(&read);
     assert!(lines > 5_000, "{lines} lines");
     let after = ok(node
         .wait_pod("writer", "to have ended", |pod| pod.phase() == "Succeeded")
         .await);
     assert_eq!(after.identity()[0].1, before[0].1);
-    the_rest_is_read_across_files(&node, lines).await;
+    steps
+        .run(
+            "tail reads rotated files",
+            tail_reads_rotated_files(&node, lines),
+        )
+        .await;
     for name in ["still", "writer"] {
         ok(node.take(&format!("{name}.json")));
     }
@@ -74,10 +86,11 @@ async fn no_line_is_lost() {
         ok(node.wait_gone(name).await);
     }
     assert!(!folder.exists(), "{}", folder.display());
+    steps.finish();
     ok(node.remove());
 }
 
-/// `polylet logs -f`, to its end.
+/// `polylet logs -f` until it exits.
 fn follow(node: &Node, pod: &str) -> tokio::task::JoinHandle<Output> {
     let follower = tokio::process::Command::new(node.program("polylet"))
         .args(["logs", "-f", pod, "--config"])
@@ -88,7 +101,7 @@ fn follow(node: &Node, pod: &str) -> tokio::task::JoinHandle<Output> {
     tokio::spawn(async move { ok(follower.await) })
 }
 
-/// Every number once and in order, and the other stream apart. Gives the last number.
+/// Checks that every number occurs once and in order, and returns the last one.
 fn numbers_of(read: &Output) -> usize {
     let text = String::from_utf8_lossy(&read.stdout);
     let mut count = 0;
@@ -100,17 +113,17 @@ fn numbers_of(read: &Output) -> usize {
     assert_eq!(lines.next(), None);
     assert!(text.ends_with("end\n"), "cut short after line {count}");
     let text = String::from_utf8_lossy(&read.stderr);
-    let wanted: Vec<String> = (1..=count / 200).map(|n| format!("batch {n}")).collect();
-    assert_eq!(text.lines().collect::<Vec<_>>(), wanted);
+    let expected: Vec<String> = (1..=count / 200).map(|n| format!("batch {n}")).collect();
+    assert_eq!(text.lines().collect::<Vec<_>>(), expected);
     count
 }
 
-/// Kills a process as soon as one more file has been moved away.
+/// Kills a process as soon as another file was rotated.
 async fn killed_at_a_rotation(folder: PathBuf, pid: u32) {
     let watch = move || {
-        let (before, begun) = (stamps(&folder), Instant::now());
-        while stamps(&folder) <= before {
-            assert!(begun.elapsed() < wait::patience(), "no log is rotated");
+        let (before, started) = (newest_rotation(&folder), Instant::now());
+        while newest_rotation(&folder) <= before {
+            assert!(started.elapsed() < wait::timeout(), "no log is rotated");
             std::hint::spin_loop();
         }
         machine::signal(pid, Signal::KILL);
@@ -124,46 +137,50 @@ async fn pid_of(node: &Node, service: &str) -> u32 {
     found.map(|found| found.pid).unwrap()
 }
 
-/// Removed by hand; the next line has the runtime make a new one.
-async fn a_log_that_was_taken_away_comes_back(node: &Node, still: &PodView) {
-    let log = folder(node, still).join("0.log");
+/// A log file that was removed is recreated by the runtime with the next line.
+async fn removed_log_is_recreated(node: &Node, still: &PodView) {
+    let log = log_directory(node, still).join("0.log");
     ok(fs::remove_file(&log));
-    in_pod(node, still, "echo away > /proc/1/fd/1");
-    let look = || async {
+    exec(node, still, "main", "echo away > /proc/1/fd/1").await;
+    let poll = || async {
         if log.exists() {
-            Look::Done(())
+            Poll::Ready(())
         } else {
-            Look::NotYet("no log".to_owned())
+            Poll::Pending("no log".to_owned())
         }
     };
-    ok(until("the runtime to open a new log", look).await);
-    in_pod(node, still, "echo back > /proc/1/fd/1");
-    let look = || async {
+    ok(until("the runtime to open a new log", poll).await);
+    exec(node, still, "main", "echo back > /proc/1/fd/1").await;
+    let poll = || async {
         let text = fs::read_to_string(&log).unwrap_or_default();
         if text.ends_with(" stdout F back\n") {
-            Look::Done(())
+            Poll::Ready(())
         } else {
-            Look::NotYet(text)
+            Poll::Pending(text)
         }
     };
-    ok(until("the next line in the new log", look).await);
+    ok(until("the next line in the new log", poll).await);
 }
 
-/// The end of the log, as far as files are kept: more than the current one holds.
-async fn the_rest_is_read_across_files(node: &Node, lines: usize) {
-    let told = ok(node.cli(&["logs", "writer-node"]).await);
-    let text = String::from_utf8_lossy(&told.stdout).into_owned();
-    let kept: Vec<&str> = text.lines().collect();
-    let first = lines + 2 - kept.len();
-    for (at, line) in kept.iter().take(kept.len() - 1).enumerate() {
+/// Reads more lines than the current file holds.
+async fn tail_reads_rotated_files(node: &Node, lines: usize) {
+    let shown = ok(node.cli(&["logs", "writer-node"]).await);
+    let text = String::from_utf8_lossy(&shown.stdout).into_owned();
+    let retained: Vec<&str> = text.lines().collect();
+    let first = lines + 2 - retained.len();
+    for (at, line) in retained.iter().take(retained.len() - 1).enumerate() {
         assert_eq!(*line, format!("line {} of a long story", first + at));
     }
-    assert!(kept.len() > 1_000, "{} lines are kept", kept.len());
+    assert!(
+        retained.len() > 1_000,
+        "{} lines are retained",
+        retained.len()
+    );
 
     let tail = ok(node.cli(&["logs", "writer-node", "--tail", "2"]).await);
     let all = [tail.stdout, tail.stderr].concat();
     assert_eq!(String::from_utf8_lossy(&all).lines().count(), 2);
-    // Over HTTPS both streams are one text.
+    // The node API interleaves both streams.
     let path = "/containerLogs/default/writer-node/main?tailLines=1000";
     let answer = ok(http::get_tls(ok(node.pki().tls(false)), node.ports().0, path).await);
     assert_eq!((answer.code(), answer.body.lines().count()), (200, 1000));
@@ -171,8 +188,8 @@ async fn the_rest_is_read_across_files(node: &Node, lines: usize) {
     assert!(batches.count() >= 4, "{}", answer.body);
 }
 
-/// The folder of the one container's logs.
-fn folder(node: &Node, pod: &PodView) -> PathBuf {
+/// The directory of the container's logs.
+fn log_directory(node: &Node, pod: &PodView) -> PathBuf {
     let name = format!("default_{}_{}", pod.name, pod.uid);
     node.dirs().logs.join(name).join("main")
 }
@@ -186,18 +203,11 @@ fn files(folder: &Path) -> Vec<String> {
     names
 }
 
-/// The newest rotation.
-fn stamps(folder: &Path) -> Option<String> {
+/// The time stamp of the newest rotated file.
+fn newest_rotation(folder: &Path) -> Option<String> {
     let names = files(folder).into_iter();
     names
         .filter(|name| name != "0.log")
         .map(|name| name[..21].to_owned())
         .max()
-}
-
-/// Runs a shell line in the pod's container.
-fn in_pod(node: &Node, pod: &PodView, line: &str) {
-    let id = pod.container("main").unwrap().id;
-    let id = id.trim_start_matches("containerd://");
-    ok(node.containerd.exec(id, &["sh", "-c", line]));
 }

@@ -1,5 +1,5 @@
-//! Mounts that meet the node's own: propagation, read-only all the way down, links that lead out,
-//! and a file system whose server is dead.
+//! Mounts and the node's own mounts: propagation, recursive read-only, symlinks that escape, and a
+//! file system whose server is dead.
 
 use std::ffi::CString;
 use std::fs::{self, File};
@@ -7,20 +7,22 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use polylet_e2e::{RUNS, node, ok, pod};
+use polylet_e2e::steps::Steps;
+use polylet_e2e::{RUNS, exec, node, ok, pod};
 use polylet_harness::{Flavour, Node, PodView};
 use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags, mount_change};
 use serde_json::{Value, json};
 
 #[tokio::test]
 #[ignore = "needs root, a container runtime and built services: cargo verify"]
-async fn mounts_of_the_node_and_of_pods() {
+async fn mount_propagation_and_read_only_mounts() {
+    let mut steps = Steps::new();
     let node = node().await;
     let host = node.scratch().join("host");
     ok(fs::create_dir_all(&host));
     let dead = Dead::mount(host.join("dead"));
     if let Some(dead) = &dead {
-        dead_pods(&node, &dead.0);
+        pods_on_a_dead_file_system(&node, &dead.0);
     }
     let shared = OnNode::tmpfs(host.join("shared"));
     ok(mount_change(&shared.0, MountPropagationFlags::SHARED));
@@ -28,18 +30,28 @@ async fn mounts_of_the_node_and_of_pods() {
     ok(fs::create_dir_all(&nested));
     let below = OnNode::tmpfs(nested.join("below"));
 
-    propagation(&node, &shared.0).await;
-    read_only_all_the_way_down(&node, &nested).await;
-    parts_that_lead_out(&node, &host).await;
+    steps
+        .run("propagation", propagation(&node, &shared.0))
+        .await;
+    steps
+        .run("recursive read only", recursive_read_only(&node, &nested))
+        .await;
+    steps
+        .run(
+            "escaping sub paths are rejected",
+            escaping_sub_paths_are_rejected(&node, &host),
+        )
+        .await;
     if dead.is_some() {
-        the_dead_hold_back_themselves(&node).await;
+        dead_file_system_affects_its_pods_only(&node).await;
     }
     drop((below, shared, dead));
     assert_eq!(node.mounts(), Vec::<PathBuf>::new());
+    steps.finish();
     ok(node.remove());
 }
 
-/// A mount of the node, gone when dropped.
+/// A mount of the node, unmounted when dropped.
 struct OnNode(PathBuf);
 
 impl OnNode {
@@ -58,13 +70,13 @@ impl OnNode {
 
 impl Drop for OnNode {
     fn drop(&mut self) {
-        // What pods mounted below it stays when they end.
+        // Mounts that pods made below it remain after their end.
         while rustix::mount::unmount(self.0.join("inner"), UnmountFlags::DETACH).is_ok() {}
         let _ = rustix::mount::unmount(&self.0, UnmountFlags::DETACH);
     }
 }
 
-/// A file system whose server never answers; the open file is the server.
+/// A FUSE file system whose server never responds; the open file is the server.
 struct Dead(PathBuf, #[allow(dead_code)] File);
 
 impl Dead {
@@ -116,7 +128,7 @@ async fn take(node: &Node, names: &[&str]) {
     }
 }
 
-/// What one pod mounts, the node and those pods see that asked for it.
+/// A pod's mounts are visible to the node and to pods with mount propagation.
 async fn propagation(node: &Node, shared: &Path) {
     let modes = [("alone", "None"), ("sees", "HostToContainer")];
     for (name, mode) in modes {
@@ -144,25 +156,25 @@ async fn propagation(node: &Node, shared: &Path) {
     );
     let shares = ok(node.wait_ready("shares").await);
     let file = shared.join("inner/f");
-    let look = || async {
+    let poll = || async {
         match fs::read_to_string(&file) {
-            Ok(text) if text == "hi\n" => polylet_harness::wait::Look::Done(()),
-            seen => polylet_harness::wait::Look::NotYet(format!("{seen:?}")),
+            Ok(text) if text == "hi\n" => polylet_harness::wait::Poll::Ready(()),
+            seen => polylet_harness::wait::Poll::Pending(format!("{seen:?}")),
         }
     };
-    ok(polylet_harness::wait::until("the pod's mount on the node", look).await);
+    ok(polylet_harness::wait::until("the pod's mount on the node", poll).await);
     assert_eq!(in_pod(node, "sees", "cat /h/inner/f").await.trim(), "hi");
     assert_eq!(
         in_pod(node, "alone", "cat /h/inner/f 2>/dev/null; true").await,
         ""
     );
     assert!(shares.is_ready());
-    within_a_pod(node).await;
+    propagation_within_a_pod(node).await;
     take(node, &["alone", "sees", "shares"]).await;
 }
 
-/// The same through an emptyDir, from one container of a pod to another.
-async fn within_a_pod(node: &Node) {
+/// The same through an emptyDir between containers of a pod.
+async fn propagation_within_a_pod(node: &Node) {
     let mount = |mode: &str| json!({ "name": "e", "mountPath": "/e", "mountPropagation": mode });
     let script =
         format!("mkdir /e/inner && mount -t tmpfs t /e/inner && echo hi > /e/inner/f && {RUNS}");
@@ -180,14 +192,13 @@ async fn within_a_pod(node: &Node) {
     });
     ok(node.put("within.json", &pod("within", RUNS, &more)));
     ok(node.wait_ready("within").await);
-    // What a container mounted in a volume of its pod goes with the pod.
+    // Mounts made inside a pod's volume are removed with the pod.
     take(node, &["within"]).await;
 }
 
-/// Where the runtime can, mounts below a read-only one are read-only, too; where it cannot, who
-/// insists is told.
-async fn read_only_all_the_way_down(node: &Node, nested: &Path) {
-    let tells = format!(
+/// Recursive read-only mounts where the runtime supports them; otherwise `Enabled` is an error.
+async fn recursive_read_only(node: &Node, nested: &Path) {
+    let print_mounts = format!(
         "touch /h/below/x 2>/dev/null && touch /tmp/soft; ! touch /h/x 2>/dev/null && {RUNS}"
     );
     for (name, mode) in [
@@ -196,10 +207,10 @@ async fn read_only_all_the_way_down(node: &Node, nested: &Path) {
         ("must", "Enabled"),
     ] {
         let mount = json!({ "readOnly": true, "recursiveReadOnly": mode });
-        put(node, name, &tells, nested, "Directory", &mount);
+        put(node, name, &print_mounts, nested, "Directory", &mount);
     }
     let can = Flavour::from_env() == Flavour::V2;
-    let told = |pod: &PodView| {
+    let rro_status = |pod: &PodView| {
         let mounts = &pod.status["containerStatuses"][0]["volumeMounts"];
         mounts[0]["recursiveReadOnly"].clone()
     };
@@ -207,7 +218,10 @@ async fn read_only_all_the_way_down(node: &Node, nested: &Path) {
     ok(node.wait_ready("plain").await);
     assert_eq!(in_pod(node, "plain", hard).await.trim(), "soft");
     let possible = ok(node.wait_ready("if").await);
-    assert_eq!(told(&possible), if can { "Enabled" } else { "Disabled" });
+    assert_eq!(
+        rro_status(&possible),
+        if can { "Enabled" } else { "Disabled" }
+    );
     assert_eq!(
         in_pod(node, "if", hard).await.trim(),
         if can { "hard" } else { "soft" }
@@ -216,16 +230,16 @@ async fn read_only_all_the_way_down(node: &Node, nested: &Path) {
         ok(node.wait_ready("must").await);
         assert_eq!(in_pod(node, "must", hard).await.trim(), "hard");
     } else {
-        let said = "failed to resolve recursive read-only mode: volume \"h\" requested recursive \
+        let expected = "failed to resolve recursive read-only mode: volume \"h\" requested recursive \
                     read-only mode, but it is not supported by the runtime";
-        config_error(node, "must", said).await;
+        config_error(node, "must", expected).await;
     }
     take(node, &["plain", "if", "must"]).await;
 }
 
-/// A part of a volume that leads out of it is refused without a word about what is there; put
-/// right, it is taken up.
-async fn parts_that_lead_out(node: &Node, host: &Path) {
+/// A subPath that escapes its volume is rejected without disclosing the target, and mounted once it is
+/// corrected.
+async fn escaping_sub_paths_are_rejected(node: &Node, host: &Path) {
     let volume = host.join("volume");
     ok(fs::create_dir(&volume));
     ok(symlink("/etc", volume.join("out")));
@@ -276,11 +290,11 @@ async fn parts_that_lead_out(node: &Node, host: &Path) {
     ok(node.wait_ready("new").await);
     assert!(volume.join("out/polylet-was-here").is_dir());
     take(node, &["out", "new", "unset", "inside"]).await;
-    // The node's own file stays, whoever mounted it.
+    // The node's own file remains.
     assert!(volume.join("in/x").is_file());
 }
 
-fn dead_pods(node: &Node, dead: &Path) {
+fn pods_on_a_dead_file_system(node: &Node, dead: &Path) {
     put(
         node,
         "dead-type",
@@ -299,14 +313,16 @@ fn dead_pods(node: &Node, dead: &Path) {
     );
 }
 
-/// By now all other pods have come and gone. These say what they wait for, and go when told.
-async fn the_dead_hold_back_themselves(node: &Node) {
+/// Pods on the dead file system report what they wait for and can be removed; other pods are not
+/// affected.
+async fn dead_file_system_affects_its_pods_only(node: &Node) {
     let waits = |pod: &PodView| pod.waiting_for.iter().any(|line| line.contains("volume h"));
     ok(node
         .wait_pod("dead-type", "to wait for its volume", waits)
         .await);
-    let said = "failed to prepare subPath for volumeMount \"h\" of container \"main\": no answer";
-    config_error_starts(node, "dead-part", said).await;
+    let expected =
+        "failed to prepare subPath for volumeMount \"h\" of container \"main\": no answer";
+    config_error_starts(node, "dead-part", expected).await;
     take(node, &["dead-type", "dead-part"]).await;
 }
 
@@ -315,26 +331,22 @@ async fn config_error(node: &Node, name: &str, message: &str) {
     assert_eq!(seen, message, "{name}");
 }
 
-/// Waits for the container's message to start so; gives the whole of it.
+/// Waits for a message of the container with this prefix and returns it.
 async fn config_error_starts(node: &Node, name: &str, message: &str) -> String {
     let main = |pod: &PodView| pod.container("main");
-    let says = |pod: &PodView| {
+    let reported = |pod: &PodView| {
         main(pod).is_some_and(|main| {
             main.reason == "CreateContainerConfigError" && main.message.starts_with(message)
         })
     };
     let pod = ok(node
-        .wait_pod(name, "to say what is wrong with its mount", says)
+        .wait_pod(name, "to report its mount error", reported)
         .await);
     main(&pod).map(|main| main.message).unwrap_or_default()
 }
 
-/// What a shell line in the pod's container prints.
-async fn in_pod(node: &Node, name: &str, line: &str) -> String {
+/// The output of a shell script in the pod's container.
+async fn in_pod(node: &Node, name: &str, script: &str) -> String {
     let pod = ok(node.wait_ready(name).await);
-    let Some(main) = pod.container("main") else {
-        panic!("{name} has no container main");
-    };
-    let id = main.id.trim_start_matches("containerd://");
-    ok(node.containerd.exec(id, &["sh", "-c", line]))
+    exec(node, &pod, "main", script).await
 }

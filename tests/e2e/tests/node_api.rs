@@ -1,14 +1,16 @@
-//! What others may ask the node over HTTPS, and who may ask.
+//! The node API over HTTPS and its authorization.
 
+use polylet_e2e::steps::Steps;
 use polylet_e2e::{example, node, ok};
-use polylet_harness::http::{self, Answer};
-use polylet_harness::wait::{Look, until};
+use polylet_harness::http::{self, HttpResponse};
+use polylet_harness::wait::{Poll, until};
 use polylet_harness::{Node, PodView};
 use serde_json::Value;
 
 #[tokio::test]
 #[ignore = "needs root, a container runtime and built services: cargo verify"]
-async fn the_node_api() {
+async fn node_api() {
+    let mut steps = Steps::new();
     let node = node().await;
     let pod = example(&node).await;
     let (_, healthz) = node.ports();
@@ -18,9 +20,14 @@ async fn the_node_api() {
     );
     assert_eq!(get(&node, "/healthz").await.code(), 200);
     assert_eq!(get(&node, "/no-such-thing").await.code(), 404);
-    strangers_are_refused(&node).await;
-    pods(&node, &pod).await;
-    stats(&node, &pod).await;
+    steps
+        .run(
+            "unauthorized callers are rejected",
+            unauthorized_callers_are_rejected(&node),
+        )
+        .await;
+    steps.run("pods", pods(&node, &pod)).await;
+    steps.run("stats", stats(&node, &pod)).await;
     let metrics = get(&node, "/metrics").await;
     assert!(
         metrics.code() == 200 && metrics.body.contains("# TYPE"),
@@ -29,18 +36,19 @@ async fn the_node_api() {
     let probes = get(&node, "/metrics/probes").await;
     let counted = "prober_probe_total{container=\"server\",";
     assert!(probes.body.contains(counted), "{probes:?}");
-    logs(&node).await;
+    steps.run("logs", logs(&node)).await;
+    steps.finish();
     ok(node.remove());
 }
 
-async fn strangers_are_refused(node: &Node) {
+async fn unauthorized_callers_are_rejected(node: &Node) {
     for path in [
         "/pods",
         "/metrics",
         "/containerLogs/default/web-node/server",
     ] {
         let tls = ok(node.pki().tls(true));
-        // Refused by an answer or already in the handshake.
+        // Rejected by a response or in the TLS handshake.
         if let Ok(answer) = http::get_tls(tls, node.ports().0, path).await {
             assert_eq!(answer.code(), 401, "{path}: {answer:?}");
         }
@@ -67,7 +75,7 @@ async fn pods(node: &Node, pod: &PodView) {
 }
 
 async fn stats(node: &Node, pod: &PodView) {
-    let look = || async {
+    let poll = || async {
         let summary = json(node, "/stats/summary").await;
         let pods = summary["pods"].as_array().cloned().unwrap_or_default();
         let found = pods
@@ -75,12 +83,12 @@ async fn stats(node: &Node, pod: &PodView) {
             .find(|one| one["podRef"]["uid"] == pod.uid.as_str());
         match found {
             Some(found) if found["memory"]["workingSetBytes"].as_u64() > Some(0) => {
-                Look::Done(summary)
+                Poll::Ready(summary)
             }
-            _ => Look::NotYet(summary.to_string()),
+            _ => Poll::Pending(summary.to_string()),
         }
     };
-    let summary = ok(until("the pod's memory in /stats/summary", look).await);
+    let summary = ok(until("the pod's memory in /stats/summary", poll).await);
     assert_eq!(summary["node"]["nodeName"], "node");
     assert!(
         summary["node"]["cpu"]["usageCoreNanoSeconds"].as_u64() > Some(0),
@@ -90,15 +98,15 @@ async fn stats(node: &Node, pod: &PodView) {
 
 async fn logs(node: &Node) {
     let path = "/containerLogs/default/web-node/server";
-    let look = || async {
+    let poll = || async {
         let lines = get(node, path).await.body.lines().count();
         if lines >= 3 {
-            Look::Done(())
+            Poll::Ready(())
         } else {
-            Look::NotYet(format!("{lines} lines"))
+            Poll::Pending(format!("{lines} lines"))
         }
     };
-    ok(until("three lines of log", look).await);
+    ok(until("three lines of log", poll).await);
     let one = get(node, &format!("{path}?tailLines=1&timestamps=true")).await;
     assert_eq!(one.body.lines().count(), 1, "{one:?}");
     assert!(one.body.starts_with("20"), "{one:?}");
@@ -121,7 +129,7 @@ async fn json(node: &Node, path: &str) -> Value {
     serde_json::from_str(&answer.body).unwrap()
 }
 
-async fn get(node: &Node, path: &str) -> Answer {
+async fn get(node: &Node, path: &str) -> HttpResponse {
     let tls = ok(node.pki().tls(false));
     ok(http::get_tls(tls, node.ports().0, path).await)
 }

@@ -1,15 +1,16 @@
-//! Pods of many kinds on one node, all at once: restart policies, probes, volumes, users, and what
-//! each of them reads from its own status.
+//! Various pods on one node at the same time: restart policies, probes, volumes, users.
 
 use std::fs;
 
-use polylet_e2e::{RUNS, node, ok, pod};
+use polylet_e2e::steps::Steps;
+use polylet_e2e::{RUNS, exec, node, ok, pod};
 use polylet_harness::{Node, PodView};
 use serde_json::{Value, json};
 
 #[tokio::test]
 #[ignore = "needs root, a container runtime and built services: cargo verify"]
-async fn pods_of_many_kinds() {
+async fn init_containers_sidecars_and_restart_policies() {
+    let mut steps = Steps::new();
     let node = node().await;
     let host = node.scratch().join("host");
     fs::create_dir_all(&host).unwrap();
@@ -30,13 +31,22 @@ async fn pods_of_many_kinds() {
     assert_eq!(failed.phase(), "Failed", "{}", failed.line());
     assert_eq!(failed.container("main").unwrap().exit_code, Some(7));
 
-    reads_its_volumes(&node).await;
+    steps
+        .run("volumes are readable", volumes_are_readable(&node))
+        .await;
     ok(node.wait_ready("user").await);
     ok(node.wait_ready("hostnet").await);
     assert_eq!(ok(node.wait_ready("hostpath").await).phase(), "Running");
     assert_eq!(ok(fs::read_to_string(host.join("from-pod"))), "written\n");
-    probes_decide(&node).await;
-    sidecars_run_first(&node).await;
+    steps
+        .run(
+            "probes set readiness and restart",
+            probes_set_readiness_and_restart(&node),
+        )
+        .await;
+    steps
+        .run("sidecars start first", sidecars_start_first(&node))
+        .await;
 
     let names: Vec<&str> = kinds("").iter().map(|(name, _)| *name).collect();
     for name in &names {
@@ -46,6 +56,7 @@ async fn pods_of_many_kinds() {
         ok(node.wait_gone(name).await);
     }
     assert_eq!(node.mounts(), Vec::<std::path::PathBuf>::new());
+    steps.finish();
     ok(node.remove());
 }
 
@@ -90,13 +101,13 @@ fn kinds(host: &str) -> Vec<(&'static str, String)> {
         ("hostpath", pod("hostpath", &writes, &hostpath)),
         (
             "moody",
-            pod("moody", &format!("touch /tmp/ready; {RUNS}"), &moody()),
+            pod("moody", &format!("touch /tmp/ready; {RUNS}"), &probed_pod()),
         ),
         ("sidecar", pod("sidecar", RUNS, &sidecar())),
     ]
 }
 
-/// Every local kind of volume, and a directory in one that a probe looks into.
+/// A pod with every local volume type and a probe that reads one of them.
 fn all_volumes() -> Value {
     let labels = json!({ "path": "labels", "fieldRef": { "fieldPath": "metadata.name" } });
     let sources = json!([
@@ -128,8 +139,8 @@ fn all_volumes() -> Value {
     })
 }
 
-/// Ready while a file is there; killed when another is gone.
-fn moody() -> Value {
+/// Ready while one file exists; killed when another exists.
+fn probed_pod() -> Value {
     json!({
         "container": {
             "readinessProbe": {
@@ -145,7 +156,7 @@ fn moody() -> Value {
     })
 }
 
-/// An init container that stays: the containers after it wait until it has started.
+/// A sidecar: later containers wait until it has started.
 fn sidecar() -> Value {
     json!({
         "initContainers": [{
@@ -155,46 +166,39 @@ fn sidecar() -> Value {
     })
 }
 
-/// A changed ConfigMap arrives in the running pod without a restart.
-async fn reads_its_volumes(node: &Node) {
+/// A changed ConfigMap reaches the running pod without a restart.
+async fn volumes_are_readable(node: &Node) {
     let before = ok(node.wait_ready("volumes").await);
     objects(node, "two");
     let file = node.dirs().root.join("pods").join(&before.uid);
     let file = file.join("volumes/kubernetes.io~configmap/map/key");
-    let look = || async {
+    let poll = || async {
         match fs::read_to_string(&file) {
-            Ok(text) if text == "two" => polylet_harness::wait::Look::Done(()),
-            seen => polylet_harness::wait::Look::NotYet(format!("{seen:?}")),
+            Ok(text) if text == "two" => polylet_harness::wait::Poll::Ready(()),
+            seen => polylet_harness::wait::Poll::Pending(format!("{seen:?}")),
         }
     };
-    ok(polylet_harness::wait::until("the changed ConfigMap in the pod", look).await);
+    ok(polylet_harness::wait::until("the changed ConfigMap in the pod", poll).await);
     let after = ok(node.wait_ready("volumes").await);
     assert_eq!(after.identity(), before.identity());
 }
 
-async fn probes_decide(node: &Node) {
+async fn probes_set_readiness_and_restart(node: &Node) {
     let before = ok(node.wait_ready("moody").await);
-    in_pod(node, &before, "rm /tmp/ready");
+    exec(node, &before, "main", "rm /tmp/ready").await;
     let unready = |pod: &PodView| !pod.is_ready() && pod.container("main").unwrap().restarts == 0;
     ok(node
         .wait_pod("moody", "to be unready and not restarted", unready)
         .await);
-    in_pod(node, &before, "touch /tmp/sick");
-    let again = |pod: &PodView| pod.is_ready() && pod.container("main").unwrap().restarts == 1;
+    exec(node, &before, "main", "touch /tmp/sick").await;
+    let restarted = |pod: &PodView| pod.is_ready() && pod.container("main").unwrap().restarts == 1;
     ok(node
-        .wait_pod("moody", "to be restarted by its liveness probe", again)
+        .wait_pod("moody", "to be restarted by its liveness probe", restarted)
         .await);
 }
 
-async fn sidecars_run_first(node: &Node) {
+async fn sidecars_start_first(node: &Node) {
     let pod = ok(node.wait_ready("sidecar").await);
     let beside = pod.container("beside").unwrap();
     assert!(beside.state == "running" && beside.ready, "{beside:?}");
-}
-
-/// Runs a shell line in the pod's container.
-fn in_pod(node: &Node, pod: &PodView, line: &str) {
-    let id = pod.container("main").unwrap().id;
-    let id = id.trim_start_matches("containerd://");
-    ok(node.containerd.exec(id, &["sh", "-c", line]));
 }

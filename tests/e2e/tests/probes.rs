@@ -1,20 +1,22 @@
-//! Probes of every kind on one node: what restarts a container and what does not, what holds others
-//! back, what readiness does to the status, and that the prober may die in the middle of it.
+//! Probes of every kind on one node: restarts, start order, readiness, and kills of the prober in
+//! between.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use polylet_e2e::servers::Servers;
+use polylet_e2e::steps::Steps;
 use polylet_e2e::watch::Watch;
-use polylet_e2e::{RUNS, node, ok, pod};
-use polylet_harness::wait::{Look, until};
+use polylet_e2e::{RUNS, exec as run_in, node, ok, pod};
+use polylet_harness::wait::{Poll, until};
 use polylet_harness::{ContainerView, Node, PodView, machine};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
 #[tokio::test]
 #[ignore = "needs root, a container runtime and built services: cargo verify"]
-async fn probes_of_every_kind() {
+async fn probes_drive_readiness_and_restarts() {
+    let mut steps = Steps::new();
     let mut node = node().await;
     let servers = Servers::start().await;
     let watch = Watch::start(&node);
@@ -23,18 +25,54 @@ async fn probes_of_every_kind() {
         ok(node.put(&format!("{name}.json"), text));
     }
 
-    startup_comes_first(&node).await;
-    a_sidecar_restarts_alone(&node).await;
-    liveness_restarts_with_its_own_grace(&node).await;
-    commands_have_their_time(&node).await;
-    redirects_lead_to_the_same_host(&node, &servers).await;
-    health_is_asked_of_the_right_service(&node, &servers).await;
-    the_prober_may_die(&mut node).await;
-    a_pod_that_ends_is_unready_and_not_disturbed(&node, &watch).await;
-    nothing_was_told_twice(&node, &watch, pods.keys()).await;
+    steps
+        .run("startup probe runs first", startup_probe_runs_first(&node))
+        .await;
+    steps
+        .run("sidecar restarts alone", sidecar_restarts_alone(&node))
+        .await;
+    steps
+        .run(
+            "liveness restart uses probe grace period",
+            liveness_restart_uses_probe_grace_period(&node),
+        )
+        .await;
+    steps
+        .run("exec probes time out", exec_probes_time_out(&node))
+        .await;
+    steps
+        .run(
+            "redirects to other hosts succeed",
+            redirects_to_other_hosts_succeed(&node, &servers),
+        )
+        .await;
+    steps
+        .run(
+            "grpc probe names the service",
+            grpc_probe_names_the_service(&node, &servers),
+        )
+        .await;
+    steps
+        .run(
+            "prober kills change no result",
+            prober_kills_change_no_result(&mut node),
+        )
+        .await;
+    steps
+        .run(
+            "terminating pod is unready and not killed",
+            terminating_pod_is_unready_and_not_killed(&node, &watch),
+        )
+        .await;
+    steps
+        .run(
+            "restart counts never decrease",
+            restart_counts_never_decrease(&node, &watch, pods.keys()),
+        )
+        .await;
 
     let http = ok(node.wait_ready("http").await);
-    in_pod(&node, &http, "main", "touch /tmp/leave");
+    run_in(&node, &http, "main", "touch /tmp/leave").await;
     for name in pods.keys().filter(|name| **name != "leaving") {
         ok(node.take(&format!("{name}.json")));
     }
@@ -42,11 +80,12 @@ async fn probes_of_every_kind() {
         ok(node.wait_gone(name).await);
     }
     drop(watch);
+    steps.finish();
     ok(node.remove());
 }
 
 fn pods(servers: &Servers) -> BTreeMap<&'static str, String> {
-    // Only a probe's own grace ends this one in time.
+    // Only the probe's own grace period ends this one in time.
     let deaf = "trap '' TERM; touch /www/alive; httpd -p 8080 -h /www; \
                 until test -e /tmp/leave; do sleep 1; done";
     let alive = json!({ "httpGet": { "path": "/alive", "port": "web" } });
@@ -81,10 +120,10 @@ fn pods(servers: &Servers) -> BTreeMap<&'static str, String> {
         "readinessProbe": each_second(exec("test -e /tmp/ready"), 1),
         "livenessProbe": each_second(exec("test -e /tmp/ready"), 1),
     }});
-    // Unready from the signal on, and not in a hurry.
+    // Unready after SIGTERM, and slow to exit.
     let leaving = "touch /tmp/ready; trap 'rm /tmp/ready; sleep 3; exit 0' TERM; \
                    while :; do sleep 1 & wait $!; done";
-    let asks = |kind: &str, probe: Value| {
+    let with_probe = |kind: &str, probe: Value| {
         let network = json!({ "hostNetwork": true });
         let probe = json!({ "container": { kind: each_second(probe, 1) } });
         let both = [network, probe];
@@ -98,12 +137,12 @@ fn pods(servers: &Servers) -> BTreeMap<&'static str, String> {
         json!({ "httpGet": get })
     };
     let check = |service| json!({ "grpc": { "port": servers.grpc, "service": service } });
-    let here = asks("livenessProbe", get(servers.http, "HTTP", "/to/bad"));
-    let away = asks("livenessProbe", get(servers.http, "HTTP", "/away"));
-    let https = asks("readinessProbe", get(servers.https, "HTTPS", "/well"));
-    let well = asks("readinessProbe", check("up"));
-    let wrong = asks("readinessProbe", check("nobody"));
-    let dead = asks("livenessProbe", check("down"));
+    let here = with_probe("livenessProbe", get(servers.http, "HTTP", "/to/bad"));
+    let redirected = with_probe("livenessProbe", get(servers.http, "HTTP", "/away"));
+    let https = with_probe("readinessProbe", get(servers.https, "HTTPS", "/well"));
+    let well = with_probe("readinessProbe", check("up"));
+    let unknown_service = with_probe("readinessProbe", check("nobody"));
+    let dead = with_probe("livenessProbe", check("down"));
     let run = |name, more: &Value| (name, pod(name, RUNS, more));
     let mut leaving = pod("leaving", leaving, &ready);
     leaving = leaving.replace(
@@ -119,10 +158,10 @@ fn pods(servers: &Servers) -> BTreeMap<&'static str, String> {
         run("slow", &slow),
         run("never", &never),
         run("here", &here),
-        run("away", &away),
+        run("away", &redirected),
         run("https", &https),
         run("grpc-well", &well),
-        run("grpc-wrong", &wrong),
+        run("grpc-wrong", &unknown_service),
         run("grpc-dead", &dead),
     ])
 }
@@ -137,23 +176,28 @@ fn each_second(mut probe: Value, failures: u32) -> Value {
     probe
 }
 
-/// Nothing but the startup probe until it succeeds; and then the rest. Of a sidecar it holds back
-/// the containers after it.
-async fn startup_comes_first(node: &Node) {
+/// Only the startup probe runs until it succeeds. A sidecar's startup probe delays later containers.
+async fn startup_probe_runs_first(node: &Node) {
     let runs = |pod: &PodView| main(pod).is_some_and(|main| main.state == "running");
     let starting = ok(node.wait_pod("starting", "to run", runs).await);
-    let held = |pod: &PodView| {
+    let blocked = |pod: &PodView| {
         let beside = pod
             .container("beside")
-            .is_some_and(|it| it.state == "running");
+            .is_some_and(|one| one.state == "running");
         beside && main(pod).is_some_and(|main| main.reason == "PodInitializing")
     };
-    let gate = ok(node.wait_pod("gate", "to wait for its sidecar", held).await);
+    let gate = ok(node
+        .wait_pod("gate", "to wait for its sidecar", blocked)
+        .await);
 
-    let again = |pod: &PodView| restarts(pod) >= 1;
-    // By now liveness would have failed three times over.
+    let restarted = |pod: &PodView| restarts(pod) >= 1;
+    // The liveness probe would have failed three times by now.
     ok(node
-        .wait_pod("stillborn", "to be restarted by its startup probe", again)
+        .wait_pod(
+            "stillborn",
+            "to be restarted by its startup probe",
+            restarted,
+        )
         .await);
     let same = ok(node.wait_pod("starting", "to run", runs).await);
     assert_eq!(same.identity(), starting.identity());
@@ -162,38 +206,44 @@ async fn startup_comes_first(node: &Node) {
         "{}",
         same.line()
     );
-    in_pod(node, &same, "main", "touch /tmp/started");
+    run_in(node, &same, "main", "touch /tmp/started").await;
     ok(node
-        .wait_pod("starting", "to be restarted by its liveness probe", again)
+        .wait_pod(
+            "starting",
+            "to be restarted by its liveness probe",
+            restarted,
+        )
         .await);
 
-    let still = ok(node.wait_pod("gate", "to wait for its sidecar", held).await);
-    assert_eq!(still.identity(), gate.identity());
-    in_pod(node, &still, "beside", "touch /tmp/started");
+    let unchanged = ok(node
+        .wait_pod("gate", "to wait for its sidecar", blocked)
+        .await);
+    assert_eq!(unchanged.identity(), gate.identity());
+    run_in(node, &unchanged, "beside", "touch /tmp/started").await;
     let open = ok(node.wait_ready("gate").await);
     assert_eq!(started(&open, "beside"), Some(true));
 }
 
-async fn a_sidecar_restarts_alone(node: &Node) {
+async fn sidecar_restarts_alone(node: &Node) {
     let before = ok(node.wait_ready("gate").await);
-    in_pod(node, &before, "beside", "touch /tmp/sick");
-    let anew = |pod: &PodView| {
+    run_in(node, &before, "beside", "touch /tmp/sick").await;
+    let sidecar_restarted = |pod: &PodView| {
         let beside = pod.container("beside");
-        let runs = beside.is_some_and(|it| it.state == "running" && it.restarts == 1);
+        let runs = beside.is_some_and(|one| one.state == "running" && one.restarts == 1);
         runs && !pod.is_ready() && started(pod, "beside") == Some(false)
     };
-    let what = "to have its sidecar restarted, and wait for it";
-    let waits = ok(node.wait_pod("gate", what, anew).await);
+    let what = "to have its sidecar restarted and wait for it";
+    let waits = ok(node.wait_pod("gate", what, sidecar_restarted).await);
     assert_eq!(main(&waits), main(&before));
-    in_pod(node, &waits, "beside", "touch /tmp/started");
+    run_in(node, &waits, "beside", "touch /tmp/started").await;
     let after = ok(node.wait_ready("gate").await);
     assert_eq!(main(&after), main(&before));
 }
 
-/// The pod's own grace would be ten minutes.
-async fn liveness_restarts_with_its_own_grace(node: &Node) {
+/// The pod's own grace period would be ten minutes.
+async fn liveness_restart_uses_probe_grace_period(node: &Node) {
     let before = ok(node.wait_ready("http").await);
-    in_pod(node, &before, "main", "rm /www/alive");
+    run_in(node, &before, "main", "rm /www/alive").await;
     let killed = |pod: &PodView| restarts(pod) == 1 && pod.is_ready();
     let after = ok(node
         .wait_pod("http", "to be restarted by its liveness probe", killed)
@@ -202,10 +252,14 @@ async fn liveness_restarts_with_its_own_grace(node: &Node) {
     assert_eq!(last["exitCode"], 137, "{last}");
 }
 
-async fn commands_have_their_time(node: &Node) {
-    let again = |pod: &PodView| restarts(pod) >= 1;
+async fn exec_probes_time_out(node: &Node) {
+    let restarted = |pod: &PodView| restarts(pod) >= 1;
     ok(node
-        .wait_pod("slow", "to be restarted for its slow command", again)
+        .wait_pod(
+            "slow",
+            "to be restarted after its command timed out",
+            restarted,
+        )
         .await);
     let never = ok(node
         .wait_pod("never", "to run", |pod| pod.phase() == "Running")
@@ -217,23 +271,27 @@ async fn commands_have_their_time(node: &Node) {
     );
 }
 
-async fn redirects_lead_to_the_same_host(node: &Node, servers: &Servers) {
-    let again = |pod: &PodView| restarts(pod) >= 1;
+async fn redirects_to_other_hosts_succeed(node: &Node, servers: &Servers) {
+    let restarted = |pod: &PodView| restarts(pod) >= 1;
     ok(node
-        .wait_pod("here", "to be restarted for where it redirects to", again)
+        .wait_pod(
+            "here",
+            "to be restarted after the redirect failed",
+            restarted,
+        )
         .await);
-    assert!(servers.asked("/bad") > 0);
-    asked(servers, "/away", 3).await;
-    let away = ok(node.wait_ready("away").await);
-    assert_eq!(restarts(&away), 0, "{}", away.line());
+    assert!(servers.request_count("/bad") > 0);
+    wait_for_requests(servers, "/away", 3).await;
+    let redirected = ok(node.wait_ready("away").await);
+    assert_eq!(restarts(&redirected), 0, "{}", redirected.line());
     ok(node.wait_ready("https").await);
 }
 
-async fn health_is_asked_of_the_right_service(node: &Node, servers: &Servers) {
+async fn grpc_probe_names_the_service(node: &Node, servers: &Servers) {
     ok(node.wait_ready("grpc-well").await);
-    let again = |pod: &PodView| restarts(pod) >= 1;
+    let restarted = |pod: &PodView| restarts(pod) >= 1;
     ok(node
-        .wait_pod("grpc-dead", "to be restarted for its answer", again)
+        .wait_pod("grpc-dead", "to be restarted by its gRPC probe", restarted)
         .await);
     let unready = |pod: &PodView| pod.phase() == "Running" && !pod.is_ready();
     ok(node
@@ -244,8 +302,8 @@ async fn health_is_asked_of_the_right_service(node: &Node, servers: &Servers) {
     ok(node.wait_ready("grpc-wrong").await);
 }
 
-/// No verdict changes while it is held up or away, and it goes on with the same containers.
-async fn the_prober_may_die(node: &mut Node) {
+/// No result changes while the prober is stopped or restarting, and containers are not affected.
+async fn prober_kills_change_no_result(node: &mut Node) {
     let ready = [
         "http",
         "gate",
@@ -258,32 +316,32 @@ async fn the_prober_may_die(node: &mut Node) {
         ok(node.wait_ready(name).await);
     }
     let watch = Watch::start(node);
-    let begun = |name: &str| !watch.take(&format!("{name}-{}", node.name())).is_empty();
+    let is_watched = |name: &str| !watch.take(&format!("{name}-{}", node.name())).is_empty();
     for name in ready {
         until(format!("{name} to be watched"), || async {
-            if begun(name) {
-                Look::Done(())
+            if is_watched(name) {
+                Poll::Ready(())
             } else {
-                Look::NotYet("nothing".to_owned())
+                Poll::Pending("nothing".to_owned())
             }
         })
         .await
         .unwrap();
     }
-    held_up(node).await;
+    prober_is_stopped(node).await;
     ok(node.kill("prober").await);
     ok(node.wait_in_step().await);
     let unready = ok(node
         .wait_pod("never", "to run", |pod| pod.phase() == "Running")
         .await);
     assert!(!unready.is_ready(), "{}", unready.line());
-    // It probes again: a change is seen.
+    // It probes again: a change is detected.
     let before = ok(node.wait_ready("gate").await);
     let http = ok(node.wait_ready("http").await);
-    in_pod(node, &http, "main", "rm /www/alive");
-    let again = |pod: &PodView| restarts(pod) == 2;
+    run_in(node, &http, "main", "rm /www/alive").await;
+    let restarted = |pod: &PodView| restarts(pod) == 2;
     ok(node
-        .wait_pod("http", "to be restarted once more", again)
+        .wait_pod("http", "to be restarted once more", restarted)
         .await);
     let after = ok(node.wait_ready("gate").await);
     assert_eq!(after.identity(), before.identity());
@@ -294,8 +352,8 @@ async fn the_prober_may_die(node: &mut Node) {
     }
 }
 
-/// Longer than any of the probes may take: answers have come, and it sees all of them late.
-async fn held_up(node: &Node) {
+/// Stopped for longer than any probe timeout: responses are read late.
+async fn prober_is_stopped(node: &Node) {
     let services = ok(node.services().await);
     let prober = services.iter().find(|service| service.name == "prober");
     let pid = prober.unwrap().pid;
@@ -305,8 +363,8 @@ async fn held_up(node: &Node) {
     ok(node.wait_ready("leaving").await);
 }
 
-/// Readiness is still asked for while it ends; liveness is not, and kills nothing.
-async fn a_pod_that_ends_is_unready_and_not_disturbed(node: &Node, watch: &Watch) {
+/// During termination readiness probes continue and liveness probes do not.
+async fn terminating_pod_is_unready_and_not_killed(node: &Node, watch: &Watch) {
     let full = format!("leaving-{}", node.name());
     let before = ok(node.wait_ready("leaving").await);
     watch.take(&full);
@@ -321,11 +379,11 @@ async fn a_pod_that_ends_is_unready_and_not_disturbed(node: &Node, watch: &Watch
     let seen = watch.take(&full);
     assert!(seen.iter().all(|pod| pod.identity() == before.identity()));
     let ended = seen.iter().rev().find_map(|pod| main(pod)?.exit_code);
-    assert_eq!(ended, Some(0), "it was left to end by itself");
+    assert_eq!(ended, Some(0), "it must exit by itself");
 }
 
-/// Restart counts only grow.
-async fn nothing_was_told_twice<'a>(
+/// Checks that restart counts never decrease.
+async fn restart_counts_never_decrease<'a>(
     node: &Node,
     watch: &Watch,
     names: impl Iterator<Item = &'a &'a str>,
@@ -339,11 +397,11 @@ async fn nothing_was_told_twice<'a>(
     }
 }
 
-async fn asked(servers: &Servers, path: &str, times: u32) {
-    until(format!("{path} to be asked for {times} times"), || async {
-        match servers.asked(path) {
-            asked if asked >= times => Look::Done(()),
-            asked => Look::NotYet(format!("{asked} times")),
+async fn wait_for_requests(servers: &Servers, path: &str, times: u32) {
+    until(format!("{times} requests for {path}"), || async {
+        match servers.request_count(path) {
+            request_count if request_count >= times => Poll::Ready(()),
+            request_count => Poll::Pending(format!("{request_count} requests")),
         }
     })
     .await
@@ -365,11 +423,4 @@ fn started(pod: &PodView, container: &str) -> Option<bool> {
         .filter_map(|list| pod.status[list].as_array())
         .flatten();
     all.find(|status| status["name"] == container)?["started"].as_bool()
-}
-
-/// Runs a shell line in one of the pod's containers.
-fn in_pod(node: &Node, pod: &PodView, container: &str, line: &str) {
-    let id = pod.container(container).unwrap().id;
-    let id = id.trim_start_matches("containerd://");
-    ok(node.containerd.exec(id, &["sh", "-c", line]));
 }

@@ -1,5 +1,4 @@
-//! A loss of power: what was in memory is gone, what is on disk stays, and the node runs again what
-//! it ran before.
+//! Power loss: state in memory is lost, state on disk is kept, and static pods run again.
 
 use std::fs;
 
@@ -9,7 +8,7 @@ use serde_json::json;
 
 #[tokio::test]
 #[ignore = "needs root, a container runtime and built services: cargo verify"]
-async fn static_pods_after_a_loss_of_power() {
+async fn static_pods_restart_after_power_loss() {
     let mut node = node().await;
     let counts = "echo begun >> /kept/begun;";
     let volumes = json!({
@@ -28,18 +27,18 @@ async fn static_pods_after_a_loss_of_power() {
 
     ok(node.lose_power().await);
     ok(node.up().await);
-    let again = |pod: &PodView| pod.is_ready() && pod.identity() != before.identity();
-    let after = ok(node.wait_pod("runs", "to run again", again).await);
+    let restarted = |pod: &PodView| pod.is_ready() && pod.identity() != before.identity();
+    let after = ok(node.wait_pod("runs", "to run again", restarted).await);
     assert_eq!(after.uid, before.uid);
-    // The volume is the pod's, and the pod is the same.
+    // The pod and its volume are the same.
     let volume = node.dirs().root.join("pods").join(&after.uid);
-    let begun = volume.join("volumes/kubernetes.io~empty-dir/kept/begun");
-    assert_eq!(ok(fs::read_to_string(begun)), "begun\nbegun\n");
-    let still = ok(node.wait_pod("done", "to have ended", succeeded).await);
+    let started = volume.join("volumes/kubernetes.io~empty-dir/kept/begun");
+    assert_eq!(ok(fs::read_to_string(started)), "begun\nbegun\n");
+    let unchanged = ok(node.wait_pod("done", "to have ended", succeeded).await);
     assert_eq!(
-        still.identity(),
+        unchanged.identity(),
         done.identity(),
-        "what has ended is not run again"
+        "a completed pod is not run again"
     );
 
     for name in ["runs", "done"] {

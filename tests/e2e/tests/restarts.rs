@@ -1,17 +1,19 @@
-//! How containers end and start again on a real runtime: back-off, deadlines, last words, lost
-//! sandboxes, lost records, all containers together, and one manifest after another.
+//! Container restarts on a real runtime: back-off, deadlines, termination messages, lost sandboxes,
+//! lost records, RestartAllContainers, and changed manifests.
 
 use std::fs;
 use std::path::PathBuf;
 
+use polylet_e2e::steps::Steps;
 use polylet_e2e::{RUNS, node, ok, pod};
-use polylet_harness::wait::{Look, until};
+use polylet_harness::wait::{Poll, until};
 use polylet_harness::{Node, PodView, image};
 use serde_json::{Value, json};
 
 #[tokio::test]
 #[ignore = "needs root, a container runtime and built services: cargo verify"]
-async fn restarts() {
+async fn container_restarts_and_back_off() {
+    let mut steps = Steps::new();
     let mut node = node().await;
     let out = node.scratch().join("out");
     fs::create_dir_all(&out).unwrap();
@@ -19,26 +21,55 @@ async fn restarts() {
     for (name, text) in &pods {
         ok(node.put(&format!("{name}.json"), text));
     }
-    last_words(&node).await;
-    all_together(&node, &out).await;
-    sandbox_lost(&node).await;
-    one_after_the_other(&node, &out).await;
-    let besides = |pod: &PodView| pod.is_ready() && restarts_of(pod, "beside") == 1;
+    steps
+        .run("termination messages", termination_messages(&node))
+        .await;
+    steps
+        .run(
+            "all containers restart together",
+            all_containers_restart_together(&node, &out),
+        )
+        .await;
+    steps
+        .run(
+            "lost sandbox is recreated",
+            lost_sandbox_is_recreated(&node),
+        )
+        .await;
+    steps
+        .run(
+            "changed pod waits for the old one",
+            changed_pod_waits_for_the_old_one(&node, &out),
+        )
+        .await;
+    let besides = |pod: &PodView| pod.is_ready() && restart_count(pod, "beside") == 1;
     ok(node
         .wait_pod("sidecar", "its sidecar to be back", besides)
         .await);
-    deadline(&node).await;
-    back_off_goes_on(&mut node).await;
-    network_gone(&node).await;
-    sandbox_image_gone(&node).await;
+    steps.run("active deadline", active_deadline(&node)).await;
+    steps
+        .run("back off is not reset", back_off_is_not_reset(&mut node))
+        .await;
+    steps
+        .run(
+            "missing network is waited for",
+            missing_network_is_waited_for(&node),
+        )
+        .await;
+    steps
+        .run(
+            "missing sandbox image is waited for",
+            missing_sandbox_image_is_waited_for(&node),
+        )
+        .await;
 
-    // The runtime forgets all it ever ran; the logs do not.
+    // The runtime's records are deleted; the logs remain.
     node.down();
     ok(node.containerd.cri().remove_all().await);
     ok(node.up().await);
-    let back = |pod: &PodView| pod.is_ready() && restarts_of(pod, "a") == 2;
+    let back = |pod: &PodView| pod.is_ready() && restart_count(pod, "a") == 2;
     ok(node
-        .wait_pod("all", "to count on from its logs", back)
+        .wait_pod("all", "to continue the restart count from its logs", back)
         .await);
     for (name, _) in &pods {
         ok(node.take(&format!("{name}.json")));
@@ -46,10 +77,11 @@ async fn restarts() {
     for (name, _) in &pods {
         ok(node.wait_gone(name).await);
     }
+    steps.finish();
     ok(node.remove());
 }
 
-fn restarts_of(pod: &PodView, container: &str) -> u64 {
+fn restart_count(pod: &PodView, container: &str) -> u64 {
     pod.container(container).map_or(0, |c| c.restarts)
 }
 
@@ -61,18 +93,18 @@ fn pods(out: &Value) -> Vec<(&'static str, String)> {
         })
     };
     let volumes = json!([{ "name": "out", "hostPath": out }]);
-    let mut asks = container(
+    let mut exits_42 = container(
         "a",
         &format!("test -e /out/asked || {{ touch /out/asked; exit 42; }}; {RUNS}"),
     );
-    asks["restartPolicy"] = json!("Never");
-    asks["restartPolicyRules"] = json!([{
+    exits_42["restartPolicy"] = json!("Never");
+    exits_42["restartPolicyRules"] = json!([{
         "action": "RestartAllContainers", "exitCodes": { "operator": "In", "values": [42] },
     }]);
     let all = json!({
         "restartPolicy": "Never", "volumes": volumes,
         "initContainers": [container("init", "echo init >> /out/inits")],
-        "containers": [asks, container("b", "trap '' TERM; while :; do sleep 0.2; done")],
+        "containers": [exits_42, container("b", "trap '' TERM; while :; do sleep 0.2; done")],
     });
     let mut beside = container(
         "beside",
@@ -83,7 +115,7 @@ fn pods(out: &Value) -> Vec<(&'static str, String)> {
         "restartPolicy": "Never", "volumes": volumes, "initContainers": [beside],
         "containers": [container("main", RUNS)],
     });
-    let words = |policy: &str| json!({ "restartPolicy": "Never", "container": { "terminationMessagePolicy": policy } });
+    let message_policy = |policy: &str| json!({ "restartPolicy": "Never", "container": { "terminationMessagePolicy": policy } });
     let never = json!({ "restartPolicy": "Never", "activeDeadlineSeconds": 2 });
     vec![
         ("all", pod("all", "", &all)),
@@ -93,7 +125,7 @@ fn pods(out: &Value) -> Vec<(&'static str, String)> {
             pod(
                 "file",
                 "echo log; printf 'last words' > /dev/termination-log; exit 3",
-                &words("File"),
+                &message_policy("File"),
             ),
         ),
         (
@@ -101,7 +133,7 @@ fn pods(out: &Value) -> Vec<(&'static str, String)> {
             pod(
                 "logs",
                 "echo one; echo two >&2; exit 3",
-                &words("FallbackToLogsOnError"),
+                &message_policy("FallbackToLogsOnError"),
             ),
         ),
         ("deadline", pod("deadline", RUNS, &never)),
@@ -111,9 +143,9 @@ fn pods(out: &Value) -> Vec<(&'static str, String)> {
     ]
 }
 
-fn changed(out: &Value, word: &str) -> String {
+fn changed(out: &Value, label: &str) -> String {
     let script = format!(
-        "echo {word} begins >> /out/changed; trap 'sleep 0.5; echo {word} ends >> /out/changed; exit 0' TERM; \
+        "echo {label} begins >> /out/changed; trap 'sleep 0.5; echo {label} ends >> /out/changed; exit 0' TERM; \
          while :; do sleep 3600 & wait $!; done"
     );
     let more = json!({
@@ -123,25 +155,25 @@ fn changed(out: &Value, word: &str) -> String {
     pod("changed", &script, &more)
 }
 
-async fn last_words(node: &Node) {
-    for (name, words) in [("file", "last words"), ("logs", "one two")] {
+async fn termination_messages(node: &Node) {
+    for (name, message_policy) in [("file", "last words"), ("logs", "one two")] {
         let ended = |pod: &PodView| pod.phase() == "Failed";
         let pod = ok(node.wait_pod(name, "to fail", ended).await);
         let main = pod.container("main").unwrap();
         assert_eq!((main.exit_code, main.reason.as_str()), (Some(3), "Error"));
-        // Of two pipes either may be read first.
+        // The order between stdout and stderr is not defined.
         let mut lines: Vec<&str> = main.message.lines().collect();
         lines.sort_unstable();
-        assert_eq!(lines.join(" "), words, "{name}");
+        assert_eq!(lines.join(" "), message_policy, "{name}");
     }
 }
 
-async fn all_together(node: &Node, out: &std::path::Path) {
+async fn all_containers_restart_together(node: &Node, out: &std::path::Path) {
     let back = |pod: &PodView| {
         pod.is_ready()
             && ["init", "a", "b"]
                 .iter()
-                .all(|name| restarts_of(pod, name) == 1)
+                .all(|name| restart_count(pod, name) == 1)
     };
     let what = "to restart all containers";
     let pod = ok(node.wait_pod("all", what, back).await);
@@ -151,10 +183,10 @@ async fn all_together(node: &Node, out: &std::path::Path) {
     assert_eq!(condition["status"], "False");
     let cri = node.containerd.cri();
     let sandboxes = ok(cri.sandboxes().await);
-    let mine = sandboxes
+    let pod_sandboxes = sandboxes
         .iter()
         .filter(|s| s.metadata.as_ref().is_some_and(|m| m.uid == pod.uid));
-    assert_eq!(mine.count(), 1, "in the same sandbox");
+    assert_eq!(pod_sandboxes.count(), 1, "in the same sandbox");
     let logs = node
         .dirs()
         .logs
@@ -164,8 +196,8 @@ async fn all_together(node: &Node, out: &std::path::Path) {
     }
 }
 
-/// A sandbox that is killed from outside is made anew, with all that was in it.
-async fn sandbox_lost(node: &Node) {
+/// A killed sandbox is recreated with its containers.
+async fn lost_sandbox_is_recreated(node: &Node) {
     let before = ok(node.wait_ready("box").await);
     let sandboxes = ok(node.containerd.cri().sandboxes().await);
     let uid = |s: &&polylet_wire::runtime::v1::PodSandbox| {
@@ -174,7 +206,7 @@ async fn sandbox_lost(node: &Node) {
     ok(node
         .containerd
         .kill(&sandboxes.iter().find(uid).unwrap().id));
-    let back = |pod: &PodView| pod.is_ready() && restarts_of(pod, "main") == 1;
+    let back = |pod: &PodView| pod.is_ready() && restart_count(pod, "main") == 1;
     let after = ok(node
         .wait_pod("box", "to be back in a new sandbox", back)
         .await);
@@ -189,34 +221,34 @@ async fn sandbox_lost(node: &Node) {
     assert!(attempts.contains(&1), "{attempts:?}");
 }
 
-/// A static pod whose manifest changes is stopped before the next of its name starts.
-async fn one_after_the_other(node: &Node, out: &std::path::Path) {
+/// A changed static pod is stopped before the new one of the same name starts.
+async fn changed_pod_waits_for_the_old_one(node: &Node, out: &std::path::Path) {
     ok(node.wait_ready("changed").await);
     ok(node.put("changed.json", &changed(&json!({ "path": out }), "two")));
     let file: PathBuf = out.join("changed");
-    let look = || async {
+    let poll = || async {
         match fs::read_to_string(&file).unwrap_or_default() {
-            text if text.lines().count() >= 3 => Look::Done(text),
-            text => Look::NotYet(text),
+            text if text.lines().count() >= 3 => Poll::Ready(text),
+            text => Poll::Pending(text),
         }
     };
-    let text = ok(until("the changed pod to start", look).await);
+    let text = ok(until("the changed pod to start", poll).await);
     assert_eq!(text, "one begins\none ends\ntwo begins\n");
     ok(node.wait_ready("changed").await);
 }
 
-async fn deadline(node: &Node) {
+async fn active_deadline(node: &Node) {
     let ended = |pod: &PodView| pod.phase() == "Failed";
     let pod = ok(node
         .wait_pod("deadline", "to exceed its deadline", ended)
         .await);
     assert_eq!(pod.reason(), "DeadlineExceeded");
-    let told = "Pod was active on the node longer than the specified deadline";
-    assert_eq!(pod.message(), told);
+    let expected = "Pod was active on the node longer than the specified deadline";
+    assert_eq!(pod.message(), expected);
 }
 
-/// Who has crashed waits, whoever else comes and goes.
-async fn back_off_goes_on(node: &mut Node) {
+/// CrashLoopBackOff is not affected by other pods.
+async fn back_off_is_not_reset(node: &mut Node) {
     let waits = |pod: &PodView| {
         let main = pod.container("main");
         main.is_some_and(|c| c.reason == "CrashLoopBackOff" && c.message.starts_with("back-off "))
@@ -237,8 +269,8 @@ async fn back_off_goes_on(node: &mut Node) {
     }
 }
 
-/// Without a network a pod waits, and starts when it is back.
-async fn network_gone(node: &Node) {
+/// A pod waits for a missing CNI configuration and starts once it is back.
+async fn missing_network_is_waited_for(node: &Node) {
     let conf = node.scratch().join("cni/10-polylet.conflist");
     let aside = conf.with_extension("aside");
     ok(fs::rename(&conf, &aside));
@@ -253,8 +285,8 @@ async fn network_gone(node: &Node) {
     ok(node.wait_gone("late").await);
 }
 
-/// Without the sandbox image a pod waits and says so, and starts when the image is back.
-async fn sandbox_image_gone(node: &Node) {
+/// A pod reports a missing sandbox image and starts once it is back.
+async fn missing_sandbox_image_is_waited_for(node: &Node) {
     let archives = ok(image::write_all(&node.scratch().join("out")));
     ok(node.containerd.remove_image(image::PAUSE));
     ok(node.put("empty.json", &pod("empty", RUNS, &json!({}))));

@@ -1,30 +1,34 @@
-//! Security contexts, read back from inside the containers: who they are, what they may do, and
-//! what becomes of those that cannot be had.
+//! Security contexts, read back inside the containers: users, capabilities, profiles, and those that
+//! cannot be applied.
 
 use std::fs;
 use std::path::PathBuf;
 
-use polylet_e2e::{RUNS, node_with, ok, pod};
+use polylet_e2e::steps::Steps;
+use polylet_e2e::{RUNS, exec, node_with, ok, pod, try_exec};
 use polylet_harness::{Flavour, Node, NodeOptions, PodView, image};
 use serde_json::{Value, json};
 
-/// Refuses to make directories, and nothing else.
+/// A seccomp profile that denies mkdir only.
 const PROFILE: &str = r#"{ "defaultAction": "SCMP_ACT_ALLOW", "syscalls": [
     { "names": ["mkdir", "mkdirat"], "action": "SCMP_ACT_ERRNO" } ] }"#;
 
-/// Images with a user of their own.
-const OF_NUMBER: &str = "docker.io/library/polylet-of-number:1";
-const OF_NAME: &str = "docker.io/library/polylet-of-name:1";
+/// Images with a user.
+const NUMERIC_USER_IMAGE: &str = "docker.io/library/polylet-of-number:1";
+const NAMED_USER_IMAGE: &str = "docker.io/library/polylet-of-name:1";
 
 #[tokio::test]
 #[ignore = "needs root, a container runtime and built services: cargo verify"]
-async fn what_a_container_may_do() {
+async fn security_contexts_are_enforced() {
     let node = node_with(NodeOptions {
         kubelet: json!({ "allowedUnsafeSysctls": ["kernel.msg*", "net.core.somaxconn"] }),
         ..NodeOptions::default()
     })
     .await;
-    for (image_name, user) in [(OF_NUMBER, "1234:2000"), (OF_NAME, "user")] {
+    for (image_name, user) in [
+        (NUMERIC_USER_IMAGE, "1234:2000"),
+        (NAMED_USER_IMAGE, "user"),
+    ] {
         let config = json!({ "Env": ["PATH=/bin"], "User": user });
         let archive = ok(image::write(node.scratch(), image_name, &config));
         ok(node.containerd.import(&archive));
@@ -37,35 +41,50 @@ async fn what_a_container_may_do() {
     for (name, fields, ..) in &good {
         ok(node.put(&format!("{name}.json"), &pod(name, RUNS, fields)));
     }
-    let own_users = ok(node.containerd.cri().user_namespaces().await);
-    let bad = impossible(own_users);
+    let supports_user_namespaces = ok(node.containerd.cri().user_namespaces().await);
+    let bad = pods_that_cannot_run(supports_user_namespaces);
     for (name, fields, ..) in &bad {
         ok(node.put(&format!("{name}.json"), &pod(name, RUNS, fields)));
     }
-    for (name, _, script, wanted) in &good {
-        let pod = ok(node.wait_ready(name).await);
-        let seen = sees(&node, &pod, script);
-        assert_eq!(seen.trim(), *wanted, "{name}: {script}");
-    }
-    for (name, _, reason, words) in &bad {
-        let says = |pod: &PodView| {
-            let line = pod.line();
-            line.contains(reason) && words.iter().all(|word| line.contains(word))
-        };
-        let what = format!("to say {reason} and {words:?}");
-        ok(node.wait_pod(name, &what, says).await);
-    }
-    let names = good
-        .iter()
-        .map(|one| one.0)
-        .chain(bad.iter().map(|one| one.0));
-    let names: Vec<&str> = names.collect();
-    for name in &names {
-        ok(node.take(&format!("{name}.json")));
-    }
-    for name in &names {
-        ok(node.wait_gone(name).await);
-    }
+    let mut steps = Steps::new();
+    steps
+        .run("granted security contexts apply", async {
+            for (name, _, script, expected) in &good {
+                let pod = ok(node.wait_ready(name).await);
+                let output = exec(&node, &pod, "main", script).await;
+                assert_eq!(output.trim(), *expected, "{name}: {script}");
+            }
+        })
+        .await;
+    steps
+        .run("pods that cannot run report the reason", async {
+            for (name, _, reason, fragments) in &bad {
+                let reported = |pod: &PodView| {
+                    let line = pod.line();
+                    line.contains(reason)
+                        && fragments.iter().all(|field_text| line.contains(field_text))
+                };
+                let what = format!("to report {reason} with {fragments:?}");
+                ok(node.wait_pod(name, &what, reported).await);
+            }
+        })
+        .await;
+    steps
+        .run("pods are removed", async {
+            let names = good
+                .iter()
+                .map(|one| one.0)
+                .chain(bad.iter().map(|one| one.0));
+            let names: Vec<&str> = names.collect();
+            for name in &names {
+                ok(node.take(&format!("{name}.json")));
+            }
+            for name in &names {
+                ok(node.wait_gone(name).await);
+            }
+        })
+        .await;
+    steps.finish();
     ok(node.remove());
 }
 
@@ -74,9 +93,9 @@ fn status(field: &str) -> String {
     format!("sed -n 's/^{field}:[ \\t]*//p' /proc/1/status | tr '\\t' ' ' | sed 's/ *$//'")
 }
 
-/// Pods with what a script in them says.
+/// Pods, a script to run in them, and its expected output.
 fn granted() -> Vec<(&'static str, Value, String, &'static str)> {
-    let own = |context: Value| json!({ "container": { "securityContext": context } });
+    let container_context = |context: Value| json!({ "container": { "securityContext": context } });
     let pod = |context: Value| json!({ "securityContext": context });
     let mut all = vec![
         (
@@ -95,26 +114,26 @@ fn granted() -> Vec<(&'static str, Value, String, &'static str)> {
         ),
         (
             "group",
-            own(json!({ "runAsGroup": 3000 })),
+            container_context(json!({ "runAsGroup": 3000 })),
             format!("{}; {}", status("Uid"), status("Gid")),
             "0 0 0 0\n3000 3000 3000 3000",
         ),
-        // The number counts, and not the group that the image names.
+        // The numeric uid applies, not the group named by the image.
         (
             "image-user",
-            json!({ "container": { "image": OF_NUMBER } }),
+            json!({ "container": { "image": NUMERIC_USER_IMAGE } }),
             format!("{}; {}", status("Uid"), status("Gid")),
             "1234 1234 1234 1234\n0 0 0 0",
         ),
         (
             "image-name",
-            json!({ "container": { "image": OF_NAME } }),
+            json!({ "container": { "image": NAMED_USER_IMAGE } }),
             format!("{}; {}", status("Uid"), status("Gid")),
             "1000 1000 1000 1000\n1000 1000 1000 1000",
         ),
         (
             "caps",
-            own(json!({ "capabilities": { "drop": ["ALL"], "add": ["NET_BIND_SERVICE", "SYS_TIME"] } })),
+            container_context(json!({ "capabilities": { "drop": ["ALL"], "add": ["NET_BIND_SERVICE", "SYS_TIME"] } })),
             status("CapBnd"),
             // Bits 10 and 25.
             "0000000002000400",
@@ -127,14 +146,14 @@ fn granted() -> Vec<(&'static str, Value, String, &'static str)> {
         ),
         (
             "no-new-privs",
-            own(json!({ "allowPrivilegeEscalation": false })),
+            container_context(json!({ "allowPrivilegeEscalation": false })),
             status("NoNewPrivs"),
             "1",
         ),
         ("new-privs", json!({}), status("NoNewPrivs"), "0"),
         (
             "read-only",
-            own(json!({ "readOnlyRootFilesystem": true })),
+            container_context(json!({ "readOnlyRootFilesystem": true })),
             "touch /x 2>/dev/null || echo refused".to_owned(),
             "refused",
         ),
@@ -178,7 +197,7 @@ fn granted() -> Vec<(&'static str, Value, String, &'static str)> {
         ),
     ];
     if can_be_privileged() {
-        let privileged = own(json!({ "privileged": true }));
+        let privileged = container_context(json!({ "privileged": true }));
         let script = format!(
             "{}; test -w /proc/sys/kernel/hostname && echo writes",
             status("Seccomp")
@@ -195,7 +214,7 @@ fn granted() -> Vec<(&'static str, Value, String, &'static str)> {
     all
 }
 
-/// A privileged container has every capability, and this machine may not have them all to give.
+/// Whether this machine grants a privileged container every capability.
 fn can_be_privileged() -> bool {
     let text = fs::read_to_string("/proc/self/status").unwrap();
     let bound = text.lines().find_map(|line| line.strip_prefix("CapBnd:"));
@@ -204,8 +223,10 @@ fn can_be_privileged() -> bool {
     u64::from_str_radix(bound.unwrap().trim(), 16).unwrap() == all
 }
 
-/// Pods with the reason and words of why they do not run.
-fn impossible(own_users: bool) -> Vec<(&'static str, Value, &'static str, Vec<&'static str>)> {
+/// Pods that cannot run, with the expected reason and message.
+fn pods_that_cannot_run(
+    supports_user_namespaces: bool,
+) -> Vec<(&'static str, Value, &'static str, Vec<&'static str>)> {
     let pod = |context: Value| json!({ "securityContext": context });
     let config = "CreateContainerConfigError";
     let mut all = vec![
@@ -236,7 +257,7 @@ fn impossible(own_users: bool) -> Vec<(&'static str, Value, &'static str, Vec<&'
             vec![],
         ),
     ];
-    if !own_users {
+    if !supports_user_namespaces {
         all.push((
             "own-users",
             json!({ "hostUsers": false }),
@@ -249,7 +270,7 @@ fn impossible(own_users: bool) -> Vec<(&'static str, Value, &'static str, Vec<&'
 
 #[tokio::test]
 #[ignore = "needs root, a container runtime and built services: cargo verify"]
-async fn pods_have_users_of_their_own() {
+async fn pods_get_distinct_user_namespaces() {
     let mut node = node_with(NodeOptions::default()).await;
     if !ok(node.containerd.cri().user_namespaces().await) {
         eprintln!("skipped: containerd or runc is too old for user namespaces");
@@ -262,64 +283,74 @@ async fn pods_have_users_of_their_own() {
         "container": { "volumeMounts": [{ "name": "e", "mountPath": "/e" }] },
     });
     let script = format!("touch /e/mine; {RUNS}");
-    let mut firsts = Vec::new();
-    for name in ["one", "two"] {
-        ok(node.put(&format!("{name}.json"), &pod(name, &script, &fields)));
-    }
-    for name in ["one", "two"] {
-        let pod = ok(node.wait_ready(name).await);
-        firsts.push(own_ids(&node, &pod));
-    }
-    assert_ne!(firsts[0], firsts[1]);
-
-    // What was given stays given: another container of the pod has the same ids.
-    ok(node.kill("sync-coordinator").await);
-    ok(node.wait_in_step().await);
-    let before = ok(node.wait_ready("one").await);
-    let id = before.container("main").unwrap().id;
-    let id = id.trim_start_matches("containerd://");
-    let _ = node.containerd.exec(id, &["kill", "-TERM", "1"]);
-    let again = |pod: &PodView| pod.is_ready() && pod.container("main").unwrap().restarts == 1;
-    let after = ok(node.wait_pod("one", "to be restarted", again).await);
-    assert_eq!(own_ids(&node, &after), firsts[0]);
-
-    for name in ["one", "two"] {
-        ok(node.take(&format!("{name}.json")));
-    }
-    for name in ["one", "two"] {
-        ok(node.wait_gone(name).await);
-    }
-    assert!(!kept_ids(&node, &before).exists());
+    let mut steps = Steps::new();
+    let firsts = steps
+        .require("pods have distinct id mappings", async {
+            let mut firsts = Vec::new();
+            for name in ["one", "two"] {
+                ok(node.put(&format!("{name}.json"), &pod(name, &script, &fields)));
+            }
+            for name in ["one", "two"] {
+                let pod = ok(node.wait_ready(name).await);
+                firsts.push(mapped_root(&node, &pod).await);
+            }
+            assert_ne!(firsts[0], firsts[1]);
+            firsts
+        })
+        .await;
+    let before = steps
+        .require("restarted containers keep the mapping", async {
+            // A restarted container of the pod has the same id mapping.
+            ok(node.kill("sync-coordinator").await);
+            ok(node.wait_in_step().await);
+            let before = ok(node.wait_ready("one").await);
+            // The call may fail, since it ends its own container.
+            let _ = try_exec(&node, &before, "main", "kill -TERM 1").await;
+            let restarted =
+                |pod: &PodView| pod.is_ready() && pod.container("main").unwrap().restarts == 1;
+            let after = ok(node.wait_pod("one", "to be restarted", restarted).await);
+            assert_eq!(mapped_root(&node, &after).await, firsts[0]);
+            before
+        })
+        .await;
+    steps
+        .run("user namespaces are released", async {
+            for name in ["one", "two"] {
+                ok(node.take(&format!("{name}.json")));
+            }
+            for name in ["one", "two"] {
+                ok(node.wait_gone(name).await);
+            }
+            assert!(!userns_file(&node, &before).exists());
+        })
+        .await;
+    steps.finish();
     ok(node.remove());
 }
 
-/// The node's id that is root in the pod, which everything agrees on.
-fn own_ids(node: &Node, pod: &PodView) -> u32 {
-    let map = sees(node, pod, "cat /proc/1/uid_map /proc/1/gid_map");
+/// The host id of the pod's root; checks that all sources agree.
+async fn mapped_root(node: &Node, pod: &PodView) -> u32 {
+    let map = exec(node, pod, "main", "cat /proc/1/uid_map /proc/1/gid_map").await;
     let numbers: Vec<u32> = map
         .split_whitespace()
-        .map(|word| word.parse().unwrap())
+        .map(|field_text| field_text.parse().unwrap())
         .collect();
     let first = numbers[1];
     assert_eq!(numbers, [0, first, 65_536, 0, first, 65_536]);
-    let kept: Value = serde_json::from_slice(&fs::read(kept_ids(node, pod)).unwrap()).unwrap();
-    assert_eq!(kept["uidMappings"][0]["hostId"], first);
-    // The volume's files are root's inside, and the node's root's outside.
-    let seen = sees(node, pod, "stat -c '%u %g' /e/mine; stat -c %u /etc/hosts");
-    assert_eq!(seen.trim(), "0 2000\n0");
+    let stored: Value = serde_json::from_slice(&fs::read(userns_file(node, pod)).unwrap()).unwrap();
+    assert_eq!(stored["uidMappings"][0]["hostId"], first);
+    // Files of the volume belong to root, through an id-mapped mount.
+    let output = exec(
+        node,
+        pod,
+        "main",
+        "stat -c '%u %g' /e/mine; stat -c %u /etc/hosts",
+    )
+    .await;
+    assert_eq!(output.trim(), "0 2000\n0");
     first
 }
 
-fn kept_ids(node: &Node, pod: &PodView) -> PathBuf {
+fn userns_file(node: &Node, pod: &PodView) -> PathBuf {
     node.dirs().root.join("pods").join(&pod.uid).join("userns")
-}
-
-/// What a script says in the pod's container.
-fn sees(node: &Node, pod: &PodView, script: &str) -> String {
-    let id = pod.container("main").unwrap().id;
-    let id = id.trim_start_matches("containerd://");
-    // Now and then the words of a short program are lost on their way here.
-    let said = || ok(node.containerd.exec(id, &["sh", "-c", script]));
-    let first = said();
-    if first.is_empty() { said() } else { first }
 }

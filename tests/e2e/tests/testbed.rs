@@ -1,9 +1,9 @@
-//! The testbed itself: a containerd of its own comes up, restarts, and leaves nothing behind, even
-//! when the run that made it was killed.
+//! The testbed itself: a private containerd starts, restarts, and is removed completely, even when the
+//! test run was killed.
 
 use polylet_e2e::ok;
 use polylet_harness::cri::channel;
-use polylet_harness::guard::Guard;
+use polylet_harness::guard::CleanupGuard;
 use polylet_harness::scratch::{self, Scratch};
 use polylet_harness::{Containerd, Flavour, HarnessError, cgroup, cleanup, containerd, image};
 use polylet_wire::runtime::v1::runtime_service_client::RuntimeServiceClient;
@@ -13,17 +13,17 @@ use polylet_wire::runtime::v1::{
 
 #[tokio::test]
 #[ignore = "needs root and a container runtime: cargo verify"]
-async fn a_containerd_of_its_own_leaves_nothing_behind() {
+async fn private_containerd_is_removed_completely() {
     let mut scratch = ok(Scratch::create());
-    let mut guard = Guard::new(scratch.dir());
+    let mut guard = CleanupGuard::new(scratch.dir());
     ok(cgroup::create(&scratch.facts().cgroup));
     let mut containerd = ok(Containerd::start(&mut scratch, Flavour::from_env(), &|_| {}).await);
     let images = ok(containerd.cri().images().await);
-    for wanted in [image::TEST, image::PAUSE] {
+    for expected in [image::TEST, image::PAUSE] {
         assert!(
             images
                 .iter()
-                .any(|found| found.repo_tags.iter().any(|tag| tag == wanted))
+                .any(|found| found.repo_tags.iter().any(|tag| tag == expected))
         );
     }
     ok(containerd.restart().await);
@@ -37,15 +37,15 @@ async fn a_containerd_of_its_own_leaves_nothing_behind() {
 
 #[tokio::test]
 #[ignore = "needs root and a container runtime: cargo verify"]
-async fn what_a_killed_run_left_is_removed_by_the_next() {
+async fn killed_run_is_removed_by_the_next_one() {
     let mut scratch = ok(Scratch::create());
-    let guard = Guard::new(scratch.dir());
+    let guard = CleanupGuard::new(scratch.dir());
     ok(cgroup::create(&scratch.facts().cgroup));
     let mut containerd = ok(Containerd::start(&mut scratch, Flavour::from_env(), &|_| {}).await);
     ok(run_sandbox(&scratch).await);
     containerd.down(true);
 
-    // As SIGKILL leaves it: nobody cleans up, and the kernel takes the lock back.
+    // As after SIGKILL: no clean-up, and the kernel releases the lock.
     std::mem::forget(guard);
     let (dir, facts) = (scratch.dir().to_owned(), scratch.facts().clone());
     let left = cleanup::traces(&dir, &facts);

@@ -1,16 +1,18 @@
-//! One trace per pod start: whole, across processes, in the supervisor's ring and at a collector.
+//! One complete trace per pod start across processes, in the supervisor's ring buffer and at a
+//! collector.
 
 use std::collections::BTreeSet;
 
 use polylet_e2e::collector::Collector;
+use polylet_e2e::steps::Steps;
 use polylet_e2e::{example, node_with, ok};
-use polylet_harness::wait::{Look, until};
+use polylet_harness::wait::{Poll, until};
 use polylet_harness::{Node, NodeOptions, PodView};
 use polylet_wire::supervisor::v1::{GetTraceResponse, Span};
 
 #[tokio::test]
 #[ignore = "needs root, a container runtime and built services: cargo verify"]
-async fn a_pod_start_is_one_trace() {
+async fn pod_start_is_one_trace() {
     let collector = Collector::start().await;
     let env = vec![(
         "OTEL_EXPORTER_OTLP_ENDPOINT".to_owned(),
@@ -22,54 +24,68 @@ async fn a_pod_start_is_one_trace() {
     })
     .await;
     let pod = example(&node).await;
-    let trace = whole(&node, &pod).await;
-    let names: BTreeSet<&str> = trace.spans.iter().map(|span| span.name.as_str()).collect();
-    for name in [
-        "cri.RunPodSandbox",
-        "cri.CreateContainer",
-        "cri.StartContainer",
-    ] {
-        assert!(names.contains(name), "no {name} in {names:?}");
-    }
-    for span in trace
-        .spans
-        .iter()
-        .filter(|span| span.name.starts_with("cri."))
-    {
-        assert_eq!(uid(span), pod.uid, "{span:?}");
-    }
-    // A probe may ask before the server listens; nothing else may go wrong.
-    let mut spans = trace
-        .spans
-        .iter()
-        .filter(|span| !span.name.starts_with("probe."));
-    assert!(
-        spans.all(|span| span.error.is_empty()),
-        "{:#?}",
-        trace.spans
-    );
-    parents_are_there(&trace.spans);
-    independent_steps_overlap(&trace.spans);
-    nothing_secret(&trace.spans);
-
-    let ids = trace
-        .spans
-        .iter()
-        .map(|span| span.span_id.clone())
-        .collect();
-    reaches(&collector, &trace.trace_id, &ids).await;
-
-    let shown = ok(node.cli(&["trace", "web-node"]).await);
-    let shown = String::from_utf8(shown.stdout).unwrap();
-    for name in ["cri.RunPodSandbox", "status-reporter", "pod-config"] {
-        assert!(shown.contains(name), "no {name} in:\n{shown}");
-    }
+    let mut steps = Steps::new();
+    let trace = steps
+        .require("the trace has all spans", wait_complete(&node, &pod))
+        .await;
+    steps
+        .run("the trace is complete and consistent", async {
+            let names: BTreeSet<&str> = trace.spans.iter().map(|span| span.name.as_str()).collect();
+            for name in [
+                "cri.RunPodSandbox",
+                "cri.CreateContainer",
+                "cri.StartContainer",
+            ] {
+                assert!(names.contains(name), "no {name} in {names:?}");
+            }
+            for span in trace
+                .spans
+                .iter()
+                .filter(|span| span.name.starts_with("cri."))
+            {
+                assert_eq!(uid(span), pod.uid, "{span:?}");
+            }
+            // A probe may run before the server listens; no other span may fail.
+            let mut spans = trace
+                .spans
+                .iter()
+                .filter(|span| !span.name.starts_with("probe."));
+            assert!(
+                spans.all(|span| span.error.is_empty()),
+                "{:#?}",
+                trace.spans
+            );
+            parents_exist(&trace.spans);
+            independent_steps_overlap(&trace.spans);
+            no_secrets(&trace.spans);
+        })
+        .await;
+    steps
+        .run("the collector receives the same spans", async {
+            let ids = trace
+                .spans
+                .iter()
+                .map(|span| span.span_id.clone())
+                .collect();
+            wait_for_collector(&collector, &trace.trace_id, &ids).await;
+        })
+        .await;
+    steps
+        .run("the CLI shows the trace", async {
+            let shown = ok(node.cli(&["trace", "web-node"]).await);
+            let shown = String::from_utf8(shown.stdout).unwrap();
+            for name in ["cri.RunPodSandbox", "status-reporter", "pod-config"] {
+                assert!(shown.contains(name), "no {name} in:\n{shown}");
+            }
+        })
+        .await;
+    steps.finish();
     ok(node.remove());
 }
 
-/// Spans come in batches from each process.
-async fn whole(node: &Node, pod: &PodView) -> GetTraceResponse {
-    let look = || async {
+/// Waits for all spans, which each process exports in batches.
+async fn wait_complete(node: &Node, pod: &PodView) -> GetTraceResponse {
+    let poll = || async {
         match node.trace(&pod.uid).await {
             Ok(trace) => {
                 let services: BTreeSet<_> = trace
@@ -79,35 +95,35 @@ async fn whole(node: &Node, pod: &PodView) -> GetTraceResponse {
                     .collect();
                 let ends = services.contains("pod-config") && services.contains("status-reporter");
                 if services.len() >= 7 && ends {
-                    Look::Done(trace)
+                    Poll::Ready(trace)
                 } else {
-                    Look::NotYet(format!("spans of {services:?}"))
+                    Poll::Pending(format!("spans of {services:?}"))
                 }
             }
-            Err(error) => Look::NotYet(polylet_harness::error::report(&error)),
+            Err(error) => Poll::Pending(polylet_harness::error::report(&error)),
         }
     };
-    ok(until("a trace across seven processes", look).await)
+    ok(until("a trace across seven processes", poll).await)
 }
 
-/// The same spans are at the collector.
-async fn reaches(collector: &Collector, trace: &str, ids: &BTreeSet<String>) {
-    let look = || async {
+/// Waits until the collector has received the same spans.
+async fn wait_for_collector(collector: &Collector, trace: &str, ids: &BTreeSet<String>) {
+    let poll = || async {
         let missing: Vec<_> = ids
             .difference(&collector.spans_of(trace))
             .cloned()
             .collect();
         if missing.is_empty() {
-            Look::Done(())
+            Poll::Ready(())
         } else {
-            Look::NotYet(format!("without {missing:?}"))
+            Poll::Pending(format!("without {missing:?}"))
         }
     };
-    ok(until("every span of the trace at the collector", look).await);
+    ok(until("every span of the trace at the collector", poll).await);
 }
 
-/// One root, and every other span's parent is in the trace.
-fn parents_are_there(spans: &[Span]) {
+/// Checks that there is one root and that every parent is in the trace.
+fn parents_exist(spans: &[Span]) {
     let ids: BTreeSet<&str> = spans.iter().map(|span| span.span_id.as_str()).collect();
     let roots: Vec<&Span> = spans
         .iter()
@@ -122,23 +138,23 @@ fn parents_are_there(spans: &[Span]) {
     }
 }
 
-/// Neither the volumes nor the look for the image wait for the sandbox.
+/// Volumes and image pulls do not wait for the sandbox.
 fn independent_steps_overlap(spans: &[Span]) {
     let sandbox = spans.iter().find(|span| span.name == "cri.RunPodSandbox");
-    let stands = sandbox.and_then(|span| span.end).unwrap();
-    let stands = (stands.seconds, stands.nanos);
+    let sandbox_end = sandbox.and_then(|span| span.end).unwrap();
+    let sandbox_end = (sandbox_end.seconds, sandbox_end.nanos);
     for name in ["volume.mount", "sync.pull"] {
         let began = spans.iter().filter(|span| span.name == name);
         let began = began.filter_map(|span| span.start);
         let began = began.map(|began| (began.seconds, began.nanos)).min();
         assert!(
-            began.is_some_and(|began| began < stands),
-            "{name} began at {began:?}, the sandbox stood at {stands:?}"
+            began.is_some_and(|began| began < sandbox_end),
+            "{name} started at {began:?}, the sandbox was ready at {sandbox_end:?}"
         );
     }
 }
 
-fn nothing_secret(spans: &[Span]) {
+fn no_secrets(spans: &[Span]) {
     let text = format!("{spans:?}");
     assert!(!text.contains("correct horse"), "a secret is in a span");
 }

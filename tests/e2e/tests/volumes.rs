@@ -1,19 +1,21 @@
-//! Volumes of pods on one node: what they hold, who may read it, parts of them, and what becomes
-//! of them when objects change, containers restart, services are killed and pods go.
+//! Local volumes on one node: content, permissions, subPaths, and updates, restarts, kills and
+//! removal.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use polylet_e2e::{RUNS, node, ok, pod};
-use polylet_harness::wait::{self, Look};
+use polylet_e2e::steps::Steps;
+use polylet_e2e::{RUNS, node, ok, pod, try_exec};
+use polylet_harness::wait::{self, Poll};
 use polylet_harness::{Node, PodView};
 use serde_json::{Value, json};
 
 #[tokio::test]
 #[ignore = "needs root, a container runtime and built services: cargo verify"]
-async fn volumes_of_every_local_type() {
+async fn local_volume_types() {
+    let mut steps = Steps::new();
     let mut node = node().await;
     let host = node.scratch().join("host");
     ok(fs::create_dir_all(host.join("dir")));
@@ -21,18 +23,35 @@ async fn volumes_of_every_local_type() {
     settings(&node, Some("one"));
     let pods = [
         ("types", types()),
-        ("parts", parts(&host)),
+        ("parts", sub_paths(&host)),
         ("optional", optional()),
     ];
     for (name, text) in &pods {
         ok(node.put(&format!("{name}.json"), text));
     }
-    wrong_host_paths(&node, &host).await;
+    steps
+        .run(
+            "invalid host paths are reported",
+            invalid_host_paths_are_reported(&node, &host),
+        )
+        .await;
     ok(node.wait_ready("types").await);
     ok(node.wait_ready("optional").await);
-    parts_stay(&mut node).await;
-    objects_change_and_go(&node).await;
-    a_busy_mount_is_waited_for(&node).await;
+    steps
+        .run(
+            "sub paths survive restarts",
+            sub_paths_survive_restarts(&mut node),
+        )
+        .await;
+    steps
+        .run(
+            "objects are updated and deleted",
+            objects_are_updated_and_deleted(&node),
+        )
+        .await;
+    steps
+        .run("busy mount is retried", busy_mount_is_retried(&node))
+        .await;
     for name in ["parts", "optional"] {
         ok(node.take(&format!("{name}.json")));
     }
@@ -40,8 +59,9 @@ async fn volumes_of_every_local_type() {
         ok(node.wait_gone(name).await);
     }
     assert_eq!(node.mounts(), Vec::<PathBuf>::new());
-    // What was the node's before is the node's still.
+    // Paths of the node are unchanged.
     assert_eq!(ok(fs::read_to_string(host.join("file"))), "node");
+    steps.finish();
     ok(node.remove());
 }
 
@@ -69,7 +89,7 @@ fn mounts(names: &[&str]) -> Vec<Value> {
     names.iter().map(|name| mount(name)).collect()
 }
 
-/// Modes, owners, sizes and forms, as a user with a group of their own sees them.
+/// Modes, owners, sizes and formats, as seen by a user with an fsGroup.
 fn types() -> String {
     let check = [
         "set -e",
@@ -119,8 +139,8 @@ fn types() -> String {
     pod.to_string()
 }
 
-/// Parts of volumes: of an init container's making, by expression, a file, and read-only.
-fn parts(host: &Path) -> String {
+/// subPaths: created by an init container, by subPathExpr, of a file, and read-only.
+fn sub_paths(host: &Path) -> String {
     let script = format!(
         "test \"$(cat /d/f)\" = init && test \"$(cat /file)\" = node && \
          test \"$(cat /key)\" = one && ! touch /whole/x 2>/dev/null && \
@@ -151,7 +171,7 @@ fn parts(host: &Path) -> String {
     pod("parts", &script, &more)
 }
 
-/// What may be missing, is.
+/// Optional objects that do not exist.
 fn optional() -> String {
     let more = json!({
         "volumes": [
@@ -165,15 +185,15 @@ fn optional() -> String {
     pod("optional", &script, &more)
 }
 
-/// Each says what is wrong, and holds back nobody else; what is put right is taken up.
-async fn wrong_host_paths(node: &Node, host: &Path) {
+/// Each invalid hostPath is reported, delays no other pod, and is retried after a correction.
+async fn invalid_host_paths_are_reported(node: &Node, host: &Path) {
     let path = |name: &str| host.join(name).display().to_string();
-    let not = |name: &str, wanted: &str| {
+    let not = |name: &str, type_name: &str| {
         let path = path(name);
-        format!("hostPath type check failed: {path} is not a {wanted}")
+        format!("hostPath type check failed: {path} is not a {type_name}")
     };
-    // What is not there is told as what is something else.
-    let wrong = [
+    // A missing path is reported like one of the wrong type.
+    let invalid = [
         ("hp-dir", "file", "Directory", not("file", "directory")),
         ("hp-file", "dir", "File", not("dir", "file")),
         ("hp-socket", "dir", "Socket", not("dir", "socket file")),
@@ -185,29 +205,31 @@ async fn wrong_host_paths(node: &Node, host: &Path) {
         ),
         ("hp-late", "late", "Directory", not("late", "directory")),
     ];
-    for (name, below, kind, _) in &wrong {
+    for (name, below, kind, _) in &invalid {
         let more = json!({
             "volumes": [{ "name": "h", "hostPath": { "path": path(below), "type": kind } }],
             "container": { "volumeMounts": [mount("h")] },
         });
         ok(node.put(&format!("{name}.json"), &pod(name, RUNS, &more)));
     }
-    for (name, _, _, said) in &wrong {
-        let says = |pod: &PodView| pod.waiting_for.iter().any(|line| line.contains(said));
-        ok(node.wait_pod(name, "to say what is wrong", says).await);
+    for (name, _, _, message) in &invalid {
+        let reported = |pod: &PodView| pod.waiting_for.iter().any(|line| line.contains(message));
+        ok(node
+            .wait_pod(name, "to report its volume error", reported)
+            .await);
     }
     ok(fs::create_dir(host.join("late")));
     ok(node.wait_ready("hp-late").await);
-    for (name, ..) in &wrong {
+    for (name, ..) in &invalid {
         ok(node.take(&format!("{name}.json")));
     }
-    for (name, ..) in &wrong {
+    for (name, ..) in &invalid {
         ok(node.wait_gone(name).await);
     }
 }
 
-/// Restarts of the container and of the services find the same parts mounted.
-async fn parts_stay(node: &mut Node) {
+/// subPath mounts survive restarts of the container and of the services.
+async fn sub_paths_survive_restarts(node: &mut Node) {
     let before = ok(node.wait_ready("parts").await);
     let dir = node.dirs().root.join("pods").join(&before.uid);
     let places = [
@@ -218,7 +240,7 @@ async fn parts_stay(node: &mut Node) {
         "conf/main/4",
         "data/main/5",
     ];
-    let of_parts = |node: &Node| -> Vec<PathBuf> {
+    let part_paths = |node: &Node| -> Vec<PathBuf> {
         let all = node.mounts().into_iter();
         let mut parts: Vec<_> = all
             .filter(|at| at.starts_with(dir.join("volume-subpaths")))
@@ -227,26 +249,27 @@ async fn parts_stay(node: &mut Node) {
         parts
     };
     let mut expected = places
-        .map(|place| dir.join("volume-subpaths").join(place))
+        .map(|directory| dir.join("volume-subpaths").join(directory))
         .to_vec();
     expected.sort();
-    assert_eq!(of_parts(node), expected);
+    assert_eq!(part_paths(node), expected);
     let data = dir.join("volumes/kubernetes.io~empty-dir/data");
     let made = ok(fs::metadata(data.join("parts-node/logs")));
     assert_eq!(made.mode() & 0o7777, 0o777);
 
-    end(node, &before);
-    let again =
+    // The call may fail, since it ends its own container.
+    let _ = try_exec(node, &before, "main", "kill -TERM 1").await;
+    let restarted =
         |pod: &PodView| pod.is_ready() && pod.container("main").is_some_and(|c| c.restarts == 1);
-    let before = ok(node.wait_pod("parts", "to be restarted", again).await);
-    assert_eq!(of_parts(node), expected);
+    let before = ok(node.wait_pod("parts", "to be restarted", restarted).await);
+    assert_eq!(part_paths(node), expected);
     for service in ["volume-manager", "sync-coordinator"] {
         ok(node.kill(service).await);
     }
     ok(node.wait_in_step().await);
     let after = ok(node.wait_ready("parts").await);
     assert_eq!(after.identity(), before.identity());
-    assert_eq!(of_parts(node), expected);
+    assert_eq!(part_paths(node), expected);
     assert_eq!(
         ok(fs::read_to_string(data.join("parts-node/logs/l"))),
         "run\nrun\n"
@@ -254,8 +277,8 @@ async fn parts_stay(node: &mut Node) {
     assert!(data.join("made/deep/kept").is_file());
 }
 
-/// A change arrives at once; what is taken away stays where it is mounted; who comes late waits.
-async fn objects_change_and_go(node: &Node) {
+/// Updates are applied at once; deleted objects stay mounted; new pods wait for them.
+async fn objects_are_updated_and_deleted(node: &Node) {
     let before = ok(node.wait_ready("types").await);
     let dir = node
         .dirs()
@@ -264,16 +287,16 @@ async fn objects_change_and_go(node: &Node) {
         .join(&before.uid)
         .join("volumes");
     let file = dir.join("kubernetes.io~configmap/conf/key");
-    let begun = Instant::now();
+    let started = Instant::now();
     settings(node, Some("two"));
-    let look = || async {
+    let poll = || async {
         match fs::read_to_string(&file) {
-            Ok(text) if text == "two" => Look::Done(()),
-            seen => Look::NotYet(format!("{seen:?}")),
+            Ok(text) if text == "two" => Poll::Ready(()),
+            seen => Poll::Pending(format!("{seen:?}")),
         }
     };
-    ok(wait::until("the changed ConfigMap in the pod", look).await);
-    let took = begun.elapsed();
+    ok(wait::until("the changed ConfigMap in the pod", poll).await);
+    let took = started.elapsed();
     assert!(took < Duration::from_secs(3), "it took {took:?}");
 
     settings(node, None);
@@ -292,7 +315,7 @@ async fn objects_change_and_go(node: &Node) {
     let tardy = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "tardy" } });
     ok(node.put("tardy.json", &tardy.to_string()));
     ok(node.wait_ready("late").await);
-    // What was taken away before has been heard of by now.
+    // The earlier deletion has been received by now.
     assert_eq!(ok(fs::read_to_string(&file)), "two");
     let after = ok(node.wait_ready("types").await);
     assert_eq!(after.identity(), before.identity());
@@ -300,8 +323,8 @@ async fn objects_change_and_go(node: &Node) {
     ok(node.wait_gone("late").await);
 }
 
-/// Somebody on the node looks into a volume of a pod that goes: it is unmounted when they leave.
-async fn a_busy_mount_is_waited_for(node: &Node) {
+/// A busy volume of a removed pod is unmounted once it is no longer in use.
+async fn busy_mount_is_retried(node: &Node) {
     let types = ok(node.wait_ready("types").await);
     let dir = node
         .dirs()
@@ -309,30 +332,22 @@ async fn a_busy_mount_is_waited_for(node: &Node) {
         .join("pods")
         .join(&types.uid)
         .join("volumes");
-    let held = ok(fs::File::open(dir.join("kubernetes.io~secret/pass")));
+    let open_file = ok(fs::File::open(dir.join("kubernetes.io~secret/pass")));
     ok(node.take("types.json"));
-    let says = |pod: &PodView| {
+    let reported = |pod: &PodView| {
         pod.waiting_for
             .iter()
             .any(|line| line.contains("unmounting"))
     };
-    let waits = ok(node.wait_pod("types", "to say what is busy", says).await);
+    let waits = ok(node
+        .wait_pod("types", "to report the busy volume", reported)
+        .await);
     assert!(
         waits.waiting_for.iter().any(|line| line.contains("pass")),
         "{:?}",
         waits.waiting_for
     );
-    drop(held);
+    drop(open_file);
     ok(node.wait_gone("types").await);
     assert!(!dir.exists());
-}
-
-/// Ends the container as its own process would.
-fn end(node: &Node, pod: &PodView) {
-    let Some(main) = pod.container("main") else {
-        panic!("{} has no container main", pod.name);
-    };
-    let id = main.id.trim_start_matches("containerd://");
-    // The shell goes with the container, which looks like a failure.
-    let _ = node.containerd.exec(id, &["sh", "-c", "kill -TERM 1"]);
 }

@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use crate::error::{HarnessError, file};
 use crate::{machine, wait};
 
-/// The mount points of all cgroup hierarchies: one for v2, one per controller for v1.
+/// Mount points of all cgroup hierarchies: one for v2, one per controller for v1.
 pub fn hierarchies() -> Vec<PathBuf> {
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     mounts
@@ -20,22 +20,22 @@ pub fn hierarchies() -> Vec<PathBuf> {
         .collect()
 }
 
-/// Whether the machine has the unified hierarchy alone.
+/// Whether the machine has only the unified hierarchy (cgroup v2).
 pub fn is_v2() -> bool {
     Path::new("/sys/fs/cgroup/cgroup.controllers").exists()
 }
 
-/// Who makes cgroups: the processes themselves, or systemd.
+/// The cgroup driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Driver {
-    /// Directories, made by whoever needs them.
+pub enum TestCgroupDriver {
+    /// `cgroupfs`: directories created directly.
     Cgroupfs,
-    /// Slices; needs a machine that systemd runs.
+    /// `systemd`: slices; requires systemd as init.
     Systemd,
 }
 
-impl Driver {
-    /// From POLYLET_TEST_CGROUP_DRIVER (`cgroupfs` or `systemd`); `cgroupfs` when unset.
+impl TestCgroupDriver {
+    /// Reads POLYLET_TEST_CGROUP_DRIVER (`cgroupfs` or `systemd`); `cgroupfs` if unset.
     pub fn from_env() -> Self {
         match std::env::var("POLYLET_TEST_CGROUP_DRIVER").as_deref() {
             Ok("systemd") => Self::Systemd,
@@ -43,7 +43,7 @@ impl Driver {
         }
     }
 
-    /// As `KubeletConfiguration` calls it.
+    /// The value of `cgroupDriver` in `KubeletConfiguration`.
     pub fn word(self) -> &'static str {
         match self {
             Self::Cgroupfs => "cgroupfs",
@@ -51,7 +51,7 @@ impl Driver {
         }
     }
 
-    /// A run's cgroup, from the mount of a hierarchy.
+    /// Path of a run's cgroup relative to the hierarchy's mount point.
     pub(crate) fn name(self, id: &str) -> String {
         match self {
             Self::Cgroupfs => format!("/polylet-{id}"),
@@ -60,14 +60,14 @@ impl Driver {
     }
 }
 
-/// Makes a cgroup in every hierarchy.
+/// Creates a cgroup in every hierarchy.
 ///
 /// # Errors
-/// When it cannot be made.
+/// Fails if a cgroup cannot be created.
 pub fn create(name: &str) -> Result<(), HarnessError> {
     for hierarchy in hierarchies() {
         if is_v2() {
-            // A controller that the kernel lacks, or that is on already, is no reason to stop.
+            // Missing or already enabled controllers are not an error.
             for controller in ["cpuset", "cpu", "io", "memory", "pids", "hugetlb"] {
                 let path = hierarchy.join("cgroup.subtree_control");
                 let _ = fs::write(path, format!("+{controller}"));
@@ -76,7 +76,7 @@ pub fn create(name: &str) -> Result<(), HarnessError> {
         let path = below(&hierarchy, name);
         file("make", &path, fs::create_dir_all(&path))?;
         for list in ["cpuset.cpus", "cpuset.mems"] {
-            // v1 wants these filled before a process may enter.
+            // cgroup v1 requires both files to be set before a process may join.
             if let Ok(text) = fs::read_to_string(hierarchy.join(list))
                 && !is_v2()
             {
@@ -88,7 +88,7 @@ pub fn create(name: &str) -> Result<(), HarnessError> {
     Ok(())
 }
 
-/// The directories of a cgroup that are there.
+/// Existing directories of a cgroup, one per hierarchy.
 pub fn existing(name: &str) -> Vec<PathBuf> {
     let all = hierarchies()
         .into_iter()
@@ -96,14 +96,14 @@ pub fn existing(name: &str) -> Vec<PathBuf> {
     all.filter(|path| path.exists()).collect()
 }
 
-/// Kills every process in the cgroup and removes it with all below it.
+/// Kills every process in the cgroup and removes it with its descendants.
 pub fn remove(name: &str) {
     if name.trim_matches('/').is_empty() {
         return;
     }
     if name.ends_with(".slice") {
         let slice = name.trim_matches('/');
-        // A machine without systemd has no slice either.
+        // Without systemd there is no slice to stop.
         let _ = machine::run(Path::new("systemctl"), &["stop", slice]);
     }
     wait::until_blocking(Duration::from_secs(5), || {
@@ -129,7 +129,7 @@ fn remove_below(dir: &Path) {
             remove_below(&entry.path());
         }
     }
-    // It stays busy until the last process is reaped: the caller looks again.
+    // EBUSY until the last process is reaped; the caller retries.
     let _ = fs::remove_dir(dir);
 }
 

@@ -7,20 +7,20 @@ use rustix::mount::{UnmountFlags, unmount};
 
 use crate::containerd;
 use crate::cri::Cri;
-use crate::scratch::{self, Facts};
+use crate::scratch::{self, ScratchInfo};
 use crate::{cgroup, network, procs, wait};
 
-/// Removes everything of the run in `dir`: in order while its containerd answers, by force what
-/// stays. Gives what is still there afterwards, which is nothing when all went well.
+/// Removes everything of the run in `dir`: in order while its containerd responds, then the rest by
+/// force. Returns what could not be removed; empty on success.
 ///
-/// It stands on the directory alone, so it serves a run that ends, one that panics, one that gets
-/// a signal, and a later run that finds the directory of one that was killed.
+/// Depends only on the directory, so that it works after a normal end, a panic or a signal, and for
+/// the directory of a run that was killed earlier.
 pub fn sweep(dir: &Path) -> Vec<String> {
     let facts = scratch::read_facts(dir);
     end_node(dir);
     remove_pods(dir, &facts);
     end_containerd(dir);
-    procs::kill(&procs::of_run(dir));
+    procs::kill(&procs::list(dir));
     cgroup::remove(&facts.cgroup);
     unmount_below(dir);
     if !facts.bridge.is_empty() {
@@ -28,19 +28,19 @@ pub fn sweep(dir: &Path) -> Vec<String> {
     }
     remove_records(dir);
     for made in facts.made.iter().rev() {
-        // Only when empty: another run may use it now.
+        // Only if empty: another run may be using it.
         let _ = fs::remove_dir(made);
     }
     if mounts_below(dir).is_empty() {
-        // What stays is told below.
+        // Remaining files are reported below.
         let _ = fs::remove_dir_all(dir);
     }
     traces(dir, &facts)
 }
 
-/// What is there of the run in `dir`.
-pub fn traces(dir: &Path, facts: &Facts) -> Vec<String> {
-    let mut left: Vec<String> = procs::of_run(dir)
+/// Existing resources of the run in `dir`.
+pub fn traces(dir: &Path, facts: &ScratchInfo) -> Vec<String> {
+    let mut left: Vec<String> = procs::list(dir)
         .iter()
         .map(|process| format!("process {} {}", process.pid, process.args.join(" ")))
         .collect();
@@ -66,11 +66,11 @@ pub fn traces(dir: &Path, facts: &Facts) -> Vec<String> {
     left
 }
 
-/// The supervisor first: it stops the services in order. Then those it could not stop. A kubelet
-/// would make anew what is removed.
+/// Stops the supervisor first, which stops the services in order, then the remaining processes. A
+/// running kubelet would recreate what is removed.
 fn end_node(dir: &Path) {
-    let ours = |name: &str| -> Vec<procs::Process> {
-        let all = procs::of_run(dir).into_iter();
+    let ours = |name: &str| -> Vec<procs::RunProcess> {
+        let all = procs::list(dir).into_iter();
         all.filter(|process| process.name().starts_with(name))
             .collect()
     };
@@ -83,12 +83,12 @@ fn end_node(dir: &Path) {
     procs::kill(&ours("kubelet"));
 }
 
-/// Pods leave through the runtime, which knows of networks and snapshots what no sweep does. A
-/// containerd that was killed is started once more for it.
-fn remove_pods(dir: &Path, facts: &Facts) {
+/// Pods are removed through the runtime, which knows their networks and snapshots. A killed
+/// containerd is started once more for this.
+fn remove_pods(dir: &Path, facts: &ScratchInfo) {
     let socket = containerd::socket(dir);
     let running = |name: &str| {
-        procs::of_run(dir)
+        procs::list(dir)
             .iter()
             .any(|process| process.name() == name)
     };
@@ -113,7 +113,7 @@ fn remove_pods(dir: &Path, facts: &Facts) {
             return;
         }
     }
-    // Its own thread: this may run while the caller's runtime is being dropped.
+    // A separate thread, because the caller's runtime may be shutting down.
     let work = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -127,7 +127,7 @@ fn remove_pods(dir: &Path, facts: &Facts) {
                 }
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
-            // What fails here is removed by force.
+            // Failures are followed by removal by force.
             let all = tokio::time::timeout(Duration::from_secs(60), cri.remove_all());
             all.await.ok()?.ok()
         })
@@ -136,7 +136,7 @@ fn remove_pods(dir: &Path, facts: &Facts) {
 }
 
 fn end_containerd(dir: &Path) {
-    let all = procs::of_run(dir);
+    let all = procs::list(dir);
     let daemons: Vec<_> = all
         .into_iter()
         .filter(|process| process.name() == "containerd")
@@ -144,8 +144,8 @@ fn end_containerd(dir: &Path) {
     procs::end(&daemons, Duration::from_secs(10));
 }
 
-/// Sockets of shims, records of loopback networks and a kubelet's links to logs lie outside the
-/// scratch directory.
+/// Shim sockets, loopback network records and the kubelet's log links are outside the scratch
+/// directory.
 pub(crate) fn remove_records(dir: &Path) {
     for entry in fs::read_dir("/var/log/containers")
         .into_iter()
@@ -184,14 +184,14 @@ fn unmount_below(dir: &Path) {
     wait::until_blocking(Duration::from_secs(5), || {
         let points = mounts_below(dir);
         for point in &points {
-            // Lazily: what is still open goes when its holder goes.
+            // Lazy unmount: open files are released when their process ends.
             let _ = unmount(point, UnmountFlags::DETACH);
         }
         points.is_empty()
     });
 }
 
-/// The mount table writes spaces and the like in octal.
+/// The mount table escapes spaces and similar characters in octal.
 fn unescape(text: &str) -> String {
     let mut out = Vec::with_capacity(text.len());
     let bytes = text.as_bytes();

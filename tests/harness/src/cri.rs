@@ -4,8 +4,9 @@ use std::time::Duration;
 use polylet_wire::runtime::v1::image_service_client::ImageServiceClient;
 use polylet_wire::runtime::v1::runtime_service_client::RuntimeServiceClient;
 use polylet_wire::runtime::v1::{
-    Container, Image, ListContainersRequest, ListImagesRequest, ListPodSandboxRequest, PodSandbox,
-    RemovePodSandboxRequest, RuntimeHandler, StatusRequest, StopPodSandboxRequest, VersionRequest,
+    Container, ExecSyncRequest, Image, ListContainersRequest, ListImagesRequest,
+    ListPodSandboxRequest, PodSandbox, RemovePodSandboxRequest, RuntimeHandler, StatusRequest,
+    StopPodSandboxRequest, VersionRequest,
 };
 use tokio::task::JoinSet;
 use tonic::transport::{Channel, Endpoint};
@@ -13,10 +14,10 @@ use tonic::{Request, Response, Status};
 
 use crate::error::HarnessError;
 
-/// A channel to a Unix socket, connected when first used.
+/// A lazily connected channel to a Unix socket.
 ///
 /// # Errors
-/// When the path is not one of a socket.
+/// Fails if the path is not valid for a socket.
 pub fn channel(socket: &Path) -> Result<Channel, HarnessError> {
     let name = socket.display().to_string();
     let endpoint = Endpoint::from_shared(format!("unix://{name}")).map_err(|source| {
@@ -28,7 +29,7 @@ pub fn channel(socket: &Path) -> Result<Channel, HarnessError> {
     Ok(endpoint.connect_lazy())
 }
 
-/// The runtime as tests see it: they look and clean up, and never act for the node.
+/// A CRI client for tests, for observation and cleanup.
 #[derive(Debug, Clone)]
 pub struct Cri {
     runtime: RuntimeServiceClient<Channel>,
@@ -36,10 +37,10 @@ pub struct Cri {
 }
 
 impl Cri {
-    /// A client of the runtime behind `socket`.
+    /// A client of the runtime at `socket`.
     ///
     /// # Errors
-    /// As [`channel`].
+    /// See [`channel`].
     pub fn new(socket: &Path) -> Result<Self, HarnessError> {
         let channel = channel(socket)?;
         Ok(Self {
@@ -48,10 +49,10 @@ impl Cri {
         })
     }
 
-    /// The runtime's name and version.
+    /// Name and version of the runtime.
     ///
     /// # Errors
-    /// When it does not answer.
+    /// Fails if the runtime does not respond.
     pub async fn version(&self) -> Result<String, HarnessError> {
         let request = within(2, VersionRequest::default());
         let answer = told("Version", self.runtime.clone().version(request).await)?;
@@ -61,10 +62,32 @@ impl Cri {
         ))
     }
 
-    /// Whether its default handler can give a pod users of its own: runc can from 1.2 on.
+    /// Runs a command in a running container and returns its standard output.
     ///
     /// # Errors
-    /// When it does not answer.
+    /// Fails if it cannot be run, takes longer than 30 s, or exits with a non-zero code.
+    pub async fn exec(&self, container: &str, command: &[&str]) -> Result<String, HarnessError> {
+        let request = ExecSyncRequest {
+            container_id: container.to_owned(),
+            cmd: command.iter().map(|word| (*word).to_owned()).collect(),
+            timeout: 30,
+        };
+        let request = within(40, request);
+        let response = told("ExecSync", self.runtime.clone().exec_sync(request).await)?;
+        if response.exit_code == 0 {
+            return Ok(String::from_utf8_lossy(&response.stdout).into_owned());
+        }
+        Err(HarnessError::Failed {
+            program: command.join(" "),
+            status: format!("exit code {}", response.exit_code),
+            output: String::from_utf8_lossy(&response.stderr).into_owned(),
+        })
+    }
+
+    /// Whether the default runtime handler supports user namespaces (runc 1.2 and later).
+    ///
+    /// # Errors
+    /// Fails if the runtime does not respond.
     pub async fn user_namespaces(&self) -> Result<bool, HarnessError> {
         let request = within(10, StatusRequest::default());
         let answer = told("Status", self.runtime.clone().status(request).await)?;
@@ -75,39 +98,39 @@ impl Cri {
         Ok(answer.runtime_handlers.iter().any(can))
     }
 
-    /// All sandboxes.
+    /// Lists all sandboxes.
     ///
     /// # Errors
-    /// When the runtime does not answer.
+    /// Fails if the runtime does not respond.
     pub async fn sandboxes(&self) -> Result<Vec<PodSandbox>, HarnessError> {
         let request = within(10, ListPodSandboxRequest::default());
         let answer = self.runtime.clone().list_pod_sandbox(request).await;
         Ok(told("ListPodSandbox", answer)?.items)
     }
 
-    /// All containers.
+    /// Lists all containers.
     ///
     /// # Errors
-    /// When the runtime does not answer.
+    /// Fails if the runtime does not respond.
     pub async fn containers(&self) -> Result<Vec<Container>, HarnessError> {
         let request = within(10, ListContainersRequest::default());
         let answer = self.runtime.clone().list_containers(request).await;
         Ok(told("ListContainers", answer)?.containers)
     }
 
-    /// All images.
+    /// Lists all images.
     ///
     /// # Errors
-    /// When the runtime does not answer.
+    /// Fails if the runtime does not respond.
     pub async fn images(&self) -> Result<Vec<Image>, HarnessError> {
         let request = within(10, ListImagesRequest::default());
         Ok(told("ListImages", self.images.clone().list_images(request).await)?.images)
     }
 
-    /// Stops and removes every sandbox with all that is in it.
+    /// Stops and removes every sandbox with its containers.
     ///
     /// # Errors
-    /// The first failure; the others are tried all the same.
+    /// Returns the first failure, after trying all sandboxes.
     pub async fn remove_all(&self) -> Result<(), HarnessError> {
         let mut work = JoinSet::new();
         let mut first = Ok(());
@@ -149,7 +172,7 @@ pub(crate) fn within<T>(seconds: u64, message: T) -> Request<T> {
     request
 }
 
-/// The answer, or an error that names the call.
+/// The response, or an error with the call's name.
 pub(crate) fn told<T>(
     call: &'static str,
     answer: Result<Response<T>, Status>,

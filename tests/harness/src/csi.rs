@@ -1,5 +1,6 @@
-//! A CSI driver of our own that a test stops and starts: directories for file systems, loop devices
-//! for block devices, and a list of what it was asked. It speaks real CSI over real sockets.
+//! A CSI test driver that can be stopped and started: directories as file systems, loop devices as
+//! block devices, and a list of received calls. It uses the real CSI and plugin registration
+//! sockets.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,12 +21,12 @@ use tonic::{Request, Response, Status};
 
 mod node;
 
-/// The driver's name.
+/// Name of the driver.
 pub const NAME: &str = "disk.test.example";
 
-/// The driver, and what it keeps while it is stopped. Clones are one driver.
+/// The driver with its persistent state. Clones share it.
 #[derive(Clone)]
-pub struct Driver {
+pub struct TestCsiDriver {
     endpoint: PathBuf,
     registration: PathBuf,
     disk: PathBuf,
@@ -39,10 +40,10 @@ struct State {
     most: i64,
 }
 
-/// A driver that runs; it stops when this is dropped.
-pub struct Runs(Vec<JoinHandle<()>>, [PathBuf; 2]);
+/// A running driver; stopped on drop.
+pub struct RunningCsiDriver(Vec<JoinHandle<()>>, [PathBuf; 2]);
 
-impl Drop for Runs {
+impl Drop for RunningCsiDriver {
     fn drop(&mut self) {
         self.0.iter().for_each(JoinHandle::abort);
         for socket in &self.1 {
@@ -51,11 +52,11 @@ impl Drop for Runs {
     }
 }
 
-impl Driver {
-    /// A driver for the node with this root directory, whose volumes lie in `disk`. It can have five
-    /// of them there.
+impl TestCsiDriver {
+    /// A driver for the node with this root directory, with volumes in `disk` and at most five of
+    /// them on the node.
     ///
-    /// # Errors
+    /// Fails if its directories cannot be created.
     /// When its directories cannot be made.
     pub fn new(root: &Path, disk: &Path) -> io::Result<Self> {
         let (own, registry) = (
@@ -65,7 +66,7 @@ impl Driver {
         for dir in [disk, &own, &registry] {
             std::fs::create_dir_all(dir)?;
         }
-        Ok(Driver {
+        Ok(TestCsiDriver {
             endpoint: own.join("csi.sock"),
             registration: registry.join(format!("{NAME}-reg.sock")),
             disk: disk.to_owned(),
@@ -76,11 +77,11 @@ impl Driver {
         })
     }
 
-    /// Starts it: it listens when this returns.
+    /// Starts the driver; it is listening on return.
     ///
     /// # Errors
-    /// When it cannot listen.
-    pub fn start(&self) -> io::Result<Runs> {
+    /// Fails if it cannot listen.
+    pub fn start(&self) -> io::Result<RunningCsiDriver> {
         let listen = |path: &Path| UnixListener::bind(path).map(UnixListenerStream::new);
         let node = tonic::transport::Server::builder()
             .serve_with_incoming(NodeServer::new(self.clone()), listen(&self.endpoint)?);
@@ -88,36 +89,36 @@ impl Driver {
             RegistrationServer::new(self.clone()),
             listen(&self.registration)?,
         );
-        // It ends with its sockets, or when it is stopped.
+        // Ends when stopped.
         let tasks = vec![
             tokio::spawn(async move { drop(node.await) }),
             tokio::spawn(async move { drop(registration.await) }),
         ];
         let sockets = [self.endpoint.clone(), self.registration.clone()];
-        Ok(Runs(tasks, sockets))
+        Ok(RunningCsiDriver(tasks, sockets))
     }
 
-    /// All that it was asked since the last time, in words.
+    /// Calls received since the last invocation, as text.
     pub fn calls(&self) -> Vec<String> {
         std::mem::take(&mut self.state().calls)
     }
 
-    /// How many calls [`Driver::calls`] would give.
+    /// Number of calls that [`Driver::calls`] would return.
     pub fn waiting(&self) -> usize {
         self.state().calls.len()
     }
 
-    /// Answers the next call of which the words begin so with an error.
+    /// Fails the next call whose text starts with this prefix.
     pub fn refuse(&self, call: &str, with: Status) {
         self.state().refused.push((call.to_owned(), with));
     }
 
-    /// It can have so many volumes on the node from now on.
+    /// Sets the maximum number of volumes on the node.
     pub fn can_have(&self, most: i64) {
         self.state().most = most;
     }
 
-    /// Where a volume lies: a directory, or the file under a block device.
+    /// Path of a volume: a directory, or the backing file of a block device.
     pub fn volume(&self, id: &str) -> PathBuf {
         self.disk.join(id)
     }
@@ -144,7 +145,7 @@ fn is_mounted(at: &str) -> io::Result<bool> {
     Ok(lines.any(|line| line.split(' ').nth(4) == Some(at)))
 }
 
-/// As CSI asks of drivers: doing it again changes nothing.
+/// Idempotent, as CSI requires.
 fn bind(from: &Path, to: &str) -> io::Result<()> {
     match is_mounted(to)? {
         true => Ok(()),
@@ -169,7 +170,7 @@ fn losetup(arguments: &[&str], file: &Path) -> io::Result<String> {
     }
 }
 
-/// The loop device over a file.
+/// The loop device of a file.
 fn device(file: &Path) -> io::Result<Option<String>> {
     let all = losetup(&["-j"], file)?;
     let name = all.split(':').next().unwrap_or_default();
@@ -182,7 +183,7 @@ fn is_block(capability: Option<&VolumeCapability>) -> bool {
 }
 
 #[tonic::async_trait]
-impl Registration for Driver {
+impl Registration for TestCsiDriver {
     async fn get_info(&self, _: Request<InfoRequest>) -> Result<Response<PluginInfo>, Status> {
         Ok(Response::new(PluginInfo {
             r#type: "CSIPlugin".into(),
@@ -198,7 +199,7 @@ impl Registration for Driver {
     ) -> Result<Response<RegistrationStatusResponse>, Status> {
         let status = status.into_inner();
         if !status.plugin_registered {
-            self.note(format!("not registered: {}", status.error))?;
+            self.note(format!("registration failed: {}", status.error))?;
         }
         Ok(Response::new(RegistrationStatusResponse {}))
     }

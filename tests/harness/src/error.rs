@@ -1,18 +1,18 @@
 use std::path::PathBuf;
 
-/// What can go wrong while a node is put together.
+/// Errors of the harness.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)]
 pub enum HarnessError {
     #[error(
-        "this needs root: it makes cgroups, mounts and a bridge. Run it as root, or with `sudo -E env PATH=\"$PATH\"` before it"
+        "root is required for cgroups, mounts and a bridge. Run as root, or with `sudo -E env PATH=\"$PATH\"`"
     )]
     NotRoot,
     #[error(
-        "there is no apt-get here, and these are missing: {missing}. Install them by hand (Debian's names), or run this on Debian or Ubuntu"
+        "missing packages: {missing}; apt-get not found. Install them manually (Debian package names), or use Debian or Ubuntu"
     )]
     NoApt { missing: String },
-    #[error("the architecture {arch} is not supported: x86_64 and aarch64 are")]
+    #[error("unsupported architecture {arch}; supported are x86_64 and aarch64")]
     Architecture { arch: String },
     #[error("apt-get {what} failed ({status}): {tail}")]
     Apt {
@@ -20,9 +20,9 @@ pub enum HarnessError {
         status: String,
         tail: String,
     },
-    #[error("{program} is still missing after the package {package} was installed")]
+    #[error("{program} not found after the installation of package {package}")]
     StillMissing { program: String, package: String },
-    #[error("containerd 2.x comes from a Debian mirror, and apt knows of none here")]
+    #[error("containerd 2.x requires a Debian mirror, and none is configured for apt")]
     NoDebianMirror,
     #[error("cannot run {program}")]
     Run {
@@ -35,7 +35,9 @@ pub enum HarnessError {
         status: String,
         output: String,
     },
-    #[error("port {port} on {address} is in use: end what listens there, or choose another port")]
+    #[error(
+        "port {port} on {address} is in use; stop the process that listens on it, or choose another port"
+    )]
     PortInUse { address: String, port: u16 },
     #[error("cannot {what} {}", path.display())]
     File {
@@ -43,20 +45,20 @@ pub enum HarnessError {
         path: PathBuf,
         source: std::io::Error,
     },
-    #[error("cannot make an image from {}: it is not a static program", path.display())]
+    #[error("cannot create an image from {}: not a statically linked program", path.display())]
     NotStatic { path: PathBuf },
-    #[error("no free /24 network below 10.201.0.0/16 to 10.249.0.0/16")]
+    #[error("no free /24 network from 10.201.0.0/16 to 10.249.0.0/16")]
     NoSubnet,
-    #[error("polylet is not built at {}: run `cargo build --release --workspace --bins` first", path.display())]
+    #[error("polylet not found at {}; run `cargo build --release --workspace --bins` first", path.display())]
     NotBuilt { path: PathBuf },
-    #[error("{program} ended while it was being started ({status}); the end of its log:\n{log}")]
-    Ended {
+    #[error("{program} exited during startup ({status}); end of its log:\n{log}")]
+    ExitedEarly {
         program: &'static str,
         status: String,
         log: String,
     },
-    #[error("{what} did not come within {seconds} s; last seen: {last}")]
-    Patience {
+    #[error("timed out after {seconds} s waiting for {what}; last seen: {last}")]
+    Timeout {
         what: String,
         seconds: u64,
         last: String,
@@ -66,7 +68,7 @@ pub enum HarnessError {
         call: &'static str,
         source: Box<tonic::Status>,
     },
-    #[error("cannot reach {socket}")]
+    #[error("cannot connect to {socket}")]
     Connect {
         socket: String,
         source: tonic::transport::Error,
@@ -77,12 +79,12 @@ pub enum HarnessError {
         from: String,
         source: serde_json::Error,
     },
-    #[error("cannot write {what} as YAML")]
+    #[error("cannot serialize {what} as YAML")]
     Yaml {
         what: &'static str,
         source: serde_yaml_ng::Error,
     },
-    #[error("cannot make {what}")]
+    #[error("cannot create {what}")]
     Certificate {
         what: &'static str,
         source: rcgen::Error,
@@ -92,16 +94,16 @@ pub enum HarnessError {
         what: &'static str,
         source: rustls::Error,
     },
-    #[error("service {name} has no process")]
+    #[error("service {name} is not running")]
     NoService { name: String },
     #[error(
-        "Go is needed once, to build a Kubernetes cluster from tests/controlplane ({}). Install Debian's golang-go (1.21 or newer, which fetches the newer one by itself: Debian 13, or bookworm-backports), or set KUBEBUILDER_ASSETS to a directory with etcd, kube-apiserver and kubectl",
-        found.as_deref().map_or_else(|| "there is none".to_owned(), |found| format!("found {found}, too old"))
+        "Go is required to build the control plane in tests/controlplane ({}). Install Debian's golang-go (1.21 or newer, which downloads the required toolchain: Debian 13, or bookworm-backports), or set KUBEBUILDER_ASSETS to a directory with etcd, kube-apiserver and kubectl",
+        found.as_deref().map_or_else(|| "go not found".to_owned(), |found| format!("found {found}, too old"))
     )]
     NoGo { found: Option<String> },
-    #[error("a cluster has no program {name}")]
+    #[error("unknown control plane program {name}")]
     NoProgram { name: String },
-    #[error("the API server refused {request} ({code}): {message}")]
+    #[error("API server rejected {request} ({code}): {message}")]
     Api {
         request: String,
         code: u16,
@@ -109,11 +111,11 @@ pub enum HarnessError {
     },
     #[error("HTTP to {address}: {why}")]
     Http { address: String, why: String },
-    #[error("these were left behind: {}", left.join("; "))]
-    LeftBehind { left: Vec<String> },
+    #[error("failed to remove: {}", left.join("; "))]
+    Leftover { left: Vec<String> },
 }
 
-/// The error and its causes in one line.
+/// The error and its sources on one line.
 pub fn report(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
@@ -125,7 +127,7 @@ pub fn report(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Names the file operation that failed.
+/// Adds operation and path to an I/O error.
 pub(crate) fn file<T>(
     what: &'static str,
     path: impl Into<PathBuf>,

@@ -8,49 +8,52 @@ use crate::cleanup;
 static RUNS: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
 static SIGNALS: Once = Once::new();
 
-/// Sees to it that the run in a directory is removed when this is dropped, by a panic too.
+/// Removes the run in a directory on drop, including panics.
 #[derive(Debug)]
-pub struct Guard {
+pub struct CleanupGuard {
     dir: PathBuf,
-    swept: bool,
+    cleaned_up: bool,
 }
 
-impl Guard {
-    /// Guards the run in `dir`.
+impl CleanupGuard {
+    /// A guard for the run in `dir`.
     pub fn new(dir: &Path) -> Self {
         runs().push(dir.to_owned());
         Self {
             dir: dir.to_owned(),
-            swept: false,
+            cleaned_up: false,
         }
     }
 
-    /// Removes the run now and tells what stayed.
+    /// Removes the run now and returns what could not be removed.
     pub fn sweep(&mut self) -> Vec<String> {
-        self.swept = true;
+        self.cleaned_up = true;
         let left = cleanup::sweep(&self.dir);
         runs().retain(|dir| *dir != self.dir);
         left
     }
 }
 
-impl Drop for Guard {
+impl Drop for CleanupGuard {
     fn drop(&mut self) {
-        if self.swept {
+        if self.cleaned_up {
             return;
         }
         if std::env::var_os("POLYLET_TEST_KEEP").is_some() {
-            eprintln!("kept, because of POLYLET_TEST_KEEP: {}", self.dir.display());
+            eprintln!(
+                "not removed (POLYLET_TEST_KEEP is set): {}",
+                self.dir.display()
+            );
             return;
         }
         for left in self.sweep() {
-            eprintln!("left behind: {left}");
+            eprintln!("failed to remove: {left}");
         }
     }
 }
 
-/// From now on SIGINT, SIGTERM and SIGHUP remove all runs of this process before they end it.
-/// For tests; a program with a shutdown of its own drops its guards instead.
+/// Installs handlers for SIGINT, SIGTERM and SIGHUP that remove all runs of this process before it
+/// exits. For tests; a program with its own shutdown drops its guards instead.
 pub fn on_signals() {
     SIGNALS.call_once(|| {
         std::thread::spawn(|| {
@@ -59,7 +62,7 @@ pub fn on_signals() {
                 .build();
             let Ok(runtime) = runtime else { return };
             let number = runtime.block_on(first_signal());
-            eprintln!("signal {number}: removing what the tests made");
+            eprintln!("signal {number}: removing test resources");
             for dir in runs().clone() {
                 cleanup::sweep(&dir);
             }

@@ -11,55 +11,55 @@ use tokio_rustls::TlsConnector;
 
 use crate::error::HarnessError;
 
-/// An answer.
+/// An HTTP response.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
-    /// The first line: `HTTP/1.1 200 OK`.
+pub struct HttpResponse {
+    /// The status line: `HTTP/1.1 200 OK`.
     pub status: String,
-    /// All after the headers.
+    /// The body.
     pub body: String,
 }
 
-impl Answer {
-    /// The number in the first line.
+impl HttpResponse {
+    /// The status code.
     pub fn code(&self) -> u16 {
         let word = self.status.split_whitespace().nth(1);
         word.and_then(|word| word.parse().ok()).unwrap_or_default()
     }
 }
 
-/// One GET over plain HTTP, within five seconds: enough to show that a pod answers.
+/// A GET over plain HTTP with a timeout of five seconds.
 ///
 /// # Errors
-/// When nobody answers there.
-pub async fn get(address: &str, port: u16, path: &str) -> Result<Answer, HarnessError> {
+/// Fails if the server does not respond.
+pub async fn get(address: &str, port: u16, path: &str) -> Result<HttpResponse, HarnessError> {
     let at = format!("{address}:{port}");
     let work = async { ask(TcpStream::connect(&at).await?, address, path, "").await };
     limited(&at, work).await
 }
 
-/// One GET over TLS on the loopback address.
+/// A GET over TLS on the loopback address.
 ///
 /// # Errors
-/// When nobody answers there, or not this client.
+/// Fails if the server does not respond or rejects the client certificate.
 pub async fn get_tls(
     tls: Arc<ClientConfig>,
     port: u16,
     path: &str,
-) -> Result<Answer, HarnessError> {
+) -> Result<HttpResponse, HarnessError> {
     get_tls_as(tls, port, path, "").await
 }
 
-/// The same with a bearer token, where it is not empty.
+/// Like [`get_tls`], with a bearer token unless it is empty.
 ///
 /// # Errors
-/// As [`get_tls`].
+/// See [`get_tls`].
 pub async fn get_tls_as(
     tls: Arc<ClientConfig>,
     port: u16,
     path: &str,
     token: &str,
-) -> Result<Answer, HarnessError> {
+) -> Result<HttpResponse, HarnessError> {
     let at = format!("127.0.0.1:{port}");
     let name = ServerName::from(IpAddr::V4(Ipv4Addr::LOCALHOST));
     let work = async {
@@ -75,7 +75,7 @@ pub async fn get_tls_as(
     limited(&at, work).await
 }
 
-/// HTTP/1.0: the end of the stream is the end of the body, whatever the server is.
+/// HTTP/1.0, so that the end of the stream is the end of the body for every server.
 async fn ask<S>(mut stream: S, host: &str, path: &str, token: &str) -> std::io::Result<Vec<u8>>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -88,7 +88,7 @@ where
     stream.write_all(request.as_bytes()).await?;
     let mut bytes = Vec::new();
     match stream.read_to_end(&mut bytes).await {
-        // Servers that close without TLS's own goodbye have said all they had to say.
+        // Servers that close without a TLS close_notify have sent the whole response.
         Err(error) if bytes.is_empty() => Err(error),
         _ => Ok(bytes),
     }
@@ -97,7 +97,7 @@ where
 async fn limited(
     address: &str,
     work: impl Future<Output = std::io::Result<Vec<u8>>>,
-) -> Result<Answer, HarnessError> {
+) -> Result<HttpResponse, HarnessError> {
     let failed = |why: String| HarnessError::Http {
         address: address.to_owned(),
         why,
@@ -105,12 +105,12 @@ async fn limited(
     let bytes = match timeout(Duration::from_secs(5), work).await {
         Ok(Ok(bytes)) => bytes,
         Ok(Err(error)) => return Err(failed(error.to_string())),
-        Err(_) => return Err(failed("no answer within 5 s".to_owned())),
+        Err(_) => return Err(failed("timed out after 5 s".to_owned())),
     };
     let text = String::from_utf8_lossy(&bytes);
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
     let status = head.lines().next().unwrap_or_default().to_owned();
-    Ok(Answer {
+    Ok(HttpResponse {
         status,
         body: body.to_owned(),
     })

@@ -5,19 +5,19 @@ use crate::error::{HarnessError, file};
 use crate::machine;
 use crate::tar::Tar;
 
-/// The image that tests and the demo run: busybox with all its applets.
+/// Reference of the test and demo image: busybox with all its applets.
 pub const TEST: &str = "docker.io/library/polylet-test:1";
 
-/// The image of pod sandboxes.
+/// Reference of the pod sandbox image.
 pub const PAUSE: &str = "docker.io/library/polylet-pause:1";
 
-/// Reaps what is handed to process 1 of the pod and ends on TERM.
+/// Reaps orphans adopted by process 1 of the pod and exits on SIGTERM.
 const PAUSE_SCRIPT: &str = "trap 'exit 0' TERM INT; while :; do sleep 2147483647 & wait $!; done";
 
-/// Writes both images as one archive each into `dir` and gives their paths.
+/// Writes one archive per image into `dir` and returns their paths.
 ///
 /// # Errors
-/// When there is no static busybox, or a file cannot be written.
+/// Fails if there is no static busybox or a file cannot be written.
 pub fn write_all(dir: &Path) -> Result<Vec<PathBuf>, HarnessError> {
     let test = serde_json::json!({
         "Env": ["PATH=/bin"], "Cmd": ["/bin/sh"], "WorkingDir": "/",
@@ -28,11 +28,11 @@ pub fn write_all(dir: &Path) -> Result<Vec<PathBuf>, HarnessError> {
     Ok(vec![write(dir, TEST, &test)?, write(dir, PAUSE, &pause)?])
 }
 
-/// Writes one image of busybox under the name `reference`, configured by `config` (what an image
-/// configuration calls `config`).
+/// Writes a busybox image named `reference`; `config` is the `config` object of the image
+/// configuration.
 ///
 /// # Errors
-/// As [`write_all`].
+/// See [`write_all`].
 pub fn write(
     dir: &Path,
     reference: &str,
@@ -41,10 +41,10 @@ pub fn write(
     write_sized(dir, reference, config, 0)
 }
 
-/// The same, with as many bytes more that no other image shares.
+/// Like [`write()`], with additional bytes that no other image shares.
 ///
 /// # Errors
-/// As [`write_all`].
+/// See [`write_all`].
 pub fn write_sized(
     dir: &Path,
     reference: &str,
@@ -75,8 +75,8 @@ pub fn write_sized(
     Ok(path)
 }
 
-/// The one layer: busybox, a link for each of its applets, the directories programs expect, and a
-/// file of `more` bytes of its own.
+/// The single layer: busybox, a link for each of its applets, the customary directories, and a file
+/// of `more` unique bytes.
 fn layer(reference: &str, more: usize) -> Result<Vec<u8>, HarnessError> {
     let busybox = machine::static_busybox().ok_or_else(|| HarnessError::NotStatic {
         path: PathBuf::from("busybox"),
@@ -109,7 +109,7 @@ fn layer(reference: &str, more: usize) -> Result<Vec<u8>, HarnessError> {
     Ok(tar.finish())
 }
 
-/// busybox computes it: one dependency less.
+/// Computed by busybox, which saves a dependency.
 fn sha256(dir: &Path, bytes: &[u8]) -> Result<String, HarnessError> {
     let path = dir.join("layer.tmp");
     file("write", &path, fs::write(&path, bytes))?;

@@ -1,53 +1,53 @@
-//! A node out of real parts: packages from Debian, a containerd of its own, the services as they
-//! are built. The demo, the end-to-end tests and the benchmark all stand on it.
+//! A test node of real programs: Debian packages, a private containerd, the built services. Used by
+//! the demo, the end-to-end tests and the benchmark.
 //!
-//! Everything of one run lives in one scratch directory and carries its id: the bridge, the
-//! cgroups, the network's name. [`cleanup`] needs nothing but that directory, so it can also
-//! remove what a killed run left behind ([`scratch::remove_leftovers`]).
+//! All files of a run are in one scratch directory; its bridge, cgroups and network are named after
+//! its id. [`cleanup`] depends only on that directory, so it can also remove the remains of a
+//! killed run ([`scratch::remove_leftovers`]).
 
-/// Building the services.
+/// Build of the services.
 pub mod build;
-/// Cgroups of one run: made, emptied, removed.
+/// Creation and removal of a run's cgroups.
 pub mod cgroup;
-/// Removing everything that a run made.
+/// Removal of all resources of a run.
 pub mod cleanup;
 /// A real Kubernetes control plane.
 pub mod cluster;
 /// A private containerd.
 pub mod containerd;
-/// Calls to the container runtime that a test needs itself.
+/// CRI client for tests.
 pub mod cri;
-/// A CSI driver to be stopped and started.
+/// A CSI test driver.
 pub mod csi;
-/// What can go wrong, one variant per operation.
+/// Errors, one variant per operation.
 pub mod error;
-/// Cleaning up on signals.
+/// Cleanup on drop and on signals.
 pub mod guard;
-/// HTTP by hand, to ask a pod.
+/// Minimal HTTP requests to pods.
 pub mod http;
-/// Images made from busybox, without a registry.
+/// Busybox images, built without a registry.
 pub mod image;
-/// What this machine is.
+/// Properties of this machine.
 pub mod machine;
 /// The bridge network of one run.
 pub mod network;
-/// The node: directories, configuration, `polylet run`, and how to ask it.
+/// The node: directories, configuration, `polylet run`, and requests to its services.
 pub mod node;
-/// What is missing on this machine, and installing it.
+/// Lookup and installation of packages.
 pub mod packages;
-/// Certificates for asking the node API.
+/// Certificates of the node API.
 pub mod pki;
-/// Processes of one run.
+/// Processes of a run.
 pub mod procs;
-/// An image registry, with or without a password.
+/// An image registry, optionally with a password.
 pub mod registry;
-/// The one directory of a run.
+/// The scratch directory of a run.
 pub mod scratch;
-/// Archives.
+/// A tar archive writer.
 pub mod tar;
-/// Typed views on what the node says.
+/// Typed views of the node's responses.
 pub mod view;
-/// Waiting for a condition with one patience for all.
+/// Polling for conditions, with one common timeout.
 pub mod wait;
 
 pub use cluster::{Cluster, ClusterOptions};
@@ -55,4 +55,4 @@ pub use containerd::{Containerd, Flavour};
 pub use error::HarnessError;
 pub use node::{Node, NodeOptions};
 pub use registry::Registry;
-pub use view::{ContainerView, PodView, ServiceView};
+pub use view::{ContainerView, PodView, SupervisedService};

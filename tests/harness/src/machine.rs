@@ -7,7 +7,7 @@ use rustix::process::Signal;
 
 use crate::error::HarnessError;
 
-/// Fails unless this process may make cgroups and mounts.
+/// Fails without the privileges for cgroups and mounts.
 ///
 /// # Errors
 /// [`HarnessError::NotRoot`].
@@ -19,10 +19,10 @@ pub fn need_root() -> Result<(), HarnessError> {
     }
 }
 
-/// The architecture as container images and Debian call it.
+/// The architecture's name in container images and Debian.
 ///
 /// # Errors
-/// [`HarnessError::Architecture`] for all but x86_64 and aarch64.
+/// [`HarnessError::Architecture`] for architectures other than x86_64 and aarch64.
 pub fn architecture() -> Result<&'static str, HarnessError> {
     match std::env::consts::ARCH {
         "x86_64" => Ok("amd64"),
@@ -50,13 +50,13 @@ pub fn program(name: &str) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-/// A busybox that needs no library, so that it runs in an empty image.
+/// Path of a statically linked busybox, which runs in an otherwise empty image.
 pub fn static_busybox() -> Option<PathBuf> {
     let found = program("busybox")?;
     is_static(&found).then_some(found)
 }
 
-/// Whether an ELF program names no interpreter.
+/// Whether an ELF program has no interpreter.
 fn is_static(path: &Path) -> bool {
     const PT_INTERP: u32 = 3;
     let Ok(bytes) = fs::read(path) else {
@@ -90,7 +90,7 @@ fn is_static(path: &Path) -> bool {
     })
 }
 
-/// The directory with the network plugins that the harness needs.
+/// The directory with the required CNI plugins.
 pub fn cni_plugins() -> Option<PathBuf> {
     let needed = ["bridge", "host-local", "portmap", "loopback"];
     ["/usr/lib/cni", "/opt/cni/bin", "/usr/libexec/cni"]
@@ -99,10 +99,10 @@ pub fn cni_plugins() -> Option<PathBuf> {
         .find(|dir| needed.iter().all(|name| dir.join(name).is_file()))
 }
 
-/// A TCP port of the loopback address that nobody listens on right now.
+/// A currently free TCP port of the loopback address.
 ///
 /// # Errors
-/// When no socket can be bound at all.
+/// Fails if no socket can be bound.
 pub fn free_port() -> Result<u16, HarnessError> {
     let bound = TcpListener::bind(("127.0.0.1", 0)).and_then(|socket| socket.local_addr());
     bound
@@ -113,7 +113,7 @@ pub fn free_port() -> Result<u16, HarnessError> {
         })
 }
 
-/// Fails when something listens on the port.
+/// Fails if the port is in use.
 ///
 /// # Errors
 /// [`HarnessError::PortInUse`].
@@ -127,14 +127,14 @@ pub fn need_port(address: &str, port: u16) -> Result<(), HarnessError> {
     }
 }
 
-/// Whether overlay mounts can have their upper directory there: not on another overlay, as inside
-/// most containers.
+/// Whether the directory can be the upper directory of an overlay mount. It cannot on another
+/// overlay, as inside most containers.
 pub fn can_overlay(dir: &Path) -> bool {
     const OVERLAYFS: i64 = 0x794c_7630;
     rustix::fs::statfs(dir).map_or(true, |fs| fs.f_type != OVERLAYFS)
 }
 
-/// Runs a program to its end and gives its output; a status other than zero is an error.
+/// Runs a program and returns its output; a non-zero exit status is an error.
 ///
 /// # Errors
 /// [`HarnessError::Run`] and [`HarnessError::Failed`].
@@ -160,13 +160,13 @@ pub fn run(program: &Path, args: &[&str]) -> Result<String, HarnessError> {
     })
 }
 
-/// Sends a signal; a process that is gone is not an error.
+/// Sends a signal; ESRCH is not an error.
 pub fn signal(pid: u32, signal: Signal) {
     let pid = i32::try_from(pid)
         .ok()
         .and_then(rustix::process::Pid::from_raw);
     if let Some(pid) = pid {
-        // The process may have ended by itself, which is what the signal is for.
+        // The process may have exited by itself.
         let _ = rustix::process::kill_process(pid, signal);
     }
 }

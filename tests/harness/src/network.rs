@@ -4,22 +4,22 @@ use std::path::Path;
 use crate::error::{HarnessError, file};
 use crate::machine;
 
-/// The bridge network of one run. The harness makes the bridge itself: pods reach each other and
-/// the host, and neither the machine's forwarding nor its packet filter is touched.
+/// The bridge network of one run. The harness creates the bridge itself: pods reach each other and
+/// the host, and the machine's forwarding and packet filter are not changed.
 #[derive(Debug, Clone)]
 pub struct Network {
-    /// Name of the bridge, and of the network.
+    /// Name of the bridge and of the network.
     pub bridge: String,
-    /// The first three bytes of its /24, as text: `10.201.7`.
+    /// The first three octets of its /24: `10.201.7`.
     pub prefix: String,
 }
 
 impl Network {
-    /// Chooses a free network, makes the bridge and writes the network configuration into
-    /// `conf_dir`. `seed` spreads concurrent runs.
+    /// Chooses a free network, creates the bridge and writes the CNI configuration into `conf_dir`.
+    /// `seed` spreads concurrent runs over the networks.
     ///
     /// # Errors
-    /// When no network is free or the bridge cannot be made.
+    /// Fails if no network is free or the bridge cannot be created.
     pub fn create(
         bridge: &str,
         seed: u32,
@@ -69,15 +69,15 @@ impl Network {
     }
 }
 
-/// Whether the bridge is there.
+/// Whether the bridge exists.
 pub fn bridge_exists(bridge: &str) -> bool {
     Path::new("/sys/class/net").join(bridge).exists()
 }
 
-/// Removes the bridge, and rules and records that name its network.
+/// Removes the bridge and the network's packet filter rules and address records.
 pub fn remove(bridge: &str) {
     if bridge_exists(bridge) {
-        // Whether it worked is seen by looking for the bridge afterwards.
+        // The caller checks afterwards that the bridge is gone.
         let _ = ip(&["link", "del", bridge]);
     }
     remove_rules(bridge);
@@ -91,14 +91,14 @@ pub fn remove(bridge: &str) {
             .to_string_lossy()
             .starts_with(&format!("{bridge}-"))
         {
-            // As above: a record that stays is harmless.
+            // A remaining record is harmless.
             let _ = fs::remove_file(entry.path());
         }
     }
 }
 
-/// The host-port plugin leaves a rule and a chain per container when it is not asked to remove
-/// them. Rules are deleted by number, one look each: their comments cannot be quoted back.
+/// Removes the portmap plugin's rules and chains, which remain if CNI DEL was not called. Rules are
+/// deleted by number, with a new listing after each: their comments cannot be quoted back.
 fn remove_rules(network: &str) {
     let (Some(save), Some(iptables)) = (
         machine::program("iptables-save"),
@@ -134,15 +134,15 @@ fn remove_rules(network: &str) {
     }
 }
 
-/// A further address of this machine, on the loopback interface, until it is dropped.
+/// An additional address of this machine on the loopback interface, removed on drop.
 #[derive(Debug)]
 pub struct ExtraAddress(String);
 
 impl ExtraAddress {
-    /// Adds one.
+    /// Adds an address.
     ///
     /// # Errors
-    /// When the machine does not take it.
+    /// Fails if the address cannot be added.
     pub fn add(address: &str) -> Result<Self, HarnessError> {
         let prefix = format!("{address}/32");
         ip(&["addr", "add", &prefix, "dev", "lo"])?;
@@ -156,7 +156,7 @@ impl Drop for ExtraAddress {
     }
 }
 
-/// busybox has `ip`: small machines need no further package.
+/// Uses busybox's `ip`: minimal systems need no further package.
 fn ip(args: &[&str]) -> Result<String, HarnessError> {
     let busybox = machine::static_busybox().or_else(|| machine::program("busybox"));
     match (machine::program("ip"), busybox) {

@@ -7,14 +7,14 @@ use std::process::{Command, Stdio};
 use crate::error::{HarnessError, file};
 use crate::machine;
 
-/// A program the node needs, and the Debian package that has it.
+/// A required program and its Debian package.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Need {
-    /// The Debian package.
+    /// Name of the Debian package.
     pub package: &'static str,
-    /// What is looked for.
+    /// Name of the program.
     pub program: &'static str,
-    /// What it is for.
+    /// Purpose, for messages.
     pub why: &'static str,
 }
 
@@ -51,7 +51,7 @@ const NEEDS: [(Need, fn() -> bool); 5] = [
         Need {
             package: "busybox-static",
             program: "a static busybox",
-            why: "what the images are made of",
+            why: "content of the images",
         },
         || machine::static_busybox().is_some(),
     ),
@@ -69,7 +69,7 @@ fn on_path(name: &str) -> bool {
     machine::program(name).is_some()
 }
 
-/// What is missing on this machine. What is there is taken as it is, whoever installed it.
+/// Missing programs. Installed ones are used regardless of their origin.
 pub fn missing() -> Vec<Need> {
     NEEDS
         .iter()
@@ -78,10 +78,10 @@ pub fn missing() -> Vec<Need> {
         .collect()
 }
 
-/// Installs the packages of `needs`, telling each step to `say`.
+/// Installs the packages of `needs`; `say` receives each step.
 ///
 /// # Errors
-/// When this is not root, there is no apt, or apt fails. Nothing is ever removed for it.
+/// Fails if this is not root, apt is missing, or apt fails. Packages are never removed.
 pub fn install(needs: &[Need], say: &dyn Fn(&str)) -> Result<(), HarnessError> {
     if needs.is_empty() {
         return Ok(());
@@ -109,7 +109,7 @@ pub fn install(needs: &[Need], say: &dyn Fn(&str)) -> Result<(), HarnessError> {
     }
 }
 
-/// Runs apt-get in `dir`; its lines go to `say`, the last ones into the error.
+/// Runs apt-get in `dir`; its lines are passed to `say`, the last ones are part of the error.
 pub(crate) fn apt_get(
     args: &[String],
     what: &str,
@@ -120,7 +120,7 @@ pub(crate) fn apt_get(
         program: "apt-get".to_owned(),
         source,
     };
-    // One pipe for both streams keeps the order of what is told.
+    // One pipe for both streams preserves the order of the lines.
     let (reader, writer) = std::io::pipe().map_err(run)?;
     let mut command = Command::new("apt-get");
     command
@@ -135,7 +135,7 @@ pub(crate) fn apt_get(
         .stdout(writer.try_clone().map_err(run)?)
         .stderr(writer);
     let mut child = command.spawn().map_err(run)?;
-    // Our copies of the writing end close with it, so that reading ends.
+    // Closes our copies of the write end, so that the reader sees end of file.
     drop(command);
     let mut last = VecDeque::new();
     for line in BufReader::new(reader).lines().map_while(Result::ok) {
@@ -165,11 +165,11 @@ fn worth_telling(line: &str) -> bool {
         .any(|start| line.starts_with(start))
 }
 
-/// The program of a Debian package that is unpacked into the build's directory and not installed:
-/// an installed one might start a service of its own. Fetched only when a test needs it.
+/// A program from a Debian package that is unpacked into the build directory instead of installed,
+/// because an installation might start a service. Downloaded on first use.
 ///
 /// # Errors
-/// When there is no apt, or it cannot fetch the package.
+/// Fails if apt is missing or cannot download the package.
 pub(crate) fn aside(package: &str, program: &str) -> Result<PathBuf, HarnessError> {
     let home = machine::target_dir().join("testbed").join(package);
     let target = home.join(program);
@@ -187,7 +187,7 @@ pub(crate) fn aside(package: &str, program: &str) -> Result<PathBuf, HarnessErro
     let download = ["download".to_owned(), package.to_owned()];
     let what = format!("download {package}");
     if apt_get(&download, &what, work.path(), &|_| {}).is_err() {
-        // Lists of packages that are too old name files that are gone.
+        // Outdated package lists refer to removed files.
         apt_get(&["update".to_owned()], "update", work.path(), &|_| {})?;
         apt_get(&download, &what, work.path(), &|_| {})?;
     }
@@ -198,7 +198,7 @@ pub(crate) fn aside(package: &str, program: &str) -> Result<PathBuf, HarnessErro
     Ok(target)
 }
 
-/// Unpacks the one package in `work` into its directory `x`.
+/// Unpacks the only package in `work` into its directory `x`.
 pub(crate) fn unpack(work: &Path) -> Result<(), HarnessError> {
     let entries = file("read", work, fs::read_dir(work))?;
     let package = entries
@@ -218,7 +218,7 @@ pub(crate) fn unpack(work: &Path) -> Result<(), HarnessError> {
     Ok(())
 }
 
-/// Where apt gets Debian from on this machine.
+/// URL of the configured Debian mirror.
 pub(crate) fn debian_mirror() -> Result<Option<String>, HarnessError> {
     let format = "$(ORIGIN) $(COMPONENT) $(REPO_URI)";
     let text = machine::run(
@@ -228,7 +228,7 @@ pub(crate) fn debian_mirror() -> Result<Option<String>, HarnessError> {
     let mirrors = text
         .lines()
         .filter_map(|line| line.strip_prefix("Debian main "));
-    // Security updates come from a place of their own, which has no full suites.
+    // The security archive has no full suites.
     Ok(mirrors
         .filter(|uri| !uri.contains("security"))
         .map(str::to_owned)

@@ -13,7 +13,7 @@ use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
 
 use crate::error::{HarnessError, file};
 
-/// An authority for client certificates and one certificate of it, for the node API.
+/// A CA and one client certificate for the node API.
 #[derive(Debug)]
 pub struct Pki {
     dir: PathBuf,
@@ -22,10 +22,10 @@ pub struct Pki {
 }
 
 impl Pki {
-    /// Makes both and writes them into `dir`.
+    /// Creates both and writes them into `dir`.
     ///
     /// # Errors
-    /// When a file cannot be written.
+    /// Fails if a file cannot be written.
     pub fn create(dir: &Path) -> Result<Self, HarnessError> {
         let made = |what| move |source| HarnessError::Certificate { what, source };
         let ca_key = KeyPair::generate().map_err(made("a key"))?;
@@ -38,7 +38,9 @@ impl Pki {
             KeyUsagePurpose::KeyCertSign,
             KeyUsagePurpose::DigitalSignature,
         ];
-        let ca = params.self_signed(&ca_key).map_err(made("an authority"))?;
+        let ca = params
+            .self_signed(&ca_key)
+            .map_err(made("a CA certificate"))?;
         let issuer = Issuer::new(params, ca_key);
 
         let key = KeyPair::generate().map_err(made("a key"))?;
@@ -71,21 +73,21 @@ impl Pki {
         })
     }
 
-    /// The authority's certificate.
+    /// Path of the CA certificate.
     pub fn authority(&self) -> PathBuf {
         self.dir.join("ca.pem")
     }
 
-    /// The client's certificate and key, for `curl --cert … --key … -k`.
+    /// Paths of the client certificate and key, for `curl --cert … --key … -k`.
     pub fn client(&self) -> (PathBuf, PathBuf) {
         (self.dir.join("client.pem"), self.dir.join("client.key"))
     }
 
-    /// TLS as a client with the certificate, or as nobody. The node's certificate is its own
-    /// making, so it is taken as it is.
+    /// A TLS client configuration, with the client certificate or anonymous. The server certificate
+    /// is self-signed and not verified.
     ///
     /// # Errors
-    /// When the certificate cannot be used.
+    /// Fails if the certificate cannot be used.
     pub fn tls(&self, anonymous: bool) -> Result<Arc<ClientConfig>, HarnessError> {
         let made = |what| move |source| HarnessError::Tls { what, source };
         let builder = ClientConfig::builder_with_provider(Arc::new(default_provider()))

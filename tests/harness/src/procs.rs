@@ -7,30 +7,30 @@ use rustix::process::Signal;
 use crate::machine;
 use crate::wait;
 
-/// A running process of a run.
+/// A process of a run.
 #[derive(Debug, Clone)]
-pub struct Process {
-    /// Its id.
+pub struct RunProcess {
+    /// Process id.
     pub pid: u32,
-    /// Its command line.
+    /// Command line.
     pub args: Vec<String>,
 }
 
-impl Process {
-    /// The program's name without its directory.
+impl RunProcess {
+    /// The program's file name.
     pub fn name(&self) -> &str {
         let first = self.args.first().map_or("", String::as_str);
         first.rsplit('/').next().unwrap_or(first)
     }
 }
 
-/// The processes that a run started: programs of ours, containerd, its shims, registries, a cluster's
-/// programs, with a path
-/// below the run's directory on their command line. The directory's random name makes that proof
+/// Processes started by a run (our programs, containerd, shims, registries, control plane): those
+/// with a path below the run's directory on their command line. The directory's random name makes
+/// this reliable; no other process is ever signalled.
 /// enough; nothing else is ever signalled.
-pub fn of_run(dir: &Path) -> Vec<Process> {
+pub fn list(dir: &Path) -> Vec<RunProcess> {
     let below = format!("{}/", dir.display());
-    let mut found: Vec<Process> = all()
+    let mut found: Vec<RunProcess> = all()
         .into_iter()
         .filter(|process| {
             let known = ["polylet", "containerd", "docker-registry", "etcd", "kube"]
@@ -43,7 +43,7 @@ pub fn of_run(dir: &Path) -> Vec<Process> {
     found
 }
 
-fn all() -> Vec<Process> {
+fn all() -> Vec<RunProcess> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries
         .filter_map(|entry| {
@@ -55,12 +55,12 @@ fn all() -> Vec<Process> {
                 .filter(|arg| !arg.is_empty())
                 .map(str::to_owned)
                 .collect();
-            (!args.is_empty()).then_some(Process { pid, args })
+            (!args.is_empty()).then_some(RunProcess { pid, args })
         })
         .collect()
 }
 
-/// Whether a process is there and not a zombie.
+/// Whether a process exists and is not a zombie.
 pub fn alive(pid: u32) -> bool {
     let stat = fs::read_to_string(PathBuf::from(format!("/proc/{pid}/stat")));
     let Ok(stat) = stat else { return false };
@@ -71,8 +71,8 @@ pub fn alive(pid: u32) -> bool {
     !matches!(state, None | Some('Z' | 'X'))
 }
 
-/// Asks the processes to end, waits, and kills those that stay.
-pub fn end(processes: &[Process], grace: Duration) {
+/// Sends SIGTERM to the processes, waits, and kills the remaining ones.
+pub fn end(processes: &[RunProcess], grace: Duration) {
     for process in processes {
         machine::signal(process.pid, Signal::TERM);
     }
@@ -83,8 +83,8 @@ pub fn end(processes: &[Process], grace: Duration) {
     }
 }
 
-/// Kills the processes and waits until they are gone.
-pub fn kill(processes: &[Process]) {
+/// Kills the processes and waits until they have exited.
+pub fn kill(processes: &[RunProcess]) {
     for process in processes {
         machine::signal(process.pid, Signal::KILL);
     }

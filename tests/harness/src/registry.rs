@@ -8,23 +8,23 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::error::{HarnessError, file};
-use crate::wait::{Look, until};
+use crate::wait::{Poll, until};
 use crate::{Containerd, containerd, http, image, machine, packages, procs, wait};
 
-/// The only user of a registry with a password.
+/// User name of a registry with a password.
 pub const USER: &str = "puller";
 
 /// The user's password.
 pub const PASSWORD: &str = "let-me-pull";
 
-/// The password as the registry keeps it (bcrypt).
+/// bcrypt hash of the password.
 const HASH: &str = "$2y$05$polyletpolyletpolyleteRkRKP9yFq1TCsbZSw./btQiEypr9hN.";
 
-/// Images on their way to a registry wait here, where no node sees them.
+/// containerd namespace for images before their push, invisible to the node.
 const NAMESPACE: &str = "harness";
 
-/// A real registry on a free port of the loopback address, over plain HTTP. It ends when it is
-/// dropped; what a killed run leaves of it ends with that run.
+/// A real registry on a free loopback port, over plain HTTP. Stopped on drop; after SIGKILL of this
+/// process, cleanup of the run stops it.
 #[derive(Debug)]
 pub struct Registry {
     name: String,
@@ -35,11 +35,11 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// Starts a registry below the run's directory that `containerd` reaches as `name`, the first
-    /// part of its images' references. `locked` ones want [`USER`] and [`PASSWORD`].
+    /// Starts a registry below the run's directory. `name` is the registry host in image
+    /// references. With `locked`, it requires [`USER`] and [`PASSWORD`].
     ///
     /// # Errors
-    /// When the program cannot be had, or does not come up.
+    /// Fails if the program is not available or does not become ready.
     pub async fn start(
         containerd: &Containerd,
         name: &str,
@@ -72,10 +72,10 @@ impl Registry {
         Ok(this)
     }
 
-    /// Lets `containerd` reach it by another name as well.
+    /// Configures an additional registry host name in `containerd`.
     ///
     /// # Errors
-    /// When the name cannot be written down.
+    /// Fails if the configuration cannot be written.
     pub fn known_as(&self, containerd: &Containerd, name: &str) -> Result<(), HarnessError> {
         let dir = containerd.registries().join(name);
         file("make", &dir, fs::create_dir_all(&dir))?;
@@ -87,12 +87,12 @@ impl Registry {
         file("write", &hosts, fs::write(&hosts, text))
     }
 
-    /// From now on it keeps everybody waiting.
+    /// Pauses the registry with SIGSTOP: requests hang.
     pub fn pause(&self) {
         self.signal(Signal::STOP);
     }
 
-    /// Answers again, what came meanwhile too.
+    /// Resumes the registry; pending requests are answered.
     pub fn go_on(&self) {
         self.signal(Signal::CONT);
     }
@@ -127,33 +127,33 @@ impl Registry {
         let (port, log) = (self.port, self.log());
         let child = &mut self.child;
         let mut ended = None;
-        let up = until("an answer from the registry", || {
+        let up = until("the registry to respond", || {
             ended = child.as_mut().and_then(|c| c.try_wait().ok().flatten());
             let gone = ended.is_some();
             async move {
                 match http::get("127.0.0.1", port, "/v2/").await {
-                    Ok(answer) if [200, 401].contains(&answer.code()) => Look::Done(true),
-                    _ if gone => Look::Done(false),
-                    Ok(answer) => Look::NotYet(answer.status),
-                    Err(error) => Look::NotYet(crate::error::report(&error)),
+                    Ok(answer) if [200, 401].contains(&answer.code()) => Poll::Ready(true),
+                    _ if gone => Poll::Ready(false),
+                    Ok(answer) => Poll::Pending(answer.status),
+                    Err(error) => Poll::Pending(crate::error::report(&error)),
                 }
             }
         });
         if up.await? {
             return Ok(());
         }
-        Err(HarnessError::Ended {
+        Err(HarnessError::ExitedEarly {
             program: "docker-registry",
             status: ended.map(|status| status.to_string()).unwrap_or_default(),
             log: containerd::tail(&log, 15),
         })
     }
 
-    /// Makes an image of busybox, configured by `config`, and pushes it as `path` (`team/app:1`).
-    /// Gives its digest. The node does not have it by that.
+    /// Builds a busybox image with `config` and pushes it as `path` (`team/app:1`). Returns its
+    /// digest. The image is not available on the node until pulled.
     ///
     /// # Errors
-    /// When the image cannot be made or is refused.
+    /// Fails if the image cannot be built or the push fails.
     pub fn push(
         &self,
         containerd: &Containerd,
@@ -181,13 +181,12 @@ impl Registry {
         Ok(digest)
     }
 
-    /// An image reference of this registry.
+    /// The full reference of an image in this registry.
     pub fn image(&self, path: &str) -> String {
         format!("{}/{path}", self.name)
     }
 
-    /// How many pulls of an image came through: each looks its manifest up once. `path` is without
-    /// a tag.
+    /// Number of pulls of an image, counted by its manifest requests. `path` has no tag.
     pub fn pulls(&self, path: &str) -> usize {
         let wanted = format!("\"HEAD /v2/{path}/manifests/");
         let name = format!("ns={}", self.name);
@@ -196,19 +195,19 @@ impl Registry {
         })
     }
 
-    /// How many requests of the access log are as wanted.
+    /// Number of matching requests in the access log.
     pub fn requests(&self, wanted: impl Fn(&str) -> bool) -> usize {
         let text = fs::read(self.log()).unwrap_or_default();
         let text = String::from_utf8_lossy(&text).into_owned();
         text.lines().filter(|line| wanted(line)).count()
     }
 
-    /// What it writes about itself and its requests.
+    /// Content of its log, including the access log.
     pub fn log(&self) -> PathBuf {
         self.dir.join("registry.log")
     }
 
-    /// The name by which containerd reaches it.
+    /// The registry host in image references.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -219,18 +218,18 @@ impl Drop for Registry {
         let Some(mut child) = self.child.take() else {
             return;
         };
-        // A paused one hears no TERM.
+        // A stopped process does not handle SIGTERM.
         machine::signal(child.id(), Signal::CONT);
         machine::signal(child.id(), Signal::TERM);
         if !wait::until_blocking(Duration::from_secs(5), || !procs::alive(child.id())) {
             machine::signal(child.id(), Signal::KILL);
         }
-        // It has ended: this only takes its record away.
+        // Already exited: only reaps it.
         let _ = child.wait();
     }
 }
 
-/// Configuration is YAML, of which JSON is a part.
+/// The configuration is YAML, a superset of JSON.
 fn config(dir: &Path, port: u16, locked: bool) -> Value {
     let mut config = serde_json::json!({
         "version": 0.1,

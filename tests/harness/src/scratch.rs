@@ -5,43 +5,43 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
-use crate::cgroup::Driver;
+use crate::cgroup::TestCgroupDriver;
 use crate::error::{HarnessError, file};
 use crate::{cleanup, machine};
 
-/// The beginning of every scratch directory's name.
+/// Name prefix of every scratch directory.
 const PREFIX: &str = "polylet-t";
 
-/// What [`cleanup`] has to know of a run; written before the thing it names is made.
+/// Facts for [`cleanup`]; written before the resources are created.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct Facts {
-    /// Six hexadecimal digits, in the name of all that the run makes.
+pub struct ScratchInfo {
+    /// Six hexadecimal digits, part of the name of every resource of the run.
     pub id: String,
-    /// The bridge of its network.
+    /// Name of the bridge.
     pub bridge: String,
-    /// The cgroup all its pods are below, with its slash.
+    /// Parent cgroup of all pods, with a leading slash.
     pub cgroup: String,
-    /// The containerd that it runs, and the directories to put first on its PATH.
+    /// Path of containerd, and the directories prepended to its PATH.
     pub containerd: Option<PathBuf>,
-    /// Directories outside the scratch directory that were not there before, parents first.
+    /// Directories created outside the scratch directory, parents first.
     pub made: Vec<PathBuf>,
 }
 
-/// One run's directory. It is held by a lock as long as the run lives: a directory without a
-/// holder is a leftover.
+/// The scratch directory of a run, locked during the run: an unlocked directory belongs to a run
+/// that was killed.
 #[derive(Debug)]
 pub struct Scratch {
     dir: PathBuf,
-    facts: Facts,
+    info: ScratchInfo,
     _lock: File,
 }
 
 impl Scratch {
-    /// Makes a new directory below POLYLET_TEST_DIR, else `/tmp`: short, so that Unix socket paths
-    /// below it stay under their limit.
+    /// Creates a directory below POLYLET_TEST_DIR, else `/tmp`: a short path, because of the length
+    /// limit of Unix socket paths.
     ///
     /// # Errors
-    /// When a file cannot be written.
+    /// Fails if a file cannot be written.
     pub fn create() -> Result<Self, HarnessError> {
         let id = random_id()?;
         let dir = base().join(format!("{PREFIX}{id}"));
@@ -52,7 +52,7 @@ impl Scratch {
             &dir,
             flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(Into::into),
         )?;
-        // Programs of the runtime make these for themselves and never remove them.
+        // Created and never removed by the runtime's programs.
         let shared = [
             "/run/containerd",
             "/run/containerd/s",
@@ -65,59 +65,59 @@ impl Scratch {
             .map(PathBuf::from)
             .filter(|path| !path.exists())
             .collect();
-        let facts = Facts {
+        let facts = ScratchInfo {
             bridge: format!("plt{id}"),
-            cgroup: Driver::from_env().name(&id),
+            cgroup: TestCgroupDriver::from_env().name(&id),
             id,
             containerd: None,
             made,
         };
         let scratch = Self {
             dir,
-            facts,
+            info: facts,
             _lock: lock,
         };
         scratch.write_facts()?;
         Ok(scratch)
     }
 
-    /// The directory.
+    /// Path of the directory.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// What cleaning up has to know.
-    pub fn facts(&self) -> &Facts {
-        &self.facts
+    /// Facts for cleanup.
+    pub fn facts(&self) -> &ScratchInfo {
+        &self.info
     }
 
-    /// A directory below it, made.
+    /// Creates a subdirectory.
     ///
     /// # Errors
-    /// When it cannot be made.
+    /// Fails if it cannot be created.
     pub fn sub(&self, name: &str) -> Result<PathBuf, HarnessError> {
         let path = self.dir.join(name);
         file("make", &path, fs::create_dir_all(&path))?;
         Ok(path)
     }
 
-    /// Notes which containerd runs here.
+    /// Records the run's containerd.
     ///
     /// # Errors
-    /// When the facts cannot be written.
+    /// Fails if the facts cannot be written.
     pub fn note_containerd(&mut self, program: &Path) -> Result<(), HarnessError> {
-        self.facts.containerd = Some(program.to_owned());
+        self.info.containerd = Some(program.to_owned());
         self.write_facts()
     }
 
     /// A number for spreading concurrent runs.
     pub fn seed(&self) -> u32 {
-        u32::from_str_radix(&self.facts.id, 16).unwrap_or_default()
+        u32::from_str_radix(&self.info.id, 16).unwrap_or_default()
     }
 
     fn write_facts(&self) -> Result<(), HarnessError> {
         let path = self.dir.join("facts.json");
-        let text = serde_json::to_string(&self.facts).map_err(|source| HarnessError::Json {
+        let text = serde_json::to_string(&self.info).map_err(|source| HarnessError::Json {
             what: "facts",
             from: "memory".to_owned(),
             source,
@@ -126,14 +126,13 @@ impl Scratch {
     }
 }
 
-/// The facts of the run in a directory.
-pub(crate) fn read_facts(dir: &Path) -> Facts {
+/// Reads the facts of the run in a directory.
+pub(crate) fn read_facts(dir: &Path) -> ScratchInfo {
     let text = fs::read_to_string(dir.join("facts.json")).unwrap_or_default();
     serde_json::from_str(&text).unwrap_or_default()
 }
 
-/// Removes what earlier runs left behind that were killed: scratch directories that nobody holds.
-/// Gives what could not be removed.
+/// Removes the unlocked scratch directories of killed runs. Returns what could not be removed.
 pub fn remove_leftovers() -> Vec<String> {
     let mut left = Vec::new();
     for entry in fs::read_dir(base()).into_iter().flatten().flatten() {
@@ -151,19 +150,19 @@ pub fn remove_leftovers() -> Vec<String> {
     left
 }
 
-/// Copies these files of a failed run to where they stay.
+/// Copies these logs of a failed run to a directory that is not removed.
 pub(crate) fn keep_logs(id: &str, logs: &[PathBuf]) {
-    let kept = machine::target_dir().join("testbed/failed").join(id);
-    if fs::create_dir_all(&kept).is_err() {
+    let saved = machine::target_dir().join("testbed/failed").join(id);
+    if fs::create_dir_all(&saved).is_err() {
         return;
     }
     for log in logs {
         if let Some(name) = log.file_name() {
-            // A log that cannot be kept must not hide why the test failed.
-            let _ = fs::copy(log, kept.join(name));
+            // A failed copy must not mask the test failure.
+            let _ = fs::copy(log, saved.join(name));
         }
     }
-    eprintln!("the logs are kept in {}", kept.display());
+    eprintln!("logs saved in {}", saved.display());
 }
 
 fn base() -> PathBuf {

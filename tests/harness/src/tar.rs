@@ -1,5 +1,4 @@
-/// A tar archive being written, in the ustar format: what images are made of, so that the harness
-/// depends on no tool for it.
+/// A tar archive writer (ustar format) for images; requires no external tool.
 #[derive(Default)]
 pub struct Tar {
     bytes: Vec<u8>,
@@ -28,13 +27,13 @@ impl Tar {
         self.header(name, b'2', 0o777, 0, target);
     }
 
-    /// The archive with its end mark.
+    /// The archive with its end-of-archive marker.
     pub fn finish(mut self) -> Vec<u8> {
         self.bytes.resize(self.bytes.len() + 2 * BLOCK, 0);
         self.bytes
     }
 
-    /// All owners are root and all times zero: the same input gives the same archive.
+    /// Owner root and time zero everywhere: equal input gives equal archives.
     fn header(&mut self, name: &str, kind: u8, mode: u32, size: usize, target: &str) {
         let mut block = [0_u8; BLOCK];
         put(&mut block, 0, name.as_bytes());

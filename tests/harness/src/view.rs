@@ -4,51 +4,51 @@ use serde_json::Value;
 
 use crate::error::HarnessError;
 
-/// A pod as the node reports it.
+/// A pod as reported by the node.
 #[derive(Debug, Clone)]
 pub struct PodView {
-    /// Its uid.
+    /// Pod UID.
     pub uid: String,
-    /// Its namespace.
+    /// Pod namespace.
     pub namespace: String,
-    /// Its name.
+    /// Pod name.
     pub name: String,
-    /// The whole `v1.PodStatus`.
+    /// The `v1.PodStatus`.
     pub status: Value,
-    /// The `v1.Pod` it was made from.
+    /// The `v1.Pod` of this status.
     pub manifest: Value,
-    /// What it waits for.
+    /// Wait reasons of the pod.
     pub waiting_for: Vec<String>,
-    /// Which facts come from a peer that is away.
+    /// Fields with data from an unavailable peer.
     pub stale: Vec<String>,
 }
 
 /// A container's status.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ContainerView {
-    /// Its name.
+    /// Container name.
     pub name: String,
-    /// The runtime's id, with its scheme.
+    /// Container id with its runtime scheme.
     pub id: String,
-    /// How often it was restarted.
+    /// Number of restarts.
     pub restarts: u64,
-    /// Whether it is ready.
+    /// Value of `ready`.
     pub ready: bool,
     /// `waiting`, `running` or `terminated`; empty when the status has no state.
     pub state: String,
-    /// Of the state: `CrashLoopBackOff`, `Completed` …
+    /// Reason of the state: `CrashLoopBackOff`, `Completed` …
     pub reason: String,
-    /// Of the state.
+    /// Message of the state.
     pub message: String,
-    /// Of a terminated state.
+    /// Exit code of a terminated container.
     pub exit_code: Option<i64>,
 }
 
 impl PodView {
-    /// Reads what the status reporter serves.
+    /// Parses a response of the status reporter.
     ///
     /// # Errors
-    /// When the status or the manifest is not JSON.
+    /// Fails if the status or the manifest is not JSON.
     pub fn from_wire(pod: &PodStatus) -> Result<Self, HarnessError> {
         let reference = pod.r#ref.clone().unwrap_or_default();
         let json = |what, bytes: &[u8]| {
@@ -73,39 +73,39 @@ impl PodView {
         })
     }
 
-    /// `Pending`, `Running`, `Succeeded`, `Failed`.
+    /// Pod phase: `Pending`, `Running`, `Succeeded`, `Failed`.
     pub fn phase(&self) -> &str {
         text(&self.status, "phase")
     }
 
-    /// Why the pod as a whole is as it is: `Evicted` …
+    /// Reason of the pod status: `Evicted` …
     pub fn reason(&self) -> &str {
         text(&self.status, "reason")
     }
 
-    /// The same for people.
+    /// Human-readable message of the pod status.
     pub fn message(&self) -> &str {
         text(&self.status, "message")
     }
 
-    /// Its address.
+    /// Pod IP address.
     pub fn ip(&self) -> &str {
         text(&self.status, "podIP")
     }
 
-    /// Whether the condition `Ready` holds.
+    /// Whether the condition `Ready` is `True`.
     pub fn is_ready(&self) -> bool {
         self.condition("Ready")
             .is_some_and(|condition| text(condition, "status") == "True")
     }
 
-    /// A condition as it stands in the status.
+    /// A condition of the status.
     pub fn condition(&self, kind: &str) -> Option<&Value> {
         let all = self.status.get("conditions")?.as_array()?;
         all.iter().find(|condition| text(condition, "type") == kind)
     }
 
-    /// Containers, init containers first.
+    /// Container statuses, init containers first.
     pub fn containers(&self) -> Vec<ContainerView> {
         let lists = ["initContainerStatuses", "containerStatuses"];
         let all = lists
@@ -114,21 +114,21 @@ impl PodView {
         all.flatten().map(container).collect()
     }
 
-    /// The container of that name.
+    /// Status of the container with this name.
     pub fn container(&self, name: &str) -> Option<ContainerView> {
         self.containers()
             .into_iter()
             .find(|container| container.name == name)
     }
 
-    /// What must not change when nothing of the pod changes: ids and restart counts.
+    /// Container ids and restart counts, which identify an undisturbed pod.
     pub fn identity(&self) -> Vec<(String, String, u64)> {
         let all = self.containers().into_iter();
         all.map(|container| (container.name, container.id, container.restarts))
             .collect()
     }
 
-    /// One line for people and for errors.
+    /// A one-line summary for output and errors.
     pub fn line(&self) -> String {
         let mut line = format!("{}/{} {}", self.namespace, self.name, self.phase());
         if self.is_ready() {
@@ -180,23 +180,23 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
     value.get(key).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// A service as the supervisor reports it.
+/// A service as reported by the supervisor.
 #[derive(Debug, Clone)]
-pub struct ServiceView {
-    /// Its name.
+pub struct SupervisedService {
+    /// Service name.
     pub name: String,
-    /// `SERVING`, `STARTING`, `BACKOFF` …
+    /// State: `SERVING`, `STARTING`, `BACKOFF` …
     pub health: String,
-    /// Its process; zero when it has none.
+    /// Process id; zero without a process.
     pub pid: u32,
-    /// How often it was started again.
+    /// Number of restarts.
     pub restarts: u32,
-    /// Peers that it has not heard to the end yet.
+    /// Peers without a completed initial sync.
     pub behind: Vec<String>,
 }
 
-impl ServiceView {
-    /// Reads what the supervisor serves.
+impl SupervisedService {
+    /// Parses a response of the supervisor.
     pub fn from_wire(service: ServiceStatus) -> Self {
         let behind = service.peers.into_iter().filter(|peer| !peer.synced);
         Self {
@@ -208,8 +208,8 @@ impl ServiceView {
         }
     }
 
-    /// It answers and has heard all its peers.
-    pub fn in_step(&self) -> bool {
+    /// Whether it is serving and has synced with all its peers.
+    pub fn has_synced(&self) -> bool {
         self.health == "SERVING" && self.behind.is_empty()
     }
 }

@@ -4,60 +4,60 @@ use std::time::{Duration, Instant};
 
 use crate::error::HarnessError;
 
-/// How long any condition may take before a test gives up: POLYLET_TEST_PATIENCE seconds, else 60.
-/// One knob for all waits: slow machines set it once.
-pub fn patience() -> Duration {
+/// The timeout of all waits: `POLYLET_TEST_PATIENCE` seconds, 60 by default. Raise it on a slow
+/// machine.
+pub fn timeout() -> Duration {
     let set = std::env::var("POLYLET_TEST_PATIENCE")
         .ok()
         .and_then(|text| text.parse().ok());
     Duration::from_secs(set.unwrap_or(60))
 }
 
-/// What a look at the world gave.
-pub enum Look<T> {
+/// The result of checking a condition.
+pub enum Poll<T> {
     /// The condition holds.
-    Done(T),
-    /// Not yet; what was seen instead, for the error.
-    NotYet(String),
+    Ready(T),
+    /// The condition does not hold yet; the observed state, for the error text.
+    Pending(String),
 }
 
-/// Looks again and again until the condition holds or patience ends.
+/// Polls until the condition holds or the [`timeout`] expires.
 ///
 /// # Errors
-/// [`HarnessError::Patience`] with what was seen last.
-pub async fn until<T, F, Fut>(what: impl Display, mut look: F) -> Result<T, HarnessError>
+/// [`HarnessError::Timeout`] with the last observation.
+pub async fn until<T, F, Fut>(what: impl Display, mut poll: F) -> Result<T, HarnessError>
 where
     F: FnMut() -> Fut,
-    Fut: Future<Output = Look<T>>,
+    Fut: Future<Output = Poll<T>>,
 {
-    let limit = patience();
+    let limit = timeout();
     let start = Instant::now();
-    let mut pause = Duration::from_millis(5);
+    let mut delay = Duration::from_millis(5);
     loop {
-        let last = match look().await {
-            Look::Done(value) => return Ok(value),
-            Look::NotYet(last) => last,
+        let last = match poll().await {
+            Poll::Ready(value) => return Ok(value),
+            Poll::Pending(last) => last,
         };
         if start.elapsed() >= limit {
             let seconds = limit.as_secs();
-            return Err(HarnessError::Patience {
+            return Err(HarnessError::Timeout {
                 what: what.to_string(),
                 seconds,
                 last,
             });
         }
-        tokio::time::sleep(pause).await;
-        pause = (pause * 2).min(Duration::from_millis(100));
+        tokio::time::sleep(delay).await;
+        delay = (delay * 2).min(Duration::from_millis(100));
     }
 }
 
-/// [`until`] for code outside the runtime.
-#[allow(clippy::disallowed_methods)] // There is no runtime to sleep on where things are dropped.
-pub fn until_blocking(limit: Duration, mut look: impl FnMut() -> bool) -> bool {
+/// Like [`until`], for code outside the async runtime.
+#[allow(clippy::disallowed_methods)] // There is no async runtime in `Drop`.
+pub fn until_blocking(limit: Duration, mut is_done: impl FnMut() -> bool) -> bool {
     let start = Instant::now();
-    let mut pause = Duration::from_millis(2);
+    let mut delay = Duration::from_millis(2);
     loop {
-        if look() {
+        if is_done() {
             return true;
         }
         if start.elapsed() >= limit {
@@ -65,9 +65,9 @@ pub fn until_blocking(limit: Duration, mut look: impl FnMut() -> bool) -> bool {
         }
         #[allow(
             clippy::disallowed_methods,
-            reason = "cleaning up happens outside any runtime"
+            reason = "cleanup runs outside any async runtime"
         )]
-        std::thread::sleep(pause);
-        pause = (pause * 2).min(Duration::from_millis(50));
+        std::thread::sleep(delay);
+        delay = (delay * 2).min(Duration::from_millis(50));
     }
 }

@@ -1,131 +1,131 @@
-//! Calls under way: each is sent, does its work, ends, and is heard of, with anything in between.
+//! Calls in flight: sent, executed, completed and received, with anything in between.
 
 use jiff::{SignedDuration, Timestamp};
 use polylet_kit::CancellationToken;
-use polylet_pleg::core::{HintKind, Known, Listing, PodView, Seen};
-use polylet_prober::judge::{Attempt, Verdicts};
-use polylet_sync_coordinator::act::Job;
-use polylet_sync_coordinator::core::learn::{Outcome, Trouble};
+use polylet_pleg::core::{CachedStatuses, Inspected, ListedPod, PodListing, RuntimeEventKind};
+use polylet_prober::manager::{ProbeAttempt, Results};
 use polylet_sync_coordinator::core::step::{Step, StepKey};
-use polylet_sync_coordinator::run::Input;
-use polylet_volume_manager::core::plan::Step as VolumeStep;
+use polylet_sync_coordinator::core::step::{StepFailure, StepOutcome};
+use polylet_sync_coordinator::input::Input;
+use polylet_sync_coordinator::runtime::StepContext;
+use polylet_volume_manager::core::operation::Operation as VolumeStep;
 use polylet_wire::common::v1::PodRef;
 use polylet_wire::pleg::v1::RefreshPodResponse;
 use tokio::sync::oneshot;
 
 use crate::node::images::{self, Gc};
 use crate::node::{coordinator, pleg, prober, volumes};
-use crate::world::{Who, World};
+use crate::world::{ServiceId, World};
 
-/// A call of some life of some service.
+/// A call of an incarnation of a service.
 pub struct Call {
-    /// In order of their making.
+    /// The sequence number.
     pub number: u64,
-    /// Whose.
-    pub who: Who,
-    /// Which life's.
-    pub life: u32,
-    /// What.
+    /// The calling service.
+    pub service: ServiceId,
+    /// The incarnation of the caller.
+    pub incarnation: u32,
+    /// The work of the call.
     pub work: Work,
 }
 
-pub(crate) type Answered = oneshot::Receiver<Result<RefreshPodResponse, String>>;
+pub(crate) type PendingResponse = oneshot::Receiver<Result<RefreshPodResponse, String>>;
 
-/// What a call does.
+/// The work of a call.
 pub enum Work {
     /// A step of the coordinator.
     Step {
-        /// The step with all it needs.
-        job: Box<Job>,
-        /// Ends it early.
+        /// The step with its context.
+        context: Box<StepContext>,
+        /// Cancels the step.
         cancel: Option<CancellationToken>,
-        /// The world is at it.
-        begun: bool,
-        /// It has ended, and nobody has heard.
-        outcome: Option<Outcome>,
+        /// Whether its execution has started.
+        started: bool,
+        /// The outcome, before the coordinator has received it.
+        outcome: Option<StepOutcome>,
     },
-    /// The coordinator asks pleg, until it answers; with the end of a stop, once.
+    /// The coordinator refreshes a pod until pleg responds; after a stop, once.
     Refresh {
-        /// The pod.
+        /// The pod's uid.
         uid: String,
-        /// Acts so far.
+        /// The number of effects so far.
         acts: u64,
-        /// The stop that ended.
-        stopped: Option<(StepKey, Outcome)>,
-        /// Where the answer comes.
-        answer: Option<Answered>,
+        /// The completed stop.
+        stopped: Option<(StepKey, StepOutcome)>,
+        /// The pending response.
+        answer: Option<PendingResponse>,
     },
-    /// The coordinator has declared all.
+    /// The coordinator has declared all pods.
     Complete {
-        /// Under this name.
-        declarer: u32,
-        /// So many.
+        /// The epoch of the client id.
+        client_id: u32,
+        /// The number of pods.
         pods: u32,
     },
-    /// The coordinator looks for remains of pods.
-    Leftovers,
-    /// pleg asks the runtime about itself.
-    Poll,
+    /// The coordinator looks for orphaned pods.
+    FindOrphans,
+    /// pleg checks the health of the runtime.
+    CheckHealth,
     /// pleg lists.
     List {
-        /// Its number.
-        turn: u64,
-        /// The answer on its way.
-        seen: Option<Result<Listing, String>>,
+        /// The number of the list.
+        sequence: u64,
+        /// The result, once the runtime has answered.
+        result: Option<Result<PodListing, String>>,
     },
-    /// pleg looks at a pod.
-    Look {
-        /// The pod.
+    /// pleg inspects a pod.
+    Inspect {
+        /// The pod's uid.
         uid: String,
-        /// The list's word.
-        view: Option<PodView>,
-        /// What need not be asked about.
-        known: Known,
+        /// The pod's entries in a full list.
+        listed: Option<ListedPod>,
+        /// The statuses that need not be requested.
+        cached: CachedStatuses,
     },
-    /// A look whose answer is on its way.
-    Looked {
-        /// The pod.
+    /// The response of an inspection, in flight.
+    InspectResponse {
+        /// The pod's uid.
         uid: String,
-        /// The answer.
-        seen: Result<Seen, String>,
+        /// The response.
+        result: Result<Inspected, String>,
     },
-    /// The prober asks a container.
+    /// A probe attempt.
     Probe {
-        /// How.
-        attempt: Attempt,
-        /// What it answered, on its way.
-        said: Option<Option<Result<(), String>>>,
+        /// The attempt.
+        attempt: ProbeAttempt,
+        /// The response, in flight.
+        response: Option<Option<Result<(), String>>>,
     },
-    /// The prober writes its verdicts.
-    SaveVerdicts {
-        /// All of them.
-        verdicts: Verdicts,
-        /// They are on the disk.
+    /// The prober saves its results.
+    SaveProbeResults {
+        /// All results.
+        results: Results,
+        /// They are on disk.
         written: bool,
     },
-    /// image-gc is at its images.
+    /// A garbage collection of images.
     Images(Gc),
     /// A step of volume-manager.
     Volume {
         /// The step.
         step: VolumeStep,
-        /// It is half done.
-        begun: bool,
+        /// Whether half of it is done.
+        started: bool,
     },
 }
 
 impl Work {
-    /// A step that was just decided.
-    pub fn step(job: Job, cancel: Option<CancellationToken>) -> Self {
+    /// A new step.
+    pub fn step(context: StepContext, cancel: Option<CancellationToken>) -> Self {
         Work::Step {
-            job: Box::new(job),
+            context: Box::new(context),
             cancel,
-            begun: false,
+            started: false,
             outcome: None,
         }
     }
 
-    /// A question to pleg.
+    /// A new refresh.
     pub fn refresh(uid: String, acts: u64) -> Self {
         Work::Refresh {
             uid,
@@ -137,34 +137,34 @@ impl Work {
 }
 
 impl World {
-    /// A call is made.
-    pub fn call(&mut self, who: Who, life: u32, work: Work) {
+    /// Starts a call.
+    pub fn call(&mut self, service: ServiceId, incarnation: u32, work: Work) {
         self.call_count += 1;
         let number = self.call_count;
         self.calls.push(Call {
             number,
-            who,
-            life,
+            service,
+            incarnation,
             work,
         });
     }
 
-    /// One of the calls goes on. Says whether anything moved.
+    /// Advances a call. Returns whether anything happened.
     pub fn advance(&mut self, at: usize) -> bool {
         if at >= self.calls.len() {
             return false;
         }
         let call = self.calls.remove(at);
-        let alive = self.life(call.who) == Some(call.life);
-        let (who, life) = (call.who, call.life);
+        let alive = self.incarnation(call.service) == Some(call.incarnation);
+        let (service, incarnation) = (call.service, call.incarnation);
         let (again, moved) = match call.work {
             Work::Step {
-                job,
+                context,
                 cancel,
-                begun,
+                started,
                 outcome,
-            } => crate::steps::advance(self, life, alive, job, cancel, begun, outcome),
-            Work::Volume { step, begun } => (self.volume_step(alive, step, begun), true),
+            } => crate::steps::advance(self, incarnation, alive, context, cancel, started, outcome),
+            Work::Volume { step, started } => (self.volume_step(alive, step, started), true),
             _ if !alive => (None, true),
             Work::Refresh {
                 uid,
@@ -172,83 +172,94 @@ impl World {
                 stopped,
                 answer,
             } => self.refresh(uid, acts, stopped, answer),
-            Work::Complete { declarer, pods } => {
-                let said = volumes::complete(self, &coordinator::declarer(life, declarer), pods);
-                self.say(|| format!("coordinator: all declared, {pods} pods: {said:?}"));
-                coordinator::take(self, vec![Input::Completed(declarer, said)]);
+            Work::Complete { client_id, pods } => {
+                let response =
+                    volumes::complete(self, &coordinator::client_id(incarnation, client_id), pods);
+                self.record(|| format!("coordinator: all {pods} pods declared: {response:?}"));
+                coordinator::handle_inputs(
+                    self,
+                    vec![Input::DesiredCompleted(client_id, response)],
+                );
                 (None, true)
             }
-            Work::Leftovers => {
+            Work::FindOrphans => {
                 let found = self.disk.cgroups.iter().chain(&self.disk.logs);
                 let pods = found.map(|uid| PodRef {
                     uid: uid.clone(),
                     ..PodRef::default()
                 });
                 let pods = pods.collect();
-                coordinator::take(self, vec![Input::Leftovers(pods)]);
+                coordinator::handle_inputs(self, vec![Input::OrphansFound(pods)]);
                 (None, true)
             }
             Work::Probe {
                 attempt,
-                said: None,
+                response: None,
             } => {
-                let said = Some(prober::ask(self, &attempt));
-                (Some(Work::Probe { attempt, said }), true)
+                let response = Some(prober::answer(self, &attempt));
+                (Some(Work::Probe { attempt, response }), true)
             }
             Work::Probe {
                 attempt,
-                said: Some(said),
+                response: Some(response),
             } => {
-                prober::attempted(self, &attempt, said);
+                prober::complete(self, &attempt, response);
                 (None, true)
             }
-            Work::SaveVerdicts {
-                verdicts,
+            Work::SaveProbeResults {
+                results,
                 written: false,
             } => {
-                self.disk.verdicts = verdicts.clone();
+                self.disk.probe_results = results.clone();
                 let written = true;
-                (Some(Work::SaveVerdicts { verdicts, written }), true)
+                (Some(Work::SaveProbeResults { results, written }), true)
             }
-            Work::SaveVerdicts { verdicts, .. } => {
-                if let Some(prober) = &mut self.prober {
-                    prober.judge.saved(verdicts);
+            Work::SaveProbeResults { results, .. } => {
+                if let Some(prober) = &self.prober {
+                    prober.publisher.publish(&results);
                 }
                 prober::act(self);
                 (None, true)
             }
             Work::Images(at) => (images::advance(self, at), true),
-            Work::Poll => {
-                let (answer, now) = (pleg::polled(self.runtime.up), self.now);
+            Work::CheckHealth => {
+                let (answer, now) = (pleg::health_check(self.runtime.up), self.now);
                 if let Some(pleg) = &mut self.pleg {
-                    pleg.teller.polled(answer, now);
+                    pleg.manager.on_health_check(answer, now);
                 }
                 pleg::act(self);
                 (None, true)
-            }
-            Work::List { turn, seen: None } => {
-                let seen = Some(self.list());
-                (Some(Work::List { turn, seen }), true)
             }
             Work::List {
-                turn,
-                seen: Some(seen),
+                sequence,
+                result: None,
             } => {
-                let now = self.moment();
+                let result = Some(self.list());
+                (Some(Work::List { sequence, result }), true)
+            }
+            Work::List {
+                sequence,
+                result: Some(result),
+            } => {
+                let now = self.unique_now();
                 if let Some(pleg) = &mut self.pleg {
-                    pleg.teller.relisted(turn, seen, now);
+                    pleg.manager.on_relisted(sequence, result, now);
                 }
                 pleg::act(self);
                 (None, true)
             }
-            Work::Look { uid, view, known } => {
-                let seen = self.look(&uid, view, &known);
-                (Some(Work::Looked { uid, seen }), true)
+            Work::Inspect {
+                uid,
+                listed,
+                cached,
+            } => {
+                let result = self.inspect(&uid, listed, &cached);
+                (Some(Work::InspectResponse { uid, result }), true)
             }
-            Work::Looked { uid, seen } => {
-                let now = self.moment();
+            Work::InspectResponse { uid, result } => {
+                let now = self.unique_now();
                 if let Some(pleg) = &mut self.pleg {
-                    pleg.teller.looked(&uid, seen, now);
+                    pleg.manager.on_inspected(&uid, result, now);
                 }
                 pleg::act(self);
                 (None, true)
@@ -260,8 +271,8 @@ impl World {
                 at,
                 Call {
                     number: call.number,
-                    who,
-                    life,
+                    service,
+                    incarnation,
                     work,
                 },
             );
@@ -269,46 +280,52 @@ impl World {
         moved
     }
 
-    /// Now, and no other answer of the runtime comes at the same time: clocks are that fine.
-    fn moment(&mut self) -> Timestamp {
+    /// The present time, different for each response, as with real clocks.
+    fn unique_now(&mut self) -> Timestamp {
         let finest = SignedDuration::from_nanos(1);
         self.now = self.now.checked_add(finest).unwrap_or(self.now);
         self.now
     }
 
-    fn volume_step(&mut self, alive: bool, step: VolumeStep, begun: bool) -> Option<Work> {
-        // The disk's own work ends with the process.
+    fn volume_step(&mut self, alive: bool, step: VolumeStep, started: bool) -> Option<Work> {
+        // Work on the disk ends with the process.
         if !alive {
             return None;
         }
-        if !self.calm && self.rng.percent(6) {
-            volumes::finished(self, step, Err("no space left".to_owned()));
+        if !self.quiescing && self.rng.percent(6) {
+            volumes::complete_operation(self, step, Err("no space left".to_owned()));
             return None;
         }
-        volumes::carry_out(self, &step, begun);
-        if begun {
-            self.say(|| format!("volumes: done {step:?}"));
-            volumes::finished(self, step, Ok(()));
+        volumes::execute_operation(self, &step, started);
+        if started {
+            self.record(|| format!("volumes: done {step:?}"));
+            volumes::complete_operation(self, step, Ok(()));
             return None;
         }
-        Some(Work::Volume { step, begun: true })
+        Some(Work::Volume {
+            step,
+            started: true,
+        })
     }
 
-    /// The runtime tells pleg of something, perhaps.
-    pub fn tell_pleg(&mut self, uid: &str, id: &str, kind: HintKind) {
-        if self.calm || self.rng.percent(60) {
+    /// The runtime sends an event to pleg, which may be lost.
+    pub fn send_event(&mut self, uid: &str, id: &str, kind: RuntimeEventKind) {
+        if self.quiescing || self.rng.percent(60) {
             pleg::hint(self, uid, id, kind);
         }
     }
 
-    /// When the next thing happens by itself.
+    /// The next due time of any timer.
     pub fn next_due(&self) -> Option<Timestamp> {
-        let coordinator = self.coordinator.as_ref().and_then(coordinator::Node::due);
-        let pleg = self.pleg.as_ref().and_then(|p| p.teller.due());
+        let coordinator = self
+            .coordinator
+            .as_ref()
+            .and_then(coordinator::CoordinatorInstance::due);
+        let pleg = self.pleg.as_ref().and_then(|p| p.manager.next_due());
         let volumes = self.volumes.as_ref().and_then(volumes::Volumes::due);
-        let prober = self.prober.as_ref().and_then(|p| p.judge.next_due());
-        let round = self.eviction.as_ref().map(|e| e.next_round);
-        let services = [coordinator, pleg, prober, volumes, round];
+        let prober = self.prober.as_ref().and_then(|p| p.manager.next_due());
+        let eviction = self.eviction.as_ref().map(|e| e.next_sync);
+        let services = [coordinator, pleg, prober, volumes, eviction];
         services
             .into_iter()
             .flatten()
@@ -317,16 +334,16 @@ impl World {
     }
 }
 
-/// A trouble in words.
-pub fn trouble(reason: &str, message: &str) -> Trouble {
-    Trouble {
+/// A failure of a step.
+pub fn step_failure(reason: &str, message: &str) -> StepFailure {
+    StepFailure {
         reason: reason.to_owned(),
         message: message.to_owned(),
-        ..Trouble::default()
+        ..StepFailure::default()
     }
 }
 
-/// The key of a step, and what became of it.
-pub fn done(step: &Step, outcome: Outcome) -> (StepKey, Outcome) {
+/// The key of a step with its outcome.
+pub fn done(step: &Step, outcome: StepOutcome) -> (StepKey, StepOutcome) {
     (step.key(), outcome)
 }

@@ -1,24 +1,24 @@
-//! Chaos: one step in which anything may happen.
+//! Chaos: steps in which anything may happen.
 
 use polylet_eviction::Signal;
-use polylet_pleg::core::HintKind;
-use polylet_wire::pleg::v1::ContainerPhase;
+use polylet_model::status::ContainerPhase;
+use polylet_pleg::core::RuntimeEventKind;
 use polylet_wire::podconfig::v1::PodSource;
 
 use crate::node::{config, coordinator, eviction, images, pleg, prober, status};
 use crate::pods;
-use crate::run::{revive, ticks};
-use crate::world::{Who, World};
+use crate::run::{fire_timers, start_stopped};
+use crate::world::{ServiceId, World};
 
-/// One step.
+/// Runs one step.
 pub fn step(world: &mut World) {
     let millis = world.rng.between(0, 5);
-    world.pass(millis);
-    if world.rng.below(1000) < world.temper.kills {
+    world.advance_clock(millis);
+    if world.rng.below(1000) < world.fault_profile.kills {
         kill(world);
     }
-    if world.rng.below(1000) < world.temper.disasters {
-        disasters(world);
+    if world.rng.below(1000) < world.fault_profile.rare_faults {
+        rare_faults(world);
     }
     match world.rng.below(100) {
         0..=34 => {
@@ -29,29 +29,29 @@ pub fn step(world: &mut World) {
         }
         35..=69 => {
             for _ in 0..world.rng.below(6) {
-                let _ = streams(world);
+                let _ = receive_from_stream(world);
             }
         }
         70..=77 => {
             let millis = world.rng.between(10, 800);
-            world.pass(millis);
+            world.advance_clock(millis);
         }
         78..=80 => {
             if let Some(due) = world.next_due() {
                 let millis = due.duration_since(world.now).as_millis().clamp(0, 30_000);
-                world.pass(i64::try_from(millis).unwrap_or(0));
+                world.advance_clock(i64::try_from(millis).unwrap_or(0));
             }
         }
-        81..=87 => drop(ticks(world)),
-        88..=90 => manifests(world),
+        81..=87 => drop(fire_timers(world)),
+        88..=90 => change_manifests(world),
         91..=93 => read_sources(world),
-        94..=95 => containers(world),
-        _ => drop(revive(world)),
+        94..=95 => fail_container(world),
+        _ => drop(start_stopped(world)),
     }
 }
 
-/// Something happens on some stream.
-fn streams(world: &mut World) -> bool {
+/// A service receives from one of its streams.
+fn receive_from_stream(world: &mut World) -> bool {
     match world.rng.below(6) {
         4 => {
             let which = world.rng.below(images::LINKS);
@@ -76,8 +76,8 @@ fn streams(world: &mut World) -> bool {
     }
 }
 
-fn manifests(world: &mut World) {
-    let known: Vec<String> = world.truth.wishes.keys().cloned().collect();
+fn change_manifests(world: &mut World) {
+    let known: Vec<String> = world.sources.desired_pods.keys().cloned().collect();
     let picked = world.rng.pick(&known).cloned();
     match (world.rng.below(10), picked) {
         (0..=4, _) if known.len() < 5 => {
@@ -91,85 +91,93 @@ fn manifests(world: &mut World) {
                 format!("p{}-{}", world.rng.below(6), config::NODE),
                 format!("u{}", world.pod_count),
             );
-            // Sources keep their names apart: a static pod's mirror has its name at the API server.
-            let mut all = world.truth.wishes.values();
-            let taken = all.any(|w| w.manifest.name() == name);
-            if taken {
+            // Names are unique across sources: a static pod's mirror has its name at the API server.
+            let mut all = world.sources.desired_pods.values();
+            let is_taken = all.any(|w| w.manifest.name() == name);
+            if is_taken {
                 return;
             }
             let now = world.now;
-            if let Some(wish) = pods::random(source, &name, &uid, now, &mut world.rng) {
-                world.say(|| format!("{source:?} wants {uid} ({name}): {}", wish.json["spec"]));
+            if let Some(desired) = pods::random(source, &name, &uid, now, &mut world.rng) {
+                world.record(|| {
+                    format!(
+                        "{source:?} creates {uid} ({name}): {}",
+                        desired.json["spec"]
+                    )
+                });
                 world
                     .memory
                     .manifests
-                    .insert(uid.clone(), wish.manifest.clone());
-                pods::write(world, &wish);
+                    .insert(uid.clone(), desired.manifest.clone());
+                pods::write(world, &desired);
                 if source != PodSource::Api {
-                    world.truth.fixed.insert(uid.clone());
+                    world.sources.static_pods.insert(uid.clone());
                 }
-                world.truth.wishes.insert(uid, wish);
+                world.sources.desired_pods.insert(uid, desired);
             }
         }
         (5, Some(uid)) => {
-            let Some(wish) = world
-                .truth
-                .wishes
+            let Some(desired) = world
+                .sources
+                .desired_pods
                 .get(&uid)
                 .filter(|w| w.source == PodSource::Api)
             else {
                 return;
             };
-            if let Some(other) = wish.with_other_image(&mut world.rng) {
-                world.say(|| format!("{uid} changes an image"));
-                world.truth.changed.insert(uid.clone());
+            if let Some(other) = desired.with_other_image(&mut world.rng) {
+                world.record(|| format!("{uid} changes an image"));
+                world.sources.changed.insert(uid.clone());
                 world.runtime.disturbed.insert(uid.clone());
                 world
                     .memory
                     .manifests
                     .insert(uid.clone(), other.manifest.clone());
-                world.truth.wishes.insert(uid, other);
+                world.sources.desired_pods.insert(uid, other);
             }
         }
         (6, Some(uid)) => {
             let now = world.now;
-            let Some(wish) = world
-                .truth
-                .wishes
+            let Some(desired) = world
+                .sources
+                .desired_pods
                 .get(&uid)
                 .filter(|w| w.source == PodSource::Api && !w.is_deleting())
             else {
                 return;
             };
-            if let Some(other) = wish.deleting(now, &mut world.rng) {
-                world.say(|| format!("{uid} is asked to go"));
-                world.truth.disowned.insert(uid.clone());
+            if let Some(other) = desired.deleting(now, &mut world.rng) {
+                world.record(|| format!("{uid} is deleted"));
+                world.sources.withdrawn.insert(uid.clone());
                 world.runtime.disturbed.insert(uid.clone());
-                world.truth.wishes.insert(uid, other);
+                world.sources.desired_pods.insert(uid, other);
             }
         }
         (7..=8, Some(uid)) => {
-            world.say(|| format!("{uid} is taken back"));
-            world.truth.disowned.insert(uid.clone());
+            world.record(|| format!("{uid} is removed from its source"));
+            world.sources.withdrawn.insert(uid.clone());
             world.runtime.disturbed.insert(uid.clone());
-            if let Some(wish) = world.truth.wishes.remove(&uid)
-                && wish.source == PodSource::File
+            if let Some(desired) = world.sources.desired_pods.remove(&uid)
+                && desired.source == PodSource::File
             {
-                world.disk.files.remove(&wish.path());
-                world.truth.taken_back.push(wish);
+                world.disk.files.remove(&desired.path());
+                world.sources.removed_manifests.push(desired);
             }
         }
         (9, _) => {
-            let Some(wish) = world.truth.taken_back.pop() else {
+            let Some(desired) = world.sources.removed_manifests.pop() else {
                 return;
             };
-            let mut all = world.truth.wishes.values();
-            if all.any(|w| w.manifest.name() == wish.manifest.name()) {
+            let mut all = world.sources.desired_pods.values();
+            if all.any(|w| w.manifest.name() == desired.manifest.name()) {
                 return;
             }
-            world.say(|| format!("{} is put back", wish.uid()));
-            pods::write(world, &wish);
-            world.truth.wishes.insert(wish.uid().to_owned(), wish);
+            world.record(|| format!("{} returns", desired.uid()));
+            pods::write(world, &desired);
+            world
+                .sources
+                .desired_pods
+                .insert(desired.uid().to_owned(), desired);
         }
         _ => {}
     }
@@ -181,11 +189,11 @@ fn read_sources(world: &mut World) {
     } else {
         PodSource::Api
     };
-    let away = world.rng.percent(20);
-    config::read(world, source, away);
+    let unavailable = world.rng.percent(20);
+    config::read(world, source, unavailable);
 }
 
-fn containers(world: &mut World) {
+fn fail_container(world: &mut World) {
     let now = world.now;
     let running: Vec<String> = world
         .runtime
@@ -197,16 +205,16 @@ fn containers(world: &mut World) {
     let Some(id) = world.rng.pick(&running).cloned() else {
         return;
     };
-    let ends = world.rng.percent(60);
+    let exits = world.rng.percent(60);
     let Some(container) = world.runtime.containers.get_mut(&id) else {
         return;
     };
-    if !ends {
-        container.well = !container.well;
-        container.was_unwell |= !container.well;
-        let (well, uid) = (container.well, container.pod.uid.clone());
+    if !exits {
+        container.healthy = !container.healthy;
+        container.was_unhealthy |= !container.healthy;
+        let (healthy, uid) = (container.healthy, container.pod.uid.clone());
         world.runtime.disturbed.insert(uid.clone());
-        world.say(|| format!("runtime: {id} of {uid} is well: {well}"));
+        world.record(|| format!("runtime: {id} of {uid} is healthy: {healthy}"));
         return;
     }
     let (uid, init) = (container.pod.uid.clone(), container.name.starts_with('i'));
@@ -218,31 +226,31 @@ fn containers(world: &mut World) {
     } else {
         (1, "Error")
     };
-    world.say(|| format!("runtime: {id} of {uid} ends with {code} {reason}"));
+    world.record(|| format!("runtime: {id} of {uid} exits with {code} {reason}"));
     world.runtime.exit(&id, code, reason, now);
-    world.tell_pleg(&uid, &id, HintKind::Ended);
+    world.send_event(&uid, &id, RuntimeEventKind::Stopped);
 }
 
 fn kill(world: &mut World) {
-    let alive: Vec<Who> = Who::ALL
+    let running: Vec<ServiceId> = ServiceId::ALL
         .into_iter()
-        .filter(|who| world.life(*who).is_some())
+        .filter(|service| world.incarnation(*service).is_some())
         .collect();
-    // Half of all deaths are the coordinator's: it has most to lose.
-    let who = if world.rng.percent(50) {
-        Some(Who::Coordinator)
+    // Half of all kills are of the coordinator, which has the most state.
+    let service = if world.rng.percent(50) {
+        Some(ServiceId::Coordinator)
     } else {
-        world.rng.pick(&alive).copied()
+        world.rng.pick(&running).copied()
     };
-    if let Some(who) = who.filter(|who| world.life(*who).is_some()) {
-        world.kill(who);
+    if let Some(service) = service.filter(|service| world.incarnation(*service).is_some()) {
+        world.kill(service);
         if world.rng.percent(70) {
-            world.start(who);
+            world.start(service);
         }
     }
 }
 
-fn disasters(world: &mut World) {
+fn rare_faults(world: &mut World) {
     let now = world.now;
     match world.rng.below(9) {
         6 => {
@@ -253,13 +261,13 @@ fn disasters(world: &mut World) {
             ];
             world.short = shortages[world.rng.below(3)];
             let short = world.short;
-            world.say(|| format!("node: short of {short:?}"));
+            world.record(|| format!("node: shortage of {short:?}"));
         }
         7 => images::begin(world, None),
-        8 => pods::spoil(world),
+        8 => pods::corrupt_manifest(world),
         0 => {
             world.runtime.up = false;
-            world.say(|| "runtime: goes away".to_owned());
+            world.record(|| "runtime: unavailable".to_owned());
             pleg::events(world, false);
             pleg::act(world);
         }
@@ -270,26 +278,26 @@ fn disasters(world: &mut World) {
         }
         3 => {
             let which = world.rng.below(coordinator::LINKS);
-            world.say(|| format!("coordinator: stream {which} breaks"));
+            world.record(|| format!("coordinator: stream {which} breaks"));
             coordinator::cut(world, which);
         }
         4 => {
-            let standing: Vec<(String, String)> = world
+            let ready_sandboxes: Vec<(String, String)> = world
                 .runtime
                 .sandboxes
                 .values()
                 .filter(|s| s.ready)
                 .map(|s| (s.id.clone(), s.pod.uid.clone()))
                 .collect();
-            if let Some((id, uid)) = world.rng.pick(&standing).cloned() {
-                world.say(|| format!("runtime: sandbox {id} of {uid} falls"));
+            if let Some((id, uid)) = world.rng.pick(&ready_sandboxes).cloned() {
+                world.record(|| format!("runtime: sandbox {id} of {uid} stops"));
                 world.runtime.stop_sandbox(&id, now);
-                world.tell_pleg(&uid, &id, HintKind::Ended);
+                world.send_event(&uid, &id, RuntimeEventKind::Stopped);
             }
         }
         _ => {
-            let flow = world.rng.percent(50);
-            pleg::events(world, flow);
+            let active = world.rng.percent(50);
+            pleg::events(world, active);
             pleg::act(world);
         }
     }

@@ -1,36 +1,38 @@
-//! All services' decisions in one seeded world.
+//! All services' decisions in one seeded simulation.
 //!
-//! One process holds the real decisions of the services ([`node`]), their real stores and mirrors
-//! ([`link`]), and everything outside them: a runtime that keeps CRI's promises and no others
-//! ([`runtime`]), the disk ([`world::Disk`]), and sources that want pods and take them back
-//! ([`pods`]). There is no clock but the world's, no thread and no socket; all chance comes out of
-//! the seed ([`rng`]), so a seed that fails fails again, step by step.
+//! One process holds the real decisions of the services ([`node`]), their real stores and replicas
+//! ([`link`]), and a simulation of everything outside: a runtime that guarantees what the CRI
+//! guarantees and nothing else ([`runtime`]), the disk ([`world::Disk`]), and pod sources ([`pods`]).
+//! The simulation has a virtual clock, no threads and no sockets. All randomness comes from the seed
+//! ([`rng`]), so that a failing seed fails again in the same step.
 //!
-//! A seed ([`run::seed`]) first goes through chaos ([`chaos`]): messages come late or not at all, calls end late
-//! or unheard and go on after the death of who made them, services are killed between any two steps
-//! and come back with what they keep, containers and sandboxes end, pulls fail, the disk is full,
-//! the runtime is away, the node is short of memory or room and pods are ordered off it, images are
-//! collected, manifests come, change, break and go. Then all is calm ([`calm`]), and the world has to come
-//! to rest. In the end every service is killed and started once more.
+//! A seed ([`run::seed`]) starts with chaos ([`chaos`]): messages are delayed or lost, calls end late or
+//! without a response and continue after the death of their caller, services are killed between any
+//! two steps and restart with their persisted state, containers and sandboxes exit, image pulls fail,
+//! the disk is full, the runtime is unavailable, the node is short of memory or disk space and evicts
+//! pods, images are collected, manifests are created, changed, corrupted and removed. Then the faults
+//! end ([`quiesce`]), and the state has to converge. Finally every service is killed and restarted.
 //!
-//! [`laws::Law`] lists what must hold; [`laws`] looks at each step, [`rest`] at the calm. That the
-//! laws find bugs is shown with bugs put in by hand ([`sabotage`]).
+//! [`invariants::Invariant`] lists what has to hold: [`invariants`] checks each step, and
+//! [`final_checks`] the converged state. Deliberate bugs ([`mutations`]) show that the invariants find
+//! bugs.
 //!
-//! `cargo test -p polylet-sim` runs many seeds; `POLYLET_SIM_SEEDS` says how many.
-//! `POLYLET_SIM_SEED=n cargo test -p polylet-sim no_law -- --nocapture` runs one and tells its story.
+//! `cargo test -p polylet-sim` runs many seeds; `POLYLET_SIM_SEEDS` sets their number.
+//! `POLYLET_SIM_SEED=n cargo test -p polylet-sim invariants_hold -- --nocapture` runs one seed and
+//! prints its log.
 
 pub mod calls;
-pub mod calm;
 pub mod chaos;
-pub mod laws;
+pub mod final_checks;
+pub mod invariants;
 pub mod link;
-pub mod looks;
+pub mod mutations;
 pub mod node;
+pub mod observe;
 pub mod pods;
-pub mod rest;
+pub mod quiesce;
 pub mod rng;
 pub mod run;
 pub mod runtime;
-pub mod sabotage;
 pub mod steps;
 pub mod world;

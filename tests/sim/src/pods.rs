@@ -9,22 +9,22 @@ use crate::node::config::{self, NODE};
 use crate::rng::Rng;
 use crate::world::World;
 
-/// A pod as its source has it.
+/// A pod of a source.
 #[derive(Clone, Debug)]
-pub struct Wish {
-    /// Where it comes from.
+pub struct SimulatedPod {
+    /// The source.
     pub source: PodSource,
-    /// The whole manifest.
+    /// The manifest as JSON.
     pub json: Value,
-    /// The same, read.
+    /// The parsed manifest.
     pub manifest: Manifest,
 }
 
-impl Wish {
-    fn of(source: PodSource, json: Value) -> Option<Self> {
+impl SimulatedPod {
+    fn new(source: PodSource, json: Value) -> Option<Self> {
         let raw = serde_json::to_vec(&json).ok()?;
         let manifest = Manifest::from_json(&raw).ok()?;
-        Some(Wish {
+        Some(SimulatedPod {
             source,
             json,
             manifest,
@@ -36,12 +36,12 @@ impl Wish {
         self.manifest.uid().as_str()
     }
 
-    /// Where its manifest is, if it is a static pod's.
+    /// The path of the manifest of a static pod.
     pub fn path(&self) -> String {
         format!("/manifests/{}.json", self.uid())
     }
 
-    /// As pod-config serves it, of the API server.
+    /// The pod as pod-config serves it, for the API source.
     pub fn served(&self) -> Pod {
         Pod {
             r#ref: Some(PodRef {
@@ -56,30 +56,30 @@ impl Wish {
         }
     }
 
-    /// The same pod with another image in one container, as an API server may change it.
+    /// The pod with another image in one container, as the API allows.
     pub fn with_other_image(&self, rng: &mut Rng) -> Option<Self> {
         let mut json = self.json.clone();
         let containers = json["spec"]["containers"].as_array_mut()?;
         let at = rng.below(containers.len());
         containers.get_mut(at)?["image"] = json!(image(rng));
-        Self::of(self.source, json)
+        Self::new(self.source, json)
     }
 
-    /// The same pod, asked to go.
+    /// The pod with a deletion timestamp.
     pub fn deleting(&self, at: jiff::Timestamp, rng: &mut Rng) -> Option<Self> {
         let mut json = self.json.clone();
         json["metadata"]["deletionTimestamp"] = json!(format!("{at:.0}"));
         json["metadata"]["deletionGracePeriodSeconds"] = json!(rng.between(0, 4));
-        Self::of(self.source, json)
+        Self::new(self.source, json)
     }
 
-    /// Whether it was asked to go.
+    /// Whether the pod has been deleted.
     pub fn is_deleting(&self) -> bool {
         self.manifest.deletion_timestamp().is_some()
     }
 }
 
-/// How many images there are.
+/// The number of images.
 pub const IMAGES: usize = 4;
 
 fn image(rng: &mut Rng) -> String {
@@ -96,14 +96,14 @@ fn probe(rng: &mut Rng) -> Value {
         "successThreshold": 1, "failureThreshold": rng.between(1, 3)})
 }
 
-/// A pod of this name and uid.
+/// A random pod with this name and uid.
 pub fn random(
     source: PodSource,
     name: &str,
     uid: &str,
     now: jiff::Timestamp,
     rng: &mut Rng,
-) -> Option<Wish> {
+) -> Option<SimulatedPod> {
     let mut inits = Vec::new();
     for n in 0..[0, 0, 1, 2, 3][rng.below(5)] {
         let mut one = container(format!("i{n}"), rng);
@@ -157,7 +157,7 @@ pub fn random(
         spec["activeDeadlineSeconds"] = json!(rng.between(2, 40));
     }
     let file = source == PodSource::File;
-    // The node's name comes behind the name of a static pod.
+    // pod-config appends the node's name to that of a static pod.
     let name = if file {
         name.strip_suffix(NODE)?.trim_end_matches('-')
     } else {
@@ -167,31 +167,31 @@ pub fn random(
         "name": name, "namespace": "default", "uid": uid}});
     if !file {
         json["metadata"]["annotations"] = json!({"kubernetes.io/config.source": "api"});
-        return Wish::of(source, json);
+        return SimulatedPod::new(source, json);
     }
     let bytes = serde_json::to_vec(&json).ok()?;
     let content = config::accepted(uid, &bytes, &|_| None, now);
     let item = content.pods.first()?;
-    Some(Wish {
+    Some(SimulatedPod {
         source,
-        manifest: Manifest::from_json(item.manifest.as_bytes()).ok()?,
+        manifest: Manifest::from_json(&item.manifest).ok()?,
         json,
     })
 }
 
-/// A static pod's manifest is written.
-pub fn write(world: &mut World, wish: &Wish) {
-    if wish.source == PodSource::File
-        && let Ok(bytes) = serde_json::to_vec(&wish.json)
+/// Writes the manifest of a static pod.
+pub fn write(world: &mut World, desired: &SimulatedPod) {
+    if desired.source == PodSource::File
+        && let Ok(bytes) = serde_json::to_vec(&desired.json)
     {
-        world.disk.files.insert(wish.path(), bytes);
+        world.disk.files.insert(desired.path(), bytes);
     }
 }
 
-/// Some manifest loses its end, or all are whole again.
-pub fn spoil(world: &mut World) {
+/// Truncates a manifest, or repairs all.
+pub fn corrupt_manifest(world: &mut World) {
     if world.rng.percent(30) {
-        return mend(world);
+        return repair_manifests(world);
     }
     let paths: Vec<String> = world.disk.files.keys().cloned().collect();
     let path = world.rng.pick(&paths).cloned();
@@ -200,12 +200,14 @@ pub fn spoil(world: &mut World) {
         .and_then(|path| world.disk.files.get_mut(path))
     {
         bytes.truncate(bytes.len() / 2);
-        world.say(|| format!("file {path:?} is broken"));
+        world.record(|| format!("file {path:?} is broken"));
     }
 }
 
-/// All manifests are whole.
-pub fn mend(world: &mut World) {
-    let wishes: Vec<Wish> = world.truth.wishes.values().cloned().collect();
-    wishes.iter().for_each(|wish| write(world, wish));
+/// Repairs all manifests.
+pub fn repair_manifests(world: &mut World) {
+    let desired_pods: Vec<SimulatedPod> = world.sources.desired_pods.values().cloned().collect();
+    desired_pods
+        .iter()
+        .for_each(|desired| write(world, desired));
 }

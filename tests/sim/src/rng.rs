@@ -1,11 +1,11 @@
-//! The one source of chance: the same seed gives the same world.
+//! Random numbers: the same seed gives the same simulation.
 
-/// SplitMix64: small, and good enough to choose what happens next.
+/// SplitMix64, which is small and good enough for a simulation.
 #[derive(Clone, Debug)]
 pub struct Rng(u64);
 
 impl Rng {
-    /// The chances of a seed.
+    /// The random numbers of a seed.
     pub fn new(seed: u64) -> Self {
         Rng(seed.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ 0x9e37_79b9_7f4a_7c15)
     }
@@ -18,26 +18,26 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// Below `bound`; zero for a bound of zero.
+    /// A number below `bound`; zero for a bound of zero.
     pub fn below(&mut self, bound: usize) -> usize {
         let bound = u64::try_from(bound).unwrap_or(u64::MAX).max(1);
         usize::try_from(self.next() % bound).unwrap_or(0)
     }
 
-    /// Between both, ends included.
+    /// A number between both, inclusive.
     pub fn between(&mut self, low: i64, high: i64) -> i64 {
         let span = usize::try_from(high - low + 1).unwrap_or(1);
         low + i64::try_from(self.below(span)).unwrap_or(0)
     }
 
-    /// True so many times of a hundred.
-    pub fn percent(&mut self, of_a_hundred: usize) -> bool {
-        self.below(100) < of_a_hundred
+    /// True with this probability in percent.
+    pub fn percent(&mut self, probability: usize) -> bool {
+        self.below(100) < probability
     }
 
-    /// One of them.
+    /// A random element.
     pub fn pick<'a, T>(&mut self, from: &'a [T]) -> Option<&'a T> {
-        let at = self.below(from.len());
-        from.get(at)
+        let index = self.below(from.len());
+        from.get(index)
     }
 }

@@ -1,75 +1,79 @@
-//! One seed from the beginning to the end: first everything goes wrong, then all is calm.
+//! Runs a seed: chaos, convergence without faults, and a restart of all services.
 
-use crate::laws::{Broken, Law};
+use crate::final_checks;
+use crate::invariants::{Invariant, Violation};
+use crate::mutations::Mutation;
 use crate::node::{coordinator, eviction, pleg, prober, status, volumes};
-use crate::rest;
-use crate::sabotage::Sabotage;
-use crate::world::{Who, World};
-use crate::{calm, chaos};
+use crate::world::{ServiceId, World};
+use crate::{chaos, quiesce};
 
-/// What came of a seed.
+/// The result of a seed.
 #[derive(Debug)]
 pub struct Report {
-    /// The law that was broken, if one was.
-    pub broken: Option<Broken>,
-    /// What happened, if that was wanted.
+    /// The first violation, if there is one.
+    pub violation: Option<Violation>,
+    /// The log, if requested.
     pub log: Vec<String>,
-    /// The same for the same seed.
+    /// A digest of the log, the same for the same seed.
     pub digest: u64,
 }
 
-/// How many steps of chaos.
+/// The average number of steps of chaos.
 const STEPS: usize = 800;
 
 /// Runs one seed.
-pub fn seed(seed: u64, sabotage: Option<Sabotage>, log: bool) -> Report {
-    let mut world = World::new(seed, sabotage, log);
+pub fn seed(seed: u64, mutation: Option<Mutation>, log: bool) -> Report {
+    let mut world = World::new(seed, mutation, log);
     let steps = STEPS / 2 + world.rng.below(STEPS);
-    // Each world has its own temper: where all die all the time, nothing ever begins.
-    world.temper.kills = [2, 8, 25][world.rng.below(3)];
-    world.temper.disasters = [2, 8, 25][world.rng.below(3)];
+    // Fault rates differ by seed: with constant kills, services never get far.
+    world.fault_profile.kills = [2, 8, 25][world.rng.below(3)];
+    world.fault_profile.rare_faults = [2, 8, 25][world.rng.below(3)];
     for _ in 0..steps {
         chaos::step(&mut world);
-        if world.broken.is_some() {
+        if world.violation.is_some() {
             break;
         }
     }
-    if world.broken.is_none() {
-        calm::settle(&mut world);
-        if world.broken.is_none() {
-            rest::check(&mut world);
+    if world.violation.is_none() {
+        quiesce::settle(&mut world);
+        if world.violation.is_none() {
+            final_checks::check(&mut world);
         }
     }
-    if world.broken.is_none() {
+    if world.violation.is_none() {
         restart_all(&mut world);
     }
     Report {
-        broken: world.broken.take(),
+        violation: world.violation.take(),
         digest: world.digest,
         log: world.log.take().unwrap_or_default(),
     }
 }
 
-/// Whoever waits for a moment that has come goes on.
-pub fn ticks(world: &mut World) -> bool {
+/// Runs the services with due timers.
+pub fn fire_timers(world: &mut World) -> bool {
     let now = world.now;
     let due = |at: Option<jiff::Timestamp>| at.is_some_and(|at| at <= now);
     let mut any = false;
-    if due(world.coordinator.as_ref().and_then(coordinator::Node::due)) {
+    if due(world
+        .coordinator
+        .as_ref()
+        .and_then(coordinator::CoordinatorInstance::due))
+    {
         coordinator::tick(world);
         any = true;
     }
-    if due(world.pleg.as_ref().and_then(|p| p.teller.due())) {
+    if due(world.pleg.as_ref().and_then(|p| p.manager.next_due())) {
         pleg::act(world);
         any = true;
     }
-    if due(world.prober.as_ref().and_then(|p| p.judge.next_due())) {
+    if due(world.prober.as_ref().and_then(|p| p.manager.next_due())) {
         prober::act(world);
         any = true;
     }
     any |= status::save(world);
-    if due(world.eviction.as_ref().map(|e| e.next_round)) {
-        eviction::round(world);
+    if due(world.eviction.as_ref().map(|e| e.next_sync)) {
+        eviction::synchronize(world);
         any = true;
     }
     if due(world.volumes.as_ref().and_then(volumes::Volumes::due)) {
@@ -79,35 +83,35 @@ pub fn ticks(world: &mut World) -> bool {
     any
 }
 
-/// Starts one of the dead.
-pub fn revive(world: &mut World) -> bool {
-    let dead: Vec<Who> = Who::ALL
+/// Starts a service that was killed.
+pub fn start_stopped(world: &mut World) -> bool {
+    let stopped: Vec<ServiceId> = ServiceId::ALL
         .into_iter()
-        .filter(|who| world.life(*who).is_none())
+        .filter(|service| world.incarnation(*service).is_none())
         .collect();
-    let Some(who) = world.rng.pick(&dead).copied() else {
+    let Some(service) = world.rng.pick(&stopped).copied() else {
         return false;
     };
-    world.start(who);
+    world.start(service);
     true
 }
 
-/// Everything is killed and started again: nothing may change.
+/// Restarts all services, which must not change anything.
 fn restart_all(world: &mut World) {
     let before = (world.memory.changes, world.runtime.containers.len());
     world.runtime.disturbed.clear();
-    for who in Who::ALL {
-        world.kill(who);
+    for service in ServiceId::ALL {
+        world.kill(service);
     }
-    calm::settle(world);
+    quiesce::settle(world);
     let after = (world.memory.changes, world.runtime.containers.len());
     if before != after {
-        world.breaks(
-            Law::RestartsAreSilent,
+        world.report_violation(
+            Invariant::RestartsChangeNothing,
             format!("{before:?} became {after:?}"),
         );
     }
-    if world.broken.is_none() {
-        rest::check(world);
+    if world.violation.is_none() {
+        final_checks::check(world);
     }
 }

@@ -1,13 +1,15 @@
-//! A container runtime that keeps CRI's promises and no others: names are reserved from the call on,
-//! calls may end late or unheard, containers and sandboxes end when they like.
+//! A container runtime that guarantees what the CRI guarantees and nothing else: names are reserved
+//! from the call on, calls may complete late or without a response, containers may exit at any time.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
-use polylet_pleg::core::{ContainerView, Listing, PodView, SandboxView};
+use polylet_model::status::ContainerPhase;
+use polylet_pleg::core::{
+    ContainerStatus, ListedContainer, ListedPod, ListedSandbox, PodIdentity, PodListing,
+    SandboxStatus,
+};
 use polylet_wire::common::v1::PodRef;
-use polylet_wire::pleg::v1::{Container, ContainerPhase, Sandbox};
-use polylet_wire::time::to_wire;
 
 /// A sandbox.
 #[derive(Clone, Debug)]
@@ -16,13 +18,13 @@ pub struct SimSandbox {
     pub id: String,
     /// The pod.
     pub pod: PodRef,
-    /// Its number.
+    /// The attempt.
     pub attempt: u32,
-    /// Whether it stands.
+    /// Whether the sandbox is ready.
     pub ready: bool,
-    /// On the host's network.
+    /// Whether it uses the host's network.
     pub host_network: bool,
-    /// When it was made.
+    /// When it was created.
     pub created_at: Timestamp,
 }
 
@@ -33,63 +35,63 @@ pub struct SimContainer {
     pub id: String,
     /// The pod.
     pub pod: PodRef,
-    /// Where it is.
+    /// The id of its sandbox.
     pub sandbox_id: String,
-    /// Its name.
+    /// The container's name.
     pub name: String,
-    /// Its restart count.
+    /// The attempt.
     pub attempt: u32,
-    /// Where it stands.
+    /// The state.
     pub phase: ContainerPhase,
-    /// How it ended.
+    /// The exit code.
     pub exit_code: i32,
-    /// The runtime's word for its end.
+    /// The reason of the exit.
     pub reason: String,
-    /// And more words.
+    /// The message of the exit.
     pub message: String,
-    /// What was written on it.
+    /// The annotations.
     pub annotations: BTreeMap<String, String>,
-    /// The image by its id.
+    /// The id of the image.
     pub image_id: String,
-    /// Uses the pod's volumes.
+    /// Whether it mounts volumes.
     pub mounts: bool,
-    /// What its probes find.
-    pub well: bool,
-    /// Its probes found it unwell once.
-    pub was_unwell: bool,
-    /// When it was made, started, ended.
+    /// The result of its probes.
+    pub healthy: bool,
+    /// Whether a probe has failed before.
+    pub was_unhealthy: bool,
+    /// When it was created.
     pub created_at: Timestamp,
-    /// When it was started.
+    /// When it started.
     pub started_at: Option<Timestamp>,
-    /// When it ended.
+    /// When it exited.
     pub finished_at: Option<Timestamp>,
-    /// Asked to end, and killed then.
+    /// When it is killed after a stop.
     pub kill_at: Option<Timestamp>,
 }
 
-/// Why the runtime refuses.
+/// An error of the runtime.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Refused {
-    /// The name is another call's.
-    Reserved,
-    /// The image is not there.
-    NoImage,
-    /// Anything else.
-    Because(&'static str),
+pub enum RuntimeError {
+    /// The name is reserved by another call.
+    NameReserved,
+    /// The image does not exist.
+    ImageNotFound,
+    /// Another error.
+    Other(&'static str),
 }
 
-/// All that the runtime holds.
+/// The state of the runtime.
 #[derive(Debug, Default)]
 pub struct Runtime {
-    /// Whether it answers.
+    /// Whether the runtime is available.
     pub up: bool,
     /// Sandboxes by id.
     pub sandboxes: BTreeMap<String, SimSandbox>,
     /// Containers by id.
     pub containers: BTreeMap<String, SimContainer>,
-    /// Images by id, and what names each.
+    /// Image names by id.
     pub images: BTreeMap<String, String>,
-    /// Pods to which anything happened that may end their readiness.
+    /// Pods with an event that may end their readiness.
     pub disturbed: BTreeSet<String>,
     sandbox_names: BTreeSet<(String, u32)>,
     container_names: BTreeSet<(String, String, u32)>,
@@ -102,13 +104,17 @@ impl Runtime {
         format!("{kind}{:03}", self.ids)
     }
 
-    /// A sandbox's name is taken.
-    pub fn reserve_sandbox(&mut self, pod: &PodRef, attempt: u32) -> Result<(), Refused> {
+    /// Reserves the name of a sandbox.
+    pub fn reserve_sandbox(&mut self, pod: &PodRef, attempt: u32) -> Result<(), RuntimeError> {
         let free = self.sandbox_names.insert((pod.uid.clone(), attempt));
-        if free { Ok(()) } else { Err(Refused::Reserved) }
+        if free {
+            Ok(())
+        } else {
+            Err(RuntimeError::NameReserved)
+        }
     }
 
-    /// The sandbox of a name that was taken stands, or does not come about.
+    /// Completes the creation of a sandbox, or releases its name.
     pub fn finish_sandbox(
         &mut self,
         pod: &PodRef,
@@ -133,34 +139,34 @@ impl Runtime {
         Some(made)
     }
 
-    /// The image of a name, if it is there.
+    /// The id of an image, if it exists.
     pub fn image(&self, name: &str) -> Option<String> {
         let found = self.images.iter().find(|(_, known)| *known == name);
         found.map(|(id, _)| id.clone())
     }
 
-    /// An image comes.
-    pub fn pulled(&mut self, name: &str) -> String {
+    /// Adds an image and returns its id.
+    pub fn add_image(&mut self, name: &str) -> String {
         let id = format!("sha256:{}", name.replace(['/', ':', '.'], "-"));
         self.images.insert(id.clone(), name.to_owned());
         id
     }
 
-    /// Makes a container.
-    pub fn create(&mut self, mut made: SimContainer) -> Result<String, Refused> {
+    /// Creates a container.
+    pub fn create(&mut self, mut made: SimContainer) -> Result<String, RuntimeError> {
         if !self
             .sandboxes
             .get(&made.sandbox_id)
             .is_some_and(|s| s.ready)
         {
-            return Err(Refused::Because("sandbox container is not running"));
+            return Err(RuntimeError::Other("sandbox container is not running"));
         }
         let name = (made.pod.uid.clone(), made.name.clone(), made.attempt);
         if self.container_names.contains(&name) {
-            return Err(Refused::Reserved);
+            return Err(RuntimeError::NameReserved);
         }
         if !self.images.contains_key(&made.image_id) {
-            return Err(Refused::NoImage);
+            return Err(RuntimeError::ImageNotFound);
         }
         self.container_names.insert(name);
         made.id = self.id("c");
@@ -170,27 +176,29 @@ impl Runtime {
     }
 
     /// Starts a container.
-    pub fn start(&mut self, id: &str, now: Timestamp) -> Result<(), Refused> {
-        let stands = |sandboxes: &BTreeMap<String, SimSandbox>, c: &SimContainer| {
+    pub fn start(&mut self, id: &str, now: Timestamp) -> Result<(), RuntimeError> {
+        let is_ready = |sandboxes: &BTreeMap<String, SimSandbox>, c: &SimContainer| {
             sandboxes.get(&c.sandbox_id).is_some_and(|s| s.ready)
         };
         let Some(container) = self.containers.get_mut(id) else {
-            return Err(Refused::Because("no such container"));
+            return Err(RuntimeError::Other("no such container"));
         };
         match container.phase {
-            // "is in CONTAINER_RUNNING state": the caller takes that for done.
+            // The client treats the error "is in CONTAINER_RUNNING state" as a success.
             ContainerPhase::Running => Ok(()),
-            ContainerPhase::Created if stands(&self.sandboxes, container) => {
+            ContainerPhase::Created if is_ready(&self.sandboxes, container) => {
                 container.phase = ContainerPhase::Running;
                 container.started_at = Some(now);
                 Ok(())
             }
-            ContainerPhase::Created => Err(Refused::Because("sandbox container is not running")),
-            _ => Err(Refused::Because("container is in CONTAINER_EXITED state")),
+            ContainerPhase::Created => Err(RuntimeError::Other("sandbox container is not running")),
+            _ => Err(RuntimeError::Other(
+                "container is in CONTAINER_EXITED state",
+            )),
         }
     }
 
-    /// A container ends.
+    /// A container exits.
     pub fn exit(&mut self, id: &str, code: i32, reason: &str, now: Timestamp) -> bool {
         let Some(container) = self.containers.get_mut(id) else {
             return false;
@@ -207,7 +215,7 @@ impl Runtime {
         true
     }
 
-    /// A start whose caller vanished is undone.
+    /// Aborts a start after the death of its caller.
     pub fn abort_start(&mut self, id: &str, now: Timestamp) {
         if let Some(container) = self.containers.get_mut(id)
             && container.phase == ContainerPhase::Created
@@ -220,7 +228,7 @@ impl Runtime {
         }
     }
 
-    /// A sandbox falls, and all in it.
+    /// Stops a sandbox and its containers.
     pub fn stop_sandbox(&mut self, id: &str, now: Timestamp) {
         let inside: Vec<String> = self
             .containers
@@ -237,15 +245,15 @@ impl Runtime {
         }
     }
 
-    /// A container's record goes.
+    /// Removes a container.
     pub fn remove_container(&mut self, id: &str) {
-        if let Some(gone) = self.containers.remove(id) {
-            let name = (gone.pod.uid, gone.name, gone.attempt);
+        if let Some(removed) = self.containers.remove(id) {
+            let name = (removed.pod.uid, removed.name, removed.attempt);
             self.container_names.remove(&name);
         }
     }
 
-    /// A sandbox's record goes, and those in it.
+    /// Removes a sandbox and its containers.
     pub fn remove_sandbox(&mut self, id: &str) {
         let inside: Vec<String> = self
             .containers
@@ -256,25 +264,26 @@ impl Runtime {
         for container in inside {
             self.remove_container(&container);
         }
-        if let Some(gone) = self.sandboxes.remove(id) {
-            self.sandbox_names.remove(&(gone.pod.uid, gone.attempt));
+        if let Some(removed) = self.sandboxes.remove(id) {
+            self.sandbox_names
+                .remove(&(removed.pod.uid, removed.attempt));
         }
     }
 
-    /// Running containers of a pod.
+    /// The running containers of a pod.
     pub fn running<'a>(&'a self, uid: &'a str) -> impl Iterator<Item = &'a SimContainer> {
         self.containers
             .values()
             .filter(move |c| c.pod.uid == uid && c.phase == ContainerPhase::Running)
     }
 
-    /// Whether anything of a pod is there.
-    pub fn knows(&self, uid: &str) -> bool {
+    /// Whether there is a sandbox or container of a pod.
+    pub fn has_pod(&self, uid: &str) -> bool {
         self.sandboxes.values().any(|s| s.pod.uid == uid)
             || self.containers.values().any(|c| c.pod.uid == uid)
     }
 
-    /// Kills what was given its time; when the next one is due.
+    /// Kills the containers at the end of their grace period, and returns their ids.
     pub fn reap(&mut self, now: Timestamp) -> Vec<String> {
         let due: Vec<String> = self
             .containers
@@ -293,8 +302,8 @@ impl Runtime {
         self.containers.values().filter_map(|c| c.kill_at).min()
     }
 
-    /// Asks a container to end.
-    pub fn ask_to_end(&mut self, id: &str, grace: u32, now: Timestamp) {
+    /// Stops a container: it is killed after the grace period.
+    pub fn stop_container(&mut self, id: &str, grace: u32, now: Timestamp) {
         if let Some(container) = self.containers.get_mut(id)
             && container.phase == ContainerPhase::Running
         {
@@ -304,39 +313,39 @@ impl Runtime {
         }
     }
 
-    /// The lists, by pod.
-    pub fn listing(&self) -> Listing {
-        let mut all = Listing::new();
+    /// All sandboxes and containers by pod.
+    pub fn listing(&self) -> PodListing {
+        let mut all = PodListing::new();
         for sandbox in self.sandboxes.values() {
-            let view = SandboxView {
+            let view = ListedSandbox {
                 ready: sandbox.ready,
                 attempt: sandbox.attempt,
-                created_at: nanos(sandbox.created_at),
+                created_at: Some(sandbox.created_at),
             };
-            let pod: &mut PodView = all.entry(sandbox.pod.uid.clone()).or_default();
-            pod.pod = sandbox.pod.clone();
+            let pod: &mut ListedPod = all.entry(sandbox.pod.uid.clone()).or_default();
+            pod.pod = identity(&sandbox.pod);
             pod.sandboxes.insert(sandbox.id.clone(), view);
         }
         for container in self.containers.values() {
-            let view = ContainerView {
+            let view = ListedContainer {
                 phase: container.phase,
                 sandbox_id: container.sandbox_id.clone(),
                 name: container.name.clone(),
                 attempt: container.attempt,
-                created_at: nanos(container.created_at),
+                created_at: Some(container.created_at),
             };
-            let pod: &mut PodView = all.entry(container.pod.uid.clone()).or_default();
-            pod.pod = container.pod.clone();
+            let pod: &mut ListedPod = all.entry(container.pod.uid.clone()).or_default();
+            pod.pod = identity(&container.pod);
             pod.containers.insert(container.id.clone(), view);
         }
         all
     }
 
-    /// A sandbox as its status tells it.
-    pub fn sandbox_status(&self, id: &str) -> Option<Sandbox> {
+    /// The status of a sandbox.
+    pub fn sandbox_status(&self, id: &str) -> Option<SandboxStatus> {
         let known = self.sandboxes.get(id)?;
         let with_address = known.ready && !known.host_network;
-        Some(Sandbox {
+        Some(SandboxStatus {
             id: known.id.clone(),
             attempt: known.attempt,
             ready: known.ready,
@@ -345,17 +354,16 @@ impl Runtime {
             } else {
                 Vec::new()
             },
-            created_at: Some(to_wire(known.created_at)),
+            created_at: Some(known.created_at),
             host_network: known.host_network,
-            ..Sandbox::default()
+            ..SandboxStatus::default()
         })
     }
 
-    /// A container as its status tells it.
-    pub fn container_status(&self, id: &str) -> Option<Container> {
+    /// The status of a container.
+    pub fn container_status(&self, id: &str) -> Option<ContainerStatus> {
         let known = self.containers.get(id)?;
-        Some(Container {
-            id: known.id.clone(),
+        Some(ContainerStatus {
             sandbox_id: known.sandbox_id.clone(),
             name: known.name.clone(),
             attempt: known.attempt,
@@ -365,19 +373,22 @@ impl Runtime {
                 .cloned()
                 .unwrap_or_default(),
             image_id: known.image_id.clone(),
-            phase: known.phase.into(),
             exit_code: known.exit_code,
             reason: known.reason.clone(),
             message: known.message.clone(),
-            created_at: Some(to_wire(known.created_at)),
-            started_at: known.started_at.map(to_wire),
-            finished_at: known.finished_at.map(to_wire),
-            annotations: known.annotations.clone().into_iter().collect(),
-            ..Container::default()
+            created_at: Some(known.created_at),
+            started_at: known.started_at,
+            finished_at: known.finished_at,
+            annotations: known.annotations.clone(),
+            ..ContainerStatus::new(&known.id, known.phase)
         })
     }
 }
 
-fn nanos(at: Timestamp) -> i64 {
-    i64::try_from(at.as_nanosecond()).unwrap_or(0)
+fn identity(pod: &PodRef) -> PodIdentity {
+    PodIdentity {
+        uid: pod.uid.clone(),
+        namespace: pod.namespace.clone(),
+        name: pod.name.clone(),
+    }
 }

@@ -1,226 +1,226 @@
-//! The world: everything that is, whoever knows of it.
+//! The state of the simulation.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::PodStatus;
-use polylet_image_gc::core::records::Records;
-use polylet_pod_config::core::kept::Kept as Accepted;
-use polylet_sync_coordinator::core::hooks::Lifecycle;
-use polylet_sync_coordinator::core::view::Journal;
-use polylet_volume_manager::core::plan::Slot;
+use polylet_image_gc::core::records::ImageRecords;
+use polylet_pod_config::core::state::PersistedSource as Accepted;
+use polylet_sync_coordinator::core::checkpoint::PodCheckpoint;
+use polylet_sync_coordinator::core::view::PodLifecycle;
+use polylet_volume_manager::core::layout::VolumeKey;
 use polylet_wire::eviction::v1::Pressure;
 use polylet_wire::pleg::v1::{PodState, WatchRuntimeResponse};
 use polylet_wire::podconfig::v1::{Pod, PodSource};
-use polylet_wire::prober::v1::Verdict;
+use polylet_wire::prober::v1::ProbeStatus;
 use polylet_wire::sync::v1::PodSync;
 use polylet_wire::volume::v1::PodVolumes;
 use tokio::sync::watch;
 
 use crate::calls::Call;
-use crate::laws::{Broken, Law};
+use crate::invariants::{Invariant, Violation};
 use crate::link::Served;
+use crate::mutations::Mutation;
 use crate::node::{config, coordinator, eviction, images, pleg, prober, status, volumes};
-use crate::pods::Wish;
+use crate::pods::SimulatedPod;
 use crate::rng::Rng;
 use crate::runtime::Runtime;
-use crate::sabotage::Sabotage;
 
-/// Who can be killed.
+/// The services, which can be killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Who {
-    /// pod-config.
+pub enum ServiceId {
+    /// The model of pod-config.
     Config,
-    /// pleg.
+    /// The model of pleg.
     Pleg,
-    /// prober.
+    /// The model of prober.
     Prober,
-    /// volume-manager.
+    /// The model of volume-manager.
     Volumes,
-    /// sync-coordinator.
+    /// The model of sync-coordinator.
     Coordinator,
-    /// status-reporter.
+    /// The model of status-reporter.
     Status,
-    /// image-gc.
+    /// The model of image-gc.
     Images,
-    /// eviction.
+    /// The model of eviction.
     Eviction,
 }
 
-impl Who {
-    /// All of them.
-    pub const ALL: [Who; 8] = [
-        Who::Config,
-        Who::Pleg,
-        Who::Prober,
-        Who::Volumes,
-        Who::Coordinator,
-        Who::Status,
-        Who::Images,
-        Who::Eviction,
+impl ServiceId {
+    /// All services.
+    pub const ALL: [ServiceId; 8] = [
+        ServiceId::Config,
+        ServiceId::Pleg,
+        ServiceId::Prober,
+        ServiceId::Volumes,
+        ServiceId::Coordinator,
+        ServiceId::Status,
+        ServiceId::Images,
+        ServiceId::Eviction,
     ];
 }
 
-/// What sources want.
+/// The state of the pod sources.
 #[derive(Debug, Default)]
-pub struct Truth {
-    /// Pods by uid.
-    pub wishes: BTreeMap<String, Wish>,
-    /// Pods of other sources than the API at any time.
-    pub fixed: BTreeSet<String>,
-    /// Pods that were taken back or asked to go at any time.
-    pub disowned: BTreeSet<String>,
-    /// Pods that may be put back as they were.
-    pub taken_back: Vec<Wish>,
-    /// Pods whose manifest changed at any time.
+pub struct SimulatedSources {
+    /// The desired pods by uid.
+    pub desired_pods: BTreeMap<String, SimulatedPod>,
+    /// All static pods so far.
+    pub static_pods: BTreeSet<String>,
+    /// All pods that were removed from their source or deleted so far.
+    pub withdrawn: BTreeSet<String>,
+    /// Removed static pods, which may return unchanged.
+    pub removed_manifests: Vec<SimulatedPod>,
+    /// All pods with a changed manifest so far.
     pub changed: BTreeSet<String>,
-    /// Pods that eviction ordered away at any time.
-    pub ordered: BTreeSet<String>,
+    /// All evicted pods so far.
+    pub evicted: BTreeSet<String>,
     /// The pods of the API server that pod-config listed last.
     pub listed: BTreeMap<String, Pod>,
 }
 
-/// What of one pod is on the disk.
+/// The directory of a pod.
 #[derive(Clone, Debug, Default)]
 pub struct PodDir {
-    /// Volumes, and whether each was set up to the end.
-    pub volumes: BTreeMap<Slot, bool>,
-    /// hostPath volumes by name, with the pod's own name.
-    pub note: Option<(String, BTreeMap<String, String>)>,
+    /// The volumes, and whether each is completely set up.
+    pub volumes: BTreeMap<VolumeKey, bool>,
+    /// The pod's name, and its hostPath volumes by name.
+    pub metadata: Option<(String, BTreeMap<String, String>)>,
 }
 
-/// The disk: what outlives every process.
+/// The disk, which survives all processes.
 #[derive(Debug, Default)]
 pub struct Disk {
-    /// The coordinator's journal.
-    pub journal: BTreeMap<String, Journal>,
-    /// Sandbox numbers that are being asked for.
-    pub intents: BTreeMap<String, u32>,
-    /// Stops and hooks under way.
-    pub lifecycles: BTreeMap<String, Lifecycle>,
-    /// The prober's verdicts.
-    pub verdicts: polylet_prober::judge::Verdicts,
-    /// Statuses that were told.
+    /// The coordinator's checkpoints.
+    pub checkpoints: BTreeMap<String, PodCheckpoint>,
+    /// The attempts of sandboxes that are being created.
+    pub sandbox_intents: BTreeMap<String, u32>,
+    /// Stops and hooks in progress.
+    pub lifecycles: BTreeMap<String, PodLifecycle>,
+    /// The prober's results.
+    pub probe_results: polylet_prober::manager::Results,
+    /// The published statuses.
     pub statuses: BTreeMap<String, Arc<PodStatus>>,
-    /// How often in a row a pod's journal could not be written.
+    /// The failed writes of a pod's checkpoint in a row.
     pub failed: BTreeMap<String, u32>,
-    /// Pods' directories with their volumes.
+    /// The pods' directories with their volumes.
     pub pods: BTreeMap<String, PodDir>,
-    /// Pods' cgroups.
+    /// The pods' cgroups.
     pub cgroups: BTreeSet<String>,
-    /// Pods' logs.
+    /// The pods' logs.
     pub logs: BTreeSet<String>,
-    /// Manifest files by path.
+    /// The manifest files by path.
     pub files: BTreeMap<String, Vec<u8>>,
-    /// What pod-config accepted of them last.
+    /// The state that pod-config persisted last.
     pub accepted: Accepted,
-    /// Ages of images.
-    pub ages: Records,
-    /// Standing orders.
-    pub orders: eviction::Kept,
+    /// The ages of images.
+    pub ages: ImageRecords,
+    /// The stored evictions.
+    pub evictions: eviction::StoredEvictions,
 }
 
-/// The stores of those services that live.
+/// The stores of running services.
 #[derive(Default)]
 pub struct Stores {
-    /// pod-config's three sources.
+    /// pod-config's pods by source.
     pub pods: BTreeMap<PodSource, Served<String, Pod>>,
     /// pleg's pods.
     pub states: Served<String, PodState>,
-    /// pleg's word on the runtime.
+    /// pleg's state of the runtime.
     pub runtime: Option<(u32, watch::Receiver<WatchRuntimeResponse>)>,
-    /// volume-manager's.
+    /// volume-manager's volumes.
     pub volumes: Served<String, PodVolumes>,
-    /// prober's.
-    pub verdicts: Served<(String, String, i32), Verdict>,
-    /// eviction's.
-    pub pressure: Served<polylet_watch::PressureKeyOwned, Pressure>,
-    /// sync-coordinator's.
+    /// The prober's results.
+    pub probe_results: Served<(String, String, i32), ProbeStatus>,
+    /// eviction's pressure and evicted pods.
+    pub pressure: Served<polylet_watch::PressureItemKey, Pressure>,
+    /// sync-coordinator's pods.
     pub sync: Served<String, PodSync>,
-    /// status-reporter's.
+    /// status-reporter's statuses.
     pub status: Served<String, polylet_wire::status::v1::PodStatus>,
 }
 
-/// How much goes wrong, in thousandths of the steps.
+/// The rates of faults, per thousand steps.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Temper {
-    /// Kills.
+pub struct FaultProfile {
+    /// Kills of services.
     pub kills: usize,
-    /// Everything else that is rare.
-    pub disasters: usize,
+    /// Other rare faults.
+    pub rare_faults: usize,
 }
 
-/// Everything.
+/// The whole simulation.
 pub struct World {
-    /// How much goes wrong.
-    pub temper: Temper,
-    /// Chance.
+    /// The rates of faults.
+    pub fault_profile: FaultProfile,
+    /// The random numbers of the seed.
     pub rng: Rng,
-    /// The present moment.
+    /// The present time.
     pub now: Timestamp,
-    /// No faults any more: everything that can be done is done at once.
-    pub calm: bool,
-    /// What sources want.
-    pub truth: Truth,
+    /// Whether faults have ended, and everything happens without a delay.
+    pub quiescing: bool,
+    /// The pod sources.
+    pub sources: SimulatedSources,
     /// The runtime.
     pub runtime: Runtime,
     /// The disk.
     pub disk: Disk,
-    /// Calls under way, whoever made them.
+    /// Calls in flight of all services.
     pub calls: Vec<Call>,
-    /// Calls so far.
+    /// The number of calls so far.
     pub call_count: u64,
-    /// Lives of processes so far.
-    pub lives: u32,
-    /// What is served now.
+    /// The number of process instances so far.
+    pub incarnations: u32,
+    /// The stores of running services.
     pub stores: Stores,
-    /// pod-config, while it lives.
+    /// pod-config, while it runs.
     pub config: Option<config::Config>,
-    /// pleg, while it lives.
-    pub pleg: Option<pleg::Pleg>,
-    /// prober, while it lives.
-    pub prober: Option<prober::Prober>,
-    /// status-reporter, while it lives.
+    /// pleg, while it runs.
+    pub pleg: Option<pleg::PlegInstance>,
+    /// prober, while it runs.
+    pub prober: Option<prober::ProberInstance>,
+    /// status-reporter, while it runs.
     pub status: Option<status::Status>,
-    /// volume-manager, while it lives.
+    /// volume-manager, while it runs.
     pub volumes: Option<volumes::Volumes>,
-    /// sync-coordinator, while it lives.
-    pub coordinator: Option<coordinator::Node>,
-    /// image-gc, while it lives.
-    pub images: Option<images::Images>,
-    /// eviction, while it lives.
+    /// sync-coordinator, while it runs.
+    pub coordinator: Option<coordinator::CoordinatorInstance>,
+    /// image-gc, while it runs.
+    pub images: Option<images::ImageGcInstance>,
+    /// eviction, while it runs.
     pub eviction: Option<eviction::Eviction>,
-    /// What the node is short of.
+    /// The signal with a shortage.
     pub short: Option<polylet_eviction::Signal>,
-    /// What the laws remember.
-    pub memory: crate::laws::Memory,
-    /// The first law that was broken.
-    pub broken: Option<Broken>,
-    /// A bug, put in by hand.
-    pub sabotage: Option<Sabotage>,
-    /// Pods so far.
+    /// The history for the invariants.
+    pub memory: crate::invariants::Memory,
+    /// The first violation.
+    pub violation: Option<Violation>,
+    /// A deliberate bug.
+    pub mutation: Option<Mutation>,
+    /// The number of pods so far.
     pub pod_count: u32,
-    /// What happened, for people; kept only when somebody wants to read it.
+    /// The log of events, if requested.
     pub log: Option<Vec<String>>,
-    /// A digest of what happened: the same seed gives the same.
+    /// A digest of the log, the same for the same seed.
     pub digest: u64,
 }
 
 impl World {
-    /// Before anything has happened.
-    pub fn new(seed: u64, sabotage: Option<Sabotage>, log: bool) -> Self {
+    /// The initial state, with all services started.
+    pub fn new(seed: u64, mutation: Option<Mutation>, log: bool) -> Self {
         let mut world = World {
-            temper: Temper::default(),
+            fault_profile: FaultProfile::default(),
             rng: Rng::new(seed),
             now: Timestamp::from_second(1_800_000_000).unwrap_or(Timestamp::UNIX_EPOCH),
-            calm: false,
-            truth: Truth::default(),
+            quiescing: false,
+            sources: SimulatedSources::default(),
             runtime: Runtime::default(),
             disk: Disk::default(),
             calls: Vec::new(),
             call_count: 0,
-            lives: 0,
+            incarnations: 0,
             stores: Stores::default(),
             config: None,
             pleg: None,
@@ -231,22 +231,22 @@ impl World {
             images: None,
             eviction: None,
             short: None,
-            memory: crate::laws::Memory::default(),
-            broken: None,
-            sabotage,
+            memory: crate::invariants::Memory::default(),
+            violation: None,
+            mutation,
             pod_count: 0,
             log: log.then(Vec::new),
             digest: 0,
         };
         world.runtime.up = true;
-        for who in Who::ALL {
-            world.start(who);
+        for service in ServiceId::ALL {
+            world.start(service);
         }
         world
     }
 
-    /// Notes what happened.
-    pub fn say(&mut self, what: impl FnOnce() -> String) {
+    /// Appends to the log.
+    pub fn record(&mut self, what: impl FnOnce() -> String) {
         if self.log.is_none() {
             return;
         }
@@ -260,98 +260,98 @@ impl World {
         }
     }
 
-    /// A law was broken: the first one counts.
-    pub fn breaks(&mut self, law: Law, why: String) {
-        self.say(|| format!("BROKEN {law:?}: {why}"));
-        if self.broken.is_none() {
-            self.broken = Some(Broken { law, why });
+    /// Records a violation; only the first one is reported.
+    pub fn report_violation(&mut self, invariant: Invariant, why: String) {
+        self.record(|| format!("VIOLATION {invariant:?}: {why}"));
+        if self.violation.is_none() {
+            self.violation = Some(Violation { invariant, why });
         }
     }
 
-    /// Time goes by.
-    pub fn pass(&mut self, millis: i64) {
+    /// Advances the clock.
+    pub fn advance_clock(&mut self, millis: i64) {
         let later = self.now.checked_add(SignedDuration::from_millis(millis));
         self.now = later.unwrap_or(self.now);
         for id in self.runtime.reap(self.now) {
-            self.say(|| format!("runtime: {id} was killed at the end of its grace"));
+            self.record(|| format!("runtime: {id} was killed at the end of its grace period"));
         }
     }
 
-    /// Whether somebody lives, and as which life.
-    pub fn life(&self, who: Who) -> Option<u32> {
-        match who {
-            Who::Config => self.config.as_ref().map(|c| c.life),
-            Who::Pleg => self.pleg.as_ref().map(|p| p.life),
-            Who::Prober => self.prober.as_ref().map(|p| p.life),
-            Who::Status => self.status.as_ref().map(|s| s.life),
-            Who::Volumes => self.volumes.as_ref().map(|v| v.life),
-            Who::Coordinator => self.coordinator.as_ref().map(|c| c.life),
-            Who::Images => self.images.as_ref().map(|i| i.life),
-            Who::Eviction => self.eviction.as_ref().map(|e| e.life),
+    /// The incarnation of a service, if it runs.
+    pub fn incarnation(&self, service: ServiceId) -> Option<u32> {
+        match service {
+            ServiceId::Config => self.config.as_ref().map(|c| c.incarnation),
+            ServiceId::Pleg => self.pleg.as_ref().map(|p| p.incarnation),
+            ServiceId::Prober => self.prober.as_ref().map(|p| p.incarnation),
+            ServiceId::Status => self.status.as_ref().map(|s| s.incarnation),
+            ServiceId::Volumes => self.volumes.as_ref().map(|v| v.incarnation),
+            ServiceId::Coordinator => self.coordinator.as_ref().map(|c| c.incarnation),
+            ServiceId::Images => self.images.as_ref().map(|i| i.incarnation),
+            ServiceId::Eviction => self.eviction.as_ref().map(|e| e.incarnation),
         }
     }
 
-    /// Starts a process.
-    pub fn start(&mut self, who: Who) {
-        self.lives += 1;
-        let life = self.lives;
-        self.say(|| format!("{who:?} starts as life {life}"));
-        match who {
-            Who::Config => config::start(self, life),
-            Who::Pleg => pleg::start(self, life),
-            Who::Prober => prober::start(self, life),
-            Who::Status => status::start(self, life),
-            Who::Volumes => volumes::start(self, life),
-            Who::Coordinator => coordinator::start(self, life),
-            Who::Images => images::start(self, life),
-            Who::Eviction => eviction::start(self, life),
+    /// Starts a service.
+    pub fn start(&mut self, service: ServiceId) {
+        self.incarnations += 1;
+        let incarnation = self.incarnations;
+        self.record(|| format!("{service:?} starts as incarnation {incarnation}"));
+        match service {
+            ServiceId::Config => config::start(self, incarnation),
+            ServiceId::Pleg => pleg::start(self, incarnation),
+            ServiceId::Prober => prober::start(self, incarnation),
+            ServiceId::Status => status::start(self, incarnation),
+            ServiceId::Volumes => volumes::start(self, incarnation),
+            ServiceId::Coordinator => coordinator::start(self, incarnation),
+            ServiceId::Images => images::start(self, incarnation),
+            ServiceId::Eviction => eviction::start(self, incarnation),
         }
     }
 
-    /// Kills a process: what it had in memory is gone, what it had asked for may still be done.
-    pub fn kill(&mut self, who: Who) {
-        self.say(|| format!("{who:?} is killed"));
-        match who {
-            Who::Config => {
+    /// Kills a service. Its memory is lost; its calls in flight may still complete.
+    pub fn kill(&mut self, service: ServiceId) {
+        self.record(|| format!("{service:?} is killed"));
+        match service {
+            ServiceId::Config => {
                 self.config = None;
                 self.stores.pods.clear();
             }
-            Who::Pleg => {
+            ServiceId::Pleg => {
                 self.pleg = None;
                 self.stores.states = None;
                 self.stores.runtime = None;
             }
-            Who::Prober => {
+            ServiceId::Prober => {
                 self.prober = None;
-                self.stores.verdicts = None;
+                self.stores.probe_results = None;
             }
-            Who::Status => {
+            ServiceId::Status => {
                 self.status = None;
                 self.stores.status = None;
             }
-            Who::Volumes => {
+            ServiceId::Volumes => {
                 self.volumes = None;
                 self.stores.volumes = None;
             }
-            Who::Coordinator => {
+            ServiceId::Coordinator => {
                 self.coordinator = None;
                 self.stores.sync = None;
             }
-            Who::Images => self.images = None,
-            Who::Eviction => {
+            ServiceId::Images => self.images = None,
+            ServiceId::Eviction => {
                 self.eviction = None;
                 self.stores.pressure = None;
             }
         }
     }
 
-    /// Whether the pod has always been wanted as it is: nothing of it may be disturbed.
+    /// Whether the pod has neither been removed nor terminated: it has to be left running.
     pub fn is_steady(&self, uid: &str) -> bool {
-        let decided = |j: &Journal| j.terminal.is_some();
-        self.truth.wishes.contains_key(uid)
-            && !self.truth.disowned.contains(uid)
-            && !self.truth.ordered.contains(uid)
-            && !self.disk.journal.get(uid).is_some_and(decided)
+        let decided = |j: &PodCheckpoint| j.termination.is_some();
+        self.sources.desired_pods.contains_key(uid)
+            && !self.sources.withdrawn.contains(uid)
+            && !self.sources.evicted.contains(uid)
+            && !self.disk.checkpoints.get(uid).is_some_and(decided)
             && self.disk.failed.get(uid).is_none_or(|times| *times < 2)
     }
 }

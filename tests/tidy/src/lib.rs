@@ -1,10 +1,12 @@
-//! Rules of the repository as tests: what the compiler cannot see. Each file under `tests/` is one
-//! rule; this library holds what they share, and `generate` writes the wire's Rust code.
+//! Rules of the repository that the compiler cannot check, as tests. Each file under `tests/` covers
+//! one subject; this library has the shared code, and `generate` writes the Rust code of the wire.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Compiling, generating and describing the wire.
+/// Parsed Rust files: their types, references and documentation.
+pub mod syntax;
+/// Compilation, code generation and description of the wire.
 pub mod wire;
 
 /// The repository's root.
@@ -27,7 +29,7 @@ pub const RANKS: &[(&str, u32)] = &[
     ("supervisor", 6),
 ];
 
-/// Every file with this extension below `dir`, sorted; `target` and generated code left out.
+/// All files with this extension below `dir`, sorted, without `target` and generated code.
 pub fn files(dir: &Path, extension: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut queue = vec![dir.to_path_buf()];
@@ -50,7 +52,7 @@ pub fn files(dir: &Path, extension: &str) -> Vec<PathBuf> {
     found
 }
 
-/// The lines of a Rust file that are code: comments cut away, test modules at its end left out.
+/// The code lines of a Rust file, without comments and test modules at its end.
 pub fn code_lines(path: &Path) -> Vec<(usize, String)> {
     let text = fs::read_to_string(path).unwrap_or_default();
     text.lines()

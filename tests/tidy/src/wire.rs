@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use prost_types::{DescriptorProto, EnumDescriptorProto, FileDescriptorSet};
 
-/// Messages that can hold secrets: nobody prints them by accident. What they print instead is in
-/// `proto/src/secrets.rs`.
+/// Messages that can contain secrets and have no derived `Debug`; `proto/src/secrets.rs` has their
+/// redacted implementations.
 const SECRETS: &[&str] = &[
     ".csi.v1.NodePublishVolumeRequest",
     ".csi.v1.NodeExpandVolumeRequest",
@@ -19,10 +19,10 @@ const SECRETS: &[&str] = &[
     ".polylet.podconfig.v1.WatchObjectResponse",
 ];
 
-/// Every .proto file below `proto/`, sorted.
+/// All .proto files below `proto/`, sorted.
 ///
 /// # Errors
-/// When a directory cannot be read.
+/// If a directory cannot be read.
 pub fn proto_files(root: &Path) -> std::io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     let roots = ["polylet", "runtime", "csi", "pluginregistration"];
@@ -47,15 +47,15 @@ pub fn proto_files(root: &Path) -> std::io::Result<Vec<PathBuf>> {
 /// The compiled descriptors of the whole wire.
 ///
 /// # Errors
-/// When a file does not compile.
+/// If a file does not compile.
 pub fn descriptors(root: &Path) -> Result<FileDescriptorSet, Box<dyn Error>> {
     Ok(protox::compile(proto_files(root)?, [root.join("proto")])?)
 }
 
-/// Generates the Rust code of the wire into `out` and says how many files there are.
+/// Generates the Rust code of the wire into `out`; returns the number of files.
 ///
 /// # Errors
-/// When a .proto file does not compile or `out` cannot be written.
+/// If a .proto file does not compile or `out` cannot be written.
 pub fn generate_into(root: &Path, out: &Path) -> Result<usize, Box<dyn Error>> {
     let set = descriptors(root)?;
     fs::create_dir_all(out)?;
@@ -66,19 +66,19 @@ pub fn generate_into(root: &Path, out: &Path) -> Result<usize, Box<dyn Error>> {
         .out_dir(out)
         .build_transport(false)
         .skip_debug(SECRETS)
-        // Equal messages of ours are equal bytes.
+        // Equal messages have equal encodings.
         .btree_map(".polylet")
-        // A store and all who watch it share what is large.
+        // A store and its watchers share large values.
         .bytes(".polylet")
         .compile_fds(set)?;
     Ok(fs::read_dir(out)?.count())
 }
 
-/// One line per service method, message field and enum value: what a peer of another version
-/// relies on. Sorted; the committed copy is `proto/baseline.txt`.
+/// The compatibility surface of the wire: one line per service method, message field and enum value,
+/// sorted. The committed copy is `proto/baseline.txt`.
 ///
 /// # Errors
-/// When a .proto file does not compile.
+/// If a .proto file does not compile.
 pub fn surface(root: &Path) -> Result<Vec<String>, Box<dyn Error>> {
     let mut lines = Vec::new();
     for file in descriptors(root)?.file {

@@ -1,25 +1,26 @@
-//! Who calls whom: declared by the manifests, acyclic by rank, and what the code really does.
+//! The call graph of the services: declared in descriptors, acyclic by rank, and equal to the clients
+//! that the code uses.
 
 use std::collections::BTreeSet;
 use std::fs;
 
-use polylet_kit::Manifest;
+use polylet_kit::ServiceDescriptor;
 use polylet_tidy::{RANKS, code_lines, files, root, wire};
 
-const MANIFESTS: &[&Manifest] = &[
-    &polylet_pleg::MANIFEST,
-    &polylet_pod_config::MANIFEST,
-    &polylet_prober::MANIFEST,
-    &polylet_image_gc::MANIFEST,
-    &polylet_volume_manager::MANIFEST,
-    &polylet_eviction::MANIFEST,
-    &polylet_sync_coordinator::MANIFEST,
-    &polylet_status_reporter::MANIFEST,
-    &polylet_node_api::MANIFEST,
-    &polylet_supervisor::MANIFEST,
+const DESCRIPTORS: &[&ServiceDescriptor] = &[
+    &polylet_pleg::DESCRIPTOR,
+    &polylet_pod_config::DESCRIPTOR,
+    &polylet_prober::DESCRIPTOR,
+    &polylet_image_gc::DESCRIPTOR,
+    &polylet_volume_manager::DESCRIPTOR,
+    &polylet_eviction::DESCRIPTOR,
+    &polylet_sync_coordinator::DESCRIPTOR,
+    &polylet_status_reporter::DESCRIPTOR,
+    &polylet_node_api::DESCRIPTOR,
+    &polylet_supervisor::DESCRIPTOR,
 ];
 
-/// What all services have to say to people.
+/// The package of notices, which all services serve.
 const NOTICES: &str = "polylet.notice.v1";
 
 fn rank(service: &str) -> u32 {
@@ -28,15 +29,15 @@ fn rank(service: &str) -> u32 {
 }
 
 #[test]
-fn every_service_has_a_manifest_and_a_rank() {
-    let declared: BTreeSet<&str> = MANIFESTS.iter().map(|m| m.service).collect();
+fn every_service_has_a_descriptor_and_a_rank() {
+    let declared: BTreeSet<&str> = DESCRIPTORS.iter().map(|m| m.service).collect();
     let ranked: BTreeSet<&str> = RANKS.iter().map(|(name, _)| *name).collect();
     assert_eq!(declared, ranked);
 }
 
 #[test]
 fn calls_go_down_in_rank() {
-    for manifest in MANIFESTS {
+    for manifest in DESCRIPTORS {
         for call in manifest.calls {
             assert!(
                 rank(call.service) < rank(manifest.service),
@@ -51,12 +52,12 @@ fn calls_go_down_in_rank() {
 }
 
 #[test]
-fn what_is_called_is_served_at_that_level() {
-    for manifest in MANIFESTS {
-        // Notices are every service's, served by the kit.
+fn called_packages_are_served_at_the_declared_level() {
+    for manifest in DESCRIPTORS {
+        // All services serve notices, through the kit.
         let own = manifest.calls.iter().filter(|c| c.package != NOTICES);
         for call in own {
-            let callee = MANIFESTS.iter().find(|m| m.service == call.service);
+            let callee = DESCRIPTORS.iter().find(|m| m.service == call.service);
             let served = callee
                 .and_then(|m| m.serves.iter().find(|api| api.package == call.package))
                 .unwrap_or_else(|| {
@@ -76,14 +77,14 @@ fn what_is_called_is_served_at_that_level() {
 }
 
 #[test]
-fn served_packages_exist_on_the_wire() {
+fn served_packages_exist() {
     let packages: BTreeSet<String> = wire::descriptors(&root())
         .expect("the wire")
         .file
         .iter()
         .map(|file| file.package().to_owned())
         .collect();
-    for manifest in MANIFESTS {
+    for manifest in DESCRIPTORS {
         for api in manifest.serves {
             assert!(
                 packages.contains(api.package),
@@ -95,9 +96,9 @@ fn served_packages_exist_on_the_wire() {
     }
 }
 
-/// Generated client modules are named `<snake>_service_client`, below `polylet_wire::<area>`. Info and
-/// health are every service's, and the command line calls its own supervisor: both are no edges.
-/// Streams are followed through `follow::<area>`.
+/// Clients that a service's code uses: generated modules `<snake>_service_client` below
+/// `polylet_wire::<area>`, and streams through `follow::<area>`. Info and health, which all services
+/// serve, and the command line's calls to its own supervisor do not count.
 fn clients_used(service: &str) -> BTreeSet<String> {
     let no_edges = ["lifecycle", service];
     let mut areas = BTreeSet::new();
@@ -125,8 +126,8 @@ fn clients_used(service: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn clients_in_the_code_are_those_declared() {
-    for manifest in MANIFESTS {
+fn used_clients_match_declared_calls() {
+    for manifest in DESCRIPTORS {
         let declared: BTreeSet<String> = manifest
             .calls
             .iter()
@@ -143,7 +144,7 @@ fn clients_in_the_code_are_those_declared() {
 }
 
 #[test]
-fn no_service_depends_on_another_services_crate() {
+fn services_do_not_depend_on_each_others_crates() {
     for (service, _) in RANKS {
         let path = root().join("services").join(service).join("Cargo.toml");
         let manifest = fs::read_to_string(&path).expect("a crate manifest");

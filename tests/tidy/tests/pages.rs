@@ -1,4 +1,4 @@
-//! The pages: the places that they name are there.
+//! The documentation pages: the paths and tests that they mention exist.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -6,8 +6,8 @@ use std::path::Path;
 
 use polylet_tidy::{RANKS, root};
 
-/// Everything in the repository's own folders, files and folders, from the root.
-fn places() -> BTreeSet<String> {
+/// All files and directories of the repository's own trees, relative to the root.
+fn paths() -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let mut queue: Vec<_> = ["services", "tests", "proto"]
         .map(|d| root().join(d))
@@ -23,14 +23,14 @@ fn places() -> BTreeSet<String> {
     found
 }
 
-/// What stands between backticks.
+/// The parts of a line in backticks.
 fn quoted(line: &str) -> impl Iterator<Item = &str> {
     line.split('`').skip(1).step_by(2)
 }
 
-/// The places that a row of the architecture's table names. The first of a crate is told from
-/// `services/` or from the root; the end of a path will do for others of the same crate.
-fn missing(row: &str, places: &BTreeSet<String>) -> Vec<String> {
+/// The nonexistent paths in a row of the architecture page's table. The first path of a crate is
+/// relative to `services/` or the root; further ones in the same crate may be path suffixes.
+fn missing(row: &str, paths: &BTreeSet<String>) -> Vec<String> {
     let is_path = |text: &&str| {
         let plain = text
             .chars()
@@ -49,7 +49,7 @@ fn missing(row: &str, places: &BTreeSet<String>) -> Vec<String> {
             false => place == path,
         };
         let whole = |place: &&String| is(place, end) || is(place, &format!("services/{end}"));
-        if let Some(found) = places.iter().find(whole) {
+        if let Some(found) = paths.iter().find(whole) {
             of_crate = match found.split_once("/src") {
                 Some((of_crate, _)) => format!("{of_crate}/src/"),
                 None => String::new(),
@@ -58,7 +58,7 @@ fn missing(row: &str, places: &BTreeSet<String>) -> Vec<String> {
             let own = |place: &&String| {
                 place.starts_with(&of_crate) && !rest && place.ends_with(&format!("/{end}"))
             };
-            if !places.iter().any(|place| own(&place)) {
+            if !paths.iter().any(|place| own(&place)) {
                 wrong.push(path.to_owned());
             }
         }
@@ -67,24 +67,24 @@ fn missing(row: &str, places: &BTreeSet<String>) -> Vec<String> {
 }
 
 #[test]
-fn where_to_change_what_is_there() {
+fn paths_of_the_architecture_page_exist() {
     let page = fs::read_to_string(root().join("services/README.md")).expect("the architecture");
     let (_, table) = page.split_once("## Where do I change").expect("the table");
-    let places = places();
+    let paths = paths();
     let mut wrong = Vec::new();
     let rows = table.lines().take_while(|line| !line.starts_with("## "));
     for row in rows.filter(|line| line.starts_with('|')) {
-        wrong.extend(missing(row, &places).into_iter().map(|path| (path, row)));
+        wrong.extend(missing(row, &paths).into_iter().map(|path| (path, row)));
     }
-    assert!(wrong.is_empty(), "named and not there: {wrong:#?}");
+    assert!(wrong.is_empty(), "paths that do not exist: {wrong:#?}");
 }
 
 #[test]
-fn a_place_that_is_not_there_is_found() {
-    let places: BTreeSet<String> = ["services/a/src/core/x.rs", "services/b/src/y.rs"]
+fn missing_path_is_reported() {
+    let paths: BTreeSet<String> = ["services/a/src/core/x.rs", "services/b/src/y.rs"]
         .map(str::to_owned)
         .into();
-    let of = |row| missing(row, &places);
+    let of = |row| missing(row, &paths);
     assert_eq!(
         of("| x | `a/src/core/x.rs`, `core/x.rs`, `x.rs` |"),
         [""; 0]
@@ -94,32 +94,37 @@ fn a_place_that_is_not_there_is_found() {
     assert_eq!(of("| x | `a/src/core/x*`, `cargo generate` |"), [""; 0]);
 }
 
-/// Names of end-to-end tests and of crates of tests.
+/// Names of end-to-end tests and test crates in the README exist.
 #[test]
-fn tests_that_the_pages_name_are_there() {
+fn tests_mentioned_in_the_readme_exist() {
     let page = fs::read_to_string(root().join("README.md")).expect("the page");
-    let (_, reading) = page.split_once("## Reading on").expect("the last section");
+    let (_, reading) = page
+        .split_once("## Further reading")
+        .expect("the last section");
     let mut named = 0;
     for name in quoted(reading) {
         let is_name = !name.is_empty() && name.chars().all(|c| c.is_ascii_lowercase() || c == '_');
-        // Programs of others, named beside them.
+        // Third-party programs mentioned in the same place.
         if !is_name || name == "hostpathplugin" {
             continue;
         }
         named += 1;
         let test = root().join(format!("tests/e2e/tests/{name}.rs"));
         let of_tests = root().join("tests").join(name);
-        assert!(test.exists() || of_tests.is_dir(), "no tests {name}");
+        assert!(test.exists() || of_tests.is_dir(), "no test {name}");
     }
-    assert!(named > 0, "the page names no test");
+    assert!(named > 0, "the README mentions no test");
 }
 
-/// The page of the architecture speaks of every service.
+/// The architecture page has an entry for every service.
 #[test]
-fn every_service_is_introduced() {
+fn architecture_page_covers_every_service() {
     let page = fs::read_to_string(root().join("services/README.md")).expect("the architecture");
     for (service, _) in RANKS.iter().filter(|(service, _)| *service != "supervisor") {
         let introduced = format!("**`polylet-{service}`**");
-        assert!(page.contains(&introduced), "{service} is not introduced");
+        assert!(
+            page.contains(&introduced),
+            "services/README.md does not cover {service}"
+        );
     }
 }

@@ -1,10 +1,10 @@
-//! The source: cores are pure, crate roots speak, files stay rooms.
+//! The source: cores are pure, crate roots are documented, dependencies are justified, files are short.
 
 use std::fs;
 
 use polylet_tidy::{RANKS, code_lines, files, root};
 
-/// What has no place in a core: async, clocks, I/O, randomness.
+/// Terms forbidden in a core: async, clocks, I/O, randomness.
 const IMPURE: &[&str] = &[
     "async ",
     ".await",
@@ -55,7 +55,7 @@ fn cores_are_pure() {
 }
 
 #[test]
-fn crate_roots_say_what_they_are_for() {
+fn crate_roots_are_documented() {
     for manifest in files(&root(), "toml") {
         let Some(dir) = manifest
             .parent()
@@ -68,7 +68,7 @@ fn crate_roots_say_what_they_are_for() {
             let text = fs::read_to_string(path).expect("a crate root");
             assert!(
                 text.starts_with("//!"),
-                "{} does not say what it is for",
+                "{} has no documentation",
                 path.display()
             );
         }
@@ -94,7 +94,7 @@ fn every_dependency_is_justified() {
 }
 
 #[test]
-fn the_top_level_holds_what_it_should() {
+fn top_level_has_only_expected_entries() {
     const KNOWN: &[&str] = &[
         "Cargo.toml",
         "Cargo.lock",
@@ -115,14 +115,14 @@ fn the_top_level_holds_what_it_should() {
             .into_owned();
         assert!(
             name.starts_with('.') || KNOWN.contains(&name.as_str()),
-            "{name} does not belong here"
+            "unexpected top-level entry {name}"
         );
     }
 }
 
-/// Reported, and refused only far beyond what one room can be.
+/// Prints files over 400 lines; fails over 600.
 #[test]
-fn files_are_rooms() {
+fn files_are_short() {
     let mut sizes: Vec<(usize, String)> = ["services", "tests", "proto"]
         .iter()
         .flat_map(|dir| files(&root().join(dir), "rs"))
@@ -147,5 +147,5 @@ fn files_are_rooms() {
         println!("{lines:6} {path}");
     }
     let worst = sizes.last().map_or(0, |(lines, _)| *lines);
-    assert!(worst <= 600, "{:?} is more than a room", sizes.last());
+    assert!(worst <= 600, "{:?} is too long", sizes.last());
 }

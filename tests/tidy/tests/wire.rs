@@ -1,4 +1,4 @@
-//! The wire: generated code is fresh, names follow the rules, nothing published is broken.
+//! The wire: generated code is up to date, names follow the rules, the baseline is compatible.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -6,7 +6,7 @@ use std::fs;
 use polylet_tidy::{root, wire};
 
 #[test]
-fn generated_code_is_what_the_proto_files_say() {
+fn generated_code_is_up_to_date() {
     let fresh = tempfile::tempdir().expect("a directory for generated code");
     wire::generate_into(&root(), fresh.path()).expect("the proto files compile");
     let committed = root().join("proto/src/gen");
@@ -37,7 +37,7 @@ fn generated_code_is_what_the_proto_files_say() {
 }
 
 #[test]
-fn published_names_and_numbers_stay() {
+fn baseline_is_compatible() {
     let baseline = fs::read_to_string(root().join("proto/baseline.txt")).expect("the baseline");
     let now: BTreeSet<String> = wire::surface(&root())
         .expect("the wire")
@@ -71,12 +71,12 @@ fn names_follow_the_rules() {
         let directory = file.name().rsplit_once('/').map_or("", |(dir, _)| dir);
         if directory != package.replace('.', "/") {
             wrong.push(format!(
-                "{}: package {package} is not its directory",
+                "{}: package {package} does not match its directory",
                 file.name()
             ));
         }
         if !package.ends_with(".v1") {
-            wrong.push(format!("{package}: no version at the end"));
+            wrong.push(format!("{package}: no version suffix"));
         }
         for service in &file.service {
             if !service.name().ends_with("Service") {

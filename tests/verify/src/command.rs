@@ -13,12 +13,12 @@ use crate::results::Counts;
 /// A test program that cargo built.
 #[derive(Debug, Clone)]
 pub(crate) struct Program {
-    /// Crate and target, for people.
+    /// Display name: crate and target.
     pub(crate) name: String,
-    /// The target's name: `walk` for `tests/walk.rs`.
+    /// The target's name: `images` for `tests/images.rs`.
     pub(crate) target: String,
     pub(crate) path: PathBuf,
-    /// The crate's directory, where cargo would run it.
+    /// The crate's directory, the working directory of its tests.
     pub(crate) dir: PathBuf,
 }
 
@@ -27,14 +27,14 @@ impl Program {
         self.dir.ends_with("tests/e2e")
     }
 
-    /// By its name: `cluster.rs`, `api_volumes.rs`, `joining.rs`.
+    /// Whether it needs a cluster, by its name: `cluster.rs`, `api_volumes.rs`, `registration.rs`.
     pub(crate) fn needs_cluster(&self) -> bool {
-        let starts = ["cluster", "api_", "joining", "beside_"];
+        let starts = ["cluster", "api_", "registration"];
         self.is_e2e() && starts.iter().any(|start| self.target.starts_with(start))
     }
 }
 
-/// cargo with these words, in the workspace's root.
+/// A cargo command with these arguments in the workspace's root.
 pub(crate) fn cargo(words: &[&str]) -> Command {
     let mut command = build::cargo();
     command
@@ -45,17 +45,17 @@ pub(crate) fn cargo(words: &[&str]) -> Command {
     command
 }
 
-/// Runs a command with its output going where ours goes; says whether it succeeded.
+/// Runs a command with inherited output; returns whether it succeeded.
 pub(crate) async fn succeeds(mut command: Command, name: &str) -> Result<bool, HarnessError> {
     let ran = command.status().await;
     Ok(ran.map_err(|source| run_error(name, source))?.success())
 }
 
-/// Builds test programs and lists them; `None` when something does not compile. With targets
-/// named, only those are built.
+/// Builds test programs and lists them; `None` on a compile error. If targets are given, builds only
+/// those.
 pub(crate) async fn build_tests(targets: &[String]) -> Result<Option<Vec<Program>>, HarnessError> {
     let format = "--message-format=json-render-diagnostics";
-    // Always the whole workspace: its features are the same then, and nothing is built twice.
+    // Always the whole workspace, so that features are the same and nothing is built twice.
     let mut command = cargo(&["test", "--workspace", "--no-run", format]);
     for target in targets {
         command.args(["--test", target]);
@@ -73,29 +73,29 @@ pub(crate) async fn build_tests(targets: &[String]) -> Result<Option<Vec<Program
     Ok(ended.success().then_some(programs))
 }
 
-/// One of cargo's messages, as far as it matters here.
+/// The used fields of a cargo message.
 #[derive(Deserialize)]
-struct Message {
+struct CargoMessage {
     reason: String,
     manifest_path: Option<PathBuf>,
     executable: Option<PathBuf>,
-    target: Option<Target>,
-    profile: Option<Profile>,
+    target: Option<CargoTarget>,
+    profile: Option<CargoProfile>,
 }
 
 #[derive(Deserialize)]
-struct Target {
+struct CargoTarget {
     name: String,
     kind: Vec<String>,
 }
 
 #[derive(Deserialize)]
-struct Profile {
+struct CargoProfile {
     test: bool,
 }
 
 fn program(line: &str) -> Option<Program> {
-    let message: Message = serde_json::from_str(line).ok()?;
+    let message: CargoMessage = serde_json::from_str(line).ok()?;
     if message.reason != "compiler-artifact" || !message.profile?.test {
         return None;
     }
@@ -116,8 +116,8 @@ fn program(line: &str) -> Option<Program> {
     })
 }
 
-/// Runs one test program; its lines pass through. A program that ends without its result line, or
-/// takes longer than `limit`, counts as one failure.
+/// Runs one test program and forwards its output. A program that exits without a result line or
+/// exceeds `limit` counts as one failure.
 pub(crate) async fn test(
     program: &Program,
     words: &[&str],
@@ -136,7 +136,7 @@ pub(crate) async fn test(
     counted(&mut command, &program.name, limit).await
 }
 
-/// Runs a command and sums the result lines in its output.
+/// Runs a command and adds up the result lines in its output.
 pub(crate) async fn counted(
     command: &mut Command,
     name: &str,
@@ -165,13 +165,13 @@ pub(crate) async fn counted(
         .await
         .map_err(|source| run_error(name, source))?;
     if (!ended.success() || !in_time) && counts.failed == 0 {
-        println!("{name} ended with {ended} and no failed test named");
+        println!("{name} exited with {ended} without reporting a failed test");
         counts.failed = 1;
     }
     Ok(counts)
 }
 
-/// TERM lets a test remove what it made; a minute later it is killed.
+/// Sends SIGTERM, so that a test can clean up, and SIGKILL a minute later.
 async fn stop(child: &mut Child) {
     if let Some(pid) = child.id() {
         machine::signal(pid, Signal::TERM);
@@ -180,7 +180,7 @@ async fn stop(child: &mut Child) {
         .await
         .is_err()
     {
-        // It cannot fail but for a child that has ended.
+        // Fails only if the child has exited.
         let _ = child.start_kill();
     }
 }

@@ -1,33 +1,33 @@
-//! The second command of the README, `cargo verify`: formatting, lints, every test of the
-//! workspace, and the end-to-end tests on two container runtimes. It installs what they need.
+//! `cargo verify`: formatting, lints, all tests of the workspace, and the end-to-end tests on two
+//! container runtimes. Installs missing tools and packages.
 
 use std::process::ExitCode;
 
 use clap::{Parser, ValueEnum};
 use polylet_harness::error::report;
 
-/// Running cargo and test programs.
+/// Execution of cargo and test programs.
 mod command;
-/// Results of test programs, read from what they print.
+/// Results of test programs, parsed from their output.
 mod results;
-/// What is checked, in order.
+/// The checks, in order.
 mod steps;
 
-/// Runs every check and every test; the last line sums them up.
+/// Runs all checks and tests; the last line is the total.
 #[derive(Debug, Parser)]
 #[command(name = "cargo verify")]
-struct Args {
+struct VerifyArgs {
     /// Runs only this part.
     #[arg(long, value_enum)]
-    only: Option<Part>,
-    /// Runs only the end-to-end test programs of these names, such as `walk`.
+    only: Option<Suite>,
+    /// Runs only the end-to-end test programs of these names, such as `images`.
     #[arg(long)]
     e2e: Vec<String>,
 }
 
 /// A part of the verification.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Part {
+enum Suite {
     /// `cargo fmt --check`.
     Fmt,
     /// `cargo clippy`, warnings denied.
@@ -39,7 +39,7 @@ enum Part {
 }
 
 fn main() -> ExitCode {
-    let args = Args::parse();
+    let args = VerifyArgs::parse();
     let runtime = match tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -50,11 +50,11 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let sum = runtime.block_on(steps::all(&args));
-    match sum {
-        Ok(sum) => {
-            sum.print();
-            if sum.is_good() {
+    let summary = runtime.block_on(steps::all(&args));
+    match summary {
+        Ok(summary) => {
+            summary.print();
+            if summary.is_good() {
                 ExitCode::SUCCESS
             } else {
                 ExitCode::FAILURE

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-/// What test programs said at their end.
+/// Test counts from the result lines of test programs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Counts {
     pub(crate) passed: u32,
@@ -15,7 +15,7 @@ impl Counts {
         self.ignored += other.ignored;
     }
 
-    /// Reads `test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; …`.
+    /// Parses `test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; …`.
     pub(crate) fn read(line: &str) -> Option<Self> {
         let (_, numbers) = line.strip_prefix("test result: ")?.split_once(". ")?;
         let mut counts = Self::default();
@@ -33,29 +33,29 @@ impl Counts {
     }
 }
 
-/// One step with what came out of it.
+/// A step with its result.
 #[derive(Debug)]
-struct Line {
+struct ResultLine {
     name: String,
     good: bool,
     counts: Counts,
     took: Duration,
 }
 
-/// What came out of all.
+/// The results of all steps.
 #[derive(Debug, Default)]
-pub(crate) struct Sum {
-    lines: Vec<Line>,
+pub(crate) struct Summary {
+    lines: Vec<ResultLine>,
 }
 
-impl Sum {
-    /// A check that passes or fails as a whole.
+impl Summary {
+    /// Adds a check that passes or fails as a whole.
     pub(crate) fn check(&mut self, name: &str, good: bool, took: Duration) {
         let counts = Counts {
             failed: u32::from(!good),
             ..Counts::default()
         };
-        self.lines.push(Line {
+        self.lines.push(ResultLine {
             name: name.to_owned(),
             good,
             counts,
@@ -63,10 +63,10 @@ impl Sum {
         });
     }
 
-    /// A step of many tests.
+    /// Adds a step with test counts.
     pub(crate) fn tests(&mut self, name: &str, counts: Counts, took: Duration) {
         let good = counts.failed == 0;
-        self.lines.push(Line {
+        self.lines.push(ResultLine {
             name: name.to_owned(),
             good,
             counts,
@@ -78,7 +78,7 @@ impl Sum {
         self.lines.iter().all(|line| line.good)
     }
 
-    /// A table of the steps and, last, one plain line.
+    /// Prints a table of the steps, followed by the totals.
     pub(crate) fn print(&self) {
         println!();
         let mut all = Counts::default();
@@ -123,10 +123,10 @@ mod tests {
 
     #[test]
     fn one_failure_spoils_the_sum() {
-        let mut sum = Sum::default();
-        sum.check("fmt", true, Duration::ZERO);
-        assert!(sum.is_good());
-        sum.tests(
+        let mut summary = Summary::default();
+        summary.check("fmt", true, Duration::ZERO);
+        assert!(summary.is_good());
+        summary.tests(
             "unit",
             Counts {
                 passed: 5,
@@ -135,6 +135,6 @@ mod tests {
             },
             Duration::ZERO,
         );
-        assert!(!sum.is_good());
+        assert!(!summary.is_good());
     }
 }

@@ -1,29 +1,30 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use polylet_harness::build::Profile;
 use polylet_harness::cluster::Programs;
 use polylet_harness::{Flavour, HarnessError, build, machine, packages, scratch};
 
 use crate::command::{self, Program, cargo};
-use crate::results::{Counts, Sum};
-use crate::{Args, Part};
+use crate::results::{Counts, Summary};
+use crate::{Suite, VerifyArgs};
 
-/// No test program of one crate takes so long by far.
+/// Time limit of a crate's test program, well above the longest.
 const UNIT_LIMIT: Duration = Duration::from_secs(10 * 60);
 
-/// The longest end-to-end test disturbs a node for two minutes.
+/// Time limit of an end-to-end test program; the longest test injects faults for two minutes.
 const E2E_LIMIT: Duration = Duration::from_secs(20 * 60);
 
-/// Runs the wanted parts, each to its end, whatever the ones before it gave.
-pub(crate) async fn all(args: &Args) -> Result<Sum, HarnessError> {
+/// Runs the selected parts; a failure does not stop the following ones.
+pub(crate) async fn all(args: &VerifyArgs) -> Result<Summary, HarnessError> {
     let wanted = |part| args.only.is_none_or(|only| only == part);
-    let mut sum = Sum::default();
-    prepare(wanted(Part::E2e)).await?;
-    if wanted(Part::Fmt) {
+    let mut summary = Summary::default();
+    prepare(wanted(Suite::E2e)).await?;
+    if wanted(Suite::Fmt) {
         let step = cargo(&["fmt", "--all", "--check"]);
-        check(&mut sum, "cargo fmt --check", step).await?;
+        check(&mut summary, "cargo fmt --check", step).await?;
     }
-    if wanted(Part::Clippy) {
+    if wanted(Suite::Clippy) {
         let words = [
             "clippy",
             "--workspace",
@@ -32,38 +33,38 @@ pub(crate) async fn all(args: &Args) -> Result<Sum, HarnessError> {
             "--deny",
             "warnings",
         ];
-        check(&mut sum, "cargo clippy", cargo(&words)).await?;
+        check(&mut summary, "cargo clippy", cargo(&words)).await?;
     }
-    if !wanted(Part::Unit) && !wanted(Part::E2e) {
-        return Ok(sum);
+    if !wanted(Suite::Unit) && !wanted(Suite::E2e) {
+        return Ok(summary);
     }
     title("building the tests");
     let begun = Instant::now();
-    let targets = match (wanted(Part::Unit), args.e2e.is_empty()) {
+    let targets = match (wanted(Suite::Unit), args.e2e.is_empty()) {
         (true, _) => Vec::new(),
         (false, true) => command::e2e_targets(),
         (false, false) => args.e2e.clone(),
     };
     let Some(programs) = command::build_tests(&targets).await? else {
-        sum.check("building the tests", false, begun.elapsed());
-        return Ok(sum);
+        summary.check("building the tests", false, begun.elapsed());
+        return Ok(summary);
     };
     let (e2e, unit): (Vec<_>, Vec<_>) = programs.into_iter().partition(Program::is_e2e);
-    if wanted(Part::Unit) {
-        units(&mut sum, &unit).await?;
+    if wanted(Suite::Unit) {
+        units(&mut summary, &unit).await?;
     }
-    if wanted(Part::E2e) {
+    if wanted(Suite::E2e) {
         let named = |program: &Program| args.e2e.is_empty() || args.e2e.contains(&program.target);
         let e2e: Vec<_> = e2e.into_iter().filter(named).collect();
         if e2e.iter().any(Program::needs_cluster) {
-            cluster_programs(&mut sum).await?;
+            cluster_programs(&mut summary).await?;
         }
-        on_runtimes(&mut sum, &e2e).await?;
+        on_runtimes(&mut summary, &e2e).await?;
     }
-    Ok(sum)
+    Ok(summary)
 }
 
-/// Tools and packages; what earlier runs that were killed left behind goes.
+/// Installs tools and packages, and cleans up after killed runs.
 async fn prepare(e2e: bool) -> Result<(), HarnessError> {
     for (tool, component) in [("fmt", "rustfmt"), ("clippy", "clippy")] {
         let mut look = cargo(&[tool, "--version"]);
@@ -85,38 +86,43 @@ async fn prepare(e2e: bool) -> Result<(), HarnessError> {
     packages::install(&missing, &|line| println!("  {line}"))?;
     Programs::can_be_had().await?;
     for left in scratch::remove_leftovers() {
-        println!("left by an earlier run, and still there: {left}");
+        println!("failed to remove leftovers of an earlier run: {left}");
     }
     Ok(())
 }
 
 async fn check(
-    sum: &mut Sum,
+    summary: &mut Summary,
     name: &str,
     step: tokio::process::Command,
 ) -> Result<(), HarnessError> {
     title(name);
     let begun = Instant::now();
     let good = command::succeeds(step, name).await?;
-    sum.check(name, good, begun.elapsed());
+    summary.check(name, good, begun.elapsed());
     Ok(())
 }
 
-async fn units(sum: &mut Sum, programs: &[Program]) -> Result<(), HarnessError> {
+async fn units(summary: &mut Summary, programs: &[Program]) -> Result<(), HarnessError> {
     title("tests of each crate, and the repository's rules");
     let begun = Instant::now();
     let mut counts = Counts::default();
     for program in programs {
-        counts.add(command::test(program, &[], &[], UNIT_LIMIT).await?);
+        // Ignored by default, because it changes the machine's clock for a second.
+        let args: &[&str] = match program.target.as_str() {
+            "clock_step" => &["--include-ignored"],
+            _ => &[],
+        };
+        counts.add(command::test(program, args, &[], UNIT_LIMIT).await?);
     }
     let mut docs = cargo(&["test", "--workspace", "--doc", "--quiet"]);
     counts.add(command::counted(&mut docs, "examples in the documentation", UNIT_LIMIT).await?);
-    sum.tests("unit, property and tidy tests", counts, begun.elapsed());
+    summary.tests("unit, property and tidy tests", counts, begun.elapsed());
     Ok(())
 }
 
-/// etcd, kube-apiserver and the others: built once, then found.
-async fn cluster_programs(sum: &mut Sum) -> Result<(), HarnessError> {
+/// Builds etcd, kube-apiserver and the other cluster programs, unless already built.
+async fn cluster_programs(summary: &mut Summary) -> Result<(), HarnessError> {
     title("building the programs of a Kubernetes cluster (Go)");
     let begun = Instant::now();
     let built = Programs::ready(&|line| println!("{line}")).await;
@@ -127,19 +133,19 @@ async fn cluster_programs(sum: &mut Sum) -> Result<(), HarnessError> {
         }
         other => other.map(|_| true)?,
     };
-    sum.check("programs of a cluster", good, begun.elapsed());
+    summary.check("programs of a cluster", good, begun.elapsed());
     Ok(())
 }
 
-/// Debian's containerd has no events, 2.x has: the node must do with both. Of a cluster's node only
-/// what is below the API matters there, which the other tests show: once is enough.
-async fn on_runtimes(sum: &mut Sum, programs: &[Program]) -> Result<(), HarnessError> {
+/// Runs on Debian's containerd, which has no events, and on 2.x, which has. Cluster tests run on one
+/// of them only: the other tests cover the runtime differences.
+async fn on_runtimes(summary: &mut Summary, programs: &[Program]) -> Result<(), HarnessError> {
     title("building the release binaries for the end-to-end tests");
     let begun = Instant::now();
-    let bin_dir = match build::release().await {
+    let bin_dir = match build::programs(Profile::Release, &|_| ()).await {
         Ok(bin_dir) => bin_dir,
         Err(HarnessError::Failed { .. }) => {
-            sum.check("building the services", false, begun.elapsed());
+            summary.check("building the services", false, begun.elapsed());
             return Ok(());
         }
         Err(error) => return Err(error),
@@ -161,7 +167,7 @@ async fn on_runtimes(sum: &mut Sum, programs: &[Program]) -> Result<(), HarnessE
             let words = ["--test-threads=1", "--include-ignored"];
             counts.add(command::test(program, &words, &env, E2E_LIMIT).await?);
         }
-        sum.tests(&name, counts, begun.elapsed());
+        summary.tests(&name, counts, begun.elapsed());
     }
     Ok(())
 }

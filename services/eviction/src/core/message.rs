@@ -1,39 +1,43 @@
-//! What an evicted pod's status says.
+//! The status message of an evicted pod.
 
-use super::rank::{Candidate, ContainerUse};
-use super::signal::{Level, Signal, Starved};
+use super::rank::{Candidate, ContainerUsage};
+use super::signal::{EvictionResource, Observation, Signal};
 use super::threshold::Threshold;
 
-/// Upstream's message: the resource, the threshold and what was available, then each container that
-/// used more than it had requested.
-pub(crate) fn evicted(threshold: &Threshold, level: Option<Level>, pod: &Candidate) -> String {
-    let starved = threshold.signal.starved();
-    let mut text = format!("The node was low on resource: {starved}. ");
-    if let Some(level) = level {
-        let bound = threshold.amount.of(level.capacity);
+/// Upstream's message: the resource, the threshold and the available amount, then each container
+/// whose usage is above its request.
+pub(crate) fn evicted(
+    threshold: &Threshold,
+    observation: Option<Observation>,
+    pod: &Candidate,
+) -> String {
+    let resource = threshold.signal.resource();
+    let mut text = format!("The node was low on resource: {resource}. ");
+    if let Some(observation) = observation {
+        let bound = threshold.value.resolve(observation.capacity);
         text.push_str(&format!(
             "Threshold quantity: {}, available: {}. ",
             quantity(threshold.signal, bound),
-            quantity(threshold.signal, level.available)
+            quantity(threshold.signal, observation.available)
         ));
     }
     for container in &pod.containers {
-        if let Some(line) = over_request(starved, container) {
+        if let Some(line) = over_request(resource, container) {
             text.push_str(&line);
         }
     }
     text
 }
 
-fn over_request(starved: Starved, container: &ContainerUse) -> Option<String> {
-    let (used, request) = match starved {
-        Starved::Memory => (container.memory, container.memory_request),
-        Starved::Disk => (container.disk, container.disk_request),
-        Starved::Inodes | Starved::Pids => return None,
+fn over_request(resource: EvictionResource, container: &ContainerUsage) -> Option<String> {
+    let (used, request) = match resource {
+        EvictionResource::Memory => (container.memory, container.memory_request),
+        EvictionResource::Disk => (container.storage, container.storage_request),
+        EvictionResource::Inodes | EvictionResource::Pids => return None,
     };
     (used > request).then(|| {
         format!(
-            "Container {} was using {}, request is {}, has larger consumption of {starved}. ",
+            "Container {} was using {}, request is {}, has larger consumption of {resource}. ",
             container.name,
             quantity(Signal::MemoryAvailable, used),
             if request == 0 {
@@ -45,7 +49,7 @@ fn over_request(starved: Starved, container: &ContainerUse) -> Option<String> {
     })
 }
 
-/// Bytes in the largest binary unit that divides them, at least Ki as upstream prints usage.
+/// Bytes in the largest binary unit that divides them, at least Ki, as upstream prints usage.
 pub(crate) fn quantity(signal: Signal, amount: u64) -> String {
     if !signal.is_bytes() {
         return amount.to_string();

@@ -1,15 +1,17 @@
-//! Decisions of eviction: pure. A round goes signals -> thresholds met -> conditions, then room by
-//! image-gc, then one pod by rank.
+//! Decisions of eviction. Pure.
+//!
+//! A sync iteration goes from observed signals to the thresholds met, to node conditions, then frees
+//! image space through image-gc, then evicts one pod by rank.
 
-pub(crate) mod facts;
 pub(crate) mod limits;
 pub(crate) mod message;
 pub(crate) mod oom;
+pub(crate) mod pods;
 pub(crate) mod pressure;
 pub(crate) mod rank;
-pub(crate) mod round;
 pub(crate) mod signal;
 pub(crate) mod summary;
+pub(crate) mod synchronize;
 #[cfg(test)]
 mod tests;
 pub(crate) mod threshold;

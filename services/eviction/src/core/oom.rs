@@ -1,113 +1,114 @@
-//! What the kernel's log says of processes that it killed for memory, in its words of all times.
+//! Parses the kernel log for processes killed by the OOM killer, in the formats of all kernels.
 
-/// A record of the log: since the machine started, in microseconds, and its words.
+/// A record of the kernel log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Record<'a> {
+pub(crate) struct KmsgRecord<'a> {
+    /// Microseconds since boot.
     pub(crate) at: u64,
     pub(crate) text: &'a str,
 }
 
-/// Reads one record as `/dev/kmsg` gives it: `priority,sequence,microseconds,flags;words`, and lines
-/// of details after that.
-pub(crate) fn record(raw: &[u8]) -> Option<Record<'_>> {
+/// Parses a record of `/dev/kmsg`: `priority,sequence,microseconds,flags;text`, followed by lines of
+/// details.
+pub(crate) fn parse_record(raw: &[u8]) -> Option<KmsgRecord<'_>> {
     let raw = std::str::from_utf8(raw).ok()?;
     let (head, rest) = raw.split_once(';')?;
     let at = head.split(',').nth(2)?.parse().ok()?;
     let text = rest.lines().next()?;
-    Some(Record { at, text })
+    Some(KmsgRecord { at, text })
 }
 
-/// A process that was killed.
+/// A process killed by the OOM killer.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Killed {
-    /// The cgroup that had no more memory; none where that was the whole machine.
+pub(crate) struct OomVictim {
+    /// The cgroup that reached its limit; `None` when the machine is out of memory.
     cgroup: Option<String>,
     process: String,
     pid: i64,
 }
 
-impl Killed {
-    /// What people are told of it: nothing where a cgroup's own limit was met.
-    pub(crate) fn told(&self) -> Option<String> {
+impl OomVictim {
+    /// The message of upstream's `SystemOOM` event; `None` when a cgroup reached its own limit.
+    pub(crate) fn event_message(&self) -> Option<String> {
         if self.cgroup.as_deref().is_some_and(|cgroup| cgroup != "/") {
             return None;
         }
-        let said = "System OOM encountered";
+        let message = "System OOM encountered";
         if self.process.is_empty() || self.pid == 0 {
-            return Some(said.to_owned());
+            return Some(message.to_owned());
         }
         let (process, pid) = (&self.process, self.pid);
-        Some(format!("{said}, victim process: {process}, pid: {pid}"))
+        Some(format!("{message}, victim process: {process}, pid: {pid}"))
     }
 }
 
-/// Puts together what the log says in several records.
+/// Combines the records about one process.
 #[derive(Debug, Default)]
-pub(crate) struct Reader {
-    open: Option<Killed>,
+pub(crate) struct OomLogParser {
+    incomplete: Option<OomVictim>,
 }
 
-impl Reader {
-    /// The next record; says so when one ends what is told of a process.
-    pub(crate) fn read(&mut self, text: &str) -> Option<Killed> {
-        let Some(killed) = &mut self.open else {
+impl OomLogParser {
+    /// Takes the next record. Returns the process with the last record about it.
+    pub(crate) fn parse(&mut self, text: &str) -> Option<OomVictim> {
+        let Some(victim) = &mut self.incomplete else {
             if text.contains("invoked oom-killer:") {
-                self.open = Some(Killed::default());
+                self.incomplete = Some(OomVictim::default());
             }
             return None;
         };
-        let ended = match summary(text) {
+        let complete = match parse_summary(text) {
             Some(all) => {
-                *killed = all;
+                *victim = all;
                 true
             }
             None => {
-                if let Some(cgroup) = limit_of(text) {
-                    killed.cgroup = Some(cgroup);
+                if let Some(cgroup) = parse_limit(text) {
+                    victim.cgroup = Some(cgroup);
                 }
-                last(text, killed)
+                parse_last(text, victim)
             }
         };
-        match ended {
-            true => self.open.take(),
+        match complete {
+            true => self.incomplete.take(),
             false => None,
         }
     }
 }
 
-/// The one line that kernels since 5.0 have for it, where a cgroup's limit was met.
-fn summary(text: &str) -> Option<Killed> {
+/// The summary line of kernels since 5.0 for a cgroup at its limit.
+fn parse_summary(text: &str) -> Option<OomVictim> {
     let (_, rest) = text.split_once("oom-kill:constraint=")?;
-    let of = |key: &str, next: &str| {
+    let field = |key: &str, next: &str| {
         let (_, after) = rest.split_once(key)?;
-        after.rsplit_once(next).map(|(is, _)| is.to_owned())
+        after.rsplit_once(next).map(|(value, _)| value.to_owned())
     };
-    Some(Killed {
-        cgroup: Some(of(",oom_memcg=", ",task_memcg=")?),
-        process: of(",task=", ",pid=")?,
-        pid: of(",pid=", ",uid=")?.parse().ok()?,
+    Some(OomVictim {
+        cgroup: Some(field(",oom_memcg=", ",task_memcg=")?),
+        process: field(",task=", ",pid=")?,
+        pid: field(",pid=", ",uid=")?.parse().ok()?,
     })
 }
 
-/// The cgroup whose limit was met, in the words of older kernels.
-fn limit_of(text: &str) -> Option<String> {
+/// The cgroup at its limit, in the format of older kernels.
+fn parse_limit(text: &str) -> Option<String> {
     let (_, rest) = text.split_once("Task in ")?;
     let (_, cgroup) = rest.split_once(" killed as a result of limit of ")?;
     Some(cgroup.trim_end().to_owned())
 }
 
-/// The last line: who it was.
-fn last(text: &str, killed: &mut Killed) -> bool {
-    let read = || {
+/// The last line, with the process.
+fn parse_last(text: &str, victim: &mut OomVictim) -> bool {
+    let parse = || {
         let (_, rest) = text.split_once("Killed process ")?;
         let (pid, rest) = rest.split_once(" (")?;
         let (process, _) = rest.rsplit_once(')')?;
         Some((pid.parse().ok()?, process.to_owned()))
     };
-    let Some((pid, process)) = read() else {
+    let Some((pid, process)) = parse() else {
         return false;
     };
-    (killed.pid, killed.process) = (pid, process);
+    (victim.pid, victim.process) = (pid, process);
     true
 }
 
@@ -115,16 +116,16 @@ fn last(text: &str, killed: &mut Killed) -> bool {
 mod tests {
     use super::*;
 
-    fn told(log: &[&str]) -> Vec<Option<String>> {
-        let mut reader = Reader::default();
-        let all = log.iter().filter_map(|text| reader.read(text));
-        all.map(|killed| killed.told()).collect()
+    fn messages(log: &[&str]) -> Vec<Option<String>> {
+        let mut parser = OomLogParser::default();
+        let all = log.iter().filter_map(|text| parser.parse(text));
+        all.map(|victim| victim.event_message()).collect()
     }
 
     const FIRST: &str = "stress invoked oom-killer: gfp_mask=0x100dca(GFP_HIGHUSER), order=0";
 
     #[test]
-    fn the_whole_machine_is_out_of_memory() {
+    fn system_oom_has_an_event_message() {
         let log = [
             "something else, Killed process 1 (x)",
             FIRST,
@@ -133,31 +134,31 @@ mod tests {
             "Out of memory: Killed process 12 (stress (x)) total-vm:8kB, anon-rss:4kB",
             "oom_reaper: reaped process 12 (stress)",
         ];
-        let said = "System OOM encountered, victim process: stress (x), pid: 12";
-        assert_eq!(told(&log), [Some(said.to_owned())]);
+        let message = "System OOM encountered, victim process: stress (x), pid: 12";
+        assert_eq!(messages(&log), [Some(message.to_owned())]);
     }
 
     #[test]
-    fn a_containers_limit_is_no_matter_of_the_machine() {
+    fn oom_of_a_cgroup_has_no_event_message() {
         let new = "oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=c1,mems_allowed=0,oom_memcg=/kubepods/pod1,task_memcg=/kubepods/pod1/c1,task=sleep,pid=7,uid=0";
         let old = "Task in /kubepods/pod1/c1 killed as a result of limit of /kubepods/pod1";
         let killed = "Memory cgroup out of memory: Killed process 7 (sleep) total-vm:8kB";
-        assert_eq!(told(&[FIRST, new, killed]), [None]);
-        assert_eq!(told(&[FIRST, old, killed, killed]), [None]);
-        // The limit of all pods together is the machine's to whoever set it for the root.
+        assert_eq!(messages(&[FIRST, new, killed]), [None]);
+        assert_eq!(messages(&[FIRST, old, killed, killed]), [None]);
+        // The root cgroup is the machine.
         let root = "Task in /a killed as a result of limit of /";
-        assert_eq!(told(&[FIRST, root, killed]).len(), 1);
-        assert!(told(&[FIRST, root, killed])[0].is_some());
+        assert_eq!(messages(&[FIRST, root, killed]).len(), 1);
+        assert!(messages(&[FIRST, root, killed])[0].is_some());
     }
 
     #[test]
-    fn records_of_the_log() {
+    fn kmsg_records_are_parsed() {
         let raw = b"6,189060,49164153953,-;a; b\n SUBSYSTEM=net\n";
         let text = "a; b";
         let at = 49_164_153_953;
-        assert_eq!(record(raw), Some(Record { at, text }));
+        assert_eq!(parse_record(raw), Some(KmsgRecord { at, text }));
         for bad in [&b"6,1;x"[..], b"", b"\xff;", b"6,1,x,-;y", b"6,1,2,-;"] {
-            assert_eq!(record(bad), None, "{bad:?}");
+            assert_eq!(parse_record(bad), None, "{bad:?}");
         }
     }
 }

@@ -1,24 +1,24 @@
-//! Node conditions: when they appear and how long they stay.
+//! Node conditions: when they become true, and for how long.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::signal::Starved;
+use super::signal::EvictionResource;
 
-/// The three conditions of the node that eviction judges.
+/// A node condition that eviction sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(crate) enum Condition {
+pub(crate) enum NodeCondition {
     Memory,
     Disk,
     Pids,
 }
 
-impl Condition {
+impl NodeCondition {
     pub(crate) const ALL: [Self; 3] = [Self::Memory, Self::Disk, Self::Pids];
 
-    /// Upstream's reason for a node condition in this state.
+    /// The reason of the node condition in `v1.NodeStatus`.
     pub(crate) fn reason(self, under_pressure: bool) -> &'static str {
         match (self, under_pressure) {
             (Self::Memory, true) => "KubeletHasInsufficientMemory",
@@ -31,46 +31,51 @@ impl Condition {
     }
 }
 
-impl From<Starved> for Condition {
-    fn from(starved: Starved) -> Self {
-        match starved {
-            Starved::Memory => Self::Memory,
-            Starved::Disk | Starved::Inodes => Self::Disk,
-            Starved::Pids => Self::Pids,
+impl From<EvictionResource> for NodeCondition {
+    fn from(resource: EvictionResource) -> Self {
+        match resource {
+            EvictionResource::Memory => Self::Memory,
+            EvictionResource::Disk | EvictionResource::Inodes => Self::Disk,
+            EvictionResource::Pids => Self::Pids,
         }
     }
 }
 
-/// One condition over time.
+/// The state of a node condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Pressure {
-    pub(crate) under: bool,
-    /// When `under` last changed.
+pub(crate) struct ConditionState {
+    pub(crate) active: bool,
+    /// When `active` last changed.
     pub(crate) since: Timestamp,
-    /// When a threshold of it was last met.
+    /// When one of its thresholds was last met.
     pub(crate) last_met: Option<Timestamp>,
 }
 
-impl Pressure {
-    pub(crate) fn none(now: Timestamp) -> Self {
+impl ConditionState {
+    /// A condition that is not active.
+    pub(crate) fn inactive(now: Timestamp) -> Self {
         Self {
-            under: false,
+            active: false,
             since: now,
             last_met: None,
         }
     }
 
-    /// Upstream's rule: pressure appears at once and goes only when no threshold of it was met for
-    /// the whole transition period.
+    /// As upstream: a condition becomes active at once, and inactive when none of its thresholds was
+    /// met for the whole transition period.
     pub(crate) fn next(self, met: bool, now: Timestamp, transition: Duration) -> Self {
         let last_met = if met { Some(now) } else { self.last_met };
         let recently = last_met.is_some_and(|last| {
             Duration::try_from(now.duration_since(last)).unwrap_or(Duration::ZERO) < transition
         });
-        let under = met || (self.under && recently);
+        let under = met || (self.active && recently);
         Self {
-            under,
-            since: if under == self.under { self.since } else { now },
+            active: under,
+            since: if under == self.active {
+                self.since
+            } else {
+                now
+            },
             last_met,
         }
     }

@@ -1,16 +1,16 @@
-//! Which pod goes first.
+//! The order in which pods are evicted.
 //!
-//! Upstream's order, first difference wins: whether usage is above the request, then lower priority,
-//! then the larger part above the request. Pods without a sample come first; for process ids there
-//! is no request, so priority and then the count decide. Critical pods are never evicted.
+//! Upstream's order; the first difference decides: usage above the request, then lower priority, then
+//! the larger usage above the request. Pods without known usage come first. For process ids there is
+//! no request, so priority and then the count decide. Critical pods are never evicted.
 
 use std::cmp::Reverse;
 
-use super::signal::{Signal, Starved};
+use super::signal::{EvictionResource, Signal};
 
-/// What a pod uses of each resource.
+/// The usage of a pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Usage {
+pub(crate) struct PodUsage {
     /// Working set, bytes.
     pub(crate) memory: u64,
     /// Logs and local volumes, bytes.
@@ -22,17 +22,17 @@ pub(crate) struct Usage {
     pub(crate) processes: u64,
 }
 
-/// A container's part, for the message.
+/// The usage of a container, for the eviction message.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ContainerUse {
+pub(crate) struct ContainerUsage {
     pub(crate) name: String,
     pub(crate) memory: u64,
     pub(crate) memory_request: u64,
-    pub(crate) disk: u64,
-    pub(crate) disk_request: u64,
+    pub(crate) storage: u64,
+    pub(crate) storage_request: u64,
 }
 
-/// A running pod, as far as eviction cares.
+/// A running pod that may be evicted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Candidate {
     pub(crate) uid: String,
@@ -40,16 +40,17 @@ pub struct Candidate {
     pub(crate) name: String,
     pub(crate) priority: i32,
     pub(crate) critical: bool,
-    /// Bytes.
+    /// In bytes.
     pub(crate) memory_request: u64,
-    /// Bytes.
-    pub(crate) disk_request: u64,
+    /// In bytes.
+    pub(crate) storage_request: u64,
     pub(crate) termination_grace_seconds: u32,
-    pub(crate) usage: Option<Usage>,
-    pub(crate) containers: Vec<ContainerUse>,
+    /// `None` when it could not be measured.
+    pub(crate) usage: Option<PodUsage>,
+    pub(crate) containers: Vec<ContainerUsage>,
 }
 
-/// The candidates that may be evicted, first to go first.
+/// The candidates that may be evicted, in order.
 pub(crate) fn rank(pods: &[Candidate], signal: Signal, one_filesystem: bool) -> Vec<&Candidate> {
     let mut ranked: Vec<&Candidate> = pods.iter().filter(|pod| !pod.critical).collect();
     ranked.sort_by_key(|pod| {
@@ -71,24 +72,26 @@ pub(crate) fn rank(pods: &[Candidate], signal: Signal, one_filesystem: bool) -> 
 
 fn used_and_request(
     pod: &Candidate,
-    usage: Usage,
+    usage: PodUsage,
     signal: Signal,
     one_filesystem: bool,
 ) -> (u64, u64) {
     let image_side = matches!(signal, Signal::ImageFsAvailable | Signal::ImageFsInodesFree);
     let (local, layer) = (one_filesystem || !image_side, one_filesystem || image_side);
-    let part = |counted: bool, amount: u64| if counted { amount } else { 0 };
-    match signal.starved() {
-        Starved::Memory => (usage.memory, pod.memory_request),
-        Starved::Disk => (
-            part(local, usage.local_bytes).saturating_add(part(layer, usage.layer_bytes)),
-            pod.disk_request,
+    let if_counted = |counted: bool, amount: u64| if counted { amount } else { 0 };
+    match signal.resource() {
+        EvictionResource::Memory => (usage.memory, pod.memory_request),
+        EvictionResource::Disk => (
+            if_counted(local, usage.local_bytes)
+                .saturating_add(if_counted(layer, usage.layer_bytes)),
+            pod.storage_request,
         ),
-        Starved::Inodes => (
-            part(local, usage.local_inodes).saturating_add(part(layer, usage.layer_inodes)),
+        EvictionResource::Inodes => (
+            if_counted(local, usage.local_inodes)
+                .saturating_add(if_counted(layer, usage.layer_inodes)),
             0,
         ),
-        // Every process is above the request of none: priority decides, then the count.
-        Starved::Pids => (usage.processes.saturating_add(1), 0),
+        // Every count is above the request of zero: priority decides, then the count.
+        EvictionResource::Pids => (usage.processes.saturating_add(1), 0),
     }
 }

@@ -1,30 +1,30 @@
-//! The signals that thresholds watch, and what was observed of them.
+//! Eviction signals and their observed values.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// What a threshold watches. Names are upstream's.
+/// A signal that a threshold watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Signal {
-    /// Node memory less its working set.
+    /// The node's memory less its working set.
     MemoryAvailable,
-    /// The same within the pods' own cgroup.
+    /// The same within the cgroup of all pods.
     AllocatableMemoryAvailable,
-    /// Room where pods live.
+    /// Free space of the pods' file system.
     NodeFsAvailable,
-    /// Inodes there.
+    /// Free inodes of the pods' file system.
     NodeFsInodesFree,
-    /// Room where images live.
+    /// Free space of the image file system.
     ImageFsAvailable,
-    /// Inodes there.
+    /// Free inodes of the image file system.
     ImageFsInodesFree,
-    /// Process ids.
+    /// Free process ids.
     PidAvailable,
 }
 
-/// What a pod is short of, as the message names it, and which node condition follows.
+/// The resource behind a signal. Displayed as in upstream's eviction message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Starved {
+pub(crate) enum EvictionResource {
     Memory,
     Disk,
     Inodes,
@@ -32,7 +32,7 @@ pub(crate) enum Starved {
 }
 
 impl Signal {
-    /// Upstream's spelling in `evictionHard`. Allocatable memory cannot be configured by itself.
+    /// Parses a key of `evictionHard`. Allocatable memory cannot be configured separately.
     pub(crate) fn parse(name: &str) -> Option<Self> {
         Some(match name {
             "memory.available" => Self::MemoryAvailable,
@@ -45,16 +45,16 @@ impl Signal {
         })
     }
 
-    pub(crate) fn starved(self) -> Starved {
+    pub(crate) fn resource(self) -> EvictionResource {
         match self {
-            Self::MemoryAvailable | Self::AllocatableMemoryAvailable => Starved::Memory,
-            Self::NodeFsAvailable | Self::ImageFsAvailable => Starved::Disk,
-            Self::NodeFsInodesFree | Self::ImageFsInodesFree => Starved::Inodes,
-            Self::PidAvailable => Starved::Pids,
+            Self::MemoryAvailable | Self::AllocatableMemoryAvailable => EvictionResource::Memory,
+            Self::NodeFsAvailable | Self::ImageFsAvailable => EvictionResource::Disk,
+            Self::NodeFsInodesFree | Self::ImageFsInodesFree => EvictionResource::Inodes,
+            Self::PidAvailable => EvictionResource::Pids,
         }
     }
 
-    /// Whether quantities of this signal are bytes, rather than a count.
+    /// Whether the signal is in bytes and not a count.
     pub(crate) fn is_bytes(self) -> bool {
         !matches!(
             self,
@@ -62,9 +62,9 @@ impl Signal {
         )
     }
 
-    /// Whether removing images or dead containers can help. With one file system for both, it helps
-    /// `nodefs` as well.
-    pub(crate) fn reclaimable(self, one_filesystem: bool) -> bool {
+    /// Whether removing images can help. With one file system for images and pods, it also helps
+    /// `nodefs`.
+    pub(crate) fn is_reclaimable(self, one_filesystem: bool) -> bool {
         match self {
             Self::ImageFsAvailable | Self::ImageFsInodesFree => true,
             Self::NodeFsAvailable | Self::NodeFsInodesFree => one_filesystem,
@@ -73,7 +73,7 @@ impl Signal {
     }
 }
 
-impl fmt::Display for Starved {
+impl fmt::Display for EvictionResource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Memory => "memory",
@@ -84,14 +84,14 @@ impl fmt::Display for Starved {
     }
 }
 
-/// How much of a signal's resource there is: bytes or a count.
+/// The observed value of a signal: bytes or a count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Level {
-    /// Of it is free.
+pub struct Observation {
+    /// The free amount.
     pub available: u64,
-    /// There is in all.
+    /// The total amount.
     pub capacity: u64,
 }
 
-/// One sample of the node. A signal that could not be read is missing and meets no threshold.
-pub type Levels = BTreeMap<Signal, Level>;
+/// Observed signals. A signal that could not be read is missing and meets no threshold.
+pub type Observations = BTreeMap<Signal, Observation>;

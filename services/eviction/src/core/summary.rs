@@ -1,20 +1,22 @@
-//! The stats summary (stats/v1alpha1) out of a sample.
+//! The stats summary (`stats/v1alpha1`) as JSON.
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::signal::Level;
+use super::signal::Observation;
 
-/// Processor time: the counter, and the rate since the sample before, if there was one.
+/// CPU usage.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Cpu {
+pub(crate) struct CpuStats {
+    /// The counter.
     pub(crate) nanoseconds: u64,
+    /// The rate since the previous sample; `None` for the first one.
     pub(crate) nanocores: Option<u64>,
 }
 
-/// Memory, bytes.
+/// Memory usage in bytes.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Memory {
+pub(crate) struct MemoryStats {
     pub(crate) available: Option<u64>,
     pub(crate) usage: u64,
     pub(crate) working_set: u64,
@@ -23,92 +25,92 @@ pub(crate) struct Memory {
     pub(crate) major_page_faults: u64,
 }
 
-/// A part of a file system.
+/// The usage of a file system, or of files on it.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Files {
-    pub(crate) bytes: Option<Level>,
-    pub(crate) inodes: Option<Level>,
+pub(crate) struct FsStats {
+    pub(crate) bytes: Option<Observation>,
+    pub(crate) inodes: Option<Observation>,
     pub(crate) used_bytes: u64,
     pub(crate) used_inodes: u64,
 }
 
-/// What one container, pod or system part uses.
+/// The usage of a container, a pod, a system container or the node.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Part {
+pub(crate) struct ContainerStats {
     pub(crate) name: String,
     pub(crate) started_at: Option<Timestamp>,
-    pub(crate) cpu: Option<Cpu>,
-    pub(crate) memory: Option<Memory>,
+    pub(crate) cpu: Option<CpuStats>,
+    pub(crate) memory: Option<MemoryStats>,
     pub(crate) processes: Option<u64>,
-    pub(crate) rootfs: Option<Files>,
-    pub(crate) logs: Option<Files>,
+    pub(crate) rootfs: Option<FsStats>,
+    pub(crate) logs: Option<FsStats>,
 }
 
-/// One volume of a pod.
+/// The usage of a pod's volume.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct VolumePart {
+pub(crate) struct PodVolumeStats {
     pub(crate) name: String,
-    /// The claim that it is had by, in the pod's namespace.
+    /// The name of its persistent volume claim in the pod's namespace.
     pub(crate) claim: Option<String>,
-    /// It counts as the pod's own use of the node's disk.
+    /// Whether it counts as ephemeral storage of the pod.
     pub(crate) local: bool,
-    pub(crate) files: Files,
+    pub(crate) files: FsStats,
 }
 
-/// One pod.
+/// The usage of a pod.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct PodPart {
+pub(crate) struct PodStats {
     pub(crate) uid: String,
     pub(crate) namespace: String,
-    pub(crate) whole: Part,
-    pub(crate) containers: Vec<Part>,
-    pub(crate) volumes: Vec<VolumePart>,
-    pub(crate) ephemeral: Option<Files>,
+    pub(crate) total: ContainerStats,
+    pub(crate) containers: Vec<ContainerStats>,
+    pub(crate) volumes: Vec<PodVolumeStats>,
+    pub(crate) ephemeral: Option<FsStats>,
 }
 
-/// The node and everything on it.
+/// The usage of the node and its pods.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Sample {
+pub(crate) struct StatsSummary {
     pub(crate) at: Timestamp,
-    pub(crate) node: Part,
-    pub(crate) system: Vec<Part>,
-    pub(crate) fs: Option<Files>,
-    pub(crate) image_fs: Option<Files>,
-    pub(crate) pids: Option<Level>,
-    pub(crate) swap: Option<Level>,
-    pub(crate) pods: Vec<PodPart>,
+    pub(crate) node: ContainerStats,
+    pub(crate) system: Vec<ContainerStats>,
+    pub(crate) fs: Option<FsStats>,
+    pub(crate) image_fs: Option<FsStats>,
+    pub(crate) pids: Option<Observation>,
+    pub(crate) swap: Option<Observation>,
+    pub(crate) pods: Vec<PodStats>,
 }
 
-/// The document. With `only_cpu_and_memory`, upstream leaves out everything else.
-pub(crate) fn render(sample: &Sample, only_cpu_and_memory: bool) -> Value {
-    let at = sample.at;
-    let mut node = part(&sample.node, at, only_cpu_and_memory);
-    node.insert("nodeName".into(), json!(sample.node.name));
+/// Renders the summary. With `only_cpu_and_memory`, everything else is omitted, as upstream.
+pub(crate) fn render(summary: &StatsSummary, only_cpu_and_memory: bool) -> Value {
+    let at = summary.at;
+    let mut node = container(&summary.node, at, only_cpu_and_memory);
+    node.insert("nodeName".into(), json!(summary.node.name));
     node.remove("name");
-    let system: Vec<Value> = sample
+    let system: Vec<Value> = summary
         .system
         .iter()
-        .map(|one| Value::Object(part(one, at, true)))
+        .map(|one| Value::Object(container(one, at, true)))
         .collect();
     node.insert("systemContainers".into(), Value::Array(system));
     if !only_cpu_and_memory {
-        if let Some(fs) = &sample.fs {
+        if let Some(fs) = &summary.fs {
             node.insert("fs".into(), files(fs, at));
         }
-        if let Some(fs) = &sample.image_fs {
+        if let Some(fs) = &summary.image_fs {
             node.insert(
                 "runtime".into(),
                 json!({"imageFs": files(fs, at), "containerFs": files(fs, at)}),
             );
         }
-        if let Some(pids) = sample.pids {
+        if let Some(pids) = summary.pids {
             let running = pids.capacity.saturating_sub(pids.available);
             node.insert(
                 "rlimit".into(),
                 json!({"time": at, "maxpid": pids.capacity, "curproc": running}),
             );
         }
-        if let Some(swap) = sample.swap {
+        if let Some(swap) = summary.swap {
             let used = swap.capacity.saturating_sub(swap.available);
             node.insert(
                 "swap".into(),
@@ -116,7 +118,7 @@ pub(crate) fn render(sample: &Sample, only_cpu_and_memory: bool) -> Value {
             );
         }
     }
-    let pods: Vec<Value> = sample
+    let pods: Vec<Value> = summary
         .pods
         .iter()
         .map(|one| pod(one, at, only_cpu_and_memory))
@@ -124,17 +126,17 @@ pub(crate) fn render(sample: &Sample, only_cpu_and_memory: bool) -> Value {
     json!({"node": node, "pods": pods})
 }
 
-fn pod(pod: &PodPart, at: Timestamp, only_cpu_and_memory: bool) -> Value {
-    let mut out = part(&pod.whole, at, true);
+fn pod(pod: &PodStats, at: Timestamp, only_cpu_and_memory: bool) -> Value {
+    let mut out = container(&pod.total, at, true);
     out.remove("name");
     out.insert(
         "podRef".into(),
-        json!({"name": pod.whole.name, "namespace": pod.namespace, "uid": pod.uid}),
+        json!({"name": pod.total.name, "namespace": pod.namespace, "uid": pod.uid}),
     );
     let containers: Vec<Value> = pod
         .containers
         .iter()
-        .map(|one| Value::Object(part(one, at, only_cpu_and_memory)))
+        .map(|one| Value::Object(container(one, at, only_cpu_and_memory)))
         .collect();
     out.insert("containers".into(), Value::Array(containers));
     if only_cpu_and_memory {
@@ -158,26 +160,30 @@ fn pod(pod: &PodPart, at: Timestamp, only_cpu_and_memory: bool) -> Value {
     if let Some(ephemeral) = &pod.ephemeral {
         out.insert("ephemeral-storage".into(), files(ephemeral, at));
     }
-    if let Some(count) = pod.whole.processes {
+    if let Some(count) = pod.total.processes {
         out.insert("process_stats".into(), json!({"process_count": count}));
     }
     Value::Object(out)
 }
 
-fn part(part: &Part, at: Timestamp, only_cpu_and_memory: bool) -> Map<String, Value> {
+fn container(
+    stats: &ContainerStats,
+    at: Timestamp,
+    only_cpu_and_memory: bool,
+) -> Map<String, Value> {
     let mut out = Map::new();
-    out.insert("name".into(), json!(part.name));
-    if let Some(started) = part.started_at {
+    out.insert("name".into(), json!(stats.name));
+    if let Some(started) = stats.started_at {
         out.insert("startTime".into(), json!(started));
     }
-    if let Some(cpu) = part.cpu {
+    if let Some(cpu) = stats.cpu {
         let mut value = json!({"time": at, "usageCoreNanoSeconds": cpu.nanoseconds});
         if let Some(rate) = cpu.nanocores {
             value["usageNanoCores"] = json!(rate);
         }
         out.insert("cpu".into(), value);
     }
-    if let Some(memory) = part.memory {
+    if let Some(memory) = stats.memory {
         let mut value = json!({
             "time": at,
             "usageBytes": memory.usage,
@@ -192,7 +198,7 @@ fn part(part: &Part, at: Timestamp, only_cpu_and_memory: bool) -> Map<String, Va
         out.insert("memory".into(), value);
     }
     if !only_cpu_and_memory {
-        for (name, fs) in [("rootfs", &part.rootfs), ("logs", &part.logs)] {
+        for (name, fs) in [("rootfs", &stats.rootfs), ("logs", &stats.logs)] {
             if let Some(fs) = fs {
                 out.insert(name.into(), files(fs, at));
             }
@@ -201,7 +207,7 @@ fn part(part: &Part, at: Timestamp, only_cpu_and_memory: bool) -> Map<String, Va
     out
 }
 
-fn files(files: &Files, at: Timestamp) -> Value {
+fn files(files: &FsStats, at: Timestamp) -> Value {
     let mut out = json!({
         "time": at,
         "usedBytes": files.used_bytes,

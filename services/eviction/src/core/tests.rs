@@ -5,11 +5,11 @@ use jiff::Timestamp;
 use proptest::prelude::*;
 
 use super::message::quantity;
-use super::pressure::{Condition, Pressure};
-use super::rank::{Candidate, ContainerUse, Usage, rank};
-use super::round::{Act, Rules, Standing, evict, observe};
-use super::signal::{Level, Levels, Signal};
-use super::threshold::{Amount, Threshold, ThresholdError, parse};
+use super::pressure::{ConditionState, NodeCondition};
+use super::rank::{Candidate, ContainerUsage, PodUsage, rank};
+use super::signal::{Observation, Observations, Signal};
+use super::synchronize::{Action, EvictionConfig, State, evict, synchronize};
+use super::threshold::{Threshold, ThresholdError, ThresholdValue, parse};
 
 const MI: u64 = 1 << 20;
 
@@ -17,8 +17,8 @@ fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_700_000_000 + second).expect("a time")
 }
 
-fn hard(lines: &[(&str, &str)]) -> Vec<Threshold> {
-    let map: BTreeMap<String, String> = lines
+fn hard(thresholds: &[(&str, &str)]) -> Vec<Threshold> {
+    let map: BTreeMap<String, String> = thresholds
         .iter()
         .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
         .collect();
@@ -28,17 +28,17 @@ fn hard(lines: &[(&str, &str)]) -> Vec<Threshold> {
     thresholds
 }
 
-fn rules(lines: &[(&str, &str)]) -> Rules {
-    Rules {
-        thresholds: hard(lines),
-        transition: Duration::from_secs(300),
-        maximum_grace_seconds: 0,
+fn config(thresholds: &[(&str, &str)]) -> EvictionConfig {
+    EvictionConfig {
+        thresholds: hard(thresholds),
+        pressure_transition_period: Duration::from_secs(300),
+        max_pod_grace_seconds: 0,
         one_filesystem: true,
     }
 }
 
-fn level(available: u64, capacity: u64) -> Level {
-    Level {
+fn observation(available: u64, capacity: u64) -> Observation {
+    Observation {
         available,
         capacity,
     }
@@ -52,22 +52,22 @@ fn pod(name: &str, priority: i32, request: u64, memory: Option<u64>) -> Candidat
         priority,
         memory_request: request,
         termination_grace_seconds: 30,
-        usage: memory.map(|memory| Usage {
+        usage: memory.map(|memory| PodUsage {
             memory,
-            ..Usage::default()
+            ..PodUsage::default()
         }),
-        containers: vec![ContainerUse {
+        containers: vec![ContainerUsage {
             name: "c".to_owned(),
             memory: memory.unwrap_or(0),
             memory_request: request,
-            ..ContainerUse::default()
+            ..ContainerUsage::default()
         }],
         ..Candidate::default()
     }
 }
 
 #[test]
-fn thresholds_are_read_as_upstream_reads_them() {
+fn thresholds_are_parsed_as_upstream() {
     let found = hard(&[
         ("memory.available", "100Mi"),
         ("nodefs.available", "10%"),
@@ -82,8 +82,8 @@ fn thresholds_are_read_as_upstream_reads_them() {
             Signal::AllocatableMemoryAvailable
         ]
     );
-    assert_eq!(found[0].amount, Amount::Absolute(100 * MI));
-    assert_eq!(found[1].amount.of(1000), 100);
+    assert_eq!(found[0].value, ThresholdValue::Quantity(100 * MI));
+    assert_eq!(found[1].value.resolve(1000), 100);
 
     let wrong = BTreeMap::from([
         ("memory.free".to_owned(), "1Gi".to_owned()),
@@ -98,25 +98,25 @@ fn thresholds_are_read_as_upstream_reads_them() {
 }
 
 #[test]
-fn pressure_comes_at_once_and_goes_after_the_transition_period() {
+fn condition_is_active_at_once_and_until_the_transition_period_is_over() {
     let transition = Duration::from_secs(300);
-    let calm = Pressure::none(at(0));
-    let pressed = calm.next(true, at(10), transition);
-    assert!(pressed.under);
-    assert_eq!(pressed.since, at(10));
-    let held = pressed.next(false, at(309), transition);
-    assert!(held.under);
-    assert_eq!(held.since, at(10));
-    let gone = held.next(false, at(310), transition);
-    assert!(!gone.under);
-    assert_eq!(gone.since, at(310));
+    let inactive = ConditionState::inactive(at(0));
+    let active = inactive.next(true, at(10), transition);
+    assert!(active.active);
+    assert_eq!(active.since, at(10));
+    let still_active = active.next(false, at(309), transition);
+    assert!(still_active.active);
+    assert_eq!(still_active.since, at(10));
+    let ended = still_active.next(false, at(310), transition);
+    assert!(!ended.active);
+    assert_eq!(ended.since, at(310));
 }
 
 #[test]
 fn rank_follows_upstream() {
     let cases: &[(&str, Vec<Candidate>, &[&str])] = &[
         (
-            "above the request before below it, whatever the priority",
+            "usage above the request goes before usage below it, whatever the priority",
             vec![
                 pod("below", -5, 100, Some(50)),
                 pod("above", 5, 100, Some(101)),
@@ -129,7 +129,7 @@ fn rank_follows_upstream() {
             &["low", "high"],
         ),
         (
-            "the larger excess first",
+            "larger usage above the request first",
             vec![
                 pod("small", 0, 100, Some(150)),
                 pod("large", 0, 100, Some(300)),
@@ -137,7 +137,7 @@ fn rank_follows_upstream() {
             &["large", "small"],
         ),
         (
-            "no sample goes first of all",
+            "unknown usage first of all",
             vec![pod("known", -5, 0, Some(900)), pod("unknown", 10, 0, None)],
             &["unknown", "known"],
         ),
@@ -155,99 +155,100 @@ fn rank_follows_upstream() {
 }
 
 #[test]
-fn a_round_presses_reclaims_and_then_evicts() {
-    let rules = rules(&[("imagefs.available", "15%"), ("memory.available", "100Mi")]);
-    let calm = Levels::from([
-        (Signal::MemoryAvailable, level(500 * MI, 1000 * MI)),
-        (Signal::ImageFsAvailable, level(500, 1000)),
+fn synchronize_sets_the_condition_reclaims_and_then_evicts() {
+    let config = config(&[("imagefs.available", "15%"), ("memory.available", "100Mi")]);
+    let normal = Observations::from([
+        (Signal::MemoryAvailable, observation(500 * MI, 1000 * MI)),
+        (Signal::ImageFsAvailable, observation(500, 1000)),
     ]);
-    let (standing, act) = observe(&rules, &Standing::default(), &calm, false, at(0));
-    assert_eq!(act, Act::Nothing);
-    assert!(standing.conditions.values().all(|p| !p.under));
+    let (state, action) = synchronize(&config, &State::default(), &normal, false, at(0));
+    assert_eq!(action, Action::None);
+    assert!(state.conditions.values().all(|p| !p.active));
 
-    let mut full = calm.clone();
-    full.insert(Signal::ImageFsAvailable, level(100, 1000));
-    let (standing, act) = observe(&rules, &standing, &full, false, at(10));
+    let mut full = normal.clone();
+    full.insert(Signal::ImageFsAvailable, observation(100, 1000));
+    let (state, action) = synchronize(&config, &state, &full, false, at(10));
     assert_eq!(
-        act,
-        Act::Reclaim {
+        action,
+        Action::Reclaim {
             signal: Signal::ImageFsAvailable,
             bytes: 50
         }
     );
-    assert!(standing.conditions[&Condition::Disk].under);
-    assert!(!standing.conditions[&Condition::Memory].under);
-    let (_, act) = observe(&rules, &standing, &full, true, at(11));
+    assert!(state.conditions[&NodeCondition::Disk].active);
+    assert!(!state.conditions[&NodeCondition::Memory].active);
+    let (_, action) = synchronize(&config, &state, &full, true, at(11));
     assert!(
-        matches!(act, Act::Evict { ref threshold } if threshold.signal == Signal::ImageFsAvailable)
+        matches!(action, Action::Evict { ref threshold } if threshold.signal == Signal::ImageFsAvailable)
     );
 
-    // Memory goes before disk and cannot be reclaimed.
-    full.insert(Signal::MemoryAvailable, level(10 * MI, 1000 * MI));
-    let (_, act) = observe(&rules, &standing, &full, false, at(20));
-    let Act::Evict { threshold } = act else {
-        panic!("{act:?}")
+    // Memory comes before disk and cannot be reclaimed.
+    full.insert(Signal::MemoryAvailable, observation(10 * MI, 1000 * MI));
+    let (_, action) = synchronize(&config, &state, &full, false, at(20));
+    let Action::Evict { threshold } = action else {
+        panic!("{action:?}")
     };
     let pods = [
         pod("hog", 0, 0, Some(600 * MI)),
         pod("mouse", 0, 0, Some(MI)),
     ];
-    let verdict = evict(&rules, &threshold, &full, &pods).expect("a pod to evict");
-    assert_eq!(verdict.name, "hog");
-    assert_eq!(verdict.grace_seconds, 1);
+    let eviction = evict(&config, &threshold, &full, &pods).expect("a pod to evict");
+    assert_eq!(eviction.name, "hog");
+    assert_eq!(eviction.grace_seconds, 1);
     assert_eq!(
-        verdict.message,
+        eviction.message,
         "The node was low on resource: memory. Threshold quantity: 100Mi, available: 10Mi. \
          Container c was using 600Mi, request is 0, has larger consumption of memory. "
     );
 }
 
 #[test]
-fn a_soft_threshold_waits_for_its_grace() {
+fn soft_threshold_acts_after_its_grace_period() {
     let map = BTreeMap::from([("memory.available".to_owned(), "1Gi".to_owned())]);
     let grace = BTreeMap::from([("memory.available".to_owned(), Duration::from_secs(60))]);
     let none = BTreeMap::new();
     let (thresholds, _) = parse(&none, &map, &grace, &none);
-    let rules = Rules {
+    let config = EvictionConfig {
         thresholds,
-        maximum_grace_seconds: 10,
-        ..Rules::default()
+        max_pod_grace_seconds: 10,
+        ..EvictionConfig::default()
     };
-    let low = Levels::from([(Signal::MemoryAvailable, level(MI, 1000 * MI))]);
-    let (standing, act) = observe(&rules, &Standing::default(), &low, false, at(0));
-    assert_eq!(act, Act::Nothing);
-    let (standing, act) = observe(&rules, &standing, &low, false, at(59));
-    assert_eq!(act, Act::Nothing);
-    let (_, act) = observe(&rules, &standing, &low, false, at(60));
-    let Act::Evict { threshold } = act else {
-        panic!("{act:?}")
+    let low = Observations::from([(Signal::MemoryAvailable, observation(MI, 1000 * MI))]);
+    let (state, action) = synchronize(&config, &State::default(), &low, false, at(0));
+    assert_eq!(action, Action::None);
+    let (state, action) = synchronize(&config, &state, &low, false, at(59));
+    assert_eq!(action, Action::None);
+    let (_, action) = synchronize(&config, &state, &low, false, at(60));
+    let Action::Evict { threshold } = action else {
+        panic!("{action:?}")
     };
-    let verdict = evict(&rules, &threshold, &low, &[pod("a", 0, 0, Some(1))]).expect("a pod");
-    assert_eq!(verdict.grace_seconds, 10);
+    let eviction = evict(&config, &threshold, &low, &[pod("a", 0, 0, Some(1))]).expect("a pod");
+    assert_eq!(eviction.grace_seconds, 10);
 }
 
 #[test]
-fn a_met_threshold_stays_until_the_minimum_reclaim_is_there() {
+fn met_threshold_stays_met_until_the_minimum_reclaim_is_available() {
     let map = BTreeMap::from([("memory.available".to_owned(), "100Mi".to_owned())]);
     let reclaim = BTreeMap::from([("memory.available".to_owned(), "50Mi".to_owned())]);
     let none = BTreeMap::new();
     let (thresholds, _) = parse(&map, &none, &BTreeMap::new(), &reclaim);
-    let rules = Rules {
+    let config = EvictionConfig {
         thresholds,
-        ..Rules::default()
+        ..EvictionConfig::default()
     };
-    let sample = |mi: u64| Levels::from([(Signal::MemoryAvailable, level(mi * MI, 1000 * MI))]);
-    let fresh = observe(&rules, &Standing::default(), &sample(120), false, at(0));
-    assert_eq!(fresh.1, Act::Nothing);
-    let (standing, _) = observe(&rules, &Standing::default(), &sample(90), false, at(0));
-    let (standing, act) = observe(&rules, &standing, &sample(120), false, at(1));
-    assert!(matches!(act, Act::Evict { .. }));
-    let (_, act) = observe(&rules, &standing, &sample(150), false, at(2));
-    assert_eq!(act, Act::Nothing);
+    let sample =
+        |mi: u64| Observations::from([(Signal::MemoryAvailable, observation(mi * MI, 1000 * MI))]);
+    let first = synchronize(&config, &State::default(), &sample(120), false, at(0));
+    assert_eq!(first.1, Action::None);
+    let (state, _) = synchronize(&config, &State::default(), &sample(90), false, at(0));
+    let (state, action) = synchronize(&config, &state, &sample(120), false, at(1));
+    assert!(matches!(action, Action::Evict { .. }));
+    let (_, action) = synchronize(&config, &state, &sample(150), false, at(2));
+    assert_eq!(action, Action::None);
 }
 
 #[test]
-fn quantities_read_as_people_write_them() {
+fn quantities_have_a_binary_unit() {
     assert_eq!(quantity(Signal::MemoryAvailable, 0), "0Ki");
     assert_eq!(quantity(Signal::MemoryAvailable, 1500), "2Ki");
     assert_eq!(quantity(Signal::MemoryAvailable, 3 << 30), "3Gi");
@@ -256,14 +257,14 @@ fn quantities_read_as_people_write_them() {
 
 proptest! {
     #[test]
-    fn junk_thresholds_never_panic(name in ".{0,20}", value in ".{0,20}") {
+    fn any_threshold_is_parsed_or_rejected(name in ".{0,20}", value in ".{0,20}") {
         let map = BTreeMap::from([(name, value)]);
         let none = BTreeMap::new();
         let _ = parse(&map, &none, &BTreeMap::new(), &none);
     }
 
     #[test]
-    fn rank_ignores_the_order_of_its_input(
+    fn rank_does_not_depend_on_the_order_of_its_input(
         pods in prop::collection::vec((0_i32..3, 0_u64..3, prop::option::of(0_u64..5)), 0..8)
     ) {
         let mut pods: Vec<Candidate> = pods

@@ -1,55 +1,55 @@
-//! Thresholds: from the configuration's strings to values that a level is held against.
+//! Eviction thresholds: parsed from the configuration and compared with observations.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use polylet_model::quantity;
 
-use super::signal::{Level, Levels, Signal};
+use super::signal::{Observation, Observations, Signal};
 
-/// The amount below which a signal must not fall.
+/// The value of a threshold.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Amount {
-    Absolute(u64),
-    /// Of the capacity, in percent.
-    Percent(f64),
+pub(crate) enum ThresholdValue {
+    Quantity(u64),
+    /// Percent of the capacity.
+    Percentage(f64),
 }
 
-impl Amount {
-    /// In the signal's unit.
-    pub(crate) fn of(&self, capacity: u64) -> u64 {
+impl ThresholdValue {
+    /// The value in the signal's unit.
+    pub(crate) fn resolve(&self, capacity: u64) -> u64 {
         match self {
-            Self::Absolute(amount) => *amount,
-            Self::Percent(percent) => (capacity as f64 * percent / 100.0) as u64,
+            Self::Quantity(amount) => *amount,
+            Self::Percentage(percent) => (capacity as f64 * percent / 100.0) as u64,
         }
     }
 }
 
-/// One line of `evictionHard` or `evictionSoft`.
+/// One entry of `evictionHard` or `evictionSoft`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Threshold {
     pub(crate) signal: Signal,
-    pub(crate) amount: Amount,
-    /// As configured, for messages.
+    pub(crate) value: ThresholdValue,
+    /// The configured value.
     pub(crate) text: String,
-    /// Soft thresholds act only after this time; hard ones have none.
+    /// The grace period of a soft threshold; `None` for a hard one.
     pub(crate) grace: Option<Duration>,
-    /// Added to the amount once the threshold was met, until the level is above both.
-    pub(crate) minimum_reclaim: Option<Amount>,
+    /// Added to the value once the threshold is met, until the available amount is above both.
+    pub(crate) minimum_reclaim: Option<ThresholdValue>,
 }
 
-/// A line that cannot be read.
+/// An invalid threshold.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ThresholdError {
-    #[error("evictionHard: {0} is not a signal")]
+    #[error("unknown eviction signal {0}")]
     UnknownSignal(String),
-    #[error("{signal}: {value} is neither a quantity nor a percentage between 0% and 100%")]
-    BadAmount { signal: String, value: String },
+    #[error("{signal}: {value} is neither a quantity nor a percentage from 0% to 100%")]
+    InvalidValue { signal: String, value: String },
 }
 
-/// Reads the configured thresholds. `0%` and `100%` switch a signal off.
+/// Parses the configured thresholds. `0%` and `100%` disable a signal.
 ///
-/// Upstream's rule: each hard memory threshold also holds for the pods' own cgroup.
+/// As upstream, each hard memory threshold also applies to the cgroup of all pods.
 pub(crate) fn parse(
     hard: &BTreeMap<String, String>,
     soft: &BTreeMap<String, String>,
@@ -57,15 +57,15 @@ pub(crate) fn parse(
     minimum_reclaim: &BTreeMap<String, String>,
 ) -> (Vec<Threshold>, Vec<ThresholdError>) {
     let (mut found, mut errors) = (Vec::new(), Vec::new());
-    let lines = hard
+    let entries = hard
         .iter()
         .map(|(name, text)| (name, text, None))
         .chain(soft.iter().map(|(name, text)| {
             let grace = soft_grace.get(name).copied().unwrap_or_default();
             (name, text, Some(grace))
         }));
-    for (name, text, grace) in lines {
-        match one(name, text, grace, minimum_reclaim.get(name)) {
+    for (name, text, grace) in entries {
+        match parse_entry(name, text, grace, minimum_reclaim.get(name)) {
             Ok(Some(threshold)) => found.push(threshold),
             Ok(None) => {}
             Err(error) => errors.push(error),
@@ -83,7 +83,7 @@ pub(crate) fn parse(
     (found, errors)
 }
 
-fn one(
+fn parse_entry(
     name: &str,
     text: &str,
     grace: Option<Duration>,
@@ -100,15 +100,15 @@ fn one(
     };
     Ok(Some(Threshold {
         signal,
-        amount,
+        value: amount,
         text: text.to_owned(),
         grace,
         minimum_reclaim,
     }))
 }
 
-fn amount(signal: &str, value: &str) -> Result<Option<Amount>, ThresholdError> {
-    let bad = || ThresholdError::BadAmount {
+fn amount(signal: &str, value: &str) -> Result<Option<ThresholdValue>, ThresholdError> {
+    let bad = || ThresholdError::InvalidValue {
         signal: signal.to_owned(),
         value: value.to_owned(),
     };
@@ -118,36 +118,38 @@ fn amount(signal: &str, value: &str) -> Result<Option<Amount>, ThresholdError> {
             return Err(bad());
         }
         let off = percent == 0.0 || percent == 100.0;
-        return Ok((!off).then_some(Amount::Percent(percent)));
+        return Ok((!off).then_some(ThresholdValue::Percentage(percent)));
     }
     let parsed = quantity::Amount::parse(value).map_err(|_| bad())?;
     let amount = u64::try_from(parsed.value()).map_err(|_| bad())?;
-    Ok(Some(Amount::Absolute(amount)))
+    Ok(Some(ThresholdValue::Quantity(amount)))
 }
 
 impl Threshold {
-    /// Whether the level is below the threshold; with `reclaim`, below it plus the minimum reclaim.
-    pub(crate) fn met(&self, level: Level, reclaim: bool) -> bool {
-        let mut bound = self.amount.of(level.capacity);
+    /// Whether the observation is below the threshold; with `reclaim`, below it plus the minimum
+    /// reclaim.
+    pub(crate) fn met(&self, observation: Observation, reclaim: bool) -> bool {
+        let mut bound = self.value.resolve(observation.capacity);
         if let Some(extra) = self.minimum_reclaim.as_ref().filter(|_| reclaim) {
-            bound = bound.saturating_add(extra.of(level.capacity));
+            bound = bound.saturating_add(extra.resolve(observation.capacity));
         }
-        level.available < bound
+        observation.available < bound
     }
 }
 
-/// Thresholds met now, graces ignored; those met before stay until their minimum reclaim is there.
+/// The thresholds that are met, whatever their grace period. One that was met before stays met until
+/// its minimum reclaim is available.
 pub(crate) fn met<'a>(
     all: &'a [Threshold],
     before: &[Threshold],
-    levels: &Levels,
+    observations: &Observations,
 ) -> Vec<&'a Threshold> {
     all.iter()
         .filter(|threshold| {
             let was_met = before.contains(threshold);
-            levels
+            observations
                 .get(&threshold.signal)
-                .is_some_and(|level| threshold.met(*level, was_met))
+                .is_some_and(|observation| threshold.met(*observation, was_met))
         })
         .collect()
 }

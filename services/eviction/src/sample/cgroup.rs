@@ -1,31 +1,31 @@
-//! Usage of one cgroup, on both versions of cgroups.
+//! The usage of a cgroup, with cgroup v1 and v2.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use cgroups_rs::fs::hierarchies;
 
-/// Where the controllers are mounted.
+/// Where the cgroup hierarchies are mounted.
 #[derive(Clone, Debug)]
-pub(crate) enum Mounts {
-    /// One tree for all.
+pub(crate) enum CgroupMounts {
+    /// The unified hierarchy.
     V2(PathBuf),
-    /// One tree for each controller below this directory.
+    /// One hierarchy per controller below this directory.
     V1(PathBuf),
 }
 
-/// What a cgroup uses now. A file that cannot be read leaves its part out.
+/// The present usage of a cgroup. What cannot be read is `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct CgroupUse {
-    /// Nanoseconds of processor time since the cgroup was made.
+pub(crate) struct CgroupUsage {
+    /// CPU time in nanoseconds since the cgroup was created.
     pub(crate) cpu_nanoseconds: Option<u64>,
-    pub(crate) memory: Option<MemoryUse>,
+    pub(crate) memory: Option<CgroupMemory>,
     pub(crate) processes: Option<u64>,
 }
 
-/// Memory of a cgroup, bytes.
+/// The memory of a cgroup in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct MemoryUse {
+pub(crate) struct CgroupMemory {
     pub(crate) usage: u64,
     pub(crate) working_set: u64,
     pub(crate) rss: u64,
@@ -35,11 +35,11 @@ pub(crate) struct MemoryUse {
     pub(crate) limit: Option<u64>,
 }
 
-/// cgroup v1 writes "no limit" as the largest page-aligned number; no machine has this much memory.
+/// cgroup v1 shows no limit as the largest page-aligned number, which is above this one.
 const NO_LIMIT: u64 = 1 << 60;
 
-impl Mounts {
-    /// Finds out which version this node runs.
+impl CgroupMounts {
+    /// Detects the version in use.
     pub(crate) fn detect() -> Self {
         let hierarchy = hierarchies::auto();
         if hierarchy.v2() {
@@ -57,7 +57,7 @@ impl Mounts {
         }
     }
 
-    /// The first of these cgroups that exists.
+    /// The first candidate that exists.
     pub(crate) fn first_existing<'a>(&self, candidates: &'a [String]) -> Option<&'a str> {
         candidates
             .iter()
@@ -65,18 +65,18 @@ impl Mounts {
             .map(String::as_str)
     }
 
-    /// Reads one cgroup.
-    pub(crate) fn read(&self, cgroup: &str) -> CgroupUse {
+    /// Reads the usage of a cgroup.
+    pub(crate) fn read(&self, cgroup: &str) -> CgroupUsage {
         match self {
             Self::V2(_) => {
                 let dir = self.dir("", cgroup);
-                CgroupUse {
+                CgroupUsage {
                     cpu_nanoseconds: key(&text(&dir, "cpu.stat"), "usage_usec").map(|us| us * 1000),
                     memory: memory_v2(&dir),
                     processes: number(&dir, "pids.current"),
                 }
             }
-            Self::V1(_) => CgroupUse {
+            Self::V1(_) => CgroupUsage {
                 cpu_nanoseconds: number(&self.dir("cpuacct", cgroup), "cpuacct.usage"),
                 memory: memory_v1(&self.dir("memory", cgroup)),
                 processes: number(&self.dir("pids", cgroup), "pids.current"),
@@ -85,11 +85,11 @@ impl Mounts {
     }
 }
 
-fn memory_v2(dir: &Path) -> Option<MemoryUse> {
+fn memory_v2(dir: &Path) -> Option<CgroupMemory> {
     let usage = number(dir, "memory.current")?;
     let stat = text(dir, "memory.stat");
     let value = |name| key(&stat, name).unwrap_or(0);
-    Some(MemoryUse {
+    Some(CgroupMemory {
         usage,
         working_set: usage.saturating_sub(value("inactive_file")),
         rss: value("anon"),
@@ -99,11 +99,11 @@ fn memory_v2(dir: &Path) -> Option<MemoryUse> {
     })
 }
 
-fn memory_v1(dir: &Path) -> Option<MemoryUse> {
+fn memory_v1(dir: &Path) -> Option<CgroupMemory> {
     let usage = number(dir, "memory.usage_in_bytes")?;
     let stat = text(dir, "memory.stat");
     let value = |name| key(&stat, name).unwrap_or(0);
-    Some(MemoryUse {
+    Some(CgroupMemory {
         usage,
         working_set: usage.saturating_sub(value("total_inactive_file")),
         rss: value("total_rss"),
@@ -121,7 +121,7 @@ fn number(dir: &Path, file: &str) -> Option<u64> {
     text(dir, file).trim().parse().ok()
 }
 
-/// The value behind a name in a file of "name value" lines.
+/// The value of a name in a file of `name value` lines.
 fn key(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| {
         let (key, value) = line.split_once(' ')?;
@@ -133,7 +133,7 @@ fn key(text: &str, name: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
-    fn tree(files: &[(&str, &str)]) -> tempfile::TempDir {
+    fn directory(files: &[(&str, &str)]) -> tempfile::TempDir {
         let dir = tempfile::tempdir().expect("a directory");
         for (path, content) in files {
             let path = dir.path().join(path);
@@ -144,8 +144,8 @@ mod tests {
     }
 
     #[test]
-    fn both_versions_say_the_same() {
-        let v1 = tree(&[
+    fn both_versions_have_the_same_usage() {
+        let v1 = directory(&[
             ("cpuacct/pod/cpuacct.usage", "5000\n"),
             ("memory/pod/memory.usage_in_bytes", "4096\n"),
             ("memory/pod/memory.limit_in_bytes", "9223372036854771712\n"),
@@ -155,22 +155,22 @@ mod tests {
             ),
             ("pids/pod/pids.current", "3\n"),
         ]);
-        let v2 = tree(&[
+        let v2 = directory(&[
             ("pod/cpu.stat", "usage_usec 5\nuser_usec 3\n"),
             ("pod/memory.current", "4096\n"),
             ("pod/memory.max", "max\n"),
             ("pod/memory.stat", "anon 10\ninactive_file 96\n"),
             ("pod/pids.current", "3\n"),
         ]);
-        let one = Mounts::V1(v1.path().to_owned());
-        let two = Mounts::V2(v2.path().to_owned());
-        let expected = CgroupUse {
+        let one = CgroupMounts::V1(v1.path().to_owned());
+        let two = CgroupMounts::V2(v2.path().to_owned());
+        let expected = CgroupUsage {
             cpu_nanoseconds: Some(5000),
-            memory: Some(MemoryUse {
+            memory: Some(CgroupMemory {
                 usage: 4096,
                 working_set: 4000,
                 rss: 10,
-                ..MemoryUse::default()
+                ..CgroupMemory::default()
             }),
             processes: Some(3),
         };
@@ -178,6 +178,6 @@ mod tests {
         assert_eq!(two.read("/pod"), expected);
         let candidates = ["/other".to_owned(), "/pod".to_owned()];
         assert_eq!(one.first_existing(&candidates), Some("/pod"));
-        assert_eq!(two.read("/gone"), CgroupUse::default());
+        assert_eq!(two.read("/gone"), CgroupUsage::default());
     }
 }

@@ -1,7 +1,7 @@
-//! Reading the node: `/proc`, cgroups and file systems. Everything here may fail and then is missing
-//! from the sample; nothing here decides.
+//! Samples `/proc`, cgroups, file systems and directories. What cannot be read is missing from the
+//! sample.
 
 pub(crate) mod cgroup;
-pub(crate) mod disk;
+pub(crate) mod disk_usage;
+pub(crate) mod filesystem;
 pub(crate) mod node;
-pub(crate) mod tree;

@@ -1,58 +1,43 @@
 //! The node as a whole, from `/proc`.
 
-use procfs::{Current, CurrentSI, KernelStats, LoadAverage, Meminfo};
+use polylet_machine::meminfo::{self, MemInfo};
+use procfs::{Current, CurrentSI, KernelStats, LoadAverage};
 
-use crate::core::signal::Level;
+use crate::core::signal::Observation;
 
-/// Memory of the node, bytes.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Memory {
-    pub(crate) total: u64,
-    pub(crate) usage: u64,
-    pub(crate) working_set: u64,
-    pub(crate) rss: u64,
-    pub(crate) swap_total: u64,
-    pub(crate) swap_free: u64,
-}
-
-impl Memory {
-    /// Upstream's `memory.available`: capacity less the working set.
-    pub(crate) fn level(&self) -> Level {
-        Level {
-            available: self.total.saturating_sub(self.working_set),
-            capacity: self.total,
+/// The memory of the node.
+pub(crate) fn memory() -> Option<MemInfo> {
+    match meminfo::read() {
+        Ok(memory) => Some(memory),
+        Err(error) => {
+            let error = polylet_kit::report(&error);
+            tracing::debug!(error, "failed to read node memory");
+            None
         }
     }
 }
 
-/// Reads `/proc/meminfo`. Used memory is what is not free; the working set leaves out file pages
-/// that have not been touched for long, as cAdvisor counts it for the root cgroup.
-pub(crate) fn memory() -> Option<Memory> {
-    let info = Meminfo::current().ok()?;
-    let usage = info.mem_total.saturating_sub(info.mem_free);
-    Some(Memory {
-        total: info.mem_total,
-        usage,
-        working_set: usage.saturating_sub(info.inactive_file.unwrap_or(0)),
-        rss: info.anon_pages.unwrap_or(0),
-        swap_total: info.swap_total,
-        swap_free: info.swap_free,
-    })
+/// Upstream's `memory.available`: the capacity less the working set.
+pub(crate) fn available_memory(memory: &MemInfo) -> Observation {
+    Observation {
+        available: memory.total.saturating_sub(memory.working_set()),
+        capacity: memory.total,
+    }
 }
 
-/// Processes and threads: those that may still be started, and how many there may be at all.
-pub(crate) fn pids() -> Option<Level> {
+/// Processes and threads: how many more can be started, and the limit.
+pub(crate) fn pids() -> Option<Observation> {
     let running = u64::from(LoadAverage::current().ok()?.max);
     let pid_max = u64::try_from(procfs::sys::kernel::pid_max().ok()?).ok()?;
     let threads_max = u64::from(procfs::sys::kernel::threads_max().ok()?);
     let capacity = pid_max.min(threads_max);
-    Some(Level {
+    Some(Observation {
         available: capacity.saturating_sub(running),
         capacity,
     })
 }
 
-/// Processor time used by everything on the node since boot, nanoseconds.
+/// CPU time of the node since boot in nanoseconds.
 pub(crate) fn cpu_nanoseconds() -> Option<u64> {
     let total = KernelStats::current().ok()?.total;
     let ticks = total.user

@@ -1,60 +1,61 @@
-//! What pods use of the node's disk, as far as they set limits on it.
+//! Measures the local storage of pods with limits.
 
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::{Places, pod};
-use crate::core::facts::{Held, Wanted};
-use crate::core::limits::LocalUse;
-use crate::sample::tree;
+use super::{NodePaths, WritableLayers};
+use crate::core::limits::LocalStorageUsage;
+use crate::core::pods::{PodUsageSpec, RuntimePod};
+use crate::sample::disk_usage;
 
-/// What was counted of one pod, and how long that took.
-pub(crate) struct Counted {
+/// The local storage usage of a pod, and how long it took to measure.
+pub(crate) struct LocalStorageSample {
     pub(crate) uid: String,
-    pub(crate) used: LocalUse,
+    pub(crate) usage: LocalStorageUsage,
     pub(crate) took: Duration,
 }
 
-/// Counts one pod. `layers` are the writable layers of containers by id.
-pub(super) fn count(
-    places: &Places,
-    layers: &BTreeMap<String, tree::Use>,
+pub(super) fn measure(
+    paths: &NodePaths,
+    layers: &WritableLayers,
     uid: String,
-    wanted: &Wanted,
-    held: &Held,
-) -> Counted {
-    let begun = Instant::now();
-    let pod = places.root.join("pods").join(&uid);
-    let limits = &wanted.limits;
+    spec: &PodUsageSpec,
+    pod: &RuntimePod,
+) -> LocalStorageSample {
+    let began = Instant::now();
+    let volumes_dir = paths.pod_volumes(&uid);
+    let limits = &spec.storage_limits;
     let volume = |plugin: &str, name: &str| {
-        let path = pod.join("volumes").join(plugin).join(name);
-        tree::measure(&path).bytes
+        let path = volumes_dir.join(plugin).join(name);
+        disk_usage::measure(&path).bytes
     };
-    let sized = limits.empty_dirs.iter().map(|limit| &limit.name);
-    let mut used = LocalUse {
-        empty_dirs: sized
+    let limited = limits.empty_dirs.iter().map(|limit| &limit.name);
+    let mut usage = LocalStorageUsage {
+        empty_dirs: limited
             .map(|name| (name.clone(), volume("kubernetes.io~empty-dir", name)))
             .collect(),
-        ..LocalUse::default()
+        ..LocalStorageUsage::default()
     };
-    if limits.counts_containers() {
-        let logs = pod::logs_of(places, &uid, held);
-        for running in &held.running {
-            let own = tree::measure(&logs.join(&running.name)).bytes;
-            let layer = layers.get(&running.id).map_or(0, |layer| layer.bytes);
-            used.containers.insert(running.name.clone(), (own, layer));
+    if limits.limits_containers() {
+        let logs_dir = paths.pod_logs(&uid, pod);
+        for container in &pod.running {
+            let logs = disk_usage::measure(&logs_dir.join(&container.name)).bytes;
+            let layer = layers.get(&container.id).map_or(0, |layer| layer.bytes);
+            usage
+                .containers
+                .insert(container.name.clone(), (logs, layer));
         }
-        let volumes = limits.own_volumes.iter().map(|own| {
-            let known = used.empty_dirs.get(&own.name).copied();
-            known.unwrap_or_else(|| volume(own.plugin, &own.name))
+        let volumes = limits.local_volumes.iter().map(|local| {
+            let measured = usage.empty_dirs.get(&local.name).copied();
+            measured.unwrap_or_else(|| volume(local.plugin, &local.name))
         });
-        let files = tree::measure(&logs).bytes;
-        let files = files.saturating_add(tree::measure(&pod.join("etc-hosts")).bytes);
-        used.rest = volumes.fold(files, u64::saturating_add);
+        let logs = disk_usage::measure(&logs_dir).bytes;
+        let hosts_file = paths.pod_dir(&uid).join("etc-hosts");
+        let files = logs.saturating_add(disk_usage::measure(&hosts_file).bytes);
+        usage.other = volumes.fold(files, u64::saturating_add);
     }
-    Counted {
+    LocalStorageSample {
         uid,
-        used,
-        took: begun.elapsed(),
+        usage,
+        took: began.elapsed(),
     }
 }

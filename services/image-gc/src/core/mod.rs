@@ -1,7 +1,7 @@
-//! Decisions of image-gc: pure.
+//! Decisions of image-gc: which images to remove. Pure.
 
+pub mod messages;
 pub mod plan;
 pub mod records;
 #[cfg(test)]
 mod tests;
-pub mod words;

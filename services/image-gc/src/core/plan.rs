@@ -1,124 +1,140 @@
-//! Which images go, in which order.
+//! Which images to remove, and in which order.
 //!
-//! Upstream's rules: images in use or pinned never go; the least recently used goes first, then the
-//! longest known; images younger than the minimum age stay; from the high threshold on, room is made
-//! down to the low one; with a maximum age, all that has been unused for longer goes. Beyond
-//! upstream, an image that an accepted pod names stays too: it would be pulled again at once.
+//! Upstream's rules: images in use or pinned are never removed; the least recently used goes first,
+//! then the one detected first; images younger than the minimum age stay; above the high threshold,
+//! space is freed down to the low one; with a maximum age, images unused for longer are removed.
+//! Beyond upstream, an image that a pod of this node names stays too: it would be pulled again at once.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::records::{Listed, Look, Records};
+use super::records::{ImageRecords, ImageSnapshot, ListedImage};
 
-/// The limits, from the kubelet's configuration.
+/// The limits in the kubelet's configuration.
 #[derive(Clone, Copy, Debug)]
-pub struct Policy {
-    /// Percent of the image file system from which on room is made; 100 switches it off.
-    pub high_percent: u8,
-    /// Percent down to which room is made.
-    pub low_percent: u8,
-    /// Younger ones stay.
+pub struct ImageGcPolicy {
+    /// Usage of the image file system in percent from which on space is freed; 100 disables it.
+    pub high_threshold_percent: u8,
+    /// Usage in percent down to which space is freed.
+    pub low_threshold_percent: u8,
+    /// Younger images are not removed.
     pub minimum_age: Duration,
-    /// Zero switches removal by age off.
+    /// Images unused for longer are removed; zero disables it.
     pub maximum_age: Duration,
 }
 
-impl Policy {
-    /// Whether a periodic pass could ever remove anything.
-    pub fn is_off(&self) -> bool {
-        self.high_percent >= 100 && self.maximum_age.is_zero()
+impl ImageGcPolicy {
+    /// Whether periodic garbage collection can never remove anything.
+    pub fn is_disabled(&self) -> bool {
+        self.high_threshold_percent >= 100 && self.maximum_age.is_zero()
     }
 }
 
 /// The image file system, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Disk {
-    /// In all.
+pub struct ImageFsUsage {
+    /// Total space.
     pub capacity: u64,
-    /// Free for everybody.
+    /// Free space for unprivileged users.
     pub available: u64,
 }
 
-/// One image to remove.
+/// An image to remove.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Removal {
+pub struct ImageRemoval {
     /// The runtime's id.
     pub id: String,
-    /// What that frees.
+    /// The space that this frees.
     pub size_bytes: u64,
 }
 
-/// How many bytes must be freed to come down to the low threshold; zero below the high one.
-pub fn bytes_over(policy: &Policy, disk: Disk) -> u64 {
-    if disk.capacity == 0 || policy.high_percent >= 100 {
+/// The bytes to free to get down to the low threshold; zero below the high one.
+pub fn bytes_over_threshold(policy: &ImageGcPolicy, usage: ImageFsUsage) -> u64 {
+    if usage.capacity == 0 || policy.high_threshold_percent >= 100 {
         return 0;
     }
-    let percent_free = u128::from(disk.available) * 100 / u128::from(disk.capacity);
+    let percent_free = u128::from(usage.available) * 100 / u128::from(usage.capacity);
     let used_percent = 100_u128.saturating_sub(percent_free);
-    if used_percent < u128::from(policy.high_percent) {
+    if used_percent < u128::from(policy.high_threshold_percent) {
         return 0;
     }
-    let keep_free = u128::from(disk.capacity) * u128::from(100 - policy.low_percent.min(100)) / 100;
-    u64::try_from(keep_free.saturating_sub(u128::from(disk.available))).unwrap_or(u64::MAX)
+    let percent_to_free = 100 - policy.low_threshold_percent.min(100);
+    let target = u128::from(usage.capacity) * u128::from(percent_to_free) / 100;
+    u64::try_from(target.saturating_sub(u128::from(usage.available))).unwrap_or(u64::MAX)
 }
 
-/// Images that have been unused for longer than the maximum age.
-pub fn too_old(policy: &Policy, look: &Look, records: &Records, now: Timestamp) -> Vec<Removal> {
+/// The images that have been unused for longer than the maximum age.
+pub fn exceeding_maximum_age(
+    policy: &ImageGcPolicy,
+    snapshot: &ImageSnapshot,
+    records: &ImageRecords,
+    now: Timestamp,
+) -> Vec<ImageRemoval> {
     if policy.maximum_age.is_zero() {
         return Vec::new();
     }
-    removable(look, records)
+    removable(snapshot, records)
         .into_iter()
-        .filter(|(_, since, first)| age(since.unwrap_or(*first), now) > policy.maximum_age)
-        .map(|(image, ..)| removal(image))
+        .filter(|candidate| {
+            let since = candidate.last_used.unwrap_or(candidate.first_detected);
+            age(since, now) > policy.maximum_age
+        })
+        .map(|candidate| removal(candidate.image))
         .collect()
 }
 
-/// The images to remove, in order, until `wanted` bytes are freed; all that may go when `wanted` is
-/// `None`.
-pub fn make_room(
-    look: &Look,
-    records: &Records,
+/// The images to remove, in order, until `bytes` are freed; all removable ones when it is `None`.
+pub fn free_space(
+    snapshot: &ImageSnapshot,
+    records: &ImageRecords,
     now: Timestamp,
     minimum_age: Duration,
-    wanted: Option<u64>,
-) -> Vec<Removal> {
+    bytes: Option<u64>,
+) -> Vec<ImageRemoval> {
     let mut freed: u64 = 0;
     let mut chosen = Vec::new();
-    for (image, _, first) in removable(look, records) {
-        if wanted.is_some_and(|wanted| freed >= wanted) {
+    for candidate in removable(snapshot, records) {
+        if bytes.is_some_and(|bytes| freed >= bytes) {
             break;
         }
-        if age(first, now) < minimum_age {
+        if age(candidate.first_detected, now) < minimum_age {
             continue;
         }
-        freed = freed.saturating_add(image.size_bytes);
-        chosen.push(removal(image));
+        freed = freed.saturating_add(candidate.image.size_bytes);
+        chosen.push(removal(candidate.image));
     }
     chosen
 }
 
-type Candidate<'a> = (&'a Listed, Option<Timestamp>, Timestamp);
+struct Removable<'a> {
+    image: &'a ListedImage,
+    last_used: Option<Timestamp>,
+    first_detected: Timestamp,
+}
 
-/// What may go at all, least recently used first. An image without a record has not been looked at
-/// long enough and stays.
-fn removable<'a>(look: &'a Look, records: &Records) -> Vec<Candidate<'a>> {
-    let mut candidates: Vec<Candidate<'a>> = look
+/// The unused images, least recently used first. An image without a record was not listed before and
+/// stays.
+fn removable<'a>(snapshot: &'a ImageSnapshot, records: &ImageRecords) -> Vec<Removable<'a>> {
+    let mut candidates: Vec<Removable<'a>> = snapshot
         .images
         .iter()
-        .filter(|image| !image.pinned && !look.in_use(image) && !look.wanted(image))
+        .filter(|image| !image.pinned && !snapshot.in_use(image) && !snapshot.is_referenced(image))
         .filter_map(|image| {
-            let ages = records.get(&image.id)?;
-            Some((image, ages.last_used, ages.first_detected))
+            let record = records.get(&image.id)?;
+            Some(Removable {
+                image,
+                last_used: record.last_used,
+                first_detected: record.first_detected,
+            })
         })
         .collect();
-    candidates.sort_by(|a, b| (a.1, a.2, &a.0.id).cmp(&(b.1, b.2, &b.0.id)));
+    candidates.sort_by_key(|c| (c.last_used, c.first_detected, &c.image.id));
     candidates
 }
 
-fn removal(image: &Listed) -> Removal {
-    Removal {
+fn removal(image: &ListedImage) -> ImageRemoval {
+    ImageRemoval {
         id: image.id.clone(),
         size_bytes: image.size_bytes,
     }

@@ -1,86 +1,88 @@
-//! What is remembered of each image between looks: when it was first seen and last used.
+//! When each image was first detected and last used.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// An image as the runtime lists it.
+/// An image in the runtime's list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Listed {
+pub struct ListedImage {
     /// The runtime's id.
     pub id: String,
     /// Tags and digests.
     pub names: Vec<String>,
-    /// Bytes.
+    /// Size in bytes.
     pub size_bytes: u64,
-    /// The runtime keeps it.
+    /// The runtime's configuration excludes it from garbage collection.
     pub pinned: bool,
 }
 
-impl Listed {
-    /// Whether `reference`, as a pod or a container gives it, means this image.
-    pub fn answers_to(&self, reference: &str) -> bool {
+impl ListedImage {
+    /// Whether `reference`, from a pod or a container, names this image.
+    pub fn matches(&self, reference: &str) -> bool {
         self.id == reference
             || self.id.strip_prefix("sha256:") == Some(reference)
             || self.names.iter().any(|name| name == reference)
     }
 }
 
-/// Ages of one image. Kept on disk, so that they do not start anew with the process.
+/// The ages of one image. Stored on disk, to outlive the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ages {
-    /// When it was seen first.
+pub struct ImageRecord {
+    /// When it was first listed.
     pub first_detected: Timestamp,
-    /// When a container was seen last that was made from it.
+    /// When a container that uses it was last listed.
     pub last_used: Option<Timestamp>,
 }
 
-/// Ages by image id.
-pub type Records = BTreeMap<String, Ages>;
+/// Records by image id.
+pub type ImageRecords = BTreeMap<String, ImageRecord>;
 
-/// One look at the runtime and at what pods want.
+/// The images in the runtime and their uses at one time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Look {
+pub struct ImageSnapshot {
     /// All images.
-    pub images: Vec<Listed>,
-    /// References of all containers, running or dead.
-    pub used: BTreeSet<String>,
-    /// References in the specs of accepted pods, normalised.
-    pub wanted: BTreeSet<String>,
+    pub images: Vec<ListedImage>,
+    /// Image references of all containers, running or exited.
+    pub container_references: BTreeSet<String>,
+    /// Image references in the specs of this node's pods, normalized.
+    pub pod_references: BTreeSet<String>,
 }
 
-impl Look {
-    /// Whether a container, running or dead, was made from the image.
-    pub fn in_use(&self, image: &Listed) -> bool {
-        self.used
+impl ImageSnapshot {
+    /// Whether a container, running or exited, uses the image.
+    pub fn in_use(&self, image: &ListedImage) -> bool {
+        self.container_references
             .iter()
-            .any(|reference| image.answers_to(reference))
+            .any(|reference| image.matches(reference))
     }
 
     /// Whether a pod of this node names the image.
-    pub fn wanted(&self, image: &Listed) -> bool {
-        self.wanted
+    pub fn is_referenced(&self, image: &ListedImage) -> bool {
+        self.pod_references
             .iter()
-            .any(|reference| image.answers_to(reference))
+            .any(|reference| image.matches(reference))
     }
 }
 
-/// The records after a look: new images appear now, used ones were used now, vanished ones go.
-pub fn observe(records: &Records, look: &Look, now: Timestamp) -> Records {
-    look.images
+/// The records after a snapshot: new images are detected now, used ones are used now, and those of
+/// removed images are dropped.
+pub fn update(records: &ImageRecords, snapshot: &ImageSnapshot, now: Timestamp) -> ImageRecords {
+    snapshot
+        .images
         .iter()
         .map(|image| {
-            let known = records.get(&image.id);
-            let ages = Ages {
-                first_detected: known.map_or(now, |ages| ages.first_detected),
-                last_used: if look.in_use(image) {
+            let previous = records.get(&image.id);
+            let record = ImageRecord {
+                first_detected: previous.map_or(now, |record| record.first_detected),
+                last_used: if snapshot.in_use(image) {
                     Some(now)
                 } else {
-                    known.and_then(|ages| ages.last_used)
+                    previous.and_then(|record| record.last_used)
                 },
             };
-            (image.id.clone(), ages)
+            (image.id.clone(), record)
         })
         .collect()
 }

@@ -1,52 +1,50 @@
-//! Who may ask what.
-//!
-//! Upstream's rules: the verb comes from the method; the resource is `nodes` with a subresource that
-//! follows from the path, and each candidate is tried until one allows.
+//! Authorization of requests, by upstream's rules: the verb follows from the method, and the resource is
+//! `nodes` with a subresource that follows from the path; a request is allowed if one of the candidates is.
 
 use std::collections::BTreeMap;
 
-/// How requests are authorised.
+/// How requests are authorized.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mode {
-    /// Whoever is known may do everything.
+pub(crate) enum AuthorizationMode {
+    /// Every authenticated user may do everything.
     AlwaysAllow,
     /// The API server decides (SubjectAccessReview).
     Webhook,
 }
 
-/// Somebody known, in the words of a review.
+/// An authenticated user, as reviews describe it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct User {
+pub(crate) struct UserInfo {
     pub(crate) name: String,
     pub(crate) uid: String,
     pub(crate) groups: Vec<String>,
     pub(crate) extra: BTreeMap<String, Vec<String>>,
 }
 
-/// Who is asking.
+/// The sender of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Caller {
-    /// Nobody known.
+pub(crate) enum RequestUser {
+    /// Not authenticated.
     Anonymous,
-    /// By a client certificate signed by the client CA, or by a token.
-    Known(User),
+    /// Authenticated by a certificate of the client CA, or by a token.
+    Authenticated(UserInfo),
 }
 
-/// The answer to a request before it is looked at.
+/// The decision about a request, as far as this node makes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum AuthDecision {
     Allow,
-    /// 401: not known.
+    /// 401: authentication is required.
     Unauthorized,
-    /// The API server says whether they may.
-    Ask(User),
+    /// The API server decides.
+    Review(UserInfo),
 }
 
-/// What a review would be asked.
+/// The attributes of a request that are reviewed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Attributes {
     pub(crate) verb: &'static str,
-    /// In the order in which they are tried.
+    /// Candidates, in the order in which they are reviewed.
     pub(crate) subresources: Vec<&'static str>,
 }
 
@@ -82,31 +80,36 @@ pub(crate) fn attributes(method: &str, path: &str) -> Attributes {
     Attributes { verb, subresources }
 }
 
-/// Decides what this node can decide alone: the group that Kubernetes itself lets do everything may
-/// do so with no API server to ask, too.
-pub(crate) fn decide(mode: Mode, anonymous: bool, caller: &Caller) -> Verdict {
+/// Decides without the API server where possible: members of `system:masters`, whom Kubernetes always
+/// allows everything, need no review.
+pub(crate) fn decide(
+    mode: AuthorizationMode,
+    anonymous: bool,
+    caller: &RequestUser,
+) -> AuthDecision {
     let mut user = match caller {
-        Caller::Anonymous if !anonymous => return Verdict::Unauthorized,
-        Caller::Anonymous => User {
+        RequestUser::Anonymous if !anonymous => return AuthDecision::Unauthorized,
+        RequestUser::Anonymous => UserInfo {
             name: "system:anonymous".to_owned(),
             groups: vec!["system:unauthenticated".to_owned()],
-            ..User::default()
+            ..UserInfo::default()
         },
-        Caller::Known(user) => user.clone(),
+        RequestUser::Authenticated(user) => user.clone(),
     };
-    let everything = user.groups.iter().any(|group| group == "system:masters");
-    if mode == Mode::AlwaysAllow || everything {
-        return Verdict::Allow;
+    let is_master = user.groups.iter().any(|group| group == "system:masters");
+    if mode == AuthorizationMode::AlwaysAllow || is_master {
+        return AuthDecision::Allow;
     }
-    let known = "system:authenticated";
-    if *caller != Caller::Anonymous && !user.groups.iter().any(|group| group == known) {
-        user.groups.push(known.to_owned());
+    let authenticated = "system:authenticated";
+    if *caller != RequestUser::Anonymous && !user.groups.iter().any(|group| group == authenticated)
+    {
+        user.groups.push(authenticated.to_owned());
     }
-    Verdict::Ask(user)
+    AuthDecision::Review(user)
 }
 
-/// What somebody is told who may not.
-pub(crate) fn forbidden(user: &User, attributes: &Attributes) -> String {
+/// The message of a 403 response.
+pub(crate) fn forbidden(user: &UserInfo, attributes: &Attributes) -> String {
     format!(
         "Forbidden (user={}, verb={}, resource=nodes, subresource(s)=[{}])\n",
         user.name,

@@ -1,43 +1,43 @@
-//! The query of a log request.
+//! Query parameters of a log request.
 
 use jiff::{SignedDuration, Timestamp};
-use polylet_cri::log::{Options, Streams};
+use polylet_cri::log::{LogOptions, StreamFilter};
 
-/// What was asked for.
+/// Parsed query parameters.
 #[derive(Debug)]
 pub(crate) struct LogQuery {
-    pub(crate) options: Options,
+    pub(crate) options: LogOptions,
     pub(crate) previous: bool,
 }
 
-/// Why a query is refused. Upstream tells the two apart.
+/// Why a query is rejected. Upstream responds to the two with different status codes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
-    /// A value that cannot be read: 400.
-    Unreadable(String),
-    /// A value that is not allowed: 422.
+pub(crate) enum QueryError {
+    /// 400: a value cannot be parsed.
+    Malformed(String),
+    /// 422: a value is not allowed.
     Invalid(String),
 }
 
-/// Reads a query as upstream does: `tailLines` (or `tail`), `sinceSeconds` or `sinceTime`,
-/// `timestamps`, `limitBytes`, `follow`, `previous`, `stream`. What is unknown is ignored.
+/// Parses a query as upstream does: `tailLines` (or `tail`), `sinceSeconds` or `sinceTime`,
+/// `timestamps`, `limitBytes`, `follow`, `previous`, `stream`. Unknown parameters are ignored.
 ///
 /// # Errors
-/// A refusal that names the parameter and what it must be.
-pub(crate) fn parse(pairs: &[(String, String)], now: Timestamp) -> Result<LogQuery, Refusal> {
+/// Names the parameter and the expected value.
+pub(crate) fn parse(pairs: &[(String, String)], now: Timestamp) -> Result<LogQuery, QueryError> {
     let get = |name: &str| {
         let pair = pairs.iter().find(|(key, _)| key == name);
         pair.map(|(_, value)| value.as_str())
             .filter(|v| !v.is_empty())
     };
-    let unreadable = |name: &str, text: &str, what: &str| {
-        Refusal::Unreadable(format!("{name}: {text:?} is {what}"))
+    let malformed = |name: &str, text: &str, what: &str| {
+        QueryError::Malformed(format!("{name}: {text:?} is {what}"))
     };
     let count = |name: &str, least: i64| match get(name) {
         None => Ok(None),
         Some(text) => match text.parse::<i64>() {
-            Err(_) => Err(unreadable(name, text, "not a whole number")),
-            Ok(number) if number < least => Err(Refusal::Invalid(format!(
+            Err(_) => Err(malformed(name, text, "not a whole number")),
+            Ok(number) if number < least => Err(QueryError::Invalid(format!(
                 "{name}: {text:?} must be at least {least}"
             ))),
             Ok(number) => Ok(Some(number.unsigned_abs())),
@@ -46,7 +46,7 @@ pub(crate) fn parse(pairs: &[(String, String)], now: Timestamp) -> Result<LogQue
     let flag = |name: &str| match get(name) {
         None | Some("false" | "0" | "False" | "F" | "f" | "FALSE") => Ok(false),
         Some("true" | "1" | "True" | "T" | "t" | "TRUE") => Ok(true),
-        Some(text) => Err(unreadable(name, text, "neither true nor false")),
+        Some(text) => Err(malformed(name, text, "neither true nor false")),
     };
     let tail = match (get("tailLines"), get("tail")) {
         (Some(_), _) => count("tailLines", 0)?,
@@ -57,13 +57,13 @@ pub(crate) fn parse(pairs: &[(String, String)], now: Timestamp) -> Result<LogQue
         None => None,
         Some(text) => Some(
             text.parse::<Timestamp>()
-                .map_err(|_| unreadable("sinceTime", text, "not a time in RFC 3339"))?,
+                .map_err(|_| malformed("sinceTime", text, "not a time in RFC 3339"))?,
         ),
     };
     let since_seconds = count("sinceSeconds", 1)?;
     if since_time.is_some() && since_seconds.is_some() {
-        let why = "at most one of sinceTime and sinceSeconds may be given";
-        return Err(Refusal::Invalid(why.to_owned()));
+        let message = "at most one of sinceTime and sinceSeconds may be given";
+        return Err(QueryError::Invalid(message.to_owned()));
     }
     let since = match since_seconds {
         None => since_time,
@@ -73,17 +73,17 @@ pub(crate) fn parse(pairs: &[(String, String)], now: Timestamp) -> Result<LogQue
         }
     };
     let streams = match get("stream") {
-        None | Some("All") => Streams::All,
-        Some("Stdout") => Streams::Stdout,
-        Some("Stderr") => Streams::Stderr,
+        None | Some("All") => StreamFilter::All,
+        Some("Stdout") => StreamFilter::Stdout,
+        Some("Stderr") => StreamFilter::Stderr,
         Some(text) => {
-            return Err(Refusal::Invalid(format!(
+            return Err(QueryError::Invalid(format!(
                 "stream: {text:?} is none of All, Stdout, Stderr"
             )));
         }
     };
     Ok(LogQuery {
-        options: Options {
+        options: LogOptions {
             tail,
             since,
             timestamps: flag("timestamps")?,

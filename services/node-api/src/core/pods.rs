@@ -1,11 +1,12 @@
-//! Lists of pods as the API would give them.
+//! Lists of pods as API objects.
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::api::core::v1::{ContainerStatus, PodStatus};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-/// A v1.PodList.
+/// A `v1.PodList`.
 pub(crate) fn list(items: Vec<Value>) -> Value {
     json!({
         "kind": "PodList",
@@ -15,13 +16,13 @@ pub(crate) fn list(items: Vec<Value>) -> Value {
     })
 }
 
-/// The text of a v1.PodList in pieces: around its items, between which there are commas.
+/// The text of a `v1.PodList` before and after its items.
 pub(crate) const LIST: (&str, &str) = (
     r#"{"kind":"PodList","apiVersion":"v1","metadata":{},"items":["#,
     "]}",
 );
 
-/// A pod with the status that the API would hold, as text: most of a large one is passed on as it is.
+/// A pod with its status, as text: most of a large manifest is not parsed.
 pub(crate) fn with_status(manifest: &[u8], status: &[u8]) -> Option<String> {
     let mut pod: BTreeMap<String, &RawValue> = serde_json::from_slice(manifest).ok()?;
     pod.remove("apiVersion");
@@ -30,9 +31,9 @@ pub(crate) fn with_status(manifest: &[u8], status: &[u8]) -> Option<String> {
     serde_json::to_string(&pod).ok()
 }
 
-/// A running pod as the runtime alone tells it.
+/// A pod in the container runtime.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Running {
+pub(crate) struct RunningPod {
     pub(crate) uid: String,
     pub(crate) namespace: String,
     pub(crate) name: String,
@@ -40,8 +41,8 @@ pub(crate) struct Running {
     pub(crate) containers: Vec<(String, String)>,
 }
 
-/// The minimal form that `/runningpods/` gives.
-pub(crate) fn running(pod: &Running) -> Value {
+/// The minimal pod object of `/runningpods/`.
+pub(crate) fn running(pod: &RunningPod) -> Value {
     let containers: Vec<Value> = pod
         .containers
         .iter()
@@ -52,4 +53,13 @@ pub(crate) fn running(pod: &Running) -> Value {
         "spec": {"containers": containers},
         "status": {},
     })
+}
+
+/// The statuses of all containers of a pod.
+pub(crate) fn container_statuses(status: &PodStatus) -> impl Iterator<Item = &ContainerStatus> {
+    let regular = status.container_statuses.iter().flatten();
+    let init = status.init_container_statuses.iter().flatten();
+    regular
+        .chain(init)
+        .chain(status.ephemeral_container_statuses.iter().flatten())
 }

@@ -1,13 +1,13 @@
-//! `/metrics/probes`, in the text format of Prometheus and with upstream's names.
+//! `/metrics/probes`, under upstream's names. Probes are counted by the prober; only the counts are
+//! encoded here.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
-use super::metrics::escape;
+use super::metrics::{HistogramValue, MetricFamilies, SampleValue};
 
 /// The attempts of one probe of one container.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Probe {
+pub(crate) struct ProbeSeries {
     /// `Liveness`, `Readiness` or `Startup`.
     pub(crate) kind: &'static str,
     pub(crate) container: String,
@@ -17,86 +17,84 @@ pub(crate) struct Probe {
     pub(crate) successful: u64,
     pub(crate) failed: u64,
     pub(crate) unknown: u64,
-    /// Of those that did not fail.
-    pub(crate) durations: Histogram,
+    /// Durations of the attempts that did not fail.
+    pub(crate) durations: DurationCounts,
 }
 
-/// How long things took.
+/// Durations, counted in buckets.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Histogram {
-    /// By the first bound that was kept.
-    pub(crate) classes: Vec<u64>,
+pub(crate) struct DurationCounts {
+    /// Attempts by bucket, each in the first one whose bound it does not exceed.
+    pub(crate) bucket_counts: Vec<u64>,
     pub(crate) count: u64,
-    pub(crate) seconds: f64,
+    pub(crate) sum_seconds: f64,
 }
 
-impl Histogram {
-    fn add(&mut self, other: &Histogram) {
-        let length = self.classes.len().max(other.classes.len());
-        self.classes.resize(length, 0);
-        for (own, other) in self.classes.iter_mut().zip(&other.classes) {
+impl DurationCounts {
+    fn add(&mut self, other: &DurationCounts) {
+        let length = self.bucket_counts.len().max(other.bucket_counts.len());
+        self.bucket_counts.resize(length, 0);
+        for (own, other) in self.bucket_counts.iter_mut().zip(&other.bucket_counts) {
             *own += other;
         }
         self.count += other.count;
-        self.seconds += other.seconds;
+        self.sum_seconds += other.sum_seconds;
+    }
+
+    fn histogram(&self, bounds: &[f64]) -> HistogramValue {
+        let counts = self.bucket_counts.iter().copied();
+        let mut buckets: Vec<(f64, u64)> = bounds.iter().copied().zip(counts).collect();
+        let bounded: u64 = buckets.iter().map(|(_, count)| count).sum();
+        buckets.push((f64::INFINITY, self.count.saturating_sub(bounded)));
+        HistogramValue {
+            sum: self.sum_seconds,
+            count: self.count,
+            buckets,
+        }
     }
 }
 
-/// The whole answer; `bounds` are those of the durations' classes, in seconds.
-pub(crate) fn text(bounds: &[f64], probes: &[Probe]) -> String {
-    let mut out = String::new();
-    header(
-        &mut out,
-        "prober_probe_total",
-        "counter",
-        "[BETA] Cumulative number of a liveness, readiness or startup probe for a container by result.",
-    );
-    // A static pod that is put back has another uid and the same name.
-    let mut durations: BTreeMap<String, Histogram> = BTreeMap::new();
+/// The metric families; `bounds` are the upper bounds of the duration buckets in seconds.
+pub(crate) fn families(bounds: &[f64], probes: &[ProbeSeries]) -> MetricFamilies {
+    let mut totals = Vec::new();
+    // A static pod that is recreated has the same name and another uid.
+    let mut durations: BTreeMap<Vec<(&'static str, String)>, DurationCounts> = BTreeMap::new();
     for probe in probes {
-        let who = labels(probe);
-        let uid = escape(&probe.pod_uid);
+        let labels = vec![
+            ("container", probe.container.clone()),
+            ("namespace", probe.namespace.clone()),
+            ("pod", probe.pod.clone()),
+            ("probe_type", probe.kind.to_owned()),
+        ];
         for (result, count) in [
             ("successful", probe.successful),
             ("failed", probe.failed),
             ("unknown", probe.unknown),
         ] {
             if count > 0 {
-                let labels = format!("{{{who},pod_uid=\"{uid}\",result=\"{result}\"}}");
-                let _ = writeln!(out, "prober_probe_total{labels} {count}");
+                let mut labels = labels.clone();
+                labels.push(("pod_uid", probe.pod_uid.clone()));
+                labels.push(("result", result.to_owned()));
+                totals.push((labels, SampleValue::IntCounter(count)));
             }
         }
-        durations.entry(who).or_default().add(&probe.durations);
+        durations.entry(labels).or_default().add(&probe.durations);
     }
-    let name = "prober_probe_duration_seconds";
-    let help = "[ALPHA] Duration in seconds for a probe response.";
-    header(&mut out, name, "histogram", help);
-    for (who, histogram) in durations.iter().filter(|(_, all)| all.count > 0) {
-        let mut kept = 0;
-        for (bound, class) in bounds.iter().zip(&histogram.classes) {
-            kept += class;
-            let _ = writeln!(out, "{name}_bucket{{{who},le=\"{bound}\"}} {kept}");
-        }
-        let (count, seconds) = (histogram.count, histogram.seconds);
-        let _ = writeln!(out, "{name}_bucket{{{who},le=\"+Inf\"}} {count}");
-        let _ = writeln!(out, "{name}_sum{{{who}}} {seconds}");
-        let _ = writeln!(out, "{name}_count{{{who}}} {count}");
-    }
-    out
-}
-
-fn header(out: &mut String, name: &str, kind: &str, help: &str) {
-    let _ = writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}");
-}
-
-fn labels(probe: &Probe) -> String {
-    format!(
-        "container=\"{}\",namespace=\"{}\",pod=\"{}\",probe_type=\"{}\"",
-        escape(&probe.container),
-        escape(&probe.namespace),
-        escape(&probe.pod),
-        probe.kind
-    )
+    let mut families = MetricFamilies::default();
+    families.push(
+        "prober_probe",
+        "[BETA] Cumulative number of a liveness, readiness or startup probe for a container by result.",
+        totals,
+    );
+    let durations = durations.into_iter().filter(|(_, counts)| counts.count > 0);
+    families.push(
+        "prober_probe_duration_seconds",
+        "[ALPHA] Duration in seconds for a probe response.",
+        durations
+            .map(|(labels, counts)| (labels, SampleValue::Histogram(counts.histogram(bounds))))
+            .collect(),
+    );
+    families
 }
 
 #[cfg(test)]
@@ -104,8 +102,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn probes_are_told_as_upstream_tells_them() {
-        let of = |uid: &str, classes: &[u64], count| Probe {
+    fn series_have_upstream_names_and_labels() {
+        let series = |uid: &str, bucket_counts: &[u64], count| ProbeSeries {
             kind: "Readiness",
             container: "main".to_owned(),
             pod: "web".to_owned(),
@@ -113,31 +111,35 @@ mod tests {
             pod_uid: uid.to_owned(),
             successful: count,
             failed: 2,
-            durations: Histogram {
-                classes: classes.to_vec(),
+            durations: DurationCounts {
+                bucket_counts: bucket_counts.to_vec(),
                 count,
-                seconds: 0.25,
+                sum_seconds: 0.25,
             },
-            ..Probe::default()
+            ..ProbeSeries::default()
         };
-        let text = text(&[0.005, 1.0], &[of("u1", &[3, 1], 5), of("u2", &[0, 1], 1)]);
-        let who = "container=\"main\",namespace=\"default\",pod=\"web\",probe_type=\"Readiness\"";
+        let probes = [series("u1", &[3, 1], 5), series("u2", &[0, 1], 1)];
+        let text = families(&[0.005, 1.0], &probes).encode().unwrap();
+        let labels =
+            "container=\"main\",namespace=\"default\",pod=\"web\",probe_type=\"Readiness\"";
         let total = |uid, result| {
-            format!("prober_probe_total{{{who},pod_uid=\"{uid}\",result=\"{result}\"}}")
+            format!("prober_probe_total{{{labels},pod_uid=\"{uid}\",result=\"{result}\"}}")
         };
+        let name = "prober_probe_duration_seconds";
         for line in [
-            "# TYPE prober_probe_total counter".to_owned(),
+            "# TYPE prober_probe counter".to_owned(),
             format!("{} 5", total("u1", "successful")),
             format!("{} 2", total("u2", "failed")),
-            "# TYPE prober_probe_duration_seconds histogram".to_owned(),
-            format!("prober_probe_duration_seconds_bucket{{{who},le=\"0.005\"}} 3"),
-            format!("prober_probe_duration_seconds_bucket{{{who},le=\"1\"}} 5"),
-            format!("prober_probe_duration_seconds_bucket{{{who},le=\"+Inf\"}} 6"),
-            format!("prober_probe_duration_seconds_sum{{{who}}} 0.5"),
-            format!("prober_probe_duration_seconds_count{{{who}}} 6"),
+            format!("# TYPE {name} histogram"),
+            format!("{name}_bucket{{le=\"0.005\",{labels}}} 3"),
+            format!("{name}_bucket{{le=\"1.0\",{labels}}} 5"),
+            format!("{name}_bucket{{le=\"+Inf\",{labels}}} 6"),
+            format!("{name}_sum{{{labels}}} 0.5"),
+            format!("{name}_count{{{labels}}} 6"),
         ] {
             assert!(text.lines().any(|found| found == line), "{line} in {text}");
         }
         assert!(!text.contains("unknown"), "{text}");
+        assert!(text.ends_with("# EOF\n"), "{text}");
     }
 }

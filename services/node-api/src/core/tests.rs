@@ -1,17 +1,19 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use polylet_cri::log::Streams;
+use polylet_cri::log::StreamFilter;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::access::{Caller, Mode, User, Verdict, attributes, decide, forbidden};
-use super::log_query::{Refusal, parse};
-use super::metrics::{self, Counts};
+use super::access::{
+    AuthDecision, AuthorizationMode, RequestUser, UserInfo, attributes, decide, forbidden,
+};
+use super::log_query::{QueryError, parse};
+use super::metrics::{self, NodeCounts};
 use super::pods;
 
 #[test]
-fn paths_have_upstreams_subresources() {
+fn paths_map_to_upstream_subresources() {
     let cases: &[(&str, &str, &str, &[&str])] = &[
         ("GET", "/pods", "get", &["pods", "proxy"]),
         ("GET", "/runningpods/", "get", &["pods", "proxy"]),
@@ -29,51 +31,76 @@ fn paths_have_upstreams_subresources() {
     }
 }
 
+fn node_metrics(summary: &Value) -> String {
+    let families = metrics::node("n", "1", &NodeCounts::default(), summary);
+    families.encode().unwrap()
+}
+
 #[test]
-fn volumes_of_claims_are_counted_once() {
+fn claim_volumes_are_counted_once() {
     let files = json!({"name": "v", "pvcRef": {"name": "files", "namespace": "ns"},
         "capacityBytes": 10, "usedBytes": 3, "availableBytes": 7});
     let own = json!({"name": "tmp", "capacityBytes": 1});
     let pod = json!({"volume": [files, own]});
-    let text = metrics::volumes(&json!({"pods": [pod, pod, {}]}));
+    let text = node_metrics(&json!({"pods": [pod, pod, {}]}));
     let line =
         "kubelet_volume_stats_used_bytes{namespace=\"ns\",persistentvolumeclaim=\"files\"} 3\n";
     assert_eq!(text.matches(line).count(), 1, "{text}");
-    assert_eq!(text.matches("# TYPE").count(), 3);
-    assert!(metrics::volumes(&json!({})).is_empty());
+    assert_eq!(text.matches("# TYPE kubelet_volume_stats").count(), 3);
+    assert!(!node_metrics(&json!({})).contains("kubelet_volume_stats"));
 }
 
 #[test]
-fn the_unknown_are_refused_and_the_known_need_a_right() {
-    let known = |groups: &[&str]| User {
+fn requests_are_authenticated_and_authorized() {
+    let user = |groups: &[&str]| UserInfo {
         name: "someone".to_owned(),
         groups: groups.iter().map(|group| (*group).to_owned()).collect(),
-        ..User::default()
+        ..UserInfo::default()
     };
-    let nobody = User {
+    let anonymous_user = UserInfo {
         name: "system:anonymous".to_owned(),
         groups: vec!["system:unauthenticated".to_owned()],
-        ..User::default()
+        ..UserInfo::default()
     };
-    let caller = |groups: &[&str]| Caller::Known(known(groups));
-    use Mode::{AlwaysAllow, Webhook};
+    let caller = |groups: &[&str]| RequestUser::Authenticated(user(groups));
+    use AuthorizationMode::{AlwaysAllow, Webhook};
     let cases = [
-        (AlwaysAllow, false, Caller::Anonymous, Verdict::Unauthorized),
-        (Webhook, false, Caller::Anonymous, Verdict::Unauthorized),
-        (AlwaysAllow, false, caller(&["x"]), Verdict::Allow),
-        (AlwaysAllow, true, Caller::Anonymous, Verdict::Allow),
-        (Webhook, false, caller(&["system:masters"]), Verdict::Allow),
+        (
+            AlwaysAllow,
+            false,
+            RequestUser::Anonymous,
+            AuthDecision::Unauthorized,
+        ),
+        (
+            Webhook,
+            false,
+            RequestUser::Anonymous,
+            AuthDecision::Unauthorized,
+        ),
+        (AlwaysAllow, false, caller(&["x"]), AuthDecision::Allow),
+        (
+            AlwaysAllow,
+            true,
+            RequestUser::Anonymous,
+            AuthDecision::Allow,
+        ),
+        (
+            Webhook,
+            false,
+            caller(&["system:masters"]),
+            AuthDecision::Allow,
+        ),
         (
             Webhook,
             true,
-            Caller::Anonymous,
-            Verdict::Ask(nobody.clone()),
+            RequestUser::Anonymous,
+            AuthDecision::Review(anonymous_user.clone()),
         ),
         (
             Webhook,
             false,
             caller(&["x"]),
-            Verdict::Ask(known(&["x", "system:authenticated"])),
+            AuthDecision::Review(user(&["x", "system:authenticated"])),
         ),
     ];
     for (mode, anonymous, caller, expected) in cases {
@@ -81,7 +108,7 @@ fn the_unknown_are_refused_and_the_known_need_a_right() {
         assert_eq!(found, expected, "{mode:?} {caller:?}");
     }
     assert_eq!(
-        forbidden(&nobody, &attributes("GET", "/pods")),
+        forbidden(&anonymous_user, &attributes("GET", "/pods")),
         "Forbidden (user=system:anonymous, verb=get, resource=nodes, subresource(s)=[pods proxy])\n"
     );
 }
@@ -93,7 +120,7 @@ fn pairs(list: &[(&str, &str)]) -> Vec<(String, String)> {
 }
 
 #[test]
-fn a_log_query_is_read_field_by_field() {
+fn log_query_is_parsed() {
     let now = Timestamp::from_second(1000).expect("a time");
     let query = pairs(&[
         ("tailLines", "5"),
@@ -110,7 +137,7 @@ fn a_log_query_is_read_field_by_field() {
     assert_eq!(read.options.tail, Some(5));
     assert_eq!(read.options.limit_bytes, Some(100));
     assert_eq!(read.options.since.map(|at| at.as_second()), Some(990));
-    assert_eq!(read.options.streams, Streams::Stderr);
+    assert_eq!(read.options.streams, StreamFilter::Stderr);
     assert_eq!(
         parse(&pairs(&[("tail", "3")]), now)
             .expect("a query")
@@ -118,7 +145,7 @@ fn a_log_query_is_read_field_by_field() {
             .tail,
         Some(3)
     );
-    for (name, value, as_unreadable) in [
+    for (name, value, is_malformed) in [
         ("tailLines", "-1", false),
         ("tailLines", "x", true),
         ("tail", "-1", false),
@@ -128,12 +155,15 @@ fn a_log_query_is_read_field_by_field() {
         ("follow", "maybe", true),
         ("stream", "both", false),
     ] {
-        let (unreadable, why) = match parse(&pairs(&[(name, value)]), now).expect_err(name) {
-            Refusal::Unreadable(why) => (true, why),
-            Refusal::Invalid(why) => (false, why),
+        let (malformed, message) = match parse(&pairs(&[(name, value)]), now).expect_err(name) {
+            QueryError::Malformed(message) => (true, message),
+            QueryError::Invalid(message) => (false, message),
         };
-        assert_eq!(unreadable, as_unreadable, "{why}");
-        assert!(why.contains(name) && why.contains(value), "{why}");
+        assert_eq!(malformed, is_malformed, "{message}");
+        assert!(
+            message.contains(name) && message.contains(value),
+            "{message}"
+        );
     }
     assert!(
         parse(
@@ -146,20 +176,22 @@ fn a_log_query_is_read_field_by_field() {
 
 proptest! {
     #[test]
-    fn any_query_is_answered(list in prop::collection::vec((".{0,12}", ".{0,12}"), 0..6), huge: u64) {
+    fn parsing_never_panics(list in prop::collection::vec((".{0,12}", ".{0,12}"), 0..6), huge: u64) {
         let _ = parse(&list, Timestamp::UNIX_EPOCH);
         let _ = parse(&pairs(&[("sinceSeconds", &huge.to_string())]), Timestamp::UNIX_EPOCH);
     }
 }
 
 #[test]
-fn metrics_are_upstreams_names() {
-    let counts = Counts {
+fn metrics_have_upstream_names() {
+    let counts = NodeCounts {
         desired_pods: 3,
         running_pods: 2,
         containers: BTreeMap::from([("running", 4), ("exited", 1)]),
     };
-    let text = metrics::node("a\"b", "1", &counts);
+    let text = metrics::node("a\"b", "1", &counts, &json!({}))
+        .encode()
+        .unwrap();
     assert!(text.contains("kubelet_running_pods 2\n"), "{text}");
     assert!(
         text.contains("kubelet_running_containers{container_state=\"running\"} 4\n"),
@@ -176,21 +208,24 @@ fn metrics_are_upstreams_names() {
             "containers": [{"name": "c", "memory": {"workingSetBytes": 5}, "startTime": "1970-01-01T00:00:10Z"}],
         }],
     });
-    let text = metrics::resource(&summary);
-    assert!(text.contains("node_cpu_usage_seconds_total 2\n"), "{text}");
+    let text = metrics::resource(&summary).encode().unwrap();
+    assert!(
+        text.contains("node_cpu_usage_seconds_total 2.0\n"),
+        "{text}"
+    );
     let labels = "{container=\"c\",namespace=\"n\",pod=\"p\"}";
     assert!(
         text.contains(&format!("container_memory_working_set_bytes{labels} 5\n")),
         "{text}"
     );
     assert!(
-        text.contains(&format!("container_start_time_seconds{labels} 10\n")),
+        text.contains(&format!("container_start_time_seconds{labels} 10.0\n")),
         "{text}"
     );
 }
 
 #[test]
-fn a_pod_gets_its_status() {
+fn status_is_inserted_into_the_pod() {
     let pod = pods::with_status(
         br#"{"kind":"Pod","metadata":{"name":"a"}}"#,
         br#"{"phase":"Running"}"#,

@@ -1,9 +1,9 @@
-//! `/healthz`: this process answers.
+//! `/healthz`: whether this process responds.
 
 use axum::Router;
 use axum::routing::get;
 
-/// The health paths.
+/// The health endpoints.
 pub(crate) fn router() -> Router {
     Router::new()
         .route("/healthz", get(ok))

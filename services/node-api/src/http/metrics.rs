@@ -3,99 +3,77 @@
 use std::time::{Duration, SystemTime};
 
 use axum::extract::State;
-use axum::http::header::CONTENT_TYPE;
-use axum::response::IntoResponse;
-use polylet_wire::pleg::v1::ContainerPhase;
-use polylet_wire::prober::v1::ProbeKind;
+use axum::http::HeaderMap;
+use axum::http::header::{ACCEPT, CONTENT_TYPE};
+use axum::response::{IntoResponse, Response};
 
-use super::PeerError;
-use crate::core::metrics::{self, Counts};
-use crate::core::probes::{self, Histogram, Probe};
+use super::{HandlerState, PeerError};
+use crate::convert;
+use crate::core::metrics::{self, MetricFamilies};
+use crate::core::probes;
 
+/// The media type of clients that do not accept OpenMetrics; its parsers read the same text.
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
+const OPENMETRICS: &str = "application/openmetrics-text";
 
-/// How old what is told of volumes may be, as upstream counts it anew.
-const VOLUMES_AGE: Duration = Duration::from_secs(60);
+/// How old volume statistics may be: upstream's `volumeStatsAggPeriod` by default.
+const MAX_VOLUME_AGE: Duration = Duration::from_secs(60);
 
-/// Counts of pods and containers, and what claims' volumes hold.
+/// Counts of pods and containers, and usage of volumes.
 pub(crate) async fn node(
-    State(state): State<super::State>,
-) -> Result<impl IntoResponse, PeerError> {
-    let since = SystemTime::now() - VOLUMES_AGE;
+    State(state): State<HandlerState>,
+    headers: HeaderMap,
+) -> Result<Response, PeerError> {
+    let since = SystemTime::now() - MAX_VOLUME_AGE;
     let (pods, states, summary) = tokio::join!(
         state.peers.pods(),
-        state.peers.states(),
+        state.peers.runtime_states(),
         state.peers.summary(false, Some(since))
     );
-    let (pods, states) = (pods?, states?);
-    let mut counts = Counts {
-        desired_pods: pods.len() as u64,
-        ..Counts::default()
-    };
-    for pod in &states {
-        counts.running_pods += u64::from(pod.sandboxes.iter().any(|sandbox| sandbox.ready));
-        for container in &pod.containers {
-            let phase = match container.phase() {
-                ContainerPhase::Created => "created",
-                ContainerPhase::Running => "running",
-                ContainerPhase::Exited => "exited",
-                ContainerPhase::Unknown | ContainerPhase::Unspecified => "unknown",
-            };
-            *counts.containers.entry(phase).or_default() += 1;
-        }
-    }
-    let mut text = metrics::node(&state.node, env!("CARGO_PKG_VERSION"), &counts);
-    // Who knows of volumes may be away: the counts are told all the same.
+    let counts = convert::node_counts(pods?.len(), &states?);
+    // The counts are served even if eviction is unavailable.
     let summary = summary
         .ok()
         .and_then(|json| serde_json::from_slice(&json).ok());
-    text.push_str(&metrics::volumes(&summary.unwrap_or_default()));
-    Ok(([(CONTENT_TYPE, TEXT)], text))
+    let summary = summary.unwrap_or_default();
+    let version = env!("CARGO_PKG_VERSION");
+    respond(
+        &headers,
+        metrics::node(&state.node, version, &counts, &summary),
+    )
 }
 
-/// Usage of node, pods and containers.
+/// Usage of the node, pods and containers.
 pub(crate) async fn resource(
-    State(state): State<super::State>,
-) -> Result<impl IntoResponse, PeerError> {
+    State(state): State<HandlerState>,
+    headers: HeaderMap,
+) -> Result<Response, PeerError> {
     let summary = state.peers.summary(true, None).await?;
     let summary = serde_json::from_slice(&summary)
-        .map_err(|error| tonic::Status::internal(format!("the summary cannot be read: {error}")))?;
-    Ok(([(CONTENT_TYPE, TEXT)], metrics::resource(&summary)))
+        .map_err(|error| tonic::Status::internal(format!("invalid stats summary: {error}")))?;
+    respond(&headers, metrics::resource(&summary))
 }
 
 /// Counts and durations of probes.
 pub(crate) async fn probes(
-    State(state): State<super::State>,
-) -> Result<impl IntoResponse, PeerError> {
+    State(state): State<HandlerState>,
+    headers: HeaderMap,
+) -> Result<Response, PeerError> {
     let counts = state.peers.probe_counts().await?;
-    let probes: Vec<Probe> = counts
-        .probes
-        .into_iter()
-        .filter_map(|probe| {
-            let kind = match probe.kind() {
-                ProbeKind::Startup => "Startup",
-                ProbeKind::Liveness => "Liveness",
-                ProbeKind::Readiness => "Readiness",
-                ProbeKind::Unspecified => return None,
-            };
-            let pod = probe.pod.unwrap_or_default();
-            Some(Probe {
-                kind,
-                container: probe.container,
-                pod: pod.name,
-                namespace: pod.namespace,
-                pod_uid: pod.uid,
-                successful: probe.successful,
-                failed: probe.failed,
-                unknown: probe.unknown,
-                durations: Histogram {
-                    count: probe.successful + probe.unknown,
-                    classes: probe.classes,
-                    seconds: probe.seconds,
-                },
-            })
-        })
-        .collect();
-    let text = probes::text(&counts.bounds, &probes);
-    Ok(([(CONTENT_TYPE, TEXT)], text))
+    let series = counts.probes.into_iter().filter_map(convert::probe_series);
+    let series: Vec<_> = series.collect();
+    respond(&headers, probes::families(&counts.bucket_bounds, &series))
+}
+
+fn respond(headers: &HeaderMap, families: MetricFamilies) -> Result<Response, PeerError> {
+    let text = families
+        .encode()
+        .map_err(|_| tonic::Status::internal("failed to encode metrics"))?;
+    let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok());
+    let content_type = if accept.is_some_and(|accept| accept.contains(OPENMETRICS)) {
+        "application/openmetrics-text; version=1.0.0; charset=utf-8"
+    } else {
+        TEXT
+    };
+    Ok(([(CONTENT_TYPE, content_type)], text).into_response())
 }

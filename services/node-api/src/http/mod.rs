@@ -1,4 +1,4 @@
-//! The paths of the node API.
+//! The HTTP endpoints of the node API.
 
 pub(crate) mod health;
 pub(crate) mod logs;
@@ -17,31 +17,31 @@ use polylet_kit::Ctx;
 use tonic::Code;
 
 use crate::auth::{Guard, guard};
-use crate::config::{Access, Settings};
-use crate::peers::Peers;
+use crate::config::{AccessPolicy, Config};
+use crate::peers::PeerClients;
 use crate::reviews::Reviews;
 
-/// What the handlers work with.
+/// Shared by all handlers.
 #[derive(Clone)]
-pub(crate) struct State {
-    pub(crate) peers: Peers,
+pub(crate) struct HandlerState {
+    pub(crate) peers: PeerClients,
     pub(crate) node: String,
     pub(crate) pod_logs: PathBuf,
 }
 
-impl State {
-    pub(crate) fn new(ctx: &Ctx, settings: &Settings) -> Self {
+impl HandlerState {
+    pub(crate) fn new(ctx: &Ctx, config: &Config) -> Self {
         Self {
-            peers: Peers::new(ctx),
+            peers: PeerClients::new(ctx),
             node: ctx.node_name().to_owned(),
-            pod_logs: settings.pod_logs.clone(),
+            pod_logs: config.pod_logs.clone(),
         }
     }
 }
 
-/// The node API, every path behind authentication and authorisation.
-pub(crate) fn node(state: State, access: Access, reviews: Option<Reviews>) -> Router {
-    let guarded = Guard { access, reviews };
+/// The node API: every endpoint requires authentication and authorization.
+pub(crate) fn node(state: HandlerState, access: AccessPolicy, reviews: Option<Reviews>) -> Router {
+    let guard_state = Guard { access, reviews };
     shared(state.clone())
         .merge(
             Router::new()
@@ -53,15 +53,15 @@ pub(crate) fn node(state: State, access: Access, reviews: Option<Reviews>) -> Ro
                 )
                 .with_state(state),
         )
-        .layer(middleware::from_fn_with_state(guarded, guard))
+        .layer(middleware::from_fn_with_state(guard_state, guard))
 }
 
-/// What the read-only port serves.
-pub(crate) fn read_only(state: State) -> Router {
+/// The endpoints of the read-only port.
+pub(crate) fn read_only(state: HandlerState) -> Router {
     shared(state)
 }
 
-fn shared(state: State) -> Router {
+fn shared(state: HandlerState) -> Router {
     Router::new()
         .route("/pods", get(pods::all))
         .route("/pods/", get(pods::all))
@@ -74,7 +74,7 @@ fn shared(state: State) -> Router {
         .merge(health::router())
 }
 
-/// A peer's refusal as an HTTP answer.
+/// An error of a peer as an HTTP response.
 pub(crate) struct PeerError(pub(crate) tonic::Status);
 
 impl IntoResponse for PeerError {

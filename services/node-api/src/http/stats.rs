@@ -5,18 +5,18 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
 use serde::Deserialize;
 
-use super::PeerError;
+use super::{HandlerState, PeerError};
 
-/// The query of the summary.
+/// Query parameters of the summary.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct SummaryQuery {
     #[serde(default)]
     only_cpu_and_memory: bool,
 }
 
-/// What the node and its pods use.
+/// Usage of the node and its pods.
 pub(crate) async fn summary(
-    State(state): State<super::State>,
+    State(state): State<HandlerState>,
     Query(query): Query<SummaryQuery>,
 ) -> Result<impl IntoResponse, PeerError> {
     let summary = state.peers.summary(query.only_cpu_and_memory, None).await?;

@@ -1,4 +1,4 @@
-//! TLS of the node API: the serving certificate, and who a client's certificate says it is.
+//! TLS of the node API: the serving certificate, and the identity in client certificates.
 
 mod certificate;
 
@@ -15,108 +15,115 @@ use rustls::{RootCertStore, ServerConfig, ServerConnection};
 use tokio_rustls::TlsAcceptor;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use crate::config::{Certificate, Settings};
-use crate::core::access::{Caller, User};
+use crate::config::{Config, ServingCertificate};
+use crate::core::access::{RequestUser, UserInfo};
 
-/// What keeps the node API from serving.
+/// Why the node API cannot serve.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum TlsError {
-    #[error("cannot read {what} {path}")]
+pub(crate) enum ServingTlsError {
+    #[error("reading {file} {path}")]
     Read {
-        what: &'static str,
+        file: &'static str,
         path: PathBuf,
         #[source]
         source: std::io::Error,
     },
-    #[error("{what} {path} holds no usable PEM block")]
-    Empty { what: &'static str, path: PathBuf },
-    #[error("clientCAFile {path} cannot be used")]
+    #[error("{file} {path} has no usable PEM block")]
+    Empty { file: &'static str, path: PathBuf },
+    #[error("invalid clientCAFile {path}")]
     ClientCa {
         path: PathBuf,
         #[source]
         source: polylet_kit::BoxError,
     },
-    #[error("certificate and key do not serve")]
-    Serve(#[source] rustls::Error),
-    #[error("cannot make a serving certificate")]
-    Make(#[source] rcgen::Error),
-    #[error("cannot keep the serving certificate in {path}")]
-    Keep {
+    #[error("invalid certificate/key pair")]
+    KeyPair(#[source] rustls::Error),
+    #[error("generating a serving certificate")]
+    Generate(#[source] rcgen::Error),
+    #[error("storing the serving certificate in {path}")]
+    Store {
         path: PathBuf,
         #[source]
         source: std::io::Error,
     },
 }
 
-/// How connections are accepted; follows the files that it is made of, so that a renewed certificate
-/// or client CA counts for the next connection.
-pub(crate) struct Tls {
-    settings: Settings,
+/// Accepts TLS connections, and reloads changed files, so that a renewed certificate or client CA is used
+/// from the next connection on.
+pub(crate) struct ReloadingTls {
+    config: Config,
     /// Certificate and key.
     files: (PathBuf, PathBuf),
-    made_of: Vec<Stamp>,
+    loaded: Vec<FileStamp>,
     acceptor: Option<TlsAcceptor>,
 }
 
-/// What tells one state of a file from another.
-type Stamp = Option<(u64, i64, i64)>;
+/// Identifies the version of a file: inode and modification time.
+type FileStamp = Option<(u64, i64, i64)>;
 
-impl Tls {
-    /// Reads what is there. A certificate that the cluster has not signed yet may be missing.
-    pub(crate) fn new(settings: Settings, state_dir: &Path, node: &str) -> Result<Self, TlsError> {
-        let files = match &settings.certificate {
-            Certificate::Given(certificate, key) => (certificate.clone(), key.clone()),
-            Certificate::Signed(path) => (path.clone(), path.clone()),
-            Certificate::OwnMade => {
-                let path = certificate::kept_or_made(state_dir, node, settings.node_ip)?;
+impl ReloadingTls {
+    /// Loads the files. A certificate that the cluster has not signed yet may be missing.
+    pub(crate) fn new(
+        config: Config,
+        state_dir: &Path,
+        node: &str,
+    ) -> Result<Self, ServingTlsError> {
+        let files = match &config.certificate {
+            ServingCertificate::Configured(certificate, key) => (certificate.clone(), key.clone()),
+            ServingCertificate::Bootstrapped(path) => (path.clone(), path.clone()),
+            ServingCertificate::SelfSigned => {
+                let path = certificate::load_or_generate(state_dir, node, config.node_ip)?;
                 (path.clone(), path)
             }
         };
         let mut tls = Self {
-            settings,
+            config,
             files,
-            made_of: Vec::new(),
+            loaded: Vec::new(),
             acceptor: None,
         };
-        tls.made_of = tls.stamps();
-        match tls.make() {
+        tls.loaded = tls.stamps();
+        match tls.load() {
             Ok(acceptor) => tls.acceptor = Some(acceptor),
-            Err(TlsError::Read { path, .. })
-                if matches!(tls.settings.certificate, Certificate::Signed(_))
+            Err(ServingTlsError::Read { path, .. })
+                if matches!(tls.config.certificate, ServingCertificate::Bootstrapped(_))
                     && path == tls.files.0 =>
             {
-                tracing::info!("the node API serves once its certificate is signed");
+                tracing::info!("waiting for the serving certificate to be signed");
             }
             Err(error) => return Err(error),
         }
         Ok(tls)
     }
 
-    /// For the next connection; `None` while there is no certificate.
+    /// The acceptor of the next connection; `None` while there is no certificate.
     pub(crate) fn acceptor(&mut self) -> Option<TlsAcceptor> {
         let stamps = self.stamps();
-        if stamps != self.made_of {
-            self.made_of = stamps;
-            match self.make() {
+        if stamps != self.loaded {
+            self.loaded = stamps;
+            match self.load() {
                 Ok(acceptor) => {
-                    tracing::info!("the node API's certificates were read anew");
+                    tracing::info!("serving certificate and client CA reloaded");
                     self.acceptor = Some(acceptor);
                 }
-                // Half a change, most likely: the other half changes the files again.
+                // Most likely half a change: the other half changes the files again.
                 Err(error) => {
-                    let why = polylet_kit::report(&error);
-                    tracing::warn!("the node API's certificates stay as they were: {why}");
+                    let error = polylet_kit::report(&error);
+                    tracing::warn!(
+                        error,
+                        "failed to reload certificates; keeping the current ones"
+                    );
                 }
             }
         }
         self.acceptor.clone()
     }
 
-    fn stamps(&self) -> Vec<Stamp> {
+    fn stamps(&self) -> Vec<FileStamp> {
         let files = [
             Some(&self.files.0),
             Some(&self.files.1),
-            self.settings.client_ca.as_ref(),
+            self.config.client_ca.as_ref(),
         ];
         let stamp = |path: &PathBuf| {
             let meta = std::fs::metadata(path).ok()?;
@@ -125,21 +132,21 @@ impl Tls {
         files.into_iter().flatten().map(stamp).collect()
     }
 
-    fn make(&self) -> Result<TlsAcceptor, TlsError> {
-        server(&self.files, self.settings.client_ca.as_deref())
+    fn load(&self) -> Result<TlsAcceptor, ServingTlsError> {
+        acceptor(&self.files, self.config.client_ca.as_deref())
     }
 }
 
-/// The acceptor: our certificate, and client certificates checked against the client CA if there is
-/// one. A client without a certificate may connect: what it may do is decided later.
-fn server(
+/// The acceptor with the serving certificate. Client certificates are verified against the client CA if
+/// there is one; a client without a certificate may connect and is authenticated later.
+fn acceptor(
     (certificate, key): &(PathBuf, PathBuf),
     client_ca: Option<&Path>,
-) -> Result<TlsAcceptor, TlsError> {
+) -> Result<TlsAcceptor, ServingTlsError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
         .with_safe_default_protocol_versions()
-        .map_err(TlsError::Serve)?;
+        .map_err(ServingTlsError::KeyPair)?;
     let builder = match client_ca {
         None => builder.with_no_client_auth(),
         Some(path) => {
@@ -147,7 +154,7 @@ fn server(
                 WebPkiClientVerifier::builder_with_provider(roots(path)?.into(), provider)
                     .allow_unauthenticated()
                     .build()
-                    .map_err(|source| TlsError::ClientCa {
+                    .map_err(|source| ServingTlsError::ClientCa {
                         path: path.to_owned(),
                         source: source.into(),
                     })?;
@@ -157,20 +164,20 @@ fn server(
     let (chain, key) = (read_chain(certificate)?, read_key(key)?);
     let mut config = builder
         .with_single_cert(chain, key)
-        .map_err(TlsError::Serve)?;
+        .map_err(ServingTlsError::KeyPair)?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
 /// The common name and organisations of the client's verified certificate.
-pub(crate) fn caller(connection: &ServerConnection) -> Caller {
+pub(crate) fn caller(connection: &ServerConnection) -> RequestUser {
     let first = connection
         .peer_certificates()
         .and_then(|chain| chain.first());
-    first.and_then(identity).unwrap_or(Caller::Anonymous)
+    first.and_then(identity).unwrap_or(RequestUser::Anonymous)
 }
 
-fn identity(certificate: &CertificateDer<'_>) -> Option<Caller> {
+fn identity(certificate: &CertificateDer<'_>) -> Option<RequestUser> {
     let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
     let subject = parsed.subject();
     let name = subject.iter_common_name().next()?.as_str().ok()?.to_owned();
@@ -179,19 +186,19 @@ fn identity(certificate: &CertificateDer<'_>) -> Option<Caller> {
         .filter_map(|organisation| organisation.as_str().ok())
         .map(str::to_owned)
         .collect();
-    Some(Caller::Known(User {
+    Some(RequestUser::Authenticated(UserInfo {
         name,
         groups,
-        ..User::default()
+        ..UserInfo::default()
     }))
 }
 
-fn roots(path: &Path) -> Result<RootCertStore, TlsError> {
+fn roots(path: &Path) -> Result<RootCertStore, ServingTlsError> {
     let mut store = RootCertStore::empty();
     for certificate in read_chain(path)? {
         store
             .add(certificate)
-            .map_err(|source| TlsError::ClientCa {
+            .map_err(|source| ServingTlsError::ClientCa {
                 path: path.to_owned(),
                 source: source.into(),
             })?;
@@ -199,20 +206,20 @@ fn roots(path: &Path) -> Result<RootCertStore, TlsError> {
     Ok(store)
 }
 
-fn open(what: &'static str, path: &Path) -> Result<BufReader<File>, TlsError> {
-    let file = File::open(path).map_err(|source| TlsError::Read {
-        what,
+fn open(file: &'static str, path: &Path) -> Result<BufReader<File>, ServingTlsError> {
+    let file = File::open(path).map_err(|source| ServingTlsError::Read {
+        file,
         path: path.to_owned(),
         source,
     })?;
     Ok(BufReader::new(file))
 }
 
-fn read_chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let what = "certificate";
-    let chain: Result<Vec<_>, _> = CertificateDer::pem_reader_iter(open(what, path)?).collect();
-    let empty = || TlsError::Empty {
-        what,
+fn read_chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, ServingTlsError> {
+    let file = "certificate";
+    let chain: Result<Vec<_>, _> = CertificateDer::pem_reader_iter(open(file, path)?).collect();
+    let empty = || ServingTlsError::Empty {
+        file,
         path: path.to_owned(),
     };
     let chain = chain.map_err(|_| empty())?;
@@ -222,10 +229,10 @@ fn read_chain(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     Ok(chain)
 }
 
-fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
-    let what = "key";
-    PrivateKeyDer::from_pem_reader(open(what, path)?).map_err(|_| TlsError::Empty {
-        what,
+fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, ServingTlsError> {
+    let file = "key";
+    PrivateKeyDer::from_pem_reader(open(file, path)?).map_err(|_| ServingTlsError::Empty {
+        file,
         path: path.to_owned(),
     })
 }
@@ -235,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_certificate_says_who_it_is() {
+    fn client_certificate_names_user_and_groups() {
         let mut params = rcgen::CertificateParams::default();
         params.distinguished_name = rcgen::DistinguishedName::new();
         params
@@ -248,10 +255,10 @@ mod tests {
         let certificate = params.self_signed(&key).expect("a certificate");
         assert_eq!(
             identity(certificate.der()),
-            Some(Caller::Known(User {
+            Some(RequestUser::Authenticated(UserInfo {
                 name: "kube-apiserver".to_owned(),
                 groups: vec!["system:masters".to_owned()],
-                ..User::default()
+                ..UserInfo::default()
             }))
         );
         assert_eq!(identity(&CertificateDer::from(vec![1, 2, 3])), None);

@@ -1,21 +1,17 @@
-//! What pleg decides: which pods to look at and when, and what they then are. Pure.
+//! Decisions of pleg: which pods to inspect and when, and the status that results. Pure.
 
-mod desk;
-mod ended;
-mod health;
-mod pace;
-mod pod;
-mod view;
+mod exit_poll;
+mod inspection;
+mod listing;
+mod pod_cache;
+mod relist_period;
+mod runtime_health;
+mod status;
 
-pub use desk::{Desk, Hint, HintKind, Step};
-pub use health::{Health, Polled};
-pub use pod::{Fresh, Known, Seen, missing};
-pub use view::{ContainerView, Listing, PodView, SandboxView};
-
-use std::time::Duration;
-
-use jiff::Timestamp;
-
-fn later(now: Timestamp, by: Duration) -> Timestamp {
-    now.checked_add(by).unwrap_or(Timestamp::MAX)
-}
+pub use inspection::{CachedStatuses, FreshStatuses, Inspected, inspect_targets};
+pub use listing::{ListedContainer, ListedPod, ListedSandbox, PodListing};
+pub use pod_cache::{Action, PodCache, RuntimeEvent, RuntimeEventKind};
+pub use runtime_health::{HealthCheck, RuntimeHandler, RuntimeHealth, RuntimeStatus};
+pub use status::{
+    ContainerStatus, ContainerUser, LinuxResources, PodIdentity, PodStatus, SandboxStatus,
+};

@@ -1,32 +1,34 @@
-//! The whole service but its server, against a runtime that can be told to misbehave.
+//! The service without its server, against a fake runtime.
 
 use std::time::Duration;
 
 use polylet_cri::v1;
+use polylet_watch::Store;
 use polylet_wire::common::v1::Cause;
-use polylet_wire::pleg::v1::ContainerPhase;
+use polylet_wire::pleg::v1::{ContainerPhase, PodState, WatchRuntimeResponse};
 use tokio::net::UnixListener;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::task::LocalSet;
 use tokio::time::timeout;
 use tokio_stream::wrappers::UnixListenerStream;
 
 use super::*;
 use crate::events;
-use fake::{Fake, PATIENCE};
+use crate::manager::RefreshRequest;
+use fake::{Fake, POD_LIST, TIMEOUT};
 
 mod fake;
 
 /// The service's tasks over a fake runtime.
-struct Running {
+struct RunningService {
     fake: Fake,
     store: Store<String, PodState>,
     inputs: mpsc::UnboundedSender<Input>,
-    reports: watch::Receiver<WatchRuntimeResponse>,
+    runtime_status: watch::Receiver<WatchRuntimeResponse>,
     _dir: tempfile::TempDir,
 }
 
-impl Running {
+impl RunningService {
     fn start(fake: Fake) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("cri.sock");
@@ -35,116 +37,121 @@ impl Running {
         let server =
             tonic::transport::Server::builder().serve_with_incoming(fake.clone(), incoming);
         tokio::task::spawn_local(server);
-        let runtime = Runtime::connect(&path.to_string_lossy(), Duration::from_millis(300));
+        let runtime = RuntimeClient::connect(&path.to_string_lossy(), Duration::from_millis(300));
         let store = Store::new("test");
-        let (inputs, inbox) = mpsc::unbounded_channel();
-        let (reports, reported) = watch::channel(WatchRuntimeResponse::default());
-        let wake = Wake::default();
+        let (inputs, receiver) = mpsc::unbounded_channel();
+        let (sender, runtime_status) = watch::channel(WatchRuntimeResponse::default());
+        let wake = EventWake::default();
         tokio::task::spawn_local(events::follow(
             runtime.clone(),
             inputs.clone(),
             wake.clone(),
         ));
-        let run = Run::new(
-            runtime,
-            store.clone(),
-            reports,
-            wake,
-            Exits::new(None, false),
-        );
-        tokio::task::spawn_local(run.until(CancellationToken::new(), inbox));
+        let manager = Pleg::new(store.clone(), sender, Timestamp::now());
+        let event_loop = EventLoop::new(runtime, manager, wake, ExitWatcher::new(None, false));
+        tokio::task::spawn_local(event_loop.run(CancellationToken::new(), receiver));
         Self {
             fake,
             store,
             inputs,
-            reports: reported,
+            runtime_status,
             _dir: dir,
         }
     }
 
     async fn refresh(&self, uid: &str, traceparent: &str) -> PodState {
-        let (answer, answered) = oneshot::channel();
-        let cause = Cause {
-            traceparent: traceparent.to_owned(),
-            ..Default::default()
-        };
-        let refresh = Refresh {
+        let (response, receiver) = oneshot::channel();
+        let request = RefreshRequest {
             uid: uid.to_owned(),
-            anew: false,
-            cause,
-            answer,
+            force: false,
+            cause: Cause {
+                traceparent: traceparent.to_owned(),
+                ..Default::default()
+            },
+            response,
         };
-        let _ = self.inputs.send(Input::Refresh(refresh));
-        answered.await.unwrap().unwrap().state.unwrap()
+        let _ = self.inputs.send(Input::Refresh(request));
+        receiver.await.unwrap().unwrap().state.unwrap()
     }
 
-    async fn until_lists(&self, more: usize) {
-        let wanted = self.fake.calls("ListContainers") + more;
-        self.fake.until_calls("ListContainers", wanted).await;
+    async fn wait_for_lists(&self, count: usize) {
+        let total = self.fake.calls("ListContainers") + count;
+        self.fake.wait_for_calls("ListContainers", total).await;
+    }
+
+    async fn wait_until_synced(&self) {
+        while !self.store.has_synced() {
+            self.wait_for_lists(1).await;
+        }
+    }
+
+    fn pod(&self, uid: &str) -> Option<PodState> {
+        self.store.get(&uid.to_owned())
+    }
+
+    fn phase(&self, uid: &str) -> ContainerPhase {
+        self.pod(uid).unwrap().containers[0].phase()
     }
 }
 
 #[tokio::test]
-async fn a_hung_status_marks_that_pod_alone() {
+async fn hung_status_call_affects_only_its_pod() {
     let fake = Fake::default();
     fake.set("c1", "u1", v1::ContainerState::ContainerRunning);
     fake.set("c2", "u2", v1::ContainerState::ContainerRunning);
     let test = async {
-        let mut running = Running::start(fake.clone());
-        let ready = running.reports.wait_for(|report| report.ready);
+        let mut service = RunningService::start(fake.clone());
+        let ready = service.runtime_status.wait_for(|status| status.ready);
         ready.await.unwrap();
         fake.change(|world| world.hangs.extend(["c1".to_owned()]));
         fake.set("c1", "u1", v1::ContainerState::ContainerExited);
         fake.set("c2", "u2", v1::ContainerState::ContainerExited);
-        let (hung, well) = futures::join!(running.refresh("u1", "t1"), running.refresh("u2", "t2"));
+        let (hung, other) =
+            futures::join!(service.refresh("u1", "t1"), service.refresh("u2", "t2"));
         assert!(hung.inspect_error.contains("ContainerStatus of c1"));
         assert_eq!(hung.containers[0].phase(), ContainerPhase::Running);
-        assert_eq!(well.inspect_error, "");
-        assert_eq!(well.containers[0].phase(), ContainerPhase::Exited);
-        assert_eq!(well.cause.unwrap().traceparent, "t2");
-        assert!(running.reports.borrow().ready, "the runtime itself is well");
-        // It comes back by itself.
+        assert_eq!(other.inspect_error, "");
+        assert_eq!(other.containers[0].phase(), ContainerPhase::Exited);
+        assert_eq!(other.cause.unwrap().traceparent, "t2");
+        assert!(service.runtime_status.borrow().ready);
+        // Retried without a request.
         fake.change(|world| world.hangs.clear());
-        let known = || running.store.get(&"u1".to_owned()).unwrap();
-        while !known().inspect_error.is_empty() {
-            running.until_lists(1).await;
+        while !service.pod("u1").unwrap().inspect_error.is_empty() {
+            service.wait_for_lists(1).await;
         }
-        assert_eq!(known().containers[0].phase(), ContainerPhase::Exited);
+        assert_eq!(service.phase("u1"), ContainerPhase::Exited);
     };
     LocalSet::new().run_until(test).await;
 }
 
 #[tokio::test]
-async fn lists_carry_everything_and_ask_about_changes_only() {
+async fn without_events_lists_find_changes_and_only_those_are_inspected() {
     let fake = Fake::default();
     fake.set("c1", "u1", v1::ContainerState::ContainerRunning);
     let test = async {
-        let running = Running::start(fake.clone());
-        while !running.store.is_whole() {
-            running.until_lists(1).await;
-        }
-        let held = running.store.get(&"u1".to_owned()).unwrap();
-        assert_eq!(held.cause, None, "what was there before is no news");
-        assert_eq!(held.sandboxes[0].ips, ["10.0.0.1"]);
-        let asked = fake.calls("ContainerStatus");
-        running.until_lists(2).await;
-        assert_eq!(fake.calls("ContainerStatus"), asked, "nothing changed");
+        let service = RunningService::start(fake.clone());
+        service.wait_until_synced().await;
+        let pod = service.pod("u1").unwrap();
+        assert_eq!(pod.cause, None, "the initial sync is not a change");
+        assert_eq!(pod.sandboxes[0].ips, ["10.0.0.1"]);
+        let calls = fake.calls("ContainerStatus");
+        service.wait_for_lists(2).await;
+        assert_eq!(fake.calls("ContainerStatus"), calls, "nothing changed");
         fake.set("c1", "u1", v1::ContainerState::ContainerExited);
-        running.until_lists(2).await;
-        let held = running.store.get(&"u1".to_owned()).unwrap();
-        assert_eq!(held.containers[0].phase(), ContainerPhase::Exited);
-        assert_eq!(fake.calls("ContainerStatus"), asked + 1);
+        service.wait_for_lists(2).await;
+        assert_eq!(service.phase("u1"), ContainerPhase::Exited);
+        assert_eq!(fake.calls("ContainerStatus"), calls + 1);
         fake.change(|world| world.containers.clear());
-        let nothing = running.refresh("u1", "t").await;
-        assert!(nothing.sandboxes.is_empty() && nothing.containers.is_empty());
-        assert_eq!(running.store.get(&"u1".to_owned()), None);
+        let gone = service.refresh("u1", "t").await;
+        assert!(gone.sandboxes.is_empty() && gone.containers.is_empty());
+        assert_eq!(service.pod("u1"), None);
     };
     LocalSet::new().run_until(test).await;
 }
 
 #[tokio::test]
-async fn the_end_of_a_process_is_looked_after_until_the_runtime_knows() {
-    // Passes for a container's id, being in every process's cgroup file.
+async fn exited_process_is_polled_until_the_runtime_reports_the_exit() {
+    // Contained in every process's cgroup file, so it serves as a container id.
     let id = "/";
     let mut process = std::process::Command::new("sleep")
         .arg("1000")
@@ -154,39 +161,36 @@ async fn the_end_of_a_process_is_looked_after_until_the_runtime_knows() {
     fake.set(id, "u", v1::ContainerState::ContainerRunning);
     fake.change(|world| world.pids.extend([(id.to_owned(), process.id())]));
     let test = async {
-        let running = Running::start(fake.clone());
-        while !running.store.is_whole() {
-            running.until_lists(1).await;
-        }
-        let looks = || fake.calls("a pod's list");
-        assert_eq!(looks(), 0, "nobody asked");
+        let service = RunningService::start(fake.clone());
+        service.wait_until_synced().await;
+        let inspections = || fake.calls(POD_LIST);
+        assert_eq!(inspections(), 0);
         process.kill().unwrap();
-        fake.until_calls("a pod's list", 5).await;
-        let held = || running.store.get(&"u".to_owned()).unwrap();
-        assert_eq!(held().containers[0].phase(), ContainerPhase::Running);
+        fake.wait_for_calls(POD_LIST, 5).await;
+        assert_eq!(service.phase("u"), ContainerPhase::Running);
         fake.set(id, "u", v1::ContainerState::ContainerExited);
-        let ended = async {
-            while held().containers[0].phase() != ContainerPhase::Exited {
-                tokio::time::sleep(Duration::from_millis(2)).await;
+        let exited = async {
+            while service.phase("u") != ContainerPhase::Exited {
+                service.wait_for_lists(1).await;
             }
         };
-        timeout(PATIENCE, ended).await.expect("the end is told");
-        let after = looks();
-        running.until_lists(2).await;
-        assert_eq!(looks(), after, "at rest again");
+        timeout(TIMEOUT, exited).await.expect("the exit in time");
+        let after = inspections();
+        service.wait_for_lists(2).await;
+        assert_eq!(inspections(), after, "polling has ended");
     };
     LocalSet::new().run_until(test).await;
     process.wait().unwrap();
 }
 
 #[tokio::test]
-async fn a_runtime_that_tells_the_status_only_will_do() {
+async fn status_is_requested_again_without_verbose_information_when_that_fails() {
     let fake = Fake::default();
     fake.set("c", "u", v1::ContainerState::ContainerRunning);
-    fake.change(|world| world.terse = true);
+    fake.change(|world| world.refuses_verbose = true);
     let test = async {
-        let running = Running::start(fake.clone());
-        let state = running.refresh("u", "t").await;
+        let service = RunningService::start(fake.clone());
+        let state = service.refresh("u", "t").await;
         assert_eq!(state.inspect_error, "");
         assert_eq!(state.containers[0].phase(), ContainerPhase::Running);
     };

@@ -1,60 +1,68 @@
-//! Which version of a kind the server serves, if any: of some it says only that they are forbidden
-//! where it does not serve them.
+//! Discovery of the served version of a kind. Requests for objects do not tell: servers respond with
+//! 403 for some kinds that they do not serve.
 
 use std::time::Duration;
 
-use polylet_api::{Backoff, Refusal};
+use polylet_api::{ApiErrorKind, RetryTimer};
 use serde_json::Value;
+use tokio::time::sleep;
 
-use super::follow::Ear;
-use super::line::Lines;
-use super::request::{self, Failure};
-use crate::core::cluster::kinds::Kind;
+use super::connection_pool::ConnectionPool;
+use super::request::{self, ApiRequestError};
+use super::watcher::EventHandler;
+use crate::core::cluster::kinds::ApiKind;
 
-const SHORTEST: Duration = Duration::from_millis(50);
-/// After a server that could not say.
-const LONGEST: Duration = Duration::from_secs(5);
-/// A server that serves none does so until it is started anew.
-const NONE_SERVED: Duration = Duration::from_secs(30);
+/// Delays between retries.
+const MIN_RETRY_DELAY: Duration = Duration::from_millis(50);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(5);
+/// Interval while no version is served, which changes only when the server is restarted.
+const UNSERVED_INTERVAL: Duration = Duration::from_secs(30);
 
-/// The newest version that the server serves; asked for until there is one.
-pub(crate) async fn served(lines: &Lines, kind: Kind, ear: &mut impl Ear) -> Kind {
-    let mut backoff = Backoff::new(SHORTEST, LONGEST);
+/// The newest version that the server serves. Waits until there is one.
+pub(crate) async fn wait_until_served(
+    pool: &ConnectionPool,
+    kind: ApiKind,
+    handler: &mut impl EventHandler,
+) -> ApiKind {
+    let mut retry = RetryTimer::new(MIN_RETRY_DELAY, MAX_RETRY_DELAY);
     loop {
-        if let Some(message) = lines.trouble.shut() {
-            ear.failed(&Failure::unreachable(message));
-            lines.trouble.open().await;
+        if let Some(message) = pool.health.backing_off() {
+            handler.handle_error(&ApiRequestError::unreachable(message));
+            pool.health.wait_until_available().await;
         }
-        match newest(lines, kind).await {
+        match newest_version(pool, kind).await {
             Ok(Some(kind)) => return kind,
             Ok(None) => {
-                ear.failed(&Failure {
-                    refusal: Refusal::NotFound,
-                    message: kind.unserved(),
+                handler.handle_error(&ApiRequestError {
+                    kind: ApiErrorKind::NotFound,
+                    message: kind.unserved_message(),
                     unserved: true,
                 });
-                backoff.succeeded();
-                tokio::time::sleep(NONE_SERVED).await;
+                retry.succeeded();
+                sleep(UNSERVED_INTERVAL).await;
             }
-            Err(failure) => {
-                ear.failed(&failure);
-                backoff.failed(None);
-                backoff.wait().await;
+            Err(error) => {
+                handler.handle_error(&error);
+                retry.failed(None);
+                retry.wait().await;
             }
         }
     }
 }
 
-async fn newest(lines: &Lines, kind: Kind) -> Result<Option<Kind>, Failure> {
+async fn newest_version(
+    pool: &ConnectionPool,
+    kind: ApiKind,
+) -> Result<Option<ApiKind>, ApiRequestError> {
     for (base, kind) in kind.versions() {
-        match lines.ask(base, None).await {
+        match pool.request(base, None).await {
             Ok(bytes) => {
-                if kind.is_in(&request::read::<Value>(&bytes)?) {
+                if kind.is_served_in(&request::parse::<Value>(&bytes)?) {
                     return Ok(Some(kind));
                 }
             }
-            Err(failure) if failure.refusal == Refusal::NotFound => {}
-            Err(failure) => return Err(failure),
+            Err(error) if error.kind == ApiErrorKind::NotFound => {}
+            Err(error) => return Err(error),
         }
     }
     Ok(None)

@@ -1,212 +1,233 @@
-//! The cluster as a source: what its API server holds for this node.
+//! The API server as a source: its objects that this node needs.
 //!
-//! | file | what is followed |
+//! | module | objects |
 //! | --- | --- |
-//! | `pods` | pods bound to this node, and mirrors among them |
-//! | `node` | the node's own object |
-//! | `services` | Services that have an address |
-//! | `objects`, `polled` | what pods refer to, by name or signer, while it is wanted |
-//! | `tokens` | tokens of service accounts |
-//! | `certificates` | certificates of pods |
+//! | `pods` | pods bound to this node, and mirror pods |
+//! | `node` | the Node object |
+//! | `services` | Services with a cluster IP |
+//! | `objects` | objects that pods refer to, by name or signer, while they have subscribers |
+//! | `tokens` | service account tokens |
+//! | `certificates` | pod certificates |
 //!
-//! `follow` does the listing and watching for all of them, over the connections of `line`, by the
-//! requests of `request`; `discovery` asks which version of a kind there is. `trouble` knows whether
-//! the server is away, [`crate::keep`] holds on disk what it said last, and `whose` knows which cluster it was.
+//! `watcher` lists and watches for all of them (`poller` polls what nodes cannot watch), over the
+//! connections of `connection_pool`, with the requests of `request`; `discovery` finds the served
+//! version of a kind. `api_health` knows whether the API server is available, [`crate::persist`]
+//! stores the last state, and `cluster_identity` tells which cluster it belongs to.
 
+mod api_health;
 pub(crate) mod certificates;
+mod cluster_identity;
+mod connection_pool;
 mod discovery;
-mod follow;
-mod line;
 mod node;
 mod objects;
 mod pods;
-mod polled;
+mod poller;
 mod request;
 mod services;
 mod tokens;
-mod trouble;
-mod whose;
+mod watcher;
 
 use std::path::Path;
 use std::sync::Arc;
 
-use polylet_api::Access;
+use polylet_api::ClientConfig;
 use polylet_kit::Ctx;
-use polylet_wire::podconfig::v1::Problem;
+use polylet_wire::podconfig::v1::ManifestError;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use tokio::sync::{Semaphore, watch};
 
-use crate::core::cluster::kept::KeptNode;
-use crate::keep::{Entries, Pace, Paced};
-use certificates::{Certificates, Means};
-use line::Lines;
-use node::Known;
-use objects::Objects;
-pub(crate) use objects::State;
-use pods::Stores;
-use services::Services;
-use tokens::Tokens;
-pub(crate) use trouble::Away;
-use whose::Whose;
+use crate::persist::{DebouncedFile, Debouncer, KeyedLog};
+pub(crate) use api_health::Outage;
+use certificates::{CertificateDeps, PodCertificates};
+use cluster_identity::ClusterIdentity;
+use connection_pool::ConnectionPool;
+use node::CachedNode;
+use objects::ObjectWatches;
+pub(crate) use objects::PublishedObject;
+use pods::PodStores;
+use services::ServiceStore;
+use tokens::TokenCache;
 
-/// What of the cluster is served.
+/// Published objects of the API server.
 #[derive(Clone)]
-pub struct Cluster {
-    pub(crate) pods: Stores,
-    pub(crate) services: Services,
-    pub(crate) node: watch::Sender<Known>,
-    pub(crate) problems: watch::Sender<Vec<Problem>>,
-    keeps: Vec<Pace>,
-    /// Nothing on a node that stands alone.
-    pub(crate) asked: Option<Asked>,
+pub struct ApiServerSource {
+    pub(crate) pods: PodStores,
+    pub(crate) services: ServiceStore,
+    pub(crate) node: watch::Sender<CachedNode>,
+    pub(crate) errors: watch::Sender<Vec<ManifestError>>,
+    debouncers: Vec<Debouncer>,
+    /// `None` on a standalone node.
+    pub(crate) on_demand: Option<OnDemand>,
 }
 
-/// What is asked for when it is wanted.
+/// Objects that are requested when there is a subscriber.
 #[derive(Clone)]
-pub(crate) struct Asked {
-    pub(crate) objects: Objects,
-    pub(crate) tokens: Tokens,
-    pub(crate) certificates: Certificates,
-    lines: Lines,
+pub(crate) struct OnDemand {
+    pub(crate) objects: ObjectWatches,
+    pub(crate) tokens: TokenCache,
+    pub(crate) certificates: PodCertificates,
+    pool: ConnectionPool,
 }
 
-impl Asked {
-    pub(crate) fn away(&self) -> watch::Receiver<Option<Away>> {
-        self.lines.trouble.changes()
+impl OnDemand {
+    /// Changes when the API server becomes available or unavailable.
+    pub(crate) fn outages(&self) -> watch::Receiver<Option<Outage>> {
+        self.pool.health.subscribe()
     }
 }
 
-impl Cluster {
-    /// Of a node that stands alone: there is nothing, and that is known.
-    pub fn none(incarnation: &str) -> Cluster {
-        let cluster = Cluster::unknown(incarnation);
-        cluster.pods.mark_whole();
-        cluster.services.mark_whole();
-        cluster.node.send_replace(Some(None));
-        cluster
+impl ApiServerSource {
+    /// The source of a standalone node: empty and synced.
+    pub fn standalone(incarnation: &str) -> ApiServerSource {
+        let source = ApiServerSource::new_unsynced(incarnation);
+        source.pods.mark_synced();
+        source.services.mark_synced();
+        source.node.send_replace(Some(None));
+        source
     }
 
-    fn unknown(incarnation: &str) -> Cluster {
-        Cluster {
-            pods: Stores::new(incarnation),
-            services: Services::new(incarnation),
+    fn new_unsynced(incarnation: &str) -> ApiServerSource {
+        ApiServerSource {
+            pods: PodStores::new(incarnation),
+            services: ServiceStore::new(incarnation),
             node: watch::Sender::new(None),
-            problems: watch::Sender::new(Vec::new()),
-            keeps: Vec::new(),
-            asked: None,
+            errors: watch::Sender::new(Vec::new()),
+            debouncers: Vec::new(),
+            on_demand: None,
         }
     }
 
-    /// Waits, after the drain, until what was said last is on disk.
-    pub async fn finish(self) -> Vec<String> {
-        for keep in &self.keeps {
-            keep.finish().await;
+    /// Waits, after the drain, until all state is on disk.
+    pub async fn flush(self) -> Vec<String> {
+        for debouncer in &self.debouncers {
+            debouncer.flush().await;
         }
         Vec::new()
     }
 
-    /// Follows what the API server holds.
-    pub fn follow(ctx: &Ctx, access: Access) -> Cluster {
-        let mut cluster = Cluster::unknown(ctx.incarnation());
-        let dir = ctx.state_dir();
-        let whose = Whose::settle(access.clone(), dir);
-        let lines = Lines::new(access);
-        ctx.spawn("cluster", whose.watch(lines.credentials()));
-        ctx.spawn("credentials", lines.clone().renew());
-        cluster.follow_pods(ctx, &lines, dir);
-        cluster.follow_node(ctx, &lines, dir);
-        cluster.follow_services(ctx, &lines, dir);
-
-        let keep = Entries::new(dir.join("objects.json"));
-        cluster.keeps.push(keep.pace());
-        let (objects, begun) = Objects::new(keep.clone());
-        ctx.spawn("keep objects", keep.run(objects.kept(), ctx.drain()));
-        let running = objects.clone();
-        ctx.spawn("objects", running.run(lines.clone(), begun, ctx.drain()));
-        let keep = cluster.keep(dir, "tokens.json");
-        let tokens = Tokens::new(lines.clone(), cluster.pods.plain.clone(), keep.clone());
-        let kept = tokens.clone();
-        ctx.spawn("keep tokens", keep.run(move || kept.kept(), ctx.drain()));
-        let (certificates, begun) = Certificates::new();
-        let means = Means {
-            lines: lines.clone(),
-            name: ctx.node_name().to_owned(),
-            node: cluster.node.subscribe(),
-            notices: ctx.notices().clone(),
-            slow: Arc::new(Semaphore::new(1)),
-        };
-        let running = certificates.clone().run(means, begun, ctx.drain());
-        ctx.spawn("certificates", running);
-        cluster.asked = Some(Asked {
-            objects,
-            tokens,
-            certificates,
-            lines,
+    /// Starts the tasks.
+    pub fn start(ctx: &Ctx, config: ClientConfig) -> ApiServerSource {
+        let mut source = ApiServerSource::new_unsynced(ctx.incarnation());
+        let identity = ClusterIdentity::verify(config.clone(), ctx.state_dir());
+        let pool = ConnectionPool::new(config);
+        ctx.spawn("cluster identity", identity.watch(pool.credentials()));
+        ctx.spawn("credentials", pool.clone().watch_credentials());
+        source.start_pods(ctx, &pool);
+        source.start_node(ctx, &pool);
+        source.start_services(ctx, &pool);
+        source.on_demand = Some(OnDemand {
+            objects: source.start_objects(ctx, &pool),
+            tokens: source.start_tokens(ctx, &pool),
+            certificates: source.start_certificates(ctx, &pool),
+            pool,
         });
-        cluster
+        source
     }
 
-    fn keep(&mut self, dir: &Path, name: &str) -> Paced {
-        let keep = Paced::new(dir.join(name));
-        self.keeps.push(keep.pace());
-        keep
+    fn file<T>(&mut self, dir: &Path, name: &str) -> DebouncedFile<T>
+    where
+        T: Serialize + DeserializeOwned + Send + 'static,
+    {
+        let file = DebouncedFile::new(dir.join(name));
+        self.debouncers.push(file.debouncer());
+        file
     }
 
-    fn follow_pods(&mut self, ctx: &Ctx, lines: &Lines, dir: &Path) {
-        let (name, trouble) = (ctx.node_name().to_owned(), lines.trouble.clone());
-        let keep = Entries::new(dir.join("api.json"));
-        self.keeps.push(keep.pace());
-        let problems = self.problems.clone();
-        let (stores, away) = (self.pods.clone(), trouble.clone());
-        let mut pods = pods::Pods::new(stores, away, keep.clone(), problems, &name);
-        let keeping = pods::Keeping {
-            stores: self.pods.clone(),
-            trouble,
-            node: name.clone(),
+    fn log<K>(&mut self, dir: &Path, name: &str) -> KeyedLog<K>
+    where
+        K: Ord + Clone + Serialize + DeserializeOwned + Send + 'static,
+    {
+        let log = KeyedLog::new(dir.join(name));
+        self.debouncers.push(log.debouncer());
+        log
+    }
+
+    fn start_pods(&mut self, ctx: &Ctx, pool: &ConnectionPool) {
+        let (node, health) = (ctx.node_name().to_owned(), pool.health.clone());
+        let log = self.log(ctx.state_dir(), "api.json");
+        let (stores, errors) = (self.pods.clone(), self.errors.clone());
+        let mut handler =
+            pods::PodHandler::new(stores.clone(), health.clone(), log.clone(), errors, &node);
+        let persister = pods::PodPersister {
+            stores,
+            health,
+            node: node.clone(),
         };
-        ctx.spawn("keep pods", keep.run(keeping, ctx.drain()));
-        let (lines, drain) = (lines.clone(), ctx.drain());
+        ctx.spawn("persist pods", log.run(persister, ctx.drain()));
+        let (pool, drain) = (pool.clone(), ctx.drain());
         ctx.spawn("pods", async move {
-            let followed = pods::followed(&name);
+            let target = pods::watch_target(&node);
             tokio::select! {
                 () = drain.cancelled() => {}
-                () = follow::follow(&lines, &followed, &mut pods) => {}
+                () = watcher::watch(&pool, &target, &mut handler) => {}
             }
         });
     }
 
-    fn follow_node(&mut self, ctx: &Ctx, lines: &Lines, dir: &Path) {
+    fn start_node(&mut self, ctx: &Ctx, pool: &ConnectionPool) {
         let name = ctx.node_name().to_owned();
-        let keep = self.keep(dir, "node.json");
-        let mut node = node::Node::new(self.node.clone(), keep.clone(), &name);
-        let (known, of) = (self.node.clone(), name.clone());
-        let make = move || KeptNode {
-            of: of.clone(),
-            manifest: known.borrow().clone().flatten().map(|it| it.to_string()),
-        };
-        ctx.spawn("keep node", keep.run(make, ctx.drain()));
-        let (lines, drain) = (lines.clone(), ctx.drain());
+        let file = self.file(ctx.state_dir(), "node.json");
+        let mut handler = node::NodeHandler::new(self.node.clone(), file.clone(), &name);
+        let (published, of) = (self.node.clone(), name.clone());
+        let collect = move || node::to_persisted(&published.borrow(), &of);
+        ctx.spawn("persist node", file.run(collect, ctx.drain()));
+        let (pool, drain) = (pool.clone(), ctx.drain());
         ctx.spawn("node", async move {
-            let followed = node::followed(&name);
+            let target = node::watch_target(&name);
             tokio::select! {
                 () = drain.cancelled() => {}
-                () = follow::follow(&lines, &followed, &mut node) => {}
+                () = watcher::watch(&pool, &target, &mut handler) => {}
             }
         });
     }
 
-    fn follow_services(&mut self, ctx: &Ctx, lines: &Lines, dir: &Path) {
-        let keep = self.keep(dir, "services.json");
-        let mut hearing = services::Hearing::new(self.services.clone(), keep.clone());
-        let all = self.services.clone();
-        let make = move || services::kept(&all);
-        ctx.spawn("keep services", keep.run(make, ctx.drain()));
-        let (lines, drain) = (lines.clone(), ctx.drain());
+    fn start_services(&mut self, ctx: &Ctx, pool: &ConnectionPool) {
+        let file = self.file(ctx.state_dir(), "services.json");
+        let mut handler = services::ServiceHandler::new(self.services.clone(), file.clone());
+        let services = self.services.clone();
+        let collect = move || services::to_persisted(&services);
+        ctx.spawn("persist services", file.run(collect, ctx.drain()));
+        let (pool, drain) = (pool.clone(), ctx.drain());
         ctx.spawn("services", async move {
-            let followed = services::followed();
+            let target = services::watch_target();
             tokio::select! {
                 () = drain.cancelled() => {}
-                () = follow::follow(&lines, &followed, &mut hearing) => {}
+                () = watcher::watch(&pool, &target, &mut handler) => {}
             }
         });
+    }
+
+    fn start_objects(&mut self, ctx: &Ctx, pool: &ConnectionPool) -> ObjectWatches {
+        let log = self.log(ctx.state_dir(), "objects.json");
+        let (objects, queue) = ObjectWatches::new(log.clone());
+        ctx.spawn("persist objects", log.run(objects.cached(), ctx.drain()));
+        let running = objects.clone().run(pool.clone(), queue, ctx.drain());
+        ctx.spawn("objects", running);
+        objects
+    }
+
+    fn start_tokens(&mut self, ctx: &Ctx, pool: &ConnectionPool) -> TokenCache {
+        let file = self.file(ctx.state_dir(), "tokens.json");
+        let tokens = TokenCache::new(pool.clone(), self.pods.pods.clone(), file.clone());
+        let cache = tokens.clone();
+        let collect = move || cache.to_persisted();
+        ctx.spawn("persist tokens", file.run(collect, ctx.drain()));
+        tokens
+    }
+
+    fn start_certificates(&self, ctx: &Ctx, pool: &ConnectionPool) -> PodCertificates {
+        let (certificates, queue) = PodCertificates::new();
+        let deps = CertificateDeps {
+            pool: pool.clone(),
+            node_name: ctx.node_name().to_owned(),
+            node: self.node.subscribe(),
+            notices: ctx.notices().clone(),
+            slow_keys: Arc::new(Semaphore::new(1)),
+        };
+        let running = certificates.clone().run(deps, queue, ctx.drain());
+        ctx.spawn("certificates", running);
+        certificates
     }
 }

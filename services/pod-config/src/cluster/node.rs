@@ -1,86 +1,101 @@
-//! This node's object.
+//! The Node object of this node.
 
-use std::sync::Arc;
-
+use bytes::Bytes;
 use serde_json::Value;
 use tokio::sync::watch;
 
-use super::follow::{Ear, Followed};
-use super::request::Failure;
-use crate::core::cluster::kept::KeptNode;
-use crate::core::cluster::node::reduce;
-use crate::keep::Paced;
+use super::request::ApiRequestError;
+use super::watcher::{EventHandler, WatchTarget};
+use crate::core::cluster::node::to_json;
+use crate::core::cluster::state::PersistedNode;
+use crate::persist::DebouncedFile;
 
-/// The Node as JSON, or its absence; nothing while neither is known.
-pub(crate) type Known = Option<Option<Arc<str>>>;
+/// The Node as JSON, or its absence; `None` before either is known.
+pub(crate) type CachedNode = Option<Option<Bytes>>;
 
-/// What is followed.
-pub(crate) fn followed(node: &str) -> Followed {
-    Followed {
+/// The object with the node's name.
+pub(crate) fn watch_target(node: &str) -> WatchTarget {
+    WatchTarget {
         path: "/api/v1/nodes".to_owned(),
-        by: Some(("metadata.name", node.to_owned())),
+        selector: Some(("metadata.name", node.to_owned())),
         name: Some(node.to_owned()),
     }
 }
 
-/// Hears of the node.
-pub(crate) struct Node {
-    known: watch::Sender<Known>,
-    keep: Paced,
-    kept: Option<KeptNode>,
+/// The Node to persist.
+pub(crate) fn to_persisted(node: &CachedNode, name: &str) -> PersistedNode {
+    let manifest = node.as_ref().and_then(Option::as_ref);
+    PersistedNode {
+        name: name.to_owned(),
+        manifest: manifest.map(|json| String::from_utf8_lossy(json).into_owned()),
+    }
 }
 
-impl Node {
-    pub(crate) fn new(known: watch::Sender<Known>, keep: Paced, node: &str) -> Node {
-        let kept = keep.load::<KeptNode>().filter(|kept| kept.of == node);
-        Node { known, keep, kept }
+/// Publishes the Node.
+pub(crate) struct NodeHandler {
+    published: watch::Sender<CachedNode>,
+    file: DebouncedFile<PersistedNode>,
+    restored: Option<PersistedNode>,
+}
+
+impl NodeHandler {
+    pub(crate) fn new(
+        published: watch::Sender<CachedNode>,
+        file: DebouncedFile<PersistedNode>,
+        node: &str,
+    ) -> NodeHandler {
+        let restored = file.load().filter(|restored| restored.name == node);
+        NodeHandler {
+            published,
+            file,
+            restored,
+        }
     }
 
-    fn know(&mut self, node: Option<Value>) {
-        let node = node.map(|node| Arc::from(reduce(node)));
-        self.tell(node);
+    fn set_node(&mut self, node: Option<Value>) {
+        self.publish(node.map(to_json));
     }
 
-    fn tell(&mut self, node: Option<Arc<str>>) {
+    fn publish(&mut self, node: Option<Bytes>) {
         let node = Some(node);
-        let changed = self.known.send_if_modified(|known| {
-            let changed = *known != node;
-            *known = node;
+        let changed = self.published.send_if_modified(|published| {
+            let changed = *published != node;
+            *published = node;
             changed
         });
         if changed {
-            self.keep.soon();
+            self.file.schedule();
         }
     }
 
-    fn fall_back(&mut self) {
-        if self.known.borrow().is_some() {
+    fn publish_restored(&mut self) {
+        if self.published.borrow().is_some() {
             return;
         }
-        if let Some(manifest) = self.kept.take().and_then(|kept| kept.manifest) {
-            self.tell(Some(Arc::from(manifest)));
+        if let Some(manifest) = self.restored.take().and_then(|restored| restored.manifest) {
+            self.publish(Some(manifest.into()));
         }
     }
 }
 
-impl Ear for Node {
-    async fn whole(&mut self, all: &mut (dyn Iterator<Item = Value> + Send)) {
-        self.know(all.next());
+impl EventHandler for NodeHandler {
+    async fn handle_list(&mut self, objects: &mut (dyn Iterator<Item = Value> + Send)) {
+        self.set_node(objects.next());
     }
 
-    fn changed(&mut self, object: Value) {
-        self.know(Some(object));
+    fn handle_upsert(&mut self, object: Value) {
+        self.set_node(Some(object));
     }
 
-    fn gone(&mut self, _: Value) {
-        self.know(None);
+    fn handle_delete(&mut self, _: Value) {
+        self.set_node(None);
     }
 
-    fn failed(&mut self, _: &Failure) {
-        self.fall_back();
+    fn handle_error(&mut self, _: &ApiRequestError) {
+        self.publish_restored();
     }
 
-    fn late(&mut self) {
-        self.fall_back();
+    fn handle_slow_start(&mut self) {
+        self.publish_restored();
     }
 }

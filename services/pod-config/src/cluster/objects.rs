@@ -1,126 +1,146 @@
-//! Objects that pods refer to: each followed by its name while somebody wants it, and a little
+//! Objects that pods refer to: each is watched by its name while it has subscribers, and a little
 //! longer.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::FuturesUnordered;
+use polylet_api::ApiErrorKind;
 use polylet_kit::CancellationToken;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::sleep;
 
-use super::discovery::served;
-use super::follow::{Ear, Followed, follow};
-use super::line::Lines;
-use super::polled::poll;
-use super::request::Failure;
-use crate::core::ObjectKey;
-use crate::core::cluster::kept::whole_objects;
-use crate::core::cluster::kinds::Kind;
-use crate::keep::{Entries, Form, Source};
-use polylet_api::Refusal;
+use super::connection_pool::ConnectionPool;
+use super::discovery::wait_until_served;
+use super::poller::{PolledObject, poll};
+use super::request::ApiRequestError;
+use super::watcher::{self, EventHandler, WatchTarget};
+use crate::core::ObjectId;
+use crate::core::cluster::kinds::ApiKind;
+use crate::persist::{KeyedLog, RecordSource};
 
-/// After the last watcher has gone: a pod that is replaced asks for the same again.
-const GRACE: Duration = Duration::from_secs(60);
-/// What a former life kept and nobody has asked for since the server was heard.
-const UNASKED: Duration = Duration::from_secs(600);
-/// Right after a pod was bound, the server does not know yet that we may read what it refers to.
-/// With the pauses between tries, so many take about half a second.
-const REFUSALS: u32 = 4;
+/// How long an object without subscribers is watched: a replaced pod needs the same ones.
+const UNSUBSCRIBE_GRACE: Duration = Duration::from_secs(60);
+/// When restored objects without subscribers are removed.
+const PRUNE_AFTER: Duration = Duration::from_secs(600);
+/// Forbidden responses in a row until the error is published: just after a pod was bound, the Node
+/// authorizer does not know yet what it refers to. With the retry delays, about half a second.
+const FORBIDDEN_GRACE: u32 = 4;
 
-/// What is known of an object.
+/// Published state of an object.
 #[derive(Clone, PartialEq)]
-pub(crate) enum State {
-    Manifest(Arc<str>),
+pub(crate) enum PublishedObject {
+    /// Canonical JSON.
+    Manifest(Bytes),
     Absent,
-    /// It cannot be told now, and why.
+    /// Neither known to exist nor to be absent, with the error.
     Unknown(String),
 }
 
-/// The state, and a way to have it looked at now.
+/// Published state, and a way to poll the object now.
 #[derive(Clone)]
-pub(crate) struct Entry {
-    state: Arc<watch::Sender<Option<State>>>,
-    look: Arc<Notify>,
+pub(crate) struct ObjectEntry {
+    state: Arc<watch::Sender<Option<PublishedObject>>>,
+    refresh: Arc<Notify>,
 }
 
-/// All objects that are wanted. Clones share them.
+/// All watched objects. Clones share them.
 #[derive(Clone)]
-pub(crate) struct Objects {
-    wanted: Arc<Mutex<BTreeMap<ObjectKey, Entry>>>,
-    contents: Contents,
-    begin: mpsc::UnboundedSender<(ObjectKey, Kind, Entry)>,
-    keep: Entries<ObjectKey>,
+pub(crate) struct ObjectWatches {
+    entries: Arc<Mutex<BTreeMap<ObjectId, ObjectEntry>>>,
+    cached: CachedObjects,
+    start: mpsc::UnboundedSender<StartObject>,
+    log: KeyedLog<ObjectId>,
 }
 
-/// What is known to be there: what is kept on disk.
+/// An object whose watch is to be started.
+type StartObject = (ObjectId, ApiKind, ObjectEntry);
+
+/// Objects whose watches are to be started.
+pub(crate) type ObjectStartQueue = mpsc::UnboundedReceiver<StartObject>;
+
+/// Existing objects, which are persisted.
 #[derive(Clone)]
-pub(crate) struct Contents(Arc<Mutex<BTreeMap<ObjectKey, Arc<str>>>>);
+pub(crate) struct CachedObjects(Arc<Mutex<BTreeMap<ObjectId, Bytes>>>);
 
-impl Source<ObjectKey> for Contents {
-    type Entry = Arc<str>;
+/// An object in the log: JSON in a JSON string.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct ObjectRecord(String);
 
-    fn keys(&self) -> Vec<ObjectKey> {
+impl RecordSource<ObjectId> for CachedObjects {
+    type Record = ObjectRecord;
+
+    fn keys(&self) -> Vec<ObjectId> {
         lock(&self.0).keys().cloned().collect()
     }
 
-    fn entry(&self, key: &ObjectKey) -> Option<Arc<str>> {
-        lock(&self.0).get(key).cloned()
+    fn record(&self, key: &ObjectId) -> Option<ObjectRecord> {
+        let manifest = lock(&self.0).get(key).cloned()?;
+        Some(ObjectRecord(
+            String::from_utf8_lossy(&manifest).into_owned(),
+        ))
     }
 }
 
-/// Those that are to be begun.
-pub(crate) type Begun = mpsc::UnboundedReceiver<(ObjectKey, Kind, Entry)>;
-
-impl Objects {
-    pub(crate) fn new(keep: Entries<ObjectKey>) -> (Objects, Begun) {
-        let form = Form {
-            whole: whole_objects,
+impl ObjectWatches {
+    pub(crate) fn new(log: KeyedLog<ObjectId>) -> (ObjectWatches, ObjectStartQueue) {
+        let records = log.load(|_, _: &ObjectRecord| true).into_iter();
+        let manifest = |ObjectRecord(text)| text.into_boxed_str().into_boxed_bytes().into();
+        let cached = records.map(|(key, record)| (key, manifest(record)));
+        let (start, queue) = mpsc::unbounded_channel();
+        let objects = ObjectWatches {
+            entries: Arc::default(),
+            cached: CachedObjects(Arc::new(Mutex::new(cached.collect()))),
+            start,
+            log,
         };
-        let contents = keep.load(&form, |_, _| true);
-        let (begin, begun) = mpsc::unbounded_channel();
-        let objects = Objects {
-            wanted: Arc::default(),
-            contents: Contents(Arc::new(Mutex::new(contents))),
-            begin,
-            keep,
-        };
-        (objects, begun)
+        (objects, queue)
     }
 
-    /// Follows an object as long as the receiver is held.
-    pub(crate) fn want(&self, key: &ObjectKey, kind: Kind) -> watch::Receiver<Option<State>> {
-        let mut wanted = lock(&self.wanted);
-        if let Some(entry) = wanted.get(key) {
-            entry.look.notify_one();
+    /// Watches an object for as long as the receiver exists.
+    pub(crate) fn subscribe(
+        &self,
+        key: &ObjectId,
+        kind: ApiKind,
+    ) -> watch::Receiver<Option<PublishedObject>> {
+        let mut entries = lock(&self.entries);
+        if let Some(entry) = entries.get(key) {
+            entry.refresh.notify_one();
             return entry.state.subscribe();
         }
-        let entry = Entry {
+        let entry = ObjectEntry {
             state: Arc::new(watch::Sender::new(None)),
-            look: Arc::default(),
+            refresh: Arc::default(),
         };
         let state = entry.state.subscribe();
-        wanted.insert(key.clone(), entry.clone());
-        // Nobody listens only when the process is about to end.
-        let _ = self.begin.send((key.clone(), kind, entry));
+        entries.insert(key.clone(), entry.clone());
+        // Fails only while the process is stopping.
+        let _ = self.start.send((key.clone(), kind, entry));
         state
     }
 
-    /// What is to outlive the process.
-    pub(crate) fn kept(&self) -> Contents {
-        self.contents.clone()
+    /// The objects to persist.
+    pub(crate) fn cached(&self) -> CachedObjects {
+        self.cached.clone()
     }
 
-    /// Follows all that are wanted.
-    pub(crate) async fn run(self, lines: Lines, mut begun: Begun, drain: CancellationToken) {
-        let mut following = FuturesUnordered::new();
-        let mut unasked = std::pin::pin!(async {
+    /// Runs all watches.
+    pub(crate) async fn run(
+        self,
+        pool: ConnectionPool,
+        mut queue: ObjectStartQueue,
+        drain: CancellationToken,
+    ) {
+        let mut watches = FuturesUnordered::new();
+        let mut prune_due = std::pin::pin!(async {
             loop {
-                sleep(UNASKED).await;
-                if lines.trouble.shut().is_none() {
+                sleep(PRUNE_AFTER).await;
+                if pool.health.backing_off().is_none() {
                     return;
                 }
             }
@@ -129,55 +149,61 @@ impl Objects {
         loop {
             tokio::select! {
                 () = drain.cancelled() => return,
-                Some((key, kind, entry)) = begun.recv() => {
-                    following.push(self.one(&lines, key, kind, entry));
+                Some((key, kind, entry)) = queue.recv() => {
+                    watches.push(self.run_object(&pool, key, kind, entry));
                 }
-                Some(()) = following.next() => {}
-                () = &mut unasked, if !pruned => {
+                Some(()) = watches.next() => {}
+                () = &mut prune_due, if !pruned => {
                     pruned = true;
-                    self.prune();
+                    self.prune_unsubscribed();
                 }
             }
         }
     }
 
-    async fn one(&self, lines: &Lines, key: ObjectKey, kind: Kind, entry: Entry) {
-        let mut ear = Object {
+    async fn run_object(
+        &self,
+        pool: &ConnectionPool,
+        key: ObjectId,
+        kind: ApiKind,
+        entry: ObjectEntry,
+    ) {
+        let mut object = ObjectHandler {
             objects: self,
             key: key.clone(),
             kind,
             entry: entry.clone(),
-            refused: 0,
+            forbidden: 0,
             complete: false,
             unserved: false,
             value: None,
-            set: BTreeMap::new(),
+            items: BTreeMap::new(),
         };
-        let mut following = std::pin::pin!(async {
-            while !ear.complete {
-                if kind.is_optional() {
-                    ear.kind = served(lines, kind, &mut ear).await;
-                    ear.unserved = false;
+        let mut watching = std::pin::pin!(async {
+            while !object.complete {
+                if kind.has_alternatives() {
+                    object.kind = wait_until_served(pool, kind, &mut object).await;
+                    object.unserved = false;
                 }
-                let followed = followed(ear.kind, &key);
+                let target = watch_target(object.kind, &key);
                 if kind.watched {
-                    follow(lines, &followed, &mut ear).await;
+                    watcher::watch(pool, &target, &mut object).await;
                 } else {
-                    poll(lines, &followed, &entry.look, &mut ear).await;
+                    poll(pool, &target, &entry.refresh, &mut object).await;
                 }
             }
-            // It will never change.
+            // An immutable object.
             std::future::pending::<()>().await;
         });
         loop {
             tokio::select! {
-                () = &mut following => {}
-                () = unwanted(&entry) => {
-                    let mut wanted = lock(&self.wanted);
+                () = &mut watching => {}
+                () = unsubscribed(&entry) => {
+                    let mut entries = lock(&self.entries);
                     if entry.state.receiver_count() == 0 {
-                        wanted.remove(&key);
-                        if lock(&self.contents.0).remove(&key).is_some() {
-                            self.keep.later(key.clone());
+                        entries.remove(&key);
+                        if lock(&self.cached.0).remove(&key).is_some() {
+                            self.log.schedule_lazy(key.clone());
                         }
                         return;
                     }
@@ -186,147 +212,158 @@ impl Objects {
         }
     }
 
-    fn prune(&self) {
-        let wanted = lock(&self.wanted);
-        lock(&self.contents.0).retain(|key, _| {
-            let stays = wanted.contains_key(key);
-            if !stays {
-                self.keep.later(key.clone());
+    fn prune_unsubscribed(&self) {
+        let entries = lock(&self.entries);
+        lock(&self.cached.0).retain(|key, _| {
+            let subscribed = entries.contains_key(key);
+            if !subscribed {
+                self.log.schedule_lazy(key.clone());
             }
-            stays
+            subscribed
         });
     }
 }
 
-/// One by its name, or all of a set.
-fn followed(kind: Kind, key: &ObjectKey) -> Followed {
-    Followed {
-        path: kind.collection(key),
-        by: Some((kind.set_by.unwrap_or("metadata.name"), key.name.clone())),
-        name: kind.set_by.is_none().then(|| key.name.clone()),
+/// The object by its name, or all objects of a list.
+fn watch_target(kind: ApiKind, key: &ObjectId) -> WatchTarget {
+    let field = kind.list_selector.unwrap_or("metadata.name");
+    WatchTarget {
+        path: kind.collection_path(key),
+        selector: Some((field, key.name.clone())),
+        name: kind.list_selector.is_none().then(|| key.name.clone()),
     }
 }
 
-/// Nobody has wanted it for a while.
-async fn unwanted(entry: &Entry) {
+/// Returns when an object has had no subscribers for a while.
+async fn unsubscribed(entry: &ObjectEntry) {
     entry.state.closed().await;
-    sleep(GRACE).await;
+    sleep(UNSUBSCRIBE_GRACE).await;
 }
 
-/// Hears of one object.
-pub(crate) struct Object<'a> {
-    objects: &'a Objects,
-    key: ObjectKey,
-    kind: Kind,
-    entry: Entry,
-    /// So many times in a row we might not read it.
-    refused: u32,
+/// Publishes one object, or one list.
+struct ObjectHandler<'a> {
+    objects: &'a ObjectWatches,
+    key: ObjectId,
+    kind: ApiKind,
+    entry: ObjectEntry,
+    /// Forbidden responses in a row.
+    forbidden: u32,
     complete: bool,
-    /// What was served is so no more, by the version that was chosen.
+    /// The server does not serve the chosen version any more.
     unserved: bool,
-    /// All of a set, by name.
-    set: BTreeMap<String, Value>,
-    /// As it came, of those that are polled: what is awaited of it is read there.
-    pub(crate) value: Option<Value>,
+    /// Items of a list by name.
+    items: BTreeMap<String, Value>,
+    /// The last value of a polled object, which shows whether a change is pending.
+    value: Option<Value>,
 }
 
-impl Object<'_> {
-    pub(crate) fn kind(&self) -> Kind {
-        self.kind
-    }
-
-    fn know(&mut self, object: Option<Value>) {
-        self.refused = 0;
-        self.complete = object.as_ref().is_some_and(|it| self.kind.is_final(it));
+impl ObjectHandler<'_> {
+    fn set_object(&mut self, object: Option<Value>) {
+        self.forbidden = 0;
+        self.complete = object.as_ref().is_some_and(|it| self.kind.is_immutable(it));
         self.value = object.clone().filter(|_| !self.kind.watched);
-        let manifest = object.map(|object| Arc::<str>::from(self.kind.reduce(object)));
-        let mut contents = lock(&self.objects.contents.0);
+        let manifest = object.map(|object| self.kind.to_json(object));
+        let mut cached = lock(&self.objects.cached.0);
         let changed = match &manifest {
             Some(manifest) => {
-                let before = contents.insert(self.key.clone(), manifest.clone());
+                let before = cached.insert(self.key.clone(), manifest.clone());
                 before.as_ref() != Some(manifest)
             }
-            None => contents.remove(&self.key).is_some(),
+            None => cached.remove(&self.key).is_some(),
         };
-        drop(contents);
+        drop(cached);
         if changed {
-            self.objects.keep.soon(self.key.clone());
+            self.objects.log.schedule(self.key.clone());
         }
-        self.tell(manifest.map_or(State::Absent, State::Manifest));
+        self.publish(manifest.map_or(PublishedObject::Absent, PublishedObject::Manifest));
     }
 
-    fn know_set(&mut self) {
-        let all = self.set.values().cloned();
-        self.know(Some(Kind::list(all)));
+    fn set_list(&mut self) {
+        let items = self.items.values().cloned();
+        self.set_object(Some(ApiKind::list(items)));
     }
 
-    fn tell(&self, state: State) {
+    fn publish(&self, state: PublishedObject) {
         let state = Some(state);
-        self.entry.state.send_if_modified(|told| {
-            let changed = *told != state;
-            *told = state;
+        self.entry.state.send_if_modified(|published| {
+            let changed = *published != state;
+            *published = state;
             changed
         });
     }
 
-    /// It cannot be read now. What was told before stands; if nothing was, what a former life kept.
-    fn unknown(&self, message: &str, away: bool) {
-        let told = self.entry.state.borrow().clone();
-        if matches!(told, Some(State::Manifest(_) | State::Absent)) {
+    /// Publishes an error, unless a state is published. During an outage, the cached object is
+    /// published instead.
+    fn publish_unknown(&self, message: &str, outage: bool) {
+        let published = self.entry.state.borrow().clone();
+        if matches!(
+            published,
+            Some(PublishedObject::Manifest(_) | PublishedObject::Absent)
+        ) {
             return;
         }
-        let kept = lock(&self.objects.contents.0).get(&self.key).cloned();
-        self.tell(match kept.filter(|_| away) {
-            Some(kept) => State::Manifest(kept),
-            None => State::Unknown(message.to_owned()),
+        let cached = lock(&self.objects.cached.0).get(&self.key).cloned();
+        self.publish(match cached.filter(|_| outage) {
+            Some(cached) => PublishedObject::Manifest(cached),
+            None => PublishedObject::Unknown(message.to_owned()),
         });
     }
 }
 
-impl Ear for Object<'_> {
-    async fn whole(&mut self, all: &mut (dyn Iterator<Item = Value> + Send)) {
-        if self.kind.set_by.is_none() {
-            return self.know(all.next());
-        }
-        self.set = all.map(|object| (name(&object), object)).collect();
-        self.know_set();
+impl PolledObject for ObjectHandler<'_> {
+    fn kind_name(&self) -> &'static str {
+        self.kind.name
     }
 
-    fn changed(&mut self, object: Value) {
-        if self.kind.set_by.is_none() {
-            return self.know(Some(object));
+    fn value(&self) -> Option<&Value> {
+        self.value.as_ref()
+    }
+}
+
+impl EventHandler for ObjectHandler<'_> {
+    async fn handle_list(&mut self, objects: &mut (dyn Iterator<Item = Value> + Send)) {
+        if self.kind.list_selector.is_none() {
+            return self.set_object(objects.next());
         }
-        self.set.insert(name(&object), object);
-        self.know_set();
+        self.items = objects.map(|object| (name(&object), object)).collect();
+        self.set_list();
     }
 
-    fn gone(&mut self, object: Value) {
-        if self.kind.set_by.is_none() {
-            return self.know(None);
+    fn handle_upsert(&mut self, object: Value) {
+        if self.kind.list_selector.is_none() {
+            return self.set_object(Some(object));
         }
-        self.set.remove(&name(&object));
-        self.know_set();
+        self.items.insert(name(&object), object);
+        self.set_list();
     }
 
-    fn failed(&mut self, failure: &Failure) {
-        if failure.unserved {
-            self.unserved = self.kind.is_optional();
-            return self.unknown(&self.kind.unserved(), false);
+    fn handle_delete(&mut self, object: Value) {
+        if self.kind.list_selector.is_none() {
+            return self.set_object(None);
         }
-        if failure.refusal == Refusal::Forbidden {
-            self.refused += 1;
-            if self.refused < REFUSALS {
+        self.items.remove(&name(&object));
+        self.set_list();
+    }
+
+    fn handle_error(&mut self, error: &ApiRequestError) {
+        if error.unserved {
+            self.unserved = self.kind.has_alternatives();
+            return self.publish_unknown(&self.kind.unserved_message(), false);
+        }
+        if error.kind == ApiErrorKind::Forbidden {
+            self.forbidden += 1;
+            if self.forbidden < FORBIDDEN_GRACE {
                 return;
             }
         }
-        self.unknown(&failure.message, failure.refusal.passes());
+        self.publish_unknown(&error.message, error.kind.is_transient());
     }
 
-    fn late(&mut self) {
-        self.unknown("the API server has not answered yet", true);
+    fn handle_slow_start(&mut self) {
+        self.publish_unknown("the API server has not responded yet", true);
     }
 
-    fn enough(&self) -> bool {
+    fn is_complete(&self) -> bool {
         self.complete || self.unserved
     }
 }
@@ -336,7 +373,7 @@ fn name(object: &Value) -> String {
     name.unwrap_or_default().to_owned()
 }
 
-fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Every change leaves it whole.
-    of.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Every change under the lock is complete in itself.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,209 +1,201 @@
-//! The pods that are bound to this node, and the mirrors among them.
+//! Pods that are bound to this node, and mirror pods.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use jiff::Timestamp;
 use polylet_kit::cause;
-use polylet_watch::Store;
-use polylet_wire::podconfig::v1::{Mirror, Pod, PodSource, Problem};
+use polylet_wire::podconfig::v1::{ManifestError, MirrorPod, Pod, PodSource};
 use polylet_wire::time::to_wire;
 use serde_json::Value;
 use tokio::sync::watch;
 use tracing::Span;
 
-use super::follow::{Ear, Followed};
-use super::request::Failure;
-use super::trouble::Trouble;
+use super::api_health::ApiHealth;
+use super::request::ApiRequestError;
+use super::watcher::{EventHandler, WatchTarget};
 use crate::convert;
-use crate::core::cluster::kept::{KeptPod, PodKey};
-use crate::core::cluster::pod::{self, ApiPod, Sorted};
-use crate::keep::Entries;
+use crate::core::cluster::pod::{self, ApiPod, Classified, PublishedManifest};
+use crate::core::cluster::state::{PersistedPod, PodRecordKey};
+use crate::core::field;
+use crate::persist::KeyedLog;
+use crate::trace::new_pod_trace;
 
-mod kept;
+mod persisted;
+mod stores;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use kept::Keeping;
-use kept::{Former, News, wire_of};
+pub(crate) use persisted::PodPersister;
+use persisted::{ChangeKind, RestoredPods, from_persisted};
+pub(crate) use stores::PodStores;
 
-/// The streams of pods.
-#[derive(Clone)]
-pub(crate) struct Stores {
-    /// Without a status: a status patch is no change here.
-    pub(crate) plain: Store<String, Pod>,
-    /// With it.
-    pub(crate) reported: Store<String, Pod>,
-    pub(crate) mirrors: Store<String, Mirror>,
-}
-
-impl Stores {
-    pub(crate) fn new(incarnation: &str) -> Stores {
-        Stores {
-            plain: Store::new(incarnation),
-            reported: Store::new(incarnation),
-            mirrors: Store::new(incarnation),
-        }
-    }
-
-    /// They are all that there is.
-    pub(crate) fn mark_whole(&self) {
-        self.plain.mark_whole();
-        self.reported.mark_whole();
-        self.mirrors.mark_whole();
-    }
-}
-
-/// What is followed.
-pub(crate) fn followed(node: &str) -> Followed {
-    Followed {
+/// All pods of the node.
+pub(crate) fn watch_target(node: &str) -> WatchTarget {
+    WatchTarget {
         path: "/api/v1/pods".to_owned(),
-        by: Some(("spec.nodeName", node.to_owned())),
+        selector: Some(("spec.nodeName", node.to_owned())),
         name: None,
     }
 }
 
-/// Hears of pods.
-pub(crate) struct Pods {
-    stores: Stores,
-    trouble: Trouble,
-    keep: Entries<PodKey>,
-    problems: watch::Sender<Vec<Problem>>,
-    /// Of a former life, until the server is heard.
-    kept: Former,
-    /// Pods that cannot be read, by uid and name.
-    refused: BTreeMap<(String, String), Problem>,
+/// Publishes pods, and determines the API server's health.
+pub(crate) struct PodHandler {
+    stores: PodStores,
+    health: ApiHealth,
+    log: KeyedLog<PodRecordKey>,
+    errors: watch::Sender<Vec<ManifestError>>,
+    /// State of an earlier process, until the API server responds.
+    restored: RestoredPods,
+    /// Invalid pods by uid and name.
+    invalid: BTreeMap<(String, String), ManifestError>,
 }
 
-impl Pods {
+impl PodHandler {
     pub(crate) fn new(
-        stores: Stores,
-        trouble: Trouble,
-        keep: Entries<PodKey>,
-        problems: watch::Sender<Vec<Problem>>,
+        stores: PodStores,
+        health: ApiHealth,
+        log: KeyedLog<PodRecordKey>,
+        errors: watch::Sender<Vec<ManifestError>>,
         node: &str,
-    ) -> Pods {
-        let kept = Former::load(&keep, node);
-        Pods {
+    ) -> PodHandler {
+        let restored = RestoredPods::load(&log, node);
+        PodHandler {
             stores,
-            trouble,
-            keep,
-            problems,
-            kept,
-            refused: BTreeMap::new(),
+            health,
+            log,
+            errors,
+            restored,
+            invalid: BTreeMap::new(),
         }
     }
 
-    /// The pod of a uid as it was told last, or in a former life.
-    fn known(&self, uid: &str) -> Option<Pod> {
-        let told = self.stores.reported.get(&uid.to_owned());
-        told.or_else(|| Some(wire_of(self.kept.pods.get(uid)?, None)))
+    /// The pod as published, or as restored.
+    fn current(&self, uid: &str) -> Option<Pod> {
+        let published = self.stores.pods_with_status.get(&uid.to_owned());
+        published.or_else(|| Some(from_persisted(self.restored.pods.get(uid)?, None)))
     }
 
-    /// What a received object makes of what is told: a pod with its status, or a mirror.
-    fn learn(&mut self, object: Value) -> Option<Learned> {
-        let mut known = None;
-        let sorted = pod::sort(object, |uid| {
-            known = self.known(uid);
-            let seen = known.as_ref().and_then(|pod| pod::seen_in(&pod.manifest));
-            seen.unwrap_or_else(Timestamp::now)
-        });
-        match sorted {
-            Sorted::Pod(pod) => {
-                self.refused.retain(|(uid, _), _| *uid != pod.uid);
-                let pod = served(pod, known.as_ref());
-                let news = News::of(&pod, known.as_ref());
-                Some(Learned::Pod(pod, news))
-            }
-            Sorted::Mirror(mirror) => {
-                self.refused.retain(|(uid, _), _| *uid != mirror.uid);
-                Some(Learned::Mirror(convert::mirror(mirror)))
-            }
-            Sorted::Refused { name, uid, finding } => {
-                let mut finding = finding;
-                let known = self.known(&uid);
-                if known.is_some() {
-                    finding.message += ": until then, what was accepted before stands";
-                }
-                let origin = format!("API server, Pod {name}");
-                let now = Timestamp::now();
-                let problem = convert::problem(PodSource::Api, &origin, &finding, now);
-                let (field, message) = (&problem.field, &problem.message);
-                let known_problem = self.refused.get(&(uid.clone(), name.clone()));
-                if known_problem.is_none_or(|known| known.message != problem.message) {
-                    tracing::warn!(origin, field, "{message}");
-                    self.refused.insert((uid, name), problem);
-                }
-                known.map(|pod| {
-                    let stale_since = None;
-                    Learned::Pod(Pod { stale_since, ..pod }, News::None)
+    /// What a received object changes: a pod or a mirror pod.
+    fn classify(&mut self, object: Value) -> Option<ObjectChange> {
+        let mut current = None;
+        let classified = pod::classify(
+            object,
+            |uid| {
+                current = self.current(uid);
+                current.as_ref().map(|pod| PublishedManifest {
+                    manifest: pod.manifest.clone(),
+                    digest: pod.digest.clone(),
                 })
+            },
+            Timestamp::now(),
+        );
+        match classified {
+            Classified::Pod(pod) => {
+                self.invalid.retain(|(uid, _), _| *uid != pod.uid);
+                let pod = with_cause(pod, current.as_ref());
+                let kind = ChangeKind::new(&pod, current.as_ref());
+                Some(ObjectChange::Pod(pod, kind))
             }
+            Classified::Mirror(mirror) => {
+                self.invalid.retain(|(uid, _), _| *uid != mirror.uid);
+                Some(ObjectChange::Mirror(convert::mirror_pod(mirror)))
+            }
+            Classified::Invalid { name, uid, error } => self.handle_invalid(name, uid, error),
         }
     }
 
-    fn tell(&mut self, pod: Pod, news: News) {
+    /// Reports an invalid pod; its last valid version stays published.
+    fn handle_invalid(
+        &mut self,
+        name: String,
+        uid: String,
+        mut error: field::Error,
+    ) -> Option<ObjectChange> {
+        let current = self.current(&uid);
+        if current.is_some() {
+            error.message += "; keeping the last valid version";
+        }
+        let origin = format!("API server, Pod {name}");
+        let now = Timestamp::now();
+        let error = convert::manifest_error(PodSource::Api, &origin, &error, now);
+        let key = (uid, name);
+        let reported = self.invalid.get(&key);
+        if reported.is_none_or(|reported| reported.message != error.message) {
+            let (field, error_message) = (&error.field, &error.message);
+            tracing::warn!(
+                pod = key.1,
+                field,
+                error = error_message,
+                "invalid pod from API server"
+            );
+            self.invalid.insert(key, error);
+        }
+        current.map(|pod| {
+            let stale_since = None;
+            ObjectChange::Pod(Pod { stale_since, ..pod }, ChangeKind::None)
+        })
+    }
+
+    fn publish(&mut self, pod: Pod, kind: ChangeKind) {
         let uid = uid_of(&pod);
-        let plain = Pod {
-            reported_status: Bytes::new(),
-            ..pod.clone()
-        };
-        let new = !self.stores.reported.contains(&uid);
-        if self.stores.plain.upsert(uid.clone(), plain) {
-            log("accepted", &pod, new);
+        let new = !self.stores.pods_with_status.contains(&uid);
+        if self.stores.pods.upsert(uid.clone(), without_status(&pod)) && new {
+            log_accepted(&pod);
         }
-        self.stores.reported.upsert(uid.clone(), pod);
-        self.note(uid, news);
+        self.stores.pods_with_status.upsert(uid.clone(), pod);
+        self.schedule_persist(uid, kind);
     }
 
-    /// Has kept what is told now: before, it would be kept that there is none.
-    fn note(&self, uid: String, news: News) {
-        match news {
-            News::None => {}
-            News::Status => self.keep.later(PodKey::Pod(uid)),
-            News::Manifest => self.keep.soon(PodKey::Pod(uid)),
+    /// Schedules the write of a pod; called after it is published, since the writer reads the store.
+    fn schedule_persist(&self, uid: String, kind: ChangeKind) {
+        match kind {
+            ChangeKind::None => {}
+            ChangeKind::Status => self.log.schedule_lazy(PodRecordKey::Pod(uid)),
+            ChangeKind::Manifest => self.log.schedule(PodRecordKey::Pod(uid)),
         }
     }
 
-    fn publish_problems(&self) {
-        let mut all: Vec<Problem> = self.trouble.problem().into_iter().collect();
-        all.extend(self.refused.values().cloned());
-        self.problems.send_if_modified(|problems| {
-            let changed = *problems != all;
-            *problems = all;
+    fn publish_errors(&self) {
+        let mut errors: Vec<ManifestError> = self.health.manifest_error().into_iter().collect();
+        errors.extend(self.invalid.values().cloned());
+        self.errors.send_if_modified(|published| {
+            let changed = *published != errors;
+            *published = errors;
             changed
         });
     }
 
-    fn here(&mut self) {
-        if self.trouble.since().is_some() {
-            self.keep.later(PodKey::Away);
+    fn mark_available(&mut self) {
+        if self.health.outage_since().is_some() {
+            self.log.schedule_lazy(PodRecordKey::Outage);
         }
-        self.trouble.over();
-        self.publish_problems();
+        self.health.recovered();
+        self.publish_errors();
     }
 
-    /// The server is not heard: what a former life kept stands for it, so that pods start and are
-    /// not taken for orphans.
-    fn fall_back(&mut self) {
-        if self.stores.plain.is_whole() {
+    /// Publishes the restored pods while the API server is unavailable, so that they run and do not
+    /// count as orphans.
+    fn publish_restored(&mut self) {
+        if self.stores.pods.has_synced() || self.restored.pods.is_empty() {
             return;
         }
-        if self.kept.pods.is_empty() {
-            return;
-        }
-        let kept = std::mem::take(&mut self.kept);
-        let since = kept.away_since.unwrap_or_else(Timestamp::now);
-        tracing::warn!(pods = kept.pods.len(), %since, "the pods last heard of stand for the API server");
-        let age = |pod: &KeptPod| (pod::created_in(&pod.manifest), pod.uid.clone());
-        let ages = kept.pods.values().map(age).collect();
-        let pod = |(uid, pod): (String, KeptPod)| (uid, wire_of(&pod, Some(since)));
-        let pods = kept.pods.into_iter().map(pod).collect();
+        let restored = std::mem::take(&mut self.restored);
+        let since = restored.outage_since.unwrap_or_else(Timestamp::now);
+        let count = restored.pods.len();
+        tracing::warn!(count, %since, "API server is unavailable; running its last known pods");
+        let age = |pod: &PersistedPod| {
+            let created = pod::parse_creation_timestamp(&pod.manifest);
+            (created, pod.uid.clone())
+        };
+        let ages = restored.pods.values().map(age).collect();
+        let pod = |(uid, pod): (String, PersistedPod)| (uid, from_persisted(&pod, Some(since)));
+        let pods = restored.pods.into_iter().map(pod).collect();
         self.replace(ages, pods);
     }
 
-    /// They are all. Of pods that come together the oldest is told first, so that it has its place
-    /// when there is not room for all, as with upstream.
+    /// Publishes all pods, the oldest first: when the node has not the resources for all, the oldest
+    /// are admitted, as by the kubelet.
     fn replace(
         &mut self,
         mut ages: Vec<(Option<Timestamp>, String)>,
@@ -214,142 +206,136 @@ impl Pods {
             .into_iter()
             .filter_map(|(_, uid)| pods.remove_entry(&uid))
             .collect();
-        let plain = pods.iter().map(|(uid, pod)| {
-            let plain = Pod {
-                reported_status: Bytes::new(),
-                ..pod.clone()
-            };
-            (uid.clone(), plain)
-        });
-        self.stores.plain.replace(plain);
-        self.stores.reported.replace(pods);
-        self.stores.plain.mark_whole();
-        self.stores.reported.mark_whole();
+        let plain = pods.iter();
+        let plain = plain.map(|(uid, pod)| (uid.clone(), without_status(pod)));
+        self.stores.pods.replace(plain);
+        self.stores.pods_with_status.replace(pods);
+        self.stores.pods.mark_synced();
+        self.stores.pods_with_status.mark_synced();
     }
 }
 
-impl Ear for Pods {
-    async fn whole(&mut self, all: &mut (dyn Iterator<Item = Value> + Send)) {
-        let (mut pods, mut mirrors) = (BTreeMap::new(), BTreeMap::new());
-        // The oldest first.
+impl EventHandler for PodHandler {
+    async fn handle_list(&mut self, objects: &mut (dyn Iterator<Item = Value> + Send)) {
+        let (mut pods, mut mirror_pods) = (BTreeMap::new(), BTreeMap::new());
         let mut ages = Vec::new();
-        let mut noted = Vec::new();
-        let before: BTreeSet<(String, String)> = self.refused.keys().cloned().collect();
+        let mut changes = Vec::new();
+        let invalid_before: BTreeSet<(String, String)> = self.invalid.keys().cloned().collect();
         let mut listed = BTreeSet::new();
-        for object in all {
+        for object in objects {
             if let Some(uid) = object.pointer("/metadata/uid").and_then(Value::as_str) {
                 listed.insert(uid.to_owned());
             }
-            let created = pod::created(&object);
-            match self.learn(object) {
-                Some(Learned::Pod(pod, news)) => {
+            let created = pod::creation_timestamp(&object);
+            match self.classify(object) {
+                Some(ObjectChange::Pod(pod, kind)) => {
                     let uid = uid_of(&pod);
-                    noted.push((uid.clone(), news));
+                    changes.push((uid.clone(), kind));
                     ages.push((created, uid.clone()));
                     pods.insert(uid, pod);
                 }
-                Some(Learned::Mirror(mirror)) => drop(mirrors.insert(mirror_uid(&mirror), mirror)),
+                Some(ObjectChange::Mirror(mirror)) => {
+                    mirror_pods.insert(mirror_uid(&mirror), mirror);
+                }
                 None => {}
             }
-            // Each may be a megabyte: in between others get their turn.
+            // Each pod may be a megabyte: other tasks run in between.
             tokio::task::yield_now().await;
         }
-        // Those that were refused before and are not there any more.
-        self.refused
-            .retain(|key, _| !before.contains(key) || listed.contains(&key.0));
-        let told = self.stores.reported.snapshot();
+        self.invalid
+            .retain(|key, _| !invalid_before.contains(key) || listed.contains(&key.0));
+        let published = self.stores.pods_with_status.snapshot();
         for (uid, pod) in &pods {
-            if !told.contains_key(uid) {
-                log("accepted", pod, true);
+            if !published.contains_key(uid) {
+                log_accepted(pod);
             }
         }
-        for (_, pod) in told.iter().filter(|(uid, _)| !pods.contains_key(*uid)) {
-            log("removed", pod, true);
-        }
-        let former = std::mem::take(&mut self.kept).pods;
-        let gone = told.keys().chain(former.keys());
+        let removed = published.iter().filter(|(uid, _)| !pods.contains_key(*uid));
+        removed.for_each(|(_, pod)| log_removed(pod));
+        let restored = std::mem::take(&mut self.restored).pods;
+        let gone = published.keys().chain(restored.keys());
         let gone = gone.filter(|uid| !pods.contains_key(*uid));
-        noted.extend(gone.map(|uid| (uid.clone(), News::Manifest)));
+        changes.extend(gone.map(|uid| (uid.clone(), ChangeKind::Manifest)));
         self.replace(ages, pods);
-        for (uid, news) in noted {
-            self.note(uid, news);
+        for (uid, kind) in changes {
+            self.schedule_persist(uid, kind);
         }
-        self.stores.mirrors.replace(mirrors);
-        self.stores.mirrors.mark_whole();
-        // All of it is written when it cannot be written on what there was.
-        self.keep.soon(PodKey::Away);
-        self.here();
+        self.stores.mirror_pods.replace(mirror_pods);
+        self.stores.mirror_pods.mark_synced();
+        // Creates the log, if it cannot be appended to.
+        self.log.schedule(PodRecordKey::Outage);
+        self.mark_available();
     }
 
-    fn changed(&mut self, object: Value) {
-        match self.learn(object) {
-            Some(Learned::Pod(pod, news)) => self.tell(pod, news),
-            Some(Learned::Mirror(mirror)) => {
+    fn handle_upsert(&mut self, object: Value) {
+        match self.classify(object) {
+            Some(ObjectChange::Pod(pod, kind)) => self.publish(pod, kind),
+            Some(ObjectChange::Mirror(mirror)) => {
                 let uid = mirror_uid(&mirror);
-                // An annotation may have made a mirror of what was told as a pod.
-                self.stores.plain.remove(&uid);
-                if self.stores.reported.remove(&uid) {
-                    self.keep.soon(PodKey::Pod(uid.clone()));
+                // The annotation may have been added to a pod.
+                self.stores.pods.remove(&uid);
+                if self.stores.pods_with_status.remove(&uid) {
+                    self.log.schedule(PodRecordKey::Pod(uid.clone()));
                 }
-                self.stores.mirrors.upsert(uid, mirror);
+                self.stores.mirror_pods.upsert(uid, mirror);
             }
             None => {}
         }
-        self.publish_problems();
+        self.publish_errors();
     }
 
-    fn gone(&mut self, object: Value) {
+    fn handle_delete(&mut self, object: Value) {
         let uid = object.pointer("/metadata/uid").and_then(Value::as_str);
         let uid = uid.unwrap_or_default().to_owned();
-        if let Some(pod) = self.stores.reported.get(&uid) {
-            log("removed", &pod, true);
-            self.stores.plain.remove(&uid);
-            self.stores.reported.remove(&uid);
-            self.keep.soon(PodKey::Pod(uid.clone()));
+        if let Some(pod) = self.stores.pods_with_status.get(&uid) {
+            log_removed(&pod);
+            self.stores.pods.remove(&uid);
+            self.stores.pods_with_status.remove(&uid);
+            self.log.schedule(PodRecordKey::Pod(uid.clone()));
         }
-        self.stores.mirrors.remove(&uid);
-        self.refused.retain(|(of, _), _| *of != uid);
-        self.publish_problems();
+        self.stores.mirror_pods.remove(&uid);
+        self.invalid.retain(|(of, _), _| *of != uid);
+        self.publish_errors();
     }
 
-    fn watching(&mut self) {
-        self.here();
+    fn handle_watch_started(&mut self) {
+        self.mark_available();
     }
 
-    fn failed(&mut self, failure: &Failure) {
-        let began = self.trouble.since().is_none();
-        let now = self.kept.away_since.unwrap_or_else(Timestamp::now);
-        self.trouble.note(failure, now);
-        self.fall_back();
-        if began && self.stores.plain.is_whole() {
-            // Since when it is away outlives this process, too.
-            self.keep.later(PodKey::Away);
+    fn handle_error(&mut self, error: &ApiRequestError) {
+        let started = self.health.outage_since().is_none();
+        let now = self.restored.outage_since.unwrap_or_else(Timestamp::now);
+        self.health.record_failure(error, now);
+        self.publish_restored();
+        if started && self.stores.pods.has_synced() {
+            // The start of the outage is the same after a restart.
+            self.log.schedule_lazy(PodRecordKey::Outage);
         }
-        self.publish_problems();
+        self.publish_errors();
     }
 
-    fn late(&mut self) {
-        self.fall_back();
+    fn handle_slow_start(&mut self) {
+        self.publish_restored();
     }
 
-    fn asks_first(&self) -> bool {
+    fn ignores_outage(&self) -> bool {
         true
     }
 }
 
-enum Learned {
-    Pod(Pod, News),
-    Mirror(Mirror),
+enum ObjectChange {
+    Pod(Pod, ChangeKind),
+    Mirror(MirrorPod),
 }
 
-/// The pod as it is told: with a trace of its own from the first sight of this manifest on.
-fn served(pod: ApiPod, known: Option<&Pod>) -> Pod {
-    let known = known.filter(|known| known.digest == pod.digest);
-    let cause = match known {
-        Some(known) => known.cause.clone().unwrap_or_default(),
+/// The pod with its cause: a new trace for each new manifest.
+fn with_cause(pod: ApiPod, current: Option<&Pod>) -> Pod {
+    let current = current.filter(|current| current.digest == pod.digest);
+    let cause = match current {
+        Some(current) => current.cause.clone().unwrap_or_default(),
         None => {
-            let span = observe(&pod);
-            let mut cause = cause::of_span(&span);
+            let span = new_trace(&pod);
+            let mut cause = cause::from_span(&span);
             cause.observed_at = Some(to_wire(Timestamp::now()));
             cause
         }
@@ -357,9 +343,9 @@ fn served(pod: ApiPod, known: Option<&Pod>) -> Pod {
     convert::api_pod(pod, cause)
 }
 
-/// The root of a pod's trace.
-fn observe(pod: &ApiPod) -> Span {
-    let span = crate::source::observe("API server");
+/// The root span of a pod's trace.
+fn new_trace(pod: &ApiPod) -> Span {
+    let span = new_pod_trace("API server");
     span.record("k8s.pod.uid", pod.uid.as_str())
         .record("k8s.pod.name", pod.name.as_str())
         .record("k8s.namespace.name", pod.namespace.as_str())
@@ -367,23 +353,33 @@ fn observe(pod: &ApiPod) -> Span {
     span
 }
 
+fn without_status(pod: &Pod) -> Pod {
+    Pod {
+        reported_status: Bytes::new(),
+        ..pod.clone()
+    }
+}
+
 fn uid_of(pod: &Pod) -> String {
-    let of = pod.r#ref.as_ref();
-    of.map(|of| of.uid.clone()).unwrap_or_default()
+    let pod = pod.r#ref.as_ref();
+    pod.map(|pod| pod.uid.clone()).unwrap_or_default()
 }
 
-fn mirror_uid(mirror: &Mirror) -> String {
-    let of = mirror.r#ref.as_ref();
-    of.map(|of| of.uid.clone()).unwrap_or_default()
+fn mirror_uid(mirror: &MirrorPod) -> String {
+    let pod = mirror.r#ref.as_ref();
+    pod.map(|pod| pod.uid.clone()).unwrap_or_default()
 }
 
-fn log(what: &str, pod: &Pod, news: bool) {
-    let Some(of) = pod.r#ref.as_ref().filter(|_| news) else {
-        return;
-    };
-    tracing::info!(
-        pod = format!("{}/{}", of.namespace, of.name),
-        uid = of.uid,
-        "{what}"
-    );
+fn log_accepted(pod: &Pod) {
+    if let Some(pod) = &pod.r#ref {
+        let name = format!("{}/{}", pod.namespace, pod.name);
+        tracing::info!(pod = name, pod_uid = pod.uid, "pod accepted");
+    }
+}
+
+fn log_removed(pod: &Pod) {
+    if let Some(pod) = &pod.r#ref {
+        let name = format!("{}/{}", pod.namespace, pod.name);
+        tracing::info!(pod = name, pod_uid = pod.uid, "pod removed");
+    }
 }

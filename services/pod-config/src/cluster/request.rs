@@ -1,64 +1,68 @@
-//! One request to the API server: its answer, or why there is none.
+//! Single requests to the API server and their errors.
 //!
-//! Nothing of a body gets into a log or an error: it may be a Secret.
+//! Neither logs nor errors contain any part of a response body, which may be a Secret.
 
 use std::ops::Range;
 use std::time::Duration;
 
+use bytes::{Bytes, BytesMut};
 use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderMap, Request, Response};
 use http_body_util::BodyExt;
-use polylet_api::Refusal;
+use polylet_api::ApiErrorKind;
 use polylet_api::kube::client::Body;
 use polylet_api::kube::core::Status;
 use polylet_api::kube::{Client, Error};
 use polylet_kit::report;
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::time::timeout;
 
-/// An answer that has not come by then never will.
-const LIMIT: Duration = Duration::from_secs(15);
-/// Nothing that a node is told is longer.
-const MOST_BYTES: usize = 512 * 1024 * 1024;
-/// To look through more takes its time.
-const MUCH_BYTES: usize = 1024 * 1024;
+/// Longest wait for a response or for the next part of its body.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(15);
+/// Limit of a response body, far above any real one.
+const MAX_BODY_BYTES: usize = 512 * 1024 * 1024;
+/// Larger lists are parsed on a thread that may block.
+const BLOCKING_PARSE_BYTES: usize = 1024 * 1024;
 
-/// Why there is no answer.
+/// A failed request.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{message}")]
-pub(crate) struct Failure {
-    /// What kind of failure it is.
-    pub(crate) refusal: Refusal,
-    /// In words.
+pub(crate) struct ApiRequestError {
+    /// Kind of the failure.
+    pub(crate) kind: ApiErrorKind,
+    /// Message of the API server, or of the client.
     pub(crate) message: String,
-    /// It is a 404, and not of an object: the server does not serve such things.
+    /// Whether it is a 404 for the resource type instead of an object: the server does not serve it.
     pub(crate) unserved: bool,
 }
 
-impl Failure {
-    pub(crate) fn unreachable(message: impl Into<String>) -> Failure {
-        Failure {
-            refusal: Refusal::Unreachable,
+impl ApiRequestError {
+    pub(crate) fn new(kind: ApiErrorKind, message: impl Into<String>) -> ApiRequestError {
+        ApiRequestError {
+            kind,
             message: message.into(),
             unserved: false,
         }
     }
 
-    pub(crate) fn of_status(status: Status) -> Failure {
-        let refusal = Refusal::of(&Error::Api(status.clone().boxed()));
-        let of_object = status.reason == "NotFound"
+    pub(crate) fn unreachable(message: impl Into<String>) -> ApiRequestError {
+        ApiRequestError::new(ApiErrorKind::Unreachable, message)
+    }
+
+    pub(crate) fn from_status(status: Status) -> ApiRequestError {
+        let kind = ApiErrorKind::from_error(&Error::Api(status.clone().boxed()));
+        let names_object = status.reason == "NotFound"
             && status
                 .details
                 .as_ref()
-                .is_some_and(|of| !of.name.is_empty());
-        Failure {
-            refusal,
-            unserved: refusal == Refusal::NotFound && !of_object,
+                .is_some_and(|details| !details.name.is_empty());
+        ApiRequestError {
+            kind,
+            unserved: kind == ApiErrorKind::NotFound && !names_object,
             message: if status.message.is_empty() {
-                format!("the API server answers with {}", status.code)
+                format!("the API server responded with {}", status.code)
             } else {
                 status.message
             },
@@ -66,213 +70,217 @@ impl Failure {
     }
 }
 
-/// A list: its items are read one after the other, as all at once take many times their room.
-pub(crate) struct List {
-    /// Its resource version.
+/// A list whose items are decoded one by one: all at once would take many times its size.
+pub(crate) struct ListResponse {
+    /// Resource version of the list.
     pub(crate) version: String,
     text: Vec<u8>,
-    /// Where in the text they are.
+    /// Positions of the items in the text.
     items: Vec<Range<usize>>,
 }
 
-impl List {
-    /// Finds the items of an answer.
-    pub(crate) async fn read(text: Vec<u8>) -> Result<List, Failure> {
-        if text.len() < MUCH_BYTES {
-            return List::found_in(text);
+impl ListResponse {
+    /// Locates the items of a response body.
+    pub(crate) async fn parse(text: Vec<u8>) -> Result<ListResponse, ApiRequestError> {
+        if text.len() < BLOCKING_PARSE_BYTES {
+            return ListResponse::parse_blocking(text);
         }
-        // A node's pods may be a hundred megabytes: meanwhile others get their turn.
-        let finding = tokio::task::spawn_blocking(move || List::found_in(text));
-        let broken = |error| Failure {
-            refusal: Refusal::Broken,
-            message: format!("reading the API server's answer was given up: {error}"),
-            unserved: false,
-        };
-        finding.await.map_err(broken)?
+        // The pods of a node may be a hundred megabytes, which must not stop the other tasks.
+        let parsing = tokio::task::spawn_blocking(move || ListResponse::parse_blocking(text));
+        parsing.await.map_err(|error| {
+            let message = format!("parsing the API server's response failed: {error}");
+            ApiRequestError::new(ApiErrorKind::ServerError, message)
+        })?
     }
 
-    fn found_in(text: Vec<u8>) -> Result<List, Failure> {
+    fn parse_blocking(text: Vec<u8>) -> Result<ListResponse, ApiRequestError> {
         #[derive(Deserialize)]
-        struct Raw<'a> {
-            metadata: Metadata,
+        struct RawList<'a> {
+            metadata: ListMetadata,
             #[serde(borrow, default)]
             items: Vec<&'a RawValue>,
         }
-        let raw: Raw<'_> = read(&text)?;
+        let list: RawList<'_> = parse(&text)?;
         let begin = text.as_ptr().addr();
-        let place = |item: &&RawValue| {
+        let range = |item: &&RawValue| {
             let at = item.get().as_ptr().addr().saturating_sub(begin);
             at..at + item.get().len()
         };
-        Ok(List {
-            version: raw.metadata.resource_version,
-            items: raw.items.iter().map(place).collect(),
+        Ok(ListResponse {
+            version: list.metadata.resource_version,
+            items: list.items.iter().map(range).collect(),
             text,
         })
     }
 
-    /// Its items, without those that make no sense.
+    /// The items, without invalid ones.
     pub(crate) fn items(&self) -> impl Iterator<Item = Value> {
         let texts = self.items.iter().filter_map(|at| self.text.get(at.clone()));
         texts.filter_map(|text| serde_json::from_slice(text).ok())
     }
 }
 
-/// What is needed of an object's metadata to follow it.
+/// The part of a list's metadata that watches need.
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Metadata {
+struct ListMetadata {
     #[serde(default)]
-    pub(crate) resource_version: String,
+    resource_version: String,
 }
 
 /// One line of a watch.
 #[derive(Deserialize)]
-pub(crate) struct Event<'a> {
+pub(crate) struct WatchEvent {
     #[serde(rename = "type")]
-    pub(crate) kind: &'a str,
-    #[serde(borrow)]
-    pub(crate) object: &'a RawValue,
+    pub(crate) kind: String,
+    pub(crate) object: Value,
 }
 
-/// The whole answer to a GET.
-pub(crate) async fn get(client: &Client, path: &str) -> Result<Vec<u8>, Failure> {
+/// Sends a GET; returns the response body.
+pub(crate) async fn get(client: &Client, path: &str) -> Result<Vec<u8>, ApiRequestError> {
     let request = Request::get(path).header(ACCEPT, "application/json");
-    whole(client, request.body(Body::empty())).await
+    read_body(client, request.body(Body::empty())).await
 }
 
-/// The whole answer to a POST.
-pub(crate) async fn post(client: &Client, path: &str, body: String) -> Result<Vec<u8>, Failure> {
+/// Sends a POST; returns the response body.
+pub(crate) async fn post(
+    client: &Client,
+    path: &str,
+    body: String,
+) -> Result<Vec<u8>, ApiRequestError> {
     let request = Request::post(path)
         .header(ACCEPT, "application/json")
         .header(CONTENT_TYPE, "application/json");
-    whole(client, request.body(Body::from(body.into_bytes()))).await
+    read_body(client, request.body(Body::from(body.into_bytes()))).await
 }
 
-/// Begins to watch.
-pub(crate) async fn watch(client: &Client, path: &str) -> Result<WatchLines, Failure> {
+/// Starts a watch.
+pub(crate) async fn watch(client: &Client, path: &str) -> Result<WatchLines, ApiRequestError> {
     let request = Request::get(path).header(ACCEPT, "application/json");
-    let answer = timeout(LIMIT, send(client, request.body(Body::empty()))).await;
-    let answer = answer.map_err(|_| silent())??;
+    let response = timeout(RESPONSE_TIMEOUT, send(client, request.body(Body::empty()))).await;
+    let response = response.map_err(|_| timed_out())??;
     Ok(WatchLines {
-        body: answer.into_body(),
-        read: Vec::new(),
-        looked: 0,
+        body: response.into_body(),
+        buffer: BytesMut::new(),
+        scanned: 0,
     })
 }
 
-/// Reads an answer. What is wrong with it is told by its place alone.
-pub(crate) fn read<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Failure> {
-    serde_json::from_slice(bytes).map_err(|error| odd(&error))
+/// Decodes a response body. Errors contain the position only.
+pub(crate) fn parse<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, ApiRequestError> {
+    serde_json::from_slice(bytes).map_err(|error| invalid_json(&error))
 }
 
-/// Reads one item of an answer.
-pub(crate) fn item<T: DeserializeOwned>(raw: &RawValue) -> Result<T, Failure> {
-    serde_json::from_str(raw.get()).map_err(|error| odd(&error))
-}
-
-fn odd(error: &serde_json::Error) -> Failure {
+fn invalid_json(error: &serde_json::Error) -> ApiRequestError {
     let (line, column) = (error.line(), error.column());
-    Failure {
-        refusal: Refusal::Broken,
-        message: format!("the API server's answer makes no sense at line {line} column {column}"),
-        unserved: false,
-    }
+    let message = format!("invalid JSON from API server at line {line} column {column}");
+    ApiRequestError::new(ApiErrorKind::ServerError, message)
 }
 
 /// The lines of a watch.
 pub(crate) struct WatchLines {
     body: Body,
-    read: Vec<u8>,
-    /// So much of it has no end of a line.
-    looked: usize,
+    buffer: BytesMut,
+    /// Length of the buffer's part without a line end.
+    scanned: usize,
 }
 
 impl WatchLines {
-    /// The next line; `None` at the end of the watch. Nothing is lost when the wait is given up.
-    pub(crate) async fn next(&mut self) -> Result<Option<Vec<u8>>, Failure> {
+    /// The next line; `None` at the end of the watch. Cancellation loses no data.
+    pub(crate) async fn next(&mut self) -> Result<Option<Bytes>, ApiRequestError> {
         loop {
-            let unseen = self.read.get(self.looked..).unwrap_or_default();
-            if let Some(end) = unseen.iter().position(|byte| *byte == b'\n') {
-                let rest = self.read.split_off(self.looked + end + 1);
-                self.looked = 0;
-                return Ok(Some(std::mem::replace(&mut self.read, rest)));
+            let unscanned = self.buffer.get(self.scanned..).unwrap_or_default();
+            if let Some(end) = unscanned.iter().position(|byte| *byte == b'\n') {
+                let line = self.buffer.split_to(self.scanned + end + 1);
+                self.scanned = 0;
+                return Ok(Some(line.freeze()));
             }
-            self.looked = self.read.len();
-            if self.looked > MOST_BYTES {
-                return Err(Failure::unreachable("a line of a watch has no end"));
+            self.scanned = self.buffer.len();
+            if self.scanned > MAX_BODY_BYTES {
+                return Err(ApiRequestError::unreachable(
+                    "a line of the watch is too long",
+                ));
             }
             match self.body.frame().await {
                 None => return Ok(None),
                 Some(Ok(frame)) => {
                     if let Some(data) = frame.data_ref() {
-                        self.read.extend_from_slice(data);
+                        self.buffer.extend_from_slice(data);
                     }
                 }
-                Some(Err(error)) => return Err(Failure::unreachable(report(&error))),
+                Some(Err(error)) => return Err(ApiRequestError::unreachable(report(&error))),
             }
         }
     }
 }
 
-async fn whole(client: &Client, request: http::Result<Request<Body>>) -> Result<Vec<u8>, Failure> {
-    let answer = timeout(LIMIT, send(client, request)).await;
-    let mut body = answer.map_err(|_| silent())??.into_body();
-    // A node's pods may be a hundred megabytes, and the line a slow one: only silence is bounded.
-    let mut whole = Vec::new();
-    while let Some(frame) = timeout(LIMIT, body.frame()).await.map_err(|_| silent())? {
-        let frame = frame.map_err(|error| Failure::unreachable(report(&error)))?;
-        whole.extend_from_slice(frame.data_ref().map_or(&[], |data| data));
-        if whole.len() > MOST_BYTES {
-            return Err(Failure::unreachable("an answer has no end"));
+async fn read_body(
+    client: &Client,
+    request: http::Result<Request<Body>>,
+) -> Result<Vec<u8>, ApiRequestError> {
+    let response = timeout(RESPONSE_TIMEOUT, send(client, request)).await;
+    let mut body = response.map_err(|_| timed_out())??.into_body();
+    // The body may be large and the link slow: the timeout is for each part of it.
+    let mut bytes = Vec::new();
+    while let Some(frame) = timeout(RESPONSE_TIMEOUT, body.frame())
+        .await
+        .map_err(|_| timed_out())?
+    {
+        let frame = frame.map_err(|error| ApiRequestError::unreachable(report(&error)))?;
+        bytes.extend_from_slice(frame.data_ref().map_or(&[], |data| data));
+        if bytes.len() > MAX_BODY_BYTES {
+            return Err(ApiRequestError::unreachable("the response is too long"));
         }
     }
-    Ok(whole)
+    Ok(bytes)
 }
 
 async fn send(
     client: &Client,
     request: http::Result<Request<Body>>,
-) -> Result<Response<Body>, Failure> {
-    let request = request.map_err(|error| Failure {
-        refusal: Refusal::Invalid,
-        message: report(&error),
-        unserved: false,
-    })?;
+) -> Result<Response<Body>, ApiRequestError> {
+    let request =
+        request.map_err(|error| ApiRequestError::new(ApiErrorKind::Invalid, report(&error)))?;
     let sent = client.send(request).await;
-    let answer = sent.map_err(|error| Failure::unreachable(report(&error)))?;
-    if answer.status().is_success() {
-        return Ok(answer);
+    let response = sent.map_err(|error| ApiRequestError::unreachable(report(&error)))?;
+    if response.status().is_success() {
+        return Ok(response);
     }
-    let (parts, body) = answer.into_parts();
+    let (parts, body) = response.into_parts();
     let body = body.collect().await;
-    let body = body.map_err(|error| Failure::unreachable(report(&error)))?;
-    Err(refused(parts.status, &parts.headers, &body.to_bytes()))
+    let body = body.map_err(|error| ApiRequestError::unreachable(report(&error)))?;
+    let body = body.to_bytes();
+    Err(error_from_response(parts.status, &parts.headers, &body))
 }
 
-/// Proxies, and servers with too much to do, answer with something else than a Status.
-fn refused(code: http::StatusCode, headers: &HeaderMap, body: &[u8]) -> Failure {
+/// The error of a response. Proxies and overloaded servers send something else than a Status.
+fn error_from_response(
+    code: http::StatusCode,
+    headers: &HeaderMap,
+    body: &[u8],
+) -> ApiRequestError {
     let status = serde_json::from_slice::<Status>(body);
     let mut status = status.unwrap_or_else(|_| Status::failure(code.as_str(), ""));
     if status.message.is_empty() || status.message == code.as_str() {
-        status.message = format!("the API server answers with {code}");
+        status.message = format!("the API server responded with {code}");
     }
     status.code = code.as_u16();
-    let mut failure = Failure::of_status(status);
-    let asked = headers
+    let mut error = ApiRequestError::from_status(status);
+    let retry_after = headers
         .get(RETRY_AFTER)
         .and_then(|value| value.to_str().ok());
-    let asked = asked.and_then(|seconds| seconds.parse::<u32>().ok());
-    if let (Refusal::Busy(None), Some(seconds)) = (failure.refusal, asked) {
-        failure.refusal = Refusal::Busy(Some(Duration::from_secs(u64::from(seconds))));
+    let retry_after = retry_after.and_then(|seconds| seconds.parse::<u32>().ok());
+    if let (ApiErrorKind::TooManyRequests(None), Some(seconds)) = (error.kind, retry_after) {
+        let delay = Duration::from_secs(u64::from(seconds));
+        error.kind = ApiErrorKind::TooManyRequests(Some(delay));
     }
-    failure
+    error
 }
 
-fn silent() -> Failure {
-    Failure::unreachable(format!(
-        "the API server does not answer within {} s",
-        LIMIT.as_secs()
+fn timed_out() -> ApiRequestError {
+    ApiRequestError::unreachable(format!(
+        "the API server did not respond within {} s",
+        RESPONSE_TIMEOUT.as_secs()
     ))
 }
 
@@ -281,37 +289,42 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn lists_small_and_large() {
-        for length in [1, MUCH_BYTES] {
+    async fn small_and_large_lists_are_parsed() {
+        for length in [1, BLOCKING_PARSE_BYTES] {
             let long = "x".repeat(length);
             let text = format!(
                 r#"{{"metadata":{{"resourceVersion":"7"}}, "items": [ {{"a":"{long}"}} ,{{"b":"\u00e4"}}]}}"#
             );
-            let list = List::read(text.into_bytes()).await.unwrap();
+            let list = ListResponse::parse(text.into_bytes()).await.unwrap();
             let items: Vec<Value> = list.items().collect();
             assert_eq!(list.version, "7");
             assert_eq!(items[0]["a"].as_str().map(str::len), Some(length));
             assert_eq!(items[1]["b"], "ä");
             assert_eq!(items.len(), 2);
         }
-        let empty = List::read(br#"{"metadata":{}}"#.to_vec()).await.unwrap();
+        let empty = ListResponse::parse(br#"{"metadata":{}}"#.to_vec())
+            .await
+            .unwrap();
         assert_eq!(empty.items().count(), 0);
-        assert!(List::read(b"<html>".to_vec()).await.is_err());
+        assert!(ListResponse::parse(b"<html>".to_vec()).await.is_err());
     }
 
     #[test]
-    fn refusals() {
-        let mut asked = HeaderMap::new();
-        asked.insert(RETRY_AFTER, http::HeaderValue::from_static("3"));
-        let busy = refused(http::StatusCode::TOO_MANY_REQUESTS, &asked, b"Too many\n");
-        assert_eq!(busy.refusal, Refusal::Busy(Some(Duration::from_secs(3))));
-        let nothing = HeaderMap::new();
-        let page = refused(http::StatusCode::NOT_FOUND, &nothing, b"404 page not found");
-        assert!(page.unserved && page.refusal == Refusal::NotFound);
+    fn errors_are_classified_and_quote_nothing() {
+        let mut headers = HeaderMap::new();
+        headers.insert(RETRY_AFTER, http::HeaderValue::from_static("3"));
+        let code = http::StatusCode::TOO_MANY_REQUESTS;
+        let busy = error_from_response(code, &headers, b"Too many\n");
+        let delay = Some(Duration::from_secs(3));
+        assert_eq!(busy.kind, ApiErrorKind::TooManyRequests(delay));
+        let none = HeaderMap::new();
+        let not_found = http::StatusCode::NOT_FOUND;
+        let page = error_from_response(not_found, &none, b"404 page not found");
+        assert!(page.unserved && page.kind == ApiErrorKind::NotFound);
         let absent = br#"{"reason":"NotFound","message":"m","code":404,"details":{"name":"s"}}"#;
-        let absent = refused(http::StatusCode::NOT_FOUND, &nothing, absent);
+        let absent = error_from_response(not_found, &none, absent);
         assert!(!absent.unserved && absent.message == "m");
-        let secret = read::<Event<'_>>(br#"{"type": {"hunter2": 1}}"#)
+        let secret = parse::<WatchEvent>(br#"{"type": {"hunter2": 1}}"#)
             .err()
             .unwrap();
         assert!(!format!("{secret:?}").contains("hunter2"));

@@ -1,4 +1,4 @@
-//! The Services that have an address.
+//! Services with a cluster IP.
 
 use std::collections::BTreeMap;
 
@@ -6,101 +6,105 @@ use polylet_watch::Store;
 use polylet_wire::podconfig::v1::Service;
 use serde_json::Value;
 
-use super::follow::{Ear, Followed};
-use super::request::Failure;
+use super::request::ApiRequestError;
+use super::watcher::{EventHandler, WatchTarget};
 use crate::convert;
-use crate::core::cluster::kept::KeptServices;
-use crate::core::cluster::service::{key, reduce};
-use crate::keep::Paced;
+use crate::core::cluster::service::{key, summarize};
+use crate::core::cluster::state::PersistedServices;
+use crate::persist::DebouncedFile;
 
-/// By namespace and name.
-pub(crate) type Services = Store<(String, String), Service>;
+/// Services by namespace and name.
+pub(crate) type ServiceStore = Store<(String, String), Service>;
 
-/// What is followed.
-pub(crate) fn followed() -> Followed {
-    Followed {
+/// All Services of the cluster.
+pub(crate) fn watch_target() -> WatchTarget {
+    WatchTarget {
         path: "/api/v1/services".to_owned(),
-        by: None,
+        selector: None,
         name: None,
     }
 }
 
-/// What is to outlive the process.
-pub(crate) fn kept(services: &Services) -> KeptServices {
+/// The Services to persist.
+pub(crate) fn to_persisted(services: &ServiceStore) -> PersistedServices {
     let services = services.snapshot().into_values();
-    KeptServices {
-        services: services.map(convert::kept_service).collect(),
+    PersistedServices {
+        services: services.map(convert::service_summary).collect(),
     }
 }
 
-/// Hears of Services.
-pub(crate) struct Hearing {
-    services: Services,
-    keep: Paced,
-    kept: Option<KeptServices>,
+/// Publishes Services.
+pub(crate) struct ServiceHandler {
+    services: ServiceStore,
+    file: DebouncedFile<PersistedServices>,
+    restored: Option<PersistedServices>,
 }
 
-impl Hearing {
-    pub(crate) fn new(services: Services, keep: Paced) -> Hearing {
-        let kept = keep.load();
-        Hearing {
+impl ServiceHandler {
+    pub(crate) fn new(
+        services: ServiceStore,
+        file: DebouncedFile<PersistedServices>,
+    ) -> ServiceHandler {
+        let restored = file.load();
+        ServiceHandler {
             services,
-            keep,
-            kept,
+            file,
+            restored,
         }
     }
 
-    fn fall_back(&mut self) {
-        if self.services.is_whole() {
+    /// Publishes the restored Services: without any, no pod could start, while a missing one does
+    /// little harm.
+    fn publish_restored(&mut self) {
+        if self.services.has_synced() {
             return;
         }
-        if let Some(kept) = self.kept.take() {
-            let kept = kept.services.into_iter().map(convert::service);
-            self.services.replace(kept.map(keyed));
-            self.services.mark_whole();
+        if let Some(restored) = self.restored.take() {
+            let services = restored.services.into_iter().map(convert::service);
+            self.services.replace(services.map(with_key));
+            self.services.mark_synced();
         }
     }
 }
 
-impl Ear for Hearing {
-    async fn whole(&mut self, all: &mut (dyn Iterator<Item = Value> + Send)) {
-        let all = all.filter_map(|service| reduce(&service));
-        let all: BTreeMap<_, _> = all.map(convert::service).map(keyed).collect();
-        self.services.replace(all);
-        self.services.mark_whole();
-        // Without any at all no pod could start; one that is missing matters less.
-        self.kept = None;
-        self.keep.soon();
+impl EventHandler for ServiceHandler {
+    async fn handle_list(&mut self, objects: &mut (dyn Iterator<Item = Value> + Send)) {
+        let services = objects.filter_map(|service| summarize(&service));
+        let services: BTreeMap<_, _> = services.map(convert::service).map(with_key).collect();
+        self.services.replace(services);
+        self.services.mark_synced();
+        self.restored = None;
+        self.file.schedule();
     }
 
-    fn changed(&mut self, object: Value) {
-        match reduce(&object) {
+    fn handle_upsert(&mut self, object: Value) {
+        match summarize(&object) {
             Some(service) => {
-                let (key, service) = keyed(convert::service(service));
+                let (key, service) = with_key(convert::service(service));
                 if self.services.upsert(key, service) {
-                    self.keep.later();
+                    self.file.schedule_lazy();
                 }
             }
-            None => self.gone(object),
+            None => self.handle_delete(object),
         }
     }
 
-    fn gone(&mut self, object: Value) {
+    fn handle_delete(&mut self, object: Value) {
         if key(&object).is_some_and(|key| self.services.remove(&key)) {
-            self.keep.later();
+            self.file.schedule_lazy();
         }
     }
 
-    fn failed(&mut self, _: &Failure) {
-        self.fall_back();
+    fn handle_error(&mut self, _: &ApiRequestError) {
+        self.publish_restored();
     }
 
-    fn late(&mut self) {
-        self.fall_back();
+    fn handle_slow_start(&mut self) {
+        self.publish_restored();
     }
 }
 
-fn keyed(service: Service) -> ((String, String), Service) {
+fn with_key(service: Service) -> ((String, String), Service) {
     let key = (service.namespace.clone(), service.name.clone());
     (key, service)
 }

@@ -1,5 +1,6 @@
-//! Tokens of service accounts, bound to pods. Kept on disk, for root alone, beside the Secrets that
-//! pods refer to: nearly every pod has one, and after a power loss must start without the server.
+//! Service account tokens, bound to pods. They are persisted, readable by root alone like the Secrets
+//! that pods refer to: nearly every pod has a token, and must start after a power loss without the
+//! API server.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,205 +14,216 @@ use polylet_wire::time::to_wire;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::line::Lines;
-use super::request::{self, Failure};
-use crate::core::cluster::kinds::encoded;
-use crate::core::cluster::token::Times;
-use crate::keep::Paced;
+use super::connection_pool::ConnectionPool;
+use super::request::{self, ApiRequestError};
+use crate::core::cluster::kinds::percent_encode;
+use crate::core::cluster::token::TokenLifetime;
+use crate::persist::DebouncedFile;
 
-/// What makes a token another one: pod, account, audiences, life.
-type Key = (String, String, Vec<String>, i64);
+/// Pod uid, service account, audiences, expiration seconds.
+type TokenKey = (String, String, Vec<String>, i64);
 
 #[derive(Clone, Serialize, Deserialize)]
-struct Issued {
+struct CachedToken {
     token: String,
     expires_at: Timestamp,
-    times: Times,
+    lifetime: TokenLifetime,
 }
 
-/// One token. Who asks for it while it is on its way waits for its turn, and takes the same.
+/// One token. Concurrent requests wait for the first one and share its result.
 #[derive(Default)]
-struct Slot {
-    turn: tokio::sync::Mutex<()>,
-    issued: Mutex<Option<Issued>>,
+struct TokenEntry {
+    request_permit: tokio::sync::Mutex<()>,
+    token: Mutex<Option<CachedToken>>,
 }
 
-impl Slot {
-    fn get(&self) -> Option<Issued> {
-        self.held().clone()
+impl TokenEntry {
+    fn get(&self) -> Option<CachedToken> {
+        self.lock().clone()
     }
 
-    fn set(&self, issued: Option<Issued>) {
-        *self.held() = issued;
+    fn set(&self, token: Option<CachedToken>) {
+        *self.lock() = token;
     }
 
-    fn held(&self) -> MutexGuard<'_, Option<Issued>> {
-        self.issued.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Option<CachedToken>> {
+        self.token.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// All that were issued, as they outlive the process.
+/// All tokens, as persisted.
 #[derive(Default, Serialize, Deserialize)]
-pub(crate) struct KeptTokens {
-    tokens: Vec<(Key, Issued)>,
+pub(crate) struct PersistedTokens {
+    tokens: Vec<(TokenKey, CachedToken)>,
 }
 
 /// All tokens. Clones share them.
 #[derive(Clone)]
-pub(crate) struct Tokens {
-    lines: Lines,
+pub(crate) struct TokenCache {
+    pool: ConnectionPool,
     pods: Store<String, Pod>,
-    slots: Arc<Mutex<BTreeMap<Key, Arc<Slot>>>>,
-    keep: Paced,
+    entries: Arc<Mutex<BTreeMap<TokenKey, Arc<TokenEntry>>>>,
+    file: DebouncedFile<PersistedTokens>,
 }
 
-impl Tokens {
-    /// With those that a former life has kept.
-    pub(crate) fn new(lines: Lines, pods: Store<String, Pod>, keep: Paced) -> Tokens {
-        let kept: KeptTokens = keep.load().unwrap_or_default();
-        let slot = |issued| Slot {
-            issued: Mutex::new(Some(issued)),
-            ..Slot::default()
+impl TokenCache {
+    /// A cache with the tokens of an earlier process.
+    pub(crate) fn new(
+        pool: ConnectionPool,
+        pods: Store<String, Pod>,
+        file: DebouncedFile<PersistedTokens>,
+    ) -> TokenCache {
+        let persisted = file.load().unwrap_or_default();
+        let entry = |token| TokenEntry {
+            token: Mutex::new(Some(token)),
+            ..TokenEntry::default()
         };
-        let kept = kept.tokens.into_iter();
-        let slots = kept.map(|(key, issued)| (key, Arc::new(slot(issued))));
-        Tokens {
-            lines,
+        let tokens = persisted.tokens.into_iter();
+        let entries = tokens.map(|(key, token)| (key, Arc::new(entry(token))));
+        TokenCache {
+            pool,
             pods,
-            slots: Arc::new(Mutex::new(slots.collect())),
-            keep,
+            entries: Arc::new(Mutex::new(entries.collect())),
+            file,
         }
     }
 
-    /// What is to be kept: the tokens of pods that are there.
-    pub(crate) fn kept(&self) -> KeptTokens {
-        let slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
-        let there = |uid: &String| !self.pods.is_whole() || self.pods.get(uid).is_some();
-        let of_pods = slots.iter().filter(|((uid, ..), _)| there(uid));
-        KeptTokens {
+    /// The tokens to persist: those of existing pods.
+    pub(crate) fn to_persisted(&self) -> PersistedTokens {
+        let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let exists = |uid: &String| !self.pods.has_synced() || self.pods.contains(uid);
+        let of_pods = entries.iter().filter(|((uid, ..), _)| exists(uid));
+        PersistedTokens {
             tokens: of_pods
-                .filter_map(|(key, slot)| Some((key.clone(), slot.get()?)))
+                .filter_map(|(key, entry)| Some((key.clone(), entry.get()?)))
                 .collect(),
         }
     }
 
-    /// A token that is good: the one that was issued before while it is fresh, or, when no newer
-    /// one can be had, the old one. While nobody can be asked, even one that has ended: a pod that
-    /// starts with it gets a new one when the server is back, and could not use any before.
+    /// A valid token: the cached one while it is fresh, or when it cannot be refreshed. During an
+    /// outage, even an expired one: a pod that starts with it gets another when the API server is
+    /// back, and could not use any before.
     pub(crate) async fn issue(
         &self,
         pod: &PodRef,
-        asked: &IssueTokenRequest,
-    ) -> Result<IssueTokenResponse, Failure> {
-        let mut audiences = asked.audiences.clone();
+        request: &IssueTokenRequest,
+    ) -> Result<IssueTokenResponse, ApiRequestError> {
+        let mut audiences = request.audiences.clone();
         audiences.sort();
         let key = (
             pod.uid.clone(),
-            asked.service_account.clone(),
+            request.service_account.clone(),
             audiences,
-            asked.expiration_seconds,
+            request.expiration_seconds,
         );
-        let slot = self.slot(key);
-        let _turn = slot.turn.lock().await;
+        let entry = self.entry(key);
+        let _permit = entry.request_permit.lock().await;
         let now = Timestamp::now();
-        let held = slot.get();
-        if let Some(issued) = held.as_ref().filter(|issued| issued.times.is_fresh(now)) {
-            return Ok(answer(issued));
+        let cached = entry.get();
+        if let Some(token) = cached.as_ref().filter(|token| token.lifetime.is_fresh(now)) {
+            return Ok(to_response(token));
         }
-        match self.ask(pod, asked).await {
-            Ok(issued) => {
-                let answer = answer(&issued);
-                slot.set(Some(issued));
-                self.keep.soon();
-                Ok(answer)
+        match self.request_token(pod, request).await {
+            Ok(token) => {
+                let response = to_response(&token);
+                entry.set(Some(token));
+                self.file.schedule();
+                Ok(response)
             }
-            // An account or pod that is gone is no reason to go on with its tokens.
-            Err(failure) if !failure.refusal.passes() => {
-                slot.set(None);
-                self.keep.soon();
-                Err(failure)
+            // A deleted account or pod, among others, invalidates its tokens.
+            Err(error) if !error.kind.is_transient() => {
+                entry.set(None);
+                self.file.schedule();
+                Err(error)
             }
-            Err(failure) => {
-                let Some(mut old) = held else {
-                    return Err(failure);
+            Err(error) => {
+                let Some(mut token) = cached else {
+                    return Err(error);
                 };
+                let (namespace, name) = (&pod.namespace, &pod.name);
                 tracing::warn!(
-                    pod = format!("{}/{}", pod.namespace, pod.name),
-                    "no new token: {failure}"
+                    pod = format!("{namespace}/{name}"),
+                    service_account = request.service_account,
+                    %error,
+                    "failed to refresh service account token; using the previous one"
                 );
-                old.times.failed(Timestamp::now());
-                let answer = answer(&old);
-                slot.set(Some(old));
-                Ok(answer)
+                token.lifetime.handle_refresh_failure(Timestamp::now());
+                let response = to_response(&token);
+                entry.set(Some(token));
+                Ok(response)
             }
         }
     }
 
-    /// The slot of a key; those of pods that are gone go.
-    fn slot(&self, key: Key) -> Arc<Slot> {
-        let mut slots = self.slots.lock().unwrap_or_else(PoisonError::into_inner);
-        if !slots.contains_key(&key) && self.pods.is_whole() {
-            let there = |uid: &String| self.pods.get(uid).is_some();
-            slots.retain(|(uid, ..), slot| Arc::strong_count(slot) > 1 || there(uid));
+    /// The entry with a key. Removes unused entries of deleted pods.
+    fn entry(&self, key: TokenKey) -> Arc<TokenEntry> {
+        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        if !entries.contains_key(&key) && self.pods.has_synced() {
+            entries
+                .retain(|(uid, ..), entry| Arc::strong_count(entry) > 1 || self.pods.contains(uid));
         }
-        slots.entry(key).or_default().clone()
+        entries.entry(key).or_default().clone()
     }
 
-    async fn ask(&self, pod: &PodRef, asked: &IssueTokenRequest) -> Result<Issued, Failure> {
+    async fn request_token(
+        &self,
+        pod: &PodRef,
+        request: &IssueTokenRequest,
+    ) -> Result<CachedToken, ApiRequestError> {
         let path = format!(
             "/api/v1/namespaces/{}/serviceaccounts/{}/token",
-            encoded(&pod.namespace),
-            encoded(&asked.service_account)
+            percent_encode(&pod.namespace),
+            percent_encode(&request.service_account)
         );
         let mut spec = json!({
-            "audiences": asked.audiences,
+            "audiences": request.audiences,
             "boundObjectRef": {
                 "apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid,
             },
         });
-        if asked.expiration_seconds > 0 {
-            spec["expirationSeconds"] = asked.expiration_seconds.into();
+        if request.expiration_seconds > 0 {
+            spec["expirationSeconds"] = request.expiration_seconds.into();
         }
         let body = json!({
             "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec,
         })
         .to_string();
-        read(&self.lines.patiently(&path, Some(&body)).await?)
+        parse(&self.pool.retry_forbidden(&path, Some(&body)).await?)
     }
 }
 
 #[derive(Deserialize)]
-struct Answer {
-    spec: Spec,
-    status: Status,
+struct TokenRequestObject {
+    spec: TokenRequestSpec,
+    status: TokenRequestStatus,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Spec {
+struct TokenRequestSpec {
     expiration_seconds: i64,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Status {
+struct TokenRequestStatus {
     token: String,
     expiration_timestamp: Timestamp,
 }
 
-fn read(bytes: &[u8]) -> Result<Issued, Failure> {
-    let answer: Answer = request::read(bytes)?;
-    Ok(Issued {
-        token: answer.status.token,
-        expires_at: answer.status.expiration_timestamp,
-        times: Times::of(Timestamp::now(), answer.spec.expiration_seconds, random()),
+fn parse(bytes: &[u8]) -> Result<CachedToken, ApiRequestError> {
+    let TokenRequestObject { spec, status } = request::parse(bytes)?;
+    Ok(CachedToken {
+        token: status.token,
+        expires_at: status.expiration_timestamp,
+        lifetime: TokenLifetime::new(Timestamp::now(), spec.expiration_seconds, random()),
     })
 }
 
-fn answer(issued: &Issued) -> IssueTokenResponse {
+fn to_response(token: &CachedToken) -> IssueTokenResponse {
     IssueTokenResponse {
-        token: issued.token.clone(),
-        expires_at: Some(to_wire(issued.expires_at)),
-        refresh_at: Some(to_wire(issued.times.refresh_at)),
+        token: token.token.clone(),
+        expires_at: Some(to_wire(token.expires_at)),
+        refresh_at: Some(to_wire(token.lifetime.refresh_at)),
     }
 }

@@ -1,52 +1,74 @@
-//! From bytes to objects: YAML with several documents, JSON, lists.
+//! From bytes to API objects: YAML with several documents, JSON, lists.
 
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::Finding;
 use super::canonical::strip_nulls;
+use super::field;
 
-/// An object of a kind that is understood, as it came.
+/// An object of a supported kind, as received.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Object {
-    /// A v1.Pod.
+pub enum ManifestObject {
+    /// A `v1.Pod`.
     Pod(Value),
-    /// A v1.Secret.
-    Secret(Value),
-    /// A v1.ConfigMap.
-    ConfigMap(Value),
-    /// A node.k8s.io/v1.RuntimeClass.
-    RuntimeClass(Value),
+    /// An object that pods refer to.
+    Local(LocalKind, Value),
 }
 
-/// One object of an origin, or why it is none.
+/// Kinds of objects that manifests can define besides pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LocalKind {
+    /// A `v1.Secret`.
+    Secret,
+    /// A `v1.ConfigMap`.
+    ConfigMap,
+    /// A `node.k8s.io/v1.RuntimeClass`.
+    RuntimeClass,
+}
+
+impl LocalKind {
+    fn api_version(self) -> &'static str {
+        match self {
+            LocalKind::Secret | LocalKind::ConfigMap => "v1",
+            LocalKind::RuntimeClass => "node.k8s.io/v1",
+        }
+    }
+}
+
+/// One object of a manifest, or the reason why it is invalid.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Document {
-    /// Where in the origin: empty when it is all of it.
-    pub place: String,
+pub struct ManifestDocument {
+    /// Position in the manifest; empty when the manifest is one object.
+    pub location: String,
     /// The object.
-    pub body: Result<Object, Finding>,
+    pub body: Result<ManifestObject, field::Error>,
 }
 
-/// Open brackets at one point of a document.
-const MOST_DEPTH: usize = 1000;
+impl ManifestDocument {
+    fn invalid(location: &str, field: &str, message: impl Into<String>) -> Self {
+        ManifestDocument {
+            location: location.to_owned(),
+            body: Err(field::Error::new(field, message)),
+        }
+    }
+}
+
+/// Limit of open brackets in a YAML document.
+const MAX_DEPTH: usize = 1000;
 
 const KINDS: &str =
     "Pod, PodList, List, Secret or ConfigMap of apiVersion v1, or RuntimeClass of node.k8s.io/v1";
 
-/// Everything that some bytes hold: at least one document, right or wrong, or an empty list.
-pub fn decode(bytes: &[u8]) -> Vec<Document> {
+/// All objects in `bytes`: at least one, valid or not, or none for an empty list.
+pub fn decode(bytes: &[u8]) -> Vec<ManifestDocument> {
     let text = match std::str::from_utf8(bytes) {
         Ok(text) => text.strip_prefix('\u{feff}').unwrap_or(text),
         Err(error) => {
             let message = format!(
-                "not UTF-8 text (byte {}): a YAML or JSON manifest was expected",
+                "not UTF-8 text (byte {}): expected a YAML or JSON manifest",
                 error.valid_up_to()
             );
-            return vec![Document {
-                place: String::new(),
-                body: Err(Finding::new("", message)),
-            }];
+            return vec![ManifestDocument::invalid("", "", message)];
         }
     };
     let values = if text.trim_start().starts_with('{') {
@@ -55,32 +77,26 @@ pub fn decode(bytes: &[u8]) -> Vec<Document> {
         yaml(text)
     };
     if values.is_empty() {
-        let body = Err(Finding::new("", "is empty: a manifest was expected"));
-        return vec![Document {
-            place: String::new(),
-            body,
-        }];
+        let message = "is empty: expected a manifest";
+        return vec![ManifestDocument::invalid("", "", message)];
     }
-    let many = values.len() > 1;
+    let several = values.len() > 1;
     let mut documents = Vec::new();
     for (i, value) in values.into_iter().enumerate() {
-        let place = if many {
+        let location = if several {
             format!("document {}", i + 1)
         } else {
             String::new()
         };
         match value {
-            Ok(value) => sort_out(value, &place, &mut documents),
-            Err(message) => documents.push(Document {
-                place,
-                body: Err(Finding::new("", message)),
-            }),
+            Ok(value) => expand_lists(value, &location, &mut documents),
+            Err(message) => documents.push(ManifestDocument::invalid(&location, "", message)),
         }
     }
     documents
 }
 
-/// JSON first, since its messages are better; what is not JSON may still be YAML in flow style.
+/// JSON first, which has the better error messages; what is not JSON can still be YAML in flow style.
 fn json(text: &str) -> Vec<Result<Value, String>> {
     let values: Result<Vec<Value>, _> = serde_json::Deserializer::from_str(text)
         .into_iter::<Value>()
@@ -98,13 +114,13 @@ fn json(text: &str) -> Vec<Result<Value, String>> {
     }
 }
 
-/// Each document is parsed by itself, so that a broken one does not hide those after it.
+/// Documents are parsed separately, so that an invalid one does not hide those after it.
 fn yaml(text: &str) -> Vec<Result<Value, String>> {
     chunks(text)
         .filter(|(_, chunk)| !is_blank(chunk))
         .map(|(line, chunk)| {
             if is_too_deep(chunk) {
-                return Err(format!("not YAML: nested deeper than {MOST_DEPTH} levels"));
+                return Err(format!("not YAML: nested deeper than {MAX_DEPTH} levels"));
             }
             Value::deserialize(serde_yaml_ng::Deserializer::from_str(chunk))
                 .map_err(|error| yaml_message(&error, line))
@@ -112,8 +128,8 @@ fn yaml(text: &str) -> Vec<Result<Value, String>> {
         .collect()
 }
 
-/// The parser's time grows with the depth for each token, so that junk of a few megabytes would
-/// take it minutes. Brackets within texts count as well, which no sensible text comes near.
+/// The parser's time per token grows with the depth: a few megabytes of brackets would take minutes.
+/// Brackets within strings are counted as well; no real manifest comes near the limit.
 fn is_too_deep(chunk: &str) -> bool {
     let mut depth = 0usize;
     chunk.bytes().any(|byte| {
@@ -122,12 +138,12 @@ fn is_too_deep(chunk: &str) -> bool {
             b']' | b'}' => depth = depth.saturating_sub(1),
             _ => {}
         }
-        depth > MOST_DEPTH
+        depth > MAX_DEPTH
     })
 }
 
-/// Splits at document markers, with the number of lines before each piece. A marker at the start
-/// of a line is always one: neither block nor quoted text may hold it there.
+/// Splits at document markers; each chunk comes with the number of lines before it. A marker at the
+/// start of a line is always one: neither block nor quoted scalars can contain it there.
 fn chunks(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut starts = vec![(0, 0)];
     let mut at = 0;
@@ -161,28 +177,23 @@ fn is_blank(chunk: &str) -> bool {
     })
 }
 
-/// The parser's message with lines counted from the start of the file.
+/// The parser's message, with line numbers of the file instead of the chunk.
 fn yaml_message(error: &serde_yaml_ng::Error, lines_before: usize) -> String {
-    let told = error.to_string();
-    let told = match error.location() {
-        Some(at) => {
-            let here = format!("at line {} column {}", at.line(), at.column());
-            told.replace(
-                &here,
-                &format!(
-                    "at line {} column {}",
-                    at.line() + lines_before,
-                    at.column()
-                ),
-            )
-        }
-        None => told,
-    };
-    format!("not YAML: {told}")
+    let mut message = error.to_string();
+    if let Some(at) = error.location() {
+        let in_chunk = format!("at line {} column {}", at.line(), at.column());
+        let in_file = format!(
+            "at line {} column {}",
+            at.line() + lines_before,
+            at.column()
+        );
+        message = message.replace(&in_chunk, &in_file);
+    }
+    format!("not YAML: {message}")
 }
 
-/// Opens lists and names kinds.
-fn sort_out(mut value: Value, place: &str, documents: &mut Vec<Document>) {
+/// Adds the items of a list, or the value itself.
+fn expand_lists(mut value: Value, location: &str, documents: &mut Vec<ManifestDocument>) {
     strip_nulls(&mut value);
     let kind = value
         .get("kind")
@@ -196,16 +207,16 @@ fn sort_out(mut value: Value, place: &str, documents: &mut Vec<Document>) {
         _ => None,
     };
     let Some(item_kind) = item_kind else {
-        documents.push(Document {
-            place: place.to_owned(),
+        documents.push(ManifestDocument {
+            location: location.to_owned(),
             body: object(value),
         });
         return;
     };
-    if let Err(finding) = check_version(&value, "v1") {
-        documents.push(Document {
-            place: place.to_owned(),
-            body: Err(finding),
+    if let Err(error) = check_version(&value, "v1") {
+        documents.push(ManifestDocument {
+            location: location.to_owned(),
+            body: Err(error),
         });
         return;
     }
@@ -213,101 +224,89 @@ fn sort_out(mut value: Value, place: &str, documents: &mut Vec<Document>) {
         Some(Value::Array(items)) => items,
         None => Vec::new(),
         Some(_) => {
-            let body = Err(Finding::new("items", "a list was expected"));
-            documents.push(Document {
-                place: place.to_owned(),
-                body,
-            });
-            return;
+            let invalid = ManifestDocument::invalid(location, "items", "expected a list");
+            return documents.push(invalid);
         }
     };
-    let comma = if place.is_empty() { "" } else { ", " };
+    let comma = if location.is_empty() { "" } else { ", " };
     for (i, mut item) in items.into_iter().enumerate() {
-        // Items of a typed list may leave out what the list has said.
+        // Items of a typed list may omit kind and version.
         if let (Value::Object(map), false) = (&mut item, item_kind.is_empty()) {
             map.entry("kind").or_insert_with(|| item_kind.into());
             map.entry("apiVersion").or_insert_with(|| "v1".into());
         }
-        documents.push(Document {
-            place: format!("{place}{comma}item {}", i + 1),
+        documents.push(ManifestDocument {
+            location: format!("{location}{comma}item {}", i + 1),
             body: object(item),
         });
     }
 }
 
-fn object(value: Value) -> Result<Object, Finding> {
+fn object(value: Value) -> Result<ManifestObject, field::Error> {
     if !value.is_object() {
-        return Err(Finding::new(
+        return Err(field::Error::new(
             "",
             format!(
-                "{} is not a manifest: a mapping with apiVersion, kind and metadata was expected",
-                a(&value)
+                "{} is not a manifest: expected a mapping with apiVersion, kind and metadata",
+                type_name(&value)
             ),
         ));
     }
-    match value.get("kind") {
-        None => Err(Finding::new("kind", format!("required: {KINDS}"))),
-        Some(Value::String(kind)) => {
-            let wrap = match kind.as_str() {
-                "Pod" => Object::Pod,
-                "Secret" => Object::Secret,
-                "ConfigMap" => Object::ConfigMap,
-                "RuntimeClass" => Object::RuntimeClass,
-                other => {
-                    return Err(Finding::new(
-                        "kind",
-                        format!(
-                            "{} is not understood here: {KINDS} was expected",
-                            quoted(other)
-                        ),
-                    ));
-                }
-            };
-            let version = if kind == "RuntimeClass" {
-                "node.k8s.io/v1"
-            } else {
-                "v1"
-            };
-            check_version(&value, version)?;
-            Ok(wrap(value))
+    let invalid = |message: String| Err(field::Error::new("kind", message));
+    let kind = match value.get("kind") {
+        None => return invalid(format!("required: {KINDS}")),
+        Some(Value::String(kind)) => kind.as_str(),
+        Some(other) => {
+            return invalid(format!("expected {KINDS}, found {}", type_name(other)));
         }
-        Some(other) => Err(Finding::new(
-            "kind",
-            format!("{} was found: {KINDS} was expected", a(other)),
-        )),
-    }
+    };
+    let local = match kind {
+        "Pod" => {
+            check_version(&value, "v1")?;
+            return Ok(ManifestObject::Pod(value));
+        }
+        "Secret" => LocalKind::Secret,
+        "ConfigMap" => LocalKind::ConfigMap,
+        "RuntimeClass" => LocalKind::RuntimeClass,
+        other => {
+            let kind = quoted(other);
+            return invalid(format!("{kind} is not supported: expected {KINDS}"));
+        }
+    };
+    check_version(&value, local.api_version())?;
+    Ok(ManifestObject::Local(local, value))
 }
 
-fn check_version(value: &Value, expected: &str) -> Result<(), Finding> {
-    let wrong = |message: String| Err(Finding::new("apiVersion", message));
+fn check_version(value: &Value, expected: &str) -> Result<(), field::Error> {
+    let invalid = |message: String| Err(field::Error::new("apiVersion", message));
     match value.get("apiVersion") {
         Some(Value::String(version)) if version == expected => Ok(()),
-        Some(Value::String(version)) => wrong(format!(
-            "{} is not understood here: {expected} was expected",
+        Some(Value::String(version)) => invalid(format!(
+            "{} is not supported: expected {expected}",
             quoted(version)
         )),
-        Some(other) => wrong(format!("{} was found: {expected} was expected", a(other))),
-        None => wrong(format!("required: {expected}")),
+        Some(other) => invalid(format!("expected {expected}, found {}", type_name(other))),
+        None => invalid(format!("required: {expected}")),
     }
 }
 
-/// What sort of value it is, without the value.
-pub fn a(value: &Value) -> &'static str {
+/// The type of a value, for messages that must not quote it.
+pub fn type_name(value: &Value) -> &'static str {
     match value {
-        Value::Null => "nothing",
+        Value::Null => "null",
         Value::Bool(_) => "a boolean",
         Value::Number(_) => "a number",
-        Value::String(_) => "a text",
+        Value::String(_) => "a string",
         Value::Array(_) => "a list",
         Value::Object(_) => "a mapping",
     }
 }
 
-/// A foreign text in quotes, cut to what a message can bear.
+/// A user's text in quotes, truncated for messages.
 pub fn quoted(text: &str) -> String {
-    const MOST: usize = 80;
-    if text.chars().count() <= MOST {
+    const MAX_CHARS: usize = 80;
+    if text.chars().count() <= MAX_CHARS {
         return format!("{text:?}");
     }
-    format!("{:?}…", text.chars().take(MOST).collect::<String>())
+    format!("{:?}…", text.chars().take(MAX_CHARS).collect::<String>())
 }

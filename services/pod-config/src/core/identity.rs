@@ -1,36 +1,36 @@
-//! Who a static pod is: name, namespace, uid, annotations, as upstream gives them.
+//! Identity of static pods: name, namespace, uid and annotations, as the kubelet assigns them.
 //!
-//! A uid that the manifest does not set is the FNV-1a hash (128 bits) of the pod, then of
-//! `host:<node>` and `file:<path>` or `url:<url>`, in hexadecimal. Upstream hashes a dump of its Go
-//! structures, which nothing but that Go program can repeat; here it is the canonical JSON of the
-//! pod as it came. As it came, and not as typed: defaults and fields that a later build learns must
-//! not change who a running pod is.
+//! A uid that the manifest does not set is the 128-bit FNV-1a hash of the pod followed by
+//! `host:<node>` and `file:<path>` or `url:<url>`, in hexadecimal. The kubelet hashes a dump of its
+//! Go structures, which only a Go program can reproduce; this is the canonical JSON of the pod as
+//! received. Not of the typed pod: defaults and fields added by a later build must not change the
+//! identity of a running pod.
 
 use jiff::Timestamp;
 use polylet_model::constants::pod_annotation::{
     CONFIG_HASH, CONFIG_MIRROR, CONFIG_SEEN, CONFIG_SOURCE,
 };
-use polylet_model::hash;
+use polylet_model::hash::Fnv1a128;
 use serde_json::{Map, Value, json};
 
 use super::canonical;
 use super::decode::quoted;
 use super::validate::names;
-use super::{Finding, Source};
+use super::{StaticPodSource, field};
 
-/// Where a pod was found.
+/// The manifest that defines a pod.
 #[derive(Clone, Debug)]
-pub struct Place<'a> {
+pub struct ManifestOrigin<'a> {
     /// This node's name.
     pub node: &'a str,
-    /// The source.
-    pub source: Source,
-    /// The file's path or the URL: part of the identity.
+    /// Source of the manifest.
+    pub source: StaticPodSource,
+    /// File path or URL, which is part of the identity.
     pub origin: &'a str,
 }
 
-/// Takes out what only a server may say.
-pub fn strip(pod: &mut Value) {
+/// Removes fields that only the API server sets.
+pub fn remove_server_fields(pod: &mut Value) {
     if let Value::Object(map) = pod {
         map.remove("status");
     }
@@ -52,25 +52,25 @@ pub fn strip(pod: &mut Value) {
     }
 }
 
-/// Gives a stripped pod its identity; returns the uid.
-pub fn give(
+/// Assigns the identity to a pod without server fields; returns the uid and when it was first seen.
+pub fn assign(
     pod: &mut Value,
-    place: &Place<'_>,
+    origin: &ManifestOrigin<'_>,
     seen: impl FnOnce(&str) -> Timestamp,
-) -> Result<(String, Timestamp), Vec<Finding>> {
-    let name = checked_name(pod, place.node)?;
-    let uid = match text_of(pod, "uid") {
+) -> Result<(String, Timestamp), Vec<field::Error>> {
+    let name = checked_name(pod, origin.node)?;
+    let uid = match metadata_field(pod, "uid") {
         Some(uid) => uid,
-        None => fresh_uid(pod, place),
+        None => generate_uid(pod, origin),
     };
     let seen = seen(&uid);
     let Value::Object(root) = pod else {
-        return Err(vec![Finding::new("", "a mapping was expected")]);
+        return Err(vec![field::Error::new("", "expected a mapping")]);
     };
     let meta = object_in(root, "metadata")?;
     meta.insert(
         "name".into(),
-        format!("{name}-{}", place.node.to_lowercase()).into(),
+        format!("{name}-{}", origin.node.to_lowercase()).into(),
     );
     if meta
         .get("namespace")
@@ -82,74 +82,77 @@ pub fn give(
     meta.insert("uid".into(), uid.clone().into());
     let annotations = object_in(meta, "annotations")?;
     annotations.insert(CONFIG_HASH.into(), uid.clone().into());
-    annotations.insert(CONFIG_SOURCE.into(), place.source.annotation().into());
+    annotations.insert(CONFIG_SOURCE.into(), origin.source.annotation().into());
     annotations.insert(CONFIG_SEEN.into(), seen.to_string().into());
     let spec = object_in(root, "spec")?;
-    spec.insert("nodeName".into(), place.node.into());
-    if place.source == Source::File {
+    spec.insert("nodeName".into(), origin.node.into());
+    if origin.source == StaticPodSource::File {
         tolerate_no_execute(spec);
     }
     Ok((uid, seen))
 }
 
-fn checked_name(pod: &Value, node: &str) -> Result<String, Vec<Finding>> {
-    let mut findings = Vec::new();
+fn checked_name(pod: &Value, node: &str) -> Result<String, Vec<field::Error>> {
+    let mut errors = Vec::new();
     match pod.get("metadata") {
-        None => return Err(vec![Finding::new("metadata.name", "required")]),
+        None => return Err(vec![field::Error::new("metadata.name", "required")]),
         Some(Value::Object(_)) => {}
-        Some(_) => return Err(vec![Finding::new("metadata", "a mapping was expected")]),
+        Some(_) => return Err(vec![field::Error::new("metadata", "expected a mapping")]),
     }
-    for part in ["annotations", "labels"] {
-        if pod["metadata"].get(part).is_some_and(|v| !v.is_object()) {
-            findings.push(Finding::new(
-                format!("metadata.{part}"),
-                "a mapping of texts was expected",
+    for name in ["annotations", "labels"] {
+        if pod["metadata"].get(name).is_some_and(|v| !v.is_object()) {
+            errors.push(field::Error::new(
+                format!("metadata.{name}"),
+                "expected a mapping of strings",
             ));
         }
     }
     if pod.get("spec").is_some_and(|v| !v.is_object()) {
-        findings.push(Finding::new("spec", "a mapping was expected"));
+        errors.push(field::Error::new("spec", "expected a mapping"));
     }
     let name = match pod["metadata"].get("name") {
         Some(Value::String(name)) if !name.is_empty() => name.clone(),
         Some(Value::String(_)) | None => {
-            let hint = if text_of(pod, "generateName").is_some() {
-                ": generateName is for the API server alone"
+            let hint = if metadata_field(pod, "generateName").is_some() {
+                ": generateName needs the API server"
             } else {
                 ""
             };
-            findings.push(Finding::new("metadata.name", format!("required{hint}")));
+            errors.push(field::Error::new(
+                "metadata.name",
+                format!("required{hint}"),
+            ));
             String::new()
         }
         Some(_) => {
-            findings.push(Finding::new(
+            errors.push(field::Error::new(
                 "metadata.name",
-                "a text was expected (put it in quotes)",
+                "expected a string (use quotes)",
             ));
             String::new()
         }
     };
     if !name.is_empty() {
         if let Err(expected) = names::subdomain(&name) {
-            findings.push(Finding::new(
+            errors.push(field::Error::new(
                 "metadata.name",
                 format!("{} is {expected}", quoted(&name)),
             ));
         } else if name.len() + 1 + node.len() > 253 {
-            findings.push(Finding::new(
+            errors.push(field::Error::new(
                 "metadata.name",
-                "is longer than 253 characters once the node's name is put behind it",
+                "is longer than 253 characters with the node name appended",
             ));
         }
     }
-    if let Some(uid) = text_of(pod, "uid") {
-        // It becomes part of paths.
+    if let Some(uid) = metadata_field(pod, "uid") {
+        // The uid is used in paths.
         let plain = uid.len() <= 128
             && uid
                 .bytes()
                 .all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_');
         if !plain {
-            findings.push(Finding::new(
+            errors.push(field::Error::new(
                 "metadata.uid",
                 format!(
                     "{} is not at most 128 letters, digits, '-' or '_'",
@@ -158,30 +161,28 @@ fn checked_name(pod: &Value, node: &str) -> Result<String, Vec<Finding>> {
             ));
         }
     }
-    if findings.is_empty() {
+    if errors.is_empty() {
         Ok(name)
     } else {
-        Err(findings)
+        Err(errors)
     }
 }
 
-fn fresh_uid(pod: &Value, place: &Place<'_>) -> String {
-    let Place {
+fn generate_uid(pod: &Value, origin: &ManifestOrigin<'_>) -> String {
+    let ManifestOrigin {
         node,
         source,
         origin,
-    } = place;
-    let hashed = format!(
-        "{}host:{node}{}{origin}",
-        canonical::text(pod),
-        source.hash_prefix()
-    );
-    format!("{:032x}", hash::fnv1a_128(hashed.as_bytes()))
+    } = origin;
+    let mut hash = Fnv1a128::default();
+    hash.update(&canonical::to_bytes(pod));
+    hash.update(format!("host:{node}{}{origin}", source.hash_prefix()).as_bytes());
+    format!("{:032x}", hash.finish())
 }
 
-/// As upstream: a toleration of the same key, operator, value and effect is replaced, not repeated.
+/// Adds the kubelet's toleration; one with the same key, operator, value and effect is replaced.
 fn tolerate_no_execute(spec: &mut Map<String, Value>) {
-    let wanted = json!({"operator": "Exists", "effect": "NoExecute"});
+    let toleration = json!({"operator": "Exists", "effect": "NoExecute"});
     match spec.get_mut("tolerations") {
         Some(Value::Array(tolerations)) => {
             let blank = |t: &Value, field: &str| {
@@ -193,23 +194,23 @@ fn tolerate_no_execute(spec: &mut Map<String, Value>) {
             let same = |t: &Value| {
                 blank(t, "key")
                     && blank(t, "value")
-                    && t.get("operator") == wanted.get("operator")
-                    && t.get("effect") == wanted.get("effect")
+                    && t.get("operator") == toleration.get("operator")
+                    && t.get("effect") == toleration.get("effect")
             };
             match tolerations.iter_mut().find(|t| same(t)) {
-                Some(there) => *there = wanted,
-                None => tolerations.push(wanted),
+                Some(existing) => *existing = toleration,
+                None => tolerations.push(toleration),
             }
         }
-        // Anything else than a list is refused by the typed reading that follows.
+        // Other types are rejected when the pod is decoded.
         Some(_) => {}
         None => {
-            spec.insert("tolerations".into(), Value::Array(vec![wanted]));
+            spec.insert("tolerations".into(), Value::Array(vec![toleration]));
         }
     }
 }
 
-fn text_of(pod: &Value, field: &str) -> Option<String> {
+fn metadata_field(pod: &Value, field: &str) -> Option<String> {
     pod.get("metadata")?
         .get(field)?
         .as_str()
@@ -217,13 +218,13 @@ fn text_of(pod: &Value, field: &str) -> Option<String> {
         .map(str::to_owned)
 }
 
-/// The object under a key, made when missing.
+/// The object under a key, created if absent.
 fn object_in<'a>(
     map: &'a mut Map<String, Value>,
     key: &str,
-) -> Result<&'a mut Map<String, Value>, Vec<Finding>> {
+) -> Result<&'a mut Map<String, Value>, Vec<field::Error>> {
     map.entry(key)
         .or_insert_with(|| Value::Object(Map::new()))
         .as_object_mut()
-        .ok_or_else(|| vec![Finding::new(key, "a mapping was expected")])
+        .ok_or_else(|| vec![field::Error::new(key, "expected a mapping")])
 }

@@ -1,183 +1,188 @@
-//! What all origins of one source come to together.
+//! Merging the manifests of one source.
 //!
-//! Each origin (a file; the one URL) holds what was last accepted from it. Only a complete reading
-//! takes something away: while an origin is broken or being written, what it gave before stands.
+//! Each manifest (a file, or the response of the URL) has the items that were last valid in it. Only
+//! a manifest that was read completely removes items: while it is invalid or being written, its
+//! previous items are retained.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::sync::Arc;
 
+use bytes::Bytes;
 use jiff::Timestamp;
 
-use super::accept::Content;
-use super::{Finding, ObjectItem, ObjectKey, PodItem};
+use super::parse::Parsed;
+use super::{LocalObject, ObjectId, StaticPod, field};
 
-/// All origins of a source by name. The order of learning does not matter to [`Origins::view`].
+/// All manifests of a source by origin. The order of updates does not affect [`Manifests::merged`].
 #[derive(Clone, Debug, Default)]
-pub struct Origins {
-    all: BTreeMap<String, Origin>,
+pub struct Manifests {
+    all: BTreeMap<String, ManifestState>,
 }
 
-/// What one origin holds.
+/// The current items of one manifest.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Origin {
-    /// Accepted last, or before and still standing.
-    pub pods: Vec<PodItem>,
-    /// Likewise.
-    pub objects: Vec<ObjectItem>,
-    /// Of the last reading.
-    pub findings: Vec<Finding>,
-    /// Tells whether the origin has changed since.
-    pub stamp: String,
+pub struct ManifestState {
+    /// Valid pods, with those retained from before.
+    pub pods: Vec<StaticPod>,
+    /// Valid objects, with those retained from before.
+    pub objects: Vec<LocalObject>,
+    /// Errors of the last reading.
+    pub errors: Vec<field::Error>,
+    /// Fingerprint of the last reading, to detect changes.
+    pub fingerprint: String,
 }
 
-/// The set of a source.
+/// The merged items of a source.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct View {
-    /// Accepted pods by uid, with the name of their origin.
-    pub pods: BTreeMap<String, (String, PodItem)>,
-    /// Accepted objects.
-    pub objects: BTreeMap<ObjectKey, Arc<str>>,
-    /// Findings by origin.
-    pub findings: Vec<(String, Finding)>,
+pub struct MergedPods {
+    /// Pods by uid, with the origin of their manifest.
+    pub pods: BTreeMap<String, (String, StaticPod)>,
+    /// Objects as canonical JSON.
+    pub objects: BTreeMap<ObjectId, Bytes>,
+    /// Errors by origin.
+    pub errors: Vec<(String, field::Error)>,
 }
 
-impl Origins {
-    /// Starts from what a former life accepted.
-    pub fn restore(&mut self, name: String, origin: Origin) {
-        self.all.insert(name, origin);
+impl Manifests {
+    /// Restores a manifest that was persisted by an earlier process.
+    pub fn restore(&mut self, origin: String, manifest: ManifestState) {
+        self.all.insert(origin, manifest);
     }
 
-    /// Takes in a complete reading of an origin.
-    pub fn learn(&mut self, name: &str, content: Content, stamp: String) {
-        let before = self.all.remove(name).unwrap_or_default();
-        let mut now = Origin {
-            pods: content.pods,
-            objects: content.objects,
-            findings: content.findings,
-            stamp,
+    /// Handles a complete reading of a manifest.
+    pub fn update(&mut self, origin: &str, parsed: Parsed, fingerprint: String) {
+        let previous = self.all.remove(origin).unwrap_or_default();
+        let mut current = ManifestState {
+            pods: parsed.pods,
+            objects: parsed.objects,
+            errors: parsed.errors,
+            fingerprint,
         };
-        if content.broken {
-            stand(&mut now, before);
+        if parsed.incomplete {
+            retain_previous(&mut current, previous);
         }
-        self.all.insert(name.to_owned(), now);
+        self.all.insert(origin.to_owned(), current);
     }
 
-    /// An origin that could not be read: all it gave stands.
-    pub fn fail(&mut self, name: &str, message: String, stamp: String) {
-        let before = self.all.remove(name).unwrap_or_default();
-        let mut now = Origin {
-            findings: vec![Finding::new("", message)],
-            stamp,
-            ..Origin::default()
+    /// Handles a manifest that could not be read: its items are retained.
+    pub fn mark_failed(&mut self, origin: &str, message: String, fingerprint: String) {
+        let previous = self.all.remove(origin).unwrap_or_default();
+        let mut current = ManifestState {
+            errors: vec![field::Error::new("", message)],
+            fingerprint,
+            ..ManifestState::default()
         };
-        stand(&mut now, before);
-        self.all.insert(name.to_owned(), now);
+        retain_previous(&mut current, previous);
+        self.all.insert(origin.to_owned(), current);
     }
 
-    /// An origin that is really gone.
-    pub fn forget(&mut self, name: &str) {
-        self.all.remove(name);
+    /// Removes a manifest that was deleted.
+    pub fn remove(&mut self, origin: &str) {
+        self.all.remove(origin);
     }
 
-    /// Forgets all origins but those that are still there.
-    pub fn retain(&mut self, there: impl Fn(&str) -> bool) {
-        self.all.retain(|name, _| there(name));
+    /// Removes all manifests whose origin `exists` does not confirm.
+    pub fn retain(&mut self, exists: impl Fn(&str) -> bool) {
+        self.all.retain(|origin, _| exists(origin));
     }
 
-    /// Whether an origin gave anything that a half-written reading could take away.
-    pub fn gives(&self, name: &str) -> bool {
+    /// Whether a manifest has items, which a half-written file could remove.
+    pub fn has_items(&self, origin: &str) -> bool {
         self.all
-            .get(name)
-            .is_some_and(|o| !o.pods.is_empty() || !o.objects.is_empty())
+            .get(origin)
+            .is_some_and(|m| !m.pods.is_empty() || !m.objects.is_empty())
     }
 
-    /// The stamp under which an origin was read last.
-    pub fn stamp(&self, name: &str) -> Option<&str> {
-        self.all.get(name).map(|o| o.stamp.as_str())
+    /// Fingerprint of the last reading of a manifest.
+    pub fn fingerprint(&self, origin: &str) -> Option<&str> {
+        self.all.get(origin).map(|m| m.fingerprint.as_str())
     }
 
-    /// Since when an identity is known.
-    pub fn seen(&self, uid: &str) -> Option<Timestamp> {
+    /// When a uid was first seen.
+    pub fn first_seen(&self, uid: &str) -> Option<Timestamp> {
         self.all
             .values()
-            .flat_map(|o| &o.pods)
+            .flat_map(|m| &m.pods)
             .find(|p| p.uid == uid)
-            .map(|p| p.seen)
+            .map(|p| p.first_seen)
     }
 
-    /// Every origin, to be kept.
-    pub fn iter(&self) -> impl Iterator<Item = (&String, &Origin)> {
+    /// All manifests by origin.
+    pub fn iter(&self) -> impl Iterator<Item = (&String, &ManifestState)> {
         self.all.iter()
     }
 
-    /// Puts the origins together, in the order of their names: the first of a name stands.
-    pub fn view(&self) -> View {
-        let mut view = View::default();
+    /// Merges all manifests in the order of their origins: of several pods with one name, the first
+    /// is used.
+    pub fn merged(&self) -> MergedPods {
+        let mut merged = MergedPods::default();
         let mut names: BTreeMap<(&str, &str), String> = BTreeMap::new();
-        for (origin, held) in &self.all {
-            view.findings
-                .extend(held.findings.iter().map(|f| (origin.clone(), f.clone())));
-            for pod in &held.pods {
-                let here = whereabouts(origin, &pod.place);
-                let refusal = match (names.get(&pod.full_name()), view.pods.get(&pod.uid)) {
-                    (Some(first), _) => Some(Finding::new(
+        for (origin, manifest) in &self.all {
+            let errors = manifest.errors.iter().cloned();
+            merged.errors.extend(errors.map(|e| (origin.clone(), e)));
+            for pod in &manifest.pods {
+                let here = describe(origin, &pod.location);
+                let conflict = match (names.get(&pod.full_name()), merged.pods.get(&pod.uid)) {
+                    (Some(first), _) => Some(field::Error::new(
                         "metadata.name",
                         format!(
-                            "{}/{} is already defined in {first}: the one in {here} is not used",
+                            "{}/{} is already defined in {first}; ignoring the one in {here}",
                             pod.namespace, pod.name
                         ),
                     )),
-                    (None, Some((first, other))) => Some(Finding::new(
+                    (None, Some((first, other))) => Some(field::Error::new(
                         "metadata.uid",
                         format!(
-                            "is already that of {}/{} in {}: the one in {here} is not used",
+                            "already used by {}/{} in {}; ignoring the pod in {here}",
                             other.namespace,
                             other.name,
-                            whereabouts(first, &other.place)
+                            describe(first, &other.location)
                         ),
                     )),
                     (None, None) => None,
                 };
-                match refusal {
-                    Some(finding) => view.findings.push((origin.clone(), finding.at(&pod.place))),
+                match conflict {
+                    Some(error) => merged
+                        .errors
+                        .push((origin.clone(), error.at(&pod.location))),
                     None => {
                         names.insert(pod.full_name(), here);
-                        view.pods
-                            .insert(pod.uid.clone(), (origin.clone(), pod.clone()));
+                        let entry = (origin.clone(), pod.clone());
+                        merged.pods.insert(pod.uid.clone(), entry);
                     }
                 }
             }
         }
-        self.view_objects(&mut view);
-        view
+        self.merge_objects(&mut merged);
+        merged
     }
 
-    fn view_objects(&self, view: &mut View) {
-        let mut first_in: BTreeMap<&ObjectKey, String> = BTreeMap::new();
-        for (origin, held) in &self.all {
-            for object in &held.objects {
-                let here = whereabouts(origin, &object.place);
+    fn merge_objects(&self, merged: &mut MergedPods) {
+        let mut first_in: BTreeMap<&ObjectId, String> = BTreeMap::new();
+        for (origin, manifest) in &self.all {
+            for object in &manifest.objects {
+                let here = describe(origin, &object.location);
                 match first_in.entry(&object.key) {
-                    Entry::Vacant(slot) => {
-                        slot.insert(here);
-                        view.objects
+                    Entry::Vacant(entry) => {
+                        entry.insert(here);
+                        merged
+                            .objects
                             .insert(object.key.clone(), object.manifest.clone());
                     }
                     Entry::Occupied(first) => {
-                        let ObjectKey {
+                        let ObjectId {
                             kind,
                             namespace,
                             name,
                         } = &object.key;
                         let message = format!(
-                            "{kind} {namespace}/{name} is already defined in {}: the one in {here} is not used",
+                            "{kind} {namespace}/{name} is already defined in {}; ignoring the one in {here}",
                             first.get()
                         );
-                        view.findings.push((
-                            origin.clone(),
-                            Finding::new("metadata.name", message).at(&object.place),
-                        ));
+                        let error = field::Error::new("metadata.name", message);
+                        merged
+                            .errors
+                            .push((origin.clone(), error.at(&object.location)));
                     }
                 }
             }
@@ -185,37 +190,38 @@ impl Origins {
     }
 }
 
-/// Keeps what was accepted before and has no successor now, and says so.
-fn stand(now: &mut Origin, before: Origin) {
-    let mut kept = Vec::new();
-    for pod in before.pods {
-        if !now.pods.iter().any(|p| p.full_name() == pod.full_name()) {
-            kept.push(format!("Pod {}/{}", pod.namespace, pod.name));
-            now.pods.push(pod);
+/// Retains previous items that have no successor, and adds an error that lists them.
+fn retain_previous(current: &mut ManifestState, previous: ManifestState) {
+    let mut retained = Vec::new();
+    for pod in previous.pods {
+        if !current
+            .pods
+            .iter()
+            .any(|p| p.full_name() == pod.full_name())
+        {
+            retained.push(format!("Pod {}/{}", pod.namespace, pod.name));
+            current.pods.push(pod);
         }
     }
-    for object in before.objects {
-        if !now.objects.iter().any(|o| o.key == object.key) {
-            kept.push(format!(
+    for object in previous.objects {
+        if !current.objects.iter().any(|o| o.key == object.key) {
+            retained.push(format!(
                 "{} {}/{}",
                 object.key.kind, object.key.namespace, object.key.name
             ));
-            now.objects.push(object);
+            current.objects.push(object);
         }
     }
-    if !kept.is_empty() {
-        let message = format!(
-            "until then, what was accepted before stands: {}",
-            kept.join(", ")
-        );
-        now.findings.push(Finding::new("", message));
+    if !retained.is_empty() {
+        let message = format!("keeping the last valid version of {}", retained.join(", "));
+        current.errors.push(field::Error::new("", message));
     }
 }
 
-fn whereabouts(origin: &str, place: &str) -> String {
-    if place.is_empty() {
+fn describe(origin: &str, location: &str) -> String {
+    if location.is_empty() {
         origin.to_owned()
     } else {
-        format!("{origin} ({place})")
+        format!("{origin} ({location})")
     }
 }

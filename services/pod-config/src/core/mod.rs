@@ -1,150 +1,110 @@
-//! The decisions: what a file or an answer holds, who its pods are, whether they can be accepted,
-//! and what all origins of a source come to together. No input or output, no clock.
+//! Decisions, without I/O or a clock: what a manifest file or a URL response contains, the identity
+//! of its pods, whether they are valid, and how the manifests of one source are merged.
 
-pub mod accept;
 pub mod canonical;
 pub mod cluster;
 pub mod decode;
+pub mod field;
 pub mod identity;
-pub mod kept;
+mod json_text;
+pub mod mask;
 pub mod merge;
 pub mod object;
+pub mod parse;
+pub mod state;
 pub mod typed;
 pub mod validate;
 
 #[cfg(test)]
 mod tests;
 
-use std::sync::Arc;
-
+use bytes::Bytes;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// Where a set of pods comes from.
+/// A source of static pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Source {
-    /// The manifest directory, or a single file.
+pub enum StaticPodSource {
+    /// `staticPodPath`: a manifest directory or a single file.
     File,
-    /// A URL.
+    /// `staticPodURL`: a manifest on a web server.
     Http,
 }
 
-impl Source {
-    /// The value of the annotation `kubernetes.io/config.source`.
+impl StaticPodSource {
+    /// Value of the annotation `kubernetes.io/config.source`.
     pub fn annotation(self) -> &'static str {
         match self {
-            Source::File => "file",
-            Source::Http => "http",
+            StaticPodSource::File => "file",
+            StaticPodSource::Http => "http",
         }
     }
 
-    /// What upstream puts before the origin when it hashes a pod's identity.
+    /// Prefix of the origin in the input of the uid hash, as in the kubelet.
     pub fn hash_prefix(self) -> &'static str {
         match self {
-            Source::File => "file:",
-            Source::Http => "url:",
+            StaticPodSource::File => "file:",
+            StaticPodSource::Http => "url:",
         }
     }
 }
 
-/// One thing found wrong within an origin.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Finding {
-    /// Which part of the origin: `document 2`, `item 3`, or nothing when it is all of it.
-    pub place: String,
-    /// Path of the field, or nothing.
-    pub field: String,
-    /// What is wrong and what was expected.
-    pub message: String,
-}
-
-impl Finding {
-    /// A finding about a field; the place is filled in by whoever knows it.
-    pub fn new(field: impl Into<String>, message: impl Into<String>) -> Self {
-        Finding {
-            place: String::new(),
-            field: field.into(),
-            message: message.into(),
-        }
-    }
-
-    /// The same, at a place.
-    pub fn at(mut self, place: &str) -> Self {
-        self.place = place.to_owned();
-        self
-    }
-}
-
-/// A pod that was accepted.
+/// A valid static pod.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PodItem {
-    /// Identity, see [`identity`].
+pub struct StaticPod {
+    /// Generated or set by the manifest, see [`identity`].
     pub uid: String,
     /// Namespace, defaulted.
     pub namespace: String,
-    /// Name with the node's name behind it.
+    /// `<metadata.name>-<node name>`.
     pub name: String,
-    /// Tells same from different.
+    /// Digest of the manifest.
     pub digest: String,
-    /// First sight of this identity.
-    pub seen: Timestamp,
-    /// The complete pod as canonical JSON.
-    #[serde(with = "shared_text")]
-    pub manifest: Arc<str>,
-    /// Which part of its origin it stands in.
-    pub place: String,
+    /// When this uid was first seen.
+    pub first_seen: Timestamp,
+    /// The complete `v1.Pod` as canonical JSON.
+    #[serde(with = "json_text")]
+    pub manifest: Bytes,
+    /// Position in its manifest file.
+    pub location: String,
 }
 
-impl PodItem {
-    /// Namespace and name: what may be there once only.
+impl StaticPod {
+    /// Namespace and name, which are unique within a source.
     pub fn full_name(&self) -> (&str, &str) {
         (&self.namespace, &self.name)
     }
 }
 
-/// Names a Secret, ConfigMap or RuntimeClass.
+/// Kind, namespace and name of an object that pods refer to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct ObjectKey {
-    /// `Secret`, `ConfigMap` or `RuntimeClass`.
+pub struct ObjectId {
+    /// Kind: `Secret`, `ConfigMap`, `RuntimeClass` and so on.
     pub kind: String,
-    /// Namespace, defaulted; empty of a RuntimeClass, which is the whole node's.
+    /// Namespace, defaulted; empty for cluster-scoped kinds.
     pub namespace: String,
-    /// Name.
+    /// Object name.
     pub name: String,
 }
 
-/// A Secret, ConfigMap or RuntimeClass that was accepted.
+/// A valid Secret, ConfigMap or RuntimeClass from a manifest file.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ObjectItem {
-    /// Its name.
-    pub key: ObjectKey,
+pub struct LocalObject {
+    /// Kind and name.
+    pub key: ObjectId,
     /// The complete object as canonical JSON.
-    #[serde(with = "shared_text")]
-    pub manifest: Arc<str>,
-    /// Which part of its origin it stands in.
-    pub place: String,
+    #[serde(with = "json_text")]
+    pub manifest: Bytes,
+    /// Position in its manifest file.
+    pub location: String,
 }
 
-/// By hand, so that no value of a Secret gets into a message.
-impl std::fmt::Debug for ObjectItem {
+/// Manual, so that no value of a Secret is printed.
+impl std::fmt::Debug for LocalObject {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ObjectItem")
+        f.debug_struct("LocalObject")
             .field("key", &self.key)
-            .field("place", &self.place)
+            .field("location", &self.location)
             .finish_non_exhaustive()
-    }
-}
-
-/// Shared text in kept files.
-mod shared_text {
-    use super::*;
-    use serde::{Deserializer, Serializer};
-
-    pub(super) fn serialize<S: Serializer>(text: &Arc<str>, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_str(text)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Arc<str>, D::Error> {
-        String::deserialize(from).map(Arc::from)
     }
 }

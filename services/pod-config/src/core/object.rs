@@ -1,37 +1,43 @@
-//! Local Secrets, ConfigMaps and RuntimeClasses: checked, completed, never quoted.
+//! Secrets, ConfigMaps and RuntimeClasses of manifests: validated and defaulted. Their values appear
+//! in no message.
 
 use k8s_openapi::ByteString;
 use serde_json::{Map, Value};
-use std::sync::Arc;
 
-use super::decode::{a, quoted};
+use super::decode::{LocalKind, quoted, type_name};
 use super::validate::names;
-use super::{Finding, ObjectItem, ObjectKey, canonical};
+use super::{LocalObject, ObjectId, canonical, field};
 
-/// Upstream's bound on the data of one object.
-const MOST_BYTES: usize = 1024 * 1024;
+/// The API server's limit on the data of one object.
+const MAX_DATA_BYTES: usize = 1024 * 1024;
+
+/// Parses an object of one of the supported kinds.
+pub fn parse(kind: LocalKind, value: Value) -> Result<LocalObject, Vec<field::Error>> {
+    match kind {
+        LocalKind::Secret => secret(value),
+        LocalKind::ConfigMap => config_map(value),
+        LocalKind::RuntimeClass => runtime_class(value),
+    }
+}
 
 /// A Secret: `stringData` folded into `data`, type defaulted.
-pub fn secret(value: Value) -> Result<ObjectItem, Vec<Finding>> {
-    accept("Secret", value, |map, findings| {
+fn secret(value: Value) -> Result<LocalObject, Vec<field::Error>> {
+    namespaced("Secret", value, |map, errors| {
         let mut data = Map::new();
         let mut total = 0;
-        each_text(
-            map,
-            "data",
-            findings,
-            |key, text, findings| match decode64(text) {
+        each_text(map, "data", errors, |key, text, errors| {
+            match decode64(text) {
                 Some(bytes) => {
                     total += bytes.len();
                     data.insert(key.to_owned(), text.into());
                 }
-                None => findings.push(Finding::new(
-                    field("data", key),
-                    "is not base64: stringData takes plain text",
+                None => errors.push(field::Error::new(
+                    key_path("data", key),
+                    "is not base64: use stringData for plain text",
                 )),
-            },
-        );
-        each_text(map, "stringData", findings, |key, text, _| {
+            }
+        });
+        each_text(map, "stringData", errors, |key, text, _| {
             total += text.len();
             data.insert(key.to_owned(), encode64(text.as_bytes()));
         });
@@ -39,14 +45,14 @@ pub fn secret(value: Value) -> Result<ObjectItem, Vec<Finding>> {
         let kind = map.entry("type").or_insert_with(|| "Opaque".into());
         match kind.as_str() {
             Some(kind) => {
-                for key in needed(kind, &data) {
-                    findings.push(Finding::new(
-                        field("data", key),
+                for key in required_keys(kind, &data) {
+                    errors.push(field::Error::new(
+                        key_path("data", key),
                         format!("required in a Secret of type {}", quoted(kind)),
                     ));
                 }
             }
-            None => findings.push(Finding::new("type", "a text was expected")),
+            None => errors.push(field::Error::new("type", "expected a string")),
         }
         if !data.is_empty() {
             map.insert("data".into(), Value::Object(data));
@@ -55,101 +61,104 @@ pub fn secret(value: Value) -> Result<ObjectItem, Vec<Finding>> {
     })
 }
 
-/// A ConfigMap.
-pub fn config_map(value: Value) -> Result<ObjectItem, Vec<Finding>> {
-    accept("ConfigMap", value, |map, findings| {
+/// A ConfigMap with a valid name, keys and size.
+fn config_map(value: Value) -> Result<LocalObject, Vec<field::Error>> {
+    namespaced("ConfigMap", value, |map, errors| {
         let mut total = 0;
         let mut keys = Vec::new();
-        each_text(map, "data", findings, |key, text, _| {
+        each_text(map, "data", errors, |key, text, _| {
             total += text.len();
             keys.push(key.to_owned());
         });
-        each_text(map, "binaryData", findings, |key, text, findings| {
+        each_text(map, "binaryData", errors, |key, text, errors| {
             if keys.iter().any(|k| k == key) {
-                findings.push(Finding::new(
-                    field("binaryData", key),
-                    "stands in data as well: a key may be in one of them only",
+                errors.push(field::Error::new(
+                    key_path("binaryData", key),
+                    "is also in data: a key must be in one of them only",
                 ));
             }
             match decode64(text) {
                 Some(bytes) => total += bytes.len(),
-                None => findings.push(Finding::new(field("binaryData", key), "is not base64")),
+                None => errors.push(field::Error::new(
+                    key_path("binaryData", key),
+                    "is not base64",
+                )),
             }
         });
         total
     })
 }
 
-/// A RuntimeClass: which handler of the runtime pods of this class get.
-pub fn runtime_class(value: Value) -> Result<ObjectItem, Vec<Finding>> {
+/// A RuntimeClass, which selects a handler of the container runtime.
+fn runtime_class(value: Value) -> Result<LocalObject, Vec<field::Error>> {
     let text = |pointer: &str| value.pointer(pointer).and_then(Value::as_str);
-    let mut findings = Vec::new();
+    let mut errors = Vec::new();
     let mut check =
         |field: &str, found: Option<&str>, form: fn(&str) -> Result<(), &'static str>| match found
             .filter(|text| !text.is_empty())
         {
-            None => findings.push(Finding::new(field, "required")),
+            None => errors.push(field::Error::new(field, "required")),
             Some(text) => {
                 if let Err(expected) = form(text) {
                     let message = format!("{} is {expected}", quoted(text));
-                    findings.push(Finding::new(field, message));
+                    errors.push(field::Error::new(field, message));
                 }
             }
         };
     check("metadata.name", text("/metadata/name"), names::subdomain);
     check("handler", text("/handler"), names::label);
-    if !findings.is_empty() {
-        return Err(findings);
+    if !errors.is_empty() {
+        return Err(errors);
     }
     let name = text("/metadata/name").unwrap_or_default().to_owned();
-    Ok(ObjectItem {
-        key: ObjectKey {
+    Ok(LocalObject {
+        key: ObjectId {
             kind: "RuntimeClass".to_owned(),
             namespace: String::new(),
             name,
         },
-        manifest: Arc::from(canonical::text(&value)),
-        place: String::new(),
+        manifest: canonical::to_bytes(&value),
+        location: String::new(),
     })
 }
 
-fn accept(
+fn namespaced(
     kind: &str,
     mut value: Value,
-    check: impl FnOnce(&mut Map<String, Value>, &mut Vec<Finding>) -> usize,
-) -> Result<ObjectItem, Vec<Finding>> {
-    let mut findings = Vec::new();
-    let (namespace, name) = identity(&mut value, &mut findings);
+    check: impl FnOnce(&mut Map<String, Value>, &mut Vec<field::Error>) -> usize,
+) -> Result<LocalObject, Vec<field::Error>> {
+    let mut errors = Vec::new();
+    let (namespace, name) = identity(&mut value, &mut errors);
     if let Some(map) = value.as_object_mut() {
         if map.get("immutable").is_some_and(|v| !v.is_boolean()) {
-            findings.push(Finding::new("immutable", "a boolean was expected"));
+            errors.push(field::Error::new("immutable", "expected a boolean"));
         }
-        let total = check(map, &mut findings);
-        if total > MOST_BYTES {
-            findings.push(Finding::new(
+        let total = check(map, &mut errors);
+        if total > MAX_DATA_BYTES {
+            errors.push(field::Error::new(
                 "data",
-                format!("holds {total} bytes: at most {MOST_BYTES} are allowed"),
+                format!("has {total} bytes: at most {MAX_DATA_BYTES} are allowed"),
             ));
         }
     }
-    if !findings.is_empty() {
-        return Err(findings);
+    if !errors.is_empty() {
+        return Err(errors);
     }
-    let key = ObjectKey {
+    let key = ObjectId {
         kind: kind.to_owned(),
         namespace,
         name,
     };
-    Ok(ObjectItem {
+    Ok(LocalObject {
         key,
-        manifest: Arc::from(canonical::text(&value)),
-        place: String::new(),
+        manifest: canonical::to_bytes(&value),
+        location: String::new(),
     })
 }
 
-fn identity(value: &mut Value, findings: &mut Vec<Finding>) -> (String, String) {
+fn identity(value: &mut Value, errors: &mut Vec<field::Error>) -> (String, String) {
     let Some(meta) = value.get_mut("metadata").and_then(Value::as_object_mut) else {
-        findings.push(Finding::new("metadata.name", "required"));
+        errors.push(field::Error::new("metadata.name", "required"));
         return Default::default();
     };
     meta.remove("managedFields");
@@ -159,7 +168,7 @@ fn identity(value: &mut Value, findings: &mut Vec<Finding>) -> (String, String) 
             match (meta.get(field), fallback) {
                 (Some(Value::String(name)), _) if !name.is_empty() => {
                     if let Err(expected) = check(name) {
-                        findings.push(Finding::new(
+                        errors.push(field::Error::new(
                             path,
                             format!("{} is {expected}", quoted(name)),
                         ));
@@ -168,13 +177,13 @@ fn identity(value: &mut Value, findings: &mut Vec<Finding>) -> (String, String) 
                 }
                 (None | Some(Value::String(_)), Some(fallback)) => fallback.to_owned(),
                 (None | Some(Value::String(_)), None) => {
-                    findings.push(Finding::new(path, "required"));
+                    errors.push(field::Error::new(path, "required"));
                     String::new()
                 }
                 (Some(other), _) => {
-                    findings.push(Finding::new(
+                    errors.push(field::Error::new(
                         path,
-                        format!("{} was found: a text was expected", a(other)),
+                        format!("expected a string, found {}", type_name(other)),
                     ));
                     String::new()
                 }
@@ -186,44 +195,41 @@ fn identity(value: &mut Value, findings: &mut Vec<Finding>) -> (String, String) 
     (namespace, name)
 }
 
-/// Every entry of a mapping of texts; what is no text is found wrong, and never shown.
+/// Calls `each` for all entries of a mapping of strings. Other values are errors, without the value.
 fn each_text(
     map: &Map<String, Value>,
     part: &str,
-    findings: &mut Vec<Finding>,
-    mut each: impl FnMut(&str, &str, &mut Vec<Finding>),
+    errors: &mut Vec<field::Error>,
+    mut each: impl FnMut(&str, &str, &mut Vec<field::Error>),
 ) {
     match map.get(part) {
         None => {}
         Some(Value::Object(entries)) => {
             for (key, value) in entries {
                 if let Err(expected) = names::config_key(key) {
-                    findings.push(Finding::new(
+                    errors.push(field::Error::new(
                         part,
                         format!("the key {} is {expected}", quoted(key)),
                     ));
                 }
                 match value {
-                    Value::String(text) => each(key, text, findings),
-                    other => findings.push(Finding::new(
-                        field(part, key),
-                        format!(
-                            "{} was found: a text was expected (put it in quotes)",
-                            a(other)
-                        ),
+                    Value::String(text) => each(key, text, errors),
+                    other => errors.push(field::Error::new(
+                        key_path(part, key),
+                        format!("expected a string (use quotes), found {}", type_name(other)),
                     )),
                 }
             }
         }
-        Some(other) => findings.push(Finding::new(
+        Some(other) => errors.push(field::Error::new(
             part,
-            format!("{} was found: a mapping of texts was expected", a(other)),
+            format!("expected a mapping of strings, found {}", type_name(other)),
         )),
     }
 }
 
-/// Keys that upstream wants in Secrets of its own types.
-fn needed(kind: &str, data: &Map<String, Value>) -> Vec<&'static str> {
+/// Keys that the API server requires in Secrets of built-in types.
+fn required_keys(kind: &str, data: &Map<String, Value>) -> Vec<&'static str> {
     let all: &[&str] = match kind {
         "kubernetes.io/dockercfg" => &[".dockercfg"],
         "kubernetes.io/dockerconfigjson" => &[".dockerconfigjson"],
@@ -238,11 +244,11 @@ fn needed(kind: &str, data: &Map<String, Value>) -> Vec<&'static str> {
         .collect()
 }
 
-fn field(part: &str, key: &str) -> String {
+fn key_path(part: &str, key: &str) -> String {
     format!("{part}[{}]", quoted(key))
 }
 
-/// As the API reads base64: line breaks within are fine.
+/// Decodes base64 as the API server does, which allows line breaks.
 fn decode64(text: &str) -> Option<Vec<u8>> {
     let joined: String = text.chars().filter(|c| !matches!(c, '\n' | '\r')).collect();
     serde_json::from_value::<ByteString>(Value::String(joined))
@@ -276,8 +282,8 @@ mod tests {
             ("a", "", "handler"),
             ("a", "Not.A.Label", "handler"),
         ] {
-            let findings = class(name, handler).expect_err("no class");
-            assert_eq!(findings[0].field, field, "{name} {handler}");
+            let errors = class(name, handler).expect_err("no class");
+            assert_eq!(errors[0].field, field, "{name} {handler}");
         }
     }
 }

@@ -3,25 +3,31 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::accept::{Content, accept};
-use super::decode::{Object, decode};
-use super::identity::Place;
-use super::kept::Kept;
-use super::merge::Origins;
+use super::decode::{ManifestObject, decode};
+use super::identity::ManifestOrigin;
+use super::merge::Manifests;
+use super::parse::{Parsed, parse};
+use super::state::PersistedSource;
 use super::*;
 
-const NOW: Timestamp = Timestamp::UNIX_EPOCH;
-
-fn place(origin: &str) -> Place<'_> {
-    Place {
-        node: "Node1",
-        source: Source::File,
-        origin,
+impl StaticPod {
+    fn manifest_text(&self) -> &str {
+        std::str::from_utf8(&self.manifest).expect("text")
     }
 }
 
-fn read(text: &str) -> Content {
-    accept(text.as_bytes(), &place("/m/a.yaml"), &|_| None, NOW)
+const NOW: Timestamp = Timestamp::UNIX_EPOCH;
+
+fn origin(path: &str) -> ManifestOrigin<'_> {
+    ManifestOrigin {
+        node: "Node1",
+        source: StaticPodSource::File,
+        origin: path,
+    }
+}
+
+fn read(text: &str) -> Parsed {
+    parse(text.as_bytes(), &origin("/m/a.yaml"), &|_| None, NOW)
 }
 
 fn pod_text(name: &str) -> String {
@@ -30,11 +36,11 @@ fn pod_text(name: &str) -> String {
     )
 }
 
-fn messages(content: &Content) -> Vec<String> {
-    content
-        .findings
+fn messages(parsed: &Parsed) -> Vec<String> {
+    parsed
+        .errors
         .iter()
-        .map(|f| format!("{}|{}|{}", f.place, f.field, f.message))
+        .map(|f| format!("{}|{}|{}", f.location, f.field, f.message))
         .collect()
 }
 
@@ -42,16 +48,16 @@ mod documents;
 mod properties;
 
 #[test]
-fn a_static_pod_gets_its_identity() {
-    let content = read(&pod_text("web"));
-    assert_eq!(content.findings, []);
-    let pod = &content.pods[0];
+fn static_pod_gets_uid_name_and_annotations() {
+    let parsed = read(&pod_text("web"));
+    assert_eq!(parsed.errors, []);
+    let pod = &parsed.pods[0];
     assert_eq!(
         (pod.namespace.as_str(), pod.name.as_str()),
         ("default", "web-node1")
     );
     assert_eq!(pod.uid.len(), 32);
-    let manifest: Value = serde_json::from_str(&pod.manifest).expect("JSON");
+    let manifest: Value = serde_json::from_slice(&pod.manifest).expect("JSON");
     let annotations = &manifest["metadata"]["annotations"];
     assert_eq!(annotations["kubernetes.io/config.hash"], pod.uid.as_str());
     assert_eq!(annotations["kubernetes.io/config.source"], "file");
@@ -73,88 +79,88 @@ fn a_static_pod_gets_its_identity() {
 }
 
 #[test]
-fn identity_depends_on_content_node_and_place() {
-    let uid = |text: &str, place: &Place<'_>| {
-        accept(text.as_bytes(), place, &|_| None, NOW).pods[0]
+fn uid_depends_on_content_node_and_origin() {
+    let uid = |text: &str, origin: &ManifestOrigin<'_>| {
+        parse(text.as_bytes(), origin, &|_| None, NOW).pods[0]
             .uid
             .clone()
     };
     let text = pod_text("web");
-    let here = uid(&text, &place("/m/a.yaml"));
-    assert_eq!(here, uid(&text, &place("/m/a.yaml")));
-    assert_ne!(here, uid(&text, &place("/m/b.yaml")));
+    let here = uid(&text, &origin("/m/a.yaml"));
+    assert_eq!(here, uid(&text, &origin("/m/a.yaml")));
+    assert_ne!(here, uid(&text, &origin("/m/b.yaml")));
     assert_ne!(
         here,
-        uid(&text.replace("busybox", "other"), &place("/m/a.yaml"))
+        uid(&text.replace("busybox", "other"), &origin("/m/a.yaml"))
     );
-    let elsewhere = Place {
+    let elsewhere = ManifestOrigin {
         node: "Node2",
-        ..place("/m/a.yaml")
+        ..origin("/m/a.yaml")
     };
     assert_ne!(here, uid(&text, &elsewhere));
-    let http = Place {
-        source: Source::Http,
-        ..place("/m/a.yaml")
+    let http = ManifestOrigin {
+        source: StaticPodSource::Http,
+        ..origin("/m/a.yaml")
     };
-    let from_url = accept(text.as_bytes(), &http, &|_| None, NOW);
+    let from_url = parse(text.as_bytes(), &http, &|_| None, NOW);
     assert_ne!(here, from_url.pods[0].uid);
     assert!(
-        !from_url.pods[0].manifest.contains("NoExecute"),
+        !from_url.pods[0].manifest_text().contains("NoExecute"),
         "the toleration is for file pods"
     );
     let own = text.replace("{name: web}", "{name: web, uid: my-own}");
-    assert_eq!(uid(&own, &place("/m/a.yaml")), "my-own");
+    assert_eq!(uid(&own, &origin("/m/a.yaml")), "my-own");
     let copied = text.replace(
         "{name: web}",
         "{name: web, annotations: {kubernetes.io/config.mirror: x, kubernetes.io/config.seen: y}, creationTimestamp: null}",
     );
     let copied = read(&copied);
     assert!(
-        !copied.pods[0].manifest.contains("config.mirror"),
-        "a copy of a mirror is no mirror: {copied:?}"
+        !copied.pods[0].manifest_text().contains("config.mirror"),
+        "the mirror annotation is removed: {copied:?}"
     );
 }
 
 #[test]
-fn first_sight_is_kept_and_no_difference() {
+fn first_seen_is_stable_and_not_part_of_the_digest() {
     let text = pod_text("web");
     let later: Timestamp = "2026-01-01T00:00:00Z".parse().expect("a time");
-    let first = accept(text.as_bytes(), &place("/m/a"), &|_| None, NOW);
-    let again = accept(text.as_bytes(), &place("/m/a"), &|_| Some(NOW), later);
+    let first = parse(text.as_bytes(), &origin("/m/a"), &|_| None, NOW);
+    let again = parse(text.as_bytes(), &origin("/m/a"), &|_| Some(NOW), later);
     assert_eq!(first, again);
-    let forgotten = accept(text.as_bytes(), &place("/m/a"), &|_| None, later);
+    let forgotten = parse(text.as_bytes(), &origin("/m/a"), &|_| None, later);
     assert_ne!(first.pods[0].manifest, forgotten.pods[0].manifest);
     assert_eq!(first.pods[0].digest, forgotten.pods[0].digest);
 }
 
 #[test]
-fn a_broken_file_takes_nothing_away() {
-    let mut origins = Origins::default();
-    origins.learn(
+fn invalid_manifest_retains_its_previous_pods() {
+    let mut manifests = Manifests::default();
+    manifests.update(
         "/m/a",
         read(&format!("{}---\n{}", pod_text("a"), pod_text("b"))),
         String::new(),
     );
-    let names = |origins: &Origins| {
-        origins
-            .view()
+    let names = |manifests: &Manifests| {
+        manifests
+            .merged()
             .pods
             .values()
             .map(|(_, p)| p.name.clone())
             .collect::<std::collections::BTreeSet<_>>()
     };
-    let both = names(&origins);
+    let both = names(&manifests);
     assert_eq!(both.len(), 2);
-    origins.learn("/m/a", read("apiVersion: v1\nkind: Po"), String::new());
-    assert_eq!(names(&origins), both);
+    manifests.update("/m/a", read("apiVersion: v1\nkind: Po"), String::new());
+    assert_eq!(names(&manifests), both);
     assert!(
-        origins
-            .view()
-            .findings
+        manifests
+            .merged()
+            .errors
             .iter()
             .any(|(_, f)| f.message.contains("default/a-node1"))
     );
-    origins.learn(
+    manifests.update(
         "/m/a",
         read(&format!(
             "{}---\nbroken",
@@ -163,56 +169,57 @@ fn a_broken_file_takes_nothing_away() {
         String::new(),
     );
     assert_eq!(
-        names(&origins),
+        names(&manifests),
         both,
-        "the changed pod replaces its former self, the other stands"
+        "the changed pod is updated, the other retained"
     );
     assert_eq!(
-        origins
-            .view()
+        manifests
+            .merged()
             .pods
             .values()
-            .filter(|(_, p)| p.manifest.contains("\"new\""))
+            .filter(|(_, p)| p.manifest_text().contains("\"new\""))
             .count(),
         1
     );
-    origins.fail("/m/a", "cannot be read".into(), String::new());
-    assert_eq!(names(&origins), both);
-    let kept = Kept::of("n".into(), None, &origins, BTreeMap::new());
-    let back: Kept =
-        serde_json::from_str(&serde_json::to_string(&kept).expect("JSON")).expect("kept");
-    assert_eq!(back, kept);
-    assert_eq!(names(&back.origins()), both);
-    origins.learn("/m/a", read(&pod_text("a")), String::new());
-    assert_eq!(names(&origins).len(), 1, "a whole file does take away");
-    origins.forget("/m/a");
-    assert_eq!(origins.view(), Default::default());
+    manifests.mark_failed("/m/a", "cannot be read".into(), String::new());
+    assert_eq!(names(&manifests), both);
+    let persisted = PersistedSource::new("n".into(), None, &manifests, BTreeMap::new());
+    let back: PersistedSource =
+        serde_json::from_str(&serde_json::to_string(&persisted).expect("JSON")).expect("state");
+    assert_eq!(back, persisted);
+    assert_eq!(names(&back.manifests()), both);
+    manifests.update("/m/a", read(&pod_text("a")), String::new());
+    assert_eq!(names(&manifests).len(), 1, "a valid manifest removes pods");
+    manifests.remove("/m/a");
+    assert_eq!(manifests.merged(), Default::default());
 }
 
 #[test]
-fn the_first_of_a_name_stands() {
-    let mut origins = Origins::default();
-    let learn = |origins: &mut Origins, file: &str| {
-        origins.learn(
+fn first_pod_of_a_name_wins() {
+    let mut manifests = Manifests::default();
+    let update = |manifests: &mut Manifests, file: &str| {
+        manifests.update(
             file,
-            accept(pod_text("a").as_bytes(), &place(file), &|_| None, NOW),
+            parse(pod_text("a").as_bytes(), &origin(file), &|_| None, NOW),
             String::new(),
         );
     };
-    learn(&mut origins, "/m/b");
-    learn(&mut origins, "/m/a");
-    let view = origins.view();
+    update(&mut manifests, "/m/b");
+    update(&mut manifests, "/m/a");
+    let merged = manifests.merged();
     assert_eq!(
-        view.pods
+        merged
+            .pods
             .values()
             .map(|(origin, _)| origin.as_str())
             .collect::<Vec<_>>(),
         ["/m/a"]
     );
-    let (origin, finding) = &view.findings[0];
+    let (origin, error) = &merged.errors[0];
     assert_eq!(origin, "/m/b");
     assert!(
-        finding.message.contains("/m/a") && finding.message.contains("/m/b"),
-        "{finding:?}"
+        error.message.contains("/m/a") && error.message.contains("/m/b"),
+        "{error:?}"
     );
 }

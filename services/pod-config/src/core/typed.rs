@@ -1,22 +1,22 @@
-//! From received JSON to the typed pod, with the path of what is wrong or not known.
+//! Typed pods from received JSON, with the paths of invalid and unknown fields.
 
 use k8s_openapi::api::core::v1::Pod;
 use serde_ignored::Path;
 use serde_json::Value;
 
-use super::Finding;
+use super::field;
 
-/// The typed pod and the paths of fields that it has no place for.
-pub fn pod(value: &Value) -> Result<(Pod, Vec<String>), Finding> {
+/// The typed pod and the paths of its unknown fields.
+pub fn pod(value: &Value) -> Result<(Pod, Vec<String>), field::Error> {
     let mut unknown = Vec::new();
-    let mut note = |path: Path<'_>| unknown.push(dotted(&path));
-    let reader = serde_ignored::Deserializer::new(value, &mut note);
+    let mut record = |path: Path<'_>| unknown.push(dotted(&path));
+    let reader = serde_ignored::Deserializer::new(value, &mut record);
     match serde_path_to_error::deserialize::<_, Pod>(reader) {
         Ok(pod) => Ok((pod, unknown)),
         Err(error) => {
             let path = error.path().to_string();
             let field = if path == "." { String::new() } else { path };
-            Err(Finding::new(
+            Err(field::Error::new(
                 field,
                 without_value(&error.into_inner().to_string()),
             ))
@@ -24,7 +24,7 @@ pub fn pod(value: &Value) -> Result<(Pod, Vec<String>), Finding> {
     }
 }
 
-/// `spec.containers[0].foo`
+/// A path as `spec.containers[0].foo`.
 fn dotted(path: &Path<'_>) -> String {
     match path {
         Path::Root => String::new(),
@@ -43,22 +43,23 @@ fn dotted(path: &Path<'_>) -> String {
     }
 }
 
-/// Serde puts the value into its message; environment values are nobody's business.
+/// Serde's message without the value that it quotes: environment variables may hold secrets.
 fn without_value(message: &str) -> String {
     let Some((found, expected)) = message.rsplit_once(", expected ") else {
         return if message.contains(['"', '`']) {
-            "could not be read".to_owned()
+            "invalid value".to_owned()
         } else {
             message.to_owned()
         };
     };
     let found = found.split(['"', '`']).next().unwrap_or_default().trim();
     let found = found.rsplit(": ").next().unwrap_or(found);
-    format!("{found} was found: {expected} was expected")
+    format!("expected {expected}, found {found}")
 }
 
-/// `defaultMode: 0644` is octal in the YAML that upstream reads; the YAML of today reads it as text.
-pub fn octal_modes(value: &mut Value) {
+/// Reads modes such as `defaultMode: 0644` as octal: they are octal in the YAML 1.1 that the kubelet
+/// reads, and strings in YAML 1.2.
+pub fn parse_octal_modes(value: &mut Value) {
     match value {
         Value::Object(map) => {
             for (key, item) in map.iter_mut() {
@@ -72,11 +73,11 @@ pub fn octal_modes(value: &mut Value) {
                 };
                 match octal {
                     Some(mode) => *item = mode.into(),
-                    None => octal_modes(item),
+                    None => parse_octal_modes(item),
                 }
             }
         }
-        Value::Array(items) => items.iter_mut().for_each(octal_modes),
+        Value::Array(items) => items.iter_mut().for_each(parse_octal_modes),
         _ => {}
     }
 }

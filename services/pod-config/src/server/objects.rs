@@ -1,9 +1,8 @@
-//! Objects that pods refer to: those of local manifests, and those of the cluster.
+//! Objects that pods refer to: of manifests, and of the API server.
 
-use std::sync::Arc;
-
-use futures::stream;
-use polylet_api::Refusal;
+use bytes::Bytes;
+use futures::{StreamExt, stream};
+use polylet_api::ApiErrorKind;
 use polylet_wire::podconfig::v1::object_service_server::ObjectService;
 use polylet_wire::podconfig::v1::{
     Absent, GetObjectRequest, GetObjectResponse, IssueTokenRequest, IssueTokenResponse, PodSource,
@@ -14,14 +13,15 @@ use polylet_wire::podconfig::v1::{
 use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 
-use super::{Public, Server, Streamed};
-use crate::cluster::{State, certificates};
-use crate::core::ObjectKey;
-use crate::core::cluster::kinds::Kind;
+use super::{BoxStream, Server};
+use crate::cluster::{PublishedObject, certificates};
+use crate::core::ObjectId;
+use crate::core::cluster::kinds::ApiKind;
+use crate::state::Published;
 
 #[tonic::async_trait]
 impl ObjectService for Server {
-    type WatchObjectStream = Streamed<WatchObjectResponse>;
+    type WatchObjectStream = BoxStream<WatchObjectResponse>;
 
     async fn watch_object(
         &self,
@@ -32,35 +32,31 @@ impl ObjectService for Server {
             let (key, kind) = cluster_key(request.kind, request.namespace, request.name)?;
             return Ok(Response::new(self.watch_cluster_object(&key, kind)));
         }
-        let key = key(request.kind, request.namespace, request.name)?;
-        let mut public = self.shared.public.subscribe();
-        // So that the first look does not wait for a change.
-        public.mark_changed();
-        let states = stream::unfold((public, key, None), |(mut public, key, last)| async move {
-            let now = loop {
-                if public.changed().await.is_err() {
-                    return None;
-                }
-                let now = look(&public.borrow_and_update(), &key);
-                if now.is_some() && now != last {
-                    break now;
-                }
-            };
-            let state = match now.clone().flatten() {
-                Some(manifest) => {
-                    watch_object_response::State::Manifest(manifest.as_bytes().to_vec().into())
-                }
-                None => watch_object_response::State::Absent(Absent {}),
-            };
-            Some((
-                Ok(WatchObjectResponse { state: Some(state) }),
-                (public, key, now),
-            ))
-        });
-        Ok(Response::new(Box::pin(states)))
+        let key = local_key(request.kind, request.namespace, request.name)?;
+        let mut published = self.streams.published.subscribe();
+        // The first state is sent without a change.
+        published.mark_changed();
+        let responses = stream::unfold(
+            (published, key, None),
+            |(mut published, key, sent)| async move {
+                let current = loop {
+                    if published.changed().await.is_err() {
+                        return None;
+                    }
+                    let current = find(&published.borrow_and_update(), &key);
+                    if current.is_some() && current != sent {
+                        break current;
+                    }
+                };
+                let state = watch_state(current.clone().flatten());
+                let response = WatchObjectResponse { state: Some(state) };
+                Some((Ok(response), (published, key, current)))
+            },
+        );
+        Ok(Response::new(Box::pin(responses)))
     }
 
-    type WatchServicesStream = Streamed<WatchServicesResponse>;
+    type WatchServicesStream = BoxStream<WatchServicesResponse>;
 
     async fn watch_services(
         &self,
@@ -71,33 +67,33 @@ impl ObjectService for Server {
         Ok(Response::new(polylet_watch::serve(services, after)))
     }
 
-    type WatchPodCertificateStream = Streamed<WatchPodCertificateResponse>;
+    type WatchPodCertificateStream = BoxStream<WatchPodCertificateResponse>;
 
     async fn watch_pod_certificate(
         &self,
         request: Request<WatchPodCertificateRequest>,
     ) -> Result<Response<Self::WatchPodCertificateStream>, Status> {
         let request = request.into_inner();
-        let Some(asked) = &self.cluster.asked else {
+        let Some(on_demand) = &self.cluster.on_demand else {
             return Err(Status::failed_precondition(
-                "the node belongs to no cluster: there is nobody to ask for certificates",
+                "the node is standalone: certificates need an API server",
             ));
         };
         let pod = request.pod.clone().unwrap_or_default();
-        let parts = [
+        let required = [
             &pod.uid,
             &pod.namespace,
             &pod.name,
             &request.service_account,
             &request.signer_name,
         ];
-        if parts.iter().any(|part| part.is_empty()) {
+        if required.iter().any(|value| value.is_empty()) {
             return Err(Status::invalid_argument(
-                "pod, service_account and signer_name: the pod's uid, namespace and name, an account and a signer were expected",
+                "pod (uid, namespace, name), service_account and signer_name are required",
             ));
         }
-        let known = asked.certificates.want(pod, request);
-        Ok(Response::new(Box::pin(certificates::told(known))))
+        let state = on_demand.certificates.subscribe(pod, request);
+        Ok(Response::new(Box::pin(certificates::stream(state))))
     }
 
     async fn issue_token(
@@ -105,26 +101,26 @@ impl ObjectService for Server {
         request: Request<IssueTokenRequest>,
     ) -> Result<Response<IssueTokenResponse>, Status> {
         let request = request.into_inner();
-        let Some(asked) = &self.cluster.asked else {
+        let Some(on_demand) = &self.cluster.on_demand else {
             return Err(Status::failed_precondition(
-                "the node belongs to no cluster: there is nobody to ask for tokens",
+                "the node is standalone: tokens need an API server",
             ));
         };
         let pod = request.pod.clone().unwrap_or_default();
-        let parts = [
+        let required = [
             &pod.uid,
             &pod.namespace,
             &pod.name,
             &request.service_account,
         ];
-        if parts.iter().any(|part| part.is_empty()) {
+        if required.iter().any(|value| value.is_empty()) {
             return Err(Status::invalid_argument(
-                "pod and service_account: the pod's uid, namespace and name, and an account were expected",
+                "pod (uid, namespace, name) and service_account are required",
             ));
         }
-        match asked.tokens.issue(&pod, &request).await {
-            Ok(issued) => Ok(Response::new(issued)),
-            Err(failure) => Err(refused(failure.refusal, failure.message)),
+        match on_demand.tokens.issue(&pod, &request).await {
+            Ok(token) => Ok(Response::new(token)),
+            Err(error) => Err(to_status(error.kind, error.message)),
         }
     }
 
@@ -138,14 +134,14 @@ impl ObjectService for Server {
             let state = Some(self.get_cluster_object(&key, kind).await?);
             return Ok(Response::new(GetObjectResponse { state }));
         }
-        let key = key(request.kind, request.namespace, request.name)?;
-        let mut public = self.shared.public.subscribe();
-        let heard = public.wait_for(|public| public.objects_heard).await;
-        let heard = heard.map_err(|_| Status::unavailable("stopping"))?;
-        let state = match look(&heard, &key).flatten() {
-            Some(manifest) => {
-                get_object_response::State::Manifest(manifest.as_bytes().to_vec().into())
-            }
+        let key = local_key(request.kind, request.namespace, request.name)?;
+        let mut published = self.streams.published.subscribe();
+        let synced = published
+            .wait_for(|published| published.objects_synced)
+            .await;
+        let synced = synced.map_err(|_| Status::unavailable("stopping"))?;
+        let state = match find(&synced, &key).flatten() {
+            Some(manifest) => get_object_response::State::Manifest(manifest),
             None => get_object_response::State::Absent(Absent {}),
         };
         Ok(Response::new(GetObjectResponse { state: Some(state) }))
@@ -153,122 +149,138 @@ impl ObjectService for Server {
 }
 
 impl Server {
-    fn watch_cluster_object(&self, key: &ObjectKey, kind: Kind) -> Streamed<WatchObjectResponse> {
-        let Some(asked) = &self.cluster.asked else {
+    fn watch_cluster_object(
+        &self,
+        key: &ObjectId,
+        kind: ApiKind,
+    ) -> BoxStream<WatchObjectResponse> {
+        let Some(on_demand) = &self.cluster.on_demand else {
             let absent = WatchObjectResponse {
-                state: Some(watch_object_response::State::Absent(Absent {})),
+                state: Some(watch_state(None)),
             };
-            let told = stream::iter([Ok(absent)]);
-            return Box::pin(futures::StreamExt::chain(told, stream::pending()));
+            return Box::pin(stream::iter([Ok(absent)]).chain(stream::pending()));
         };
-        let mut known = asked.objects.want(key, kind);
-        known.mark_changed();
-        Box::pin(stream::unfold(known, |mut known| async move {
-            let state = loop {
-                if known.changed().await.is_err() {
+        let mut state = on_demand.objects.subscribe(key, kind);
+        state.mark_changed();
+        Box::pin(stream::unfold(state, |mut state| async move {
+            let current = loop {
+                if state.changed().await.is_err() {
                     return None;
                 }
-                let state = known.borrow_and_update().clone();
-                if let Some(state) = state {
-                    break state;
+                let current = state.borrow_and_update().clone();
+                if let Some(current) = current {
+                    break current;
                 }
             };
-            let state = match state {
-                State::Manifest(manifest) => {
-                    watch_object_response::State::Manifest(manifest.as_bytes().to_vec().into())
-                }
-                State::Absent => watch_object_response::State::Absent(Absent {}),
-                State::Unknown(message) => {
+            let current = match current {
+                PublishedObject::Manifest(manifest) => watch_state(Some(manifest)),
+                PublishedObject::Absent => watch_state(None),
+                PublishedObject::Unknown(message) => {
                     watch_object_response::State::Unknown(Unknown { message })
                 }
             };
-            Some((Ok(WatchObjectResponse { state: Some(state) }), known))
+            let response = WatchObjectResponse {
+                state: Some(current),
+            };
+            Some((Ok(response), state))
         }))
     }
 
     async fn get_cluster_object(
         &self,
-        key: &ObjectKey,
-        kind: Kind,
+        key: &ObjectId,
+        kind: ApiKind,
     ) -> Result<get_object_response::State, Status> {
-        let Some(asked) = &self.cluster.asked else {
+        let Some(on_demand) = &self.cluster.on_demand else {
             return Ok(get_object_response::State::Absent(Absent {}));
         };
-        let mut known = asked.objects.want(key, kind);
-        let state = known_state(&mut known).await?;
-        Ok(match state {
-            State::Manifest(manifest) => {
-                get_object_response::State::Manifest(manifest.as_bytes().to_vec().into())
-            }
-            State::Absent => get_object_response::State::Absent(Absent {}),
-            State::Unknown(message) => return Err(Status::unavailable(message)),
+        let mut state = on_demand.objects.subscribe(key, kind);
+        Ok(match first_state(&mut state).await? {
+            PublishedObject::Manifest(manifest) => get_object_response::State::Manifest(manifest),
+            PublishedObject::Absent => get_object_response::State::Absent(Absent {}),
+            PublishedObject::Unknown(message) => return Err(Status::unavailable(message)),
         })
     }
 }
 
-async fn known_state(known: &mut watch::Receiver<Option<State>>) -> Result<State, Status> {
+async fn first_state(
+    state: &mut watch::Receiver<Option<PublishedObject>>,
+) -> Result<PublishedObject, Status> {
     let stopping = || Status::unavailable("stopping");
-    let state = known.wait_for(Option::is_some).await;
+    let state = state.wait_for(Option::is_some).await;
     let state = state.map_err(|_| stopping())?;
     state.clone().ok_or_else(stopping)
 }
 
-fn refused(refusal: Refusal, message: String) -> Status {
-    match refusal {
-        Refusal::NotFound => Status::not_found(message),
-        Refusal::Forbidden => Status::permission_denied(message),
-        Refusal::Invalid => Status::invalid_argument(message),
-        Refusal::Conflict | Refusal::AlreadyExists => Status::failed_precondition(message),
-        Refusal::Unauthorized
-        | Refusal::Gone
-        | Refusal::Busy(_)
-        | Refusal::Broken
-        | Refusal::Unreachable => Status::unavailable(message),
+fn watch_state(manifest: Option<Bytes>) -> watch_object_response::State {
+    match manifest {
+        Some(manifest) => watch_object_response::State::Manifest(manifest),
+        None => watch_object_response::State::Absent(Absent {}),
     }
 }
 
-fn cluster_key(kind: String, namespace: String, name: String) -> Result<(ObjectKey, Kind), Status> {
-    let Some(of) = Kind::of(&kind) else {
-        let names = Kind::names();
+fn to_status(kind: ApiErrorKind, message: String) -> Status {
+    match kind {
+        ApiErrorKind::NotFound => Status::not_found(message),
+        ApiErrorKind::Forbidden => Status::permission_denied(message),
+        ApiErrorKind::Invalid => Status::invalid_argument(message),
+        ApiErrorKind::Conflict | ApiErrorKind::AlreadyExists => {
+            Status::failed_precondition(message)
+        }
+        ApiErrorKind::Unauthorized
+        | ApiErrorKind::Gone
+        | ApiErrorKind::TooManyRequests(_)
+        | ApiErrorKind::ServerError
+        | ApiErrorKind::Unreachable => Status::unavailable(message),
+    }
+}
+
+fn cluster_key(
+    kind: String,
+    namespace: String,
+    name: String,
+) -> Result<(ObjectId, ApiKind), Status> {
+    let Some(object_kind) = ApiKind::from_name(&kind) else {
+        let names = ApiKind::names();
         return Err(Status::invalid_argument(format!(
-            "kind: one of {names} was expected"
+            "kind: expected one of {names}"
         )));
     };
-    if name.is_empty() || namespace.is_empty() == of.namespaced {
+    if name.is_empty() || namespace.is_empty() == object_kind.namespaced {
         return Err(Status::invalid_argument(
-            "name: required; namespace: required of what lives in one, and none of all else",
+            "name is required; namespace is required for namespaced kinds only",
         ));
     }
-    let key = ObjectKey {
+    let key = ObjectId {
         kind,
         namespace,
         name,
     };
-    Ok((key, of))
+    Ok((key, object_kind))
 }
 
-fn key(kind: String, namespace: String, name: String) -> Result<ObjectKey, Status> {
-    let whole_node = kind == "RuntimeClass";
-    if !whole_node && !matches!(kind.as_str(), "Secret" | "ConfigMap") {
+fn local_key(kind: String, namespace: String, name: String) -> Result<ObjectId, Status> {
+    let cluster_scoped = kind == "RuntimeClass";
+    if !cluster_scoped && !matches!(kind.as_str(), "Secret" | "ConfigMap") {
         return Err(Status::invalid_argument(
-            "kind: Secret, ConfigMap or RuntimeClass was expected",
+            "kind: expected Secret, ConfigMap or RuntimeClass",
         ));
     }
-    if name.is_empty() || namespace.is_empty() != whole_node {
+    if name.is_empty() || namespace.is_empty() != cluster_scoped {
         return Err(Status::invalid_argument(
-            "name: required; namespace: required, and none of a RuntimeClass",
+            "name is required; namespace is required except for a RuntimeClass",
         ));
     }
-    Ok(ObjectKey {
+    Ok(ObjectId {
         kind,
         namespace,
         name,
     })
 }
 
-/// `None` while nothing is known; then the object or its absence.
-fn look(public: &Public, key: &ObjectKey) -> Option<Option<Arc<str>>> {
-    public
-        .objects_heard
-        .then(|| public.objects.get(key).cloned())
+/// The object or its absence; `None` while neither is known.
+fn find(published: &Published, key: &ObjectId) -> Option<Option<Bytes>> {
+    published
+        .objects_synced
+        .then(|| published.objects.get(key).cloned())
 }

@@ -1,61 +1,64 @@
-//! The task that watches the manifest directory.
+//! Watching of the manifest directory.
 //!
 //! A file is read when its writer has closed it, when it was moved into place, or when it has been
-//! quiet for a while; never in the middle of writing, as far as can be known. A file that vanished
-//! is looked for again a moment later, since editors replace files by way of their absence.
+//! quiet for a while, but as far as possible not while it is being written. A deleted file is
+//! checked again a moment later, since editors replace files by deleting them first.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use polylet_kit::CancellationToken;
+use polylet_schedule::{Backoff, DueQueue};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::events::{Event, Events};
-use super::look::{self, Ask, QUIET, Wanted};
-pub use super::look::{Listing, Looked, Outcome, Seen};
-use crate::config::DirectorySettings;
-use crate::run::Input;
+use super::events::{DirectoryEvent, DirectoryEvents};
+use super::scan::{self, QUIET_PERIOD, ReadRequest, ReadTarget};
+use crate::config::DirectoryConfig;
+use crate::input::{DirListing, Input, ReadResult, ScanResult};
 
-/// How long an editor may leave a file away while it replaces it.
-const ABSENCE: Duration = Duration::from_millis(10);
-/// After this the directory counts as not answering.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// First pause before a lost watch is tried again.
-const RETRY: Duration = Duration::from_secs(1);
+/// How long an editor may take to replace a deleted file.
+const REPLACE_GRACE: Duration = Duration::from_millis(10);
+/// After this time the directory counts as unresponsive.
+const SCAN_TIMEOUT: Duration = Duration::from_secs(10);
+/// First delay before a lost inotify watch is added again.
+const WATCH_RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// The source.
-pub struct Directory {
-    settings: DirectorySettings,
-    /// Stamps of what was read in this life.
+/// Watches the manifest directory.
+pub struct DirectoryWatcher {
+    config: DirectoryConfig,
+    /// Fingerprints of the files read by this process.
     known: BTreeMap<String, String>,
-    /// Stamps from the kept set: reading these again is no news.
-    expected: BTreeMap<String, String>,
-    /// Stamps of what was read while its writer may not have been done.
-    half: BTreeMap<String, String>,
-    /// To be looked at, and since when.
-    due: BTreeMap<String, (Instant, Timestamp)>,
-    events: Option<Events>,
-    retry: Duration,
-    /// The directory held manifests in an earlier life.
-    held_before: bool,
+    /// Fingerprints of the restored files, which are no changes.
+    restored: BTreeMap<String, String>,
+    /// Fingerprints of files that were read while possibly incomplete.
+    unsettled: BTreeMap<String, String>,
+    /// Files to be read.
+    due: DueQueue<String, Instant>,
+    /// When the changes of these files were first observed.
+    observed_at: BTreeMap<String, Timestamp>,
+    events: Option<DirectoryEvents>,
+    retry: Backoff,
+    /// Whether an earlier process has read manifests.
+    had_manifests: bool,
     missing_since: Option<Instant>,
 }
 
-impl Directory {
-    /// A source that has read nothing yet.
-    pub fn new(settings: DirectorySettings, expected: BTreeMap<String, String>) -> Directory {
-        Directory {
-            settings,
+impl DirectoryWatcher {
+    /// A watcher; `restored` has the fingerprints of the persisted files.
+    pub fn new(config: DirectoryConfig, restored: BTreeMap<String, String>) -> DirectoryWatcher {
+        DirectoryWatcher {
+            retry: Backoff::new(WATCH_RETRY_DELAY, config.interval),
+            config,
             known: BTreeMap::new(),
-            held_before: !expected.is_empty(),
+            had_manifests: !restored.is_empty(),
             missing_since: None,
-            expected,
-            half: BTreeMap::new(),
-            due: BTreeMap::new(),
+            restored,
+            unsettled: BTreeMap::new(),
+            due: DueQueue::new(),
+            observed_at: BTreeMap::new(),
             events: None,
-            retry: RETRY,
         }
     }
 
@@ -69,194 +72,198 @@ impl Directory {
 
     async fn watch(&mut self, to: &mpsc::Sender<Input>) {
         loop {
-            // The watch comes before the look, so that nothing falls between them.
-            let next_look = Instant::now() + self.rewatch();
-            let ask = Ask::All {
+            // The watch is added before the scan, so that no change is missed in between.
+            let next_scan = Instant::now() + self.ensure_watch();
+            let request = ReadRequest::All {
                 known: self.known.clone(),
-                expected: std::mem::take(&mut self.expected),
+                restored: std::mem::take(&mut self.restored),
             };
-            if !self.look(ask, to).await {
+            if !self.scan(request, to).await {
                 return;
             }
-            while !self.wait(next_look).await {
-                let now = Instant::now();
-                let ripe: Vec<String> = self
-                    .due
-                    .iter()
-                    .filter(|(_, (at, _))| *at <= now)
-                    .map(|(o, _)| o.clone())
-                    .collect();
-                let wanted: Vec<Wanted> = ripe
-                    .into_iter()
-                    .filter_map(|origin| {
-                        let (_, observed_at) = self.due.remove(&origin)?;
-                        let expected = self
-                            .half
-                            .remove(&origin)
-                            .or_else(|| self.known.get(&origin).cloned());
-                        Some(Wanted {
-                            origin,
-                            observed_at,
-                            expected,
-                        })
-                    })
-                    .collect();
-                if !wanted.is_empty() && !self.look(Ask::Some(wanted), to).await {
+            while !self.wait(next_scan).await {
+                let targets = self.due_targets();
+                if !targets.is_empty() && !self.scan(ReadRequest::Some(targets), to).await {
                     return;
                 }
             }
         }
     }
 
-    /// Makes sure there is a watch; tells how long it may take until the next full look.
-    fn rewatch(&mut self) -> Duration {
+    fn due_targets(&mut self) -> Vec<ReadTarget> {
+        let now = Instant::now();
+        let mut targets = Vec::new();
+        while let Some(origin) = self.due.pop_due(now) {
+            let observed_at = self.observed_at.remove(&origin);
+            let unsettled = self.unsettled.remove(&origin);
+            targets.push(ReadTarget {
+                expected: unsettled.or_else(|| self.known.get(&origin).cloned()),
+                observed_at: observed_at.unwrap_or_else(Timestamp::now),
+                origin,
+            });
+        }
+        targets
+    }
+
+    /// Adds the inotify watch if there is none; returns the time until the next complete scan.
+    fn ensure_watch(&mut self) -> Duration {
         if self.events.is_none() {
-            match Events::watch(&self.settings.path) {
+            match DirectoryEvents::watch(&self.config.path) {
                 Ok(events) => {
                     self.events = Some(events);
-                    self.retry = RETRY;
+                    self.retry.reset();
                 }
                 Err(error) => {
-                    tracing::debug!(path = %self.settings.path.display(), "no inotify watch: {error}");
-                    let pause = self.retry;
-                    self.retry = (pause * 2).min(self.settings.every);
-                    return pause.min(self.settings.every);
+                    let path = self.config.path.display();
+                    let retry_in = self.retry.next_delay();
+                    tracing::debug!(%path, %error, ?retry_in, "inotify unavailable; polling manifests");
+                    return retry_in;
                 }
             }
         }
-        self.settings.every
+        self.config.interval
     }
 
-    /// Waits for something to do; true when that is a look at everything.
-    async fn wait(&mut self, next_look: Instant) -> bool {
-        let ripe = self.due.values().map(|(at, _)| *at).min();
-        let until = ripe.map_or(next_look, |at| at.min(next_look));
-        let told = async {
+    /// Waits for events or due files; returns whether a complete scan is due.
+    async fn wait(&mut self, next_scan: Instant) -> bool {
+        let next_due = self.due.next_due();
+        let until = next_due.map_or(next_scan, |at| at.min(next_scan));
+        let events = async {
             match &mut self.events {
                 Some(events) => events.next().await,
                 None => std::future::pending().await,
             }
         };
-        let told = tokio::select! {
+        let events = tokio::select! {
             biased;
-            told = told => told,
-            () = sleep_until(until) => return next_look <= until,
+            events = events => events,
+            () = sleep_until(until) => return next_scan <= until,
         };
-        self.note(told)
+        self.handle_events(events)
     }
 
-    /// The last word about a file counts.
-    fn note(&mut self, told: Vec<Event>) -> bool {
-        let (now, seen) = (Instant::now(), Timestamp::now());
-        let mut everything = false;
-        for event in told {
-            let (path, at, urgent) = match event {
-                Event::Anything => {
-                    everything = true;
+    /// Schedules the changed files; returns whether a complete scan is due. The last event of a file
+    /// decides when it is read.
+    fn handle_events(&mut self, events: Vec<DirectoryEvent>) -> bool {
+        let (now, observed_at) = (Instant::now(), Timestamp::now());
+        let mut rescan = false;
+        for event in events {
+            let (path, at, reschedules) = match event {
+                DirectoryEvent::RescanRequired => {
+                    rescan = true;
                     continue;
                 }
-                Event::Lost => {
+                DirectoryEvent::WatchLost => {
                     self.events = None;
-                    everything = true;
+                    rescan = true;
                     continue;
                 }
-                Event::Done(path) => (path, now, true),
-                Event::Touched(path) => (path, now, false),
-                Event::Vanished(path) => (path, now + ABSENCE, true),
-                Event::Writing(path) => (path, now + QUIET, true),
+                DirectoryEvent::Written(path) => (path, now, true),
+                DirectoryEvent::AttributesChanged(path) => (path, now, false),
+                DirectoryEvent::Removed(path) => (path, now + REPLACE_GRACE, true),
+                DirectoryEvent::Writing(path) => (path, now + QUIET_PERIOD, true),
             };
-            // A name that is no text is found by the next full look.
+            // The scan reports names that are not UTF-8.
             let Some(origin) = path.to_str().map(str::to_owned) else {
-                everything = true;
+                rescan = true;
                 continue;
             };
-            let first_seen = self.due.get(&origin).map_or(seen, |(_, first)| *first);
-            if urgent || !self.due.contains_key(&origin) {
-                self.due.insert(origin, (at, first_seen));
+            if reschedules || self.due.due(&origin).is_none() {
+                self.schedule(origin, at, observed_at);
             }
         }
-        everything
+        rescan
     }
 
-    /// Looks, remembers, passes on; false when nobody listens any more.
-    async fn look(&mut self, ask: Ask, to: &mpsc::Sender<Input>) -> bool {
-        let root = self.settings.path.clone();
-        let mut looking = tokio::task::spawn_blocking(move || look::look(&root, ask));
-        let looked = match timeout(PATIENCE, &mut looking).await {
-            Ok(looked) => looked,
+    /// Schedules the reading of a file. An earlier observation of the same change is retained.
+    fn schedule(&mut self, origin: String, at: Instant, observed_at: Timestamp) {
+        self.observed_at
+            .entry(origin.clone())
+            .or_insert(observed_at);
+        self.due.set(origin, at);
+    }
+
+    /// Scans, records the fingerprints, and sends the result; false when the receiver is closed.
+    async fn scan(&mut self, request: ReadRequest, to: &mpsc::Sender<Input>) -> bool {
+        let root = self.config.path.clone();
+        let mut scanning = tokio::task::spawn_blocking(move || scan::scan(&root, request));
+        let scanned = match timeout(SCAN_TIMEOUT, &mut scanning).await {
+            Ok(scanned) => scanned,
             Err(_) => {
-                let listing =
-                    Listing::Unreadable(format!("does not answer for {} s", PATIENCE.as_secs()));
-                if to
-                    .send(Input::Directory(Looked {
-                        listing,
-                        files: Vec::new(),
-                    }))
-                    .await
-                    .is_err()
-                {
+                let seconds = SCAN_TIMEOUT.as_secs();
+                let failed = unreadable(format!("does not respond for {seconds} s"));
+                if to.send(Input::Directory(failed)).await.is_err() {
                     return false;
                 }
-                // One hung look at a time: another would hang beside it.
-                looking.await
+                // Another scan would hang as well.
+                scanning.await
             }
         };
-        let mut looked = looked.unwrap_or_else(|error| Looked {
-            listing: Listing::Unreadable(format!("looking at it failed: {error}")),
-            files: Vec::new(),
-        });
-        self.believe(&mut looked.listing);
-        self.remember(&looked);
-        to.send(Input::Directory(looked)).await.is_ok()
+        let mut scan = scanned.unwrap_or_else(|error| unreadable(format!("scan failed: {error}")));
+        self.confirm_missing(&mut scan.listing);
+        self.record_scan(&scan);
+        to.send(Input::Directory(scan)).await.is_ok()
     }
 
-    /// A directory that held manifests is not believed to be gone at once: it may be on its way to be
-    /// replaced by another, and every pod of it would be stopped. Upstream, which looks as seldom as
-    /// this waits, hardly ever meets the gap.
-    fn believe(&mut self, listing: &mut Listing) {
-        if !matches!(listing, Listing::Missing) {
+    /// A directory with manifests that disappears is unreadable for one interval, and missing only
+    /// then: it may be about to be replaced by another one, and every pod would be stopped. The
+    /// kubelet, which checks at this interval, hardly ever sees the gap.
+    fn confirm_missing(&mut self, listing: &mut DirListing) {
+        if !matches!(listing, DirListing::Missing) {
             self.missing_since = None;
             return;
         }
         let since = *self.missing_since.get_or_insert_with(Instant::now);
-        let held = self.held_before || !self.known.is_empty() || !self.half.is_empty();
-        if held && since.elapsed() < self.settings.every {
-            *listing = Listing::Unreadable("is not there".to_owned());
+        let has_manifests =
+            self.had_manifests || !self.known.is_empty() || !self.unsettled.is_empty();
+        if has_manifests && since.elapsed() < self.config.interval {
+            *listing = DirListing::Unreadable("does not exist".to_owned());
         } else {
-            self.held_before = false;
+            self.had_manifests = false;
         }
     }
 
-    fn remember(&mut self, looked: &Looked) {
-        match &looked.listing {
-            Listing::Missing => self.known.clear(),
-            Listing::Whole(there) => self.known.retain(|origin, _| there.contains(origin)),
-            Listing::Partial | Listing::Unreadable(_) => {}
+    fn record_scan(&mut self, scan: &ScanResult) {
+        match &scan.listing {
+            DirListing::Missing => self.known.clear(),
+            DirListing::Complete(origins) => {
+                self.known.retain(|origin, _| origins.contains(origin));
+            }
+            DirListing::Partial | DirListing::Unreadable(_) => {}
         }
-        for file in &looked.files {
-            match &file.outcome {
-                Outcome::Read {
-                    stamp,
+        for file in &scan.files {
+            let origin = file.origin.clone();
+            match &file.result {
+                ReadResult::Read {
+                    fingerprint,
                     settled: true,
                     ..
                 }
-                | Outcome::Unreadable {
-                    stamp: Some(stamp), ..
+                | ReadResult::Unreadable {
+                    fingerprint: Some(fingerprint),
+                    ..
                 } => {
-                    self.known.insert(file.origin.clone(), stamp.clone());
+                    self.known.insert(origin, fingerprint.clone());
                 }
-                Outcome::Read { stamp, .. } => {
-                    self.known.remove(&file.origin);
-                    self.half.insert(file.origin.clone(), stamp.clone());
-                    self.due
-                        .entry(file.origin.clone())
-                        .or_insert((Instant::now() + QUIET, file.observed_at));
+                ReadResult::Read { fingerprint, .. } => {
+                    self.known.remove(&origin);
+                    self.unsettled.insert(origin.clone(), fingerprint.clone());
+                    if self.due.due(&origin).is_none() {
+                        self.schedule(origin, Instant::now() + QUIET_PERIOD, file.observed_at);
+                    }
                 }
-                Outcome::Unreadable { .. } | Outcome::Gone => {
-                    self.known.remove(&file.origin);
+                ReadResult::Unreadable { .. } | ReadResult::Gone => {
+                    self.known.remove(&origin);
                 }
             }
         }
+    }
+}
+
+fn unreadable(message: String) -> ScanResult {
+    ScanResult {
+        listing: DirListing::Unreadable(message),
+        files: Vec::new(),
     }
 }
 
@@ -266,23 +273,31 @@ mod tests {
     use std::path::PathBuf;
 
     #[test]
-    fn the_last_word_about_a_file_counts() {
-        let settings = DirectorySettings {
+    fn last_event_of_a_file_decides_when_it_is_read() {
+        let config = DirectoryConfig {
             path: PathBuf::from("/m"),
-            every: QUIET,
+            interval: QUIET_PERIOD,
         };
-        let mut source = Directory::new(settings, BTreeMap::new());
+        let mut watcher = DirectoryWatcher::new(config, BTreeMap::new());
         let path = || PathBuf::from("/m/a");
-        assert!(!source.note(vec![Event::Writing(path())]));
-        let later = source.due["/m/a"];
-        assert!(!source.note(vec![Event::Touched(path())]));
+        let due = |watcher: &DirectoryWatcher| watcher.due.due(&"/m/a".to_owned());
+        assert!(!watcher.handle_events(vec![DirectoryEvent::Writing(path())]));
+        let (later, observed_at) = (due(&watcher), watcher.observed_at["/m/a"]);
+        assert!(!watcher.handle_events(vec![DirectoryEvent::AttributesChanged(path())]));
         assert_eq!(
-            source.due["/m/a"], later,
+            due(&watcher),
+            later,
             "a change of mode does not end the wait for the writer"
         );
-        assert!(!source.note(vec![Event::Vanished(path()), Event::Done(path())]));
-        assert!(source.due["/m/a"].0 < later.0);
-        assert_eq!(source.due["/m/a"].1, later.1, "the first sight stays");
-        assert!(source.note(vec![Event::Lost]));
+        assert!(!watcher.handle_events(vec![
+            DirectoryEvent::Removed(path()),
+            DirectoryEvent::Written(path())
+        ]));
+        assert!(due(&watcher) < later);
+        assert_eq!(
+            watcher.observed_at["/m/a"], observed_at,
+            "the first observation counts"
+        );
+        assert!(watcher.handle_events(vec![DirectoryEvent::WatchLost]));
     }
 }

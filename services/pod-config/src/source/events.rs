@@ -1,4 +1,4 @@
-//! What inotify tells of the manifest directory.
+//! Inotify events of the manifest directory.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::MetadataExt;
@@ -7,34 +7,35 @@ use std::path::{Path, PathBuf};
 use futures::{FutureExt, StreamExt};
 use inotify::{EventMask, EventStream, Inotify, WatchMask};
 
-/// Something happened.
+/// A change of the manifest directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Event {
-    /// A writer is done with this file, or it came complete.
-    Done(PathBuf),
-    /// Its mode or owner has changed.
-    Touched(PathBuf),
-    /// It is being written.
+pub(super) enum DirectoryEvent {
+    /// The file was closed by its writer, or moved into the directory.
+    Written(PathBuf),
+    /// Mode or owner of the file have changed.
+    AttributesChanged(PathBuf),
+    /// The file is being written.
     Writing(PathBuf),
-    /// It may be gone.
-    Vanished(PathBuf),
-    /// Anything may have changed; look at everything.
-    Anything,
-    /// What is watched is no longer what should be.
-    Lost,
+    /// The file may have been deleted or moved away.
+    Removed(PathBuf),
+    /// Events were lost, or name no file.
+    RescanRequired,
+    /// The watched directory is not the configured one any more.
+    WatchLost,
 }
 
-/// A watch on the directory, or on the parent of what is no directory (yet).
-pub(super) struct Events {
+/// A watch on the directory, or on its parent while the path is no directory.
+pub(super) struct DirectoryEvents {
     stream: EventStream<[u8; 4096]>,
     root: PathBuf,
     watched: PathBuf,
+    /// The name in the parent that is of interest.
     only: Option<OsString>,
 }
 
-impl Events {
-    /// Starts to watch.
-    pub(super) fn watch(root: &Path) -> std::io::Result<Events> {
+impl DirectoryEvents {
+    /// Adds the watch.
+    pub(super) fn watch(root: &Path) -> std::io::Result<DirectoryEvents> {
         let (watched, only) = if root.is_dir() {
             (root.to_owned(), None)
         } else {
@@ -56,7 +57,7 @@ impl Events {
             | WatchMask::ONLYDIR;
         inotify.watches().add(&watched, mask)?;
         let stream = inotify.into_event_stream([0; 4096])?;
-        Ok(Events {
+        Ok(DirectoryEvents {
             stream,
             root: root.to_owned(),
             watched,
@@ -64,58 +65,58 @@ impl Events {
         })
     }
 
-    /// Everything that has happened, as soon as something has.
-    pub(super) async fn next(&mut self) -> Vec<Event> {
-        let mut told = Vec::new();
+    /// Waits for events; returns all that are available.
+    pub(super) async fn next(&mut self) -> Vec<DirectoryEvent> {
+        let mut events = Vec::new();
         let mut next = self.stream.next().await;
         loop {
             match next {
-                Some(Ok(event)) => told.extend(self.told(event.mask, event.name.as_deref())),
-                Some(Err(_)) | None => told.push(Event::Lost),
+                Some(Ok(event)) => events.extend(self.classify(event.mask, event.name.as_deref())),
+                Some(Err(_)) | None => events.push(DirectoryEvent::WatchLost),
             }
             match self.stream.next().now_or_never() {
-                Some(more) if !told.contains(&Event::Lost) => next = more,
-                _ => return told,
+                Some(more) if !events.contains(&DirectoryEvent::WatchLost) => next = more,
+                _ => return events,
             }
         }
     }
 
-    fn told(&self, mask: EventMask, name: Option<&OsStr>) -> Option<Event> {
+    fn classify(&self, mask: EventMask, name: Option<&OsStr>) -> Option<DirectoryEvent> {
         if mask.contains(EventMask::Q_OVERFLOW) {
-            return Some(Event::Anything);
+            return Some(DirectoryEvent::RescanRequired);
         }
         let Some(name) = name else {
             let lost = EventMask::DELETE_SELF
                 | EventMask::MOVE_SELF
                 | EventMask::UNMOUNT
                 | EventMask::IGNORED;
-            return mask.intersects(lost).then_some(Event::Lost);
+            return mask.intersects(lost).then_some(DirectoryEvent::WatchLost);
         };
         if let Some(only) = &self.only {
             if name != only {
                 return None;
             }
             if self.root.is_dir() {
-                return Some(Event::Lost);
+                return Some(DirectoryEvent::WatchLost);
             }
         } else if name.as_encoded_bytes().starts_with(b".") {
-            // Published by swapping a hidden link, as Kubernetes itself does (..data).
-            let swapped = name.as_encoded_bytes().starts_with(b"..")
+            // Kubernetes publishes files of volumes by replacing the hidden link `..data`.
+            let replaced = name.as_encoded_bytes().starts_with(b"..")
                 && mask.intersects(EventMask::MOVED_TO | EventMask::CREATE);
-            return swapped.then_some(Event::Anything);
+            return replaced.then_some(DirectoryEvent::RescanRequired);
         }
         let path = self.path(name);
         Some(
             if mask.intersects(EventMask::MOVED_FROM | EventMask::DELETE) {
-                Event::Vanished(path)
+                DirectoryEvent::Removed(path)
             } else if mask.intersects(EventMask::CLOSE_WRITE | EventMask::MOVED_TO) {
-                Event::Done(path)
+                DirectoryEvent::Written(path)
             } else if mask.contains(EventMask::CREATE) {
                 created(path)
             } else if mask.contains(EventMask::ATTRIB) {
-                Event::Touched(path)
+                DirectoryEvent::AttributesChanged(path)
             } else {
-                Event::Writing(path)
+                DirectoryEvent::Writing(path)
             },
         )
     }
@@ -129,10 +130,10 @@ impl Events {
     }
 }
 
-/// A new plain file is closed by its writer later on; links and the like are complete at once.
-fn created(path: PathBuf) -> Event {
+/// The writer of a new regular file closes it later; links and other files are complete at once.
+fn created(path: PathBuf) -> DirectoryEvent {
     match std::fs::symlink_metadata(&path) {
-        Ok(meta) if meta.is_file() && meta.nlink() == 1 => Event::Writing(path),
-        _ => Event::Done(path),
+        Ok(meta) if meta.is_file() && meta.nlink() == 1 => DirectoryEvent::Writing(path),
+        _ => DirectoryEvent::Written(path),
     }
 }

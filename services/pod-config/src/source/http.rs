@@ -1,132 +1,101 @@
-//! The task that asks the URL.
+//! Polling of `staticPodURL`.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
-use polylet_kit::{CancellationToken, report};
+use polylet_kit::CancellationToken;
 use polylet_model::hash::fnv1a_128;
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 use tracing::Span;
 
-use super::{fetch, observe};
-use crate::config::HttpSettings;
-use crate::run::Input;
+use super::fetch;
+use crate::config::UrlConfig;
+use crate::input::{FetchResult, Input, UrlResponse};
+use crate::trace::new_pod_trace;
 
-/// As upstream.
-const DEADLINE: Duration = Duration::from_secs(10);
+/// Timeout of a request, as in the kubelet.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What came of asking.
-#[derive(Debug)]
-pub struct Answer {
-    /// When it came.
-    pub observed_at: Timestamp,
-    /// The trace of the change; disabled when there is none.
-    pub span: Span,
-    /// The body, or why there is none.
-    pub fetched: Result<Fetched, String>,
+/// Polls the URL.
+pub struct UrlPoller {
+    config: UrlConfig,
+    /// Fingerprint of the last body sent by this process.
+    sent: Option<String>,
+    /// Fingerprint of the restored body, which is no change.
+    restored: Option<String>,
 }
 
-/// A good answer.
-#[derive(Debug)]
-pub enum Fetched {
-    /// The body is the one that was sent on before.
-    Same,
-    /// A new one.
-    Body {
-        /// The URL in full: part of the pods' identity.
-        url: String,
-        /// The body.
-        bytes: Vec<u8>,
-        /// Tells it from others.
-        stamp: String,
-    },
-}
-
-/// The source.
-pub struct Http {
-    settings: HttpSettings,
-    /// Of the body that was sent on in this life.
-    known: Option<String>,
-    /// Of the kept set: no news.
-    expected: Option<String>,
-}
-
-impl Http {
-    /// A source that has asked nothing yet.
-    pub fn new(settings: HttpSettings, expected: Option<String>) -> Http {
-        Http {
-            settings,
-            known: None,
-            expected,
+impl UrlPoller {
+    /// A poller; `restored` is the fingerprint of the persisted body.
+    pub fn new(config: UrlConfig, restored: Option<String>) -> UrlPoller {
+        UrlPoller {
+            config,
+            sent: None,
+            restored,
         }
     }
 
-    /// Asks until the drain.
+    /// Polls until the drain.
     pub async fn run(mut self, to: mpsc::Sender<Input>, drain: CancellationToken) {
         tokio::select! {
             () = drain.cancelled() => {}
-            () = self.ask(&to) => {}
+            () = self.poll(&to) => {}
         }
     }
 
-    async fn ask(&mut self, to: &mpsc::Sender<Input>) {
+    async fn poll(&mut self, to: &mpsc::Sender<Input>) {
+        let client = fetch::client();
         loop {
-            let asked = fetch::get(&self.settings.url, &self.settings.headers);
-            let fetched = match timeout(DEADLINE, asked).await {
-                Ok(Ok((200, bytes))) => Ok(bytes),
-                Ok(Ok((status, _))) => {
-                    Err(format!("answers with status {status}: 200 was expected"))
-                }
-                Ok(Err(error)) => Err(report(&error)),
-                Err(_) => Err(format!("does not answer within {} s", DEADLINE.as_secs())),
-            };
-            let answer = self.answer(fetched);
-            if to.send(Input::Http(answer)).await.is_err() {
+            let request = fetch::get(&client, &self.config.url, &self.config.headers);
+            let body = timeout(REQUEST_TIMEOUT, request).await.unwrap_or_else(|_| {
+                let seconds = REQUEST_TIMEOUT.as_secs();
+                Err(format!("does not respond within {seconds} s"))
+            });
+            let response = self.response(body);
+            if to.send(Input::Http(response)).await.is_err() {
                 return;
             }
-            sleep(self.settings.every).await;
+            sleep(self.config.interval).await;
         }
     }
 
-    fn answer(&mut self, fetched: Result<Vec<u8>, String>) -> Answer {
-        let observed_at = Timestamp::now();
-        let bytes = match fetched {
-            Ok(bytes) => bytes,
-            Err(message) => {
-                return Answer {
-                    observed_at,
-                    span: Span::none(),
-                    fetched: Err(message),
-                };
-            }
+    fn response(&mut self, body: Result<Vec<u8>, String>) -> UrlResponse {
+        let without_trace = |result| UrlResponse {
+            observed_at: Timestamp::now(),
+            span: Span::none(),
+            result,
         };
-        let stamp = format!("{:032x}", fnv1a_128(&bytes));
-        if self.known.as_ref() == Some(&stamp) {
-            return Answer {
-                observed_at,
-                span: Span::none(),
-                fetched: Ok(Fetched::Same),
-            };
+        let bytes = match body {
+            Ok(bytes) => bytes,
+            Err(message) => return without_trace(Err(message)),
+        };
+        let fingerprint = format!("{:032x}", fnv1a_128(&bytes));
+        if self.sent.as_ref() == Some(&fingerprint) {
+            return without_trace(Ok(FetchResult::Unchanged));
         }
-        let is_news = self.expected.take().as_ref() != Some(&stamp);
-        let url = self.settings.url.clone();
-        let span = if is_news {
-            observe(&shown(&url))
+        let changed = self.restored.take().as_ref() != Some(&fingerprint);
+        let url = self.config.url.clone();
+        let span = if changed {
+            new_pod_trace(&redact(&url))
         } else {
             Span::none()
         };
-        self.known = Some(stamp.clone());
-        Answer {
-            observed_at,
+        self.sent = Some(fingerprint.clone());
+        let body = FetchResult::Body {
+            url,
+            bytes,
+            fingerprint,
+        };
+        UrlResponse {
             span,
-            fetched: Ok(Fetched::Body { url, bytes, stamp }),
+            ..without_trace(Ok(body))
         }
     }
 }
 
-/// The URL without user, password, query and fragment, any of which may be secret.
-pub fn shown(url: &str) -> String {
+/// The URL without user, password, query and fragment, which may be secret.
+pub fn redact(url: &str) -> String {
     let plain = url.split(['?', '#']).next().unwrap_or_default();
     match plain.split_once("://") {
         Some((scheme, rest)) => {
@@ -146,14 +115,14 @@ pub fn shown(url: &str) -> String {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn secrets_are_not_shown() {
-        for (url, shown) in [
+    fn secrets_are_redacted() {
+        for (url, redacted) in [
             ("http://h/p", "http://h/p"),
             ("https://u:p@h:1/p?token=x#y", "https://h:1/p"),
             ("http://h", "http://h"),
             ("u:p@h", "h"),
         ] {
-            assert_eq!(super::shown(url), shown);
+            assert_eq!(super::redact(url), redacted);
         }
     }
 }

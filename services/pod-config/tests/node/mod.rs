@@ -1,5 +1,5 @@
 #![allow(dead_code, reason = "shared by test programs that use different parts")]
-//! A service in a directory of its own, and watches on it.
+//! A pod-config process in a temporary directory, and watches on it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -7,17 +7,19 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use prost_types::FieldMask;
+
 use polylet_wire::podconfig::v1::object_service_client::ObjectServiceClient;
 use polylet_wire::podconfig::v1::pod_config_service_client::PodConfigServiceClient;
 use polylet_wire::podconfig::v1::watch_pods_response::Change;
 use polylet_wire::podconfig::v1::{
-    ListProblemsRequest, Pod, PodSource, Problem, WatchObjectRequest, WatchObjectResponse,
-    WatchPodsRequest, WatchPodsResponse,
+    ListManifestErrorsRequest, ManifestError, Pod, PodSource, WatchObjectRequest,
+    WatchObjectResponse, WatchPodsRequest, WatchPodsResponse,
 };
 use tokio::time::timeout;
 use tonic::Streaming;
 
-pub(crate) const PATIENCE: Duration = Duration::from_secs(15);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(15);
 
 pub(crate) struct Node {
     dir: tempfile::TempDir,
@@ -62,11 +64,11 @@ impl Node {
         self.path("manifests")
     }
 
-    /// Written aside and moved, as a careful writer does.
+    /// Writes a manifest to a temporary file and renames it.
     pub(crate) fn put(&self, name: &str, text: &str) {
-        let aside = self.path("aside");
-        fs::write(&aside, text).expect("aside");
-        fs::rename(aside, self.manifests().join(name)).expect("in place");
+        let temporary = self.path("temporary");
+        fs::write(&temporary, text).expect("temporary");
+        fs::rename(temporary, self.manifests().join(name)).expect("in place");
     }
 
     pub(crate) fn start(&mut self) {
@@ -103,27 +105,35 @@ impl Node {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
-        timeout(PATIENCE, connect)
+        timeout(TIMEOUT, connect)
             .await
             .unwrap_or_else(|_| panic!("no socket: {}", self.log()));
-        polylet_kit::channel::plain(&socket)
+        polylet_kit::channel::unix(&socket)
     }
 
     pub(crate) async fn watch(&self, source: PodSource) -> Watch {
+        let watch = self.watch_masked(source, &[]).await;
+        watch.expect("a stream")
+    }
+
+    /// Watches with a manifest mask, unless there are no paths.
+    pub(crate) async fn watch_masked(
+        &self,
+        source: PodSource,
+        paths: &[&str],
+    ) -> Result<Watch, tonic::Status> {
         let mut client = PodConfigServiceClient::new(self.channel().await);
         let request = WatchPodsRequest {
-            resume_after: None,
             source: source.into(),
+            manifest_mask: (!paths.is_empty()).then(|| FieldMask {
+                paths: paths.iter().map(|path| (*path).to_owned()).collect(),
+            }),
             ..WatchPodsRequest::default()
         };
-        Watch {
-            stream: client
-                .watch_pods(request)
-                .await
-                .expect("a stream")
-                .into_inner(),
+        Ok(Watch {
+            stream: client.watch_pods(request).await?.into_inner(),
             pods: BTreeMap::new(),
-        }
+        })
     }
 
     pub(crate) async fn object(&self, kind: &str, name: &str) -> Streaming<WatchObjectResponse> {
@@ -141,29 +151,29 @@ impl Node {
             .into_inner()
     }
 
-    /// Waits until the problems are as wanted.
-    pub(crate) async fn problems(&self, wanted: impl Fn(&[Problem]) -> bool) -> Vec<Problem> {
+    /// Waits until the manifest errors match.
+    pub(crate) async fn errors(
+        &self,
+        matches: impl Fn(&[ManifestError]) -> bool,
+    ) -> Vec<ManifestError> {
         let mut client = PodConfigServiceClient::new(self.channel().await);
         let mut last = Vec::new();
-        let asking = async {
+        let polling = async {
             loop {
                 last = client
-                    .list_problems(ListProblemsRequest {})
+                    .list_manifest_errors(ListManifestErrorsRequest {})
                     .await
-                    .expect("problems")
+                    .expect("errors")
                     .into_inner()
-                    .problems;
-                if wanted(&last) {
+                    .errors;
+                if matches(&last) {
                     return;
                 }
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
         };
-        if timeout(PATIENCE, asking).await.is_err() {
-            panic!(
-                "not the problems that were expected: {last:#?}\n{}",
-                self.log()
-            );
+        if timeout(TIMEOUT, polling).await.is_err() {
+            panic!("unexpected manifest errors: {last:#?}\n{}", self.log());
         }
         last
     }
@@ -181,11 +191,11 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Reads on until the pods, once in step, are as wanted.
+    /// Reads until the pods match at a `Synced`.
     pub(crate) async fn until(
         &mut self,
         what: &str,
-        wanted: impl Fn(&BTreeMap<String, Pod>) -> bool,
+        matches: impl Fn(&BTreeMap<String, Pod>) -> bool,
     ) {
         let mut reading = async || {
             loop {
@@ -201,12 +211,12 @@ impl Watch {
                         drop(self.pods.insert(pod.r#ref.clone().expect("a ref").uid, pod))
                     }
                     Change::Remove(pod) => drop(self.pods.remove(&pod.uid)),
-                    Change::Synced(_) if wanted(&self.pods) => return,
+                    Change::Synced(_) if matches(&self.pods) => return,
                     Change::Synced(_) => {}
                 }
             }
         };
-        if timeout(PATIENCE, reading()).await.is_err() {
+        if timeout(TIMEOUT, reading()).await.is_err() {
             panic!("{what}: {:?}", self.names());
         }
     }

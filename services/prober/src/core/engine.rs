@@ -1,4 +1,4 @@
-//! All probes of the node: keeps workers in step with pods and containers, and says what is due.
+//! All probes of the node: one worker for each probe of a running container.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -7,245 +7,252 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use polylet_model::ids::PodUid;
 use polylet_model::probe::ProbeKind;
+use polylet_schedule::DueQueue;
 
-use super::plan::{self, Wanted};
-use super::types::{Job, Judged, Observation, Observed, Outcome, PodProbes, ProbeId};
-use super::wheel::Wheel;
+use super::plan::{self, DesiredProbe};
+use super::types::{
+    ObservedPod, OutcomeChange, PodProbes, ProbeAttempt, ProbeId, ProbeOutcome, ProbeOutput,
+};
 use super::worker::Worker;
 
-/// The prober's view and its workers.
+/// The pods and the workers of their probes.
 #[derive(Default)]
 pub(crate) struct Engine {
-    pods: BTreeMap<PodUid, Pod>,
-    workers: BTreeMap<ProbeId, Slot>,
-    wheel: Wheel,
-    verdicts: BTreeMap<ProbeId, Outcome>,
+    pods: BTreeMap<PodUid, ProbedPod>,
+    workers: BTreeMap<ProbeId, ProbeEntry>,
+    queue: DueQueue<ProbeId, Timestamp>,
+    outcomes: BTreeMap<ProbeId, ProbeOutcome>,
     serial: u64,
-    /// The runtime's containers have been heard in this life of the process.
-    observed_all: bool,
+    /// The state of every pod in the runtime has been received.
+    synced: bool,
 }
 
 #[derive(Default)]
-struct Pod {
-    /// Stays when the pod is gone from the node's pods, until its containers are.
+struct ProbedPod {
+    /// Retained after the pod was removed from its source, until its containers are gone.
     probes: Option<Arc<PodProbes>>,
-    gone: bool,
-    observed: Option<Observed>,
+    removed: bool,
+    observed: Option<ObservedPod>,
 }
 
-struct Slot {
+struct ProbeEntry {
     worker: Worker,
-    wanted: Wanted,
+    desired: DesiredProbe,
     serial: u64,
 }
 
 impl Engine {
-    /// Begins with the verdicts of an earlier life of the process.
-    pub(crate) fn new(kept: BTreeMap<ProbeId, Outcome>) -> Self {
+    /// Starts with the outcomes of a previous process instance.
+    pub(crate) fn new(outcomes: BTreeMap<ProbeId, ProbeOutcome>) -> Self {
         Engine {
-            verdicts: kept,
+            outcomes,
             ..Engine::default()
         }
     }
 
-    /// A pod should run, as this says; or should no longer.
-    pub(crate) fn pod(&mut self, uid: &PodUid, probes: Option<PodProbes>, now: Timestamp) {
+    /// Takes a desired pod; `None` for a pod that was removed.
+    pub(crate) fn set_pod(&mut self, uid: &PodUid, probes: Option<PodProbes>, now: Timestamp) {
         let pod = self.pods.entry(uid.clone()).or_default();
-        pod.gone = probes.is_none();
+        pod.removed = probes.is_none();
         if let Some(probes) = probes {
             pod.probes = Some(Arc::new(probes));
         }
-        self.align(uid, now);
+        self.reconcile(uid, now);
     }
 
-    /// The runtime holds this of a pod, or nothing. Gives the verdicts that fall away.
-    pub(crate) fn observed(
+    /// Takes the state of a pod in the runtime; `None` when nothing of it is left. Returns the probes
+    /// whose outcome is dropped.
+    pub(crate) fn set_observed(
         &mut self,
         uid: &PodUid,
-        observed: Option<Observed>,
+        observed: Option<ObservedPod>,
         now: Timestamp,
     ) -> Vec<ProbeId> {
         self.pods.entry(uid.clone()).or_default().observed = observed;
-        self.align(uid, now);
-        if self.observed_all {
-            self.drop_verdicts(uid)
+        self.reconcile(uid, now);
+        if self.synced {
+            self.drop_outcomes(uid)
         } else {
             Vec::new()
         }
     }
 
-    /// Everything that the runtime holds has been heard. Gives the kept verdicts of containers that
-    /// are no more.
-    pub(crate) fn observed_all(&mut self) -> Vec<ProbeId> {
-        if std::mem::replace(&mut self.observed_all, true) {
+    pub(crate) fn has_synced(&self) -> bool {
+        self.synced
+    }
+
+    /// The state of every pod in the runtime has been received. Returns the probes of containers that
+    /// are gone, whose outcome is dropped.
+    pub(crate) fn on_synced(&mut self) -> Vec<ProbeId> {
+        if std::mem::replace(&mut self.synced, true) {
             return Vec::new();
         }
-        let pods: BTreeSet<PodUid> = self.verdicts.keys().map(|id| id.pod.clone()).collect();
+        let pods: BTreeSet<PodUid> = self.outcomes.keys().map(|id| id.pod.clone()).collect();
         pods.iter()
-            .flat_map(|uid| self.drop_verdicts(uid))
+            .flat_map(|uid| self.drop_outcomes(uid))
             .collect()
     }
 
-    /// When something is due.
+    /// When the next attempt is due.
     pub(crate) fn next_due(&self) -> Option<Timestamp> {
-        self.wheel.next()
+        self.queue.next_due()
     }
 
-    /// The attempts that are due; each worker rests until its attempt has `finished`.
-    pub(crate) fn due(&mut self, now: Timestamp) -> Vec<Job> {
-        let mut jobs = Vec::new();
-        while let Some(id) = self.wheel.pop(now) {
-            jobs.extend(self.begin(id, now));
+    /// Starts the attempts that are due. A worker has no due time until its attempt is complete.
+    pub(crate) fn start_due(&mut self, now: Timestamp) -> Vec<ProbeAttempt> {
+        let mut attempts = Vec::new();
+        while let Some(id) = self.queue.pop_due(now) {
+            attempts.extend(self.start_attempt(id, now));
         }
-        jobs
+        attempts
     }
 
-    /// An attempt ended. Gives the verdict if it changes.
-    pub(crate) fn finished(
+    /// Completes an attempt. Returns the change of the outcome, if any.
+    pub(crate) fn complete(
         &mut self,
         id: &ProbeId,
         serial: u64,
-        said: Observation,
+        output: ProbeOutput,
         now: Timestamp,
-    ) -> Option<Judged> {
-        let slot = self
+    ) -> Option<OutcomeChange> {
+        let entry = self
             .workers
             .get_mut(id)
-            .filter(|slot| slot.serial == serial)?;
-        let judged = slot.worker.observe(said, now);
-        if let Some(due) = slot.worker.due() {
-            self.wheel.schedule(id, due);
+            .filter(|entry| entry.serial == serial)?;
+        let change = entry.worker.complete_attempt(output, now);
+        if let Some(due) = entry.worker.due() {
+            self.queue.set(id.clone(), due);
         }
-        if let Some(judged) = &judged {
-            self.verdicts.insert(id.clone(), judged.outcome);
-            if id.kind == ProbeKind::Startup && judged.outcome == Outcome::Success {
-                self.open_gate(id, now);
+        if let Some(change) = &change {
+            self.outcomes.insert(id.clone(), change.outcome);
+            if id.kind == ProbeKind::Startup && change.outcome == ProbeOutcome::Success {
+                self.start_other_probes(id, now);
             }
         }
-        judged
+        change
     }
 
-    fn begin(&mut self, id: ProbeId, now: Timestamp) -> Option<Job> {
-        let slot = self.workers.get_mut(&id)?;
+    fn start_attempt(&mut self, id: ProbeId, now: Timestamp) -> Option<ProbeAttempt> {
+        let entry = self.workers.get_mut(&id)?;
         let pod = self.pods.get(&id.pod)?;
         let (probes, observed) = (pod.probes.as_ref()?, pod.observed.as_ref()?);
-        slot.worker.begin(now);
-        Some(Job {
-            serial: slot.serial,
-            probe: Arc::clone(&slot.wanted.probe),
+        entry.worker.start_attempt(now);
+        Some(ProbeAttempt {
+            serial: entry.serial,
+            probe: Arc::clone(&entry.desired.probe),
             host: observed.host.clone(),
             namespace: probes.namespace.clone(),
             pod: probes.name.clone(),
-            container: slot.wanted.container.clone(),
-            attempt: slot.wanted.attempt,
-            awaited: slot.worker.is_awaited(),
+            container: entry.desired.container.clone(),
+            attempt: entry.desired.attempt,
+            awaited: entry.worker.is_awaited(),
             id,
         })
     }
 
-    /// The startup probe succeeded: the others of the container begin.
-    fn open_gate(&mut self, startup: &ProbeId, now: Timestamp) {
+    /// Starts the other probes of a container whose startup probe has succeeded.
+    fn start_other_probes(&mut self, startup: &ProbeId, now: Timestamp) {
         for kind in [ProbeKind::Liveness, ProbeKind::Readiness] {
-            let id = plan::id_of(&startup.pod, &startup.container, kind);
-            let Some(slot) = self.workers.get_mut(&id) else {
+            let id = plan::probe_id(&startup.pod, &startup.container, kind);
+            let Some(entry) = self.workers.get_mut(&id) else {
                 continue;
             };
-            slot.worker.open(now);
-            if let Some(due) = slot.worker.due() {
-                self.wheel.schedule(&id, due);
+            entry.worker.schedule_first(now);
+            if let Some(due) = entry.worker.due() {
+                self.queue.set(id, due);
             }
         }
     }
 
-    /// Makes the workers of a pod those that it must have.
-    fn align(&mut self, uid: &PodUid, now: Timestamp) {
+    /// Adds and removes workers of a pod.
+    fn reconcile(&mut self, uid: &PodUid, now: Timestamp) {
         let Some(pod) = self.pods.get(uid) else {
             return;
         };
         let probes = pod.probes.clone();
-        let wanted = match (&probes, &pod.observed) {
-            (Some(probes), Some(observed)) => plan::wanted(uid, probes, pod.gone, observed, now),
+        let desired = match (&probes, &pod.observed) {
+            (Some(probes), Some(observed)) => {
+                plan::desired_probes(uid, probes, pod.removed, observed, now)
+            }
             _ => Vec::new(),
         };
-        if pod.observed.is_none() && (pod.gone || probes.is_none()) {
+        if pod.observed.is_none() && (pod.removed || probes.is_none()) {
             self.pods.remove(uid);
         }
-        let first = ProbeId {
-            pod: uid.clone(),
-            container: "".into(),
-            kind: ProbeKind::Startup,
-        };
-        let present: Vec<ProbeId> = self
+        let current: Vec<ProbeId> = self
             .workers
-            .range(first..)
+            .range(first_id(uid)..)
             .map(|(id, _)| id.clone())
             .take_while(|id| id.pod == *uid)
             .collect();
-        for id in present {
-            if !wanted.iter().any(|wanted| wanted.id == id) {
+        for id in current {
+            if !desired.iter().any(|desired| desired.id == id) {
                 self.workers.remove(&id);
-                self.wheel.cancel(&id);
+                self.queue.cancel(&id);
             }
         }
-        for wanted in wanted {
-            if !self.workers.contains_key(&wanted.id) {
-                self.start(wanted, probes.as_deref(), now);
+        for desired in desired {
+            if !self.workers.contains_key(&desired.id) {
+                self.add_worker(desired, probes.as_deref(), now);
             }
         }
     }
 
-    fn start(&mut self, wanted: Wanted, probes: Option<&PodProbes>, now: Timestamp) {
-        let id = wanted.id.clone();
-        let kept = self.verdicts.get(&id).copied();
-        let timing = wanted.probe.timing.clone();
-        let worker = Worker::new(id.kind, timing, wanted.started_at, kept, phase_of(&id), now);
-        let gated = id.kind != ProbeKind::Startup
-            && probes.is_some_and(|probes| plan::has_startup(probes, &wanted.container))
-            && self
-                .verdicts
-                .get(&plan::id_of(&id.pod, &id.container, ProbeKind::Startup))
-                != Some(&Outcome::Success);
-        if let (Some(due), false) = (worker.due(), gated) {
-            self.wheel.schedule(&id, due);
+    fn add_worker(&mut self, desired: DesiredProbe, probes: Option<&PodProbes>, now: Timestamp) {
+        let id = desired.id.clone();
+        let outcome = self.outcomes.get(&id).copied();
+        let timing = desired.probe.timing.clone();
+        let phase = phase_of(&id);
+        let worker = Worker::new(id.kind, timing, desired.started_at, outcome, phase, now);
+        let startup = plan::probe_id(&id.pod, &id.container, ProbeKind::Startup);
+        let waits_for_startup = id.kind != ProbeKind::Startup
+            && probes.is_some_and(|probes| plan::has_startup_probe(probes, &desired.container))
+            && self.outcomes.get(&startup) != Some(&ProbeOutcome::Success);
+        if let (Some(due), false) = (worker.due(), waits_for_startup) {
+            self.queue.set(id.clone(), due);
         }
         self.serial += 1;
         self.workers.insert(
             id,
-            Slot {
+            ProbeEntry {
                 worker,
-                wanted,
+                desired,
                 serial: self.serial,
             },
         );
     }
 
-    /// Removes the verdicts of a pod's containers that the runtime no longer lists.
-    fn drop_verdicts(&mut self, uid: &PodUid) -> Vec<ProbeId> {
+    /// Drops the outcomes of a pod's containers that the runtime no longer has.
+    fn drop_outcomes(&mut self, uid: &PodUid) -> Vec<ProbeId> {
         let observed = self.pods.get(uid).and_then(|pod| pod.observed.as_ref());
-        let listed = |id: &ProbeId| {
+        let exists = |id: &ProbeId| {
             observed.is_some_and(|o| o.containers.iter().any(|c| c.id == id.container))
         };
-        let first = ProbeId {
-            pod: uid.clone(),
-            container: "".into(),
-            kind: ProbeKind::Startup,
-        };
         let gone: Vec<ProbeId> = self
-            .verdicts
-            .range(first..)
+            .outcomes
+            .range(first_id(uid)..)
             .map(|(id, _)| id)
             .take_while(|id| id.pod == *uid)
-            .filter(|id| !listed(id))
+            .filter(|id| !exists(id))
             .cloned()
             .collect();
         for id in &gone {
-            self.verdicts.remove(id);
+            self.outcomes.remove(id);
         }
         gone
     }
 }
 
-/// Where in its period a probe falls: the same after a restart.
+/// The smallest id of a pod's probes.
+fn first_id(uid: &PodUid) -> ProbeId {
+    ProbeId {
+        pod: uid.clone(),
+        container: "".into(),
+        kind: ProbeKind::Startup,
+    }
+}
+
+/// The phase of a probe within its period. The same after a restart of this process.
 fn phase_of(id: &ProbeId) -> u64 {
     let mut hasher = DefaultHasher::new();
     id.hash(&mut hasher);

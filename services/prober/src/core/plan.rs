@@ -1,4 +1,4 @@
-//! Which probes of a pod must run.
+//! Which probes of a pod run.
 
 use std::sync::Arc;
 
@@ -6,31 +6,31 @@ use jiff::Timestamp;
 use polylet_model::ids::{ContainerId, PodUid};
 use polylet_model::probe::ProbeKind;
 
-use super::types::{Observed, PodProbes, Probe, ProbeId};
+use super::types::{ObservedPod, PodProbes, ProbeConfig, ProbeId};
 
-/// A probe that must run.
+/// A probe that should run.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Wanted {
+pub(crate) struct DesiredProbe {
     pub(crate) id: ProbeId,
-    pub(crate) probe: Arc<Probe>,
+    pub(crate) probe: Arc<ProbeConfig>,
     pub(crate) container: Arc<str>,
     pub(crate) attempt: u32,
     pub(crate) started_at: Timestamp,
 }
 
-/// The probes of a pod's running containers. Of a pod that is `gone` from the node's pods, or being
-/// deleted, readiness alone goes on: nothing of it is restarted any more.
-pub(crate) fn wanted(
+/// The probes of a pod's running containers. Of a pod that was `removed` from its source, or is being
+/// deleted, only readiness is probed: its containers are not restarted any more.
+pub(crate) fn desired_probes(
     uid: &PodUid,
     pod: &PodProbes,
-    gone: bool,
-    observed: &Observed,
+    removed: bool,
+    observed: &ObservedPod,
     now: Timestamp,
-) -> Vec<Wanted> {
-    let leaving = gone || pod.deleting;
-    let mut all = Vec::new();
+) -> Vec<DesiredProbe> {
+    let terminating = removed || pod.deleting;
+    let mut desired = Vec::new();
     for spec in &pod.containers {
-        // The first of its name is the newest; older ones are remains.
+        // The first of a name is the newest one.
         let Some(container) = observed.containers.iter().find(|c| *c.name == *spec.name) else {
             continue;
         };
@@ -38,11 +38,11 @@ pub(crate) fn wanted(
             continue;
         }
         for probe in &spec.probes {
-            if leaving && probe.kind != ProbeKind::Readiness {
+            if terminating && probe.kind != ProbeKind::Readiness {
                 continue;
             }
-            all.push(Wanted {
-                id: id_of(uid, &container.id, probe.kind),
+            desired.push(DesiredProbe {
+                id: probe_id(uid, &container.id, probe.kind),
                 probe: Arc::clone(probe),
                 container: spec.name.clone(),
                 attempt: container.attempt,
@@ -50,11 +50,11 @@ pub(crate) fn wanted(
             });
         }
     }
-    all
+    desired
 }
 
-/// Whether a container has a startup probe, which holds its other probes back.
-pub(crate) fn has_startup(pod: &PodProbes, container: &str) -> bool {
+/// Whether a container has a startup probe, which delays its other probes.
+pub(crate) fn has_startup_probe(pod: &PodProbes, container: &str) -> bool {
     let mut probes = pod
         .containers
         .iter()
@@ -63,7 +63,7 @@ pub(crate) fn has_startup(pod: &PodProbes, container: &str) -> bool {
     probes.any(|probe| probe.kind == ProbeKind::Startup)
 }
 
-pub(crate) fn id_of(pod: &PodUid, container: &ContainerId, kind: ProbeKind) -> ProbeId {
+pub(crate) fn probe_id(pod: &PodUid, container: &ContainerId, kind: ProbeKind) -> ProbeId {
     ProbeId {
         pod: pod.clone(),
         container: container.clone(),

@@ -1,5 +1,6 @@
-//! Words of the prober.
+//! Domain types of the prober.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,22 +8,23 @@ use jiff::Timestamp;
 use polylet_model::ids::{ContainerId, PodUid};
 use polylet_model::probe::ProbeKind;
 
-/// One probe of one container. A restarted container is another one.
+/// One probe of one container. A restarted container has another id.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct ProbeId {
-    pub(crate) pod: PodUid,
-    pub(crate) container: ContainerId,
-    pub(crate) kind: ProbeKind,
+pub struct ProbeId {
+    pub pod: PodUid,
+    pub container: ContainerId,
+    pub kind: ProbeKind,
 }
 
-/// How a container is asked; everything that the manifest can tell is resolved.
+/// A probe's handler, with its port number and command line resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Ask {
+pub(crate) enum ResolvedHandler {
     Exec {
         command: Vec<String>,
     },
-    Http(HttpAsk),
+    Http(HttpGet),
     Tcp {
+        /// `None` for the pod's address.
         host: Option<String>,
         port: u16,
     },
@@ -30,13 +32,14 @@ pub(crate) enum Ask {
         port: u16,
         service: String,
     },
-    /// The manifest asks for something impossible.
-    Impossible(String),
+    /// A handler that cannot be resolved, with the reason.
+    Invalid(String),
 }
 
+/// An HTTP or HTTPS request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct HttpAsk {
-    /// Absent: the pod's address.
+pub(crate) struct HttpGet {
+    /// `None` for the pod's address.
     pub(crate) host: Option<String>,
     pub(crate) port: u16,
     pub(crate) path: String,
@@ -44,35 +47,35 @@ pub(crate) struct HttpAsk {
     pub(crate) headers: Vec<(String, String)>,
 }
 
-/// A probe as its manifest has it.
+/// A probe from the pod's manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Probe {
-    /// Its container's place in the manifest, as events name it: `spec.containers{web}`.
-    pub(crate) part: Arc<str>,
+pub(crate) struct ProbeConfig {
+    /// The container as the involved object of events names it: `spec.containers{web}`.
+    pub(crate) field_path: Arc<str>,
     pub(crate) kind: ProbeKind,
-    pub(crate) ask: Ask,
-    pub(crate) timing: Timing,
-    /// For one attempt.
+    pub(crate) handler: ResolvedHandler,
+    pub(crate) timing: ProbeTiming,
+    /// The time limit of one attempt.
     pub(crate) timeout: Duration,
 }
 
-/// When a probe is due and what makes a verdict.
+/// When a probe is due, and how many equal results change its result.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Timing {
+pub(crate) struct ProbeTiming {
     pub(crate) initial_delay: Duration,
     pub(crate) period: Duration,
     pub(crate) success_threshold: u32,
     pub(crate) failure_threshold: u32,
-    /// The first pause of a readiness probe that fails before its first success.
+    /// The first delay between attempts of a readiness probe before its first success.
     pub(crate) first_retry: Duration,
 }
 
-/// What the prober needs of a manifest.
+/// The probes of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct PodProbes {
+pub struct PodProbes {
     pub(crate) namespace: Arc<str>,
     pub(crate) name: Arc<str>,
-    /// The API server was asked to delete it.
+    /// Whether the pod has a deletion timestamp.
     pub(crate) deleting: bool,
     pub(crate) containers: Vec<ContainerProbes>,
 }
@@ -81,97 +84,191 @@ pub(crate) struct PodProbes {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ContainerProbes {
     pub(crate) name: Arc<str>,
-    pub(crate) probes: Vec<Arc<Probe>>,
+    pub(crate) probes: Vec<Arc<ProbeConfig>>,
 }
 
-/// What the runtime holds of a pod.
+/// A source of pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PodSource {
+    File,
+    Http,
+    Api,
+}
+
+/// A change of the desired pods.
+#[derive(Clone, Debug)]
+pub struct PodChange {
+    pub source: PodSource,
+    pub uid: PodUid,
+    /// `None` for a pod that the source has removed.
+    pub probes: Option<PodProbes>,
+}
+
+/// A change of the pods in the runtime.
+#[derive(Clone, Debug)]
+pub enum ObservedChange {
+    /// The state of a pod.
+    Upsert(PodUid, ObservedPod),
+    /// Nothing of the pod is left in the runtime.
+    Remove(PodUid),
+    /// The state of every pod has been received.
+    Synced,
+}
+
+/// A pod in the runtime.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Observed {
-    /// The pod's address, or the node's on the host's network.
+pub struct ObservedPod {
+    /// The pod's address; the node's on the host's network.
     pub(crate) host: Arc<str>,
     /// Newest first within one name.
     pub(crate) containers: Vec<ObservedContainer>,
 }
 
-/// One container that the runtime lists.
+/// A container in the runtime.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ObservedContainer {
     pub(crate) id: ContainerId,
     pub(crate) name: String,
     pub(crate) attempt: u32,
     pub(crate) running: bool,
+    /// On the prober's clock.
     pub(crate) started_at: Option<Timestamp>,
 }
 
-/// A verdict's word.
+/// The outcome of a probe after its thresholds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub enum ProbeOutcome {
     Success,
     Failure,
 }
 
-/// What one attempt said.
+/// The result of one attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Observation {
+pub(crate) enum ProbeOutput {
     Success,
-    /// A success that somebody should look at.
+    /// Counts as a success and is reported as an event.
     Warning(String),
     Failure(String),
-    /// The probe itself went wrong: says nothing about the container.
+    /// The probe itself failed, which does not count.
     Unknown(String),
 }
 
-impl Observation {
-    /// What people are told of it, as upstream words it: the event's reason and message.
-    pub(crate) fn notice(&self, kind: ProbeKind) -> Option<(&'static str, String)> {
+impl ProbeOutput {
+    /// The reason and message of upstream's event for this result.
+    pub(crate) fn event(&self, kind: ProbeKind) -> Option<(&'static str, String)> {
         let kind = kind.as_str();
         match self {
-            Observation::Success => None,
-            Observation::Warning(said) => {
-                Some(("ProbeWarning", format!("{kind} probe warning: {said}")))
+            ProbeOutput::Success => None,
+            ProbeOutput::Warning(message) => {
+                Some(("ProbeWarning", format!("{kind} probe warning: {message}")))
             }
-            Observation::Failure(said) => {
-                Some(("Unhealthy", format!("{kind} probe failed: {said}")))
+            ProbeOutput::Failure(message) => {
+                Some(("Unhealthy", format!("{kind} probe failed: {message}")))
             }
-            Observation::Unknown(why) => {
+            ProbeOutput::Unknown(message) => {
                 let state = "probe errored and resulted in unknown state";
-                Some(("Unhealthy", format!("{kind} {state}: {why}")))
+                Some(("Unhealthy", format!("{kind} {state}: {message}")))
             }
         }
     }
 
-    /// For spans.
+    /// The `result` field of spans and logs.
     pub(crate) fn as_str(&self) -> &'static str {
         match self {
-            Observation::Success => "success",
-            Observation::Warning(_) => "warning",
-            Observation::Failure(_) => "failure",
-            Observation::Unknown(_) => "unknown",
+            ProbeOutput::Success => "success",
+            ProbeOutput::Warning(_) => "warning",
+            ProbeOutput::Failure(_) => "failure",
+            ProbeOutput::Unknown(_) => "unknown",
+        }
+    }
+
+    /// The details, unless the attempt simply succeeded.
+    pub(crate) fn message(&self) -> Option<&str> {
+        match self {
+            ProbeOutput::Success => None,
+            ProbeOutput::Warning(message)
+            | ProbeOutput::Failure(message)
+            | ProbeOutput::Unknown(message) => Some(message),
         }
     }
 }
 
 /// An attempt to make now.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Job {
+pub struct ProbeAttempt {
     pub(crate) id: ProbeId,
-    /// Tells attempts of a worker from those of an earlier one of the same id.
+    /// Distinguishes a worker from an earlier one of the same id.
     pub(crate) serial: u64,
-    pub(crate) probe: Arc<Probe>,
+    pub(crate) probe: Arc<ProbeConfig>,
     pub(crate) host: Arc<str>,
     pub(crate) namespace: Arc<str>,
     pub(crate) pod: Arc<str>,
     pub(crate) container: Arc<str>,
     /// The container's restart count.
     pub(crate) attempt: u32,
-    /// The pod's start waits for it.
+    /// The pod's start waits for this attempt.
     pub(crate) awaited: bool,
 }
 
-/// A verdict that has changed.
+impl ProbeAttempt {
+    /// The id of the probed container.
+    pub fn container_id(&self) -> &str {
+        self.id.container.as_str()
+    }
+}
+
+/// A change of a probe's outcome.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Judged {
-    pub(crate) outcome: Outcome,
+pub(crate) struct OutcomeChange {
+    pub(crate) outcome: ProbeOutcome,
+    /// Equal results in a row.
     pub(crate) run_length: u32,
     pub(crate) message: String,
+}
+
+/// The current result of a probe.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProbeResult {
+    pub outcome: ProbeOutcome,
+    /// Equal results in a row when the outcome changed.
+    pub run_length: u32,
+    pub message: String,
+    /// When the outcome changed.
+    pub since: Option<Timestamp>,
+    /// The trace of the attempt that changed the outcome.
+    pub traceparent: String,
+}
+
+/// The current results of all probes that have one.
+pub type Results = BTreeMap<ProbeId, ProbeResult>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_worded_as_upstream() {
+        let event = |output: ProbeOutput| output.event(ProbeKind::Readiness);
+        let why = || "why".to_owned();
+        assert_eq!(event(ProbeOutput::Success), None);
+        for (output, reason, message) in [
+            (
+                ProbeOutput::Failure(why()),
+                "Unhealthy",
+                "Readiness probe failed: why",
+            ),
+            (
+                ProbeOutput::Unknown(why()),
+                "Unhealthy",
+                "Readiness probe errored and resulted in unknown state: why",
+            ),
+            (
+                ProbeOutput::Warning(why()),
+                "ProbeWarning",
+                "Readiness probe warning: why",
+            ),
+        ] {
+            assert_eq!(event(output), Some((reason, message.to_owned())));
+        }
+    }
 }

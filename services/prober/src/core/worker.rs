@@ -1,193 +1,203 @@
 //! One probe of one running container: when it is due, and what its results mean.
 //!
-//! Results count as upstream counts them: a verdict changes after a threshold of equal results in a
-//! row; a failed liveness and any startup verdict hold until the container is another one; a probe
-//! that itself went wrong counts as nothing.
+//! Results are counted as upstream counts them: the outcome changes after a threshold of equal results
+//! in a row; a failed liveness probe and either outcome of a startup probe are final for the
+//! container; an attempt that itself failed does not count.
 //!
 //! Two things differ, and neither makes a failure come sooner than upstream's:
-//! - A readiness probe that has never succeeded is also tried between its periods, at growing
-//!   pauses. These extra attempts can succeed, and a pod start waits for no tick; when they fail
-//!   they count as nothing. (Upstream repeats such a probe at every status change.)
-//! - After the first success, and for liveness from the start, attempts fall on a phase of the
-//!   period that the container's id decides, so that many containers spread over the period.
+//! - A readiness probe that has never succeeded is also tried between its ticks, with growing delays.
+//!   These attempts can succeed, so that a pod start waits for no tick; their failures do not count.
+//!   (Upstream triggers such a probe at every status change.)
+//! - After the first success, and for liveness from the start, attempts are due at a phase of the
+//!   period that is derived from the container's id, which spreads the load of many containers.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 use polylet_model::probe::ProbeKind;
 
-use super::types::{Judged, Observation, Outcome, Timing};
+use super::types::{OutcomeChange, ProbeOutcome, ProbeOutput, ProbeTiming};
 
-/// Attempts that a pod start waits for are told in its trace; a pod that never becomes ready must
-/// not fill the trace for ever.
-const TOLD_ATTEMPTS: u32 = 20;
+/// Attempts that a pod start waits for are part of its trace. A pod that never becomes ready must not
+/// fill the trace.
+const MAX_TRACED_ATTEMPTS: u32 = 20;
 
 /// The state of one probe.
 #[derive(Clone, Debug)]
 pub(crate) struct Worker {
     kind: ProbeKind,
-    timing: Timing,
-    /// The container's start and the initial delay.
-    from: Timestamp,
+    timing: ProbeTiming,
+    /// The end of the initial delay.
+    first_due: Timestamp,
     phase: u64,
-    /// The verdict that stands; absent while it is the initial one.
-    verdict: Option<Outcome>,
-    last: Option<Outcome>,
-    run: u32,
-    /// The next attempt that counts.
-    regular: Timestamp,
+    /// The current outcome; `None` for the initial one.
+    outcome: Option<ProbeOutcome>,
+    last_result: Option<ProbeOutcome>,
+    /// Equal results in a row.
+    run_length: u32,
+    /// When the next attempt is due whose result counts.
+    next_tick: Timestamp,
     due: Timestamp,
-    retry: Duration,
-    /// The attempt under way counts.
+    retry_delay: Duration,
+    /// Whether the attempt in flight counts.
     counts: bool,
     attempts: u32,
-    /// There was a success, now or in an earlier life of the process.
+    /// There was a success, in this or a previous process instance.
     succeeded: bool,
 }
 
 impl Worker {
-    /// A worker for a container that runs since `started_at`. `kept` is its verdict so far.
+    /// A worker for a container that was started at `started_at`. `outcome` is the one reached by a
+    /// previous process instance.
     pub(crate) fn new(
         kind: ProbeKind,
-        timing: Timing,
+        timing: ProbeTiming,
         started_at: Timestamp,
-        kept: Option<Outcome>,
+        outcome: Option<ProbeOutcome>,
         phase: u64,
         now: Timestamp,
     ) -> Self {
-        // A start in the future is a clock that was set back since.
-        let from = started_at.min(now) + timing.initial_delay;
-        let retry = timing.first_retry;
+        // A start in the future: the clock was set back since.
+        let first_due = started_at.min(now) + timing.initial_delay;
+        let retry_delay = timing.first_retry;
         let mut worker = Worker {
             kind,
             timing,
-            from,
+            first_due,
             phase,
-            verdict: kept,
-            last: kept,
-            run: 0,
-            regular: from,
-            due: from,
-            retry,
+            outcome,
+            last_result: outcome,
+            run_length: 0,
+            next_tick: first_due,
+            due: first_due,
+            retry_delay,
             counts: true,
             attempts: 0,
-            succeeded: kept.is_some(),
+            succeeded: outcome.is_some(),
         };
-        worker.open(now);
+        worker.schedule_first(now);
         worker
     }
 
-    /// Nothing holds it back any longer: readiness and startup at once, since a pod's start waits
-    /// for them.
-    pub(crate) fn open(&mut self, now: Timestamp) {
-        let from = self.from.max(now);
+    /// Schedules the first attempt: at once for readiness and startup, which a pod's start waits for.
+    pub(crate) fn schedule_first(&mut self, now: Timestamp) {
+        let from = self.first_due.max(now);
         let awaited = self.kind != ProbeKind::Liveness && !self.succeeded;
-        self.regular = if awaited { from } else { self.slot_after(from) };
-        self.due = self.regular;
+        self.next_tick = if awaited {
+            from
+        } else {
+            self.next_in_phase(from)
+        };
+        self.due = self.next_tick;
     }
 
-    /// When the next attempt is due; never, once its verdict holds.
+    /// When the next attempt is due; `None` once the outcome is final.
     pub(crate) fn due(&self) -> Option<Timestamp> {
-        let held = match self.kind {
-            ProbeKind::Startup => self.verdict.is_some(),
-            ProbeKind::Liveness => self.verdict == Some(Outcome::Failure),
+        let is_final = match self.kind {
+            ProbeKind::Startup => self.outcome.is_some(),
+            ProbeKind::Liveness => self.outcome == Some(ProbeOutcome::Failure),
             ProbeKind::Readiness => false,
         };
-        (!held).then_some(self.due)
+        (!is_final).then_some(self.due)
     }
 
     /// Whether a pod's start waits for the next attempt.
     pub(crate) fn is_awaited(&self) -> bool {
-        self.kind != ProbeKind::Liveness && !self.succeeded && self.attempts <= TOLD_ATTEMPTS
+        self.kind != ProbeKind::Liveness && !self.succeeded && self.attempts <= MAX_TRACED_ATTEMPTS
     }
 
-    /// An attempt begins.
-    pub(crate) fn begin(&mut self, now: Timestamp) {
+    /// Starts an attempt.
+    pub(crate) fn start_attempt(&mut self, now: Timestamp) {
         self.attempts = self.attempts.saturating_add(1);
-        self.counts = now >= self.regular;
-        // Attempts that took too long, or a process that slept, leave periods out.
+        self.counts = now >= self.next_tick;
+        // Skips ticks that passed during a long attempt or while the process was suspended.
         if self.counts {
-            let missed = now.duration_since(self.regular).as_millis() / self.period_ms();
+            let missed = now.duration_since(self.next_tick).as_millis() / self.period_ms();
             let periods = u32::try_from(missed).unwrap_or(0).saturating_add(1);
-            self.regular += self.timing.period.saturating_mul(periods);
+            self.next_tick += self.timing.period.saturating_mul(periods);
         }
     }
 
-    /// The attempt under way said this. Gives the verdict if it changes.
-    pub(crate) fn observe(&mut self, said: Observation, now: Timestamp) -> Option<Judged> {
-        let (outcome, message) = match said {
-            Observation::Success => (Outcome::Success, String::new()),
-            Observation::Warning(message) => (Outcome::Success, message),
-            Observation::Failure(message) => (Outcome::Failure, message),
-            Observation::Unknown(_) => {
-                self.plan_next(now);
+    /// Completes the attempt in flight. Returns the change of the outcome, if any.
+    pub(crate) fn complete_attempt(
+        &mut self,
+        output: ProbeOutput,
+        now: Timestamp,
+    ) -> Option<OutcomeChange> {
+        let (outcome, message) = match output {
+            ProbeOutput::Success => (ProbeOutcome::Success, String::new()),
+            ProbeOutput::Warning(message) => (ProbeOutcome::Success, message),
+            ProbeOutput::Failure(message) => (ProbeOutcome::Failure, message),
+            ProbeOutput::Unknown(_) => {
+                self.schedule_next(now);
                 return None;
             }
         };
-        if outcome == Outcome::Success && !self.succeeded {
+        if outcome == ProbeOutcome::Success && !self.succeeded {
             self.succeeded = true;
-            self.regular = now + self.timing.period;
+            self.next_tick = now + self.timing.period;
         }
-        let judged = (self.counts || outcome == Outcome::Success)
+        let change = (self.counts || outcome == ProbeOutcome::Success)
             .then(|| self.count(outcome))
             .flatten()
-            .map(|run_length| Judged {
+            .map(|run_length| OutcomeChange {
                 outcome,
                 run_length,
                 message,
             });
-        if judged
+        if change
             .as_ref()
-            .is_some_and(|judged| judged.outcome == Outcome::Success)
+            .is_some_and(|change| change.outcome == ProbeOutcome::Success)
         {
-            self.regular = self.slot_after(now);
+            self.next_tick = self.next_in_phase(now);
         }
-        self.plan_next(now);
-        judged
+        self.schedule_next(now);
+        change
     }
 
-    /// Counts a result; the length of its run if the verdict changes.
-    fn count(&mut self, outcome: Outcome) -> Option<u32> {
-        self.run = if self.last == Some(outcome) {
-            self.run.saturating_add(1)
+    /// Counts a result. Returns the length of its run if the outcome changes.
+    fn count(&mut self, result: ProbeOutcome) -> Option<u32> {
+        self.run_length = if self.last_result == Some(result) {
+            self.run_length.saturating_add(1)
         } else {
             1
         };
-        self.last = Some(outcome);
-        let threshold = match outcome {
-            Outcome::Success => self.timing.success_threshold,
-            Outcome::Failure => self.timing.failure_threshold,
+        self.last_result = Some(result);
+        let threshold = match result {
+            ProbeOutcome::Success => self.timing.success_threshold,
+            ProbeOutcome::Failure => self.timing.failure_threshold,
         };
-        if self.run < threshold || self.verdict.or(untold(self.kind)) == Some(outcome) {
+        let current = self.outcome.or(default_outcome(self.kind));
+        if self.run_length < threshold || current == Some(result) {
             return None;
         }
-        self.verdict = Some(outcome);
-        Some(self.run)
+        self.outcome = Some(result);
+        Some(self.run_length)
     }
 
-    fn plan_next(&mut self, now: Timestamp) {
-        if self.regular <= now {
-            let missed = now.duration_since(self.regular).as_millis() / self.period_ms();
+    fn schedule_next(&mut self, now: Timestamp) {
+        if self.next_tick <= now {
+            let missed = now.duration_since(self.next_tick).as_millis() / self.period_ms();
             let periods = u32::try_from(missed).unwrap_or(0).saturating_add(1);
-            self.regular += self.timing.period.saturating_mul(periods);
+            self.next_tick += self.timing.period.saturating_mul(periods);
         }
-        self.due = self.regular;
+        self.due = self.next_tick;
         if self.kind == ProbeKind::Readiness && !self.succeeded {
-            self.due = self.regular.min(now + self.retry);
-            self.retry = self.retry.saturating_mul(2).min(self.timing.period);
+            self.due = self.next_tick.min(now + self.retry_delay);
+            self.retry_delay = self.retry_delay.saturating_mul(2).min(self.timing.period);
         }
     }
 
-    /// The first moment of this worker's phase after `at`.
-    fn slot_after(&self, at: Timestamp) -> Timestamp {
+    /// The first time after `at` in this worker's phase.
+    fn next_in_phase(&self, at: Timestamp) -> Timestamp {
         let period = self.period_ms();
         let phase = i128::from(self.phase).rem_euclid(period);
         let next = i128::from(at.as_millisecond()) + 1;
-        let slot = next + (phase - next).rem_euclid(period);
-        let slot = i64::try_from(slot)
+        let due = next + (phase - next).rem_euclid(period);
+        let due = i64::try_from(due)
             .ok()
             .and_then(|ms| Timestamp::from_millisecond(ms).ok());
-        slot.unwrap_or(Timestamp::MAX)
+        due.unwrap_or(Timestamp::MAX)
     }
 
     fn period_ms(&self) -> i128 {
@@ -197,10 +207,10 @@ impl Worker {
     }
 }
 
-/// What needs no telling: a container is alive until it is told that it is not. Not ready is told: a
-/// container may have been found ready by whoever had this node before.
-fn untold(kind: ProbeKind) -> Option<Outcome> {
-    (kind == ProbeKind::Liveness).then_some(Outcome::Success)
+/// The outcome that need not be published: a container is alive until a liveness probe fails. "Not
+/// ready" is published, because the agent that ran on this node before may have published "ready".
+fn default_outcome(kind: ProbeKind) -> Option<ProbeOutcome> {
+    (kind == ProbeKind::Liveness).then_some(ProbeOutcome::Success)
 }
 
 #[cfg(test)]

@@ -1,51 +1,44 @@
-//! A command in the container.
+//! `exec`: a command in the container succeeds with exit code 0.
 
 use std::time::Duration;
 
-use polylet_cri::Runtime;
+use polylet_cri::RuntimeClient;
+use polylet_schedule::go_duration;
 use tokio::time::Instant;
 
 use super::MAX_BODY;
-use crate::core::types::Observation;
+use crate::core::types::ProbeOutput;
 
-/// A runtime that needs this much longer than the command's time is stuck itself: upstream blames
-/// the container for it, and restarts it.
-const RUNTIME_DELAY: Duration = Duration::from_secs(10);
+/// A runtime that takes this much longer than the command's timeout hangs itself, which is not the
+/// container's failure. (Upstream counts it as one and restarts the container.)
+const RUNTIME_GRACE: Duration = Duration::from_secs(10);
 
-pub(crate) async fn ask(
-    runtime: &Runtime,
-    container: &str,
+pub(crate) async fn probe(
+    runtime: &RuntimeClient,
+    container_id: &str,
     command: &[String],
-    limit: Duration,
-) -> Observation {
-    let begun = Instant::now();
+    timeout: Duration,
+) -> ProbeOutput {
+    let began = Instant::now();
     match runtime
-        .exec_sync(container, command.to_vec(), Some(limit))
+        .exec_sync(container_id, command.to_vec(), Some(timeout))
         .await
     {
-        Ok(output) if output.exit_code == 0 => Observation::Success,
+        Ok(output) if output.exit_code == 0 => ProbeOutput::Success,
         Ok(output) => {
-            let mut said = output.stdout;
-            said.extend(output.stderr);
-            said.truncate(MAX_BODY);
-            Observation::Failure(String::from_utf8_lossy(&said).into_owned())
+            let mut text = output.stdout;
+            text.extend(output.stderr);
+            text.truncate(MAX_BODY);
+            ProbeOutput::Failure(String::from_utf8_lossy(&text).into_owned())
         }
-        Err(error) if error.is_deadline() && begun.elapsed() < limit + RUNTIME_DELAY => {
-            let (words, long) = (command.join(" "), length(limit.as_secs()));
-            Observation::Failure(format!(
-                "command timed out: {words:?} timed out after {long}"
+        Err(error) if error.is_deadline() && began.elapsed() < timeout + RUNTIME_GRACE => {
+            let command = command.join(" ");
+            let timeout = go_duration::format(Duration::from_secs(timeout.as_secs()));
+            ProbeOutput::Failure(format!(
+                "command timed out: {command:?} timed out after {timeout}"
             ))
         }
-        Err(error) => Observation::Unknown(error.in_words()),
-    }
-}
-
-/// Seconds as upstream prints them: 1s, 1m30s.
-fn length(seconds: u64) -> String {
-    match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
-        (0, 0, seconds) => format!("{seconds}s"),
-        (0, minutes, seconds) => format!("{minutes}m{seconds}s"),
-        (hours, minutes, seconds) => format!("{hours}h{minutes}m{seconds}s"),
+        Err(error) => ProbeOutput::Unknown(error.rpc_error()),
     }
 }
 
@@ -53,17 +46,12 @@ fn length(seconds: u64) -> String {
 mod tests {
     use super::*;
 
-    #[test]
-    fn lengths_as_upstream_prints_them() {
-        assert_eq!([1, 90, 3600].map(length), ["1s", "1m30s", "1h0m0s"]);
-    }
-
-    /// Commands in real containers are run by the tests of whole nodes.
+    /// The end-to-end tests run commands in real containers.
     #[tokio::test]
-    async fn a_runtime_that_is_away_blames_no_container() {
+    async fn result_is_unknown_while_the_runtime_is_unavailable() {
         let second = Duration::from_secs(1);
-        let absent = Runtime::connect("unix:///nonexistent/runtime.sock", second);
-        let told = ask(&absent, "x", &["true".to_owned()], second).await;
-        assert!(matches!(told, Observation::Unknown(_)), "{told:?}");
+        let absent = RuntimeClient::connect("unix:///nonexistent/runtime.sock", second);
+        let output = probe(&absent, "x", &["true".to_owned()], second).await;
+        assert!(matches!(output, ProbeOutput::Unknown(_)), "{output:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! `grpc.health.v1` over plain text.
+//! `grpc`: the health service of `grpc.health.v1`, without TLS.
 
 use std::cell::Cell;
 use std::io;
@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
 use polylet_kit::report;
+use polylet_schedule::Backoff;
 use tokio::net::TcpStream;
 use tokio::time::sleep;
 use tonic::Code;
@@ -14,65 +15,73 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
-use super::{USER_AGENT, net};
-use crate::core::types::Observation;
+use super::{USER_AGENT, tcp};
+use crate::core::types::ProbeOutput;
 
-/// Pauses between connections that are refused, from the first to the longest.
-const RETRY: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
+/// Delays after refused connections.
+const RETRY_INITIAL: Duration = Duration::from_millis(10);
+const RETRY_MAX: Duration = Duration::from_secs(1);
 
-/// How far it has come by the end of the time, if it ended too soon.
+/// How far an attempt has come, for the message of a timeout.
 #[derive(Debug, Default)]
-pub(crate) struct Heard {
+pub(crate) struct Progress {
     connected: Cell<bool>,
 }
 
-impl Heard {
-    pub(crate) fn late(&self, host: &str, port: u16, limit: Duration) -> Observation {
-        Observation::Failure(if self.connected.get() {
-            format!("timeout: health rpc did not complete within {limit:?}")
+impl Progress {
+    /// The result of an attempt without a response in time.
+    pub(crate) fn timed_out(&self, host: &str, port: u16, timeout: Duration) -> ProbeOutput {
+        ProbeOutput::Failure(if self.connected.get() {
+            format!("timeout: health rpc did not complete within {timeout:?}")
         } else {
-            let to = net::authority(host, port);
-            let why = "context deadline exceeded";
-            format!("timeout: failed to connect service {to:?} within {limit:?}: {why}")
+            let to = tcp::host_port(host, port);
+            let cause = "context deadline exceeded";
+            format!("timeout: failed to connect service {to:?} within {timeout:?}: {cause}")
         })
     }
 }
 
-/// Connects afresh and asks; the caller bounds the time. As upstream, a connection that is refused
-/// is tried again until then.
-pub(crate) async fn ask(host: &str, port: u16, service: &str, heard: &Heard) -> Observation {
-    let mut pause = RETRY.0;
+/// Opens a connection and calls `Check`; the caller limits the time. As upstream, a refused connection
+/// is retried until then.
+pub(crate) async fn probe(
+    host: &str,
+    port: u16,
+    service: &str,
+    progress: &Progress,
+) -> ProbeOutput {
+    let mut backoff = Backoff::new(RETRY_INITIAL, RETRY_MAX);
     let stream = loop {
-        match net::connect(host, port).await {
+        match tcp::connect(host, port).await {
             Ok(stream) => break stream,
-            Err(_) => sleep(pause).await,
+            Err(_) => sleep(backoff.next_delay()).await,
         }
-        pause = (pause * 2).min(RETRY.1);
     };
-    let channel = match channel(stream, &net::authority(host, port)).await {
+    let channel = match channel(stream, &tcp::host_port(host, port)).await {
         Ok(channel) => channel,
         Err(error) => {
-            return Observation::Failure(format!(
+            return ProbeOutput::Failure(format!(
                 "error: health rpc probe failed: {}",
                 report(&error)
             ));
         }
     };
-    heard.connected.set(true);
+    progress.connected.set(true);
     let request = HealthCheckRequest {
         service: service.to_owned(),
     };
     match HealthClient::new(channel).check(request).await {
-        Ok(answer) if answer.get_ref().status() == ServingStatus::Serving => Observation::Success,
-        Ok(answer) => {
-            let status = answer.get_ref().status().as_str_name();
-            Observation::Failure(format!("service unhealthy (responded with {status:?})"))
+        Ok(response) if response.get_ref().status() == ServingStatus::Serving => {
+            ProbeOutput::Success
         }
-        Err(status) if status.code() == Code::Unimplemented => Observation::Failure(format!(
+        Ok(response) => {
+            let status = response.get_ref().status().as_str_name();
+            ProbeOutput::Failure(format!("service unhealthy (responded with {status:?})"))
+        }
+        Err(status) if status.code() == Code::Unimplemented => ProbeOutput::Failure(format!(
             "error: this server does not implement the grpc health protocol (grpc.health.v1.Health): {}",
             status.message()
         )),
-        Err(status) => Observation::Failure(format!(
+        Err(status) => ProbeOutput::Failure(format!(
             "error: health rpc probe failed: rpc error: code = {:?} desc = {}",
             status.code(),
             status.message()
@@ -80,7 +89,7 @@ pub(crate) async fn ask(host: &str, port: u16, service: &str, heard: &Heard) -> 
     }
 }
 
-/// A channel over this one connection.
+/// A channel over one connection.
 async fn channel(stream: TcpStream, authority: &str) -> Result<Channel, tonic::transport::Error> {
     let mut stream = Some(stream);
     let connector = tower::service_fn(move |_: Uri| {

@@ -1,47 +1,45 @@
-//! `httpGet`: anything from 200 to 299 is success; so is, with a warning, what is left of redirects.
+//! `httpGet`: status 200 to 299 is a success; so is, with a warning, a redirect that is not followed.
 
-use polylet_http::{Answer, Get, GetError, Heard, HttpError, Tls};
+use polylet_http::{Client, Get, GetError, GetProgress, GetResponse, GetTarget, HttpError};
 use polylet_kit::report;
 
 use super::USER_AGENT;
-use crate::core::types::{HttpAsk, Observation};
+use crate::core::types::{HttpGet, ProbeOutput};
 
-/// The request of a probe; `pod` is the address it has none of its own for.
-pub(crate) fn request(ask: &HttpAsk, pod: &str) -> Get {
+/// The request of a probe. `pod_address` is the default host.
+pub(crate) fn request(get: &HttpGet, pod_address: &str) -> Get {
+    let host = get.host.as_deref().unwrap_or(pod_address);
     Get {
-        https: ask.https,
-        host: ask.host.as_deref().unwrap_or(pod).to_owned(),
-        port: ask.port,
-        path: ask.path.clone(),
-        headers: ask.headers.clone(),
+        target: GetTarget::new(get.https, host, get.port, &get.path),
+        headers: get.headers.clone(),
         user_agent: USER_AGENT,
     }
 }
 
-/// Asks, and follows redirects to the same host.
-pub(crate) async fn ask(get: &Get, tls: &Tls, heard: &Heard) -> Observation {
-    match polylet_http::fetch(get, tls, heard).await {
-        Ok(answer) => judge(&answer),
-        // As upstream: half an answer is a probe that went wrong.
-        Err(error) if broke_off(&error) => Observation::Unknown(report(&error)),
-        Err(error) => Observation::Failure(report(&error)),
+/// Sends the request, following redirects to the same host.
+pub(crate) async fn probe(get: &Get, client: &Client, progress: &GetProgress) -> ProbeOutput {
+    match client.get(get, progress).await {
+        Ok(response) => output(&response),
+        // As upstream: an incomplete body is an error of the probe itself.
+        Err(error) if is_incomplete_body(&error) => ProbeOutput::Unknown(report(&error)),
+        Err(error) => ProbeOutput::Failure(report(&error)),
     }
 }
 
-/// What an attempt is whose time ends. As upstream, a server that has begun to answer is not blamed
-/// for its body.
-pub(crate) fn late(get: &Get, heard: &Heard) -> Observation {
-    let why = format!("Get {:?}: context deadline exceeded", get.url());
-    if heard.is_answering() {
-        Observation::Unknown(format!("{why} (Client.Timeout while reading body)"))
+/// The result of an attempt without a response in time. As upstream, a server that has begun to
+/// respond does not fail because of its body.
+pub(crate) fn timed_out(get: &Get, progress: &GetProgress) -> ProbeOutput {
+    let message = format!("Get {:?}: context deadline exceeded", get.target.url());
+    if progress.is_reading_body() {
+        ProbeOutput::Unknown(format!("{message} (Client.Timeout while reading body)"))
     } else {
-        Observation::Failure(format!(
-            "{why} (Client.Timeout exceeded while awaiting headers)"
+        ProbeOutput::Failure(format!(
+            "{message} (Client.Timeout exceeded while awaiting headers)"
         ))
     }
 }
 
-fn broke_off(error: &GetError) -> bool {
+fn is_incomplete_body(error: &GetError) -> bool {
     matches!(
         error,
         GetError::Get {
@@ -51,13 +49,13 @@ fn broke_off(error: &GetError) -> bool {
     )
 }
 
-fn judge(answer: &Answer) -> Observation {
-    match answer.status {
-        200..300 => Observation::Success,
+fn output(response: &GetResponse) -> ProbeOutput {
+    match response.status {
+        200..300 => ProbeOutput::Success,
         300..400 => {
-            let body = String::from_utf8_lossy(&answer.body);
-            Observation::Warning(format!("Probe terminated redirects, Response body: {body}"))
+            let body = String::from_utf8_lossy(&response.body);
+            ProbeOutput::Warning(format!("Probe terminated redirects, Response body: {body}"))
         }
-        status => Observation::Failure(format!("HTTP probe failed with statuscode: {status}")),
+        status => ProbeOutput::Failure(format!("HTTP probe failed with statuscode: {status}")),
     }
 }

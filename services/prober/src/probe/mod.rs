@@ -1,127 +1,124 @@
-//! How a container is asked: one attempt of one probe.
+//! Probe handlers: one attempt of one probe.
 //!
-//! What is sent, what is a success and how a failure reads follow upstream's handlers. HTTPS is
-//! HTTP/1.1, where upstream would also take HTTP/2. A time-out blames the container only for time
-//! in which the prober itself ran.
+//! Requests, success criteria and failure messages follow upstream's handlers. HTTPS is HTTP/1.1,
+//! where upstream would also negotiate HTTP/2. A timeout only counts time in which the prober itself
+//! was running.
 
 mod exec;
 mod grpc;
 mod http;
-mod net;
+mod tcp;
 #[cfg(test)]
 mod tests;
-mod within;
+mod timeout;
 
 use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
-use polylet_cri::Runtime;
+use polylet_cri::RuntimeClient;
+use timeout::with_timeout;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
-use within::within;
 
-use crate::core::types::{Ask, Job, Observation};
+use crate::core::types::{ProbeAttempt, ProbeOutput, ResolvedHandler};
 
-/// A command in a container is work for the runtime: more at once make each of them later.
-const EXECS: usize = 8;
-/// An attempt gives its turn to the next after this at the latest.
-const TURN: Duration = Duration::from_secs(1);
-/// Connections under way at once.
-const CONNECTIONS: usize = 256;
-/// What is read of a body or an output, as upstream.
+/// Concurrent commands in containers. They are work for the runtime: more at once would make each
+/// one later.
+const MAX_EXECS: usize = 8;
+/// Concurrent connections.
+const MAX_CONNECTIONS: usize = 256;
+/// An attempt holds its permit for at most this time.
+const MAX_PERMIT_TIME: Duration = Duration::from_secs(1);
+/// The part of a body or output that is read, as upstream.
 const MAX_BODY: usize = 10 << 10;
-/// An attempt that went wrong itself is repeated at once, as upstream.
-const TRIES: usize = 3;
-/// As upstream's; the version is that of the API this node speaks.
+/// Attempts that fail themselves are repeated at once, as upstream.
+const MAX_TRIES: usize = 3;
+/// As upstream, with the API version of this node.
 const USER_AGENT: &str = "kube-probe/1.36";
 
 /// Makes attempts. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Prober {
-    inner: Rc<Inner>,
+    inner: Rc<ProberInner>,
 }
 
-struct Inner {
-    runtime: Runtime,
+struct ProberInner {
+    runtime: RuntimeClient,
     execs: Semaphore,
     connections: Semaphore,
-    tls: polylet_http::Tls,
+    http: polylet_http::Client,
 }
 
 impl Prober {
-    pub(crate) fn new(runtime: Runtime) -> Self {
-        let (execs, connections) = (Semaphore::new(EXECS), Semaphore::new(CONNECTIONS));
+    pub(crate) fn new(runtime: RuntimeClient) -> Self {
         Prober {
-            inner: Rc::new(Inner {
+            inner: Rc::new(ProberInner {
                 runtime,
-                execs,
-                connections,
-                tls: polylet_http::Tls::default(),
+                execs: Semaphore::new(MAX_EXECS),
+                connections: Semaphore::new(MAX_CONNECTIONS),
+                http: polylet_http::Client::for_probes(),
             }),
         }
     }
 
-    /// One attempt, and how long it took. Waits for its turn first: that is no part of its time.
-    pub(crate) async fn attempt(&self, job: &Job) -> (Observation, Duration) {
-        let turns = match &job.probe.ask {
-            Ask::Exec { .. } => &self.inner.execs,
+    /// Makes one attempt and returns its duration, which does not include the wait for a permit.
+    pub(crate) async fn probe(&self, attempt: &ProbeAttempt) -> (ProbeOutput, Duration) {
+        let permits = match &attempt.probe.handler {
+            ResolvedHandler::Exec { .. } => &self.inner.execs,
             _ => &self.inner.connections,
         };
-        // Never closed; without a turn the attempt would only be less orderly.
-        let turn = turns.acquire().await;
-        let begun = Instant::now();
-        let mut asking = pin!(self.ask_until_told(job));
-        let soon = tokio::time::timeout(TURN, asking.as_mut()).await;
-        // Starts are bounded, not runs: programs that hang must not keep the others' from running.
-        drop(turn);
-        let said = match soon {
-            Ok(said) => said,
-            Err(_) => asking.await,
+        // The semaphore is never closed.
+        let permit = permits.acquire().await;
+        let began = Instant::now();
+        let mut probing = pin!(self.probe_with_retries(attempt));
+        let early = tokio::time::timeout(MAX_PERMIT_TIME, probing.as_mut()).await;
+        // Starts are limited, not runs: commands that hang must not block those of other containers.
+        drop(permit);
+        let output = match early {
+            Ok(output) => output,
+            Err(_) => probing.await,
         };
-        (said, begun.elapsed())
+        (output, began.elapsed())
     }
 
-    async fn ask_until_told(&self, job: &Job) -> Observation {
-        let mut said = Observation::Unknown(String::new());
-        for _ in 0..TRIES {
-            said = self.ask(job).await;
-            if !matches!(said, Observation::Unknown(_)) {
+    async fn probe_with_retries(&self, attempt: &ProbeAttempt) -> ProbeOutput {
+        let mut output = ProbeOutput::Unknown(String::new());
+        for _ in 0..MAX_TRIES {
+            output = self.probe_once(attempt).await;
+            if !matches!(output, ProbeOutput::Unknown(_)) {
                 break;
             }
         }
-        said
+        output
     }
 
-    async fn ask(&self, job: &Job) -> Observation {
-        let limit = job.probe.timeout;
-        match &job.probe.ask {
-            Ask::Exec { command } => {
-                exec::ask(
-                    &self.inner.runtime,
-                    job.id.container.as_str(),
-                    command,
-                    limit,
-                )
-                .await
+    async fn probe_once(&self, attempt: &ProbeAttempt) -> ProbeOutput {
+        let timeout = attempt.probe.timeout;
+        let pod_address = &attempt.host;
+        match &attempt.probe.handler {
+            ResolvedHandler::Exec { command } => {
+                let container_id = attempt.id.container.as_str();
+                exec::probe(&self.inner.runtime, container_id, command, timeout).await
             }
-            Ask::Http(ask) => {
-                let heard = polylet_http::Heard::default();
-                let get = http::request(ask, &job.host);
-                let asked = http::ask(&get, &self.inner.tls, &heard);
-                within(limit, asked, || http::late(&get, &heard)).await
+            ResolvedHandler::Http(get) => {
+                let progress = polylet_http::GetProgress::default();
+                let get = http::request(get, pod_address);
+                let probing = http::probe(&get, &self.inner.http, &progress);
+                with_timeout(timeout, probing, || http::timed_out(&get, &progress)).await
             }
-            Ask::Tcp { host, port } => {
-                let host = host.as_deref().unwrap_or(&job.host);
-                let late = || Observation::Failure(net::dial(host, *port, "i/o timeout"));
-                within(limit, net::ask(host, *port), late).await
+            ResolvedHandler::Tcp { host, port } => {
+                let host = host.as_deref().unwrap_or(pod_address);
+                let probing = tcp::probe(host, *port);
+                with_timeout(timeout, probing, || tcp::timed_out(host, *port)).await
             }
-            Ask::Grpc { port, service } => {
-                let heard = grpc::Heard::default();
-                let asked = grpc::ask(&job.host, *port, service, &heard);
-                within(limit, asked, || heard.late(&job.host, *port, limit)).await
+            ResolvedHandler::Grpc { port, service } => {
+                let progress = grpc::Progress::default();
+                let probing = grpc::probe(pod_address, *port, service, &progress);
+                let timed_out = || progress.timed_out(pod_address, *port, timeout);
+                with_timeout(timeout, probing, timed_out).await
             }
-            Ask::Impossible(why) => Observation::Unknown(why.clone()),
+            ResolvedHandler::Invalid(reason) => ProbeOutput::Unknown(reason.clone()),
         }
     }
 }

@@ -10,9 +10,9 @@ use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use tokio_stream::wrappers::TcpListenerStream;
 
-use super::within::within;
-use super::{grpc, http, net};
-use crate::core::types::{HttpAsk, Observation};
+use super::timeout::with_timeout;
+use super::{grpc, http, tcp};
+use crate::core::types::{HttpGet, ProbeOutput};
 
 const HOST: &str = "127.0.0.1";
 const SECOND: Duration = Duration::from_secs(1);
@@ -23,10 +23,10 @@ async fn listen() -> (TcpListener, u16) {
     (listener, port)
 }
 
-/// Reads one request and answers it; gives the request's head.
-async fn answer_one(
+/// Reads one request and responds; returns the request's head.
+async fn respond(
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
-    answer: &dyn Fn(&str) -> String,
+    response: &dyn Fn(&str) -> String,
 ) -> String {
     let mut head = Vec::new();
     let mut byte = [0];
@@ -35,19 +35,22 @@ async fn answer_one(
     }
     let head = String::from_utf8(head).unwrap();
     let path = head.split(' ').nth(1).unwrap_or_default();
-    let _ = stream.write_all(answer(path).as_bytes()).await;
+    let _ = stream.write_all(response(path).as_bytes()).await;
     let _ = stream.shutdown().await;
     head
 }
 
-/// A server that answers each path with what `answer` says; and the heads of all requests.
-async fn serve(answer: impl Fn(&str) -> String + Send + 'static) -> (u16, Arc<Mutex<Vec<String>>>) {
+/// A server that responds to each path with `response`. Returns its port and the heads of all
+/// requests.
+async fn serve(
+    response: impl Fn(&str) -> String + Send + 'static,
+) -> (u16, Arc<Mutex<Vec<String>>>) {
     let (listener, port) = listen().await;
     let heads = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&heads);
     let local = async move {
         while let Ok((stream, _)) = listener.accept().await {
-            let head = answer_one(stream, &answer).await;
+            let head = respond(stream, &response).await;
             seen.lock().unwrap().push(head);
         }
     };
@@ -62,8 +65,8 @@ fn response(status: u16, headers: &str, body: &str) -> String {
     )
 }
 
-fn at(port: u16, path: &str) -> HttpAsk {
-    HttpAsk {
+fn at(port: u16, path: &str) -> HttpGet {
+    HttpGet {
         host: None,
         port,
         path: path.to_owned(),
@@ -72,61 +75,65 @@ fn at(port: u16, path: &str) -> HttpAsk {
     }
 }
 
-async fn get(ask: &HttpAsk) -> Observation {
-    get_within(SECOND, ask).await
+async fn get(request: &HttpGet) -> ProbeOutput {
+    get_within(SECOND, request).await
 }
 
-async fn get_within(limit: Duration, ask: &HttpAsk) -> Observation {
-    let (tls, heard) = (polylet_http::Tls::default(), polylet_http::Heard::default());
-    let get = http::request(ask, HOST);
-    let asked = http::ask(&get, &tls, &heard);
-    within(limit, asked, || http::late(&get, &heard)).await
+async fn get_within(limit: Duration, request: &HttpGet) -> ProbeOutput {
+    let client = polylet_http::Client::for_probes();
+    let progress = polylet_http::GetProgress::default();
+    let get = http::request(request, HOST);
+    let probing = http::probe(&get, &client, &progress);
+    with_timeout(limit, probing, || http::timed_out(&get, &progress)).await
 }
 
-async fn check(port: u16, service: &str) -> Observation {
-    let heard = grpc::Heard::default();
-    let asked = grpc::ask(HOST, port, service, &heard);
-    within(SECOND, asked, || heard.late(HOST, port, SECOND)).await
+async fn check(port: u16, service: &str) -> ProbeOutput {
+    let progress = grpc::Progress::default();
+    let probing = grpc::probe(HOST, port, service, &progress);
+    with_timeout(SECOND, probing, || progress.timed_out(HOST, port, SECOND)).await
 }
 
-fn why(said: Observation) -> String {
-    match said {
-        Observation::Failure(why) => why,
-        other => panic!("{other:?} is no failure"),
+fn failure(output: ProbeOutput) -> String {
+    match output {
+        ProbeOutput::Failure(message) => message,
+        other => panic!("{other:?} is not a failure"),
     }
 }
 
-/// Part of every answer to a redirect that is not followed.
-const LEFT: &str = "Probe terminated redirects, Response body: ";
+/// The warning about a redirect that is not followed.
+const NOT_FOLLOWED: &str = "Probe terminated redirects, Response body: ";
 
 #[tokio::test(flavor = "local")]
-async fn http_statuses() {
+async fn http_status_decides_the_result() {
     let (port, _) = serve(|path| response(path[1..].parse().unwrap(), "", "body")).await;
-    let warning = Observation::Warning(format!("{LEFT}body"));
+    let warning = ProbeOutput::Warning(format!("{NOT_FOLLOWED}body"));
     for (status, expected) in [
-        (200, Observation::Success),
-        (299, Observation::Success),
+        (200, ProbeOutput::Success),
+        (299, ProbeOutput::Success),
         (300, warning.clone()),
         (301, warning.clone()),
         (399, warning),
-        (204, Observation::Success),
-        (304, Observation::Warning(LEFT.to_owned())),
+        (204, ProbeOutput::Success),
+        (304, ProbeOutput::Warning(NOT_FOLLOWED.to_owned())),
     ] {
-        let said = get(&at(port, &format!("/{status}"))).await;
-        assert_eq!(said, expected, "{status}");
+        let output = get(&at(port, &format!("/{status}"))).await;
+        assert_eq!(output, expected, "{status}");
     }
     for status in [400, 404, 500, 503] {
-        let said = why(get(&at(port, &format!("/{status}"))).await);
-        assert_eq!(said, format!("HTTP probe failed with statuscode: {status}"));
+        let output = failure(get(&at(port, &format!("/{status}"))).await);
+        assert_eq!(
+            output,
+            format!("HTTP probe failed with statuscode: {status}")
+        );
     }
 }
 
 #[tokio::test(flavor = "local")]
-async fn http_requests_look_like_upstreams() {
+async fn http_request_has_the_headers_of_upstream() {
     let (port, heads) = serve(|_| response(200, "", "")).await;
     assert_eq!(
         get(&at(port, "/healthz?full=1")).await,
-        Observation::Success
+        ProbeOutput::Success
     );
     let pairs = |pairs: &[(&str, &str)]| {
         pairs
@@ -143,12 +150,12 @@ async fn http_requests_look_like_upstreams() {
         ("X-A", "2"),
     ]);
     assert_eq!(
-        get(&HttpAsk {
+        get(&HttpGet {
             headers: own,
             ..at(port, "/")
         })
         .await,
-        Observation::Success
+        ProbeOutput::Success
     );
     let heads = heads
         .lock()
@@ -185,14 +192,14 @@ async fn http_requests_look_like_upstreams() {
 }
 
 #[tokio::test(flavor = "local")]
-async fn http_redirects() {
-    let to = |location: &str| response(302, &format!("Location: {location}\r\n"), "left");
+async fn redirects_to_the_same_host_are_followed() {
+    let to = |location: &str| response(302, &format!("Location: {location}\r\n"), "body");
     let (port, heads) = serve(move |path| match path {
         "/here" => to("/bad"),
         "/bad" => response(500, "", ""),
         "/named" => to("relative"),
         "/relative" => to(&format!("http://{HOST}:{OTHER}/")),
-        "/away" => to("http://example.invalid/"),
+        "/elsewhere" => to("http://example.invalid/"),
         "/nowhere" => response(302, "", ""),
         "/broken" => to(&format!("http://{HOST}:0/")),
         "/9" => to("http://example.invalid/"),
@@ -203,86 +210,90 @@ async fn http_redirects() {
         _ => to("/round"),
     })
     .await;
-    assert!(why(get(&at(port, "/here")).await).contains("500"));
-    let left = |body| Observation::Warning(format!("{LEFT}{body}"));
-    assert_eq!(get(&at(port, "/away")).await, left("left"));
-    assert_eq!(get(&at(port, "/nowhere")).await, left(""));
-    assert!(why(get(&at(port, "/broken")).await).contains("redirects to"));
+    assert!(failure(get(&at(port, "/here")).await).contains("500"));
+    let not_followed = |body| ProbeOutput::Warning(format!("{NOT_FOLLOWED}{body}"));
+    assert_eq!(get(&at(port, "/elsewhere")).await, not_followed("body"));
+    assert_eq!(get(&at(port, "/nowhere")).await, not_followed(""));
+    assert!(failure(get(&at(port, "/broken")).await).contains("redirects to"));
     heads.lock().unwrap().clear();
     assert_eq!(
-        why(get(&at(port, "/round")).await),
+        failure(get(&at(port, "/round")).await),
         format!("Get \"http://{HOST}:{port}/round\": stopped after 10 redirects")
     );
     assert_eq!(heads.lock().unwrap().len(), 10);
-    // The tenth answer may lead away, but not on.
-    assert_eq!(get(&at(port, "/0")).await, left("left"));
-    // The name asked for goes along to a path, and not to an address.
+    // The tenth response may redirect to another host, but not to the same one.
+    assert_eq!(get(&at(port, "/0")).await, not_followed("body"));
+    // A Host header is sent on to a path, and not to an address.
     heads.lock().unwrap().clear();
     let host = ("Host".to_owned(), "web.example".to_owned());
-    let named = HttpAsk {
+    let named = HttpGet {
         headers: vec![host],
         ..at(port, "/named")
     };
-    assert!(why(get(&named).await).contains(&format!(":{OTHER}")));
+    assert!(failure(get(&named).await).contains(&format!(":{OTHER}")));
     for head in heads.lock().unwrap().iter() {
         assert!(head.to_lowercase().contains("host: web.example"), "{head}");
     }
 }
 
-/// Nobody listens there.
+/// A port without a listener.
 const OTHER: u16 = 1;
 
 #[tokio::test(flavor = "local")]
-async fn http_servers_that_misbehave() {
+async fn large_incomplete_and_invalid_http_responses() {
     let (port, _) = serve(|path| match path {
         "/large" => response(300, "", &"x".repeat(1 << 20)),
         "/short" => "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nx".to_owned(),
-        _ => "what?\r\n".to_owned(),
+        _ => "junk\r\n".to_owned(),
     })
     .await;
-    let said = get(&at(port, "/large")).await;
-    assert!(matches!(said, Observation::Warning(body) if body.len() == LEFT.len() + (10 << 10)));
-    // As upstream: half an answer is a probe that went wrong.
-    let said = get(&at(port, "/short")).await;
-    assert!(matches!(&said, Observation::Unknown(_)), "{said:?}");
-    assert!(why(get(&at(port, "/junk")).await).starts_with("Get "));
+    let output = get(&at(port, "/large")).await;
+    assert!(
+        matches!(output, ProbeOutput::Warning(body) if body.len() == NOT_FOLLOWED.len() + (10 << 10))
+    );
+    // As upstream: an incomplete body is an error of the probe itself.
+    let output = get(&at(port, "/short")).await;
+    assert!(matches!(&output, ProbeOutput::Unknown(_)), "{output:?}");
+    assert!(failure(get(&at(port, "/junk")).await).starts_with("Get "));
     let bad = vec![("no colon:".to_owned(), String::new())];
     assert_eq!(
-        why(get(&HttpAsk {
-            headers: bad,
-            ..at(port, "/")
-        })
-        .await),
+        failure(
+            get(&HttpGet {
+                headers: bad,
+                ..at(port, "/")
+            })
+            .await
+        ),
         "header no colon: cannot be sent"
     );
 }
 
 #[tokio::test(flavor = "local")]
-async fn a_refused_connection_and_a_silent_server_are_failures() {
+async fn refused_connections_and_silent_servers_fail() {
     let (listener, port) = listen().await;
     let silent = get_within(Duration::from_millis(50), &at(port, "/")).await;
-    assert!(why(silent).ends_with("(Client.Timeout exceeded while awaiting headers)"));
-    let silent = why(check(port, "").await);
+    assert!(failure(silent).ends_with("(Client.Timeout exceeded while awaiting headers)"));
+    let silent = failure(check(port, "").await);
     assert_eq!(silent, "timeout: health rpc did not complete within 1s");
-    assert_eq!(net::ask(HOST, port).await, Observation::Success);
-    assert_eq!(net::ask("localhost", port).await, Observation::Success);
+    assert_eq!(tcp::probe(HOST, port).await, ProbeOutput::Success);
+    assert_eq!(tcp::probe("localhost", port).await, ProbeOutput::Success);
     drop(listener);
     let refused = format!("dial tcp {HOST}:{port}: connect: connection refused");
-    assert_eq!(why(net::ask(HOST, port).await), refused);
+    assert_eq!(failure(tcp::probe(HOST, port).await), refused);
     let url = format!("http://{HOST}:{port}/");
     assert_eq!(
-        why(get(&at(port, "/")).await),
+        failure(get(&at(port, "/")).await),
         format!("Get {url:?}: {refused}")
     );
-    let said = why(check(port, "").await);
+    let output = failure(check(port, "").await);
     assert!(
-        said.starts_with("timeout: failed to connect service"),
-        "{said}"
+        output.starts_with("timeout: failed to connect service"),
+        "{output}"
     );
 }
 
 #[tokio::test(flavor = "local")]
-async fn a_server_that_begins_to_answer_is_not_blamed_for_its_body() {
+async fn result_is_unknown_when_the_body_is_late() {
     let (listener, port) = listen().await;
     tokio::task::spawn_local(async move {
         let mut open = Vec::new();
@@ -292,20 +303,22 @@ async fn a_server_that_begins_to_answer_is_not_blamed_for_its_body() {
             open.push(stream);
         }
     });
-    let said = get_within(Duration::from_millis(50), &at(port, "/")).await;
-    assert!(matches!(&said, Observation::Unknown(_)), "{said:?}");
+    let output = get_within(Duration::from_millis(50), &at(port, "/")).await;
+    assert!(matches!(&output, ProbeOutput::Unknown(_)), "{output:?}");
 }
 
 #[tokio::test(flavor = "local")]
-async fn https_takes_any_certificate() {
-    let made = rcgen::generate_simple_self_signed(vec!["else.example".to_owned()]).unwrap();
-    let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()));
+async fn https_accepts_any_certificate() {
+    let certified = rcgen::generate_simple_self_signed(vec!["else.example".to_owned()]).unwrap();
+    let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(
+        certified.signing_key.serialize_der(),
+    ));
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_no_client_auth()
-        .with_single_cert(vec![made.cert.der().clone()], key)
+        .with_single_cert(vec![certified.cert.der().clone()], key)
         .unwrap();
     let acceptor = TlsAcceptor::from(Arc::new(config));
     let (listener, port) = listen().await;
@@ -314,16 +327,16 @@ async fn https_takes_any_certificate() {
             let Ok(stream) = acceptor.accept(stream).await else {
                 continue;
             };
-            answer_one(stream, &|_| response(200, "", "ok")).await;
+            respond(stream, &|_| response(200, "", "ok")).await;
         }
     });
     assert_eq!(
-        get(&HttpAsk {
+        get(&HttpGet {
             https: true,
             ..at(port, "/")
         })
         .await,
-        Observation::Success
+        ProbeOutput::Success
     );
     let (listener, plain) = listen().await;
     tokio::task::spawn_local(async move {
@@ -331,15 +344,15 @@ async fn https_takes_any_certificate() {
             let _ = stream.write_all(response(400, "", "").as_bytes()).await;
         }
     });
-    let ask = HttpAsk {
+    let request = HttpGet {
         https: true,
         ..at(plain, "/")
     };
-    assert!(why(get(&ask).await).contains("TLS with"));
+    assert!(failure(get(&request).await).contains("TLS with"));
 }
 
 #[tokio::test(flavor = "local")]
-async fn grpc_health() {
+async fn grpc_health_status_decides_the_result() {
     let (listener, port) = listen().await;
     let reporter = tonic_health::server::HealthReporter::new();
     reporter
@@ -355,24 +368,24 @@ async fn grpc_health() {
         .add_service(health)
         .serve_with_incoming(TcpListenerStream::new(listener));
     tokio::task::spawn_local(async move { server.await.unwrap() });
-    assert_eq!(check(port, "up").await, Observation::Success);
+    assert_eq!(check(port, "up").await, ProbeOutput::Success);
     assert_eq!(
-        why(check(port, "down").await),
+        failure(check(port, "down").await),
         "service unhealthy (responded with \"NOT_SERVING\")"
     );
-    assert!(why(check(port, "missing").await).starts_with("error: health rpc probe failed"));
+    assert!(failure(check(port, "missing").await).starts_with("error: health rpc probe failed"));
 }
 
 #[tokio::test(flavor = "local")]
-async fn grpc_servers_without_health() {
+async fn grpc_server_without_health_service_fails() {
     let (listener, port) = listen().await;
     let server = tonic::transport::Server::builder()
         .add_routes(tonic::service::Routes::default())
         .serve_with_incoming(TcpListenerStream::new(listener));
     tokio::task::spawn_local(async move { server.await.unwrap() });
-    let said = why(check(port, "").await);
+    let output = failure(check(port, "").await);
     assert!(
-        said.starts_with("error: this server does not implement the grpc health protocol"),
-        "{said}"
+        output.starts_with("error: this server does not implement the grpc health protocol"),
+        "{output}"
     );
 }

@@ -1,5 +1,4 @@
-//! How a client is made of a kubeconfig, and of what stands in for its parts: the certificate that the
-//! node keeps, what a program gives, and the proxy on the way.
+//! Builds a client from a kubeconfig, the rotated certificate, a credential plugin and a proxy.
 
 use std::future::Future;
 use std::path::Path;
@@ -19,135 +18,147 @@ use tokio::time::timeout;
 use tower::retry::RetryLayer;
 use tower::{BoxError, Service, ServiceBuilder};
 
-use crate::farewell::AskAgain;
-use crate::kept;
-use crate::plugin::Programs;
-use crate::proxy::{self, Proxy, ProxyError, Reach};
-use crate::renewal::Files;
-use crate::{Access, ConnectError};
+use crate::client_cert;
+use crate::credential_files::CredentialFiles;
+use crate::exec_credential::PluginRunner;
+use crate::goaway_retry::GoawayRetry;
+use crate::kubeconfig::current_cluster_mut;
+use crate::proxy::{self, ProxyConnector, ProxyError, ProxyUrl};
+use crate::{ClientConfig, ConnectError};
 
-/// How long the server, or the proxy before it, may take to accept a connection.
-const CONNECT: Duration = Duration::from_secs(5);
-/// A connection is asked for a sign of life this often …
-const PING: Duration = Duration::from_secs(5);
-/// … and given up when none comes for as long.
-const PONG: Duration = Duration::from_secs(5);
+/// The limit for a TCP connection to the server or its proxy.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// The time between HTTP/2 pings.
+const PING_INTERVAL: Duration = Duration::from_secs(5);
+/// A connection without a response to a ping for this long is closed.
+const PING_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long a connection may take to be ready for requests, TLS and proxies included.
-const READY: Duration = Duration::from_secs(12);
+/// The limit for a connection that is ready for requests, including TLS and the proxy.
+const READY_TIMEOUT: Duration = Duration::from_secs(12);
 
-/// A client, and until when it is the right one.
-pub(crate) struct Made {
+/// A client and how long it is valid.
+pub(crate) struct BuiltClient {
     pub(crate) client: Client,
-    /// What it was made of.
-    pub(crate) files: Files,
-    /// When its credentials end, where a program gave them.
-    pub(crate) ends: Option<Timestamp>,
+    /// The files it was built from.
+    pub(crate) files: CredentialFiles,
+    /// When the credentials of a plugin expire.
+    pub(crate) expires_at: Option<Timestamp>,
 }
 
-/// Makes the client of the kubeconfig as it is now.
-pub(crate) async fn make(access: &Access, programs: &mut Programs) -> Result<Made, ConnectError> {
-    let path = access.kubeconfig();
-    // Before the files are read: what changes meanwhile is noticed at the next call.
-    let mut kubeconfig = Kubeconfig::read_from(path).map_err(|error| wrong(path, error))?;
-    let files = Files::of(path, Some(&kubeconfig)).and(access.kept());
-    if let Some(kept) = access.kept() {
-        kept::stand_in(&mut kubeconfig, kept);
+/// Builds a client from the present kubeconfig.
+pub(crate) async fn build(
+    config: &ClientConfig,
+    plugins: &mut PluginRunner,
+) -> Result<BuiltClient, ConnectError> {
+    let path = config.kubeconfig();
+    let mut kubeconfig =
+        Kubeconfig::read_from(path).map_err(|error| kubeconfig_error(path, error))?;
+    // Versions are taken before the certificates are read: the next call notices a change in between.
+    let files = CredentialFiles::new(path, Some(&kubeconfig)).with(config.client_cert());
+    if let Some(rotated) = config.client_cert() {
+        client_cert::apply(&mut kubeconfig, rotated);
     }
-    let ends = programs.stand_in(&mut kubeconfig).await;
-    let ends = ends.map_err(|source| ConnectError::Plugin {
+    let expires_at = plugins.apply(&mut kubeconfig).await;
+    let expires_at = expires_at.map_err(|source| ConnectError::Plugin {
         path: path.to_owned(),
         source,
     })?;
-    let proxy_url = kept::cluster_mut(&mut kubeconfig).and_then(|cluster| {
-        // kube reads the environment by rules of its own unless something stands here, and does
-        // nothing more with it than to keep it.
+    let proxy_url = current_cluster_mut(&mut kubeconfig).and_then(|cluster| {
+        // Unless this is set, kube applies its own rules to the environment. It does not use the
+        // value otherwise.
         cluster.proxy_url.replace("http://unused".to_owned())
     });
     let options = KubeConfigOptions::default();
-    let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
-    let config = config.map_err(|error| wrong(path, error))?;
-    let proxy = proxy_of(path, proxy_url.as_deref(), &config)?;
-    let client = client_of(config, proxy, access.user_agent()).map_err(|source| {
+    let kube_config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
+    let kube_config = kube_config.map_err(|error| kubeconfig_error(path, error))?;
+    let proxy = select_proxy(path, proxy_url.as_deref(), &kube_config)?;
+    let client = build_service(kube_config, proxy, config.user_agent()).map_err(|source| {
         ConnectError::Credentials {
             path: path.to_owned(),
             source: Box::new(source),
         }
     })?;
-    Ok(Made {
+    Ok(BuiltClient {
         client,
         files,
-        ends,
+        expires_at,
     })
 }
 
-fn wrong(path: &Path, error: KubeconfigError) -> ConnectError {
+fn kubeconfig_error(path: &Path, error: KubeconfigError) -> ConnectError {
     let path = path.to_owned();
     match error {
         KubeconfigError::Parse(error) => ConnectError::Yaml {
             path,
-            place: place(&error.to_string()),
+            position: position(&error.to_string()),
         },
         source => ConnectError::Kubeconfig { path, source },
     }
 }
 
-/// The numbers of a parser's "line 3 column 12", and nothing else of what it says.
-fn place(said: &str) -> String {
+/// The position in a parser's message ("line 3 column 12"), and nothing else of it.
+fn position(message: &str) -> String {
     let number = |word: &str| {
-        let (_, rest) = said.split_once(word)?;
+        let (_, rest) = message.split_once(word)?;
         let end = rest.find(|c: char| !c.is_ascii_digit());
         rest.get(..end.unwrap_or(rest.len()))?.parse::<u32>().ok()
     };
     match (number("line "), number("column ")) {
         (Some(line), Some(column)) => format!("line {line} column {column}"),
-        _ => "somewhere".to_owned(),
+        _ => "unknown position".to_owned(),
     }
 }
 
-fn proxy_of(
+fn select_proxy(
     path: &Path,
     proxy_url: Option<&str>,
     config: &Config,
-) -> Result<Option<Proxy>, ConnectError> {
+) -> Result<Option<ProxyUrl>, ConnectError> {
     let variable = |name: &str| std::env::var(name).ok();
-    let Some(named) = proxy::named(proxy_url, &config.cluster_url, variable) else {
+    let Some(setting) = proxy::select(proxy_url, &config.cluster_url, variable) else {
         return Ok(None);
     };
-    match named.proxy {
+    match setting.proxy {
         Ok(proxy) => {
-            tracing::info!("the API server is reached by the proxy {proxy}");
+            tracing::info!(proxy = %proxy, "connecting to the API server through a proxy");
             Ok(Some(proxy))
         }
-        // As upstream: a variable that makes no sense names nothing.
-        Err(ProxyError::Url(why)) if named.by_environment => {
-            let place = named.place;
-            tracing::warn!("{place} names no proxy ({why}): the API server is reached without");
+        // Upstream ignores an invalid variable as well.
+        Err(error @ ProxyError::Url(_)) if setting.from_environment => {
+            tracing::warn!(
+                variable = setting.source,
+                error = %polylet_kit::report(&error),
+                "invalid proxy setting; connecting to the API server without a proxy"
+            );
             Ok(None)
         }
         Err(source) => Err(ConnectError::Proxy {
             path: path.to_owned(),
-            place: named.place,
+            setting: setting.source,
             source,
         }),
     }
 }
 
-fn client_of(mut config: Config, proxy: Option<Proxy>, user_agent: &str) -> kube::Result<Client> {
+fn build_service(
+    mut config: Config,
+    proxy: Option<ProxyUrl>,
+    user_agent: &str,
+) -> kube::Result<Client> {
     if let Ok(value) = HeaderValue::from_str(user_agent) {
         config.headers.push((USER_AGENT, value));
     }
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
-    tcp.set_connect_timeout(Some(CONNECT));
-    // For servers or proxies that speak HTTP/1 only, where there are no pings.
-    tcp.set_keepalive(Some(PING));
+    tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
+    // In place of pings, where a server or proxy speaks HTTP/1 only.
+    tcp.set_keepalive(Some(PING_INTERVAL));
     tcp.set_keepalive_interval(Some(Duration::from_secs(2)));
     tcp.set_keepalive_retries(Some(3));
     let mut tls = config.rustls_client_config()?;
     tls.alpn_protocols.clear();
-    let reach = Reach::new(tcp, proxy, &tls);
+    let proxy_connector = ProxyConnector::new(tcp, proxy, &tls);
     let connector = hyper_rustls::HttpsConnectorBuilder::new()
         .with_tls_config(tls)
         .https_or_http();
@@ -159,29 +170,34 @@ fn client_of(mut config: Config, proxy: Option<Proxy>, user_agent: &str) -> kube
         }
         None => connector,
     };
-    let connector = Limited(connector.enable_all_versions().wrap_connector(reach));
+    let connector = ConnectDeadline(
+        connector
+            .enable_all_versions()
+            .wrap_connector(proxy_connector),
+    );
     let service = hyper_util::client::legacy::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
         .pool_timer(TokioTimer::new())
-        .http2_keep_alive_interval(PING)
-        .http2_keep_alive_timeout(PONG)
+        .http2_keep_alive_interval(PING_INTERVAL)
+        .http2_keep_alive_timeout(PING_TIMEOUT)
         .http2_keep_alive_while_idle(true)
         .build::<_, Body>(connector);
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer()?)
         .layer(config.extra_headers_layer()?)
-        .layer(RetryLayer::new(AskAgain::new()))
+        .layer(RetryLayer::new(GoawayRetry::new()))
         .map_err(BoxError::from)
         .service(service);
     Ok(Client::new(service, config.default_namespace.clone()))
 }
 
-/// Makes connections within [`READY`]: whoever takes one and then says nothing is given up.
+/// Gives up connections that are not ready within [`READY_TIMEOUT`], such as to a server that accepts
+/// and then is silent.
 #[derive(Clone)]
-struct Limited<S>(S);
+struct ConnectDeadline<S>(S);
 
-impl<S> Service<Uri> for Limited<S>
+impl<S> Service<Uri> for ConnectDeadline<S>
 where
     S: Service<Uri, Error = BoxError>,
     S::Response: 'static,
@@ -196,11 +212,11 @@ where
     }
 
     fn call(&mut self, server: Uri) -> Self::Future {
-        let made = timeout(READY, self.0.call(server));
+        let connection = timeout(READY_TIMEOUT, self.0.call(server));
         Box::pin(async move {
-            made.await.unwrap_or_else(|_| {
-                let why = format!("no connection within {} s", READY.as_secs());
-                Err(std::io::Error::new(std::io::ErrorKind::TimedOut, why).into())
+            connection.await.unwrap_or_else(|_| {
+                let message = format!("no connection within {} s", READY_TIMEOUT.as_secs());
+                Err(std::io::Error::new(std::io::ErrorKind::TimedOut, message).into())
             })
         })
     }

@@ -1,5 +1,3 @@
-//! Which client there is now.
-
 use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
@@ -7,111 +5,115 @@ use kube::Client;
 use kube::config::Kubeconfig;
 use tokio::time::sleep;
 
-use crate::client::{self, Made};
-use crate::plugin::{self, Programs};
-use crate::renewal::Files;
-use crate::{Access, ConnectError};
+use crate::client::{self, BuiltClient};
+use crate::credential_files::CredentialFiles;
+use crate::exec_credential::{self, PluginRunner};
+use crate::{ClientConfig, ConnectError};
 
 /// A client of the API server on a connection of its own. Clones share both.
 #[derive(Clone)]
-pub struct Connection {
-    access: Access,
-    made: Arc<Mutex<Option<Made>>>,
-    /// Held by the one who makes the next client.
-    making: Arc<tokio::sync::Mutex<Programs>>,
+pub struct ApiConnection {
+    config: ClientConfig,
+    built: Arc<Mutex<Option<BuiltClient>>>,
+    /// Locked while the next client is built.
+    plugins: Arc<tokio::sync::Mutex<PluginRunner>>,
 }
 
-impl Connection {
-    /// Nothing is opened before the first request.
-    pub fn new(access: Access) -> Connection {
-        Connection {
-            access,
-            made: Arc::default(),
-            making: Arc::default(),
+impl ApiConnection {
+    /// Opens nothing: the connection is made for the first request.
+    pub fn new(config: ClientConfig) -> ApiConnection {
+        ApiConnection {
+            config,
+            built: Arc::default(),
+            plugins: Arc::default(),
         }
     }
 
-    /// The client of the kubeconfig as it is now: another one once the file, or a certificate that it
-    /// names, has changed. Requests under way keep the client that they began with.
+    /// The client of the present kubeconfig. It is rebuilt once the file, or a certificate that it
+    /// refers to, has changed; requests in flight keep their client.
     ///
     /// # Errors
-    /// While the kubeconfig cannot be used: it is read anew at the next call.
+    /// While the kubeconfig is unusable; the next call reads it again.
     pub async fn client(&self) -> Result<Client, ConnectError> {
         if let Some(client) = self.current() {
             return Ok(client);
         }
-        // One for all who wait: a program that gives credentials is not run for each of them.
-        let mut programs = self.making.lock().await;
+        // One build for all callers: a credential plugin does not run for each of them.
+        let mut plugins = self.plugins.lock().await;
         if let Some(client) = self.current() {
             return Ok(client);
         }
-        let made = client::make(&self.access, &mut programs).await?;
-        let client = made.client.clone();
-        *self.made() = Some(made);
+        let built = client::build(&self.config, &mut plugins).await?;
+        let client = built.client.clone();
+        *self.built() = Some(built);
         Ok(client)
     }
 
-    /// The same, waited for: while the kubeconfig is missing or wrong, until it changes.
+    /// The same, waiting for a change of the kubeconfig while it is missing or unusable.
     pub async fn ready(&self) -> Client {
-        let mut told = String::new();
+        let mut last_error = String::new();
         loop {
-            let before = self.files();
+            let files = self.files();
             match self.client().await {
                 Ok(client) => return client,
                 Err(error) => {
-                    let why = polylet_kit::report(&error);
-                    if why != told {
-                        tracing::warn!("the API server is not reached: {why}");
-                        told = why;
+                    let text = polylet_kit::report(&error);
+                    if text != last_error {
+                        tracing::warn!(error = text, "no client for the API server; waiting");
+                        last_error = text;
                     }
                     match error {
-                        // It may succeed with nothing changed here.
-                        ConnectError::Plugin { .. } => sleep(plugin::AGAIN).await,
-                        _ => before.stirred().await,
+                        // The plugin may succeed although no file has changed.
+                        ConnectError::Plugin { .. } => sleep(exec_credential::RETRY_DELAY).await,
+                        _ => files.changed().await,
                     }
                 }
             }
         }
     }
 
-    /// Resolves when the kubeconfig or a certificate has changed since the present client was made:
-    /// long watches are begun anew then, as the old certificate may be about to end.
-    pub async fn renewed(&self) {
-        let files = self.made().as_ref().map(|made| made.files.clone());
+    /// Resolves when the kubeconfig or a certificate has changed since the present client was built.
+    /// Long watches then start again, as the old certificate may be about to expire.
+    pub async fn credentials_changed(&self) {
+        let files = self.built().as_ref().map(|built| built.files.clone());
         let files = files.unwrap_or_else(|| self.files());
-        files.stirred().await;
-        // Told once: who waits again, waits for the next change.
-        let mut made = self.made();
-        if made.as_ref().is_some_and(|made| made.files.changed()) {
-            *made = None;
+        files.changed().await;
+        // Each change resolves one wait: the next one is for the next change.
+        let mut built = self.built();
+        if built
+            .as_ref()
+            .is_some_and(|built| built.files.have_changed())
+        {
+            *built = None;
         }
     }
 
-    /// The server did not take our credentials: they are read anew for the next request.
-    pub fn refused(&self) {
-        *self.made() = None;
+    /// Drops the client after the server has rejected its credentials: the next request reads them
+    /// again.
+    pub fn invalidate(&self) {
+        *self.built() = None;
     }
 
-    fn current(&self) -> Option<Client> {
-        let made = self.made();
-        let ended = |made: &Made| made.ends.is_some_and(|at| at <= Timestamp::now());
-        let made = made.as_ref().filter(|made| !made.files.changed())?;
-        if ended(made) {
+    /// The client built last, while it is still valid.
+    pub(crate) fn current(&self) -> Option<Client> {
+        let built = self.built();
+        let built = built.as_ref().filter(|built| !built.files.have_changed())?;
+        if built.expires_at.is_some_and(|at| at <= Timestamp::now()) {
             return None;
         }
-        Some(made.client.clone())
+        Some(built.client.clone())
     }
 
-    /// The files that a client would be made of now. One that cannot be made yet may wait for any.
-    fn files(&self) -> Files {
-        let path = self.access.kubeconfig();
+    /// The present files that a client would be built from.
+    fn files(&self) -> CredentialFiles {
+        let path = self.config.kubeconfig();
         let kubeconfig = Kubeconfig::read_from(path).ok();
-        Files::of(path, kubeconfig.as_ref()).and(self.access.kept())
+        CredentialFiles::new(path, kubeconfig.as_ref()).with(self.config.client_cert())
     }
 
-    fn made(&self) -> std::sync::MutexGuard<'_, Option<Made>> {
-        // It is one value, replaced whole.
-        self.made.lock().unwrap_or_else(PoisonError::into_inner)
+    fn built(&self) -> std::sync::MutexGuard<'_, Option<BuiltClient>> {
+        // A single value, replaced at once: a panic cannot leave it inconsistent.
+        self.built.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -134,16 +136,16 @@ mod tests {
         )
     }
 
-    fn place(text: &str) -> (tempfile::TempDir, Connection) {
+    fn write_kubeconfig(text: &str) -> (tempfile::TempDir, ApiConnection) {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("kubeconfig");
         std::fs::write(&file, text).unwrap();
-        let connection = Connection::new(Access::new(file, "test"));
+        let connection = ApiConnection::new(ClientConfig::new(file, "test"));
         (directory, connection)
     }
 
     #[tokio::test]
-    async fn what_is_wrong_names_the_file_and_no_secret() {
+    async fn errors_name_the_file_and_no_secret() {
         let token = format!("token: {TOKEN}");
         for text in [
             String::new(),
@@ -164,45 +166,45 @@ mod tests {
                 ),
             ),
         ] {
-            let (_directory, connection) = place(&text);
+            let (_directory, connection) = write_kubeconfig(&text);
             let error = connection.client().await.map(drop).expect_err(&text);
-            let said = polylet_kit::report(&error);
-            assert!(said.contains("/kubeconfig"), "{said}");
-            assert!(!said.contains(TOKEN), "{said}");
+            let message = polylet_kit::report(&error);
+            assert!(message.contains("/kubeconfig"), "{message}");
+            assert!(!message.contains(TOKEN), "{message}");
         }
     }
 
-    /// A kubeconfig beside a program of this script, and the connection.
-    fn with_program(script: &str) -> (tempfile::TempDir, Connection) {
+    /// A kubeconfig beside a plugin with this script, and the connection.
+    fn with_plugin(script: &str) -> (tempfile::TempDir, ApiConnection) {
         use std::os::unix::fs::PermissionsExt;
-        // Relative to the kubeconfig, as upstream has it.
+        // Upstream resolves the command relative to the kubeconfig.
         let user = "exec: {apiVersion: client.authentication.k8s.io/v1, command: ./login, \
                     interactiveMode: Never, env: [{name: WHO, value: node}]}";
-        let (directory, connection) = place(&kubeconfig("https://127.0.0.1:1", user));
-        let program = directory.path().join("login");
+        let (directory, connection) = write_kubeconfig(&kubeconfig("https://127.0.0.1:1", user));
+        let plugin = directory.path().join("login");
         let text = format!(
             "#!/bin/sh\necho run >> {}/runs\n{script}\n",
             directory.path().display()
         );
-        std::fs::write(&program, text).unwrap();
-        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+        std::fs::write(&plugin, text).unwrap();
+        std::fs::set_permissions(&plugin, std::fs::Permissions::from_mode(0o755)).unwrap();
         (directory, connection)
     }
 
     fn runs(directory: &tempfile::TempDir) -> usize {
-        let told = std::fs::read_to_string(directory.path().join("runs"));
-        told.unwrap_or_default().lines().count()
+        let runs = std::fs::read_to_string(directory.path().join("runs"));
+        runs.unwrap_or_default().lines().count()
     }
 
-    fn gives(ends: &str) -> String {
+    fn prints_credential(expires_at: &str) -> String {
         format!(
-            r#"[ "$WHO" = node ] && echo '{{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{{"token":"{TOKEN}","expirationTimestamp":"{ends}"}}}}'"#
+            r#"[ "$WHO" = node ] && echo '{{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{{"token":"{TOKEN}","expirationTimestamp":"{expires_at}"}}}}'"#
         )
     }
 
     #[tokio::test]
-    async fn a_program_is_asked_once_for_all_until_what_it_gave_ends() {
-        let (directory, connection) = with_program(&gives("2999-01-01T00:00:00Z"));
+    async fn a_plugin_runs_once_for_all_callers_until_its_credentials_expire() {
+        let (directory, connection) = with_plugin(&prints_credential("2999-01-01T00:00:00Z"));
         let three = futures::join!(
             connection.client(),
             connection.client(),
@@ -211,12 +213,12 @@ mod tests {
         assert!(three.0.is_ok() && three.1.is_ok() && three.2.is_ok());
         connection.client().await.unwrap();
         assert_eq!(runs(&directory), 1);
-        // The server did not take it: there may be another one.
-        connection.refused();
+        // Rejected by the server: the plugin may return another token.
+        connection.invalidate();
         connection.client().await.unwrap();
         assert_eq!(runs(&directory), 2);
 
-        let (directory, connection) = with_program(&gives("2001-01-01T00:00:00Z"));
+        let (directory, connection) = with_plugin(&prints_credential("2001-01-01T00:00:00Z"));
         for _ in 0..2 {
             connection.client().await.unwrap();
         }
@@ -224,28 +226,28 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_program_that_fails_is_left_alone_for_a_moment_and_tells_no_secret() {
-        let (directory, connection) = with_program(&format!("echo {TOKEN}; exit 3"));
+    async fn a_failed_plugin_is_not_run_again_at_once_and_leaks_no_secret() {
+        let (directory, connection) = with_plugin(&format!("echo {TOKEN}; exit 3"));
         for _ in 0..3 {
             let error = connection.client().await.map(drop).unwrap_err();
-            let said = polylet_kit::report(&error);
+            let message = polylet_kit::report(&error);
             assert!(
-                said.contains("login") && said.contains("exit status: 3"),
-                "{said}"
+                message.contains("login") && message.contains("exit status: 3"),
+                "{message}"
             );
-            assert!(!said.contains(TOKEN), "{said}");
+            assert!(!message.contains(TOKEN), "{message}");
         }
         assert_eq!(runs(&directory), 1);
-        let (_directory, connection) = with_program(&format!("echo {TOKEN}"));
+        let (_directory, connection) = with_plugin(&format!("echo {TOKEN}"));
         let error = connection.client().await.map(drop).unwrap_err();
         assert!(!polylet_kit::report(&error).contains(TOKEN));
     }
 
     #[tokio::test]
-    async fn a_program_that_hangs_holds_up_nothing_else() {
-        let (directory, connection) = with_program("exec sleep 1000");
-        let asked = tokio::spawn(async move { connection.client().await.map(drop) });
-        // This thread is the only one: it goes on while the program runs.
+    async fn a_plugin_that_hangs_does_not_block_the_thread() {
+        let (directory, connection) = with_plugin("exec sleep 1000");
+        let request = tokio::spawn(async move { connection.client().await.map(drop) });
+        // The only thread goes on while the plugin runs.
         timeout(Duration::from_secs(10), async {
             while runs(&directory) == 0 {
                 tokio::time::sleep(Duration::from_millis(5)).await;
@@ -253,44 +255,44 @@ mod tests {
         })
         .await
         .unwrap();
-        assert!(!asked.is_finished());
-        asked.abort();
+        assert!(!request.is_finished());
+        request.abort();
     }
 
     #[tokio::test]
-    async fn a_replaced_file_is_noticed_and_gives_another_client() {
+    async fn a_replaced_kubeconfig_is_noticed_and_the_client_rebuilt() {
         let user = format!("token: {TOKEN}");
-        let (directory, connection) = place("");
+        let (directory, connection) = write_kubeconfig("");
         let waiting = connection.clone();
         let ready = tokio::spawn(async move { waiting.ready().await });
         tokio::task::yield_now().await;
         let file = directory.path().join("kubeconfig");
         let replace = |server: &str| {
-            let aside = directory.path().join("aside");
-            std::fs::write(&aside, kubeconfig(server, &user)).unwrap();
-            std::fs::rename(&aside, &file).unwrap();
+            let temporary = directory.path().join("temporary");
+            std::fs::write(&temporary, kubeconfig(server, &user)).unwrap();
+            std::fs::rename(&temporary, &file).unwrap();
         };
         replace("https://127.0.0.1:1");
         timeout(Duration::from_secs(10), ready)
             .await
             .unwrap()
             .unwrap();
-        let renewed = connection.renewed();
-        tokio::pin!(renewed);
+        let changed = connection.credentials_changed();
+        tokio::pin!(changed);
         assert!(
-            timeout(Duration::from_millis(10), &mut renewed)
+            timeout(Duration::from_millis(10), &mut changed)
                 .await
                 .is_err()
         );
         replace("https://127.0.0.1:2");
-        timeout(Duration::from_secs(10), renewed).await.unwrap();
+        timeout(Duration::from_secs(10), changed).await.unwrap();
         assert!(connection.current().is_none());
-        // Whoever has heard of it and waits again, without a request in between, waits for the next.
-        let again = timeout(Duration::from_millis(10), connection.renewed());
+        // A second wait without a request in between is for the next change.
+        let again = timeout(Duration::from_millis(10), connection.credentials_changed());
         assert!(again.await.is_err());
         connection.client().await.unwrap();
         assert!(connection.current().is_some());
-        connection.refused();
+        connection.invalidate();
         assert!(connection.current().is_none());
     }
 }

@@ -2,56 +2,56 @@ use std::path::PathBuf;
 
 use kube::config::KubeconfigError;
 
-use crate::plugin::PluginError;
+use crate::exec_credential::PluginError;
 use crate::proxy::ProxyError;
 
-/// Why there is no client.
+/// A client that could not be built.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// The kubeconfig cannot be read or makes no sense.
-    #[error("the kubeconfig {path}")]
+    /// The kubeconfig cannot be read or is incomplete.
+    #[error("reading kubeconfig {path}")]
     Kubeconfig {
-        /// The file.
+        /// The kubeconfig.
         path: PathBuf,
-        /// What is wrong.
+        /// The cause.
         #[source]
         source: KubeconfigError,
     },
-    /// The kubeconfig is no YAML of a kubeconfig's shape. The parser's own words quote the lines
-    /// around, and so perhaps a token: only the place is told.
-    #[error("the kubeconfig {path}: {place}: not a kubeconfig's YAML")]
+    /// The kubeconfig is not valid YAML, or has fields of wrong types. The parser's own message
+    /// quotes the lines around, and so perhaps a token: only the position is reported.
+    #[error("reading kubeconfig {path}: invalid YAML at {position}")]
     Yaml {
-        /// The file.
+        /// The kubeconfig.
         path: PathBuf,
-        /// `line 3 column 12`, as far as it is known.
-        place: String,
+        /// `line 3 column 12`, or `unknown position`.
+        position: String,
     },
-    /// The program that it names gives no credentials.
-    #[error("the kubeconfig {path}: the program of its exec")]
+    /// The credential plugin failed.
+    #[error("running the credential plugin of kubeconfig {path}")]
     Plugin {
-        /// The file.
+        /// The kubeconfig.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         #[source]
         source: PluginError,
     },
-    /// The proxy that is named cannot be used.
-    #[error("the kubeconfig {path}: the proxy of its server, named by {place}")]
+    /// The proxy setting is invalid.
+    #[error("configuring the proxy for kubeconfig {path} from {setting}")]
     Proxy {
         /// The kubeconfig.
         path: PathBuf,
-        /// `its proxy-url`, or a variable of the environment.
-        place: &'static str,
-        /// What is wrong with it.
+        /// `proxy-url`, or the name of an environment variable.
+        setting: &'static str,
+        /// The cause.
         #[source]
         source: ProxyError,
     },
-    /// Its certificates or keys cannot be used.
-    #[error("the credentials that the kubeconfig {path} names")]
+    /// The certificates or keys are unusable.
+    #[error("loading the credentials of kubeconfig {path}")]
     Credentials {
-        /// The file.
+        /// The kubeconfig.
         path: PathBuf,
-        /// What is wrong.
+        /// The cause.
         #[source]
         source: Box<kube::Error>,
     },

@@ -1,34 +1,35 @@
-//! How the node reaches the API server: for the three services that may (pod-config reads,
-//! status-reporter writes, node-api asks who may do what).
+//! Access to the API server, for the three services that have it: pod-config reads,
+//! status-reporter writes, node-api has requests authenticated and authorized.
 //!
-//! - [`Access`]: where the configuration says the API server is; none of a node that stands alone.
-//! - [`Connection`]: a client that follows its kubeconfig and certificate files, on one HTTP/2
-//!   connection of its own, on which a peer that is silent for 10 s is noticed.
-//! - `client`: how that client is made.
-//! - `proxy`: the proxy on the way, as the kubeconfig or the environment names it.
-//! - [`kept`]: the node's own certificate, which stands for the kubeconfig's where it is rotated.
-//! - `farewell`: servers that send their clients to another connection.
-//! - `plugin`: programs that give the node its credentials (`exec` of a kubeconfig).
-//! - [`Refusal`]: what kind of failure an error is, so that callers decide in one way.
-//! - [`Backoff`]: how long to wait after failures.
+//! - [`ClientConfig`]: the kubeconfig of the node; a standalone node has none.
+//! - [`ApiConnection`]: a client on an HTTP/2 connection of its own. It is rebuilt when the
+//!   kubeconfig or a certificate changes, and a server that is silent for 10 s is given up.
+//! - [`retry`]: the retry loop of all controllers.
+//! - [`ApiErrorKind`]: the kind of a failed request.
+//! - [`client_cert`]: the rotated client certificate, which replaces that of the kubeconfig.
+//! - `client`: building a client.
+//! - `exec_credential`: credential plugins (`exec` in a kubeconfig).
+//! - `goaway_retry`: requests that a server has not processed before it closed the connection.
+//! - `proxy`: the proxy in front of the API server.
 
-mod access;
-mod backoff;
 mod client;
+pub mod client_cert;
+mod client_config;
 mod connection;
+mod credential_files;
 mod error;
-mod farewell;
-pub mod kept;
-mod plugin;
+mod error_kind;
+mod exec_credential;
+mod goaway_retry;
+pub mod kubeconfig;
 mod proxy;
-mod refusal;
-mod renewal;
+pub mod retry;
 
-pub use access::Access;
-pub use backoff::{Backoff, random};
-pub use connection::Connection;
+pub use client_config::ClientConfig;
+pub use connection::ApiConnection;
 pub use error::ConnectError;
+pub use error_kind::ApiErrorKind;
+pub use exec_credential::PluginError;
 pub use kube;
-pub use plugin::PluginError;
 pub use proxy::ProxyError;
-pub use refusal::Refusal;
+pub use retry::{RequestError, Retry, RetryTimer, random};

@@ -3,26 +3,26 @@ use std::fmt;
 
 use tonic::{Code, Status};
 
-/// A call to the runtime that failed.
+/// A failed call to the runtime.
 #[derive(Debug, thiserror::Error)]
 pub struct CriError {
-    /// The call, as the interface names it.
+    /// The method's name in the CRI.
     pub call: &'static str,
-    /// The sandbox, container or image it was about; empty for calls about none.
+    /// The sandbox, container or image; empty if there is none.
     pub id: String,
-    /// What the runtime, or the connection to it, said.
+    /// The error of the runtime or of the connection to it.
     #[source]
-    pub said: RuntimeSaid,
+    pub source: RuntimeMessage,
 }
 
-/// The answer behind a failed call.
+/// The error of the runtime or of the connection to it.
 #[derive(Debug, Clone)]
-pub struct RuntimeSaid {
+pub struct RuntimeMessage {
     /// The gRPC code.
     pub code: Code,
-    /// The runtime's words.
+    /// The runtime's message.
     pub message: String,
-    /// The connection broke or never came about: the call may or may not have been carried out.
+    /// Whether the connection failed: the call may or may not have been executed.
     pub connection: bool,
 }
 
@@ -31,17 +31,17 @@ impl CriError {
         Self {
             call,
             id: id.to_owned(),
-            said: RuntimeSaid::from_status(status),
+            source: RuntimeMessage::from_status(status),
         }
     }
 
-    /// The runtime's words alone.
+    /// The runtime's message alone.
     pub fn message(&self) -> &str {
-        &self.said.message
+        &self.source.message
     }
 
-    /// As upstream shows an error of the runtime to people.
-    pub fn in_words(&self) -> String {
+    /// The error as Go's gRPC client prints it, and as upstream puts it into events and statuses.
+    pub fn rpc_error(&self) -> String {
         let code = match self.code() {
             Code::Cancelled => "Canceled".to_owned(),
             code => format!("{code:?}"),
@@ -49,37 +49,37 @@ impl CriError {
         format!("rpc error: code = {code} desc = {}", self.message())
     }
 
-    /// The gRPC code of the answer.
+    /// The gRPC code.
     pub fn code(&self) -> Code {
-        self.said.code
+        self.source.code
     }
 
-    /// The thing does not exist, or no longer.
+    /// Whether the object does not exist.
     pub fn is_not_found(&self) -> bool {
         self.code() == Code::NotFound
     }
 
-    /// The runtime is not there; the call may succeed when it is back.
+    /// Whether the runtime is unavailable: the call may succeed later.
     pub fn is_unavailable(&self) -> bool {
-        self.code() == Code::Unavailable || self.said.connection || self.is_starting()
+        self.code() == Code::Unavailable || self.source.connection || self.is_starting()
     }
 
-    // containerd answers so, without a code, while it reads its state back after a restart.
+    // Containerd returns this, without a code, while it restores its state after a restart.
     fn is_starting(&self) -> bool {
         self.code() == Code::Unknown && self.message().contains("server is not initialized yet")
     }
 
-    /// The runtime does not know the call, or only declares it.
+    /// Whether the runtime does not implement the call.
     pub fn is_unimplemented(&self) -> bool {
-        self.code() == Code::Unimplemented || self.is_declared_only()
+        self.code() == Code::Unimplemented || self.is_unknown_not_implemented()
     }
 
-    // CRI-O has answered so, without a code, to calls that it declared before it built them.
-    fn is_declared_only(&self) -> bool {
+    // CRI-O returns this, without a code, for calls that it declares and does not implement.
+    fn is_unknown_not_implemented(&self) -> bool {
         self.code() == Code::Unknown && self.message().starts_with("not implemented")
     }
 
-    /// The deadline passed.
+    /// Whether the deadline has passed.
     pub fn is_deadline(&self) -> bool {
         self.code() == Code::DeadlineExceeded
     }
@@ -95,33 +95,34 @@ impl fmt::Display for CriError {
     }
 }
 
-impl RuntimeSaid {
+impl RuntimeMessage {
     fn from_status(status: &Status) -> Self {
         let transport = status
             .source()
             .is_some_and(|s| s.is::<tonic::transport::Error>());
-        // The client's own timer reports itself as a cancellation.
-        let timer = status.code() == Code::Cancelled && status.message() == "Timeout expired";
+        // Tonic reports its own timeout as a cancellation.
+        let is_timeout = status.code() == Code::Cancelled && status.message() == "Timeout expired";
         Self {
-            code: if timer {
+            code: if is_timeout {
                 Code::DeadlineExceeded
             } else {
                 status.code()
             },
-            message: if timer {
-                "no answer in time".to_owned()
+            message: if is_timeout {
+                "no response in time".to_owned()
             } else if transport {
-                innermost(status)
+                root_cause(status)
             } else {
                 status.message().to_owned()
             },
-            connection: transport && !timer,
+            connection: transport && !is_timeout,
         }
     }
 }
 
-// "transport error" helps nobody: the last cause says "No such file or directory".
-fn innermost(status: &Status) -> String {
+// The message of a transport error is "transport error"; its last cause is the useful one, such as
+// "No such file or directory".
+fn root_cause(status: &Status) -> String {
     let mut text = status.message().to_owned();
     let mut next = status.source();
     while let Some(error) = next {
@@ -131,7 +132,7 @@ fn innermost(status: &Status) -> String {
     text
 }
 
-impl fmt::Display for RuntimeSaid {
+impl fmt::Display for RuntimeMessage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.connection {
             write!(f, "no connection to the runtime: {}", self.message)
@@ -143,7 +144,7 @@ impl fmt::Display for RuntimeSaid {
     }
 }
 
-impl Error for RuntimeSaid {}
+impl Error for RuntimeMessage {}
 
 #[cfg(test)]
 mod tests {
@@ -154,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn tells_what_a_failure_means() {
+    fn kinds_of_errors() {
         assert!(error(&Status::not_found("gone")).is_not_found());
         assert!(error(&Status::unavailable("down")).is_unavailable());
         assert!(error(&Status::unknown("server is not initialized yet")).is_unavailable());
@@ -168,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cause_is_not_repeated() {
+    fn messages_do_not_repeat_their_cause() {
         let error = error(&Status::internal("out of cheese"));
         assert_eq!(error.to_string(), "runtime call StopContainer of abc");
         assert_eq!(error.source().unwrap().to_string(), "out of cheese");

@@ -1,3 +1,5 @@
+//! Labels and annotations of sandboxes and containers.
+
 use std::collections::HashMap;
 
 /// Label: the pod's name.
@@ -9,36 +11,36 @@ pub const POD_UID: &str = "io.kubernetes.pod.uid";
 /// Label: the container's name in the pod.
 pub const CONTAINER_NAME: &str = "io.kubernetes.container.name";
 
-/// Annotation: hash of the container's spec, in hex.
+/// Annotation: the hash of the container's spec, in hex.
 pub const CONTAINER_HASH: &str = "io.kubernetes.container.hash";
-/// Annotation: how often the container was started before.
+/// Annotation: the container's restart count.
 pub const RESTART_COUNT: &str = "io.kubernetes.container.restartCount";
-/// Annotation: where the container writes its last words.
+/// Annotation: the path of the container's termination message.
 pub const TERMINATION_MESSAGE_PATH: &str = "io.kubernetes.container.terminationMessagePath";
 /// Annotation: `File` or `FallbackToLogsOnError`.
 pub const TERMINATION_MESSAGE_POLICY: &str = "io.kubernetes.container.terminationMessagePolicy";
-/// Annotation: the preStop handler as JSON, for a pod whose spec is gone.
+/// Annotation: the preStop handler as JSON, for pods without a manifest.
 pub const PRE_STOP_HANDLER: &str = "io.kubernetes.container.preStopHandler";
-/// Annotation: the container's ports as JSON, likewise.
+/// Annotation: the container's ports as JSON, for pods without a manifest.
 pub const PORTS: &str = "io.kubernetes.container.ports";
-/// Annotation: the pod's grace in seconds, likewise.
+/// Annotation: the pod's grace period in seconds, for pods without a manifest.
 pub const POD_TERMINATION_GRACE: &str = "io.kubernetes.pod.terminationGracePeriod";
-/// Annotation: the grace its deletion asked for, in seconds.
+/// Annotation: the grace period of the pod's deletion in seconds.
 pub const POD_DELETION_GRACE: &str = "io.kubernetes.pod.deletionGracePeriod";
 
-/// The pod that a sandbox or container says it belongs to.
+/// The pod of a sandbox or container, from its labels.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodLabels {
-    /// Its uid.
+    /// The pod's uid.
     pub uid: String,
-    /// Its namespace.
+    /// The pod's namespace.
     pub namespace: String,
-    /// Its name.
+    /// The pod's name.
     pub name: String,
 }
 
 impl PodLabels {
-    /// Reads them; `None` for what is not a pod's.
+    /// Reads the labels; `None` if they are incomplete, as for containers of other clients.
     pub fn read(labels: &HashMap<String, String>) -> Option<Self> {
         let text = |key| labels.get(key).filter(|v: &&String| !v.is_empty()).cloned();
         Some(Self {
@@ -48,7 +50,7 @@ impl PodLabels {
         })
     }
 
-    /// Writes them, over whatever the pod's own labels say under these names.
+    /// Writes the labels, and replaces the pod's own ones of the same names.
     pub fn write(&self, labels: &mut HashMap<String, String>) {
         labels.insert(POD_UID.to_owned(), self.uid.clone());
         labels.insert(POD_NAMESPACE.to_owned(), self.namespace.clone());
@@ -56,7 +58,7 @@ impl PodLabels {
     }
 }
 
-/// The container's name, where the labels have it.
+/// The container's name, from its labels.
 pub fn container_name(labels: &HashMap<String, String>) -> Option<&str> {
     labels
         .get(CONTAINER_NAME)
@@ -64,14 +66,14 @@ pub fn container_name(labels: &HashMap<String, String>) -> Option<&str> {
         .filter(|name| !name.is_empty())
 }
 
-/// What a container carries about itself, readable without the pod's spec.
+/// The kubelet's annotations of a container, which can be read without the pod's manifest.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ContainerNotes {
-    /// Hash of its spec.
+pub struct ContainerAnnotations {
+    /// The hash of the container's spec.
     pub hash: Option<u64>,
-    /// How often it was started before.
+    /// The restart count.
     pub restart_count: Option<u32>,
-    /// Where it writes its last words; empty means nowhere.
+    /// The path of the termination message; empty for none.
     pub termination_message_path: Option<String>,
     /// `File` or `FallbackToLogsOnError`.
     pub termination_message_policy: Option<String>,
@@ -79,14 +81,14 @@ pub struct ContainerNotes {
     pub pre_stop_handler: Option<String>,
     /// The ports as JSON.
     pub ports: Option<String>,
-    /// The pod's grace in seconds.
+    /// The pod's grace period in seconds.
     pub pod_termination_grace: Option<i64>,
-    /// The grace its deletion asked for, in seconds.
+    /// The grace period of the pod's deletion in seconds.
     pub pod_deletion_grace: Option<i64>,
 }
 
-impl ContainerNotes {
-    /// Reads them from a map of any kind; what is missing or makes no sense stays unset.
+impl ContainerAnnotations {
+    /// Reads the annotations from any map. Missing and invalid ones stay unset.
     pub fn read<'a>(annotation: impl Fn(&str) -> Option<&'a String>) -> Self {
         let text = |key| annotation(key).cloned();
         Self {
@@ -101,7 +103,7 @@ impl ContainerNotes {
         }
     }
 
-    /// Writes what is set.
+    /// Writes the annotations that are set.
     pub fn write(&self, annotations: &mut HashMap<String, String>) {
         let mut put = |key: &str, value: Option<String>| {
             if let Some(value) = value {
@@ -137,7 +139,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn what_is_no_pods_is_not_read() {
+    fn incomplete_labels_are_ignored() {
         let mut labels = HashMap::new();
         assert_eq!(PodLabels::read(&labels), None);
         labels.insert(POD_UID.to_owned(), "u".to_owned());
@@ -147,33 +149,33 @@ mod tests {
     }
 
     #[test]
-    fn the_hash_is_hex() {
+    fn hashes_are_hexadecimal() {
         let mut annotations = HashMap::new();
-        let notes = ContainerNotes {
+        let container = ContainerAnnotations {
             hash: Some(0xbeef),
             ..Default::default()
         };
-        notes.write(&mut annotations);
+        container.write(&mut annotations);
         assert_eq!(annotations[CONTAINER_HASH], "beef");
     }
 
     proptest! {
         #[test]
-        fn notes_come_back(hash: Option<u64>, restarts: Option<u32>, path: Option<String>, grace: Option<i64>) {
-            let notes = ContainerNotes {
+        fn annotations_round_trip(hash: Option<u64>, restarts: Option<u32>, path: Option<String>, grace: Option<i64>) {
+            let container = ContainerAnnotations {
                 hash, restart_count: restarts, termination_message_path: path,
                 pod_deletion_grace: grace, ..Default::default()
             };
             let mut annotations = HashMap::new();
-            notes.write(&mut annotations);
-            prop_assert_eq!(ContainerNotes::read(|key| annotations.get(key)), notes);
+            container.write(&mut annotations);
+            prop_assert_eq!(ContainerAnnotations::read(|key| annotations.get(key)), container);
         }
 
         #[test]
-        fn foreign_annotations_do_no_harm(values: [String; 4]) {
+        fn arbitrary_annotations_never_panic(values: [String; 4]) {
             let keys = [CONTAINER_HASH, RESTART_COUNT, POD_DELETION_GRACE, POD_TERMINATION_GRACE];
             let annotations: HashMap<String, String> = keys.iter().map(|k| (*k).to_owned()).zip(values).collect();
-            ContainerNotes::read(|key| annotations.get(key));
+            ContainerAnnotations::read(|key| annotations.get(key));
         }
     }
 }

@@ -1,95 +1,104 @@
-//! Why there was no answer.
+//! Errors of a request and of a chain of redirects.
 
-use crate::get::MAX_REQUESTS;
+use crate::target::MAX_REQUESTS;
+use crate::tls::TlsError;
 
-/// Why nobody answered one request.
+/// Why one request got no response.
 #[derive(Debug, thiserror::Error)]
 pub enum HttpError {
-    /// Nobody took the connection.
+    /// The connection could not be opened; the message is upstream's.
     #[error("{0}")]
     Connect(String),
-    /// TLS cannot be used at all.
-    #[error("setting up TLS")]
-    Tls(#[source] rustls::Error),
-    /// The host is neither an address nor a name.
-    #[error("{0} is no name that TLS knows")]
+    /// TLS could not be set up.
+    #[error(transparent)]
+    Tls(TlsError),
+    /// The host is neither an address nor a DNS name.
+    #[error("{0} is not a server name that TLS allows")]
     ServerName(String),
     /// The server speaks plain HTTP.
-    #[error("TLS with {place}: server gave HTTP response to HTTPS client")]
+    #[error("TLS with {address}: server gave HTTP response to HTTPS client")]
     PlainHttp {
         /// Host and port.
-        place: String,
+        address: String,
     },
-    /// The server does not speak TLS as we do.
-    #[error("TLS with {place}")]
+    /// The TLS handshake failed.
+    #[error("TLS with {address}")]
     Handshake {
         /// Host and port.
-        place: String,
-        /// What went wrong.
+        address: String,
+        /// The cause.
         #[source]
         source: std::io::Error,
     },
-    /// A header's name or value has bytes that no header may have.
+    /// The name or value of a header has bytes that HTTP does not allow.
     #[error("header {0} cannot be sent")]
     Header(String),
-    /// The path has bytes that no path may have.
-    #[error("the request cannot be made")]
+    /// The path has bytes that HTTP does not allow.
+    #[error("building the request")]
     Request(#[source] http::Error),
-    /// The answer was none.
-    #[error("talking to {place}")]
+    /// The server did not respond with HTTP.
+    #[error("requesting from {address}")]
     Exchange {
         /// Host and port.
-        place: String,
-        /// What went wrong.
+        address: String,
+        /// The cause.
         #[source]
         source: hyper::Error,
     },
-    /// An answer that broke off behind its head.
-    #[error("reading what {place} answers")]
+    /// The response ended before its body was complete.
+    #[error("reading the response body of {address}")]
     Body {
         /// Host and port.
-        place: String,
-        /// What the head said.
+        address: String,
+        /// Status code in the response's head.
         status: u16,
-        /// What went wrong.
+        /// The cause.
         #[source]
         source: hyper::Error,
+    },
+    /// The response body is too large.
+    #[error("the response body of {address} is larger than {limit} bytes")]
+    BodyTooLarge {
+        /// Host and port.
+        address: String,
+        /// The most bytes that are accepted.
+        limit: usize,
     },
 }
 
-/// Why there was no last answer.
+/// Why there is no final response.
 #[derive(Debug, thiserror::Error)]
 pub enum GetError {
-    /// The headers cannot be sent.
+    /// The caller's headers cannot be sent.
     #[error(transparent)]
     Headers(HttpError),
-    /// Nobody answered.
+    /// A request failed.
     #[error("Get {url:?}")]
     Get {
-        /// What was asked for.
+        /// The URL of the request.
         url: String,
-        /// Why.
+        /// The cause.
         #[source]
         source: HttpError,
     },
-    /// A redirect to where nothing can be asked.
-    #[error("{url} redirects to {to:?}")]
+    /// A redirect to something other than an http or https URL.
+    #[error("{url} redirects to {location:?}")]
     Redirect {
-        /// What was asked for.
+        /// The URL of the request.
         url: String,
-        /// The server's word.
-        to: String,
+        /// The `Location` header.
+        location: String,
     },
-    /// Redirects without end.
+    /// Too many redirects.
     #[error("Get {url:?}: stopped after {MAX_REQUESTS} redirects")]
     TooManyRedirects {
-        /// What was asked for last.
+        /// The URL of the last request.
         url: String,
     },
 }
 
 impl GetError {
-    /// The server was asked over TLS and answered in plain HTTP.
+    /// Whether the server responded to TLS with plain HTTP.
     pub fn is_plain_http(&self) -> bool {
         matches!(
             self,
@@ -98,5 +107,13 @@ impl GetError {
                 ..
             }
         )
+    }
+
+    /// The failure of the request without its URL, which may hold secrets.
+    pub fn http_error(&self) -> Option<&HttpError> {
+        match self {
+            GetError::Headers(error) | GetError::Get { source: error, .. } => Some(error),
+            GetError::Redirect { .. } | GetError::TooManyRedirects { .. } => None,
+        }
     }
 }

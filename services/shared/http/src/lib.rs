@@ -1,13 +1,27 @@
-//! A GET as probes and lifecycle hooks make it: on a connection of its own, following redirects to
-//! the same host, over TLS without checking who answers. The caller bounds the time.
+//! HTTP GET as probes, lifecycle hooks and URL sources make it: one connection per request, without
+//! a pool. The caller bounds the time.
+//!
+//! - [`Client::for_probes`]: follows redirects to the same host only and does not verify
+//!   certificates, as the kubelet's prober and lifecycle handlers.
+//! - [`Client::for_sources`]: follows all redirects, verifies certificates against the machine's
+//!   authorities, and sends the caller's headers to the configured host alone.
+//!
+//! # Why no `url` crate
+//!
+//! Upstream parses and resolves URLs with Go's `net/url`, that is RFC 3986; the `url` crate
+//! implements the WHATWG standard of browsers. They differ where a server chooses the text:
+//! `http:x`, `\\h\x`, `/%2e%2e/x` and `http://2130706433/` (an address to browsers, a name to Go)
+//! lead elsewhere, so a redirect would be followed that upstream does not follow. It would also add
+//! 20 crates, and 210 KiB of code and Unicode tables for names that nodes do not use.
 
+mod client;
+mod connect;
 mod error;
-mod get;
-mod net;
 mod target;
 mod tls;
 
+pub use client::{Client, Get, GetProgress, GetResponse};
+pub use connect::{connect, connect_error, dial_error, host_port};
 pub use error::{GetError, HttpError};
-pub use get::{Answer, Get, Heard, fetch, get};
-pub use net::{authority, connect, dial, words};
-pub use tls::Tls;
+pub use target::{GetTarget, InvalidUrl};
+pub use tls::TlsError;

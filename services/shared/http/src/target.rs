@@ -1,92 +1,129 @@
-//! Addresses that are asked, and where a redirect leads. Pure.
+//! Targets of requests, and where redirects lead: references resolved as RFC 3986 and Go's `net/url`
+//! do. Pure.
 
-use crate::net::authority;
+use crate::connect::host_port;
 
-/// Where a redirect leads.
+/// Go's HTTP client gives up on redirects after this many requests.
+pub(crate) const MAX_REQUESTS: usize = 10;
+
+/// The `Location` of a redirect, resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Led {
-    /// To the same host.
-    Here(Target),
-    /// To another host, or to what is no host: not followed.
-    Away,
-    /// To nothing that can be asked.
-    Nowhere,
+pub(crate) enum ResolvedTarget {
+    /// On the host of the request.
+    SameHost(GetTarget),
+    /// On another host; `None` for one that cannot be requested from.
+    OtherHost(Option<GetTarget>),
+    /// On the same host, and cannot be requested.
+    Invalid,
 }
 
-/// What is asked for.
+/// An http or https URL in parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Target {
+pub struct GetTarget {
     pub(crate) https: bool,
-    /// Without brackets.
+    /// An address or a name, without brackets.
     pub(crate) host: String,
     pub(crate) port: u16,
+    /// Whether the URL names the port; the `Host` header does so then.
+    names_port: bool,
+    /// `user:password` as written in the URL, sent as basic authentication.
+    pub(crate) user_info: Option<String>,
     /// Path and query.
     pub(crate) path: String,
 }
 
-impl Target {
-    pub(crate) fn new(https: bool, host: &str, port: u16, path: &str) -> Self {
-        Target {
+/// A URL that is not http or https, has no host or an invalid port. Does not show the URL, which may
+/// hold secrets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("is not an http or https URL with a host")]
+pub struct InvalidUrl;
+
+impl GetTarget {
+    /// From parts; `path` may have a query. Bytes that a path may not have are escaped.
+    pub fn new(https: bool, host: &str, port: u16, path: &str) -> Self {
+        GetTarget {
             https,
-            host: bare(host).to_owned(),
+            host: without_brackets(host).to_owned(),
             port,
+            names_port: true,
+            user_info: None,
             path: clean(path),
         }
     }
 
-    pub(crate) fn authority(&self) -> String {
-        authority(&self.host, self.port)
+    /// From an absolute URL.
+    pub fn parse(url: &str) -> Result<Self, InvalidUrl> {
+        let (scheme, rest) = split_scheme(url).ok_or(InvalidUrl)?;
+        let rest = rest.strip_prefix("//").ok_or(InvalidUrl)?;
+        let https = is_https(&scheme.to_ascii_lowercase()).ok_or(InvalidUrl)?;
+        let (authority, path) = Authority::split(rest);
+        let authority = authority.filter(|authority| !authority.host.is_empty());
+        let target = authority.and_then(|authority| authority.target(https, path));
+        target.ok_or(InvalidUrl)
     }
 
-    /// As people write it.
-    pub(crate) fn url(&self) -> String {
+    /// Whether the request goes over TLS.
+    pub fn is_https(&self) -> bool {
+        self.https
+    }
+
+    /// The same target without TLS, on the same port.
+    pub fn without_tls(mut self) -> Self {
+        self.https = false;
+        self
+    }
+
+    /// Host and port.
+    pub fn authority(&self) -> String {
+        host_port(&self.host, self.port)
+    }
+
+    /// The value of the `Host` header.
+    pub(crate) fn host_header(&self) -> String {
+        match (self.names_port, self.host.contains(':')) {
+            (true, _) => self.authority(),
+            (false, true) => format!("[{}]", self.host),
+            (false, false) => self.host.clone(),
+        }
+    }
+
+    /// The URL without user and password.
+    pub fn url(&self) -> String {
         let scheme = if self.https { "https" } else { "http" };
         format!("{scheme}://{}{}", self.authority(), self.path)
     }
 
-    /// Where `location` leads from here.
-    pub(crate) fn resolve(&self, location: &str) -> Led {
-        let (scheme, rest) = match scheme(location) {
+    /// Resolves the `Location` of a redirect.
+    pub(crate) fn resolve(&self, location: &str) -> ResolvedTarget {
+        let (scheme, rest) = match split_scheme(location) {
             Some((scheme, rest)) => (Some(scheme.to_ascii_lowercase()), rest),
             None => (None, location),
         };
         let Some(rest) = rest.strip_prefix("//") else {
             // `mailto:x` names no host.
             return match scheme {
-                Some(_) => Led::Away,
-                None => Led::Here(Target {
+                Some(_) => ResolvedTarget::OtherHost(None),
+                None => ResolvedTarget::SameHost(GetTarget {
                     path: clean(&self.join(location)),
                     ..self.clone()
                 }),
             };
         };
-        let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
-        let (place, path) = rest.split_at(end);
-        let place = place.rsplit_once('@').map_or(place, |(_, place)| place);
-        let (host, port) = match place.rsplit_once(':') {
-            Some((host, port)) if !port.contains(']') => (host, port),
-            _ => (place, ""),
-        };
-        if !port.bytes().all(|byte| byte.is_ascii_digit()) {
-            return Led::Nowhere;
-        }
-        if bare(host) != self.host {
-            return Led::Away;
-        }
         let https = match scheme.as_deref() {
-            None => self.https,
-            Some("http") => false,
-            Some("https") => true,
-            Some(_) => return Led::Nowhere,
+            None => Some(self.https),
+            Some(scheme) => is_https(scheme),
         };
-        let port = match (port.parse(), https) {
-            (Ok(0), _) => return Led::Nowhere,
-            (Ok(port), _) => port,
-            (Err(_), _) if !port.is_empty() => return Led::Nowhere,
-            (Err(_), true) => 443,
-            (Err(_), false) => 80,
+        let (authority, path) = Authority::split(rest);
+        let Some(authority) = authority else {
+            return ResolvedTarget::Invalid;
         };
-        Led::Here(Target::new(https, host, port, path))
+        let is_same_host = authority.host == self.host;
+        let target = https.and_then(|https| authority.target(https, path));
+        match (is_same_host, target) {
+            (true, Some(target)) => ResolvedTarget::SameHost(target),
+            (true, None) => ResolvedTarget::Invalid,
+            (false, target) => ResolvedTarget::OtherHost(target),
+        }
     }
 
     /// The path of a reference without a host.
@@ -102,48 +139,106 @@ impl Target {
                     Some(at) => reference.split_at(at),
                     None => (reference, ""),
                 };
-                format!("{}{query}", without_dots(&format!("{directory}/{path}")))
+                format!(
+                    "{}{query}",
+                    remove_dot_segments(&format!("{directory}/{path}"))
+                )
             }
         }
     }
 }
 
-/// Whether an address says itself where it leads, scheme and all.
-pub(crate) fn is_absolute(location: &str) -> bool {
-    scheme(location).is_some()
+/// The part of a URL between `//` and the path.
+struct Authority<'a> {
+    user_info: Option<&'a str>,
+    /// Without brackets.
+    host: &'a str,
+    /// Digits, or nothing.
+    port: &'a str,
 }
 
-/// The scheme of an address, and what follows its colon.
-fn scheme(location: &str) -> Option<(&str, &str)> {
-    let (scheme, rest) = location.split_once(':')?;
+impl<'a> Authority<'a> {
+    /// Splits what follows `//` into authority and path; `None` for a port that is no number.
+    fn split(rest: &'a str) -> (Option<Self>, &'a str) {
+        let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+        let (authority, path) = rest.split_at(end);
+        let (user_info, host) = match authority.rsplit_once('@') {
+            Some((user_info, host)) => (Some(user_info), host),
+            None => (None, authority),
+        };
+        let (host, port) = match host.rsplit_once(':') {
+            Some((host, port)) if !port.contains(']') => (host, port),
+            _ => (host, ""),
+        };
+        let is_number = port.bytes().all(|byte| byte.is_ascii_digit());
+        let authority = is_number.then_some(Authority {
+            user_info,
+            host: without_brackets(host),
+            port,
+        });
+        (authority, path)
+    }
+
+    /// `None` for a port out of range.
+    fn target(&self, https: bool, path: &str) -> Option<GetTarget> {
+        let port = match self.port {
+            "" if https => 443,
+            "" => 80,
+            port => port.parse().ok().filter(|port| *port != 0)?,
+        };
+        Some(GetTarget {
+            names_port: !self.port.is_empty(),
+            user_info: self.user_info.map(str::to_owned),
+            ..GetTarget::new(https, self.host, port, path)
+        })
+    }
+}
+
+fn is_https(scheme: &str) -> Option<bool> {
+    match scheme {
+        "http" => Some(false),
+        "https" => Some(true),
+        _ => None,
+    }
+}
+
+/// Whether a URL has a scheme.
+pub(crate) fn is_absolute(url: &str) -> bool {
+    split_scheme(url).is_some()
+}
+
+/// The scheme of a URL and what follows its colon.
+fn split_scheme(url: &str) -> Option<(&str, &str)> {
+    let (scheme, rest) = url.split_once(':')?;
     let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte);
-    let named = scheme.starts_with(|c: char| c.is_ascii_alphabetic());
-    (named && scheme.bytes().all(is_part)).then_some((scheme, rest))
+    let is_scheme = scheme.starts_with(|c: char| c.is_ascii_alphabetic());
+    (is_scheme && scheme.bytes().all(is_part)).then_some((scheme, rest))
 }
 
-fn bare(host: &str) -> &str {
+fn without_brackets(host: &str) -> &str {
     host.strip_prefix('[')
         .and_then(|host| host.strip_suffix(']'))
         .unwrap_or(host)
 }
 
-fn without_dots(path: &str) -> String {
-    let mut kept: Vec<&str> = Vec::new();
-    for part in path.split('/') {
-        match part {
+/// RFC 3986, section 5.2.4.
+fn remove_dot_segments(path: &str) -> String {
+    let mut segments: Vec<&str> = Vec::new();
+    for segment in path.split('/') {
+        match segment {
             "." => {}
-            ".." if kept.len() > 1 => drop(kept.pop()),
+            ".." if segments.len() > 1 => drop(segments.pop()),
             ".." => {}
-            part => kept.push(part),
+            segment => segments.push(segment),
         }
     }
     if path.ends_with("/.") || path.ends_with("/..") {
-        kept.push("");
+        segments.push("");
     }
-    kept.join("/")
+    segments.join("/")
 }
 
-/// A path as it may be sent: from a slash on, without a fragment, odd bytes escaped.
+/// A path as it may be sent: starting with a slash, without a fragment, other bytes escaped.
 fn clean(path: &str) -> String {
     let path = path.split('#').next().unwrap_or_default();
     let mut out = String::with_capacity(path.len() + 1);
@@ -167,7 +262,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn redirects_lead_where_browsers_would_go() {
+    fn resolves_redirects() {
         for (host, location, expected) in [
             ("10.0.0.1", "/x", "http://10.0.0.1:8080/x"),
             ("10.0.0.1", "x?y=1", "http://10.0.0.1:8080/a/x?y=1"),
@@ -186,28 +281,30 @@ mod tests {
                 "/login?next=http://other/",
                 "http://10.0.0.1:8080/login?next=http://other/",
             ),
-            ("10.0.0.1", "http://example.com", "away"),
-            ("10.0.0.1", "//example.com/x", "away"),
-            ("10.0.0.1", "ftp://example.com/", "away"),
-            ("10.0.0.1", "http://example.com:99999/", "away"),
-            ("10.0.0.1", "http:x", "away"),
-            ("10.0.0.1", "mailto:x", "away"),
-            ("h", "http://h:0/", "nowhere"),
-            ("h", "http://h:99999/", "nowhere"),
-            ("h", "http://h:http/", "nowhere"),
-            ("h", "ftp://h/", "nowhere"),
+            ("10.0.0.1", "http://example.com", "other host"),
+            ("10.0.0.1", "//example.com/x", "other host"),
+            ("10.0.0.1", "ftp://example.com/", "other host"),
+            ("10.0.0.1", "http://example.com:99999/", "other host"),
+            ("10.0.0.1", "http:x", "other host"),
+            ("10.0.0.1", "mailto:x", "other host"),
+            ("10.0.0.1", "http:\\\\h\\x", "other host"),
+            ("10.0.0.1", "http://2130706433/", "other host"),
+            ("h", "http://h:0/", "invalid"),
+            ("h", "http://h:99999/", "invalid"),
+            ("h", "http://h:http/", "invalid"),
+            ("h", "ftp://h/", "invalid"),
         ] {
-            let led = match Target::new(false, host, 8080, "/a/b?q").resolve(location) {
-                Led::Here(target) => target.url(),
-                Led::Away => "away".to_owned(),
-                Led::Nowhere => "nowhere".to_owned(),
+            let resolved = match GetTarget::new(false, host, 8080, "/a/b?q").resolve(location) {
+                ResolvedTarget::SameHost(target) => target.url(),
+                ResolvedTarget::OtherHost(_) => "other host".to_owned(),
+                ResolvedTarget::Invalid => "invalid".to_owned(),
             };
-            assert_eq!(led, expected, "{location}");
+            assert_eq!(resolved, expected, "{location}");
         }
     }
 
     #[test]
-    fn paths_are_sent_as_paths() {
+    fn escapes_paths() {
         for (path, sent) in [
             ("", "/"),
             ("x", "/x"),
@@ -215,15 +312,55 @@ mod tests {
             ("/%20", "/%20"),
             ("/é#f", "/%C3%A9"),
         ] {
-            assert_eq!(Target::new(false, "h", 1, path).path, sent);
+            assert_eq!(GetTarget::new(false, "h", 1, path).path, sent);
+        }
+    }
+
+    #[test]
+    fn parses_absolute_urls() {
+        for (url, host, sent) in [
+            ("http://h", "h", "http://h:80/"),
+            ("HTTPS://h:1/p?q#f", "h:1", "https://h:1/p?q"),
+            (
+                "https://[fd00::1]/x",
+                "[fd00::1]",
+                "https://[fd00::1]:443/x",
+            ),
+            (
+                "http://[fd00::1]:8/x",
+                "[fd00::1]:8",
+                "http://[fd00::1]:8/x",
+            ),
+        ] {
+            let target = GetTarget::parse(url).unwrap();
+            assert_eq!(target.host_header(), host, "{url}");
+            assert_eq!(target.url(), sent, "{url}");
+            assert_eq!(target.user_info, None);
+        }
+        let target = GetTarget::parse("https://u:p@h/x").unwrap();
+        assert_eq!(target.user_info.as_deref(), Some("u:p"));
+        assert_eq!(target.url(), "https://h:443/x");
+        for url in [
+            "",
+            "h",
+            "/x",
+            "//h/x",
+            "ftp://h/",
+            "http:h",
+            "http://",
+            "http:///x",
+            "http://h:x/",
+        ] {
+            assert_eq!(GetTarget::parse(url), Err(InvalidUrl), "{url}");
         }
     }
 
     proptest! {
         #[test]
-        fn any_location_is_answered(location in "\\PC*", path in "\\PC*") {
-            let from = Target::new(true, "h", 1, &path);
-            if let Led::Here(to) = from.resolve(&location) {
+        fn resolves_any_location(location in "\\PC*", path in "\\PC*") {
+            let from = GetTarget::new(true, "h", 1, &path);
+            let resolved = from.resolve(&location);
+            if let ResolvedTarget::SameHost(to) | ResolvedTarget::OtherHost(Some(to)) = resolved {
                 prop_assert!(to.path.parse::<http::uri::PathAndQuery>().is_ok(), "{:?}", to);
             }
         }

@@ -1,36 +1,112 @@
-//! TLS without checking who answers: the question is whether a server is there, not who it is.
+//! TLS configurations, built on first use: without verification for probes and hooks, which ask
+//! whether a server responds and not who it is; with the machine's certificate authorities for
+//! sources.
 
-use std::cell::OnceCell;
 use std::io;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, Error, SignatureScheme};
+use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Made when the first one asks over HTTPS.
-#[derive(Default)]
-pub struct Tls {
-    config: OnceCell<Arc<ClientConfig>>,
+/// Certificate authorities of common distributions; Go programs look in the same places.
+const BUNDLES: &[&str] = &[
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/pki/tls/certs/ca-bundle.crt",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/pki/tls/cacert.pem",
+    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+    "/etc/ssl/cert.pem",
+];
+
+/// Why TLS could not be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// No bundle of certificate authorities was found.
+    #[error("no certificate authorities are installed (package ca-certificates)")]
+    NoBundle,
+    /// The bundle cannot be read.
+    #[error("reading certificate authorities from {path}")]
+    Bundle {
+        /// The bundle.
+        path: PathBuf,
+        /// The cause.
+        #[source]
+        source: rustls::pki_types::pem::Error,
+    },
+    /// The bundle has no usable certificate.
+    #[error("no certificate authority in {0}")]
+    EmptyBundle(PathBuf),
+    /// The library refuses the configuration.
+    #[error("setting up TLS")]
+    Setup(#[source] Error),
 }
 
-impl Tls {
-    pub(crate) fn config(&self) -> Result<Arc<ClientConfig>, Error> {
-        if let Some(config) = self.config.get() {
-            return Ok(Arc::clone(config));
+/// A lazily built client configuration.
+pub(crate) enum TlsClient {
+    /// Accepts every certificate. Built once.
+    Unverified(OnceLock<Arc<ClientConfig>>),
+    /// Trusts what the machine trusts: `SSL_CERT_FILE`, or the distribution's bundle. Read again for
+    /// each request, since requests are rare and bundles are updated.
+    Verified,
+}
+
+impl TlsClient {
+    pub(crate) fn config(&self) -> Result<Arc<ClientConfig>, TlsError> {
+        match self {
+            TlsClient::Verified => verified().map(Arc::new),
+            TlsClient::Unverified(config) => match config.get() {
+                Some(config) => Ok(Arc::clone(config)),
+                None => {
+                    let built = Arc::new(unverified().map_err(TlsError::Setup)?);
+                    Ok(Arc::clone(config.get_or_init(|| built)))
+                }
+            },
         }
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config = ClientConfig::builder_with_provider(Arc::clone(&provider))
-            .with_safe_default_protocol_versions()?
-            .dangerous()
-            .with_custom_certificate_verifier(Arc::new(AcceptAll(provider)))
-            .with_no_client_auth();
-        Ok(Arc::clone(self.config.get_or_init(|| Arc::new(config))))
     }
+}
+
+fn unverified() -> Result<ClientConfig, Error> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(AcceptAll(provider)))
+        .with_no_client_auth();
+    Ok(config)
+}
+
+fn verified() -> Result<ClientConfig, TlsError> {
+    let configured = std::env::var_os("SSL_CERT_FILE").map(PathBuf::from);
+    let installed = BUNDLES.iter().map(PathBuf::from).find(|p| p.is_file());
+    let bundle = configured.or(installed).ok_or(TlsError::NoBundle)?;
+    let roots = roots(&bundle)?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(TlsError::Setup)?;
+    Ok(builder.with_root_certificates(roots).with_no_client_auth())
+}
+
+fn roots(bundle: &Path) -> Result<RootCertStore, TlsError> {
+    let mut roots = RootCertStore::empty();
+    let certificates =
+        CertificateDer::pem_file_iter(bundle).map_err(|source| TlsError::Bundle {
+            path: bundle.to_owned(),
+            source,
+        })?;
+    // One invalid certificate must not invalidate the bundle.
+    roots.add_parsable_certificates(certificates.filter_map(Result::ok));
+    if roots.is_empty() {
+        return Err(TlsError::EmptyBundle(bundle.to_owned()));
+    }
+    Ok(roots)
 }
 
 #[derive(Debug)]
@@ -71,25 +147,25 @@ impl ServerCertVerifier for AcceptAll {
     }
 }
 
-/// A stream that remembers the first bytes it gave: a server that speaks plain HTTP answers a
-/// greeting with just that.
+/// Records the first bytes read from a stream: a server that speaks plain HTTP responds to a TLS
+/// handshake with `HTTP/`.
 pub(crate) struct FirstBytes<S> {
     stream: S,
     first: Vec<u8>,
 }
 
 impl<S> FirstBytes<S> {
-    const KEPT: usize = 5;
+    const COUNT: usize = 5;
 
-    pub(crate) fn of(stream: S) -> Self {
+    pub(crate) fn new(stream: S) -> Self {
         FirstBytes {
             stream,
-            first: Vec::with_capacity(Self::KEPT),
+            first: Vec::with_capacity(Self::COUNT),
         }
     }
 
-    pub(crate) fn are(&self, word: &[u8]) -> bool {
-        self.first == word
+    pub(crate) fn is(&self, expected: &[u8]) -> bool {
+        self.first == expected
     }
 }
 
@@ -101,7 +177,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for FirstBytes<S> {
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(cx, buffer))?;
-        let missing = Self::KEPT.saturating_sub(self.first.len());
+        let missing = Self::COUNT.saturating_sub(self.first.len());
         let new = buffer.filled().iter().skip(before).take(missing);
         self.first.extend(new);
         Poll::Ready(Ok(()))

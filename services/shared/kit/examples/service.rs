@@ -1,11 +1,10 @@
-//! The least service there can be, and what can go wrong with one: `MISHAP` in the environment
-//! says what its task does.
+//! A minimal service. The environment variable `MISHAP` selects a failure of its task.
 
 use std::process::ExitCode;
 
-use polylet_kit::{Api, Call, Ctx, Manifest, Service};
+use polylet_kit::{Api, Ctx, Dependency, Service, ServiceDescriptor};
 
-static MANIFEST: Manifest = Manifest {
+static DESCRIPTOR: ServiceDescriptor = ServiceDescriptor {
     service: "pleg",
     version: "0.0.1",
     about: "an example",
@@ -13,16 +12,16 @@ static MANIFEST: Manifest = Manifest {
         package: "polylet.pleg.v1",
         level: 1,
     }],
-    calls: &[Call {
+    calls: &[Dependency {
         service: "pod-config",
         package: "polylet.podconfig.v1",
         level: 1,
     }],
-    keeps: &[],
+    state_files: &[],
 };
 
 fn main() -> ExitCode {
-    polylet_kit::main(&MANIFEST, |ctx: Ctx| async move {
+    polylet_kit::main(&DESCRIPTOR, |ctx: Ctx| async move {
         let mishap = std::env::var("MISHAP").unwrap_or_default();
         if mishap == "build" {
             return Err("there is no runtime".into());
@@ -36,7 +35,7 @@ fn main() -> ExitCode {
                 _ => drain.cancelled().await,
             }
         });
-        ctx.background("farewell", async move { drained.cancelled().await });
+        ctx.background("idle work", async move { drained.cancelled().await });
         Ok(Service::new().on_drain(async { vec!["one thing".to_owned()] }))
     })
 }

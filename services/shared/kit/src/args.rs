@@ -1,15 +1,15 @@
 use std::path::PathBuf;
 
-/// Where the configuration is looked for when nothing else is said.
+/// The configuration file unless `--config` names another.
 pub const DEFAULT_CONFIG: &str = "/etc/polylet/config.yaml";
 
-/// What a service can be asked on its command line. Four options do not pay for a parser crate in
-/// each of nine processes.
+/// The parsed command line of a service. Four options are not worth a parser crate in each of
+/// nine processes.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Asked {
+pub(crate) enum Invocation {
     Run { config: PathBuf },
     Version,
-    Manifest,
+    Descriptor,
     Help,
 }
 
@@ -17,19 +17,19 @@ pub(crate) enum Asked {
 pub(crate) enum ArgsError {
     #[error("--config needs a file")]
     NoFile,
-    #[error("unknown argument {0:?}; known are --config FILE, --version, --manifest, --help")]
+    #[error("unknown argument {0:?}; known are --config FILE, --version, --descriptor, --help")]
     Unknown(String),
 }
 
-/// Reads the arguments after the program's name.
-pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Asked, ArgsError> {
+/// Parses the arguments after the program's name.
+pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Invocation, ArgsError> {
     let mut config = PathBuf::from(DEFAULT_CONFIG);
     let mut args = args.into_iter();
     while let Some(arg) = args.next() {
         match arg.as_str() {
-            "--version" | "-V" => return Ok(Asked::Version),
-            "--manifest" => return Ok(Asked::Manifest),
-            "--help" | "-h" => return Ok(Asked::Help),
+            "--version" | "-V" => return Ok(Invocation::Version),
+            "--descriptor" => return Ok(Invocation::Descriptor),
+            "--help" | "-h" => return Ok(Invocation::Help),
             "--config" => config = args.next().ok_or(ArgsError::NoFile)?.into(),
             other => match other.strip_prefix("--config=") {
                 Some("") => return Err(ArgsError::NoFile),
@@ -38,32 +38,32 @@ pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<Asked, Arg
             },
         }
     }
-    Ok(Asked::Run { config })
+    Ok(Invocation::Run { config })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{ArgsError, Asked, parse};
+    use super::{ArgsError, Invocation};
 
-    fn of(args: &[&str]) -> Result<Asked, ArgsError> {
-        parse(args.iter().map(|a| a.to_string()))
+    fn parse(args: &[&str]) -> Result<Invocation, ArgsError> {
+        super::parse(args.iter().map(|arg| arg.to_string()))
     }
 
     #[test]
-    fn arguments() {
+    fn parses_arguments() {
         let run = |file: &str| {
-            Ok(Asked::Run {
+            Ok(Invocation::Run {
                 config: file.into(),
             })
         };
-        assert_eq!(of(&[]), run("/etc/polylet/config.yaml"));
-        assert_eq!(of(&["--config", "a"]), run("a"));
-        assert_eq!(of(&["--config=a"]), run("a"));
-        assert_eq!(of(&["--config"]), Err(ArgsError::NoFile));
-        assert_eq!(of(&["--config="]), Err(ArgsError::NoFile));
-        assert_eq!(of(&["--version"]), Ok(Asked::Version));
-        assert_eq!(of(&["--manifest"]), Ok(Asked::Manifest));
-        assert_eq!(of(&["-h"]), Ok(Asked::Help));
-        assert_eq!(of(&["x"]), Err(ArgsError::Unknown("x".to_owned())));
+        assert_eq!(parse(&[]), run("/etc/polylet/config.yaml"));
+        assert_eq!(parse(&["--config", "a"]), run("a"));
+        assert_eq!(parse(&["--config=a"]), run("a"));
+        assert_eq!(parse(&["--config"]), Err(ArgsError::NoFile));
+        assert_eq!(parse(&["--config="]), Err(ArgsError::NoFile));
+        assert_eq!(parse(&["--version"]), Ok(Invocation::Version));
+        assert_eq!(parse(&["--descriptor"]), Ok(Invocation::Descriptor));
+        assert_eq!(parse(&["-h"]), Ok(Invocation::Help));
+        assert_eq!(parse(&["x"]), Err(ArgsError::Unknown("x".to_owned())));
     }
 }

@@ -1,5 +1,5 @@
-//! What set a change off, carried as data: one long stream serves many traces, so the trace
-//! context travels with each item and not with the call.
+//! The cause of a change, carried as data: one long stream serves many traces, so the trace context
+//! travels with each item and not with the call.
 
 use opentelemetry::Context;
 use opentelemetry::trace::{SpanContext, SpanId, TraceContextExt, TraceFlags, TraceId, TraceState};
@@ -7,25 +7,25 @@ use polylet_wire::common::v1::Cause;
 use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
-/// The most links that one cause carries.
+/// Most links of one cause.
 pub const MAX_LINKS: usize = 8;
 
-/// The cause that the current span is, observed now.
-pub fn of_current_span() -> Cause {
-    of_span(&Span::current())
+/// The current span as a cause, observed now.
+pub fn from_current_span() -> Cause {
+    from_span(&Span::current())
 }
 
-/// The cause that `span` is, observed now. Starts the span: its parent can no longer be set.
-pub fn of_span(span: &Span) -> Cause {
+/// A span as a cause, observed now. This starts the span: its parent can no longer be set.
+pub fn from_span(span: &Span) -> Cause {
     Cause {
-        traceparent: traceparent_of(span).unwrap_or_default(),
+        traceparent: traceparent(span).unwrap_or_default(),
         observed_at: Some(polylet_wire::time::now()),
         links: Vec::new(),
     }
 }
 
-/// W3C traceparent of `span`; `None` when the span is not recorded.
-pub fn traceparent_of(span: &Span) -> Option<String> {
+/// W3C traceparent of a span; `None` when it is not recorded.
+pub fn traceparent(span: &Span) -> Option<String> {
     if span.is_disabled() {
         return None;
     }
@@ -41,8 +41,8 @@ pub fn traceparent_of(span: &Span) -> Option<String> {
     })
 }
 
-/// Puts `span` below `cause`, with the cause's links. Call it before the span is entered or asked
-/// for its context. Without a cause the span keeps the parent it has.
+/// Makes `cause` the parent of `span` and adds the cause's links. Call it before the span is entered
+/// or its context is read. Without a cause the span keeps its parent.
 pub fn set_parent(span: &Span, cause: Option<&Cause>) {
     let Some(cause) = cause else { return };
     if let Some(parent) = parse(&cause.traceparent) {
@@ -64,8 +64,8 @@ pub fn new_trace(span: &Span) {
     let _ = span.set_parent(Context::new());
 }
 
-/// Folds another stimulus into a cause: its own span and its links become links, each once, at
-/// most [`MAX_LINKS`].
+/// Merges another cause into one: its span and its links become links, each once, at most
+/// [`MAX_LINKS`].
 pub fn fold(into: &mut Cause, other: &Cause) {
     if into.traceparent.is_empty() {
         into.traceparent.clone_from(&other.traceparent);
@@ -81,7 +81,7 @@ pub fn fold(into: &mut Cause, other: &Cause) {
     }
 }
 
-/// Reads a W3C traceparent; `None` when it is not one.
+/// Parses a W3C traceparent.
 pub fn parse(traceparent: &str) -> Option<SpanContext> {
     let mut parts = traceparent.split('-');
     let (version, trace, span, flags) =
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn traceparents() {
+    fn parses_traceparents() {
         assert!(parse(A).is_some());
         for bad in [
             "",
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn folding_keeps_each_link_once_and_at_most_eight() {
+    fn fold_keeps_each_link_once_and_at_most_eight() {
         let mut into = cause("a", &["b"]);
         fold(&mut into, &cause("c", &["b", "a", "d"]));
         assert_eq!(into.links, ["b", "c", "d"]);
@@ -151,7 +151,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn junk_is_not_a_traceparent(text in "\\PC*") {
+        fn parse_accepts_any_text(text in "\\PC*") {
             let _ = parse(&text);
         }
     }

@@ -22,23 +22,23 @@ fn timeouts() {
 }
 
 #[test]
-fn streams_have_no_deadline_and_calls_have_one() {
+fn calls_have_a_deadline_and_streams_none() {
     let request = |path: &str| Request::builder().uri(path).body(Body::empty()).unwrap();
     assert_eq!(
-        deadline_of(&mut request("/polylet.pleg.v1.PlegService/WatchRuntime")),
+        set_deadline(&mut request("/polylet.pleg.v1.PlegService/WatchRuntime")),
         None
     );
     let mut call = request("/polylet.pleg.v1.PlegService/RefreshPod");
-    assert_eq!(deadline_of(&mut call), Some(DEADLINE));
+    assert_eq!(set_deadline(&mut call), Some(DEFAULT_DEADLINE));
     assert_eq!(call.headers()["grpc-timeout"], "10000m");
     let mut named = request("/a/B");
     named
         .headers_mut()
         .insert("grpc-timeout", HeaderValue::from_static("3S"));
-    assert_eq!(deadline_of(&mut named), Some(Duration::from_secs(3)));
+    assert_eq!(set_deadline(&mut named), Some(Duration::from_secs(3)));
 }
 
-/// Remembers the metadata that calls came with.
+/// Records the metadata of calls.
 #[derive(Clone, Default)]
 struct Server {
     seen: Arc<Mutex<Vec<tonic::metadata::MetadataMap>>>,
@@ -78,7 +78,7 @@ fn started(socket: &Path, server: Server) -> tokio::task::JoinHandle<()> {
 }
 
 #[tokio::test]
-async fn calls_go_through_and_again_after_the_peer_was_away() {
+async fn calls_succeed_again_after_the_peer_restarted() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("x.sock");
     let mut client = StatusServiceClient::new(Channel::new("x", &socket, Arc::default()));
@@ -94,7 +94,7 @@ async fn calls_go_through_and_again_after_the_peer_was_away() {
     first.abort();
     assert!(first.await.is_err());
     let _second = started(&socket, server);
-    // The first call may still meet the old connection.
+    // The first call may still use the old connection.
     let again = async |client: &mut StatusServiceClient<Channel>| {
         client
             .list_pod_statuses(ListPodStatusesRequest::default())
@@ -105,27 +105,28 @@ async fn calls_go_through_and_again_after_the_peer_was_away() {
 }
 
 #[tokio::test]
-async fn deadlines_hold_even_before_a_connection_is_served() {
+async fn deadlines_apply_before_a_connection_is_accepted() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("x.sock");
-    // Listens, but nobody accepts: what a restarting peer looks like.
+    // Listens without accepting, like a peer that restarts.
     let _listener = crate::listener::bind(&socket).unwrap();
     let mut client = StatusServiceClient::new(Channel::new("x", &socket, Arc::default()));
     let mut request = tonic::Request::new(ListPodStatusesRequest::default());
     request.set_timeout(Duration::from_millis(50));
     let status = client.list_pod_statuses(request).await.unwrap_err();
     assert_eq!(status.code(), tonic::Code::DeadlineExceeded);
-    assert_eq!(status.message(), "no answer from x within 50ms");
+    assert_eq!(status.message(), "no response from x within 50ms");
 }
 
 #[tokio::test]
-async fn a_slow_answer_is_cut_off_at_the_deadline() {
+async fn a_slow_response_is_cut_off_at_the_deadline() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("x.sock");
     let _server = started(&socket, Server::default());
     let mut client = StatusServiceClient::new(Channel::new("x", &socket, Arc::default()));
     let mut request = tonic::Request::new(ListPodStatusesRequest {
         pod_uid: "slow".to_owned(),
+        ..ListPodStatusesRequest::default()
     });
     request.set_timeout(Duration::from_millis(50));
     let status = client.list_pod_statuses(request).await.unwrap_err();
@@ -133,7 +134,7 @@ async fn a_slow_answer_is_cut_off_at_the_deadline() {
 }
 
 #[tokio::test]
-async fn a_socket_that_is_not_there_is_named() {
+async fn the_error_names_a_missing_socket() {
     let mut client = StatusServiceClient::new(Channel::new(
         "x",
         Path::new("/nonexistent/x.sock"),
@@ -151,7 +152,7 @@ async fn a_socket_that_is_not_there_is_named() {
 }
 
 #[tokio::test]
-async fn the_trace_of_the_caller_goes_along() {
+async fn the_callers_trace_context_is_sent() {
     use opentelemetry::trace::TracerProvider;
     use tracing::Instrument;
     use tracing_subscriber::layer::SubscriberExt;
@@ -172,13 +173,13 @@ async fn the_trace_of_the_caller_goes_along() {
         .unwrap();
     let metadata = server.seen.lock().unwrap().pop().unwrap();
     let sent = metadata.get("traceparent").unwrap().to_str().unwrap();
-    assert_eq!(sent, crate::cause::of_span(&span).traceparent);
-    // And from data onto a span of another process.
+    assert_eq!(sent, crate::cause::from_span(&span).traceparent);
+    // And from data to the parent of a span in another process.
     let worker = tracing::info_span!(parent: None, "worker");
-    crate::cause::set_parent(&worker, Some(&crate::cause::of_span(&span)));
+    crate::cause::set_parent(&worker, Some(&crate::cause::from_span(&span)));
     let trace = |traceparent: &str| traceparent[3..35].to_owned();
     assert_eq!(
-        trace(&crate::cause::of_span(&worker).traceparent),
+        trace(&crate::cause::from_span(&worker).traceparent),
         trace(sent)
     );
     crate::cause::new_trace(&tracing::info_span!("too late is no fault"));

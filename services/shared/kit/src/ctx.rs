@@ -11,18 +11,18 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::config::Config;
-use crate::manifest::Manifest;
+use crate::descriptor::ServiceDescriptor;
 use crate::notices::Notices;
 use crate::peers::{Peer, Peers};
 
-/// What a service is given to build itself with.
+/// The context of a service: configuration, peers, directories and tasks.
 #[derive(Clone)]
 pub struct Ctx {
     inner: Arc<Inner>,
 }
 
 pub(crate) struct Inner {
-    pub(crate) manifest: &'static Manifest,
+    pub(crate) descriptor: &'static ServiceDescriptor,
     pub(crate) config: Config,
     pub(crate) incarnation: String,
     pub(crate) started_at: Timestamp,
@@ -46,12 +46,12 @@ impl Ctx {
         &self.inner
     }
 
-    /// The configuration as it was when the process started.
+    /// The configuration as read at process start.
     pub fn config(&self) -> &Config {
         &self.inner.config
     }
 
-    /// Drawn afresh at each start of the process.
+    /// Identifies this process instance; new at each start.
     pub fn incarnation(&self) -> &str {
         &self.inner.incarnation
     }
@@ -61,43 +61,43 @@ impl Ctx {
         &self.inner.config.polylet.node_name
     }
 
-    /// Where this service keeps facts about running containers; there, mode 0700.
+    /// Directory for facts about running containers, which a reboot may delete. Exists, mode 0700.
     pub fn run_dir(&self) -> &Path {
         &self.inner.run_dir
     }
 
-    /// Where this service keeps promises that outlive a reboot; there, mode 0700.
+    /// Directory for commitments that outlive a reboot. Exists, mode 0700.
     pub fn state_dir(&self) -> &Path {
         &self.inner.state_dir
     }
 
-    /// A peer named in the manifest's `calls`.
+    /// A peer in the descriptor's `calls`.
     ///
     /// # Panics
-    /// When the manifest does not name it: the call graph is checked by the manifests, so an
-    /// undeclared call is a mistake of the program and must not survive its first start.
+    /// When the descriptor does not declare it: the call graph is checked by the descriptors, so an
+    /// undeclared call is a programming error that must show at the first start.
     pub fn peer(&self, service: &'static str) -> Peer {
         match self.inner.peers.get(service) {
             Some(peer) => peer,
             None => panic!(
                 "{} calls {service} without declaring it",
-                self.inner.manifest.service
+                self.inner.descriptor.service
             ),
         }
     }
 
-    /// Where to say what people should see as events.
+    /// Publishes notices, which status-reporter turns into events.
     pub fn notices(&self) -> &Notices {
         &self.inner.notices
     }
 
-    /// Cancelled when draining starts: no new side effects from then on.
+    /// Cancelled when draining starts: no new side effects after that.
     pub fn drain(&self) -> CancellationToken {
         self.inner.drain.clone()
     }
 
-    /// Starts a task that lives as long as the process. One that panics, or returns before the
-    /// drain, ends the process with an error that names it.
+    /// Starts a task that runs as long as the process. One that panics, or returns before the drain,
+    /// ends the process with an error that names it.
     pub fn spawn(&self, name: &'static str, task: impl Future<Output = ()> + 'static) {
         let (drain, failed) = (self.inner.drain.clone(), self.inner.failed.clone());
         tokio::task::spawn_local(async move {
@@ -106,12 +106,12 @@ impl Ctx {
                 Ok(()) if drain.is_cancelled() => return,
                 Ok(()) => format!("task {name} ended"),
             };
-            // Nobody listens only when the process is already ending.
+            // The receiver is gone only when the process is ending.
             let _ = failed.send(ended);
         });
     }
 
-    /// Starts short-lived work, waited for (bounded) at drain. A panic in it ends the process.
+    /// Starts short-lived work, which a drain waits for until its deadline. A panic ends the process.
     pub fn background(&self, name: &'static str, work: impl Future<Output = ()> + 'static) {
         let failed = self.inner.failed.clone();
         self.inner.background.spawn_local(async move {

@@ -6,37 +6,38 @@ use crate::ctx::Ctx;
 use crate::health::Health;
 use crate::service::OnDrain;
 
-/// Asks for the drain; whoever asks later gets the first one's outcome.
+/// Requests the drain; later requests get the result of the first.
 #[derive(Clone)]
 pub(crate) struct Drain {
-    ask: mpsc::UnboundedSender<(Duration, oneshot::Sender<Vec<String>>)>,
+    requests: mpsc::UnboundedSender<(Duration, oneshot::Sender<Vec<String>>)>,
 }
 
 impl Drain {
-    /// Starts the task that drains when asked.
+    /// Starts the task that drains on request.
     pub(crate) fn start(ctx: &Ctx, health: Health, on_drain: Vec<OnDrain>) -> Drain {
-        let (ask, mut asked) = mpsc::unbounded_channel::<(Duration, oneshot::Sender<_>)>();
+        let (requests, mut received) = mpsc::unbounded_channel::<(Duration, oneshot::Sender<_>)>();
         let ctx = ctx.clone();
         tokio::task::spawn_local(async move {
-            let Some((deadline, answer)) = asked.recv().await else {
+            let Some((deadline, reply)) = received.recv().await else {
                 return;
             };
-            let left = drain(&ctx, &health, on_drain, deadline).await;
-            let _ = answer.send(left.clone());
-            while let Some((_, answer)) = asked.recv().await {
-                let _ = answer.send(left.clone());
+            let unfinished = drain(&ctx, &health, on_drain, deadline).await;
+            let _ = reply.send(unfinished.clone());
+            while let Some((_, reply)) = received.recv().await {
+                let _ = reply.send(unfinished.clone());
             }
         });
-        Drain { ask }
+        Drain { requests }
     }
 
-    /// Starts no new side effect, finishes those under way; tells what is left at the deadline.
+    /// Starts no new side effect and finishes those in progress; returns what is unfinished at the
+    /// deadline.
     pub(crate) async fn run(&self, deadline: Duration) -> Vec<String> {
-        let (answer, answered) = oneshot::channel();
-        if self.ask.send((deadline, answer)).is_err() {
+        let (reply, result) = oneshot::channel();
+        if self.requests.send((deadline, reply)).is_err() {
             return vec!["the process is ending".to_owned()];
         }
-        answered.await.unwrap_or_default()
+        result.await.unwrap_or_default()
     }
 }
 
@@ -52,15 +53,16 @@ async fn drain(
     inner.background.close();
     let background = inner.background.clone();
     let work = async move {
-        let (left, ()) = futures::join!(futures::future::join_all(on_drain), background.wait());
-        left.concat()
+        let (unfinished, ()) =
+            futures::join!(futures::future::join_all(on_drain), background.wait());
+        unfinished.concat()
     };
     match tokio::time::timeout(deadline, work).await {
-        Ok(left) => left,
+        Ok(unfinished) => unfinished,
         Err(_) => {
             let running = inner.background.len();
             vec![format!(
-                "not done within {deadline:?}, {running} pieces of work under way"
+                "deadline of {deadline:?} exceeded, {running} background tasks still running"
             )]
         }
     }

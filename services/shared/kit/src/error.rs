@@ -3,16 +3,16 @@ use std::error::Error;
 /// Any error that can cross threads.
 pub type BoxError = Box<dyn Error + Send + Sync + 'static>;
 
-/// The chain of an error on one line, outermost first. A text that the one before it already
-/// ended with is not told twice.
+/// An error and its causes on one line, outermost first. A cause that the text before it already
+/// ends with is not repeated.
 pub fn report(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {
-        let told = cause.to_string();
-        if !told.is_empty() && !text.ends_with(&told) {
+        let message = cause.to_string();
+        if !message.is_empty() && !text.ends_with(&message) {
             text.push_str(": ");
-            text.push_str(&told);
+            text.push_str(&message);
         }
         next = cause.source();
     }
@@ -36,7 +36,7 @@ mod tests {
     struct Repeats(#[source] std::io::Error);
 
     #[test]
-    fn the_chain_is_told_once() {
+    fn each_cause_is_reported_once() {
         assert_eq!(
             report(&Outer(std::io::Error::other("gone"))),
             "reading /x: gone"

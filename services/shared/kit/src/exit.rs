@@ -1,22 +1,22 @@
 use std::process::ExitCode;
 
-/// How a process of ours ends. The numbers are those of sysexits.h, which systemd prints by name.
+/// Exit codes of our processes, as in sysexits.h; systemd prints their names.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Exit {
-    /// Stopped because it was asked to.
+    /// Stopped on request.
     Ok = 0,
-    /// What was asked for is not there; an answer, not a fault.
+    /// The requested object does not exist; a regular outcome, not a failure.
     NotFound = 1,
-    /// The arguments make no sense.
+    /// Invalid arguments.
     Usage = 64,
-    /// The node, or a peer, is not there.
+    /// The node or a peer is unavailable.
     Unavailable = 69,
-    /// Something inside failed; the last lines of the log say what.
+    /// An internal failure; see the last lines of the log.
     Failed = 70,
-    /// Another process holds the lock; trying again later may help.
+    /// Another process holds the lock; a later attempt may succeed.
     Locked = 75,
-    /// The configuration is wrong; starting again will not help.
+    /// Invalid configuration; a restart does not help.
     Config = 78,
 }
 

@@ -1,23 +1,23 @@
-//! What other services say, followed for ever ([`polylet_watch`]): one room per service, called as
-//! its package on the wire is. A service that follows one declares the call in its manifest.
+//! Streams of other services, followed across reconnects ([`polylet_watch`]): one module per
+//! service, named like its wire package. A service that follows a stream declares the call in its
+//! descriptor.
 
 use futures::Stream;
 use polylet_watch::{Update, Value, WatchWire};
 
 use crate::Ctx;
-use crate::channel::LARGEST_MESSAGE;
+use crate::channel::MAX_MESSAGE_SIZE;
 
-/// Real differences of a keyed state against what was told before.
+/// Differences of a keyed state against its previous version.
 type Updates<W> = Update<<W as WatchWire>::Key, <W as WatchWire>::Item>;
 
-/// A function that follows one keyed stream: its name, whom it asks, and the method.
-macro_rules! followed {
-    ($(#[$about:meta])* $name:ident, $peer:literal, $client:ty, $method:ident($request:ident) -> $response:ty) => {
-        $(#[$about])*
+/// Defines a function that follows a keyed stream: its name, the peer, and the method.
+macro_rules! keyed_stream {
+    ($(#[$doc:meta])* $name:ident, $peer:literal, $client:ident, $method:ident($request:ident) -> $response:ty) => {
+        $(#[$doc])*
         pub fn $name(ctx: &Ctx) -> impl Stream<Item = Updates<$response>> + Unpin + Send + use<> {
             let peer = ctx.peer($peer);
-            let client = <$client>::new(peer.channel())
-                .max_decoding_message_size(LARGEST_MESSAGE);
+            let client = $client::new(peer.channel()).max_decoding_message_size(MAX_MESSAGE_SIZE);
             polylet_watch::follow(peer, move |resume_after| {
                 let mut client = client.clone();
                 async move { client.$method($request { resume_after }).await }
@@ -26,13 +26,31 @@ macro_rules! followed {
     };
 }
 
-/// Pod-config.
+/// The same for a stream of a single value.
+macro_rules! value_stream {
+    ($(#[$doc:meta])* $name:ident, $peer:literal, $client:ident, $method:ident($request:ident) -> $response:ty) => {
+        $(#[$doc])*
+        pub fn $name(ctx: &Ctx) -> impl Stream<Item = Value<$response>> + Unpin + Send + use<> {
+            let peer = ctx.peer($peer);
+            let client = $client::new(peer.channel()).max_decoding_message_size(MAX_MESSAGE_SIZE);
+            polylet_watch::follow_value(peer, move || {
+                let mut client = client.clone();
+                async move { client.$method($request {}).await }
+            })
+        }
+    };
+}
+
+/// Streams of pod-config.
 pub mod podconfig {
+    use prost_types::FieldMask;
+
     use polylet_wire::podconfig::v1::object_service_client::ObjectServiceClient;
     use polylet_wire::podconfig::v1::pod_config_service_client::PodConfigServiceClient;
     use polylet_wire::podconfig::v1::{
-        PodSource, WatchMirrorsRequest, WatchMirrorsResponse, WatchNodeRequest, WatchNodeResponse,
-        WatchPodsRequest, WatchPodsResponse, WatchServicesRequest, WatchServicesResponse,
+        PodSource, WatchMirrorPodsRequest, WatchMirrorPodsResponse, WatchNodeRequest,
+        WatchNodeResponse, WatchPodsRequest, WatchPodsResponse, WatchServicesRequest,
+        WatchServicesResponse,
     };
 
     use super::*;
@@ -45,25 +63,36 @@ pub mod podconfig {
         ctx: &Ctx,
         source: PodSource,
     ) -> impl Stream<Item = Updates<WatchPodsResponse>> + Unpin + Send + use<> {
-        pods_of(ctx, source, false)
+        watch_pods(ctx, source, false, &[])
     }
 
-    /// The same; API pods with the status that the cluster holds.
+    /// The same; API pods come with their status in the cluster.
     pub fn pods_with_status(
         ctx: &Ctx,
         source: PodSource,
     ) -> impl Stream<Item = Updates<WatchPodsResponse>> + Unpin + Send + use<> {
-        pods_of(ctx, source, true)
+        watch_pods(ctx, source, true, &[])
     }
 
-    fn pods_of(
+    /// The same with a part of each manifest: the fields that the paths select, such as
+    /// `spec.containers.image`, and the pod's uid, namespace and name.
+    pub fn pods_masked(
+        ctx: &Ctx,
+        source: PodSource,
+        paths: &'static [&'static str],
+    ) -> impl Stream<Item = Updates<WatchPodsResponse>> + Unpin + Send + use<> {
+        watch_pods(ctx, source, false, paths)
+    }
+
+    fn watch_pods(
         ctx: &Ctx,
         source: PodSource,
         include_status: bool,
+        paths: &'static [&'static str],
     ) -> impl Stream<Item = Updates<WatchPodsResponse>> + Unpin + Send + use<> {
         let peer = ctx.peer("pod-config");
         let client =
-            PodConfigServiceClient::new(peer.channel()).max_decoding_message_size(LARGEST_MESSAGE);
+            PodConfigServiceClient::new(peer.channel()).max_decoding_message_size(MAX_MESSAGE_SIZE);
         let stream = match source {
             PodSource::File => "WatchPods/file",
             PodSource::Http => "WatchPods/http",
@@ -75,78 +104,70 @@ pub mod podconfig {
                 resume_after,
                 source: source.into(),
                 include_status,
+                manifest_mask: (!paths.is_empty()).then(|| FieldMask {
+                    paths: paths.iter().map(|path| (*path).to_owned()).collect(),
+                }),
             };
             async move { client.watch_pods(request).await }
         })
     }
 
-    followed! {
-        /// The static pods' mirrors in the cluster.
-        mirrors, "pod-config", PodConfigServiceClient<crate::Channel>,
-        watch_mirrors(WatchMirrorsRequest) -> WatchMirrorsResponse
+    keyed_stream! {
+        /// Mirror pods in the cluster.
+        mirrors, "pod-config", PodConfigServiceClient,
+        watch_mirror_pods(WatchMirrorPodsRequest) -> WatchMirrorPodsResponse
     }
 
-    followed! {
-        /// The Services that have an address.
-        services, "pod-config", ObjectServiceClient<crate::Channel>,
+    keyed_stream! {
+        /// Services that have an address.
+        services, "pod-config", ObjectServiceClient,
         watch_services(WatchServicesRequest) -> WatchServicesResponse
     }
 
-    /// This node's object in the cluster.
-    pub fn node(ctx: &Ctx) -> impl Stream<Item = Value<WatchNodeResponse>> + Unpin + Send + use<> {
-        let peer = ctx.peer("pod-config");
-        let client =
-            PodConfigServiceClient::new(peer.channel()).max_decoding_message_size(LARGEST_MESSAGE);
-        polylet_watch::follow_value(peer, move || {
-            let mut client = client.clone();
-            async move { client.watch_node(WatchNodeRequest {}).await }
-        })
+    value_stream! {
+        /// This node's Node object.
+        node, "pod-config", PodConfigServiceClient,
+        watch_node(WatchNodeRequest) -> WatchNodeResponse
     }
 }
 
-/// Pleg.
+/// Streams of pleg.
 pub mod pleg {
     use polylet_wire::pleg::v1::pleg_service_client::PlegServiceClient;
-    use polylet_wire::pleg::v1::{WatchPodStatesRequest, WatchPodStatesResponse};
-    use polylet_wire::pleg::v1::{WatchRuntimeRequest, WatchRuntimeResponse};
+    use polylet_wire::pleg::v1::{
+        WatchPodStatesRequest, WatchPodStatesResponse, WatchRuntimeRequest, WatchRuntimeResponse,
+    };
 
     use super::*;
 
-    followed! {
-        /// What the runtime holds of each pod.
-        pod_states, "pleg", PlegServiceClient<crate::Channel>,
+    keyed_stream! {
+        /// Sandboxes and containers of each pod in the runtime.
+        pod_states, "pleg", PlegServiceClient,
         watch_pod_states(WatchPodStatesRequest) -> WatchPodStatesResponse
     }
 
-    /// The runtime itself.
-    pub fn runtime(
-        ctx: &Ctx,
-    ) -> impl Stream<Item = Value<WatchRuntimeResponse>> + Unpin + Send + use<> {
-        let peer = ctx.peer("pleg");
-        let client =
-            PlegServiceClient::new(peer.channel()).max_decoding_message_size(LARGEST_MESSAGE);
-        polylet_watch::follow_value(peer, move || {
-            let mut client = client.clone();
-            async move { client.watch_runtime(WatchRuntimeRequest {}).await }
-        })
+    value_stream! {
+        /// Health and properties of the runtime.
+        runtime, "pleg", PlegServiceClient,
+        watch_runtime(WatchRuntimeRequest) -> WatchRuntimeResponse
     }
 }
 
-/// Prober.
+/// Streams of prober.
 pub mod prober {
     use polylet_wire::prober::v1::prober_service_client::ProberServiceClient;
-    use polylet_wire::prober::v1::{WatchVerdictsRequest, WatchVerdictsResponse};
+    use polylet_wire::prober::v1::{WatchProbeStatusesRequest, WatchProbeStatusesResponse};
 
     use super::*;
 
-    followed! {
-        /// Whether containers are well.
-        verdicts, "prober", ProberServiceClient<crate::Channel>,
-        watch_verdicts(WatchVerdictsRequest) -> WatchVerdictsResponse
+    keyed_stream! {
+        /// Results of containers' probes.
+        probe_statuses, "prober", ProberServiceClient,
+        watch_probe_statuses(WatchProbeStatusesRequest) -> WatchProbeStatusesResponse
     }
 }
 
-/// Volume-manager.
+/// Streams of volume-manager.
 pub mod volume {
     use polylet_wire::volume::v1::volume_service_client::VolumeServiceClient;
     use polylet_wire::volume::v1::{
@@ -157,97 +178,74 @@ pub mod volume {
 
     use super::*;
 
-    followed! {
-        /// Where each pod's volumes stand.
-        pod_volumes, "volume-manager", VolumeServiceClient<crate::Channel>,
+    keyed_stream! {
+        /// State of each pod's volumes.
+        pod_volumes, "volume-manager", VolumeServiceClient,
         watch_pod_volumes(WatchPodVolumesRequest) -> WatchPodVolumesResponse
     }
 
-    /// The CSI drivers on this node.
-    pub fn drivers(
-        ctx: &Ctx,
-    ) -> impl Stream<Item = Value<WatchDriversResponse>> + Unpin + Send + use<> {
-        let peer = ctx.peer("volume-manager");
-        let client =
-            VolumeServiceClient::new(peer.channel()).max_decoding_message_size(LARGEST_MESSAGE);
-        polylet_watch::follow_value(peer, move || {
-            let mut client = client.clone();
-            async move { client.watch_drivers(WatchDriversRequest {}).await }
-        })
+    value_stream! {
+        /// CSI drivers on this node.
+        drivers, "volume-manager", VolumeServiceClient,
+        watch_drivers(WatchDriversRequest) -> WatchDriversResponse
     }
 
-    /// The claims whose volumes are made larger here.
-    pub fn claim_sizes(
-        ctx: &Ctx,
-    ) -> impl Stream<Item = Value<WatchClaimSizesResponse>> + Unpin + Send + use<> {
-        let peer = ctx.peer("volume-manager");
-        let client = VolumeServiceClient::new(peer.channel());
-        polylet_watch::follow_value(peer, move || {
-            let mut client = client.clone();
-            async move { client.watch_claim_sizes(WatchClaimSizesRequest {}).await }
-        })
+    value_stream! {
+        /// Claims whose volumes are being expanded on this node.
+        claim_sizes, "volume-manager", VolumeServiceClient,
+        watch_claim_sizes(WatchClaimSizesRequest) -> WatchClaimSizesResponse
     }
 
-    /// The attachable volumes that this node uses.
-    pub fn in_use(
-        ctx: &Ctx,
-    ) -> impl Stream<Item = Value<WatchVolumesInUseResponse>> + Unpin + Send + use<> {
-        let peer = ctx.peer("volume-manager");
-        let client =
-            VolumeServiceClient::new(peer.channel()).max_decoding_message_size(LARGEST_MESSAGE);
-        polylet_watch::follow_value(peer, move || {
-            let mut client = client.clone();
-            async move {
-                let request = WatchVolumesInUseRequest {};
-                client.watch_volumes_in_use(request).await
-            }
-        })
+    value_stream! {
+        /// Attachable volumes that this node uses.
+        in_use, "volume-manager", VolumeServiceClient,
+        watch_volumes_in_use(WatchVolumesInUseRequest) -> WatchVolumesInUseResponse
     }
 }
 
-/// Eviction.
+/// Streams of eviction.
 pub mod eviction {
     use polylet_wire::eviction::v1::eviction_service_client::EvictionServiceClient;
     use polylet_wire::eviction::v1::{WatchPressureRequest, WatchPressureResponse};
 
     use super::*;
 
-    followed! {
-        /// Whether the node is well, and which pods must go.
-        pressure, "eviction", EvictionServiceClient<crate::Channel>,
+    keyed_stream! {
+        /// Pressure conditions of the node, and the pods to evict.
+        pressure, "eviction", EvictionServiceClient,
         watch_pressure(WatchPressureRequest) -> WatchPressureResponse
     }
 }
 
-/// Sync-coordinator.
+/// Streams of sync-coordinator.
 pub mod sync {
     use polylet_wire::sync::v1::sync_service_client::SyncServiceClient;
     use polylet_wire::sync::v1::{WatchPodSyncRequest, WatchPodSyncResponse};
 
     use super::*;
 
-    followed! {
-        /// How far each pod has come.
-        pod_sync, "sync-coordinator", SyncServiceClient<crate::Channel>,
+    keyed_stream! {
+        /// Sync progress of each pod.
+        pod_sync, "sync-coordinator", SyncServiceClient,
         watch_pod_sync(WatchPodSyncRequest) -> WatchPodSyncResponse
     }
 }
 
-/// Image-gc.
+/// Streams of image-gc.
 pub mod imagegc {
     use polylet_wire::imagegc::v1::image_gc_service_client::ImageGcServiceClient;
     use polylet_wire::imagegc::v1::{WatchImagesRequest, WatchImagesResponse};
 
     use super::*;
 
-    followed! {
-        /// The images that the node has.
-        images, "image-gc", ImageGcServiceClient<crate::Channel>,
+    keyed_stream! {
+        /// Images on the node.
+        images, "image-gc", ImageGcServiceClient,
         watch_images(WatchImagesRequest) -> WatchImagesResponse
     }
 }
 
-/// What services have to say to people.
+/// Notices, which every service serves.
 pub mod notice {
     use polylet_wire::notice::v1::notice_service_client::NoticeServiceClient;
     use polylet_wire::notice::v1::{WatchNoticesRequest, WatchNoticesResponse};
@@ -261,7 +259,7 @@ pub mod notice {
     ) -> impl Stream<Item = Updates<WatchNoticesResponse>> + Unpin + Send + use<> {
         let peer = ctx.peer(service);
         let client =
-            NoticeServiceClient::new(peer.channel()).max_decoding_message_size(LARGEST_MESSAGE);
+            NoticeServiceClient::new(peer.channel()).max_decoding_message_size(MAX_MESSAGE_SIZE);
         polylet_watch::follow(peer, move |resume_after| {
             let mut client = client.clone();
             async move {

@@ -1,7 +1,7 @@
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
-/// Health of the process ("") and of every package it serves.
+/// Health of the process (service name "") and of every package it serves.
 #[derive(Clone)]
 pub(crate) struct Health {
     reporter: HealthReporter,
@@ -9,7 +9,7 @@ pub(crate) struct Health {
 }
 
 impl Health {
-    /// `services` are gRPC service names; their packages are reported as well.
+    /// For gRPC services by full name; their packages are reported as well.
     pub(crate) fn new(services: impl IntoIterator<Item = &'static str>) -> Health {
         let mut names = vec![String::new()];
         for service in services {
@@ -26,7 +26,7 @@ impl Health {
         }
     }
 
-    /// The server side, for the routes.
+    /// The `grpc.health.v1` server.
     pub(crate) fn server(
         &self,
     ) -> tonic_health::pb::health_server::HealthServer<tonic_health::server::HealthService> {

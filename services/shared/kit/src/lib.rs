@@ -1,26 +1,31 @@
-//! What makes a process one of ours.
+//! The runtime of every service process.
 //!
-//! A service is a manifest and a `build`: [`main`] reads the arguments and the configuration, sets
-//! telemetry up, takes the service's lock, takes over or binds its socket, calls `build`, serves
-//! what it returned together with health, info and drain, tells the service manager, and stops
-//! cleanly. Tasks it starts: the server, the span exporter, and the watchdog when asked for.
+//! A service is a [`ServiceDescriptor`] and a `build` function: [`main`] parses arguments and
+//! configuration, sets up telemetry, acquires the service's lock, inherits or binds its socket,
+//! calls `build`, serves the result together with health, info and drain, notifies the service
+//! manager, and shuts down cleanly. It starts these tasks: the server, the span exporter, and the
+//! watchdog if the service manager has one.
+//!
+//! Shared mechanisms: [`clock`] (sleep until a wall-clock time), [`state_file`] and [`state_dir`]
+//! (files that outlive the process), [`follow`] (streams of other services), [`config`].
 
 pub mod address;
 mod args;
+pub mod boot_marker;
 pub mod cause;
 pub mod channel;
+pub mod clock;
 pub mod config;
 mod ctx;
+mod descriptor;
 mod drain;
 mod error;
 mod exit;
 pub mod follow;
 mod health;
-mod info;
-pub mod kept;
+mod lifecycle;
 pub mod listener;
 pub mod lock;
-mod manifest;
 pub mod memory;
 pub mod notices;
 mod notify;
@@ -28,16 +33,17 @@ mod peers;
 pub mod serve;
 mod service;
 mod start;
-pub mod started;
+pub mod state_dir;
+pub mod state_file;
 pub mod telemetry;
 
 pub use args::DEFAULT_CONFIG;
-pub use channel::{Channel, LARGEST_MESSAGE};
+pub use channel::{Channel, MAX_MESSAGE_SIZE};
 pub use config::Config;
 pub use ctx::Ctx;
+pub use descriptor::{Api, Dependency, ServiceDescriptor, StateFileDecl};
 pub use error::{BoxError, report};
 pub use exit::Exit;
-pub use manifest::{Api, Call, Keep, Manifest};
 pub use notices::Notices;
 pub use peers::Peer;
 pub use service::Service;

@@ -1,4 +1,4 @@
-//! One process per service and run directory.
+//! The lock of a service: one process per service and run directory.
 
 use std::fs::File;
 use std::io::{Read, Seek, Write};
@@ -8,40 +8,40 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
 
-/// How long a predecessor may take to end before a start is refused.
-pub const PATIENCE: Duration = Duration::from_secs(10);
+/// How long to wait for a previous instance to exit.
+pub const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Held as long as the value lives; the kernel lets go when the process ends, however it ends.
+/// Released when dropped; the kernel releases it when the process ends, however it ends.
 #[derive(Debug)]
 pub struct Lock {
     _file: File,
 }
 
-/// Why the lock was not taken.
+/// Why the lock was not acquired.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
     /// The lock file cannot be opened.
     #[error("opening the lock file {path}")]
     Open {
-        /// The lock file.
+        /// Path of the lock file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: std::io::Error,
     },
-    /// Somebody else has it.
+    /// Another process holds the lock.
     #[error("{path} is held by process {holder}: is it already running?")]
-    Held {
-        /// The lock file.
+    Locked {
+        /// Path of the lock file.
         path: PathBuf,
-        /// Its process id, as far as it is known.
+        /// Process id of the holder, or "unknown".
         holder: String,
     },
 }
 
 impl Lock {
-    /// Takes the lock, waiting up to `patience` for the holder to end.
-    pub fn take(path: &Path, patience: Duration) -> Result<Lock, LockError> {
+    /// Acquires the lock; waits up to `timeout` for the holder to exit.
+    pub fn acquire(path: &Path, timeout: Duration) -> Result<Lock, LockError> {
         let open = |source| LockError::Open {
             path: path.to_owned(),
             source,
@@ -60,22 +60,20 @@ impl Lock {
             if errno != rustix::io::Errno::WOULDBLOCK && errno != rustix::io::Errno::INTR {
                 return Err(open(errno.into()));
             }
-            if started.elapsed() >= patience {
-                return Err(LockError::Held {
+            if started.elapsed() >= timeout {
+                return Err(LockError::Locked {
                     path: path.to_owned(),
                     holder: holder(&mut file),
                 });
             }
             #[allow(
                 clippy::disallowed_methods,
-                reason = "before the runtime exists; flock has no deadline"
+                reason = "runs before the async runtime; flock has no timeout"
             )]
-            // Before the runtime starts, so there is nobody to hold up.
-            #[allow(clippy::disallowed_methods)]
             std::thread::sleep(pause);
             pause = (pause * 2).min(Duration::from_millis(100));
         }
-        // For people only: who holds the lock is decided by the kernel.
+        // For error messages only; the kernel decides.
         let _ = file.set_len(0).and_then(|()| file.rewind());
         let _ = write!(file, "{}", std::process::id());
         Ok(Lock { _file: file })
@@ -98,11 +96,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_second_taker_is_refused_and_told_who_has_it() {
+    fn a_second_holder_is_refused_with_the_first_ones_pid() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x.lock");
-        let first = Lock::take(&path, Duration::ZERO).unwrap();
-        let refused = Lock::take(&path, Duration::ZERO).unwrap_err();
+        let first = Lock::acquire(&path, Duration::ZERO).unwrap();
+        let refused = Lock::acquire(&path, Duration::ZERO).unwrap_err();
         assert!(
             refused
                 .to_string()
@@ -110,6 +108,6 @@ mod tests {
             "{refused}"
         );
         drop(first);
-        Lock::take(&path, Duration::ZERO).unwrap();
+        Lock::acquire(&path, Duration::ZERO).unwrap();
     }
 }

@@ -1,4 +1,4 @@
-//! Memory kept small: ten processes at rest would otherwise hold what only their busiest moment
+//! Keeps memory small: without trimming, ten idle processes hold what only their busiest moment
 //! needed.
 
 use std::sync::Arc;
@@ -6,36 +6,36 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-/// Without work for so long, a burst of it is over.
-pub(crate) const BURST_OVER: Duration = Duration::from_secs(3);
-/// What a burst leads to comes after it, unseen here: answers, writes, what lay in caches.
-pub(crate) const AFTERMATH: Duration = Duration::from_secs(20);
+/// A burst of work is over after this long without work.
+pub(crate) const FIRST_TRIM: Duration = Duration::from_secs(3);
+/// Work that follows a burst unseen here (responses, writes, cache expiry) is over after this long.
+pub(crate) const SECOND_TRIM: Duration = Duration::from_secs(20);
 
-/// What is so large, in bytes, stays out of the heap: there a small thing that was put behind it holds
-/// its place when it has gone, and a node of large pods kept half as much again as it needed.
-const LARGE: i32 = 256 * 1024;
+/// Allocations from this size on, in bytes, are mapped outside of the heap: inside it, a small
+/// allocation behind a freed large one keeps its memory, which cost a node of large pods half as
+/// much again.
+const MMAP_THRESHOLD: i32 = 256 * 1024;
 
-/// Lets all threads share one heap. Each would have its own otherwise, and a file that was read once
-/// by a thread that is long gone would keep one. What is large is given back as soon as it is free.
-/// For the very start: threads that run have theirs.
-pub fn one_heap() {
+/// Makes all threads share one heap: otherwise each has its own, and stays in memory after its
+/// thread. Large allocations are returned to the system when they are freed. Call it before other
+/// threads start.
+pub fn single_arena() {
     #[cfg(target_env = "gnu")]
     {
         const M_ARENA_MAX: i32 = -8;
-        // Otherwise the allocator takes for small what was freed once, up to 32 MiB.
+        // Unless it is set, the allocator raises it with each freed mapping, up to 32 MiB.
         const M_MMAP_THRESHOLD: i32 = -3;
         #[allow(unsafe_code, reason = "calls of the C library with two numbers")]
         // SAFETY: takes numbers, touches only the allocator's own state.
         unsafe {
             mallopt(M_ARENA_MAX, 1);
-            mallopt(M_MMAP_THRESHOLD, LARGE);
+            mallopt(M_MMAP_THRESHOLD, MMAP_THRESHOLD);
         }
     }
 }
 
-/// Returns to the system what a burst left free inside the heap: the allocator keeps it otherwise.
-/// Costs about a millisecond; for moments when nothing else is to be done.
-pub fn give_back() {
+/// Returns free memory inside the heap to the system. Takes about a millisecond: call it when idle.
+pub fn trim() {
     #[cfg(target_env = "gnu")]
     {
         #[allow(
@@ -50,13 +50,13 @@ pub fn give_back() {
     }
 }
 
-/// Gives back when work, of which `work` tells, has ceased, and once more after what it led to.
-/// Sleeps at rest. Services have this from their spans; for processes that make none.
-pub async fn give_back_after(work: Arc<Notify>) {
+/// Trims when the work that `work` reports has ceased, and once more later. Does not wake at rest.
+/// Services are trimmed by their span exporter; this is for processes without spans.
+pub async fn trim_after(work: Arc<Notify>) {
     loop {
-        for quiet in [BURST_OVER, AFTERMATH] {
+        for quiet in [FIRST_TRIM, SECOND_TRIM] {
             while tokio::time::timeout(quiet, work.notified()).await.is_ok() {}
-            give_back();
+            trim();
         }
         work.notified().await;
     }

@@ -1,5 +1,5 @@
-//! What a service has to say to people about a pod or the node: short-lived state that
-//! status-reporter turns into events. Every service serves its own.
+//! Notices about pods, the node and other objects: short-lived state that status-reporter turns into
+//! Kubernetes events. Every service serves its own.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -16,28 +16,28 @@ use polylet_wire::notice::v1::{
 use polylet_wire::time::to_wire;
 use tonic::{Request, Response, Status};
 
-/// How long a notice stays, so that who was away for a while misses none.
-const STAYS: SignedDuration = SignedDuration::from_mins(5);
-/// As many as upstream's queue of events.
-const MOST: usize = 1000;
+/// How long a notice is kept for a watcher that reconnects.
+const RETENTION: SignedDuration = SignedDuration::from_mins(5);
+/// The size of upstream's event queue.
+const MAX_NOTICES: usize = 1000;
 
-/// What a service has told lately. Clones share it.
+/// The recent notices of a service. Clones share them.
 #[derive(Clone)]
 pub struct Notices {
     incarnation: Arc<str>,
     store: Store<String, Notice>,
-    told: Arc<Mutex<Told>>,
+    recent: Arc<Mutex<RecentNotices>>,
 }
 
-/// Whom a notice is about.
-enum About<'a> {
+/// The object of a notice.
+enum Subject<'a> {
     Pod(&'a PodRef),
     Object(ObjectRef),
     Node,
 }
 
 #[derive(Default)]
-struct Told {
+struct RecentNotices {
     count: u64,
     oldest_first: VecDeque<(Timestamp, String)>,
 }
@@ -45,76 +45,89 @@ struct Told {
 impl Notices {
     pub(crate) fn new(service: &str, incarnation: &str) -> Notices {
         let store = Store::new(incarnation);
-        store.mark_whole();
+        store.mark_synced();
         Notices {
             incarnation: format!("{service}-{incarnation}").into(),
             store,
-            told: Arc::default(),
+            recent: Arc::default(),
         }
     }
 
-    /// Something normal about a pod, or a part of it (`spec.containers{web}`; empty for the whole).
-    pub fn normal(&self, pod: &PodRef, part: &str, reason: &str, message: impl Into<String>) {
-        self.tell(
-            About::Pod(pod),
-            part,
+    /// Publishes a normal notice about a pod or the part of it at `field_path`
+    /// (`spec.containers{web}`; empty for the whole pod).
+    pub fn normal(&self, pod: &PodRef, field_path: &str, reason: &str, message: impl Into<String>) {
+        self.publish(
+            Subject::Pod(pod),
+            field_path,
             Severity::Normal,
             reason,
             message.into(),
         );
     }
 
-    /// Something amiss with a pod, or a part of it.
-    pub fn warning(&self, pod: &PodRef, part: &str, reason: &str, message: impl Into<String>) {
-        self.tell(
-            About::Pod(pod),
-            part,
+    /// Publishes a warning about a pod or the part of it at `field_path`.
+    pub fn warning(
+        &self,
+        pod: &PodRef,
+        field_path: &str,
+        reason: &str,
+        message: impl Into<String>,
+    ) {
+        self.publish(
+            Subject::Pod(pod),
+            field_path,
             Severity::Warning,
             reason,
             message.into(),
         );
     }
 
-    /// Something about the node.
-    pub fn of_node(&self, severity: Severity, reason: &str, message: impl Into<String>) {
-        self.tell(About::Node, "", severity, reason, message.into());
+    /// Publishes a notice about the node.
+    pub fn node(&self, severity: Severity, reason: &str, message: impl Into<String>) {
+        self.publish(Subject::Node, "", severity, reason, message.into());
     }
 
-    /// Something about another object of the cluster.
-    pub fn of_object(
+    /// Publishes a notice about another object of the cluster.
+    pub fn object(
         &self,
         object: ObjectRef,
         severity: Severity,
         reason: &str,
         message: impl Into<String>,
     ) {
-        self.tell(About::Object(object), "", severity, reason, message.into());
+        self.publish(
+            Subject::Object(object),
+            "",
+            severity,
+            reason,
+            message.into(),
+        );
     }
 
-    fn tell(
+    fn publish(
         &self,
-        about: About<'_>,
-        part: &str,
+        subject: Subject<'_>,
+        field_path: &str,
         severity: Severity,
         reason: &str,
         message: String,
     ) {
         let now = Timestamp::now();
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        told.count += 1;
-        let (pod, object) = match about {
-            About::Pod(pod) => (Some(pod.clone()), None),
-            About::Object(object) => (None, Some(object)),
-            About::Node => (None, None),
+        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        recent.count += 1;
+        let (pod, object) = match subject {
+            Subject::Pod(pod) => (Some(pod.clone()), None),
+            Subject::Object(object) => (None, Some(object)),
+            Subject::Node => (None, None),
         };
-        let id = format!("{}-{}", self.incarnation, told.count);
-        told.oldest_first.push_back((now, id.clone()));
+        let id = format!("{}-{}", self.incarnation, recent.count);
+        recent.oldest_first.push_back((now, id.clone()));
         self.store.upsert(
             id.clone(),
             Notice {
                 id,
                 pod,
-                field_path: part.to_owned(),
+                field_path: field_path.to_owned(),
                 severity: severity.into(),
                 reason: reason.to_owned(),
                 message,
@@ -122,12 +135,12 @@ impl Notices {
                 object,
             },
         );
-        while let Some((at, id)) = told.oldest_first.front() {
-            if told.oldest_first.len() <= MOST && now.duration_since(*at) < STAYS {
+        while let Some((at, id)) = recent.oldest_first.front() {
+            if recent.oldest_first.len() <= MAX_NOTICES && now.duration_since(*at) < RETENTION {
                 break;
             }
             self.store.remove(id);
-            told.oldest_first.pop_front();
+            recent.oldest_first.pop_front();
         }
     }
 }
@@ -154,14 +167,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_go_first_and_no_two_are_one() {
+    fn the_oldest_are_dropped_and_ids_are_unique() {
         let notices = Notices::new("pleg", "1");
-        for n in 0..MOST + 10 {
+        for n in 0..MAX_NOTICES + 10 {
             notices.normal(&PodRef::default(), "", "Pulled", format!("{n}"));
         }
-        let kept = notices.store.snapshot();
-        assert_eq!(kept.len(), MOST);
-        assert!(kept.contains_key(&format!("pleg-1-{}", MOST + 10)));
-        assert!(!kept.contains_key("pleg-1-10"));
+        let snapshot = notices.store.snapshot();
+        assert_eq!(snapshot.len(), MAX_NOTICES);
+        assert!(snapshot.contains_key(&format!("pleg-1-{}", MAX_NOTICES + 10)));
+        assert!(!snapshot.contains_key("pleg-1-10"));
     }
 }

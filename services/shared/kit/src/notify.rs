@@ -2,23 +2,23 @@ use std::time::Duration;
 
 use sd_notify::NotifyState;
 
-/// Tells the service manager; without one it costs nothing.
-fn tell(state: &[NotifyState<'_>]) {
+/// Notifies the service manager, if there is one.
+fn notify(state: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(state) {
-        tracing::debug!(%error, "the service manager was not told");
+        tracing::debug!(%error, "failed to notify the service manager");
     }
 }
 
 pub(crate) fn ready() {
-    tell(&[NotifyState::Ready, NotifyState::MainPid(std::process::id())]);
+    notify(&[NotifyState::Ready, NotifyState::MainPid(std::process::id())]);
 }
 
 pub(crate) fn stopping() {
-    tell(&[NotifyState::Stopping]);
+    notify(&[NotifyState::Stopping]);
 }
 
-/// Pings for ever at half the interval that the service manager asked for; ends at once when it
-/// did not ask. The pings come from the same thread as all work, so a stuck process is silent.
+/// Sends watchdog notifications at half the interval of the service manager; returns at once
+/// without one. They come from the thread that does all work, so a stuck process is silent.
 pub(crate) async fn watchdog() {
     let Some(interval) = sd_notify::watchdog_enabled() else {
         return;
@@ -26,6 +26,6 @@ pub(crate) async fn watchdog() {
     let mut timer = tokio::time::interval((interval / 2).max(Duration::from_millis(1)));
     loop {
         timer.tick().await;
-        tell(&[NotifyState::Watchdog]);
+        notify(&[NotifyState::Watchdog]);
     }
 }

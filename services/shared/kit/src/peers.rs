@@ -7,9 +7,9 @@ use jiff::Timestamp;
 use polylet_wire::lifecycle::v1 as wire;
 
 use crate::channel::Channel;
-use crate::manifest::Manifest;
+use crate::descriptor::ServiceDescriptor;
 
-/// Another service of this node, as this one sees it.
+/// Another service of this node: its channel, and the state of its streams.
 #[derive(Clone)]
 pub struct Peer {
     inner: Arc<Inner>,
@@ -19,33 +19,33 @@ struct Inner {
     name: &'static str,
     socket: PathBuf,
     channel: OnceLock<Channel>,
-    /// Whether a stream of the peer has ever been asked for.
+    /// Whether a stream of the peer has been requested.
     watched: Arc<AtomicBool>,
-    heard: Mutex<Heard>,
+    state: Mutex<PeerState>,
 }
 
-/// What has been heard from the peer in this life of the process.
+/// State of the peer's streams since process start.
 #[derive(Default)]
-struct Heard {
+struct PeerState {
     incarnation: String,
-    last: Option<Timestamp>,
-    streams: BTreeMap<&'static str, Stream>,
+    last_received_at: Option<Timestamp>,
+    streams: BTreeMap<&'static str, StreamState>,
 }
 
-struct Stream {
-    /// Connected, and heard to the end.
+struct StreamState {
+    /// Connected, and received up to `Synced`.
     synced: bool,
-    /// Holds a state with positions. Streams of one value each come and go, many under one name.
+    /// A keyed stream with positions. Streams of a single value come and go, many under one name.
     keyed: bool,
 }
 
 impl Peer {
-    /// The service's name.
+    /// Name of the service.
     pub fn name(&self) -> &'static str {
         self.inner.name
     }
 
-    /// A client transport; all of them share one connection. Needs the tokio runtime.
+    /// A client transport; all share one connection. Needs the tokio runtime.
     pub fn channel(&self) -> Channel {
         let inner = &self.inner;
         inner
@@ -54,90 +54,95 @@ impl Peer {
             .clone()
     }
 
-    /// A transport for whoever looks in passing and follows nothing: a stream that is opened by it
-    /// and left again does not make the peer one that is watched, and behind when nobody does.
-    pub fn in_passing(&self) -> Channel {
+    /// A transport for one-off requests: a stream opened through it does not make the peer a watched
+    /// one, which counts as not synced once nothing follows it.
+    pub fn unwatched_channel(&self) -> Channel {
         Channel::new(self.inner.name, &self.inner.socket, Arc::default())
     }
 
-    fn heard_so_far(&self) -> MutexGuard<'_, Heard> {
+    fn state(&self) -> MutexGuard<'_, PeerState> {
         self.inner
-            .heard
+            .state
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn to_wire(&self) -> wire::Peer {
         let watched = self.inner.watched.load(Ordering::Relaxed);
-        let heard = self.heard_so_far();
+        let state = self.state();
         wire::Peer {
             service: self.inner.name.to_owned(),
-            // A peer that is only called is never behind; one that is watched and has not said
-            // anything is.
-            synced: heard.streams.values().all(|stream| stream.synced)
-                && (!heard.streams.is_empty() || !watched),
-            incarnation: heard.incarnation.clone(),
-            last_heard_at: heard.last.map(polylet_wire::time::to_wire),
+            // A peer that is only called is always synced; a watched one not before its first
+            // message.
+            synced: state.streams.values().all(|stream| stream.synced)
+                && (!state.streams.is_empty() || !watched),
+            incarnation: state.incarnation.clone(),
+            last_received_at: state.last_received_at.map(polylet_wire::time::to_wire),
         }
     }
 }
 
-impl polylet_watch::Heard for Peer {
-    fn heard(&self, stream: &'static str, incarnation: &str, synced: bool) {
-        let mut heard = self.heard_so_far();
-        heard.last = Some(Timestamp::now());
+impl polylet_watch::StreamObserver for Peer {
+    fn received(&self, stream: &'static str, incarnation: &str, synced: bool) {
+        let mut state = self.state();
+        state.last_received_at = Some(Timestamp::now());
         let keyed = !incarnation.is_empty();
-        if keyed && heard.incarnation != incarnation {
-            heard.incarnation = incarnation.to_owned();
+        if keyed && state.incarnation != incarnation {
+            state.incarnation = incarnation.to_owned();
         }
-        let before = heard.streams.insert(stream, Stream { synced, keyed });
+        let before = state.streams.insert(stream, StreamState { synced, keyed });
         if synced && !before.is_some_and(|before| before.synced) {
-            tracing::debug!(peer = self.inner.name, stream, "in step");
+            tracing::debug!(service = self.inner.name, stream, "stream synced");
         }
     }
 
-    fn lost(&self, stream: &'static str, why: &str) {
-        let mut heard = self.heard_so_far();
-        let told = match heard.streams.get_mut(stream) {
-            // Whoever followed it may be gone for good: nobody would take "behind" back.
+    fn lost(&self, stream: &'static str, reason: &str) {
+        let mut state = self.state();
+        let was_lost = match state.streams.get_mut(stream) {
+            // Its follower may be gone for good, and nothing would set it to synced again.
             Some(known) if !known.keyed => {
-                heard.streams.remove(stream);
+                state.streams.remove(stream);
                 return;
             }
             Some(known) => !std::mem::replace(&mut known.synced, false),
             None => {
                 let (synced, keyed) = (false, true);
-                heard.streams.insert(stream, Stream { synced, keyed });
+                state.streams.insert(stream, StreamState { synced, keyed });
                 true
             }
         };
-        // Told once per loss, not per attempt.
-        if !told {
+        // Logged once per loss, not per attempt.
+        if !was_lost {
             let peer = self.inner.name;
-            tracing::info!(peer, stream, why, "lost, what it said stays as it is");
+            tracing::info!(
+                service = peer,
+                stream,
+                reason,
+                "stream lost; keeping last state"
+            );
         }
     }
 }
 
-/// Every peer that the manifest names.
+/// Every peer that the descriptor names.
 pub(crate) struct Peers {
     all: Vec<Peer>,
 }
 
 impl Peers {
-    pub(crate) fn new(manifest: &Manifest, run_directory: &Path) -> Peers {
+    pub(crate) fn new(descriptor: &ServiceDescriptor, run_directory: &Path) -> Peers {
         let mut all: Vec<Peer> = Vec::new();
-        for call in manifest.calls {
+        for call in descriptor.calls {
             if all.iter().any(|peer| peer.name() == call.service) {
                 continue;
             }
             all.push(Peer {
                 inner: Arc::new(Inner {
                     name: call.service,
-                    socket: socket_of(run_directory, call.service),
+                    socket: socket_path(run_directory, call.service),
                     channel: OnceLock::new(),
                     watched: Arc::default(),
-                    heard: Mutex::default(),
+                    state: Mutex::default(),
                 }),
             });
         }
@@ -153,49 +158,49 @@ impl Peers {
     }
 }
 
-/// Where a service listens.
-pub(crate) fn socket_of(run_directory: &Path, service: &str) -> PathBuf {
+/// The socket of a service.
+pub(crate) fn socket_path(run_directory: &Path, service: &str) -> PathBuf {
     run_directory.join(format!("{service}.sock"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::manifest::Call;
-    use polylet_watch::Heard as _;
+    use crate::descriptor::Dependency;
+    use polylet_watch::StreamObserver as _;
 
-    static MANIFEST: Manifest = Manifest {
+    static DESCRIPTOR: ServiceDescriptor = ServiceDescriptor {
         service: "x",
         version: "0",
         about: "",
         serves: &[],
-        calls: &[Call {
+        calls: &[Dependency {
             service: "pleg",
             package: "polylet.pleg.v1",
             level: 1,
         }],
-        keeps: &[],
+        state_files: &[],
     };
 
     #[test]
-    fn in_step_is_heard_to_the_end_on_every_stream() {
-        let peers = Peers::new(&MANIFEST, Path::new("/nonexistent"));
+    fn a_peer_is_synced_when_all_its_streams_are() {
+        let peers = Peers::new(&DESCRIPTOR, Path::new("/nonexistent"));
         let peer = peers.get("pleg").unwrap();
         let synced = || peers.to_wire()[0].synced;
         assert!(synced(), "only called");
         peer.inner.watched.store(true, Ordering::Relaxed);
-        assert!(!synced(), "watched and silent");
-        peer.heard("A", "1", false);
+        assert!(!synced(), "watched, no message yet");
+        peer.received("A", "1", false);
         assert!(!synced());
-        peer.heard("A", "1", true);
-        peer.heard("Value", "", true);
+        peer.received("A", "1", true);
+        peer.received("Value", "", true);
         assert!(synced());
         assert_eq!(peers.to_wire()[0].incarnation, "1");
         peer.lost("Value", "gone");
-        assert!(synced(), "a value that nobody may follow any more");
+        assert!(synced(), "a value stream that may have no follower");
         peer.lost("A", "gone");
         assert!(!synced());
-        peer.heard("A", "2", true);
+        peer.received("A", "2", true);
         assert!(synced());
         assert!(peers.get("prober").is_none());
     }

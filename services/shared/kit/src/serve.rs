@@ -1,5 +1,5 @@
-//! The server side of every link: who may connect, the trace context of the caller, counters, and
-//! a limit on calls at once.
+//! The server side of every connection: access by peer credentials, the caller's trace context,
+//! counters, and a limit of concurrent calls.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -22,29 +22,29 @@ use tracing::Instrument;
 
 use crate::cause;
 
-/// Calls that one connection may have under way; streams count only until they have begun.
-const CALLS_AT_ONCE: usize = 256;
+/// Concurrent calls per connection; streams count only until their first message.
+const MAX_CONCURRENT_CALLS: usize = 256;
 
 type Handler = BoxCloneSyncService<Request<Body>, Response<Body>, Infallible>;
 
-/// The gRPC services of a process, found by name.
+/// The gRPC services of a process by name.
 #[derive(Clone, Default)]
 pub struct Routes {
     by_name: Arc<BTreeMap<&'static str, Handler>>,
-    counts: Arc<Counts>,
+    counts: Arc<CallCounters>,
 }
 
-/// Calls since the process started.
+/// Counters of calls since process start.
 #[derive(Default)]
-pub struct Counts {
-    /// All calls that were routed.
+pub struct CallCounters {
+    /// All routed calls.
     pub calls: AtomicU64,
-    /// Calls answered with an error before a first message.
+    /// Calls that failed before a first message.
     pub failed: AtomicU64,
 }
 
 impl Routes {
-    /// Adds a generated server.
+    /// Adds a generated gRPC server.
     pub fn add<S>(&mut self, server: S)
     where
         S: tower_service::Service<Request<Body>, Response = Response<Body>, Error = Infallible>
@@ -58,13 +58,13 @@ impl Routes {
         Arc::make_mut(&mut self.by_name).insert(S::NAME, BoxCloneSyncService::new(server));
     }
 
-    /// Full names of the services.
+    /// Full names of all services.
     pub fn names(&self) -> Vec<&'static str> {
         self.by_name.keys().copied().collect()
     }
 
-    /// Calls so far.
-    pub fn counts(&self) -> Arc<Counts> {
+    /// The counters of these routes.
+    pub fn counts(&self) -> Arc<CallCounters> {
         self.counts.clone()
     }
 }
@@ -81,24 +81,24 @@ impl tower_service::Service<Request<Body>> for Routes {
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let (service, method) = split(request.uri().path());
         let Some(handler) = self.by_name.get(service).cloned() else {
-            let status = tonic::Status::unimplemented(format!("no service {service:?} here"));
+            let status = tonic::Status::unimplemented(format!("unknown service {service:?}"));
             return Box::pin(std::future::ready(Ok(status.into_http())));
         };
-        let span = span_of(&request, service, method);
+        let span = request_span(&request, service, method);
         let counts = self.counts.clone();
         counts.calls.fetch_add(1, Ordering::Relaxed);
         let call = async move {
-            let answer = handler.oneshot(request).await;
-            // Errors before a first message are told in the headers.
-            if let Ok(answer) = &answer
-                && answer
+            let response = handler.oneshot(request).await;
+            // Errors before a first message are in the headers.
+            if let Ok(response) = &response
+                && response
                     .headers()
                     .get("grpc-status")
                     .is_some_and(|code| code != "0")
             {
                 counts.failed.fetch_add(1, Ordering::Relaxed);
             }
-            answer
+            response
         };
         Box::pin(call.instrument(span))
     }
@@ -110,8 +110,8 @@ fn split(path: &str) -> (&str, &str) {
         .unwrap_or((path, ""))
 }
 
-/// A span only for calls made from within one: at rest nothing is traced.
-fn span_of(request: &Request<Body>, service: &str, method: &str) -> tracing::Span {
+/// A span for a call that was made within one; other calls are not traced.
+fn request_span(request: &Request<Body>, service: &str, method: &str) -> tracing::Span {
     let parent = request
         .headers()
         .get("traceparent")
@@ -134,8 +134,8 @@ fn span_of(request: &Request<Body>, service: &str, method: &str) -> tracing::Spa
     span
 }
 
-/// Serves `routes` until `stop` resolves, then lets calls under way end. Watches never end: the
-/// caller bounds how long it waits.
+/// Serves `routes` until `stop` resolves, then waits for calls in progress. Watches do not end: the
+/// caller bounds the wait.
 pub async fn serve(
     listener: std::os::unix::net::UnixListener,
     routes: Routes,
@@ -144,25 +144,25 @@ pub async fn serve(
     listener.set_nonblocking(true).map_err(ServeError::Listen)?;
     let listener = UnixListener::from_std(listener).map_err(ServeError::Listen)?;
     tonic::transport::Server::builder()
-        .concurrency_limit_per_connection(CALLS_AT_ONCE)
+        .concurrency_limit_per_connection(MAX_CONCURRENT_CALLS)
         .serve_with_incoming_shutdown(routes, incoming(listener), stop)
         .await
         .map_err(ServeError::Serve)
 }
 
-/// Why serving ended.
+/// Why the server failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// The socket cannot be used.
+    /// The listening socket cannot be used.
     #[error("taking the listening socket")]
     Listen(#[source] std::io::Error),
-    /// The server failed.
+    /// The gRPC server failed.
     #[error("serving")]
     Serve(#[source] tonic::transport::Error),
 }
 
-/// Connections of root and of our own user. The sockets are 0600 in any case; this holds also for
-/// descriptors that came from elsewhere.
+/// Accepts connections of root and of our own user. The sockets have mode 0600 anyway; this also
+/// covers inherited ones.
 fn incoming(listener: UnixListener) -> impl Stream<Item = Result<UnixStream, Infallible>> {
     let own = rustix::process::geteuid().as_raw();
     futures::stream::unfold(listener, move |listener| async move {
@@ -172,12 +172,16 @@ fn incoming(listener: UnixListener) -> impl Stream<Item = Result<UnixStream, Inf
                     Ok(peer) if peer.uid() == 0 || peer.uid() == own => {
                         return Some((Ok(stream), listener));
                     }
-                    Ok(peer) => tracing::warn!(uid = peer.uid(), "connection refused"),
-                    Err(error) => tracing::warn!(%error, "connection of an unknown user refused"),
+                    Ok(peer) => {
+                        tracing::warn!(uid = peer.uid(), "refused a connection of another user")
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "refused a connection without peer credentials")
+                    }
                 },
                 Err(error) => {
-                    // Out of descriptors, most likely: trying again at once would spin.
-                    tracing::warn!(%error, "a connection was not accepted");
+                    // Probably out of file descriptors: an immediate retry would spin.
+                    tracing::warn!(%error, "failed to accept a connection; retrying");
                     tokio::time::sleep(Duration::from_millis(100)).await;
                 }
             }

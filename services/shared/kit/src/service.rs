@@ -7,10 +7,10 @@ use tonic::server::NamedService;
 
 use crate::serve::Routes;
 
-/// Work to finish before the process ends; tells what it had to leave.
+/// Work to finish at drain; returns what remains undone.
 pub(crate) type OnDrain = Pin<Box<dyn Future<Output = Vec<String>>>>;
 
-/// What a `build` returns: the servers, and what to do before the end.
+/// The result of a `build`: the servers, and the work to finish at drain.
 #[derive(Default)]
 pub struct Service {
     pub(crate) routes: Routes,
@@ -41,8 +41,8 @@ impl Service {
         self
     }
 
-    /// Runs when draining starts, after [`crate::Ctx::drain`] is cancelled; bounded by the drain's
-    /// deadline. Returns what is left undone, for people.
+    /// Runs when draining starts, after [`crate::Ctx::drain`] is cancelled, at most until the drain's
+    /// deadline. Returns descriptions of unfinished work, for the log.
     pub fn on_drain(mut self, finish: impl Future<Output = Vec<String>> + 'static) -> Service {
         self.on_drain.push(Box::pin(finish));
         self

@@ -13,25 +13,27 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::args::{self, Asked};
+use crate::args::{self, Invocation};
 use crate::config::{self, Config};
 use crate::ctx::{Ctx, Inner};
 use crate::drain::Drain;
 use crate::health::Health;
-use crate::info::{DRAIN_FOR, Lifecycle};
-use crate::peers::{Peers, socket_of};
+use crate::lifecycle::{DRAIN_TIMEOUT, Lifecycle};
+use crate::peers::{Peers, socket_path};
 use crate::telemetry::{self, Telemetry};
-use crate::{BoxError, Exit, Manifest, Notices, Service, listener, lock, notify, report, serve};
+use crate::{
+    BoxError, Exit, Notices, Service, ServiceDescriptor, listener, lock, notify, report, serve,
+};
 
-/// How long open connections may stay after the drain; watches have no end of their own.
-const CLOSE_FOR: Duration = Duration::from_millis(50);
-/// How long the last spans may take.
-const FLUSH_FOR: Duration = Duration::from_millis(500);
+/// How long to wait for open connections after the drain; watches do not end by themselves.
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(50);
+/// How long to wait for the last spans.
+const FLUSH_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Why a service did not start or did not go on.
+/// Why a service did not start, or failed.
 #[derive(Debug, thiserror::Error)]
 enum StartError {
-    #[error("making the directory {path}")]
+    #[error("creating the directory {path}")]
     Directory {
         path: PathBuf,
         #[source]
@@ -56,58 +58,65 @@ enum StartError {
 impl StartError {
     fn exit(&self) -> Exit {
         match self {
-            StartError::Lock(lock::LockError::Held { .. }) => Exit::Locked,
+            StartError::Lock(lock::LockError::Locked { .. }) => Exit::Locked,
             _ => Exit::Failed,
         }
     }
 }
 
-/// The whole of a service's `main`: arguments, configuration, telemetry, lock, socket, `build`,
-/// serving, health, info, the service manager, and draining on SIGTERM.
-pub fn main<B, F>(manifest: &'static Manifest, build: B) -> ExitCode
+/// The `main` of a service: arguments, configuration, telemetry, lock, socket, `build`, serving,
+/// health, info, the service manager, and draining on SIGTERM.
+pub fn main<B, F>(descriptor: &'static ServiceDescriptor, build: B) -> ExitCode
 where
     B: FnOnce(Ctx) -> F,
     F: Future<Output = Result<Service, BoxError>>,
 {
-    crate::memory::one_heap();
+    crate::memory::single_arena();
     let config = match args::parse(std::env::args().skip(1)) {
-        Ok(Asked::Run { config }) => config,
-        Ok(Asked::Version) => {
-            println!("polylet-{} {}", manifest.service, manifest.version);
+        Ok(Invocation::Run { config }) => config,
+        Ok(Invocation::Version) => {
+            println!("polylet-{} {}", descriptor.service, descriptor.version);
             return Exit::Ok.into();
         }
-        Ok(Asked::Manifest) => {
-            println!("{}", manifest.to_json());
+        Ok(Invocation::Descriptor) => {
+            println!("{}", descriptor.to_json());
             return Exit::Ok.into();
         }
-        Ok(Asked::Help) => {
-            println!("polylet-{}: {}", manifest.service, manifest.about);
-            println!("usage: polylet-{} [--config FILE]", manifest.service);
-            println!("       polylet-{} --version | --manifest", manifest.service);
+        Ok(Invocation::Help) => {
+            println!("polylet-{}: {}", descriptor.service, descriptor.about);
+            println!("usage: polylet-{} [--config FILE]", descriptor.service);
+            println!(
+                "       polylet-{} --version | --descriptor",
+                descriptor.service
+            );
             return Exit::Ok.into();
         }
         Err(error) => {
-            eprintln!("polylet-{}: {error}", manifest.service);
+            eprintln!("polylet-{}: {error}", descriptor.service);
             return Exit::Usage.into();
         }
     };
     let config = match config::load(&config) {
         Ok(config) => config,
         Err(error) => {
-            eprintln!("polylet-{}: {}", manifest.service, report(&error));
+            eprintln!("polylet-{}: {}", descriptor.service, report(&error));
             return Exit::Config.into();
         }
     };
-    match start(manifest, config, build) {
+    match start(descriptor, config, build) {
         Ok(()) => Exit::Ok.into(),
         Err(error) => {
-            tracing::error!("{}", report(&error));
+            tracing::error!(error = report(&error), "service failed");
             error.exit().into()
         }
     }
 }
 
-fn start<B, F>(manifest: &'static Manifest, config: Config, build: B) -> Result<(), StartError>
+fn start<B, F>(
+    descriptor: &'static ServiceDescriptor,
+    config: Config,
+    build: B,
+) -> Result<(), StartError>
 where
     B: FnOnce(Ctx) -> F,
     F: Future<Output = Result<Service, BoxError>>,
@@ -115,21 +124,21 @@ where
     let incarnation = incarnation();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
-        // Blocking file work is rare here; a handful of threads is plenty and costs little.
+        // Blocking file operations are rare; a few threads suffice.
         .max_blocking_threads(16)
         .thread_keep_alive(Duration::from_secs(2))
         .build_local(Default::default())
         .map_err(StartError::Runtime)?;
     let telemetry = telemetry::init(&telemetry::Setup {
-        service: manifest.service,
-        version: manifest.version,
+        service: descriptor.service,
+        version: descriptor.version,
         incarnation: &incarnation,
         node: &config.polylet.node_name,
-        log: &config.polylet.log_level,
-        spans_to: Some(&socket_of(&config.polylet.run_directory, "supervisor")),
+        log_level: &config.polylet.log_level,
+        span_socket: Some(&socket_path(&config.polylet.run_directory, "supervisor")),
     });
     let polylet = &config.polylet;
-    let (run_directory, service) = (polylet.run_directory.clone(), manifest.service);
+    let (run_directory, service) = (polylet.run_directory.clone(), descriptor.service);
     let run_dir = run_directory.join(service);
     let state_dir = polylet.state_directory.join(service);
     directory(&run_directory, 0o755)?;
@@ -137,24 +146,24 @@ where
     directory(&run_dir, 0o700)?;
     directory(&state_dir, 0o700)?;
     let lock = run_directory.join(format!("{service}.lock"));
-    let _lock = lock::Lock::take(&lock, lock::PATIENCE).map_err(StartError::Lock)?;
-    let listener = listener::inherit_or_bind(&socket_of(&run_directory, service))
+    let _lock = lock::Lock::acquire(&lock, lock::TIMEOUT).map_err(StartError::Lock)?;
+    let listener = listener::inherit_or_bind(&socket_path(&run_directory, service))
         .map_err(StartError::Listen)?;
 
     tracing::info!(
-        version = manifest.version,
+        version = descriptor.version,
         incarnation,
         pid = std::process::id(),
         "starting"
     );
     for warning in &config.warnings {
-        tracing::warn!("{warning}");
+        tracing::warn!(warning, "configuration warning");
     }
     let (failed, failures) = mpsc::unbounded_channel();
     let ctx = Ctx::new(Inner {
-        manifest,
-        peers: Peers::new(manifest, &run_directory),
-        notices: Notices::new(manifest.service, &incarnation),
+        descriptor,
+        peers: Peers::new(descriptor, &run_directory),
+        notices: Notices::new(descriptor.service, &incarnation),
         config,
         incarnation,
         started_at: Timestamp::now(),
@@ -165,7 +174,7 @@ where
         failed,
     });
     let ended = runtime.block_on(run(ctx, build, listener, failures, &telemetry));
-    // Blocking work may hang on a dead mount; the process must end all the same.
+    // Blocking operations may hang on a dead mount; the process must end anyway.
     runtime.shutdown_timeout(Duration::from_millis(100));
     ended
 }
@@ -219,19 +228,19 @@ where
     };
     notify::stopping();
     if ended.is_ok() {
-        // Calls go on while draining: callers may still need answers.
-        let left = tokio::select! {
-            left = drain.run(DRAIN_FOR) => left,
+        // Calls are served while draining: callers may still need responses.
+        let unfinished = tokio::select! {
+            unfinished = drain.run(DRAIN_TIMEOUT) => unfinished,
             _ = &mut serving => Vec::new(),
         };
-        for left in left {
-            tracing::warn!(left, "stopping with something left undone");
+        for unfinished in unfinished {
+            tracing::warn!(unfinished, "stopping with unfinished work");
         }
         closing.cancel();
-        let _ = tokio::time::timeout(CLOSE_FOR, &mut serving).await;
+        let _ = tokio::time::timeout(CLOSE_TIMEOUT, &mut serving).await;
     }
     watchdog.abort();
-    telemetry.flush(FLUSH_FOR).await;
+    telemetry.flush(FLUSH_TIMEOUT).await;
     let count = |n: &std::sync::atomic::AtomicU64| n.load(std::sync::atomic::Ordering::Relaxed);
     tracing::info!(
         calls = count(&counts.calls),
@@ -252,7 +261,7 @@ fn directory(path: &Path, mode: u32) -> Result<(), StartError> {
         })
 }
 
-/// Never the same twice on one machine: the clock and the process id together.
+/// Unique on one machine: the clock and the process id together.
 fn incarnation() -> String {
     let nanos = Timestamp::now().as_nanosecond();
     format!("{nanos:x}-{:x}", std::process::id())

@@ -1,4 +1,4 @@
-//! A real process of the example service: what people and service managers see of it.
+//! The example service as a real process: exit codes, health, info, drain, inherited sockets.
 
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -23,12 +23,12 @@ fn program() -> PathBuf {
     program
 }
 
-struct Place {
+struct TestDir {
     dir: tempfile::TempDir,
 }
 
-impl Place {
-    fn new() -> Place {
+impl TestDir {
+    fn new() -> TestDir {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().display();
         let text = format!(
@@ -36,7 +36,7 @@ impl Place {
              runDirectory: {root}/run\nstateDirectory: {root}/state\n"
         );
         std::fs::write(dir.path().join("config.yaml"), text).unwrap();
-        Place { dir }
+        TestDir { dir }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -63,15 +63,15 @@ impl Place {
         }
     }
 
-    async fn until_serving(&self) {
+    async fn wait_serving(&self) {
         let began = Instant::now();
         loop {
             let mut health = HealthClient::new(channel(&self.path("run/pleg.sock")));
             let check = HealthCheckRequest {
                 service: String::new(),
             };
-            if let Ok(answer) = health.check(check).await {
-                assert_eq!(answer.into_inner().status(), ServingStatus::Serving);
+            if let Ok(response) = health.check(check).await {
+                assert_eq!(response.into_inner().status(), ServingStatus::Serving);
                 return;
             }
             assert!(began.elapsed() < Duration::from_secs(20), "{}", self.log());
@@ -104,20 +104,21 @@ impl Drop for Started {
 }
 
 fn channel(socket: &Path) -> tonic::transport::Channel {
-    polylet_kit::channel::plain(socket)
+    polylet_kit::channel::unix(socket)
 }
 
-fn told(output: &Output) -> String {
+fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 #[test]
-fn says_what_it_is() {
-    let ask = |arg: &str| Command::new(program()).arg(arg).output().unwrap();
-    assert_eq!(ask("--version").stdout, b"polylet-pleg 0.0.1\n");
-    let manifest: serde_json::Value = serde_json::from_slice(&ask("--manifest").stdout).unwrap();
-    assert_eq!(manifest["calls"][0]["service"], "pod-config");
-    let wrong = ask("--nonsense");
+fn prints_version_and_descriptor() {
+    let run = |arg: &str| Command::new(program()).arg(arg).output().unwrap();
+    assert_eq!(run("--version").stdout, b"polylet-pleg 0.0.1\n");
+    let descriptor: serde_json::Value =
+        serde_json::from_slice(&run("--descriptor").stdout).unwrap();
+    assert_eq!(descriptor["calls"][0]["service"], "pod-config");
+    let wrong = run("--nonsense");
     assert_eq!(wrong.status.code(), Some(64));
     let missing = Command::new(program())
         .args(["--config", "/nonexistent"])
@@ -125,32 +126,32 @@ fn says_what_it_is() {
         .unwrap();
     assert_eq!(missing.status.code(), Some(78));
     assert!(
-        told(&missing).contains("reading the configuration /nonexistent"),
+        stderr(&missing).contains("reading the configuration /nonexistent"),
         "{}",
-        told(&missing)
+        stderr(&missing)
     );
 }
 
 #[test]
-fn a_task_that_fails_ends_the_process_and_is_named() {
-    let place = Place::new();
-    for (mishap, words) in [
+fn a_failed_task_ends_the_process_with_its_name() {
+    let dir = TestDir::new();
+    for (mishap, error) in [
         ("panic", "task idler panicked"),
         ("end", "task idler ended"),
         ("build", "building the service: there is no runtime"),
     ] {
-        let output = place.run(mishap);
-        assert_eq!(output.status.code(), Some(70), "{}", told(&output));
-        assert!(told(&output).contains(words), "{}", told(&output));
+        let output = dir.run(mishap);
+        assert_eq!(output.status.code(), Some(70), "{}", stderr(&output));
+        assert!(stderr(&output).contains(error), "{}", stderr(&output));
     }
 }
 
 #[tokio::test]
 async fn serves_health_and_info_and_drains() {
-    let place = Place::new();
-    let started = place.start();
-    place.until_serving().await;
-    let socket = place.path("run/pleg.sock");
+    let dir = TestDir::new();
+    let started = dir.start();
+    dir.wait_serving().await;
+    let socket = dir.path("run/pleg.sock");
     let mut lifecycle = LifecycleServiceClient::new(channel(&socket));
     let info = lifecycle
         .get_info(GetInfoRequest {})
@@ -164,13 +165,13 @@ async fn serves_health_and_info_and_drains() {
     assert_eq!(info.pid, started.child.id());
     assert_eq!(info.peers.len(), 1);
     for _ in 0..2 {
-        let left = lifecycle
+        let unfinished = lifecycle
             .drain(DrainRequest::default())
             .await
             .unwrap()
             .into_inner()
-            .left;
-        assert_eq!(left, ["one thing"]);
+            .unfinished;
+        assert_eq!(unfinished, ["one thing"]);
     }
     let mut health = HealthClient::new(channel(&socket));
     let check = HealthCheckRequest {
@@ -178,17 +179,16 @@ async fn serves_health_and_info_and_drains() {
     };
     let status = health.check(check).await.unwrap().into_inner().status();
     assert_eq!(status, ServingStatus::NotServing);
-    assert_eq!(started.terminate(), Some(0), "{}", place.log());
+    assert_eq!(started.terminate(), Some(0), "{}", dir.log());
 }
 
 #[tokio::test]
 async fn an_inherited_socket_is_used_and_stays() {
-    let place = Place::new();
-    let socket = place.path("inherited.sock");
+    let dir = TestDir::new();
+    let socket = dir.path("inherited.sock");
     let listener = UnixListener::bind(&socket).unwrap();
-    // As its standard input, since that is a descriptor which a child can be given safely; where
-    // the first socket is can be told.
-    let child = place
+    // As its standard input, which std can pass to a child safely; LISTEN_FDS_FIRST_FD names it.
+    let child = dir
         .command()
         .stdin(Stdio::from(std::os::fd::OwnedFd::from(
             listener.try_clone().unwrap(),
@@ -214,12 +214,12 @@ async fn an_inherited_socket_is_used_and_stays() {
 
 #[tokio::test]
 async fn a_second_process_waits_for_the_first() {
-    let place = Place::new();
-    let first = place.start();
-    place.until_serving().await;
-    let mut second = place.command().stderr(Stdio::null()).spawn().unwrap();
+    let dir = TestDir::new();
+    let first = dir.start();
+    dir.wait_serving().await;
+    let mut second = dir.command().stderr(Stdio::null()).spawn().unwrap();
     assert_eq!(first.terminate(), Some(0));
-    place.until_serving().await;
+    dir.wait_serving().await;
     assert!(second.try_wait().unwrap().is_none());
     assert_eq!(Started { child: second }.terminate(), Some(0));
 }

@@ -1,34 +1,34 @@
 use std::fs;
 use std::path::Path;
 
-/// Which machine and system it is, as a Node's `nodeInfo` says it. What cannot be read is empty.
+/// Fields of a Node's `nodeInfo` that identify machine and system. What cannot be read is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
-    /// Of the installation: `/etc/machine-id`.
+    /// Id of the installation: `/etc/machine-id`.
     pub machine_id: String,
-    /// Of the hardware: what its firmware says, else the machine id.
+    /// Id of the hardware from its firmware, or the machine id.
     pub system_uuid: String,
-    /// Of the boot: another one after each.
+    /// Id of the boot.
     pub boot_id: String,
-    /// `uname -r`.
+    /// Kernel release: `uname -r`.
     pub kernel_version: String,
-    /// PRETTY_NAME of `os-release`.
+    /// `PRETTY_NAME` of `os-release`.
     pub os_image: String,
 }
 
 impl Identity {
-    /// Reads it.
+    /// Reads the system.
     pub fn read() -> Identity {
-        Identity::below(Path::new("/"))
+        Identity::read_below(Path::new("/"))
     }
 
-    fn below(root: &Path) -> Identity {
+    fn read_below(root: &Path) -> Identity {
         let first = |paths: &[&str]| {
             let texts = paths
                 .iter()
                 .filter_map(|path| fs::read_to_string(root.join(path)).ok());
-            let mut words = texts.map(|text| text.trim_matches(['\n', '\0', ' ']).to_owned());
-            words.find(|word| !word.is_empty()).unwrap_or_default()
+            let mut values = texts.map(|text| text.trim_matches(['\n', '\0', ' ']).to_owned());
+            values.find(|value| !value.is_empty()).unwrap_or_default()
         };
         let machine_id = first(&["etc/machine-id", "var/lib/dbus/machine-id"]);
         let firmware = [
@@ -65,7 +65,7 @@ fn pretty_name(release: &str) -> String {
     name.to_owned()
 }
 
-/// The machine's kind, in Go's words, which are the API's.
+/// The machine's architecture, as Go (and so the API) names it.
 pub fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_system_says_of_itself() {
+    fn reads_identity_files() {
         let dir = tempfile::tempdir().unwrap();
         let put = |path: &str, text: &str| {
             let path = dir.path().join(path);
@@ -92,15 +92,15 @@ mod tests {
         put("etc/machine-id", "0123\n");
         put("proc/sys/kernel/random/boot_id", "boot-1\n");
         put("etc/os-release", "NAME=x\nPRETTY_NAME=\"Some Linux 1\"\n");
-        let found = Identity::below(dir.path());
+        let found = Identity::read_below(dir.path());
         assert_eq!(found.machine_id, "0123");
-        // Firmware that says nothing.
+        // Without an id in the firmware.
         assert_eq!(found.system_uuid, "0123");
         assert_eq!(
             (found.boot_id.as_str(), found.os_image.as_str()),
             ("boot-1", "Some Linux 1")
         );
         put("sys/class/dmi/id/product_uuid", "uuid-1\n");
-        assert_eq!(Identity::below(dir.path()).system_uuid, "uuid-1");
+        assert_eq!(Identity::read_below(dir.path()).system_uuid, "uuid-1");
     }
 }

@@ -1,60 +1,58 @@
-//! What the machine is and has, read from the system: sync-coordinator admits pods by the same
-//! numbers that status-reporter tells the cluster.
+//! Properties and capacity of the machine, read from the system: sync-coordinator admits pods by the
+//! same numbers that status-reporter publishes.
 //!
 //! - [`Machine`]: memory, processors, swap, the version of cgroups.
-//! - [`capacity`] and [`allocatable`]: what the node has, and what pods may ask for together.
-//! - [`Identity`]: which machine and system it is.
-//! - [`fit`]: whether a node may run on it as the configuration stands.
+//! - [`capacity`] and [`allocatable`]: the node's resources, and those available to pods.
+//! - [`Identity`]: ids, kernel and operating system.
+//! - [`meminfo`] and [`mountinfo`]: memory, and the mount table.
+//! - [`preflight`]: whether a node may start here with its configuration.
 
-mod fit;
 mod identity;
+pub mod meminfo;
+pub mod mountinfo;
+mod preflight;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use polylet_kit::Config;
-use polylet_model::node::{self, Numbers};
+use polylet_model::node::{self, ResourceList};
 use polylet_model::quantity::Amount;
 
-pub use fit::{Unfit, fit, memory_may_reach_disk};
 pub use identity::{Identity, architecture};
+pub use preflight::{PreflightError, check, tmpfs_may_swap};
 
-/// The node in numbers.
+/// Resources of the machine.
 #[derive(Clone, Copy, Debug)]
 pub struct Machine {
-    /// Bytes of memory.
+    /// Memory in bytes.
     pub memory: u64,
-    /// Processors.
+    /// Number of processors.
     pub cpus: u64,
-    /// Whether cgroups are of version 2.
+    /// Whether cgroups have version 2.
     pub unified_cgroups: bool,
-    /// Bytes of swap.
+    /// Swap in bytes.
     pub swap: u64,
-    /// Whether cgroups can bound swap.
+    /// Whether cgroups can limit swap.
     pub swap_controller: bool,
 }
 
 impl Machine {
-    /// Reads them; what cannot be read counts as nothing.
+    /// Reads the system; what cannot be read is zero or false.
     pub fn read() -> Self {
-        let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-        let kib = |line: &str| line.split_whitespace().nth(1)?.parse::<u64>().ok();
-        let bytes = |name: &str| {
-            let line = meminfo.lines().find(|line| line.starts_with(name));
-            line.and_then(kib).unwrap_or(0).saturating_mul(1024)
-        };
+        let memory = meminfo::read().unwrap_or_default();
         let unified_cgroups = Path::new("/sys/fs/cgroup/cgroup.controllers").exists();
         Machine {
-            memory: bytes("MemTotal:"),
+            memory: memory.total,
             cpus: std::thread::available_parallelism().map_or(1, |n| n.get() as u64),
             unified_cgroups,
-            swap: bytes("SwapTotal:"),
+            swap: memory.swap_total,
             swap_controller: swap_file(unified_cgroups).is_some_and(|file| file.exists()),
         }
     }
 }
 
-/// The file that bounds the swap of our own cgroup.
+/// The file with the swap limit of our own cgroup.
 fn swap_file(unified: bool) -> Option<PathBuf> {
     if !unified {
         return Some("/sys/fs/cgroup/memory/memory.memsw.limit_in_bytes".into());
@@ -65,28 +63,28 @@ fn swap_file(unified: bool) -> Option<PathBuf> {
     Some(root.join(own).join("memory.swap.max"))
 }
 
-/// What pods may ask for together.
-pub fn allocatable(config: &Config, machine: Machine) -> Numbers {
+/// Resources available to pods: capacity less reserved resources and hard eviction thresholds.
+pub fn allocatable(config: &Config, machine: Machine) -> ResourceList {
     let kubelet = &config.kubelet;
     let reserved = [&kubelet.system_reserved, &kubelet.kube_reserved];
     let capacity = capacity(config, machine);
     node::allocatable(&capacity, &reserved, &kubelet.eviction_hard)
 }
 
-/// What the node has, whoever may use it.
-pub fn capacity(config: &Config, machine: Machine) -> Numbers {
+/// All resources of the node.
+pub fn capacity(config: &Config, machine: Machine) -> ResourceList {
     let (kubelet, root) = (&config.kubelet, &config.polylet.root_directory);
     let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
-    let mut capacity = Numbers::from([
+    let mut capacity = ResourceList::from([
         ("cpu".to_owned(), number(machine.cpus.saturating_mul(1000))),
         ("memory".to_owned(), number(machine.memory)),
         (
             node::PODS.to_owned(),
-            node::most_pods(kubelet.max_pods, kubelet.pods_per_core, machine.cpus),
+            node::pod_capacity(kubelet.max_pods, kubelet.pods_per_core, machine.cpus),
         ),
     ]);
     if kubelet.local_storage_capacity_isolation
-        && let Ok(disk) = rustix::fs::statvfs(existing(root))
+        && let Ok(disk) = rustix::fs::statvfs(existing_ancestor(root))
     {
         let bytes = disk.f_blocks.saturating_mul(disk.f_frsize);
         capacity.insert(node::EPHEMERAL_STORAGE.to_owned(), number(bytes));
@@ -95,16 +93,16 @@ pub fn capacity(config: &Config, machine: Machine) -> Numbers {
     capacity
 }
 
-/// The directory, or the nearest one above it that is there already.
-fn existing(path: &Path) -> &Path {
+/// The directory itself, or its nearest existing ancestor.
+fn existing_ancestor(path: &Path) -> &Path {
     path.ancestors()
-        .find(|place| place.is_dir())
+        .find(|path| path.is_dir())
         .unwrap_or(Path::new("/"))
 }
 
-/// Memory set aside in huge pages, by page size.
+/// Memory in preallocated huge pages, by resource name.
 fn huge_pages(at: &Path) -> Vec<(String, i64)> {
-    let one = |entry: fs::DirEntry| {
+    let resource = |entry: fs::DirEntry| {
         let name = entry.file_name().into_string().ok()?;
         let size = name.strip_prefix("hugepages-")?.strip_suffix("kB")?;
         let kib: i64 = size.parse().ok()?;
@@ -118,7 +116,7 @@ fn huge_pages(at: &Path) -> Vec<(String, i64)> {
         .into_iter()
         .flatten()
         .flatten()
-        .filter_map(one)
+        .filter_map(resource)
         .collect()
 }
 

@@ -1,14 +1,14 @@
-//! AppArmor profiles that a pod names, in fields and in the older annotations.
+//! AppArmor profiles of pods, in fields and in the older annotations.
 
 use k8s_openapi::api::core::v1::{AppArmorProfile, Container};
 
 use crate::pod::Manifest;
 
-/// Followed by a container's name.
+/// The prefix of the annotation's key; the container's name follows.
 const ANNOTATION: &str = "container.apparmor.security.beta.kubernetes.io/";
 
-/// Whether the pod asks for any profile at all.
-pub fn is_wanted(manifest: &Manifest) -> bool {
+/// Whether the pod requests any profile but `Unconfined`.
+pub fn is_requested(manifest: &Manifest) -> bool {
     let confines = |profile: &AppArmorProfile| profile.type_ != "Unconfined";
     let of_pod = manifest
         .spec()
@@ -19,31 +19,32 @@ pub fn is_wanted(manifest: &Manifest) -> bool {
     of_pod.is_some_and(confines)
         || manifest
             .all_containers()
-            .any(|(_, container)| of_fields(container).is_some_and(confines))
+            .any(|(_, container)| field_profile(container).is_some_and(confines))
         || annotations
             .filter(|(key, _)| key.starts_with(ANNOTATION))
             .any(|(_, value)| value != "unconfined")
 }
 
-/// The profile of one container: its own field; of a static pod the annotation; the pod's field.
-pub fn of(manifest: &Manifest, container: &Container) -> Option<AppArmorProfile> {
-    if let Some(own) = of_fields(container) {
+/// The profile of a container: its own field, else (for a static pod) its annotation, else the pod's
+/// field.
+pub fn profile(manifest: &Manifest, container: &Container) -> Option<AppArmorProfile> {
+    if let Some(own) = field_profile(container) {
         return Some(own.clone());
     }
-    // Nobody turns a static pod's annotations into fields.
+    // The API server turns annotations into fields, but does not see static pods.
     let annotated = manifest
         .is_static()
         .then(|| manifest.annotation(&format!("{ANNOTATION}{}", container.name)))
         .flatten()
-        .and_then(of_annotation);
+        .and_then(parse_annotation);
     annotated.or_else(|| {
         let context = manifest.spec().security_context.as_ref()?;
         context.app_armor_profile.clone()
     })
 }
 
-/// A profile in the annotation's words, which the runtime interface has as well.
-pub fn in_one_word(profile: &AppArmorProfile) -> String {
+/// A profile in the form of the annotation, which the CRI uses as well: `localhost/name`.
+pub fn annotation_value(profile: &AppArmorProfile) -> String {
     match profile.type_.as_str() {
         "RuntimeDefault" => "runtime/default".to_owned(),
         "Localhost" => {
@@ -54,17 +55,17 @@ pub fn in_one_word(profile: &AppArmorProfile) -> String {
     }
 }
 
-/// Why no profile of the pod can be used, though this node could confine it.
-pub fn unusable(manifest: &Manifest) -> Option<String> {
+/// The error of the first invalid profile, in the kubelet's words.
+pub fn invalid_reason(manifest: &Manifest) -> Option<String> {
     manifest.all_containers().find_map(|(_, container)| {
-        let profile = of(manifest, container)?;
+        let profile = profile(manifest, container)?;
         let name = profile.localhost_profile.as_deref().unwrap_or_default();
-        let nameless = profile.type_ == "Localhost" && name.trim().is_empty();
-        nameless.then(|| format!("invalid empty AppArmor profile name: {name:?}"))
+        let unnamed = profile.type_ == "Localhost" && name.trim().is_empty();
+        unnamed.then(|| format!("invalid empty AppArmor profile name: {name:?}"))
     })
 }
 
-fn of_fields(container: &Container) -> Option<&AppArmorProfile> {
+fn field_profile(container: &Container) -> Option<&AppArmorProfile> {
     container
         .security_context
         .as_ref()?
@@ -72,15 +73,15 @@ fn of_fields(container: &Container) -> Option<&AppArmorProfile> {
         .as_ref()
 }
 
-fn of_annotation(word: &str) -> Option<AppArmorProfile> {
+fn parse_annotation(value: &str) -> Option<AppArmorProfile> {
     let profile = |type_: &str, name: Option<&str>| AppArmorProfile {
         localhost_profile: name.map(str::to_owned),
         type_: type_.to_owned(),
     };
-    match word {
+    match value {
         "runtime/default" => Some(profile("RuntimeDefault", None)),
         "unconfined" => Some(profile("Unconfined", None)),
-        _ => word
+        _ => value
             .strip_prefix("localhost/")
             .map(|name| profile("Localhost", Some(name))),
     }
@@ -94,8 +95,8 @@ mod tests {
 
     fn manifest(annotation: Option<&str>, pod: Value, own: Value) -> Manifest {
         let mut annotations = json!({"kubernetes.io/config.source": "file"});
-        if let Some(word) = annotation {
-            annotations[format!("{ANNOTATION}c")] = json!(word);
+        if let Some(value) = annotation {
+            annotations[format!("{ANNOTATION}c")] = json!(value);
         }
         let pod = json!({"metadata": {"name": "p", "namespace": "n", "uid": "u", "annotations": annotations},
             "spec": {"securityContext": {"appArmorProfile": pod},
@@ -104,12 +105,12 @@ mod tests {
     }
 
     #[test]
-    fn fields_before_annotations_before_the_pod() {
+    fn precedence_of_fields_and_annotations() {
         let localhost = json!({"type": "Localhost", "localhostProfile": "mine"});
         let default = json!({"type": "RuntimeDefault"});
         let found = |annotation, pod: &Value, own: &Value| {
             let manifest = manifest(annotation, pod.clone(), own.clone());
-            of(&manifest, &manifest.containers()[0]).map(|p| in_one_word(&p))
+            profile(&manifest, &manifest.containers()[0]).map(|p| annotation_value(&p))
         };
         let nothing = Value::Null;
         assert_eq!(found(None, &nothing, &nothing), None);
@@ -129,10 +130,10 @@ mod tests {
     }
 
     #[test]
-    fn unconfined_asks_for_nothing() {
+    fn unconfined_is_no_request() {
         let unconfined = json!({"type": "Unconfined"});
         let default = json!({"type": "RuntimeDefault"});
-        for (annotation, pod, own, wanted) in [
+        for (annotation, pod, own, requested) in [
             (None, Value::Null, Value::Null, false),
             (None, unconfined.clone(), Value::Null, false),
             (None, default.clone(), Value::Null, true),
@@ -140,14 +141,16 @@ mod tests {
             (Some("unconfined"), Value::Null, unconfined, false),
             (Some("runtime/default"), Value::Null, Value::Null, true),
         ] {
-            assert_eq!(is_wanted(&manifest(annotation, pod, own)), wanted);
+            assert_eq!(is_requested(&manifest(annotation, pod, own)), requested);
         }
     }
 
     #[test]
-    fn a_profile_needs_a_name() {
+    fn localhost_profiles_need_a_name() {
         let blank = json!({"type": "Localhost", "localhostProfile": " "});
-        assert!(unusable(&manifest(None, Value::Null, blank)).is_some());
-        assert!(unusable(&manifest(Some("runtime/default"), Value::Null, Value::Null)).is_none());
+        assert!(invalid_reason(&manifest(None, Value::Null, blank)).is_some());
+        assert!(
+            invalid_reason(&manifest(Some("runtime/default"), Value::Null, Value::Null)).is_none()
+        );
     }
 }

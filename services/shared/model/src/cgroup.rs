@@ -1,19 +1,19 @@
-//! Names of cgroups, for both of the drivers that a runtime can have.
+//! Names of cgroups, for both cgroup drivers.
 
 use crate::ids::PodUid;
 use crate::qos::QosClass;
 
-/// How cgroups are named and by whom they are made.
+/// How cgroups are named, and created by whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Driver {
-    /// Plain directories.
+pub enum CgroupDriver {
+    /// Directories, created by the kubelet and the runtime.
     Cgroupfs,
-    /// Slices of systemd.
+    /// Slices, created by systemd.
     Systemd,
 }
 
-impl Driver {
-    /// Reads the word of the configuration.
+impl CgroupDriver {
+    /// Parses `cgroupDriver` of the configuration.
     pub fn parse(text: &str) -> Option<Self> {
         match text {
             "cgroupfs" => Some(Self::Cgroupfs),
@@ -23,10 +23,10 @@ impl Driver {
     }
 }
 
-/// Where all pods live below the root.
+/// The cgroup of all pods, below the root.
 const KUBEPODS: &str = "kubepods";
 
-/// A cgroup by the names from the root down.
+/// A cgroup, as the path of names from the root.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CgroupName(Vec<String>);
 
@@ -40,8 +40,8 @@ impl CgroupName {
         Self(above.chain([KUBEPODS.to_owned()]).collect())
     }
 
-    /// The cgroup of a class; Guaranteed pods sit directly below kubepods.
-    pub fn class(root: &str, class: QosClass) -> Self {
+    /// The cgroup of a QoS class; Guaranteed pods are directly below kubepods.
+    pub fn qos_class(root: &str, class: QosClass) -> Self {
         let kubepods = Self::kubepods(root);
         match class {
             QosClass::Guaranteed => kubepods,
@@ -52,16 +52,16 @@ impl CgroupName {
 
     /// The cgroup of one pod.
     pub fn pod(root: &str, class: QosClass, uid: &PodUid) -> Self {
-        Self::class(root, class).child(&format!("pod{uid}"))
+        Self::qos_class(root, class).child(&format!("pod{uid}"))
     }
 
-    /// A cgroup that the configuration names by its path. Under systemd the last slice alone says
-    /// which one it is.
-    pub fn configured(path: &str, driver: Driver) -> Self {
+    /// A cgroup that the configuration names by its path. With systemd, the last slice alone
+    /// identifies it.
+    pub fn from_config(path: &str, driver: CgroupDriver) -> Self {
         let mut parts = path.split('/').filter(|part| !part.is_empty());
         match driver {
-            Driver::Cgroupfs => Self(parts.map(str::to_owned).collect()),
-            Driver::Systemd => {
+            CgroupDriver::Cgroupfs => Self(parts.map(str::to_owned).collect()),
+            CgroupDriver::Systemd => {
                 let last = parts.next_back().unwrap_or_default();
                 let name = last.strip_suffix(".slice").unwrap_or(last);
                 Self(name.split('-').map(|part| part.replace('_', "-")).collect())
@@ -74,12 +74,12 @@ impl CgroupName {
         self
     }
 
-    /// The path below the cgroup mount, beginning with a slash.
-    pub fn path(&self, driver: Driver) -> String {
+    /// The path below the cgroup mount, with a leading slash.
+    pub fn path(&self, driver: CgroupDriver) -> String {
         match driver {
-            Driver::Cgroupfs => format!("/{}", self.0.join("/")),
-            Driver::Systemd => {
-                // Each slice repeats the names of those above it; a dash means "below".
+            CgroupDriver::Cgroupfs => format!("/{}", self.0.join("/")),
+            CgroupDriver::Systemd => {
+                // A slice's name contains those of its parents, separated by dashes.
                 let mut path = String::new();
                 let mut prefix = String::new();
                 for part in &self.0 {
@@ -96,25 +96,24 @@ impl CgroupName {
         }
     }
 
-    /// What the runtime is told as the parent of a pod's containers: the whole
-    /// path, or with systemd the last slice alone.
-    pub fn parent_for_runtime(&self, driver: Driver) -> String {
+    /// The CRI's `cgroup_parent` of a pod: the whole path, or with systemd the last slice alone.
+    pub fn cgroup_parent(&self, driver: CgroupDriver) -> String {
         let path = self.path(driver);
         match driver {
-            Driver::Cgroupfs => path,
-            Driver::Systemd => path.rsplit('/').next().unwrap_or_default().to_owned(),
+            CgroupDriver::Cgroupfs => path,
+            CgroupDriver::Systemd => path.rsplit('/').next().unwrap_or_default().to_owned(),
         }
     }
 }
 
-/// A part of cgroupRoot may be given as a slice already.
+/// An element of `cgroupRoot` may be a slice already.
 fn unescape_slice(part: &str) -> String {
     part.strip_suffix(".slice")
         .map_or_else(|| part.to_owned(), |name| name.replace('_', "-"))
 }
 
-/// The pod that a directory below kubepods belongs to, in either driver's naming.
-pub fn pod_uid_of(dir_name: &str) -> Option<PodUid> {
+/// The uid of the pod that a directory below kubepods belongs to, for either driver.
+pub fn pod_uid_from_dir_name(dir_name: &str) -> Option<PodUid> {
     let uid = match dir_name.strip_suffix(".slice") {
         Some(slice) => slice
             .rsplit('-')
@@ -131,37 +130,37 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_in_both_drivers() {
+    fn paths_for_both_drivers() {
         let uid = PodUid::from("1-2-3");
         let name = |class| CgroupName::pod("/", class, &uid);
         assert_eq!(
-            name(QosClass::Guaranteed).path(Driver::Cgroupfs),
+            name(QosClass::Guaranteed).path(CgroupDriver::Cgroupfs),
             "/kubepods/pod1-2-3"
         );
         assert_eq!(
-            name(QosClass::Burstable).path(Driver::Cgroupfs),
+            name(QosClass::Burstable).path(CgroupDriver::Cgroupfs),
             "/kubepods/burstable/pod1-2-3"
         );
         assert_eq!(
-            name(QosClass::BestEffort).path(Driver::Systemd),
+            name(QosClass::BestEffort).path(CgroupDriver::Systemd),
             "/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod1_2_3.slice"
         );
         assert_eq!(
-            name(QosClass::Burstable).parent_for_runtime(Driver::Systemd),
+            name(QosClass::Burstable).cgroup_parent(CgroupDriver::Systemd),
             "kubepods-burstable-pod1_2_3.slice"
         );
         assert_eq!(
-            name(QosClass::Burstable).parent_for_runtime(Driver::Cgroupfs),
+            name(QosClass::Burstable).cgroup_parent(CgroupDriver::Cgroupfs),
             "/kubepods/burstable/pod1-2-3"
         );
         assert_eq!(
-            CgroupName::kubepods("/node/agent").path(Driver::Systemd),
+            CgroupName::kubepods("/node/agent").path(CgroupDriver::Systemd),
             "/node.slice/node-agent.slice/node-agent-kubepods.slice"
         );
     }
 
     #[test]
-    fn names_from_the_configuration() {
+    fn configured_cgroups() {
         for (named, cgroupfs, systemd) in [
             ("/system", "/system", "/system.slice"),
             ("/system.slice", "/system.slice", "/system.slice"),
@@ -172,15 +171,18 @@ mod tests {
                 "/kube.slice/kube-node_agent.slice",
             ),
         ] {
-            for (driver, path) in [(Driver::Cgroupfs, cgroupfs), (Driver::Systemd, systemd)] {
-                assert_eq!(CgroupName::configured(named, driver).path(driver), path);
+            for (driver, path) in [
+                (CgroupDriver::Cgroupfs, cgroupfs),
+                (CgroupDriver::Systemd, systemd),
+            ] {
+                assert_eq!(CgroupName::from_config(named, driver).path(driver), path);
             }
         }
     }
 
     #[test]
-    fn a_directory_tells_its_pod() {
-        for driver in [Driver::Cgroupfs, Driver::Systemd] {
+    fn pod_uids_of_directories() {
+        for driver in [CgroupDriver::Cgroupfs, CgroupDriver::Systemd] {
             for class in [
                 QosClass::Guaranteed,
                 QosClass::Burstable,
@@ -189,7 +191,7 @@ mod tests {
                 let uid = PodUid::from("0f-1e");
                 let path = CgroupName::pod("/", class, &uid).path(driver);
                 let last = path.rsplit('/').next().unwrap();
-                assert_eq!(pod_uid_of(last), Some(uid), "{path}");
+                assert_eq!(pod_uid_from_dir_name(last), Some(uid), "{path}");
             }
         }
         for other in [
@@ -199,7 +201,7 @@ mod tests {
             "pod",
             "system.slice",
         ] {
-            assert_eq!(pod_uid_of(other), None, "{other}");
+            assert_eq!(pod_uid_from_dir_name(other), None, "{other}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The defaults that the API server fills into a pod, for pods that never met one.
+//! The API server's defaults, for static pods.
 
 use k8s_openapi::api::core::v1::{
     Container, ContainerPort, DownwardAPIVolumeFile, EmptyDirVolumeSource, EnvVar, HTTPGetAction,
@@ -14,7 +14,7 @@ use crate::quantity::Amount;
 
 mod pod_level;
 
-/// Fills in everything that matters to a node. Applying it twice changes nothing.
+/// Sets the defaults that matter to a node. Idempotent.
 pub fn apply(pod: &mut Pod) {
     let Some(spec) = pod.spec.as_mut() else {
         return;
@@ -27,7 +27,7 @@ pub fn apply(pod: &mut Pod) {
         container(regular);
     }
     for ephemeral in spec.ephemeral_containers.iter_mut().flatten() {
-        // The same type under another name: through the common form and back.
+        // The fields of a container under another type.
         let mut common = crate::pod::as_container(ephemeral);
         container(&mut common);
         ephemeral.image_pull_policy = common.image_pull_policy;
@@ -37,14 +37,14 @@ pub fn apply(pod: &mut Pod) {
         ephemeral.ports = common.ports;
         ephemeral.resources = common.resources;
     }
-    for one in spec.volumes.iter_mut().flatten() {
-        volume(one);
+    for volume in spec.volumes.iter_mut().flatten() {
+        default_volume(volume);
     }
-    let in_pod = spec
+    let containers = spec
         .containers
         .iter_mut()
         .chain(spec.init_containers.iter_mut().flatten());
-    for container in in_pod {
+    for container in containers {
         requests_from_limits(&mut container.resources);
     }
     pod_level::apply(spec);
@@ -53,9 +53,9 @@ pub fn apply(pod: &mut Pod) {
     }
 }
 
-/// The same for a pod in its JSON form: what is missing is added and nothing
-/// that is there is touched, so that fields of a later API version stay.
-pub fn fill(pod: &mut Value) -> Result<(), serde_json::Error> {
+/// The same for a pod in its JSON form: only missing fields are added, so that fields of a later API
+/// version stay.
+pub fn apply_to_json(pod: &mut Value) -> Result<(), serde_json::Error> {
     let mut parsed: Pod = serde_json::from_value(pod.clone())?;
     apply(&mut parsed);
     add_missing(pod, serde_json::to_value(&parsed)?);
@@ -67,11 +67,11 @@ fn add_missing(into: &mut Value, from: Value) {
         (Value::Object(into), Value::Object(from)) => {
             for (key, value) in from {
                 match into.get_mut(&key) {
-                    // A null, and the empty word that the API treats as unset, are as good as missing.
+                    // The API treats null and the empty string as unset.
                     Some(known) if known.is_null() || known.as_str() == Some("") => *known = value,
-                    // Amounts may be written as numbers; the API keeps them as text.
+                    // Quantities may be written as numbers; the API stores them as text.
                     Some(known) if known.is_number() && value.is_string() => *known = value,
-                    // Zero stands for unset in numbers that have a default.
+                    // Zero means unset where a number has a default.
                     Some(known) if known.as_i64() == Some(0) && value.is_number() => *known = value,
                     Some(known) => add_missing(known, value),
                     None => {
@@ -89,22 +89,22 @@ fn add_missing(into: &mut Value, from: Value) {
     }
 }
 
-fn word(field: &mut Option<String>, default: &str) {
+fn default_string(field: &mut Option<String>, default: &str) {
     if field.as_deref().is_none_or(str::is_empty) {
         *field = Some(default.to_owned());
     }
 }
 
-fn number(field: &mut Option<i32>, default: i32) {
+fn default_number(field: &mut Option<i32>, default: i32) {
     if field.is_none_or(|value| value == 0) {
         *field = Some(default);
     }
 }
 
 fn pod_spec(spec: &mut PodSpec) {
-    word(&mut spec.dns_policy, "ClusterFirst");
-    word(&mut spec.restart_policy, "Always");
-    word(&mut spec.scheduler_name, "default-scheduler");
+    default_string(&mut spec.dns_policy, "ClusterFirst");
+    default_string(&mut spec.restart_policy, "Always");
+    default_string(&mut spec.scheduler_name, "default-scheduler");
     spec.security_context
         .get_or_insert_with(PodSecurityContext::default);
     spec.termination_grace_period_seconds.get_or_insert(30);
@@ -116,14 +116,14 @@ fn pod_spec(spec: &mut PodSpec) {
 
 fn container(container: &mut Container) {
     let policy = image::default_pull_policy(container.image.as_deref().unwrap_or_default());
-    word(&mut container.image_pull_policy, policy);
-    word(
+    default_string(&mut container.image_pull_policy, policy);
+    default_string(
         &mut container.termination_message_path,
         DEFAULT_TERMINATION_MESSAGE_PATH,
     );
-    word(&mut container.termination_message_policy, "File");
+    default_string(&mut container.termination_message_policy, "File");
     for port in container.ports.iter_mut().flatten() {
-        word(&mut port.protocol, "TCP");
+        default_string(&mut port.protocol, "TCP");
     }
     for env in container.env.iter_mut().flatten() {
         env_var(env);
@@ -142,10 +142,10 @@ fn container(container: &mut Container) {
 }
 
 fn probe(probe: &mut Probe) {
-    number(&mut probe.timeout_seconds, 1);
-    number(&mut probe.period_seconds, 10);
-    number(&mut probe.success_threshold, 1);
-    number(&mut probe.failure_threshold, 3);
+    default_number(&mut probe.timeout_seconds, 1);
+    default_number(&mut probe.period_seconds, 10);
+    default_number(&mut probe.success_threshold, 1);
+    default_number(&mut probe.failure_threshold, 3);
     probe.http_get.iter_mut().for_each(http_get);
     if let Some(grpc) = probe.grpc.as_mut() {
         grpc.service.get_or_insert_default();
@@ -162,8 +162,8 @@ fn lifecycle(lifecycle: &mut Lifecycle) {
 }
 
 fn http_get(http: &mut HTTPGetAction) {
-    word(&mut http.path, "/");
-    word(&mut http.scheme, "HTTP");
+    default_string(&mut http.path, "/");
+    default_string(&mut http.scheme, "HTTP");
 }
 
 fn env_var(env: &mut EnvVar) {
@@ -173,10 +173,10 @@ fn env_var(env: &mut EnvVar) {
 }
 
 fn field_ref(field: &mut ObjectFieldSelector) {
-    word(&mut field.api_version, "v1");
+    default_string(&mut field.api_version, "v1");
 }
 
-fn volume(volume: &mut Volume) {
+fn default_volume(volume: &mut Volume) {
     const MODE: i32 = 0o644;
     if has_no_source(volume) {
         volume.empty_dir = Some(EmptyDirVolumeSource::default());
@@ -200,10 +200,10 @@ fn volume(volume: &mut Volume) {
     }
     if let Some(image) = volume.image.as_mut() {
         let policy = image::default_pull_policy(image.reference.as_deref().unwrap_or_default());
-        word(&mut image.pull_policy, policy);
+        default_string(&mut image.pull_policy, policy);
     }
     if let Some(iscsi) = volume.iscsi.as_mut() {
-        word(&mut iscsi.iscsi_interface, "default");
+        default_string(&mut iscsi.iscsi_interface, "default");
     }
 }
 
@@ -220,7 +220,7 @@ fn downward_file(file: &mut DownwardAPIVolumeFile) {
     file.field_ref.iter_mut().for_each(field_ref);
 }
 
-/// A volume that is nothing but its name is an emptyDir.
+/// A volume with nothing but a name is an emptyDir.
 fn has_no_source(volume: &Volume) -> bool {
     *volume
         == Volume {
@@ -238,7 +238,7 @@ fn round_up(resources: &mut ResourceRequirements) {
     }
 }
 
-/// The API keeps no finer amounts than thousandths.
+/// The API rounds quantities up to thousandths.
 fn round(quantity: &mut Quantity) {
     if let Ok(amount) = Amount::parse(&quantity.0)
         && amount != amount.round_to_millis()
@@ -269,7 +269,7 @@ fn host_ports(spec: &mut PodSpec) {
         ..
     } in containers.flat_map(|c| c.ports.iter_mut().flatten())
     {
-        number(host_port, *container_port);
+        default_number(host_port, *container_port);
     }
 }
 

@@ -1,10 +1,9 @@
-//! `$(VAR)` expansion in environment, command and arguments.
+//! Environment variables of containers, and `$(VAR)` expansion.
 
 use std::collections::BTreeMap;
 
-/// Replaces `$(NAME)` by what `lookup` says of NAME. `$$` stands for one `$`, so
-/// that `$$(NAME)` is left as `$(NAME)`; a name that is unknown, and anything
-/// that is no reference, stays as it is written.
+/// Replaces `$(NAME)` by the value that `lookup` returns for NAME. `$$` is an escaped `$`: `$$(NAME)`
+/// becomes `$(NAME)`. References to unknown names, and any other text, are left unchanged.
 pub fn expand<'a>(text: &str, lookup: impl Fn(&str) -> Option<&'a str>) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -33,13 +32,13 @@ pub fn expand<'a>(text: &str, lookup: impl Fn(&str) -> Option<&'a str>) -> Strin
     out
 }
 
-/// Variables in the order in which they were set; a later one of the same name
-/// takes the earlier one's place.
+/// Variables in the order in which they were first set. Setting one again replaces its value in
+/// place.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Environment {
-    own: Vec<(String, String)>,
-    /// What may be referred to as well, and is added last.
-    others: BTreeMap<String, String>,
+    variables: Vec<(String, String)>,
+    /// Variables that the pod has not set itself: those of Services. They can be referred to.
+    fallback: BTreeMap<String, String>,
 }
 
 impl Environment {
@@ -48,19 +47,19 @@ impl Environment {
         Self::default()
     }
 
-    /// An environment beside variables that nobody set: those of Services.
-    pub fn beside(others: BTreeMap<String, String>) -> Self {
+    /// An environment with the variables of Services as a fallback.
+    pub fn with_fallback(fallback: BTreeMap<String, String>) -> Self {
         Environment {
-            own: Vec::new(),
-            others,
+            variables: Vec::new(),
+            fallback,
         }
     }
 
-    /// Adds those that nobody set.
-    pub fn add_others(&mut self) {
-        for (name, value) in std::mem::take(&mut self.others) {
+    /// Adds the fallback variables that have not been set.
+    pub fn add_fallback(&mut self) {
+        for (name, value) in std::mem::take(&mut self.fallback) {
             if self.get(&name).is_none() {
-                self.own.push((name, value));
+                self.variables.push((name, value));
             }
         }
     }
@@ -68,43 +67,43 @@ impl Environment {
     /// Sets a variable.
     pub fn set(&mut self, name: impl Into<String>, value: impl Into<String>) {
         let (name, value) = (name.into(), value.into());
-        match self.own.iter_mut().find(|(known, _)| *known == name) {
-            Some((_, old)) => *old = value,
-            None => self.own.push((name, value)),
+        match self.variables.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, current)) => *current = value,
+            None => self.variables.push((name, value)),
         }
     }
 
     /// A variable's value.
     pub fn get(&self, name: &str) -> Option<&str> {
-        self.own
+        self.variables
             .iter()
             .find(|(known, _)| known == name)
             .map(|(_, value)| value.as_str())
     }
 
-    /// Expands references to the variables set so far.
+    /// Expands references to variables set so far, and to fallback variables.
     pub fn expand(&self, text: &str) -> String {
         expand(text, |name| {
             self.get(name)
-                .or_else(|| self.others.get(name).map(String::as_str))
+                .or_else(|| self.fallback.get(name).map(String::as_str))
         })
     }
 
-    /// All variables in their order.
+    /// The variables that are set, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.own
+        self.variables
             .iter()
             .map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
-    /// All variables in their order.
+    /// The variables that are set, in order.
     pub fn into_vec(self) -> Vec<(String, String)> {
-        self.own
+        self.variables
     }
 }
 
-/// Whether a key may become a variable: everything printable but `=`, as the
-/// API accepts it (relaxed validation, on since 1.32).
+/// Whether a name is valid: printable ASCII without `=`, as the API has accepted since 1.32 (relaxed
+/// validation).
 pub fn is_valid_name(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(|b| (0x20..0x7f).contains(&b) && b != b'=')
 }
@@ -114,9 +113,9 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Upstream's table (third_party/forked/golang/expansion).
+    /// The table of upstream's test in `third_party/forked/golang/expansion`.
     #[test]
-    fn expansion_is_upstreams() {
+    fn expansion_as_upstream() {
         let vars = [
             ("VAR_A", "A"),
             ("VAR_B", "B"),
@@ -154,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_variable_takes_the_earlier_ones_place() {
+    fn setting_a_variable_again_replaces_it_in_place() {
         let mut env = Environment::new();
         env.set("A", "1");
         env.set("B", env.expand("$(A)$(B)"));
@@ -167,11 +166,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn text_without_a_dollar_is_left_alone(text in "[^$]*") {
+        fn text_without_a_dollar_is_unchanged(text in "[^$]*") {
             prop_assert_eq!(expand(&text, |_| Some("x")), text);
         }
         #[test]
-        fn doubled_dollars_give_the_text_back(text in ".*") {
+        fn escaped_dollars_are_unescaped(text in ".*") {
             prop_assert_eq!(expand(&text.replace('$', "$$"), |_| Some("x")), text);
         }
     }

@@ -1,4 +1,4 @@
-//! Hashes that must be the same everywhere and for ever.
+//! Hashes that are the same on every machine and in every version.
 
 use k8s_openapi::api::core::v1::Container;
 
@@ -18,17 +18,39 @@ pub fn fnv1_32(bytes: &[u8]) -> u32 {
 
 /// FNV-1a with 128 bits.
 pub fn fnv1a_128(bytes: &[u8]) -> u128 {
-    const OFFSET: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
-    const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
-    bytes.iter().fold(OFFSET, |hash, byte| {
-        (hash ^ u128::from(*byte)).wrapping_mul(PRIME)
-    })
+    let mut hash = Fnv1a128::default();
+    hash.update(bytes);
+    hash.finish()
 }
 
-/// What makes a running container a different one: its name and image, and
-/// nothing else. Upstream's number, so that a node can change its agent
-/// without restarting a container.
-pub fn container(container: &Container) -> u32 {
+/// FNV-1a with 128 bits of bytes that come in pieces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fnv1a128(u128);
+
+impl Default for Fnv1a128 {
+    fn default() -> Self {
+        Self(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d)
+    }
+}
+
+impl Fnv1a128 {
+    /// Hashes more bytes.
+    pub fn update(&mut self, bytes: &[u8]) {
+        const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
+        self.0 = bytes.iter().fold(self.0, |hash, byte| {
+            (hash ^ u128::from(*byte)).wrapping_mul(PRIME)
+        });
+    }
+
+    /// The hash of all bytes so far.
+    pub fn finish(self) -> u128 {
+        self.0
+    }
+}
+
+/// The hash that changes when a container has to be recreated: of its name and image, and nothing
+/// else. The same as upstream's, so that a node can change its agent without restarting containers.
+pub fn container_hash(container: &Container) -> u32 {
     let json = format!(
         "{{\"image\":{},\"name\":{}}}",
         go_json_string(container.image.as_deref().unwrap_or_default()),
@@ -39,12 +61,12 @@ pub fn container(container: &Container) -> u32 {
     fnv1a_32(format!("([]uint8)[{}]", numbers.join(" ")).as_bytes())
 }
 
-/// The same as it stands in the container's annotation.
-pub fn container_annotation(spec: &Container) -> String {
-    format!("{:x}", container(spec))
+/// The same in hex, the form of the container's annotation.
+pub fn container_hash_annotation(spec: &Container) -> String {
+    format!("{:x}", container_hash(spec))
 }
 
-/// Go's encoder escapes what HTML could misread; serde does not.
+/// Go's encoder escapes characters special to HTML; serde_json does not.
 fn go_json_string(text: &str) -> String {
     serde_json::Value::from(text)
         .to_string()
@@ -69,14 +91,14 @@ mod tests {
     }
 
     #[test]
-    fn the_container_hash_is_upstreams() {
+    fn container_hash_as_upstream() {
         // The constant of upstream's own test.
         assert_eq!(
-            container(&named("test_container", "foo/image:v1")),
+            container_hash(&named("test_container", "foo/image:v1")),
             0x8e45_cbd0
         );
         assert_eq!(
-            container_annotation(&named("test_container", "foo/image:v1")),
+            container_hash_annotation(&named("test_container", "foo/image:v1")),
             "8e45cbd0"
         );
     }

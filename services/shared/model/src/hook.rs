@@ -1,44 +1,44 @@
-//! Lifecycle hooks: what a handler asks for, with every default filled in.
+//! Lifecycle hooks, with all defaults applied.
 
 use k8s_openapi::api::core::v1::{Container, ContainerPort, LifecycleHandler};
 
-use crate::probe::{self, Action};
+use crate::probe::{self, ProbeHandler};
 
-/// What a hook does.
+/// The action of a hook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Hook {
-    /// Runs a command in the container, as it stands: nothing in it is expanded.
+    /// Runs a command in the container, without expanding variables in it.
     Exec {
         /// The command.
         command: Vec<String>,
     },
-    /// Asks over HTTP; whatever the answer says is fine.
+    /// Sends an HTTP GET request; any response is a success.
     Http {
-        /// Absent: the pod's address.
+        /// The host; `None` for the pod's IP.
         host: Option<String>,
         /// The port.
         port: u16,
         /// Path and query.
         path: String,
-        /// Over TLS, without checking the certificate.
+        /// Whether to use TLS, without verifying the certificate.
         https: bool,
-        /// In their order; one name may stand more than once.
+        /// In order; a name may occur more than once.
         headers: Vec<(String, String)>,
     },
-    /// Waits.
+    /// Waits for a duration.
     Sleep {
-        /// So many seconds; zero is fine.
+        /// May be zero.
         seconds: u64,
     },
-    /// Nothing that can be done.
-    Impossible {
-        /// Why.
-        why: String,
+    /// The handler is invalid.
+    Invalid {
+        /// The error message, in the kubelet's words.
+        message: String,
     },
 }
 
 impl Hook {
-    /// Reads a handler; ports by name are looked for among those of its container.
+    /// Converts a handler; port names are resolved among the container's ports.
     pub fn new(handler: &LifecycleHandler, ports: &[ContainerPort]) -> Self {
         if let Some(exec) = &handler.exec {
             let command = exec.command.clone().unwrap_or_default();
@@ -46,19 +46,19 @@ impl Hook {
         }
         if let Some(get) = &handler.http_get {
             let Some(number) = probe::port_number(&get.port, ports) else {
-                let why = format!("couldn't find port: {}", said(&get.port));
-                return Hook::Impossible { why };
+                let message = format!("couldn't find port: {}", port_text(&get.port));
+                return Hook::Invalid { message };
             };
-            let Action::HttpGet {
+            let ProbeHandler::HttpGet {
                 host,
                 path,
                 https,
                 headers,
                 ..
-            } = probe::http_action(get)
+            } = probe::http_get_handler(get)
             else {
-                return Hook::Impossible {
-                    why: "invalid handler".to_owned(),
+                return Hook::Invalid {
+                    message: "invalid handler".to_owned(),
                 };
             };
             return Hook::Http {
@@ -73,25 +73,25 @@ impl Hook {
             let seconds = u64::try_from(sleep.seconds).unwrap_or(0);
             return Hook::Sleep { seconds };
         }
-        Hook::Impossible {
-            why: "invalid handler".to_owned(),
+        Hook::Invalid {
+            message: "invalid handler".to_owned(),
         }
     }
 
-    /// A container's hook after its start.
+    /// A container's postStart hook.
     pub fn post_start(container: &Container) -> Option<Self> {
         let handler = container.lifecycle.as_ref()?.post_start.as_ref()?;
         Some(Hook::new(handler, ports(container)))
     }
 
-    /// A container's hook before it is stopped.
+    /// A container's preStop hook.
     pub fn pre_stop(container: &Container) -> Option<Self> {
         let handler = container.lifecycle.as_ref()?.pre_stop.as_ref()?;
         Some(Hook::new(handler, ports(container)))
     }
 
-    /// A preStop hook out of what its container carries about itself: handler and ports as JSON.
-    pub fn restored(handler: &str, ports: Option<&str>) -> Option<Self> {
+    /// A preStop hook from the annotations of its container: handler and ports as JSON.
+    pub fn from_annotations(handler: &str, ports: Option<&str>) -> Option<Self> {
         let handler: LifecycleHandler = serde_json::from_str(handler).ok()?;
         let ports: Vec<ContainerPort> = ports
             .and_then(|ports| serde_json::from_str(ports).ok())
@@ -104,7 +104,7 @@ fn ports(container: &Container) -> &[ContainerPort] {
     container.ports.as_deref().unwrap_or_default()
 }
 
-fn said(port: &k8s_openapi::apimachinery::pkg::util::intstr::IntOrString) -> String {
+fn port_text(port: &k8s_openapi::apimachinery::pkg::util::intstr::IntOrString) -> String {
     use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
     match port {
         IntOrString::Int(number) => number.to_string(),
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn every_handler_is_read() {
+    fn all_kinds_of_handlers() {
         let command = vec!["sh".to_owned(), "-c".to_owned(), "$(A)".to_owned()];
         assert_eq!(
             hook(json!({"exec": {"command": command}})),
@@ -148,29 +148,29 @@ mod tests {
             headers: vec![("A".into(), "1".into())],
         };
         assert_eq!(get, expected);
-        for impossible in [
+        for invalid in [
             json!({"httpGet": {"port": "other"}}),
             json!({"httpGet": {"port": 0}}),
             json!({"tcpSocket": {"port": 1}}),
             json!({}),
         ] {
-            assert!(matches!(hook(impossible), Hook::Impossible { .. }));
+            assert!(matches!(hook(invalid), Hook::Invalid { .. }));
         }
     }
 
     #[test]
-    fn a_hook_is_found_again_on_its_container() {
+    fn hooks_from_annotations() {
         let handler = r#"{"httpGet":{"port":"web"}}"#;
         let ports = r#"[{"name":"web","containerPort":81}]"#;
-        let found = Hook::restored(handler, Some(ports));
+        let found = Hook::from_annotations(handler, Some(ports));
         assert!(matches!(found, Some(Hook::Http { port: 81, .. })));
-        assert_eq!(Hook::restored("{", None), None);
+        assert_eq!(Hook::from_annotations("{", None), None);
     }
 
     proptest! {
         #[test]
-        fn foreign_annotations_do_no_harm(handler in "\\PC*", ports in "\\PC*") {
-            Hook::restored(&handler, Some(&ports));
+        fn arbitrary_annotations_never_panic(handler in "\\PC*", ports in "\\PC*") {
+            Hook::from_annotations(&handler, Some(&ports));
         }
     }
 }

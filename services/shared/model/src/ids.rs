@@ -1,4 +1,4 @@
-//! Ids, each of its own type, so that one is never passed for another.
+//! Ids, each with a type of its own, so that they cannot be mixed up.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -19,7 +19,7 @@ macro_rules! id {
             pub fn into_string(self) -> String {
                 self.0
             }
-            /// Whether there is no id at all.
+            /// Whether the id is empty.
             pub fn is_empty(&self) -> bool {
                 self.0.is_empty()
             }
@@ -58,11 +58,11 @@ macro_rules! id {
 }
 
 id!(
-    /// A pod's uid: the key of everything about it.
+    /// A pod's uid: the key of a pod everywhere.
     PodUid
 );
 id!(
-    /// The runtime's id of a container, without a `containerd://` in front.
+    /// The runtime's id of a container, without a prefix such as `containerd://`.
     ContainerId
 );
 id!(

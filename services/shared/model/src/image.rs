@@ -1,25 +1,25 @@
-//! References to images: their full form and whether they can name one.
+//! Image references: parsing, validation and canonical form, as containerd and the kubelet have them.
 
-/// A reference taken apart, with defaults filled in.
+/// A parsed reference, with defaults applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reference {
+pub struct ImageReference {
     /// `docker.io`, `registry.example:5000`…
     pub registry: String,
     /// `library/busybox`.
     pub repository: String,
-    /// Absent when only a digest names the image.
+    /// `None` where the reference has only a digest.
     pub tag: Option<String>,
     /// `sha256:…`.
     pub digest: Option<String>,
 }
 
-/// Why a reference can name no image, in upstream's words.
+/// An invalid reference, in upstream's words.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ImageError {
-    /// There is nothing, or a letter where none may stand.
+pub enum ImageReferenceError {
+    /// Empty, or an invalid character.
     #[error("couldn't parse image name \"{0}\": invalid reference format")]
     Format(String),
-    /// Sixty-four hexadecimal digits: an image's id.
+    /// 64 hexadecimal digits: the id of an image.
     #[error(
         "couldn't parse image name \"{0}\": invalid repository name ({0}), cannot specify 64-byte hexadecimal strings"
     )]
@@ -29,31 +29,30 @@ pub enum ImageError {
         "couldn't parse image name \"{name}\": invalid reference format: repository name ({repository}) must be lowercase"
     )]
     Uppercase {
-        /// As it was written.
+        /// The reference.
         name: String,
-        /// The part that is wrong, completed.
+        /// The repository, with its default prefix.
         repository: String,
     },
-    /// More than 255 letters.
+    /// More than 255 characters.
     #[error(
         "couldn't parse image name \"{0}\": repository name must not be more than 255 characters"
     )]
     TooLong(String),
 }
 
-impl Reference {
-    /// Reads a reference as people write it: `busybox`, `busybox:1.36`,
-    /// `host:5000/a/b@sha256:…`.
-    pub fn parse(text: &str) -> Result<Self, ImageError> {
-        let wrong = || ImageError::Format(text.to_owned());
+impl ImageReference {
+    /// Parses a reference in any form: `busybox`, `busybox:1.36`, `host:5000/a/b@sha256:…`.
+    pub fn parse(text: &str) -> Result<Self, ImageReferenceError> {
+        let invalid = || ImageReferenceError::Format(text.to_owned());
         if text.len() == 64 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f')) {
-            return Err(ImageError::Id(text.to_owned()));
+            return Err(ImageReferenceError::Id(text.to_owned()));
         }
         let (rest, digest) = match text.split_once('@') {
             Some((rest, digest)) => (rest, Some(digest)),
             None => (text, None),
         };
-        // A colon after the last slash starts a tag; before it, a port.
+        // A colon is followed by a tag after the last slash, and by a port before.
         let last = rest.rfind('/').map_or(0, |at| at + 1);
         let (path, tag) = match rest[last..].split_once(':') {
             Some((_, tag)) => (&rest[..rest.len() - tag.len() - 1], Some(tag)),
@@ -66,7 +65,7 @@ impl Reference {
             repository.to_owned()
         };
         if repository.bytes().any(|b| b.is_ascii_uppercase()) {
-            return Err(ImageError::Uppercase {
+            return Err(ImageReferenceError::Uppercase {
                 name: text.to_owned(),
                 repository,
             });
@@ -76,10 +75,10 @@ impl Reference {
             && tag.is_none_or(is_tag)
             && digest.is_none_or(is_digest);
         if !valid {
-            return Err(wrong());
+            return Err(invalid());
         }
         if registry.len() + 1 + repository.len() > 255 {
-            return Err(ImageError::TooLong(text.to_owned()));
+            return Err(ImageReferenceError::TooLong(text.to_owned()));
         }
         let tag = match (tag, digest) {
             (None, None) => Some("latest".to_owned()),
@@ -93,14 +92,13 @@ impl Reference {
         })
     }
 
-    /// The reference without tag and digest, which is what passwords are looked up for:
-    /// `docker.io/library/busybox`.
+    /// The reference without tag and digest, the key of pull secrets: `docker.io/library/busybox`.
     pub fn name(&self) -> String {
         format!("{}/{}", self.registry, self.repository)
     }
 
-    /// The whole of it: `docker.io/library/busybox:latest`.
-    pub fn full(&self) -> String {
+    /// The canonical form: `docker.io/library/busybox:latest`.
+    pub fn canonical(&self) -> String {
         let mut out = self.name();
         if let Some(tag) = &self.tag {
             out.push(':');
@@ -114,10 +112,10 @@ impl Reference {
     }
 }
 
-/// What the runtime is asked for: the reference as it is written, with
-/// `:latest` where neither tag nor digest stand, as upstream asks.
-pub fn with_default_tag(text: &str) -> Result<String, ImageError> {
-    let reference = Reference::parse(text)?;
+/// The reference for the runtime: unchanged, with `:latest` if it has neither tag nor digest, as in
+/// upstream's requests.
+pub fn with_default_tag(text: &str) -> Result<String, ImageReferenceError> {
+    let reference = ImageReference::parse(text)?;
     let untagged = reference.digest.is_none() && !has_tag(text);
     Ok(if untagged {
         format!("{text}:latest")
@@ -126,29 +124,29 @@ pub fn with_default_tag(text: &str) -> Result<String, ImageError> {
     })
 }
 
-/// A reference as it is written, less its tag and digest; none where it cannot be read.
+/// The reference without its tag and digest; `None` if it is invalid.
 pub fn without_tag(text: &str) -> Option<&str> {
-    Reference::parse(text).ok()?;
+    ImageReference::parse(text).ok()?;
     let name = text.split('@').next().unwrap_or(text);
     let last = name.rfind('/').map_or(0, |at| at + 1);
     let end = name[last..].find(':').map_or(name.len(), |at| last + at);
     name.get(..end)
 }
 
-/// The full form of a reference.
-pub fn normalize(text: &str) -> Result<String, ImageError> {
-    Reference::parse(text).map(|reference| reference.full())
+/// The canonical form of a reference.
+pub fn normalize(text: &str) -> Result<String, ImageReferenceError> {
+    ImageReference::parse(text).map(|reference| reference.canonical())
 }
 
-/// Whether two references name the same image, however they are written.
-pub fn same(a: &str, b: &str) -> bool {
+/// Whether two references have the same canonical form.
+pub fn same_image(a: &str, b: &str) -> bool {
     a == b || matches!((normalize(a), normalize(b)), (Ok(a), Ok(b)) if a == b)
 }
 
 /// The pull policy that the API fills in: `Always` for `latest` and for no tag.
 pub fn default_pull_policy(text: &str) -> &'static str {
-    // A reference that cannot be read gets the policy of any other tag, as upstream.
-    match Reference::parse(text) {
+    // An invalid reference has the policy of any other tag, as upstream.
+    match ImageReference::parse(text) {
         Ok(reference) if reference.tag.as_deref() == Some("latest") => "Always",
         _ => "IfNotPresent",
     }
@@ -161,8 +159,8 @@ fn has_tag(text: &str) -> bool {
     text[last..].contains(':')
 }
 
-/// The first part is a registry if it could be no repository: a dot, a port,
-/// `localhost` or a capital letter.
+/// The first component is a registry if it cannot be part of a repository's name: with a dot, a port
+/// or a capital letter, or `localhost`.
 fn split_registry(path: &str) -> (&str, &str) {
     match path.split_once('/') {
         Some((first, rest))
@@ -208,7 +206,7 @@ fn is_host_part(part: &str) -> bool {
         && part.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
 }
 
-/// Runs of letters and digits with `.`, `_`, `__` or dashes between them.
+/// Letters and digits, separated by `.`, `_`, `__` or dashes.
 fn is_component(part: &str) -> bool {
     let word = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
     let bytes = part.as_bytes();

@@ -1,7 +1,7 @@
-//! Words of the domain: pods, ids, quantities, QoS, probes, restarts, phases.
+//! Kubernetes' domain rules as pure functions: pods, resources, QoS, probes, restarts, statuses.
 //!
-//! Pure functions over the API's own types. Nothing here waits, reads a clock,
-//! touches a file or knows the wire: a moment that matters comes in as an argument.
+//! The functions work on the types of the API. They do no I/O, read no clock and know nothing of
+//! the wire format between services: the present time is an argument.
 
 pub mod allocation;
 pub mod apparmor;
@@ -12,23 +12,24 @@ pub mod env;
 pub mod env_file;
 pub mod hash;
 pub mod hook;
+pub mod host_port;
 pub mod ids;
 pub mod image;
 pub mod names;
 pub mod node;
+pub mod node_affinity;
 pub mod pod;
-pub mod ports;
+pub mod pod_level;
 pub mod probe;
 pub mod qos;
 pub mod quantity;
 pub mod resources;
 pub mod restart;
-pub mod selector;
 pub mod status;
 pub mod sysctl;
 pub mod taint;
 pub mod userns;
 
-pub use allocation::{Allocation, Amounts};
+pub use allocation::{PodAllocation, ResizableResources};
 pub use ids::{ContainerId, PodUid, SandboxId};
-pub use pod::{ContainerKind, Manifest, ManifestError, RestartPolicy};
+pub use pod::{ContainerKind, Manifest, ManifestParseError, RestartPolicy};

@@ -1,38 +1,37 @@
-//! Names of directories and files that other programs look for.
+//! Names of directories and files that other programs depend on.
 
 use std::path::{Path, PathBuf};
 
 use crate::ids::{ContainerId, PodUid};
 
-/// Longest file name that file systems take.
+/// The longest file name of common file systems.
 const MAX_FILE_NAME: usize = 255;
 
-/// `<namespace>_<name>_<uid>`: the pod's directory of logs.
+/// `<namespace>_<name>_<uid>`: the name of a pod's log directory.
 pub fn pod_log_dir_name(namespace: &str, name: &str, uid: &PodUid) -> String {
     format!("{namespace}_{name}_{uid}")
 }
 
-/// The pod's directory of logs below `pod_logs_dir` (`/var/log/pods`).
+/// A pod's log directory below `pod_logs_dir` (`/var/log/pods`).
 pub fn pod_log_dir(pod_logs_dir: &Path, namespace: &str, name: &str, uid: &PodUid) -> PathBuf {
     pod_logs_dir.join(pod_log_dir_name(namespace, name, uid))
 }
 
-/// Takes a log directory's name apart again; `None` when it is none of ours.
+/// Parses the name of a pod's log directory.
 pub fn parse_pod_log_dir(dir_name: &str) -> Option<(&str, &str, PodUid)> {
     let mut parts = dir_name.split('_');
     let (namespace, name, uid) = (parts.next()?, parts.next()?, parts.next()?);
-    let whole = parts.next().is_none() && ![namespace, name, uid].contains(&"");
-    whole.then(|| (namespace, name, PodUid::from(uid)))
+    let is_complete = parts.next().is_none() && ![namespace, name, uid].contains(&"");
+    is_complete.then(|| (namespace, name, PodUid::from(uid)))
 }
 
-/// `<container>/<attempt>.log`, relative to the pod's log directory: what the
-/// runtime is told as a container's log path.
+/// `<container>/<attempt>.log`, relative to the pod's log directory: the CRI's `log_path`.
 pub fn container_log_path(container: &str, attempt: u32) -> String {
     format!("{container}/{attempt}.log")
 }
 
-/// Name of the link in `/var/log/containers` that log collectors follow, cut
-/// to what a file name can hold.
+/// The name of the link in `/var/log/containers` for log collectors, truncated to the longest file
+/// name.
 pub fn container_log_link(
     name: &str,
     namespace: &str,
@@ -51,7 +50,7 @@ pub fn container_log_link(
     link + suffix
 }
 
-/// `<root>/pods/<uid>`: everything of one pod.
+/// `<root>/pods/<uid>`: the directory of a pod.
 pub fn pod_dir(root: &Path, uid: &PodUid) -> PathBuf {
     root.join("pods").join(uid.as_str())
 }
@@ -69,14 +68,14 @@ pub fn volume_dir(root: &Path, uid: &PodUid, plugin: &str, volume: &str) -> Path
         .join(volume)
 }
 
-/// `<root>/pods/<uid>/containers/<name>`: holds the files of last words.
+/// `<root>/pods/<uid>/containers/<name>`: the directory of a container's termination messages.
 pub fn container_dir(root: &Path, uid: &PodUid, container: &str) -> PathBuf {
     pod_dir(root, uid).join("containers").join(container)
 }
 
-/// `<root>/pods/<uid>/containers/<name>/<8 hex digits>`: the file of last words
-/// of one attempt. Upstream draws the digits; here they follow from the attempt,
-/// so that a repeated step finds its own file.
+/// `<root>/pods/<uid>/containers/<name>/<8 hex digits>`: the termination message of one attempt. The
+/// digits are random upstream; here they follow from the attempt, so that a repeated creation finds
+/// the same file.
 pub fn termination_log(root: &Path, uid: &PodUid, container: &str, attempt: u32) -> PathBuf {
     let digits = crate::hash::fnv1a_32(format!("{uid}/{container}/{attempt}").as_bytes());
     container_dir(root, uid, container).join(format!("{digits:08x}"))
@@ -87,7 +86,7 @@ pub fn etc_hosts(root: &Path, uid: &PodUid) -> PathBuf {
     pod_dir(root, uid).join("etc-hosts")
 }
 
-/// `<name>_<namespace>`: what is unique among the pods of a node at one time.
+/// `<name>_<namespace>`: unique among the pods of a node at one time.
 pub fn full_name(name: &str, namespace: &str) -> String {
     format!("{name}_{namespace}")
 }
@@ -97,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_upstreams() {
+    fn names_as_upstream() {
         let uid = PodUid::from("1-2");
         assert_eq!(pod_log_dir_name("default", "web", &uid), "default_web_1-2");
         assert_eq!(
@@ -119,14 +118,14 @@ mod tests {
     }
 
     #[test]
-    fn a_long_link_is_cut_and_keeps_its_ending() {
+    fn long_links_are_truncated_before_the_suffix() {
         let link = container_log_link(&"n".repeat(253), "ns", "app", &"c".into());
         assert_eq!(link.len(), 255);
         assert!(link.ends_with("n.log"));
     }
 
     #[test]
-    fn last_words_of_one_attempt_have_one_place() {
+    fn termination_logs_of_one_attempt_have_one_path() {
         let at = |n| termination_log(Path::new("/r"), &"u".into(), "app", n);
         assert_eq!(at(1), at(1));
         assert_ne!(at(1), at(2));

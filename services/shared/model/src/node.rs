@@ -1,4 +1,4 @@
-//! What a node has, and how much of it pods may ask for.
+//! A node's capacity, allocatable resources, addresses, labels and version.
 
 use core::net::IpAddr;
 use std::collections::BTreeMap;
@@ -8,20 +8,20 @@ use k8s_openapi::api::core::v1::{NodeStatus, PodSpec};
 use crate::quantity::Amount;
 use crate::resources::{self, is_huge_pages};
 
-/// How many pods there may be, where resources are counted.
+/// The resource that counts pods.
 pub const PODS: &str = "pods";
-/// Disk that a pod's containers, logs and emptyDirs fill.
+/// The resource of container layers, logs and emptyDirs on disk.
 pub const EPHEMERAL_STORAGE: &str = "ephemeral-storage";
 
-/// Resources by name, in the numbers that the API compares: thousandths of a CPU,
-/// whole units of all else.
-pub type Numbers = BTreeMap<String, i64>;
+/// Resources by name, in the units that the scheduler compares: thousandths of a CPU, whole units of
+/// all others.
+pub type ResourceList = BTreeMap<String, i64>;
 
-/// A configured list of resources (`systemReserved`), or thresholds by signal.
-type Settings = BTreeMap<String, String>;
+/// Quantities in a configuration: by resource (`systemReserved`), or by eviction signal.
+type ConfiguredList = BTreeMap<String, String>;
 
-/// An amount as a number of its resource.
-pub fn number(name: &str, amount: Amount) -> i64 {
+/// An amount in the unit of its resource.
+pub fn resource_value(name: &str, amount: Amount) -> i64 {
     if name == "cpu" {
         amount.millis()
     } else {
@@ -29,80 +29,80 @@ pub fn number(name: &str, amount: Amount) -> i64 {
     }
 }
 
-/// What a pod asks for, with its overhead.
-pub fn requests(spec: &PodSpec) -> Numbers {
+/// The requests of a pod, including its overhead.
+pub fn requests(spec: &PodSpec) -> ResourceList {
     resources::pod_requests(spec)
         .into_iter()
         .map(|(name, amount)| {
-            let number = number(&name, amount);
-            (name, number)
+            let value = resource_value(&name, amount);
+            (name, value)
         })
         .collect()
 }
 
-/// What is left of a node's capacity after the given reservations; nothing is below zero.
-pub fn without_reserved(capacity: &Numbers, reserved: &[&Settings]) -> Numbers {
-    let held = |name: &str| -> i64 {
+/// A node's capacity less the given reservations, at least zero.
+pub fn without_reserved(capacity: &ResourceList, reserved: &[&ConfiguredList]) -> ResourceList {
+    let reserved = |name: &str| -> i64 {
         let amounts = reserved
             .iter()
             .filter_map(|list| Amount::parse(list.get(name)?).ok());
-        number(name, amounts.sum())
+        resource_value(name, amounts.sum())
     };
     capacity
         .iter()
-        .map(|(name, all)| (name.clone(), all.saturating_sub(held(name)).max(0)))
+        .map(|(name, all)| (name.clone(), all.saturating_sub(reserved(name)).max(0)))
         .collect()
 }
 
-/// What pods may ask for together: capacity less reservations, less what the hard
-/// eviction thresholds keep free; memory set aside as huge pages is no other memory.
+/// A node's allocatable resources: capacity less reservations and hard eviction thresholds. Memory
+/// reserved as huge pages is not available as other memory.
 pub fn allocatable(
-    capacity: &Numbers,
-    reserved: &[&Settings],
-    eviction_hard: &Settings,
-) -> Numbers {
-    let mut left = without_reserved(capacity, reserved);
+    capacity: &ResourceList,
+    reserved: &[&ConfiguredList],
+    eviction_hard: &ConfiguredList,
+) -> ResourceList {
+    let mut allocatable = without_reserved(capacity, reserved);
     for (name, signal) in [
         ("memory", "memory.available"),
         (EPHEMERAL_STORAGE, "nodefs.available"),
     ] {
-        let (Some(whole), Some(threshold)) = (capacity.get(name), eviction_hard.get(signal)) else {
+        let (Some(total), Some(threshold)) = (capacity.get(name), eviction_hard.get(signal)) else {
             continue;
         };
-        let free = kept_free(threshold, *whole);
-        if let Some(left) = left.get_mut(name) {
-            *left = left.saturating_sub(free).max(0);
+        let reservation = hard_eviction_reservation(threshold, *total);
+        if let Some(value) = allocatable.get_mut(name) {
+            *value = value.saturating_sub(reservation).max(0);
         }
     }
-    let huge: i64 = capacity
+    let huge_pages: i64 = capacity
         .iter()
         .filter(|(name, _)| is_huge_pages(name))
         .map(|(_, bytes)| *bytes)
         .sum();
-    if let Some(memory) = left.get_mut("memory") {
-        *memory = memory.saturating_sub(huge).max(0);
+    if let Some(memory) = allocatable.get_mut("memory") {
+        *memory = memory.saturating_sub(huge_pages).max(0);
     }
-    left
+    allocatable
 }
 
-/// What a threshold, absolute or in percent of the whole, keeps free.
-fn kept_free(threshold: &str, whole: i64) -> i64 {
+/// The reservation of a hard eviction threshold, absolute or in percent of the total.
+fn hard_eviction_reservation(threshold: &str, total: i64) -> i64 {
     match threshold.strip_suffix('%').map(str::parse::<f64>) {
-        Some(Ok(percent)) => (whole as f64 * (percent / 100.0)) as i64,
+        Some(Ok(percent)) => (total as f64 * (percent / 100.0)) as i64,
         Some(Err(_)) => 0,
         None => Amount::parse(threshold).map_or(0, Amount::value),
     }
 }
 
-/// A node's addresses as pods tell them as their host's: the first that is internal, or else external,
-/// and the first of the other family.
+/// The host IPs of a node's pods: the first internal, else external address, and the first one of the
+/// other IP family.
 pub fn host_ips(status: &NodeStatus) -> Vec<String> {
     let all = status.addresses.as_deref().unwrap_or_default();
-    let of = |kind: &'static str| {
-        let of_kind = all.iter().filter(move |address| address.type_ == kind);
-        of_kind.filter_map(|address| address.address.parse::<IpAddr>().ok())
+    let of_type = |type_: &'static str| {
+        let addresses = all.iter().filter(move |address| address.type_ == type_);
+        addresses.filter_map(|address| address.address.parse::<IpAddr>().ok())
     };
-    let ips: Vec<IpAddr> = of("InternalIP").chain(of("ExternalIP")).collect();
+    let ips: Vec<IpAddr> = of_type("InternalIP").chain(of_type("ExternalIP")).collect();
     let Some(first) = ips.first() else {
         return Vec::new();
     };
@@ -111,19 +111,18 @@ pub fn host_ips(status: &NodeStatus) -> Vec<String> {
     both.map(ToString::to_string).collect()
 }
 
-/// The Kubernetes release whose node behaviour and API this build follows.
-pub const KUBERNETES: &str = "1.36.3";
+/// The Kubernetes release whose kubelet this build follows.
+pub const KUBERNETES_VERSION: &str = "1.36.3";
 
-/// What a node says its kubelet is. Whoever compares versions reads the Kubernetes release that this
-/// node is like, as with the builds of distributions; what follows the plus sign counts for nothing in
-/// comparisons and tells people what really runs.
+/// The kubelet version that a node reports. Version comparisons see the Kubernetes release; the build
+/// metadata after the plus sign, as distributions use it, names Polylet.
 pub fn kubelet_version(build: &str) -> String {
-    format!("v{KUBERNETES}+polylet.{build}")
+    format!("v{KUBERNETES_VERSION}+polylet.{build}")
 }
 
-/// Labels that a node puts right when they are found otherwise; all others that it is given count
-/// only when it is made.
-pub const OWN_LABELS: [&str; 11] = [
+/// Labels that a node corrects on an existing Node object, as upstream. All others are set only when
+/// the object is created.
+pub const DEFAULT_LABELS: [&str; 11] = [
     "kubernetes.io/hostname",
     "topology.kubernetes.io/zone",
     "topology.kubernetes.io/region",
@@ -137,49 +136,48 @@ pub const OWN_LABELS: [&str; 11] = [
     "beta.kubernetes.io/arch",
 ];
 
-/// The labels that a node has by itself, with those it is given.
-pub fn labels(
+/// The labels of a new Node object: the default ones and the configured ones.
+pub fn initial_labels(
     name: &str,
     architecture: &str,
-    given: &BTreeMap<String, String>,
+    configured: &BTreeMap<String, String>,
 ) -> BTreeMap<String, String> {
-    let own = [
+    let default = [
         ("kubernetes.io/hostname", name),
         ("kubernetes.io/os", "linux"),
         ("kubernetes.io/arch", architecture),
         ("beta.kubernetes.io/os", "linux"),
         ("beta.kubernetes.io/arch", architecture),
     ];
-    let mut labels: BTreeMap<String, String> = own
+    let mut labels: BTreeMap<String, String> = default
         .map(|(key, value)| (key.to_owned(), value.to_owned()))
         .into();
-    labels.extend(given.clone());
+    labels.extend(configured.clone());
     labels
 }
 
-/// How many pods a node takes: `maxPods`, and no more than `podsPerCore` for each core
-/// where that is set.
-pub fn most_pods(max_pods: i32, pods_per_core: i32, cores: u64) -> i64 {
-    let most = i64::from(max_pods.max(0));
+/// The maximum of pods: `maxPods`, and at most `podsPerCore` per core if that is set.
+pub fn pod_capacity(max_pods: i32, pods_per_core: i32, cores: u64) -> i64 {
+    let max_pods = i64::from(max_pods.max(0));
     if pods_per_core <= 0 {
-        return most;
+        return max_pods;
     }
     let cores = i64::try_from(cores).unwrap_or(i64::MAX);
-    most.min(i64::from(pods_per_core).saturating_mul(cores))
+    max_pods.min(i64::from(pods_per_core).saturating_mul(cores))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn list(entries: &[(&str, &str)]) -> Settings {
+    fn list(entries: &[(&str, &str)]) -> ConfiguredList {
         entries
             .iter()
             .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
             .collect()
     }
 
-    fn capacity() -> Numbers {
+    fn capacity() -> ResourceList {
         [
             ("cpu", 4000),
             ("memory", 10 << 30),
@@ -187,31 +185,31 @@ mod tests {
             ("hugepages-2Mi", 1 << 30),
             (PODS, 110),
         ]
-        .map(|(name, number)| (name.to_owned(), number))
+        .map(|(name, value)| (name.to_owned(), value))
         .into()
     }
 
     #[test]
-    fn reserved_thresholds_and_huge_pages_are_not_for_pods() {
+    fn reservations_thresholds_and_huge_pages_are_not_allocatable() {
         let kube = list(&[("cpu", "500m"), ("memory", "1Gi")]);
         let system = list(&[("cpu", "0.25"), ("ephemeral-storage", "100")]);
         let hard = list(&[("memory.available", "1Gi"), ("nodefs.available", "10%")]);
-        let left = allocatable(&capacity(), &[&kube, &system], &hard);
-        assert_eq!(left["cpu"], 3250);
-        assert_eq!(left["memory"], 7 << 30);
-        assert_eq!(left[EPHEMERAL_STORAGE], 800);
-        assert_eq!(left["hugepages-2Mi"], 1 << 30);
-        assert_eq!(left[PODS], 110);
+        let result = allocatable(&capacity(), &[&kube, &system], &hard);
+        assert_eq!(result["cpu"], 3250);
+        assert_eq!(result["memory"], 7 << 30);
+        assert_eq!(result[EPHEMERAL_STORAGE], 800);
+        assert_eq!(result["hugepages-2Mi"], 1 << 30);
+        assert_eq!(result[PODS], 110);
         assert_eq!(without_reserved(&capacity(), &[&kube])["memory"], 9 << 30);
         let all = list(&[("cpu", "100")]);
         assert_eq!(
-            allocatable(&capacity(), &[&all], &Settings::new())["cpu"],
+            allocatable(&capacity(), &[&all], &ConfiguredList::new())["cpu"],
             0
         );
     }
 
     #[test]
-    fn one_address_of_each_family() {
+    fn host_ips_have_one_address_per_family() {
         let status = |addresses: &[(&str, &str)]| {
             let all =
                 addresses
@@ -225,8 +223,8 @@ mod tests {
                 ..NodeStatus::default()
             }
         };
-        type Told = &'static [(&'static str, &'static str)];
-        let cases: [(Told, &[&str]); 4] = [
+        type AddressList = &'static [(&'static str, &'static str)];
+        let cases: [(AddressList, &[&str]); 4] = [
             (&[("Hostname", "192.0.2.1")], &[]),
             (
                 &[("ExternalIP", "203.0.113.1"), ("InternalIP", "192.0.2.1")],
@@ -251,9 +249,9 @@ mod tests {
     }
 
     #[test]
-    fn pods_per_core_only_lowers() {
-        assert_eq!(most_pods(110, 0, 2), 110);
-        assert_eq!(most_pods(110, 10, 2), 20);
-        assert_eq!(most_pods(110, 100, 2), 110);
+    fn pods_per_core_lowers_max_pods() {
+        assert_eq!(pod_capacity(110, 0, 2), 110);
+        assert_eq!(pod_capacity(110, 10, 2), 20);
+        assert_eq!(pod_capacity(110, 100, 2), 110);
     }
 }

@@ -1,4 +1,4 @@
-//! A pod's manifest: the API object beside the JSON that it came in.
+//! A pod's manifest: the parsed API object with its original JSON.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -8,115 +8,94 @@ use bytes::Bytes;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use serde_json::Value;
 
 use crate::constants::{SYSTEM_CRITICAL_PRIORITY, pod_annotation};
 use crate::ids::PodUid;
-use crate::{hash, names};
+use crate::names;
 
-mod ephemeral;
-mod part;
+mod container;
+mod digest;
+mod shared_container;
 
-pub use ephemeral::as_container;
-pub use part::Part;
+use container::kind_of_init;
+pub use container::{ContainerKind, RestartPolicy, as_container, is_sidecar};
+pub use digest::digest;
+use digest::digest_of;
+pub use shared_container::SharedContainer;
 
-/// Why some JSON is no pod that this node can work with.
+/// JSON that is not a usable pod.
 #[derive(Debug, thiserror::Error)]
-pub enum ManifestError {
-    /// Not JSON, or not in the shape of a pod.
-    #[error("the manifest is not a v1.Pod")]
+pub enum ManifestParseError {
+    /// Invalid JSON, or a field of a wrong type.
+    #[error("parsing the manifest as v1.Pod")]
     Parse(#[source] serde_json::Error),
-    /// A field that everything needs is missing.
+    /// A required field is missing.
     #[error("the manifest has no {0}")]
     Missing(&'static str),
-    /// The pod could not be written as JSON.
-    #[error("the pod cannot be written as JSON")]
+    /// The pod could not be serialized.
+    #[error("serializing the pod as JSON")]
     Write(#[source] serde_json::Error),
 }
 
-/// When a container is started again after it ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum RestartPolicy {
-    /// Whatever its exit code.
-    Always,
-    /// After an exit code other than 0.
-    OnFailure,
-    /// Not at all.
-    Never,
-}
-
-impl RestartPolicy {
-    /// The policy that a word of the API stands for; what is unknown or unset is `Always`.
-    pub fn parse(text: Option<&str>) -> Self {
-        match text {
-            Some("OnFailure") => Self::OnFailure,
-            Some("Never") => Self::Never,
-            _ => Self::Always,
-        }
-    }
-}
-
-/// What part a container plays in its pod.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum ContainerKind {
-    /// Runs to its end before the next one starts.
-    Init,
-    /// An init container that keeps running beside the regular ones.
-    Sidecar,
-    /// What the pod is for.
-    Regular,
-    /// Added to a running pod by a person who looks into it.
-    Ephemeral,
-}
-
-/// One pod as it should run. Cheap to clone.
+/// The desired state of a pod. Cheap to clone.
 #[derive(Clone)]
-pub struct Manifest(Arc<Inner>);
+pub struct Manifest(Arc<ManifestInner>);
 
-struct Inner {
+struct ManifestInner {
     metadata: ObjectMeta,
     spec: PodSpec,
     ephemeral: Vec<Container>,
     uid: PodUid,
     raw: Bytes,
-    /// Out of `raw` when it is asked for: most of those who read a manifest never do.
+    /// Computed from `raw` on first use: most readers of a manifest need none.
     digest: OnceLock<String>,
 }
 
 impl Manifest {
-    /// Reads a pod. Fields that this build does not know stay in [`Manifest::raw`].
-    pub fn from_json(raw: &[u8]) -> Result<Self, ManifestError> {
-        let pod: Pod = serde_json::from_slice(raw).map_err(ManifestError::Parse)?;
-        // Copied: bytes of a message share a buffer with its neighbours, and would keep all of it.
+    /// Parses a pod and copies its JSON. Unknown fields remain in [`Manifest::raw`].
+    pub fn from_json(raw: &[u8]) -> Result<Self, ManifestParseError> {
+        let pod: Pod = serde_json::from_slice(raw).map_err(ManifestParseError::Parse)?;
+        // The bytes of a gRPC message share its buffer, which would stay allocated.
         Self::build(pod, Bytes::copy_from_slice(raw), OnceLock::new())
     }
 
-    /// The same of bytes that lie apart, and are kept and not copied.
-    pub fn of_bytes(raw: Bytes) -> Result<Self, ManifestError> {
-        let pod: Pod = serde_json::from_slice(&raw).map_err(ManifestError::Parse)?;
+    /// The same without a copy, for bytes that have a buffer of their own.
+    pub fn from_bytes(raw: Bytes) -> Result<Self, ManifestParseError> {
+        let pod: Pod = serde_json::from_slice(&raw).map_err(ManifestParseError::Parse)?;
         Self::build(pod, raw, OnceLock::new())
     }
 
-    /// Takes a pod as it is.
-    pub fn from_pod(pod: Pod) -> Result<Self, ManifestError> {
-        let value = serde_json::to_value(&pod).map_err(ManifestError::Write)?;
-        let raw = serde_json::to_vec(&value).map_err(ManifestError::Write)?;
+    /// The same with the digest that the sender has computed, so that the bytes are parsed once;
+    /// empty if it has computed none.
+    pub fn from_bytes_with_digest(raw: Bytes, digest: &str) -> Result<Self, ManifestParseError> {
+        let pod: Pod = serde_json::from_slice(&raw).map_err(ManifestParseError::Parse)?;
+        let known = OnceLock::new();
+        if !digest.is_empty() {
+            let _ = known.set(digest.to_owned());
+        }
+        Self::build(pod, raw, known)
+    }
+
+    /// A manifest from a parsed pod.
+    pub fn from_pod(pod: Pod) -> Result<Self, ManifestParseError> {
+        let value = serde_json::to_value(&pod).map_err(ManifestParseError::Write)?;
+        let raw = serde_json::to_vec(&value).map_err(ManifestParseError::Write)?;
         Self::build(pod, raw.into(), OnceLock::new())
     }
 
-    fn build(pod: Pod, raw: Bytes, digest: OnceLock<String>) -> Result<Self, ManifestError> {
-        let given = |field: &Option<String>| field.as_deref().is_some_and(|text| !text.is_empty());
-        if !given(&pod.metadata.name) {
-            return Err(ManifestError::Missing("metadata.name"));
+    fn build(pod: Pod, raw: Bytes, digest: OnceLock<String>) -> Result<Self, ManifestParseError> {
+        let is_set = |field: &Option<String>| field.as_deref().is_some_and(|text| !text.is_empty());
+        if !is_set(&pod.metadata.name) {
+            return Err(ManifestParseError::Missing("metadata.name"));
         }
-        if !given(&pod.metadata.namespace) {
-            return Err(ManifestError::Missing("metadata.namespace"));
+        if !is_set(&pod.metadata.namespace) {
+            return Err(ManifestParseError::Missing("metadata.namespace"));
         }
-        if !given(&pod.metadata.uid) {
-            return Err(ManifestError::Missing("metadata.uid"));
+        if !is_set(&pod.metadata.uid) {
+            return Err(ManifestParseError::Missing("metadata.uid"));
         }
-        // Taken and not copied: a manifest stays as long as its pod does.
-        let spec = pod.spec.ok_or(ManifestError::Missing("spec"))?;
+        // Moved, not cloned, as manifests are large and long-lived.
+        let spec = pod.spec.ok_or(ManifestParseError::Missing("spec"))?;
         let metadata = pod.metadata;
         let uid = PodUid::from(metadata.uid.clone().unwrap_or_default());
         let ephemeral = spec
@@ -125,7 +104,7 @@ impl Manifest {
             .flatten()
             .map(as_container)
             .collect();
-        Ok(Self(Arc::new(Inner {
+        Ok(Self(Arc::new(ManifestInner {
             metadata,
             spec,
             ephemeral,
@@ -135,7 +114,7 @@ impl Manifest {
         })))
     }
 
-    /// The same state of the manifest with another spec: its digest is the one that came.
+    /// The manifest with a changed spec and the digest of the original.
     pub(crate) fn with_spec(&self, change: impl FnOnce(&mut PodSpec)) -> Self {
         let mut pod = self.to_pod();
         if let Some(spec) = &mut pod.spec {
@@ -143,11 +122,11 @@ impl Manifest {
         }
         let raw = serde_json::to_vec(&pod).map_or_else(|_| self.0.raw.clone(), Bytes::from);
         let digest = OnceLock::from(self.digest().to_owned());
-        // Nothing that a manifest needs is taken from it: it is built again.
+        // The required fields are all there, so this cannot fail.
         Self::build(pod, raw, digest).unwrap_or_else(|_| self.clone())
     }
 
-    /// The API object without its status, as one.
+    /// The API object without a status.
     pub fn to_pod(&self) -> Pod {
         Pod {
             metadata: self.0.metadata.clone(),
@@ -156,27 +135,26 @@ impl Manifest {
         }
     }
 
-    /// Its metadata.
+    /// The pod's metadata.
     pub fn metadata(&self) -> &ObjectMeta {
         &self.0.metadata
     }
 
-    /// Its spec.
+    /// The pod's spec.
     pub fn spec(&self) -> &PodSpec {
         &self.0.spec
     }
 
-    /// The JSON that it came in, shared and not copied.
+    /// The original JSON, shared.
     pub fn raw(&self) -> &Bytes {
         &self.0.raw
     }
 
-    /// Tells a changed manifest from an unchanged one: all of it but the status,
-    /// the bookkeeping of the API server and the annotations the node itself
-    /// writes. Says nothing about order, and is the same after a restart.
+    /// A hash of the manifest, to detect changes: of all but the status, the API server's bookkeeping
+    /// and the annotations that the node writes. Stable across restarts and versions.
     pub fn digest(&self) -> &str {
         self.0.digest.get_or_init(|| {
-            // It has been read as a pod, so it is JSON.
+            // Valid JSON, as it has been parsed as a pod.
             let value = serde_json::from_slice(&self.0.raw).unwrap_or_default();
             digest_of(value)
         })
@@ -202,7 +180,7 @@ impl Manifest {
         names::full_name(self.name(), self.namespace())
     }
 
-    /// The generation of the spec, when it came from the API server.
+    /// The generation of the spec, for pods from the API server.
     pub fn generation(&self) -> Option<i64> {
         self.0.metadata.generation
     }
@@ -232,7 +210,7 @@ impl Manifest {
         &self.0.ephemeral
     }
 
-    /// Every container with the part it plays: init and sidecars, then regular, then ephemeral.
+    /// All containers with their kinds: init and sidecars, then regular, then ephemeral.
     pub fn all_containers(&self) -> impl Iterator<Item = (ContainerKind, &Container)> {
         let init = self.init_containers().iter();
         let init = init.map(|container| (kind_of_init(container), container));
@@ -254,7 +232,7 @@ impl Manifest {
             .find(|(_, container)| container.name == name)
     }
 
-    /// The target of an ephemeral container, if it names one.
+    /// The target of an ephemeral container, if it has one.
     pub fn ephemeral_target(&self, name: &str) -> Option<&str> {
         let list = self
             .0
@@ -283,21 +261,21 @@ impl Manifest {
         RestartPolicy::parse(self.0.spec.restart_policy.as_deref())
     }
 
-    /// A container's own restart policy, or else its pod's.
-    pub fn restart_policy_of(&self, container: &Container) -> RestartPolicy {
+    /// The restart policy of a container: its own, or else the pod's.
+    pub fn container_restart_policy(&self, container: &Container) -> RestartPolicy {
         match container.restart_policy.as_deref() {
             Some(own) => RestartPolicy::parse(Some(own)),
             None => self.restart_policy(),
         }
     }
 
-    /// How long its containers may take to stop.
+    /// The time that the containers have to stop.
     pub fn termination_grace(&self) -> Duration {
         let seconds = self.0.spec.termination_grace_period_seconds.unwrap_or(30);
         Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
     }
 
-    /// When its deletion was asked for.
+    /// When the pod's deletion was requested.
     pub fn deletion_timestamp(&self) -> Option<Timestamp> {
         self.0
             .metadata
@@ -306,13 +284,13 @@ impl Manifest {
             .map(|time| time.0)
     }
 
-    /// The grace period that its deletion gave.
+    /// The grace period of the pod's deletion.
     pub fn deletion_grace(&self) -> Option<Duration> {
         let seconds = self.0.metadata.deletion_grace_period_seconds?;
         Some(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))
     }
 
-    /// When it was created at the API server.
+    /// When the pod was created at the API server.
     pub fn creation_timestamp(&self) -> Option<Timestamp> {
         self.0
             .metadata
@@ -321,28 +299,28 @@ impl Manifest {
             .map(|time| time.0)
     }
 
-    /// Whether it lives in the host's network.
+    /// Whether the pod uses the host's network.
     pub fn host_network(&self) -> bool {
         self.0.spec.host_network.unwrap_or(false)
     }
 
-    /// The source it came from, as its annotation says.
+    /// The pod's source, from its annotation.
     pub fn source(&self) -> Option<&str> {
         self.annotation(pod_annotation::CONFIG_SOURCE)
     }
 
-    /// When this node first saw it, as its annotation says.
+    /// When this node first saw the pod, from its annotation.
     pub fn seen_at(&self) -> Option<Timestamp> {
         self.annotation(pod_annotation::CONFIG_SEEN)?.parse().ok()
     }
 
-    /// Whether it came from a file or a URL.
+    /// Whether the pod came from a file or a URL.
     pub fn is_static(&self) -> bool {
         self.source()
             .is_some_and(|source| source != pod_annotation::source::API)
     }
 
-    /// Whether it only stands for a static pod at the API server.
+    /// Whether the pod is the API server's mirror of a static pod.
     pub fn is_mirror(&self) -> bool {
         self.annotation(pod_annotation::CONFIG_MIRROR).is_some()
     }
@@ -352,51 +330,10 @@ impl Manifest {
         self.0.spec.priority.unwrap_or(0)
     }
 
-    /// Whether it is never evicted and may take another one's room.
+    /// Whether the pod is never evicted and may preempt others.
     pub fn is_critical(&self) -> bool {
         self.is_static() || self.is_mirror() || self.priority() >= SYSTEM_CRITICAL_PRIORITY
     }
-}
-
-/// Whether an init container keeps running beside the regular ones.
-pub fn is_sidecar(init_container: &Container) -> bool {
-    init_container.restart_policy.as_deref() == Some("Always")
-}
-
-fn kind_of_init(container: &Container) -> ContainerKind {
-    match is_sidecar(container) {
-        true => ContainerKind::Sidecar,
-        false => ContainerKind::Init,
-    }
-}
-
-/// See [`Manifest::digest`]; of a pod in its JSON form.
-pub fn digest(pod: &Value) -> String {
-    digest_of(pod.clone())
-}
-
-fn digest_of(mut pod: Value) -> String {
-    if let Some(fields) = pod.as_object_mut() {
-        fields.remove("status");
-        if let Some(metadata) = fields.get_mut("metadata").and_then(Value::as_object_mut) {
-            for bookkeeping in ["managedFields", "resourceVersion", "selfLink"] {
-                metadata.remove(bookkeeping);
-            }
-            if let Some(annotations) = metadata
-                .get_mut("annotations")
-                .and_then(Value::as_object_mut)
-            {
-                annotations.remove(pod_annotation::CONFIG_SOURCE);
-                annotations.remove(pod_annotation::CONFIG_MIRROR);
-                annotations.remove(pod_annotation::CONFIG_SEEN);
-                if annotations.is_empty() {
-                    metadata.remove("annotations");
-                }
-            }
-        }
-    }
-    // Maps of serde_json are sorted, so equal content is equal text.
-    format!("{:032x}", hash::fnv1a_128(pod.to_string().as_bytes()))
 }
 
 impl PartialEq for Manifest {
@@ -408,7 +345,7 @@ impl PartialEq for Manifest {
 impl Eq for Manifest {}
 
 impl fmt::Debug for Manifest {
-    // A manifest can hold secrets in its environment: only its names are shown.
+    // Only names, as the environment may contain secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,

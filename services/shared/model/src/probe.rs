@@ -1,4 +1,4 @@
-//! Probes: which a container has, and what each field means when it is unset.
+//! Probes of containers, with all defaults applied.
 
 use std::time::Duration;
 
@@ -7,22 +7,22 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use crate::pod::ContainerKind;
 
-/// What a probe is for.
+/// The purpose of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ProbeKind {
-    /// Holds the other two back until the container has started.
+    /// The container has started; the other probes wait for it.
     Startup,
-    /// Restarts a container that hangs.
+    /// The container works; it is restarted otherwise.
     Liveness,
-    /// Keeps traffic from a container that cannot serve.
+    /// The container can serve; it gets no traffic otherwise.
     Readiness,
 }
 
 impl ProbeKind {
-    /// All kinds.
+    /// All kinds, in the order in which they apply.
     pub const ALL: [Self; 3] = [Self::Startup, Self::Liveness, Self::Readiness];
 
-    /// The kind's name as events and metrics write it.
+    /// The kind's name in events and metrics.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Startup => "Startup",
@@ -32,68 +32,68 @@ impl ProbeKind {
     }
 }
 
-/// How a probe asks.
+/// The check of a probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action {
+pub enum ProbeHandler {
     /// Runs a command in the container.
     Exec {
         /// The command, not yet expanded.
         command: Vec<String>,
     },
-    /// Asks over HTTP.
+    /// Sends an HTTP GET request.
     HttpGet {
-        /// Absent: the pod's address.
+        /// The host; `None` for the pod's IP.
         host: Option<String>,
         /// Resolved by [`port_number`].
         port: IntOrString,
-        /// Begins with a slash.
+        /// The path, with a leading slash, and the query.
         path: String,
-        /// Over TLS, without checking the certificate.
+        /// Whether to use TLS, without verifying the certificate.
         https: bool,
-        /// In their order; one name may stand more than once.
+        /// In order; a name may occur more than once.
         headers: Vec<(String, String)>,
     },
-    /// Opens a connection.
+    /// Opens a TCP connection.
     TcpSocket {
-        /// Absent: the pod's address.
+        /// The host; `None` for the pod's IP.
         host: Option<String>,
         /// Resolved by [`port_number`].
         port: IntOrString,
     },
-    /// Asks grpc.health.v1 at the pod's address.
+    /// Calls `grpc.health.v1` at the pod's IP.
     Grpc {
-        /// A number, never a name.
+        /// The port number.
         port: i32,
-        /// The service asked for; empty for the server as a whole.
+        /// The service to check; empty for the server as a whole.
         service: String,
     },
 }
 
-/// One probe with every default filled in.
+/// A probe with all defaults applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbeSpec {
-    /// What it is for.
+    /// The purpose.
     pub kind: ProbeKind,
-    /// How it asks.
-    pub action: Action,
-    /// Not before the container ran this long.
+    /// The check.
+    pub handler: ProbeHandler,
+    /// The time from the container's start to the first attempt.
     pub initial_delay: Duration,
-    /// From one attempt to the next.
+    /// The time between attempts.
     pub period: Duration,
-    /// For one attempt.
+    /// The limit for an attempt.
     pub timeout: Duration,
-    /// Successes in a row that make a verdict.
+    /// Successes in a row for the result to become success.
     pub success_threshold: u32,
-    /// Failures in a row that make a verdict.
+    /// Failures in a row for the result to become failure.
     pub failure_threshold: u32,
-    /// Grace period of the stop that its failure brings about.
+    /// The grace period of the container when it is stopped because of this probe.
     pub termination_grace: Option<Duration>,
 }
 
 impl ProbeSpec {
-    /// Reads one probe; `None` when it has no handler that this build knows.
+    /// Converts a probe; `None` if it has no known handler.
     pub fn new(kind: ProbeKind, probe: &Probe) -> Option<Self> {
-        // Zero is what an unset field looks like on old objects: upstream defaults it as well.
+        // Unset fields are zero in old objects: upstream applies the default as well.
         let or = |value: Option<i32>, default: u32| match value.map(u32::try_from) {
             Some(Ok(value)) if value > 0 => value,
             _ => default,
@@ -104,13 +104,13 @@ impl ProbeSpec {
             .and_then(|s| u64::try_from(s).ok());
         Some(Self {
             kind,
-            action: action(probe)?,
+            handler: handler(probe)?,
             initial_delay: seconds(or(probe.initial_delay_seconds, 0)),
             period: seconds(or(probe.period_seconds, 10)),
             timeout: seconds(or(probe.timeout_seconds, 1)),
             success_threshold: match kind {
                 ProbeKind::Readiness => or(probe.success_threshold, 1),
-                // Validation allows nothing else: one success is the end of the matter.
+                // Validation allows no other value.
                 ProbeKind::Startup | ProbeKind::Liveness => 1,
             },
             failure_threshold: or(probe.failure_threshold, 3),
@@ -122,34 +122,34 @@ impl ProbeSpec {
     }
 }
 
-fn action(probe: &Probe) -> Option<Action> {
+fn handler(probe: &Probe) -> Option<ProbeHandler> {
     if let Some(exec) = &probe.exec {
-        return Some(Action::Exec {
+        return Some(ProbeHandler::Exec {
             command: exec.command.clone().unwrap_or_default(),
         });
     }
     if let Some(http) = &probe.http_get {
-        return Some(http_action(http));
+        return Some(http_get_handler(http));
     }
     if let Some(tcp) = &probe.tcp_socket {
-        return Some(Action::TcpSocket {
-            host: given(tcp.host.as_ref()),
+        return Some(ProbeHandler::TcpSocket {
+            host: non_empty(tcp.host.as_ref()),
             port: tcp.port.clone(),
         });
     }
     let grpc = probe.grpc.as_ref()?;
-    Some(Action::Grpc {
+    Some(ProbeHandler::Grpc {
         port: grpc.port,
         service: grpc.service.clone().unwrap_or_default(),
     })
 }
 
-/// Reads what is asked for over HTTP, of a probe or a hook.
-pub fn http_action(http: &HTTPGetAction) -> Action {
+/// Converts an HTTP GET action of a probe or a hook.
+pub fn http_get_handler(http: &HTTPGetAction) -> ProbeHandler {
     let path = http.path.as_deref().unwrap_or_default();
     let headers = http.http_headers.iter().flatten();
-    Action::HttpGet {
-        host: given(http.host.as_ref()),
+    ProbeHandler::HttpGet {
+        host: non_empty(http.host.as_ref()),
         port: http.port.clone(),
         path: if path.starts_with('/') {
             path.to_owned()
@@ -166,12 +166,12 @@ pub fn http_action(http: &HTTPGetAction) -> Action {
     }
 }
 
-fn given(text: Option<&String>) -> Option<String> {
+fn non_empty(text: Option<&String>) -> Option<String> {
     text.filter(|text| !text.is_empty()).cloned()
 }
 
-/// A port by number, by the name of one of the container's ports, or a number
-/// written as text; `None` when it is none of these or out of 1..=65535.
+/// Resolves a port: a number, the name of one of the container's ports, or a number as text. `None`
+/// if the name is unknown or the number is not in 1..=65535.
 pub fn port_number(port: &IntOrString, ports: &[ContainerPort]) -> Option<u16> {
     let number = match port {
         IntOrString::Int(number) => *number,
@@ -184,8 +184,8 @@ pub fn port_number(port: &IntOrString, ports: &[ContainerPort]) -> Option<u16> {
     u16::try_from(number).ok().filter(|number| *number > 0)
 }
 
-/// The API's own probe of one kind.
-pub fn raw(container: &Container, kind: ProbeKind) -> Option<&Probe> {
+/// A container's probe of one kind, as the API has it.
+pub fn api_probe(container: &Container, kind: ProbeKind) -> Option<&Probe> {
     match kind {
         ProbeKind::Startup => container.startup_probe.as_ref(),
         ProbeKind::Liveness => container.liveness_probe.as_ref(),
@@ -193,24 +193,28 @@ pub fn raw(container: &Container, kind: ProbeKind) -> Option<&Probe> {
     }
 }
 
-/// Whether containers that play this part are probed at all.
+/// Whether containers of this kind are probed.
 pub fn is_probed(kind: ContainerKind) -> bool {
     matches!(kind, ContainerKind::Regular | ContainerKind::Sidecar)
 }
 
-/// A container's probe of one kind; none for plain init and ephemeral containers.
-pub fn of(part: ContainerKind, container: &Container, kind: ProbeKind) -> Option<ProbeSpec> {
-    if !is_probed(part) {
+/// A container's probe of one kind; `None` for init and ephemeral containers.
+pub fn spec(
+    container_kind: ContainerKind,
+    container: &Container,
+    kind: ProbeKind,
+) -> Option<ProbeSpec> {
+    if !is_probed(container_kind) {
         return None;
     }
-    ProbeSpec::new(kind, raw(container, kind)?)
+    ProbeSpec::new(kind, api_probe(container, kind)?)
 }
 
 /// All probes of a container.
-pub fn all(part: ContainerKind, container: &Container) -> Vec<ProbeSpec> {
+pub fn specs(container_kind: ContainerKind, container: &Container) -> Vec<ProbeSpec> {
     ProbeKind::ALL
         .into_iter()
-        .filter_map(|kind| of(part, container, kind))
+        .filter_map(|kind| spec(container_kind, container, kind))
         .collect()
 }
 
@@ -225,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn unset_fields_have_upstreams_defaults() {
+    fn unset_fields_have_defaults() {
         let spec = ProbeSpec::new(
             ProbeKind::Readiness,
             &probe(json!({"httpGet": {"port": "web"}})),
@@ -235,9 +239,9 @@ mod tests {
         assert_eq!(spec.period, Duration::from_secs(10));
         assert_eq!(spec.timeout, Duration::from_secs(1));
         assert_eq!((spec.success_threshold, spec.failure_threshold), (1, 3));
-        let Action::HttpGet {
+        let ProbeHandler::HttpGet {
             host, path, https, ..
-        } = spec.action
+        } = spec.handler
         else {
             panic!("not HTTP")
         };
@@ -245,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_that_a_kind_does_not_have_are_ignored() {
+    fn fields_of_other_kinds_are_ignored() {
         let full = probe(
             json!({"tcpSocket": {"port": 1}, "successThreshold": 5, "terminationGracePeriodSeconds": 7}),
         );
@@ -262,11 +266,11 @@ mod tests {
     }
 
     #[test]
-    fn negative_and_zero_numbers_fall_back() {
-        let odd = probe(
+    fn zero_and_negative_numbers_have_defaults() {
+        let zero = probe(
             json!({"exec": {}, "periodSeconds": 0, "timeoutSeconds": -1, "initialDelaySeconds": -5}),
         );
-        let spec = ProbeSpec::new(ProbeKind::Startup, &odd).unwrap();
+        let spec = ProbeSpec::new(ProbeKind::Startup, &zero).unwrap();
         assert_eq!(
             (
                 spec.period.as_secs(),
@@ -304,15 +308,15 @@ mod tests {
     }
 
     #[test]
-    fn plain_init_and_ephemeral_containers_are_not_probed() {
+    fn init_and_ephemeral_containers_are_not_probed() {
         let container = Container {
             liveness_probe: Some(probe(json!({"exec": {}}))),
             ..Container::default()
         };
-        assert_eq!(all(ContainerKind::Regular, &container).len(), 1);
-        assert_eq!(all(ContainerKind::Sidecar, &container).len(), 1);
-        assert!(all(ContainerKind::Init, &container).is_empty());
-        assert!(all(ContainerKind::Ephemeral, &container).is_empty());
+        assert_eq!(specs(ContainerKind::Regular, &container).len(), 1);
+        assert_eq!(specs(ContainerKind::Sidecar, &container).len(), 1);
+        assert!(specs(ContainerKind::Init, &container).is_empty());
+        assert!(specs(ContainerKind::Ephemeral, &container).is_empty());
         assert!(ProbeSpec::new(ProbeKind::Liveness, &Probe::default()).is_none());
     }
 }

@@ -6,87 +6,86 @@ use std::ops::{Add, Sub};
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-/// Why a text is no quantity.
+/// An invalid quantity.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QuantityError {
-    /// No digits, an unknown suffix, or something else that is not allowed.
+    /// No digits, an unknown suffix, or another invalid character.
     #[error(
         "\"{0}\" is not a quantity: expected a number with an optional suffix such as m, k, M, G, Ki, Mi, Gi"
     )]
     Format(String),
 }
 
-/// An amount of something, in billionths. Arithmetic stops at the ends of the
-/// range, which lie far beyond what the API can hold.
+/// A parsed quantity, in billionths. Arithmetic saturates at the range of an API quantity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Amount(i128);
 
 const NANO: i128 = 1_000_000_000;
-/// What an API quantity can hold: 2^63-1, in billionths.
+/// The largest API quantity, 2^63-1, in billionths.
 const MAX: i128 = (i64::MAX as i128) * NANO;
 
 impl Amount {
-    /// Nothing.
+    /// The zero quantity.
     pub const ZERO: Self = Self(0);
 
-    /// So many whole units.
+    /// An amount in whole units.
     pub const fn from_units(units: i64) -> Self {
         Self(units as i128 * NANO)
     }
 
-    /// So many thousandths.
+    /// An amount in thousandths.
     pub const fn from_millis(millis: i64) -> Self {
         Self(millis as i128 * 1_000_000)
     }
 
-    /// Reads a quantity. What lies beyond the range or below a billionth is
-    /// rounded as upstream rounds it: to the range's end, and away from zero.
+    /// Parses a quantity. As upstream, values out of range saturate, and fractions of a billionth are
+    /// rounded away from zero.
     pub fn parse(text: &str) -> Result<Self, QuantityError> {
         parse(text).ok_or_else(|| QuantityError::Format(text.to_owned()))
     }
 
-    /// In billionths.
+    /// The value in billionths.
     pub fn nanos(self) -> i128 {
         self.0
     }
 
-    /// In whole units, rounded away from zero.
+    /// The value in whole units, rounded away from zero.
     pub fn value(self) -> i64 {
-        clamp(div_away(self.0, NANO))
+        clamp(div_away_from_zero(self.0, NANO))
     }
 
-    /// In thousandths, rounded away from zero.
+    /// The value in thousandths, rounded away from zero.
     pub fn millis(self) -> i64 {
-        clamp(div_away(self.0, 1_000_000))
+        clamp(div_away_from_zero(self.0, 1_000_000))
     }
 
-    /// In whole units, rounded away from zero; nothing when below zero.
+    /// The value in whole units, rounded away from zero; zero if negative.
     pub fn bytes(self) -> u64 {
         u64::try_from(self.value()).unwrap_or(0)
     }
 
-    /// Whether it is nothing.
+    /// Whether the amount is zero.
     pub fn is_zero(self) -> bool {
         self.0 == 0
     }
 
-    /// Whether it is more than nothing.
+    /// Whether the amount is above zero.
     pub fn is_positive(self) -> bool {
         self.0 > 0
     }
 
-    /// Rounded up to thousandths, as the API stores it.
+    /// The amount rounded up to thousandths, as the API stores it.
     pub fn round_to_millis(self) -> Self {
-        Self(div_away(self.0, 1_000_000).saturating_mul(1_000_000))
+        Self(div_away_from_zero(self.0, 1_000_000).saturating_mul(1_000_000))
     }
 
-    /// In the API's canonical form, with decimal suffixes (m, k, M).
+    /// The API's canonical form with decimal suffixes (m, k, M).
     pub fn to_decimal(self) -> String {
         let mut number = self.0;
         if number == 0 {
             return "0".to_owned();
         }
-        // Suffixes from billionths upwards.
+        // From billionths upwards.
         for suffix in ["n", "u", "m", "", "k", "M", "G", "T", "P"] {
             if number % 1000 != 0 {
                 return format!("{number}{suffix}");
@@ -96,8 +95,8 @@ impl Amount {
         format!("{number}E")
     }
 
-    /// In the API's canonical form, with binary suffixes (Ki, Mi) where it is
-    /// a whole number of 1024 or more, and decimal ones elsewhere.
+    /// The API's canonical form with binary suffixes (Ki, Mi) for whole numbers from 1024, and with
+    /// decimal ones for others.
     pub fn to_binary(self) -> String {
         if self.0 % NANO != 0 || self.0.abs() < 1024 * NANO {
             return self.to_decimal();
@@ -139,21 +138,21 @@ impl fmt::Display for Amount {
     }
 }
 
-/// One entry of a list of resources; `None` when it is absent or unreadable.
-pub fn get(list: Option<&BTreeMap<String, Quantity>>, name: &str) -> Option<Amount> {
+/// One entry of a resource list; `None` if it is absent or invalid.
+pub fn parse_entry(list: Option<&BTreeMap<String, Quantity>>, name: &str) -> Option<Amount> {
     Amount::parse(&list?.get(name)?.0).ok()
 }
 
-/// All readable entries of a list of resources.
-pub fn read(list: Option<&BTreeMap<String, Quantity>>) -> BTreeMap<String, Amount> {
+/// All valid entries of a resource list.
+pub fn parse_list(list: Option<&BTreeMap<String, Quantity>>) -> BTreeMap<String, Amount> {
     let entries = list.into_iter().flatten();
     entries
         .filter_map(|(name, text)| Some((name.clone(), Amount::parse(&text.0).ok()?)))
         .collect()
 }
 
-/// A list of resources in canonical form: CPU in decimal, all else in binary suffixes.
-pub fn write(list: &BTreeMap<String, Amount>) -> BTreeMap<String, Quantity> {
+/// A resource list in canonical form: CPU with decimal suffixes, all others with binary ones.
+pub fn format_list(list: &BTreeMap<String, Amount>) -> BTreeMap<String, Quantity> {
     let entries = list.iter().map(|(name, amount)| {
         let text = if name == "cpu" {
             amount.to_decimal()
@@ -192,7 +191,7 @@ fn parse(text: &str) -> Option<Amount> {
     Some(Amount(if negative { -nanos } else { nanos }))
 }
 
-/// The base and exponent that a suffix stands for.
+/// The base and exponent of a suffix.
 fn suffix_of(suffix: &str) -> Option<(u32, i32)> {
     Some(match suffix {
         "n" => (10, -9),
@@ -217,7 +216,7 @@ fn suffix_of(suffix: &str) -> Option<(u32, i32)> {
             if digits.is_empty() || !digits.bytes().all(|b| b.is_ascii_digit()) {
                 return None;
             }
-            // A number of more digits than this is out of any range.
+            // More digits are out of any range.
             let size = digits
                 .parse::<i32>()
                 .unwrap_or(i32::MAX / 2)
@@ -234,50 +233,52 @@ fn suffix_of(suffix: &str) -> Option<(u32, i32)> {
     })
 }
 
-/// The number in billionths; `None` past the range.
+/// The number in billionths; `None` if it is out of range.
 fn scale(whole: &str, fraction: &str, base: u32, exponent: i32) -> Option<i128> {
-    let significant = |text: &str| text.trim_start_matches('0').is_empty();
-    if significant(whole) && significant(fraction) {
+    let is_zero = |text: &str| text.trim_start_matches('0').is_empty();
+    if is_zero(whole) && is_zero(fraction) {
         return Some(0);
     }
-    // Digits past the twentieth of a fraction only say whether to round up.
-    let (kept, dropped) = fraction.split_at(fraction.len().min(20));
+    // Digits after the twentieth decimal place only determine whether to round up.
+    let (exact, dropped) = fraction.split_at(fraction.len().min(20));
     let mut digits: i128 = 0;
-    for digit in whole.trim_start_matches('0').bytes().chain(kept.bytes()) {
+    for digit in whole.trim_start_matches('0').bytes().chain(exact.bytes()) {
         digits = digits
             .checked_mul(10)?
             .checked_add(i128::from(digit - b'0'))?;
     }
-    let mut below = 10_i128.checked_pow(u32::try_from(kept.len()).ok()?)?;
+    let mut denominator = 10_i128.checked_pow(u32::try_from(exact.len()).ok()?)?;
     if dropped.bytes().any(|digit| digit != b'0') {
         digits = digits.checked_mul(10)?.checked_add(1)?;
-        below = below.checked_mul(10)?;
+        denominator = denominator.checked_mul(10)?;
     }
-    let (mut above, mut power) = (NANO, exponent.unsigned_abs());
+    let (mut numerator, mut power) = (NANO, exponent.unsigned_abs());
     if base == 10 && exponent < 0 {
-        // Below a billionth of the smallest digit there is only rounding left.
+        // Smaller powers only round up to a billionth.
         power = power.min(30);
-        let (quotient, shrunk) = match below.checked_mul(10_i128.checked_pow(power)?) {
-            Some(more) => (above, more),
+        denominator = match denominator.checked_mul(10_i128.checked_pow(power)?) {
+            Some(product) => product,
             None => return Some(1),
         };
-        (above, below) = (quotient, shrunk);
     } else {
-        above = above.checked_mul(i128::from(base).checked_pow(power)?)?;
+        numerator = numerator.checked_mul(i128::from(base).checked_pow(power)?)?;
     }
-    // Shorten before multiplying, so that exact inputs stay in range.
-    let shared = gcd(above, below);
-    let (above, below) = (above / shared, below / shared);
-    let shared = gcd(digits, below);
-    let (digits, below) = (digits / shared, below / shared);
-    Some(div_away(digits.checked_mul(above)?, below))
+    // Reduce before multiplying, so that exact inputs stay in range.
+    let divisor = gcd(numerator, denominator);
+    let (numerator, denominator) = (numerator / divisor, denominator / divisor);
+    let divisor = gcd(digits, denominator);
+    let (digits, denominator) = (digits / divisor, denominator / divisor);
+    Some(div_away_from_zero(
+        digits.checked_mul(numerator)?,
+        denominator,
+    ))
 }
 
 fn gcd(a: i128, b: i128) -> i128 {
     if b == 0 { a.max(1) } else { gcd(b, a % b) }
 }
 
-fn div_away(number: i128, by: i128) -> i128 {
+fn div_away_from_zero(number: i128, by: i128) -> i128 {
     let quotient = number / by;
     if number % by == 0 {
         quotient

@@ -1,24 +1,19 @@
-//! When an ended container is started again.
+//! Whether and when an exited container is restarted.
 //!
-//! # Back-off without memory
+//! # Stateless crash-loop back-off
 //!
-//! Upstream counts crashes in memory and forgets them with each restart of the
-//! agent. Here each container carries its *step*: how many starts in a row it
-//! follows that did not run long. The step is written beside the container at
-//! its creation ([`crate::constants::annotation::BACK_OFF_STEP`]); of a
-//! container without one (another agent made it) the attempt stands in. From
-//! the step and the times of the last exit alone follows when the next attempt
-//! may start:
+//! Upstream counts crashes in memory and forgets them when the kubelet restarts. Here each container
+//! carries its *step*: the number of starts in a row before it that did not run long. The step is an
+//! annotation of the container ([`crate::constants::annotation::BACK_OFF_STEP`]); for a container
+//! without one, which another agent has created, the attempt is used instead. The earliest next start
+//! follows from the step and the last exit alone:
 //!
-//! * step 0 (the first start) is followed at once; its follower has step 1;
-//! * step n is followed `initial × 2^(n-1)` after the exit, at most `cap`;
-//!   its follower has step n+1;
-//! * a container that ran more than ten minutes is followed at once, and so is
-//!   one whose name, image or resources have changed since; the follower has
-//!   step 1: the count starts again.
+//! * after step 0 (the first start), the container restarts at once, with step 1;
+//! * after step n, it restarts `initial × 2^(n-1)` after the exit, at most `cap`, with step n+1;
+//! * after a run of more than ten minutes, or when its name, image or resources have changed, it
+//!   restarts at once, with step 1.
 //!
-//! That is the same sequence as upstream's (0, 10, 20, 40, 80, 160, 300, 300 s)
-//! for an agent that never restarts.
+//! This is upstream's sequence (0, 10, 20, 40, 80, 160, 300, 300 s) for a kubelet that never restarts.
 
 use std::time::Duration;
 
@@ -27,70 +22,69 @@ use k8s_openapi::api::core::v1::{Container, ContainerRestartRule};
 
 use crate::pod::{ContainerKind, RestartPolicy};
 
-/// A container that ran longer than this is not crashing.
+/// A container that ran longer is not crash-looping.
 pub const RESET_AFTER: Duration = Duration::from_secs(600);
 
-/// What follows on a container's end.
+/// The decision after a container's exit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Decision {
-    /// It stays ended.
-    Stay,
-    /// It is started again.
+pub enum RestartDecision {
+    /// It stays exited.
+    NoRestart,
+    /// It is restarted.
     Restart,
-    /// A rule restarts the pod's containers all together.
+    /// A rule restarts all containers of the pod.
     RestartAll,
 }
 
-/// Decides on an exit by itself (not on a kill by a probe: see [`after_kill`]).
-/// Rules count only on containers with a policy of their own; the first that
-/// matches wins.
+/// Decides after a container has exited by itself; for one that a probe has killed, see
+/// [`after_kill`]. Rules apply only to containers with a restart policy of their own; the first
+/// matching one is used.
 pub fn after_exit(
     kind: ContainerKind,
     container: &Container,
     pod_policy: RestartPolicy,
     exit_code: i32,
-) -> Decision {
+) -> RestartDecision {
     if kind == ContainerKind::Ephemeral {
-        return Decision::Stay;
+        return RestartDecision::NoRestart;
     }
     let own = container.restart_policy.as_deref();
-    let action = rule(container, exit_code).map(|rule| rule.action.as_str());
+    let action = matching_rule(container, exit_code).map(|rule| rule.action.as_str());
     match action {
-        Some("RestartAllContainers") => return Decision::RestartAll,
-        // An init container that is done is done, whatever its policy.
-        _ if kind == ContainerKind::Init && exit_code == 0 => return Decision::Stay,
-        Some("Restart") => return Decision::Restart,
+        Some("RestartAllContainers") => return RestartDecision::RestartAll,
+        // Completed init containers are never restarted.
+        _ if kind == ContainerKind::Init && exit_code == 0 => return RestartDecision::NoRestart,
+        Some("Restart") => return RestartDecision::Restart,
         _ => {}
     }
     let policy = own.map_or(pod_policy, |own| RestartPolicy::parse(Some(own)));
-    by_policy(policy, exit_code)
+    policy_decision(policy, exit_code)
 }
 
-/// Decides after a liveness or startup probe, or a changed spec, had the
-/// container stopped: it stays only where nothing is ever restarted.
+/// Decides after the container was stopped because of a liveness or startup probe or a changed spec.
 pub fn after_kill(
     kind: ContainerKind,
     container: &Container,
     pod_policy: RestartPolicy,
-) -> Decision {
+) -> RestartDecision {
     let own = container.restart_policy.as_deref();
     let policy = own.map_or(pod_policy, |own| RestartPolicy::parse(Some(own)));
     match (kind, policy) {
-        (ContainerKind::Ephemeral, _) | (_, RestartPolicy::Never) => Decision::Stay,
-        _ => Decision::Restart,
+        (ContainerKind::Ephemeral, _) | (_, RestartPolicy::Never) => RestartDecision::NoRestart,
+        _ => RestartDecision::Restart,
     }
 }
 
-fn by_policy(policy: RestartPolicy, exit_code: i32) -> Decision {
+fn policy_decision(policy: RestartPolicy, exit_code: i32) -> RestartDecision {
     match policy {
-        RestartPolicy::Always => Decision::Restart,
-        RestartPolicy::OnFailure if exit_code != 0 => Decision::Restart,
-        RestartPolicy::OnFailure | RestartPolicy::Never => Decision::Stay,
+        RestartPolicy::Always => RestartDecision::Restart,
+        RestartPolicy::OnFailure if exit_code != 0 => RestartDecision::Restart,
+        RestartPolicy::OnFailure | RestartPolicy::Never => RestartDecision::NoRestart,
     }
 }
 
-/// The first rule that speaks of this exit code.
-pub fn rule(container: &Container, exit_code: i32) -> Option<&ContainerRestartRule> {
+/// The first rule that matches an exit code.
+pub fn matching_rule(container: &Container, exit_code: i32) -> Option<&ContainerRestartRule> {
     container.restart_policy.as_ref()?;
     container
         .restart_policy_rules
@@ -98,52 +92,52 @@ pub fn rule(container: &Container, exit_code: i32) -> Option<&ContainerRestartRu
         .flatten()
         .find(|rule| {
             rule.exit_codes.as_ref().is_some_and(|codes| {
-                let named = codes.values.iter().flatten().any(|code| *code == exit_code);
+                let listed = codes.values.iter().flatten().any(|code| *code == exit_code);
                 match codes.operator.as_str() {
-                    "In" => named,
-                    "NotIn" => !named,
+                    "In" => listed,
+                    "NotIn" => !listed,
                     _ => false,
                 }
             })
         })
 }
 
-/// The last end of a container.
+/// The last exit of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Exit {
-    /// The attempt that ended.
+pub struct ContainerExit {
+    /// The attempt that exited.
     pub attempt: u32,
-    /// The step it was created with, if that is known.
+    /// The step that it was created with, if known.
     pub step: Option<u32>,
-    /// Absent when it never ran.
+    /// When it started; `None` if it never ran.
     pub started_at: Option<Timestamp>,
-    /// When it ended.
+    /// When it exited.
     pub finished_at: Timestamp,
-    /// Its name, image or resources are no longer what the manifest says.
+    /// Whether its name, image or resources differ from the manifest.
     pub spec_changed: bool,
 }
 
-/// The attempt that follows.
+/// The next start of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Next {
-    /// To be written beside the new container.
+pub struct NextStart {
+    /// The step of the new container.
     pub step: u32,
-    /// Measured from the exit.
+    /// The delay after the exit.
     pub delay: Duration,
-    /// The exit's time and the delay.
+    /// The earliest time of the start.
     pub not_before: Timestamp,
 }
 
-/// How fast crashing containers are started again.
+/// The delays of crash-looping containers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BackOff {
-    /// After the second start.
+pub struct CrashLoopBackOff {
+    /// The delay after the second start.
     pub initial: Duration,
-    /// Never longer than this.
+    /// The longest delay.
     pub cap: Duration,
 }
 
-impl Default for BackOff {
+impl Default for CrashLoopBackOff {
     fn default() -> Self {
         Self {
             initial: Duration::from_secs(10),
@@ -152,9 +146,9 @@ impl Default for BackOff {
     }
 }
 
-impl BackOff {
-    /// With `crashLoopBackOff.maxContainerRestartPeriod`: a cap below the usual
-    /// ten seconds is the initial delay as well.
+impl CrashLoopBackOff {
+    /// With `crashLoopBackOff.maxContainerRestartPeriod` as the cap. One below the default initial delay
+    /// is the initial delay as well.
     pub fn with_cap(cap: Duration) -> Self {
         Self {
             initial: Self::default().initial.min(cap),
@@ -162,29 +156,32 @@ impl BackOff {
         }
     }
 
-    /// What follows on an exit. See the module's rule.
-    pub fn after(&self, exit: &Exit) -> Next {
+    /// The next start after an exit. The module has the rules.
+    pub fn after(&self, exit: &ContainerExit) -> NextStart {
         let step = exit.step.unwrap_or(exit.attempt);
         let (delay, next) = if exit.spec_changed || ran_long(exit) {
             (Duration::ZERO, 1)
         } else {
             (self.delay(step), step.saturating_add(1))
         };
-        let wait = SignedDuration::try_from(delay).unwrap_or(SignedDuration::ZERO);
-        let not_before = exit.finished_at.checked_add(wait).unwrap_or(Timestamp::MAX);
-        Next {
+        let signed_delay = SignedDuration::try_from(delay).unwrap_or(SignedDuration::ZERO);
+        let not_before = exit
+            .finished_at
+            .checked_add(signed_delay)
+            .unwrap_or(Timestamp::MAX);
+        NextStart {
             step: next,
             delay,
             not_before,
         }
     }
 
-    /// How long the follower of a step waits.
+    /// The delay after a step.
     pub fn delay(&self, step: u32) -> Duration {
         let Some(doublings) = step.checked_sub(1) else {
             return Duration::ZERO;
         };
-        // Thirty-one doublings are past any cap already.
+        // Thirty-one doublings exceed any cap.
         let factor = 1_u32.checked_shl(doublings).unwrap_or(u32::MAX);
         self.initial
             .checked_mul(factor)
@@ -192,7 +189,7 @@ impl BackOff {
     }
 }
 
-fn ran_long(exit: &Exit) -> bool {
+fn ran_long(exit: &ContainerExit) -> bool {
     exit.started_at.is_some_and(|started| {
         exit.finished_at.duration_since(started)
             > SignedDuration::from_secs(RESET_AFTER.as_secs() as i64)

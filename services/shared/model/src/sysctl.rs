@@ -1,8 +1,8 @@
-//! Which kernel parameters a pod may set.
+//! Sysctls of pods: which ones are allowed.
 
 use k8s_openapi::api::core::v1::PodSpec;
 
-/// Set in the pod's own namespaces and harmless to its neighbours.
+/// Sysctls that are namespaced and do not affect other pods.
 const SAFE: [&str; 12] = [
     "kernel.shm_rmid_forced",
     "net.ipv4.ip_local_port_range",
@@ -18,17 +18,17 @@ const SAFE: [&str; 12] = [
     "net.ipv4.tcp_wmem",
 ];
 
-/// The namespace that a parameter belongs to, if it has one.
+/// The namespace of a sysctl.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Namespace {
     Ipc,
     Net,
 }
 
-/// The form with dots, whatever mix of slashes a person wrote.
+/// The name with dots as separators, from either notation.
 pub fn normalize(name: &str) -> String {
     match name.find(['.', '/']) {
-        // A slash first: slashes separate, and a dot is part of a name.
+        // Where the first separator is a slash, dots are part of names.
         Some(at) if name.as_bytes().get(at) == Some(&b'/') => name
             .chars()
             .map(|c| {
@@ -59,15 +59,15 @@ fn namespace(name: &str) -> Option<Namespace> {
     }
 }
 
-/// The first parameter of a pod that this node forbids, with the reason for
-/// people. `allowed` are the configured patterns (`net.core.*`).
-pub fn forbidden(spec: &PodSpec, allowed: &[String]) -> Option<String> {
+/// The error of the first sysctl of a pod that is not allowed. `allowed` are the configured patterns
+/// (`net.core.*`).
+pub fn forbidden_reason(spec: &PodSpec, allowed: &[String]) -> Option<String> {
     let context = spec.security_context.as_ref()?;
     context.sysctls.iter().flatten().find_map(|sysctl| {
         let name = normalize(&sysctl.name);
-        let listed =
+        let is_allowed =
             SAFE.contains(&name.as_str()) || allowed.iter().any(|pattern| matches(pattern, &name));
-        if !listed {
+        if !is_allowed {
             return Some(format!("forbidden sysctl: {name:?} not allowlisted"));
         }
         let shared = match namespace(&name)? {
@@ -95,23 +95,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said() {
+    fn error_messages() {
         let spec = |name: &str| {
             let spec = json!({"containers": [], "hostNetwork": true, "hostIPC": true,
                 "securityContext": {"sysctls": [{"name": name, "value": "1"}]}});
             serde_json::from_value(spec).unwrap()
         };
-        let said = |name: &str| forbidden(&spec(name), &[]).unwrap();
+        let message = |name: &str| forbidden_reason(&spec(name), &[]).unwrap();
         assert_eq!(
-            said("kernel/msgmax"),
+            message("kernel/msgmax"),
             "forbidden sysctl: \"kernel.msgmax\" not allowlisted"
         );
         assert_eq!(
-            said("net/ipv4/tcp_syncookies"),
+            message("net/ipv4/tcp_syncookies"),
             "forbidden sysctl: \"net.ipv4.tcp_syncookies\" not allowed with host Net enabled"
         );
         assert_eq!(
-            said("kernel.shm_rmid_forced"),
+            message("kernel.shm_rmid_forced"),
             "forbidden sysctl: \"kernel.shm_rmid_forced\" not allowed with host IPC enabled"
         );
     }
@@ -121,7 +121,7 @@ mod tests {
         let check = |name: &str, host: bool, allowed: &[&str]| {
             let spec = json!({"containers": [], "hostNetwork": host, "securityContext": {"sysctls": [{"name": name, "value": "1"}]}});
             let allowed: Vec<String> = allowed.iter().map(|text| (*text).to_owned()).collect();
-            forbidden(&serde_json::from_value(spec).unwrap(), &allowed).is_none()
+            forbidden_reason(&serde_json::from_value(spec).unwrap(), &allowed).is_none()
         };
         assert!(check("net.ipv4.tcp_syncookies", false, &[]));
         assert!(check("net/ipv4/tcp_syncookies", false, &[]));

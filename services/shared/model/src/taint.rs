@@ -1,23 +1,23 @@
-//! Whether a pod tolerates what keeps pods away from a node.
+//! Taints and tolerations.
 
 use k8s_openapi::api::core::v1::{Taint, Toleration};
 
-/// Whether one of the tolerations is for this taint. An empty key with `Exists` is for all keys, an
-/// empty effect for all effects.
+/// Whether any toleration matches the taint. An empty key with `Exists` matches all keys, an empty
+/// effect all effects.
 pub fn is_tolerated(taint: &Taint, tolerations: &[Toleration]) -> bool {
     tolerations.iter().any(|toleration| {
-        let said = |part: &Option<String>| part.clone().unwrap_or_default();
+        let text = |field: &Option<String>| field.clone().unwrap_or_default();
         let (effect, key, value) = (
-            said(&toleration.effect),
-            said(&toleration.key),
-            said(&toleration.value),
+            text(&toleration.effect),
+            text(&toleration.key),
+            text(&toleration.value),
         );
         let effect = effect.is_empty() || effect == taint.effect;
         let key = key.is_empty() || key == taint.key;
-        let has = taint.value.clone().unwrap_or_default();
-        let value = match said(&toleration.operator).as_str() {
+        let taint_value = taint.value.clone().unwrap_or_default();
+        let value = match text(&toleration.operator).as_str() {
             "Exists" => true,
-            "" | "Equal" => value == has,
+            "" | "Equal" => value == taint_value,
             _ => false,
         };
         effect && key && value
@@ -29,7 +29,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn upstreams_cases() {
+    fn tolerations_as_upstream() {
         let taint = Taint {
             key: "a".into(),
             value: Some("1".into()),

@@ -1,53 +1,52 @@
-//! User namespaces of pods: which part of the node's user ids each pod is given.
+//! User namespaces of pods: the range of the node's user ids that each pod is given.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Ranges come in multiples of this.
-pub const UNIT: u32 = 65_536;
-/// The first id that is given away unless the node says otherwise: those of people and of the
-/// system come before it.
-const FIRST: u32 = UNIT;
+/// Lengths of ranges are multiples of this.
+pub const RANGE_UNIT: u32 = 65_536;
+/// The default first id of the ranges; lower ids are for users of the node.
+const FIRST_ID: u32 = RANGE_UNIT;
 
-/// Ids of the node that stand for 0 and up in a pod.
+/// A range of the node's ids, mapped to ids from 0 in a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Range {
-    /// What 0 in the pod is on the node.
+pub struct IdRange {
+    /// The id on the node of the pod's id 0.
     pub first: u32,
-    /// How many ids.
+    /// The number of ids.
     pub length: u32,
 }
 
-/// Why ids cannot be given to a pod.
+/// A range that cannot be allocated or restored.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UsernsError {
-    /// All ranges are taken.
+    /// All ranges are in use.
     #[error("could not find an empty slot to allocate a user namespace")]
     Full,
-    /// The kept file is not what was written.
+    /// The state file is invalid.
     #[error("invalid user namespace mappings file: {0}")]
     File(String),
-    /// The kept range is not one of this node's.
+    /// The range in the state file is not one of this node's.
     #[error("wrong user namespace length {length} or offset specified {first}")]
-    Foreign {
-        /// Its first id.
+    NotOnNode {
+        /// The first id.
         first: u32,
-        /// Its length.
+        /// The number of ids.
         length: u32,
     },
-    /// Two pods would have one range.
+    /// The range of the state file is another pod's.
     #[error("range picked for pod {0:?} already taken")]
     Taken(String),
-    /// The node's own share of ids cannot be cut into ranges.
+    /// The node's configured ids cannot be divided into ranges.
     #[error("{0}")]
-    Share(String),
+    Subordinate(String),
 }
 
-/// As upstream keeps it, so that a node can change hands with its pods running.
+/// Upstream's state file, so that a node can change its agent while its pods run.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Kept {
+struct MappingsFile {
     uid_mappings: Vec<Mapping>,
     gid_mappings: Vec<Mapping>,
 }
@@ -60,102 +59,107 @@ struct Mapping {
     length: u32,
 }
 
-impl Range {
-    /// The text that is kept of it.
+impl IdRange {
+    /// The content of the state file.
     pub fn to_json(self) -> String {
-        // Numbers alone: simple enough to be written by hand, and without a failure.
-        let Range { first, length } = self;
+        // Written by hand, as this cannot fail.
+        let IdRange { first, length } = self;
         let one = format!(r#"[{{"hostId":{first},"containerId":0,"length":{length}}}]"#);
         format!(r#"{{"uidMappings":{one},"gidMappings":{one}}}"#)
     }
 
-    /// Reads it back.
+    /// Parses a state file.
     pub fn from_json(text: &[u8]) -> Result<Self, UsernsError> {
-        let wrong = |why: &str| UsernsError::File(why.to_owned());
-        let kept: Kept = serde_json::from_slice(text).map_err(|error| wrong(&error.to_string()))?;
-        let [one] = kept.uid_mappings.as_slice() else {
-            return Err(wrong("no more than one mapping allowed"));
+        let invalid = |reason: &str| UsernsError::File(reason.to_owned());
+        let file: MappingsFile =
+            serde_json::from_slice(text).map_err(|error| invalid(&error.to_string()))?;
+        let [mapping] = file.uid_mappings.as_slice() else {
+            return Err(invalid("no more than one mapping allowed"));
         };
-        if kept.gid_mappings.as_slice() != std::slice::from_ref(one) {
-            return Err(wrong("GID and UID mapping should be identical"));
+        if file.gid_mappings.as_slice() != std::slice::from_ref(mapping) {
+            return Err(invalid("GID and UID mapping should be identical"));
         }
-        if one.container_id != 0 {
-            return Err(wrong("UID 0 must be mapped"));
+        if mapping.container_id != 0 {
+            return Err(invalid("UID 0 must be mapped"));
         }
-        Ok(Range {
-            first: one.host_id,
-            length: one.length,
+        Ok(IdRange {
+            first: mapping.host_id,
+            length: mapping.length,
         })
     }
 }
 
-/// All ranges of a node, and whose they are.
+/// All ranges of a node, with the pods that they are allocated to.
 #[derive(Clone, Debug)]
-pub struct Ranges {
+pub struct IdRangeAllocator {
     length: u32,
-    /// Numbers of ranges: the first, and how many.
+    /// The index of the first range (its first id divided by `length`), and the number of ranges.
     first: u32,
     count: u32,
-    used: BTreeMap<u32, String>,
-    of: BTreeMap<String, u32>,
+    by_index: BTreeMap<u32, String>,
+    by_pod: BTreeMap<String, u32>,
 }
 
-impl Ranges {
-    /// With `length` ids per pod out of the node's `share` (its first id and how many), or out of
-    /// all but the first 65536. There must be enough for `pods`.
-    pub fn new(length: u32, share: Option<(u32, u32)>, pods: u32) -> Result<Self, UsernsError> {
-        let (first, all) = share.unwrap_or((FIRST, u32::MAX - FIRST + 1));
-        let wrong = |why: String| Err(UsernsError::Share(why));
-        if length == 0 || !length.is_multiple_of(UNIT) {
-            return wrong(format!(
-                "user namespace length {length} is not a multiple of {UNIT}"
+impl IdRangeAllocator {
+    /// An allocator with `length` ids per pod, out of `subordinate` ids (the first and how many), or out
+    /// of all but the first 65536. There must be enough for `pods`.
+    pub fn new(
+        length: u32,
+        subordinate: Option<(u32, u32)>,
+        pods: u32,
+    ) -> Result<Self, UsernsError> {
+        let (first, all) = subordinate.unwrap_or((FIRST_ID, u32::MAX - FIRST_ID + 1));
+        let invalid = |reason: String| Err(UsernsError::Subordinate(reason));
+        if length == 0 || !length.is_multiple_of(RANGE_UNIT) {
+            return invalid(format!(
+                "user namespace length {length} is not a multiple of {RANGE_UNIT}"
             ));
         }
         if !first.is_multiple_of(length) {
-            return wrong(format!(
+            return invalid(format!(
                 "user assigned ID {first} is not a multiple of {length}"
             ));
         }
         if first < length {
-            return wrong(format!(
+            return invalid(format!(
                 "user assigned ID {first} must be greater or equal to {length}"
             ));
         }
-        // The whole of what 32 bits can hold is one id short of its length in 32 bits.
-        if share.is_some() && !all.is_multiple_of(length) {
-            return wrong(format!(
+        // All 32-bit ids: their number minus the first range does not fit in 32 bits.
+        if subordinate.is_some() && !all.is_multiple_of(length) {
+            return invalid(format!(
                 "user assigned IDs length {all} is not a multiple of {length}"
             ));
         }
         if all / length < pods {
-            return wrong(format!(
+            return invalid(format!(
                 "user assigned IDs are not enough to support {pods} pods"
             ));
         }
-        Ok(Ranges {
+        Ok(IdRangeAllocator {
             length,
             first: first / length,
             count: all / length,
-            used: BTreeMap::new(),
-            of: BTreeMap::new(),
+            by_index: BTreeMap::new(),
+            by_pod: BTreeMap::new(),
         })
     }
 
-    fn range(&self, number: u32) -> Range {
-        Range {
-            first: number.saturating_mul(self.length),
+    fn range(&self, index: u32) -> IdRange {
+        IdRange {
+            first: index.saturating_mul(self.length),
             length: self.length,
         }
     }
 
-    /// A pod's range: the one that it has, or the first that is free.
-    pub fn take(&mut self, uid: &str) -> Result<Range, UsernsError> {
-        if let Some(number) = self.of.get(uid) {
-            return Ok(self.range(*number));
+    /// A pod's range: the allocated one, or else the first free one.
+    pub fn allocate(&mut self, uid: &str) -> Result<IdRange, UsernsError> {
+        if let Some(index) = self.by_pod.get(uid) {
+            return Ok(self.range(*index));
         }
         let mut free = self.first;
-        for number in self.used.keys() {
-            if *number != free {
+        for index in self.by_index.keys() {
+            if *index != free {
                 break;
             }
             free += 1;
@@ -163,48 +167,52 @@ impl Ranges {
         if free - self.first >= self.count {
             return Err(UsernsError::Full);
         }
-        self.used.insert(free, uid.to_owned());
-        self.of.insert(uid.to_owned(), free);
+        self.by_index.insert(free, uid.to_owned());
+        self.by_pod.insert(uid.to_owned(), free);
         Ok(self.range(free))
     }
 
-    /// Notes that a pod has a range already.
-    pub fn record(&mut self, uid: &str, range: Range) -> Result<(), UsernsError> {
-        let Range { first, length } = range;
-        let number = first / self.length;
-        let ours = length == self.length
+    /// Restores the range of a pod.
+    pub fn record(&mut self, uid: &str, range: IdRange) -> Result<(), UsernsError> {
+        let IdRange { first, length } = range;
+        let index = first / self.length;
+        let is_on_node = length == self.length
             && first.is_multiple_of(length)
-            && (self.first..self.first.saturating_add(self.count)).contains(&number);
-        if !ours {
-            return Err(UsernsError::Foreign { first, length });
+            && (self.first..self.first.saturating_add(self.count)).contains(&index);
+        if !is_on_node {
+            return Err(UsernsError::NotOnNode { first, length });
         }
-        let other = self.used.get(&number).is_some_and(|known| known != uid);
-        let elsewhere = self.of.get(uid).is_some_and(|known| *known != number);
-        if other || elsewhere {
+        let is_taken = self.by_index.get(&index).is_some_and(|known| known != uid);
+        let has_other = self.by_pod.get(uid).is_some_and(|known| *known != index);
+        if is_taken || has_other {
             return Err(UsernsError::Taken(uid.to_owned()));
         }
-        self.used.insert(number, uid.to_owned());
-        self.of.insert(uid.to_owned(), number);
+        self.by_index.insert(index, uid.to_owned());
+        self.by_pod.insert(uid.to_owned(), index);
         Ok(())
     }
 
-    /// A pod has no range any more.
+    /// Frees the range of a pod.
     pub fn release(&mut self, uid: &str) {
-        if let Some(number) = self.of.remove(uid) {
-            self.used.remove(&number);
+        if let Some(index) = self.by_pod.remove(uid) {
+            self.by_index.remove(&index);
         }
     }
 
-    /// Pods that have a range.
-    pub fn holders(&self) -> impl Iterator<Item = &str> {
-        self.of.keys().map(String::as_str)
+    /// The uids of pods with a range.
+    pub fn allocated_pods(&self) -> impl Iterator<Item = &str> {
+        self.by_pod.keys().map(String::as_str)
     }
 }
 
-/// The share of ids that the files of subordinate ids give to a user, where both give the same
-/// one. None where neither names the user.
-pub fn subordinate(user: &str, uids: &str, gids: &str) -> Result<Option<(u32, u32)>, UsernsError> {
-    let of = |text: &str| -> Vec<(u32, u32)> {
+/// A user's ids (the first and how many) in `/etc/subuid` and `/etc/subgid`, which have to be the
+/// same; `None` if neither file has the user.
+pub fn subordinate_ids(
+    user: &str,
+    uids: &str,
+    gids: &str,
+) -> Result<Option<(u32, u32)>, UsernsError> {
+    let ranges = |text: &str| -> Vec<(u32, u32)> {
         let line = |line: &str| {
             let mut parts = line.trim().split(':');
             (parts.next()? == user).then_some(())?;
@@ -212,11 +220,11 @@ pub fn subordinate(user: &str, uids: &str, gids: &str) -> Result<Option<(u32, u3
         };
         text.lines().filter_map(line).collect()
     };
-    let (uids, gids) = (of(uids), of(gids));
+    let (uids, gids) = (ranges(uids), ranges(gids));
     match (uids.as_slice(), gids.as_slice()) {
         ([], []) => Ok(None),
         ([uid], [gid]) if uid == gid => Ok(Some(*uid)),
-        _ => Err(UsernsError::Share(format!(
+        _ => Err(UsernsError::Subordinate(format!(
             "subordinate IDs of {user}: one range is expected, and the same for users and groups"
         ))),
     }
@@ -228,101 +236,102 @@ mod tests {
 
     use super::*;
 
-    fn ranges() -> Ranges {
-        Ranges::new(UNIT, None, 110).unwrap()
+    fn ranges() -> IdRangeAllocator {
+        IdRangeAllocator::new(RANGE_UNIT, None, 110).unwrap()
     }
 
     #[test]
-    fn each_pod_has_its_own_and_keeps_it() {
+    fn each_pod_has_a_range_of_its_own() {
         let mut all = ranges();
-        let a = all.take("a").unwrap();
-        let b = all.take("b").unwrap();
+        let a = all.allocate("a").unwrap();
+        let b = all.allocate("b").unwrap();
         assert_eq!((a.first, a.length), (65_536, 65_536));
         assert_eq!(b.first, 131_072);
-        assert_eq!(all.take("a"), Ok(a));
+        assert_eq!(all.allocate("a"), Ok(a));
         all.release("a");
-        assert_eq!(all.take("c").unwrap().first, 65_536);
-        assert_eq!(all.take("d").unwrap().first, 196_608);
+        assert_eq!(all.allocate("c").unwrap().first, 65_536);
+        assert_eq!(all.allocate("d").unwrap().first, 196_608);
     }
 
     #[test]
-    fn what_is_kept_comes_back() {
-        let range = Range {
+    fn state_files_round_trip() {
+        let range = IdRange {
             first: 131_072,
-            length: UNIT,
+            length: RANGE_UNIT,
         };
         assert_eq!(
             range.to_json(),
             "{\"uidMappings\":[{\"hostId\":131072,\"containerId\":0,\"length\":65536}],\
              \"gidMappings\":[{\"hostId\":131072,\"containerId\":0,\"length\":65536}]}"
         );
-        assert_eq!(Range::from_json(range.to_json().as_bytes()), Ok(range));
+        assert_eq!(IdRange::from_json(range.to_json().as_bytes()), Ok(range));
         let text = range.to_json();
-        for broken in [
+        for invalid in [
             String::new(),
             "{}".to_owned(),
             text.replace("\"containerId\":0", "\"containerId\":1"),
             text.replacen("131072", "65536", 1),
             text.replace("[{", "[{\"hostId\":1,\"containerId\":0,\"length\":1},{"),
         ] {
-            assert!(Range::from_json(broken.as_bytes()).is_err(), "{broken}");
+            assert!(IdRange::from_json(invalid.as_bytes()).is_err(), "{invalid}");
         }
     }
 
     #[test]
-    fn records_are_checked() {
+    fn restored_ranges_are_validated() {
         let mut all = ranges();
-        let range = |first, length| Range { first, length };
-        assert!(all.record("a", range(131_072, UNIT)).is_ok());
-        assert!(all.record("a", range(131_072, UNIT)).is_ok());
-        assert!(all.record("b", range(131_072, UNIT)).is_err());
-        assert!(all.record("a", range(196_608, UNIT)).is_err());
-        assert!(all.record("c", range(0, UNIT)).is_err());
-        assert!(all.record("c", range(65_537, UNIT)).is_err());
+        let range = |first, length| IdRange { first, length };
+        assert!(all.record("a", range(131_072, RANGE_UNIT)).is_ok());
+        assert!(all.record("a", range(131_072, RANGE_UNIT)).is_ok());
+        assert!(all.record("b", range(131_072, RANGE_UNIT)).is_err());
+        assert!(all.record("a", range(196_608, RANGE_UNIT)).is_err());
+        assert!(all.record("c", range(0, RANGE_UNIT)).is_err());
+        assert!(all.record("c", range(65_537, RANGE_UNIT)).is_err());
         assert!(all.record("c", range(65_536, 1)).is_err());
-        assert_eq!(all.take("d").unwrap().first, 65_536);
-        assert_eq!(all.take("e").unwrap().first, 196_608);
-        assert_eq!(all.holders().collect::<Vec<_>>(), ["a", "d", "e"]);
+        assert_eq!(all.allocate("d").unwrap().first, 65_536);
+        assert_eq!(all.allocate("e").unwrap().first, 196_608);
+        assert_eq!(all.allocated_pods().collect::<Vec<_>>(), ["a", "d", "e"]);
     }
 
     #[test]
-    fn shares() {
-        assert!(Ranges::new(1000, None, 1).is_err());
-        assert!(Ranges::new(UNIT, Some((0, UNIT)), 1).is_err());
-        assert!(Ranges::new(UNIT, Some((UNIT, UNIT)), 2).is_err());
-        assert!(Ranges::new(UNIT, Some((UNIT, UNIT + 1)), 1).is_err());
-        let mut small = Ranges::new(UNIT, Some((2 * UNIT, UNIT)), 1).unwrap();
-        assert_eq!(small.take("a").unwrap().first, 2 * UNIT);
-        assert_eq!(small.take("b"), Err(UsernsError::Full));
+    fn subordinate_ids_are_validated() {
+        assert!(IdRangeAllocator::new(1000, None, 1).is_err());
+        assert!(IdRangeAllocator::new(RANGE_UNIT, Some((0, RANGE_UNIT)), 1).is_err());
+        assert!(IdRangeAllocator::new(RANGE_UNIT, Some((RANGE_UNIT, RANGE_UNIT)), 2).is_err());
+        assert!(IdRangeAllocator::new(RANGE_UNIT, Some((RANGE_UNIT, RANGE_UNIT + 1)), 1).is_err());
+        let mut small =
+            IdRangeAllocator::new(RANGE_UNIT, Some((2 * RANGE_UNIT, RANGE_UNIT)), 1).unwrap();
+        assert_eq!(small.allocate("a").unwrap().first, 2 * RANGE_UNIT);
+        assert_eq!(small.allocate("b"), Err(UsernsError::Full));
         let lines = "root:1:2\nkubelet:65536:131072\n";
         assert_eq!(
-            subordinate("kubelet", lines, lines),
+            subordinate_ids("kubelet", lines, lines),
             Ok(Some((65_536, 131_072)))
         );
-        assert_eq!(subordinate("nobody", lines, lines), Ok(None));
-        assert!(subordinate("kubelet", lines, "").is_err());
+        assert_eq!(subordinate_ids("nobody", lines, lines), Ok(None));
+        assert!(subordinate_ids("kubelet", lines, "").is_err());
     }
 
     proptest! {
         #[test]
-        fn no_two_pods_share_ids(acts in prop::collection::vec((0u8..6, any::<bool>()), 0..40)) {
-            let mut all = Ranges::new(UNIT, Some((UNIT, 4 * UNIT)), 1).unwrap();
-            let mut held: BTreeMap<u8, Range> = BTreeMap::new();
+        fn ranges_never_overlap(acts in prop::collection::vec((0u8..6, any::<bool>()), 0..40)) {
+            let mut all = IdRangeAllocator::new(RANGE_UNIT, Some((RANGE_UNIT, 4 * RANGE_UNIT)), 1).unwrap();
+            let mut allocated: BTreeMap<u8, IdRange> = BTreeMap::new();
             for (pod, take) in acts {
                 let uid = pod.to_string();
                 if !take {
                     all.release(&uid);
-                    held.remove(&pod);
-                } else if let Ok(range) = all.take(&uid) {
-                    prop_assert!(held.get(&pod).is_none_or(|known| *known == range));
-                    held.insert(pod, range);
+                    allocated.remove(&pod);
+                } else if let Ok(range) = all.allocate(&uid) {
+                    prop_assert!(allocated.get(&pod).is_none_or(|known| *known == range));
+                    allocated.insert(pod, range);
                 } else {
-                    prop_assert_eq!(held.len(), 4);
+                    prop_assert_eq!(allocated.len(), 4);
                 }
-                let mut firsts: Vec<_> = held.values().map(|range| range.first).collect();
+                let mut firsts: Vec<_> = allocated.values().map(|range| range.first).collect();
                 firsts.sort();
                 firsts.dedup();
-                prop_assert_eq!(firsts.len(), held.len());
+                prop_assert_eq!(firsts.len(), allocated.len());
             }
         }
     }

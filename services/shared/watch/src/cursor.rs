@@ -1,27 +1,27 @@
-//! Where one watcher stands, and what it is sent from there. Pure.
+//! The position of a watcher, and its next messages. Pure.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::log::{Batch, Log, Step};
+use crate::log::{Batch, ChangeLog, KeyChange};
 use crate::{Change, Position};
 
-/// One watcher's place in a store.
+/// The position of one watcher in a store.
 pub(crate) struct Cursor {
-    at: Option<Position>,
-    /// The watcher was told `Synced` at least once.
+    position: Option<Position>,
+    /// The watcher was sent `Synced` at least once.
     synced: bool,
 }
 
-/// A message to come; values are shared with the store until they are sent.
+/// A message to send; values are shared with the store until then.
 pub(crate) enum Queued<K, V> {
     Reset,
-    /// With the revision of the change, which stays on this side of the wire.
+    /// With the revision of the change, which is not sent.
     #[cfg_attr(
         not(test),
-        expect(dead_code, reason = "the model shows what storing it would break")
+        expect(dead_code, reason = "the model tests what storing it would break")
     )]
-    Step(u64, Step<K, V>),
+    Change(u64, KeyChange<K, V>),
     Synced(Position),
 }
 
@@ -29,8 +29,10 @@ impl<K, V: Clone> Queued<K, V> {
     pub(crate) fn into_change(self) -> Change<K, V> {
         match self {
             Queued::Reset => Change::Reset,
-            Queued::Step(_, Step::Upsert(item)) => Change::Upsert(Arc::unwrap_or_clone(item)),
-            Queued::Step(_, Step::Remove(key)) => Change::Remove(key),
+            Queued::Change(_, KeyChange::Upsert(item)) => {
+                Change::Upsert(Arc::unwrap_or_clone(item))
+            }
+            Queued::Change(_, KeyChange::Remove(key)) => Change::Remove(key),
             Queued::Synced(position) => Change::Synced(position),
         }
     }
@@ -39,41 +41,44 @@ impl<K, V: Clone> Queued<K, V> {
 impl Cursor {
     pub(crate) fn new(resume_after: Option<Position>) -> Self {
         Cursor {
-            at: resume_after,
+            position: resume_after,
             synced: false,
         }
     }
 
-    /// Puts everything that the watcher lacks into its queue, `Synced` last.
-    pub(crate) fn refill<K, V>(&mut self, log: &Log<K, V>, queue: &mut VecDeque<Queued<K, V>>)
+    /// Queues all that the watcher has not been sent, `Synced` last.
+    pub(crate) fn refill<K, V>(&mut self, log: &ChangeLog<K, V>, queue: &mut VecDeque<Queued<K, V>>)
     where
         K: Ord + Clone,
         V: Clone + PartialEq,
     {
-        let position = match log.next(self.at.as_ref()) {
-            // A watcher that resumes where the store stands has to hear that it does.
-            Batch::Nothing if !self.synced && log.is_whole() => log.position(),
+        let position = match log.next(self.position.as_ref()) {
+            // A watcher that resumes at the current position must be sent `Synced`.
+            Batch::Nothing if !self.synced && log.has_synced() => log.position(),
             Batch::Nothing => return,
             Batch::Snapshot(all, position) => {
                 queue.push_back(Queued::Reset);
                 queue.extend(
                     all.into_iter()
-                        .map(|(at, item)| Queued::Step(at, Step::Upsert(item))),
+                        .map(|(at, item)| Queued::Change(at, KeyChange::Upsert(item))),
                 );
                 position
             }
             Batch::Changes(steps, position) => {
-                queue.extend(steps.into_iter().map(|(at, step)| Queued::Step(at, step)));
+                queue.extend(steps.into_iter().map(|(at, step)| Queued::Change(at, step)));
                 position
             }
         };
         queue.push_back(Queued::Synced(position.clone()));
-        self.at = Some(position);
+        self.position = Some(position);
         self.synced = true;
     }
 
-    /// What an idle stream repeats.
+    /// The message that an idle stream repeats.
     pub(crate) fn idle<K, V>(&self) -> Option<Queued<K, V>> {
-        self.at.clone().filter(|_| self.synced).map(Queued::Synced)
+        self.position
+            .clone()
+            .filter(|_| self.synced)
+            .map(Queued::Synced)
     }
 }

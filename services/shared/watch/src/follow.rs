@@ -1,4 +1,4 @@
-//! A server's state, followed for ever.
+//! Following a server's keyed state across reconnects.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -6,22 +6,23 @@ use std::time::Duration;
 
 use futures::Stream;
 use futures::stream;
+use polylet_schedule::Backoff;
 use tokio::time::{Instant, sleep_until, timeout};
 use tonic::{Response, Status, Streaming};
 
-use crate::{Change, Mirror, Position, SILENCE, Update, WatchWire};
+use crate::{Change, Position, Replica, SILENCE, Update, WatchWire};
 
-/// Who wants to know how the streams from a peer stand (the kit's `Peer`, for health and info).
-pub trait Heard {
-    /// A message of the stream came from this life of the server.
-    fn heard(&self, stream: &'static str, incarnation: &str, synced: bool);
+/// Is notified of the state of the streams from a peer (the kit's `Peer`, for health and info).
+pub trait StreamObserver {
+    /// A message of the stream was received from this incarnation of the server.
+    fn received(&self, stream: &'static str, incarnation: &str, synced: bool);
     /// The stream was lost, or could not be opened.
-    fn lost(&self, stream: &'static str, why: &str);
+    fn lost(&self, stream: &'static str, reason: &str);
 }
 
-/// Follows a stream by the name of its method. See [`follow_named`].
+/// Follows a stream named after its method. See [`follow_named`].
 pub fn follow<W, O, F>(
-    peer: impl Heard,
+    peer: impl StreamObserver,
     open: O,
 ) -> impl Stream<Item = Update<W::Key, W::Item>> + Unpin
 where
@@ -32,14 +33,15 @@ where
     follow_named(peer, W::STREAM, open)
 }
 
-/// Follows a stream: reconnects for ever, and tells real differences against what was told before.
+/// Follows a stream: reconnects without end and yields the real differences from one connection to
+/// the next.
 ///
 /// After each (re)connection come the differences and then `Synced`; when the stream is lost after
-/// that, `Stale` comes once. A consumer keeps a plain map and is never sent back to nothing.
-/// `stream` tells several streams of one method apart, such as the sources of pods.
-/// Dropping a `next()` that is under way loses nothing.
+/// that, `Stale` comes once. A consumer keeps a plain map and never starts from nothing again.
+/// `stream` distinguishes several streams of one method, such as the pods of each source.
+/// Dropping a pending `next()` loses nothing.
 pub fn follow_named<W, O, F>(
-    peer: impl Heard,
+    peer: impl StreamObserver,
     stream: &'static str,
     open: O,
 ) -> impl Stream<Item = Update<W::Key, W::Item>> + Unpin
@@ -48,15 +50,15 @@ where
     O: Fn(Option<Position>) -> F,
     F: Future<Output = Result<Response<Streaming<W>>, Status>>,
 {
-    let follower = Follower {
+    let follower = KeyedFollower {
         peer,
         stream,
         open,
-        mirror: Mirror::new(),
+        replica: Replica::new(),
         queue: VecDeque::new(),
         connection: None,
         incarnation: String::new(),
-        backoff: Backoff::new(),
+        reconnect: Reconnect::new(),
     };
     Box::pin(stream::unfold(follower, |mut follower| async move {
         let update = follower.next().await;
@@ -64,20 +66,20 @@ where
     }))
 }
 
-struct Follower<P, O, W: WatchWire> {
+struct KeyedFollower<P, O, W: WatchWire> {
     peer: P,
     stream: &'static str,
     open: O,
-    mirror: Mirror<W::Key, W::Item>,
+    replica: Replica<W::Key, W::Item>,
     queue: VecDeque<Update<W::Key, W::Item>>,
     connection: Option<Streaming<W>>,
     incarnation: String,
-    backoff: Backoff,
+    reconnect: Reconnect,
 }
 
-impl<P, O, F, W> Follower<P, O, W>
+impl<P, O, F, W> KeyedFollower<P, O, W>
 where
-    P: Heard,
+    P: StreamObserver,
     W: WatchWire,
     O: Fn(Option<Position>) -> F,
     F: Future<Output = Result<Response<Streaming<W>>, Status>>,
@@ -85,8 +87,8 @@ where
     async fn next(&mut self) -> Update<W::Key, W::Item> {
         loop {
             if !self.queue.is_empty() {
-                // A snapshot is one batch, and each update may be much work for whoever hears it: in
-                // between others get their turn, those first who say that this process lives.
+                // A snapshot is one batch, and each update may be much work for the consumer: other
+                // tasks run in between, the watchdog and health first.
                 tokio::task::yield_now().await;
             }
             if let Some(update) = self.queue.pop_front() {
@@ -94,10 +96,10 @@ where
             }
             match &mut self.connection {
                 Some(connection) => match timeout(SILENCE, connection.message()).await {
-                    Ok(Ok(Some(message))) => self.take(message),
-                    Ok(Ok(None)) => self.lose("the server ended the stream"),
-                    Ok(Err(status)) => self.lose(&tell(&status)),
-                    Err(_) => self.lose("the server was silent for too long"),
+                    Ok(Ok(Some(message))) => self.handle_message(message),
+                    Ok(Ok(None)) => self.disconnect("the server ended the stream"),
+                    Ok(Err(status)) => self.disconnect(&status_message(&status)),
+                    Err(_) => self.disconnect("no message from the server in time"),
                 },
                 None => self.connect().await,
             }
@@ -105,21 +107,21 @@ where
     }
 
     async fn connect(&mut self) {
-        self.backoff.wait().await;
-        let opening = (self.open)(self.mirror.position().cloned());
+        self.reconnect.wait().await;
+        let opening = (self.open)(self.replica.position().cloned());
         match timeout(SILENCE, opening).await {
             Ok(Ok(response)) => self.connection = Some(response.into_inner()),
-            Ok(Err(status)) => self.lose(&tell(&status)),
-            Err(_) => self.lose("the server did not answer"),
+            Ok(Err(status)) => self.disconnect(&status_message(&status)),
+            Err(_) => self.disconnect("no response from the server in time"),
         }
     }
 
-    fn take(&mut self, message: W) {
-        self.backoff.reset();
-        let Some(change) = message.unwrap() else {
+    fn handle_message(&mut self, message: W) {
+        self.reconnect.reset();
+        let Some(change) = message.into_change() else {
             tracing::debug!(
                 stream = self.stream,
-                "a message of the stream is of an unknown kind"
+                "ignoring a message of unknown kind; the server may be newer"
             );
             return;
         };
@@ -127,56 +129,62 @@ where
             self.incarnation.clone_from(&position.incarnation);
         }
         let change = match change {
-            Change::Upsert(item) => Change::Upsert(W::apart(item)),
+            Change::Upsert(item) => Change::Upsert(W::detach(item)),
             other => other,
         };
-        self.mirror.apply(change, W::key, &mut self.queue);
+        self.replica.apply(change, W::key, &mut self.queue);
         self.peer
-            .heard(self.stream, &self.incarnation, self.mirror.is_synced());
+            .received(self.stream, &self.incarnation, self.replica.is_synced());
     }
 
-    fn lose(&mut self, why: &str) {
+    fn disconnect(&mut self, reason: &str) {
         self.connection = None;
-        self.peer.lost(self.stream, why);
-        self.queue.extend(self.mirror.lost(|| why.to_owned()));
+        self.peer.lost(self.stream, reason);
+        self.queue
+            .extend(self.replica.disconnect(|| reason.to_owned()));
     }
 }
 
-/// A status in words.
-pub(crate) fn tell(status: &Status) -> String {
+/// Code and message of a gRPC status.
+pub(crate) fn status_message(status: &Status) -> String {
     format!("{}: {}", status.code().description(), status.message())
 }
 
-/// First at once, then 50 ms, doubling up to 2 s; back to the start when something was heard.
-pub(crate) struct Backoff {
-    pause: Duration,
+/// Delays reconnects: none before the first connection, then 50 ms, doubling up to 2 s; back to
+/// 50 ms after a message.
+pub(crate) struct Reconnect {
+    backoff: Backoff,
+    /// The end of the present delay; `None` between two.
     due: Option<Instant>,
+    delay: Duration,
 }
 
-impl Backoff {
+impl Reconnect {
     const FIRST: Duration = Duration::from_millis(50);
     const LONGEST: Duration = Duration::from_secs(2);
 
     pub(crate) fn new() -> Self {
-        Backoff {
-            pause: Duration::ZERO,
+        Reconnect {
+            backoff: Backoff::new(Self::FIRST, Self::LONGEST),
             due: None,
+            delay: Duration::ZERO,
         }
     }
 
-    /// Waits out the pause; the next one is longer. A wait that is dropped and begun again ends when
-    /// the first one would have.
+    /// Waits out the delay; the next one is longer. A wait that is dropped and started again ends
+    /// when the first one would have.
     pub(crate) async fn wait(&mut self) {
-        let due = *self.due.get_or_insert_with(|| Instant::now() + self.pause);
-        if !self.pause.is_zero() {
+        let due = *self.due.get_or_insert_with(|| Instant::now() + self.delay);
+        if !self.delay.is_zero() {
             sleep_until(due).await;
         }
         self.due = None;
-        self.pause = (self.pause * 2).clamp(Self::FIRST, Self::LONGEST);
+        self.delay = self.backoff.next_delay();
     }
 
-    /// Something was heard: the next loss is answered soon.
+    /// A message was received: the next reconnect comes soon.
     pub(crate) fn reset(&mut self) {
-        self.pause = Self::FIRST;
+        self.backoff.reset();
+        self.delay = self.backoff.next_delay();
     }
 }

@@ -1,50 +1,50 @@
-//! What a server remembers: the state, the order of its last changes, and the latest removals.
-//! Pure: the store around it adds the lock and the wake-ups.
+//! The state of a server, the order of the latest changes, and the latest removals. Pure: the store
+//! around it adds the lock and the notifications.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::Position;
 
-/// How many removals are remembered for watchers that resume.
+/// Removals that are kept for watchers that resume.
 pub(crate) const REMOVALS: usize = 1024;
 
 /// The state of a store.
-pub(crate) struct Log<K, V> {
+pub(crate) struct ChangeLog<K, V> {
     incarnation: String,
     revision: u64,
     live: BTreeMap<K, (u64, Arc<V>)>,
-    /// Each live key by the revision of its last change.
+    /// Each key by the revision of its last change.
     order: BTreeMap<u64, K>,
     removed: BTreeMap<K, u64>,
     removals: BTreeMap<u64, K>,
     max_removals: usize,
-    /// Removals up to this revision may have been forgotten.
-    floor: u64,
-    whole: bool,
+    /// Removals up to this revision may have been dropped.
+    oldest_resumable: u64,
+    synced: bool,
     #[cfg(test)]
     pub(crate) ignore_incarnations: bool,
 }
 
-/// What one watcher has to be sent next.
+/// The next messages for a watcher.
 pub(crate) enum Batch<K, V> {
-    /// Not whole yet, or nothing new.
+    /// Not synced yet, or no changes.
     Nothing,
-    /// `Reset`, all of it, `Synced`.
+    /// `Reset`, all items, `Synced`.
     Snapshot(Vec<(u64, Arc<V>)>, Position),
-    /// The latest state of each key that changed, `Synced`.
-    Changes(Vec<(u64, Step<K, V>)>, Position),
+    /// The latest state of each changed key, `Synced`.
+    Changes(Vec<(u64, KeyChange<K, V>)>, Position),
 }
 
-/// One changed key.
-pub(crate) enum Step<K, V> {
+/// The latest state of a changed key.
+pub(crate) enum KeyChange<K, V> {
     Upsert(Arc<V>),
     Remove(K),
 }
 
-impl<K: Ord + Clone, V: Clone + PartialEq> Log<K, V> {
+impl<K: Ord + Clone, V: Clone + PartialEq> ChangeLog<K, V> {
     pub(crate) fn new(incarnation: &str, max_removals: usize) -> Self {
-        Log {
+        ChangeLog {
             incarnation: incarnation.to_owned(),
             revision: 0,
             live: BTreeMap::new(),
@@ -52,16 +52,16 @@ impl<K: Ord + Clone, V: Clone + PartialEq> Log<K, V> {
             removed: BTreeMap::new(),
             removals: BTreeMap::new(),
             max_removals,
-            floor: 0,
-            whole: false,
+            oldest_resumable: 0,
+            synced: false,
             #[cfg(test)]
             ignore_incarnations: false,
         }
     }
 
     pub(crate) fn upsert(&mut self, key: K, value: V) -> bool {
-        if let Some((revision, held)) = self.live.get(&key) {
-            if **held == value {
+        if let Some((revision, current)) = self.live.get(&key) {
+            if **current == value {
                 return false;
             }
             self.order.remove(revision);
@@ -88,24 +88,23 @@ impl<K: Ord + Clone, V: Clone + PartialEq> Log<K, V> {
                 break;
             };
             self.removed.remove(&key);
-            self.floor = revision;
+            self.oldest_resumable = revision;
         }
         true
     }
 
-    /// Makes the state equal to `all`, whose order is the order of the changes; true when that
-    /// changed anything.
+    /// Replaces the whole state; changes have the order of `all`. Returns whether anything changed.
     pub(crate) fn replace(&mut self, all: impl IntoIterator<Item = (K, V)>) -> bool {
         let all: Vec<(K, V)> = all.into_iter().collect();
         let keys: BTreeSet<&K> = all.iter().map(|(key, _)| key).collect();
-        let gone: Vec<K> = self
+        let removed: Vec<K> = self
             .live
             .keys()
             .filter(|key| !keys.contains(key))
             .cloned()
             .collect();
-        let mut changed = !gone.is_empty();
-        for key in gone {
+        let mut changed = !removed.is_empty();
+        for key in removed {
             self.remove(&key);
         }
         for (key, value) in all {
@@ -133,13 +132,13 @@ impl<K: Ord + Clone, V: Clone + PartialEq> Log<K, V> {
             .collect()
     }
 
-    /// True when this is the call that made it whole.
-    pub(crate) fn mark_whole(&mut self) -> bool {
-        !std::mem::replace(&mut self.whole, true)
+    /// Returns whether this was the first call.
+    pub(crate) fn mark_synced(&mut self) -> bool {
+        !std::mem::replace(&mut self.synced, true)
     }
 
-    pub(crate) fn is_whole(&self) -> bool {
-        self.whole
+    pub(crate) fn has_synced(&self) -> bool {
+        self.synced
     }
 
     pub(crate) fn position(&self) -> Position {
@@ -149,16 +148,16 @@ impl<K: Ord + Clone, V: Clone + PartialEq> Log<K, V> {
         }
     }
 
-    /// What a watcher that stands at `from` has to be sent.
+    /// The next messages for a watcher at the position `from`.
     ///
-    /// Taken in one step: a key that changed while a snapshot was being sent in pieces would be
-    /// missing from it, and a client would believe that it was gone.
+    /// Taken in one step: a key that changed while a snapshot was sent in pieces would be missing
+    /// from it, and a client would consider it removed.
     pub(crate) fn next(&self, from: Option<&Position>) -> Batch<K, V> {
-        if !self.whole {
+        if !self.synced {
             return Batch::Nothing;
         }
         let Some(after) = from
-            .filter(|from| self.holds(from))
+            .filter(|from| self.can_resume(from))
             .map(|from| from.revision)
         else {
             let all = self.order.iter().filter_map(|(revision, key)| {
@@ -171,24 +170,26 @@ impl<K: Ord + Clone, V: Clone + PartialEq> Log<K, V> {
         if after == self.revision {
             return Batch::Nothing;
         }
-        let mut steps: Vec<(u64, Step<K, V>)> = Vec::new();
+        let mut steps: Vec<(u64, KeyChange<K, V>)> = Vec::new();
         for (revision, key) in self.order.range(after + 1..) {
             if let Some((_, value)) = self.live.get(key) {
-                steps.push((*revision, Step::Upsert(Arc::clone(value))));
+                steps.push((*revision, KeyChange::Upsert(Arc::clone(value))));
             }
         }
         for (revision, key) in self.removals.range(after + 1..) {
-            steps.push((*revision, Step::Remove(key.clone())));
+            steps.push((*revision, KeyChange::Remove(key.clone())));
         }
         steps.sort_by_key(|(revision, _)| *revision);
         Batch::Changes(steps, self.position())
     }
 
-    /// Whether every change since this position is still known.
-    fn holds(&self, position: &Position) -> bool {
-        let ours = position.incarnation == self.incarnation;
+    /// Whether all changes since this position are still available.
+    fn can_resume(&self, position: &Position) -> bool {
+        let is_current = position.incarnation == self.incarnation;
         #[cfg(test)]
-        let ours = ours || self.ignore_incarnations;
-        ours && position.revision >= self.floor && position.revision <= self.revision
+        let is_current = is_current || self.ignore_incarnations;
+        is_current
+            && position.revision >= self.oldest_resumable
+            && position.revision <= self.revision
     }
 }

@@ -1,7 +1,7 @@
-//! A model of many clients and one server that restarts, loses streams and forgets removals.
+//! A model of many clients and one server that restarts, loses streams and drops old removals.
 //!
-//! It runs the real log, cursor and mirror under random interleavings, and shows that each of three
-//! shortcuts breaks what holds without it.
+//! It runs the real log, cursor and replica under random interleavings, and shows that each of three
+//! shortcuts violates the contract.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::RandomState;
@@ -11,19 +11,19 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 
 use crate::cursor::{Cursor, Queued};
-use crate::log::Log;
-use crate::{Change, Digest, Mirror, Position, Update};
+use crate::log::ChangeLog;
+use crate::{Change, Digest, Position, Replica, Update};
 
-/// Keys below this are in every whole state: nobody may ever see one removed.
-const ETERNAL: u8 = 3;
+/// Keys below this are in every synced state: no client may see one removed.
+const PERMANENT_KEYS: u8 = 3;
 const KEYS: u8 = 9;
 const CLIENTS: usize = 4;
-/// Removals remembered: few, so that clients often come too late.
-const REMEMBERED: usize = 2;
+/// Few, so that clients often resume too late.
+const MAX_REMOVALS: usize = 2;
 
-/// A shortcut that must be shown not to work.
+/// A simplification of the protocol that must violate the contract.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Wrong {
+enum Shortcut {
     NoIncarnations,
     PositionsInsideSnapshots,
     SnapshotsInPlace,
@@ -33,7 +33,7 @@ enum Wrong {
 struct Item {
     key: u8,
     value: u16,
-    /// Put in while the server was not whole: nobody may ever see it.
+    /// Set before the server synced: no client may see it.
     provisional: bool,
 }
 
@@ -46,30 +46,30 @@ impl Digest for Item {
 type State = BTreeMap<u8, Item>;
 
 #[derive(Clone, Debug)]
-enum Act {
+enum ModelStep {
     Set(u8, u16),
     Delete(u8),
     Connect(usize),
     Drop(usize),
     /// The server writes a batch to the client's connection.
     Send(usize),
-    /// The client reads up to so many messages.
+    /// The client reads up to this many messages.
     Read(usize, usize),
     Restart(Vec<u8>),
-    BecomeWhole,
+    MarkSynced,
 }
 
-fn act() -> impl Strategy<Value = Act> {
+fn operation() -> impl Strategy<Value = ModelStep> {
     let client = 0..CLIENTS;
     prop_oneof![
-        6 => (0..KEYS, 0u16..4).prop_map(|(key, value)| Act::Set(key, value)),
-        4 => (ETERNAL..KEYS).prop_map(Act::Delete),
-        3 => client.clone().prop_map(Act::Connect),
-        2 => client.clone().prop_map(Act::Drop),
-        6 => client.clone().prop_map(Act::Send),
-        6 => (client, 1usize..6).prop_map(|(client, count)| Act::Read(client, count)),
-        1 => prop::collection::vec(0..KEYS, 0..4).prop_map(Act::Restart),
-        2 => Just(Act::BecomeWhole),
+        6 => (0..KEYS, 0u16..4).prop_map(|(key, value)| ModelStep::Set(key, value)),
+        4 => (PERMANENT_KEYS..KEYS).prop_map(ModelStep::Delete),
+        3 => client.clone().prop_map(ModelStep::Connect),
+        2 => client.clone().prop_map(ModelStep::Drop),
+        6 => client.clone().prop_map(ModelStep::Send),
+        6 => (client, 1usize..6).prop_map(|(client, count)| ModelStep::Read(client, count)),
+        1 => prop::collection::vec(0..KEYS, 0..4).prop_map(ModelStep::Restart),
+        2 => Just(ModelStep::MarkSynced),
     ]
 }
 
@@ -79,63 +79,57 @@ struct Connection {
 }
 
 struct Client {
-    mirror: Mirror<u8, Item>,
+    replica: Replica<u8, Item>,
     connection: Option<Connection>,
-    /// What a consumer of the updates holds.
+    /// The state of a consumer of the updates.
     seen: State,
 }
 
-struct World {
-    wrong: Option<Wrong>,
-    /// What is really there; the server reads it back after a restart.
+struct Simulation {
+    shortcut: Option<Shortcut>,
+    /// The real state; the server reads it back after a restart.
     truth: State,
-    log: Log<u8, Item>,
-    lives: u32,
+    log: ChangeLog<u8, Item>,
+    incarnations: u32,
     clients: Vec<Client>,
-    /// The server's state at each position it ever told.
-    told: BTreeMap<(String, u64), State>,
+    /// The server's state at each published position.
+    published: BTreeMap<(String, u64), State>,
 }
 
-impl World {
-    fn new(wrong: Option<Wrong>) -> Self {
+impl Simulation {
+    fn new(shortcut: Option<Shortcut>) -> Self {
         let clients = (0..CLIENTS).map(|_| {
-            let mut mirror = Mirror::new();
-            mirror.apply_in_place = wrong == Some(Wrong::SnapshotsInPlace);
+            let mut replica = Replica::new();
+            replica.apply_in_place = shortcut == Some(Shortcut::SnapshotsInPlace);
             Client {
-                mirror,
+                replica,
                 connection: None,
                 seen: State::new(),
             }
         });
-        let truth = (0..ETERNAL)
-            .map(|key| {
-                (
-                    key,
-                    Item {
-                        key,
-                        value: 0,
-                        provisional: false,
-                    },
-                )
-            })
-            .collect();
-        let clients = clients.collect();
-        let mut world = World {
-            wrong,
-            truth,
-            log: Log::new("", 0),
-            lives: 0,
-            clients,
-            told: BTreeMap::new(),
+        let item = |key| Item {
+            key,
+            value: 0,
+            provisional: false,
         };
-        world.restart(&[]);
-        world
+        let truth = (0..PERMANENT_KEYS).map(|key| (key, item(key))).collect();
+        let clients = clients.collect();
+        let mut simulation = Simulation {
+            shortcut,
+            truth,
+            log: ChangeLog::new("", 0),
+            incarnations: 0,
+            clients,
+            published: BTreeMap::new(),
+        };
+        simulation.restart(&[]);
+        simulation
     }
 
     fn restart(&mut self, provisional: &[u8]) {
-        self.lives += 1;
-        self.log = Log::new(&format!("life {}", self.lives), REMEMBERED);
-        self.log.ignore_incarnations = self.wrong == Some(Wrong::NoIncarnations);
+        self.incarnations += 1;
+        self.log = ChangeLog::new(&format!("incarnation {}", self.incarnations), MAX_REMOVALS);
+        self.log.ignore_incarnations = self.shortcut == Some(Shortcut::NoIncarnations);
         for key in provisional {
             self.log.upsert(
                 *key,
@@ -154,50 +148,50 @@ impl World {
     fn disconnect(&mut self, client: usize) {
         let client = &mut self.clients[client];
         client.connection = None;
-        client.mirror.lost(String::new);
+        client.replica.disconnect(String::new);
     }
 
-    fn act(&mut self, act: Act) -> Result<(), TestCaseError> {
+    fn apply(&mut self, act: ModelStep) -> Result<(), TestCaseError> {
         match act {
-            Act::Set(key, value) => {
+            ModelStep::Set(key, value) => {
                 let item = Item {
                     key,
                     value,
                     provisional: false,
                 };
                 self.truth.insert(key, item);
-                if self.log.is_whole() {
+                if self.log.has_synced() {
                     self.log.upsert(key, item);
                 }
             }
-            Act::Delete(key) => {
+            ModelStep::Delete(key) => {
                 self.truth.remove(&key);
-                if self.log.is_whole() {
+                if self.log.has_synced() {
                     self.log.remove(&key);
                 }
             }
-            Act::Connect(client) => {
+            ModelStep::Connect(client) => {
                 let client = &mut self.clients[client];
                 if client.connection.is_none() {
-                    let cursor = Cursor::new(client.mirror.position().cloned());
+                    let cursor = Cursor::new(client.replica.position().cloned());
                     client.connection = Some(Connection {
                         cursor,
                         wire: VecDeque::new(),
                     });
                 }
             }
-            Act::Drop(client) => self.disconnect(client),
-            Act::Send(client) => self.send(client),
-            Act::Read(client, count) => {
+            ModelStep::Drop(client) => self.disconnect(client),
+            ModelStep::Send(client) => self.send(client),
+            ModelStep::Read(client, count) => {
                 for _ in 0..count {
                     self.read(client)?;
                 }
             }
-            Act::Restart(provisional) => self.restart(&provisional),
-            Act::BecomeWhole => {
-                if !self.log.is_whole() {
+            ModelStep::Restart(provisional) => self.restart(&provisional),
+            ModelStep::MarkSynced => {
+                if !self.log.has_synced() {
                     self.log.replace(self.truth.clone());
-                    self.log.mark_whole();
+                    self.log.mark_synced();
                 }
             }
         }
@@ -208,11 +202,11 @@ impl World {
         let Some(connection) = &mut self.clients[client].connection else {
             return;
         };
-        // A batch is taken only when the last one was written: that is what slow watchers do.
+        // A batch is taken only after the last one was written, as with slow watchers.
         if connection.wire.is_empty() {
             connection.cursor.refill(&self.log, &mut connection.wire);
             let position = self.log.position();
-            self.told.insert(
+            self.published.insert(
                 (position.incarnation, position.revision),
                 self.log.snapshot(),
             );
@@ -222,7 +216,7 @@ impl World {
     fn read(&mut self, client: usize) -> Result<(), TestCaseError> {
         let incarnation = self.log.position().incarnation;
         let Client {
-            mirror,
+            replica,
             connection,
             seen,
         } = &mut self.clients[client];
@@ -233,7 +227,7 @@ impl World {
             return Ok(());
         };
         let revision = match &message {
-            Queued::Step(revision, _) => Some(*revision),
+            Queued::Change(revision, _) => Some(*revision),
             _ => None,
         };
         let change = message.into_change();
@@ -242,9 +236,11 @@ impl World {
             _ => None,
         };
         let mut updates = Vec::new();
-        mirror.apply(change, |item| item.key, &mut updates);
-        if let (Some(Wrong::PositionsInsideSnapshots), Some(revision)) = (self.wrong, revision) {
-            mirror.store_position(Position {
+        replica.apply(change, |item| item.key, &mut updates);
+        if let (Some(Shortcut::PositionsInsideSnapshots), Some(revision)) =
+            (self.shortcut, revision)
+        {
+            replica.store_position(Position {
                 incarnation,
                 revision,
             });
@@ -252,28 +248,31 @@ impl World {
         for update in updates {
             consume(seen, update)?;
         }
-        prop_assert!(mirror.holds(seen), "a consumer holds what its mirror holds");
+        prop_assert!(
+            replica.is_equal_to(seen),
+            "a consumer has the state of its replica"
+        );
         if let Some(position) = synced {
             prop_assert_eq!(
                 Some(&*seen),
-                self.told.get(&position),
+                self.published.get(&position),
                 "a synced client equals its server"
             );
         }
         Ok(())
     }
 
-    /// Everything settles: every client ends equal to the server.
+    /// Completes all connections: every client ends equal to the server.
     fn settle(&mut self) -> Result<(), TestCaseError> {
-        self.act(Act::BecomeWhole)?;
+        self.apply(ModelStep::MarkSynced)?;
         for client in 0..CLIENTS {
-            self.act(Act::Connect(client))?;
-            // What is on the wire still, and then the rest.
+            self.apply(ModelStep::Connect(client))?;
+            // First what is on the wire, then the rest.
             for _ in 0..2 {
-                self.act(Act::Read(client, 100))?;
-                self.act(Act::Send(client))?;
+                self.apply(ModelStep::Read(client, 100))?;
+                self.apply(ModelStep::Send(client))?;
             }
-            self.act(Act::Read(client, 100))?;
+            self.apply(ModelStep::Read(client, 100))?;
             prop_assert_eq!(
                 &self.clients[client].seen,
                 &self.truth,
@@ -287,7 +286,7 @@ impl World {
 fn consume(seen: &mut State, update: Update<u8, Item>) -> Result<(), TestCaseError> {
     match update {
         Update::Upsert(key, item) => {
-            prop_assert!(!item.provisional, "seen before the server was whole");
+            prop_assert!(!item.provisional, "received before the server synced");
             prop_assert_ne!(
                 seen.insert(key, item),
                 Some(item),
@@ -295,10 +294,7 @@ fn consume(seen: &mut State, update: Update<u8, Item>) -> Result<(), TestCaseErr
             );
         }
         Update::Remove(key) => {
-            prop_assert!(
-                key >= ETERNAL,
-                "a key that was always there was told to be gone"
-            );
+            prop_assert!(key >= PERMANENT_KEYS, "a permanent key was removed");
             prop_assert!(
                 seen.remove(&key).is_some(),
                 "a removal is a real difference"
@@ -309,26 +305,26 @@ fn consume(seen: &mut State, update: Update<u8, Item>) -> Result<(), TestCaseErr
     Ok(())
 }
 
-fn run(wrong: Option<Wrong>, acts: Vec<Act>) -> Result<(), TestCaseError> {
-    let mut world = World::new(wrong);
-    for act in acts {
-        world.act(act)?;
+fn run(shortcut: Option<Shortcut>, operations: Vec<ModelStep>) -> Result<(), TestCaseError> {
+    let mut simulation = Simulation::new(shortcut);
+    for operation in operations {
+        simulation.apply(operation)?;
     }
-    world.settle()
+    simulation.settle()
 }
 
-/// How many of 400 random worlds break.
-fn broken(wrong: Option<Wrong>) -> usize {
+/// Number of 400 random runs that violate the contract.
+fn count_violations(shortcut: Option<Shortcut>) -> usize {
     let rng = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
     let mut runner = TestRunner::new_with_rng(Config::default(), rng);
-    let worlds = prop::collection::vec(act(), 0..200);
+    let operations = prop::collection::vec(operation(), 0..200);
     (0..400)
         .filter(|_| {
-            let acts = worlds
+            let acts = operations
                 .new_tree(&mut runner)
                 .expect("the strategy refuses nothing")
                 .current();
-            run(wrong, acts).is_err()
+            run(shortcut, acts).is_err()
         })
         .count()
 }
@@ -337,27 +333,27 @@ proptest! {
     #![proptest_config(Config { cases: 2000, ..Config::default() })]
 
     #[test]
-    fn every_client_ends_equal_to_the_server(acts in prop::collection::vec(act(), 0..200)) {
+    fn every_client_ends_equal_to_the_server(acts in prop::collection::vec(operation(), 0..200)) {
         run(None, acts)?;
     }
 }
 
 #[test]
-fn the_contract_holds_in_the_worlds_that_break_the_shortcuts() {
-    assert_eq!(broken(None), 0);
+fn the_contract_holds_in_the_runs_that_break_the_shortcuts() {
+    assert_eq!(count_violations(None), 0);
 }
 
 #[test]
 fn without_incarnations_clients_end_wrong() {
-    assert!(broken(Some(Wrong::NoIncarnations)) > 0);
+    assert!(count_violations(Some(Shortcut::NoIncarnations)) > 0);
 }
 
 #[test]
 fn positions_stored_inside_a_snapshot_lose_items() {
-    assert!(broken(Some(Wrong::PositionsInsideSnapshots)) > 0);
+    assert!(count_violations(Some(Shortcut::PositionsInsideSnapshots)) > 0);
 }
 
 #[test]
-fn snapshots_applied_in_place_show_what_never_was() {
-    assert!(broken(Some(Wrong::SnapshotsInPlace)) > 0);
+fn snapshots_applied_in_place_show_states_that_never_existed() {
+    assert!(count_violations(Some(Shortcut::SnapshotsInPlace)) > 0);
 }

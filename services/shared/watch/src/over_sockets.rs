@@ -17,14 +17,14 @@ use tokio_stream::wrappers::TcpListenerStream;
 use tonic::transport::{Channel, Endpoint, Server};
 use tonic::{Request, Response, Status};
 
-use crate::{Change, Heard, Store, Update, WatchWire, follow, serve};
+use crate::{Change, Store, StreamObserver, Update, WatchWire, follow, serve};
 
 type Pods = Store<String, PodState>;
 
-struct Pleg(Pods);
+struct TestServer(Pods);
 
 #[tonic::async_trait]
-impl PlegService for Pleg {
+impl PlegService for TestServer {
     type WatchPodStatesStream = BoxStream<'static, Result<WatchPodStatesResponse, Status>>;
     type WatchRuntimeStream = BoxStream<'static, Result<WatchRuntimeResponse, Status>>;
 
@@ -42,22 +42,22 @@ impl PlegService for Pleg {
         &self,
         _: Request<RefreshPodRequest>,
     ) -> Result<Response<RefreshPodResponse>, Status> {
-        Err(Status::unimplemented("not of this test"))
+        Err(Status::unimplemented("not used by this test"))
     }
 
     async fn watch_runtime(
         &self,
         _: Request<WatchRuntimeRequest>,
     ) -> Result<Response<Self::WatchRuntimeStream>, Status> {
-        Err(Status::unimplemented("not of this test"))
+        Err(Status::unimplemented("not used by this test"))
     }
 }
 
 #[derive(Clone, Default)]
-struct Ear(Arc<Mutex<Vec<String>>>);
+struct RecordingObserver(Arc<Mutex<Vec<String>>>);
 
-impl Heard for Ear {
-    fn heard(&self, _: &'static str, incarnation: &str, synced: bool) {
+impl StreamObserver for RecordingObserver {
+    fn received(&self, _: &'static str, incarnation: &str, synced: bool) {
         self.0
             .lock()
             .unwrap()
@@ -80,21 +80,21 @@ fn pod(uid: &str, error: &str) -> PodState {
     }
 }
 
-/// A server with a runtime of its own, so that its end is that of a process: connections too.
-struct Process {
+/// A server with a runtime of its own, so that dropping it closes its connections, too.
+struct ServerProcess {
     address: SocketAddr,
     end: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Process {
-    fn start(pods: &Pods, at: Option<SocketAddr>) -> Process {
+impl ServerProcess {
+    fn start(pods: &Pods, at: Option<SocketAddr>) -> ServerProcess {
         let listener =
             std::net::TcpListener::bind(at.unwrap_or(([127, 0, 0, 1], 0).into())).unwrap();
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();
         let (end, ended) = oneshot::channel();
-        let service = PlegServiceServer::new(Pleg(pods.clone()));
+        let service = PlegServiceServer::new(TestServer(pods.clone()));
         let serve = async move {
             let incoming = TcpListenerStream::new(TcpListener::from_std(listener).unwrap());
             let server = Server::builder()
@@ -110,7 +110,7 @@ impl Process {
             .build()
             .unwrap();
         let thread = std::thread::spawn(move || runtime.block_on(serve));
-        Process {
+        ServerProcess {
             address,
             end: Some(end),
             thread: Some(thread),
@@ -118,7 +118,7 @@ impl Process {
     }
 }
 
-impl Drop for Process {
+impl Drop for ServerProcess {
     fn drop(&mut self) {
         drop(self.end.take());
         if let Some(thread) = self.thread.take() {
@@ -133,9 +133,9 @@ fn channel(address: SocketAddr) -> Channel {
         .connect_lazy()
 }
 
-type Told = Update<String, PodState>;
+type PodUpdate = Update<String, PodState>;
 
-async fn next(updates: &mut (impl futures::Stream<Item = Told> + Unpin)) -> Told {
+async fn next(updates: &mut (impl futures::Stream<Item = PodUpdate> + Unpin)) -> PodUpdate {
     timeout(Duration::from_secs(20), updates.next())
         .await
         .expect("an update in time")
@@ -143,22 +143,25 @@ async fn next(updates: &mut (impl futures::Stream<Item = Told> + Unpin)) -> Told
 }
 
 #[tokio::test]
-async fn a_restarted_server_shows_as_differences_alone() {
+async fn a_restart_of_the_server_yields_only_differences() {
     let first = Pods::new("first");
     first.upsert("a".into(), pod("a", ""));
-    let server = Process::start(&first, None);
+    let server = ServerProcess::start(&first, None);
     let address = server.address;
-    let ear = Ear::default();
-    let mut updates = follow(ear.clone(), |resume_after| async move {
+    let observer = RecordingObserver::default();
+    let mut updates = follow(observer.clone(), |resume_after| async move {
         PlegServiceClient::new(channel(address))
             .watch_pod_states(WatchPodStatesRequest { resume_after })
             .await
     });
 
     let silent = timeout(Duration::from_millis(100), updates.next()).await;
-    assert!(silent.is_err(), "a server that is not whole says nothing");
+    assert!(
+        silent.is_err(),
+        "a server that has not synced sends nothing"
+    );
     first.upsert("b".into(), pod("b", ""));
-    first.mark_whole();
+    first.mark_synced();
     assert_eq!(
         next(&mut updates).await,
         Update::Upsert("a".into(), pod("a", ""))
@@ -175,9 +178,9 @@ async fn a_restarted_server_shows_as_differences_alone() {
     let second = Pods::new("second");
     second.upsert("b".into(), pod("b", "changed"));
     second.upsert("c".into(), pod("c", ""));
-    second.mark_whole();
+    second.mark_synced();
     assert!(matches!(next(&mut updates).await, Update::Stale(_)));
-    let _server = Process::start(&second, Some(address));
+    let _server = ServerProcess::start(&second, Some(address));
     assert_eq!(
         next(&mut updates).await,
         Update::Upsert("b".into(), pod("b", "changed"))
@@ -187,21 +190,21 @@ async fn a_restarted_server_shows_as_differences_alone() {
         Update::Upsert("c".into(), pod("c", ""))
     );
     assert_eq!(next(&mut updates).await, Update::Synced);
-    let heard = ear.0.lock().unwrap().clone();
-    assert!(heard.contains(&"first true".to_owned()), "{heard:?}");
+    let received = observer.0.lock().unwrap().clone();
+    assert!(received.contains(&"first true".to_owned()), "{received:?}");
     assert!(
-        heard.contains(&"lost WatchPodStates".to_owned()),
-        "{heard:?}"
+        received.contains(&"lost WatchPodStates".to_owned()),
+        "{received:?}"
     );
-    assert_eq!(heard.last().map(String::as_str), Some("second true"));
+    assert_eq!(received.last().map(String::as_str), Some("second true"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_idle_stream_repeats_synced() {
     let pods = Pods::new("first");
-    pods.mark_whole();
+    pods.mark_synced();
     let mut stream = serve::<WatchPodStatesResponse>(pods.clone(), None);
-    let mut read = async || stream.next().await.unwrap().unwrap().unwrap().unwrap();
+    let mut read = async || stream.next().await.unwrap().unwrap().into_change().unwrap();
     assert_eq!(read().await, Change::Reset);
     assert_eq!(read().await, Change::Synced(pods.position()));
     let begun = tokio::time::Instant::now();
@@ -210,36 +213,36 @@ async fn an_idle_stream_repeats_synced() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watcher_that_resumes_hears_only_what_changed() {
+async fn a_resumed_watch_yields_only_changes() {
     let pods = Pods::new("first");
-    pods.mark_whole();
+    pods.mark_synced();
     pods.upsert("a".into(), pod("a", ""));
     let position = pods.position();
     pods.upsert("b".into(), pod("b", ""));
     pods.upsert("b".into(), pod("b", "again"));
     let mut stream = serve::<WatchPodStatesResponse>(pods.clone(), Some(position));
-    let mut read = async || stream.next().await.unwrap().unwrap().unwrap().unwrap();
+    let mut read = async || stream.next().await.unwrap().unwrap().into_change().unwrap();
     assert_eq!(read().await, Change::Upsert(pod("b", "again")));
     assert_eq!(read().await, Change::Synced(pods.position()));
 }
 
 #[test]
-fn messages_come_out_as_they_went_in() {
-    use crate::PressureKeyOwned;
+fn messages_are_converted_both_ways() {
+    use crate::PressureItemKey;
     use polylet_wire::eviction::v1::WatchPressureResponse;
-    use polylet_wire::prober::v1::WatchVerdictsResponse;
+    use polylet_wire::prober::v1::WatchProbeStatusesResponse;
 
-    let verdict = ("pod".to_owned(), "container".to_owned(), 2);
-    let wrapped = WatchVerdictsResponse::wrap(Change::Remove(verdict.clone()));
-    assert_eq!(wrapped.unwrap(), Some(Change::Remove(verdict)));
+    let status = ("pod".to_owned(), "container".to_owned(), 2);
+    let wrapped = WatchProbeStatusesResponse::from_change(Change::Remove(status.clone()));
+    assert_eq!(wrapped.into_change(), Some(Change::Remove(status)));
     for key in [
-        PressureKeyOwned::Resource(2),
-        PressureKeyOwned::Pod("pod".into()),
+        PressureItemKey::Resource(2),
+        PressureItemKey::Pod("pod".into()),
     ] {
-        let wrapped = WatchPressureResponse::wrap(Change::Remove(key.clone()));
-        assert_eq!(wrapped.unwrap(), Some(Change::Remove(key)));
+        let wrapped = WatchPressureResponse::from_change(Change::Remove(key.clone()));
+        assert_eq!(wrapped.into_change(), Some(Change::Remove(key)));
     }
-    let nameless = WatchPodStatesResponse::wrap(Change::Upsert(PodState::default()));
-    assert_eq!(nameless.unwrap(), None);
-    assert_eq!(WatchPodStatesResponse::default().unwrap(), None);
+    let nameless = WatchPodStatesResponse::from_change(Change::Upsert(PodState::default()));
+    assert_eq!(nameless.into_change(), None);
+    assert_eq!(WatchPodStatesResponse::default().into_change(), None);
 }

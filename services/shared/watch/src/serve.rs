@@ -10,16 +10,16 @@ use tokio::time::timeout;
 use crate::cursor::{Cursor, Queued};
 use crate::{IDLE, Position, Store, WatchWire};
 
-/// The stream for one watcher that stands at `resume_after`.
+/// The stream for a watcher at the position `resume_after`.
 ///
-/// Silent until the store is whole; then a snapshot, or the changes since the position; then the
-/// changes as they come. A watcher that reads slowly skips steps and gets the latest of each key.
+/// Silent until the store is synced; then a snapshot, or the changes since the position; then further
+/// changes. A slow watcher skips intermediate changes and gets the latest state of each key.
 pub fn serve<W: WatchWire>(
     store: Store<W::Key, W::Item>,
     resume_after: Option<Position>,
 ) -> BoxStream<'static, Result<W, tonic::Status>> {
     let changed = store.changes();
-    let watcher = Watcher::<W> {
+    let watcher = WatchStream::<W> {
         store,
         changed,
         cursor: Cursor::new(resume_after),
@@ -32,20 +32,20 @@ pub fn serve<W: WatchWire>(
     .boxed()
 }
 
-struct Watcher<W: WatchWire> {
+struct WatchStream<W: WatchWire> {
     store: Store<W::Key, W::Item>,
     changed: watch::Receiver<()>,
     cursor: Cursor,
     queue: VecDeque<Queued<W::Key, W::Item>>,
 }
 
-impl<W: WatchWire> Watcher<W> {
+impl<W: WatchWire> WatchStream<W> {
     async fn next(&mut self) -> W {
         loop {
             if let Some(message) = self.queue.pop_front() {
-                return W::wrap(message.into_change());
+                return W::from_change(message.into_change());
             }
-            // Seen before the store is read: a change in between wakes the wait below.
+            // Marked seen before the store is read: a later change ends the wait below.
             self.changed.borrow_and_update();
             self.store.refill(&mut self.cursor, &mut self.queue);
             if self.queue.is_empty() && timeout(IDLE, self.changed.changed()).await.is_err() {

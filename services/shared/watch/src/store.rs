@@ -7,17 +7,17 @@ use tokio::sync::watch;
 
 use crate::Position;
 use crate::cursor::{Cursor, Queued};
-use crate::log::{Log, REMOVALS};
+use crate::log::{ChangeLog, REMOVALS};
 
-/// The state that a service owns and serves. Clones share it.
+/// State that a service owns and serves. Clones share it.
 ///
-/// Nothing is served before [`Store::mark_whole`].
+/// Nothing is served before [`Store::mark_synced`].
 pub struct Store<K, V> {
     shared: Arc<Shared<K, V>>,
 }
 
 struct Shared<K, V> {
-    log: Mutex<Log<K, V>>,
+    log: Mutex<ChangeLog<K, V>>,
     changed: watch::Sender<()>,
 }
 
@@ -30,9 +30,9 @@ impl<K, V> Clone for Store<K, V> {
 }
 
 impl<K: Ord + Clone, V: Clone + PartialEq> Store<K, V> {
-    /// An empty store of this life of the process; not whole.
+    /// An empty store of this process instance; not synced.
     pub fn new(incarnation: &str) -> Self {
-        let log = Mutex::new(Log::new(incarnation, REMOVALS));
+        let log = Mutex::new(ChangeLog::new(incarnation, REMOVALS));
         Store {
             shared: Arc::new(Shared {
                 log,
@@ -41,53 +41,53 @@ impl<K: Ord + Clone, V: Clone + PartialEq> Store<K, V> {
         }
     }
 
-    /// Sets a key; true when that changed anything.
+    /// Sets a key; returns whether its value changed.
     pub fn upsert(&self, key: K, value: V) -> bool {
         self.change(|log| log.upsert(key, value))
     }
 
-    /// Removes a key; true when it was there.
+    /// Removes a key; returns whether it existed.
     pub fn remove(&self, key: &K) -> bool {
         self.change(|log| log.remove(key))
     }
 
-    /// Makes the state equal to `all` in one step; keys that stay the same do not change. New ones
-    /// are told in the order of `all`.
+    /// Replaces the whole state in one step; unchanged keys keep their revisions. Watchers get new
+    /// ones in the order of `all`.
     pub fn replace(&self, all: impl IntoIterator<Item = (K, V)>) {
         self.change(|log| log.replace(all));
     }
 
-    /// From now on the state is whole, and served.
-    pub fn mark_whole(&self) {
-        self.change(Log::mark_whole);
+    /// Marks the state as complete: it is served from now on.
+    pub fn mark_synced(&self) {
+        self.change(ChangeLog::mark_synced);
     }
 
-    /// The value of a key.
+    /// The current value of a key.
     pub fn get(&self, key: &K) -> Option<V> {
         self.log().get(key)
     }
 
-    /// Whether there is anything under a key.
+    /// Whether a key exists.
     pub fn contains(&self, key: &K) -> bool {
         self.log().contains(key)
     }
 
-    /// The keys of everything.
+    /// All keys in order.
     pub fn keys(&self) -> Vec<K> {
         self.log().keys()
     }
 
-    /// A copy of everything.
+    /// A copy of the whole state.
     pub fn snapshot(&self) -> BTreeMap<K, V> {
         self.log().snapshot()
     }
 
-    /// Whether the state is whole.
-    pub fn is_whole(&self) -> bool {
-        self.log().is_whole()
+    /// Whether the state is complete and served.
+    pub fn has_synced(&self) -> bool {
+        self.log().has_synced()
     }
 
-    /// Where a watcher stands that has seen all changes up to now.
+    /// The position of a watcher that has seen all changes up to now.
     pub fn position(&self) -> Position {
         self.log().position()
     }
@@ -100,7 +100,7 @@ impl<K: Ord + Clone, V: Clone + PartialEq> Store<K, V> {
         self.shared.changed.subscribe()
     }
 
-    fn change(&self, make: impl FnOnce(&mut Log<K, V>) -> bool) -> bool {
+    fn change(&self, make: impl FnOnce(&mut ChangeLog<K, V>) -> bool) -> bool {
         let changed = make(&mut self.log());
         if changed {
             self.shared.changed.send_replace(());
@@ -108,7 +108,7 @@ impl<K: Ord + Clone, V: Clone + PartialEq> Store<K, V> {
         changed
     }
 
-    fn log(&self) -> MutexGuard<'_, Log<K, V>> {
+    fn log(&self) -> MutexGuard<'_, ChangeLog<K, V>> {
         // Every method leaves the log consistent before anything of it can panic.
         self.shared
             .log

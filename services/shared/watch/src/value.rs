@@ -1,4 +1,5 @@
-//! Streams of one value: sent at once and at each change, without keys, positions or `Synced`.
+//! Streams of a single value: sent on connect and on each change, without keys, positions or
+//! `Synced`.
 
 use std::future::Future;
 
@@ -15,11 +16,11 @@ use tokio::time::timeout;
 use tonic::{Response, Status, Streaming};
 
 use crate::SILENCE;
-use crate::follow::{Backoff, Heard, tell};
+use crate::follow::{Reconnect, StreamObserver, status_message};
 
 /// The response message of a watch method for one value.
 pub trait ValueWire: Sized + Send + PartialEq + Clone + 'static {
-    /// The stream's name, for health and logs.
+    /// Name of the stream in health and logs.
     const STREAM: &'static str;
 }
 
@@ -51,29 +52,32 @@ impl ValueWire for WatchVolumesInUseResponse {
     const STREAM: &'static str = "WatchVolumesInUse";
 }
 
-/// What is known of the value.
+/// The value, or the loss of its stream.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value<W> {
-    /// The value now.
+    /// The current value.
     Current(W),
-    /// The stream is lost, and why; the last value is the last known. Comes once.
+    /// The stream was lost, with the reason; the last value is the last known one. Comes once.
     Stale(String),
 }
 
-/// Follows a value: reconnects for ever. A value that is the same as before is told again only
-/// after `Stale`. Such a stream may rightly be silent for ever, so silence is not loss.
-pub fn follow_value<W, O, F>(peer: impl Heard, open: O) -> impl Stream<Item = Value<W>> + Unpin
+/// Follows a value: reconnects without end. An unchanged value is repeated only after `Stale`. Such
+/// a stream may be silent for any time, so silence is not loss.
+pub fn follow_value<W, O, F>(
+    peer: impl StreamObserver,
+    open: O,
+) -> impl Stream<Item = Value<W>> + Unpin
 where
     W: ValueWire,
     O: Fn() -> F,
     F: Future<Output = Result<Response<Streaming<W>>, Status>>,
 {
-    let follower = Follower {
+    let follower = ValueFollower {
         peer,
         open,
         connection: None,
         current: None,
-        backoff: Backoff::new(),
+        reconnect: Reconnect::new(),
     };
     Box::pin(stream::unfold(follower, |mut follower| async move {
         let value = follower.next().await;
@@ -81,52 +85,52 @@ where
     }))
 }
 
-struct Follower<P, O, W> {
+struct ValueFollower<P, O, W> {
     peer: P,
     open: O,
     connection: Option<Streaming<W>>,
     current: Option<W>,
-    backoff: Backoff,
+    reconnect: Reconnect,
 }
 
-impl<P, O, F, W> Follower<P, O, W>
+impl<P, O, F, W> ValueFollower<P, O, W>
 where
-    P: Heard,
+    P: StreamObserver,
     W: ValueWire,
     O: Fn() -> F,
     F: Future<Output = Result<Response<Streaming<W>>, Status>>,
 {
     async fn next(&mut self) -> Value<W> {
         loop {
-            let told = match &mut self.connection {
+            let value = match &mut self.connection {
                 Some(connection) => match connection.message().await {
-                    Ok(Some(message)) => self.take(message),
-                    Ok(None) => self.lose("the server ended the stream"),
-                    Err(status) => self.lose(&tell(&status)),
+                    Ok(Some(message)) => self.handle_message(message),
+                    Ok(None) => self.disconnect("the server ended the stream"),
+                    Err(status) => self.disconnect(&status_message(&status)),
                 },
                 None => self.connect().await,
             };
-            if let Some(value) = told {
+            if let Some(value) = value {
                 return value;
             }
         }
     }
 
     async fn connect(&mut self) -> Option<Value<W>> {
-        self.backoff.wait().await;
+        self.reconnect.wait().await;
         match timeout(SILENCE, (self.open)()).await {
             Ok(Ok(response)) => {
                 self.connection = Some(response.into_inner());
                 None
             }
-            Ok(Err(status)) => self.lose(&tell(&status)),
-            Err(_) => self.lose("the server did not answer"),
+            Ok(Err(status)) => self.disconnect(&status_message(&status)),
+            Err(_) => self.disconnect("no response from the server in time"),
         }
     }
 
-    fn take(&mut self, message: W) -> Option<Value<W>> {
-        self.backoff.reset();
-        self.peer.heard(W::STREAM, "", true);
+    fn handle_message(&mut self, message: W) -> Option<Value<W>> {
+        self.reconnect.reset();
+        self.peer.received(W::STREAM, "", true);
         if self.current.as_ref() == Some(&message) {
             return None;
         }
@@ -134,9 +138,9 @@ where
         Some(Value::Current(message))
     }
 
-    fn lose(&mut self, why: &str) -> Option<Value<W>> {
+    fn disconnect(&mut self, reason: &str) -> Option<Value<W>> {
         self.connection = None;
-        self.peer.lost(W::STREAM, why);
-        self.current.take().map(|_| Value::Stale(why.to_owned()))
+        self.peer.lost(W::STREAM, reason);
+        self.current.take().map(|_| Value::Stale(reason.to_owned()))
     }
 }

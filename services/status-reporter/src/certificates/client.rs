@@ -1,193 +1,201 @@
-//! The node's own certificate.
+//! The node's client certificate.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use polylet_api::{Access, Backoff, Connection, Refusal};
-use polylet_kit::{CancellationToken, Ctx, report};
+use polylet_api::{ApiConnection, ClientConfig, Retry};
+use polylet_kit::{CancellationToken, Ctx, clock};
 
+use super::csr::{self, CsrSpec};
+use super::error::CertificateError;
 use super::kubeconfig;
-use super::request::{self, Wish};
-use super::store::{self, Store};
-use crate::core::certificates::{Credentials, Next, client};
+use super::store::{self, CertificateStore};
+use crate::core::certificates::{CertificateAction, Credentials, client};
 
 const SIGNER: &str = "kubernetes.io/kube-apiserver-client-kubelet";
-/// The wall clock may jump: no sleep is longer.
-const NAP: Duration = Duration::from_secs(600);
 
-pub(super) struct Keeper {
+/// Requests the first certificate and renews it in time.
+pub(super) struct ClientCertificateManager {
     user: String,
     rotate: bool,
     kubeconfig: PathBuf,
-    bootstrap: Option<PathBuf>,
-    connection: Connection,
-    /// As one who may do nothing but ask for a certificate.
-    newcomer: Option<Connection>,
-    store: Store,
+    bootstrap_kubeconfig: Option<PathBuf>,
+    /// Requests as the node.
+    renewal: Retry,
+    /// Requests with the bootstrap kubeconfig, which may do nothing else.
+    bootstrap: Option<Retry>,
+    store: CertificateStore,
+    /// Draws the renewal time.
     share: f64,
-    /// The kubeconfig's own certificate is used until the cluster has signed another.
+    /// The embedded certificate of the kubeconfig is in use until the cluster has signed another.
     taken_over: bool,
-    backoff: Backoff,
-    complaint: String,
+    last_warning: Option<String>,
     drain: CancellationToken,
 }
 
-impl Keeper {
-    pub(super) fn new(ctx: &Ctx, access: &Access) -> Self {
+impl ClientCertificateManager {
+    pub(super) fn new(ctx: &Ctx, access: &ClientConfig) -> Self {
         let polylet = &ctx.config().polylet;
-        let bootstrap = polylet.bootstrap_kubeconfig.clone();
-        let newcomer = bootstrap
+        let bootstrap_kubeconfig = polylet.bootstrap_kubeconfig.clone();
+        let bootstrap = bootstrap_kubeconfig
             .clone()
-            .map(|path| Access::new(path, "status-reporter"));
+            .map(|path| ClientConfig::new(path, crate::DESCRIPTOR.service));
+        let retry = |access| {
+            let (initial, max) = (Duration::from_secs(1), Duration::from_secs(60));
+            let connection = ApiConnection::new(access);
+            Retry::new("request client certificate", connection, initial, max)
+        };
         Self {
             user: format!("system:node:{}", ctx.node_name()),
             rotate: ctx.config().kubelet.rotate_certificates,
             kubeconfig: access.kubeconfig().to_owned(),
-            bootstrap,
-            connection: Connection::new(access.clone()),
-            newcomer: newcomer.map(Connection::new),
-            store: Store::new(polylet.cert_directory(), "kubelet-client"),
+            bootstrap_kubeconfig,
+            renewal: retry(access.clone()),
+            bootstrap: bootstrap.map(retry),
+            store: CertificateStore::new(polylet.cert_directory(), "kubelet-client"),
             share: polylet_api::random(),
             taken_over: false,
-            backoff: Backoff::new(Duration::from_secs(1), Duration::from_secs(60)),
-            complaint: String::new(),
+            last_warning: None,
             drain: ctx.drain(),
         }
     }
 
     pub(super) async fn run(mut self) {
-        // Whoever waits for the kubeconfig waits for a change of its directory.
+        // Other services wait for the kubeconfig by watching its directory.
         if let Some(directory) = self.kubeconfig.parent()
-            && let Err(error) = store::make(directory)
+            && let Err(error) = store::create_directory(directory)
         {
-            tracing::warn!(%error, directory = %directory.display(), "no place for the kubeconfig");
+            tracing::warn!(
+                path = %directory.display(),
+                %error,
+                "failed to create the directory of the kubeconfig"
+            );
         }
         let drain = self.drain.clone();
         tokio::select! {
             () = drain.cancelled() => {}
-            () = self.keep() => {}
+            () = self.manage() => {}
         }
     }
 
-    async fn keep(&mut self) {
+    async fn manage(&mut self) {
         loop {
             let now = Timestamp::now();
-            let kept = self.store.current();
-            let found = kubeconfig::credentials(&self.kubeconfig, &kept, self.rotate);
-            self.explain(found, now);
-            let bootstrap = self.bootstrap.is_some();
-            match client(found, bootstrap, self.rotate, self.share, now) {
-                Next::Bootstrap => self.ask(true).await,
-                Next::Renew => self.ask(false).await,
-                Next::TakeOver => self.take_over(now),
-                Next::Wait(_) if self.taken_over => self.ask(false).await,
-                Next::Wait(at) => {
-                    let left = Duration::try_from(at.duration_since(now)).unwrap_or_default();
+            let managed = self.store.current();
+            let credentials = kubeconfig::credentials(&self.kubeconfig, &managed, self.rotate);
+            self.warn_about_validity(credentials, now);
+            let has_bootstrap = self.bootstrap.is_some();
+            match client(credentials, has_bootstrap, self.rotate, self.share, now) {
+                CertificateAction::Bootstrap => self.request(true).await,
+                CertificateAction::Renew => self.request(false).await,
+                CertificateAction::TakeOver => self.take_over(now).await,
+                CertificateAction::Wait(_) if self.taken_over => self.request(false).await,
+                CertificateAction::Wait(at) => {
                     tokio::select! {
-                        () = tokio::time::sleep(left.min(NAP)) => {}
-                        () = self.connection.renewed() => {}
+                        () = clock::sleep_until(at) => {}
+                        () = self.renewal.connection().credentials_changed() => {}
                     }
                 }
-                Next::Nothing => self.connection.renewed().await,
+                CertificateAction::Nothing => {
+                    self.renewal.connection().credentials_changed().await;
+                }
             }
         }
     }
 
-    /// The kubeconfig's own certificate is kept like those that come after it.
-    fn take_over(&mut self, now: Timestamp) {
-        let Some((certificate, key)) = kubeconfig::embedded(&self.kubeconfig) else {
-            return self.complain("no key for the kubeconfig's certificate".to_owned());
+    /// Copies the embedded certificate of the kubeconfig to the managed file.
+    async fn take_over(&mut self, now: Timestamp) {
+        let copied = match kubeconfig::embedded(&self.kubeconfig) {
+            Some((certificate, key)) => self
+                .store
+                .save_pair(&certificate, &key, now)
+                .map_err(CertificateError::Store),
+            None => Err(CertificateError::NoEmbeddedKey),
         };
-        match self.store.take_over(&certificate, &key, now) {
+        match copied {
             Ok(()) => self.taken_over = true,
-            Err(error) => self.complain(format!("no client certificate: {}", report(&error))),
+            Err(error) => {
+                self.renewal.failed(&error);
+                self.renewal.wait_or_new_credentials().await;
+            }
         }
     }
 
-    /// What only people can put right.
-    fn explain(&mut self, found: Credentials, now: Timestamp) {
-        let Credentials::Certificate(validity, _) = found else {
+    /// Warns about a certificate that only an administrator can replace.
+    fn warn_about_validity(&mut self, credentials: Credentials, now: Timestamp) {
+        let Credentials::Certificate(validity, _) = credentials else {
             return;
         };
-        if validity.from > now {
-            let from = validity.from;
-            self.complain(format!(
-                "the node's certificate is not valid before {from}: is the clock right?"
-            ));
+        let (message, at) = if validity.from > now {
+            (
+                "client certificate is not valid yet; check the clock",
+                validity.from,
+            )
         } else if validity.until <= now && self.bootstrap.is_none() {
-            let until = validity.until;
-            self.complain(format!(
-                "the node's certificate ended at {until}, and there is no bootstrapKubeconfig to get another by"
-            ));
+            (
+                "client certificate has expired, and there is no bootstrapKubeconfig to request another",
+                validity.until,
+            )
+        } else {
+            return;
+        };
+        let warning = format!("{message} {at}");
+        if self.last_warning.as_ref() != Some(&warning) {
+            tracing::warn!(%at, "{message}");
+            self.last_warning = Some(warning);
         }
     }
 
-    async fn ask(&mut self, first: bool) {
-        let Some(connection) = (if first {
-            self.newcomer.clone()
+    /// Requests a certificate, and waits after a failure.
+    async fn request(&mut self, first: bool) {
+        let retry = if first {
+            self.bootstrap.as_ref()
         } else {
-            Some(self.connection.clone())
-        }) else {
+            Some(&self.renewal)
+        };
+        let Some(retry) = retry else {
             return;
         };
-        match self.obtain(&connection).await {
+        let obtained = self.obtain(retry.connection()).await;
+        let retry = match &mut self.bootstrap {
+            Some(bootstrap) if first => bootstrap,
+            _ => &mut self.renewal,
+        };
+        match obtained {
             Ok(()) => {
-                self.backoff.succeeded();
-                self.complaint.clear();
+                retry.succeeded();
+                self.last_warning = None;
                 self.taken_over = false;
             }
-            Err((refusal, what)) => {
-                if refusal == Some(Refusal::Unauthorized) {
-                    connection.refused();
-                }
-                let asked = match refusal {
-                    Some(Refusal::Busy(asked)) => asked,
-                    _ => None,
-                };
-                self.complain(format!("no client certificate: {what}"));
-                // Other credentials may be what was waited for.
-                tokio::select! {
-                    () = tokio::time::sleep(self.backoff.failed(asked)) => {}
-                    () = connection.renewed() => {}
-                }
+            Err(error) => {
+                retry.failed(&error);
+                retry.wait_or_new_credentials().await;
             }
         }
     }
 
-    async fn obtain(&self, connection: &Connection) -> Result<(), (Option<Refusal>, String)> {
-        let unkept = |error: &dyn std::error::Error| (None, error.to_string());
-        let wish = Wish {
+    async fn obtain(&self, connection: &ApiConnection) -> Result<(), CertificateError> {
+        let spec = CsrSpec {
             user: self.user.clone(),
             names: Vec::new(),
             signer: SIGNER,
             usage: "client auth",
             prefix: "node-csr-",
         };
-        let key = self.store.key().map_err(|error| (None, report(&error)))?;
-        let certificate = request::certificate(connection, &key, &wish).await;
-        let certificate = certificate.map_err(|error| {
+        let key = self.store.pending_key()?;
+        let certificate = csr::request_certificate(connection, &key, &spec).await;
+        let certificate = certificate.inspect_err(|error| {
             if error.is_final() {
-                self.store.drop_key();
+                self.store.remove_pending_key();
             }
-            (error.refusal(), report(&error))
         })?;
-        let put = self.store.put(&certificate, &key, Timestamp::now());
-        put.map_err(|error| unkept(&error))?;
-        tracing::info!(file = %self.store.current().display(), "a new client certificate");
-        if let Some(bootstrap) = &self.bootstrap {
-            let kept = self.store.current();
-            let made = kubeconfig::make(bootstrap, &self.kubeconfig, &kept);
-            made.map_err(|error| (None, report(&error)))?;
+        self.store.save(&certificate, &key, Timestamp::now())?;
+        let path = self.store.current();
+        tracing::info!(path = %path.display(), "client certificate stored");
+        if let Some(bootstrap) = &self.bootstrap_kubeconfig {
+            kubeconfig::create(bootstrap, &self.kubeconfig, &path)?;
         }
         Ok(())
-    }
-
-    /// Once for each reason, not for each attempt.
-    fn complain(&mut self, what: String) {
-        if what != self.complaint {
-            tracing::warn!("{what}");
-            self.complaint = what;
-        }
     }
 }

@@ -1,26 +1,26 @@
-//! What a kubeconfig says of the node's identity, and the one made of a bootstrap kubeconfig.
+//! Credentials in the kubeconfig, and the creation of one from the bootstrap kubeconfig.
 
 use std::path::{Path, PathBuf};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use polylet_api::kube::config::{Kubeconfig, KubeconfigError};
-use polylet_kit::kept;
+use polylet_kit::state_file;
 use serde_json::json;
 
 use super::store;
-use crate::core::certificates::{Credentials, Place};
+use crate::core::certificates::{CertificateLocation, Credentials};
 
-/// Why a kubeconfig is not made.
+/// Why the kubeconfig was not created.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum MakeError {
-    #[error("the bootstrap kubeconfig {path}")]
+pub(super) enum KubeconfigWriteError {
+    #[error("reading the bootstrap kubeconfig {path}")]
     Bootstrap {
         path: PathBuf,
         #[source]
         source: KubeconfigError,
     },
-    #[error("the bootstrap kubeconfig {path} names no cluster")]
+    #[error("the bootstrap kubeconfig {path} has no cluster")]
     NoCluster { path: PathBuf },
     #[error("writing the kubeconfig {path}")]
     Write {
@@ -30,54 +30,63 @@ pub(super) enum MakeError {
     },
 }
 
-/// How a kubeconfig says who the node is; `kept` is the certificate that this service keeps, which
-/// stands for the kubeconfig's own where it is rotated.
-pub(super) fn credentials(path: &Path, kept: &Path, rotate: bool) -> Credentials {
+/// The node's credentials in a kubeconfig. The certificate in the file `managed` replaces that of the
+/// kubeconfig where certificates are rotated.
+pub(super) fn credentials(path: &Path, managed: &Path, rotate: bool) -> Credentials {
     let Ok(kubeconfig) = Kubeconfig::read_from(path) else {
         return Credentials::None;
     };
-    let Some(user) = polylet_api::kept::user(&kubeconfig) else {
+    let Some(user) = polylet_api::kubeconfig::current_user(&kubeconfig) else {
         return Credentials::None;
     };
-    let (pem, place) = if let Some(data) = &user.client_certificate_data {
-        (STANDARD.decode(data).ok(), Place::Embedded)
+    let (pem, location) = if let Some(data) = &user.client_certificate_data {
+        (STANDARD.decode(data).ok(), CertificateLocation::Embedded)
     } else if let Some(file) = &user.client_certificate {
-        let ours = Path::new(file) == kept;
-        let place = if ours { Place::Kept } else { Place::File };
-        (std::fs::read(file).ok(), place)
+        let is_managed = Path::new(file) == managed;
+        let location = if is_managed {
+            CertificateLocation::Managed
+        } else {
+            CertificateLocation::File
+        };
+        (std::fs::read(file).ok(), location)
     } else if user.token.is_some() || user.token_file.is_some() || user.exec.is_some() {
         return Credentials::Other;
     } else {
         return Credentials::None;
     };
-    let (pem, place) = if rotate && polylet_api::kept::counts(kept) {
-        (std::fs::read(kept).ok(), Place::Kept)
+    let (pem, location) = if rotate && polylet_api::client_cert::is_valid(managed) {
+        (std::fs::read(managed).ok(), CertificateLocation::Managed)
     } else {
-        (pem, place)
+        (pem, location)
     };
     match pem.and_then(|pem| store::read(&pem)) {
-        Some((validity, _)) => Credentials::Certificate(validity, place),
+        Some((validity, _)) => Credentials::Certificate(validity, location),
         None => Credentials::None,
     }
 }
 
-/// The certificate and the key that a kubeconfig holds itself, as they are in it.
+/// The certificate and the key embedded in a kubeconfig, as PEM.
 pub(super) fn embedded(path: &Path) -> Option<(String, String)> {
     let kubeconfig = Kubeconfig::read_from(path).ok()?;
-    let user = polylet_api::kept::user(&kubeconfig)?;
+    let user = polylet_api::kubeconfig::current_user(&kubeconfig)?;
     let text = |data: &str| String::from_utf8(STANDARD.decode(data).ok()?).ok();
     let certificate = text(user.client_certificate_data.as_ref()?)?;
-    // Keys are shown to whoever writes a kubeconfig alone.
+    // The key is a secret type, readable only through serialization.
     let written = serde_json::to_value(user).ok()?;
     Some((certificate, text(written["client-key-data"].as_str()?)?))
 }
 
-/// Makes the kubeconfig: the server of the bootstrap kubeconfig, and the certificate kept here.
-pub(super) fn make(bootstrap: &Path, path: &Path, certificate: &Path) -> Result<(), MakeError> {
-    let read = Kubeconfig::read_from(bootstrap).map_err(|source| MakeError::Bootstrap {
-        path: bootstrap.to_owned(),
-        source,
-    })?;
+/// Creates the kubeconfig with the server of the bootstrap kubeconfig and the managed certificate.
+pub(super) fn create(
+    bootstrap: &Path,
+    path: &Path,
+    certificate: &Path,
+) -> Result<(), KubeconfigWriteError> {
+    let read =
+        Kubeconfig::read_from(bootstrap).map_err(|source| KubeconfigWriteError::Bootstrap {
+            path: bootstrap.to_owned(),
+            source,
+        })?;
     let context = read
         .contexts
         .iter()
@@ -91,7 +100,7 @@ pub(super) fn make(bootstrap: &Path, path: &Path, certificate: &Path) -> Result<
         named?.cluster.as_ref()
     });
     let (Some(context), Some(cluster)) = (context, cluster) else {
-        return Err(MakeError::NoCluster {
+        return Err(KubeconfigWriteError::NoCluster {
             path: bootstrap.to_owned(),
         });
     };
@@ -112,9 +121,9 @@ pub(super) fn make(bootstrap: &Path, path: &Path, certificate: &Path) -> Result<
     });
     // JSON is YAML.
     let text = format!("{text:#}\n");
-    let directory = path.parent().map_or(Ok(()), store::make);
-    let written = directory.and_then(|()| kept::write(path, text.as_bytes()));
-    written.map_err(|source| MakeError::Write {
+    let directory = path.parent().map_or(Ok(()), store::create_directory);
+    let written = directory.and_then(|()| state_file::write(path, text.as_bytes()));
+    written.map_err(|source| KubeconfigWriteError::Write {
         path: path.to_owned(),
         source,
     })

@@ -1,37 +1,36 @@
-//! The node's certificates, asked for by certificate signing requests and kept in `certDirectory`
-//! under upstream's names. Others only follow the files.
+//! The node's certificates, requested by certificate signing requests and stored in `certDirectory`
+//! under upstream's names. Other services only read the files.
 //!
-//! - `client`: who the node is to the API server: the first one by the bootstrap kubeconfig, which
-//!   also makes the kubeconfig, and the next ones in time.
-//! - `serving`: who the node API is to its callers, with `serverTLSBootstrap`.
-//! - `request`: one signing request, from a key to a certificate; taken up again after a restart.
-//! - `store`: the files. [`crate::core::certificates`] decides when.
+//! - `client`: the node's credentials for the API server. The first certificate is requested with the
+//!   bootstrap kubeconfig, and the kubeconfig is created; later ones are renewed in time.
+//! - `serving`: the certificate of the node API, with `serverTLSBootstrap`.
+//! - `csr`: one signing request, from a key to a certificate; resumed after a restart.
+//! - `store`: the files. [`crate::core::certificates`] decides when to request.
 
 mod client;
+mod csr;
+mod error;
 mod kubeconfig;
-mod request;
 mod serving;
 mod store;
 
-use polylet_api::{Access, Connection};
+use polylet_api::{ApiConnection, ClientConfig};
 use polylet_kit::Ctx;
 use tokio::sync::watch;
 
-use crate::node::Registered;
+use crate::node::RegisteredNode;
 
-/// Starts what keeps the certificates, where there is a cluster.
-pub(crate) fn start(ctx: &Ctx, registered: watch::Receiver<Option<Registered>>) {
+/// Starts the certificate managers; none on a standalone node.
+pub(crate) fn start(ctx: &Ctx, registered: watch::Receiver<Option<RegisteredNode>>) {
     let config = ctx.config();
-    let Some(access) = Access::of(config, "status-reporter") else {
+    let Some(access) = ClientConfig::from_config(config, crate::DESCRIPTOR.service) else {
         return;
     };
-    ctx.spawn(
-        "client-certificate",
-        client::Keeper::new(ctx, &access).run(),
-    );
+    let client = client::ClientCertificateManager::new(ctx, &access);
+    ctx.spawn("client-certificate", client.run());
     if config.kubelet.server_tls_bootstrap && config.kubelet.tls_cert_file.is_empty() {
-        let connection = Connection::new(access);
-        let keeper = serving::Keeper::new(ctx, connection, registered);
-        ctx.spawn("serving-certificate", keeper.run());
+        let connection = ApiConnection::new(access);
+        let serving = serving::ServingCertificateManager::new(ctx, connection, registered);
+        ctx.spawn("serving-certificate", serving.run());
     }
 }

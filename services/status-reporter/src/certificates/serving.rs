@@ -1,49 +1,47 @@
-//! The node API's certificate, where the cluster signs it.
+//! The serving certificate of the node API, signed by the cluster.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use polylet_api::{Backoff, Connection};
-use polylet_kit::{CancellationToken, Ctx, report};
+use polylet_api::{ApiConnection, Retry};
+use polylet_kit::{CancellationToken, Ctx, clock};
 use tokio::sync::watch;
 
-use super::request::{self, Wish};
-use super::store::{self, Store};
-use crate::core::certificates::{Next, serving};
-use crate::node::Registered;
+use super::csr::{self, CsrSpec};
+use super::error::CertificateError;
+use super::store::{self, CertificateStore};
+use crate::core::certificates::{CertificateAction, serving};
+use crate::node::RegisteredNode;
 
 const SIGNER: &str = "kubernetes.io/kubelet-serving";
-/// The wall clock may jump: no sleep is longer.
-const NAP: Duration = Duration::from_secs(600);
 
-pub(super) struct Keeper {
+/// Requests the certificate, and renews it in time and when the node's addresses change.
+pub(super) struct ServingCertificateManager {
     user: String,
-    connection: Connection,
-    registered: watch::Receiver<Option<Registered>>,
-    store: Store,
+    registered: watch::Receiver<Option<RegisteredNode>>,
+    store: CertificateStore,
+    /// Draws the renewal time.
     share: f64,
-    backoff: Backoff,
-    complaint: String,
+    retry: Retry,
     drain: CancellationToken,
 }
 
-impl Keeper {
+impl ServingCertificateManager {
     pub(super) fn new(
         ctx: &Ctx,
-        connection: Connection,
-        registered: watch::Receiver<Option<Registered>>,
+        connection: ApiConnection,
+        registered: watch::Receiver<Option<RegisteredNode>>,
     ) -> Self {
         let directory = ctx.config().polylet.cert_directory();
+        let (initial, max) = (Duration::from_secs(1), Duration::from_secs(60));
         Self {
             user: format!("system:node:{}", ctx.node_name()),
-            connection,
             registered,
-            store: Store::new(directory, "kubelet-server"),
+            store: CertificateStore::new(directory, "kubelet-server"),
             share: polylet_api::random(),
-            backoff: Backoff::new(Duration::from_secs(1), Duration::from_secs(60)),
-            complaint: String::new(),
+            retry: Retry::new("request serving certificate", connection, initial, max),
             drain: ctx.drain(),
         }
     }
@@ -52,33 +50,39 @@ impl Keeper {
         let drain = self.drain.clone();
         tokio::select! {
             () = drain.cancelled() => {}
-            () = self.keep() => {}
+            () = self.manage() => {}
         }
     }
 
-    async fn keep(&mut self) {
+    async fn manage(&mut self) {
         loop {
             let names = self.names();
             let has_ip = names.iter().any(|name| name.parse::<IpAddr>().is_ok());
-            let held = std::fs::read(self.store.current()).ok();
-            let held = held.and_then(|pem| store::read(&pem));
-            let held = held.as_ref().map(|(validity, names)| (*validity, names));
-            let now = Timestamp::now();
-            match serving(held, &names, has_ip, self.share, now) {
-                Next::Renew | Next::Bootstrap | Next::TakeOver => self.ask(names).await,
-                Next::Nothing => self.changed().await,
-                Next::Wait(at) => {
-                    let left = Duration::try_from(at.duration_since(now)).unwrap_or_default();
+            let current = std::fs::read(self.store.current()).ok();
+            let current = current.and_then(|pem| store::read(&pem));
+            let current = current.as_ref().map(|(validity, names)| (*validity, names));
+            match serving(current, &names, has_ip, self.share, Timestamp::now()) {
+                CertificateAction::Renew
+                | CertificateAction::Bootstrap
+                | CertificateAction::TakeOver => match self.request(names).await {
+                    Ok(()) => self.retry.succeeded(),
+                    Err(error) => {
+                        self.retry.failed(&error);
+                        self.retry.wait().await;
+                    }
+                },
+                CertificateAction::Nothing => self.node_changed().await,
+                CertificateAction::Wait(at) => {
                     tokio::select! {
-                        () = tokio::time::sleep(left.min(NAP)) => {}
-                        () = self.changed() => {}
+                        () = clock::sleep_until(at) => {}
+                        () = self.node_changed() => {}
                     }
                 }
             }
         }
     }
 
-    /// Every address that the Node tells.
+    /// All addresses and names in the Node's status.
     fn names(&mut self) -> BTreeSet<String> {
         let registered = self.registered.borrow_and_update();
         registered
@@ -87,44 +91,30 @@ impl Keeper {
             .collect()
     }
 
-    async fn changed(&mut self) {
+    async fn node_changed(&mut self) {
         if self.registered.changed().await.is_err() {
             std::future::pending::<()>().await;
         }
     }
 
-    async fn ask(&mut self, names: BTreeSet<String>) {
-        let wish = Wish {
+    async fn request(&self, names: BTreeSet<String>) -> Result<(), CertificateError> {
+        let spec = CsrSpec {
             user: self.user.clone(),
             names: names.into_iter().collect(),
             signer: SIGNER,
             usage: "server auth",
             prefix: "csr-",
         };
-        let failure = match self.store.key() {
-            Err(error) => report(&error),
-            Ok(key) => match request::certificate(&self.connection, &key, &wish).await {
-                Ok(certificate) => match self.store.put(&certificate, &key, Timestamp::now()) {
-                    Ok(()) => {
-                        tracing::info!(file = %self.store.current().display(), "a new serving certificate");
-                        self.backoff.succeeded();
-                        self.complaint.clear();
-                        return;
-                    }
-                    Err(error) => report(&error),
-                },
-                Err(error) => {
-                    if error.is_final() {
-                        self.store.drop_key();
-                    }
-                    report(&error)
-                }
-            },
-        };
-        if failure != self.complaint {
-            tracing::warn!("no serving certificate: {failure}");
-            self.complaint = failure;
-        }
-        tokio::time::sleep(self.backoff.failed(None)).await;
+        let key = self.store.pending_key()?;
+        let certificate = csr::request_certificate(self.retry.connection(), &key, &spec).await;
+        let certificate = certificate.inspect_err(|error| {
+            if error.is_final() {
+                self.store.remove_pending_key();
+            }
+        })?;
+        self.store.save(&certificate, &key, Timestamp::now())?;
+        let path = self.store.current();
+        tracing::info!(path = %path.display(), "serving certificate stored");
+        Ok(())
     }
 }

@@ -1,6 +1,6 @@
-//! Certificates on disk: `kubelet-client-<time>.pem` holds certificate and key, and the link
-//! `kubelet-client-current.pem` names the one that counts; a key waits in `kubelet-client.key.tmp`
-//! for its certificate.
+//! Certificate files: `kubelet-client-<time>.pem` with certificate and key, the link
+//! `kubelet-client-current.pem` to the one in use, and `kubelet-client.key.tmp` with the key of a pending
+//! request.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,14 +8,14 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
-use polylet_kit::kept;
+use polylet_kit::state_file;
 use rcgen::KeyPair;
 use x509_parser::extensions::GeneralName;
 use x509_parser::pem::Pem;
 
 use crate::core::certificates::Validity;
 
-/// What can go wrong with the files.
+/// Why a file was not written.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum StoreError {
     #[error("writing {path}")]
@@ -24,31 +24,30 @@ pub(super) enum StoreError {
         #[source]
         source: std::io::Error,
     },
-    #[error("making a key")]
+    #[error("generating a key")]
     Key(#[source] rcgen::Error),
 }
 
 /// The files of one certificate.
-pub(super) struct Store {
+pub(super) struct CertificateStore {
     directory: PathBuf,
     /// `kubelet-client` or `kubelet-server`.
     name: &'static str,
 }
 
-impl Store {
+impl CertificateStore {
     pub(super) fn new(directory: PathBuf, name: &'static str) -> Self {
         Self { directory, name }
     }
 
-    /// The link to the certificate that counts.
+    /// The link to the certificate in use.
     pub(super) fn current(&self) -> PathBuf {
         self.directory.join(format!("{}-current.pem", self.name))
     }
 
-    /// The key that waits for its certificate, made if there is none: a request that was under way
-    /// when the process ended is taken up again.
-    pub(super) fn key(&self) -> Result<KeyPair, StoreError> {
-        let path = self.waiting();
+    /// The key of the pending request, generated if there is none: a request is resumed after a restart.
+    pub(super) fn pending_key(&self) -> Result<KeyPair, StoreError> {
+        let path = self.pending_key_path();
         if let Some(key) = fs::read_to_string(&path)
             .ok()
             .and_then(|pem| KeyPair::from_pem(&pem).ok())
@@ -59,36 +58,36 @@ impl Store {
             path: path.clone(),
             source,
         };
-        make(&self.directory).map_err(written)?;
+        create_directory(&self.directory).map_err(written)?;
         let key = KeyPair::generate().map_err(StoreError::Key)?;
-        kept::write(&path, key.serialize_pem().as_bytes()).map_err(written)?;
+        state_file::write(&path, key.serialize_pem().as_bytes()).map_err(written)?;
         Ok(key)
     }
 
-    /// The next request is made with a key of its own.
-    pub(super) fn drop_key(&self) {
-        // What is not there is gone.
-        let _ = fs::remove_file(self.waiting());
+    /// Removes the key of the pending request: the next one has a new key.
+    pub(super) fn remove_pending_key(&self) {
+        // It may not exist.
+        let _ = fs::remove_file(self.pending_key_path());
     }
 
-    fn waiting(&self) -> PathBuf {
+    fn pending_key_path(&self) -> PathBuf {
         self.directory.join(format!("{}.key.tmp", self.name))
     }
 
-    /// A new certificate counts from now on.
-    pub(super) fn put(
+    /// Stores a new certificate and puts it in use.
+    pub(super) fn save(
         &self,
         certificate: &str,
         key: &KeyPair,
         now: Timestamp,
     ) -> Result<(), StoreError> {
-        self.take_over(certificate, &key.serialize_pem(), now)?;
-        self.drop_key();
+        self.save_pair(certificate, &key.serialize_pem(), now)?;
+        self.remove_pending_key();
         Ok(())
     }
 
-    /// The same of a certificate that came with its key from elsewhere, as PEM.
-    pub(super) fn take_over(
+    /// The same with a key from elsewhere, as PEM.
+    pub(super) fn save_pair(
         &self,
         certificate: &str,
         key: &str,
@@ -101,30 +100,30 @@ impl Store {
             let path = path.to_owned();
             move |source| StoreError::Write { path, source }
         };
-        make(&self.directory).map_err(written(&self.directory))?;
-        kept::write(&path, text.as_bytes()).map_err(written(&path))?;
-        // A link cannot be replaced in place: made aside and renamed.
-        let (link, aside) = (
+        create_directory(&self.directory).map_err(written(&self.directory))?;
+        state_file::write(&path, text.as_bytes()).map_err(written(&path))?;
+        // A link is not replaced in place, but created under another name and renamed.
+        let (link, new_link) = (
             self.current(),
             self.directory.join(format!("{}-updated.pem", self.name)),
         );
-        let _ = fs::remove_file(&aside);
-        std::os::unix::fs::symlink(&path, &aside).map_err(written(&aside))?;
-        fs::rename(&aside, &link).map_err(written(&link))?;
+        let _ = fs::remove_file(&new_link);
+        std::os::unix::fs::symlink(&path, &new_link).map_err(written(&new_link))?;
+        fs::rename(&new_link, &link).map_err(written(&link))?;
         let synced = fs::File::open(&self.directory).and_then(|directory| directory.sync_all());
         synced.map_err(written(&self.directory))
     }
 }
 
-/// A directory for secrets.
-pub(super) fn make(directory: &Path) -> std::io::Result<()> {
+/// Creates a directory and its parents.
+pub(super) fn create_directory(directory: &Path) -> std::io::Result<()> {
     fs::DirBuilder::new()
         .recursive(true)
         .mode(0o755)
         .create(directory)
 }
 
-/// What a certificate says: how long it is good, and for which names and addresses.
+/// Validity, names and addresses of a certificate.
 pub(super) fn read(pem: &[u8]) -> Option<(Validity, BTreeSet<String>)> {
     let pem = Pem::iter_from_buffer(pem)
         .filter_map(Result::ok)
@@ -148,21 +147,21 @@ pub(super) fn read(pem: &[u8]) -> Option<(Validity, BTreeSet<String>)> {
     Some((validity, names.collect()))
 }
 
-/// Whose certificate it is.
-pub(super) struct Owner {
+/// The subject of a certificate.
+pub(super) struct CertificateSubject {
     pub(super) name: String,
     /// The public key, as `SubjectPublicKeyInfo` in DER.
     pub(super) key: Vec<u8>,
 }
 
-pub(super) fn owner(pem: &[u8]) -> Option<Owner> {
+pub(super) fn subject(pem: &[u8]) -> Option<CertificateSubject> {
     let pem = Pem::iter_from_buffer(pem)
         .filter_map(Result::ok)
         .find(|pem| pem.label == "CERTIFICATE")?;
     let certificate = pem.parse_x509().ok()?;
     let name = certificate.subject().iter_common_name().next();
     let name = name.and_then(|name| name.as_str().ok()).unwrap_or_default();
-    Some(Owner {
+    Some(CertificateSubject {
         name: name.to_owned(),
         key: certificate.public_key().raw.to_vec(),
     })
@@ -184,21 +183,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_waits_until_its_certificate_counts() {
+    fn pending_key_is_retained_until_its_certificate_is_stored() {
         let dir = tempfile::tempdir().unwrap();
-        let store = Store::new(dir.path().join("pki"), "kubelet-client");
-        let key = store.key().unwrap();
-        assert_eq!(store.key().unwrap().serialize_pem(), key.serialize_pem());
+        let store = CertificateStore::new(dir.path().join("pki"), "kubelet-client");
+        let key = store.pending_key().unwrap();
+        assert_eq!(
+            store.pending_key().unwrap().serialize_pem(),
+            key.serialize_pem()
+        );
         for second in [1, 2] {
             let params =
                 rcgen::CertificateParams::new(vec!["n1".to_owned(), "192.0.2.7".to_owned()])
                     .unwrap();
             let made = params.self_signed(&key).unwrap().pem();
             store
-                .put(&made, &key, Timestamp::from_second(second).unwrap())
+                .save(&made, &key, Timestamp::from_second(second).unwrap())
                 .unwrap();
         }
-        assert_ne!(store.key().unwrap().serialize_pem(), key.serialize_pem());
+        assert_ne!(
+            store.pending_key().unwrap().serialize_pem(),
+            key.serialize_pem()
+        );
         let current = fs::read(store.current()).unwrap();
         let (_, names) = read(&current).unwrap();
         assert_eq!(names.into_iter().collect::<Vec<_>>(), ["192.0.2.7", "n1"]);

@@ -1,10 +1,10 @@
-//! When certificates are asked for. Pure.
+//! When certificates are requested. Pure.
 
 use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
 
-/// From when to when a certificate is good.
+/// The validity period of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Validity {
     pub(crate) from: Timestamp,
@@ -12,107 +12,111 @@ pub(crate) struct Validity {
 }
 
 impl Validity {
-    /// Within 70 to 90 % of its life, by a share between 0 and 1, so that nodes that were made
-    /// together do not ask together.
+    /// The renewal time: after 70 to 90 % of the validity period, by a share between 0 and 1, so that
+    /// nodes created together do not renew together.
     pub(crate) fn renewal(self, share: f64) -> Timestamp {
-        let life = self.until.duration_since(self.from).as_secs() as f64;
-        let after = SignedDuration::from_secs((life * (0.7 + 0.2 * share)).round() as i64);
+        let period = self.until.duration_since(self.from).as_secs() as f64;
+        let after = SignedDuration::from_secs((period * (0.7 + 0.2 * share)).round() as i64);
         self.from.saturating_add(after).unwrap_or(self.until)
     }
 }
 
-/// How the kubeconfig says who the node is.
+/// The credentials in the kubeconfig.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Credentials {
-    /// There is none that can be read.
+    /// Missing or unreadable.
     None,
-    /// By a certificate, and where that is.
-    Certificate(Validity, Place),
-    /// By a token or a program, which somebody else looks after.
+    /// A certificate and its location.
+    Certificate(Validity, CertificateLocation),
+    /// A token or an exec plugin, which are managed elsewhere.
     Other,
 }
 
-/// Where a certificate is.
+/// Where the client certificate is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
-    /// The file that this service keeps.
-    Kept,
-    /// A file that the kubeconfig names.
+pub(crate) enum CertificateLocation {
+    /// In the file that this service manages.
+    Managed,
+    /// In another file that the kubeconfig names.
     File,
     /// In the kubeconfig itself.
     Embedded,
 }
 
-/// What to do about a certificate.
+/// The next step for a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Next {
-    /// Ask for the first one, as one who may do nothing else.
+pub(crate) enum CertificateAction {
+    /// Request the first one with the bootstrap kubeconfig.
     Bootstrap,
-    /// Ask for the next one, as the node.
+    /// Request the next one as the node.
     Renew,
-    /// Keep the kubeconfig's own, and ask for the next one at once.
+    /// Copy the embedded certificate to the managed file, and renew it at once.
     TakeOver,
-    /// Look again then.
+    /// Check again at this time.
     Wait(Timestamp),
     /// Nothing, until the kubeconfig changes.
     Nothing,
 }
 
-/// What to do about the node's client certificate. With a bootstrap kubeconfig a missing or ended one
-/// is asked for; with `rotateCertificates` it is renewed in time, one that is in the kubeconfig itself
-/// at once: what installers write there may be good for more than a node should be.
+/// The next step for the node's client certificate. With a bootstrap kubeconfig a missing or expired
+/// one is requested; with `rotateCertificates` it is renewed in time, an embedded one at once: what
+/// installers write to the kubeconfig may carry more privileges than a node should have.
 pub(crate) fn client(
     credentials: Credentials,
     bootstrap: bool,
     rotate: bool,
     share: f64,
     now: Timestamp,
-) -> Next {
+) -> CertificateAction {
     let first = if bootstrap {
-        Next::Bootstrap
+        CertificateAction::Bootstrap
     } else {
-        Next::Nothing
+        CertificateAction::Nothing
     };
     match credentials {
         Credentials::None => first,
-        Credentials::Other => Next::Nothing,
+        Credentials::Other => CertificateAction::Nothing,
         Credentials::Certificate(validity, _) if validity.until <= now => first,
-        Credentials::Certificate(_, Place::Embedded) if rotate => Next::TakeOver,
+        Credentials::Certificate(_, CertificateLocation::Embedded) if rotate => {
+            CertificateAction::TakeOver
+        }
         Credentials::Certificate(validity, _) if rotate => {
             let due = validity.renewal(share);
             if due <= now {
-                Next::Renew
+                CertificateAction::Renew
             } else {
-                Next::Wait(due)
+                CertificateAction::Wait(due)
             }
         }
-        Credentials::Certificate(validity, _) if bootstrap => Next::Wait(validity.until),
-        Credentials::Certificate(..) => Next::Nothing,
+        Credentials::Certificate(validity, _) if bootstrap => {
+            CertificateAction::Wait(validity.until)
+        }
+        Credentials::Certificate(..) => CertificateAction::Nothing,
     }
 }
 
-/// What to do about the serving certificate: it names all of the node's addresses and is renewed in
-/// time. Without an address none can be had.
+/// The next step for the serving certificate, which names all addresses of the node and is renewed in
+/// time. Without an IP address no signer approves it.
 pub(crate) fn serving(
-    held: Option<(Validity, &BTreeSet<String>)>,
-    wanted: &BTreeSet<String>,
+    current: Option<(Validity, &BTreeSet<String>)>,
+    required: &BTreeSet<String>,
     has_ip: bool,
     share: f64,
     now: Timestamp,
-) -> Next {
+) -> CertificateAction {
     if !has_ip {
-        return Next::Nothing;
+        return CertificateAction::Nothing;
     }
-    match held {
-        Some((validity, names)) if names.is_superset(wanted) => {
+    match current {
+        Some((validity, names)) if names.is_superset(required) => {
             let due = validity.renewal(share);
             if due <= now {
-                Next::Renew
+                CertificateAction::Renew
             } else {
-                Next::Wait(due)
+                CertificateAction::Wait(due)
             }
         }
-        _ => Next::Renew,
+        _ => CertificateAction::Renew,
     }
 }
 
@@ -124,7 +128,7 @@ mod tests {
         Timestamp::from_second(1_700_000_000 + hour * 3600).unwrap()
     }
 
-    fn life() -> Validity {
+    fn validity() -> Validity {
         Validity {
             from: at(0),
             until: at(100),
@@ -132,43 +136,43 @@ mod tests {
     }
 
     #[test]
-    fn the_first_certificate_and_the_next() {
+    fn client_certificate_is_requested_and_renewed() {
         use Credentials::{Certificate, None, Other};
-        let ours = Certificate(life(), Place::Kept);
-        let theirs = Certificate(life(), Place::File);
-        let within = Certificate(life(), Place::Embedded);
+        let managed = Certificate(validity(), CertificateLocation::Managed);
+        let file = Certificate(validity(), CertificateLocation::File);
+        let embedded = Certificate(validity(), CertificateLocation::Embedded);
         let cases = [
             // Credentials, bootstrap, rotate, hour, next.
-            (None, true, true, 0, Next::Bootstrap),
-            (None, false, true, 0, Next::Nothing),
-            (Other, true, true, 0, Next::Nothing),
-            (ours, true, true, 79, Next::Wait(at(80))),
-            (ours, true, true, 80, Next::Renew),
-            (ours, false, true, 99, Next::Renew),
-            (ours, true, true, 100, Next::Bootstrap),
-            (ours, false, true, 100, Next::Nothing),
-            (ours, true, false, 80, Next::Wait(at(100))),
-            (ours, false, false, 80, Next::Nothing),
-            (theirs, true, true, 79, Next::Wait(at(80))),
-            (theirs, true, true, 99, Next::Renew),
-            (theirs, false, true, 99, Next::Renew),
-            (theirs, true, false, 99, Next::Wait(at(100))),
-            (theirs, false, false, 99, Next::Nothing),
-            (within, false, true, 0, Next::TakeOver),
-            (within, false, false, 99, Next::Nothing),
-            (within, true, true, 100, Next::Bootstrap),
-            (theirs, true, false, 101, Next::Bootstrap),
+            (None, true, true, 0, CertificateAction::Bootstrap),
+            (None, false, true, 0, CertificateAction::Nothing),
+            (Other, true, true, 0, CertificateAction::Nothing),
+            (managed, true, true, 79, CertificateAction::Wait(at(80))),
+            (managed, true, true, 80, CertificateAction::Renew),
+            (managed, false, true, 99, CertificateAction::Renew),
+            (managed, true, true, 100, CertificateAction::Bootstrap),
+            (managed, false, true, 100, CertificateAction::Nothing),
+            (managed, true, false, 80, CertificateAction::Wait(at(100))),
+            (managed, false, false, 80, CertificateAction::Nothing),
+            (file, true, true, 79, CertificateAction::Wait(at(80))),
+            (file, true, true, 99, CertificateAction::Renew),
+            (file, false, true, 99, CertificateAction::Renew),
+            (file, true, false, 99, CertificateAction::Wait(at(100))),
+            (file, false, false, 99, CertificateAction::Nothing),
+            (embedded, false, true, 0, CertificateAction::TakeOver),
+            (embedded, false, false, 99, CertificateAction::Nothing),
+            (embedded, true, true, 100, CertificateAction::Bootstrap),
+            (file, true, false, 101, CertificateAction::Bootstrap),
         ];
         for (credentials, bootstrap, rotate, hour, next) in cases {
-            let told = client(credentials, bootstrap, rotate, 0.5, at(hour));
-            assert_eq!(told, next, "{credentials:?} {bootstrap} {rotate} {hour}");
+            let action = client(credentials, bootstrap, rotate, 0.5, at(hour));
+            assert_eq!(action, next, "{credentials:?} {bootstrap} {rotate} {hour}");
         }
     }
 
     #[test]
-    fn renewed_within_seven_to_nine_tenths_of_its_life() {
+    fn renewal_is_after_70_to_90_percent() {
         for (share, hour) in [(0.0, 70), (1.0, 90)] {
-            let off = life()
+            let off = validity()
                 .renewal(share)
                 .duration_since(at(hour))
                 .as_secs()
@@ -178,18 +182,25 @@ mod tests {
     }
 
     #[test]
-    fn a_serving_certificate_names_every_address() {
+    fn serving_certificate_names_every_address() {
         let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
         let (few, more): (BTreeSet<String>, BTreeSet<String>) =
             (names(&["n1"]), names(&["n1", "192.0.2.7"]));
-        let next = |held, wanted, has_ip, hour| serving(held, wanted, has_ip, 0.5, at(hour));
-        assert_eq!(next(None, &few, false, 0), Next::Nothing);
-        assert_eq!(next(None, &more, true, 0), Next::Renew);
-        assert_eq!(next(Some((life(), &few)), &more, true, 0), Next::Renew);
+        let next =
+            |current, required, has_ip, hour| serving(current, required, has_ip, 0.5, at(hour));
+        assert_eq!(next(None, &few, false, 0), CertificateAction::Nothing);
+        assert_eq!(next(None, &more, true, 0), CertificateAction::Renew);
         assert_eq!(
-            next(Some((life(), &more)), &few, true, 0),
-            Next::Wait(at(80))
+            next(Some((validity(), &few)), &more, true, 0),
+            CertificateAction::Renew
         );
-        assert_eq!(next(Some((life(), &more)), &more, true, 81), Next::Renew);
+        assert_eq!(
+            next(Some((validity(), &more)), &few, true, 0),
+            CertificateAction::Wait(at(80))
+        );
+        assert_eq!(
+            next(Some((validity(), &more)), &more, true, 81),
+            CertificateAction::Renew
+        );
     }
 }

@@ -1,104 +1,107 @@
-//! The facts that are joined.
+//! Facts about pods, one type for each stream that they arrive on.
 
 use jiff::Timestamp;
-use polylet_model::status::{Container, Note, PendingResize, Resizing, Sandbox, Stage, Terminal};
-use polylet_model::{Allocation, Manifest};
+use polylet_model::status::{
+    PendingResize, PodWorkerState, ResizeInProgress, RuntimeContainer, RuntimeSandbox,
+    TerminalDecision, WaitReason,
+};
+use polylet_model::{Manifest, PodAllocation};
 
-/// Where pods come from.
+/// Where pod manifests come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Source {
+pub(crate) enum ManifestSource {
     File,
     Http,
     Api,
 }
 
-impl Source {
+impl ManifestSource {
     pub(crate) const ALL: [Self; 3] = [Self::File, Self::Http, Self::Api];
 }
 
-/// The streams that facts come in.
+/// The streams that facts arrive on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Stream {
-    Pods(Source),
+pub(crate) enum FactStream {
+    Pods(ManifestSource),
     Sync,
-    States,
-    Verdicts,
+    RuntimeStates,
+    Probes,
     Runtime,
 }
 
-impl Stream {
+impl FactStream {
     pub(crate) const ALL: [Self; 7] = [
-        Self::Pods(Source::File),
-        Self::Pods(Source::Http),
-        Self::Pods(Source::Api),
+        Self::Pods(ManifestSource::File),
+        Self::Pods(ManifestSource::Http),
+        Self::Pods(ManifestSource::Api),
         Self::Sync,
-        Self::States,
-        Self::Verdicts,
+        Self::RuntimeStates,
+        Self::Probes,
         Self::Runtime,
     ];
 
-    /// The peer it comes from.
+    /// The service that serves the stream.
     pub(crate) fn peer(self) -> &'static str {
         match self {
             Self::Pods(_) => "pod-config",
             Self::Sync => "sync-coordinator",
-            Self::States | Self::Runtime => "pleg",
-            Self::Verdicts => "prober",
+            Self::RuntimeStates | Self::Runtime => "pleg",
+            Self::Probes => "prober",
         }
     }
 
-    /// What is missing while it has not been heard, for people.
-    pub(crate) fn what(self) -> &'static str {
+    /// What the stream carries, for error messages.
+    pub(crate) fn description(self) -> &'static str {
         match self {
-            Self::Pods(Source::File) => "pods of the manifest directory (pod-config)",
-            Self::Pods(Source::Http) => "pods of the manifest URL (pod-config)",
-            Self::Pods(Source::Api) => "pods of the API server (pod-config)",
-            Self::Sync => "how far pods have come (sync-coordinator)",
-            Self::States => "what the runtime holds (pleg)",
-            Self::Verdicts => "how containers are (prober)",
-            Self::Runtime => "which runtime it is (pleg)",
+            Self::Pods(ManifestSource::File) => "pods of the manifest directory (pod-config)",
+            Self::Pods(ManifestSource::Http) => "pods of the manifest URL (pod-config)",
+            Self::Pods(ManifestSource::Api) => "pods of the API server (pod-config)",
+            Self::Sync => "sync progress of pods (sync-coordinator)",
+            Self::RuntimeStates => "containers and sandboxes of the runtime (pleg)",
+            Self::Probes => "probe results (prober)",
+            Self::Runtime => "name and handlers of the runtime (pleg)",
         }
     }
 }
 
 /// A pod that should run.
 #[derive(Clone, Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct DesiredManifest {
     pub(crate) manifest: Manifest,
-    /// It stands on pod-config's kept copy.
+    /// The source is unavailable; pod-config serves its last known copy.
     pub(crate) stale: bool,
 }
 
-/// How far a pod has come.
+/// How far the sync of a pod has come.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Progress {
-    pub(crate) stage: Stage,
-    /// Nothing of it is left on the node.
-    pub(crate) reclaimed: bool,
-    pub(crate) notes: Vec<Note>,
-    pub(crate) terminal: Option<Terminal>,
-    pub(crate) resize: Option<PendingResize>,
-    pub(crate) resizing: Option<Resizing>,
-    /// What the pod was given, while its manifest asks for something else.
-    pub(crate) allocated: Option<Allocation>,
+pub(crate) struct SyncProgress {
+    pub(crate) worker_state: PodWorkerState,
+    /// All resources of the pod on this node are cleaned up.
+    pub(crate) cleaned_up: bool,
+    pub(crate) wait_reasons: Vec<WaitReason>,
+    pub(crate) terminal: Option<TerminalDecision>,
+    pub(crate) resize_pending: Option<PendingResize>,
+    pub(crate) resize_in_progress: Option<ResizeInProgress>,
+    /// The allocated resources, while the manifest requests others.
+    pub(crate) allocated: Option<PodAllocation>,
     pub(crate) acknowledged_at: Option<Timestamp>,
-    /// For a pod that pod-config no longer serves.
+    /// The manifest of a pod that pod-config no longer serves.
     pub(crate) last_manifest: Option<Manifest>,
     pub(crate) waiting_for: Vec<String>,
-    /// Whether it may run here at all is not decided yet.
+    /// Admission is not decided yet.
     pub(crate) unadmitted: bool,
 }
 
-/// What the runtime holds of a pod.
+/// Sandboxes and containers of a pod in the runtime.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Held {
-    pub(crate) sandboxes: Vec<Sandbox>,
-    pub(crate) containers: Vec<Container>,
-    /// Why this is only the last known; empty when it is not.
+pub(crate) struct RuntimePodState {
+    pub(crate) sandboxes: Vec<RuntimeSandbox>,
+    pub(crate) containers: Vec<RuntimeContainer>,
+    /// Why the last inspection failed; empty when the state is current.
     pub(crate) inspect_error: String,
 }
 
-impl Held {
+impl RuntimePodState {
     pub(crate) fn is_empty(&self) -> bool {
         self.sandboxes.is_empty() && self.containers.is_empty()
     }

@@ -1,4 +1,4 @@
-//! Static pods' mirrors in the cluster: which to make, and which to remove.
+//! Mirror pods of static pods: which to create, and which to delete.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,92 +8,91 @@ use k8s_openapi::api::core::v1::PodStatus;
 use polylet_model::Manifest;
 use polylet_model::constants::pod_annotation::{CONFIG_HASH, CONFIG_MIRROR};
 use polylet_model::hash::fnv1a_32;
+use polylet_schedule::{BackoffPolicy, TokenBucket};
 use serde_json::{Value, json};
 
-use super::bucket::{Bucket, Moment};
-use super::report::want::Holds;
+use super::report::desired::ApiStatus;
 
-/// How long the watch may take to tell what was made.
-const ECHO: Duration = Duration::from_secs(5);
-/// After a failure the next attempt waits so long, and twice as long each time, up to the longest.
-const FIRST_WAIT: Duration = Duration::from_millis(500);
-const LONGEST_WAIT: Duration = Duration::from_secs(60);
+/// How long the watch may take to deliver what was created or deleted.
+const WATCH_TIMEOUT: Duration = Duration::from_secs(5);
+/// Delays after failures.
+const FAILED: BackoffPolicy = BackoffPolicy::new(Duration::from_secs(1), Duration::from_secs(60));
 
-/// A mirror as the cluster holds it.
+/// A mirror pod at the API server.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Mirror {
+pub(crate) struct MirrorPod {
     pub(crate) uid: String,
     pub(crate) namespace: String,
     pub(crate) name: String,
-    /// The hash of the static pod that it was made of.
-    pub(crate) of: String,
+    /// The `config.mirror` annotation: hash of the static pod that it was created for.
+    pub(crate) source_hash: String,
     pub(crate) deleting: bool,
     pub(crate) status: Option<Arc<PodStatus>>,
 }
 
-/// This node's object in the cluster.
+/// This node's object at the API server, the owner of mirror pods.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Node {
+pub(crate) struct NodeRef {
     pub(crate) name: String,
     pub(crate) uid: String,
     pub(crate) deleting: bool,
 }
 
-/// What to do about one full name: first remove, then make.
+/// A request for one full name: a deletion, a creation, or one after the other.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Job {
+pub(crate) struct MirrorRequest {
     pub(crate) namespace: String,
     pub(crate) name: String,
-    /// The uid of the mirror to remove, of that one alone.
+    /// The uid of the mirror pod to delete.
     pub(crate) delete: Option<String>,
-    /// The pod to make.
+    /// The mirror pod to create.
     pub(crate) create: Option<Value>,
 }
 
 type FullName = (String, String);
 
 #[derive(Default)]
-struct Attempt {
-    under_way: bool,
-    not_before: Moment,
+struct MirrorAttempt {
+    in_flight: bool,
+    not_before: Duration,
     failures: u32,
 }
 
-/// All static pods and all mirrors.
+/// All static pods and mirror pods. Times are relative to the start of the process.
 #[derive(Default)]
-pub(crate) struct Mirrors {
-    /// Static pods by uid, and whether a source still wants them.
-    statics: BTreeMap<String, (Manifest, bool)>,
-    mirrors: BTreeMap<String, Mirror>,
-    node: Option<Node>,
-    /// The cluster's mirrors have been heard: what is not known is not there.
-    heard: bool,
-    /// Everything has been heard: a mirror of nothing is an orphan.
-    whole: bool,
-    attempts: BTreeMap<FullName, Attempt>,
+pub(crate) struct MirrorPodManager {
+    /// Static pods by uid, and whether a source still has them.
+    static_pods: BTreeMap<String, (Manifest, bool)>,
+    mirrors: BTreeMap<String, MirrorPod>,
+    node: Option<NodeRef>,
+    /// Mirror pods have synced: an unknown one does not exist.
+    mirrors_synced: bool,
+    /// This node's pods have synced: a mirror pod without a static pod is an orphan.
+    pods_synced: bool,
+    attempts: BTreeMap<FullName, MirrorAttempt>,
     changed: bool,
-    /// When something waits no longer.
-    next: Option<Moment>,
+    /// When the next request is due.
+    next: Option<Duration>,
 }
 
-impl Mirrors {
-    /// A static pod is there, and wanted or on its way out; or it is gone.
-    pub(crate) fn pod(&mut self, uid: &str, pod: Option<(Manifest, bool)>) {
+impl MirrorPodManager {
+    /// Sets a static pod, and whether a source still has it; `None` once it is removed.
+    pub(crate) fn set_static_pod(&mut self, uid: &str, pod: Option<(Manifest, bool)>) {
         self.changed = true;
         match pod {
-            Some(pod) => self.statics.insert(uid.to_owned(), pod),
-            None => self.statics.remove(uid),
+            Some(pod) => self.static_pods.insert(uid.to_owned(), pod),
+            None => self.static_pods.remove(uid),
         };
     }
 
-    /// The cluster holds a mirror, or not any more.
-    pub(crate) fn mirror(&mut self, uid: &str, mirror: Option<Mirror>) {
+    /// Sets a mirror pod as the watch reports it.
+    pub(crate) fn set_mirror(&mut self, uid: &str, mirror: Option<MirrorPod>) {
         self.changed = true;
         let known = self.mirrors.get(uid);
-        let name = mirror.as_ref().or(known).map(key_of_mirror);
+        let name = mirror.as_ref().or(known).map(mirror_key);
         if let Some(attempt) = name.and_then(|name| self.attempts.get_mut(&name)) {
-            // What is there now is told: nothing is waited for any more.
-            attempt.not_before = Moment::ZERO;
+            // The watch has delivered: no further wait.
+            attempt.not_before = Duration::ZERO;
         }
         match mirror {
             Some(mirror) => self.mirrors.insert(uid.to_owned(), mirror),
@@ -101,138 +100,142 @@ impl Mirrors {
         };
     }
 
-    pub(crate) fn node(&mut self, node: Option<Node>) {
+    pub(crate) fn set_node(&mut self, node: Option<NodeRef>) {
         self.changed = true;
         self.node = node;
     }
 
-    /// The cluster's mirrors have been told.
-    pub(crate) fn heard(&mut self) {
-        self.changed |= !self.heard;
-        self.heard = true;
+    /// Marks the initial sync of mirror pods as done.
+    pub(crate) fn mark_mirrors_synced(&mut self) {
+        self.changed |= !self.mirrors_synced;
+        self.mirrors_synced = true;
     }
 
-    pub(crate) fn whole(&mut self, whole: bool) {
-        self.changed |= self.whole != whole;
-        self.whole = whole;
+    pub(crate) fn set_pods_synced(&mut self, synced: bool) {
+        self.changed |= self.pods_synced != synced;
+        self.pods_synced = synced;
     }
 
-    /// What the cluster holds of each static pod.
-    pub(crate) fn holds(&self) -> impl Iterator<Item = (&str, Option<Holds>)> {
-        self.statics.iter().map(|(uid, (manifest, _))| {
+    /// The status at the API server of each static pod: that of its mirror pod.
+    pub(crate) fn api_statuses(&self) -> impl Iterator<Item = (&str, Option<ApiStatus>)> {
+        self.static_pods.iter().map(|(uid, (manifest, _))| {
             let mirror = self.mirrors.values().find(|mirror| {
                 !mirror.deleting
-                    && mirror.of == hash(manifest)
-                    && key_of_mirror(mirror) == key(manifest)
+                    && mirror.source_hash == hash(manifest)
+                    && mirror_key(mirror) == key(manifest)
             });
-            let holds = mirror.and_then(|mirror| {
-                Some(Holds {
+            let status = mirror.and_then(|mirror| {
+                Some(ApiStatus {
                     uid: mirror.uid.clone(),
                     status: mirror.status.clone()?,
                 })
             });
-            (uid.as_str(), holds)
+            (uid.as_str(), status)
         })
     }
 
-    /// When something may be due, if nothing is heard until then.
-    pub(crate) fn next_due(&self) -> Option<Moment> {
+    /// When the next request is due, unless something changes before.
+    pub(crate) fn next_due(&self) -> Option<Duration> {
         self.next
     }
 
-    /// What is to be done now.
-    pub(crate) fn due(&mut self, bucket: &mut Bucket, now: Moment) -> Vec<Job> {
+    /// The requests to send now.
+    pub(crate) fn take_due(
+        &mut self,
+        rate_limit: &mut TokenBucket<Duration>,
+        now: Duration,
+    ) -> Vec<MirrorRequest> {
         if !self.changed && self.next.is_none_or(|next| now < next) {
             return Vec::new();
         }
         self.changed = false;
         self.next = None;
-        let mut jobs = Vec::new();
+        let mut requests = Vec::new();
         for name in self.names() {
-            let Some(job) = self.job(&name) else {
-                // One under way is still heard of.
+            let Some(request) = self.request(&name) else {
+                // An attempt in flight is completed later.
                 self.attempts
-                    .retain(|of, attempt| *of != name || attempt.under_way);
+                    .retain(|of, attempt| *of != name || attempt.in_flight);
                 continue;
             };
             let attempt = self.attempts.entry(name).or_default();
-            if attempt.under_way {
+            if attempt.in_flight {
                 continue;
             }
-            let waits = if attempt.not_before > now {
+            let allowed = if attempt.not_before > now {
                 Err(attempt.not_before)
             } else {
-                bucket.take(now)
+                rate_limit.try_take(now)
             };
-            match waits {
+            match allowed {
                 Ok(()) => {
-                    attempt.under_way = true;
-                    jobs.push(job);
+                    attempt.in_flight = true;
+                    requests.push(request);
                 }
                 Err(at) => self.next = Some(self.next.map_or(at, |next| next.min(at))),
             }
         }
-        jobs
+        requests
     }
 
-    /// A job ended: done, and the watch will tell; or not.
-    pub(crate) fn ended(&mut self, job: &Job, done: bool, now: Moment) {
+    /// Records the result of a request. After a success the watch is to deliver the change.
+    pub(crate) fn on_completed(&mut self, request: &MirrorRequest, succeeded: bool, now: Duration) {
         self.changed = true;
-        let name = (job.namespace.clone(), job.name.clone());
+        let name = (request.namespace.clone(), request.name.clone());
         let attempt = self.attempts.entry(name).or_default();
-        attempt.under_way = false;
-        if done {
+        attempt.in_flight = false;
+        if succeeded {
             attempt.failures = 0;
-            attempt.not_before = now + ECHO;
+            attempt.not_before = now + WATCH_TIMEOUT;
             return;
         }
         attempt.failures = attempt.failures.saturating_add(1);
-        let doubled = FIRST_WAIT.saturating_mul(1 << attempt.failures.min(16));
-        let drawn = fnv1a_32(format!("{} {}", job.name, attempt.failures).as_bytes());
+        let drawn = fnv1a_32(format!("{} {}", request.name, attempt.failures).as_bytes());
         let share = f64::from(drawn) / f64::from(u32::MAX);
-        attempt.not_before = now + doubled.min(LONGEST_WAIT).mul_f64(1.0 + share / 2.0);
+        attempt.not_before = now + FAILED.delay_with_jitter(attempt.failures, share / 2.0);
     }
 
     fn names(&self) -> Vec<FullName> {
-        let statics = self.statics.values().map(|(manifest, _)| key(manifest));
-        let mirrors = self.mirrors.values().map(key_of_mirror);
+        let static_pods = self.static_pods.values().map(|(manifest, _)| key(manifest));
+        let mirrors = self.mirrors.values().map(mirror_key);
         let attempts = self.attempts.keys().cloned();
-        let mut names: Vec<_> = statics.chain(mirrors).chain(attempts).collect();
+        let mut names: Vec<_> = static_pods.chain(mirrors).chain(attempts).collect();
         names.sort();
         names.dedup();
         names
     }
 
-    fn job(&self, name: &FullName) -> Option<Job> {
+    fn request(&self, name: &FullName) -> Option<MirrorRequest> {
         let of_name = self
-            .statics
+            .static_pods
             .values()
             .filter(|(manifest, _)| key(manifest) == *name);
-        let (wanted, leaving): (Vec<_>, Vec<_>) = of_name.partition(|(_, wanted)| *wanted);
-        let mirror = self.mirrors.values().find(|m| key_of_mirror(m) == *name);
-        let job = |delete: Option<&Mirror>, create| Job {
+        let (desired, terminating): (Vec<_>, Vec<_>) = of_name.partition(|(_, desired)| *desired);
+        let mirror = self.mirrors.values().find(|m| mirror_key(m) == *name);
+        let request = |delete: Option<&MirrorPod>, create| MirrorRequest {
             namespace: name.0.clone(),
             name: name.1.clone(),
             delete: delete.map(|mirror| mirror.uid.clone()),
             create,
         };
-        // The one before goes first, and its mirror tells of it to its end.
-        if !self.heard || !leaving.is_empty() {
+        // A terminating pod of this name keeps its mirror pod to its end.
+        if !self.mirrors_synced || !terminating.is_empty() {
             return None;
         }
-        let Some((manifest, _)) = wanted.first() else {
+        let Some((manifest, _)) = desired.first() else {
             return mirror
-                .filter(|_| self.whole)
-                .map(|mirror| job(Some(mirror), None));
+                .filter(|_| self.pods_synced)
+                .map(|mirror| request(Some(mirror), None));
         };
-        let wrong = mirror.filter(|mirror| mirror.deleting || mirror.of != hash(manifest));
-        if mirror.is_some() && wrong.is_none() {
+        let outdated =
+            mirror.filter(|mirror| mirror.deleting || mirror.source_hash != hash(manifest));
+        if mirror.is_some() && outdated.is_none() {
             return None;
         }
-        // Without the node's uid the API server would not let us.
+        // The API server rejects mirror pods without their node as owner.
         let node = self.node.as_ref().filter(|node| !node.deleting);
         let create = node.and_then(|node| body(manifest, node));
-        (wrong.is_some() || create.is_some()).then(|| job(wrong, create))
+        (outdated.is_some() || create.is_some()).then(|| request(outdated, create))
     }
 }
 
@@ -240,27 +243,27 @@ fn key(manifest: &Manifest) -> FullName {
     (manifest.namespace().to_owned(), manifest.name().to_owned())
 }
 
-fn key_of_mirror(mirror: &Mirror) -> FullName {
+fn mirror_key(mirror: &MirrorPod) -> FullName {
     (mirror.namespace.clone(), mirror.name.clone())
 }
 
-/// What tells a static pod from an edited one.
+/// The hash that changes with a static pod's manifest.
 fn hash(manifest: &Manifest) -> &str {
     manifest
         .annotation(CONFIG_HASH)
         .unwrap_or(manifest.uid().as_str())
 }
 
-/// The mirror of a static pod: the pod itself, owned by its node.
-fn body(manifest: &Manifest, node: &Node) -> Option<Value> {
+/// The mirror pod of a static pod: the same pod, owned by its node.
+fn body(manifest: &Manifest, node: &NodeRef) -> Option<Value> {
     let mut pod: Value = serde_json::from_slice(manifest.raw()).ok()?;
     let fields = pod.as_object_mut()?;
     fields.remove("status");
     fields.insert("apiVersion".to_owned(), "v1".into());
     fields.insert("kind".to_owned(), "Pod".into());
     let metadata = fields.get_mut("metadata")?.as_object_mut()?;
-    for given in ["uid", "generation", "resourceVersion", "creationTimestamp"] {
-        metadata.remove(given);
+    for assigned in ["uid", "generation", "resourceVersion", "creationTimestamp"] {
+        metadata.remove(assigned);
     }
     metadata.insert(
         "ownerReferences".to_owned(),

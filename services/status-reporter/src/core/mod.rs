@@ -1,10 +1,13 @@
-//! Facts in, statuses out. Pure.
+//! Facts in, statuses and requests out. Pure.
 
-pub(crate) mod bucket;
 pub(crate) mod certificates;
+mod compute;
 pub(crate) mod events;
+pub(crate) mod fact_store;
 pub(crate) mod facts;
-pub(crate) mod join;
 pub(crate) mod mirror;
 pub(crate) mod node;
+mod previous_status;
+pub(crate) mod published;
 pub(crate) mod report;
+pub(crate) mod status_manager;

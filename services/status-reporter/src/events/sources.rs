@@ -1,4 +1,4 @@
-//! What every service has to say to people.
+//! Notices of all services.
 
 use futures::stream::{LocalBoxStream, SelectAll};
 use futures::{FutureExt, StreamExt};
@@ -9,8 +9,8 @@ use polylet_wire::notice::v1::watch_notices_response::Change;
 use polylet_wire::notice::v1::{Notice, WatchNoticesRequest};
 use tonic::Request;
 
-/// All but this one.
-const OTHERS: [&str; 7] = [
+/// The services with notices, apart from this one.
+const SERVICES: [&str; 7] = [
     "sync-coordinator",
     "eviction",
     "volume-manager",
@@ -20,28 +20,28 @@ const OTHERS: [&str; 7] = [
     "pod-config",
 ];
 
-/// Every notice; some may come twice.
+/// All notices; some may be delivered twice.
 pub(super) fn all(ctx: &Ctx) -> SelectAll<LocalBoxStream<'static, Notice>> {
     let mut all = SelectAll::new();
-    for service in OTHERS {
-        let told = follow::notice::notices(ctx, service);
-        let told = told.filter_map(|update| async move {
+    for service in SERVICES {
+        let updates = follow::notice::notices(ctx, service);
+        let updates = updates.filter_map(|update| async move {
             match update {
                 Update::Upsert(_, notice) => Some(notice),
                 Update::Remove(_) | Update::Synced | Update::Stale(_) => None,
             }
         });
-        all.push(told.boxed_local());
+        all.push(updates.boxed_local());
     }
     let notices = ctx.notices().clone();
     let own = async move {
-        let asked = Request::new(WatchNoticesRequest::default());
-        let told = notices.watch_notices(asked).await;
-        // It never refuses itself.
-        futures::stream::iter(told.ok().map(tonic::Response::into_inner)).flatten()
+        let request = Request::new(WatchNoticesRequest::default());
+        let updates = notices.watch_notices(request).await;
+        // The local service never fails.
+        futures::stream::iter(updates.ok().map(tonic::Response::into_inner)).flatten()
     };
-    let own = own.flatten_stream().filter_map(|told| async move {
-        match told.ok()?.change? {
+    let own = own.flatten_stream().filter_map(|update| async move {
+        match update.ok()?.change? {
             Change::Upsert(notice) => Some(notice),
             Change::Reset(_) | Change::Remove(_) | Change::Synced(_) => None,
         }

@@ -1,78 +1,79 @@
-//! Static pods' mirrors in the cluster: made, repaired and removed. Which, is decided in
-//! `core/mirror`. No static pod depends on its mirror.
+//! Creates, replaces and deletes mirror pods of static pods, as decided in `core/mirror`. No static pod
+//! depends on its mirror pod.
+
+use std::time::Duration;
 
 use futures::StreamExt;
 use futures::future::LocalBoxFuture;
 use futures::stream::FuturesUnordered;
-use polylet_api::{Connection, Refusal};
+use polylet_api::{ApiConnection, ApiErrorKind};
+use polylet_schedule::TokenBucket;
 
-use crate::core::bucket::{Bucket, Moment};
-use crate::core::mirror::{Job, Mirrors};
-use crate::report::request::{self, Failed};
+use crate::core::mirror::{MirrorPodManager, MirrorRequest};
+use crate::report::request::{self, ApiWriteError};
 
-type Ended = (Job, Result<(), Failed>);
+type CompletedMirror = (MirrorRequest, Result<(), ApiWriteError>);
 
-/// Owns the decisions, and the requests under way.
-pub(crate) struct Making {
-    connection: Connection,
-    pub(crate) mirrors: Mirrors,
-    under_way: FuturesUnordered<LocalBoxFuture<'static, Ended>>,
+/// Sends the requests of the mirror pod manager.
+pub(crate) struct MirrorPodClient {
+    connection: ApiConnection,
+    pub(crate) manager: MirrorPodManager,
+    in_flight: FuturesUnordered<LocalBoxFuture<'static, CompletedMirror>>,
 }
 
-impl Making {
-    pub(crate) fn new(connection: Connection) -> Self {
+impl MirrorPodClient {
+    pub(crate) fn new(connection: ApiConnection) -> Self {
         Self {
             connection,
-            mirrors: Mirrors::default(),
-            under_way: FuturesUnordered::new(),
+            manager: MirrorPodManager::default(),
+            in_flight: FuturesUnordered::new(),
         }
     }
 
-    /// Begins what is due.
-    pub(crate) fn act(&mut self, bucket: &mut Bucket, now: Moment) {
-        for job in self.mirrors.due(bucket, now) {
+    /// Sends the requests that are due.
+    pub(crate) fn send_due(&mut self, rate_limit: &mut TokenBucket<Duration>, now: Duration) {
+        for request in self.manager.take_due(rate_limit, now) {
             let connection = self.connection.clone();
-            self.under_way.push(Box::pin(async move {
-                let end = make(&connection, &job).await;
-                (job, end)
+            self.in_flight.push(Box::pin(async move {
+                let result = send(&connection, &request).await;
+                (request, result)
             }));
         }
     }
 
-    /// The end of a job; waits for ever while none is under way.
-    pub(crate) async fn next(&mut self) -> Ended {
-        match self.under_way.next().await {
-            Some(ended) => ended,
+    /// The next completed request; pending while none is in flight.
+    pub(crate) async fn next(&mut self) -> CompletedMirror {
+        match self.in_flight.next().await {
+            Some(completed) => completed,
             None => std::future::pending().await,
         }
     }
 
-    /// Takes the end of a job in.
-    pub(crate) fn ended(&mut self, (job, result): Ended, now: Moment) {
-        if let Err(failed) = &result {
+    /// Records the result of a request.
+    pub(crate) fn handle_completed(&mut self, (request, result): CompletedMirror, now: Duration) {
+        if let Err(error) = &result {
             tracing::warn!(
-                k8s.pod.name = &*job.name,
-                k8s.namespace.name = &*job.namespace,
-                "a static pod's mirror is not as it should be: {}",
-                polylet_kit::report(failed)
+                pod = %format_args!("{}/{}", request.namespace, request.name),
+                error = polylet_kit::report(error),
+                "failed to update mirror pod; retrying"
             );
         }
-        self.mirrors.ended(&job, result.is_ok(), now);
+        self.manager.on_completed(&request, result.is_ok(), now);
     }
 }
 
-async fn make(connection: &Connection, job: &Job) -> Result<(), Failed> {
-    let pods = format!("/api/v1/namespaces/{}/pods", job.namespace);
-    if let Some(uid) = &job.delete {
-        match request::delete(connection, format!("{pods}/{}", job.name), uid).await {
-            Err(failed) if failed.refusal() != Refusal::NotFound => return Err(failed),
+async fn send(connection: &ApiConnection, request: &MirrorRequest) -> Result<(), ApiWriteError> {
+    let pods = format!("/api/v1/namespaces/{}/pods", request.namespace);
+    if let Some(uid) = &request.delete {
+        match request::delete(connection, format!("{pods}/{}", request.name), uid).await {
+            Err(error) if error.kind() != ApiErrorKind::NotFound => return Err(error),
             _ => {}
         }
     }
-    if let Some(body) = &job.create {
+    if let Some(body) = &request.create {
         match request::create(connection, pods, body).await {
-            // What is there comes with the watch; it is replaced if it is not ours.
-            Err(failed) if failed.refusal() == Refusal::AlreadyExists => {}
+            // The watch delivers the existing pod; it is replaced if it is outdated.
+            Err(error) if error.kind() == ApiErrorKind::AlreadyExists => {}
             created => created.map(drop)?,
         }
     }

@@ -1,98 +1,108 @@
-//! Requests about the Node object, each with its deadline.
+//! Requests about the Node, each with a deadline.
 
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
-use polylet_api::kube::Api;
 use polylet_api::kube::api::{Patch, PatchParams, PostParams};
-use polylet_api::{Connection, Refusal, kube};
+use polylet_api::kube::{Api, Client};
+use polylet_api::retry::RequestError;
+use polylet_api::{ApiErrorKind, kube};
 use serde_json::Value;
 use tokio::time::timeout;
 
 use crate::core::node::object::Registration;
 
-/// As upstream's heartbeats: an answer that takes longer is none.
-const LIMIT: Duration = Duration::from_secs(10);
+/// The timeout of upstream's heartbeat client.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Why a request came to nothing.
+/// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CallError {
-    /// The server said no, or was not reached.
-    #[error("{what}")]
-    Refused {
-        what: &'static str,
+    #[error("{operation}")]
+    Response {
+        operation: &'static str,
         #[source]
         source: Box<kube::Error>,
     },
-    /// No answer in time.
-    #[error("{what}: no answer within {} s", LIMIT.as_secs())]
-    Silent { what: &'static str },
+    #[error("{operation}: no response within {} s", TIMEOUT.as_secs())]
+    Timeout { operation: &'static str },
 }
 
 impl CallError {
-    pub(crate) fn refusal(&self) -> Refusal {
+    pub(crate) fn kind(&self) -> ApiErrorKind {
         match self {
-            CallError::Refused { source, .. } => Refusal::of(source),
-            CallError::Silent { .. } => Refusal::Unreachable,
+            CallError::Response { source, .. } => ApiErrorKind::from_error(source),
+            CallError::Timeout { .. } => ApiErrorKind::Unreachable,
         }
     }
 }
 
-/// A request with its deadline.
-pub(crate) async fn within<T>(
-    what: &'static str,
-    request: impl Future<Output = kube::Result<T>>,
-) -> Result<T, CallError> {
-    match timeout(LIMIT, request).await {
-        Ok(Ok(answer)) => Ok(answer),
-        Ok(Err(source)) => Err(CallError::Refused {
-            what,
-            source: Box::new(source),
-        }),
-        Err(_) => Err(CallError::Silent { what }),
+impl RequestError for CallError {
+    fn kind(&self) -> Option<ApiErrorKind> {
+        Some(self.kind())
     }
 }
 
-/// Makes the object (`None`: does not), or puts right what is there. Tells whether it was made.
+/// Waits for the response to a request.
+pub(crate) async fn with_deadline<T>(
+    operation: &'static str,
+    request: impl Future<Output = kube::Result<T>>,
+) -> Result<T, CallError> {
+    match timeout(TIMEOUT, request).await {
+        Ok(Ok(response)) => Ok(response),
+        Ok(Err(source)) => Err(CallError::Response {
+            operation,
+            source: Box::new(source),
+        }),
+        Err(_) => Err(CallError::Timeout { operation }),
+    }
+}
+
+/// Creates the object if one is given, or corrects the existing one. Returns it and whether it was
+/// created.
 pub(super) async fn register(
-    connection: Connection,
-    registration: Registration,
+    client: Client,
+    registration: &Registration,
     object: Option<Box<Node>>,
 ) -> Result<(Box<Node>, bool), CallError> {
-    let nodes: Api<Node> = Api::all(connection.ready().await);
+    let nodes: Api<Node> = Api::all(client);
     if let Some(object) = object {
-        let parameters = PostParams::default();
-        let made = nodes.create(&parameters, &object);
-        match within("making the Node", made).await {
+        let params = PostParams::default();
+        let created = nodes.create(&params, &object);
+        match with_deadline("creating the Node", created).await {
             Ok(node) => return Ok((Box::new(node), true)),
-            // Who may not make it may find it made by others.
+            // A node that is not authorized to create it may find it created by others.
             Err(error)
-                if matches!(error.refusal(), Refusal::AlreadyExists | Refusal::Forbidden) =>
+                if matches!(
+                    error.kind(),
+                    ApiErrorKind::AlreadyExists | ApiErrorKind::Forbidden
+                ) =>
             {
-                tracing::debug!("{}", polylet_kit::report(&error));
+                let error = polylet_kit::report(&error);
+                tracing::debug!(error, "Node not created; looking for an existing one");
             }
             Err(error) => return Err(error),
         }
     }
-    let held = within("reading the Node", nodes.get(&registration.name)).await?;
-    let Some(corrections) = registration.corrections(&held) else {
-        return Ok((Box::new(held), false));
+    let current = with_deadline("reading the Node", nodes.get(&registration.name)).await?;
+    let Some(corrections) = registration.corrections(&current) else {
+        return Ok((Box::new(current), false));
     };
-    let (parameters, patch) = (PatchParams::default(), Patch::Strategic(corrections));
-    let patched = nodes.patch(&registration.name, &parameters, &patch);
-    let node = within("putting the Node right", patched).await?;
+    let (params, patch) = (PatchParams::default(), Patch::Strategic(corrections));
+    let patched = nodes.patch(&registration.name, &params, &patch);
+    let node = with_deadline("updating labels and annotations of the Node", patched).await?;
     Ok((Box::new(node), false))
 }
 
-/// Writes the status.
-pub(super) async fn write(
-    connection: Connection,
-    name: String,
+/// Patches the status.
+pub(super) async fn patch_status(
+    client: Client,
+    name: &str,
     patch: Value,
 ) -> Result<Box<Node>, CallError> {
-    let nodes: Api<Node> = Api::all(connection.ready().await);
-    let (parameters, patch) = (PatchParams::default(), Patch::Strategic(patch));
-    let written = nodes.patch_status(&name, &parameters, &patch);
-    let node = within("writing the Node's status", written).await?;
+    let nodes: Api<Node> = Api::all(client);
+    let (params, patch) = (PatchParams::default(), Patch::Strategic(patch));
+    let patched = nodes.patch_status(name, &params, &patch);
+    let node = with_deadline("updating the status of the Node", patched).await?;
     Ok(Box::new(node))
 }

@@ -1,4 +1,4 @@
-//! The node's sign of life: a lease, renewed at a quarter of its duration.
+//! The node's lease, renewed at a quarter of its duration.
 
 use std::time::Duration;
 
@@ -7,44 +7,41 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference};
 use polylet_api::kube::Api;
 use polylet_api::kube::api::PostParams;
-use polylet_api::{Backoff, Connection, Refusal};
-use polylet_kit::{CancellationToken, Ctx, report};
+use polylet_api::{ApiConnection, ApiErrorKind, Retry};
+use polylet_kit::{CancellationToken, Ctx};
 use tokio::sync::watch;
 
-use super::Registered;
-use super::calls::{CallError, within};
+use super::RegisteredNode;
+use super::calls::{CallError, with_deadline};
 
 const NAMESPACE: &str = "kube-node-lease";
-/// Renewals that are tried at once before there is a pause.
-const TRIES: u32 = 5;
+/// Immediate attempts after conflicts, as upstream (`maxUpdateRetries`).
+const MAX_UPDATE_RETRIES: u32 = 5;
 
-/// Keeps the lease, on a connection that nothing else uses.
-pub(super) struct Keeper {
+/// Creates and renews the lease, on a connection that nothing else uses.
+pub(super) struct LeaseController {
     name: String,
-    seconds: i32,
-    connection: Connection,
-    /// The Node, as long as there is one.
-    owner: watch::Receiver<Option<Registered>>,
-    held: Option<Lease>,
-    backoff: Backoff,
-    complaint: String,
+    duration_seconds: i32,
+    /// The registered Node, the owner of the lease.
+    owner: watch::Receiver<Option<RegisteredNode>>,
+    current: Option<Lease>,
+    retry: Retry,
     drain: CancellationToken,
 }
 
-impl Keeper {
+impl LeaseController {
     pub(super) fn new(
         ctx: &Ctx,
-        connection: Connection,
-        owner: watch::Receiver<Option<Registered>>,
+        connection: ApiConnection,
+        owner: watch::Receiver<Option<RegisteredNode>>,
     ) -> Self {
+        let (initial, max) = (Duration::from_millis(200), Duration::from_secs(7));
         Self {
             name: ctx.node_name().to_owned(),
-            seconds: ctx.config().kubelet.node_lease_duration_seconds,
-            connection,
+            duration_seconds: ctx.config().kubelet.node_lease_duration_seconds,
             owner,
-            held: None,
-            backoff: Backoff::new(Duration::from_millis(200), Duration::from_secs(7)),
-            complaint: String::new(),
+            current: None,
+            retry: Retry::new("renew lease", connection, initial, max),
             drain: ctx.drain(),
         }
     }
@@ -53,64 +50,71 @@ impl Keeper {
         let drain = self.drain.clone();
         tokio::select! {
             () = drain.cancelled() => {}
-            () = self.keep() => {}
+            () = self.renew_forever() => {}
         }
     }
 
-    async fn keep(&mut self) {
+    async fn renew_forever(&mut self) {
+        let duration = u64::try_from(self.duration_seconds).unwrap_or(40);
+        let interval = Duration::from_secs(duration) / 4;
         loop {
             self.renew().await;
-            let quarter = Duration::from_secs(u64::try_from(self.seconds).unwrap_or(40)) / 4;
-            tokio::time::sleep(quarter.mul_f64(1.0 + 0.04 * polylet_api::random())).await;
+            tokio::time::sleep(interval.mul_f64(1.0 + 0.04 * polylet_api::random())).await;
         }
     }
 
-    /// Returns when the lease is renewed.
+    /// Returns once the lease is renewed.
     async fn renew(&mut self) {
         loop {
-            let mut last = None;
-            for _ in 0..TRIES {
-                match self.once().await {
-                    Ok(()) => return self.succeeded(),
-                    // Somebody else changed it, or it is gone: it is read anew at once.
-                    Err(error)
-                        if matches!(error.refusal(), Refusal::Conflict | Refusal::NotFound) =>
-                    {
-                        self.held = None;
-                        last = Some(error);
-                    }
-                    Err(error) => {
-                        last = Some(error);
-                        break;
-                    }
+            self.retry.wait().await;
+            match self.update_with_retries().await {
+                Ok(()) => return self.retry.succeeded(),
+                Err(error) => {
+                    self.retry.failed(&error);
                 }
-            }
-            if let Some(error) = last {
-                self.failed(&error).await;
             }
         }
     }
 
-    async fn once(&mut self) -> Result<(), CallError> {
-        let client = self.connection.ready().await;
+    /// Renews the lease; after a conflict, or if it is gone, reads it and tries again at once.
+    async fn update_with_retries(&mut self) -> Result<(), CallError> {
+        let mut retries = 1;
+        loop {
+            let Err(error) = self.update().await else {
+                return Ok(());
+            };
+            let outdated = matches!(
+                error.kind(),
+                ApiErrorKind::Conflict | ApiErrorKind::NotFound
+            );
+            if !outdated || retries == MAX_UPDATE_RETRIES {
+                return Err(error);
+            }
+            self.current = None;
+            retries += 1;
+        }
+    }
+
+    async fn update(&mut self) -> Result<(), CallError> {
+        let client = self.retry.connection().ready().await;
         let leases: Api<Lease> = Api::namespaced(client, NAMESPACE);
-        let held = match self.held.take() {
-            Some(held) => Some(held),
-            None => within("reading the lease", leases.get_opt(&self.name)).await?,
+        let current = match self.current.take() {
+            Some(current) => Some(current),
+            None => with_deadline("reading the lease", leases.get_opt(&self.name)).await?,
         };
-        let parameters = PostParams::default();
-        let held = match held {
-            Some(mut held) => {
-                self.fill(&mut held);
-                let renewed = leases.replace(&self.name, &parameters, &held);
-                within("renewing the lease", renewed).await?
+        let params = PostParams::default();
+        let lease = match current {
+            Some(mut lease) => {
+                self.fill(&mut lease);
+                let replaced = leases.replace(&self.name, &params, &lease);
+                with_deadline("renewing the lease", replaced).await?
             }
             None => {
                 // A lease without an owner would outlive its node.
                 if self.owner.wait_for(Option::is_some).await.is_err() {
                     return std::future::pending().await;
                 }
-                let mut made = Lease {
+                let mut lease = Lease {
                     metadata: ObjectMeta {
                         name: Some(self.name.clone()),
                         namespace: Some(NAMESPACE.to_owned()),
@@ -118,21 +122,21 @@ impl Keeper {
                     },
                     spec: None,
                 };
-                self.fill(&mut made);
-                within("making the lease", leases.create(&parameters, &made)).await?
+                self.fill(&mut lease);
+                with_deadline("creating the lease", leases.create(&params, &lease)).await?
             }
         };
-        self.held = Some(held);
+        self.current = Some(lease);
         Ok(())
     }
 
     fn fill(&self, lease: &mut Lease) {
         let spec = lease.spec.get_or_insert_with(LeaseSpec::default);
         spec.holder_identity = Some(self.name.clone());
-        spec.lease_duration_seconds = Some(self.seconds);
+        spec.lease_duration_seconds = Some(self.duration_seconds);
         spec.renew_time = Some(MicroTime(Timestamp::now()));
         let owners = lease.metadata.owner_references.get_or_insert_default();
-        if let Some(Registered { uid, .. }) = self.owner.borrow().clone()
+        if let Some(RegisteredNode { uid, .. }) = self.owner.borrow().clone()
             && owners.is_empty()
         {
             owners.push(OwnerReference {
@@ -143,29 +147,5 @@ impl Keeper {
                 ..OwnerReference::default()
             });
         }
-    }
-
-    fn succeeded(&mut self) {
-        self.backoff.succeeded();
-        if !std::mem::take(&mut self.complaint).is_empty() {
-            tracing::info!("the lease is renewed again");
-        }
-    }
-
-    async fn failed(&mut self, error: &CallError) {
-        let refusal = error.refusal();
-        if refusal == Refusal::Unauthorized {
-            self.connection.refused();
-        }
-        let complaint = report(error);
-        if complaint != self.complaint {
-            tracing::warn!("{complaint}");
-            self.complaint = complaint;
-        }
-        let asked = match refusal {
-            Refusal::Busy(asked) => asked,
-            _ => None,
-        };
-        tokio::time::sleep(self.backoff.failed(asked)).await;
     }
 }

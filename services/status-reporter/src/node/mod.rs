@@ -1,51 +1,51 @@
-//! This node in the cluster: its Node object and its lease. Nothing of this runs on a node that
-//! stands alone.
+//! This node's objects at the API server. Nothing of this runs on a standalone node.
 //!
-//! - `task`: owns what is known of the object, and writes it when it changes ([`crate::core::node`]
-//!   decides what and when); one request at a time.
-//! - `lease`: the sign of life, on a connection of its own, so that nothing else can hold it up.
-//! - `csi`: the CSINode, as drivers come and go.
-//! - `claims`: the sizes of claims whose volumes grow here.
-//! - `sources`, `settings`: what the status is made of.
+//! - `controller`: creates the Node and keeps its status up to date, one request at a time;
+//!   [`crate::core::node`] decides what is written and when.
+//! - `lease`: renews the lease, on a connection of its own so that no other request delays it.
+//! - `csi_node`: updates the CSINode as drivers register and unregister.
+//! - `claim_resize`: reports the resize of volumes in the statuses of their claims.
+//! - `sources`, `settings`: what the Node's status is computed from.
 
 mod calls;
-mod claims;
-mod csi;
+mod claim_resize;
+mod controller;
+mod csi_node;
+mod input;
 mod lease;
 mod settings;
 mod sources;
-mod task;
 
-use polylet_api::{Access, Connection};
+use polylet_api::{ApiConnection, ClientConfig};
 use polylet_kit::Ctx;
 use tokio::sync::watch;
 
-pub(crate) use calls::{CallError, within};
+pub(crate) use calls::{CallError, with_deadline};
 
-/// The node's place in the cluster.
+/// The registered Node, as far as other controllers need it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Registered {
-    /// Of the Node object.
+pub(crate) struct RegisteredNode {
+    /// The uid of the object.
     pub(crate) uid: String,
-    /// Names and IP addresses that the Node tells.
+    /// Names and IP addresses in its status.
     pub(crate) addresses: Vec<String>,
 }
 
-/// Starts what keeps the Node object and the lease, where there is a cluster; tells where the node
-/// stands in it.
-pub(crate) fn start(ctx: &Ctx) -> watch::Receiver<Option<Registered>> {
-    let (registered, told) = watch::channel(None);
-    if let Some(access) = Access::of(ctx.config(), "status-reporter") {
-        let connection = Connection::new(access.clone());
-        let (made, csi_node) = watch::channel(false);
-        let task = task::Task::new(ctx, connection.clone(), registered, csi_node);
-        ctx.spawn("node", task.run());
-        let claims = claims::Keeper::new(ctx, connection.clone());
+/// Starts the controllers; none on a standalone node. Returns the registered Node, while there is one.
+pub(crate) fn start(ctx: &Ctx) -> watch::Receiver<Option<RegisteredNode>> {
+    let (registered, node) = watch::channel(None);
+    if let Some(access) = ClientConfig::from_config(ctx.config(), crate::DESCRIPTOR.service) {
+        let connection = ApiConnection::new(access.clone());
+        let (created, has_csi_node) = watch::channel(false);
+        let controller =
+            controller::NodeController::new(ctx, connection.clone(), registered, has_csi_node);
+        ctx.spawn("node", controller.run());
+        let claims = claim_resize::ClaimController::new(ctx, connection.clone());
         ctx.spawn("claims", claims.run(ctx.clone()));
-        let csi = csi::Keeper::new(ctx, connection, told.clone(), made);
-        ctx.spawn("csi node", csi.run(ctx.clone()));
-        let lease = lease::Keeper::new(ctx, Connection::new(access), told.clone());
+        let csi = csi_node::CsiNodeController::new(ctx, connection, node.clone(), created);
+        ctx.spawn("csi-node", csi.run(ctx.clone()));
+        let lease = lease::LeaseController::new(ctx, ApiConnection::new(access), node.clone());
         ctx.spawn("lease", lease.run());
     }
-    told
+    node
 }

@@ -1,4 +1,4 @@
-//! What the configuration and the machine say of the node, once.
+//! Settings of the Node from the configuration and the machine.
 
 use k8s_openapi::api::core::v1::{NodeSwapStatus, NodeSystemInfo, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -6,16 +6,16 @@ use polylet_kit::Ctx;
 use polylet_machine::{Identity, Machine, architecture};
 use polylet_model::node;
 
-use crate::core::node::facts::Settings;
+use crate::core::node::facts::NodeSettings;
 use crate::core::node::features;
 use crate::core::node::object::Registration;
 
-/// What the status is made of that does not change.
-pub(super) fn settings(ctx: &Ctx) -> Settings {
+/// The constant part of the status.
+pub(super) fn settings(ctx: &Ctx) -> NodeSettings {
     let (config, machine) = (ctx.config(), Machine::read());
-    Settings {
+    NodeSettings {
         name: ctx.node_name().to_owned(),
-        addresses_given: config
+        addresses_configured: config
             .polylet
             .node_ip
             .is_some_and(|ip| !ip.is_unspecified()),
@@ -24,23 +24,23 @@ pub(super) fn settings(ctx: &Ctx) -> Settings {
         capacity: polylet_machine::capacity(config, machine),
         allocatable: polylet_machine::allocatable(config, machine),
         info: info(machine),
-        most_images: config.kubelet.node_status_max_images,
+        max_images: config.kubelet.node_status_max_images,
         features: features::declared(&config.kubelet.feature_gates),
     }
 }
 
-/// What the object is made with.
+/// The content of the object on creation.
 pub(super) fn registration(ctx: &Ctx) -> Registration {
     let (kubelet, polylet) = (&ctx.config().kubelet, &ctx.config().polylet);
-    let given = polylet.node_ip.into_iter().chain(polylet.secondary_node_ip);
+    let configured = polylet.node_ip.into_iter().chain(polylet.secondary_node_ip);
     Registration {
         name: ctx.node_name().to_owned(),
-        labels: node::labels(ctx.node_name(), architecture(), &polylet.node_labels),
+        labels: node::initial_labels(ctx.node_name(), architecture(), &polylet.node_labels),
         taints: taints(ctx),
         provider_id: kubelet.provider_id.clone(),
         controller_attach_detach: kubelet.enable_controller_attach_detach,
         external_cloud: polylet.cloud_provider == "external",
-        provided_ips: given
+        provided_ips: configured
             .filter(|ip| !ip.is_unspecified())
             .map(|ip| ip.to_string())
             .collect(),
@@ -49,7 +49,7 @@ pub(super) fn registration(ctx: &Ctx) -> Registration {
 
 fn taints(ctx: &Ctx) -> Vec<Taint> {
     let taints = ctx.config().kubelet.register_with_taints.iter();
-    let one = |taint: &polylet_kit::config::Taint| Taint {
+    let convert = |taint: &polylet_kit::config::Taint| Taint {
         key: taint.key.clone(),
         value: (!taint.value.is_empty()).then(|| taint.value.clone()),
         effect: taint.effect.clone(),
@@ -59,7 +59,7 @@ fn taints(ctx: &Ctx) -> Vec<Taint> {
             .and_then(|at| at.parse().ok())
             .map(Time),
     };
-    taints.map(one).collect()
+    taints.map(convert).collect()
 }
 
 fn info(machine: Machine) -> NodeSystemInfo {

@@ -1,99 +1,71 @@
-//! The streams that the node's status is made of.
+//! The streams that the Node's status is computed from.
 
 use futures::stream::{LocalBoxStream, SelectAll};
 use futures::{FutureExt, StreamExt};
-use k8s_openapi::api::core::v1::{Node, NodeRuntimeHandler, NodeRuntimeHandlerFeatures};
+use k8s_openapi::api::core::v1::{NodeRuntimeHandler, NodeRuntimeHandlerFeatures};
 use polylet_kit::{Ctx, address, follow};
-use polylet_watch::{PressureKeyOwned, Update, Value};
+use polylet_watch::{PressureItemKey, Update, Value};
 use polylet_wire::pleg::v1::WatchRuntimeResponse;
 use polylet_wire::podconfig::v1::watch_node_response::State;
 use polylet_wire::{eviction, imagegc};
 use tokio::sync::watch;
 
-use crate::core::node::facts::{Image, Pressure, Resource, Runtime};
+use super::input::NodeInput;
+use crate::core::node::facts::{NodeImage, NodeRuntimeStatus, PressureCondition, PressureResource};
 
-/// Everything that is heard.
-pub(super) enum Input {
-    /// What the runtime is.
-    Runtime(Box<Runtime>),
-    /// Nobody says what the runtime is any longer.
-    RuntimeSilent,
-    /// Whether a resource is short.
-    Pressure(Resource, Pressure),
-    /// An image came or went.
-    Image(String, Option<Image>),
-    /// All images were told.
-    Images,
-    /// Attachable volumes that pods use, or are about to.
-    VolumesInUse(Vec<String>),
-    /// The object as the cluster holds it, or its absence.
-    Node(Option<Box<Node>>),
-    /// The node's addresses.
-    Addresses(Vec<String>),
-    /// The CSINode is there.
-    CsiNode,
-    /// Word that changes nothing.
-    Nothing,
-}
-
-/// All streams as one.
+/// All streams as inputs.
 pub(super) fn all(
     ctx: &Ctx,
-    mut csi_node: watch::Receiver<bool>,
-) -> SelectAll<LocalBoxStream<'static, Input>> {
+    mut has_csi_node: watch::Receiver<bool>,
+) -> SelectAll<LocalBoxStream<'static, NodeInput>> {
     let mut all = SelectAll::new();
-    let every = ctx.config().kubelet.node_status_update_frequency;
-    let found = address::follow(ctx.config(), ctx.node_name(), every);
-    let found =
-        found.map(|found| Input::Addresses(found.iter().map(ToString::to_string).collect()));
-    all.push(found.boxed_local());
-    let made = async move {
-        let there = csi_node.wait_for(|made| *made).await.is_ok();
-        if there {
-            Input::CsiNode
-        } else {
-            Input::Nothing
-        }
+    let interval = ctx.config().kubelet.node_status_update_frequency;
+    let addresses = address::follow(ctx.config(), ctx.node_name(), interval);
+    let addresses =
+        addresses.map(|ips| NodeInput::Addresses(ips.iter().map(ToString::to_string).collect()));
+    all.push(addresses.boxed_local());
+    let created = async move {
+        let created = has_csi_node.wait_for(|created| *created).await.is_ok();
+        created.then_some(NodeInput::CsiNodeCreated)
     };
-    all.push(made.into_stream().boxed_local());
+    let created = created.into_stream().filter_map(std::future::ready);
+    all.push(created.boxed_local());
     all.push(follow::pleg::runtime(ctx).map(runtime).boxed_local());
-    all.push(follow::eviction::pressure(ctx).map(pressure).boxed_local());
-    all.push(follow::imagegc::images(ctx).map(image).boxed_local());
+    let pressure = follow::eviction::pressure(ctx).map(pressure);
+    all.push(pressure.filter_map(std::future::ready).boxed_local());
+    let images = follow::imagegc::images(ctx).map(image);
+    all.push(images.filter_map(std::future::ready).boxed_local());
     let in_use = follow::volume::in_use(ctx).map(|value| match value {
-        Value::Current(answer) => Input::VolumesInUse(answer.names),
-        Value::Stale(_) => Input::Nothing,
+        Value::Current(response) => Some(NodeInput::VolumesInUse(response.names)),
+        Value::Stale(_) => None,
     });
-    all.push(in_use.boxed_local());
-    all.push(
-        follow::podconfig::node(ctx)
-            .map(|value| match value {
-                Value::Current(answer) => match answer.state {
-                    Some(State::Manifest(manifest)) => node(&manifest),
-                    Some(State::Absent(_)) => Input::Node(None),
-                    None => Input::Nothing,
-                },
-                Value::Stale(_) => Input::Nothing,
-            })
-            .boxed_local(),
-    );
+    all.push(in_use.filter_map(std::future::ready).boxed_local());
+    let node = follow::podconfig::node(ctx).map(|value| match value {
+        Value::Current(response) => match response.state? {
+            State::Manifest(manifest) => node(&manifest),
+            State::Absent(_) => Some(NodeInput::Node(None)),
+        },
+        Value::Stale(_) => None,
+    });
+    all.push(node.filter_map(std::future::ready).boxed_local());
     all
 }
 
-fn node(manifest: &[u8]) -> Input {
+fn node(manifest: &[u8]) -> Option<NodeInput> {
     match serde_json::from_slice(manifest) {
-        Ok(node) => Input::Node(Some(node)),
+        Ok(node) => Some(NodeInput::Node(Some(node))),
         Err(error) => {
-            tracing::warn!(%error, "the Node that the cluster holds cannot be read");
-            Input::Nothing
+            tracing::warn!(%error, "invalid Node from API server; ignored");
+            None
         }
     }
 }
 
-fn runtime(value: Value<WatchRuntimeResponse>) -> Input {
-    let Value::Current(answer) = value else {
-        return Input::RuntimeSilent;
+fn runtime(value: Value<WatchRuntimeResponse>) -> NodeInput {
+    let Value::Current(runtime) = value else {
+        return NodeInput::RuntimeStale;
     };
-    let handlers = answer
+    let handlers = runtime
         .handlers
         .into_iter()
         .map(|handler| NodeRuntimeHandler {
@@ -106,47 +78,48 @@ fn runtime(value: Value<WatchRuntimeResponse>) -> Input {
     let mut handlers: Vec<_> = handlers.collect();
     handlers.sort_by(|a, b| a.name.cmp(&b.name));
     let version = match (
-        answer.runtime_name.as_str(),
-        answer.runtime_version.as_str(),
+        runtime.runtime_name.as_str(),
+        runtime.runtime_version.as_str(),
     ) {
         ("", _) => String::new(),
         (name, version) => format!("{name}://{version}"),
     };
-    Input::Runtime(Box::new(Runtime {
-        not_ready: (!answer.ready).then_some(answer.reason),
-        network_not_ready: (!answer.network_ready).then_some(answer.network_reason),
+    NodeInput::Runtime(Box::new(NodeRuntimeStatus {
+        not_ready: (!runtime.ready).then_some(runtime.reason),
+        network_not_ready: (!runtime.network_ready).then_some(runtime.network_reason),
         version,
         handlers,
-        supplemental_groups_policy: answer.supplemental_groups_policy,
+        supplemental_groups_policy: runtime.supplemental_groups_policy,
     }))
 }
 
-fn pressure(update: Update<PressureKeyOwned, eviction::v1::Pressure>) -> Input {
+fn pressure(update: Update<PressureItemKey, eviction::v1::Pressure>) -> Option<NodeInput> {
     use eviction::v1::pressure::Fact;
-    let Update::Upsert(_, fact) = update else {
-        return Input::Nothing;
+    let Update::Upsert(_, pressure) = update else {
+        return None;
     };
-    let Some(Fact::Condition(condition)) = fact.fact else {
-        return Input::Nothing;
+    let Some(Fact::Condition(condition)) = pressure.fact else {
+        return None;
     };
     let resource = match condition.resource() {
-        eviction::v1::Resource::Memory => Resource::Memory,
-        eviction::v1::Resource::Disk => Resource::Disk,
-        eviction::v1::Resource::Pids => Resource::Pids,
-        eviction::v1::Resource::Unspecified => return Input::Nothing,
+        eviction::v1::Resource::Memory => PressureResource::Memory,
+        eviction::v1::Resource::Disk => PressureResource::Disk,
+        eviction::v1::Resource::Pids => PressureResource::Pids,
+        eviction::v1::Resource::Unspecified => return None,
     };
-    let (under, reason) = (condition.under_pressure, condition.reason);
-    Input::Pressure(resource, Pressure { under, reason })
+    let (active, reason) = (condition.under_pressure, condition.reason);
+    let condition = PressureCondition { active, reason };
+    Some(NodeInput::Pressure(resource, condition))
 }
 
-fn image(update: Update<String, imagegc::v1::Image>) -> Input {
+fn image(update: Update<String, imagegc::v1::Image>) -> Option<NodeInput> {
     match update {
         Update::Upsert(id, image) => {
             let (names, bytes) = (image.names, image.size_bytes);
-            Input::Image(id, Some(Image { names, bytes }))
+            Some(NodeInput::Image(id, Some(NodeImage { names, bytes })))
         }
-        Update::Remove(id) => Input::Image(id, None),
-        Update::Synced => Input::Images,
-        Update::Stale(_) => Input::Nothing,
+        Update::Remove(id) => Some(NodeInput::Image(id, None)),
+        Update::Synced => Some(NodeInput::ImagesSynced),
+        Update::Stale(_) => None,
     }
 }

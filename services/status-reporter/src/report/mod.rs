@@ -1,5 +1,5 @@
-//! Telling the cluster: one patch for each real change of a pod's status, and its removal when
-//! nothing of it is left. What is told, and when, is decided in `core/report`.
+//! Patches pod statuses at the API server, and deletes pods that are cleaned up. What is sent, and when,
+//! is decided in `core/report`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,152 +7,183 @@ use std::time::Duration;
 use futures::StreamExt;
 use futures::future::LocalBoxFuture;
 use futures::stream::FuturesUnordered;
-use polylet_api::{Backoff, Connection, Refusal};
+use polylet_api::{ApiConnection, ApiErrorKind, RetryTimer};
 use polylet_kit::cause;
 use polylet_model::status::is_ready;
+use polylet_schedule::TokenBucket;
 use polylet_wire::common::v1::Cause;
 use tracing::{Instrument, Span, info_span};
 
-use crate::core::bucket::{Bucket, Moment};
-use crate::core::report::pods::{End, Job, Pods};
-use crate::core::report::want::{Holds, Says, Step};
+use crate::core::report::desired::{ApiAction, ApiStatus, DesiredStatus};
+use crate::core::report::queue::PatchQueue;
+use crate::core::report::request::{PatchResult, StatusRequest};
+use request::ApiWriteError;
 
 pub(crate) mod request;
 
-/// A request's end, as it came.
-type Ended = (Job, Result<End, request::Failed>);
+type CompletedPatch = (StatusRequest, Result<PatchResult, ApiWriteError>);
 
-/// Owns what is told of pods, and the requests under way.
-pub(crate) struct Reports {
-    connection: Connection,
-    pods: Pods,
-    away: Backoff,
-    under_way: FuturesUnordered<LocalBoxFuture<'static, Ended>>,
-    /// What set off the news that are not sent yet; of pods whose start is still traced.
+/// Sends the requests of the queue.
+pub(crate) struct StatusPatcher {
+    connection: ApiConnection,
+    queue: PatchQueue,
+    unavailable: RetryTimer,
+    in_flight: FuturesUnordered<LocalBoxFuture<'static, CompletedPatch>>,
+    /// Causes of changes that are not sent yet, of pods whose start is traced.
     causes: BTreeMap<String, Cause>,
 }
 
-impl Reports {
-    pub(crate) fn new(connection: Connection) -> Self {
+impl StatusPatcher {
+    pub(crate) fn new(connection: ApiConnection) -> Self {
         Self {
             connection,
-            pods: Pods::default(),
-            away: Backoff::new(Duration::from_millis(200), Duration::from_secs(5)),
-            under_way: FuturesUnordered::new(),
+            queue: PatchQueue::default(),
+            unavailable: RetryTimer::new(Duration::from_millis(200), Duration::from_secs(5)),
+            in_flight: FuturesUnordered::new(),
             causes: BTreeMap::new(),
         }
     }
 
-    /// What is said of a pod. With a cause, sending it is a step of the pod's start.
-    pub(crate) fn say(&mut self, pod: &str, says: Says, cause: Option<Cause>, now: Moment) {
+    /// Sets a pod's desired status. With a cause, its patch is a step in the trace of the pod's start.
+    pub(crate) fn set_desired(
+        &mut self,
+        pod: &str,
+        desired: DesiredStatus,
+        cause: Option<Cause>,
+        now: Duration,
+    ) {
         if let Some(mut newest) = cause {
             if let Some(earlier) = self.causes.get(pod) {
                 cause::fold(&mut newest, earlier);
             }
             self.causes.insert(pod.to_owned(), newest);
         }
-        self.pods.say(pod, Some(says), now);
+        self.queue.set_desired(pod, Some(desired), now);
     }
 
-    pub(crate) fn gone(&mut self, pod: &str, now: Moment) {
+    /// Handles the removal of a pod from this node.
+    pub(crate) fn remove_desired(&mut self, pod: &str, now: Duration) {
         self.causes.remove(pod);
-        self.pods.say(pod, None, now);
+        self.queue.set_desired(pod, None, now);
     }
 
-    /// What the cluster holds of a pod.
-    pub(crate) fn hold(&mut self, pod: &str, holds: Option<Holds>, now: Moment) {
-        self.pods.hold(pod, holds, now);
+    /// Sets a pod's status at the API server.
+    pub(crate) fn set_api_status(&mut self, pod: &str, api: Option<ApiStatus>, now: Duration) {
+        self.queue.set_api_status(pod, api, now);
     }
 
-    /// Whether something of a pod is on its way, or waits to be.
+    /// Whether a request is in flight or pending.
     pub(crate) fn is_busy(&self) -> bool {
-        self.pods.is_busy()
+        self.queue.is_busy()
     }
 
-    pub(crate) fn next_due(&self) -> Option<Moment> {
-        self.pods.next_due()
+    pub(crate) fn next_due(&self) -> Option<Duration> {
+        self.queue.next_due()
     }
 
-    /// Makes the requests that are due.
-    pub(crate) fn act(&mut self, bucket: &mut Bucket, now: Moment) {
-        for job in self.pods.due(bucket, now) {
-            let span = self.span(&job);
+    /// Sends the requests that are due.
+    pub(crate) fn send_due(&mut self, rate_limit: &mut TokenBucket<Duration>, now: Duration) {
+        for request in self.queue.take_due(rate_limit, now) {
+            let span = self.span(&request);
             let connection = self.connection.clone();
-            let work = async move {
-                let end = request::send(&connection, &job).await;
-                (job, end)
+            let call = async move {
+                let result = request::send(&connection, &request).await;
+                (request, result)
             };
-            self.under_way.push(Box::pin(work.instrument(span)));
+            self.in_flight.push(Box::pin(call.instrument(span)));
         }
     }
 
-    /// A request's span: only while the pod's start is traced.
-    fn span(&mut self, job: &Job) -> Span {
-        let Some(cause) = self.causes.remove(&job.pod) else {
+    /// The span of a request; none unless the pod's start is traced.
+    fn span(&mut self, request: &StatusRequest) -> Span {
+        let Some(cause) = self.causes.remove(&request.pod) else {
             return Span::none();
         };
         let span = info_span!(
             "status.patch",
-            k8s.pod.uid = &*job.pod,
-            k8s.pod.name = &*job.name,
-            k8s.namespace.name = &*job.namespace,
+            k8s.pod.uid = &*request.pod,
+            k8s.pod.name = &*request.name,
+            k8s.namespace.name = &*request.namespace,
             result = tracing::field::Empty,
         );
         cause::set_parent(&span, Some(&cause));
         span
     }
 
-    /// The end of a request; waits for ever while none is under way.
-    pub(crate) async fn next(&mut self) -> Ended {
-        match self.under_way.next().await {
-            Some(ended) => ended,
+    /// The next completed request; pending while none is in flight.
+    pub(crate) async fn next(&mut self) -> CompletedPatch {
+        match self.in_flight.next().await {
+            Some(completed) => completed,
             None => std::future::pending().await,
         }
     }
 
-    /// Takes the end of a request in.
-    pub(crate) fn ended(&mut self, (job, result): Ended, now: Moment) {
-        let end = match result {
-            Ok(end) => {
-                self.away.succeeded();
-                end
+    /// Records the result of a request.
+    pub(crate) fn handle_completed(&mut self, (request, result): CompletedPatch, now: Duration) {
+        let result = match result {
+            Ok(result) => {
+                self.unavailable.succeeded();
+                result
             }
-            Err(failed) => self.failed(&job, &failed, now),
+            Err(error) => self.handle_error(&request, &error, now),
         };
-        self.pods.ended(&job, end, now);
+        self.queue.on_completed(&request, result, now);
     }
 
-    fn failed(&mut self, job: &Job, failed: &request::Failed, now: Moment) -> End {
-        let what = match &job.step {
-            Step::Patch(_) => "a pod's status is not told to the cluster",
-            Step::Delete => "a pod that has ended is not removed from the cluster",
+    fn handle_error(
+        &mut self,
+        request: &StatusRequest,
+        error: &ApiWriteError,
+        now: Duration,
+    ) -> PatchResult {
+        let operation = match &request.action {
+            ApiAction::Patch(_) => "patch status",
+            ApiAction::Delete => "delete pod",
         };
-        let (uid, why) = (&*job.uid, polylet_kit::report(failed));
-        match failed.refusal() {
-            Refusal::Unreachable | Refusal::Busy(_) | Refusal::Unauthorized => {
-                if self.pods.is_away(now) {
-                    return End::Away(Duration::ZERO);
+        let pod = format!("{}/{}", request.namespace, request.name);
+        let (uid, report) = (&*request.uid, polylet_kit::report(error));
+        match error.kind() {
+            kind @ (ApiErrorKind::Unreachable
+            | ApiErrorKind::TooManyRequests(_)
+            | ApiErrorKind::Unauthorized) => {
+                if self.queue.is_unavailable(now) {
+                    return PatchResult::Unavailable(Duration::ZERO);
                 }
-                let asked = match failed.refusal() {
-                    Refusal::Busy(asked) => asked,
-                    _ => None,
-                };
-                let wait = self.away.failed(asked);
-                tracing::warn!(k8s.pod.uid = uid, ?wait, "{what}: {why}");
-                return End::Away(wait);
+                let retry_in = self.unavailable.failed(kind.retry_after());
+                tracing::warn!(
+                    pod,
+                    pod_uid = uid,
+                    operation,
+                    error = report,
+                    ?retry_in,
+                    "API server unavailable; pausing pod status updates"
+                );
+                return PatchResult::Unavailable(retry_in);
             }
-            // It is gone or another one there, which the watch tells.
-            Refusal::NotFound | Refusal::Conflict | Refusal::Gone => {
-                tracing::debug!(k8s.pod.uid = uid, "{what}: {why}");
+            // Gone or replaced, which the watch will report.
+            ApiErrorKind::NotFound | ApiErrorKind::Conflict | ApiErrorKind::Gone => {
+                tracing::debug!(
+                    pod,
+                    pod_uid = uid,
+                    operation,
+                    error = report,
+                    "pod changed at the API server; waiting for the watch"
+                );
             }
-            _ => tracing::warn!(k8s.pod.uid = uid, "{what}: {why}"),
+            _ => tracing::warn!(
+                pod,
+                pod_uid = uid,
+                operation,
+                error = report,
+                "pod status update rejected; retrying"
+            ),
         }
-        self.away.succeeded();
-        End::Refused
+        self.unavailable.succeeded();
+        PatchResult::Rejected
     }
 }
 
-/// Whether the cluster now knows that a pod is ready.
-pub(crate) fn tells_ready(end: &End) -> bool {
-    matches!(end, End::Patched(status) if is_ready(status))
+/// Whether a patch has made the pod Ready at the API server.
+pub(crate) fn is_ready_result(result: &PatchResult) -> bool {
+    matches!(result, PatchResult::Patched(status) if is_ready(status))
 }

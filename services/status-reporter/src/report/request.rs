@@ -1,167 +1,159 @@
-//! The requests themselves.
+//! Requests to the API server, each with a deadline.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::PodStatus;
-use polylet_api::{ConnectError, Connection, Refusal, kube};
+use polylet_api::{ApiConnection, ApiErrorKind, ConnectError, kube};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
 
-use crate::core::report::pods::{End, Job};
-use crate::core::report::want::Step;
+use crate::core::report::desired::ApiAction;
+use crate::core::report::request::{PatchResult, StatusRequest};
 
-/// How long the API server may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long the API server may take to respond.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Why a request did not do what it was for.
+/// Why a request failed.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Failed {
-    /// There is no client.
-    #[error("the API server cannot be asked")]
+pub(crate) enum ApiWriteError {
+    #[error("connecting to the API server")]
     Connect(#[source] ConnectError),
-    /// The request could not be put in words.
-    #[error("the request for {path}")]
+    #[error("building the request for {path}")]
     Build {
-        /// What was asked for.
         path: String,
-        /// What is wrong.
         #[source]
         source: http::Error,
     },
-    /// The API server said no, or nothing.
     #[error("{method} {path}")]
-    Asked {
-        /// PATCH, POST or DELETE.
+    Response {
         method: &'static str,
-        /// What was asked for.
         path: String,
-        /// What it said.
         #[source]
         source: Box<kube::Error>,
     },
-    /// It took too long.
-    #[error("{method} {path}: no answer within {} s", PATIENCE.as_secs())]
-    Slow {
-        /// PATCH, POST or DELETE.
-        method: &'static str,
-        /// What was asked for.
-        path: String,
-    },
+    #[error("{method} {path}: no response within {} s", TIMEOUT.as_secs())]
+    Timeout { method: &'static str, path: String },
 }
 
-impl Failed {
-    /// What kind of failure it is.
-    pub(crate) fn refusal(&self) -> Refusal {
+impl ApiWriteError {
+    pub(crate) fn kind(&self) -> ApiErrorKind {
         match self {
-            Failed::Connect(_) | Failed::Slow { .. } => Refusal::Unreachable,
-            Failed::Build { .. } => Refusal::Invalid,
-            Failed::Asked { source, .. } => Refusal::of(source),
+            ApiWriteError::Connect(_) | ApiWriteError::Timeout { .. } => ApiErrorKind::Unreachable,
+            ApiWriteError::Build { .. } => ApiErrorKind::Invalid,
+            ApiWriteError::Response { source, .. } => ApiErrorKind::from_error(source),
         }
     }
 }
 
-/// What counts of the answer to a patch.
+/// The relevant part of the response to a patch.
 #[derive(Deserialize)]
-struct Patched {
+struct PatchedPod {
     status: PodStatus,
 }
 
-/// Does a job.
-pub(crate) async fn send(connection: &Connection, job: &Job) -> Result<End, Failed> {
-    let begun = Instant::now();
-    let pod = format!("/api/v1/namespaces/{}/pods/{}", job.namespace, job.name);
-    let end = match &job.step {
-        Step::Patch(body) => {
-            let answer = patch(connection, format!("{pod}/status"), body).await?;
-            match serde_json::from_str(&answer) {
-                Ok(Patched { status }) => End::Patched(Arc::new(status)),
-                // Some other answer than the pod: the watch tells how it stands.
-                Err(_) => End::Refused,
+/// Sends a status patch or a deletion.
+pub(crate) async fn send(
+    connection: &ApiConnection,
+    request: &StatusRequest,
+) -> Result<PatchResult, ApiWriteError> {
+    let started = Instant::now();
+    let (namespace, name) = (&request.namespace, &request.name);
+    let path = format!("/api/v1/namespaces/{namespace}/pods/{name}");
+    let result = match &request.action {
+        ApiAction::Patch(body) => {
+            let response = patch(connection, format!("{path}/status"), body).await?;
+            match serde_json::from_str(&response) {
+                Ok(PatchedPod { status }) => PatchResult::Patched(Arc::new(status)),
+                // Not a pod: the watch will report the status.
+                Err(_) => PatchResult::Rejected,
             }
         }
-        Step::Delete => match delete(connection, pod, &job.uid).await {
-            // Somebody else was faster.
-            Err(failed) if failed.refusal() == Refusal::NotFound => End::Deleted,
-            deleted => deleted.map(|()| End::Deleted)?,
+        ApiAction::Delete => match delete(connection, path, &request.uid).await {
+            // Deleted by others.
+            Err(error) if error.kind() == ApiErrorKind::NotFound => PatchResult::Deleted,
+            deleted => deleted.map(|()| PatchResult::Deleted)?,
         },
     };
-    let told = if crate::report::tells_ready(&end) {
+    let outcome = if crate::report::is_ready_result(&result) {
         "ready"
     } else {
-        "told"
+        "patched"
     };
-    tracing::Span::current().record("result", told);
+    tracing::Span::current().record("result", outcome);
     tracing::debug!(
-        k8s.pod.uid = &*job.uid,
-        k8s.pod.name = &*job.name,
-        ms = begun.elapsed().as_millis() as u64,
-        "told the cluster"
+        pod = %format_args!("{namespace}/{name}"),
+        pod_uid = request.uid,
+        duration_ms = started.elapsed().as_millis() as u64,
+        "pod status sent to API server"
     );
-    Ok(end)
+    Ok(result)
 }
 
-/// A strategic merge; the answer is the object, as JSON.
+/// Sends a strategic merge patch; returns the object as JSON.
 pub(crate) async fn patch(
-    connection: &Connection,
+    connection: &ApiConnection,
     path: String,
     body: &Value,
-) -> Result<String, Failed> {
-    let kind = "application/strategic-merge-patch+json";
-    ask(connection, "PATCH", path, kind, body).await
+) -> Result<String, ApiWriteError> {
+    let content_type = "application/strategic-merge-patch+json";
+    send_request(connection, "PATCH", path, content_type, body).await
 }
 
-/// Makes an object; the answer is the object, as JSON.
+/// Creates an object; returns it as JSON.
 pub(crate) async fn create(
-    connection: &Connection,
+    connection: &ApiConnection,
     path: String,
     body: &Value,
-) -> Result<String, Failed> {
-    ask(connection, "POST", path, "application/json", body).await
+) -> Result<String, ApiWriteError> {
+    send_request(connection, "POST", path, "application/json", body).await
 }
 
-/// Removes the pod with this uid, and no other of its name, at once.
-pub(crate) async fn delete(connection: &Connection, path: String, uid: &str) -> Result<(), Failed> {
+/// Deletes the pod with this uid, without a grace period.
+pub(crate) async fn delete(
+    connection: &ApiConnection,
+    path: String,
+    uid: &str,
+) -> Result<(), ApiWriteError> {
     let body = json!({
         "apiVersion": "v1", "kind": "DeleteOptions",
         "gracePeriodSeconds": 0, "preconditions": { "uid": uid },
     });
-    let answer = ask(connection, "DELETE", path, "application/json", &body);
-    answer.await.map(drop)
+    let response = send_request(connection, "DELETE", path, "application/json", &body);
+    response.await.map(drop)
 }
 
-async fn ask(
-    connection: &Connection,
+async fn send_request(
+    connection: &ApiConnection,
     method: &'static str,
     path: String,
-    kind: &str,
+    content_type: &str,
     body: &Value,
-) -> Result<String, Failed> {
+) -> Result<String, ApiWriteError> {
     let request = http::Request::builder()
         .method(method)
         .uri(&path)
-        .header(http::header::CONTENT_TYPE, kind)
+        .header(http::header::CONTENT_TYPE, content_type)
         .body(body.to_string().into_bytes());
     let request = match request {
         Ok(request) => request,
-        Err(source) => return Err(Failed::Build { path, source }),
+        Err(source) => return Err(ApiWriteError::Build { path, source }),
     };
-    let client = connection.client().await.map_err(Failed::Connect)?;
-    match timeout(PATIENCE, client.request_text(request)).await {
-        Err(_) => Err(Failed::Slow { method, path }),
+    let client = connection.client().await.map_err(ApiWriteError::Connect)?;
+    match timeout(TIMEOUT, client.request_text(request)).await {
+        Err(_) => Err(ApiWriteError::Timeout { method, path }),
         Ok(Err(source)) => {
-            let refusal = Refusal::of(&source);
-            if refusal == Refusal::Unauthorized {
-                connection.refused();
+            if ApiErrorKind::from_error(&source) == ApiErrorKind::Unauthorized {
+                connection.invalidate();
             }
             let source = Box::new(source);
-            Err(Failed::Asked {
+            Err(ApiWriteError::Response {
                 method,
                 path,
                 source,
             })
         }
-        Ok(Ok(answer)) => Ok(answer),
+        Ok(Ok(response)) => Ok(response),
     }
 }

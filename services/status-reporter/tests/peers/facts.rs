@@ -1,9 +1,9 @@
-//! What the peers hold: one pod, from its first sight on.
+//! The state of the peers: one pod that starts.
 
 use polylet_wire::common::v1::{Cause, PodRef};
 use polylet_wire::pleg::v1::{Container, ContainerPhase, PodState, Sandbox};
 use polylet_wire::podconfig::v1::Pod;
-use polylet_wire::prober::v1::{Outcome, ProbeKind, Verdict, VerdictKey};
+use polylet_wire::prober::v1::{Outcome, ProbeKind, ProbeStatus, ProbeStatusKey};
 use polylet_wire::sync::v1::{PodSync, SyncPhase};
 use polylet_wire::time;
 use serde_json::json;
@@ -89,18 +89,18 @@ pub(crate) fn sync(phase: SyncPhase) -> PodSync {
     }
 }
 
-pub(crate) fn verdict(outcome: Outcome, since: i64) -> Verdict {
-    let key = VerdictKey {
+pub(crate) fn probe(outcome: Outcome, since: i64) -> ProbeStatus {
+    let key = ProbeStatusKey {
         pod_uid: "u".into(),
         container_id: "c1".into(),
         kind: ProbeKind::Readiness as i32,
     };
-    Verdict {
+    ProbeStatus {
         key: Some(key),
         outcome: outcome as i32,
         since: at(since),
         cause: cause("b7ad6b7169203333"),
-        ..Verdict::default()
+        ..ProbeStatus::default()
     }
 }
 
@@ -113,8 +113,8 @@ pub(crate) fn filled(incarnation: &str) -> Peers {
     peers.files.upsert("u".into(), pod());
     peers.syncs.upsert("u".into(), sync(SyncPhase::Syncing));
     peers
-        .states
+        .runtime_states
         .upsert("u".into(), state(ContainerPhase::Running));
-    peers.verdicts.upsert(key(), verdict(Outcome::Success, 7));
+    peers.probes.upsert(key(), probe(Outcome::Success, 7));
     peers
 }

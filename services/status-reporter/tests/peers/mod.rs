@@ -1,4 +1,4 @@
-//! Peers of the process under test: real streams from stores that the test fills.
+//! Peers of the process under test, serving streams from stores that the test fills.
 
 use std::path::Path;
 use std::thread::JoinHandle;
@@ -24,17 +24,17 @@ use tonic::{Request, Response, Status};
 
 pub(crate) mod facts;
 
-type Answer<T> = Result<Response<T>, Status>;
+type RpcResult<T> = Result<Response<T>, Status>;
 type Messages<T> = BoxStream<'static, Result<T, Status>>;
 
-/// Everything that all peers hold; one life of each.
+/// The state of all peers, of one incarnation each.
 #[derive(Clone)]
 pub(crate) struct Peers {
     pub(crate) files: Store<String, Pod>,
     pub(crate) others: Store<String, Pod>,
     pub(crate) syncs: Store<String, PodSync>,
-    pub(crate) states: Store<String, PodState>,
-    pub(crate) verdicts: Store<(String, String, i32), Verdict>,
+    pub(crate) runtime_states: Store<String, PodState>,
+    pub(crate) probes: Store<(String, String, i32), ProbeStatus>,
 }
 
 impl Peers {
@@ -43,31 +43,31 @@ impl Peers {
             files: Store::new(incarnation),
             others: Store::new(incarnation),
             syncs: Store::new(incarnation),
-            states: Store::new(incarnation),
-            verdicts: Store::new(incarnation),
+            runtime_states: Store::new(incarnation),
+            probes: Store::new(incarnation),
         }
     }
 
-    pub(crate) fn all_whole(&self) {
-        self.files.mark_whole();
-        self.others.mark_whole();
-        self.syncs.mark_whole();
-        self.states.mark_whole();
-        self.verdicts.mark_whole();
+    pub(crate) fn mark_all_synced(&self) {
+        self.files.mark_synced();
+        self.others.mark_synced();
+        self.syncs.mark_synced();
+        self.runtime_states.mark_synced();
+        self.probes.mark_synced();
     }
 
-    /// The next life of all peers, holding the same.
-    pub(crate) fn reborn(&self, incarnation: &str) -> Self {
+    /// The peers after a restart, with the same state.
+    pub(crate) fn restarted(&self, incarnation: &str) -> Self {
         let next = Self::new(incarnation);
         next.files.replace(self.files.snapshot());
         next.syncs.replace(self.syncs.snapshot());
-        next.states.replace(self.states.snapshot());
-        next.verdicts.replace(self.verdicts.snapshot());
+        next.runtime_states.replace(self.runtime_states.snapshot());
+        next.probes.replace(self.probes.snapshot());
         next
     }
 
-    /// Serves one peer on its socket, for one life.
-    pub(crate) fn serve(&self, dir: &Path, peer: &str) -> Life {
+    /// Serves one peer on its socket.
+    pub(crate) fn serve(&self, dir: &Path, peer: &str) -> PeerProcess {
         let socket = dir.join(format!("{peer}.sock"));
         let _ = std::fs::remove_file(&socket);
         let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
@@ -82,7 +82,7 @@ impl Peers {
         };
         let server = Server::builder().add_routes(routes.routes());
         let (stop, stopped) = oneshot::channel();
-        // A runtime of its own: when it goes, so does every connection, as with a process.
+        // A runtime of its own closes every connection when it is dropped, as a process does.
         let thread = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
@@ -96,20 +96,20 @@ impl Peers {
                 }
             });
         });
-        Life {
+        PeerProcess {
             stop: Some(stop),
             thread: Some(thread),
         }
     }
 }
 
-/// One life of a peer; it dies with the value.
-pub(crate) struct Life {
+/// A running peer, stopped when dropped.
+pub(crate) struct PeerProcess {
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Drop for Life {
+impl Drop for PeerProcess {
     fn drop(&mut self) {
         if let Some(stop) = self.stop.take() {
             let _ = stop.send(());
@@ -127,7 +127,7 @@ impl PodConfigService for Peers {
     async fn watch_pods(
         &self,
         request: Request<WatchPodsRequest>,
-    ) -> Answer<Self::WatchPodsStream> {
+    ) -> RpcResult<Self::WatchPodsStream> {
         let request = request.into_inner();
         let store = if request.source() == PodSource::File {
             &self.files
@@ -137,23 +137,26 @@ impl PodConfigService for Peers {
         Ok(Response::new(serve(store.clone(), request.resume_after)))
     }
 
-    type WatchMirrorsStream = Messages<WatchMirrorsResponse>;
+    type WatchMirrorPodsStream = Messages<WatchMirrorPodsResponse>;
 
-    async fn watch_mirrors(
+    async fn watch_mirror_pods(
         &self,
-        _: Request<WatchMirrorsRequest>,
-    ) -> Answer<Self::WatchMirrorsStream> {
-        Err(Status::unimplemented("nobody asks"))
+        _: Request<WatchMirrorPodsRequest>,
+    ) -> RpcResult<Self::WatchMirrorPodsStream> {
+        Err(Status::unimplemented("not called"))
     }
 
     type WatchNodeStream = Messages<WatchNodeResponse>;
 
-    async fn watch_node(&self, _: Request<WatchNodeRequest>) -> Answer<Self::WatchNodeStream> {
-        Err(Status::unimplemented("nobody asks"))
+    async fn watch_node(&self, _: Request<WatchNodeRequest>) -> RpcResult<Self::WatchNodeStream> {
+        Err(Status::unimplemented("not called"))
     }
 
-    async fn list_problems(&self, _: Request<ListProblemsRequest>) -> Answer<ListProblemsResponse> {
-        Err(Status::unimplemented("nobody asks"))
+    async fn list_manifest_errors(
+        &self,
+        _: Request<ListManifestErrorsRequest>,
+    ) -> RpcResult<ListManifestErrorsResponse> {
+        Err(Status::unimplemented("not called"))
     }
 }
 
@@ -164,7 +167,7 @@ impl SyncService for Peers {
     async fn watch_pod_sync(
         &self,
         request: Request<WatchPodSyncRequest>,
-    ) -> Answer<Self::WatchPodSyncStream> {
+    ) -> RpcResult<Self::WatchPodSyncStream> {
         Ok(Response::new(serve(
             self.syncs.clone(),
             request.into_inner().resume_after,
@@ -180,21 +183,21 @@ impl PlegService for Peers {
     async fn watch_pod_states(
         &self,
         request: Request<WatchPodStatesRequest>,
-    ) -> Answer<Self::WatchPodStatesStream> {
+    ) -> RpcResult<Self::WatchPodStatesStream> {
         Ok(Response::new(serve(
-            self.states.clone(),
+            self.runtime_states.clone(),
             request.into_inner().resume_after,
         )))
     }
 
-    async fn refresh_pod(&self, _: Request<RefreshPodRequest>) -> Answer<RefreshPodResponse> {
-        Err(Status::unimplemented("nobody asks"))
+    async fn refresh_pod(&self, _: Request<RefreshPodRequest>) -> RpcResult<RefreshPodResponse> {
+        Err(Status::unimplemented("not called"))
     }
 
     async fn watch_runtime(
         &self,
         _: Request<WatchRuntimeRequest>,
-    ) -> Answer<Self::WatchRuntimeStream> {
+    ) -> RpcResult<Self::WatchRuntimeStream> {
         let runtime = WatchRuntimeResponse {
             ready: true,
             runtime_name: "containerd".into(),
@@ -210,14 +213,14 @@ impl PlegService for Peers {
 
 #[tonic::async_trait]
 impl ProberService for Peers {
-    type WatchVerdictsStream = Messages<WatchVerdictsResponse>;
+    type WatchProbeStatusesStream = Messages<WatchProbeStatusesResponse>;
 
-    async fn watch_verdicts(
+    async fn watch_probe_statuses(
         &self,
-        request: Request<WatchVerdictsRequest>,
-    ) -> Answer<Self::WatchVerdictsStream> {
+        request: Request<WatchProbeStatusesRequest>,
+    ) -> RpcResult<Self::WatchProbeStatusesStream> {
         Ok(Response::new(serve(
-            self.verdicts.clone(),
+            self.probes.clone(),
             request.into_inner().resume_after,
         )))
     }
@@ -225,7 +228,7 @@ impl ProberService for Peers {
     async fn list_probe_counts(
         &self,
         _request: Request<ListProbeCountsRequest>,
-    ) -> Answer<ListProbeCountsResponse> {
+    ) -> RpcResult<ListProbeCountsResponse> {
         Ok(Response::new(ListProbeCountsResponse::default()))
     }
 }

@@ -1,11 +1,11 @@
-//! Which spans the end of a trace waited for.
+//! The critical path of a trace: the spans that its end waited for.
 
-/// A span as the path sees it: times, and the place of its parent in the list.
+/// A span: its times, and the index of its parent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Node {
-    /// Any unit, the same for all.
+pub struct PathNode {
+    /// In any unit, the same for all nodes.
     pub start: i128,
-    /// Not before the start.
+    /// At or after the start.
     pub end: i128,
     /// Index of the parent.
     pub parent: Option<usize>,
@@ -13,15 +13,14 @@ pub struct Node {
 
 /// Marks the spans on the critical path.
 ///
-/// From the end backwards: of a span's children the one whose work (its own and all that it
-/// caused) ended last is what was waited for; before that one began, the one that had ended last
-/// by then; and so on. A child may outlive its parent, because a change that a span published is
-/// worked on after the span ended.
-pub fn critical_path(nodes: &[Node]) -> Vec<bool> {
+/// Computed from the end backwards: the child whose subtree ended last is on the path, before its start
+/// the child whose subtree had ended last by then, and so on. A child may outlive its parent, as a change
+/// that a span publishes is processed after the span has ended.
+pub fn critical_path(nodes: &[PathNode]) -> Vec<bool> {
     let children = children(nodes);
     let ends = subtree_ends(nodes, &children);
     let mut marked = vec![false; nodes.len()];
-    // Roots stand side by side under one that is not there.
+    // All roots are siblings.
     let mut waiting: Vec<(&[usize], i128)> = vec![(&children[nodes.len()], i128::MAX)];
     while let Some((siblings, until)) = waiting.pop() {
         let mut until = until;
@@ -39,21 +38,21 @@ pub fn critical_path(nodes: &[Node]) -> Vec<bool> {
     marked
 }
 
-/// The children of each node, and under the last index the roots. A node whose parents form a
-/// circle counts as a root at the place where the circle is entered.
-pub fn children(nodes: &[Node]) -> Vec<Vec<usize>> {
+/// The children of each node, and under the last index the roots. A node whose ancestors form a cycle
+/// counts as a root.
+pub fn children(nodes: &[PathNode]) -> Vec<Vec<usize>> {
     let mut children = vec![Vec::new(); nodes.len() + 1];
     for (at, node) in nodes.iter().enumerate() {
         let parent = node
             .parent
-            .filter(|parent| *parent < nodes.len() && !circles(nodes, at));
+            .filter(|parent| *parent < nodes.len() && !is_in_cycle(nodes, at));
         children[parent.unwrap_or(nodes.len())].push(at);
     }
     children
 }
 
-/// Whether following the parents from `from` comes back to it.
-fn circles(nodes: &[Node], from: usize) -> bool {
+/// Whether a node is its own ancestor.
+fn is_in_cycle(nodes: &[PathNode], from: usize) -> bool {
     let mut at = from;
     for _ in 0..nodes.len() {
         match nodes.get(at).and_then(|node| node.parent) {
@@ -65,10 +64,10 @@ fn circles(nodes: &[Node], from: usize) -> bool {
     false
 }
 
-/// When everything that a node caused had ended.
-fn subtree_ends(nodes: &[Node], children: &[Vec<usize>]) -> Vec<i128> {
+/// The end of each subtree.
+fn subtree_ends(nodes: &[PathNode], children: &[Vec<usize>]) -> Vec<i128> {
     let mut ends: Vec<i128> = nodes.iter().map(|node| node.end.max(node.start)).collect();
-    // Parents before children, then folded from the back.
+    // Parents come before children; folded in reverse.
     let mut order: Vec<usize> = children[nodes.len()].clone();
     let mut next = 0;
     while let Some(at) = order.get(next).copied() {
@@ -88,17 +87,17 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn node(start: i128, end: i128, parent: Option<usize>) -> Node {
-        Node { start, end, parent }
+    fn node(start: i128, end: i128, parent: Option<usize>) -> PathNode {
+        PathNode { start, end, parent }
     }
 
-    fn path(nodes: &[Node]) -> Vec<usize> {
+    fn path(nodes: &[PathNode]) -> Vec<usize> {
         let marked = critical_path(nodes);
         (0..nodes.len()).filter(|at| marked[*at]).collect()
     }
 
     #[test]
-    fn of_parallel_steps_the_longest_is_critical() {
+    fn longest_parallel_step_is_critical() {
         // Volumes, sandbox and pull at once, then create, then start.
         let nodes = [
             node(0, 200, None),
@@ -112,8 +111,8 @@ mod tests {
     }
 
     #[test]
-    fn work_that_outlives_its_cause_is_followed() {
-        // Seen, published, worked on by others afterwards.
+    fn children_that_outlive_their_parent_are_on_the_path() {
+        // A published change is processed by others afterwards.
         let nodes = [
             node(0, 5, None),
             node(6, 50, Some(0)),
@@ -124,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_circle_does_not_hold_anybody() {
+    fn cycles_terminate() {
         let nodes = [
             node(0, 1, Some(1)),
             node(0, 2, Some(0)),
@@ -136,10 +135,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_path_is_connected_and_never_overlaps_among_siblings(
+        fn path_is_connected(
             raw in prop::collection::vec((0..100_i128, 0..50_i128, prop::option::of(0..40_usize)), 1..40),
         ) {
-            let nodes: Vec<Node> =
+            let nodes: Vec<PathNode> =
                 raw.iter().map(|(start, long, parent)| node(*start, start + long, *parent)).collect();
             let marked = critical_path(&nodes);
             let children = children(&nodes);

@@ -1,10 +1,11 @@
-//! Decisions and views: pure, no clock, no I/O.
+//! Decisions and views. Pure.
 
 pub mod critical_path;
+mod encoded_span;
 pub mod order;
-mod packed;
 pub mod pods;
 pub mod restart;
 pub mod ring;
+pub mod span;
 pub mod text;
 pub mod waterfall;

@@ -1,56 +1,56 @@
-//! Which services there are and in which order they start and stop.
+//! The services, and the order in which they start and stop.
 
-/// A service and its rank: it calls services of lower rank only.
+/// A service and its rank: it only calls services of lower ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Ranked {
+pub struct RankedService {
     /// The service's short name.
     pub name: &'static str,
-    /// Callees have lower ranks than their callers.
+    /// Higher than the ranks of its callees.
     pub rank: u8,
 }
 
 /// Every service, callees before callers.
-pub const SERVICES: [Ranked; 9] = [
-    Ranked {
+pub const SERVICES: [RankedService; 9] = [
+    RankedService {
         name: "pleg",
         rank: 0,
     },
-    Ranked {
+    RankedService {
         name: "pod-config",
         rank: 0,
     },
-    Ranked {
+    RankedService {
         name: "prober",
         rank: 1,
     },
-    Ranked {
+    RankedService {
         name: "image-gc",
         rank: 1,
     },
-    Ranked {
+    RankedService {
         name: "volume-manager",
         rank: 1,
     },
-    Ranked {
+    RankedService {
         name: "eviction",
         rank: 2,
     },
-    Ranked {
+    RankedService {
         name: "sync-coordinator",
         rank: 3,
     },
-    Ranked {
+    RankedService {
         name: "status-reporter",
         rank: 4,
     },
-    Ranked {
+    RankedService {
         name: "node-api",
         rank: 5,
     },
 ];
 
-/// Groups to stop one after the other, callers first; what is in one group can stop at once.
-pub fn stop_groups(services: &[Ranked]) -> Vec<Vec<usize>> {
+/// Groups of indices to stop one after the other, callers first.
+pub fn stop_groups(services: &[RankedService]) -> Vec<Vec<usize>> {
     let mut ranks: Vec<u8> = services.iter().map(|service| service.rank).collect();
     ranks.sort_unstable();
     ranks.dedup();
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn services_stand_in_start_order() {
+    fn services_are_in_start_order() {
         assert!(SERVICES.is_sorted_by_key(|service| service.rank));
     }
 

@@ -1,26 +1,26 @@
-//! A pod in one line, its STATUS computed as `kubectl` computes it.
+//! A pod in one line of a table, its STATUS computed as `kubectl` does.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodStatus};
 
 use super::text;
 
-/// What one line tells.
+/// The summary of a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Line {
-    /// Containers that are ready.
+pub struct PodSummary {
+    /// Ready containers.
     pub ready: usize,
-    /// Containers that should be.
+    /// Containers and sidecars.
     pub total: usize,
-    /// Phase or reason.
+    /// Phase or reason, as kubectl.
     pub status: String,
     /// Restarts of all containers.
     pub restarts: i32,
-    /// When the last of them was.
+    /// When the last container restarted.
     pub last_restart: Option<Timestamp>,
 }
 
-impl Line {
+impl PodSummary {
     /// Restarts with the time since the last one.
     pub fn restarts(&self, now: Timestamp) -> String {
         match self.last_restart {
@@ -41,19 +41,19 @@ pub fn seconds_since(then: Timestamp, now: Timestamp) -> i64 {
     now.as_second() - then.as_second()
 }
 
-/// Computes the line of a pod that carries its status.
-pub fn line(pod: &Pod) -> Line {
+/// Summarizes a pod object with its status.
+pub fn summarize(pod: &Pod) -> PodSummary {
     let none = PodStatus::default();
     let status = pod.status.as_ref().unwrap_or(&none);
     let spec = pod.spec.as_ref();
-    let inits: &[Container] = spec
+    let init_containers: &[Container] = spec
         .and_then(|s| s.init_containers.as_deref())
         .unwrap_or(&[]);
-    let mains = spec.map_or(0, |spec| spec.containers.len());
-    let mut line = Line {
+    let main_count = spec.map_or(0, |spec| spec.containers.len());
+    let mut summary = PodSummary {
         ready: 0,
-        total: mains
-            + inits
+        total: main_count
+            + init_containers
                 .iter()
                 .filter(|container| is_sidecar(container))
                 .count(),
@@ -65,18 +65,18 @@ pub fn line(pod: &Pod) -> Line {
         restarts: 0,
         last_restart: None,
     };
-    if line.status.is_empty() {
-        line.status = "Unknown".to_owned();
+    if summary.status.is_empty() {
+        summary.status = "Unknown".to_owned();
     }
-    let sidecars = init_containers(&mut line, status, inits);
+    let sidecars = summarize_init_containers(&mut summary, status, init_containers);
     let initialized = condition(status, "Initialized");
     if sidecars.initializing && !initialized {
-        return terminating(line, pod, status);
+        return with_termination(summary, pod, status);
     }
-    line.restarts = sidecars.restarts;
-    line.last_restart = sidecars.last_restart;
-    main_containers(&mut line, status);
-    terminating(line, pod, status)
+    summary.restarts = sidecars.restarts;
+    summary.last_restart = sidecars.last_restart;
+    summarize_containers(&mut summary, status);
+    with_termination(summary, pod, status)
 }
 
 struct Sidecars {
@@ -85,8 +85,12 @@ struct Sidecars {
     last_restart: Option<Timestamp>,
 }
 
-/// Counts init containers in; while one of them is not done, the status is its state.
-fn init_containers(line: &mut Line, status: &PodStatus, inits: &[Container]) -> Sidecars {
+/// Adds the init containers; while one of them has not completed, it determines the status.
+fn summarize_init_containers(
+    summary: &mut PodSummary,
+    status: &PodStatus,
+    init_containers: &[Container],
+) -> Sidecars {
     let mut sidecars = Sidecars {
         initializing: false,
         restarts: 0,
@@ -94,11 +98,11 @@ fn init_containers(line: &mut Line, status: &PodStatus, inits: &[Container]) -> 
     };
     let statuses = status.init_container_statuses.as_deref().unwrap_or(&[]);
     for (at, container) in statuses.iter().enumerate() {
-        let sidecar = inits
+        let sidecar = init_containers
             .iter()
             .any(|init| init.name == container.name && is_sidecar(init));
-        line.restarts += container.restart_count;
-        line.last_restart = line.last_restart.max(last_end(container));
+        summary.restarts += container.restart_count;
+        summary.last_restart = summary.last_restart.max(last_end(container));
         if sidecar {
             sidecars.restarts += container.restart_count;
             sidecars.last_restart = sidecars.last_restart.max(last_end(container));
@@ -112,18 +116,18 @@ fn init_containers(line: &mut Line, status: &PodStatus, inits: &[Container]) -> 
             continue;
         }
         if sidecar && container.started == Some(true) {
-            line.ready += usize::from(container.ready);
+            summary.ready += usize::from(container.ready);
             continue;
         }
-        line.status = if state.terminated.is_some() {
-            format!("Init:{}", ended_as(container))
+        summary.status = if state.terminated.is_some() {
+            format!("Init:{}", termination_reason(container))
         } else {
             let waiting = state
                 .waiting
                 .and_then(|waiting| waiting.reason)
                 .unwrap_or_default();
             if waiting.is_empty() || waiting == "PodInitializing" {
-                format!("Init:{at}/{}", inits.len())
+                format!("Init:{at}/{}", init_containers.len())
             } else {
                 format!("Init:{waiting}")
             }
@@ -134,41 +138,41 @@ fn init_containers(line: &mut Line, status: &PodStatus, inits: &[Container]) -> 
     sidecars
 }
 
-fn main_containers(line: &mut Line, status: &PodStatus) {
+fn summarize_containers(summary: &mut PodSummary, status: &PodStatus) {
     let mut running = false;
     let statuses = status.container_statuses.as_deref().unwrap_or(&[]);
     for container in statuses.iter().rev() {
-        line.restarts += container.restart_count;
-        line.last_restart = line.last_restart.max(last_end(container));
+        summary.restarts += container.restart_count;
+        summary.last_restart = summary.last_restart.max(last_end(container));
         let state = container.state.clone().unwrap_or_default();
         let waiting = state
             .waiting
             .and_then(|waiting| waiting.reason)
             .unwrap_or_default();
         if !waiting.is_empty() {
-            line.status = waiting;
+            summary.status = waiting;
         } else if state.terminated.is_some() {
-            line.status = ended_as(container);
+            summary.status = termination_reason(container);
         } else if container.ready && state.running.is_some() {
             running = true;
-            line.ready += 1;
+            summary.ready += 1;
         }
     }
-    if line.status == "Completed" && running {
+    if summary.status == "Completed" && running {
         let ready = condition(status, "Ready");
-        line.status = if ready { "Running" } else { "NotReady" }.to_owned();
+        summary.status = if ready { "Running" } else { "NotReady" }.to_owned();
     }
 }
 
-fn terminating(mut line: Line, pod: &Pod, status: &PodStatus) -> Line {
+fn with_termination(mut summary: PodSummary, pod: &Pod, status: &PodStatus) -> PodSummary {
     let phase = status.phase.as_deref().unwrap_or_default();
     if pod.metadata.deletion_timestamp.is_some() && phase != "Succeeded" && phase != "Failed" {
-        line.status = "Terminating".to_owned();
+        summary.status = "Terminating".to_owned();
     }
-    line
+    summary
 }
 
-fn ended_as(container: &ContainerStatus) -> String {
+fn termination_reason(container: &ContainerStatus) -> String {
     let ended = container
         .state
         .as_ref()
@@ -200,11 +204,6 @@ fn condition(status: &PodStatus, kind: &str) -> bool {
     conditions
         .iter()
         .any(|condition| condition.type_ == kind && condition.status == "True")
-}
-
-/// Whether `query` names this pod: uid, name, or namespace/name.
-pub fn is_named(query: &str, uid: &str, namespace: &str, name: &str) -> bool {
-    query == uid || query == name || query.split_once('/') == Some((namespace, name))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ fn pod(text: &str) -> Pod {
     serde_json::from_value(serde_json::from_str(text).unwrap()).unwrap()
 }
 
-/// Init containers, containers, status, and what the line tells.
+/// Init containers, containers, status, and the expected summary.
 type Case = (
     &'static str,
     &'static str,
@@ -13,7 +13,7 @@ type Case = (
 );
 
 #[test]
-fn statuses_are_kubectls() {
+fn statuses_match_kubectl() {
     let table: &[Case] = &[
         ("", "a", r#"{"phase":"Pending"}"#, (0, 1, "Pending", 0)),
         ("", "a", "{}", (0, 1, "Unknown", 0)),
@@ -108,41 +108,34 @@ fn statuses_are_kubectls() {
             list(inits),
             list(mains)
         ));
-        let line = line(&pod);
-        let found = (line.ready, line.total, line.status.as_str(), line.restarts);
+        let summary = summarize(&pod);
+        let found = (
+            summary.ready,
+            summary.total,
+            summary.status.as_str(),
+            summary.restarts,
+        );
         assert_eq!(found, *expected, "{status}");
     }
 }
 
 #[test]
-fn a_pod_that_goes_is_terminating_unless_it_is_over() {
+fn deleted_pod_is_terminating_unless_it_has_ended() {
     for (phase, expected) in [("Running", "Terminating"), ("Failed", "Failed")] {
         let pod = pod(&format!(
             r#"{{"metadata":{{"deletionTimestamp":"2026-01-01T00:00:00Z"}},
                 "spec":{{"containers":[]}},"status":{{"phase":"{phase}"}}}}"#
         ));
-        assert_eq!(line(&pod).status, expected);
+        assert_eq!(summarize(&pod).status, expected);
     }
 }
 
 #[test]
-fn restarts_tell_when() {
+fn restarts_show_the_time_since_the_last() {
     let pod = pod(
         r#"{"spec":{"containers":[{"name":"a"}]},"status":{"containerStatuses":[{"name":"a",
             "restartCount":2,"lastState":{"terminated":{"exitCode":1,"finishedAt":"2026-01-01T00:00:00Z"}}}]}}"#,
     );
     let now = "2026-01-01T00:03:00Z".parse().unwrap();
-    assert_eq!(line(&pod).restarts(now), "2 (3m ago)");
-}
-
-#[test]
-fn names() {
-    for (query, named) in [
-        ("u", true),
-        ("web", true),
-        ("ns/web", true),
-        ("x/web", false),
-    ] {
-        assert_eq!(is_named(query, "u", "ns", "web"), named, "{query}");
-    }
+    assert_eq!(summarize(&pod).restarts(now), "2 (3m ago)");
 }

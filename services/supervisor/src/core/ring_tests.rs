@@ -1,14 +1,17 @@
+use jiff::Timestamp;
+
 use super::*;
+use crate::core::span::{POD_NAME, POD_NAMESPACE};
 use proptest::prelude::*;
 
 fn at(ms: i64) -> Timestamp {
     Timestamp::from_millisecond(ms).unwrap()
 }
 
-fn span(trace: u8, pod: (&str, &str, &str), start: i64, end: i64) -> Record {
+fn span(trace: u8, pod: (&str, &str, &str), start: i64, end: i64) -> SpanRecord {
     let (uid, namespace, name) = pod;
     let attributes = [(POD_UID, uid), (POD_NAMESPACE, namespace), (POD_NAME, name)];
-    Record {
+    SpanRecord {
         trace: [trace; 16],
         span: [1; 8],
         parent: None,
@@ -23,8 +26,8 @@ fn span(trace: u8, pod: (&str, &str, &str), start: i64, end: i64) -> Record {
 }
 
 #[test]
-fn a_pod_is_found_by_each_of_its_names() {
-    let mut ring = Ring::new(10, 10_000);
+fn pod_is_found_by_uid_and_names() {
+    let mut ring = SpanRing::new(10, 10_000);
     ring.push(&span(1, ("u1", "ns", "web"), 10, 20));
     ring.push(&span(2, ("u1", "ns", "web"), 30, 40));
     for query in ["u1", "web", "ns/web", &"01".repeat(16)] {
@@ -37,8 +40,8 @@ fn a_pod_is_found_by_each_of_its_names() {
 }
 
 #[test]
-fn the_latest_pod_of_a_name_is_meant() {
-    let mut ring = Ring::new(10, 10_000);
+fn latest_pod_of_a_name_is_found() {
+    let mut ring = SpanRing::new(10, 10_000);
     ring.push(&span(1, ("u1", "ns", "web"), 10, 20));
     ring.push(&span(2, ("u2", "ns", "web"), 30, 40));
     ring.push(&span(3, ("u2", "ns", "web"), 50, 60));
@@ -47,8 +50,8 @@ fn the_latest_pod_of_a_name_is_meant() {
 }
 
 #[test]
-fn a_span_larger_than_the_ring_is_dropped() {
-    let mut ring = Ring::new(10, 5);
+fn oversized_span_is_dropped() {
+    let mut ring = SpanRing::new(10, 5);
     ring.push(&span(1, ("u", "n", "p"), 0, 1));
     assert!(ring.is_empty());
     assert_eq!(ring.dropped(), 1);
@@ -56,18 +59,18 @@ fn a_span_larger_than_the_ring_is_dropped() {
 
 proptest! {
     #[test]
-    fn both_bounds_hold_and_nothing_vanishes_uncounted(
+    fn bounds_hold_and_drops_are_counted(
         sizes in prop::collection::vec(0..500_usize, 0..200),
         max_spans in 1..20_usize,
         max_bytes in 1..4000_usize,
     ) {
-        let mut ring = Ring::new(max_spans, max_bytes);
+        let mut ring = SpanRing::new(max_spans, max_bytes);
         for (n, size) in sizes.iter().enumerate() {
-            ring.push(&Record { name: "x".repeat(*size), ..span(n as u8, ("u", "n", "p"), n as i64, n as i64) });
+            ring.push(&SpanRecord { name: "x".repeat(*size), ..span(n as u8, ("u", "n", "p"), n as i64, n as i64) });
             prop_assert!(ring.len() <= max_spans);
             prop_assert!(ring.bytes <= max_bytes);
             prop_assert_eq!(ring.len() as u64 + ring.dropped(), n as u64 + 1);
-            prop_assert_eq!(ring.bytes, ring.records.iter().map(Packed::size).sum::<usize>());
+            prop_assert_eq!(ring.bytes, ring.records.iter().map(EncodedSpan::size).sum::<usize>());
         }
     }
 }

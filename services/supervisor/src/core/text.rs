@@ -1,4 +1,4 @@
-//! Tables, durations, ages and sizes for people.
+//! Formatting of tables, durations, ages and sizes.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub fn table(rows: &[Vec<String>]) -> String {
     text
 }
 
-/// A duration as `kubectl` tells an age.
+/// An age in the format of `kubectl`.
 pub fn age(seconds: i64) -> String {
     if seconds < -1 {
         return "<invalid>".to_owned();
@@ -51,8 +51,8 @@ pub fn age(seconds: i64) -> String {
     }
 }
 
-/// A duration of a span.
-pub fn span(duration: Duration) -> String {
+/// The duration of a span.
+pub fn duration(duration: Duration) -> String {
     let millis = duration.as_secs_f64() * 1000.0;
     if millis < 10_000.0 {
         format!("{millis:.1}ms")
@@ -63,7 +63,7 @@ pub fn span(duration: Duration) -> String {
 
 /// Bytes in MiB.
 pub fn mebibytes(bytes: u64) -> String {
-    #[allow(clippy::cast_precision_loss)] // for people
+    #[allow(clippy::cast_precision_loss)] // displayed with one decimal
     let mib = bytes as f64 / f64::from(1 << 20);
     format!("{mib:.1}Mi")
 }
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ages_are_kubectls() {
+    fn ages_match_kubectl() {
         for (seconds, text) in [
             (-5, "<invalid>"),
             (-1, "0s"),
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn tables_align() {
+    fn table_columns_are_aligned() {
         let rows = [
             vec!["A".to_owned(), "B".to_owned()],
             vec!["long".to_owned(), String::new()],
@@ -110,9 +110,9 @@ mod tests {
     }
 
     #[test]
-    fn spans_and_sizes() {
-        assert_eq!(span(Duration::from_micros(1_234)), "1.2ms");
-        assert_eq!(span(Duration::from_millis(12_300)), "12.3s");
+    fn durations_and_sizes() {
+        assert_eq!(duration(Duration::from_micros(1_234)), "1.2ms");
+        assert_eq!(duration(Duration::from_millis(12_300)), "12.3s");
         assert_eq!(mebibytes(3 << 19), "1.5Mi");
     }
 }

@@ -1,16 +1,16 @@
-//! A trace as text: one line per span, in the order of cause and start.
+//! A trace as text: one line per span, children below their parents.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::critical_path::{Node, children, critical_path};
+use super::critical_path::{PathNode, children, critical_path};
 use super::text;
 
-/// Columns of the bar.
+/// Width of the bar in columns.
 const BAR: i128 = 32;
-/// Attributes worth their place on a line, and how they are told.
+/// Attributes that are shown, and their short names.
 const SHOWN: &[(&str, &str)] = &[
     ("k8s.container.name", "container"),
     ("attempt", "attempt"),
@@ -19,29 +19,29 @@ const SHOWN: &[(&str, &str)] = &[
 
 /// A span to draw.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Span {
-    /// Its id.
+pub struct WaterfallSpan {
+    /// The ID of the span.
     pub id: String,
-    /// The id of its parent; empty at the root.
+    /// The ID of the parent; empty for a root.
     pub parent: String,
-    /// Who recorded it.
+    /// The service that recorded it.
     pub service: String,
-    /// What was done.
+    /// The operation.
     pub name: String,
-    /// When it began.
+    /// Start time.
     pub start: Timestamp,
-    /// When it ended.
+    /// End time.
     pub end: Timestamp,
-    /// What else was said.
+    /// Further attributes.
     pub attributes: BTreeMap<String, String>,
-    /// The error it ended in; empty if none.
+    /// The error; empty if the operation succeeded.
     pub error: String,
-    /// Folded stimuli.
+    /// The number of linked spans.
     pub links: usize,
 }
 
-/// The trace with its critical path marked by `*`.
-pub fn waterfall(trace_id: &str, spans: &[Span]) -> String {
+/// Formats a trace, its critical path marked by `*`.
+pub fn waterfall(trace_id: &str, spans: &[WaterfallSpan]) -> String {
     let nodes = nodes(spans);
     let begin = nodes.iter().map(|node| node.start).min().unwrap_or(0);
     let end = nodes.iter().map(|node| node.end).max().unwrap_or(begin);
@@ -51,11 +51,11 @@ pub fn waterfall(trace_id: &str, spans: &[Span]) -> String {
         let (span, node) = (&spans[at], nodes[at]);
         rows.push([
             if marked[at] { "*" } else { " " }.to_owned(),
-            text::span(nanos(node.start - begin)),
-            text::span(nanos(node.end - node.start)),
+            text::duration(nanos(node.start - begin)),
+            text::duration(nanos(node.end - node.start)),
             span.service.clone(),
             bar(node.start - begin, node.end - begin, end - begin),
-            format!("{}{}", "  ".repeat(depth), told(span)),
+            format!("{}{}", "  ".repeat(depth), description(span)),
         ]);
     }
     let mut services: Vec<&str> = spans.iter().map(|span| span.service.as_str()).collect();
@@ -78,36 +78,36 @@ pub fn waterfall(trace_id: &str, spans: &[Span]) -> String {
         text.push('\n');
     }
     text.push_str(&format!(
-        "\ntotal {}, {} spans in {} services, {failed} with errors; * is what the end waited for\n",
-        text::span(nanos(end - begin)),
+        "\ntotal {}, {} spans in {} services, {failed} with errors; * marks the critical path\n",
+        text::duration(nanos(end - begin)),
         spans.len(),
         services.len(),
     ));
     text
 }
 
-fn nodes(spans: &[Span]) -> Vec<Node> {
-    let places: BTreeMap<&str, usize> = spans
+fn nodes(spans: &[WaterfallSpan]) -> Vec<PathNode> {
+    let indices: BTreeMap<&str, usize> = spans
         .iter()
         .enumerate()
         .map(|(at, span)| (span.id.as_str(), at))
         .collect();
-    let node = |span: &Span| Node {
+    let node = |span: &WaterfallSpan| PathNode {
         start: span.start.as_nanosecond(),
-        // Clocks of one machine may still step back.
+        // The clock may have been set back.
         end: span.end.as_nanosecond().max(span.start.as_nanosecond()),
-        parent: places.get(span.parent.as_str()).copied(),
+        parent: indices.get(span.parent.as_str()).copied(),
     };
     spans.iter().map(node).collect()
 }
 
-/// Places with depths, children below their parents, earlier ones first.
-fn in_order(nodes: &[Node]) -> Vec<(usize, usize)> {
+/// Indices with depths, children below their parents, earlier ones first.
+fn in_order(nodes: &[PathNode]) -> Vec<(usize, usize)> {
     let children = children(nodes);
-    let sorted = |places: &[usize]| {
-        let mut places = places.to_vec();
-        places.sort_by_key(|at| std::cmp::Reverse((nodes[*at].start, nodes[*at].end)));
-        places
+    let sorted = |indices: &[usize]| {
+        let mut indices = indices.to_vec();
+        indices.sort_by_key(|at| std::cmp::Reverse((nodes[*at].start, nodes[*at].end)));
+        indices
     };
     let mut order = Vec::with_capacity(nodes.len());
     let mut waiting: Vec<(usize, usize)> = sorted(&children[nodes.len()])
@@ -137,7 +137,7 @@ fn bar(start: i128, end: i128, total: i128) -> String {
     format!("|{}|", (0..BAR).map(cell).collect::<String>())
 }
 
-fn told(span: &Span) -> String {
+fn description(span: &WaterfallSpan) -> String {
     let mut text = span.name.clone();
     for (key, name) in SHOWN {
         if let Some(value) = span.attributes.get(*key).filter(|value| !value.is_empty()) {

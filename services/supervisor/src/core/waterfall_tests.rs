@@ -1,8 +1,8 @@
 use super::*;
 use proptest::prelude::*;
 
-fn span(id: &str, parent: &str, service: &str, name: &str, start: i64, end: i64) -> Span {
-    Span {
+fn span(id: &str, parent: &str, service: &str, name: &str, start: i64, end: i64) -> WaterfallSpan {
+    WaterfallSpan {
         id: id.to_owned(),
         parent: parent.to_owned(),
         service: service.to_owned(),
@@ -16,7 +16,7 @@ fn span(id: &str, parent: &str, service: &str, name: &str, start: i64, end: i64)
 }
 
 #[test]
-fn a_start_as_people_see_it() {
+fn pod_start_is_drawn() {
     let mut spans = vec![
         span("a", "", "pod-config", "pod.seen", 0, 1_000),
         span("b", "a", "sync-coordinator", "pod.start", 2_000, 160_000),
@@ -81,7 +81,7 @@ fn own((key, value): (&str, &str)) -> (String, String) {
 }
 
 #[test]
-fn nothing_is_drawn_as_nothing() {
+fn empty_trace_is_drawn() {
     assert!(waterfall("0", &[]).contains("total 0.0ms, 0 spans"));
 }
 
@@ -90,7 +90,7 @@ proptest! {
     fn every_span_has_one_line(
         raw in prop::collection::vec((0..9_u8, 0..9_u8, 0..1000_i64, -5..500_i64), 0..30),
     ) {
-        let spans: Vec<Span> = raw
+        let spans: Vec<WaterfallSpan> = raw
             .iter()
             .enumerate()
             .map(|(n, (_, parent, start, long))| {

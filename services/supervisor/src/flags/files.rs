@@ -8,8 +8,8 @@ use serde_json::{Map, Value};
 
 use super::FlagError;
 
-/// Fields that name files, relative to the file that they stand in.
-const PATHS: [&str; 6] = [
+/// Fields with paths, which are relative to the configuration file.
+const PATH_FIELDS: [&str; 6] = [
     "/staticPodPath",
     "/authentication/x509/clientCAFile",
     "/tlsCertFile",
@@ -18,7 +18,7 @@ const PATHS: [&str; 6] = [
     "/podLogsDir",
 ];
 
-/// The two documents, as far as files have said them.
+/// The two documents, merged over all files.
 #[derive(Debug, Default)]
 pub(super) struct Documents {
     pub(super) kubelet: Map<String, Value>,
@@ -26,9 +26,9 @@ pub(super) struct Documents {
 }
 
 impl Documents {
-    /// Merges a file over what earlier ones said: maps into maps, all else replaces.
+    /// Merges a file over the earlier ones: objects are merged, other values replaced.
     pub(super) fn merge(&mut self, path: &Path) -> Result<(), FlagError> {
-        // By itself first: what is wrong is named with the file that it stands in.
+        // Validated by itself, so that errors name the file.
         config::load(path)?;
         let text = std::fs::read_to_string(path).map_err(|source| FlagError::Read {
             path: path.to_owned(),
@@ -37,35 +37,35 @@ impl Documents {
         for document in serde_yaml_ng::Deserializer::from_str(&text) {
             let read = Value::deserialize(document).map_err(|error| FlagError::Document {
                 path: path.to_owned(),
-                why: error.to_string(),
+                error: error.to_string(),
             })?;
             let mut document = read;
             if document["kind"] == "PolyletConfiguration" {
-                merge(&mut self.polylet, document);
+                merge_patch(&mut self.polylet, document);
             } else {
-                for pointer in PATHS {
-                    if let Some(Value::String(named)) = document.pointer_mut(pointer) {
-                        absolute(named, path);
+                for pointer in PATH_FIELDS {
+                    if let Some(Value::String(value)) = document.pointer_mut(pointer) {
+                        make_absolute(value, path);
                     }
                 }
-                merge(&mut self.kubelet, document);
+                merge_patch(&mut self.kubelet, document);
             }
         }
         Ok(())
     }
 }
 
-fn absolute(named: &mut String, file: &Path) {
-    if !named.is_empty()
-        && !named.starts_with('/')
+fn make_absolute(path: &mut String, file: &Path) {
+    if !path.is_empty()
+        && !path.starts_with('/')
         && let Some(directory) = file.parent()
     {
-        *named = directory.join(&*named).to_string_lossy().into_owned();
+        *path = directory.join(&*path).to_string_lossy().into_owned();
     }
 }
 
-/// As a JSON merge patch (RFC 7396) does.
-pub(super) fn merge(into: &mut Map<String, Value>, over: Value) {
+/// Applies a JSON merge patch (RFC 7396).
+pub(super) fn merge_patch(into: &mut Map<String, Value>, over: Value) {
     let Value::Object(over) = over else {
         return;
     };
@@ -74,7 +74,7 @@ pub(super) fn merge(into: &mut Map<String, Value>, over: Value) {
             (_, Value::Null) => {
                 into.remove(&name);
             }
-            (Some(Value::Object(fields)), value @ Value::Object(_)) => merge(fields, value),
+            (Some(Value::Object(fields)), value @ Value::Object(_)) => merge_patch(fields, value),
             (_, value) => {
                 into.insert(name, value);
             }
@@ -82,7 +82,7 @@ pub(super) fn merge(into: &mut Map<String, Value>, over: Value) {
     }
 }
 
-/// Files `*.conf` of a directory and those below it, by name.
+/// The files `*.conf` in a directory and its subdirectories, sorted by path.
 pub(super) fn drop_ins(directory: Option<&Path>) -> Result<Vec<PathBuf>, FlagError> {
     let Some(directory) = directory else {
         return Ok(Vec::new());
@@ -94,12 +94,12 @@ pub(super) fn drop_ins(directory: Option<&Path>) -> Result<Vec<PathBuf>, FlagErr
 }
 
 fn collect(directory: &Path, found: &mut Vec<PathBuf>) -> Result<(), FlagError> {
-    let unread = |source| FlagError::Read {
+    let read_error = |source| FlagError::Read {
         path: directory.to_owned(),
         source,
     };
-    for entry in std::fs::read_dir(directory).map_err(unread)? {
-        let path = entry.map_err(unread)?.path();
+    for entry in std::fs::read_dir(directory).map_err(read_error)? {
+        let path = entry.map_err(read_error)?.path();
         if path.is_dir() {
             collect(&path, found)?;
         } else if path

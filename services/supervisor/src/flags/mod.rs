@@ -1,10 +1,10 @@
-//! The kubelet's command line: `polylet run` takes what unit files of kubeadm and distributions hand
-//! to the kubelet, and so does `polylet` under the name `kubelet`.
+//! The kubelet's command line: `polylet run`, or `polylet` under the name `kubelet`, accepts the flags in unit
+//! files of kubeadm and distributions.
 //!
-//! - `table`: every flag and the field of the configuration that it is, or why it counts for nothing.
-//! - `parse`: words of a command line to settings, as upstream's parser reads them.
-//! - `files`: the configuration file and the drop-ins beside it, as documents.
-//! - `effective`: files and flags as one configuration; flags win.
+//! - `table`: every flag, and the configuration field that it sets or the reason why it is ignored.
+//! - `parse`: arguments to settings, with the syntax of upstream's parser.
+//! - `files`: the configuration file and its drop-ins, as documents.
+//! - `effective`: the configuration out of files and flags; flags take precedence.
 
 mod effective;
 mod files;
@@ -18,21 +18,21 @@ use std::path::{Path, PathBuf};
 
 use polylet_kit::{Config, DEFAULT_CONFIG, config};
 
-use table::Means;
+use table::FlagEffect;
 
-pub(crate) use parse::{Asked, Parsed, parse};
+pub(crate) use parse::{ParsedArgs, RunArgs, parse};
 
-/// Why a command line cannot be used.
+/// Why a command line is invalid.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum FlagError {
-    #[error("unknown flag --{name}{}", closest(.near))]
+    #[error("unknown flag --{name}{}", suggestion(.similar))]
     Unknown {
         name: String,
-        near: Option<&'static str>,
+        similar: Option<&'static str>,
     },
-    #[error("unexpected word {0:?}: flags begin with --")]
-    Word(String),
-    #[error("--{name} needs a value")]
+    #[error("unexpected argument {0:?}")]
+    Argument(String),
+    #[error("--{name} requires a value")]
     NoValue { name: &'static str },
     #[error("--{name}={value}: {expected}")]
     Value {
@@ -46,63 +46,67 @@ pub(crate) enum FlagError {
         #[source]
         source: std::io::Error,
     },
-    #[error("{path}: not a configuration: {why}")]
-    Document { path: PathBuf, why: String },
+    #[error("invalid configuration file {path}: {error}")]
+    Document { path: PathBuf, error: String },
     #[error(transparent)]
     Config(#[from] config::ConfigError),
-    #[error("writing the effective configuration as YAML")]
+    #[error("encoding the effective configuration")]
     Encode(#[source] serde_yaml_ng::Error),
 }
 
-fn closest(near: &Option<&'static str>) -> String {
-    near.map(|name| format!("; is --{name} meant?"))
+fn suggestion(similar: &Option<&'static str>) -> String {
+    similar
+        .map(|name| format!("; did you mean --{name}?"))
         .unwrap_or_default()
 }
 
-/// What to run with.
-pub(crate) struct Effective {
-    /// As all services read it.
+/// The configuration to run with.
+pub(crate) struct EffectiveConfig {
     pub(crate) config: Config,
-    /// What they are to read, where it is not the one file that was named: written for them.
+    /// The text to write for the services, unless they can read the configuration file itself.
     pub(crate) text: Option<String>,
 }
 
-/// What can be said on the command line.
+/// The help text of `polylet run`.
 pub(crate) fn help() -> String {
     let mut text =
-        "Runs the node. Flags are the kubelet's; each is a field of the configuration:\n\n"
+        "Start the node's services and supervise them.\n\nUsage: polylet run [FLAGS]\n\nFlags of the kubelet, and the fields that they set:\n"
             .to_owned();
     for flag in &table::FLAGS {
-        let means = match flag.means {
-            Means::Config => "the configuration file".to_owned(),
-            Means::ConfigDirectory => "drop-ins *.conf over the configuration file".to_owned(),
-            Means::Polylet(field) => format!("{field} of PolyletConfiguration"),
-            Means::Kubelet(field) => format!("{field} of KubeletConfiguration"),
-            Means::Deprecated(field) => format!("{field} of KubeletConfiguration (deprecated)"),
-            Means::Nothing(why) => format!("ignored: {why}"),
+        let effect = match flag.effect {
+            FlagEffect::Config => "configuration file".to_owned(),
+            FlagEffect::ConfigDirectory => {
+                "directory of drop-ins *.conf over the configuration file".to_owned()
+            }
+            FlagEffect::Polylet(field) => format!("{field} of PolyletConfiguration"),
+            FlagEffect::Kubelet(field) => format!("{field} of KubeletConfiguration"),
+            FlagEffect::Deprecated(field) => {
+                format!("{field} of KubeletConfiguration (deprecated)")
+            }
+            FlagEffect::Ignored(reason) => format!("ignored: {reason}"),
         };
-        text.push_str(&format!("  --{:<50} {means}\n", flag.name));
+        text.push_str(&format!("  --{:<50} {effect}\n", flag.name));
     }
     text
 }
 
-/// The configuration that a command line means.
+/// The effective configuration of a command line.
 ///
 /// # Errors
-/// When a file or a value is wrong; what is wrong is named.
-pub(crate) fn configuration(parsed: Parsed) -> Result<Effective, FlagError> {
-    let standard = Path::new(DEFAULT_CONFIG);
-    let Parsed {
+/// When a file or a value is invalid.
+pub(crate) fn configuration(args: RunArgs) -> Result<EffectiveConfig, FlagError> {
+    let default = Path::new(DEFAULT_CONFIG);
+    let RunArgs {
         config: file,
         directory,
         settings,
-        notes,
-    } = parsed;
-    let plain = directory.is_none() && settings.is_empty() && notes.is_empty();
-    let file = file.or_else(|| (plain || standard.exists()).then(|| standard.to_owned()));
+        warnings,
+    } = args;
+    let plain = directory.is_none() && settings.is_empty() && warnings.is_empty();
+    let file = file.or_else(|| (plain || default.exists()).then(|| default.to_owned()));
     if let (true, Some(file)) = (plain, &file) {
         let config = config::load(file)?;
-        return Ok(Effective { config, text: None });
+        return Ok(EffectiveConfig { config, text: None });
     }
     let mut documents = files::Documents::default();
     for path in file
@@ -111,5 +115,5 @@ pub(crate) fn configuration(parsed: Parsed) -> Result<Effective, FlagError> {
     {
         documents.merge(&path)?;
     }
-    effective::of(documents, settings, notes)
+    effective::merge(documents, settings, warnings)
 }

@@ -1,72 +1,72 @@
-//! Every flag of the kubelet.
+//! Every flag of the kubelet, and its effect.
 
-use Kind::{
+use FlagEffect::{Config, ConfigDirectory, Deprecated, Ignored, Kubelet, Polylet};
+use FlagKind::{
     Bool, Bools, Headers, Int, List, Map, Name, NodeIps, Taints, Text, Thresholds, Verbosity,
 };
-use Means::{Config, ConfigDirectory, Deprecated, Kubelet, Nothing, Polylet};
 
-/// What a flag's value looks like.
+/// The syntax of a flag's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// As it stands; durations and quantities too.
+pub(super) enum FlagKind {
+    /// Any text, such as durations and quantities.
     Text,
-    /// A node's name: trimmed, in lower case.
+    /// A node name, which is trimmed and converted to lower case.
     Name,
-    /// May stand without a value.
+    /// A boolean; true without a value.
     Bool,
     Int,
-    /// Separated by commas.
+    /// Comma-separated values.
     List,
-    /// `key=value`, separated by commas.
+    /// Comma-separated `key=value`.
     Map,
-    /// `signal<value`, separated by commas.
+    /// Comma-separated `signal<value`.
     Thresholds,
-    /// `Name=true`, separated by commas.
+    /// Comma-separated `Name=true`.
     Bools,
-    /// `Name:value`, separated by commas.
+    /// Comma-separated `Name:value`.
     Headers,
-    /// `key=value:Effect`, separated by commas.
+    /// Comma-separated `key=value:Effect`.
     Taints,
-    /// One or two addresses, which are two fields.
+    /// One or two addresses, which set two fields.
     NodeIps,
-    /// A number that is a log level here.
+    /// A number that is mapped to a log level.
     Verbosity,
 }
 
-/// What a flag is here.
+/// The effect of a flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Means {
-    /// The configuration file.
+pub(super) enum FlagEffect {
+    /// Names the configuration file.
     Config,
-    /// Where its drop-ins are.
+    /// Names the drop-in directory.
     ConfigDirectory,
-    /// A field of `PolyletConfiguration`.
+    /// Sets a field of `PolyletConfiguration`.
     Polylet(&'static str),
-    /// A field of `KubeletConfiguration`.
+    /// Sets a field of `KubeletConfiguration`.
     Kubelet(&'static str),
-    /// The same; upstream wants it in the file.
+    /// The same, but deprecated upstream.
     Deprecated(&'static str),
-    /// Taken and ignored, and why.
-    Nothing(&'static str),
+    /// None; the reason.
+    Ignored(&'static str),
 }
 
-/// A flag.
+/// A flag of the kubelet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Flag {
-    /// Without its dashes.
+    /// Without the dashes.
     pub(super) name: &'static str,
-    pub(super) kind: Kind,
-    pub(super) means: Means,
+    pub(super) kind: FlagKind,
+    pub(super) effect: FlagEffect,
 }
 
-const fn flag(name: &'static str, kind: Kind, means: Means) -> Flag {
-    Flag { name, kind, means }
+const fn flag(name: &'static str, kind: FlagKind, effect: FlagEffect) -> Flag {
+    Flag { name, kind, effect }
 }
 
-/// All of them.
+/// All flags.
 #[rustfmt::skip]
 pub(super) static FLAGS: [Flag; 161] = [
-    // Flags with no word in KubeletConfiguration, and those that upstream keeps.
+    // Flags without a field in KubeletConfiguration, and those that are not deprecated.
     flag("config", Text, Config),
     flag("config-dir", Text, ConfigDirectory),
     flag("kubeconfig", Text, Polylet("kubeconfig")),
@@ -86,7 +86,7 @@ pub(super) static FLAGS: [Flag; 161] = [
     flag("logging-format", Text, Kubelet("logging.format")),
     flag("provider-id", Text, Kubelet("providerID")),
     flag("seccomp-default", Bool, Kubelet("seccompDefault")),
-    // Deprecated upstream for their fields.
+    // Deprecated upstream in favor of fields.
     flag("enable-server", Bool, Deprecated("enableServer")),
     flag("fail-swap-on", Bool, Deprecated("failSwapOn")),
     flag("pod-manifest-path", Text, Deprecated("staticPodPath")),
@@ -182,52 +182,52 @@ pub(super) static FLAGS: [Flag; 161] = [
     flag("allowed-unsafe-sysctls", List, Deprecated("allowedUnsafeSysctls")),
     flag("register-node", Bool, Deprecated("registerNode")),
     flag("register-with-taints", Taints, Deprecated("registerWithTaints")),
-    // Taken so that a unit file goes on working.
-    flag("pod-infra-container-image", Text, Nothing("the sandbox image is the runtime's own setting, and a pinned image is never collected")),
-    flag("runtime-cgroups", Text, Nothing("the container runtime is asked or configured for it")),
-    flag("vmodule", Text, Nothing("levels are per service and module: logLevel")),
-    flag("log-flush-frequency", Text, Nothing("Polylet logs to standard error, as -v says")),
-    flag("log-json-info-buffer-size", Text, Nothing("Polylet logs to standard error, as -v says")),
-    flag("log-json-split-stream", Bool, Nothing("Polylet logs to standard error, as -v says")),
-    flag("log-text-info-buffer-size", Text, Nothing("Polylet logs to standard error, as -v says")),
-    flag("log-text-split-stream", Bool, Nothing("Polylet logs to standard error, as -v says")),
-    flag("logtostderr", Bool, Nothing("Polylet logs to standard error, as -v says")),
-    flag("alsologtostderr", Bool, Nothing("Polylet logs to standard error, as -v says")),
-    flag("stderrthreshold", Text, Nothing("Polylet logs to standard error, as -v says")),
-    flag("log-dir", Text, Nothing("Polylet logs to standard error, as -v says")),
-    flag("log-file", Text, Nothing("Polylet logs to standard error, as -v says")),
-    flag("log-file-max-size", Text, Nothing("Polylet logs to standard error, as -v says")),
-    flag("skip-headers", Bool, Nothing("Polylet logs to standard error, as -v says")),
-    flag("skip-log-headers", Bool, Nothing("Polylet logs to standard error, as -v says")),
-    flag("add-dir-header", Bool, Nothing("Polylet logs to standard error, as -v says")),
-    flag("one-output", Bool, Nothing("Polylet logs to standard error, as -v says")),
-    flag("log-backtrace-at", Text, Nothing("Polylet logs to standard error, as -v says")),
-    flag("minimum-container-ttl-duration", Text, Nothing("dead containers are collected as the defaults say")),
-    flag("maximum-dead-containers", Int, Nothing("dead containers are collected as the defaults say")),
-    flag("maximum-dead-containers-per-container", Int, Nothing("dead containers are collected as the defaults say")),
-    flag("keep-terminated-pod-volumes", Bool, Nothing("volumes of ended pods are always unmounted")),
-    flag("experimental-allocatable-ignore-eviction", Bool, Nothing("what pods may ask for is always less what eviction keeps free")),
-    flag("lock-file", Text, Nothing("the supervisor has a lock of its own")),
-    flag("exit-on-lock-contention", Bool, Nothing("the supervisor has a lock of its own")),
-    flag("reserved-memory", Text, Nothing("memory is not yet given out by NUMA node")),
-    flag("register-schedulable", Bool, Nothing("removed from Kubernetes: register with a taint")),
-    flag("container-runtime", Text, Nothing("removed from Kubernetes: there are remote runtimes only")),
-    flag("network-plugin", Text, Nothing("removed from Kubernetes: the container runtime is asked or configured for it")),
-    flag("cni-bin-dir", Text, Nothing("removed from Kubernetes: the container runtime is asked or configured for it")),
-    flag("cni-conf-dir", Text, Nothing("removed from Kubernetes: the container runtime is asked or configured for it")),
-    flag("cni-cache-dir", Text, Nothing("removed from Kubernetes: the container runtime is asked or configured for it")),
-    flag("cloud-config", Text, Nothing("removed from Kubernetes: clouds have controllers of their own")),
-    flag("master-service-namespace", Text, Nothing("removed from Kubernetes")),
-    flag("runonce", Bool, Nothing("removed from Kubernetes")),
-    flag("housekeeping-interval", Text, Nothing("usage is read from cgroups without cAdvisor")),
-    flag("global-housekeeping-interval", Text, Nothing("usage is read from cgroups without cAdvisor")),
-    flag("containerd", Text, Nothing("usage is read from cgroups without cAdvisor")),
-    flag("containerd-namespace", Text, Nothing("usage is read from cgroups without cAdvisor")),
-    flag("enable-load-reader", Bool, Nothing("usage is read from cgroups without cAdvisor")),
-    flag("event-storage-age-limit", Text, Nothing("usage is read from cgroups without cAdvisor")),
-    flag("event-storage-event-limit", Text, Nothing("usage is read from cgroups without cAdvisor")),
-    flag("machine-id-file", Text, Nothing("usage is read from cgroups without cAdvisor")),
-    flag("boot-id-file", Text, Nothing("usage is read from cgroups without cAdvisor")),
-    flag("application-metrics-count-limit", Int, Nothing("usage is read from cgroups without cAdvisor")),
-    flag("log-cadvisor-usage", Bool, Nothing("usage is read from cgroups without cAdvisor")),
+    // Accepted so that existing unit files work.
+    flag("pod-infra-container-image", Text, Ignored("the sandbox image is configured in the runtime, and pinned images are never collected")),
+    flag("runtime-cgroups", Text, Ignored("this is configured in the container runtime")),
+    flag("vmodule", Text, Ignored("use logLevel, which has levels per service and module")),
+    flag("log-flush-frequency", Text, Ignored("logs are written to standard error at the level of -v")),
+    flag("log-json-info-buffer-size", Text, Ignored("logs are written to standard error at the level of -v")),
+    flag("log-json-split-stream", Bool, Ignored("logs are written to standard error at the level of -v")),
+    flag("log-text-info-buffer-size", Text, Ignored("logs are written to standard error at the level of -v")),
+    flag("log-text-split-stream", Bool, Ignored("logs are written to standard error at the level of -v")),
+    flag("logtostderr", Bool, Ignored("logs are written to standard error at the level of -v")),
+    flag("alsologtostderr", Bool, Ignored("logs are written to standard error at the level of -v")),
+    flag("stderrthreshold", Text, Ignored("logs are written to standard error at the level of -v")),
+    flag("log-dir", Text, Ignored("logs are written to standard error at the level of -v")),
+    flag("log-file", Text, Ignored("logs are written to standard error at the level of -v")),
+    flag("log-file-max-size", Text, Ignored("logs are written to standard error at the level of -v")),
+    flag("skip-headers", Bool, Ignored("logs are written to standard error at the level of -v")),
+    flag("skip-log-headers", Bool, Ignored("logs are written to standard error at the level of -v")),
+    flag("add-dir-header", Bool, Ignored("logs are written to standard error at the level of -v")),
+    flag("one-output", Bool, Ignored("logs are written to standard error at the level of -v")),
+    flag("log-backtrace-at", Text, Ignored("logs are written to standard error at the level of -v")),
+    flag("minimum-container-ttl-duration", Text, Ignored("the defaults of container garbage collection apply")),
+    flag("maximum-dead-containers", Int, Ignored("the defaults of container garbage collection apply")),
+    flag("maximum-dead-containers-per-container", Int, Ignored("the defaults of container garbage collection apply")),
+    flag("keep-terminated-pod-volumes", Bool, Ignored("volumes of terminated pods are always unmounted")),
+    flag("experimental-allocatable-ignore-eviction", Bool, Ignored("allocatable always excludes the eviction thresholds")),
+    flag("lock-file", Text, Ignored("the supervisor has its own lock")),
+    flag("exit-on-lock-contention", Bool, Ignored("the supervisor has its own lock")),
+    flag("reserved-memory", Text, Ignored("memory is not managed by NUMA node yet")),
+    flag("register-schedulable", Bool, Ignored("removed from Kubernetes; use a taint")),
+    flag("container-runtime", Text, Ignored("removed from Kubernetes; all runtimes are remote")),
+    flag("network-plugin", Text, Ignored("removed from Kubernetes; this is configured in the container runtime")),
+    flag("cni-bin-dir", Text, Ignored("removed from Kubernetes; this is configured in the container runtime")),
+    flag("cni-conf-dir", Text, Ignored("removed from Kubernetes; this is configured in the container runtime")),
+    flag("cni-cache-dir", Text, Ignored("removed from Kubernetes; this is configured in the container runtime")),
+    flag("cloud-config", Text, Ignored("removed from Kubernetes; clouds have external controllers")),
+    flag("master-service-namespace", Text, Ignored("removed from Kubernetes")),
+    flag("runonce", Bool, Ignored("removed from Kubernetes")),
+    flag("housekeeping-interval", Text, Ignored("usage is read from cgroups, not from cAdvisor")),
+    flag("global-housekeeping-interval", Text, Ignored("usage is read from cgroups, not from cAdvisor")),
+    flag("containerd", Text, Ignored("usage is read from cgroups, not from cAdvisor")),
+    flag("containerd-namespace", Text, Ignored("usage is read from cgroups, not from cAdvisor")),
+    flag("enable-load-reader", Bool, Ignored("usage is read from cgroups, not from cAdvisor")),
+    flag("event-storage-age-limit", Text, Ignored("usage is read from cgroups, not from cAdvisor")),
+    flag("event-storage-event-limit", Text, Ignored("usage is read from cgroups, not from cAdvisor")),
+    flag("machine-id-file", Text, Ignored("usage is read from cgroups, not from cAdvisor")),
+    flag("boot-id-file", Text, Ignored("usage is read from cgroups, not from cAdvisor")),
+    flag("application-metrics-count-limit", Int, Ignored("usage is read from cgroups, not from cAdvisor")),
+    flag("log-cadvisor-usage", Bool, Ignored("usage is read from cgroups, not from cAdvisor")),
 ];

@@ -1,32 +1,32 @@
 use serde_json::{Value, json};
 
-use super::table::{FLAGS, Means};
-use super::{Asked, FlagError, Parsed, configuration, parse};
+use super::table::{FLAGS, FlagEffect};
+use super::{FlagError, ParsedArgs, RunArgs, configuration, parse};
 
-fn parsed(words: &str) -> Result<Parsed, FlagError> {
-    match parse(words.split_whitespace().map(str::to_owned))? {
-        Asked::Run(parsed) => Ok(parsed),
-        Asked::Help | Asked::Version => panic!("{words}: not a run"),
+fn parsed(args: &str) -> Result<RunArgs, FlagError> {
+    match parse(args.split_whitespace().map(str::to_owned))? {
+        ParsedArgs::Run(parsed) => Ok(parsed),
+        ParsedArgs::Help | ParsedArgs::Version => panic!("{args}: not a run"),
     }
 }
 
-fn config(words: &str) -> polylet_kit::Config {
-    match configuration(parsed(words).unwrap()) {
+fn config(args: &str) -> polylet_kit::Config {
+    match configuration(parsed(args).unwrap()) {
         Ok(effective) => effective.config,
-        Err(error) => panic!("{words}: {}", polylet_kit::report(&error)),
+        Err(error) => panic!("{args}: {}", polylet_kit::report(&error)),
     }
 }
 
-fn refused(words: &str) -> String {
-    let refused = parsed(words).and_then(configuration);
-    match refused {
+fn error(args: &str) -> String {
+    let result = parsed(args).and_then(configuration);
+    match result {
         Err(error) => polylet_kit::report(&error),
-        Ok(_) => panic!("{words}: taken"),
+        Ok(_) => panic!("{args}: accepted"),
     }
 }
 
 #[test]
-fn every_flag_is_a_field_that_there_is() {
+fn every_flag_sets_an_existing_field() {
     let config = config("--max-pods=5");
     let documents = [
         serde_json::to_value(&config.kubelet).unwrap(),
@@ -34,9 +34,9 @@ fn every_flag_is_a_field_that_there_is() {
     ];
     let mut names: Vec<_> = FLAGS.iter().map(|flag| flag.name).collect();
     for flag in &FLAGS {
-        let (document, field) = match flag.means {
-            Means::Kubelet(field) | Means::Deprecated(field) => (&documents[0], field),
-            Means::Polylet(field) => (&documents[1], field),
+        let (document, field) = match flag.effect {
+            FlagEffect::Kubelet(field) | FlagEffect::Deprecated(field) => (&documents[0], field),
+            FlagEffect::Polylet(field) => (&documents[1], field),
             _ => continue,
         };
         let pointer = format!("/{}", field.replace('.', "/"));
@@ -52,7 +52,7 @@ fn every_flag_is_a_field_that_there_is() {
 }
 
 #[test]
-fn a_unit_file_of_kubeadm() {
+fn kubeadm_unit_file_is_accepted() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("config.yaml");
     let text = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n\
@@ -97,25 +97,25 @@ fn a_unit_file_of_kubeadm() {
     );
     assert_eq!(kubelet.node_status_report_frequency.as_secs(), 5);
     assert!(kubelet.rotate_certificates && !kubelet.fail_swap_on);
-    // Relative to the file that says it.
+    // Relative to the configuration file.
     assert_eq!(
         kubelet.static_pod_path,
         dir.path().join("manifests").to_string_lossy()
     );
-    let notes = config.warnings.join("\n");
+    let warnings = config.warnings.join("\n");
     assert!(
-        notes.contains("--pod-infra-container-image counts for nothing"),
-        "{notes}"
+        warnings.contains("--pod-infra-container-image is ignored"),
+        "{warnings}"
     );
     assert!(
-        notes.contains("--cluster-dns is deprecated: the configuration's field is clusterDNS"),
-        "{notes}"
+        warnings.contains("--cluster-dns is deprecated; set clusterDNS in the configuration file"),
+        "{warnings}"
     );
     assert!(config.path.ends_with("supervisor/config.yaml"));
 }
 
 #[test]
-fn drop_ins_by_name_and_flags_over_them() {
+fn drop_ins_are_sorted_and_flags_take_precedence() {
     let dir = tempfile::tempdir().unwrap();
     let head = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
     for (name, text) in [
@@ -148,23 +148,26 @@ fn drop_ins_by_name_and_flags_over_them() {
 }
 
 #[test]
-fn what_is_wrong_is_named() {
-    for (words, said) in [
+fn errors_name_flag_and_value() {
+    for (args, expected) in [
         (
             "--kubeconf=/x",
-            "unknown flag --kubeconf; is --kubeconfig meant?",
+            "unknown flag --kubeconf; did you mean --kubeconfig?",
         ),
         ("--totally-different=1", "unknown flag --totally-different"),
         (
             "--max-pods=many",
             "--max-pods=many: expected a whole number",
         ),
-        ("--max-pods", "--max-pods needs a value"),
+        ("--max-pods", "--max-pods requires a value"),
         ("--fail-swap-on=perhaps", "expected true or false"),
-        ("--eviction-hard=memory.available=1", "expected key<value"),
+        (
+            "--eviction-hard=memory.available=1",
+            "expected comma-separated key<value",
+        ),
         ("--register-with-taints=a", "expected key=value:Effect"),
         ("--node-ip=10.0.0.1,10.0.0.2", "one of each family"),
-        ("start", "unexpected word \"start\""),
+        ("start", "unexpected argument \"start\""),
         ("--eviction-hard=memori<1", "evictionHard[memori]"),
         (
             "--node-labels=node-role.kubernetes.io/worker=",
@@ -173,13 +176,13 @@ fn what_is_wrong_is_named() {
         ("--cloud-provider=aws", "cloudProvider"),
         ("--config=/nowhere/config.yaml", "/nowhere/config.yaml"),
     ] {
-        let told = refused(words);
-        assert!(told.contains(said), "{words}: {told}");
+        let message = error(args);
+        assert!(message.contains(expected), "{args}: {message}");
     }
 }
 
 #[test]
-fn an_effective_configuration_reads_as_itself() {
+fn effective_configuration_round_trips() {
     let effective =
         configuration(parsed("--node-labels=a=b --tls-min-version=VersionTLS13").unwrap()).unwrap();
     let text = effective.text.unwrap();
@@ -191,9 +194,9 @@ fn an_effective_configuration_reads_as_itself() {
 }
 
 #[test]
-fn variables_of_a_unit_file_may_be_empty() {
+fn empty_variables_of_a_unit_file_are_unset() {
     let plain = config("--max-pods=110");
-    for words in [
+    for args in [
         "--hostname-override=",
         "--kubeconfig= --bootstrap-kubeconfig=",
         "--config= --config-dir= --max-pods=110",
@@ -203,18 +206,18 @@ fn variables_of_a_unit_file_may_be_empty() {
         "--kubeconfig=/a --kubeconfig=",
         "--version=false --max-pods=110",
     ] {
-        let config = config(words);
-        assert_eq!(config.polylet, plain.polylet, "{words}");
-        assert_eq!(config.kubelet, plain.kubelet, "{words}");
+        let config = config(args);
+        assert_eq!(config.polylet, plain.polylet, "{args}");
+        assert_eq!(config.kubelet, plain.kubelet, "{args}");
     }
     let config = config("--kubeconfig= --kubeconfig=/a");
     assert_eq!(config.polylet.kubeconfig, Some("/a".into()));
 }
 
 #[test]
-fn an_unspecified_address_asks_for_one_of_its_family() {
-    for (words, ip) in [("--node-ip=::", "::"), ("--node-ip=0.0.0.0", "0.0.0.0")] {
-        assert_eq!(config(words).polylet.node_ip, ip.parse().ok());
+fn unspecified_address_selects_the_family() {
+    for (args, ip) in [("--node-ip=::", "::"), ("--node-ip=0.0.0.0", "0.0.0.0")] {
+        assert_eq!(config(args).polylet.node_ip, ip.parse().ok());
     }
-    assert!(refused("--node-ip=0.0.0.0,::").contains("unspecified"));
+    assert!(error("--node-ip=0.0.0.0,::").contains("unspecified"));
 }

@@ -1,35 +1,35 @@
-//! Values of flags, as upstream writes them.
+//! Values of flags, in upstream's syntax.
 
 use serde_json::{Map, Value, json};
 
-use super::table::Kind;
+use super::table::FlagKind;
 
-/// A flag's value as its field has it; an error says what was expected.
-pub(super) fn read(kind: Kind, text: &str) -> Result<Value, String> {
+/// Parses a value for its field. The error names the expected syntax.
+pub(super) fn parse(kind: FlagKind, text: &str) -> Result<Value, String> {
     Ok(match kind {
-        Kind::Text => text.into(),
-        Kind::Name => text.trim().to_lowercase().into(),
-        Kind::Bool => match text {
+        FlagKind::Text => text.into(),
+        FlagKind::Name => text.trim().to_lowercase().into(),
+        FlagKind::Bool => match text {
             "true" | "TRUE" | "True" | "t" | "T" | "1" => true.into(),
             "false" | "FALSE" | "False" | "f" | "F" | "0" => false.into(),
             _ => return Err("expected true or false".to_owned()),
         },
-        Kind::Int => match text.parse::<i64>() {
+        FlagKind::Int => match text.parse::<i64>() {
             Ok(number) => number.into(),
             Err(_) => return Err("expected a whole number".to_owned()),
         },
-        Kind::List => parts(text).map(Value::from).collect(),
-        Kind::Map => map(text, '=', |value| Ok(value.into()))?,
-        Kind::Thresholds => map(text, '<', |value| Ok(value.into()))?,
-        Kind::Bools => map(text, '=', |value| read(Kind::Bool, value))?,
-        Kind::Headers => map(text, ':', |value| Ok(json!([value])))?,
-        Kind::Taints => parts(text).map(taint).collect::<Result<Value, _>>()?,
-        Kind::NodeIps => node_ips(text)?,
-        Kind::Verbosity => verbosity(text)?,
+        FlagKind::List => items(text).map(Value::from).collect(),
+        FlagKind::Map => map(text, '=', |value| Ok(value.into()))?,
+        FlagKind::Thresholds => map(text, '<', |value| Ok(value.into()))?,
+        FlagKind::Bools => map(text, '=', |value| parse(FlagKind::Bool, value))?,
+        FlagKind::Headers => map(text, ':', |value| Ok(json!([value])))?,
+        FlagKind::Taints => items(text).map(taint).collect::<Result<Value, _>>()?,
+        FlagKind::NodeIps => node_ips(text)?,
+        FlagKind::Verbosity => verbosity(text)?,
     })
 }
 
-/// A value of a flag that is given once more.
+/// Adds the value of a repeated flag.
 pub(super) fn add(value: &mut Value, more: Value) {
     match (value, more) {
         (Value::Array(items), Value::Array(more)) => items.extend(more),
@@ -38,22 +38,22 @@ pub(super) fn add(value: &mut Value, more: Value) {
     }
 }
 
-fn parts(text: &str) -> impl Iterator<Item = &str> {
+fn items(text: &str) -> impl Iterator<Item = &str> {
     text.split(',')
         .map(str::trim)
-        .filter(|part| !part.is_empty())
+        .filter(|item| !item.is_empty())
 }
 
 fn map(
     text: &str,
-    between: char,
+    separator: char,
     value: impl Fn(&str) -> Result<Value, String>,
 ) -> Result<Value, String> {
     let mut fields = Map::new();
-    for part in parts(text) {
-        let Some((key, text)) = part.split_once(between) else {
+    for item in items(text) {
+        let Some((key, text)) = item.split_once(separator) else {
             return Err(format!(
-                "{part:?}: expected key{between}value, separated by commas"
+                "{item:?}: expected comma-separated key{separator}value"
             ));
         };
         fields.insert(key.trim().to_owned(), value(text.trim())?);
@@ -72,15 +72,15 @@ fn taint(text: &str) -> Result<Value, String> {
     Ok(json!({ "key": key, "value": value, "effect": effect }))
 }
 
-/// One address, or one of each family.
+/// One address, or one of each IP family.
 fn node_ips(text: &str) -> Result<Value, String> {
-    let parsed: Result<Vec<std::net::IpAddr>, _> = parts(text).map(str::parse).collect();
+    let parsed: Result<Vec<std::net::IpAddr>, _> = items(text).map(str::parse).collect();
     let Ok(ips) = parsed else {
         return Err("expected an IP address, or one of each family".to_owned());
     };
     match ips.as_slice() {
         [] => Ok(json!({})),
-        // Unspecified asks for an address of that family to be found out.
+        // An unspecified address selects the family of the detected one.
         [first] => Ok(json!({ "nodeIP": first })),
         [first, second] if first.is_unspecified() || second.is_unspecified() => {
             Err("two addresses cannot include an unspecified one".to_owned())
@@ -92,7 +92,7 @@ fn node_ips(text: &str) -> Result<Value, String> {
     }
 }
 
-/// Upstream's verbosity as a level: libraries stay quiet, as they are no part of the node.
+/// The log level for upstream's verbosity. Libraries stay at `info`.
 fn verbosity(text: &str) -> Result<Value, String> {
     let quiet = "h2=info,hyper=info,hyper_util=info,rustls=info,tower=info,tonic=info";
     let level = match text.parse::<u32>() {

@@ -1,3 +1,5 @@
+//! Health of the running services.
+
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -6,25 +8,37 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
-use super::stack::Input;
+use super::input::Input;
 
-/// A broken watch of a living service is tried again after this.
-const AGAIN: Duration = Duration::from_secs(1);
+/// The delay before a broken watch is opened again.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// Watches one process's health until it is stopped. The call waits in the socket's queue until
-/// the process serves, so nothing is polled.
-pub(super) async fn watch(at: usize, life: u64, socket: PathBuf, inputs: UnboundedSender<Input>) {
-    let mut health = HealthClient::new(polylet_kit::channel::plain(&socket));
+/// Watches the health of one process until the task is aborted. The call waits in the backlog of the
+/// socket until the process accepts it, so nothing is polled.
+pub(super) async fn watch(
+    at: usize,
+    instance: u64,
+    socket: PathBuf,
+    inputs: UnboundedSender<Input>,
+) {
+    let mut health = HealthClient::new(polylet_kit::channel::unix(&socket));
     loop {
-        if let Ok(answer) = health.watch(HealthCheckRequest::default()).await {
-            let mut changes = answer.into_inner();
+        if let Ok(response) = health.watch(HealthCheckRequest::default()).await {
+            let mut changes = response.into_inner();
             while let Ok(Some(change)) = changes.message().await {
                 let serving = change.status() == ServingStatus::Serving;
-                if inputs.send(Input::Health { at, life, serving }).is_err() {
+                if inputs
+                    .send(Input::Health {
+                        at,
+                        instance,
+                        serving,
+                    })
+                    .is_err()
+                {
                     return;
                 }
             }
         }
-        tokio::time::sleep(AGAIN).await;
+        tokio::time::sleep(RETRY_DELAY).await;
     }
 }

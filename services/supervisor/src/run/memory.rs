@@ -1,5 +1,7 @@
-/// The proportional set size of a process in bytes: what it takes, with shared pages divided
-/// among those who share them. Zero when it cannot be read.
+//! Memory usage of the services.
+
+/// The proportional set size of a process in bytes: its memory, with shared pages divided among the
+/// processes that share them. Zero if it cannot be read.
 pub(super) fn pss(pid: u32) -> u64 {
     let path = format!("/proc/{pid}/smaps_rollup");
     std::fs::read_to_string(path)
@@ -24,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_this_process() {
+    fn pss_is_parsed() {
         assert!(pss(std::process::id()) > 0);
         assert_eq!(pss(0), 0);
         assert_eq!(parse("Rss:  9 kB\nPss:      3 kB\nPss_Dirty: 1 kB\n"), 3072);

@@ -1,13 +1,15 @@
 //! `polylet run`: the services as children of this process.
 
 mod child;
+mod event_loop;
 mod health;
+mod input;
 mod memory;
 mod notify;
 mod programs;
 mod server;
+mod service_manager;
 mod sockets;
-mod stack;
 mod table;
 
 use std::fs::DirBuilder;
@@ -16,19 +18,19 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use polylet_kit::serve::Routes;
-use polylet_kit::{CancellationToken, Exit, kept, listener, lock, report, telemetry};
+use polylet_kit::{CancellationToken, Exit, listener, lock, report, state_file, telemetry};
 use polylet_wire::supervisor::v1::supervisor_service_server::SupervisorServiceServer;
 use tokio::sync::mpsc;
 
-use crate::flags::Effective;
-use crate::traces::Traces;
+use crate::flags::EffectiveConfig;
+use crate::traces::TraceStore;
 
-/// Why the stack did not start.
+/// Why the services did not start.
 #[derive(Debug, thiserror::Error)]
 enum RunError {
     #[error(transparent)]
-    Unfit(#[from] polylet_machine::Unfit),
-    #[error("making the directory {path}")]
+    Preflight(#[from] polylet_machine::PreflightError),
+    #[error("creating the directory {path}")]
     Directory {
         path: PathBuf,
         #[source]
@@ -51,69 +53,71 @@ enum RunError {
     #[error(transparent)]
     Serve(#[from] polylet_kit::serve::ServeError),
     #[error(transparent)]
-    Stack(#[from] stack::StackError),
+    Services(#[from] service_manager::ServiceManagerError),
 }
 
 impl RunError {
     fn exit(&self) -> Exit {
         use sockets::SocketsError;
         match self {
-            RunError::Lock(lock::LockError::Held { .. })
-            | RunError::Sockets(SocketsError::Running(lock::LockError::Held { .. })) => {
+            RunError::Lock(lock::LockError::Locked { .. })
+            | RunError::Sockets(SocketsError::Running(lock::LockError::Locked { .. })) => {
                 Exit::Locked
             }
-            RunError::Programs(_) | RunError::Unfit(_) => Exit::Config,
+            RunError::Programs(_) | RunError::Preflight(_) => Exit::Config,
             _ => Exit::Failed,
         }
     }
 }
 
-/// Runs the stack until it is told to stop.
-pub(crate) fn main(effective: Effective) -> Exit {
+/// Runs the services until SIGTERM or SIGINT.
+pub(crate) fn main(effective: EffectiveConfig) -> Exit {
     let config = &effective.config;
-    // Before anything else opens a descriptor, or a service's socket could not be its third.
+    // Before anything else opens a descriptor: services expect their socket as descriptor 3.
     let reserved = sockets::reserve();
-    polylet_kit::memory::one_heap();
+    polylet_kit::memory::single_arena();
     let telemetry = telemetry::init(&telemetry::Setup {
         service: "supervisor",
         version: env!("CARGO_PKG_VERSION"),
         incarnation: "",
         node: &config.polylet.node_name,
-        log: &config.polylet.log_level,
-        spans_to: None,
+        log_level: &config.polylet.log_level,
+        span_socket: None,
     });
-    let ended = reserved
+    let result = reserved
         .map_err(|source| RunError::Sockets(source.into()))
         .and_then(|reserved| {
-            let ended = start(&effective);
+            let result = start(&effective);
             drop(reserved);
-            ended
+            result
         });
     drop(telemetry);
-    match ended {
+    match result {
         Ok(()) => Exit::Ok,
         Err(error) => {
-            tracing::error!("{}", report(&error));
+            tracing::error!(error = report(&error), "failed to run");
             error.exit()
         }
     }
 }
 
-fn start(effective: &Effective) -> Result<(), RunError> {
+fn start(effective: &EffectiveConfig) -> Result<(), RunError> {
     let config = &effective.config;
     let polylet = &config.polylet;
     let directory = polylet.run_directory.clone();
-    polylet_machine::fit(&config.kubelet)?;
-    make(&directory, 0o755)?;
+    polylet_machine::check(&config.kubelet)?;
+    create_directory(&directory, 0o755)?;
     let own = directory.join("supervisor");
-    make(&own, 0o700)?;
+    create_directory(&own, 0o700)?;
     let lock = directory.join("supervisor.lock");
-    let _lock = lock::Lock::take(&lock, Duration::ZERO)?;
-    // Not before the lock: another supervisor's services read theirs.
+    let _lock = lock::Lock::acquire(&lock, Duration::ZERO)?;
+    // After the lock, as the services of another supervisor may read the file.
     if let Some(text) = &effective.text {
-        kept::write(&config.path, text.as_bytes()).map_err(|source| RunError::Configuration {
-            path: config.path.clone(),
-            source,
+        state_file::write(&config.path, text.as_bytes()).map_err(|source| {
+            RunError::Configuration {
+                path: config.path.clone(),
+                source,
+            }
         })?;
     }
     let programs = programs::find(polylet.bin_directory.as_deref())?;
@@ -122,10 +126,10 @@ fn start(effective: &Effective) -> Result<(), RunError> {
         pid = std::process::id(),
         node = polylet.node_name,
         run_directory = %directory.display(),
-        "starting"
+        "starting services"
     );
     for warning in &config.warnings {
-        tracing::warn!("{warning}");
+        tracing::warn!(warning, "configuration warning");
     }
     let sockets = sockets::open(&directory)?;
     let listener = listener::bind(&directory.join("supervisor.sock"))
@@ -137,7 +141,7 @@ fn start(effective: &Effective) -> Result<(), RunError> {
         .map_err(RunError::Runtime)?;
     runtime.block_on(async {
         let (inputs, incoming) = mpsc::unbounded_channel();
-        let traces = Traces::start(&config.polylet.trace_ring);
+        let traces = TraceStore::start(&config.polylet.trace_ring);
         let server = server::Server {
             inputs: inputs.clone(),
             traces: traces.clone(),
@@ -148,22 +152,22 @@ fn start(effective: &Effective) -> Result<(), RunError> {
         routes.add(SupervisorServiceServer::new(server));
         let stop = CancellationToken::new();
         let serving = polylet_kit::serve::serve(listener, routes, stop.clone().cancelled_owned());
-        let stack = stack::run(stack::Setup {
+        let services = event_loop::run(event_loop::ServiceSetup {
             config,
-            own,
+            directory: own,
             programs,
             sockets,
             inputs,
             incoming,
         });
         tokio::select! {
-            ended = stack => ended.map_err(RunError::Stack),
+            stopped = services => stopped.map_err(RunError::Services),
             served = serving => served.map_err(RunError::Serve),
         }
     })
 }
 
-fn make(path: &Path, mode: u32) -> Result<(), RunError> {
+fn create_directory(path: &Path, mode: u32) -> Result<(), RunError> {
     DirBuilder::new()
         .recursive(true)
         .mode(mode)

@@ -1,19 +1,13 @@
+//! Notify sockets, in the protocol of `sd_notify(3)`.
+
 use std::path::{Path, PathBuf};
 
 use tokio::net::UnixDatagram;
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::stack::Input;
+use super::input::{Input, NotifyMessage};
 
-/// What a service says of itself.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Said {
-    Ready,
-    Stopping,
-    Watchdog,
-}
-
-/// Opens a service's notify socket, in the supervisor's own directory.
+/// Opens the notify socket of a service.
 pub(super) fn open(directory: &Path, service: &str) -> std::io::Result<(PathBuf, UnixDatagram)> {
     let path = directory.join(format!("{service}.notify"));
     match std::fs::remove_file(&path) {
@@ -24,38 +18,38 @@ pub(super) fn open(directory: &Path, service: &str) -> std::io::Result<(PathBuf,
     Ok((path, socket))
 }
 
-/// Reads it for ever.
+/// Reads messages for ever.
 pub(super) async fn read(at: usize, socket: UnixDatagram, inputs: UnboundedSender<Input>) {
     let mut buffer = [0; 1024];
     loop {
         let Ok(length) = socket.recv(&mut buffer).await else {
-            // A datagram socket of our own does not fail but for want of memory.
+            // Most likely out of memory.
             tokio::time::sleep(std::time::Duration::from_millis(100)).await;
             continue;
         };
-        for (said, pid) in parse(&buffer[..length]) {
-            if inputs.send(Input::Said { at, said, pid }).is_err() {
+        for (message, pid) in parse(&buffer[..length]) {
+            if inputs.send(Input::Notified { at, message, pid }).is_err() {
                 return;
             }
         }
     }
 }
 
-/// The messages that matter, with the process id when one is named.
-fn parse(message: &[u8]) -> Vec<(Said, Option<u32>)> {
+/// The known messages, with the process id if the datagram names one.
+fn parse(message: &[u8]) -> Vec<(NotifyMessage, Option<u32>)> {
     let text = String::from_utf8_lossy(message);
     let pid = text
         .lines()
         .find_map(|line| line.strip_prefix("MAINPID=")?.parse().ok());
-    let said = |line: &str| match line {
-        "READY=1" => Some(Said::Ready),
-        "STOPPING=1" => Some(Said::Stopping),
-        "WATCHDOG=1" => Some(Said::Watchdog),
+    let message = |line: &str| match line {
+        "READY=1" => Some(NotifyMessage::Ready),
+        "STOPPING=1" => Some(NotifyMessage::Stopping),
+        "WATCHDOG=1" => Some(NotifyMessage::Watchdog),
         _ => None,
     };
     text.lines()
-        .filter_map(said)
-        .map(|said| (said, pid))
+        .filter_map(message)
+        .map(|message| (message, pid))
         .collect()
 }
 
@@ -64,10 +58,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages() {
-        assert_eq!(parse(b"READY=1\nMAINPID=7\n"), [(Said::Ready, Some(7))]);
-        assert_eq!(parse(b"WATCHDOG=1"), [(Said::Watchdog, None)]);
-        assert_eq!(parse(b"STATUS=x\nSTOPPING=1\n"), [(Said::Stopping, None)]);
+    fn messages_are_parsed() {
+        assert_eq!(
+            parse(b"READY=1\nMAINPID=7\n"),
+            [(NotifyMessage::Ready, Some(7))]
+        );
+        assert_eq!(parse(b"WATCHDOG=1"), [(NotifyMessage::Watchdog, None)]);
+        assert_eq!(
+            parse(b"STATUS=x\nSTOPPING=1\n"),
+            [(NotifyMessage::Stopping, None)]
+        );
         assert_eq!(parse(b"\xff\xfe=\nREADY=0"), []);
     }
 }

@@ -1,3 +1,5 @@
+//! The programs of the services.
+
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -6,19 +8,19 @@ use crate::core::order::SERVICES;
 /// Why the services' programs cannot be started.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ProgramsError {
-    #[error("finding this program's own directory")]
-    Own(#[source] std::io::Error),
-    #[error("missing in {directory}: {names} (binDirectory in PolyletConfiguration names another)")]
+    #[error("finding the directory of this program")]
+    OwnDirectory(#[source] std::io::Error),
+    #[error("missing in {directory}: {names} (set binDirectory in PolyletConfiguration)")]
     Missing { directory: PathBuf, names: String },
 }
 
-/// The program of each service, in the order of [`SERVICES`]: in the directory that the
-/// configuration names, or beside this one.
+/// The program of each service in the order of [`SERVICES`], from the configured directory or that of
+/// this program.
 pub(super) fn find(directory: Option<&Path>) -> Result<Vec<PathBuf>, ProgramsError> {
     let directory = match directory {
         Some(directory) => directory.to_owned(),
         None => {
-            let own = std::env::current_exe().map_err(ProgramsError::Own)?;
+            let own = std::env::current_exe().map_err(ProgramsError::OwnDirectory)?;
             own.parent().map(Path::to_owned).unwrap_or_default()
         }
     };
@@ -48,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn missing_programs_are_named() {
         let dir = tempfile::tempdir().unwrap();
         for service in &SERVICES[1..] {
             let path = dir.path().join(format!("polylet-{}", service.name));
@@ -56,6 +58,6 @@ mod tests {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
         }
         let error = find(Some(dir.path())).unwrap_err().to_string();
-        assert!(error.contains("polylet-pleg (binDirectory"), "{error}");
+        assert!(error.contains("polylet-pleg (set binDirectory"), "{error}");
     }
 }

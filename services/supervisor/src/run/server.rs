@@ -1,3 +1,5 @@
+//! The gRPC service of the supervisor.
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -9,20 +11,20 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 use tonic::{Request, Response, Status};
 
+use super::input::Input;
 use super::memory;
-use super::stack::Input;
-use super::table::Seen;
-use crate::traces::Traces;
+use super::table::ServiceView;
+use crate::traces::TraceStore;
 
-/// A service that does not tell about itself this soon is shown without what it would have said.
-const INFO_WITHIN: Duration = Duration::from_secs(1);
-/// Spans of the services are here this soon after they ended.
-const SPANS_WITHIN: Duration = Duration::from_millis(150);
+/// Timeout of `GetInfo`; a service that exceeds it is listed without version and peers.
+const INFO_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long services may buffer spans before they send them.
+const SPAN_BUFFER_TIME: Duration = Duration::from_millis(150);
 
-/// What the supervisor's own socket serves.
+/// Serves the supervisor's socket.
 pub(super) struct Server {
     pub(super) inputs: UnboundedSender<Input>,
-    pub(super) traces: Traces,
+    pub(super) traces: TraceStore,
     pub(super) directory: PathBuf,
 }
 
@@ -32,13 +34,15 @@ impl SupervisorService for Server {
         &self,
         _: Request<wire::ListServicesRequest>,
     ) -> Result<Response<wire::ListServicesResponse>, Status> {
-        let (answer, answered) = oneshot::channel();
-        let gone = || Status::unavailable("the supervisor is stopping");
-        self.inputs.send(Input::List(answer)).map_err(|_| gone())?;
-        let seen = answered.await.map_err(|_| gone())?;
-        let each = seen.into_iter().map(|seen| self.status_of(seen));
+        let (response, listed) = oneshot::channel();
+        let stopping = || Status::unavailable("the supervisor is stopping");
+        self.inputs
+            .send(Input::List(response))
+            .map_err(|_| stopping())?;
+        let views = listed.await.map_err(|_| stopping())?;
+        let each = views.into_iter().map(|view| self.service_status(view));
         let mut services = futures::future::join_all(each).await;
-        services.push(own());
+        services.push(own_status());
         Ok(Response::new(wire::ListServicesResponse { services }))
     }
 
@@ -46,9 +50,8 @@ impl SupervisorService for Server {
         &self,
         request: Request<wire::GetTraceRequest>,
     ) -> Result<Response<wire::GetTraceResponse>, Status> {
-        // Spans wait a moment for company before they are sent; what ended before the question
-        // was asked belongs into the answer.
-        tokio::time::sleep(SPANS_WITHIN).await;
+        // Spans that ended before the request belong into the response.
+        tokio::time::sleep(SPAN_BUFFER_TIME).await;
         self.traces
             .get(&request.into_inner().query)
             .map(Response::new)
@@ -56,41 +59,41 @@ impl SupervisorService for Server {
 }
 
 impl Server {
-    async fn status_of(&self, seen: Seen) -> wire::ServiceStatus {
-        let info = match seen.health {
-            "SERVING" | "NOT_SERVING" => self.info_of(seen.name).await,
+    async fn service_status(&self, view: ServiceView) -> wire::ServiceStatus {
+        let info = match view.health {
+            "SERVING" | "NOT_SERVING" => self.info(view.name).await,
             _ => GetInfoResponse::default(),
         };
         wire::ServiceStatus {
-            service: seen.name.to_owned(),
+            service: view.name.to_owned(),
             version: info.version,
-            health: seen.health.to_owned(),
-            pid: seen.pid,
-            restarts: seen.restarts,
-            memory_bytes: if seen.pid == 0 {
+            health: view.health.to_owned(),
+            pid: view.pid,
+            restarts: view.restarts,
+            memory_bytes: if view.pid == 0 {
                 0
             } else {
-                memory::pss(seen.pid)
+                memory::pss(view.pid)
             },
-            started_at: seen.started_at.map(polylet_wire::time::to_wire),
+            started_at: view.started_at.map(polylet_wire::time::to_wire),
             peers: info.peers,
-            last_exit: seen.last_exit,
+            last_exit: view.last_exit,
         }
     }
 
-    async fn info_of(&self, service: &str) -> GetInfoResponse {
-        let channel = polylet_kit::channel::plain(&socket_of(&self.directory, service));
+    async fn info(&self, service: &str) -> GetInfoResponse {
+        let channel = polylet_kit::channel::unix(&service_socket(&self.directory, service));
         let mut lifecycle = LifecycleServiceClient::new(channel);
         let info = lifecycle.get_info(GetInfoRequest {});
-        match tokio::time::timeout(INFO_WITHIN, info).await {
+        match tokio::time::timeout(INFO_TIMEOUT, info).await {
             Ok(Ok(info)) => info.into_inner(),
             _ => GetInfoResponse::default(),
         }
     }
 }
 
-/// This process as one of the rows.
-fn own() -> wire::ServiceStatus {
+/// The status of this process.
+fn own_status() -> wire::ServiceStatus {
     let pid = std::process::id();
     wire::ServiceStatus {
         service: "supervisor".to_owned(),
@@ -102,7 +105,7 @@ fn own() -> wire::ServiceStatus {
     }
 }
 
-/// Where a service listens.
-pub(super) fn socket_of(directory: &Path, service: &str) -> PathBuf {
+/// The path of a service's socket.
+pub(super) fn service_socket(directory: &Path, service: &str) -> PathBuf {
     directory.join(format!("{service}.sock"))
 }

@@ -1,3 +1,5 @@
+//! The listening sockets of all services.
+
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixListener;
@@ -8,16 +10,16 @@ use polylet_kit::{listener, lock};
 
 use crate::core::order::SERVICES;
 
-/// The first descriptor that a service gets by the `LISTEN_FDS` convention.
-pub(super) const FIRST: i32 = 3;
+/// The first inherited descriptor (`SD_LISTEN_FDS_START`).
+pub(super) const LISTEN_FDS_START: i32 = 3;
 
-/// A killed predecessor's services are gone this soon.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long the services of a killed supervisor may take to exit.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Why the sockets are not there.
+/// Why the sockets cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SocketsError {
-    #[error("reserving descriptor {FIRST}")]
+    #[error("reserving descriptor {LISTEN_FDS_START}")]
     Reserve(#[from] std::io::Error),
     #[error("a service is running without a supervisor")]
     Running(#[source] lock::LockError),
@@ -25,31 +27,30 @@ pub(super) enum SocketsError {
     Listen(#[from] listener::ListenError),
 }
 
-/// Keeps descriptor 3 taken in this process. In a child between fork and exec it becomes the
-/// service's socket; anything of ours that lived there, such as the pipe that reports a failed
-/// exec, would be overwritten.
+/// Reserves descriptor 3 in this process. Between fork and exec it is replaced by the service's socket,
+/// which would overwrite any descriptor of ours, such as the pipe that reports a failed exec.
 pub(super) fn reserve() -> std::io::Result<Vec<File>> {
-    let mut taken = Vec::new();
+    let mut reserved = Vec::new();
     loop {
         let file = File::open("/dev/null")?;
         let number = file.as_raw_fd();
-        if number <= FIRST {
-            taken.push(file);
+        if number <= LISTEN_FDS_START {
+            reserved.push(file);
         }
-        if number >= FIRST {
-            return Ok(taken);
+        if number >= LISTEN_FDS_START {
+            return Ok(reserved);
         }
     }
 }
 
-/// Every service's listening socket, in the order of [`SERVICES`]. All are there before the first
-/// service starts, so nobody's call is refused; a stale one is replaced, after making sure by the
-/// service's lock that nobody serves it.
+/// Opens the listening socket of every service, in the order of [`SERVICES`]. All are open before the first
+/// service starts, so that no call is refused. A stale socket is replaced once the lock of the service
+/// shows that no process serves it.
 pub(super) fn open(directory: &Path) -> Result<Vec<UnixListener>, SocketsError> {
     let mut sockets = Vec::with_capacity(SERVICES.len());
     for service in &SERVICES {
         let lock = directory.join(format!("{}.lock", service.name));
-        drop(lock::Lock::take(&lock, PATIENCE).map_err(SocketsError::Running)?);
+        drop(lock::Lock::acquire(&lock, LOCK_TIMEOUT).map_err(SocketsError::Running)?);
         sockets.push(listener::bind(
             &directory.join(format!("{}.sock", service.name)),
         )?);
@@ -62,10 +63,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn descriptor_three_is_never_ours_to_get() {
-        let taken = reserve().unwrap();
+    fn descriptor_three_is_reserved() {
+        let reserved = reserve().unwrap();
         let next = File::open("/dev/null").unwrap();
-        assert!(next.as_raw_fd() > FIRST);
-        drop(taken);
+        assert!(next.as_raw_fd() > LISTEN_FDS_START);
+        drop(reserved);
     }
 }

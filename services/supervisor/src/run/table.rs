@@ -1,4 +1,4 @@
-//! What is known of each service's process.
+//! The state of each service's process.
 
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
@@ -7,55 +7,61 @@ use jiff::Timestamp;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::child::{Running, WATCHDOG};
-use crate::core::restart::Restarts;
+use super::child::{ChildHandle, WATCHDOG};
+use crate::core::restart::RestartBackoff;
 
-/// Where a service stands.
-pub(super) enum Phase {
-    /// A process is there; it has or has not said that it is ready, and serves or not.
-    Up(Up),
-    /// Waits to be started again.
+/// The phase of a service.
+pub(super) enum ServicePhase {
+    /// Its process runs, ready or not.
+    Running(RunningService),
+    /// It waits to be restarted.
     BackOff,
-    /// Not to be started (again).
+    /// It is not started, or stopped for good.
     Stopped,
 }
 
-/// A living process.
-pub(super) struct Up {
-    pub(super) child: Running,
+/// A running process.
+pub(super) struct RunningService {
+    pub(super) child: ChildHandle,
     pub(super) since: Instant,
     pub(super) started_at: Timestamp,
+    /// It has sent `READY=1`.
     pub(super) ready: bool,
+    /// Its health check reports `SERVING`.
     pub(super) serving: bool,
-    /// Its tasks: waiting for its end, watching its health.
+    /// Tasks that wait for its exit and watch its health.
     pub(super) tasks: [JoinHandle<()>; 2],
-    /// When it is stuck, should it not ping before.
-    pub(super) stuck_at: Instant,
+    /// When the watchdog expires without a ping.
+    pub(super) watchdog_deadline: Instant,
 }
 
-impl Up {
-    /// It is alive now.
-    pub(super) fn pinged(&mut self) {
-        self.stuck_at = Instant::now() + WATCHDOG;
+impl RunningService {
+    pub(super) fn reset_watchdog(&mut self) {
+        self.watchdog_deadline = Instant::now() + WATCHDOG;
+    }
+
+    /// Whether a ready service has missed its watchdog ping.
+    pub(super) fn watchdog_expired(&self, now: Instant) -> bool {
+        self.ready && self.watchdog_deadline <= now
     }
 }
 
 /// One service.
-pub(super) struct Entry {
+pub(super) struct ServiceEntry {
     pub(super) name: &'static str,
     pub(super) program: PathBuf,
     pub(super) socket: UnixListener,
     pub(super) notify: PathBuf,
-    pub(super) phase: Phase,
-    pub(super) restarts: Restarts,
+    pub(super) phase: ServicePhase,
+    pub(super) restarts: RestartBackoff,
     pub(super) last_exit: String,
-    /// Counts its processes, so that word of an earlier one is not taken for the present one's.
-    pub(super) life: u64,
+    /// Number of the current process, so that events of an earlier one are ignored.
+    pub(super) instance: u64,
 }
 
-/// A service as `polylet status` is told of it.
+/// A service as `polylet status` shows it.
 #[derive(Debug, Clone)]
-pub(super) struct Seen {
+pub(super) struct ServiceView {
     pub(super) name: &'static str,
     pub(super) health: &'static str,
     pub(super) pid: u32,
@@ -64,40 +70,39 @@ pub(super) struct Seen {
     pub(super) last_exit: String,
 }
 
-impl Entry {
-    pub(super) fn up(&mut self) -> Option<&mut Up> {
+impl ServiceEntry {
+    pub(super) fn running(&mut self) -> Option<&mut RunningService> {
         match &mut self.phase {
-            Phase::Up(up) => Some(up),
+            ServicePhase::Running(running) => Some(running),
             _ => None,
         }
     }
 
-    /// Whether the process has said that it is ready and answers that it serves.
+    /// Whether the process is ready and reports that it is serving.
     pub(super) fn is_serving(&self) -> bool {
-        matches!(&self.phase, Phase::Up(up) if up.ready && up.serving)
+        matches!(&self.phase, ServicePhase::Running(running) if running.ready && running.serving)
     }
 
-    pub(super) fn seen(&self) -> Seen {
+    pub(super) fn view(&self) -> ServiceView {
         let (health, pid, started_at) = match &self.phase {
-            Phase::Up(up) => {
-                let health = match (up.ready, up.serving) {
+            ServicePhase::Running(running) => {
+                let health = match (running.ready, running.serving) {
                     (true, true) => "SERVING",
                     (true, false) => "NOT_SERVING",
                     (false, _) => "STARTING",
                 };
-                (health, up.child.pid, Some(up.started_at))
+                (health, running.child.pid, Some(running.started_at))
             }
-            Phase::BackOff => ("BACKOFF", 0, None),
-            Phase::Stopped => ("STOPPED", 0, None),
+            ServicePhase::BackOff => ("BACKOFF", 0, None),
+            ServicePhase::Stopped => ("STOPPED", 0, None),
         };
-        let (restarts, last_exit) = (self.restarts.total(), self.last_exit.clone());
-        Seen {
+        ServiceView {
             name: self.name,
             health,
             pid,
-            restarts,
+            restarts: self.restarts.total(),
             started_at,
-            last_exit,
+            last_exit: self.last_exit.clone(),
         }
     }
 }

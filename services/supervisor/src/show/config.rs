@@ -1,27 +1,29 @@
+//! `polylet check-config`.
+
 use std::path::Path;
 
 use polylet_kit::Exit;
 use serde_json::json;
 
-use crate::cli::Output;
+use crate::args::OutputFormat;
 
-/// Tells everything that is wrong with a configuration.
-pub(crate) fn check(file: &Path, output: Output) -> Exit {
-    let problems = polylet_kit::config::check(file);
-    if output == Output::Json {
-        let list: Vec<_> = problems
+/// Prints all errors of a configuration file.
+pub(crate) fn check(file: &Path, output: OutputFormat) -> Exit {
+    let errors = polylet_kit::config::check(file);
+    if output == OutputFormat::Json {
+        let list: Vec<_> = errors
             .iter()
-            .map(|problem| json!({"field": problem.field, "message": problem.message}))
+            .map(|error| json!({"field": error.field, "message": error.message}))
             .collect();
-        super::json(&json!({"file": file, "ok": problems.is_empty(), "problems": list}));
-    } else if problems.is_empty() {
+        super::json(&json!({"file": file, "ok": errors.is_empty(), "errors": list}));
+    } else if errors.is_empty() {
         super::print(&format!("{}: ok\n", file.display()));
     } else {
-        for problem in &problems {
-            super::print(&format!("{problem}\n"));
+        for error in &errors {
+            super::print(&format!("{error}\n"));
         }
     }
-    if problems.is_empty() {
+    if errors.is_empty() {
         Exit::Ok
     } else {
         Exit::Config

@@ -1,10 +1,12 @@
+//! `polylet logs`.
+
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStatus, PodStatus};
-use polylet_cri::log::{Options, Reader, Stream, choose};
+use polylet_cri::log::{LogOptions, LogReader, LogStream, select_container};
 use polylet_kit::Config;
 use polylet_model::ids::PodUid;
 use polylet_model::names;
@@ -12,38 +14,52 @@ use polylet_wire::status::v1::status_service_client::StatusServiceClient;
 use polylet_wire::status::v1::watch_pod_statuses_response::Change;
 use polylet_wire::status::v1::{WatchPodStatusesRequest, WatchPodStatusesResponse};
 
-use super::pods::{self, Shown};
-use crate::cli::LogArgs;
-use crate::client::{self, AskError};
-use crate::core::pods::is_named;
+use super::pods::{self, PodRow};
+use crate::args::LogArgs;
+use crate::client::{self, ClientError};
 
-/// kubectl's choice where a pod has several containers.
+/// The annotation with the default container of `kubectl logs`.
 const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
 
-/// Prints a container's log: what it wrote to its standard error goes to ours, unlike with kubectl,
-/// which is given both as one text.
-pub(crate) async fn show(config: &Config, args: LogArgs) -> Result<(), AskError> {
-    let pods = pods::all(config).await?;
-    let named = |pod: &&Shown| is_named(&args.pod, pod.uid(), pod.namespace(), pod.name());
-    let mut found = pods.iter().filter(named);
-    let Some(pod) = found.next() else {
-        return Err(AskError::NotFound(format!(
-            "no pod {:?} on this node",
-            args.pod
-        )));
+/// Prints the log of a container. Its standard error is written to ours, unlike with kubectl, which gets
+/// both streams as one text.
+pub(crate) async fn show(config: &Config, args: LogArgs) -> Result<(), ClientError> {
+    let pods = pods::named(config, &args.pod).await?;
+    let (first, more) = match pods.as_slice() {
+        [] => {
+            let message = format!("pod {:?} not found", args.pod);
+            return Err(ClientError::NotFound(message));
+        }
+        [first, more @ ..] => (first, more),
     };
-    if let Some(other) = found.next() {
+    let pod = first;
+    if let Some(other) = more
+        .iter()
+        .find(|other| other.namespace() != pod.namespace())
+    {
         let (one, two) = (pod.namespace(), other.namespace());
-        let message = format!("{:?} is in {one} and in {two}: name one of them", args.pod);
-        return Err(AskError::NotFound(message));
+        let message = format!(
+            "pod name {:?} is ambiguous: it exists in namespaces {one} and {two}; use NAMESPACE/NAME",
+            args.pod
+        );
+        return Err(ClientError::NotFound(message));
     }
-    let container = container_of(pod, args.container.as_deref())?;
-    let path = file_of(config, pod, &container, args.previous)?;
-    let follow = args.follow && !args.previous && is_running(status_of(pod, &container));
+    if !more.is_empty() {
+        let uids: Vec<&str> = pods.iter().map(PodRow::uid).collect();
+        let message = format!(
+            "pod name {:?} is ambiguous: use one of the uids {}",
+            args.pod,
+            uids.join(", ")
+        );
+        return Err(ClientError::NotFound(message));
+    }
+    let container = select_container_name(pod, args.container.as_deref())?;
+    let path = log_file(config, pod, &container, args.previous)?;
+    let follow = args.follow && !args.previous && is_running(container_status(pod, &container));
     let since = args
         .since
         .and_then(|ago| Timestamp::now().checked_sub(ago).ok());
-    let options = Options {
+    let options = LogOptions {
         tail: args.tail,
         since,
         timestamps: args.timestamps,
@@ -51,44 +67,48 @@ pub(crate) async fn show(config: &Config, args: LogArgs) -> Result<(), AskError>
         follow,
         streams: Default::default(),
     };
-    let id = status_of(pod, &container).and_then(|status| status.container_id.clone());
-    let ended = ended(config.clone(), pod.uid().to_owned(), container, id);
-    let wrong = |source: polylet_cri::log::LogError| AskError::Unreadable {
+    let id = container_status(pod, &container).and_then(|status| status.container_id.clone());
+    let ended = until_ended(config.clone(), pod.uid().to_owned(), container, id);
+    let unreadable = |source: polylet_cri::log::LogReadError| ClientError::Read {
         what: format!("{}", path.display()),
         source: source.into(),
     };
-    let mut reader = Reader::open(&path, options, ended).map_err(wrong)?;
+    let mut reader = LogReader::open(&path, options, ended).map_err(unreadable)?;
     while let Some(chunk) = reader.next().await {
-        let chunk = chunk.map_err(wrong)?;
+        let chunk = chunk.map_err(unreadable)?;
         let written = match chunk.stream {
-            Stream::Stdout => std::io::stdout().write_all(&chunk.bytes),
-            Stream::Stderr => std::io::stderr().write_all(&chunk.bytes),
+            LogStream::Stdout => std::io::stdout().write_all(&chunk.bytes),
+            LogStream::Stderr => std::io::stderr().write_all(&chunk.bytes),
         };
         if written.and_then(|()| std::io::stdout().flush()).is_err() {
-            // The reader of the output has gone.
+            // A closed pipe ends the output.
             return Ok(());
         }
     }
     Ok(())
 }
 
-/// The container meant: the one named, the only one, the one that the pod says, or the first.
-fn container_of(pod: &Shown, named: Option<&str>) -> Result<String, AskError> {
+/// The container to read: the one named, the default one of the pod, or the first.
+fn select_container_name(pod: &PodRow, named: Option<&str>) -> Result<String, ClientError> {
     let spec = pod.pod.spec.as_ref();
-    let mains = spec
+    let main_containers = spec
         .map(|spec| spec.containers.as_slice())
         .unwrap_or_default();
-    let inits = spec
+    let init_containers = spec
         .and_then(|spec| spec.init_containers.as_deref())
         .unwrap_or_default();
-    let names: Vec<&str> = mains.iter().chain(inits).map(|c| c.name.as_str()).collect();
+    let names: Vec<&str> = main_containers
+        .iter()
+        .chain(init_containers)
+        .map(|c| c.name.as_str())
+        .collect();
     if let Some(named) = named {
         return if names.contains(&named) {
             Ok(named.to_owned())
         } else {
             let (pod, names) = (pod.name(), names.join(", "));
-            Err(AskError::NotFound(format!(
-                "{pod} has no container {named:?}, only {names}"
+            Err(ClientError::NotFound(format!(
+                "container {named:?} not found in pod {pod}; containers: {names}"
             )))
         };
     }
@@ -100,34 +120,34 @@ fn container_of(pod: &Shown, named: Option<&str>) -> Result<String, AskError> {
         .filter(|name| names.contains(name))
         .or(names.first().copied());
     let Some(chosen) = chosen else {
-        return Err(AskError::NotFound(format!(
-            "{} has no containers",
+        return Err(ClientError::NotFound(format!(
+            "pod {} has no containers",
             pod.name()
         )));
     };
-    if mains.len() > 1 && default.is_none() {
+    if main_containers.len() > 1 && default.is_none() {
         eprintln!(
-            "polylet: container {chosen} of {}; -c names another",
+            "Defaulted container {chosen:?} out of: {}",
             names.join(", ")
         );
     }
     Ok(chosen.to_owned())
 }
 
-/// The newest of the container's log files, or the one before it.
-fn file_of(
+/// The newest log file of the container, or the previous one.
+fn log_file(
     config: &Config,
-    pod: &Shown,
+    pod: &PodRow,
     container: &str,
     previous: bool,
-) -> Result<PathBuf, AskError> {
+) -> Result<PathBuf, ClientError> {
     let root = Path::new(&config.kubelet.pod_logs_dir);
     let uid = PodUid::from(pod.uid());
     let directory = names::pod_log_dir(root, pod.namespace(), pod.name(), &uid).join(container);
     let entries = fs::read_dir(&directory).into_iter().flatten().flatten();
     let mut attempts: Vec<u32> = entries
         .filter_map(|entry| {
-            // Of one that is being rotated only the rotated files may be there.
+            // During a rotation only the rotated files may exist.
             let name = entry.file_name();
             let (attempt, rest) = name.to_str()?.split_once('.')?;
             let is_log = rest == "log" || rest.starts_with("log.");
@@ -136,23 +156,23 @@ fn file_of(
         .collect();
     attempts.sort_unstable_by(|a, b| b.cmp(a));
     attempts.dedup();
-    match choose(&attempts, previous) {
+    match select_container(&attempts, previous) {
         Some(attempt) => Ok(directory.join(format!("{attempt}.log"))),
-        None if previous => Err(AskError::NotFound(format!(
-            "{container} has no previous log"
+        None if previous => Err(ClientError::NotFound(format!(
+            "container {container:?} has no previous log"
         ))),
         None => {
-            let waiting = status_of(pod, container)
+            let waiting = container_status(pod, container)
                 .and_then(|status| status.state.as_ref()?.waiting.as_ref()?.reason.clone())
                 .map(|reason| format!(" ({reason})"))
                 .unwrap_or_default();
-            let message = format!("{container} has not written a log yet{waiting}");
-            Err(AskError::NotFound(message))
+            let message = format!("container {container:?} has no log yet{waiting}");
+            Err(ClientError::NotFound(message))
         }
     }
 }
 
-fn status_of<'a>(pod: &'a Shown, container: &str) -> Option<&'a ContainerStatus> {
+fn container_status<'a>(pod: &'a PodRow, container: &str) -> Option<&'a ContainerStatus> {
     find(pod.pod.status.as_ref()?, container)
 }
 
@@ -175,20 +195,20 @@ fn is_running(status: Option<&ContainerStatus>) -> bool {
         .is_some_and(|state| state.running.is_some())
 }
 
-/// Resolves when the container, as it was, no longer runs. Says nothing while status-reporter is
-/// away: the log may still grow.
-async fn ended(config: Config, uid: String, container: String, id: Option<String>) {
+/// Resolves once this container no longer runs. Stays pending while status-reporter is unavailable: the
+/// log may still grow.
+async fn until_ended(config: Config, uid: String, container: String, id: Option<String>) {
     loop {
         if let Ok(channel) = client::connect(&config, "status-reporter") {
             let mut reporter = StatusServiceClient::new(channel)
-                .max_decoding_message_size(polylet_kit::LARGEST_MESSAGE);
+                .max_decoding_message_size(polylet_kit::MAX_MESSAGE_SIZE);
             let watch = reporter
                 .watch_pod_statuses(WatchPodStatusesRequest::default())
                 .await;
             if let Ok(watch) = watch {
                 let mut watch = watch.into_inner();
                 while let Ok(Some(message)) = watch.message().await {
-                    if is_end(&message, &uid, &container, id.as_deref()) {
+                    if has_ended(&message, &uid, &container, id.as_deref()) {
                         return;
                     }
                 }
@@ -198,7 +218,7 @@ async fn ended(config: Config, uid: String, container: String, id: Option<String
     }
 }
 
-fn is_end(
+fn has_ended(
     message: &WatchPodStatusesResponse,
     uid: &str,
     container: &str,

@@ -1,4 +1,4 @@
-//! What the commands print.
+//! Output of the commands.
 
 pub(crate) mod config;
 pub(crate) mod logs;
@@ -11,7 +11,7 @@ pub(crate) fn json(value: &serde_json::Value) {
     print(&format!("{value:#}\n"));
 }
 
-/// Writes to standard output; a reader that has gone is no fault.
+/// Writes to standard output; a closed pipe is no error.
 pub(crate) fn print(text: &str) {
     use std::io::Write;
     let mut out = std::io::stdout().lock();

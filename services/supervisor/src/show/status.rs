@@ -1,22 +1,23 @@
+//! `polylet status`.
+
 use jiff::Timestamp;
 use polylet_kit::Config;
-use polylet_wire::podconfig::v1::{PodSource, Problem};
+use polylet_wire::podconfig::v1::{ManifestError, PodSource};
 use polylet_wire::supervisor::v1::supervisor_service_client::SupervisorServiceClient;
 use polylet_wire::supervisor::v1::{ListServicesRequest, ServiceStatus};
 use serde_json::{Value, json};
 
-use super::pods::problems;
-
-use crate::cli::Output;
-use crate::client::{self, AskError};
+use super::pods::manifest_errors;
+use crate::args::OutputFormat;
+use crate::client::{self, ClientError};
 use crate::core::{pods::seconds_since, text};
 
-/// Shows the services.
-pub(crate) async fn show(config: &Config, output: Output) -> Result<(), AskError> {
+/// Prints the services.
+pub(crate) async fn show(config: &Config, output: OutputFormat) -> Result<(), ClientError> {
     let mut supervisor = SupervisorServiceClient::new(client::connect(config, "supervisor")?);
     let list = supervisor.list_services(ListServicesRequest {});
-    let services = client::within("supervisor", list).await?.services;
-    if output == Output::Json {
+    let services = client::call("supervisor", list).await?.services;
+    if output == OutputFormat::Json {
         let list: Vec<Value> = services.iter().map(as_json).collect();
         super::json(&json!({"node": config.polylet.node_name, "services": list}));
         return Ok(());
@@ -39,15 +40,16 @@ pub(crate) async fn show(config: &Config, output: Output) -> Result<(), AskError
             .map(|service| row(service, Timestamp::now())),
     );
     super::print(&text::table(&rows));
-    for away in problems(config).await.iter().filter(|it| is_away(it)) {
-        super::print(&format!("\n{} {}\n", away.origin, away.message));
+    let errors = manifest_errors(config).await;
+    for error in errors.iter().filter(|error| is_source_error(error)) {
+        super::print(&format!("\n{} {}\n", error.origin, error.message));
     }
     Ok(())
 }
 
-/// Not one pod is refused, but their source does not answer.
-fn is_away(problem: &Problem) -> bool {
-    problem.source() == PodSource::Api && problem.field.is_empty()
+/// Whether the API server is unavailable, rather than one pod invalid.
+fn is_source_error(error: &ManifestError) -> bool {
+    error.source() == PodSource::Api && error.field.is_empty()
 }
 
 fn row(service: &ServiceStatus, now: Timestamp) -> Vec<String> {
@@ -86,18 +88,18 @@ fn row(service: &ServiceStatus, now: Timestamp) -> Vec<String> {
     .into()
 }
 
-/// "in step", or who is behind.
+/// "synced", or the peers that have not synced.
 fn peers(service: &ServiceStatus) -> String {
-    let behind: Vec<&str> = service
+    let unsynced: Vec<&str> = service
         .peers
         .iter()
         .filter(|peer| !peer.synced)
         .map(|peer| peer.service.as_str())
         .collect();
-    match (service.peers.is_empty(), behind.is_empty()) {
+    match (service.peers.is_empty(), unsynced.is_empty()) {
         (true, _) => "-".to_owned(),
-        (false, true) => "in step".to_owned(),
-        (false, false) => format!("behind: {}", behind.join(", ")),
+        (false, true) => "synced".to_owned(),
+        (false, false) => format!("not synced: {}", unsynced.join(", ")),
     }
 }
 
@@ -110,7 +112,7 @@ fn as_json(service: &ServiceStatus) -> Value {
                 "service": peer.service,
                 "synced": peer.synced,
                 "incarnation": peer.incarnation,
-                "lastHeardAt": client::time(peer.last_heard_at.as_ref()),
+                "lastReceivedAt": client::time(peer.last_received_at.as_ref()),
             })
         })
         .collect();

@@ -1,34 +1,40 @@
+//! `polylet trace`.
+
 use polylet_kit::Config;
 use polylet_wire::supervisor::v1 as wire;
 use polylet_wire::supervisor::v1::supervisor_service_client::SupervisorServiceClient;
 use serde_json::{Value, json};
 
-use crate::cli::Output;
-use crate::client::{self, AskError};
-use crate::core::waterfall::{Span, waterfall};
+use crate::args::OutputFormat;
+use crate::client::{self, ClientError};
+use crate::core::waterfall::{WaterfallSpan, waterfall};
 
-/// Shows the trace of a pod's start.
-pub(crate) async fn show(config: &Config, pod: &str, output: Output) -> Result<(), AskError> {
+/// Prints the trace of a pod's start.
+pub(crate) async fn show(
+    config: &Config,
+    pod: &str,
+    output: OutputFormat,
+) -> Result<(), ClientError> {
     let mut supervisor = SupervisorServiceClient::new(client::connect(config, "supervisor")?)
-        .max_decoding_message_size(polylet_kit::LARGEST_MESSAGE);
+        .max_decoding_message_size(polylet_kit::MAX_MESSAGE_SIZE);
     let get = supervisor.get_trace(wire::GetTraceRequest {
         query: pod.to_owned(),
     });
-    let found = client::within("supervisor", get).await?;
-    if output == Output::Json {
+    let found = client::call("supervisor", get).await?;
+    if output == OutputFormat::Json {
         let spans: Vec<Value> = found.spans.iter().map(as_json).collect();
         let (trace, dropped) = (&found.trace_id, found.dropped);
         super::json(&json!({"traceId": trace, "spans": spans, "dropped": dropped}));
         return Ok(());
     }
-    let spans: Vec<Span> = found.spans.into_iter().filter_map(from_wire).collect();
+    let spans: Vec<WaterfallSpan> = found.spans.into_iter().filter_map(from_wire).collect();
     super::print(&waterfall(&found.trace_id, &spans));
     Ok(())
 }
 
-fn from_wire(span: wire::Span) -> Option<Span> {
+fn from_wire(span: wire::Span) -> Option<WaterfallSpan> {
     let time = |at: Option<&_>| polylet_wire::time::from_wire_opt(at);
-    Some(Span {
+    Some(WaterfallSpan {
         start: time(span.start.as_ref())?,
         end: time(span.end.as_ref())?,
         id: span.span_id,

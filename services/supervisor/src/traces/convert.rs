@@ -1,15 +1,18 @@
+//! Spans between OTLP, the ring and the wire.
+
 use jiff::Timestamp;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, Span};
 use polylet_wire::supervisor::v1 as wire;
 
-use crate::core::ring::{Record, hex};
+use crate::core::ring::hex;
+use crate::core::span::SpanRecord;
 
-/// Nobody's attribute needs to be longer than this to be understood.
+/// Longer strings are cut off.
 const MAX_TEXT: usize = 2048;
 
-/// The short name of the service that the spans come from.
+/// The short name of the service that recorded the spans.
 pub(super) fn service_of(spans: &ResourceSpans) -> String {
     let attributes = spans
         .resource
@@ -26,8 +29,8 @@ pub(super) fn service_of(spans: &ResourceSpans) -> String {
     name.strip_prefix("polylet-").unwrap_or(&name).to_owned()
 }
 
-/// The span as the ring holds it; `None` when it has no usable ids or times.
-pub(super) fn record(service: &str, span: &Span) -> Option<Record> {
+/// The record of a span; `None` without valid IDs or times.
+pub(super) fn record(service: &str, span: &Span) -> Option<SpanRecord> {
     let time = |nanos: u64| Timestamp::from_nanosecond(i128::from(nanos)).ok();
     let trace: [u8; 16] = span.trace_id.as_slice().try_into().ok()?;
     let status = span.status.as_ref();
@@ -38,7 +41,7 @@ pub(super) fn record(service: &str, span: &Span) -> Option<Record> {
             "" => "failed".to_owned(),
             message => cut(message),
         });
-    let record = Record {
+    let record = SpanRecord {
         trace,
         span: span.span_id.as_slice().try_into().ok()?,
         parent: span.parent_span_id.as_slice().try_into().ok(),
@@ -80,8 +83,8 @@ fn cut(text: &str) -> String {
     text[..end].to_owned()
 }
 
-/// The span as the command gets it.
-pub(super) fn to_wire(record: Record) -> wire::Span {
+/// The span on the wire.
+pub(super) fn to_wire(record: SpanRecord) -> wire::Span {
     wire::Span {
         span_id: hex(&record.span),
         parent_span_id: record.parent.map(|id| hex(&id)).unwrap_or_default(),
@@ -101,7 +104,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_span_without_ids_is_none() {
+    fn span_without_ids_is_dropped() {
         assert_eq!(record("x", &Span::default()), None);
         let zero = Span {
             trace_id: vec![0; 16],
@@ -113,7 +116,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn junk_never_panics(
+        fn arbitrary_spans_never_panic(
             trace in prop::collection::vec(any::<u8>(), 0..20),
             span in prop::collection::vec(any::<u8>(), 0..10),
             start: u64,

@@ -1,3 +1,5 @@
+//! Forwarding of spans to an OTLP collector.
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -7,28 +9,28 @@ use opentelemetry_proto::tonic::collector::trace::v1::trace_service_client::Trac
 use tokio::sync::mpsc;
 use tonic::transport::{Channel, Endpoint};
 
-/// The standard variables, the more special one first.
+/// The standard variables, the more specific one first.
 const VARIABLES: [&str; 2] = [
     "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
     "OTEL_EXPORTER_OTLP_ENDPOINT",
 ];
-/// Requests waiting at most; what comes on top is dropped and counted.
-const QUEUED: usize = 64;
-/// One request may take this long.
-const SEND: Duration = Duration::from_secs(5);
+/// Queued requests at most; further ones are dropped and counted.
+const MAX_QUEUED: usize = 64;
+/// Timeout of a request.
+const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Passes spans on to a collector: bounded, lossy, counted.
-pub(super) struct Forward {
+/// Forwards spans through a bounded queue; dropped ones are counted.
+pub(super) struct SpanForwarder {
     queue: mpsc::Sender<ExportTraceServiceRequest>,
     dropped: Arc<AtomicU64>,
 }
 
-impl Forward {
-    /// The collector that the environment names, if any. Needs the tokio runtime.
-    pub(super) fn from_environment() -> Option<Forward> {
+impl SpanForwarder {
+    /// A forwarder to the collector in the environment, if any. Needs the tokio runtime.
+    pub(super) fn from_environment() -> Option<SpanForwarder> {
         let named = |variable: &&str| std::env::var(variable).ok().filter(|text| !text.is_empty());
         let endpoint = VARIABLES.iter().find_map(named)?;
-        // Without a scheme it is what OTLP over gRPC usually is.
+        // Without a scheme, plain gRPC.
         let address = if endpoint.contains("://") {
             endpoint.clone()
         } else {
@@ -37,31 +39,33 @@ impl Forward {
         if address.starts_with("https://") {
             tracing::warn!(
                 endpoint,
-                "spans are not forwarded: this build forwards over http only"
+                "spans are not forwarded; only http endpoints are supported"
             );
             return None;
         }
         match Endpoint::from_shared(address) {
             Ok(address) => {
                 tracing::info!(endpoint, "forwarding spans");
-                Some(Forward::to(address.connect_timeout(SEND).connect_lazy()))
+                Some(SpanForwarder::new(
+                    address.connect_timeout(TIMEOUT).connect_lazy(),
+                ))
             }
             Err(error) => {
-                tracing::warn!(endpoint, %error, "spans are not forwarded: not an endpoint");
+                tracing::warn!(endpoint, %error, "spans are not forwarded; invalid endpoint");
                 None
             }
         }
     }
 
-    fn to(channel: Channel) -> Forward {
-        let (queue, waiting) = mpsc::channel(QUEUED);
+    fn new(channel: Channel) -> SpanForwarder {
+        let (queue, waiting) = mpsc::channel(MAX_QUEUED);
         let dropped = Arc::new(AtomicU64::new(0));
         tokio::spawn(run(channel, waiting, dropped.clone()));
-        Forward { queue, dropped }
+        SpanForwarder { queue, dropped }
     }
 
-    /// Queues a request, or drops it when the collector is too slow.
-    pub(super) fn pass(&self, request: ExportTraceServiceRequest) {
+    /// Queues a request, or drops it if the queue is full.
+    pub(super) fn forward(&self, request: ExportTraceServiceRequest) {
         let spans = count(&request);
         if self.queue.try_send(request).is_err() {
             self.dropped.fetch_add(spans, Ordering::Relaxed);
@@ -86,22 +90,22 @@ async fn run(
     let mut failing = false;
     while let Some(request) = waiting.recv().await {
         let spans = count(&request);
-        let why = match tokio::time::timeout(SEND, collector.export(request)).await {
+        let error = match tokio::time::timeout(TIMEOUT, collector.export(request)).await {
             Ok(Ok(_)) => {
                 if failing {
-                    let lost = dropped.swap(0, Ordering::Relaxed);
-                    tracing::info!(lost, "the collector takes spans again");
+                    let count = dropped.swap(0, Ordering::Relaxed);
+                    tracing::info!(dropped = count, "collector accepts spans again");
                 }
                 failing = false;
                 continue;
             }
             Ok(Err(status)) => status.message().to_owned(),
-            Err(_) => format!("no answer within {SEND:?}"),
+            Err(_) => format!("no response within {TIMEOUT:?}"),
         };
         dropped.fetch_add(spans, Ordering::Relaxed);
-        // Told when it begins and when it is over, not for each request.
+        // Logged once at the first failure and once after the last.
         if !failing {
-            tracing::warn!(why, "the collector takes no spans, they are dropped");
+            tracing::warn!(error, "failed to forward spans; dropping them");
         }
         failing = true;
     }

@@ -1,4 +1,4 @@
-//! Spans of the services: taken in, held in the ring, passed on when asked for.
+//! Spans of the services: received over OTLP, stored in the ring, and forwarded if configured.
 
 mod convert;
 mod forward;
@@ -17,56 +17,56 @@ use polylet_wire::supervisor::v1 as wire;
 use tokio::sync::Notify;
 use tonic::{Request, Response, Status};
 
-use crate::core::ring::{Ring, hex};
-use forward::Forward;
+use crate::core::ring::{SpanRing, hex};
+use forward::SpanForwarder;
 
-/// The ring and the way onward, shared by the two services of the supervisor's socket.
+/// The ring and the forwarder. Clones share them.
 #[derive(Clone)]
-pub(crate) struct Traces {
-    inner: Arc<Inner>,
+pub(crate) struct TraceStore {
+    inner: Arc<TraceStoreInner>,
 }
 
-struct Inner {
-    ring: Mutex<Ring>,
-    /// Spans tell of work, of ours and of the services'.
+struct TraceStoreInner {
+    ring: Mutex<SpanRing>,
+    /// Notified when spans arrive, which shows that the node is at work.
     work: Arc<Notify>,
-    forward: Option<Forward>,
+    forwarder: Option<SpanForwarder>,
 }
 
-impl Traces {
-    /// Starts the forwarding task when the environment asks for it. Needs the tokio runtime.
-    pub(crate) fn start(bounds: &TraceRing) -> Traces {
-        let ring = Mutex::new(Ring::new(bounds.max_spans, bounds.max_bytes));
+impl TraceStore {
+    /// Starts the forwarder if the environment configures it. Needs the tokio runtime.
+    pub(crate) fn start(bounds: &TraceRing) -> TraceStore {
+        let ring = Mutex::new(SpanRing::new(bounds.max_spans, bounds.max_bytes));
         let work = Arc::new(Notify::new());
-        tokio::spawn(memory::give_back_after(work.clone()));
-        Traces {
-            inner: Arc::new(Inner {
+        tokio::spawn(memory::trim_after(work.clone()));
+        TraceStore {
+            inner: Arc::new(TraceStoreInner {
                 ring,
                 work,
-                forward: Forward::from_environment(),
+                forwarder: SpanForwarder::from_environment(),
             }),
         }
     }
 
     /// The OTLP server.
-    pub(crate) fn server(&self) -> TraceServiceServer<Traces> {
+    pub(crate) fn server(&self) -> TraceServiceServer<TraceStore> {
         TraceServiceServer::new(self.clone())
     }
 
-    fn ring(&self) -> MutexGuard<'_, Ring> {
+    fn ring(&self) -> MutexGuard<'_, SpanRing> {
         self.inner
             .ring
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The trace that a query means.
+    /// Finds a trace by ID or pod.
     pub(crate) fn get(&self, query: &str) -> Result<wire::GetTraceResponse, Status> {
         let ring = self.ring();
         let Some(id) = ring.find(query) else {
             let dropped = match ring.dropped() {
                 0 => String::new(),
-                n => format!(" ({n} older spans have been dropped)"),
+                n => format!(" ({n} older spans were dropped)"),
             };
             return Err(Status::not_found(format!(
                 "trace not found: {query}{dropped}"
@@ -81,7 +81,7 @@ impl Traces {
 }
 
 #[tonic::async_trait]
-impl TraceService for Traces {
+impl TraceService for TraceStore {
     async fn export(
         &self,
         request: Request<ExportTraceServiceRequest>,
@@ -95,13 +95,13 @@ impl TraceService for Traces {
                 for span in resource.scope_spans.iter().flat_map(|scope| &scope.spans) {
                     match convert::record(&service, span) {
                         Some(record) => ring.push(&record),
-                        None => ring.lost(1),
+                        None => ring.add_dropped(1),
                     }
                 }
             }
         }
-        if let Some(forward) = &self.inner.forward {
-            forward.pass(request);
+        if let Some(forwarder) = &self.inner.forwarder {
+            forwarder.forward(request);
         }
         Ok(Response::new(ExportTraceServiceResponse::default()))
     }

@@ -1,91 +1,108 @@
-//! The coordinator against a world that only notes what it is asked for.
+//! Tests of the coordinator with effects that are only recorded.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use polylet_kit::CancellationToken;
 use polylet_watch::Update;
+use polylet_wire::common::v1::PodRef;
 use polylet_wire::pleg::v1::{PodState, Sandbox, WatchRuntimeResponse};
-use polylet_wire::podconfig::v1::Pod;
+use polylet_wire::podconfig::v1::{Pod, PodSource};
 use polylet_wire::time::to_wire;
 use serde_json::json;
 use tracing::Span;
 
 use super::*;
-use crate::act::Job;
-use crate::core::learn::Outcome;
-use crate::core::step::{Step, StepKey};
+use crate::core::checkpoint::PodCheckpoint;
+use crate::core::node_resources::NodeResources;
+use crate::core::step::{Step, StepFailure, StepKey, StepOutcome};
+use crate::core::view::PodLifecycle;
+use crate::runtime::StepContext;
+use crate::state::{POD_SOURCES, name_conflicts};
 
-mod declares;
-mod sizes;
+mod resources;
+mod volumes;
 
 #[derive(Default)]
-struct Notes {
+struct RecordedEffects {
     steps: RefCell<Vec<(String, Step)>>,
-    /// Under which names volumes were declared, pod by pod; and of how many pods in the end.
+    /// Client epochs of volume declarations, by pod.
     declared: RefCell<Vec<(u32, String)>>,
+    /// Client epochs of completions, and the number of pods.
     completed: RefCell<Vec<(u32, u32)>>,
     refreshed: RefCell<Vec<String>>,
 }
 
-impl Outside for Notes {
-    fn carry_out(&self, job: Job, _: Span) -> Option<CancellationToken> {
-        if job.step == Step::ApplyVolumes {
-            let declared = (job.declarer, job.pod.uid.clone());
+impl Effects for RecordedEffects {
+    fn execute(&self, context: StepContext, _: Span) -> Option<CancellationToken> {
+        if context.step == Step::ApplyVolumes {
+            let declared = (context.client_epoch, context.pod.uid.clone());
             self.declared.borrow_mut().push(declared);
         }
-        self.steps.borrow_mut().push((job.pod.uid, job.step));
+        let step = (context.pod.uid, context.step);
+        self.steps.borrow_mut().push(step);
         None
     }
 
-    fn refresh(&self, pod: &PodRef, _: u64, _: Span) {
+    fn refresh_pod(&self, pod: &PodRef, _: u64, _: Span) {
         self.refreshed.borrow_mut().push(pod.uid.clone());
     }
 
-    fn complete(&self, declarer: u32, pods: u32) {
-        self.completed.borrow_mut().push((declarer, pods));
+    fn complete_desired(&self, client_epoch: u32, pods: u32) {
+        self.completed.borrow_mut().push((client_epoch, pods));
     }
 
-    fn keep(&self, _: &str, _: &Lifecycle) {}
+    fn save_lifecycle(&self, _: &str, _: &PodLifecycle) {}
 
-    fn forget(&self, _: &str) {}
+    fn forget_pod(&self, _: &str) {}
 
-    fn leftovers(&self) {}
+    fn find_orphans(&self) {}
 }
 
 fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + seconds).unwrap()
 }
 
-/// A coordinator that has heard everything, and that nothing is there.
-fn heard(kept: Kept) -> (Coordinator, Rc<Notes>) {
-    let notes = Rc::new(Notes::default());
-    let settings = Settings {
+/// A coordinator with a ready runtime and the initial, empty list of pod states.
+fn synced(restored: RestoredState) -> (Coordinator, Rc<RecordedEffects>) {
+    let recorded = Rc::new(RecordedEffects::default());
+    let config = Config {
         parallel_starts: 10,
-        crash_cap: Duration::from_secs(300),
+        max_crash_loop_backoff: Duration::from_secs(300),
         allowed_unsafe_sysctls: Vec::new(),
-        room: Room::default(),
+        node_resources: NodeResources::default(),
     };
-    let outside = Rc::clone(&notes) as Rc<dyn Outside>;
-    let mut all = Coordinator::new(outside, Store::new("life"), settings, kept, at(0));
+    let effects = Rc::clone(&recorded) as Rc<dyn Effects>;
+    let store = PodSyncStore::new("instance");
+    let mut coordinator = Coordinator::new(effects, store, config, restored, at(0));
     let runtime = WatchRuntimeResponse {
         ready: true,
         network_ready: true,
         ..Default::default()
     };
     let runtime = polylet_watch::Value::Current(runtime);
-    all.take(Input::Runtime(runtime), at(0));
-    all.take(Input::Pods(Update::Synced), at(0));
-    (all, notes)
+    coordinator.handle_input(Input::Runtime(runtime), at(0));
+    coordinator.handle_input(Input::PodState(Update::Synced), at(0));
+    (coordinator, recorded)
 }
 
-fn sources_heard(all: &mut Coordinator) {
-    for source in SOURCES {
-        all.take(Input::Config(source.into(), Update::Synced), at(0));
+fn sync_sources(coordinator: &mut Coordinator) {
+    for source in POD_SOURCES {
+        coordinator.handle_input(Input::PodConfig(source.into(), Update::Synced), at(0));
     }
 }
 
-fn state(uid: &str, told: i64) -> Update<String, PodState> {
+fn set_desired(
+    coordinator: &mut Coordinator,
+    source: PodSource,
+    pod: Update<String, Pod>,
+    seconds: i64,
+) {
+    coordinator.handle_input(Input::PodConfig(source.into(), pod), at(seconds));
+}
+
+fn state(uid: &str, observed_at: i64) -> Update<String, PodState> {
     let pod = PodRef {
         uid: uid.to_owned(),
         namespace: "default".to_owned(),
@@ -93,7 +110,7 @@ fn state(uid: &str, told: i64) -> Update<String, PodState> {
     };
     let state = PodState {
         r#ref: Some(pod),
-        observed_at: Some(to_wire(at(told))),
+        observed_at: Some(to_wire(at(observed_at))),
         sandboxes: vec![Sandbox {
             id: "s1".to_owned(),
             ready: true,
@@ -104,11 +121,11 @@ fn state(uid: &str, told: i64) -> Update<String, PodState> {
     Update::Upsert(uid.to_owned(), state)
 }
 
-fn wanted(uid: &str) -> Update<String, Pod> {
-    wants(uid, "web", json!([]))
+fn desired(uid: &str) -> Update<String, Pod> {
+    desired_with(uid, "web", json!([]))
 }
 
-fn wants(uid: &str, name: &str, volumes: serde_json::Value) -> Update<String, Pod> {
+fn desired_with(uid: &str, name: &str, volumes: serde_json::Value) -> Update<String, Pod> {
     let manifest = json!({"apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": name, "namespace": "default", "uid": uid},
         "spec": {"containers": [{"name": "a", "image": "a:1"}], "volumes": volumes}});
@@ -124,225 +141,230 @@ fn wants(uid: &str, name: &str, volumes: serde_json::Value) -> Update<String, Po
     Update::Upsert(uid.to_owned(), pod)
 }
 
+fn worker<'a>(coordinator: &'a Coordinator, uid: &str) -> &'a crate::state::pod_worker::PodWorker {
+    coordinator.state.workers.get(uid).expect("it has a worker")
+}
+
 #[test]
-fn an_orphan_that_comes_to_light_late_is_seen() {
-    let (mut all, notes) = heard(Kept::default());
-    sources_heard(&mut all);
-    // Told a moment before it is heard, as everything is.
-    all.take(Input::Pods(state("u1", 4)), at(5));
-    all.work(at(5));
+fn orphan_reported_after_the_initial_sync_is_stopped() {
+    let (mut coordinator, effects) = synced(RestoredState::default());
+    sync_sources(&mut coordinator);
+    // Observed a moment before it arrives, like every state.
+    coordinator.handle_input(Input::PodState(state("u1", 4)), at(5));
+    coordinator.reconcile(at(5));
     let stop = Step::StopSandbox { id: "s1".into() };
-    assert_eq!(*notes.steps.borrow(), [("u1".to_owned(), stop)]);
+    assert_eq!(*effects.steps.borrow(), [("u1".to_owned(), stop)]);
 }
 
 #[test]
-fn a_removal_of_unknown_age_is_asked_about() {
-    let (mut all, notes) = heard(Kept::default());
-    all.take(Input::Pods(state("u1", 4)), at(5));
-    all.take(Input::Pods(Update::Remove("u1".into())), at(6));
-    assert_eq!(*notes.refreshed.borrow(), ["u1"]);
-    let seen = all.workers["u1"].pod.observed.clone();
-    assert!(!seen.expect("it was told of").is_empty());
+fn removed_pod_state_is_refreshed() {
+    let (mut coordinator, effects) = synced(RestoredState::default());
+    coordinator.handle_input(Input::PodState(state("u1", 4)), at(5));
+    coordinator.handle_input(Input::PodState(Update::Remove("u1".into())), at(6));
+    assert_eq!(*effects.refreshed.borrow(), ["u1"]);
+    let observed = worker(&coordinator, "u1").pod.observed.clone();
+    assert!(!observed.expect("it was reported").is_empty());
 }
 
 #[test]
-fn of_two_pods_of_one_name_the_second_waits_though_it_was_taken_up_before() {
-    let entry = Journal {
+fn second_static_pod_of_a_name_waits_even_if_it_was_admitted_before() {
+    let checkpoint = PodCheckpoint {
         acknowledged_at: Some(at(-9)),
         ..Default::default()
     };
-    let (mut all, notes) = heard(Kept {
-        entries: BTreeMap::from([("u2".to_owned(), entry)]),
+    let (mut coordinator, effects) = synced(RestoredState {
+        checkpoints: BTreeMap::from([("u2".to_owned(), checkpoint)]),
         ..Default::default()
     });
-    let [one, two, _] = SOURCES.map(i32::from);
-    all.take(Input::Config(one, wanted("u1")), at(1));
-    all.work(at(1));
-    all.take(Input::Config(two, wanted("u2")), at(2));
-    all.work(at(2));
-    assert!(notes.steps.borrow().iter().all(|(uid, _)| uid == "u1"));
+    let [one, two, _] = POD_SOURCES;
+    set_desired(&mut coordinator, one, desired("u1"), 1);
+    coordinator.reconcile(at(1));
+    set_desired(&mut coordinator, two, desired("u2"), 2);
+    coordinator.reconcile(at(2));
+    assert!(effects.steps.borrow().iter().all(|(uid, _)| uid == "u1"));
 }
 
 #[test]
-fn pods_of_the_cluster_do_not_wait_for_one_of_their_name() {
-    let (mut all, notes) = heard(Kept::default());
-    let api = i32::from(polylet_wire::podconfig::v1::PodSource::Api);
+fn pods_of_the_cluster_do_not_wait_for_pods_of_the_same_name() {
+    let (mut coordinator, _effects) = synced(RestoredState::default());
     for uid in ["u1", "u2"] {
-        all.take(Input::Config(api, wanted(uid)), at(1));
+        set_desired(&mut coordinator, PodSource::Api, desired(uid), 1);
     }
-    sources_heard(&mut all);
-    all.work(at(1));
-    assert_eq!(all.blocked_by("u1"), None);
-    assert_eq!(all.blocked_by("u2"), None);
-    let [file, ..] = SOURCES.map(i32::from);
-    all.take(Input::Config(file, wanted("u3")), at(2));
-    assert_eq!(all.blocked_by("u3"), None, "nor does a static one for them");
-    all.take(Input::Config(file, wanted("u4")), at(3));
-    assert_eq!(all.blocked_by("u4").as_deref(), Some("u3"));
-    drop(notes);
-}
-
-#[test]
-fn who_came_first_is_looked_at_first() {
-    let (mut all, _) = heard(Kept::default());
-    let [file, ..] = SOURCES.map(i32::from);
-    for (uid, name) in [("u3", "a"), ("u1", "b"), ("u2", "c")] {
-        all.take(Input::Config(file, wants(uid, name, json!([]))), at(1));
-    }
-    all.seekers.insert("u3".to_owned());
-    let order = |all: &mut Coordinator| -> Vec<String> {
-        std::iter::from_fn(|| all.next_dirty()).collect()
+    sync_sources(&mut coordinator);
+    coordinator.reconcile(at(1));
+    let blocked_by = |coordinator: &Coordinator, uid: &str| {
+        name_conflicts::blocked_by(&coordinator.state.workers, uid)
     };
-    assert_eq!(
-        order(&mut all),
-        ["u1", "u2", "u3"],
-        "who waits for room is last"
-    );
-    all.seekers.clear();
-    all.dirty.extend(["u1", "u2", "u3"].map(str::to_owned));
-    assert_eq!(order(&mut all), ["u3", "u1", "u2"]);
+    assert_eq!(blocked_by(&coordinator, "u1"), None);
+    assert_eq!(blocked_by(&coordinator, "u2"), None);
+    set_desired(&mut coordinator, PodSource::File, desired("u3"), 2);
+    let by_cluster = blocked_by(&coordinator, "u3");
+    assert_eq!(by_cluster, None, "nor do static pods wait for them");
+    set_desired(&mut coordinator, PodSource::File, desired("u4"), 3);
+    assert_eq!(blocked_by(&coordinator, "u4").as_deref(), Some("u3"));
 }
 
 #[test]
-fn what_is_said_of_pods_that_nobody_knows_yet_is_kept() {
-    use polylet_wire::prober::v1::{Outcome, ProbeKind, Verdict};
+fn pods_are_reconciled_in_the_order_of_their_arrival() {
+    let (mut coordinator, _) = synced(RestoredState::default());
+    for (uid, name) in [("u3", "a"), ("u1", "b"), ("u2", "c")] {
+        let pod = desired_with(uid, name, json!([]));
+        set_desired(&mut coordinator, PodSource::File, pod, 1);
+    }
+    let workers = &mut coordinator.state.workers;
+    workers.queue.set_waiting_for_capacity("u3", true);
+    let order: Vec<String> = std::iter::from_fn(|| workers.next_to_reconcile()).collect();
+    let expected = ["u1", "u2", "u3"];
+    assert_eq!(order, expected, "pods that wait for capacity are last");
+    workers.queue.set_waiting_for_capacity("u3", false);
+    workers.requeue_all();
+    let order: Vec<String> = std::iter::from_fn(|| workers.next_to_reconcile()).collect();
+    assert_eq!(order, ["u3", "u1", "u2"]);
+}
+
+#[test]
+fn reports_about_unknown_pods_are_cached() {
+    use polylet_wire::prober::v1::{Outcome, ProbeKind, ProbeStatus};
     use polylet_wire::volume::v1::PodVolumes;
-    let (mut all, _) = heard(Kept::default());
-    let mut verdict = Verdict::default();
-    verdict.set_outcome(Outcome::Success);
+    let (mut coordinator, _) = synced(RestoredState::default());
+    let mut status = ProbeStatus::default();
+    status.set_outcome(Outcome::Success);
     let key = ("u1".to_owned(), "c1".to_owned(), ProbeKind::Startup.into());
-    all.take(Input::Verdict(Update::Upsert(key, verdict)), at(1));
+    let probe = Input::ProbeStatus(Update::Upsert(key, status));
+    coordinator.handle_input(probe, at(1));
     let volumes = PodVolumes {
         sequence: 7,
         ..Default::default()
     };
-    all.take(Input::Volumes(Update::Upsert("u1".into(), volumes)), at(1));
-    all.take(Input::Config(SOURCES[0].into(), wanted("u1")), at(2));
-    let pod = &all.workers["u1"].pod;
-    assert!(pod.startup_ok.contains("c1"));
-    assert_eq!(
-        pod.volumes.seen.as_ref().map(|(number, _)| *number),
-        Some(7)
-    );
+    let volumes = Input::Volumes(Update::Upsert("u1".into(), volumes));
+    coordinator.handle_input(volumes, at(1));
+    set_desired(&mut coordinator, POD_SOURCES[0], desired("u1"), 2);
+    let pod = &worker(&coordinator, "u1").pod;
+    assert!(pod.startup_succeeded.contains("c1"));
+    let reported = pod.volumes.reported.as_ref();
+    assert_eq!(reported.map(|(sequence, _)| *sequence), Some(7));
 }
 
 #[test]
-fn no_orphan_is_touched_before_every_source_was_heard() {
-    let (mut all, notes) = heard(Kept::default());
-    all.take(Input::Pods(state("u1", 0)), at(1));
-    for source in SOURCES {
-        all.work(at(1));
-        assert!(notes.steps.borrow().is_empty(), "{source:?}");
-        all.take(Input::Config(source.into(), Update::Synced), at(1));
+fn orphans_are_kept_until_all_sources_have_synced() {
+    let (mut coordinator, effects) = synced(RestoredState::default());
+    coordinator.handle_input(Input::PodState(state("u1", 0)), at(1));
+    for source in POD_SOURCES {
+        coordinator.reconcile(at(1));
+        assert!(effects.steps.borrow().is_empty(), "{source:?}");
+        coordinator.handle_input(Input::PodConfig(source.into(), Update::Synced), at(1));
     }
-    all.work(at(1));
-    assert_eq!(notes.steps.borrow().len(), 1);
+    coordinator.reconcile(at(1));
+    assert_eq!(effects.steps.borrow().len(), 1);
 }
 
 #[test]
-fn a_clock_that_is_set_back_makes_every_pod_be_looked_at() {
-    let (mut all, _) = heard(Kept::default());
-    all.take(Input::Config(SOURCES[0].into(), wanted("u1")), at(10));
-    all.work(at(10));
-    assert!(all.dirty.is_empty());
-    all.take(Input::Timer, at(9));
-    assert!(all.dirty.is_empty(), "two readings a moment apart");
-    all.take(Input::Timer, at(-3600));
-    assert!(all.dirty.contains("u1"));
+fn clock_set_back_requeues_all_pods() {
+    let (mut coordinator, _) = synced(RestoredState::default());
+    set_desired(&mut coordinator, POD_SOURCES[0], desired("u1"), 10);
+    coordinator.reconcile(at(10));
+    assert!(coordinator.state.workers.queue.is_empty());
+    coordinator.handle_input(Input::Timer, at(9));
+    let queue = &coordinator.state.workers.queue;
+    assert!(queue.is_empty(), "two readings out of order");
+    coordinator.handle_input(Input::Timer, at(-3600));
+    let queue = &coordinator.state.workers.queue;
+    assert!(queue.contains("u1"));
+    assert_eq!(queue.next_due(), None, "due times are derived again");
 }
 
 #[test]
-fn what_is_under_way_is_taken_up_again() {
-    let mut lifecycle = Lifecycle::default();
-    let due = crate::core::hooks::PostStart::Due;
-    lifecycle.starts.insert("c1".into(), due);
-    let (mut all, _) = heard(Kept {
+fn lifecycle_in_progress_is_restored() {
+    let mut lifecycle = PodLifecycle::default();
+    let due = crate::core::view::PostStartState::Due;
+    lifecycle.post_starts.insert("c1".into(), due);
+    let (mut coordinator, _) = synced(RestoredState {
         lifecycles: BTreeMap::from([("u1".to_owned(), lifecycle.clone())]),
         ..Default::default()
     });
-    all.take(Input::Config(SOURCES[0].into(), wanted("u1")), at(1));
-    assert_eq!(all.workers["u1"].lifecycle_kept, lifecycle);
+    set_desired(&mut coordinator, POD_SOURCES[0], desired("u1"), 1);
+    assert_eq!(worker(&coordinator, "u1").saved_lifecycle, lifecycle);
 }
 
 #[test]
-fn a_pod_that_the_cluster_holds_as_ended_never_begins() {
+fn pod_that_the_cluster_holds_as_ended_never_starts() {
     use polylet_wire::podconfig::v1::TerminalPhase;
-    let (mut all, notes) = heard(Kept::default());
-    let Update::Upsert(uid, mut pod) = wanted("u1") else {
+    let (mut coordinator, effects) = synced(RestoredState::default());
+    let Update::Upsert(uid, mut pod) = desired("u1") else {
         return;
     };
     pod.set_terminal_phase(TerminalPhase::Succeeded);
-    all.take(
-        Input::Config(SOURCES[2].into(), Update::Upsert(uid, pod)),
-        at(1),
-    );
-    sources_heard(&mut all);
-    all.work(at(1));
-    let steps = notes.steps.take().into_iter().map(|(_, step)| step);
+    let pod = Update::Upsert(uid, pod);
+    set_desired(&mut coordinator, POD_SOURCES[2], pod, 1);
+    sync_sources(&mut coordinator);
+    coordinator.reconcile(at(1));
+    let steps = effects.steps.take().into_iter().map(|(_, step)| step);
     assert_eq!(
         steps.collect::<Vec<_>>(),
-        [Step::Journal, Step::RemoveCgroup]
+        [Step::Checkpoint, Step::RemoveCgroup]
     );
-    let told = all.workers["u1"].told().expect("it is judged");
-    assert_eq!(told.terminal.expect("it has ended").phase, "Succeeded");
+    let status = worker(&coordinator, "u1").pod_sync().expect("it has one");
+    assert_eq!(status.terminal.expect("it has ended").phase, "Succeeded");
 }
 
 #[test]
-fn nothing_is_taken_away_while_a_source_only_remembers() {
-    let (mut all, notes) = heard(Kept::default());
-    let Update::Upsert(uid, mut pod) = wants("u1", "other", json!([])) else {
+fn orphans_are_kept_while_a_source_serves_cached_pods() {
+    let (mut coordinator, effects) = synced(RestoredState::default());
+    let Update::Upsert(uid, mut pod) = desired_with("u1", "other", json!([])) else {
         return;
     };
     pod.stale_since = Some(to_wire(at(-5)));
-    all.take(
-        Input::Config(SOURCES[2].into(), Update::Upsert(uid, pod)),
-        at(1),
-    );
-    sources_heard(&mut all);
-    all.take(Input::Pods(state("u2", 4)), at(5));
-    all.work(at(5));
-    let of_orphan = |notes: &Notes| notes.steps.borrow().iter().any(|(uid, _)| uid == "u2");
-    assert!(!of_orphan(&notes));
-    assert!(!notes.steps.borrow().is_empty(), "what is remembered runs");
-    all.take(
-        Input::Config(SOURCES[2].into(), wants("u1", "other", json!([]))),
-        at(6),
-    );
-    all.work(at(6));
-    assert!(of_orphan(&notes));
+    let cached = Update::Upsert(uid, pod);
+    set_desired(&mut coordinator, POD_SOURCES[2], cached, 1);
+    sync_sources(&mut coordinator);
+    coordinator.handle_input(Input::PodState(state("u2", 4)), at(5));
+    coordinator.reconcile(at(5));
+    let stops_orphan =
+        |effects: &RecordedEffects| effects.steps.borrow().iter().any(|(uid, _)| uid == "u2");
+    assert!(!stops_orphan(&effects));
+    assert!(!effects.steps.borrow().is_empty(), "cached pods run");
+    let current = desired_with("u1", "other", json!([]));
+    set_desired(&mut coordinator, POD_SOURCES[2], current, 6);
+    coordinator.reconcile(at(6));
+    assert!(stops_orphan(&effects));
 }
 
 #[test]
-fn what_a_step_lacked_brings_it_back_at_once() {
-    use crate::core::learn::Trouble;
-    let (mut all, notes) = heard(Kept::default());
-    all.take(Input::Config(SOURCES[0].into(), wanted("u1")), at(1));
-    all.work(at(1));
-    let key = StepKey::Pull("a".into());
-    let tries = || {
-        notes
-            .steps
-            .borrow()
-            .iter()
-            .filter(|(_, s)| s.key() == key)
-            .count()
+fn step_is_retried_when_its_missing_object_is_available() {
+    let (mut coordinator, effects) = synced(RestoredState::default());
+    set_desired(&mut coordinator, POD_SOURCES[0], desired("u1"), 1);
+    coordinator.reconcile(at(1));
+    let key = StepKey::PullImage("a".into());
+    let attempts = || {
+        let steps = effects.steps.borrow();
+        steps.iter().filter(|(_, step)| step.key() == key).count()
     };
-    let before = tries();
-    let lacks = Trouble {
-        lacking: Some(Box::default()),
-        ..Trouble::default()
+    let before = attempts();
+    let failure = StepFailure {
+        missing: Some(Box::default()),
+        ..StepFailure::default()
     };
-    let ended = Input::StepDone {
+    let finished = Input::StepFinished {
         uid: "u1".into(),
         key: key.clone(),
-        outcome: Box::new(Outcome::Failed(lacks)),
+        outcome: Box::new(StepOutcome::Failed(failure)),
         state: None,
     };
-    all.take(ended, at(2));
-    all.work(at(30));
-    assert_eq!(tries(), before);
+    coordinator.handle_input(finished, at(2));
+    coordinator.reconcile(at(30));
+    assert_eq!(attempts(), before);
     let (uid, key) = ("u1".to_owned(), key.clone());
-    all.take(Input::Appeared { uid, key }, at(31));
-    all.work(at(31));
-    assert_eq!(tries(), before + 1);
+    coordinator.handle_input(Input::ObjectAvailable { uid, key }, at(31));
+    coordinator.reconcile(at(31));
+    assert_eq!(attempts(), before + 1);
+}
+
+#[test]
+fn unchanged_manifest_is_not_parsed_again() {
+    let (mut coordinator, _) = synced(RestoredState::default());
+    set_desired(&mut coordinator, POD_SOURCES[0], desired("u1"), 1);
+    let spec = |coordinator: &Coordinator| worker(coordinator, "u1").pod.spec.clone().unwrap();
+    let before = spec(&coordinator);
+    set_desired(&mut coordinator, POD_SOURCES[0], desired("u1"), 2);
+    assert!(std::sync::Arc::ptr_eq(&before, &spec(&coordinator)));
 }

@@ -1,39 +1,31 @@
-//! What to do next for one pod: pure, and all of it here.
+//! Decisions: no wire type, no clock, no I/O.
 //!
-//! [`plan::plan`] looks at a [`view::View`] (everything known of one pod, steps
-//! under way included) and says which steps to start now, when to look again, and
-//! what to tell. Each room decides one matter; [`learn`] takes results back in.
+//! Everything known of one pod is a [`view::PodSyncStatus`]. [`pod_worker::plan`] takes it, with the
+//! state of the node, as a [`view::View`] and returns a [`plan::Plan`]: the steps to start now, when
+//! to decide again, and what to publish. Results of steps and reports of other services are applied
+//! by [`apply_result`].
+//!
+//! Imports point downwards, in this order: [`events`], [`apply_result`]; [`pod_worker`]; [`resize`];
+//! [`admission`]; [`plan`]; [`view`]; [`step`]; [`checkpoint`]; [`pod_spec`]; [`node_resources`],
+//! [`runtime_state`], [`volume_state`]. The other modules stand alone.
 
 pub mod admission;
-pub mod annotations;
-pub mod cleanup;
-pub mod containers;
+pub mod apply_result;
+pub mod checkpoint;
 pub mod credentials;
-pub mod hooks;
-pub mod images;
-pub mod init;
-pub mod kill;
-pub mod learn;
-pub mod leftovers;
-pub mod logs;
-pub mod mount;
-pub mod notices;
-pub mod observed;
+pub mod events;
+pub mod log_rotation;
+pub mod node_resources;
+pub mod orphans;
 pub mod plan;
-pub mod pull_rate;
-pub mod reset;
+pub mod pod_spec;
+pub mod pod_worker;
 pub mod resize;
-pub mod restart;
-pub mod room;
-pub mod sandbox;
+pub mod runtime_state;
+pub mod sandbox_annotations;
 pub mod step;
-pub mod stop;
-pub mod terminal;
+#[cfg(test)]
+mod test_support;
 pub mod view;
-pub mod volumes;
-pub mod wanted;
-
-#[cfg(test)]
-mod tests;
-#[cfg(test)]
-mod world;
+pub mod volume_mount;
+pub mod volume_state;

@@ -1,67 +1,67 @@
-//! Certificates of pods, with their keys: had by pod-config, held by files in memory.
+//! Pod certificates and their keys: requested by pod-config, projected into files in memory.
 
 use std::collections::BTreeMap;
 
-use super::objects::Bytes;
-use super::payload::Blocked;
+use super::blocked::Blocked;
+use super::bytes::Bytes;
 use super::pem;
 
-/// What upstream says while there is none.
-const NOT_YET: &str = "credential bundle is not issued yet";
+/// Upstream's message while there is none.
+const NOT_ISSUED: &str = "credential bundle is not issued yet";
 
-/// Names one certificate: a source of a projected volume of a pod, and what it asks for.
+/// Identifies one certificate: the source in a projected volume of a pod, and what it requests.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CertificateKey {
-    /// The pod's uid.
+    /// The uid of the pod.
     pub uid: String,
-    /// Its namespace.
+    /// The namespace of the pod.
     pub namespace: String,
-    /// Its name.
+    /// The name of the pod.
     pub pod: String,
-    /// Its service account.
+    /// The name of its service account.
     pub service_account: String,
-    /// The volume.
+    /// The name of the volume.
     pub volume: String,
-    /// The place of the source in it.
+    /// The index of the source in the volume.
     pub index: u32,
-    /// Who signs.
+    /// The signer.
     pub signer: String,
-    /// What kind of key: RSA3072, RSA4096, ECDSAP256, ECDSAP384, ECDSAP521 or ED25519.
+    /// The key type: RSA3072, RSA4096, ECDSAP256, ECDSAP384, ECDSAP521 or ED25519.
     pub key_type: String,
-    /// How long it may live at most; 0 leaves that to the API server.
+    /// The longest lifetime in seconds; 0 leaves it to the API server.
     pub max_expiration_seconds: i32,
-    /// What the signer is told by the user.
+    /// `userAnnotations`, for the signer.
     pub annotations: BTreeMap<String, String>,
 }
 
-/// A certificate as a source of files; an empty path asks for none.
+/// A certificate as files; an empty path means no file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CertificateSource {
-    /// Which.
+    /// The certificate.
     pub key: CertificateKey,
-    /// The file of key and certificates.
+    /// The path of the file with key and certificates.
     pub bundle_path: String,
-    /// That of the key alone.
+    /// The path of the file with the key.
     pub key_path: String,
-    /// That of the certificates alone.
+    /// The path of the file with the certificates.
     pub chain_path: String,
-    /// The mode of each.
+    /// The mode of the files.
     pub mode: u32,
-    /// Who owns them.
+    /// The owner of the files.
     pub uid: Option<u32>,
 }
 
-/// A key and its certificates, as PEM.
+/// An issued certificate with its key, PEM.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Issued {
-    /// The key.
+pub struct IssuedCertificate {
+    /// The private key.
     pub key: Bytes,
-    /// The certificate, and those that lead up from it.
+    /// The certificate and its intermediates.
     pub chain: Bytes,
 }
 
-impl Issued {
-    /// As a signer gave it: blocks alone are kept of its certificates.
+impl IssuedCertificate {
+    /// Takes the chain as the signer returned it, reduced to its PEM blocks.
     pub fn new(key: String, chain: &str) -> Self {
         let blocks = pem::blocks(chain.as_bytes());
         Self {
@@ -71,47 +71,51 @@ impl Issued {
     }
 }
 
-/// What was told of a certificate.
+/// The state of a certificate as pod-config reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Told {
-    /// It.
-    Issued(Issued),
-    /// There is none yet, or no new one; why, if that is known.
+pub enum ReportedCertificate {
+    /// It has been issued.
+    Issued(IssuedCertificate),
+    /// Not issued yet, or not renewed; with the reason if there is one.
     Unknown(String),
-    /// There will be none; why.
-    Refused(String),
+    /// Denied, and why.
+    Denied(String),
 }
 
-/// What is known of a certificate.
+/// The last report that counts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Certificate {
-    told: Option<Told>,
+pub struct CertificateState {
+    reported: Option<ReportedCertificate>,
 }
 
-impl Certificate {
-    /// What files shall hold, or what they wait for.
-    pub fn issued(&self) -> Result<Issued, Blocked> {
-        match &self.told {
-            Some(Told::Issued(issued)) => Ok(issued.clone()),
-            Some(Told::Refused(why)) => Err(Blocked::Failed(why.clone())),
-            Some(Told::Unknown(why)) if !why.is_empty() => {
-                Err(Blocked::Missing(format!("{NOT_YET}: {why}")))
+impl CertificateState {
+    /// The certificate, or why there is none.
+    pub fn issued(&self) -> Result<IssuedCertificate, Blocked> {
+        match &self.reported {
+            Some(ReportedCertificate::Issued(issued)) => Ok(issued.clone()),
+            Some(ReportedCertificate::Denied(reason)) => Err(Blocked::Failed(reason.clone())),
+            Some(ReportedCertificate::Unknown(reason)) if !reason.is_empty() => {
+                Err(Blocked::Missing(format!("{NOT_ISSUED}: {reason}")))
             }
-            Some(Told::Unknown(_)) => Err(Blocked::Missing(NOT_YET.to_owned())),
+            Some(ReportedCertificate::Unknown(_)) => Err(Blocked::Missing(NOT_ISSUED.to_owned())),
             None => Err(Blocked::Waiting("waiting for a certificate".to_owned())),
         }
     }
 
-    /// Says whether anything is different now. That there is none yet takes nothing away.
-    pub fn learn(&mut self, told: Told) -> bool {
-        let stands = matches!(self.told, Some(Told::Issued(_) | Told::Refused(_)));
-        if stands && matches!(told, Told::Unknown(_)) {
+    /// Applies a report; returns whether anything has changed. `Unknown` does not replace a
+    /// certificate or a denial.
+    pub fn update(&mut self, report: ReportedCertificate) -> bool {
+        let is_final = matches!(
+            self.reported,
+            Some(ReportedCertificate::Issued(_) | ReportedCertificate::Denied(_))
+        );
+        if is_final && matches!(report, ReportedCertificate::Unknown(_)) {
             return false;
         }
-        let told = Some(told);
-        let news = self.told != told;
-        self.told = told;
-        news
+        let report = Some(report);
+        let changed = self.reported != report;
+        self.reported = report;
+        changed
     }
 }
 
@@ -120,23 +124,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_told_and_what_stands() {
-        let one = || Issued::new("k3y".into(), "");
-        let mut known = Certificate::default();
-        assert!(matches!(known.issued(), Err(Blocked::Waiting(_))));
-        assert!(known.learn(Told::Unknown(String::new())));
-        assert_eq!(known.issued(), Err(Blocked::Missing(NOT_YET.into())));
-        assert!(known.learn(Told::Unknown("forbidden".into())));
-        let why = format!("{NOT_YET}: forbidden");
-        assert_eq!(known.issued(), Err(Blocked::Missing(why)));
-        assert!(known.learn(Told::Issued(one())));
-        // A process that begins anew has none yet: files stay as they are.
-        assert!(!known.learn(Told::Unknown(String::new())));
-        assert_eq!(known.issued(), Ok(one()));
-        assert!(!known.learn(Told::Issued(one())));
-        assert!(known.learn(Told::Refused("denied".into())));
-        assert_eq!(known.issued(), Err(Blocked::Failed("denied".into())));
-        assert!(!known.learn(Told::Unknown(String::new())));
-        assert!(!format!("{:?}", one()).contains("k3y"));
+    fn unknown_does_not_replace_a_certificate() {
+        let issued = || IssuedCertificate::new("k3y".into(), "");
+        let mut state = CertificateState::default();
+        assert!(matches!(state.issued(), Err(Blocked::Waiting(_))));
+        assert!(state.update(ReportedCertificate::Unknown(String::new())));
+        assert_eq!(state.issued(), Err(Blocked::Missing(NOT_ISSUED.into())));
+        assert!(state.update(ReportedCertificate::Unknown("forbidden".into())));
+        let message = format!("{NOT_ISSUED}: forbidden");
+        assert_eq!(state.issued(), Err(Blocked::Missing(message)));
+        assert!(state.update(ReportedCertificate::Issued(issued())));
+        // pod-config has restarted and has none yet: files stay as they are.
+        assert!(!state.update(ReportedCertificate::Unknown(String::new())));
+        assert_eq!(state.issued(), Ok(issued()));
+        assert!(!state.update(ReportedCertificate::Issued(issued())));
+        assert!(state.update(ReportedCertificate::Denied("denied".into())));
+        assert_eq!(state.issued(), Err(Blocked::Failed("denied".into())));
+        assert!(!state.update(ReportedCertificate::Unknown(String::new())));
+        assert!(!format!("{:?}", issued()).contains("k3y"));
     }
 }

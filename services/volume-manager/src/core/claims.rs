@@ -1,79 +1,81 @@
-//! From a claim to the volume behind it: what is there must be bound, and to this very claim.
+//! From a claim to its persistent volume: the claim must be bound, and the volume to this claim.
+//! Messages are upstream's.
 
 use std::sync::Arc;
 
-use polylet_model::selector;
+use polylet_model::node_affinity;
 
+use super::api_objects::{ObjectDetails, PersistentSource, PersistentVolume, VolumeClaim};
+use super::blocked::Blocked;
 use super::csi;
-use super::facts::{Claim, Facts, Persistent, Source};
-use super::growth::growth;
-use super::layout;
-use super::objects::{Object, ObjectKey, ObjectKind, ObjectState};
-use super::payload::{Blocked, Known};
-use super::plan::Slot;
-use super::spec::{ClaimSpec, Local, SetUp, Used};
+use super::layout::{self, VolumeKey};
+use super::lookup::Lookup;
+use super::mount_plan::{LocalVolume, MountPlan};
+use super::pod::PodContext;
+use super::reference_key::{ObjectKind, ReferenceKey};
+use super::references::{ObjectState, ReferencedObject};
+use super::resize::volume_size;
+use super::spec::ClaimSpec;
+use super::usage::VolumeUse;
 
-/// What a claim comes to: where the volume lies, and what setting it up takes.
-pub type Resolved = (Slot, Result<Arc<SetUp>, Blocked>);
+/// A volume with its key, and its plan or why it is blocked.
+pub type ResolvedVolume = (VolumeKey, Result<Arc<MountPlan>, Blocked>);
 
-/// The place of a volume of which nobody knows yet what it is.
-pub fn nowhere(volume: &str) -> Slot {
+/// The key of a volume whose persistent volume is not known.
+fn unresolved_key(volume: &str) -> VolumeKey {
     (layout::UNRESOLVED.to_owned(), volume.to_owned())
 }
 
-/// The volume behind a claim.
-pub fn resolve(volume: &str, spec: &ClaimSpec, known: &impl Known) -> Resolved {
-    match behind(spec, known) {
-        Ok((claim, persistent)) => mount(volume, spec, &claim, &persistent, known),
-        Err(Blocked::Missing(why)) => {
+/// Resolves a volume by claim.
+pub fn resolve(volume: &str, spec: &ClaimSpec, lookup: &impl Lookup) -> ResolvedVolume {
+    match find_bound(spec, lookup) {
+        Ok((claim, persistent)) => plan(volume, spec, &claim, &persistent, lookup),
+        Err(Blocked::Missing(error)) => {
             let (namespace, name) = (&spec.key.namespace, &spec.key.name);
-            let why = format!("error processing PVC {namespace}/{name}: {why}");
-            (nowhere(volume), Err(Blocked::Unresolved(why)))
+            let message = format!("error processing PVC {namespace}/{name}: {error}");
+            (unresolved_key(volume), Err(Blocked::Unresolved(message)))
         }
-        Err(blocked) => (nowhere(volume), Err(blocked)),
+        Err(blocked) => (unresolved_key(volume), Err(blocked)),
     }
 }
 
-fn behind(spec: &ClaimSpec, known: &impl Known) -> Result<(Claim, Box<Persistent>), Blocked> {
-    let missing = |why: String| Err(Blocked::Missing(why));
-    let fetch = |key: &ObjectKey, what: &str| match known.object(key) {
+fn find_bound(
+    spec: &ClaimSpec,
+    lookup: &impl Lookup,
+) -> Result<(VolumeClaim, Box<PersistentVolume>), Blocked> {
+    let missing = |message: String| Err(Blocked::Missing(message));
+    let fetch = |key: &ReferenceKey, what: &str| match lookup.object(key) {
         ObjectState::Present(object) => Ok(Arc::clone(object)),
-        ObjectState::Unheard => Err(Blocked::Waiting(format!("waiting to hear of {key}"))),
+        ObjectState::NotSynced => Err(Blocked::Waiting(key.not_synced())),
         ObjectState::Absent => Err(Blocked::Missing(format!(
-            "failed to fetch {what} from API server: {} \"{}\" not found",
-            key.kind.word(),
-            key.name
+            "failed to fetch {what} from API server: {}",
+            key.not_found()
         ))),
-        ObjectState::Unknown(why) | ObjectState::Broken(why) => Err(Blocked::Missing(format!(
-            "failed to fetch {what} from API server: {why}"
-        ))),
+        ObjectState::Unknown(error) | ObjectState::Invalid(error) => Err(Blocked::Missing(
+            format!("failed to fetch {what} from API server: {error}"),
+        )),
     };
     let object = fetch(&spec.key, "PVC")?;
-    let Facts::Claim(claim) = &object.facts else {
+    let ObjectDetails::Claim(claim) = &object.details else {
         return missing("the object is not a claim".to_owned());
     };
-    let pod = &spec.for_pod.pod;
-    if spec.made_for_pod && claim.owner.as_ref() != Some(&pod.uid) {
+    let pod = &spec.pod_context.pod;
+    if spec.ephemeral && claim.owner.as_ref() != Some(&pod.uid) {
         let (namespace, name) = (&spec.key.namespace, &spec.key.name);
         return missing(format!(
             "PVC {namespace}/{name} was not created for pod {}/{} (pod is not owner)",
             pod.namespace, pod.name
         ));
     }
-    if let Some(why) = unusable(claim) {
-        return missing(why.to_owned());
+    if let Some(error) = unusable(claim) {
+        return missing(error.to_owned());
     }
-    let key = ObjectKey {
-        kind: ObjectKind::Persistent,
-        namespace: String::new(),
-        name: claim.volume.clone(),
-        cluster: true,
-    };
+    let key = ReferenceKey::cluster_scoped(ObjectKind::PersistentVolume, &claim.volume);
     let object = fetch(&key, &format!("PV {}", claim.volume))?;
-    Ok((claim.clone(), bound(claim, &object)?))
+    Ok((claim.clone(), check_bound(claim, &object)?))
 }
 
-fn unusable(claim: &Claim) -> Option<&'static str> {
+fn unusable(claim: &VolumeClaim) -> Option<&'static str> {
     if claim.deleting {
         Some("PVC is being deleted")
     } else if !claim.bound {
@@ -85,9 +87,12 @@ fn unusable(claim: &Claim) -> Option<&'static str> {
     }
 }
 
-fn bound(claim: &Claim, object: &Object) -> Result<Box<Persistent>, Blocked> {
-    let missing = |why: String| Err(Blocked::Missing(why));
-    let Facts::Persistent(persistent) = &object.facts else {
+fn check_bound(
+    claim: &VolumeClaim,
+    object: &ReferencedObject,
+) -> Result<Box<PersistentVolume>, Blocked> {
+    let missing = |message: String| Err(Blocked::Missing(message));
+    let ObjectDetails::PersistentVolume(persistent) = &object.details else {
         return missing("the object is not a persistent volume".to_owned());
     };
     let name = &persistent.name;
@@ -103,130 +108,138 @@ fn bound(claim: &Claim, object: &Object) -> Result<Box<Persistent>, Blocked> {
     }
 }
 
-/// The name that the Node's status has for the volume behind a claim, if it has to be attached.
-pub fn attachable(spec: &ClaimSpec, known: &impl Known) -> Option<String> {
-    let (_, persistent) = behind(spec, known).ok()?;
+/// The name in the Node's `volumesInUse` of a claim's volume, if it has to be attached.
+pub fn attachable(spec: &ClaimSpec, lookup: &impl Lookup) -> Option<String> {
+    let (_, persistent) = find_bound(spec, lookup).ok()?;
     match &persistent.source {
-        Ok(Source::Csi(source)) => csi::attachable(source, known),
+        Ok(PersistentSource::Csi(source)) => csi::attachable(source, lookup),
         _ => None,
     }
 }
 
-/// What a claim and its volume say, once the one is bound to the other.
-pub fn bound_to(spec: &ClaimSpec, known: &impl Known) -> Option<(Claim, Box<Persistent>)> {
-    behind(spec, known).ok()
+/// A bound claim and its persistent volume.
+pub fn bound_volume(
+    spec: &ClaimSpec,
+    lookup: &impl Lookup,
+) -> Option<(VolumeClaim, Box<PersistentVolume>)> {
+    find_bound(spec, lookup).ok()
 }
 
-/// What containers make of the volume has to be what it is.
-fn as_it_is(volume: &str, used: Used, block: bool) -> Result<(), Blocked> {
-    let (mode, at) = match (block, used) {
-        (true, Used { mounted: true, .. }) => ("Block", "volumeMounts"),
-        (false, Used { mapped: true, .. }) => ("Filesystem", "volumeDevices"),
+/// Containers must use the volume according to its `volumeMode`.
+fn check_volume_mode(volume: &str, usage: VolumeUse, block: bool) -> Result<(), Blocked> {
+    let (mode, at) = match (block, usage) {
+        (true, VolumeUse { mounted: true, .. }) => ("Block", "volumeMounts"),
+        (false, VolumeUse { mapped: true, .. }) => ("Filesystem", "volumeDevices"),
         _ => return Ok(()),
     };
-    let why = format!("volume {volume} has volumeMode {mode}, but is specified in {at}");
-    Err(Blocked::Unresolved(why))
+    let message = format!("volume {volume} has volumeMode {mode}, but is specified in {at}");
+    Err(Blocked::Unresolved(message))
 }
 
-/// Whether the volume can be had on this node.
-fn here(persistent: &Persistent, known: &impl Known) -> Result<(), Blocked> {
+/// The volume's node affinity must match this node.
+fn check_node_affinity(persistent: &PersistentVolume, lookup: &impl Lookup) -> Result<(), Blocked> {
     let Some(nodes) = &persistent.nodes else {
         return Ok(());
     };
-    let waits = || Blocked::Waiting("waiting to hear of this node's labels".to_owned());
-    let place = known.place().ok_or_else(waits)?;
-    if selector::selects(nodes, known.node(), &place.labels) {
+    let not_synced = || Blocked::Waiting("waiting for the Node object".to_owned());
+    let node = lookup.node_info().ok_or_else(not_synced)?;
+    if node_affinity::matches_selector(nodes, lookup.node_name(), &node.labels) {
         return Ok(());
     }
-    let what = match persistent.block {
+    let step = match persistent.block {
         true => "MapVolume.NodeAffinity check failed",
         false => "MountVolume.NodeAffinity check failed",
     };
-    Err(Blocked::Refused(
-        what,
+    Err(Blocked::FailedIn(
+        step,
         "no matching NodeSelectorTerms".into(),
     ))
 }
 
-/// Whether a volume that one pod alone may have is another's on this node.
-fn alone(
-    persistent: &Persistent,
-    for_pod: &csi::ForPod,
-    known: &impl Known,
+/// A `ReadWriteOncePod` volume must not be used by another pod of this node.
+fn check_single_pod(
+    persistent: &PersistentVolume,
+    pod_context: &PodContext,
+    lookup: &impl Lookup,
 ) -> Result<(), Blocked> {
-    // Of several ways nobody knows which one the pod means.
+    // With several access modes it is not known which one the pod uses.
     if persistent.access_modes != ["ReadWriteOncePod"]
-        || !known.is_elsewhere(&for_pod.pod.uid, &persistent.name)
+        || !lookup.is_used_by_other_pod(&pod_context.pod.uid, &persistent.name)
     {
         return Ok(());
     }
-    let what = match persistent.block {
+    let step = match persistent.block {
         true => "MapVolume.SetUpDevice failed",
         false => "MountVolume.SetUp failed",
     };
-    let why = "volume uses the ReadWriteOncePod access mode and is already in use by another pod";
-    Err(Blocked::Refused(what, why.to_owned()))
+    let error = "volume uses the ReadWriteOncePod access mode and is already in use by another pod";
+    Err(Blocked::FailedIn(step, error.to_owned()))
 }
 
-fn mount(
+fn plan(
     volume: &str,
     spec: &ClaimSpec,
-    claim: &Claim,
-    persistent: &Persistent,
-    known: &impl Known,
-) -> Resolved {
-    let failed = |why: String| (nowhere(volume), Err(Blocked::Failed(why)));
-    if let Err(blocked) = as_it_is(volume, spec.used, persistent.block) {
-        return (nowhere(volume), Err(blocked));
+    claim: &VolumeClaim,
+    persistent: &PersistentVolume,
+    lookup: &impl Lookup,
+) -> ResolvedVolume {
+    let failed = |message: String| (unresolved_key(volume), Err(Blocked::Failed(message)));
+    if let Err(blocked) = check_volume_mode(volume, spec.usage, persistent.block) {
+        return (unresolved_key(volume), Err(blocked));
     }
     let name = persistent.name.clone();
     if !layout::is_safe_spec_name(&name) {
         return failed(format!("{name:?} cannot name a directory"));
     }
     let block = persistent.block;
-    let (slot, set_up) = match &persistent.source {
-        Err(why) => return failed(why.clone()),
-        Ok(Source::HostPath(_)) if block => {
+    let (key, plan) = match &persistent.source {
+        Err(error) => return failed(error.clone()),
+        Ok(PersistentSource::HostPath(..)) if block => {
             return failed("a hostPath volume cannot be a block device".to_owned());
         }
-        Ok(Source::HostPath(set_up)) => {
-            let slot = (layout::HOST_PATH.to_owned(), volume.to_owned());
-            (slot, Ok(Arc::new(set_up.clone())))
+        Ok(PersistentSource::HostPath(path, check)) => {
+            let key = (layout::HOST_PATH.to_owned(), volume.to_owned());
+            let (path, check) = (path.clone(), *check);
+            (key, Ok(Arc::new(MountPlan::HostPath { path, check })))
         }
-        Ok(Source::Local(path, _)) if block => {
-            let set_up = SetUp::LocalDevice {
+        Ok(PersistentSource::Local(path, _)) if block => {
+            let plan = MountPlan::LocalDevice {
                 path: path.clone(),
-                size: growth(&claim.growth, &persistent.capacity, spec.read_only),
+                size: volume_size(&claim.resize, &persistent.capacity, spec.read_only),
             };
-            (
-                (layout::LOCAL_DEVICE.to_owned(), name),
-                Ok(Arc::new(set_up)),
-            )
+            ((layout::LOCAL_DEVICE.to_owned(), name), Ok(Arc::new(plan)))
         }
-        Ok(Source::Local(path, fs_type)) => {
-            let set_up = SetUp::Local(Box::new(Local {
+        Ok(PersistentSource::Local(path, fs_type)) => {
+            let plan = MountPlan::Local(Box::new(LocalVolume {
                 path: path.clone(),
                 fs_type: fs_type.clone(),
                 mount_options: persistent.mount_options.clone(),
                 read_only: spec.read_only,
-                gid: spec.for_pod.gid.filter(|_| !spec.read_only),
-                on_root_mismatch: spec.for_pod.on_root_mismatch,
-                size: growth(&claim.growth, &persistent.capacity, spec.read_only),
+                gid: spec.pod_context.gid.filter(|_| !spec.read_only),
+                on_root_mismatch: spec.pod_context.on_root_mismatch,
+                size: volume_size(&claim.resize, &persistent.capacity, spec.read_only),
             }));
-            ((layout::LOCAL.to_owned(), name), Ok(Arc::new(set_up)))
+            ((layout::LOCAL.to_owned(), name), Ok(Arc::new(plan)))
         }
-        Ok(Source::Csi(source)) => {
-            let (growth, for_pod) = (&claim.growth, &spec.for_pod);
-            let set_up =
-                csi::persistent(persistent, source, growth, spec.read_only, for_pod, known);
+        Ok(PersistentSource::Csi(source)) => {
+            let (resize, pod_context) = (&claim.resize, &spec.pod_context);
+            let plan = csi::persistent(
+                persistent,
+                source,
+                resize,
+                spec.read_only,
+                pod_context,
+                lookup,
+            );
             let plugin = if block {
                 layout::CSI_DEVICE
             } else {
                 layout::CSI
             };
-            ((plugin.to_owned(), name), set_up)
+            ((plugin.to_owned(), name), plan)
         }
     };
-    let may = here(persistent, known).and_then(|()| alone(persistent, &spec.for_pod, known));
-    (slot, may.and(set_up))
+    let checked = check_node_affinity(persistent, lookup)
+        .and_then(|()| check_single_pod(persistent, &spec.pod_context, lookup));
+    (key, checked.and(plan))
 }

@@ -4,24 +4,27 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::layout::Layout;
-use super::objects::{ObjectKey, ObjectKind, ObjectState};
-use super::plan::Step;
-use super::spec::{Allocatable, PodName, SetUp};
-use super::state::{Outcome, State};
-use super::view::Phase;
-use super::{layout, manifest};
+use super::layout::{self, Layout};
+use super::manifest;
+use super::mount_plan::MountPlan;
+use super::operation::{Operation, OperationResult};
+use super::pod::PodName;
+use super::reference_key::{ObjectKind, ReferenceKey};
+use super::references::ObjectState;
+use super::spec::Allocatable;
+use super::state_of_world::StateOfWorld;
+use super::status::VolumePhase;
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_000_000 + second).unwrap()
 }
 
-fn key(kind: ObjectKind, name: &str) -> ObjectKey {
+fn key(kind: ObjectKind, name: &str) -> ReferenceKey {
     let namespace = match kind {
         ObjectKind::Claim => "ns",
         _ => "",
     };
-    ObjectKey {
+    ReferenceKey {
         kind,
         namespace: namespace.into(),
         name: name.into(),
@@ -29,15 +32,15 @@ fn key(kind: ObjectKind, name: &str) -> ObjectKey {
     }
 }
 
-fn declared(volume: Value) -> State {
+fn declared(volume: Value) -> StateOfWorld {
     let pod = json!({
         "metadata": {"namespace": "ns", "name": "p", "uid": "u"},
         "spec": {"volumes": [volume],
             "containers": [{"name": "c", "volumeMounts": [{"name": "v", "mountPath": "/v"}]}]},
     });
     let json = serde_json::to_vec(&pod).unwrap();
-    let spec = Arc::new(manifest::read(&json, Allocatable::default()).unwrap());
-    let mut state = State::new(Layout::new("/root"), Vec::new());
+    let spec = Arc::new(manifest::parse(&json, Allocatable::default()).unwrap());
+    let mut state = StateOfWorld::new(Layout::new("/root"), Vec::new());
     let name = PodName {
         uid: "u".into(),
         namespace: "ns".into(),
@@ -47,9 +50,9 @@ fn declared(volume: Value) -> State {
     state
 }
 
-fn tell(state: &mut State, kind: ObjectKind, name: &str, object: Value) {
+fn receive(state: &mut StateOfWorld, kind: ObjectKind, name: &str, object: Value) {
     let read = ObjectState::from_json(kind, &serde_json::to_vec(&object).unwrap());
-    state.object(&key(kind, name), read);
+    state.update_object(&key(kind, name), read);
 }
 
 fn claim(volume: &str, phase: &str) -> Value {
@@ -64,76 +67,82 @@ fn persistent(claim: &str, source: (&str, Value)) -> Value {
     pv
 }
 
-fn message(state: &State) -> (Phase, String) {
-    let view = state.view("u", at(0)).unwrap();
-    (view.volumes[0].phase, view.volumes[0].message.clone())
+fn message(state: &StateOfWorld) -> (VolumePhase, String) {
+    let status = state.status("u", at(0)).unwrap();
+    (status.volumes[0].phase, status.volumes[0].message.clone())
 }
 
 fn by_claim() -> Value {
     json!({"name": "v", "persistentVolumeClaim": {"claimName": "data"}})
 }
 
-const FIRST: &str = "Unable to attach or mount volumes: unmounted volumes=[v], unattached volumes=[], failed to process volumes=[v]: error processing PVC ns/data: ";
+const PREFIX: &str = "Unable to attach or mount volumes: unmounted volumes=[v], unattached volumes=[], failed to process volumes=[v]: error processing PVC ns/data: ";
 
 #[test]
-fn a_claim_waits_until_it_is_bound_and_to_it_alone() {
+fn a_volume_waits_until_its_claim_is_bound() {
     let mut state = declared(by_claim());
-    assert_eq!(message(&state).0, Phase::Waiting);
-    assert_eq!(state.watched(), [key(ObjectKind::Claim, "data")].into());
-    let says = |state: &State, why: &str| {
-        assert_eq!(message(state), (Phase::Waiting, format!("{FIRST}{why}")));
+    assert_eq!(message(&state).0, VolumePhase::Waiting);
+    assert_eq!(
+        state.watched_objects(),
+        [key(ObjectKind::Claim, "data")].into()
+    );
+    let assert_waits = |state: &StateOfWorld, expected: &str| {
+        assert_eq!(
+            message(state),
+            (VolumePhase::Waiting, format!("{PREFIX}{expected}"))
+        );
     };
-    state.object(&key(ObjectKind::Claim, "data"), ObjectState::Absent);
-    says(
+    state.update_object(&key(ObjectKind::Claim, "data"), ObjectState::Absent);
+    assert_waits(
         &state,
         "failed to fetch PVC from API server: persistentvolumeclaims \"data\" not found",
     );
-    tell(&mut state, ObjectKind::Claim, "data", claim("", "Pending"));
-    says(&state, "PVC is not bound");
-    tell(&mut state, ObjectKind::Claim, "data", claim("pv1", "Bound"));
-    // The volume is asked for as soon as its name is known.
-    let watched = state.watched();
-    assert!(watched.contains(&key(ObjectKind::Persistent, "pv1")));
+    receive(&mut state, ObjectKind::Claim, "data", claim("", "Pending"));
+    assert_waits(&state, "PVC is not bound");
+    receive(&mut state, ObjectKind::Claim, "data", claim("pv1", "Bound"));
+    // The persistent volume is watched as soon as its name is known.
+    let watched = state.watched_objects();
+    assert!(watched.contains(&key(ObjectKind::PersistentVolume, "pv1")));
     let host = || ("hostPath", json!({"path": "/data"}));
-    tell(
+    receive(
         &mut state,
-        ObjectKind::Persistent,
+        ObjectKind::PersistentVolume,
         "pv1",
         persistent("other", host()),
     );
-    says(
+    assert_waits(
         &state,
         "found PV object pv1 but its pv.Spec.ClaimRef.UID other does not point to claim.UID c1",
     );
-    assert!(state.next(at(0)).is_empty());
-    tell(
+    assert!(state.start_operations(at(0)).is_empty());
+    receive(
         &mut state,
-        ObjectKind::Persistent,
+        ObjectKind::PersistentVolume,
         "pv1",
         persistent("c1", host()),
     );
-    let steps = state.next(at(0));
+    let operations = state.start_operations(at(0));
     assert!(
-        matches!(&steps[..], [Step::SetUp(id, what)]
-            if id.name == "v" && matches!(&**what, SetUp::HostPath { path, .. } if path == "/data")),
-        "{steps:?}"
+        matches!(&operations[..], [Operation::SetUp(id, plan)]
+            if id.name == "v" && matches!(&**plan, MountPlan::HostPath { path, .. } if path == "/data")),
+        "{operations:?}"
     );
-    for step in steps {
+    for operation in operations {
         let result = Ok(());
-        state.finished(Outcome { step, result }, at(0));
+        state.finish_operation(OperationResult { operation, result }, at(0));
     }
-    let view = state.view("u", at(0)).unwrap();
-    assert_eq!(view.volumes[0].host_path, "/data");
-    assert_eq!(view.volumes[0].phase, Phase::Mounted);
-    // Deleted under a pod that uses it: what is mounted stays.
+    let status = state.status("u", at(0)).unwrap();
+    assert_eq!(status.volumes[0].host_path, "/data");
+    assert_eq!(status.volumes[0].phase, VolumePhase::Mounted);
+    // Deleted while in use: the mount stays.
     let mut leaving = claim("pv1", "Bound");
     leaving["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:00:00Z");
-    tell(&mut state, ObjectKind::Claim, "data", leaving);
-    assert!(state.next(at(1)).is_empty());
+    receive(&mut state, ObjectKind::Claim, "data", leaving);
+    assert!(state.start_operations(at(1)).is_empty());
 }
 
 #[test]
-fn what_one_pod_alone_may_have_waits_for_the_other() {
+fn a_single_pod_volume_waits_for_the_other_pod() {
     let mut state = declared(by_claim());
     let second = PodName {
         uid: "w".into(),
@@ -146,88 +155,99 @@ fn what_one_pod_alone_may_have_waits_for_the_other() {
             "containers": [{"name": "c", "volumeMounts": [{"name": "v", "mountPath": "/v"}]}]},
     });
     let json = serde_json::to_vec(&pod).unwrap();
-    let spec = Arc::new(manifest::read(&json, Allocatable::default()).unwrap());
+    let spec = Arc::new(manifest::parse(&json, Allocatable::default()).unwrap());
     state.apply("d", 2, second, spec).unwrap();
-    tell(&mut state, ObjectKind::Claim, "data", claim("pv1", "Bound"));
+    receive(&mut state, ObjectKind::Claim, "data", claim("pv1", "Bound"));
     let mut pv = persistent("c1", ("local", json!({"path": "/mnt/disk"})));
     pv["spec"]["accessModes"] = json!(["ReadWriteOncePod"]);
-    tell(&mut state, ObjectKind::Persistent, "pv1", pv);
-    let steps = state.next(at(0));
+    receive(&mut state, ObjectKind::PersistentVolume, "pv1", pv);
+    let operations = state.start_operations(at(0));
     assert!(
-        matches!(&steps[..], [Step::SetUp(id, _)] if id.uid == "u"),
-        "{steps:?}"
+        matches!(&operations[..], [Operation::SetUp(id, _)] if id.uid == "u"),
+        "{operations:?}"
     );
-    let view = state.view("w", at(0)).unwrap();
-    let why = "MountVolume.SetUp failed for volume \"pv1\" : volume uses the ReadWriteOncePod access mode and is already in use by another pod";
-    assert_eq!(view.volumes[0].message, why);
-    for step in steps {
+    let status = state.status("w", at(0)).unwrap();
+    let expected = "MountVolume.SetUp failed for volume \"pv1\" : volume uses the ReadWriteOncePod access mode and is already in use by another pod";
+    assert_eq!(status.volumes[0].message, expected);
+    for operation in operations {
         let result = Ok(());
-        state.finished(Outcome { step, result }, at(0));
+        state.finish_operation(OperationResult { operation, result }, at(0));
     }
     let first = PodName {
         uid: "u".into(),
         namespace: "ns".into(),
         name: "p".into(),
     };
-    assert!(state.next(at(1)).is_empty());
+    assert!(state.start_operations(at(1)).is_empty());
     state.release("d", 3, first).unwrap();
-    let steps = state.next(at(1));
-    assert!(matches!(&steps[..], [Step::TearDown(_)]), "{steps:?}");
-    for step in steps {
+    let operations = state.start_operations(at(1));
+    assert!(
+        matches!(&operations[..], [Operation::TearDown(_)]),
+        "{operations:?}"
+    );
+    for operation in operations {
         let result = Ok(());
-        state.finished(Outcome { step, result }, at(1));
+        state.finish_operation(OperationResult { operation, result }, at(1));
     }
-    let steps = state.next(at(1));
-    let its = |step: &Step| matches!(step, Step::SetUp(id, _) if id.uid == "w");
-    assert!(steps.iter().any(its), "{steps:?}");
+    let operations = state.start_operations(at(1));
+    let is_second =
+        |operation: &Operation| matches!(operation, Operation::SetUp(id, _) if id.uid == "w");
+    assert!(operations.iter().any(is_second), "{operations:?}");
 }
 
 #[test]
-fn a_local_volume_lies_under_its_own_name() {
+fn a_local_volume_has_the_name_of_the_persistent_volume() {
     let mut state = declared(by_claim());
-    tell(&mut state, ObjectKind::Claim, "data", claim("pv1", "Bound"));
+    receive(&mut state, ObjectKind::Claim, "data", claim("pv1", "Bound"));
     let local = ("local", json!({"path": "/mnt/disk"}));
-    tell(
+    receive(
         &mut state,
-        ObjectKind::Persistent,
+        ObjectKind::PersistentVolume,
         "pv1",
         persistent("c1", local),
     );
-    let steps = state.next(at(0));
-    let [Step::SetUp(id, _)] = &steps[..] else {
-        panic!("{steps:?}")
+    let operations = state.start_operations(at(0));
+    let [Operation::SetUp(id, _)] = &operations[..] else {
+        panic!("{operations:?}")
     };
     assert_eq!(
         (id.plugin.as_str(), id.name.as_str()),
         (layout::LOCAL, "pv1")
     );
-    for step in steps {
+    for operation in operations {
         let result = Ok(());
-        state.finished(Outcome { step, result }, at(0));
+        state.finish_operation(OperationResult { operation, result }, at(0));
     }
-    state.changes(at(0));
+    state.take_changes(at(0));
     let path = "/root/pods/u/volumes/kubernetes.io~local-volume/pv1";
-    assert_eq!(state.view("u", at(0)).unwrap().volumes[0].host_path, path);
-    // Whose it is must be known again after a restart without an API server.
-    let noted = state.note("u").unwrap().1;
-    assert_eq!(noted, BTreeMap::from([("v".to_owned(), path.to_owned())]));
+    assert_eq!(state.status("u", at(0)).unwrap().volumes[0].host_path, path);
+    // Needed after a restart without an API server.
+    let stored = state.metadata_to_store("u").unwrap().host_paths;
+    assert_eq!(stored, BTreeMap::from([("v".to_owned(), path.to_owned())]));
 }
 
 #[test]
-fn a_claim_made_for_the_pod_must_be_the_pods() {
+fn an_ephemeral_claim_must_be_owned_by_the_pod() {
     let mut state =
         declared(json!({"name": "v", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}));
-    assert_eq!(state.watched(), [key(ObjectKind::Claim, "p-v")].into());
-    let mut made = claim("pv1", "Bound");
-    tell(&mut state, ObjectKind::Claim, "p-v", made.clone());
-    let why = "PVC ns/p-v was not created for pod ns/p (pod is not owner)";
-    assert!(message(&state).1.ends_with(why), "{:?}", message(&state));
-    made["metadata"]["ownerReferences"] =
+    assert_eq!(
+        state.watched_objects(),
+        [key(ObjectKind::Claim, "p-v")].into()
+    );
+    let mut ephemeral = claim("pv1", "Bound");
+    receive(&mut state, ObjectKind::Claim, "p-v", ephemeral.clone());
+    let expected = "PVC ns/p-v was not created for pod ns/p (pod is not owner)";
+    assert!(
+        message(&state).1.ends_with(expected),
+        "{:?}",
+        message(&state)
+    );
+    ephemeral["metadata"]["ownerReferences"] =
         json!([{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u", "controller": true}]);
-    tell(&mut state, ObjectKind::Claim, "p-v", made);
+    receive(&mut state, ObjectKind::Claim, "p-v", ephemeral);
     assert!(
         state
-            .watched()
-            .contains(&key(ObjectKind::Persistent, "pv1"))
+            .watched_objects()
+            .contains(&key(ObjectKind::PersistentVolume, "pv1"))
     );
 }

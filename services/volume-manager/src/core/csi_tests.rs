@@ -1,7 +1,7 @@
-//! What drivers' volumes wait for, and what their drivers are asked once they are mounted.
+//! Prerequisites of CSI volumes, and updates once they are mounted.
 
-mod growth;
-mod limits;
+mod attach_limits;
+mod resize;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -10,16 +10,19 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use super::csi::{Registered, attachment_name};
+use super::csi_volume::{RegisteredDriver, attachment_name};
 use super::layout::{self, Layout};
 use super::manifest;
-use super::objects::{ObjectKey, ObjectKind, ObjectState};
-use super::place::Place;
-use super::plan::{Asked, Step};
-use super::spec::{Allocatable, PodName, SetUp};
-use super::state::{Outcome, State};
-use super::tokens::Issued;
-use super::view::Phase;
+use super::mount_plan::MountPlan;
+use super::node_info::NodeInfo;
+use super::operation::{Operation, OperationResult, VolumeUpdate};
+use super::pod::PodName;
+use super::reference_key::{ObjectKind, ReferenceKey};
+use super::references::ObjectState;
+use super::spec::Allocatable;
+use super::state_of_world::StateOfWorld;
+use super::status::VolumePhase;
+use super::tokens::IssuedToken;
 
 const DRIVER: &str = "d.example";
 const IN_USE: &str = "kubernetes.io/csi/d.example^vol";
@@ -28,15 +31,15 @@ fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_000_000 + second).unwrap()
 }
 
-fn declared(volume: Value, used: &str) -> State {
+fn declared(volume: Value, used: &str) -> StateOfWorld {
     let pod = json!({
         "metadata": {"namespace": "ns", "name": "p", "uid": "u"},
         "spec": {"volumes": [volume], "securityContext": {"fsGroup": 9}, "containers": [{"name": "c",
             used: [{"name": "v", "mountPath": "/v", "devicePath": "/dev/v"}]}]},
     });
     let json = serde_json::to_vec(&pod).unwrap();
-    let spec = Arc::new(manifest::read(&json, Allocatable::default()).unwrap());
-    let mut state = State::new(Layout::new("/root"), Vec::new()).on("n");
+    let spec = Arc::new(manifest::parse(&json, Allocatable::default()).unwrap());
+    let mut state = StateOfWorld::new(Layout::new("/root"), Vec::new()).with_node_name("n");
     let name = PodName {
         uid: "u".into(),
         namespace: "ns".into(),
@@ -46,8 +49,8 @@ fn declared(volume: Value, used: &str) -> State {
     state
 }
 
-fn tell(state: &mut State, kind: ObjectKind, name: &str, object: Value) {
-    let key = ObjectKey {
+fn receive(state: &mut StateOfWorld, kind: ObjectKind, name: &str, object: Value) {
+    let key = ReferenceKey {
         kind,
         namespace: match kind {
             ObjectKind::Claim => "ns".into(),
@@ -57,47 +60,47 @@ fn tell(state: &mut State, kind: ObjectKind, name: &str, object: Value) {
         cluster: true,
     };
     let read = ObjectState::from_json(kind, &serde_json::to_vec(&object).unwrap());
-    state.object(&key, read);
+    state.update_object(&key, read);
 }
 
-fn claim(state: &mut State, status: Value) {
+fn claim(state: &mut StateOfWorld, status: Value) {
     let mut object = json!({"metadata": {"uid": "c1"}, "spec": {"volumeName": "pv"},
         "status": {"phase": "Bound", "capacity": {"storage": "1Gi"}}});
     for (key, value) in status.as_object().unwrap() {
         object["status"][key] = value.clone();
     }
-    tell(state, ObjectKind::Claim, "c", object);
+    receive(state, ObjectKind::Claim, "c", object);
 }
 
-fn persistent(state: &mut State, more: Value) {
+fn persistent(state: &mut StateOfWorld, more: Value) {
     let mut object = json!({"metadata": {"name": "pv"}, "spec": {"claimRef": {"uid": "c1"},
         "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"],
         "csi": {"driver": DRIVER, "volumeHandle": "vol"}}});
     for (key, value) in more.as_object().unwrap() {
         object["spec"][key] = value.clone();
     }
-    tell(state, ObjectKind::Persistent, "pv", object);
+    receive(state, ObjectKind::PersistentVolume, "pv", object);
 }
 
-fn driver(state: &mut State, spec: Value) {
+fn driver(state: &mut StateOfWorld, spec: Value) {
     let mut object = json!({"metadata": {"name": DRIVER}, "spec": {"attachRequired": false,
         "volumeLifecycleModes": ["Persistent"]}});
     for (key, value) in spec.as_object().unwrap() {
         object["spec"][key] = value.clone();
     }
-    tell(state, ObjectKind::CsiDriver, DRIVER, object);
-    let registered = Registered {
+    receive(state, ObjectKind::CsiDriver, DRIVER, object);
+    let registered = RegisteredDriver {
         name: DRIVER.into(),
-        expands: true,
-        ..Registered::default()
+        expand_volume: true,
+        ..RegisteredDriver::default()
     };
-    state.driver(Path::new("/d"), Some(registered));
+    state.set_driver(Path::new("/d"), Some(registered));
 }
 
-fn place(state: &mut State, zone: &str, in_use: &[&str]) {
-    state.placed(Place {
+fn node(state: &mut StateOfWorld, zone: &str, in_use: &[&str]) {
+    state.set_node_info(NodeInfo {
         labels: BTreeMap::from([("zone".to_owned(), zone.to_owned())]),
-        in_use: in_use.iter().map(|name| (*name).to_owned()).collect(),
+        volumes_in_use: in_use.iter().map(|name| (*name).to_owned()).collect(),
     });
 }
 
@@ -105,23 +108,23 @@ fn by_claim() -> Value {
     json!({"name": "v", "persistentVolumeClaim": {"claimName": "c"}})
 }
 
-fn message(state: &State) -> String {
-    let view = state.view("u", at(0)).unwrap();
-    view.volumes[0].message.clone()
+fn message(state: &StateOfWorld) -> String {
+    let status = state.status("u", at(0)).unwrap();
+    status.volumes[0].message.clone()
 }
 
-/// Does what is to be done, all of it well.
-fn done(state: &mut State, second: i64) -> Vec<Step> {
-    let steps = state.next(at(second));
-    for step in steps.clone() {
+/// Runs all operations, which succeed.
+fn run_all(state: &mut StateOfWorld, second: i64) -> Vec<Operation> {
+    let operations = state.start_operations(at(second));
+    for operation in operations.clone() {
         let result = Ok(());
-        state.finished(Outcome { step, result }, at(second));
+        state.finish_operation(OperationResult { operation, result }, at(second));
     }
-    state.changes(at(second));
-    steps
+    state.take_changes(at(second));
+    operations
 }
 
-fn ready(used: &str) -> State {
+fn ready(used: &str) -> StateOfWorld {
     let mut state = declared(by_claim(), used);
     claim(&mut state, json!({}));
     persistent(&mut state, json!({}));
@@ -130,27 +133,27 @@ fn ready(used: &str) -> State {
 }
 
 #[test]
-fn an_attached_volume_waits_until_the_node_says_that_it_is_in_use() {
+fn an_attached_volume_waits_until_the_node_status_lists_it() {
     let mut state = ready("volumeMounts");
     driver(&mut state, json!({"attachRequired": true}));
-    // It is told as in use before it is attached, and long before it is mounted.
-    assert_eq!(state.in_use(), BTreeSet::from([IN_USE.to_owned()]));
+    // Listed as in use before it is attached.
+    assert_eq!(state.volumes_in_use(), BTreeSet::from([IN_USE.to_owned()]));
     let attachment = attachment_name("vol", DRIVER, "n");
     let attached = json!({"metadata": {"name": attachment}, "status": {"attached": true},
         "spec": {"attacher": DRIVER, "nodeName": "n", "source": {}}});
-    tell(&mut state, ObjectKind::Attachment, &attachment, attached);
-    assert!(state.next(at(0)).is_empty());
+    receive(&mut state, ObjectKind::Attachment, &attachment, attached);
+    assert!(state.start_operations(at(0)).is_empty());
     assert!(
         message(&state).starts_with("waiting for the Node's status"),
         "{}",
         message(&state)
     );
-    place(&mut state, "a", &[IN_USE]);
-    assert_eq!(done(&mut state, 0).len(), 1);
-    // What the Node says later takes nothing away, nor does the end of the claim.
-    place(&mut state, "a", &[]);
-    state.object(
-        &ObjectKey {
+    node(&mut state, "a", &[IN_USE]);
+    assert_eq!(run_all(&mut state, 0).len(), 1);
+    // Neither a later Node status nor the deletion of the claim unmounts it.
+    node(&mut state, "a", &[]);
+    state.update_object(
+        &ReferenceKey {
             kind: ObjectKind::Claim,
             namespace: "ns".into(),
             name: "c".into(),
@@ -158,113 +161,118 @@ fn an_attached_volume_waits_until_the_node_says_that_it_is_in_use() {
         },
         ObjectState::Absent,
     );
-    assert!(state.next(at(1)).is_empty());
-    assert_eq!(state.in_use(), BTreeSet::from([IN_USE.to_owned()]));
+    assert!(state.start_operations(at(1)).is_empty());
+    assert_eq!(state.volumes_in_use(), BTreeSet::from([IN_USE.to_owned()]));
     let name = state.pod("u");
     state.release("d", 2, name).unwrap();
-    assert_eq!(state.in_use(), BTreeSet::from([IN_USE.to_owned()]));
-    done(&mut state, 2);
-    assert!(state.in_use().is_empty());
+    assert_eq!(state.volumes_in_use(), BTreeSet::from([IN_USE.to_owned()]));
+    run_all(&mut state, 2);
+    assert!(state.volumes_in_use().is_empty());
 }
 
 #[test]
-fn a_volume_of_other_nodes_is_not_mounted() {
+fn a_volume_with_affinity_to_other_nodes_is_not_mounted() {
     let mut state = ready("volumeMounts");
     let terms = json!([{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}]);
     persistent(
         &mut state,
         json!({"nodeAffinity": {"required": {"nodeSelectorTerms": terms}}}),
     );
-    assert!(state.next(at(0)).is_empty(), "the labels are not known");
-    place(&mut state, "b", &[]);
-    let why =
+    assert!(
+        state.start_operations(at(0)).is_empty(),
+        "the labels are not known"
+    );
+    node(&mut state, "b", &[]);
+    let expected =
         "MountVolume.NodeAffinity check failed for volume \"pv\" : no matching NodeSelectorTerms";
-    assert_eq!(message(&state), why);
-    assert!(state.next(at(0)).is_empty());
-    place(&mut state, "a", &[]);
-    assert_eq!(done(&mut state, 0).len(), 1);
-    // A label that changes later disturbs nobody.
-    place(&mut state, "b", &[]);
-    assert!(state.next(at(1)).is_empty());
+    assert_eq!(message(&state), expected);
+    assert!(state.start_operations(at(0)).is_empty());
+    node(&mut state, "a", &[]);
+    assert_eq!(run_all(&mut state, 0).len(), 1);
+    // A later change of labels has no effect.
+    node(&mut state, "b", &[]);
+    assert!(state.start_operations(at(1)).is_empty());
     assert_eq!(
-        state.view("u", at(1)).unwrap().volumes[0].phase,
-        Phase::Mounted
+        state.status("u", at(1)).unwrap().volumes[0].phase,
+        VolumePhase::Mounted
     );
 }
 
 #[test]
-fn a_volume_is_used_as_what_it_is() {
+fn the_volume_mode_must_match_its_use() {
     let mut state = ready("volumeDevices");
-    let wrong = "volume v has volumeMode Filesystem, but is specified in volumeDevices";
-    assert!(message(&state).ends_with(wrong), "{}", message(&state));
+    let error = "volume v has volumeMode Filesystem, but is specified in volumeDevices";
+    assert!(message(&state).ends_with(error), "{}", message(&state));
     persistent(&mut state, json!({"volumeMode": "Block"}));
     driver(&mut state, json!({}));
-    let steps = done(&mut state, 0);
-    let [Step::SetUp(id, what)] = &steps[..] else {
-        panic!("{steps:?}")
+    let operations = run_all(&mut state, 0);
+    let [Operation::SetUp(id, plan)] = &operations[..] else {
+        panic!("{operations:?}")
     };
     assert_eq!(id.plugin, layout::CSI_DEVICE);
-    assert!(matches!(&**what, SetUp::Csi(csi) if csi.block));
-    let view = state.view("u", at(0)).unwrap();
+    assert!(matches!(&**plan, MountPlan::Csi(csi) if csi.block));
+    let status = state.status("u", at(0)).unwrap();
     assert_eq!(
-        view.volumes[0].host_path,
+        status.volumes[0].host_path,
         "/root/pods/u/volumeDevices/kubernetes.io~csi/pv"
     );
     let mut state = ready("volumeMounts");
     persistent(&mut state, json!({"volumeMode": "Block"}));
-    let wrong = "volume v has volumeMode Block, but is specified in volumeMounts";
-    assert!(message(&state).ends_with(wrong), "{}", message(&state));
+    let error = "volume v has volumeMode Block, but is specified in volumeMounts";
+    assert!(message(&state).ends_with(error), "{}", message(&state));
 }
 
 #[test]
-fn tokens_are_told_and_publishing_is_asked_for_again() {
+fn tokens_are_passed_and_volumes_republished() {
     let mut state = ready("volumeMounts");
-    let wants = json!([{"audience": "vault", "expirationSeconds": 600}]);
+    let requests = json!([{"audience": "vault", "expirationSeconds": 600}]);
     driver(
         &mut state,
-        json!({"tokenRequests": wants, "requiresRepublish": true}),
+        json!({"tokenRequests": requests, "requiresRepublish": true}),
     );
-    assert!(state.next(at(0)).is_empty(), "no token yet");
+    assert!(state.start_operations(at(0)).is_empty(), "no token yet");
     let key = state.tokens().into_iter().next().unwrap();
     assert_eq!(
         (key.audience.as_str(), key.expiration_seconds),
         ("vault", 600)
     );
-    let issue = |state: &mut State, token: &str| {
-        let issued = Issued {
+    let issue = |state: &mut StateOfWorld, token: &str| {
+        let issued = IssuedToken {
             token: token.as_bytes().to_vec().into(),
             expires_at: at(600),
         };
-        state.token(&key, Ok(issued), at(0));
+        state.update_token(&key, Ok(issued), at(0));
     };
     issue(&mut state, "t1");
-    let steps = done(&mut state, 0);
-    let [Step::SetUp(_, what)] = &steps[..] else {
-        panic!("{steps:?}")
+    let operations = run_all(&mut state, 0);
+    let [Operation::SetUp(_, plan)] = &operations[..] else {
+        panic!("{operations:?}")
     };
-    let SetUp::Csi(csi) = &**what else { panic!() };
-    let told: Value = serde_json::from_slice(&csi.tokens.as_ref().unwrap().0).unwrap();
-    let wanted = json!({"vault": {"token": "t1", "expirationTimestamp": "1970-01-12T13:56:40Z"}});
-    assert_eq!(told, wanted);
+    let MountPlan::Csi(csi) = &**plan else {
+        panic!()
+    };
+    let tokens: Value = serde_json::from_slice(&csi.tokens.as_ref().unwrap().0).unwrap();
+    let expected = json!({"vault": {"token": "t1", "expirationTimestamp": "1970-01-12T13:56:40Z"}});
+    assert_eq!(tokens, expected);
     assert!(!format!("{csi:?}").contains("t1\""), "{csi:?}");
-    // A new token at once, and without one when it is time.
-    assert!(state.next(at(1)).is_empty());
+    // At once for a new token, and periodically.
+    assert!(state.start_operations(at(1)).is_empty());
     issue(&mut state, "t2");
     assert!(matches!(
-        &done(&mut state, 2)[..],
-        [Step::Ask(_, _, Asked::Publish)]
+        &run_all(&mut state, 2)[..],
+        [Operation::Update(_, _, VolumeUpdate::Republish)]
     ));
-    assert!(state.next(at(76)).is_empty());
-    let wake = state.wake_at().unwrap();
+    assert!(state.start_operations(at(76)).is_empty());
+    let wake = state.next_retry().unwrap();
     assert_eq!(wake, at(77));
     assert!(matches!(
-        &done(&mut state, 77)[..],
-        [Step::Ask(_, _, Asked::Publish)]
+        &run_all(&mut state, 77)[..],
+        [Operation::Update(_, _, VolumeUpdate::Republish)]
     ));
 }
 
 #[test]
-fn a_volume_for_one_pod_has_its_group_and_is_read_only_as_the_pod_says() {
+fn fs_group_and_read_only_follow_the_pod() {
     let mut state = ready("volumeMounts");
     driver(&mut state, json!({"podInfoOnMount": true}));
     let csi = json!({"driver": DRIVER, "volumeHandle": "vol", "fsType": "ext4", "readOnly": true});
@@ -272,43 +280,43 @@ fn a_volume_for_one_pod_has_its_group_and_is_read_only_as_the_pod_says() {
         &mut state,
         json!({"accessModes": ["ReadWriteOncePod"], "csi": csi}),
     );
-    let steps = done(&mut state, 0);
-    let [Step::SetUp(_, what)] = &steps[..] else {
-        panic!("{steps:?}")
+    let operations = run_all(&mut state, 0);
+    let [Operation::SetUp(_, plan)] = &operations[..] else {
+        panic!("{operations:?}")
     };
-    let SetUp::Csi(csi) = &**what else {
-        panic!("{what:?}")
+    let MountPlan::Csi(csi) = &**plan else {
+        panic!("{plan:?}")
     };
     assert_eq!((csi.gid, csi.read_only), (Some(9), false));
-    // Whom it is for is no matter of the node's mount.
+    // The pod info is not part of the staged volume.
     assert!(csi.attributes.is_empty() && !csi.pod_info.is_empty());
 }
 
 #[test]
-fn an_inline_volume_needs_a_driver_that_makes_such() {
+fn an_inline_volume_needs_a_driver_with_ephemeral_mode() {
     let volume = json!({"name": "v", "csi": {"driver": DRIVER}});
     let mut state = declared(volume, "volumeMounts");
     driver(&mut state, json!({}));
-    let said = message(&state);
-    let why = "MountVolume.SetUp failed for volume \"v\" : kubernetes.io/csi: mounter.SetupAt failed to \
+    let text = message(&state);
+    let expected = "MountVolume.SetUp failed for volume \"v\" : kubernetes.io/csi: mounter.SetupAt failed to \
         check volume lifecycle mode: volume mode \"Ephemeral\" \
         not supported by driver d.example (only supports [\"Persistent\"])";
-    assert_eq!(said, why);
+    assert_eq!(text, expected);
     driver(&mut state, json!({"volumeLifecycleModes": ["Ephemeral"]}));
-    assert_eq!(done(&mut state, 0).len(), 1);
+    assert_eq!(run_all(&mut state, 0).len(), 1);
 }
 
 #[test]
-fn of_two_drivers_of_one_name_the_newer_is_asked() {
+fn of_two_drivers_of_one_name_the_newer_is_used() {
     let mut state = ready("volumeMounts");
-    let newer = Registered {
+    let newer = RegisteredDriver {
         name: DRIVER.into(),
         endpoint: "/newer.sock".into(),
         version: (1, 9, 0),
-        ..Registered::default()
+        ..RegisteredDriver::default()
     };
-    state.driver(Path::new("/a"), Some(newer));
+    state.set_driver(Path::new("/a"), Some(newer));
     assert_eq!(state.drivers()[DRIVER].endpoint, Path::new("/newer.sock"));
-    state.driver(Path::new("/a"), None);
+    state.set_driver(Path::new("/a"), None);
     assert_eq!(state.drivers()[DRIVER].endpoint, Path::new(""));
 }

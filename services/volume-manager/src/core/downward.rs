@@ -1,4 +1,4 @@
-//! What a pod may read of itself.
+//! Downward API: fields and resources of a pod as files. Formats and messages are upstream's.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -8,8 +8,9 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use polylet_model::quantity::Amount;
 use polylet_model::resources::pod_level_limit;
 
-use super::manifest::mode;
-use super::spec::{Allocatable, File};
+use super::files::{VolumeFile, mode};
+use super::spec::Allocatable;
+use super::usage::nanos;
 
 /// The files of a list of items.
 pub fn files(
@@ -17,7 +18,7 @@ pub fn files(
     pod: &Pod,
     node: Allocatable,
     default_mode: u32,
-) -> Result<Vec<(String, File)>, String> {
+) -> Result<Vec<(String, VolumeFile)>, String> {
     let file = |item: &DownwardAPIVolumeFile| {
         let text = match (&item.field_ref, &item.resource_field_ref) {
             (Some(field), _) => field_value(pod, &field.field_path)?,
@@ -29,7 +30,7 @@ pub fn files(
             None => default_mode,
         };
         let bytes = sorted_lines(&text).into_bytes().into();
-        let file = File {
+        let file = VolumeFile {
             bytes,
             mode,
             uid: None,
@@ -39,7 +40,7 @@ pub fn files(
     items.iter().map(file).collect()
 }
 
-/// Upstream sorts the lines of every value, also of those that have one.
+/// Sorts the lines of a value, as upstream.
 fn sorted_lines(text: &str) -> String {
     let mut lines: Vec<_> = text.split('\n').collect();
     lines.sort_unstable();
@@ -76,7 +77,7 @@ fn subscript(path: &str) -> Option<(&str, &str)> {
     Some((map, key))
 }
 
-/// `key="value"` by line, the value quoted as Go quotes.
+/// `key="value"` per line, the value quoted as by Go's `%q`.
 fn format_map(map: &BTreeMap<String, String>) -> String {
     let lines: Vec<_> = map
         .iter()
@@ -114,7 +115,7 @@ fn printable(c: char) -> bool {
     if c.is_ascii() {
         return !c.is_ascii_control();
     }
-    // Behind a letter, only what cannot be printed is escaped; combining marks are not.
+    // After a letter, Rust escapes only what cannot be printed, and no combining marks.
     !c.is_whitespace() && !c.is_control() && format!("a{c}").escape_debug().count() == 2
 }
 
@@ -141,34 +142,34 @@ fn resource_value(
             r.requests.as_ref()
         }
     });
-    let stated = match map.and_then(|map| map.get(resource)) {
-        Some(quantity) => Some(nano(quantity).ok_or_else(|| not_a_quantity(quantity))?),
+    let own = match map.and_then(|map| map.get(resource)) {
+        Some(quantity) => Some(nanos(quantity).ok_or_else(|| not_a_quantity(quantity))?),
         None => None,
     };
-    // A limit of zero is none, and none is what the pod may have, or else the node.
-    let stated = stated.filter(|nano| !(limit && *nano == 0));
-    let of_pod = pod
+    // A limit of zero means none: the pod's limit counts then, or else the node's allocatable.
+    let own = own.filter(|nanos| !(limit && *nanos == 0));
+    let pod_limit = pod
         .spec
         .as_ref()
         .filter(|_| limit)
         .and_then(|spec| pod_level_limit(spec, resource))
         .filter(|amount| !amount.is_zero())
         .map(Amount::nanos);
-    let stated = stated.or(of_pod);
-    let of_node = match resource {
+    let own = own.or(pod_limit);
+    let allocatable = match resource {
         "cpu" => i128::from(node.cpu_milli) * 1_000_000,
         "memory" => i128::from(node.memory) * NANO,
         "ephemeral-storage" => i128::from(node.ephemeral_storage) * NANO,
         _ if resource.starts_with("hugepages-") => 0,
         _ => return Err(unknown()),
     };
-    let value = stated.unwrap_or(if limit { of_node } else { 0 });
+    let value = own.unwrap_or(if limit { allocatable } else { 0 });
     let divisor = match &field.divisor {
-        Some(quantity) => nano(quantity).ok_or_else(|| not_a_quantity(quantity))?,
+        Some(quantity) => nanos(quantity).ok_or_else(|| not_a_quantity(quantity))?,
         None => 0,
     };
     let divisor = if divisor <= 0 { NANO } else { divisor };
-    // Upstream counts processor time in thousandths and everything else in whole units.
+    // Upstream counts CPU in thousandths and everything else in whole units.
     let unit = if resource == "cpu" { 1_000_000 } else { NANO };
     let (value, divisor) = (ceil(value, unit), ceil(divisor, unit));
     Ok(ceil(value, divisor).to_string())
@@ -191,9 +192,4 @@ fn find_container<'a>(pod: &'a Pod, name: &str) -> Option<&'a Container> {
 
 fn not_a_quantity(quantity: &Quantity) -> String {
     format!("{:?} is not a quantity", quantity.0)
-}
-
-/// A quantity, exactly, in billionths.
-pub fn nano(quantity: &Quantity) -> Option<i128> {
-    Amount::parse(&quantity.0).ok().map(Amount::nanos)
 }

@@ -1,9 +1,9 @@
-//! Where things are under the root directory: upstream's layout to the letter, so that a node can
-//! change hands with its pods running.
+//! Paths below the root directory: the kubelet's layout exactly, so that either agent can take over
+//! a node with its pods running.
 
 use std::path::{Path, PathBuf};
 
-/// Directory name of emptyDir volumes, and of the markers that say a volume was set up.
+/// Directory name of emptyDir volumes, and of the `ready` markers of volumes.
 pub const EMPTY_DIR: &str = "kubernetes.io~empty-dir";
 /// Directory name of ConfigMap volumes.
 pub const CONFIG_MAP: &str = "kubernetes.io~configmap";
@@ -13,33 +13,36 @@ pub const SECRET: &str = "kubernetes.io~secret";
 pub const DOWNWARD_API: &str = "kubernetes.io~downward-api";
 /// Directory name of projected volumes.
 pub const PROJECTED: &str = "kubernetes.io~projected";
-/// Names hostPath volumes; nothing of theirs lies under the root directory.
+/// Plugin name of hostPath volumes, which have no directory here.
 pub const HOST_PATH: &str = "kubernetes.io~host-path";
 /// Directory name of local persistent volumes.
 pub const LOCAL: &str = "kubernetes.io~local-volume";
 /// Directory name of volumes of CSI drivers.
 pub const CSI: &str = "kubernetes.io~csi";
-/// Block devices of CSI drivers: what pods have of them lies beside their volumes.
+/// Plugin name of block devices of CSI drivers.
 pub const CSI_DEVICE: &str = "devices/kubernetes.io~csi";
-/// Block devices of local persistent volumes.
+/// Plugin name of block devices that are local persistent volumes.
 pub const LOCAL_DEVICE: &str = "devices/kubernetes.io~local-volume";
-/// Directory of a pod's links to block devices.
+/// Directory of a pod's links to its block devices.
 pub const DEVICES: &str = "volumeDevices";
-/// Stands for a plugin that is not known yet; nothing lies there.
+/// Plugin name of a claim whose volume is not known yet.
 pub const UNRESOLVED: &str = "";
-/// Directory of what containers mount instead of a whole volume.
+/// Directory of the bind mounts of subPaths.
 pub const SUB_PATHS: &str = "volume-subpaths";
-/// Directory of what we note about a pod's volumes ourselves.
-pub const OWN: &str = "polylet.dev~volume";
+/// Directory of this service's own metadata of a pod.
+pub const METADATA: &str = "polylet.dev~volume";
 
-/// Names one volume of one pod, also one found on disk.
+/// A volume within its pod: plugin name and volume name.
+pub type VolumeKey = (String, String);
+
+/// Identifies one volume of one pod.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VolumeId {
-    /// The pod.
+    /// The uid of the pod.
     pub uid: String,
-    /// The directory name of the volume's plugin.
+    /// The plugin name.
     pub plugin: String,
-    /// The volume's name in the pod.
+    /// The name of the volume in the pod, or of the persistent volume.
     pub name: String,
 }
 
@@ -49,25 +52,30 @@ impl VolumeId {
         let (uid, plugin, name) = (uid.into(), plugin.into(), name.into());
         Self { uid, plugin, name }
     }
+
+    /// The volume within its pod.
+    pub fn key(&self) -> VolumeKey {
+        (self.plugin.clone(), self.name.clone())
+    }
 }
 
-/// Whether what lies in such a volume was put there by a node agent or by the pod itself, and goes
-/// with it. What lies in any other was there before and is never removed.
-pub fn is_ours(plugin: &str) -> bool {
+/// Whether the content of such a volume belongs to the pod and is deleted with it. The content of
+/// all other volumes is never deleted.
+pub fn is_owned(plugin: &str) -> bool {
     [EMPTY_DIR, CONFIG_MAP, SECRET, DOWNWARD_API, PROJECTED].contains(&plugin)
 }
 
-/// Whether the volume's files come from objects and are written by the atomic writer.
+/// Whether the volume consists of files that the atomic writer writes.
 pub fn is_files(plugin: &str) -> bool {
-    plugin != EMPTY_DIR && is_ours(plugin)
+    plugin != EMPTY_DIR && is_owned(plugin)
 }
 
-/// Whether such a volume is always in memory.
+/// Whether such a volume is always a tmpfs.
 pub fn in_memory(plugin: &str) -> bool {
     [SECRET, DOWNWARD_API, PROJECTED].contains(&plugin)
 }
 
-/// The root directory and the names below it.
+/// The paths below the root directory.
 #[derive(Debug, Clone)]
 pub struct Layout {
     root: PathBuf,
@@ -79,42 +87,42 @@ impl Layout {
         Self { root: root.into() }
     }
 
-    /// Where all pods are.
+    /// The directory of all pods.
     pub fn pods(&self) -> PathBuf {
         self.root.join("pods")
     }
 
-    /// One pod's directory.
+    /// The directory of a pod.
     pub fn pod(&self, uid: &str) -> PathBuf {
         self.pods().join(uid)
     }
 
-    /// One volume's directory.
+    /// The directory of a volume, or the link to a block device.
     pub fn volume(&self, id: &VolumeId) -> PathBuf {
         let pod = self.pod(&id.uid);
-        match device_of(&id.plugin) {
+        match device_plugin(&id.plugin) {
             Some(plugin) => pod.join(DEVICES).join(plugin).join(&id.name),
             None => pod.join("volumes").join(&id.plugin).join(&id.name),
         }
     }
 
-    /// Where containers find the volume.
+    /// The path that containers mount.
     pub fn mounted(&self, id: &VolumeId) -> PathBuf {
         let volume = self.volume(id);
         match id.plugin.as_str() {
-            // What its driver is told of it lies beside.
+            // Beside it is `vol_data.json`.
             CSI => volume.join("mount"),
             _ => volume,
         }
     }
 
-    /// Where a driver's volume is mounted for the whole node; `volume` is the hash of its handle.
-    pub fn staged(&self, driver: &str, volume: &str) -> PathBuf {
+    /// The staging path of a CSI volume; `volume` is the digest of its handle.
+    pub fn staging(&self, driver: &str, volume: &str) -> PathBuf {
         let drivers = self.root.join("plugins/kubernetes.io/csi");
         drivers.join(driver).join(volume).join("globalmount")
     }
 
-    /// Where a block device of a pod is bound for as long as the pod has it.
+    /// The bind mount of a pod's block device.
     pub fn device(&self, id: &VolumeId) -> PathBuf {
         let all = match id.plugin.as_str() {
             CSI_DEVICE => self.csi_devices().join(&id.name).join("dev"),
@@ -126,41 +134,44 @@ impl Layout {
         all.join(&id.uid)
     }
 
-    /// Where a disk that is a local persistent volume is mounted for the whole node.
+    /// The mount of a disk that is a local persistent volume, shared by its pods.
     pub fn local_disk(&self, name: &str) -> PathBuf {
         let all = self.root.join("plugins/kubernetes.io/local-volume/mounts");
         all.join(name)
     }
 
-    /// What is told of the block devices of CSI drivers, by persistent volume.
+    /// The directory of the block devices of CSI drivers, by persistent volume.
     pub fn csi_devices(&self) -> PathBuf {
         self.root.join("plugins/kubernetes.io/csi/volumeDevices")
     }
 
-    /// Where drivers make themselves known.
+    /// The directory in which plugins register.
     pub fn plugins_registry(&self) -> PathBuf {
         self.root.join("plugins_registry")
     }
 
-    /// Where parts of one of its volumes are bound for containers.
+    /// The directory of the subPath mounts of a volume.
     pub fn sub_paths(&self, uid: &str, volume: &str) -> PathBuf {
         self.pod(uid).join(SUB_PATHS).join(volume)
     }
 
-    /// The pod's note about its volumes.
-    pub fn note(&self, uid: &str) -> PathBuf {
-        self.pod(uid).join("plugins").join(OWN).join("pod.json")
+    /// The metadata file of a pod.
+    pub fn metadata(&self, uid: &str) -> PathBuf {
+        self.pod(uid)
+            .join("plugins")
+            .join(METADATA)
+            .join("pod.json")
     }
 }
 
-/// Where, below a pod's directory, a part of a volume is bound for a container's mount.
+/// The bind mount of a subPath, below the pod's directory.
 pub fn sub_path(pod: &Path, volume: &str, container: &str, mount_index: u32) -> PathBuf {
     let volume = pod.join(SUB_PATHS).join(volume);
     volume.join(container).join(mount_index.to_string())
 }
 
-/// Below the pod's directory: the directory in which `ready` says that the volume was set up.
-/// Volumes made of files wrap an emptyDir, and upstream's marker says so.
+/// The directory, relative to the pod's, of the marker `ready` of a volume that has been set up.
+/// Upstream implements volumes of files as wrapped emptyDirs, which shows in the name.
 pub fn marker(id: &VolumeId) -> PathBuf {
     let name = match id.plugin.as_str() {
         EMPTY_DIR => id.name.clone(),
@@ -169,30 +180,30 @@ pub fn marker(id: &VolumeId) -> PathBuf {
     Path::new("plugins").join(EMPTY_DIR).join(name)
 }
 
-/// The plugin in whose directory the links to its block devices lie, if its volumes are that.
-pub fn device_of(plugin: &str) -> Option<&str> {
+/// The directory name of a plugin of block devices.
+pub fn device_plugin(plugin: &str) -> Option<&str> {
     plugin.strip_prefix("devices/")
 }
 
-/// Whether a pod's uid can name a directory. Uids come from outside.
+/// Whether a pod's uid, which comes from outside, is safe as the name of a directory.
 pub fn is_safe_uid(uid: &str) -> bool {
-    let known = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-    !uid.is_empty() && uid.len() <= 128 && !uid.starts_with('.') && uid.chars().all(known)
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    !uid.is_empty() && uid.len() <= 128 && !uid.starts_with('.') && uid.chars().all(allowed)
 }
 
-/// Whether the name of a persistent volume can name a directory: a DNS subdomain.
+/// Whether the name of a persistent volume is safe as the name of a directory: a DNS subdomain.
 pub fn is_safe_spec_name(name: &str) -> bool {
-    let known = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
-    !name.is_empty() && name.len() <= 253 && !name.starts_with('.') && name.chars().all(known)
+    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
+    !name.is_empty() && name.len() <= 253 && !name.starts_with('.') && name.chars().all(allowed)
 }
 
-/// Whether a volume's name is the DNS label that the API asks for.
+/// Whether a volume's name is a DNS label, as the API requires.
 pub fn is_safe_volume_name(name: &str) -> bool {
-    let known = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     let ends = |c: Option<char>| c.is_some_and(|c| c != '-');
     let len = 1..=63;
     len.contains(&name.len())
-        && name.chars().all(known)
+        && name.chars().all(allowed)
         && ends(name.chars().next())
         && ends(name.chars().next_back())
 }
@@ -202,7 +213,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paths_are_upstreams() {
+    fn paths_are_those_of_the_kubelet() {
         let layout = Layout::new("/r");
         let id = VolumeId::new("u1", CONFIG_MAP, "conf");
         assert_eq!(
@@ -235,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_could_leave_the_tree_are_refused() {
+    fn unsafe_names_are_refused() {
         for bad in ["", ".", "..", "a/b", "../a", "a b", "\0"] {
             assert!(!is_safe_uid(bad), "{bad:?}");
             assert!(!is_safe_volume_name(bad), "{bad:?}");

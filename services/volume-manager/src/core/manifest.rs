@@ -1,63 +1,66 @@
-//! Reads a pod's manifest for what it asks of its volumes.
+//! Parses a pod's manifest into the volumes that it asks for.
+
+mod projected;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1 as api;
 use k8s_openapi::api::core::v1::Pod;
 use polylet_model::constants::pod_annotation;
-use serde::Deserialize;
-use serde::de::IgnoredAny;
+use serde_ignored::Path;
 use thiserror::Error;
 
-use super::csi::{ForPod, Inline};
+use super::api_objects::CsiSource;
+use super::builtin::{self, Medium};
+use super::csi_volume::InlineVolume;
 use super::downward;
-use super::facts::CsiSource;
+use super::files::{default_mode, mode};
 use super::layout;
-use super::objects::{ObjectKey, ObjectKind};
-use super::plain;
+use super::mount_plan::MountPlan;
+use super::pod::{PodContext, PodName};
+use super::reference_key::{ObjectKind, ReferenceKey};
 use super::spec::{
-    Allocatable, ClaimSpec, FilesSpec, Item, Medium, ObjectSource, PodName, PodSpec, SetUp, Source,
-    Used, Volume, Wants,
+    Allocatable, ClaimSpec, FileSource, FilesSpec, KeyPath, ObjectSource, PodVolumeSpec,
+    VolumeSource, VolumeSpec,
 };
-use super::usage::{least, pod_memory_limit, used};
+use super::usage::{VolumeUse, least, pod_memory_limit, used_volumes};
 
-/// Why a manifest cannot be read.
+/// Why a manifest cannot be parsed.
 #[derive(Debug, Error)]
-pub enum ManifestError {
-    /// It is not a `v1.Pod`.
+pub enum ParsePodError {
+    /// Not a `v1.Pod`.
     #[error("the manifest is not a v1.Pod")]
     NotAPod(#[source] serde_json::Error),
-    /// Its group for volumes is no group.
+    /// `fsGroup` out of range.
     #[error("spec.securityContext.fsGroup: {0} is not a group id")]
     FsGroup(i64),
 }
 
-/// The names of each volume's fields: k8s-openapi leaves out a source that it does not know, and
-/// a volume without a source is an emptyDir.
-#[derive(Deserialize)]
-struct Raw {
-    spec: Option<RawSpec>,
-}
+/// Fields of volumes that k8s-openapi does not know, by the volume's index: without them a volume
+/// of an unknown type would pass for an emptyDir.
+type UnknownSources = BTreeMap<usize, Vec<String>>;
 
-#[derive(Deserialize)]
-struct RawSpec {
-    volumes: Option<Vec<BTreeMap<String, IgnoredAny>>>,
-}
-
-/// What the pod asks for, from its JSON.
-pub fn read(json: &[u8], node: Allocatable) -> Result<PodSpec, ManifestError> {
-    let pod: Pod = serde_json::from_slice(json).map_err(ManifestError::NotAPod)?;
-    let raw: Raw = serde_json::from_slice(json).map_err(ManifestError::NotAPod)?;
-    let fields = raw.spec.and_then(|spec| spec.volumes).unwrap_or_default();
+/// Parses the volumes of a pod from its JSON.
+pub fn parse(json: &[u8], node: Allocatable) -> Result<PodVolumeSpec, ParsePodError> {
+    let mut unknown = UnknownSources::new();
+    let mut record = |path: Path<'_>| {
+        if let Some((index, field)) = unknown_source(&path) {
+            unknown.entry(index).or_default().push(field.to_owned());
+        }
+    };
+    let mut json = serde_json::Deserializer::from_slice(json);
+    let pod: Pod =
+        serde_ignored::deserialize(&mut json, &mut record).map_err(ParsePodError::NotAPod)?;
+    json.end().map_err(ParsePodError::NotAPod)?;
     let Some(spec) = &pod.spec else {
-        return Ok(PodSpec::default());
+        return Ok(PodVolumeSpec::default());
     };
     let gid = match spec
         .security_context
         .as_ref()
         .and_then(|context| context.fs_group)
     {
-        Some(gid) => Some(u32::try_from(gid).map_err(|_| ManifestError::FsGroup(gid))?),
+        Some(gid) => Some(u32::try_from(gid).map_err(|_| ParsePodError::FsGroup(gid))?),
         None => None,
     };
     let memory = least(
@@ -66,50 +69,81 @@ pub fn read(json: &[u8], node: Allocatable) -> Result<PodSpec, ManifestError> {
     );
     let annotations = pod.metadata.annotations.as_ref();
     let source = annotations.and_then(|all| all.get(pod_annotation::CONFIG_SOURCE));
-    let reader = Reader {
+    let parser = ManifestParser {
         pod: &pod,
         node,
         gid,
         memory,
         cluster: source.is_none_or(|source| source == "api"),
     };
-    let used = used(spec);
+    let used = used_volumes(spec);
     let mut volumes = Vec::new();
     let mut seen = BTreeSet::new();
-    for (volume, fields) in spec.volumes.iter().flatten().zip(fields) {
-        // The runtime mounts images: there is nothing here to do.
+    for (index, volume) in spec.volumes.iter().flatten().enumerate() {
+        // The runtime mounts images.
         if volume.image.is_some() {
             continue;
         }
-        let how = used.get(volume.name.as_str());
-        if let Some(how) = how.filter(|_| seen.insert(volume.name.as_str())) {
-            let mut wants = reader.wants(volume, &fields).unwrap_or_else(Wants::Refused);
-            if let Wants::Claim(claim) = &mut wants {
-                claim.used = *how;
+        let usage = used.get(volume.name.as_str());
+        if let Some(usage) = usage.filter(|_| seen.insert(volume.name.as_str())) {
+            let sources = sources(volume, unknown.get(&index));
+            let mut source = parser
+                .volume_source(volume, &sources)
+                .unwrap_or_else(VolumeSource::Unsupported);
+            if let VolumeSource::Claim(claim) = &mut source {
+                claim.usage = *usage;
             }
-            volumes.push(Volume {
+            volumes.push(VolumeSpec {
                 name: volume.name.clone(),
-                wants,
+                source,
             });
         }
     }
-    Ok(PodSpec { volumes })
+    Ok(PodVolumeSpec { volumes })
 }
 
-/// A file mode that the API allows.
-pub(super) fn mode(mode: i32) -> Result<u32, String> {
-    let given = u32::try_from(mode).ok().filter(|mode| *mode <= 0o777);
-    given.ok_or_else(|| format!("mode {mode} is not between 0 and 0777"))
+/// The volume's index and the field's name, of a path `spec.volumes[index].field`.
+fn unknown_source<'a>(path: &'a Path<'a>) -> Option<(usize, &'a str)> {
+    let Path::Map { parent, key: field } = path else {
+        return None;
+    };
+    let Path::Seq { parent, index } = unwrapped(parent) else {
+        return None;
+    };
+    let is_field = |path: &'a Path<'a>, name: &str| match unwrapped(path) {
+        Path::Map { parent, key } if key == name => Some(*parent),
+        _ => None,
+    };
+    let spec = is_field(parent, "volumes")?;
+    let root = is_field(spec, "spec")?;
+    matches!(unwrapped(root), Path::Root).then_some((*index, field))
 }
 
-pub(super) fn default_mode(given: Option<i32>) -> Result<u32, String> {
-    mode(given.unwrap_or(0o644))
+fn unwrapped<'a>(path: &'a Path<'a>) -> &'a Path<'a> {
+    match path {
+        Path::Some { parent } | Path::NewtypeStruct { parent } => unwrapped(parent),
+        other => other,
+    }
 }
 
-fn items(items: Option<&Vec<api::KeyToPath>>) -> Result<Vec<Item>, String> {
+/// The names of all sources of a volume, in order; the API allows one.
+fn sources(volume: &api::Volume, unknown: Option<&Vec<String>>) -> Vec<String> {
+    // Plain data: it can always be encoded.
+    let known = serde_json::to_value(volume).unwrap_or_default();
+    let known = known.as_object().into_iter().flat_map(|map| map.keys());
+    let known = known.filter(|field| *field != "name");
+    let mut all: Vec<String> = known
+        .chain(unknown.into_iter().flatten())
+        .cloned()
+        .collect();
+    all.sort_unstable();
+    all
+}
+
+fn items(items: Option<&Vec<api::KeyToPath>>) -> Result<Vec<KeyPath>, String> {
     let item = |item: &api::KeyToPath| {
         let mode = item.mode.map(mode).transpose()?;
-        Ok(Item {
+        Ok(KeyPath {
             key: item.key.clone(),
             path: item.path.clone(),
             mode,
@@ -118,42 +152,31 @@ fn items(items: Option<&Vec<api::KeyToPath>>) -> Result<Vec<Item>, String> {
     items.into_iter().flatten().map(item).collect()
 }
 
-impl Reader<'_> {
-    fn empty_dir(&self, source: &api::EmptyDirVolumeSource) -> Result<SetUp, String> {
-        let medium = plain::medium(source, self.pod, self.memory)?;
-        Ok(SetUp::EmptyDir {
-            medium,
-            gid: self.gid,
-        })
-    }
-}
-
-/// Reads the volumes of one pod.
-pub(super) struct Reader<'a> {
-    pub(super) pod: &'a Pod,
+/// Parses the volumes of one pod.
+struct ManifestParser<'a> {
+    pod: &'a Pod,
     node: Allocatable,
-    pub(super) gid: Option<u32>,
-    /// The bound of volumes in memory.
+    gid: Option<u32>,
+    /// The limit of volumes in memory, in bytes.
     memory: Option<u64>,
-    /// The pod comes from the API server, and refers to objects of the cluster.
-    pub(super) cluster: bool,
+    /// The pod comes from the API server and refers to objects of the cluster.
+    cluster: bool,
 }
 
 const SUPPORTED: &str = "emptyDir, hostPath, configMap, secret, downwardAPI, projected, persistentVolumeClaim, ephemeral, csi";
 
-impl Reader<'_> {
-    fn wants(
+impl ManifestParser<'_> {
+    fn volume_source(
         &self,
         volume: &api::Volume,
-        fields: &BTreeMap<String, IgnoredAny>,
-    ) -> Result<Wants, String> {
+        sources: &[String],
+    ) -> Result<VolumeSource, String> {
         let name = &volume.name;
         if !layout::is_safe_volume_name(name) {
             return Err(format!(
                 "{name:?} is not a volume name: it must be a DNS label"
             ));
         }
-        let sources: Vec<_> = fields.keys().filter(|field| *field != "name").collect();
         if sources.len() > 1 {
             return Err(format!(
                 "volume \"{name}\" has more than one source: {sources:?}"
@@ -161,10 +184,11 @@ impl Reader<'_> {
         }
         let in_memory = Medium::Memory { size: self.memory };
         if let Some(source) = &volume.empty_dir {
-            return self.empty_dir(source).map(Wants::Plain);
+            return self.empty_dir(source).map(VolumeSource::Builtin);
         }
         if let Some(source) = &volume.host_path {
-            return plain::host_path(source).map(Wants::Plain);
+            let (path, check) = builtin::host_path(source)?;
+            return Ok(VolumeSource::Builtin(MountPlan::HostPath { path, check }));
         }
         if let Some(source) = &volume.config_map {
             let object = self.object(
@@ -188,8 +212,8 @@ impl Reader<'_> {
         }
         if let Some(source) = &volume.downward_api {
             let mode = default_mode(source.default_mode)?;
-            let ready = self.downward(source.items.as_ref(), mode);
-            return Ok(self.files(layout::DOWNWARD_API, in_memory, vec![ready]));
+            let files = self.downward(source.items.as_ref(), mode);
+            return Ok(self.files(layout::DOWNWARD_API, in_memory, vec![files]));
         }
         if let Some(source) = &volume.projected {
             return Ok(self.files(layout::PROJECTED, in_memory, self.projected(name, source)?));
@@ -206,43 +230,51 @@ impl Reader<'_> {
             return self.inline(name, source);
         }
         match sources.first() {
-            // The API's default.
+            // The API's default is an emptyDir.
             None => self
                 .empty_dir(&api::EmptyDirVolumeSource::default())
-                .map(Wants::Plain),
+                .map(VolumeSource::Builtin),
             Some(other) => Err(format!(
                 "volume \"{name}\" is of type {other}, which this node does not support: supported are {SUPPORTED}"
             )),
         }
     }
 
+    fn empty_dir(&self, source: &api::EmptyDirVolumeSource) -> Result<MountPlan, String> {
+        let medium = builtin::medium(source, self.pod, self.memory)?;
+        Ok(MountPlan::EmptyDir {
+            medium,
+            gid: self.gid,
+        })
+    }
+
     fn claim(
         &self,
         volume: &str,
         claim: &str,
-        made_for_pod: bool,
+        ephemeral: bool,
         read_only: bool,
-    ) -> Result<Wants, String> {
+    ) -> Result<VolumeSource, String> {
         if !self.cluster {
             return Err(format!(
                 "volume \"{volume}\" needs a claim, which only a pod of the API server can have"
             ));
         }
-        Ok(Wants::Claim(ClaimSpec {
-            key: ObjectKey {
+        Ok(VolumeSource::Claim(ClaimSpec {
+            key: ReferenceKey {
                 kind: ObjectKind::Claim,
                 namespace: self.namespace(),
                 name: claim.to_owned(),
                 cluster: true,
             },
-            made_for_pod,
+            ephemeral,
             read_only,
-            used: Used::default(),
-            for_pod: self.for_pod(),
+            usage: VolumeUse::default(),
+            pod_context: self.pod_context(),
         }))
     }
 
-    fn inline(&self, volume: &str, source: &api::CSIVolumeSource) -> Result<Wants, String> {
+    fn inline(&self, volume: &str, source: &api::CSIVolumeSource) -> Result<VolumeSource, String> {
         if !self.cluster {
             return Err(format!(
                 "volume \"{volume}\" is a CSI driver's, which only a pod of the API server can have"
@@ -257,14 +289,17 @@ impl Reader<'_> {
             publish_secret: secret.map(|secret| (self.namespace(), secret.name.clone())),
             ..CsiSource::default()
         };
-        let for_pod = self.for_pod();
-        Ok(Wants::Inline(Box::new(Inline { source, for_pod })))
+        let pod_context = self.pod_context();
+        Ok(VolumeSource::Inline(Box::new(InlineVolume {
+            source,
+            pod_context,
+        })))
     }
 
-    /// The pod, as claims and drivers are told of it.
-    fn for_pod(&self) -> ForPod {
+    /// The pod, for claims and drivers.
+    fn pod_context(&self) -> PodContext {
         let metadata = &self.pod.metadata;
-        ForPod {
+        PodContext {
             pod: PodName {
                 uid: metadata.uid.clone().unwrap_or_default(),
                 namespace: self.namespace(),
@@ -283,16 +318,20 @@ impl Reader<'_> {
         policy == Some("OnRootMismatch")
     }
 
-    /// The name of the pod's service account.
-    pub(super) fn service_account(&self) -> String {
+    fn service_account(&self) -> String {
         let spec = self.pod.spec.as_ref();
         let account = spec.and_then(|spec| spec.service_account_name.clone());
         let account = account.filter(|name| !name.is_empty());
         account.unwrap_or_else(|| "default".to_owned())
     }
 
-    fn files(&self, plugin: &'static str, medium: Medium, sources: Vec<Source>) -> Wants {
-        Wants::Files(FilesSpec {
+    fn files(
+        &self,
+        plugin: &'static str,
+        medium: Medium,
+        sources: Vec<FileSource>,
+    ) -> VolumeSource {
+        VolumeSource::Files(FilesSpec {
             plugin,
             medium,
             gid: self.gid,
@@ -300,25 +339,24 @@ impl Reader<'_> {
         })
     }
 
-    /// The pod's namespace.
-    pub(super) fn namespace(&self) -> String {
+    fn namespace(&self) -> String {
         let namespace = self.pod.metadata.namespace.clone();
         namespace.unwrap_or_else(|| "default".into())
     }
 
-    pub(super) fn object(
+    fn object(
         &self,
         kind: ObjectKind,
         name: &str,
         keys: Option<&Vec<api::KeyToPath>>,
         mode: u32,
         optional: Option<bool>,
-    ) -> Result<Source, String> {
+    ) -> Result<FileSource, String> {
         if name.is_empty() {
-            return Err(format!("the {} has no name", kind.word()));
+            return Err(format!("the {} has no name", kind.resource()));
         }
-        Ok(Source::Object(ObjectSource {
-            key: ObjectKey {
+        Ok(FileSource::Object(ObjectSource {
+            key: ReferenceKey {
                 kind,
                 namespace: self.namespace(),
                 name: name.into(),
@@ -330,12 +368,8 @@ impl Reader<'_> {
         }))
     }
 
-    pub(super) fn downward(
-        &self,
-        items: Option<&Vec<api::DownwardAPIVolumeFile>>,
-        mode: u32,
-    ) -> Source {
+    fn downward(&self, items: Option<&Vec<api::DownwardAPIVolumeFile>>, mode: u32) -> FileSource {
         let items = items.map(Vec::as_slice).unwrap_or_default();
-        Source::Ready(downward::files(items, self.pod, self.node, mode))
+        FileSource::Static(downward::files(items, self.pod, self.node, mode))
     }
 }

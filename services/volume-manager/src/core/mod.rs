@@ -1,40 +1,60 @@
-//! Decisions about pods' files: what a manifest asks for, what each volume holds, who may declare,
-//! and the plan between what is wanted and what is there.
+//! The decisions about pods' volumes, pure. From the types below to the rules above:
+//!
+//! - names and values: [`layout`], [`pod`], [`bytes`], [`blocked`], [`reference_key`];
+//! - what manifests ask for: [`spec`], parsed by [`manifest`];
+//! - what the API server reports: [`api_objects`], [`references`], [`node_info`], [`tokens`],
+//!   [`certificates`];
+//! - how a volume is had: [`claims`], [`csi`] and [`payload`] turn a spec into a [`mount_plan`], or
+//!   into the reason why it is [`blocked`];
+//! - [`desired_state`] and [`actual_state`], from which the [`reconciler`] makes operations;
+//! - [`compute_status`] and [`events`]: what is published;
+//! - [`state_of_world`], which composes all of it.
 
+pub mod actual_state;
+pub mod api_objects;
+pub mod attach_limits;
+pub mod blocked;
+pub mod builtin;
+pub mod bytes;
 pub mod certificates;
 pub mod claims;
+pub mod cluster_trust_bundle;
+pub mod compute_status;
 pub mod csi;
-pub mod declare;
+pub mod csi_volume;
+pub mod desired_state;
 pub mod downward;
-pub mod facts;
-pub mod growth;
+pub mod events;
+pub mod files;
 pub mod layout;
-pub mod limits;
+pub mod lookup;
 pub mod manifest;
+pub mod mount_plan;
 pub mod mounts;
-pub mod objects;
+pub mod node_info;
+pub mod operation;
 pub mod payload;
 mod pem;
-pub mod place;
-mod plain;
-pub mod plan;
-mod projected;
+pub mod pod;
+pub mod reconciler;
+pub mod reference_key;
+pub mod references;
+pub mod resize;
 pub mod spec;
-pub mod state;
+pub mod state_of_world;
+pub mod status;
+pub mod status_messages;
 pub mod sub_path;
-pub mod telling;
 pub mod tokens;
-pub mod trust;
 mod usage;
-pub mod view;
 
 #[cfg(test)]
 mod claims_tests;
 #[cfg(test)]
 mod csi_tests;
 #[cfg(test)]
-mod plan_tests;
+mod manifest_tests;
 #[cfg(test)]
-mod spec_tests;
+mod reconciler_tests;
 #[cfg(test)]
-mod state_tests;
+mod state_of_world_tests;

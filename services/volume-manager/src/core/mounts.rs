@@ -1,23 +1,10 @@
-//! The mount table, as the kernel writes it.
+//! Rules on the mount table.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-/// One mount.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mount {
-    /// Where it is.
-    pub at: PathBuf,
-    /// The file system's device, by its numbers.
-    pub device: String,
-    /// Which directory of the file system is mounted.
-    pub root: PathBuf,
-    /// The file system's type.
-    pub kind: String,
-    /// What is mounted below it, others see, too.
-    pub shared: bool,
-}
+use polylet_machine::mountinfo::Mount;
 
-/// Types whose calls end without another machine's or another process's help.
+/// File systems whose calls need no other machine or process.
 const LOCAL: &[&str] = &[
     "bpf",
     "btrfs",
@@ -49,126 +36,74 @@ const LOCAL: &[&str] = &[
     "zfs",
 ];
 
-impl Mount {
-    /// Whether a call on it cannot hang on somebody else.
-    pub fn is_local(&self) -> bool {
-        LOCAL.contains(&self.kind.as_str())
-    }
+/// Whether calls on the mount cannot hang on another machine or process.
+pub fn is_local(mount: &Mount) -> bool {
+    LOCAL.contains(&mount.fs_type.as_str())
 }
 
-/// Reads `/proc/self/mountinfo`; a line that is not understood is left out.
-pub fn parse(table: &[u8]) -> Vec<Mount> {
-    table.split(|b| *b == b'\n').filter_map(line).collect()
-}
-
-fn line(line: &[u8]) -> Option<Mount> {
-    let mut words = line.split(|b| *b == b' ');
-    let device = String::from_utf8_lossy(words.nth(2)?).into_owned();
-    let root = path(&unescape(words.next()?));
-    let at = path(&unescape(words.next()?));
-    // Any number of optional fields ends with a lone dash.
-    let mut shared = false;
-    let _options = words.next()?;
-    words.find(|word| {
-        shared |= word.starts_with(b"shared:");
-        *word == b"-"
-    })?;
-    let kind = String::from_utf8_lossy(words.next()?).into_owned();
-    Some(Mount {
-        at,
-        device,
-        root,
-        kind,
-        shared,
-    })
-}
-
-fn path(bytes: &[u8]) -> PathBuf {
-    use std::os::unix::ffi::OsStrExt;
-    PathBuf::from(std::ffi::OsStr::from_bytes(bytes))
-}
-
-/// Space, tab, newline and backslash are written as a backslash and three octal digits.
-fn unescape(word: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(word.len());
-    let mut rest = word;
-    while let Some((first, tail)) = rest.split_first() {
-        let octal = (*first == b'\\').then(|| tail.get(..3)).flatten();
-        let value = octal.and_then(|digits| {
-            let digits = std::str::from_utf8(digits).ok()?;
-            u8::from_str_radix(digits, 8).ok()
-        });
-        match value {
-            Some(value) => {
-                out.push(value);
-                rest = &tail[3..];
-            }
-            None => {
-                out.push(*first);
-                rest = tail;
-            }
-        }
-    }
-    out
-}
-
-/// The mounts at or below `dir`, deepest and latest first: the order in which they can be undone.
+/// The mounts at or below `dir`, deepest and latest first: the order in which to unmount them.
 pub fn below<'a>(mounts: &'a [Mount], dir: &Path) -> Vec<&'a Mount> {
-    let mut found: Vec<_> = mounts.iter().filter(|m| m.at.starts_with(dir)).collect();
-    found.reverse();
-    found.sort_by_key(|m| std::cmp::Reverse(m.at.components().count()));
-    found
+    let mut below: Vec<_> = mounts
+        .iter()
+        .filter(|m| m.mount_point.starts_with(dir))
+        .collect();
+    below.reverse();
+    below.sort_by_key(|m| std::cmp::Reverse(m.mount_point.components().count()));
+    below
 }
 
-/// Other places where the same directory is mounted, be it a mount itself or lie below one.
-pub fn elsewhere<'a>(mounts: &'a [Mount], path: &Path) -> Vec<&'a Mount> {
-    let on_the_way = mounts.iter().filter(|mount| path.starts_with(&mount.at));
-    // Of several at one place the last is on top.
-    let Some(of) = on_the_way.max_by_key(|mount| mount.at.components().count()) else {
+/// The other mounts of the directory `path`, which is a mount itself or below one.
+pub fn other_mounts<'a>(mounts: &'a [Mount], path: &Path) -> Vec<&'a Mount> {
+    let on_the_way = mounts
+        .iter()
+        .filter(|mount| path.starts_with(&mount.mount_point));
+    // Of several mounts at one mount point, the last is on top.
+    let Some(top) = on_the_way.max_by_key(|mount| mount.mount_point.components().count()) else {
         return Vec::new();
     };
-    let within = path.strip_prefix(&of.at).unwrap_or(Path::new(""));
+    let within = path.strip_prefix(&top.mount_point).unwrap_or(Path::new(""));
     let root = match within == Path::new("") {
-        true => of.root.clone(),
-        false => of.root.join(within),
+        true => top.root.clone(),
+        false => top.root.join(within),
     };
-    let same = |mount: &&Mount| mount.at != path && mount.device == of.device && mount.root == root;
+    let same = |mount: &&Mount| {
+        mount.mount_point != path && mount.device == top.device && mount.root == root
+    };
     mounts.iter().filter(same).collect()
 }
 
-/// Whether walking to `path` passes through local file systems only, as far as the table tells;
-/// and the last mount on the way.
-pub fn local_way<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
-    let on_the_way = || mounts.iter().filter(|m| path.starts_with(&m.at));
-    if !on_the_way().all(Mount::is_local) {
+/// The mount of `path`, if all file systems on the way to it are local.
+pub fn local_mount<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
+    let on_the_way = || mounts.iter().filter(|m| path.starts_with(&m.mount_point));
+    if !on_the_way().all(is_local) {
         return None;
     }
-    on_the_way().max_by_key(|m| m.at.components().count())
+    on_the_way().max_by_key(|m| m.mount_point.components().count())
 }
 
-/// What makes mounts below a directory reach containers that ask for it.
+/// What makes mounts below a directory propagate to containers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Share {
-    /// They do.
+    /// Nothing: it is in a shared mount.
     Already,
-    /// The directory is a mount, which must be shared.
+    /// Make the directory, which is a mount point, shared.
     Mount,
-    /// It must be made one first.
+    /// Bind the directory to itself first, and make that shared.
     Directory,
-    /// Mounts below it would be hidden by that.
+    /// Not possible: a bind mount would hide the mounts below it.
     TooLate,
 }
 
-/// How mounts below `dir` come to be shared.
+/// How to make mounts below `dir` propagate.
 pub fn share(mounts: &[Mount], dir: &Path) -> Share {
-    let on_the_way = mounts.iter().filter(|m| dir.starts_with(&m.at));
-    // Of several at one place the last is on top.
-    let Some(last) = on_the_way.max_by_key(|m| m.at.components().count()) else {
+    let on_the_way = mounts.iter().filter(|m| dir.starts_with(&m.mount_point));
+    // Of several mounts at one mount point, the last is on top.
+    let Some(last) = on_the_way.max_by_key(|m| m.mount_point.components().count()) else {
         return Share::Directory;
     };
     if last.shared {
         Share::Already
-    } else if last.at == dir {
+    } else if last.mount_point == dir {
         Share::Mount
     } else if below(mounts, dir).is_empty() {
         Share::Directory
@@ -179,7 +114,7 @@ pub fn share(mounts: &[Mount], dir: &Path) -> Share {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
+    use polylet_machine::mountinfo::parse;
 
     use super::*;
 
@@ -189,20 +124,15 @@ mod tests {
         junk\n";
 
     #[test]
-    fn reads_what_the_kernel_writes() {
+    fn mounts_below_a_directory_are_listed_deepest_first() {
         let mounts = parse(TABLE);
-        assert_eq!(mounts.len(), 3);
-        assert_eq!(mounts[1].at, Path::new("/a b"));
-        assert_eq!(mounts[2].kind, "nfs4");
-        let below: Vec<_> = below(&mounts, Path::new("/a b"))
-            .iter()
-            .map(|m| &m.kind)
-            .collect();
-        assert_eq!(below, ["nfs4", "tmpfs"]);
+        let below = below(&mounts, Path::new("/a b"));
+        let types: Vec<_> = below.iter().map(|mount| &mount.fs_type).collect();
+        assert_eq!(types, ["nfs4", "tmpfs"]);
     }
 
     #[test]
-    fn a_directory_is_shared_in_time() {
+    fn sharing_depends_on_the_mount_of_the_directory() {
         let mounts = parse(TABLE);
         let share = |path| share(&mounts, Path::new(path));
         assert_eq!(share("/a b"), Share::Already);
@@ -217,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_directory_is_found_elsewhere() {
+    fn finds_other_mounts_of_a_directory() {
         let table = [
             "22 1 254:0 / / rw - ext4 /dev/vda rw",
             "30 22 254:0 /disk /pods/a rw - ext4 /dev/vda rw",
@@ -226,31 +156,24 @@ mod tests {
             "33 22 7:0 / /pods/c rw - ext4 /dev/loop0 rw",
         ];
         let mounts = parse(table.join("\n").as_bytes());
-        let at = |path| {
-            let all = elsewhere(&mounts, Path::new(path));
+        let other = |path| {
+            let all = other_mounts(&mounts, Path::new(path));
             all.iter()
-                .map(|m| m.at.to_str().unwrap())
+                .map(|m| m.mount_point.to_str().unwrap())
                 .collect::<Vec<_>>()
         };
-        assert_eq!(at("/disk"), ["/pods/a"]);
-        assert_eq!(at("/disk/x"), ["/pods/b"]);
-        assert_eq!(at("/mounts/pv"), ["/pods/c"]);
-        assert_eq!(at("/mounts/pv/x"), Vec::<&str>::new());
+        assert_eq!(other("/disk"), ["/pods/a"]);
+        assert_eq!(other("/disk/x"), ["/pods/b"]);
+        assert_eq!(other("/mounts/pv"), ["/pods/c"]);
+        assert_eq!(other("/mounts/pv/x"), Vec::<&str>::new());
     }
 
     #[test]
-    fn a_way_over_the_network_is_not_local() {
+    fn a_path_below_a_network_mount_is_not_local() {
         let mounts = parse(TABLE);
-        let way = |path| local_way(&mounts, Path::new(path)).map(|m| m.kind.as_str());
-        assert_eq!(way("/etc/x"), Some("ext4"));
-        assert_eq!(way("/a b/x"), Some("tmpfs"));
-        assert_eq!(way("/a b/c/x"), None);
-    }
-
-    proptest! {
-        #[test]
-        fn any_bytes_are_read(table in proptest::collection::vec(any::<u8>(), 0..200)) {
-            parse(&table);
-        }
+        let fs_type = |path| local_mount(&mounts, Path::new(path)).map(|m| m.fs_type.as_str());
+        assert_eq!(fs_type("/etc/x"), Some("ext4"));
+        assert_eq!(fs_type("/a b/x"), Some("tmpfs"));
+        assert_eq!(fs_type("/a b/c/x"), None);
     }
 }

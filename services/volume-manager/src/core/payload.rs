@@ -1,141 +1,96 @@
-//! From sources to files: which file has what content and mode, or what it waits for.
+//! The payload of volumes made of files: content and mode of each file, from its sources.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::certificates::{CertificateKey, CertificateSource, Issued};
-use super::csi::Registered;
-use super::objects::{Object, ObjectKey, ObjectKind, ObjectState};
-use super::place::Place;
-use super::spec::{File, Files, FilesSpec, ObjectSource, Source};
-use super::tokens::{self, TokenKey};
-use super::trust;
-
-/// Why the files are not known.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Blocked {
-    /// Something has yet to be heard; what.
-    Waiting(String),
-    /// This node has asked for it itself, and will have it in a moment; what.
-    Coming(String),
-    /// Something is not there, and may come; what.
-    Missing(String),
-    /// The same: what cannot be done without it, in upstream's words, and why.
-    Lacking(&'static str, String),
-    /// It is not attached to this node; why.
-    Unattached(String),
-    /// The same, and its driver can attach no more to this node.
-    Exhausted {
-        /// The driver.
-        driver: String,
-        /// Why.
-        why: String,
-    },
-    /// It is not known yet what the volume is; why.
-    Unresolved(String),
-    /// Something is wrong; what.
-    Failed(String),
-    /// It is not to be set up at all as things are: what cannot be done, in upstream's words, and
-    /// why.
-    Refused(&'static str, String),
-}
+use super::blocked::Blocked;
+use super::certificates::{CertificateSource, IssuedCertificate};
+use super::cluster_trust_bundle;
+use super::files::{VolumeFile, VolumeFiles};
+use super::lookup::Lookup;
+use super::reference_key::ObjectKind;
+use super::references::{ObjectState, ReferencedObject};
+use super::spec::{FileSource, FilesSpec, ObjectSource};
 
 const MAX_PATH: usize = 4096;
 const MAX_NAME: usize = 255;
 
-/// What is known of that which volumes are made of.
-pub trait Known {
-    /// An object.
-    fn object(&self, key: &ObjectKey) -> &ObjectState;
-
-    /// A token.
-    fn token(&self, key: &TokenKey) -> Result<tokens::Issued, Blocked>;
-
-    /// A certificate and its key.
-    fn certificate(&self, key: &CertificateKey) -> Result<Issued, Blocked>;
-
-    /// A driver on this node.
-    fn registered(&self, driver: &str) -> Option<&Registered>;
-
-    /// This node's name.
-    fn node(&self) -> &str;
-
-    /// Whether another pod of this node has a persistent volume, or is about to.
-    fn is_elsewhere(&self, uid: &str, persistent: &str) -> bool;
-
-    /// What the cluster says of this node, once it has been heard.
-    fn place(&self) -> Option<&Place>;
-}
-
-/// The files of a volume, from what is known.
-pub fn files(spec: &FilesSpec, known: &impl Known) -> Result<Files, Blocked> {
+/// The files of a volume, or why they are not complete.
+pub fn files(spec: &FilesSpec, lookup: &impl Lookup) -> Result<VolumeFiles, Blocked> {
     let mut content = BTreeMap::new();
-    let mut coming = None;
+    let mut imminent = None;
     for source in &spec.sources {
         match source {
-            Source::Ready(files) => {
-                for (path, file) in files.as_ref().map_err(|why| Blocked::Failed(why.clone()))? {
-                    put(&mut content, path, file.clone())?;
+            FileSource::Static(files) => {
+                for (path, file) in files
+                    .as_ref()
+                    .map_err(|error| Blocked::Failed(error.clone()))?
+                {
+                    add_file(&mut content, path, file.clone())?;
                 }
             }
-            Source::Token(source) => {
-                let token = match known.token(&source.key) {
+            FileSource::Token(source) => {
+                let token = match lookup.token(&source.key) {
                     Ok(issued) => issued.token,
-                    // Whether the rest can be had counts more.
-                    Err(why @ Blocked::Coming(_)) => {
-                        coming = Some(why);
+                    // What blocks another source counts more.
+                    Err(blocked @ Blocked::Imminent(_)) => {
+                        imminent = Some(blocked);
                         continue;
                     }
-                    Err(why) => return Err(why),
+                    Err(blocked) => return Err(blocked),
                 };
-                let file = File {
+                let file = VolumeFile {
                     bytes: token,
                     mode: source.mode,
                     uid: source.uid,
                 };
-                put(&mut content, &source.path, file)?;
+                add_file(&mut content, &source.path, file)?;
             }
-            Source::Trust(source) => {
-                let file = File {
-                    bytes: trust::anchors(source, known.object(&source.key), known.node())?,
+            FileSource::TrustBundle(source) => {
+                let file = VolumeFile {
+                    bytes: cluster_trust_bundle::anchors(
+                        source,
+                        lookup.object(&source.key),
+                        lookup.node_name(),
+                    )?,
                     mode: source.mode,
                     uid: source.uid,
                 };
-                put(&mut content, &source.path, file)?;
+                add_file(&mut content, &source.path, file)?;
             }
-            Source::Certificate(source) => {
-                of_certificate(source, &known.certificate(&source.key)?, &mut content)?;
+            FileSource::Certificate(source) => {
+                add_certificate(source, &lookup.certificate(&source.key)?, &mut content)?;
             }
-            Source::Object(source) => match known.object(&source.key) {
-                ObjectState::Present(object) => of_object(source, object, &mut content)?,
+            FileSource::Object(source) => match lookup.object(&source.key) {
+                ObjectState::Present(object) => add_object(source, object, &mut content)?,
                 ObjectState::Absent if source.optional => {}
-                ObjectState::Absent => return Err(Blocked::Missing(not_found(&source.key))),
-                ObjectState::Unknown(why) => return Err(Blocked::Missing(why.clone())),
-                ObjectState::Unheard => return Err(Blocked::Waiting(unheard(&source.key))),
-                ObjectState::Broken(why) => return Err(Blocked::Failed(why.clone())),
+                ObjectState::Absent => return Err(Blocked::Missing(source.key.not_found())),
+                ObjectState::Unknown(error) => return Err(Blocked::Missing(error.clone())),
+                ObjectState::NotSynced => return Err(Blocked::Waiting(source.key.not_synced())),
+                ObjectState::Invalid(error) => return Err(Blocked::Failed(error.clone())),
             },
         }
     }
-    no_file_is_a_directory(&content)?;
-    if let Some(why) = coming {
-        return Err(why);
+    check_no_file_is_a_directory(&content)?;
+    if let Some(blocked) = imminent {
+        return Err(blocked);
     }
     if spec.gid.is_some() {
-        // Upstream's widening for a group that may read.
+        // The group may read, as upstream.
         content.values_mut().for_each(|file| file.mode |= 0o440);
     }
-    Ok(Files {
+    Ok(VolumeFiles {
         medium: spec.medium,
         gid: spec.gid,
         content: Arc::new(content),
     })
 }
 
-/// Key and certificate in one file, or in two; an empty path asks for none.
-fn of_certificate(
+/// Key and certificates in one file, or in two; an empty path means no file.
+fn add_certificate(
     source: &CertificateSource,
-    issued: &Issued,
-    content: &mut BTreeMap<String, File>,
+    issued: &IssuedCertificate,
+    content: &mut BTreeMap<String, VolumeFile>,
 ) -> Result<(), Blocked> {
     let both = [&*issued.key.0, &*issued.chain.0].concat();
     for (path, bytes) in [
@@ -146,35 +101,27 @@ fn of_certificate(
         if path.is_empty() {
             continue;
         }
-        let file = File {
+        let file = VolumeFile {
             bytes,
             mode: source.mode,
             uid: source.uid,
         };
-        put(content, path, file)?;
+        add_file(content, path, file)?;
     }
     Ok(())
 }
 
-pub(super) fn not_found(key: &ObjectKey) -> String {
-    format!("{} \"{}\" not found", key.kind.word(), key.name)
-}
-
-pub(super) fn unheard(key: &ObjectKey) -> String {
-    format!("waiting to hear of {key}")
-}
-
-fn of_object(
+fn add_object(
     source: &ObjectSource,
-    object: &Object,
-    content: &mut BTreeMap<String, File>,
+    object: &ReferencedObject,
+    content: &mut BTreeMap<String, VolumeFile>,
 ) -> Result<(), Blocked> {
     if source.items.is_empty() {
         for (key, bytes) in &object.data {
-            put(
+            add_file(
                 content,
                 key,
-                File {
+                VolumeFile {
                     bytes: bytes.clone(),
                     mode: source.mode,
                     uid: None,
@@ -188,13 +135,13 @@ fn of_object(
             if source.optional {
                 continue;
             }
-            return Err(Blocked::Failed(no_key(source.key.kind, &item.key)));
+            return Err(Blocked::Failed(missing_key(source.key.kind, &item.key)));
         };
         let mode = item.mode.unwrap_or(source.mode);
-        put(
+        add_file(
             content,
             &item.path,
-            File {
+            VolumeFile {
                 bytes: bytes.clone(),
                 mode,
                 uid: None,
@@ -204,22 +151,26 @@ fn of_object(
     Ok(())
 }
 
-fn no_key(kind: ObjectKind, key: &str) -> String {
+fn missing_key(kind: ObjectKind, key: &str) -> String {
     match kind {
         ObjectKind::ConfigMap => format!("configmap references non-existent config key: {key}"),
         _ => format!("references non-existent secret key: {key}"),
     }
 }
 
-fn put(content: &mut BTreeMap<String, File>, path: &str, file: File) -> Result<(), Blocked> {
+fn add_file(
+    content: &mut BTreeMap<String, VolumeFile>,
+    path: &str,
+    file: VolumeFile,
+) -> Result<(), Blocked> {
     let path =
-        clean(path).map_err(|why| Blocked::Failed(format!("invalid path {path:?}: {why}")))?;
+        clean(path).map_err(|error| Blocked::Failed(format!("invalid path {path:?}: {error}")))?;
     content.insert(path, file);
     Ok(())
 }
 
-/// The path without empty and `.` elements; refused when it could leave the volume or meet the
-/// writer's own names.
+/// The path without empty and `.` elements; an error if it could leave the volume or collide with
+/// the names of the atomic writer.
 pub fn clean(path: &str) -> Result<String, &'static str> {
     if path.starts_with('/') {
         return Err("must be relative");
@@ -247,13 +198,13 @@ pub fn clean(path: &str) -> Result<String, &'static str> {
     }
 }
 
-fn no_file_is_a_directory(content: &BTreeMap<String, File>) -> Result<(), Blocked> {
+fn check_no_file_is_a_directory(content: &BTreeMap<String, VolumeFile>) -> Result<(), Blocked> {
     for path in content.keys() {
         let parents = path.match_indices('/').map(|(end, _)| &path[..end]);
         for parent in parents {
             if content.contains_key(parent) {
-                let why = format!("{parent:?} is a file and, for {path:?}, a directory");
-                return Err(Blocked::Failed(why));
+                let message = format!("{parent:?} is a file and, for {path:?}, a directory");
+                return Err(Blocked::Failed(message));
             }
         }
     }

@@ -1,15 +1,14 @@
-//! Certificates as upstream writes them: blocks alone, without what may stand between them and
-//! without their headers.
+//! Certificates as upstream writes them: PEM blocks without headers and without text in between.
 
 use ::pem::{EncodeConfig, LineEnding, Pem, encode_config, parse_many};
 
-/// The blocks of a text, decoded. What is none is passed over.
+/// The decoded PEM blocks of a text; everything else is skipped.
 pub(super) fn blocks(text: &[u8]) -> Vec<Vec<u8>> {
     let blocks = parse_many(text).unwrap_or_default();
     blocks.into_iter().map(Pem::into_contents).collect()
 }
 
-/// Certificates as text.
+/// Encodes certificates.
 pub(super) fn certificates<'a>(blocks: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
     let config = EncodeConfig::new().set_line_ending(LineEnding::LF);
     let blocks = blocks.into_iter();
@@ -22,8 +21,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_alone_stay() {
-        let text = "of whom\n-----BEGIN TRUSTED CERTIFICATE-----\nname: value\n\nAQID\n\
+    fn text_between_blocks_is_dropped() {
+        let text = "subject\n-----BEGIN TRUSTED CERTIFICATE-----\nname: value\n\nAQID\n\
             -----END TRUSTED CERTIFICATE-----\nbetween\n\
             -----BEGIN CERTIFICATE-----\nBA==\n-----END CERTIFICATE-----\n";
         let blocks = blocks(text.as_bytes());

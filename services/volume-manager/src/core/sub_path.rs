@@ -1,39 +1,64 @@
-//! Parts of volumes: which may be asked for, and what a container's status says of one that
-//! cannot be had. Upstream's words, which tell nothing of the node's own files.
+//! subPaths: their validation, and the messages of a container's status. The messages are
+//! upstream's, which reveal nothing of the node's own files.
+
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
 use super::layout;
 
-/// A part of a volume that a container mounts.
+/// A subPath that a container mounts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SubPath {
-    /// Position among the container's mounts; names the place the part is bound to.
+    /// The index in the container's `volumeMounts`; names the bind mount.
     pub mount_index: u32,
-    /// The volume.
+    /// The name of the volume.
     pub volume: String,
-    /// The part, relative to the volume.
+    /// The path relative to the volume.
     pub path: String,
 }
 
-/// What could not be done about a part.
+/// The stage of preparing a subPath.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Stage {
-    /// Making the directory, which was not there.
+pub enum SubPathStage {
+    /// Creating the missing directory.
     Create,
-    /// Finding it inside the volume, and binding it.
+    /// Finding it in the volume and binding it.
     Prepare,
 }
 
-/// Whether a part may be asked for at all.
+/// The subPaths of one container.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ContainerSubPaths {
+    /// The pod's directory.
+    pub pod_dir: PathBuf,
+    /// The name of the container.
+    pub container: String,
+    /// The subPaths, each with the host path of its volume.
+    pub sub_paths: Vec<(PathBuf, SubPath)>,
+}
+
+impl ContainerSubPaths {
+    /// The bind mount of each subPath, in order.
+    pub fn targets(&self) -> Vec<String> {
+        let target = |(_, sub_path): &(PathBuf, SubPath)| {
+            let (volume, index) = (&sub_path.volume, sub_path.mount_index);
+            let target = layout::sub_path(&self.pod_dir, volume, &self.container, index);
+            target.to_string_lossy().into_owned()
+        };
+        self.sub_paths.iter().map(target).collect()
+    }
+}
+
+/// Validates a subPath.
 ///
 /// # Errors
-/// What the container's status says instead.
-pub fn check(container: &str, part: &SubPath) -> Result<(), String> {
-    let SubPath { volume, path, .. } = part;
-    // Both become names of directories.
+/// The message of the container's status.
+pub fn check(container: &str, sub_path: &SubPath) -> Result<(), String> {
+    let SubPath { volume, path, .. } = sub_path;
+    // Both become directory names.
     if !layout::is_safe_volume_name(container) || !layout::is_safe_volume_name(volume) {
-        return Err(no_volume(container, volume));
+        return Err(volume_not_found(container, volume));
     }
     if path.starts_with('/') {
         return Err(format!(
@@ -46,21 +71,21 @@ pub fn check(container: &str, part: &SubPath) -> Result<(), String> {
         ));
     }
     if path.contains('\0') {
-        return Err(failed(Stage::Prepare, container, volume));
+        return Err(stage_failed(SubPathStage::Prepare, container, volume));
     }
     Ok(())
 }
 
-/// The pod has no such volume that could be used now.
-pub fn no_volume(container: &str, volume: &str) -> String {
+/// The message for a volume that is not mounted in the pod.
+pub fn volume_not_found(container: &str, volume: &str) -> String {
     format!("cannot find volume \"{volume}\" to mount into container \"{container}\"")
 }
 
-/// A stage failed. The cause stays in the log: it could tell of files that are not the pod's.
-pub fn failed(stage: Stage, container: &str, volume: &str) -> String {
+/// The message for a failed stage. The cause goes to the log only: it could reveal files of others.
+pub fn stage_failed(stage: SubPathStage, container: &str, volume: &str) -> String {
     let what = match stage {
-        Stage::Create => "create subPath directory",
-        Stage::Prepare => "prepare subPath",
+        SubPathStage::Create => "create subPath directory",
+        SubPathStage::Prepare => "prepare subPath",
     };
     format!("failed to {what} for volumeMount \"{volume}\" of container \"{container}\"")
 }
@@ -71,7 +96,7 @@ mod tests {
 
     use super::*;
 
-    fn part(volume: &str, path: &str) -> SubPath {
+    fn sub_path(volume: &str, path: &str) -> SubPath {
         SubPath {
             mount_index: 0,
             volume: volume.into(),
@@ -80,37 +105,37 @@ mod tests {
     }
 
     #[test]
-    fn upstreams_words() {
-        for fine in ["a", "a/b", "./a", "a..b", "..a", "a//b"] {
-            assert_eq!(check("c", &part("v", fine)), Ok(()), "{fine}");
+    fn messages_are_those_of_the_kubelet() {
+        for valid in ["a", "a/b", "./a", "a..b", "..a", "a//b"] {
+            assert_eq!(check("c", &sub_path("v", valid)), Ok(()), "{valid}");
         }
-        let said = |volume, path| check("c", &part(volume, path)).unwrap_err();
+        let error = |volume, path| check("c", &sub_path(volume, path)).unwrap_err();
         assert_eq!(
-            said("v", "/etc"),
+            error("v", "/etc"),
             "error SubPath `/etc` must not be an absolute path"
         );
         assert_eq!(
-            said("v", "a/../b"),
+            error("v", "a/../b"),
             "unable to provision SubPath `a/../b`: must not contain '..'"
         );
         assert_eq!(
-            said("../v", "a"),
+            error("../v", "a"),
             "cannot find volume \"../v\" to mount into container \"c\""
         );
         assert_eq!(
-            failed(Stage::Create, "c", "v"),
+            stage_failed(SubPathStage::Create, "c", "v"),
             "failed to create subPath directory for volumeMount \"v\" of container \"c\""
         );
         assert_eq!(
-            failed(Stage::Prepare, "c", "v"),
+            stage_failed(SubPathStage::Prepare, "c", "v"),
             "failed to prepare subPath for volumeMount \"v\" of container \"c\""
         );
     }
 
     proptest! {
         #[test]
-        fn what_passes_stays_below(path in "[./a]{0,10}") {
-            if check("c", &part("v", &path)).is_ok() {
+        fn valid_paths_stay_below_the_volume(path in "[./a]{0,10}") {
+            if check("c", &sub_path("v", &path)).is_ok() {
                 let mut depth = 0_i32;
                 for component in std::path::Path::new(&path).components() {
                     match component {

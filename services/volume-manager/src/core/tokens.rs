@@ -1,66 +1,66 @@
-//! Tokens of service accounts, bound to the pods that hold them.
+//! Service account tokens, bound to the pods that hold them.
 
 use jiff::Timestamp;
 
-use super::objects::Bytes;
-use super::payload::Blocked;
+use super::blocked::Blocked;
+use super::bytes::Bytes;
 
-/// Names one token.
+/// Identifies one token.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct TokenKey {
-    /// The pod's uid.
+pub struct PodTokenKey {
+    /// The uid of the pod.
     pub uid: String,
-    /// Its namespace, and the service account's.
+    /// The namespace of the pod and the service account.
     pub namespace: String,
-    /// Its name.
+    /// The name of the pod.
     pub pod: String,
-    /// The service account.
+    /// The name of the service account.
     pub service_account: String,
-    /// Whom the token is for; empty for the API server.
+    /// The audience; empty for the API server.
     pub audience: String,
-    /// How long it is wanted to live, in seconds.
+    /// The requested lifetime in seconds.
     pub expiration_seconds: i64,
 }
 
-/// A token. Not shown in any output.
+/// An issued token; `Debug` does not show it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Issued {
-    /// It.
+pub struct IssuedToken {
+    /// The token.
     pub token: Bytes,
-    /// When it is worth nothing any more.
+    /// When it expires.
     pub expires_at: Timestamp,
 }
 
-/// What is known of a token.
+/// The last token issued, and the last error.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Token {
-    issued: Option<Issued>,
-    trouble: Option<String>,
+pub struct TokenState {
+    issued: Option<IssuedToken>,
+    last_error: Option<String>,
 }
 
-impl Token {
-    /// The token, or what it waits for.
-    pub fn issued(&self) -> Result<Issued, Blocked> {
-        match (&self.issued, &self.trouble) {
+impl TokenState {
+    /// The token, or why there is none.
+    pub fn issued(&self) -> Result<IssuedToken, Blocked> {
+        match (&self.issued, &self.last_error) {
             (Some(issued), _) => Ok(issued.clone()),
-            (None, Some(why)) => Err(Blocked::Failed(format!("failed to fetch token: {why}"))),
-            (None, None) => Err(Blocked::Coming("waiting for a token".to_owned())),
+            (None, Some(error)) => Err(Blocked::Failed(format!("failed to fetch token: {error}"))),
+            (None, None) => Err(Blocked::Imminent("waiting for a token".to_owned())),
         }
     }
 
-    /// A new one was asked for: one that cannot be had leaves the old one while that is valid.
-    /// Says whether anything is different now.
-    pub fn learn(&mut self, answer: Result<Issued, String>, now: Timestamp) -> bool {
+    /// Applies the result of a token request; returns whether anything has changed. A failure
+    /// leaves the present token until it expires.
+    pub fn update(&mut self, result: Result<IssuedToken, String>, now: Timestamp) -> bool {
         let before = self.clone();
-        match answer {
+        match result {
             Ok(issued) => {
-                *self = Token {
+                *self = TokenState {
                     issued: Some(issued),
-                    trouble: None,
+                    last_error: None,
                 };
             }
-            Err(why) => {
-                self.trouble = Some(why);
+            Err(error) => {
+                self.last_error = Some(error);
                 self.issued.take_if(|issued| issued.expires_at <= now);
             }
         }
@@ -77,26 +77,25 @@ mod tests {
     }
 
     #[test]
-    fn an_old_token_stays_while_it_is_valid() {
-        let mut token = Token::default();
-        assert!(matches!(token.issued(), Err(Blocked::Coming(_))));
-        assert!(token.learn(Err("no".into()), at(0)));
-        let said = token.issued();
+    fn keeps_the_old_token_until_it_expires() {
+        let mut token = TokenState::default();
+        assert!(matches!(token.issued(), Err(Blocked::Imminent(_))));
+        assert!(token.update(Err("no".into()), at(0)));
         assert_eq!(
-            said,
+            token.issued(),
             Err(Blocked::Failed("failed to fetch token: no".into()))
         );
-        let one = Issued {
+        let issued = IssuedToken {
             token: b"t0k3n".to_vec().into(),
             expires_at: at(100),
         };
-        token.learn(Ok(one.clone()), at(1));
-        token.learn(Err("away".into()), at(99));
-        assert_eq!(token.issued(), Ok(one.clone()));
-        token.learn(Err("away".into()), at(100));
+        token.update(Ok(issued.clone()), at(1));
+        token.update(Err("unavailable".into()), at(99));
+        assert_eq!(token.issued(), Ok(issued.clone()));
+        token.update(Err("unavailable".into()), at(100));
         assert!(token.issued().is_err());
-        token.learn(Ok(one.clone()), at(101));
-        assert_eq!(token.issued(), Ok(one));
+        token.update(Ok(issued.clone()), at(101));
+        assert_eq!(token.issued(), Ok(issued));
         assert!(!format!("{token:?}").contains("t0k3n"), "{token:?}");
     }
 }

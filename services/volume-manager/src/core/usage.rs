@@ -1,21 +1,34 @@
-//! How a pod's containers use its volumes: which, as whom, and with how much memory.
+//! How the containers of a pod use its volumes, and the pod's limits that matter to them.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1 as api;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use polylet_model::quantity::Amount;
 
-use super::downward::nano;
-use super::spec::Used;
+/// How the containers of a pod use a volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct VolumeUse {
+    /// Some container has it in `volumeMounts`.
+    pub mounted: bool,
+    /// Some container has it in `volumeDevices`.
+    pub mapped: bool,
+}
 
-/// The volumes that some container mounts or maps, and how.
-pub(super) fn used(spec: &api::PodSpec) -> BTreeMap<&str, Used> {
-    let mut all: BTreeMap<&str, Used> = BTreeMap::new();
+/// A quantity in billionths, exactly.
+pub(super) fn nanos(quantity: &Quantity) -> Option<i128> {
+    Amount::parse(&quantity.0).ok().map(Amount::nanos)
+}
+
+/// The volumes that some container uses.
+pub(super) fn used_volumes(spec: &api::PodSpec) -> BTreeMap<&str, VolumeUse> {
+    let mut all: BTreeMap<&str, VolumeUse> = BTreeMap::new();
     let init = spec.init_containers.iter().flatten();
     let containers = init.chain(&spec.containers);
-    let plain = containers.map(|c| (c.volume_mounts.iter(), c.volume_devices.iter()));
+    let regular = containers.map(|c| (c.volume_mounts.iter(), c.volume_devices.iter()));
     let debugging = spec.ephemeral_containers.iter().flatten();
     let debugging = debugging.map(|c| (c.volume_mounts.iter(), c.volume_devices.iter()));
-    for (mounts, devices) in plain.chain(debugging) {
+    for (mounts, devices) in regular.chain(debugging) {
         for mount in mounts.flatten() {
             all.entry(&mount.name).or_default().mounted = true;
         }
@@ -26,18 +39,19 @@ pub(super) fn used(spec: &api::PodSpec) -> BTreeMap<&str, Used> {
     all
 }
 
+/// The lower of two limits, of which either may be missing.
 pub(super) fn least(a: Option<u64>, b: Option<u64>) -> Option<u64> {
     a.into_iter().chain(b).min()
 }
 
 fn memory_limit(resources: Option<&api::ResourceRequirements>) -> Option<u64> {
     let limit = resources?.limits.as_ref()?.get("memory")?;
-    u64::try_from(nano(limit)? / 1_000_000_000)
+    u64::try_from(nanos(limit)? / 1_000_000_000)
         .ok()
         .filter(|bytes| *bytes > 0)
 }
 
-/// What all containers may use together, if each has a limit.
+/// The memory limit of the pod: its own, or the sum over its containers if each has a limit.
 pub(super) fn pod_memory_limit(spec: &api::PodSpec) -> Option<u64> {
     if let Some(limit) = memory_limit(spec.resources.as_ref()) {
         return Some(limit);
@@ -59,7 +73,8 @@ pub(super) fn pod_memory_limit(spec: &api::PodSpec) -> Option<u64> {
     Some(running.saturating_add(sidecars).max(starting))
 }
 
-/// The user that all containers run as, if they are of one mind: upstream's owner of tokens.
+/// The user that all containers run as, if it is the same: the owner of projected tokens, as
+/// upstream.
 pub(super) fn only_user(spec: &api::PodSpec) -> Option<u32> {
     let pods = spec.security_context.as_ref().and_then(|c| c.run_as_user);
     let containers = spec.init_containers.iter().flatten();

@@ -1,4 +1,4 @@
-//! Calls to a driver, each on a connection of its own and within its deadline.
+//! Calls to CSI drivers, each on a connection of its own and with a deadline.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -17,53 +17,34 @@ use polylet_wire::csi::v1::{
 };
 use tonic::{Response, Status};
 
-use crate::core::csi::{Csi, Registered};
-use crate::core::objects::Bytes;
+use crate::core::bytes::Bytes;
+use crate::core::csi_volume::{CsiVolume, RegisteredDriver};
+use crate::volume::CsiError;
 
-/// How long a driver may take, as upstream.
+/// The deadline of a call, as upstream.
 const DEADLINE: Duration = Duration::from_secs(120);
-/// How long it may take to say what a volume holds: somebody waits for the numbers of all.
+/// The deadline of a call for statistics, for which a caller waits.
 const STATS_DEADLINE: Duration = Duration::from_secs(10);
 
-/// What a driver was asked to do, and did not.
-#[derive(Debug, thiserror::Error)]
-#[error("{call}rpc error: code = {} desc = {message}", name(*.code))]
-pub struct CsiError {
-    /// What people are told before the error, if anything.
-    pub call: &'static str,
-    /// CSI's code.
-    pub code: tonic::Code,
-    /// The driver's words.
-    pub message: String,
-}
-
-/// As the drivers' libraries write it.
-fn name(code: tonic::Code) -> String {
-    match code {
-        tonic::Code::Cancelled => "Canceled".to_owned(),
-        other => format!("{other:?}"),
-    }
-}
-
-async fn within<T>(
-    call: &'static str,
-    answer: impl Future<Output = Result<Response<T>, Status>>,
+async fn call<T>(
+    name: &'static str,
+    response: impl Future<Output = Result<Response<T>, Status>>,
 ) -> Result<T, CsiError> {
-    within_time(call, DEADLINE, answer).await
+    call_within(name, DEADLINE, response).await
 }
 
-async fn within_time<T>(
-    call: &'static str,
+async fn call_within<T>(
+    name: &'static str,
     deadline: Duration,
-    answer: impl Future<Output = Result<Response<T>, Status>>,
+    response: impl Future<Output = Result<Response<T>, Status>>,
 ) -> Result<T, CsiError> {
     let failed = |code, message: &str| CsiError {
-        call,
+        call: name,
         code,
         message: message.to_owned(),
     };
-    match tokio::time::timeout(deadline, answer).await {
-        Ok(Ok(answer)) => Ok(answer.into_inner()),
+    match tokio::time::timeout(deadline, response).await {
+        Ok(Ok(response)) => Ok(response.into_inner()),
         Ok(Err(status)) => Err(failed(status.code(), status.message())),
         Err(_) => Err(failed(
             tonic::Code::DeadlineExceeded,
@@ -73,26 +54,24 @@ async fn within_time<T>(
 }
 
 fn node(endpoint: &Path) -> NodeClient<tonic::transport::Channel> {
-    NodeClient::new(channel::plain(endpoint))
+    NodeClient::new(channel::unix(endpoint))
 }
 
-/// Asks a driver what it can do here.
-///
-/// # Errors
-/// When it does not say.
-pub async fn look(name: String, endpoint: PathBuf) -> Result<Registered, CsiError> {
+/// Calls `NodeGetInfo` and `NodeGetCapabilities`.
+pub async fn get_info(name: String, endpoint: PathBuf) -> Result<RegisteredDriver, CsiError> {
     let mut client = node(&endpoint);
-    let info = within("NodeGetInfo: ", client.node_get_info(NodeGetInfoRequest {})).await?;
+    let info = call("NodeGetInfo: ", client.node_get_info(NodeGetInfoRequest {})).await?;
     let request = NodeGetCapabilitiesRequest {};
-    let asked = client.node_get_capabilities(request);
-    let can = within("NodeGetCapabilities: ", asked).await?.capabilities;
+    let response = client.node_get_capabilities(request);
+    let response = call("NodeGetCapabilities: ", response).await?;
     let has = |kind: Type| {
-        can.iter().any(|one| match &one.r#type {
+        let mut all = response.capabilities.iter();
+        all.any(|capability| match &capability.r#type {
             Some(node_service_capability::Type::Rpc(rpc)) => rpc.r#type() == kind,
             None => false,
         })
     };
-    Ok(Registered {
+    Ok(RegisteredDriver {
         name,
         endpoint,
         node_id: info.node_id,
@@ -101,56 +80,54 @@ pub async fn look(name: String, endpoint: PathBuf) -> Result<Registered, CsiErro
             .map(|topology| topology.segments.into_iter().collect())
             .unwrap_or_default(),
         max_volumes: info.max_volumes_per_node,
-        stages: has(Type::StageUnstageVolume),
-        groups: has(Type::VolumeMountGroup),
-        single_writers: has(Type::SingleNodeMultiWriter),
-        tells: has(Type::GetVolumeStats),
-        expands: has(Type::ExpandVolume),
+        stage_unstage: has(Type::StageUnstageVolume),
+        volume_mount_group: has(Type::VolumeMountGroup),
+        single_node_multi_writer: has(Type::SingleNodeMultiWriter),
+        volume_stats: has(Type::GetVolumeStats),
+        expand_volume: has(Type::ExpandVolume),
         version: (0, 0, 0),
     })
 }
 
-/// Has a volume mounted for the whole node.
-///
-/// # Errors
-/// When the driver cannot.
-pub async fn stage(csi: &Csi, staged: &Path) -> Result<(), CsiError> {
+/// Calls `NodeStageVolume`.
+pub async fn stage(csi: &CsiVolume, staging: &Path) -> Result<(), CsiError> {
     let request = NodeStageVolumeRequest {
         volume_id: csi.handle.clone(),
         publish_context: csi.publish_context.clone().into_iter().collect(),
-        staging_target_path: staged.display().to_string(),
+        staging_target_path: staging.display().to_string(),
         volume_capability: Some(capability(csi)),
         secrets: secrets(&csi.stage_secrets),
         volume_context: csi.attributes.clone().into_iter().collect(),
     };
     let mut client = node(&csi.endpoint);
-    within("", client.node_stage_volume(request)).await?;
+    call("", client.node_stage_volume(request)).await?;
     Ok(())
 }
 
-/// Where drivers find the tokens of the pod's account.
+/// The key under which drivers find service account tokens.
 const TOKENS: &str = "csi.storage.k8s.io/serviceAccount.tokens";
 
-/// Has a volume mounted for a pod.
-///
-/// # Errors
-/// When the driver cannot.
-pub async fn publish(csi: &Csi, staged: Option<&Path>, target: &Path) -> Result<(), CsiError> {
+/// Calls `NodePublishVolume`.
+pub async fn publish(
+    csi: &CsiVolume,
+    staging: Option<&Path>,
+    target: &Path,
+) -> Result<(), CsiError> {
     let (mut context, mut secrets) = (csi.attributes.clone(), secrets(&csi.publish_secrets));
     context.extend(csi.pod_info.clone());
     if let Some(tokens) = &csi.tokens {
         let text = String::from_utf8_lossy(&tokens.0).into_owned();
-        let told = match csi.tokens_in_secrets {
+        let replaced = match csi.tokens_in_secrets {
             true => secrets.insert(TOKENS.to_owned(), text),
             false => context.insert(TOKENS.to_owned(), text),
         };
-        // The pod's own words do not stand for tokens.
-        drop(told);
+        // An attribute of the same name does not stand for tokens.
+        drop(replaced);
     }
     let request = NodePublishVolumeRequest {
         volume_id: csi.handle.clone(),
         publish_context: csi.publish_context.clone().into_iter().collect(),
-        staging_target_path: staged
+        staging_target_path: staging
             .map(|at| at.display().to_string())
             .unwrap_or_default(),
         target_path: target.display().to_string(),
@@ -160,21 +137,18 @@ pub async fn publish(csi: &Csi, staged: Option<&Path>, target: &Path) -> Result<
         volume_context: context.into_iter().collect(),
     };
     let mut client = node(&csi.endpoint);
-    within("", client.node_publish_volume(request)).await?;
+    call("", client.node_publish_volume(request)).await?;
     Ok(())
 }
 
-/// Has a volume unmounted for a pod.
-///
-/// # Errors
-/// When the driver cannot.
+/// Calls `NodeUnpublishVolume`.
 pub async fn unpublish(endpoint: &Path, handle: &str, target: &Path) -> Result<(), CsiError> {
     let request = NodeUnpublishVolumeRequest {
         volume_id: handle.to_owned(),
         target_path: target.display().to_string(),
     };
     let mut client = node(endpoint);
-    within(
+    call(
         "NodeUnpublishVolume: ",
         client.node_unpublish_volume(request),
     )
@@ -182,28 +156,22 @@ pub async fn unpublish(endpoint: &Path, handle: &str, target: &Path) -> Result<(
     Ok(())
 }
 
-/// Has a volume unmounted for the whole node.
-///
-/// # Errors
-/// When the driver cannot.
-pub async fn unstage(endpoint: &Path, handle: &str, staged: &Path) -> Result<(), CsiError> {
+/// Calls `NodeUnstageVolume`.
+pub async fn unstage(endpoint: &Path, handle: &str, staging: &Path) -> Result<(), CsiError> {
     let request = NodeUnstageVolumeRequest {
         volume_id: handle.to_owned(),
-        staging_target_path: staged.display().to_string(),
+        staging_target_path: staging.display().to_string(),
     };
     let mut client = node(endpoint);
-    within("NodeUnstageVolume: ", client.node_unstage_volume(request)).await?;
+    call("NodeUnstageVolume: ", client.node_unstage_volume(request)).await?;
     Ok(())
 }
 
-const NOT_EXPANDED: &str = "Expander.NodeExpand failed to expand the volume : ";
-const NEVER_EXPANDED: &str = "Expander.NodeExpand failed to expand the volume ";
+const EXPAND_FAILED: &str = "Expander.NodeExpand failed to expand the volume : ";
+const EXPAND_INFEASIBLE: &str = "Expander.NodeExpand failed to expand the volume ";
 
-/// Has a volume made as large as it should be.
-///
-/// # Errors
-/// When the driver cannot.
-pub async fn expand(csi: &Csi, staged: Option<&Path>, at: &Path) -> Result<(), CsiError> {
+/// Calls `NodeExpandVolume`.
+pub async fn expand(csi: &CsiVolume, staging: Option<&Path>, at: &Path) -> Result<(), CsiError> {
     let request = NodeExpandVolumeRequest {
         volume_id: csi.handle.clone(),
         volume_path: at.display().to_string(),
@@ -211,20 +179,20 @@ pub async fn expand(csi: &Csi, staged: Option<&Path>, at: &Path) -> Result<(), C
             required_bytes: csi.size.bytes,
             limit_bytes: 0,
         }),
-        staging_target_path: staged
+        staging_target_path: staging
             .map(|at| at.display().to_string())
             .unwrap_or_default(),
         volume_capability: Some(capability(csi)),
         secrets: secrets(&csi.expand_secrets),
     };
     let mut client = node(&csi.endpoint);
-    let asked = client.node_expand_volume(request);
-    let done = within(NOT_EXPANDED, asked).await;
+    let response = client.node_expand_volume(request);
+    let done = call(EXPAND_FAILED, response).await;
     done.map(drop).map_err(|error| match error.code {
-        // Upstream's words for what will never be done have no colon.
+        // Upstream's message for a final failure has no colon.
         tonic::Code::InvalidArgument | tonic::Code::OutOfRange | tonic::Code::NotFound => {
             CsiError {
-                call: NEVER_EXPANDED,
+                call: EXPAND_INFEASIBLE,
                 ..error
             }
         }
@@ -232,47 +200,57 @@ pub async fn expand(csi: &Csi, staged: Option<&Path>, at: &Path) -> Result<(), C
     })
 }
 
-/// What a volume holds: what is left of it, its size, and what is used.
+/// Usage in one unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Level {
-    /// Left.
+pub struct UnitUsage {
+    /// The available amount.
     pub available: i64,
-    /// In all.
+    /// The total.
     pub capacity: i64,
-    /// Used.
+    /// The used amount.
     pub used: i64,
 }
 
-/// Bytes and inodes of a volume, as far as its driver says.
-pub type Levels = (Option<Level>, Option<Level>);
+/// The usage of a volume, as far as its driver reports it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct DriverUsage {
+    /// Usage in bytes.
+    pub bytes: Option<UnitUsage>,
+    /// Usage in inodes.
+    pub inodes: Option<UnitUsage>,
+}
 
-/// Asks what a volume holds.
-///
-/// # Errors
-/// When the driver does not say.
-pub async fn stats(csi: &Csi, staged: Option<&Path>, at: &Path) -> Result<Levels, CsiError> {
+/// Calls `NodeGetVolumeStats`.
+pub async fn stats(
+    csi: &CsiVolume,
+    staging: Option<&Path>,
+    at: &Path,
+) -> Result<DriverUsage, CsiError> {
     let request = NodeGetVolumeStatsRequest {
         volume_id: csi.handle.clone(),
         volume_path: at.display().to_string(),
-        staging_target_path: staged
+        staging_target_path: staging
             .map(|at| at.display().to_string())
             .unwrap_or_default(),
     };
     let mut client = node(&csi.endpoint);
-    let asked = client.node_get_volume_stats(request);
-    let answer = within_time("NodeGetVolumeStats: ", STATS_DEADLINE, asked).await?;
-    let of = |unit: Unit| {
-        let one = answer.usage.iter().find(|usage| usage.unit() == unit)?;
-        Some(Level {
-            available: one.available,
-            capacity: one.total,
-            used: one.used,
+    let response = client.node_get_volume_stats(request);
+    let response = call_within("NodeGetVolumeStats: ", STATS_DEADLINE, response).await?;
+    let usage = |unit: Unit| {
+        let usage = response.usage.iter().find(|usage| usage.unit() == unit)?;
+        Some(UnitUsage {
+            available: usage.available,
+            capacity: usage.total,
+            used: usage.used,
         })
     };
-    Ok((of(Unit::Bytes), of(Unit::Inodes)))
+    Ok(DriverUsage {
+        bytes: usage(Unit::Bytes),
+        inodes: usage(Unit::Inodes),
+    })
 }
 
-fn capability(csi: &Csi) -> VolumeCapability {
+fn capability(csi: &CsiVolume) -> VolumeCapability {
     let access_mode = Some(AccessMode {
         mode: csi.access_mode,
     });
@@ -296,8 +274,10 @@ fn capability(csi: &Csi) -> VolumeCapability {
     }
 }
 
-/// As the wire has them; what is no text cannot be told.
-fn secrets(of: &BTreeMap<String, Bytes>) -> std::collections::HashMap<String, String> {
+/// Secrets for the wire, where values are text.
+fn secrets(data: &BTreeMap<String, Bytes>) -> std::collections::HashMap<String, String> {
     let text = |bytes: &Bytes| String::from_utf8_lossy(&bytes.0).into_owned();
-    of.iter().map(|(key, is)| (key.clone(), text(is))).collect()
+    data.iter()
+        .map(|(key, value)| (key.clone(), text(value)))
+        .collect()
 }

@@ -1,17 +1,17 @@
-//! What is told of a driver's volume on disk, beside it, in upstream's words.
+//! `vol_data.json` beside a CSI volume: its driver and handle, in the kubelet's format.
 
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use crate::core::csi::{Csi, in_use_name};
+use crate::core::csi_volume::{CsiVolume, unique_name};
 use crate::volume::VolumeError;
 
-/// Its name.
+/// The name of the file.
 pub const DATA: &str = "vol_data.json";
 
-/// Upstream's file beside a volume, to the letter.
+/// The content of the file.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct VolumeData {
@@ -26,8 +26,8 @@ pub(super) struct VolumeData {
 }
 
 impl VolumeData {
-    /// What is told of this volume.
-    pub(super) fn of(csi: &Csi, node: &str) -> Self {
+    /// The content for a volume.
+    pub(super) fn new(csi: &CsiVolume, node: &str) -> Self {
         let mode = match csi.ephemeral {
             true => "Ephemeral",
             false => "Persistent",
@@ -43,26 +43,26 @@ impl VolumeData {
     }
 }
 
-/// The name in the Node's status of an attached volume that is told of in this file.
+/// The name in the Node's `volumesInUse` of the volume in this file, if it is attached.
 pub fn in_use(file: &Path) -> Option<String> {
     let data = read(file).filter(|data| !data.attachment_id.is_empty())?;
-    Some(in_use_name(&data.driver_name, &data.volume_handle))
+    Some(unique_name(&data.driver_name, &data.volume_handle))
 }
 
-pub(super) fn make(path: &Path) -> Result<(), VolumeError> {
+pub(super) fn make_dir(path: &Path) -> Result<(), VolumeError> {
     let mut builder = std::fs::DirBuilder::new();
-    let made = builder.recursive(true).mode(0o750).create(path);
-    made.map_err(|source| VolumeError::MakeDir {
+    let created = builder.recursive(true).mode(0o750).create(path);
+    created.map_err(|source| VolumeError::MakeDir {
         path: path.to_owned(),
         source,
     })
 }
 
 pub(super) fn write(path: &Path, data: &impl Serialize) -> Result<(), VolumeError> {
-    let aside = path.with_extension("new");
-    // Plain strings: nothing in it can fail to be written.
+    let temporary = path.with_extension("new");
+    // Plain strings: they can always be encoded.
     let text = serde_json::to_vec(data).unwrap_or_default();
-    let written = std::fs::write(&aside, text).and_then(|()| std::fs::rename(&aside, path));
+    let written = std::fs::write(&temporary, text).and_then(|()| std::fs::rename(&temporary, path));
     written.map_err(|source| VolumeError::Write {
         path: path.to_owned(),
         source,
@@ -73,8 +73,8 @@ pub(super) fn read(path: &Path) -> Option<VolumeData> {
     serde_json::from_slice(&std::fs::read(path).ok()?).ok()
 }
 
-pub(super) fn gone(path: &Path, done: std::io::Result<()>) -> Result<(), VolumeError> {
-    match done {
+pub(super) fn ignore_missing(path: &Path, removed: std::io::Result<()>) -> Result<(), VolumeError> {
+    match removed {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(VolumeError::Remove {
             path: path.to_owned(),
             source: error,
@@ -84,9 +84,9 @@ pub(super) fn gone(path: &Path, done: std::io::Result<()>) -> Result<(), VolumeE
 }
 
 pub(super) fn remove_dir(path: &Path) -> Result<(), VolumeError> {
-    gone(path, std::fs::remove_dir(path))
+    ignore_missing(path, std::fs::remove_dir(path))
 }
 
 pub(super) fn remove_file(path: &Path) -> Result<(), VolumeError> {
-    gone(path, std::fs::remove_file(path))
+    ignore_missing(path, std::fs::remove_file(path))
 }

@@ -1,70 +1,74 @@
-//! A driver's block device, handed to a pod and taken away again. What is told of it lies in
-//! upstream's place, by persistent volume: one on a node has one device, whatever pods share it.
+//! Block devices of CSI drivers. Their data files are at upstream's paths, by persistent volume: a
+//! node has one device of each, even if several pods share it.
 
 use std::path::{Path, PathBuf};
 
 use super::client;
-use super::data::{DATA, VolumeData, gone, make, remove_dir, write};
-use super::volume::grow;
-use crate::core::csi::Csi;
-use crate::core::growth::{self, Growth};
+use super::data::{DATA, VolumeData, ignore_missing, make_dir, remove_dir, write};
+use super::expand::expand;
+use crate::core::csi_volume::CsiVolume;
 use crate::core::layout::{Layout, VolumeId};
+use crate::core::resize::{self, Expansion};
 use crate::volume::{VolumeError, blocking, device};
 
-const STAGE: &str = "MapVolume.SetUpDevice failed";
-const PUBLISH: &str = "MapVolume.MapPodDevice failed";
+const STAGE_STEP: &str = "MapVolume.SetUpDevice failed";
+const PUBLISH_STEP: &str = "MapVolume.MapPodDevice failed";
 
-/// Where the device is made ready for the whole node.
-pub(super) fn staged(layout: &Layout, name: &str) -> PathBuf {
+/// The staging path of a device.
+pub(super) fn staging_path(layout: &Layout, name: &str) -> PathBuf {
     layout.csi_devices().join("staging").join(name)
 }
 
-/// Where the driver puts it for a pod.
-fn published(layout: &Layout, id: &VolumeId) -> PathBuf {
-    let all = layout.csi_devices().join("publish");
-    all.join(&id.name).join(&id.uid)
+/// The path at which the driver publishes it for a pod.
+fn publish_path(layout: &Layout, id: &VolumeId) -> PathBuf {
+    let dir = layout.csi_devices().join("publish");
+    dir.join(&id.name).join(&id.uid)
 }
 
-/// What is told of it.
-pub fn data(layout: &Layout, name: &str) -> PathBuf {
+/// The path of its data file.
+pub fn data_file(layout: &Layout, name: &str) -> PathBuf {
     layout.csi_devices().join(name).join("data").join(DATA)
 }
 
-/// Has the driver make it ready, and hands it to the pod.
+/// Stages and publishes a device, and maps it to the pod.
 pub(super) async fn set_up(
     layout: &Layout,
     id: &VolumeId,
-    csi: &Csi,
+    csi: &CsiVolume,
     node: &str,
 ) -> Result<(), VolumeError> {
-    let (file, told) = (data(layout, &csi.name), VolumeData::of(csi, node));
-    let (staging, target) = (staged(layout, &csi.name), published(layout, id));
-    let (stages, at, parent) = (csi.stages, staging.clone(), target.clone());
+    let (file, data) = (data_file(layout, &csi.name), VolumeData::new(csi, node));
+    let (staging, target) = (staging_path(layout, &csi.name), publish_path(layout, id));
+    let (stages, staging_dir, parent) = (csi.stages, staging.clone(), target.clone());
     blocking(move || {
-        file.parent().map_or(Ok(()), make)?;
-        write(&file, &told)?;
-        parent.parent().map_or(Ok(()), make)?;
-        if stages { make(&at) } else { Ok(()) }
+        file.parent().map_or(Ok(()), make_dir)?;
+        write(&file, &data)?;
+        parent.parent().map_or(Ok(()), make_dir)?;
+        if stages {
+            make_dir(&staging_dir)
+        } else {
+            Ok(())
+        }
     })
     .await?;
     device::link(layout, id, &target).await?;
     let staging = csi.stages.then_some(staging);
     if let Some(staging) = &staging {
         let done = client::stage(csi, staging).await;
-        done.map_err(|error| VolumeError::from(error).during(STAGE))?;
+        done.map_err(|error| VolumeError::from(error).in_step(STAGE_STEP))?;
     }
     let done = client::publish(csi, staging.as_deref(), &target).await;
-    done.map_err(|error| VolumeError::from(error).during(PUBLISH))?;
+    done.map_err(|error| VolumeError::from(error).in_step(PUBLISH_STEP))?;
     let mapped = device::map(layout, id, &target).await;
-    mapped.map_err(|error| error.during(device::MAP))?;
-    if csi.size.growth == Growth::Asked {
-        let done = grow(csi, staging.as_deref(), &layout.mounted(id)).await;
-        done.map_err(|error| error.during(growth::MAPPING))?;
+    mapped.map_err(|error| error.in_step(device::MAP_STEP))?;
+    if csi.size.expansion == Expansion::Requested {
+        let done = expand(csi, staging.as_deref(), &layout.mounted(id)).await;
+        done.map_err(|error| error.in_step(resize::MAP_STEP))?;
     }
     Ok(())
 }
 
-/// Takes it away from a pod, and from the node when no other pod has it.
+/// Unmaps and unpublishes a device, and unstages it when no other pod has it.
 pub(super) async fn tear_down(
     layout: &Layout,
     id: &VolumeId,
@@ -72,37 +76,40 @@ pub(super) async fn tear_down(
     handle: &str,
 ) -> Result<(), VolumeError> {
     device::unmap(layout, id).await?;
-    let target = published(layout, id);
+    let target = publish_path(layout, id);
     client::unpublish(endpoint, handle, &target).await?;
-    let staging = staged(layout, &id.name);
-    let (of_pods, at) = (target.parent().map(Path::to_owned), staging.clone());
+    let staging = staging_path(layout, &id.name);
+    let (pods_dir, staging_dir) = (target.parent().map(Path::to_owned), staging.clone());
     let last = blocking(move || {
-        gone(&target, std::fs::remove_file(&target))?;
-        // It goes with the last pod only.
-        let last = of_pods.is_none_or(|dir| std::fs::remove_dir(&dir).is_ok() || !dir.exists());
-        Ok((last, at.exists()))
+        ignore_missing(&target, std::fs::remove_file(&target))?;
+        // Fails while other pods have the device.
+        let last = pods_dir.is_none_or(|dir| std::fs::remove_dir(&dir).is_ok() || !dir.exists());
+        Ok((last, staging_dir.exists()))
     });
-    let (last, staged) = last.await?;
+    let (last, is_staged) = last.await?;
     if !last {
         return device::unlink(layout, id).await;
     }
-    if staged {
+    if is_staged {
         client::unstage(endpoint, handle, &staging).await?;
     }
-    let (file, all) = (data(layout, &id.name), layout.csi_devices().join(&id.name));
+    let (file, dir) = (
+        data_file(layout, &id.name),
+        layout.csi_devices().join(&id.name),
+    );
     blocking(move || {
         remove_dir(&staging)?;
-        remove_dir(&all.join("dev"))?;
-        gone(&file, std::fs::remove_file(&file))?;
-        remove_dir(&all.join("data"))?;
-        remove_dir(&all)
+        remove_dir(&dir.join("dev"))?;
+        ignore_missing(&file, std::fs::remove_file(&file))?;
+        remove_dir(&dir.join("data"))?;
+        remove_dir(&dir)
     })
     .await?;
     device::unlink(layout, id).await
 }
 
-/// Takes away what is left of one of which nothing is told any more.
-pub(super) async fn clear(layout: &Layout, id: &VolumeId) -> Result<(), VolumeError> {
+/// Removes what is left of a device without a data file.
+pub(super) async fn clean_up(layout: &Layout, id: &VolumeId) -> Result<(), VolumeError> {
     device::unmap(layout, id).await?;
     device::unlink(layout, id).await
 }

@@ -1,9 +1,10 @@
-//! CSI drivers: how they make themselves known, and what they are asked to do.
+//! CSI drivers: their registration, and the calls to them.
 
+pub mod allocatable_refresh;
 pub mod client;
 pub mod data;
 pub mod device;
-pub mod recount;
+mod expand;
 pub mod registry;
 pub mod stats;
 pub mod volume;

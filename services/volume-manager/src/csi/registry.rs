@@ -1,5 +1,5 @@
-//! Drivers make themselves known with a socket in `plugins_registry`: each is asked who it is,
-//! what it can do here, and told whether that was understood.
+//! The plugin registry: drivers register with a socket in `plugins_registry`. Each is asked for its
+//! name and capabilities, and notified of the result.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -11,87 +11,88 @@ use std::time::Duration;
 use futures::StreamExt;
 use inotify::{Inotify, WatchMask};
 use polylet_kit::{CancellationToken, channel, report};
+use polylet_schedule::Backoff;
 use polylet_wire::pluginregistration::v1::registration_client::RegistrationClient;
 use polylet_wire::pluginregistration::v1::{InfoRequest, RegistrationStatus};
 use tokio::sync::mpsc;
 
+use super::allocatable_refresh::{self, AllocatableUpdates};
 use super::client;
-use super::recount::{self, Recounts};
-use crate::core::csi::Registered;
-use crate::run::{Input, Spawn};
+use crate::background::Spawn;
+use crate::core::csi_volume::RegisteredDriver;
+use crate::input::Input;
 
-/// What a CSI driver calls itself; other plugins are not for us.
-const KIND: &str = "CSIPlugin";
-/// How long a plugin may take to say who it is.
+/// The plugin type of CSI drivers; other plugins are ignored.
+const PLUGIN_TYPE: &str = "CSIPlugin";
+/// The deadline of a call to a plugin.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// After a failure; doubled up to the longest.
-const FIRST_WAIT: Duration = Duration::from_millis(500);
-const LONGEST_WAIT: Duration = Duration::from_secs(60);
-/// Should nothing be told of the directory, it is looked at all the same.
-const LOOK_AGAIN: Duration = Duration::from_secs(60);
+/// Delays after failures.
+const FIRST_RETRY: Duration = Duration::from_millis(500);
+const MAX_RETRY: Duration = Duration::from_secs(60);
+/// How often the directory is scanned without an event.
+const RESCAN_PERIOD: Duration = Duration::from_secs(60);
 
-/// A socket, and which one of its name.
-type Socket = (PathBuf, u64);
+/// A socket by path and inode.
+type PluginSocket = (PathBuf, u64);
 
 /// A version of CSI.
-type Version = (u64, u64, u64);
+type CsiVersion = (u64, u64, u64);
 
-/// Who is registered, by socket: name and version.
-type Table = Rc<RefCell<BTreeMap<Socket, (String, Version)>>>;
+/// Name and version of the registered drivers, by socket.
+type DriverTable = Rc<RefCell<BTreeMap<PluginSocket, (String, CsiVersion)>>>;
 
-/// Follows the directory until the process ends.
-pub async fn follow(
+/// Watches the directory until the process ends.
+pub async fn run(
     registry: PathBuf,
     inputs: mpsc::Sender<Input>,
     spawn: Spawn,
     drain: CancellationToken,
-    recounts: Recounts,
+    updates: AllocatableUpdates,
 ) {
-    let mut known: BTreeMap<Socket, CancellationToken> = BTreeMap::new();
-    let table = Table::default();
-    let make = || {
-        let mut builder = std::fs::DirBuilder::new();
-        builder.recursive(true).mode(0o750).create(&registry)
-    };
-    if let Err(error) = make() {
-        tracing::warn!(path = %registry.display(), %error, "no CSI driver can register");
+    let mut tasks: BTreeMap<PluginSocket, CancellationToken> = BTreeMap::new();
+    let table = DriverTable::default();
+    let mut builder = std::fs::DirBuilder::new();
+    if let Err(error) = builder.recursive(true).mode(0o750).create(&registry) {
+        let path = registry.display();
+        tracing::warn!(%path, %error, "failed to create plugin registry; no CSI driver can register");
     }
     let mut events = match watch(&registry) {
         Ok(events) => Some(events),
         Err(error) => {
-            tracing::warn!(path = %registry.display(), %error, "drivers are looked for now and then");
+            let path = registry.display();
+            tracing::warn!(%path, %error, "inotify unavailable; polling the plugin registry");
             None
         }
     };
     loop {
-        let there = sockets(&registry);
-        known.retain(|socket, token| {
-            let stays = there.contains(socket);
-            if !stays {
+        let sockets = scan(&registry);
+        tasks.retain(|socket, token| {
+            let exists = sockets.contains(socket);
+            if !exists {
                 token.cancel();
-                // At once: the same driver may come back with another socket.
+                // At once: the same driver may register again with another socket.
                 table.borrow_mut().remove(socket);
             }
-            stays
+            exists
         });
-        for socket in there {
-            if known.contains_key(&socket) {
+        for socket in sockets {
+            if tasks.contains_key(&socket) {
                 continue;
             }
             let token = CancellationToken::new();
-            let (path, inputs, gone) = (socket.0.clone(), inputs.clone(), token.clone());
-            let (drain, table, socket_of) = (drain.clone(), Rc::clone(&table), socket.clone());
-            let recounts = recounts.clone();
+            let (path, removed) = (socket.0.clone(), token.clone());
+            let (table, plugin) = (Rc::clone(&table), socket.clone());
+            let (inputs, drain, updates) = (inputs.clone(), drain.clone(), updates.clone());
             spawn(Box::pin(async move {
                 tokio::select! {
                     () = drain.cancelled() => return,
-                    () = gone.cancelled() => {}
-                    () = stay(&socket_of, &table, &inputs, recounts) => {}
+                    () = removed.cancelled() => {}
+                    () = run_plugin(&plugin, &table, &inputs, updates) => {}
                 }
-                // Nobody listens only when the process is about to end.
+                // The event loop ends only with the process.
                 let _ = inputs.send(Input::Driver(path, None)).await;
             }));
-            known.insert(socket, token);
+            tasks.insert(socket, token);
         }
         let event = async {
             match &mut events {
@@ -102,7 +103,7 @@ pub async fn follow(
         tokio::select! {
             () = drain.cancelled() => return,
             () = event => {}
-            () = tokio::time::sleep(LOOK_AGAIN) => {}
+            () = tokio::time::sleep(RESCAN_PERIOD) => {}
         }
     }
 }
@@ -114,93 +115,109 @@ fn watch(registry: &Path) -> std::io::Result<inotify::EventStream<[u8; 4096]>> {
     inotify.into_event_stream([0; 4096])
 }
 
-fn sockets(registry: &Path) -> Vec<Socket> {
+fn scan(registry: &Path) -> Vec<PluginSocket> {
     let entries = std::fs::read_dir(registry).into_iter().flatten().flatten();
     let sockets = entries.filter_map(|entry| {
-        let is = entry.path().symlink_metadata().ok()?;
-        is.file_type().is_socket().then(|| (entry.path(), is.ino()))
+        let stat = entry.path().symlink_metadata().ok()?;
+        stat.file_type()
+            .is_socket()
+            .then(|| (entry.path(), stat.ino()))
     });
     sockets.collect()
 }
 
-/// Registers the plugin, and stays while its socket does.
-async fn stay(of: &Socket, table: &Table, inputs: &mpsc::Sender<Input>, recounts: Recounts) {
-    let socket = &of.0;
-    let mut wait = FIRST_WAIT;
+/// Registers a plugin, and refreshes it as long as its socket exists.
+async fn run_plugin(
+    plugin: &PluginSocket,
+    table: &DriverTable,
+    inputs: &mpsc::Sender<Input>,
+    updates: AllocatableUpdates,
+) {
+    let socket = &plugin.0;
+    let mut backoff = Backoff::new(FIRST_RETRY, MAX_RETRY);
     loop {
-        match register(of, table).await {
+        match register(plugin, table).await {
             Ok(driver) => {
                 if let Some(driver) = driver {
-                    tracing::info!(driver = driver.name, "a CSI driver is registered");
+                    tracing::info!(driver = driver.name, "registered CSI driver");
                     let input = Input::Driver(socket.to_owned(), Some(driver.clone()));
                     if inputs.send(input).await.is_err() {
                         return;
                     }
-                    recount::follow(socket, driver, inputs, recounts).await;
+                    allocatable_refresh::run(socket, driver, inputs, updates).await;
                 }
                 return std::future::pending().await;
             }
-            Err(why) => {
-                tracing::warn!(socket = %socket.display(), why, "a plugin cannot be registered yet");
-                tokio::time::sleep(wait).await;
-                wait = wait.saturating_mul(2).min(LONGEST_WAIT);
+            Err(error) => {
+                let retry_in = backoff.next_delay();
+                let path = socket.display();
+                tracing::warn!(%path, error, ?retry_in, "failed to register plugin; retrying");
+                tokio::time::sleep(retry_in).await;
             }
         }
     }
 }
 
-/// Of two drivers of one name the first is registered, unless the other speaks a newer CSI.
+/// The highest supported version. Of two drivers of one name the first stays registered, unless the
+/// other supports a newer version of CSI.
 ///
 /// # Errors
-/// Upstream's words.
-fn newest(name: &str, versions: &[String], of: &Socket, table: &Table) -> Result<Version, String> {
-    let said = |why: String| {
-        format!("kubernetes.io/csi: RegisterPlugin for CSI driver \"{name}\" failed. {why}")
+/// Upstream's message.
+fn highest_version(
+    name: &str,
+    versions: &[String],
+    plugin: &PluginSocket,
+    table: &DriverTable,
+) -> Result<CsiVersion, String> {
+    let failed = |reason: String| {
+        format!("kubernetes.io/csi: RegisterPlugin for CSI driver \"{name}\" failed. {reason}")
     };
     if versions.is_empty() {
-        return Err(said(
+        return Err(failed(
             "Plugin returned an empty list for supported versions".to_owned(),
         ));
     }
-    let newest = versions
+    let highest = versions
         .iter()
-        .filter_map(|text| version(text))
-        .filter(|v| v.0 == 1)
+        .filter_map(|text| parse_version(text))
+        .filter(|version| version.0 == 1)
         .max();
-    let newest = newest.ok_or_else(|| {
-        said(format!(
+    let highest = highest.ok_or_else(|| {
+        failed(format!(
             "None of the versions specified {versions:?} are supported. err=none is CSI v1"
         ))
     })?;
     let table = table.borrow();
     let mut others = table
         .iter()
-        .filter(|(socket, (known, _))| *socket != of && known == name);
-    match others.find(|(_, (_, known))| *known >= newest) {
-        Some((_, (_, (major, minor, patch)))) => Err(said(format!(
+        .filter(|(socket, (other, _))| *socket != plugin && other == name);
+    match others.find(|(_, (_, version))| *version >= highest) {
+        Some((_, (_, (major, minor, patch)))) => Err(failed(format!(
             "Another driver with the same name is already registered with a higher supported version: \"{major}.{minor}.{patch}\""
         ))),
-        None => Ok(newest),
+        None => Ok(highest),
     }
 }
 
-/// `v1.2.0` or `1.2.0`, as numbers.
-fn version(text: &str) -> Option<Version> {
+/// Parses `v1.2.0` or `1.2.0`.
+fn parse_version(text: &str) -> Option<CsiVersion> {
     let mut numbers = text.trim_start_matches('v').split('.').map(str::parse);
     let mut next = || numbers.next().unwrap_or(Ok(0)).ok();
     Some((next()?, next()?, next()?))
 }
 
-async fn register(of: &Socket, table: &Table) -> Result<Option<Registered>, String> {
-    let socket = &of.0;
-    let mut client = RegistrationClient::new(channel::plain(socket));
-    let asked = client.get_info(InfoRequest {});
-    let info = tokio::time::timeout(DEADLINE, asked).await;
-    let info = info.map_err(|_| "it does not say who it is".to_owned())?;
+async fn register(
+    plugin: &PluginSocket,
+    table: &DriverTable,
+) -> Result<Option<RegisteredDriver>, String> {
+    let socket = &plugin.0;
+    let mut client = RegistrationClient::new(channel::unix(socket));
+    let info = tokio::time::timeout(DEADLINE, client.get_info(InfoRequest {})).await;
+    let info = info.map_err(|_| "no answer to GetInfo in time".to_owned())?;
     let info = info
         .map_err(|status| status.message().to_owned())?
         .into_inner();
-    if info.r#type != KIND {
+    if info.r#type != PLUGIN_TYPE {
         return Ok(None);
     }
     let endpoint = match info.endpoint.strip_prefix("unix://") {
@@ -208,32 +225,30 @@ async fn register(of: &Socket, table: &Table) -> Result<Option<Registered>, Stri
         None if info.endpoint.is_empty() => socket.to_owned(),
         None => PathBuf::from(&info.endpoint),
     };
-    let looked = match newest(&info.name, &info.supported_versions, of, table) {
+    let driver = match highest_version(&info.name, &info.supported_versions, plugin, table) {
         Ok(version) => {
-            let looked = client::look(info.name, endpoint).await;
-            looked
-                .map(|driver| Registered { version, ..driver })
+            let driver = client::get_info(info.name, endpoint).await;
+            driver
+                .map(|driver| RegisteredDriver { version, ..driver })
                 .map_err(|error| report(&error))
         }
-        Err(why) => Err(format!("plugin validation failed with err: {why}")),
+        Err(error) => Err(format!("plugin validation failed with err: {error}")),
     };
-    let looked = looked.map_err(|why| format!("RegisterPlugin error -- {why}"));
-    if let Ok(driver) = &looked {
-        let known = (driver.name.clone(), driver.version);
-        table.borrow_mut().insert(of.clone(), known);
+    let driver = driver.map_err(|error| format!("RegisterPlugin error -- {error}"));
+    if let Ok(driver) = &driver {
+        let entry = (driver.name.clone(), driver.version);
+        table.borrow_mut().insert(plugin.clone(), entry);
     }
     let status = RegistrationStatus {
-        plugin_registered: looked.is_ok(),
-        error: looked.as_ref().err().cloned().unwrap_or_default(),
+        plugin_registered: driver.is_ok(),
+        error: driver.as_ref().err().cloned().unwrap_or_default(),
     };
-    let told = client.notify_registration_status(status);
-    if let Ok(Err(status)) = tokio::time::timeout(DEADLINE, told).await {
-        tracing::debug!(
-            message = status.message(),
-            "a plugin does not hear that it is registered"
-        );
+    let notified = client.notify_registration_status(status);
+    if let Ok(Err(status)) = tokio::time::timeout(DEADLINE, notified).await {
+        let (path, error) = (socket.display(), status.message());
+        tracing::debug!(%path, error, "failed to notify plugin of its registration");
     }
-    looked.map(Some)
+    driver.map(Some)
 }
 
 #[cfg(test)]
@@ -241,25 +256,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_two_drivers_of_one_name_the_newer_wins() {
+    fn of_two_drivers_of_one_name_the_newer_version_wins() {
         let socket = |name: &str| (PathBuf::from(name), 1);
-        let table = Table::default();
-        let known = ("d".to_owned(), (1, 2, 0));
-        table.borrow_mut().insert(socket("a"), known);
-        let asks = |name: &str, versions: &[&str], of: &str| {
+        let table = DriverTable::default();
+        let entry = ("d".to_owned(), (1, 2, 0));
+        table.borrow_mut().insert(socket("a"), entry);
+        let version = |name: &str, versions: &[&str], plugin: &str| {
             let versions: Vec<_> = versions.iter().map(|v| (*v).to_owned()).collect();
-            newest(name, &versions, &socket(of), &table)
+            highest_version(name, &versions, &socket(plugin), &table)
         };
-        assert_eq!(asks("d", &["1.0.0", "v1.3.0"], "b"), Ok((1, 3, 0)));
-        let said = asks("d", &["1.2.0"], "b").unwrap_err();
+        assert_eq!(version("d", &["1.0.0", "v1.3.0"], "b"), Ok((1, 3, 0)));
+        let error = version("d", &["1.2.0"], "b").unwrap_err();
         assert!(
-            said.ends_with("with a higher supported version: \"1.2.0\""),
-            "{said}"
+            error.ends_with("with a higher supported version: \"1.2.0\""),
+            "{error}"
         );
         // The same socket again, and another name.
-        assert_eq!(asks("d", &["1.2.0"], "a"), Ok((1, 2, 0)));
-        assert_eq!(asks("e", &["1.0.0"], "b"), Ok((1, 0, 0)));
-        assert!(asks("e", &[], "b").is_err());
-        assert!(asks("e", &["0.3.0", "x"], "b").is_err());
+        assert_eq!(version("d", &["1.2.0"], "a"), Ok((1, 2, 0)));
+        assert_eq!(version("e", &["1.0.0"], "b"), Ok((1, 0, 0)));
+        assert!(version("e", &[], "b").is_err());
+        assert!(version("e", &["0.3.0", "x"], "b").is_err());
     }
 }

@@ -1,34 +1,35 @@
-//! What drivers say that their volumes hold, all asked at once.
+//! The usage of volumes, as their drivers report it.
 
 use std::path::Path;
 
 use futures::future::join_all;
 use polylet_kit::report;
-use polylet_wire::volume::v1::VolumeStats;
 
-use super::client;
-use super::volume::staged;
-use crate::convert;
+use super::client::{self, DriverUsage};
+use super::volume::staging_path;
 use crate::core::layout::Layout;
-use crate::core::state::Mounted;
+use crate::core::state_of_world::MountedVolume;
 
-/// What is known of each volume; a driver that does not answer leaves its own out.
-pub async fn of(layout: &Layout, mounted: Vec<Mounted>) -> Vec<VolumeStats> {
-    let asked = mounted.into_iter().map(|volume| async move {
-        let levels = match volume.driver.as_ref().and_then(Option::as_ref) {
+/// The usage of each volume, from all drivers at once; empty where a driver does not answer.
+pub async fn usage(
+    layout: &Layout,
+    mounted: Vec<MountedVolume>,
+) -> Vec<(MountedVolume, DriverUsage)> {
+    let calls = mounted.into_iter().map(|volume| async move {
+        let usage = match volume.driver.as_ref().and_then(Option::as_ref) {
             Some(csi) => {
-                let staged = staged(layout, csi);
-                let at = Path::new(&volume.host_path);
-                client::stats(csi, staged.as_deref(), at).await
+                let staging = staging_path(layout, csi);
+                let path = Path::new(&volume.host_path);
+                client::stats(csi, staging.as_deref(), path).await
             }
-            None => Ok((None, None)),
+            None => Ok(DriverUsage::default()),
         };
-        let levels = levels.unwrap_or_else(|error| {
-            let (volume, error) = (&volume.name, report(&error));
-            tracing::debug!(volume, error, "a driver does not say what its volume holds");
-            (None, None)
+        let usage = usage.unwrap_or_else(|error| {
+            let error = report(&error);
+            tracing::debug!(volume = volume.name, error, "no volume stats from driver");
+            DriverUsage::default()
         });
-        convert::stats(volume, levels)
+        (volume, usage)
     });
-    join_all(asked).await
+    join_all(calls).await
 }

@@ -1,8 +1,8 @@
-//! The atomic writer: a reader sees the old files or the new ones, never some of each.
+//! The atomic writer: a reader sees all old files or all new ones.
 //!
-//! The files lie in a directory with a time in its name; `..data` points to it and is swapped by
-//! one rename; `key` is a link to `..data/key`. Upstream's form, so that either agent can go on
-//! with what the other wrote.
+//! The files are in a directory named by a timestamp; `..data` is a link to it that is replaced by
+//! one rename; `key` is a link to `..data/key`. The format is the kubelet's, so that either agent can
+//! update what the other has written.
 
 use std::collections::BTreeSet;
 use std::ffi::CStr;
@@ -17,35 +17,35 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::remove::{self, Budget};
+use super::delete::{self, DeleteLimit};
 use super::{VolumeError, dir};
-use crate::core::spec::{File, Files};
+use crate::core::files::{VolumeFile, VolumeFiles};
 
 const DATA: &str = "..data";
-const DATA_ASIDE: &str = "..data_tmp";
-const LINK_ASIDE: &str = "..link_tmp";
+const DATA_TEMP: &str = "..data_tmp";
+const LINK_TEMP: &str = "..link_tmp";
 
 /// Writes files into a volume.
-pub struct Writer<'a> {
+pub struct AtomicWriter<'a> {
     /// The volume's directory.
     pub dir: BorrowedFd<'a>,
-    /// Its path, for messages.
+    /// Its path, for errors.
     pub path: &'a Path,
-    /// For removing what was there before.
-    pub budget: &'a Budget,
-    /// Asked before each change; a test plays a crash here.
+    /// The limit for deleting the old files.
+    pub limit: &'a DeleteLimit,
+    /// Called before each change; a test simulates a crash here.
     pub before_change: &'a mut dyn FnMut() -> Result<(), VolumeError>,
 }
 
-impl Writer<'_> {
-    /// Makes the volume hold exactly these files. Says whether the content changed.
-    pub fn write(&mut self, files: &Files) -> Result<bool, VolumeError> {
+impl AtomicWriter<'_> {
+    /// Replaces the content of the volume by these files; returns whether it has changed.
+    pub fn write(&mut self, files: &VolumeFiles) -> Result<bool, VolumeError> {
         let current = self.current();
-        let known = match &current {
-            Some((name, dir)) if holds(dir, files) => Some(name.clone()),
+        let unchanged = match &current {
+            Some((name, dir)) if has_content(dir, files) => Some(name.clone()),
             _ => None,
         };
-        let (name, changed) = match known {
+        let (name, changed) = match unchanged {
             Some(name) => (name, false),
             None => (self.replace(files)?, true),
         };
@@ -69,7 +69,7 @@ impl Writer<'_> {
         }
     }
 
-    /// The directory that readers see now.
+    /// The directory that `..data` links to.
     fn current(&self) -> Option<(String, OwnedFd)> {
         let name = readlinkat(self.dir, DATA, Vec::new())
             .ok()?
@@ -82,23 +82,23 @@ impl Writer<'_> {
         Some((name, dir))
     }
 
-    /// Writes all files aside and swaps them in. The name of their directory.
-    fn replace(&mut self, files: &Files) -> Result<String, VolumeError> {
-        let (name, fresh) = self.fresh()?;
+    /// Writes all files to a new directory and links it; returns its name.
+    fn replace(&mut self, files: &VolumeFiles) -> Result<String, VolumeError> {
+        let (name, new_dir) = self.make_dir()?;
         let dir_mode = if files.gid.is_some() { 0o2755 } else { 0o755 };
         for (path, file) in files.content.iter() {
             (self.before_change)()?;
-            self.put(&fresh, path, file, files.gid, dir_mode)?;
+            self.write_file(&new_dir, path, file, files.gid, dir_mode)?;
         }
-        dir::own(&fresh, dir_mode, files.gid).map_err(self.failed(&name))?;
+        dir::set_owner(&new_dir, dir_mode, files.gid).map_err(self.failed(&name))?;
         (self.before_change)()?;
-        self.point(&name, DATA_ASIDE)?;
+        self.symlink(&name, DATA_TEMP)?;
         (self.before_change)()?;
-        renameat(self.dir, DATA_ASIDE, self.dir, DATA).map_err(self.failed(DATA))?;
+        renameat(self.dir, DATA_TEMP, self.dir, DATA).map_err(self.failed(DATA))?;
         Ok(name)
     }
 
-    fn fresh(&mut self) -> Result<(String, OwnedFd), VolumeError> {
+    fn make_dir(&mut self) -> Result<(String, OwnedFd), VolumeError> {
         (self.before_change)()?;
         loop {
             let now = Timestamp::now();
@@ -106,8 +106,8 @@ impl Writer<'_> {
             let name = format!("{}.{digits:09}", now.strftime("..%Y_%m_%d_%H_%M_%S"));
             match mkdirat(self.dir, name.as_str(), Mode::from_raw_mode(0o755)) {
                 Ok(()) => {
-                    let fresh = dir::open_below(self.dir, name.as_str());
-                    return Ok((name.clone(), fresh.map_err(self.failed(&name))?));
+                    let new_dir = dir::open_below(self.dir, name.as_str());
+                    return Ok((name.clone(), new_dir.map_err(self.failed(&name))?));
                 }
                 Err(Errno::EXIST) => {}
                 Err(errno) => return Err(self.failed(&name)(errno)),
@@ -115,27 +115,27 @@ impl Writer<'_> {
         }
     }
 
-    fn put(
+    fn write_file(
         &self,
-        fresh: &OwnedFd,
+        new_dir: &OwnedFd,
         path: &str,
-        file: &File,
+        file: &VolumeFile,
         gid: Option<u32>,
         dir_mode: u32,
     ) -> Result<(), VolumeError> {
         let failed = self.failed(path);
         let mut parts: Vec<_> = path.split('/').collect();
         let name = parts.pop().unwrap_or_default();
-        let mut parent = fresh.try_clone().map_err(|source| VolumeError::Write {
+        let mut parent = new_dir.try_clone().map_err(|source| VolumeError::Write {
             path: self.path.join(path),
             source,
         })?;
         for part in parts {
-            let (below, made) = dir::make(&parent, part, 0o755).map_err(&failed)?;
-            if made {
-                dir::own(&below, dir_mode, gid).map_err(&failed)?;
+            let (child, created) = dir::make(&parent, part, 0o755).map_err(&failed)?;
+            if created {
+                dir::set_owner(&child, dir_mode, gid).map_err(&failed)?;
             }
-            parent = below;
+            parent = child;
         }
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
         let created = openat(
@@ -150,30 +150,30 @@ impl Writer<'_> {
             path: self.path.join(path),
             source,
         })?;
-        dir::own_as(&out, file.mode, file.uid, gid).map_err(&failed)
+        dir::set_owner_as(&out, file.mode, file.uid, gid).map_err(&failed)
     }
 
-    fn point(&self, to: &str, aside: &str) -> Result<(), VolumeError> {
-        match unlinkat(self.dir, aside, AtFlags::empty()) {
+    fn symlink(&self, to: &str, name: &str) -> Result<(), VolumeError> {
+        match unlinkat(self.dir, name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => {}
-            Err(errno) => return Err(self.failed(aside)(errno)),
+            Err(errno) => return Err(self.failed(name)(errno)),
         }
-        symlinkat(to, self.dir, aside).map_err(self.failed(aside))
+        symlinkat(to, self.dir, name).map_err(self.failed(name))
     }
 
-    /// Makes `top` a link to what readers see now.
+    /// Makes `top` a link into `..data`.
     fn link(&mut self, top: &str) -> Result<(), VolumeError> {
         let to = format!("{DATA}/{top}");
-        let there = readlinkat(self.dir, top, Vec::new());
-        if there.is_ok_and(|there| there.as_bytes() == to.as_bytes()) {
+        let target = readlinkat(self.dir, top, Vec::new());
+        if target.is_ok_and(|target| target.as_bytes() == to.as_bytes()) {
             return Ok(());
         }
         (self.before_change)()?;
-        self.point(&to, LINK_ASIDE)?;
-        renameat(self.dir, LINK_ASIDE, self.dir, top).map_err(self.failed(top))
+        self.symlink(&to, LINK_TEMP)?;
+        renameat(self.dir, LINK_TEMP, self.dir, top).map_err(self.failed(top))
     }
 
-    /// Removes links to files that are no more, and what earlier writes left.
+    /// Removes links to deleted files, and the directories of earlier writes.
     fn clean(&mut self, current: &str, tops: &BTreeSet<&str>) -> Result<(), VolumeError> {
         for (name, kind) in dir::names(self.dir).map_err(self.failed(""))? {
             let Ok(text) = name.to_str() else { continue };
@@ -184,7 +184,7 @@ impl Writer<'_> {
             };
             if stale {
                 (self.before_change)()?;
-                remove::tree(self.dir, &name, self.budget).map_err(|source| {
+                delete::tree(self.dir, &name, self.limit).map_err(|source| {
                     VolumeError::Remove {
                         path: self.path.join(text),
                         source,
@@ -201,19 +201,19 @@ impl Writer<'_> {
     }
 }
 
-/// Whether a directory holds exactly these files, with these modes and groups.
-fn holds(dir: &OwnedFd, files: &Files) -> bool {
-    let mut budget = files.content.len();
-    if !count(dir.as_fd(), &mut budget, 0) || budget != 0 {
+/// Whether a directory has exactly these files, with these modes and groups.
+fn has_content(dir: &OwnedFd, files: &VolumeFiles) -> bool {
+    let mut left = files.content.len();
+    if !count(dir.as_fd(), &mut left, 0) || left != 0 {
         return false;
     }
     files
         .content
         .iter()
-        .all(|(path, file)| same(dir, path, file, files.gid).unwrap_or(false))
+        .all(|(path, file)| is_same(dir, path, file, files.gid).unwrap_or(false))
 }
 
-/// Counts files down from `left`; `false` when there are more, or something else than files.
+/// Counts files down from `left`; `false` if there are more, or anything but files.
 fn count(dir: BorrowedFd<'_>, left: &mut usize, depth: usize) -> bool {
     let Ok(names) = dir::names(dir) else {
         return false;
@@ -224,30 +224,30 @@ fn count(dir: BorrowedFd<'_>, left: &mut usize, depth: usize) -> bool {
             *left = left.saturating_sub(1);
             more
         }
-        // A path has at most half as many elements as bytes, but nobody writes such.
+        // Far deeper than any path of a manifest.
         FileType::Directory if depth < 256 => {
-            dir::open_on_same(dir, name).is_ok_and(|below| count(below.as_fd(), left, depth + 1))
+            dir::open_on_same_fs(dir, name).is_ok_and(|below| count(below.as_fd(), left, depth + 1))
         }
         _ => false,
     })
 }
 
-fn same(dir: &OwnedFd, path: &str, file: &File, gid: Option<u32>) -> io::Result<bool> {
+fn is_same(dir: &OwnedFd, path: &str, file: &VolumeFile, gid: Option<u32>) -> io::Result<bool> {
     let inside = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
-    // Not blocking: what was planted there may be a pipe.
+    // Nonblocking: a pod may have planted a pipe there.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    let there = openat2(dir, path, flags, Mode::empty(), inside)?;
-    let stat = fstat(&there)?;
-    let known = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
+    let opened = openat2(dir, path, flags, Mode::empty(), inside)?;
+    let stat = fstat(&opened)?;
+    let same_metadata = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
         && stat.st_mode & 0o7777 == file.mode
         && gid.is_none_or(|gid| stat.st_gid == gid)
         && file.uid.is_none_or(|uid| stat.st_uid == uid)
         && u64::try_from(stat.st_size).is_ok_and(|size| size == file.bytes.0.len() as u64);
-    if !known {
+    if !same_metadata {
         return Ok(false);
     }
     let mut bytes = Vec::with_capacity(file.bytes.0.len());
-    std::fs::File::from(there)
+    std::fs::File::from(opened)
         .take(file.bytes.0.len() as u64 + 1)
         .read_to_end(&mut bytes)?;
     Ok(bytes == *file.bytes.0)

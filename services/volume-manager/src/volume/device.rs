@@ -1,5 +1,5 @@
-//! A block device, handed to a pod in upstream's way: a bind of it that stays when its own name is
-//! given to another, a loop device that keeps it open, and the link that containers are given.
+//! Maps a block device to a pod as upstream does: a bind mount that stays valid when the device name
+//! is reused, a loop device that keeps the device open, and a symbolic link for the containers.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, symlink};
@@ -12,70 +12,70 @@ use tokio::process::Command;
 use super::{VolumeError, blocking, mount};
 use crate::core::layout::{Layout, VolumeId};
 
-/// What people are told of a device that cannot be handed to a pod.
-pub const MAP: &str = "MapVolume.MapBlockVolume failed";
-/// How long the kernel may take to make a loop device, or to take one away.
+/// Upstream's name of the step that maps a device.
+pub const MAP_STEP: &str = "MapVolume.MapBlockVolume failed";
+/// The deadline of `losetup`.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// Makes the pod's link to where the device will be: it comes first and goes last, so that whoever
-/// finds it knows of the device.
+/// Creates the pod's link to the device: first, and removed last, so that a restarted process finds
+/// the device.
 pub async fn link(layout: &Layout, id: &VolumeId, device: &Path) -> Result<(), VolumeError> {
     let (link, to) = (layout.volume(id), device.to_owned());
     blocking(move || make_link(&to, &link)).await
 }
 
-/// Hands the device to the pod, as far as it has not been.
+/// Binds the device for the pod and keeps it open, unless that is done already.
 pub async fn map(layout: &Layout, id: &VolumeId, device: &Path) -> Result<(), VolumeError> {
     let bound = layout.device(id);
     let (at, from) = (bound.clone(), device.to_owned());
     blocking(move || bind(&from, &at)).await?;
-    if loops(&bound).is_empty() {
+    if loop_devices(&bound).is_empty() {
         losetup(&["-f".as_ref(), bound.as_os_str()], &bound).await?;
     }
     Ok(())
 }
 
-/// Takes it away from the pod; its link stays.
+/// Undoes [`map`]; the link stays.
 pub async fn unmap(layout: &Layout, id: &VolumeId) -> Result<(), VolumeError> {
     let bound = layout.device(id);
-    for device in loops(&bound) {
+    for device in loop_devices(&bound) {
         losetup(&["-d".as_ref(), device.as_os_str()], &bound).await?;
     }
     blocking(move || {
         mount::unmount(&bound)?;
-        gone(&bound, fs::remove_file(&bound))
+        ignore_missing(&bound, fs::remove_file(&bound))
     })
     .await
 }
 
-/// Takes the pod's link away: nothing is left to be undone.
+/// Removes the pod's link.
 pub async fn unlink(layout: &Layout, id: &VolumeId) -> Result<(), VolumeError> {
     let link = layout.volume(id);
-    blocking(move || gone(&link, fs::remove_file(&link))).await
+    blocking(move || ignore_missing(&link, fs::remove_file(&link))).await
 }
 
-/// Hands a device of the node to a pod.
+/// Maps a device of the node to a pod.
 pub async fn map_local(layout: &Layout, id: &VolumeId, device: &str) -> Result<(), VolumeError> {
     let device = PathBuf::from(device);
     let done = async {
         if !is_device(&device) {
-            let why = format!("{} is not a block device", device.display());
-            return Err(VolumeError::NoDevice(why));
+            let message = format!("{} is not a block device", device.display());
+            return Err(VolumeError::NotABlockDevice(message));
         }
         link(layout, id, &device).await?;
         map(layout, id, &device).await
     };
-    done.await.map_err(|error| error.during(MAP))
+    done.await.map_err(|error| error.in_step(MAP_STEP))
 }
 
-/// Takes a device of the node away from a pod, and what is left of it with the last.
+/// Unmaps a device of the node from a pod.
 pub async fn unmap_local(layout: &Layout, id: &VolumeId) -> Result<(), VolumeError> {
     unmap(layout, id).await?;
     let bound = layout.device(id);
     blocking(move || {
-        // Other pods' are still there.
-        if let Some(all) = bound.parent() {
-            let _ = fs::remove_dir(all);
+        // Fails while other pods have the device.
+        if let Some(dir) = bound.parent() {
+            let _ = fs::remove_dir(dir);
         }
         Ok(())
     })
@@ -83,9 +83,9 @@ pub async fn unmap_local(layout: &Layout, id: &VolumeId) -> Result<(), VolumeErr
     unlink(layout, id).await
 }
 
-/// Whether a path leads to a block device.
+/// Whether a path is, or links to, a block device.
 pub fn is_device(path: &Path) -> bool {
-    fs::metadata(path).is_ok_and(|is| is.file_type().is_block_device())
+    fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device())
 }
 
 fn bind(device: &Path, at: &Path) -> Result<(), VolumeError> {
@@ -93,7 +93,7 @@ fn bind(device: &Path, at: &Path) -> Result<(), VolumeError> {
         path: at.to_owned(),
         source,
     };
-    if mount::table()?.iter().any(|mount| mount.at == at) {
+    if mount::table()?.iter().any(|mount| mount.mount_point == at) {
         return Ok(());
     }
     if let Some(parent) = at.parent() {
@@ -112,31 +112,31 @@ fn make_link(device: &Path, link: &Path) -> Result<(), VolumeError> {
         path: link.to_owned(),
         source,
     };
-    if fs::read_link(link).is_ok_and(|leads| leads == device) {
+    if fs::read_link(link).is_ok_and(|target| target == device) {
         return Ok(());
     }
     if let Some(parent) = link.parent() {
         fs::create_dir_all(parent).map_err(failed)?;
     }
-    gone(link, fs::remove_file(link))?;
+    ignore_missing(link, fs::remove_file(link))?;
     symlink(device, link).map_err(failed)
 }
 
-/// The loop devices over a file.
-fn loops(over: &Path) -> Vec<PathBuf> {
+/// The loop devices with this backing file.
+fn loop_devices(backing: &Path) -> Vec<PathBuf> {
     let devices = fs::read_dir("/sys/block").into_iter().flatten().flatten();
-    let over = |name: &Path| {
-        let backing = name.join("loop/backing_file");
-        fs::read_to_string(backing).is_ok_and(|text| Path::new(text.trim_end_matches('\n')) == over)
+    let has_backing = |name: &Path| {
+        let text = fs::read_to_string(name.join("loop/backing_file"));
+        text.is_ok_and(|text| Path::new(text.trim_end_matches('\n')) == backing)
     };
-    let found = devices.filter(|device| over(&device.path()));
-    found
+    let backed = devices.filter(|device| has_backing(&device.path()));
+    backed
         .map(|device| Path::new("/dev").join(device.file_name()))
         .collect()
 }
 
 async fn losetup(arguments: &[&std::ffi::OsStr], path: &Path) -> Result<(), VolumeError> {
-    let failed = |source| VolumeError::Loop {
+    let failed = |source| VolumeError::LoopDevice {
         path: path.to_owned(),
         source,
     };
@@ -152,12 +152,12 @@ async fn losetup(arguments: &[&std::ffi::OsStr], path: &Path) -> Result<(), Volu
     if output.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    Err(failed(std::io::Error::other(said)))
+    let output_text = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    Err(failed(std::io::Error::other(output_text)))
 }
 
-fn gone(path: &Path, done: std::io::Result<()>) -> Result<(), VolumeError> {
-    match done {
+fn ignore_missing(path: &Path, removed: std::io::Result<()>) -> Result<(), VolumeError> {
+    match removed {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(VolumeError::Remove {
             path: path.to_owned(),
             source: error,

@@ -1,4 +1,4 @@
-//! Directories by descriptor: no name is looked up twice, no symbolic link is followed.
+//! Access to directories by descriptor: no name is resolved twice, no symbolic link is followed.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -18,7 +18,7 @@ const DIRECTORY: OFlags = OFlags::RDONLY
     .union(OFlags::CLOEXEC)
     .union(OFlags::NOFOLLOW);
 
-/// Opens a directory that the node's owner named: links in it are theirs.
+/// Opens a directory by a path that pods cannot write to: links in it are followed.
 pub fn open(path: &Path) -> Result<OwnedFd, VolumeError> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     rustix::fs::open(path, flags, Mode::empty()).map_err(|errno| VolumeError::Open {
@@ -27,35 +27,36 @@ pub fn open(path: &Path) -> Result<OwnedFd, VolumeError> {
     })
 }
 
-/// Opens a directory below another.
+/// Opens a directory below another, without following links.
 pub fn open_below(parent: impl AsFd, name: impl rustix::path::Arg) -> rustix::io::Result<OwnedFd> {
     let inside = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
     openat2(parent, name, DIRECTORY, Mode::empty(), inside)
 }
 
 /// The same, on the same file system only.
-pub fn open_on_same(parent: impl AsFd, name: &CStr) -> rustix::io::Result<OwnedFd> {
+pub fn open_on_same_fs(parent: impl AsFd, name: &CStr) -> rustix::io::Result<OwnedFd> {
     let inside = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
     openat2(parent, name, DIRECTORY, Mode::empty(), inside)
 }
 
-/// Opens a directory, made with exactly this mode if there is none. Says whether it was made.
+/// Opens a directory, and creates it with exactly this mode if it does not exist; returns whether it
+/// was created.
 pub fn make(parent: impl AsFd, name: &str, mode: u32) -> rustix::io::Result<(OwnedFd, bool)> {
     let parent = parent.as_fd();
-    let made = match mkdirat(parent, name, Mode::from_raw_mode(mode)) {
+    let created = match mkdirat(parent, name, Mode::from_raw_mode(mode)) {
         Ok(()) => true,
         Err(Errno::EXIST) => false,
         Err(errno) => return Err(errno),
     };
     let dir = openat(parent, name, DIRECTORY, Mode::empty())?;
-    if made {
-        // The process's umask has a say in mkdir, not here.
+    if created {
+        // mkdir applies the umask.
         fchmod(&dir, Mode::from_raw_mode(mode))?;
     }
-    Ok((dir, made))
+    Ok((dir, created))
 }
 
-/// Opens `parts` below `path`, each made with mode 0750 if there is none.
+/// Opens the path `parts` below `path`; missing directories are created with mode 0750.
 pub fn make_all(dir: OwnedFd, path: &Path, parts: &[&str]) -> Result<OwnedFd, VolumeError> {
     let mut dir = dir;
     let mut path = path.to_owned();
@@ -71,13 +72,13 @@ pub fn make_all(dir: OwnedFd, path: &Path, parts: &[&str]) -> Result<OwnedFd, Vo
     Ok(dir)
 }
 
-/// Gives a file or directory its group and exactly this mode.
-pub fn own(file: impl AsFd, mode: u32, gid: Option<u32>) -> rustix::io::Result<()> {
-    own_as(file, mode, None, gid)
+/// Sets group and mode of a file or directory.
+pub fn set_owner(file: impl AsFd, mode: u32, gid: Option<u32>) -> rustix::io::Result<()> {
+    set_owner_as(file, mode, None, gid)
 }
 
-/// Gives a file its user and group, as far as they are said, and exactly this mode.
-pub fn own_as(
+/// Sets user and group, if given, and the mode of a file.
+pub fn set_owner_as(
     file: impl AsFd,
     mode: u32,
     uid: Option<u32>,
@@ -87,7 +88,7 @@ pub fn own_as(
     if uid.is_some() || gid.is_some() {
         fchown(file, uid.map(Uid::from_raw), gid.map(Gid::from_raw))?;
     }
-    // After the owner: changing that takes the set-group bit away.
+    // After the owner: chown clears the set-group-ID bit.
     fchmod(file, Mode::from_raw_mode(mode))
 }
 
@@ -103,7 +104,7 @@ pub fn names(dir: impl AsFd) -> rustix::io::Result<Vec<(CString, FileType)>> {
     Ok(names)
 }
 
-/// The names in a directory that may be missing.
+/// The names in a directory; none if it does not exist.
 pub fn names_at(path: &Path) -> io::Result<Vec<String>> {
     let entries = match std::fs::read_dir(path) {
         Ok(entries) => entries,
@@ -112,14 +113,14 @@ pub fn names_at(path: &Path) -> io::Result<Vec<String>> {
     };
     let mut names = Vec::new();
     for entry in entries {
-        // A name that is not text is nobody's uid or volume.
+        // A name that is not UTF-8 is no uid or volume name.
         names.extend(entry?.file_name().into_string());
     }
     Ok(names)
 }
 
-/// What is at `name`, without following it; `None` when nothing is.
-pub fn look(parent: impl AsFd, name: impl rustix::path::Arg) -> rustix::io::Result<Option<Stat>> {
+/// The status of `name`, without following a link; `None` if it does not exist.
+pub fn stat(parent: impl AsFd, name: impl rustix::path::Arg) -> rustix::io::Result<Option<Stat>> {
     match statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => Ok(Some(stat)),
         Err(Errno::NOENT) => Ok(None),
@@ -127,7 +128,7 @@ pub fn look(parent: impl AsFd, name: impl rustix::path::Arg) -> rustix::io::Resu
     }
 }
 
-/// Whether another file system is mounted at `dir`, which lies in `parent`.
+/// Whether `dir`, a child of `parent`, is a mount point.
 pub fn is_mount(parent: impl AsFd, dir: impl AsFd) -> rustix::io::Result<bool> {
     Ok(fstat(parent)?.st_dev != fstat(dir)?.st_dev)
 }

@@ -3,56 +3,78 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-/// What can go wrong with a volume's files. Never holds a content.
+use crate::subprocess::SubprocessError;
+
+/// A CSI call that failed.
+#[derive(Debug, Error)]
+#[error("{call}rpc error: code = {} desc = {message}", code_name(*.code))]
+pub struct CsiError {
+    /// The prefix of the message: upstream's name of the call, or empty.
+    pub call: &'static str,
+    /// The gRPC code.
+    pub code: tonic::Code,
+    /// The driver's message.
+    pub message: String,
+}
+
+/// The name of a gRPC code as grpc-go writes it.
+fn code_name(code: tonic::Code) -> String {
+    match code {
+        tonic::Code::Cancelled => "Canceled".to_owned(),
+        other => format!("{other:?}"),
+    }
+}
+
+/// Why an operation on a volume failed. Never shows the content of files.
 #[derive(Debug, Error)]
 pub enum VolumeError {
-    /// A directory cannot be made.
+    /// A directory cannot be created.
     #[error("making directory {path}")]
     MakeDir {
-        /// It.
+        /// The path.
         path: PathBuf,
-        /// What the system said.
+        /// The system error.
         #[source]
         source: io::Error,
     },
-    /// Something cannot be opened or looked at.
+    /// A file or directory cannot be opened.
     #[error("opening {path}")]
     Open {
-        /// It.
+        /// The path.
         path: PathBuf,
-        /// What the system said.
+        /// The system error.
         #[source]
         source: io::Error,
     },
     /// Mode or owner cannot be set.
     #[error("setting mode and owner of {path}")]
-    Own {
-        /// It.
+    SetOwner {
+        /// The path.
         path: PathBuf,
-        /// What the system said.
+        /// The system error.
         #[source]
         source: io::Error,
     },
-    /// A file system cannot be mounted.
+    /// A mount failed.
     #[error("mounting {kind} at {path}")]
     Mount {
-        /// Its type.
+        /// The file system or kind of mount.
         kind: &'static str,
-        /// Where.
+        /// The mount point.
         path: PathBuf,
-        /// What the system said.
+        /// The system error.
         #[source]
         source: io::Error,
     },
-    /// Something else is mounted where the volume should be.
+    /// Another file system is mounted on the volume's directory.
     #[error("a file system that is not the volume's is mounted at {0}")]
-    Occupied(PathBuf),
-    /// A mount cannot be undone.
+    ForeignMount(PathBuf),
+    /// An unmount failed.
     #[error("unmounting {path}")]
     Unmount {
-        /// Where it is.
+        /// The mount point.
         path: PathBuf,
-        /// What the system said.
+        /// The system error.
         #[source]
         source: io::Error,
     },
@@ -62,100 +84,103 @@ pub enum VolumeError {
     /// A file cannot be written.
     #[error("writing {path}")]
     Write {
-        /// It.
+        /// The path.
         path: PathBuf,
-        /// What the system said.
+        /// The system error.
         #[source]
         source: io::Error,
     },
-    /// Something cannot be removed.
+    /// The metadata file of a pod cannot be stored.
+    #[error("storing pod metadata")]
+    Metadata(#[source] polylet_kit::state_file::StateFileError),
+    /// A file or directory cannot be removed.
     #[error("removing {path}")]
     Remove {
-        /// It.
+        /// The path.
         path: PathBuf,
-        /// What the system said.
+        /// The system error.
         #[source]
         source: io::Error,
     },
-    /// A hostPath is not what it should be.
+    /// A hostPath fails its type check.
     #[error("{0}")]
     HostPath(String),
-    /// Work in a child process failed, or took too long.
+    /// A task in a child process failed or missed its deadline.
     #[error(transparent)]
-    Job(#[from] crate::job::JobError),
-    /// A driver cannot do what it was asked for.
+    Subprocess(#[from] SubprocessError),
+    /// A CSI call failed.
     #[error(transparent)]
-    Csi(#[from] crate::csi::client::CsiError),
-    /// A driver does not make a volume larger that is in use.
+    Csi(#[from] CsiError),
+    /// A driver does not expand a volume that is in use.
     #[error(transparent)]
-    InUse(crate::csi::client::CsiError),
-    /// The volume's driver is not there.
+    InUse(CsiError),
+    /// The volume's driver is not registered.
     #[error("driver name {0} not found in the list of registered CSI drivers")]
-    NoDriver(String),
-    /// A local volume is not there, or cannot be mounted.
+    DriverNotRegistered(String),
+    /// A local volume is missing or cannot be mounted.
     #[error("{0}")]
     Local(String),
-    /// A disk with another file system than was asked for cannot be mounted.
+    /// A disk with another file system than specified cannot be mounted.
     #[error("{0}")]
-    Mismatch(String),
-    /// Something failed on the way, which people are told in upstream's word for it.
+    FilesystemMismatch(String),
+    /// A step failed that upstream names in its messages.
     #[error("{}", polylet_kit::report(.error))]
-    During {
-        /// That word.
-        doing: &'static str,
-        /// What failed.
+    InStep {
+        /// Upstream's name of the step.
+        step: &'static str,
+        /// The error.
         error: Box<VolumeError>,
     },
-    /// What should be a block device is none.
+    /// The path is not a block device.
     #[error("{0}")]
-    NoDevice(String),
-    /// A block device cannot be kept open by a loop device, or let go.
+    NotABlockDevice(String),
+    /// A loop device cannot be created or removed.
     #[error("a loop device over {path}")]
-    Loop {
-        /// What it is over.
+    LoopDevice {
+        /// The backing file.
         path: PathBuf,
-        /// What the system said.
+        /// The system error.
         #[source]
         source: io::Error,
     },
-    /// A thread ended without an answer.
-    #[error("the work on {0} was broken off")]
-    BrokenOff(PathBuf),
-    /// The test that plays a crash has ended the writer here.
-    #[error("stopped")]
-    Stopped,
+    /// A blocking thread panicked.
+    #[error("the work on {0} was aborted")]
+    Aborted(PathBuf),
+    /// Interrupted by a test that simulates a crash.
+    #[error("interrupted")]
+    Interrupted,
 }
 
 impl VolumeError {
-    /// The same, told as a failure of this.
+    /// Names the failed step.
     #[must_use]
-    pub fn during(self, doing: &'static str) -> Self {
+    pub fn in_step(self, step: &'static str) -> Self {
         let error = Box::new(self);
-        Self::During { doing, error }
+        Self::InStep { step, error }
     }
 
-    /// Whether all was done but making it larger, which will not be done while it is in use.
+    /// Whether everything is done except the expansion, which is not possible while in use.
     pub fn is_in_use(&self) -> bool {
         match self {
             Self::InUse(_) => true,
-            Self::During { error, .. } => error.is_in_use(),
+            Self::InStep { error, .. } => error.is_in_use(),
             _ => false,
         }
     }
 
-    /// What people are told of a disk that has another file system than was asked for.
-    pub fn mismatch(&self) -> Option<&str> {
+    /// The message for a disk that has another file system than specified.
+    pub fn filesystem_mismatch(&self) -> Option<&str> {
         match self {
-            Self::Mismatch(why) => Some(why),
-            Self::During { error, .. } => error.mismatch(),
+            Self::FilesystemMismatch(message) => Some(message),
+            Self::InStep { error, .. } => error.filesystem_mismatch(),
             _ => None,
         }
     }
 
-    /// What it was that failed, in upstream's words, where that is more than setting up.
-    pub fn doing(&self) -> Option<&'static str> {
+    /// Upstream's name of the failed step, unless it is setting up as a whole.
+    pub fn step(&self) -> Option<&'static str> {
         match self {
-            Self::During { doing, .. } => Some(doing),
+            Self::InStep { step, .. } => Some(step),
             _ => None,
         }
     }

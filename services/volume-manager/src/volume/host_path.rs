@@ -1,5 +1,5 @@
-//! Checks what a hostPath is. The path is the user's: it may lie on a file system whose server is
-//! dead, so whatever is not plainly local is looked at in a child process.
+//! The type check of a hostPath. The path may be on a file system whose server does not answer, so
+//! paths that are not certainly local are checked in a child process.
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, OpenOptionsExt};
@@ -9,60 +9,60 @@ use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
 
 use super::{VolumeError, dir, mount};
+use crate::core::builtin::PathCheck;
 use crate::core::mounts;
-use crate::core::spec::PathCheck;
 
-/// Whether looking at the path can hang on nobody: every file system on the way is local, and no
-/// link leads elsewhere.
+/// Whether access to the path cannot hang: every file system on the way is local, and no link leads
+/// elsewhere.
 pub fn is_local(path: &Path) -> bool {
     let Ok(table) = mount::table() else {
         return false;
     };
-    let Some(last) = mounts::local_way(&table, path) else {
+    let Some(last) = mounts::local_mount(&table, path) else {
         return false;
     };
-    let Ok(rest) = path.strip_prefix(&last.at) else {
+    let Ok(rest) = path.strip_prefix(&last.mount_point) else {
         return false;
     };
     if rest.as_os_str().is_empty() {
         return true;
     }
-    let Ok(start) = dir::open(&last.at) else {
+    let Ok(start) = dir::open(&last.mount_point) else {
         return false;
     };
     let stay = ResolveFlags::NO_XDEV | ResolveFlags::NO_SYMLINKS | ResolveFlags::BENEATH;
-    let found = openat2(
+    let opened = openat2(
         start,
         rest,
         OFlags::PATH | OFlags::CLOEXEC,
         Mode::empty(),
         stay,
     );
-    matches!(found, Ok(_) | Err(Errno::NOENT))
+    matches!(opened, Ok(_) | Err(Errno::NOENT))
 }
 
-/// Checks it, and makes it where that was asked for. What is wrong is told as upstream tells it.
+/// Checks the path, and creates it where the type asks for that; with upstream's messages.
 pub fn check(path: &Path, check: PathCheck) -> Result<(), VolumeError> {
-    // Upstream counts a path that cannot be looked at as one that is not there.
-    let Ok(found) = fs::metadata(path).map(|found| found.file_type()) else {
-        return make(path, check);
+    // Upstream treats a path that cannot be read as missing.
+    let Ok(file_type) = fs::metadata(path).map(|metadata| metadata.file_type()) else {
+        return create(path, check);
     };
-    let right = match check {
+    let is_valid = match check {
         PathCheck::None => true,
-        PathCheck::DirectoryOrCreate | PathCheck::Directory => found.is_dir(),
-        PathCheck::FileOrCreate | PathCheck::File => found.is_file(),
-        PathCheck::Socket => found.is_socket(),
-        PathCheck::CharDevice => found.is_char_device(),
-        PathCheck::BlockDevice => found.is_block_device(),
+        PathCheck::DirectoryOrCreate | PathCheck::Directory => file_type.is_dir(),
+        PathCheck::FileOrCreate | PathCheck::File => file_type.is_file(),
+        PathCheck::Socket => file_type.is_socket(),
+        PathCheck::CharDevice => file_type.is_char_device(),
+        PathCheck::BlockDevice => file_type.is_block_device(),
     };
-    if right {
+    if is_valid {
         return Ok(());
     }
-    Err(unlike(path, check))
+    Err(type_mismatch(path, check))
 }
 
-fn make(path: &Path, check: PathCheck) -> Result<(), VolumeError> {
-    let made = match check {
+fn create(path: &Path, check: PathCheck) -> Result<(), VolumeError> {
+    let created = match check {
         PathCheck::None => Ok(()),
         PathCheck::DirectoryOrCreate => DirBuilder::new().recursive(true).mode(0o755).create(path),
         PathCheck::FileOrCreate => {
@@ -74,17 +74,17 @@ fn make(path: &Path, check: PathCheck) -> Result<(), VolumeError> {
                 .open(path)
                 .map(|_| ())
         }
-        _ => return Err(unlike(path, check)),
+        _ => return Err(type_mismatch(path, check)),
     };
-    made.map_err(|source| VolumeError::Write {
+    created.map_err(|source| VolumeError::Write {
         path: path.to_owned(),
         source,
     })
 }
 
-/// Upstream's words for a path that is something else, or nothing.
-fn unlike(path: &Path, check: PathCheck) -> VolumeError {
-    let wanted = match check {
+/// Upstream's message for a path that has another type, or is missing.
+fn type_mismatch(path: &Path, check: PathCheck) -> VolumeError {
+    let expected = match check {
         PathCheck::None => "anything",
         PathCheck::DirectoryOrCreate | PathCheck::Directory => "directory",
         PathCheck::FileOrCreate | PathCheck::File => "file",
@@ -93,7 +93,7 @@ fn unlike(path: &Path, check: PathCheck) -> VolumeError {
         PathCheck::BlockDevice => "block device",
     };
     VolumeError::HostPath(format!(
-        "hostPath type check failed: {} is not a {wanted}",
+        "hostPath type check failed: {} is not a {expected}",
         path.display()
     ))
 }
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_check_and_what_it_says() {
+    fn checks_every_type() {
         let temp = tempfile::tempdir().unwrap();
         let at = |name: &str| temp.path().join(name);
         fs::create_dir(at("dir")).unwrap();
@@ -120,29 +120,29 @@ mod tests {
             0,
         )
         .unwrap();
-        let said = |name: &str, wanted| match check(&at(name), wanted) {
-            Ok(()) => "fine".to_owned(),
+        let result = |name: &str, path_check| match check(&at(name), path_check) {
+            Ok(()) => "ok".to_owned(),
             Err(error) => error
                 .to_string()
                 .replace(&format!("{}/", temp.path().display()), ""),
         };
-        let not = |name: &str, wanted: &str| {
-            format!("hostPath type check failed: {name} is not a {wanted}")
+        let not = |name: &str, expected: &str| {
+            format!("hostPath type check failed: {name} is not a {expected}")
         };
         use PathCheck::{
             BlockDevice, CharDevice, Directory, DirectoryOrCreate, File, FileOrCreate, None, Socket,
         };
-        let fine = || "fine".to_owned();
-        for (name, wanted, expected) in [
-            ("dir", Directory, fine()),
-            ("dir", DirectoryOrCreate, fine()),
-            ("file", File, fine()),
-            ("link", File, fine()),
-            ("socket", Socket, fine()),
-            ("pipe", None, fine()),
-            ("new/deep", DirectoryOrCreate, fine()),
-            ("made", FileOrCreate, fine()),
-            ("none", None, fine()),
+        let ok = || "ok".to_owned();
+        for (name, path_check, expected) in [
+            ("dir", Directory, ok()),
+            ("dir", DirectoryOrCreate, ok()),
+            ("file", File, ok()),
+            ("link", File, ok()),
+            ("socket", Socket, ok()),
+            ("pipe", None, ok()),
+            ("new/deep", DirectoryOrCreate, ok()),
+            ("made", FileOrCreate, ok()),
+            ("none", None, ok()),
             ("none", File, not("none", "file")),
             ("file/x", Directory, not("file/x", "directory")),
             ("none", CharDevice, not("none", "character device")),
@@ -156,7 +156,7 @@ mod tests {
             ("dir", BlockDevice, not("dir", "block device")),
             ("pipe", Directory, not("pipe", "directory")),
         ] {
-            assert_eq!(said(name, wanted), expected, "{name} {wanted:?}");
+            assert_eq!(result(name, path_check), expected, "{name} {path_check:?}");
         }
         assert_eq!(check(Path::new("/dev/null"), CharDevice).ok(), Some(()));
         let device = check(Path::new("/dev/null"), File).unwrap_err().to_string();

@@ -1,5 +1,5 @@
-//! A directory of the node, or a disk of its own, mounted where a pod's volumes are. A disk is
-//! mounted once for the node, in upstream's place, and goes with its last pod.
+//! Local persistent volumes: a directory or a disk of the node, bind-mounted for each pod. A disk is
+//! mounted once for the node, at upstream's path, until its last pod is gone.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -10,95 +10,90 @@ use std::time::Duration;
 use rustix::fs::{StatVfsMountFlags, statvfs};
 use tokio::process::Command;
 
-use super::disk::{self, Disk};
-use super::progress::Progress;
-use super::{VolumeError, Warning, blocking, dir, group, mount};
-use crate::alone::Alone;
-use crate::core::growth::{self, Growth};
+use super::format::{self, DiskMount};
+use super::progress::OwnershipProgress;
+use super::{VolumeError, Warning, blocking, dir, fs_group, mount};
 use crate::core::layout::{Layout, VolumeId};
+use crate::core::mount_plan::LocalVolume;
 use crate::core::mounts;
-use crate::core::spec::Local;
-use crate::job::Jobs;
+use crate::core::resize::{self, Expansion};
+use crate::keyed_lock::KeyedMutex;
+use crate::subprocess::SubprocessPool;
 
-const NEW: &str = "MountVolume.NewMounter initialization failed";
-const DEVICE: &str = "MountVolume.MountDevice failed";
-/// How long changing a mount's options may take.
+const NEW_MOUNTER: &str = "MountVolume.NewMounter initialization failed";
+const MOUNT_DEVICE: &str = "MountVolume.MountDevice failed";
+/// The deadline of a remount.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// Mounts the volume for a pod, unless it is there already.
-///
-/// # Errors
-/// When it is not there or cannot be mounted.
+/// Mounts the volume for a pod, unless it is mounted already.
 pub async fn set_up(
     layout: &Layout,
     id: &VolumeId,
-    local: &Local,
-    alone: &Alone,
-    progress: &Progress,
+    local: &LocalVolume,
+    locks: &KeyedMutex,
+    progress: &OwnershipProgress,
 ) -> Result<Option<Warning>, VolumeError> {
-    let _alone = alone.with(name(id)).await;
+    let _lock = locks.lock(lock_key(id)).await;
     let path = PathBuf::from(&local.path);
     let is_disk = blocking(move || is_disk(&path)).await;
-    let from = match is_disk.map_err(|error| error.during(NEW))? {
+    let from = match is_disk.map_err(|error| error.in_step(NEW_MOUNTER))? {
         false => PathBuf::from(&local.path),
         true => {
             let at = layout.local_disk(&id.name);
             let mounted = mount_disk(local, &at).await;
-            mounted.map_err(|error| error.during(DEVICE))?;
+            mounted.map_err(|error| error.in_step(MOUNT_DEVICE))?;
             at
         }
     };
     let at = layout.volume(id);
-    let there = at.clone();
-    let warning = match blocking(move || is_mount(&there)).await? {
+    let target = at.clone();
+    let warning = match blocking(move || is_mount(&target)).await? {
         true => {
-            // Whoever mounted it may have been ended before it had its options.
-            options(local, &from, &at).await?;
+            // The process that mounted it may have ended before it set the options.
+            set_options(local, &from, &at).await?;
             None
         }
         false => mount_for_pod(layout, id, local, &from, progress).await?,
     };
-    if local.size.growth == Growth::Asked {
-        let done = enlarge(Path::new(&local.path), &at).await;
-        done.map_err(|error| error.during(growth::MOUNTING))?;
+    if local.size.expansion == Expansion::Requested {
+        let done = expand_disk(Path::new(&local.path), &at).await;
+        done.map_err(|error| error.in_step(resize::MOUNT_STEP))?;
     }
     Ok(warning)
 }
 
-/// Makes the file system of a disk as large as the disk is; with a directory there is nothing to do.
-///
-/// # Errors
-/// When it is neither, or cannot be made larger.
-pub async fn grow(
+/// Resizes the file system of a disk to the size of the disk; nothing for a directory.
+pub async fn expand(
     layout: &Layout,
     id: &VolumeId,
-    local: &Local,
-    alone: &Alone,
+    local: &LocalVolume,
+    locks: &KeyedMutex,
 ) -> Result<(), VolumeError> {
-    let _alone = alone.with(name(id)).await;
-    enlarge(Path::new(&local.path), &layout.volume(id)).await
+    let _lock = locks.lock(lock_key(id)).await;
+    expand_disk(Path::new(&local.path), &layout.volume(id)).await
 }
 
-async fn enlarge(path: &Path, at: &Path) -> Result<(), VolumeError> {
-    let place = path.to_owned();
-    if !blocking(move || is_disk(&place)).await? {
+async fn expand_disk(path: &Path, at: &Path) -> Result<(), VolumeError> {
+    let source = path.to_owned();
+    if !blocking(move || is_disk(&source)).await? {
         return Ok(());
     }
-    disk::grow(path, at).await.map_err(VolumeError::Local)
+    format::resize(path, at).await.map_err(VolumeError::Local)
 }
 
 async fn mount_for_pod(
     layout: &Layout,
     id: &VolumeId,
-    local: &Local,
+    local: &LocalVolume,
     from: &Path,
-    progress: &Progress,
+    progress: &OwnershipProgress,
 ) -> Result<Option<Warning>, VolumeError> {
     let at = layout.volume(id);
-    let (layout, volume, wants) = (layout.clone(), id.clone(), local.clone());
+    let (layout, volume, spec) = (layout.clone(), id.clone(), local.clone());
     let (source, progress) = (from.to_owned(), progress.clone());
-    // Before it is mounted: whoever finds it mounted finds all done.
-    let warning = blocking(move || give(&layout, &volume, &wants, &source, &progress)).await?;
+    // Before the mount, so that a mounted volume is complete.
+    let warning =
+        blocking(move || set_ownership(&layout, &volume, &spec, &source, &progress)).await?;
     let source = from.to_owned();
     let work = move || {
         fs::create_dir_all(&at).map_err(|source| VolumeError::MakeDir {
@@ -110,36 +105,33 @@ async fn mount_for_pod(
         Ok(at)
     };
     let at = blocking(work).await?;
-    if let Err(error) = options(local, from, &at).await {
+    if let Err(error) = set_options(local, from, &at).await {
         mount::unmount(&at)?;
         return Err(error);
     }
     Ok(warning)
 }
 
-/// Takes the volume away from a pod, and a disk from the node when no other pod has it.
-///
-/// # Errors
-/// When it cannot be unmounted.
+/// Unmounts the volume for a pod, and a disk from the node when no other pod has it.
 pub async fn tear_down(
     layout: &Layout,
     id: &VolumeId,
-    alone: &Alone,
-    jobs: &Jobs,
+    locks: &KeyedMutex,
+    subprocesses: &SubprocessPool,
 ) -> Result<(), VolumeError> {
-    let _alone = alone.with(name(id)).await;
-    super::tear_down::unmount_all(&layout.volume(id), jobs).await?;
+    let _lock = locks.lock(lock_key(id)).await;
+    super::tear_down::unmount_all(&layout.volume(id), subprocesses).await?;
     let disk = layout.local_disk(&id.name);
     let (at, pods) = (disk.clone(), layout.pods());
     let last = blocking(move || {
         let table = mount::table()?;
-        let mut others = mounts::elsewhere(&table, &at).into_iter();
-        Ok(at.exists() && !others.any(|mount| mount.at.starts_with(&pods)))
+        let mut others = mounts::other_mounts(&table, &at).into_iter();
+        Ok(at.exists() && !others.any(|mount| mount.mount_point.starts_with(&pods)))
     });
     if !last.await? {
         return Ok(());
     }
-    super::tear_down::unmount_all(&disk, jobs).await?;
+    super::tear_down::unmount_all(&disk, subprocesses).await?;
     blocking(move || match fs::remove_dir(&disk) {
         Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
             Err(VolumeError::Remove { path: disk, source })
@@ -149,7 +141,7 @@ pub async fn tear_down(
     .await
 }
 
-fn name(id: &VolumeId) -> String {
+fn lock_key(id: &VolumeId) -> String {
     format!("local^{}", id.name)
 }
 
@@ -162,17 +154,19 @@ fn failed(path: &Path, source: std::io::Error) -> VolumeError {
 }
 
 fn is_mount(path: &Path) -> Result<bool, VolumeError> {
-    Ok(mount::table()?.iter().any(|mount| mount.at == path))
+    Ok(mount::table()?
+        .iter()
+        .any(|mount| mount.mount_point == path))
 }
 
-/// Whether it is a disk, and not a directory.
+/// Whether the path is a disk, not a directory.
 fn is_disk(path: &Path) -> Result<bool, VolumeError> {
-    let wrong = |why: String| Err(VolumeError::Local(why));
+    let invalid = |message: String| Err(VolumeError::Local(message));
     match fs::metadata(path) {
-        Ok(is) if is.is_dir() => Ok(false),
-        Ok(is) if is.file_type().is_block_device() => Ok(true),
-        Ok(_) => wrong("only directory and block device are supported".to_owned()),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => wrong(format!(
+        Ok(metadata) if metadata.is_dir() => Ok(false),
+        Ok(metadata) if metadata.file_type().is_block_device() => Ok(true),
+        Ok(_) => invalid("only directory and block device are supported".to_owned()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => invalid(format!(
             "path {:?} does not exist",
             path.display().to_string()
         )),
@@ -183,16 +177,16 @@ fn is_disk(path: &Path) -> Result<bool, VolumeError> {
     }
 }
 
-async fn mount_disk(local: &Local, at: &Path) -> Result<(), VolumeError> {
-    let place = at.to_owned();
-    let there = blocking(move || {
-        fs::create_dir_all(&place).map_err(|source| VolumeError::MakeDir {
-            path: place.clone(),
+async fn mount_disk(local: &LocalVolume, at: &Path) -> Result<(), VolumeError> {
+    let target = at.to_owned();
+    let is_mounted = blocking(move || {
+        fs::create_dir_all(&target).map_err(|source| VolumeError::MakeDir {
+            path: target.clone(),
             source,
         })?;
-        is_mount(&place)
+        is_mount(&target)
     });
-    if there.await? {
+    if is_mounted.await? {
         return Ok(());
     }
     let mut options = local.mount_options.clone();
@@ -201,51 +195,51 @@ async fn mount_disk(local: &Local, at: &Path) -> Result<(), VolumeError> {
     }
     options.sort_unstable();
     options.dedup();
-    let disk = Disk {
+    let disk = DiskMount {
         device: Path::new(&local.path),
         at,
         fs_type: &local.fs_type,
         options: &options,
     };
-    disk::mount(&disk).await.map_err(|error| {
-        // It stays for the next attempt where somebody is in it.
+    format::mount(&disk).await.map_err(|error| {
+        // Fails if the directory is in use; the next attempt uses it then.
         let _ = fs::remove_dir(at);
         let (path, kind) = (&local.path, &local.fs_type);
         let at = at.display();
-        let why = error.why;
-        let why =
-            format!("local: failed to mount device {path} at {at} (fstype: {kind}), error {why}");
+        let cause = error.message;
+        let message =
+            format!("local: failed to mount device {path} at {at} (fstype: {kind}), error {cause}");
         match error.mismatch {
-            true => VolumeError::Mismatch(why),
-            false => VolumeError::Local(why),
+            true => VolumeError::FilesystemMismatch(message),
+            false => VolumeError::Local(message),
         }
     })
 }
 
-/// Gives all in the volume to the group of its first pod; that of others is told where it differs.
-fn give(
+/// Changes the ownership to the `fsGroup` of the first pod; warns where that of another pod differs.
+fn set_ownership(
     layout: &Layout,
     id: &VolumeId,
-    local: &Local,
+    local: &LocalVolume,
     from: &Path,
-    progress: &Progress,
+    progress: &OwnershipProgress,
 ) -> Result<Option<Warning>, VolumeError> {
     let Some(gid) = local.gid else {
         return Ok(None);
     };
     let open = dir::open(from)?;
-    let unread = |source| VolumeError::Open {
+    let open_error = |source| VolumeError::Open {
         path: from.to_owned(),
         source,
     };
-    let real = fs::canonicalize(from).map_err(unread)?;
+    let real = fs::canonicalize(from).map_err(open_error)?;
     let (table, pods) = (mount::table()?, layout.pods());
-    let mut of_pods = mounts::elsewhere(&table, &real).into_iter();
-    if !of_pods.any(|mount| mount.at.starts_with(&pods)) {
-        group::give(&open, from, gid, local.on_root_mismatch, progress)?;
+    let mut of_pods = mounts::other_mounts(&table, &real).into_iter();
+    if !of_pods.any(|mount| mount.mount_point.starts_with(&pods)) {
+        fs_group::set_ownership(&open, from, gid, local.on_root_mismatch, progress)?;
         return Ok(None);
     }
-    let has = fs::metadata(from).map_err(unread)?.gid();
+    let has = fs::metadata(from).map_err(open_error)?.gid();
     Ok((has != gid).then(|| Warning {
         reason: "AlreadyMountedVolume",
         message: format!(
@@ -255,13 +249,13 @@ fn give(
     }))
 }
 
-/// Gives the pod's mount its options. What the source does not allow stays so.
-async fn options(local: &Local, from: &Path, at: &Path) -> Result<(), VolumeError> {
+/// Sets the options of the pod's mount, in addition to those of its source.
+async fn set_options(local: &LocalVolume, from: &Path, at: &Path) -> Result<(), VolumeError> {
     if !local.read_only && local.mount_options.is_empty() {
         return Ok(());
     }
-    let is = statvfs(from).map_err(|errno| failed(from, errno.into()))?;
-    let kept = [
+    let stat = statvfs(from).map_err(|errno| failed(from, errno.into()))?;
+    let inherited = [
         (StatVfsMountFlags::RDONLY, "ro"),
         (StatVfsMountFlags::NODEV, "nodev"),
         (StatVfsMountFlags::NOEXEC, "noexec"),
@@ -270,10 +264,12 @@ async fn options(local: &Local, from: &Path, at: &Path) -> Result<(), VolumeErro
         (StatVfsMountFlags::RELATIME, "relatime"),
         (StatVfsMountFlags::NODIRATIME, "nodiratime"),
     ];
-    let kept = kept.iter().filter(|(flag, _)| is.f_flag.contains(*flag));
-    let kept = kept.map(|(_, option)| *option);
+    let inherited = inherited
+        .iter()
+        .filter(|(flag, _)| stat.f_flag.contains(*flag));
+    let inherited = inherited.map(|(_, option)| *option);
     let own = local.mount_options.iter().map(String::as_str);
-    let all = ["bind", "remount"].into_iter().chain(kept).chain(own);
+    let all = ["bind", "remount"].into_iter().chain(inherited).chain(own);
     let all = all.chain(local.read_only.then_some("ro"));
     let all = all.collect::<Vec<_>>().join(",");
     let mut command = Command::new("mount");
@@ -285,6 +281,6 @@ async fn options(local: &Local, from: &Path, at: &Path) -> Result<(), VolumeErro
     if done.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&done.stderr).trim().to_owned();
-    Err(failed(at, std::io::Error::other(said)))
+    let output = String::from_utf8_lossy(&done.stderr).trim().to_owned();
+    Err(failed(at, std::io::Error::other(output)))
 }

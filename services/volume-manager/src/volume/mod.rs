@@ -1,37 +1,36 @@
-//! What is done to the file system: set volumes up, take them away, find what is there.
+//! Effects on the file system: setting volumes up and tearing them down.
 
 pub mod atomic;
+pub mod delete;
 pub mod device;
 pub mod dir;
-pub mod disk;
 mod error;
-pub mod find;
-pub mod group;
+pub mod format;
+pub mod fs_group;
 pub mod host_path;
 pub mod local_volume;
+pub mod metadata;
 pub mod mount;
-pub mod note;
 pub mod progress;
-pub mod remove;
 pub mod set_up;
 pub mod sub_path;
 pub mod tear_down;
 
-pub use error::VolumeError;
+pub use error::{CsiError, VolumeError};
 
-/// What people are told of a volume that is there all the same.
+/// The warning event of a volume that has been set up all the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Warning {
-    /// The event's reason.
+    /// The reason.
     pub reason: &'static str,
-    /// The event's words.
+    /// The message.
     pub message: String,
 }
 
-/// Runs local work on a thread of its own.
+/// Runs work on a blocking thread.
 pub(crate) async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, VolumeError> + Send + 'static,
 ) -> Result<T, VolumeError> {
     let done = tokio::task::spawn_blocking(work).await;
-    done.unwrap_or_else(|_| Err(VolumeError::BrokenOff(std::path::PathBuf::new())))
+    done.unwrap_or_else(|_| Err(VolumeError::Aborted(std::path::PathBuf::new())))
 }

@@ -1,4 +1,4 @@
-//! Mounts that are local to the kernel: they cannot hang on anybody.
+//! Mounts of local file systems, which cannot hang.
 
 use std::ffi::CString;
 use std::io;
@@ -6,6 +6,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use polylet_machine::mountinfo::{self, Mount};
 use rustix::fs::fstatfs;
 use rustix::io::Errno;
 use rustix::mount::{
@@ -13,25 +14,25 @@ use rustix::mount::{
 };
 
 use super::VolumeError;
-use crate::core::mounts::{self, Mount, Share};
-use crate::core::spec::Medium;
+use crate::core::builtin::Medium;
+use crate::core::mounts::{self, Share};
 
 const TMPFS: &str = "tmpfs";
 const HUGETLBFS: &str = "hugetlbfs";
 const TMPFS_MAGIC: i64 = 0x0102_1994;
 const HUGETLBFS_MAGIC: i64 = 0x9584_58f6;
 
-/// Whether the kernel takes `noswap` (6.4 and up); found out by the first mount.
+/// Whether the kernel supports `noswap` (6.4 and later), as the first mount shows.
 static NOSWAP: AtomicBool = AtomicBool::new(true);
 
-/// Mounts what a medium stands for; nothing for the disk.
+/// Mounts the file system of a medium; nothing for the disk.
 pub fn mount(medium: Medium, at: &Path) -> Result<(), VolumeError> {
     let (kind, mounted) = match medium {
         Medium::Disk => return Ok(()),
-        Medium::Memory { size } => (TMPFS, memory(at, size)),
+        Medium::Memory { size } => (TMPFS, mount_tmpfs(at, size)),
         Medium::HugePages { page_size } => (
             HUGETLBFS,
-            call("nodev", at, HUGETLBFS, &format!("pagesize={page_size}")),
+            mount_with("nodev", at, HUGETLBFS, &format!("pagesize={page_size}")),
         ),
     };
     mounted.map_err(|source| VolumeError::Mount {
@@ -41,34 +42,34 @@ pub fn mount(medium: Medium, at: &Path) -> Result<(), VolumeError> {
     })
 }
 
-fn memory(at: &Path, size: Option<u64>) -> io::Result<()> {
+fn mount_tmpfs(at: &Path, size: Option<u64>) -> io::Result<()> {
     let size = size.map(|size| format!("size={size}")).unwrap_or_default();
     if NOSWAP.load(Ordering::Relaxed) {
         let comma = if size.is_empty() { "" } else { "," };
-        match call(TMPFS, at, TMPFS, &format!("{size}{comma}noswap")) {
+        match mount_with(TMPFS, at, TMPFS, &format!("{size}{comma}noswap")) {
             Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => {
                 NOSWAP.store(false, Ordering::Relaxed);
             }
             done => return done,
         }
     }
-    call(TMPFS, at, TMPFS, &size)
+    mount_with(TMPFS, at, TMPFS, &size)
 }
 
-/// Whether this machine may write what lies in memory to a disk.
-pub fn is_swapped() -> bool {
+/// Whether swap is on.
+pub fn is_swap_on() -> bool {
     let swaps = std::fs::read_to_string("/proc/swaps").unwrap_or_default();
-    // The first line says what the others hold.
+    // The first line is the header.
     swaps.trim().lines().count() > 1
 }
 
-/// Whether the kernel can be told not to do so with a volume.
-pub fn can_stay_in_memory() -> bool {
-    let aside = fsopen(TMPFS, FsOpenFlags::FSOPEN_CLOEXEC);
-    aside.is_ok_and(|aside| fsconfig_set_flag(aside, "noswap").is_ok())
+/// Whether the kernel supports `noswap` for a tmpfs.
+pub fn supports_noswap() -> bool {
+    let context = fsopen(TMPFS, FsOpenFlags::FSOPEN_CLOEXEC);
+    context.is_ok_and(|context| fsconfig_set_flag(context, "noswap").is_ok())
 }
 
-fn call(source: &str, at: &Path, kind: &str, options: &str) -> io::Result<()> {
+fn mount_with(source: &str, at: &Path, kind: &str, options: &str) -> io::Result<()> {
     let options = CString::new(options)?;
     Ok(rustix::mount::mount(
         source,
@@ -79,7 +80,7 @@ fn call(source: &str, at: &Path, kind: &str, options: &str) -> io::Result<()> {
     )?)
 }
 
-/// Whether a directory lies on what the medium stands for.
+/// Whether a directory is on the file system of a medium.
 pub fn is_on(medium: Medium, dir: impl AsFd) -> rustix::io::Result<bool> {
     let kind = fstatfs(dir)?.f_type;
     Ok(match medium {
@@ -89,21 +90,20 @@ pub fn is_on(medium: Medium, dir: impl AsFd) -> rustix::io::Result<bool> {
     })
 }
 
-/// Makes mounts below the root directory reach containers that ask for it (`HostToContainer`), and
-/// those of containers reach the node (`Bidirectional`): upstream does the same at its start.
+/// Makes the root directory a shared mount, so that mounts propagate to containers
+/// (`HostToContainer`) and from them (`Bidirectional`); as upstream at its start.
 pub fn share(root: &Path) -> Result<(), VolumeError> {
-    let how = mounts::share(&table()?, root);
-    let bind = || match how {
+    let share = mounts::share(&table()?, root);
+    let bind = || match share {
         Share::Directory => rustix::mount::mount_bind(root, root),
         _ => Ok(()),
     };
-    let shared = match how {
+    let shared = match share {
         Share::Already => Ok(()),
         Share::TooLate => {
             tracing::warn!(
-                root = %root.display(),
-                "the root directory is not shared: mounts do not propagate before the next start \
-                 without pods"
+                path = %root.display(),
+                "root directory is not shared; mounts do not propagate until a start without pods"
             );
             Ok(())
         }
@@ -120,14 +120,13 @@ pub fn share(root: &Path) -> Result<(), VolumeError> {
 
 /// The mount table.
 pub fn table() -> Result<Vec<Mount>, VolumeError> {
-    let table = std::fs::read("/proc/self/mountinfo").map_err(VolumeError::MountTable)?;
-    Ok(mounts::parse(&table))
+    mountinfo::read().map_err(VolumeError::MountTable)
 }
 
-/// Undoes one mount. Only for local file systems.
+/// Unmounts a local file system.
 pub fn unmount(at: &Path) -> Result<(), VolumeError> {
     match rustix::mount::unmount(at, UnmountFlags::NOFOLLOW) {
-        // Not a mount any more.
+        // Not a mount point any more.
         Ok(()) | Err(Errno::INVAL | Errno::NOENT) => Ok(()),
         Err(errno) => Err(VolumeError::Unmount {
             path: at.to_owned(),

@@ -1,4 +1,4 @@
-//! How far the change of a volume's group has come: it may take long, and people are told then.
+//! The progress of a change of ownership, which is reported when it takes long.
 
 use std::future::pending;
 use std::sync::Arc;
@@ -8,81 +8,81 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-/// People are told when it has taken so long, as upstream,
+/// When the first report is due, as upstream.
 const FIRST: Duration = Duration::from_secs(30);
-/// and then again each time when it has gone on for so long.
-const AGAIN: Duration = Duration::from_secs(60);
+/// The period of further reports, as upstream.
+const PERIOD: Duration = Duration::from_secs(60);
 
-/// One step's. Clones share it.
+/// The progress of one operation. Clones share it.
 #[derive(Debug, Clone)]
-pub struct Progress {
+pub struct OwnershipProgress {
     files: Arc<AtomicU64>,
-    began: watch::Sender<Option<Instant>>,
+    started_at: watch::Sender<Option<Instant>>,
     first: Duration,
-    again: Duration,
+    period: Duration,
 }
 
-impl Default for Progress {
+impl Default for OwnershipProgress {
     fn default() -> Self {
-        Self::paced(FIRST, AGAIN)
+        Self::with_periods(FIRST, PERIOD)
     }
 }
 
-/// The change goes on as long as this is held.
+/// The change is in progress until this is dropped.
 #[derive(Debug)]
-pub struct Under<'a>(&'a Progress);
+pub struct OwnershipChange<'a>(&'a OwnershipProgress);
 
-impl Progress {
-    /// With another patience.
-    pub fn paced(first: Duration, again: Duration) -> Self {
+impl OwnershipProgress {
+    /// With other periods.
+    pub fn with_periods(first: Duration, period: Duration) -> Self {
         Self {
             files: Arc::default(),
-            began: watch::Sender::default(),
+            started_at: watch::Sender::default(),
             first,
-            again,
+            period,
         }
     }
 
-    /// It begins.
-    pub fn begin(&self) -> Under<'_> {
-        self.began.send_replace(Some(Instant::now()));
-        Under(self)
+    /// Starts the change.
+    pub fn begin(&self) -> OwnershipChange<'_> {
+        self.started_at.send_replace(Some(Instant::now()));
+        OwnershipChange(self)
     }
 
-    /// One more file is done.
-    pub fn file(&self) {
+    /// Counts one file.
+    pub fn count_file(&self) {
         self.files.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// So many files are done.
+    /// The number of files processed.
     pub fn files(&self) -> u64 {
         self.files.load(Ordering::Relaxed)
     }
 
-    /// Resolves when people are to be told for the nth time, counted from zero.
+    /// Resolves when the nth report is due, counted from zero.
     pub async fn due(&self, nth: u32) {
-        let mut began = self.began.subscribe();
+        let mut started_at = self.started_at.subscribe();
         loop {
-            let since = *began.borrow_and_update();
+            let since = *started_at.borrow_and_update();
             let due = async {
                 match since {
-                    Some(since) => sleep_until(since + self.first + self.again * nth).await,
+                    Some(since) => sleep_until(since + self.first + self.period * nth).await,
                     None => pending().await,
                 }
             };
             tokio::select! {
                 biased;
-                // It is ours: somebody sends as long as it is there.
-                Ok(()) = began.changed() => {}
+                // The sender is a field of `self`.
+                Ok(()) = started_at.changed() => {}
                 () = due => return,
             }
         }
     }
 }
 
-impl Drop for Under<'_> {
+impl Drop for OwnershipChange<'_> {
     fn drop(&mut self) {
-        self.0.began.send_replace(None);
+        self.0.started_at.send_replace(None);
     }
 }
 
@@ -91,20 +91,20 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn people_are_told_while_it_goes_on_and_not_after() {
+    async fn reports_are_due_while_the_change_is_in_progress() {
         let moment = Duration::from_millis(1);
-        let progress = Progress::paced(moment, moment);
-        let not_now = |progress: Progress| async move {
+        let progress = OwnershipProgress::with_periods(moment, moment);
+        let not_due = |progress: OwnershipProgress| async move {
             tokio::time::timeout(moment * 30, progress.due(1)).await
         };
-        assert!(not_now(progress.clone()).await.is_err());
+        assert!(not_due(progress.clone()).await.is_err());
         {
-            let _under = progress.begin();
-            progress.file();
+            let _change = progress.begin();
+            progress.count_file();
             progress.due(0).await;
             progress.due(1).await;
             assert_eq!(progress.files(), 1);
         }
-        assert!(not_now(progress.clone()).await.is_err());
+        assert!(not_due(progress.clone()).await.is_err());
     }
 }

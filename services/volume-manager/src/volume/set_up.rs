@@ -1,4 +1,4 @@
-//! Sets a volume up. Doing it again changes nothing that is right.
+//! Sets up volumes that belong to the pod: empty directories and files. Idempotent.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -6,44 +6,46 @@ use std::path::Path;
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
 
-use super::atomic::Writer;
-use super::remove::Budget;
+use super::atomic::AtomicWriter;
+use super::delete::DeleteLimit;
 use super::{VolumeError, dir, mount};
+use crate::core::builtin::Medium;
+use crate::core::files::VolumeFiles;
 use crate::core::layout::{self, Layout, VolumeId};
-use crate::core::spec::{Files, Medium};
 
-/// Sets up a directory that the pod fills.
+/// Sets up an emptyDir.
 pub fn empty_dir(
     layout: &Layout,
     id: &VolumeId,
     medium: Medium,
     gid: Option<u32>,
 ) -> Result<(), VolumeError> {
-    directory(layout, id, medium, gid)?.finish()
+    prepare_dir(layout, id, medium, gid)?.finish()
 }
 
-/// Sets up a directory with files in it.
+/// Sets up a directory with files.
 pub fn files(
     layout: &Layout,
     id: &VolumeId,
-    files: &Files,
-    budget: &Budget,
+    files: &VolumeFiles,
+    limit: &DeleteLimit,
 ) -> Result<(), VolumeError> {
-    let place = directory(layout, id, files.medium, files.gid)?;
+    let volume = prepare_dir(layout, id, files.medium, files.gid)?;
     let path = layout.volume(id);
-    let mut go_on = || Ok(());
-    let dir = place.dir.as_fd();
-    Writer {
+    let mut before_change = || Ok(());
+    let dir = volume.dir.as_fd();
+    AtomicWriter {
         dir,
         path: &path,
-        budget,
-        before_change: &mut go_on,
+        limit,
+        before_change: &mut before_change,
     }
     .write(files)?;
-    place.finish()
+    volume.finish()
 }
 
-struct Place<'a> {
+/// The prepared directory of a volume.
+struct VolumeDir<'a> {
     layout: &'a Layout,
     id: &'a VolumeId,
     pod: OwnedFd,
@@ -51,8 +53,8 @@ struct Place<'a> {
     ready: bool,
 }
 
-impl Place<'_> {
-    /// Leaves the marker that says that all was set up.
+impl VolumeDir<'_> {
+    /// Creates the marker `ready`.
     fn finish(self) -> Result<(), VolumeError> {
         if self.ready {
             return Ok(());
@@ -75,50 +77,50 @@ impl Place<'_> {
     }
 }
 
-/// The volume's directory, made and mounted as far as it is not.
-fn directory<'a>(
+/// Creates and mounts the volume's directory, unless that is done already.
+fn prepare_dir<'a>(
     layout: &'a Layout,
     id: &'a VolumeId,
     medium: Medium,
     gid: Option<u32>,
-) -> Result<Place<'a>, VolumeError> {
+) -> Result<VolumeDir<'a>, VolumeError> {
     let path = layout.volume(id);
-    let pods = pods(layout)?;
+    let pods = pods_dir(layout)?;
     let pod = dir::make_all(pods, &layout.pods(), &[&id.uid])?;
-    let again = pod.try_clone();
-    let again = again.map_err(|source| VolumeError::Open {
+    let pod_dir = pod.try_clone();
+    let pod_dir = pod_dir.map_err(|source| VolumeError::Open {
         path: path.clone(),
         source,
     })?;
-    let parent = dir::make_all(again, &layout.pod(&id.uid), &["volumes", &id.plugin])?;
-    let made = |errno: Errno| VolumeError::MakeDir {
+    let parent = dir::make_all(pod_dir, &layout.pod(&id.uid), &["volumes", &id.plugin])?;
+    let make_error = |errno: Errno| VolumeError::MakeDir {
         path: path.clone(),
         source: errno.into(),
     };
-    let (mut dir, fresh) = dir::make(&parent, &id.name, 0o777).map_err(made)?;
-    let opened = |errno: Errno| VolumeError::Open {
+    let (mut dir, fresh) = dir::make(&parent, &id.name, 0o777).map_err(make_error)?;
+    let open_error = |errno: Errno| VolumeError::Open {
         path: path.clone(),
         source: errno.into(),
     };
-    let mut mounted = !fresh && dir::is_mount(&parent, &dir).map_err(opened)?;
-    let right =
-        !mounted || (medium != Medium::Disk && mount::is_on(medium, &dir).map_err(opened)?);
-    if !right {
-        return Err(VolumeError::Occupied(path));
+    let mut mounted = !fresh && dir::is_mount(&parent, &dir).map_err(open_error)?;
+    let is_valid =
+        !mounted || (medium != Medium::Disk && mount::is_on(medium, &dir).map_err(open_error)?);
+    if !is_valid {
+        return Err(VolumeError::ForeignMount(path));
     }
     let marker = layout::marker(id).join("ready");
-    let was_ready = !fresh && dir::look(&pod, marker).map_err(opened)?.is_some();
+    let was_ready = !fresh && dir::stat(&pod, marker).map_err(open_error)?.is_some();
     let ready = was_ready && (mounted || medium == Medium::Disk);
     if medium != Medium::Disk && !mounted {
         let span = tracing::info_span!("volume.mount", path = %path.display());
         span.in_scope(|| mount::mount(medium, &path))?;
-        dir = dir::open_below(&parent, id.name.as_str()).map_err(opened)?;
+        dir = dir::open_below(&parent, id.name.as_str()).map_err(open_error)?;
         mounted = true;
     }
     if !ready {
-        own_root(&dir, &path, mounted, gid)?;
+        set_root_owner(&dir, &path, mounted, gid)?;
     }
-    Ok(Place {
+    Ok(VolumeDir {
         layout,
         id,
         pod,
@@ -127,7 +129,7 @@ fn directory<'a>(
     })
 }
 
-fn pods(layout: &Layout) -> Result<OwnedFd, VolumeError> {
+fn pods_dir(layout: &Layout) -> Result<OwnedFd, VolumeError> {
     let path = layout.pods();
     match dir::open(&path) {
         Err(VolumeError::Open { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
@@ -138,8 +140,8 @@ fn pods(layout: &Layout) -> Result<OwnedFd, VolumeError> {
     }
 }
 
-/// The modes that upstream leaves: 0777, sticky in memory, and the group's bits.
-fn own_root(
+/// Sets upstream's modes: 0777, sticky in memory, set-group-ID with an `fsGroup`.
+fn set_root_owner(
     dir: &OwnedFd,
     path: &Path,
     mounted: bool,
@@ -147,7 +149,7 @@ fn own_root(
 ) -> Result<(), VolumeError> {
     let sticky = if mounted { 0o1000 } else { 0 };
     let group = if gid.is_some() { 0o2000 } else { 0 };
-    dir::own(dir, 0o777 | sticky | group, gid).map_err(|errno| VolumeError::Own {
+    dir::set_owner(dir, 0o777 | sticky | group, gid).map_err(|errno| VolumeError::SetOwner {
         path: path.to_owned(),
         source: errno.into(),
     })

@@ -1,83 +1,59 @@
-//! Binds parts of volumes to places that only the node can write to.
+//! Binds subPaths to mount points that only the node can write to.
 //!
-//! Whoever writes to a volume may swap a directory for a link at any moment. So the part is found
-//! by its path once, opened below the volume without following any link, and what was opened is
-//! what gets mounted: no path that a pod can write to is looked at again. A link inside the volume
-//! may lead to another place inside it; one that leads out is refused.
+//! A process that writes to a volume may swap a directory for a link at any moment. So the subPath
+//! is resolved once, opened below the volume without following links, and the open file is what gets
+//! mounted: no path that a pod can write to is resolved again. A link may lead to another path in
+//! the volume; one that leads out of it is refused.
 //!
-//! Runs in a child process ([`crate::job`]): a link may also lead to a server that is dead.
+//! Runs in a child process ([`crate::subprocess`]): a link may lead to a server that does not answer.
 
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Component, Path, PathBuf};
+use std::path::{Component, Path};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat, openat2};
 use rustix::io::Errno;
 use rustix::mount::{MoveMountFlags, OpenTreeFlags, UnmountFlags, move_mount, open_tree};
-use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::dir;
 use crate::core::layout;
-use crate::core::sub_path::{Stage, SubPath};
+use crate::core::sub_path::{ContainerSubPaths, SubPath, SubPathStage};
 
-/// What is mounted over a place may change under our hands, but not for ever.
-const ATTEMPTS: usize = 8;
+/// How often to retry when the mount point changes in between.
+const MAX_ATTEMPTS: usize = 8;
 
-/// All parts of volumes that one container mounts.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Parts {
-    /// The pod's directory.
-    pub pod: PathBuf,
-    /// The container.
-    pub container: String,
-    /// Each part, with its volume's place on the node.
-    pub parts: Vec<(PathBuf, SubPath)>,
-}
-
-impl Parts {
-    /// Where each part is bound.
-    pub fn places(&self) -> Vec<String> {
-        let place = |(_, part): &(PathBuf, SubPath)| {
-            let (volume, index) = (&part.volume, part.mount_index);
-            let place = layout::sub_path(&self.pod, volume, &self.container, index);
-            place.to_string_lossy().into_owned()
-        };
-        self.parts.iter().map(place).collect()
-    }
-}
-
-/// Why a part is not there.
+/// Why a subPath cannot be bound.
 #[derive(Debug, Error)]
-#[error("subPath \"{path}\" of volume \"{volume}\": {doing}")]
+#[error("subPath \"{path}\" of volume \"{volume}\": {action}")]
 pub struct SubPathError {
-    /// What could not be done.
-    pub stage: Stage,
-    /// The volume.
+    /// The stage that failed.
+    pub stage: SubPathStage,
+    /// The name of the volume.
     pub volume: String,
-    /// The part.
+    /// The subPath.
     pub path: String,
-    /// At which step.
-    doing: String,
-    /// What the system said.
+    /// The action that failed.
+    action: String,
+    /// The system error.
     #[source]
     source: io::Error,
 }
 
-/// A step that failed, before it is known of which part.
-struct Trouble(Stage, String, io::Error);
+/// A failed stage with action and error.
+struct StageError(SubPathStage, String, io::Error);
 
-/// Binds all of them; the first that cannot be had ends it.
-pub fn prepare(wanted: &Parts) -> Result<(), SubPathError> {
-    for (base, part) in &wanted.parts {
-        one(&wanted.pod, &wanted.container, base, part).map_err(
-            |Trouble(stage, doing, source)| SubPathError {
+/// Binds all subPaths of a container, up to the first failure.
+pub fn bind_all(all: &ContainerSubPaths) -> Result<(), SubPathError> {
+    for (base, part) in &all.sub_paths {
+        bind_one(&all.pod_dir, &all.container, base, part).map_err(
+            |StageError(stage, action, source)| SubPathError {
                 stage,
                 volume: part.volume.clone(),
                 path: part.path.clone(),
-                doing,
+                action,
                 source,
             },
         )?;
@@ -85,40 +61,41 @@ pub fn prepare(wanted: &Parts) -> Result<(), SubPathError> {
     Ok(())
 }
 
-fn one(pod: &Path, container: &str, base: &Path, part: &SubPath) -> Result<(), Trouble> {
-    let at = |doing: &str| {
-        let doing = doing.to_owned();
-        move |source: io::Error| Trouble(Stage::Prepare, doing, source)
+fn bind_one(pod: &Path, container: &str, base: &Path, part: &SubPath) -> Result<(), StageError> {
+    let failed = |action: &str| {
+        let action = action.to_owned();
+        move |source: io::Error| StageError(SubPathStage::Prepare, action, source)
     };
-    let base = fs::canonicalize(base).map_err(at("finding the volume"))?;
+    let base = fs::canonicalize(base).map_err(failed("resolving the volume"))?;
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let root = rustix::fs::open(&base, flags | OFlags::NOFOLLOW, Mode::empty());
-    let root = root.map_err(|errno| at("opening the volume")(errno.into()))?;
+    let root = root.map_err(|errno| failed("opening the volume")(errno.into()))?;
     let mut path = base.clone();
     path.extend(names(&part.path));
     if let Err(error) = fs::metadata(&path)
         && error.kind() == io::ErrorKind::NotFound
     {
-        create(&root, &base, &part.path)
-            .map_err(|source| Trouble(Stage::Create, "making it".to_owned(), source))?;
+        create_missing(&root, &base, &part.path)
+            .map_err(|source| StageError(SubPathStage::Create, "creating it".to_owned(), source))?;
     }
-    let real = fs::canonicalize(&path).map_err(at("finding it"))?;
-    let found = open_inside(&root, &base, &real, flags)
-        .and_then(no_link)
-        .map_err(at("opening it"))?;
-    let parent = parent_of(pod, container, &part.volume).map_err(at("making its place"))?;
-    let place = layout::sub_path(pod, &part.volume, container, part.mount_index);
-    bind(&found, &parent, &place, part.mount_index).map_err(at("binding it"))
+    let real = fs::canonicalize(&path).map_err(failed("resolving it"))?;
+    let opened = open_inside(&root, &base, &real, flags)
+        .and_then(refuse_link)
+        .map_err(failed("opening it"))?;
+    let parent =
+        parent_of(pod, container, &part.volume).map_err(failed("creating the mount point"))?;
+    let target = layout::sub_path(pod, &part.volume, container, part.mount_index);
+    bind(&opened, &parent, &target, part.mount_index).map_err(failed("binding it"))
 }
 
-/// Opens what a path without links leads to, inside the volume or not at all.
+/// Opens a path without links; an error if it is not below the volume.
 fn open_inside(root: &OwnedFd, base: &Path, real: &Path, flags: OFlags) -> io::Result<OwnedFd> {
     let Ok(rest) = real.strip_prefix(base) else {
-        return Err(io::Error::other("it leads out of its volume"));
+        return Err(io::Error::other("it leads out of the volume"));
     };
     if rest.as_os_str().is_empty() {
         let same = openat(root, ".", flags, Mode::empty());
-        // A volume that is a file is opened already.
+        // A volume that is a file is open already.
         return match same {
             Err(Errno::NOTDIR) => root.try_clone(),
             opened => Ok(opened?),
@@ -128,39 +105,39 @@ fn open_inside(root: &OwnedFd, base: &Path, real: &Path, flags: OFlags) -> io::R
     Ok(openat2(root, rest, flags, Mode::empty(), inside)?)
 }
 
-/// A link that is mounted would be followed by whoever looks at the mount.
-fn no_link(found: OwnedFd) -> io::Result<OwnedFd> {
-    match FileType::from_raw_mode(fstat(&found)?.st_mode) {
+/// Refuses a link: once mounted, it would be followed.
+fn refuse_link(opened: OwnedFd) -> io::Result<OwnedFd> {
+    match FileType::from_raw_mode(fstat(&opened)?.st_mode) {
         FileType::Symlink => Err(Errno::LOOP.into()),
-        _ => Ok(found),
+        _ => Ok(opened),
     }
 }
 
-/// Makes what is missing of a path, with the mode of the volume itself: a pod that may write there
-/// may also write here.
-fn create(root: &OwnedFd, base: &Path, path: &str) -> io::Result<()> {
+/// Creates the missing directories of a path, with the mode of the volume: a pod that may write to
+/// the volume may write to them.
+fn create_missing(root: &OwnedFd, base: &Path, path: &str) -> io::Result<()> {
     let mode = fstat(root)?.st_mode & 0o7777;
-    let (mut there, mut missing) = (base.to_owned(), Vec::new());
+    let (mut resolved, mut missing) = (base.to_owned(), Vec::new());
     for name in names(path) {
         if !missing.is_empty() {
             missing.push(name);
             continue;
         }
-        match fs::canonicalize(there.join(name)) {
-            Ok(real) => there = real,
+        match fs::canonicalize(resolved.join(name)) {
+            Ok(real) => resolved = real,
             Err(error) if error.kind() == io::ErrorKind::NotFound => missing.push(name),
             Err(error) => return Err(error),
         }
     }
     let directory = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let mut dir = open_inside(root, base, &there, directory)?;
+    let mut dir = open_inside(root, base, &resolved, directory)?;
     for name in missing {
         dir = make(&dir, name, mode)?;
     }
     Ok(())
 }
 
-/// The elements of a relative path, without those that say nothing.
+/// The components of a relative path, without `.`.
 fn names(path: &str) -> impl Iterator<Item = &OsStr> {
     Path::new(path).components().filter_map(|part| match part {
         Component::Normal(name) => Some(name),
@@ -170,12 +147,12 @@ fn names(path: &str) -> impl Iterator<Item = &OsStr> {
 
 fn make(parent: &OwnedFd, name: &OsStr, mode: u32) -> io::Result<OwnedFd> {
     let name = name.to_str().ok_or(Errno::ILSEQ)?;
-    // Another container of the pod may make it at the same time.
+    // Another container of the pod may create it at the same time.
     Ok(dir::make(parent, name, mode)?.0)
 }
 
-/// The directory that holds the places of one container's parts of one volume. A pod's directory
-/// that has gone is not made again.
+/// The directory of the mount points of a container's subPaths of one volume. The pod's directory is
+/// not created again.
 fn parent_of(pod: &Path, container: &str, volume: &str) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let pod = rustix::fs::open(pod, flags, Mode::empty())?;
@@ -186,32 +163,34 @@ fn parent_of(pod: &Path, container: &str, volume: &str) -> io::Result<OwnedFd> {
     Ok(dir)
 }
 
-/// Mounts what was opened at its place, unless just that is mounted there already.
-fn bind(found: &OwnedFd, parent: &OwnedFd, place: &Path, index: u32) -> io::Result<()> {
+/// Mounts an open file, unless exactly that is mounted already.
+fn bind(opened: &OwnedFd, parent: &OwnedFd, target: &Path, index: u32) -> io::Result<()> {
     let name = index.to_string();
-    let wanted = fstat(found)?;
-    for _ in 0..ATTEMPTS {
+    let source = fstat(opened)?;
+    for _ in 0..MAX_ATTEMPTS {
         match mounted_at(parent.as_fd(), &name)? {
-            Some(there) if same(&there, &wanted) => return Ok(()),
-            Some(_) => match rustix::mount::unmount(place, UnmountFlags::NOFOLLOW) {
+            Some(mounted) if is_same(&mounted, &source) => return Ok(()),
+            Some(_) => match rustix::mount::unmount(target, UnmountFlags::NOFOLLOW) {
                 Ok(()) | Err(Errno::INVAL) => {}
                 Err(errno) => return Err(errno.into()),
             },
             None => {
-                make_target(parent, &name, &wanted)?;
+                make_target(parent, &name, &source)?;
                 let clone = OpenTreeFlags::OPEN_TREE_CLONE
                     | OpenTreeFlags::OPEN_TREE_CLOEXEC
                     | OpenTreeFlags::AT_EMPTY_PATH;
-                let tree = open_tree(found, "", clone)?;
+                let tree = open_tree(opened, "", clone)?;
                 let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
                 return Ok(move_mount(&tree, "", parent, &name, flags)?);
             }
         }
     }
-    Err(io::Error::other("something else keeps being mounted there"))
+    Err(io::Error::other(
+        "the mount point is in use by other mounts",
+    ))
 }
 
-/// What is mounted at a place; `None` when nothing is.
+/// What is mounted at `name`; `None` if nothing is.
 fn mounted_at(parent: BorrowedFd<'_>, name: &str) -> io::Result<Option<Stat>> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let stay = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
@@ -231,23 +210,23 @@ fn mounted_at(parent: BorrowedFd<'_>, name: &str) -> io::Result<Option<Stat>> {
     }
 }
 
-fn same(a: &Stat, b: &Stat) -> bool {
+fn is_same(a: &Stat, b: &Stat) -> bool {
     (a.st_dev, a.st_ino) == (b.st_dev, b.st_ino)
 }
 
-/// A directory for a directory, and an empty file for all else.
-fn make_target(parent: &OwnedFd, name: &str, wanted: &Stat) -> io::Result<()> {
+/// Creates the mount point: a directory for a directory, an empty file for everything else.
+fn make_target(parent: &OwnedFd, name: &str, source: &Stat) -> io::Result<()> {
     let is_dir = |stat: &Stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
-    let wants_dir = is_dir(wanted);
-    match dir::look(parent, name)? {
-        Some(there) if is_dir(&there) == wants_dir => return Ok(()),
-        Some(there) if is_dir(&there) => {
+    let source_is_dir = is_dir(source);
+    match dir::stat(parent, name)? {
+        Some(present) if is_dir(&present) == source_is_dir => return Ok(()),
+        Some(present) if is_dir(&present) => {
             rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR)?;
         }
         Some(_) => rustix::fs::unlinkat(parent, name, AtFlags::empty())?,
         None => {}
     }
-    if wants_dir {
+    if source_is_dir {
         dir::make(parent, name, 0o750)?;
     } else {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;

@@ -1,5 +1,5 @@
-//! Beside the real kubelet: two nodes of one cluster, one run, samples taken in turn, everything seen
-//! as a client of the API server sees it.
+//! Comparison with the kubelet: two nodes of one cluster in one run, sampled in turn and observed
+//! through the API server.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -8,38 +8,38 @@ use polylet_harness::cluster::Patch;
 use polylet_harness::{Cluster, ClusterOptions, HarnessError, Node, NodeOptions};
 use serde_json::{Value, json};
 
+use self::agent::Agent;
 use self::patches::Patches;
-use self::side::Side;
-use crate::floor::Floor;
-use crate::manifests::{self, Kind};
+use crate::baseline::Baseline;
+use crate::manifests::{self, ManifestKind};
 use crate::measure::{Samples, ms};
-use crate::{Args, memory, rest};
+use crate::{BenchArgs, idle, memory};
 
-/// Many pods at once.
-mod many;
-/// The API server's own share of a change.
-mod patches;
 /// One of the two agents.
-mod side;
+mod agent;
+/// The API server's own time for a change.
+mod patches;
+/// Many pods at once.
+mod scale;
 /// The result.
 mod table;
 
-pub(crate) use table::Table;
+pub(crate) use table::ClusterTable;
 
 const SETTINGS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// Events and the like come after the pod is Ready: they are counted too.
+/// Events and other requests that follow Ready are counted too.
 const SETTLE: Duration = Duration::from_secs(3);
 
 /// Measures everything, the kubelet first.
-pub(crate) async fn run(args: &Args, bin_dir: PathBuf) -> Result<Table, HarnessError> {
+pub(crate) async fn run(args: &BenchArgs, bin_dir: PathBuf) -> Result<ClusterTable, HarnessError> {
     let cluster = Cluster::start(&ClusterOptions::default(), &|line| eprintln!("{line}")).await?;
     objects(&cluster).await?;
     let kubelet = side(&cluster, args, &bin_dir, true).await?;
     let polylet = side(&cluster, args, &bin_dir, false).await?;
     let mut bench = Bench {
-        floor: Floor::new(&polylet.node)?,
-        table: Table::new(&polylet.node.containerd.version().await?),
+        floor: Baseline::new(&polylet.node)?,
+        table: ClusterTable::new(&polylet.node.containerd.version().await?),
         sides: [kubelet, polylet],
         cluster: &cluster,
         window: Duration::from_secs(args.rest),
@@ -60,12 +60,18 @@ pub(crate) async fn run(args: &Args, bin_dir: PathBuf) -> Result<Table, HarnessE
     Ok(table)
 }
 
-/// What the memory of Polylet's processes on a node of a cluster consists of.
-pub(crate) async fn memory(args: &Args, bin_dir: &std::path::Path) -> Result<(), HarnessError> {
+/// Prints the memory of Polylet's processes on a node of a cluster, without pods and with `--burst`
+/// pods.
+pub(crate) async fn memory(
+    args: &BenchArgs,
+    bin_dir: &std::path::Path,
+) -> Result<(), HarnessError> {
     let cluster = Cluster::start(&ClusterOptions::default(), &|line| eprintln!("{line}")).await?;
     let mut polylet = side(&cluster, args, bin_dir, false).await?;
     memory::at_rest(&polylet.node, "in a cluster, 0 pods").await;
-    polylet.many_up(args.burst, &manifest(Kind::Bare)?).await?;
+    polylet
+        .many_up(args.burst, &manifest(ManifestKind::Bare)?)
+        .await?;
     let title = format!("in a cluster, {} pods", args.burst);
     memory::at_rest(&polylet.node, &title).await;
     polylet.remove()?;
@@ -74,17 +80,17 @@ pub(crate) async fn memory(args: &Args, bin_dir: &std::path::Path) -> Result<(),
 
 async fn side<'a>(
     cluster: &'a Cluster,
-    args: &Args,
+    args: &BenchArgs,
     bin_dir: &std::path::Path,
     kubelet: bool,
-) -> Result<Side<'a>, HarnessError> {
+) -> Result<Agent<'a>, HarnessError> {
     let mut options: NodeOptions =
         cluster.node_options(if kubelet { "kubelet" } else { "polylet" })?;
     options.bin_dir = Some(bin_dir.to_owned());
     options.flavour = args.flavour();
     options.kubelet["maxPods"] = json!(args.burst.max(50) * 2 + 10);
     let node = Node::prepare(options, &|_| {}).await?;
-    Side::start(cluster, node, kubelet).await
+    Agent::start(cluster, node, kubelet).await
 }
 
 async fn objects(cluster: &Cluster) -> Result<(), HarnessError> {
@@ -95,36 +101,36 @@ async fn objects(cluster: &Cluster) -> Result<(), HarnessError> {
     Ok(())
 }
 
-/// A pod as the API takes it. A bare one has no token either.
-fn manifest(kind: Kind) -> Result<Value, HarnessError> {
+/// The API object of a pod. A bare pod has no service account token either.
+fn manifest(kind: ManifestKind) -> Result<Value, HarnessError> {
     let text = kind.manifest("");
     let mut pod: Value = serde_json::from_str(&text).map_err(|source| HarnessError::Json {
         what: "a manifest",
         from: kind.name().to_owned(),
         source,
     })?;
-    if matches!(kind, Kind::Bare) {
+    if matches!(kind, ManifestKind::Bare) {
         pod["spec"]["automountServiceAccountToken"] = json!(false);
     }
     Ok(pod)
 }
 
 struct Bench<'a> {
-    sides: [Side<'a>; 2],
+    sides: [Agent<'a>; 2],
     cluster: &'a Cluster,
-    floor: Floor,
-    table: Table,
+    floor: Baseline,
+    table: ClusterTable,
     window: Duration,
 }
 
 impl Bench<'_> {
-    /// The floor and both sides in turn: what disturbs one disturbs all.
+    /// Measures raw calls and both agents in turn, so that disturbances affect all alike.
     async fn one_at_a_time(&mut self, starts: usize) -> Result<(), HarnessError> {
-        let kinds = [Kind::Bare, Kind::Volumes];
+        let kinds = [ManifestKind::Bare, ManifestKind::Volumes];
         let mut floor = [Samples::default(), Samples::default()];
         let mut up: [[Samples; 2]; 2] = Default::default();
         let mut down: [[Samples; 2]; 2] = Default::default();
-        // The first of each is warm-up.
+        // The first iteration is warm-up.
         for n in 0..=starts {
             eprint!("\rone at a time: {n}/{starts} ");
             let (started, stopped) = self.floor.one(n, false).await?;
@@ -158,11 +164,11 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// What the start of a pod costs the API server.
+    /// Counts the API requests of a pod's start.
     async fn requests(&mut self, starts: usize) -> Result<(), HarnessError> {
-        let pod = manifest(Kind::Volumes)?;
-        let mut told = [String::new(), String::new()];
-        for (side, told) in self.sides.iter_mut().zip(&mut told) {
+        let pod = manifest(ManifestKind::Volumes)?;
+        let mut cells = [String::new(), String::new()];
+        for (side, cell) in self.sides.iter_mut().zip(&mut cells) {
             eprintln!("requests of {}", side.program());
             let (_, mark) = self.cluster.requests(0)?;
             for n in 0..starts {
@@ -175,7 +181,7 @@ impl Bench<'_> {
                 eprintln!("  {}", request.line());
             }
             let each = |count: usize| count as f64 / starts.max(1) as f64;
-            *told = format!(
+            *cell = format!(
                 "{:.1} ({:.1} reads, {:.1} writes, {:.1} events)",
                 each(asked.all()),
                 each(asked.reads),
@@ -188,21 +194,21 @@ impl Bench<'_> {
             }
         }
         let what = "API requests per start, ConfigMap, Secret, token";
-        self.table.line(what, "", told);
+        self.table.line(what, "", cells);
         Ok(())
     }
 
-    /// The floor is the runtime's event and one patch of a status, one after the other.
+    /// The baseline is the runtime's report plus one status patch.
     async fn exits(&mut self, exits: usize) -> Result<(), HarnessError> {
         let mut samples: [Samples; 2] = Default::default();
         let mut floor = Samples::default();
-        let mut pod = manifest(Kind::Bare)?;
+        let mut pod = manifest(ManifestKind::Bare)?;
         pod["spec"]["restartPolicy"] = json!("Never");
         let mut patches = Patches::new(self.cluster).await?;
         for n in 0..exits {
             eprint!("\rexits: {}/{exits} ", n + 1);
-            let told = self.floor.exit(2000 + n, &self.sides[1].node).await?;
-            floor.add(told + patches.one().await?);
+            let exit = self.floor.exit(2000 + n, &self.sides[1].node).await?;
+            floor.add(exit + patches.one().await?);
             for (side, samples) in self.sides.iter_mut().zip(&mut samples) {
                 let name = format!("exit-{}-{n}", side.program());
                 side.up(&name, &pod).await?;
@@ -217,10 +223,11 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// A changed ConfigMap, seen in the files of one pod on each side. The kubelet looks once a minute.
+    /// Time until a changed ConfigMap is in the files of one pod on each node. The kubelet syncs once a
+    /// minute.
     async fn file(&mut self) -> Result<(), HarnessError> {
-        eprintln!("a changed ConfigMap, up to two minutes");
-        let pod = manifest(Kind::Volumes)?;
+        eprintln!("ConfigMap change, up to two minutes");
+        let pod = manifest(ManifestKind::Volumes)?;
         let mut files = Vec::new();
         for side in &mut self.sides {
             let name = format!("file-{}", side.program());
@@ -246,30 +253,30 @@ impl Bench<'_> {
                 }
             }
         }
-        let told = seen.map(|seen| match seen {
+        let cells = seen.map(|seen| match seen {
             Some(took) => format!("{} ms", ms(took)),
             None => "over 150 s".to_owned(),
         });
-        self.table.line("ConfigMap → file", "", told);
+        self.table.line("ConfigMap → file", "", cells);
         for side in &mut self.sides {
             side.down(&format!("file-{}", side.program())).await?;
         }
         Ok(())
     }
 
-    /// Both at the same time: neither has anything to do.
+    /// Measures both agents at the same time, since both are idle.
     async fn rest(&mut self, pods: usize) -> Result<(), HarnessError> {
         eprintln!("rest with {pods} pods, {} s", self.window.as_secs());
         let (_, mark) = self.cluster.requests(0)?;
         let [kubelet, polylet] = &self.sides;
         let (kubelet, polylet) = tokio::join!(
-            rest::measure(&kubelet.node, kubelet.program(), self.window),
-            rest::measure(&polylet.node, polylet.program(), self.window)
+            idle::measure(&kubelet.node, kubelet.program(), self.window),
+            idle::measure(&polylet.node, polylet.program(), self.window)
         );
-        let told = [kubelet, polylet]
+        let cells = [kubelet, polylet]
             .map(|rest| format!("{:.4} core, {:.1} MiB PSS", rest.cores, rest.pss_mib));
         self.table
-            .line(format!("at rest with {pods} pods"), "", told);
+            .line(format!("at rest with {pods} pods"), "", cells);
         let mut asked = [String::new(), String::new()];
         for (side, asked) in self.sides.iter().zip(&mut asked) {
             let minutes = self.window.as_secs_f64() / 60.0;
@@ -280,10 +287,10 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// A restart changes nothing: nothing should be told.
+    /// Counts status patches after a restart; none are expected.
     async fn restarts(&mut self, pods: usize) -> Result<(), HarnessError> {
-        let mut told = [String::new(), String::new()];
-        for (side, told) in self.sides.iter_mut().zip(&mut told) {
+        let mut cells = [String::new(), String::new()];
+        for (side, cell) in self.sides.iter_mut().zip(&mut cells) {
             eprintln!("restart of {}", side.program());
             let (_, mark) = self.cluster.requests(0)?;
             side.restart().await?;
@@ -292,10 +299,10 @@ impl Bench<'_> {
             let patches = requests
                 .iter()
                 .filter(|request| request.resource == "pods/status" && request.verb == "patch");
-            *told = patches.count().to_string();
+            *cell = patches.count().to_string();
         }
         let what = format!("status patches after a restart with {pods} pods");
-        self.table.line(what, "", told);
+        self.table.line(what, "", cells);
         Ok(())
     }
 }

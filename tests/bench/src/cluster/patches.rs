@@ -1,20 +1,20 @@
 use std::time::{Duration, Instant};
 
-use polylet_harness::cluster::{Patch, Watch};
+use polylet_harness::cluster::{ObjectWatch, Patch};
 use polylet_harness::{Cluster, HarnessError};
 use serde_json::{Value, json};
 
-use super::side::PODS;
+use super::agent::PODS;
 
 const NAME: &str = "patched";
 
-/// The least that the API server has to do for a pod that starts: it is made, and told to be Ready.
-/// No node has these pods.
-pub(super) struct Share<'a> {
+/// The minimal API requests for the start of a pod: its creation and a status patch to Ready. These
+/// pods are bound to no real node.
+pub(super) struct ApiServerBaseline<'a> {
     cluster: &'a Cluster,
 }
 
-impl<'a> Share<'a> {
+impl<'a> ApiServerBaseline<'a> {
     pub(super) fn new(cluster: &'a Cluster) -> Self {
         Self { cluster }
     }
@@ -68,10 +68,10 @@ fn name(n: usize) -> String {
     format!("shared-{n}")
 }
 
-/// What the API server itself takes from a patch of a status to a watcher: a pod that no node has.
+/// Measures the API server's own time from a status patch to the watch event, with an unbound pod.
 pub(super) struct Patches<'a> {
     cluster: &'a Cluster,
-    watch: Watch,
+    watch: ObjectWatch,
     count: i64,
 }
 
@@ -108,7 +108,7 @@ impl<'a> Patches<'a> {
         let patch = json!({ "status": status });
         let sent = self.cluster.client().patch(&path, Patch::Strategic, &patch);
         let watch = &mut self.watch;
-        let heard = async {
+        let observed = async {
             while let Some((_, pod)) = watch.next().await? {
                 if pod["status"]["containerStatuses"][0]["restartCount"] == json!(count) {
                     break;
@@ -116,8 +116,8 @@ impl<'a> Patches<'a> {
             }
             Ok(began.elapsed())
         };
-        let (_, heard) = tokio::try_join!(sent, heard)?;
-        Ok(heard)
+        let (_, observed) = tokio::try_join!(sent, observed)?;
+        Ok(observed)
     }
 
     pub(super) async fn remove(self) -> Result<(), HarnessError> {

@@ -3,12 +3,12 @@ use std::fmt;
 use crate::measure::{Samples, ms, over};
 
 /// The result, as a table in Markdown: raw calls, kubelet, Polylet.
-pub(crate) struct Table {
+pub(crate) struct ClusterTable {
     runtime: String,
     lines: Vec<[String; 4]>,
 }
 
-impl Table {
+impl ClusterTable {
     pub(super) fn new(runtime: &str) -> Self {
         Self {
             runtime: runtime.to_owned(),
@@ -26,7 +26,7 @@ impl Table {
             .push([what.into(), floor.into(), kubelet, polylet]);
     }
 
-    /// Beside the same steps by raw calls, where there are such.
+    /// Adds a row with the same steps by raw calls, if there are any.
     pub(super) fn times(&mut self, what: &str, floor: Option<&Samples>, sides: &[Samples; 2]) {
         for percent in [50, 99] {
             let floor = floor.map(|floor| floor.percentile(percent));
@@ -47,7 +47,7 @@ impl Table {
     }
 }
 
-impl fmt::Display for Table {
+impl fmt::Display for ClusterTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let title = format!("on {}", self.runtime);
         writeln!(

@@ -15,7 +15,7 @@ const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
 const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
 const IMAGE: &str = "plugin.test/p/a:1";
 
-/// A plugin that gives the login to accounts that have a role, and keeps the question.
+/// A plugin that returns credentials to service accounts with a role, and records its requests.
 pub(super) fn settings(dir: &Path) -> Value {
     let answer = json!({
         "kind": "CredentialProviderResponse", "apiVersion": "credentialprovider.kubelet.k8s.io/v1",
@@ -48,7 +48,7 @@ pub(super) fn settings(dir: &Path) -> Value {
     json!({ "imageCredentialProviderConfigFile": file, "imageCredentialProviderBinDir": dir })
 }
 
-/// Pods of an account that the plugin knows get the image, others do not, though it is there.
+/// Only pods of an account known to the plugin may use the image, even when it is present.
 pub(super) async fn by_account(cluster: &Cluster, node: &Node, dir: &Path) {
     let registry = ok(Registry::start(&node.containerd, "plugin.test", true).await);
     let config = json!({ "Env": ["PATH=/bin"] });
@@ -70,11 +70,11 @@ pub(super) async fn by_account(cluster: &Cluster, node: &Node, dir: &Path) {
 
     put(cluster, "first", Some("reader")).await;
     ok(cluster.wait_pod_ready("first").await);
-    let asked = ok(fs::read_to_string(dir.join("asked")));
-    let question: Value = serde_json::from_str(asked.trim()).expect("one question");
+    let request = ok(fs::read_to_string(dir.join("asked")));
+    let question: Value = serde_json::from_str(request.trim()).expect("one question");
     let token = question["serviceAccountToken"].as_str().unwrap_or_default();
     assert!(token.starts_with("ey"), "a token is in the question");
-    // Another pod of the account: the record lets it in, and the plugin's answer still holds.
+    // Another pod of the account: the pull record admits it; the plugin's response is still cached.
     put(cluster, "second", Some("reader")).await;
     ok(cluster.wait_pod_ready("second").await);
     assert_eq!(registry.pulls("p/a"), 1);
@@ -87,12 +87,12 @@ pub(super) async fn by_account(cluster: &Cluster, node: &Node, dir: &Path) {
     let path = pod_path("stranger");
     let seen = async {
         while !refused(ok(client.get(&path).await).as_ref()) {
-            tokio::time::sleep(super::LOOK).await;
+            tokio::time::sleep(super::POLL_INTERVAL).await;
         }
     };
-    let seen = tokio::time::timeout(super::PATIENCE, seen).await;
+    let seen = tokio::time::timeout(super::TIMEOUT, seen).await;
     assert!(seen.is_ok(), "a stranger gets the image");
-    assert_eq!(ok(fs::read_to_string(dir.join("asked"))), asked);
+    assert_eq!(ok(fs::read_to_string(dir.join("asked"))), request);
     let mut records = ok(fs::read_dir(node.dirs().root.join("image_manager/pulled")));
     let noted = records.any(|record| {
         let text = record.and_then(|record| fs::read_to_string(record.path()));

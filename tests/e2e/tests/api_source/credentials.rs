@@ -1,4 +1,4 @@
-//! How the service proves who it is.
+//! Client credentials of the service.
 
 use std::fs;
 use std::time::Duration;
@@ -7,20 +7,21 @@ use polylet_e2e::ok;
 use polylet_harness::Cluster;
 use tokio::time::Instant;
 
-use super::service::{PATIENCE, Service};
+use super::service::{Service, TIMEOUT};
 use super::{PODS, create, pod};
 
-/// The kubeconfig comes late, is wrong in several ways, is right, and has its certificate renewed.
+/// The kubeconfig appears late, is invalid in several ways, becomes valid, and its certificate is
+/// renewed.
 pub(crate) async fn credentials(cluster: &Cluster) {
     let dir = cluster.scratch().join("late");
     let kubeconfig = dir.join("kubeconfig");
     let mut service = Service::new(&dir, &kubeconfig);
     service.start();
-    let says = async |word: &str| {
-        let told = service.problems(|all| all.iter().any(|p| p.message.contains(word)));
-        println!("{word}: {} ms", told.await.as_millis());
+    let wait_for_error = async |fragment: &str| {
+        let reported = service.problems(|all| all.iter().any(|p| p.message.contains(fragment)));
+        println!("{fragment}: {} ms", reported.await.as_millis());
     };
-    says("kubeconfig").await;
+    wait_for_error("kubeconfig").await;
     let put = |authority: &str, user: &str| {
         let server = cluster.server();
         let text = format!(
@@ -41,18 +42,18 @@ pub(crate) async fn credentials(cluster: &Cluster) {
     let user = format!("{{client-certificate: '{certificate}', client-key: '{key}'}}");
     let authority = cluster.authority().display().to_string();
     put(&certificate, &user);
-    says("invalid peer certificate").await;
+    wait_for_error("invalid peer certificate").await;
     put(&authority, "{token: hunter2}");
-    says("Unauthorized").await;
+    wait_for_error("Unauthorized").await;
     assert!(!service.log().contains("hunter2"));
     put(&authority, &user);
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut pods = service.pods(false).await;
     pods.until("the pods", |pods| pods.contains_key("web"))
         .await;
     println!(
         "credentials right → pods: {} ms",
-        begun.elapsed().as_millis()
+        started.elapsed().as_millis()
     );
 
     let watches = || {
@@ -62,13 +63,13 @@ pub(crate) async fn credentials(cluster: &Cluster) {
     };
     let before = (watches(), pods.changes);
     own();
-    let begun = Instant::now();
+    let started = Instant::now();
     while watches() == before.0 {
-        assert!(begun.elapsed() < PATIENCE, "{}", service.log());
+        assert!(started.elapsed() < TIMEOUT, "{}", service.log());
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     create(cluster, PODS, &pod("late")).await;
     pods.until("a pod", |pods| pods.contains_key("late")).await;
-    assert_eq!(pods.changes, before.1 + 1, "nothing else was told");
+    assert_eq!(pods.changes, before.1 + 1, "no other change was reported");
     service.problems(|all| all.is_empty()).await;
 }

@@ -1,4 +1,4 @@
-//! What pods refer to: objects, tokens, Services.
+//! Objects that pods refer to, tokens, and Services.
 
 use std::fs;
 use std::time::Duration;
@@ -12,31 +12,31 @@ use polylet_wire::podconfig::v1::{
 use serde_json::json;
 use tokio::time::{Instant, timeout};
 
-use super::service::{PATIENCE, Service, Told, told};
+use super::service::{ObjectState, Service, TIMEOUT, next_state};
 use super::{MAPS, PODS, SECRETS, create, delete, map, merge, pod};
 
 pub(crate) async fn objects(cluster: &Cluster, service: &Service) {
     let mut stream = service.object("ConfigMap", "default", "web-map").await;
-    assert_eq!(told(&mut stream).await, Told::Absent);
+    assert_eq!(next_state(&mut stream).await, ObjectState::Absent);
     create(cluster, MAPS, &map("web-map", "1")).await;
-    let value = |told: Told| match told {
-        Told::Manifest(map) => map["data"]["key"].as_str().unwrap().to_owned(),
+    let value = |state: ObjectState| match state {
+        ObjectState::Manifest(map) => map["data"]["key"].as_str().unwrap().to_owned(),
         other => panic!("{other:?}"),
     };
-    assert_eq!(value(told(&mut stream).await), "1");
-    let begun = Instant::now();
+    assert_eq!(value(next_state(&mut stream).await), "1");
+    let started = Instant::now();
     let at = format!("{MAPS}/web-map");
     merge(cluster, &at, json!({ "data": { "key": "2" } })).await;
-    assert_eq!(value(told(&mut stream).await), "2");
+    assert_eq!(value(next_state(&mut stream).await), "2");
     println!(
-        "ConfigMap patched → told: {} ms",
-        begun.elapsed().as_millis()
+        "ConfigMap patched → received: {} ms",
+        started.elapsed().as_millis()
     );
-    assert!(begun.elapsed() < Duration::from_secs(1));
+    assert!(started.elapsed() < Duration::from_secs(1));
     delete(cluster, &at).await;
-    assert_eq!(told(&mut stream).await, Told::Absent);
+    assert_eq!(next_state(&mut stream).await, ObjectState::Absent);
 
-    // No pod of this node refers to it: the server says so, and so do we.
+    // No pod of this node refers to it: the server's refusal is passed on.
     create(
         cluster,
         SECRETS,
@@ -46,11 +46,11 @@ pub(crate) async fn objects(cluster: &Cluster, service: &Service) {
     )
     .await;
     let mut other = service.object("Secret", "default", "other").await;
-    match told(&mut other).await {
-        Told::Unknown(message) => assert!(message.contains("forbidden"), "{message}"),
-        told => panic!("{told:?}"),
+    match next_state(&mut other).await {
+        ObjectState::Unknown(message) => assert!(message.contains("forbidden"), "{message}"),
+        state => panic!("{state:?}"),
     }
-    // What a pod that was bound this moment refers to can be read at once.
+    // Objects of a pod that has just been bound can be read at once.
     create(
         cluster,
         SECRETS,
@@ -61,15 +61,15 @@ pub(crate) async fn objects(cluster: &Cluster, service: &Service) {
     )
     .await;
     create(cluster, PODS, &pod("now")).await;
-    let begun = Instant::now();
+    let started = Instant::now();
     let mut now = service.object("Secret", "default", "now-secret").await;
-    match told(&mut now).await {
-        Told::Manifest(secret) => assert_eq!(secret["data"]["k"], "dg=="),
-        told => panic!("{told:?}"),
+    match next_state(&mut now).await {
+        ObjectState::Manifest(secret) => assert_eq!(secret["data"]["k"], "dg=="),
+        state => panic!("{state:?}"),
     }
     println!(
-        "Secret of a pod just bound → told: {} ms",
-        begun.elapsed().as_millis()
+        "Secret of a pod just bound → received: {} ms",
+        started.elapsed().as_millis()
     );
     let (requests, _) = ok(cluster.requests(0));
     let watches = requests.iter().map(|request| request.line());
@@ -84,11 +84,11 @@ pub(crate) async fn objects(cluster: &Cluster, service: &Service) {
         "metadata": { "name": "sandboxed" }, "handler": "h",
     });
     let mut class = service.object("RuntimeClass", "", "sandboxed").await;
-    assert_eq!(told(&mut class).await, Told::Absent);
+    assert_eq!(next_state(&mut class).await, ObjectState::Absent);
     create(cluster, "/apis/node.k8s.io/v1/runtimeclasses", &runtime).await;
-    match told(&mut class).await {
-        Told::Manifest(class) => assert_eq!(class["handler"], "h"),
-        told => panic!("{told:?}"),
+    match next_state(&mut class).await {
+        ObjectState::Manifest(class) => assert_eq!(class["handler"], "h"),
+        state => panic!("{state:?}"),
     }
     let driver = json!({
         "apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": { "name": "d.io" },
@@ -96,9 +96,12 @@ pub(crate) async fn objects(cluster: &Cluster, service: &Service) {
     });
     create(cluster, "/apis/storage.k8s.io/v1/csidrivers", &driver).await;
     let mut driver = service.object("CSIDriver", "", "d.io").await;
-    assert!(matches!(told(&mut driver).await, Told::Manifest(_)));
+    assert!(matches!(
+        next_state(&mut driver).await,
+        ObjectState::Manifest(_)
+    ));
     let mut bundle = service.object("ClusterTrustBundle", "", "bundle").await;
-    assert_eq!(told(&mut bundle).await, Told::Absent);
+    assert_eq!(next_state(&mut bundle).await, ObjectState::Absent);
     let object = json!({
         "apiVersion": "certificates.k8s.io/v1beta1", "kind": "ClusterTrustBundle",
         "metadata": { "name": "bundle" },
@@ -106,14 +109,17 @@ pub(crate) async fn objects(cluster: &Cluster, service: &Service) {
     });
     let bundles = "/apis/certificates.k8s.io/v1beta1/clustertrustbundles";
     create(cluster, bundles, &object).await;
-    assert!(matches!(told(&mut bundle).await, Told::Manifest(_)));
+    assert!(matches!(
+        next_state(&mut bundle).await,
+        ObjectState::Manifest(_)
+    ));
 }
 
 pub(crate) async fn polled_objects(cluster: &Cluster, service: &Service) {
     let mut claim = service
         .object("PersistentVolumeClaim", "default", "web-claim")
         .await;
-    assert_eq!(told(&mut claim).await, Told::Absent);
+    assert_eq!(next_state(&mut claim).await, ObjectState::Absent);
     let object = json!({
         "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": { "name": "web-claim" },
         "spec": {
@@ -133,16 +139,19 @@ pub(crate) async fn polled_objects(cluster: &Cluster, service: &Service) {
     create(cluster, "/api/v1/persistentvolumes", &volume).await;
     create(cluster, at, &object).await;
     loop {
-        match told(&mut claim).await {
-            Told::Manifest(claim) if claim["status"]["phase"] == "Bound" => break,
-            Told::Manifest(_) => {}
-            told => panic!("{told:?}"),
+        match next_state(&mut claim).await {
+            ObjectState::Manifest(claim) if claim["status"]["phase"] == "Bound" => break,
+            ObjectState::Manifest(_) => {}
+            state => panic!("{state:?}"),
         }
     }
     let mut account = service.object("ServiceAccount", "default", "default").await;
-    println!("the pod's account: {:?}", told(&mut account).await);
+    println!("the pod's account: {:?}", next_state(&mut account).await);
     let mut volume = service.object("PersistentVolume", "", "web-volume").await;
-    assert!(matches!(told(&mut volume).await, Told::Manifest(_)));
+    assert!(matches!(
+        next_state(&mut volume).await,
+        ObjectState::Manifest(_)
+    ));
 }
 
 pub(crate) async fn tokens_and_services(cluster: &Cluster, service: &Service) {
@@ -163,14 +172,14 @@ pub(crate) async fn tokens_and_services(cluster: &Cluster, service: &Service) {
         .await
         .unwrap()
         .into_inner();
-    let again = client
+    let second = client
         .issue_token(request.clone())
         .await
         .unwrap()
         .into_inner();
-    assert!(first == again, "another token was issued");
-    let life = first.expires_at.unwrap().seconds - first.refresh_at.unwrap().seconds;
-    assert!((700..800).contains(&life), "{life}");
+    assert!(first == second, "another token was issued");
+    let lifetime = first.expires_at.unwrap().seconds - first.refresh_at.unwrap().seconds;
+    assert!((700..800).contains(&lifetime), "{lifetime}");
     let mut other = request.clone();
     other.audiences = vec!["vault".to_owned()];
     let vault = client
@@ -182,8 +191,9 @@ pub(crate) async fn tokens_and_services(cluster: &Cluster, service: &Service) {
     other.pod.as_mut().unwrap().uid = "another".to_owned();
     let refused = client.issue_token(other).await.unwrap_err();
     assert_eq!(refused.code(), tonic::Code::PermissionDenied, "{refused}");
-    let kept = ["api.json", "objects.json", "node.json"].map(|name| service.kept(name));
-    assert!(!kept.concat().contains(&first.token) && !service.log().contains(&first.token));
+    let state_files =
+        ["api.json", "objects.json", "node.json"].map(|name| service.state_file(name));
+    assert!(!state_files.concat().contains(&first.token) && !service.log().contains(&first.token));
 
     let stream = client.watch_services(WatchServicesRequest::default()).await;
     let mut stream = stream.unwrap().into_inner();
@@ -196,7 +206,7 @@ pub(crate) async fn tokens_and_services(cluster: &Cluster, service: &Service) {
         create(cluster, services, &object).await;
     }
     loop {
-        let message = timeout(PATIENCE, stream.message())
+        let message = timeout(TIMEOUT, stream.message())
             .await
             .unwrap()
             .unwrap()
@@ -218,7 +228,7 @@ pub(crate) async fn tokens_and_services(cluster: &Cluster, service: &Service) {
     }
 }
 
-/// More than one connection carries.
+/// More watches than one connection carries.
 pub(crate) async fn many_objects(cluster: &Cluster, service: &Service) {
     const MANY: usize = 300;
     let mut many = pod("many");
@@ -236,16 +246,19 @@ pub(crate) async fn many_objects(cluster: &Cluster, service: &Service) {
     }
     for stream in &mut streams {
         loop {
-            match told(stream).await {
-                Told::Absent => break,
-                Told::Unknown(_) => {}
-                told => panic!("{told:?}"),
+            match next_state(stream).await {
+                ObjectState::Absent => break,
+                ObjectState::Unknown(_) => {}
+                state => panic!("{state:?}"),
             }
         }
     }
     for n in [0, MANY - 1] {
         create(cluster, MAPS, &map(&format!("many-{n}"), "x")).await;
-        assert!(matches!(told(&mut streams[n]).await, Told::Manifest(_)));
+        assert!(matches!(
+            next_state(&mut streams[n]).await,
+            ObjectState::Manifest(_)
+        ));
     }
     let status = fs::read_to_string(format!("/proc/{}/smaps_rollup", service.pid())).unwrap();
     let memory = status.lines().filter(|line| line.starts_with("Pss"));

@@ -1,4 +1,4 @@
-//! pod-config alone, as a process of its own, and what it tells.
+//! pod-config as a single process, and the streams it serves.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -10,7 +10,7 @@ use polylet_harness::node::default_bin_dir;
 use polylet_wire::podconfig::v1::object_service_client::ObjectServiceClient;
 use polylet_wire::podconfig::v1::pod_config_service_client::PodConfigServiceClient;
 use polylet_wire::podconfig::v1::{
-    ListProblemsRequest, Pod, PodSource, Problem, WatchNodeRequest, WatchNodeResponse,
+    ListManifestErrorsRequest, ManifestError, Pod, PodSource, WatchNodeRequest, WatchNodeResponse,
     WatchObjectRequest, WatchObjectResponse, WatchPodsRequest, watch_node_response,
     watch_object_response, watch_pods_response,
 };
@@ -20,17 +20,17 @@ use tokio::time::{Instant, timeout};
 use tonic::Streaming;
 use tonic::transport::{Channel, Endpoint};
 
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(crate) struct Service {
     dir: PathBuf,
     child: Option<Child>,
-    /// One connection, as other services have it.
+    /// One connection, as other services open it.
     channel: OnceCell<Channel>,
 }
 
 impl Service {
-    /// A service of the node `n1` below `dir`; not started yet.
+    /// The service of node `n1` below `dir`, not started yet.
     pub(crate) fn new(dir: &Path, kubeconfig: &Path) -> Service {
         let dir = dir.join("pod-config");
         fs::create_dir_all(&dir).unwrap();
@@ -75,7 +75,7 @@ impl Service {
         }
     }
 
-    pub(crate) fn kept(&self, name: &str) -> String {
+    pub(crate) fn state_file(&self, name: &str) -> String {
         let path = self.dir.join("state/pod-config").join(name);
         fs::read_to_string(path).unwrap_or_default()
     }
@@ -96,11 +96,11 @@ impl Service {
         let socket = self.dir.join("run/pod-config.sock");
         let address = format!("unix:{}", socket.display());
         let endpoint = Endpoint::from_shared(address).unwrap();
-        let begun = Instant::now();
+        let started = Instant::now();
         loop {
             match endpoint.connect().await {
                 Ok(channel) => return channel,
-                Err(error) if begun.elapsed() > PATIENCE => panic!("{error}: {}", self.log()),
+                Err(error) if started.elapsed() > TIMEOUT => panic!("{error}: {}", self.log()),
                 Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
             }
         }
@@ -123,7 +123,7 @@ impl Service {
         let stream = self.config().await.watch_pods(request).await.unwrap();
         Pods {
             stream: stream.into_inner(),
-            held: BTreeMap::new(),
+            current: BTreeMap::new(),
             changes: 0,
         }
     }
@@ -149,17 +149,20 @@ impl Service {
         stream.unwrap().into_inner()
     }
 
-    /// Waits until the problems are as wanted; how long that took.
-    pub(crate) async fn problems(&self, wanted: impl Fn(&[Problem]) -> bool) -> Duration {
+    /// Waits for the expected manifest errors and returns the time it took.
+    pub(crate) async fn problems(&self, condition: impl Fn(&[ManifestError]) -> bool) -> Duration {
         let mut client = self.config().await;
-        let begun = Instant::now();
+        let started = Instant::now();
         loop {
-            let told = client.list_problems(ListProblemsRequest {}).await.unwrap();
-            let told = told.into_inner().problems;
-            if wanted(&told) {
-                return begun.elapsed();
+            let response = client
+                .list_manifest_errors(ListManifestErrorsRequest {})
+                .await
+                .unwrap();
+            let errors = response.into_inner().errors;
+            if condition(&errors) {
+                return started.elapsed();
             }
-            assert!(begun.elapsed() < PATIENCE, "{told:?}\n{}", self.log());
+            assert!(started.elapsed() < TIMEOUT, "{errors:?}\n{}", self.log());
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
@@ -174,20 +177,20 @@ impl Drop for Service {
     }
 }
 
-/// A stream of pods, folded.
+/// A replica of a pod stream.
 pub(crate) struct Pods {
     stream: Streaming<polylet_wire::podconfig::v1::WatchPodsResponse>,
-    pub(crate) held: BTreeMap<String, Pod>,
-    /// Pods told or removed.
+    pub(crate) current: BTreeMap<String, Pod>,
+    /// Number of updates received.
     pub(crate) changes: u32,
 }
 
 impl Pods {
-    /// Reads until the pods, once in step, are as wanted.
+    /// Reads until the synced pods are as expected.
     pub(crate) async fn until(
         &mut self,
         what: &str,
-        wanted: impl Fn(&BTreeMap<String, Pod>) -> bool,
+        condition: impl Fn(&BTreeMap<String, Pod>) -> bool,
     ) {
         let reading = async {
             loop {
@@ -201,54 +204,54 @@ impl Pods {
                     .change
                     .unwrap()
                 {
-                    Change::Reset(_) => self.held.clear(),
+                    Change::Reset(_) => self.current.clear(),
                     Change::Upsert(pod) => {
                         self.changes += 1;
-                        self.held.insert(pod.r#ref.clone().unwrap().name, pod);
+                        self.current.insert(pod.r#ref.clone().unwrap().name, pod);
                     }
                     Change::Remove(pod) => {
                         self.changes += 1;
-                        self.held
-                            .retain(|_, held| held.r#ref.as_ref().unwrap().uid != pod.uid);
+                        self.current
+                            .retain(|_, existing| existing.r#ref.as_ref().unwrap().uid != pod.uid);
                     }
-                    Change::Synced(_) if wanted(&self.held) => return,
+                    Change::Synced(_) if condition(&self.current) => return,
                     Change::Synced(_) => {}
                 }
             }
         };
-        if timeout(PATIENCE, reading).await.is_err() {
-            panic!("{what}: {:?}", self.held);
+        if timeout(TIMEOUT, reading).await.is_err() {
+            panic!("{what}: {:?}", self.current);
         }
     }
 
     pub(crate) fn manifest(&self, name: &str) -> Value {
-        serde_json::from_slice(&self.held[name].manifest).unwrap()
+        serde_json::from_slice(&self.current[name].manifest).unwrap()
     }
 }
 
-/// What is told of an object.
+/// A watch of one object.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Told {
+pub(crate) enum ObjectState {
     Manifest(Value),
     Absent,
     Unknown(String),
 }
 
-/// The next that is told of an object.
-pub(crate) async fn told(stream: &mut Streaming<WatchObjectResponse>) -> Told {
-    let message = timeout(PATIENCE, stream.message()).await.expect("in time");
+/// The object's next state.
+pub(crate) async fn next_state(stream: &mut Streaming<WatchObjectResponse>) -> ObjectState {
+    let message = timeout(TIMEOUT, stream.message()).await.expect("in time");
     match message.unwrap().unwrap().state.unwrap() {
         watch_object_response::State::Manifest(json) => {
-            Told::Manifest(serde_json::from_slice(&json).unwrap())
+            ObjectState::Manifest(serde_json::from_slice(&json).unwrap())
         }
-        watch_object_response::State::Absent(_) => Told::Absent,
-        watch_object_response::State::Unknown(unknown) => Told::Unknown(unknown.message),
+        watch_object_response::State::Absent(_) => ObjectState::Absent,
+        watch_object_response::State::Unknown(unknown) => ObjectState::Unknown(unknown.message),
     }
 }
 
-/// The next that is told of the node, and whether it is stale.
-pub(crate) async fn node_told(stream: &mut Streaming<WatchNodeResponse>) -> (Option<Value>, bool) {
-    let message = timeout(PATIENCE, stream.message()).await.expect("in time");
+/// The Node's next state, and whether it is stale.
+pub(crate) async fn next_node(stream: &mut Streaming<WatchNodeResponse>) -> (Option<Value>, bool) {
+    let message = timeout(TIMEOUT, stream.message()).await.expect("in time");
     let message = message.unwrap().unwrap();
     let stale = message.stale_since.is_some();
     match message.state.unwrap() {

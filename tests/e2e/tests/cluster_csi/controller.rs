@@ -1,5 +1,4 @@
-//! What a driver's controllers do in a cluster, played by the test: volumes are made for claims,
-//! attached, made larger.
+//! The controllers of a CSI driver (provisioner, attacher, resizer), played by the test.
 
 use polylet_e2e::ok;
 use polylet_harness::Cluster;
@@ -7,19 +6,19 @@ use polylet_harness::cluster::Patch;
 use polylet_harness::csi::NAME;
 use serde_json::{Value, json};
 
-use super::events::told;
+use super::events::wait_for_event;
 
 const VOLUMES: &str = "/api/v1/persistentvolumes";
 const CLAIMS: &str = "/api/v1/namespaces/default/persistentvolumeclaims";
 const ATTACHMENTS: &str = "/apis/storage.k8s.io/v1/volumeattachments";
 
-/// Makes a volume for a claim when that is there.
+/// Provisions a volume once the claim exists.
 pub(crate) async fn provision(cluster: &Cluster, claim: &str, mode: &str) {
-    let asked = |object: &Value| {
+    let selected = |object: &Value| {
         object["metadata"]["annotations"]["volume.kubernetes.io/storage-provisioner"] == NAME
     };
     let path = format!("{CLAIMS}/{claim}");
-    let made = ok(cluster.wait(&path, "asks for a volume", asked).await);
+    let made = ok(cluster.wait(&path, "asks for a volume", selected).await);
     let uid = &made["metadata"]["uid"];
     let name = format!("pv-{claim}");
     let volume = json!({ "apiVersion": "v1", "kind": "PersistentVolume",
@@ -31,7 +30,7 @@ pub(crate) async fn provision(cluster: &Cluster, claim: &str, mode: &str) {
     ok(cluster.client().create(VOLUMES, &volume).await);
 }
 
-/// The attachment of a volume, made by the cluster's own controller.
+/// The VolumeAttachment created by the attach-detach controller.
 pub(crate) async fn attachment(cluster: &Cluster, claim: &str) -> String {
     let volume = format!("pv-{claim}");
     loop {
@@ -47,18 +46,18 @@ pub(crate) async fn attachment(cluster: &Cluster, claim: &str) -> String {
     }
 }
 
-/// Attaches it, as a driver's controller does: it keeps it from going before it is detached.
+/// Attaches the volume and adds the attacher's finalizer.
 pub(crate) async fn attach(cluster: &Cluster, attachment: &str) {
-    let kept = json!({ "metadata": { "finalizers": [format!("external-attacher/{NAME}")] } });
+    let finalizers = json!({ "metadata": { "finalizers": [format!("external-attacher/{NAME}")] } });
     let client = cluster.client();
-    ok(client.patch(attachment, Patch::Merge, &kept).await);
+    ok(client.patch(attachment, Patch::Merge, &finalizers).await);
     let status = json!({ "status": { "attached": true,
         "attachmentMetadata": { "device": "vdb" } } });
     let path = format!("{attachment}/status");
     ok(client.patch(&path, Patch::Merge, &status).await);
 }
 
-/// Waits until the cluster wants it detached, and lets it go. Says whether the node used it still.
+/// Waits for the request to detach, and detaches. Returns whether the node still used the volume.
 pub(crate) async fn detach(cluster: &Cluster, attachment: &str, claim: &str) -> bool {
     let leaves = |object: &Value| object["metadata"]["deletionTimestamp"].is_string();
     ok(cluster.wait(attachment, "is to be detached", leaves).await);
@@ -86,13 +85,13 @@ pub(crate) async fn in_use(cluster: &Cluster) -> Vec<String> {
         .collect()
 }
 
-/// The user asks for more, and the cluster does its part.
+/// The user requests more, and the controller expands the volume.
 pub(crate) async fn grow(cluster: &Cluster, claim: &str) {
     let client = cluster.client();
     let size = json!({ "storage": "16Mi" });
     let path = format!("{CLAIMS}/{claim}");
-    let asks = json!({ "spec": { "resources": { "requests": size } } });
-    ok(client.patch(&path, Patch::Merge, &asks).await);
+    let resize = json!({ "spec": { "resources": { "requests": size } } });
+    ok(client.patch(&path, Patch::Merge, &resize).await);
     let larger = json!({ "spec": { "capacity": size } });
     let volume = format!("{VOLUMES}/pv-{claim}");
     ok(client.patch(&volume, Patch::Merge, &larger).await);
@@ -103,7 +102,7 @@ pub(crate) async fn grow(cluster: &Cluster, claim: &str) {
     ok(client.patch(&status_path, Patch::Merge, &status).await);
 }
 
-/// Waits until the claim says that its volume is larger.
+/// Waits until the claim's status shows the new capacity.
 pub(crate) async fn grown(cluster: &Cluster, claim: &str) {
     let path = format!("{CLAIMS}/{claim}");
     let grown = |object: &Value| {
@@ -115,8 +114,8 @@ pub(crate) async fn grown(cluster: &Cluster, claim: &str) {
     ok(cluster
         .wait(&path, "is as large as its volume", grown)
         .await);
-    let words = format!("MountVolume.NodeExpandVolume succeeded for volume \"pv-{claim}\" node");
+    let message = format!("MountVolume.NodeExpandVolume succeeded for volume \"pv-{claim}\" node");
     for about in [("Pod", "first"), ("PersistentVolumeClaim", claim)] {
-        told(cluster, about, "FileSystemResizeSuccessful", &words).await;
+        wait_for_event(cluster, about, "FileSystemResizeSuccessful", &message).await;
     }
 }

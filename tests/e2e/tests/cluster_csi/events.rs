@@ -1,4 +1,4 @@
-//! What people are told of volumes.
+//! Events about volumes.
 
 use polylet_e2e::ok;
 use polylet_harness::{Cluster, Node};
@@ -6,16 +6,21 @@ use serde_json::Value;
 
 const EVENTS: &str = "/api/v1/namespaces/default/events";
 
-/// Waits for an event: of whom, its reason and its words.
-pub(crate) async fn told(cluster: &Cluster, about: (&str, &str), reason: &str, message: &str) {
+/// Waits for an event by object, reason and message.
+pub(crate) async fn wait_for_event(
+    cluster: &Cluster,
+    subject: (&str, &str),
+    reason: &str,
+    message: &str,
+) {
     let mut events = ok(cluster.client().watch(EVENTS).await);
     let is_it = |event: &Value| {
         let of = &event["involvedObject"];
-        let whose = of["kind"] == about.0 && of["name"] == about.1;
-        whose && event["reason"] == reason && event["message"] == message
+        let is_subject = of["kind"] == subject.0 && of["name"] == subject.1;
+        is_subject && event["reason"] == reason && event["message"] == message
     };
     loop {
-        let (_, event) = ok(events.next().await).expect("events are told");
+        let (_, event) = ok(events.next().await).expect("an open watch of events");
         if is_it(&event) {
             assert!(event["involvedObject"]["uid"].is_string());
             return;
@@ -23,15 +28,15 @@ pub(crate) async fn told(cluster: &Cluster, about: (&str, &str), reason: &str, m
     }
 }
 
-/// People are told where a device is.
+/// An event names the path of a block device.
 pub(crate) async fn mapped(cluster: &Cluster, node: &Node, uid: &str) {
     let root = node.dirs().root.display().to_string();
-    let places = [
+    let locations = [
         format!("globalMapPath \"{root}/plugins/kubernetes.io/csi/volumeDevices/pv-raw/dev\""),
         format!("volumeMapPath \"{root}/pods/{uid}/volumeDevices/kubernetes.io~csi\""),
     ];
-    for place in places {
-        let words = format!("MapVolume.MapPodDevice succeeded for volume \"pv-raw\" {place}");
-        told(cluster, ("Pod", "first"), "SuccessfulMountVolume", &words).await;
+    for location in locations {
+        let words = format!("MapVolume.MapPodDevice succeeded for volume \"pv-raw\" {location}");
+        wait_for_event(cluster, ("Pod", "first"), "SuccessfulMountVolume", &words).await;
     }
 }

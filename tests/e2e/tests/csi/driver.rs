@@ -1,4 +1,4 @@
-//! The part of CSI's controller that a test needs: volumes made and deleted.
+//! The part of CSI's controller service that a test needs: creation and deletion of volumes.
 
 use std::path::Path;
 
@@ -37,7 +37,7 @@ struct DeleteVolumeRequest {
 #[derive(Clone, PartialEq, prost::Message)]
 struct DeleteVolumeResponse {}
 
-/// Has a volume made; its handle.
+/// Creates a volume and returns its handle.
 pub(crate) async fn create(socket: &Path, name: &str, capability: VolumeCapability) -> String {
     let request = CreateVolumeRequest {
         name: name.to_owned(),
@@ -48,18 +48,18 @@ pub(crate) async fn create(socket: &Path, name: &str, capability: VolumeCapabili
         capabilities: vec![capability],
     };
     let path = "/csi.v1.Controller/CreateVolume";
-    let made: CreateVolumeResponse = ask(socket, path, request).await;
+    let made: CreateVolumeResponse = call(socket, path, request).await;
     made.volume.unwrap_or_default().id
 }
 
-/// Has a volume deleted.
+/// Deletes a volume.
 pub(crate) async fn delete(socket: &Path, handle: &str) {
     let id = handle.to_owned();
     let path = "/csi.v1.Controller/DeleteVolume";
-    let DeleteVolumeResponse {} = ask(socket, path, DeleteVolumeRequest { id }).await;
+    let DeleteVolumeResponse {} = call(socket, path, DeleteVolumeRequest { id }).await;
 }
 
-async fn ask<Q, A>(socket: &Path, path: &'static str, request: Q) -> A
+async fn call<Q, A>(socket: &Path, path: &'static str, request: Q) -> A
 where
     Q: prost::Message + Send + Sync + 'static,
     A: prost::Message + Default + Send + Sync + 'static,

@@ -3,25 +3,25 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use super::authority::Identity;
+use super::authority::KeyPairFiles;
 use super::kubeconfig::{self, User};
-use super::{Cluster, Line, Proxy, args};
+use super::{Cluster, Proxy, TcpProxy, args};
 use crate::NodeOptions;
 use crate::error::HarnessError;
 
-/// A token with which a node may ask for its certificate.
+/// A bootstrap token for a node's certificate request.
 const BOOTSTRAP: (&str, &str) = ("polyle", "0123456789abcdef");
 
 impl Cluster {
-    /// The kubeconfig of one who may do everything.
+    /// The admin kubeconfig.
     pub fn admin(&self) -> PathBuf {
         self.scratch.dir().join("admin.kubeconfig")
     }
 
-    /// The kubeconfig of a node, with a client certificate of its name.
+    /// The kubeconfig of a node with a client certificate for its name.
     ///
     /// # Errors
-    /// When a file cannot be written.
+    /// Fails if a file cannot be written.
     pub fn node_kubeconfig(&self, name: &str) -> Result<PathBuf, HarnessError> {
         self.node_kubeconfig_by(name, &self.server())
     }
@@ -41,32 +41,32 @@ impl Cluster {
         Ok(path)
     }
 
-    /// A line to the API server that can go dead.
+    /// A TCP proxy to the API server that can blackhole its connections.
     ///
     /// # Errors
-    /// When no port is free.
-    pub async fn line(&self) -> Result<Line, HarnessError> {
-        Line::to(vec![self.port]).await
+    /// Fails if no port is free.
+    pub async fn line(&self) -> Result<TcpProxy, HarnessError> {
+        TcpProxy::to(vec![self.port]).await
     }
 
-    /// A proxy before the API server.
+    /// An HTTP proxy to the API server.
     ///
     /// # Errors
-    /// When no port is free.
+    /// Fails if no port is free.
     pub async fn proxy(&self) -> Result<Proxy, HarnessError> {
         Proxy::to(self.port).await
     }
 
-    /// The address that the API server has inside the cluster. It is in its certificate, and from
-    /// here nobody reaches it.
+    /// The API server's cluster IP. It is in the server's certificate, but not reachable from the
+    /// host.
     pub fn inner_server(&self) -> String {
         format!("https://{}:443", Ipv4Addr::from(args::FIRST_SERVICE))
     }
 
-    /// The kubeconfig of a node whose certificate ended long ago.
+    /// The kubeconfig of a node with an expired certificate.
     ///
     /// # Errors
-    /// When a file cannot be written.
+    /// Fails if a file cannot be written.
     pub fn ended_kubeconfig(&self, name: &str) -> Result<PathBuf, HarnessError> {
         let (file, user) = (format!("ended-{name}"), format!("system:node:{name}"));
         let identity = self
@@ -77,41 +77,41 @@ impl Cluster {
         Ok(path)
     }
 
-    /// A kubeconfig with a bootstrap token, as a node has one before it has its certificate. The
-    /// cluster then approves nodes' client certificates by itself, as one of kubeadm does.
+    /// A kubeconfig with a bootstrap token, for a node without a certificate. The cluster then
+    /// approves nodes' client certificates automatically, as with kubeadm.
     ///
     /// # Errors
-    /// When a file cannot be written, or the API server refuses.
+    /// Fails if a file cannot be written or the API server rejects a request.
     pub async fn bootstrap_kubeconfig(&self) -> Result<PathBuf, HarnessError> {
         let (id, secret) = BOOTSTRAP;
         self.apply_bootstrap(id, secret, true).await?;
         self.token_kubeconfig("bootstrap", &format!("{id}.{secret}"))
     }
 
-    /// The same in a cluster where people approve every certificate.
+    /// Like [`Cluster::bootstrap_kubeconfig`], without automatic approval of certificates.
     ///
     /// # Errors
-    /// As [`Cluster::bootstrap_kubeconfig`].
+    /// See [`Cluster::bootstrap_kubeconfig`].
     pub async fn unapproved_kubeconfig(&self) -> Result<PathBuf, HarnessError> {
         let (id, secret) = BOOTSTRAP;
         self.apply_bootstrap(id, secret, false).await?;
         self.token_kubeconfig("bootstrap", &format!("{id}.{secret}"))
     }
 
-    /// A kubeconfig with a token, which the cluster may know or not.
+    /// A kubeconfig with a bearer token, valid or not.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// Fails if the file cannot be written.
     pub fn token_kubeconfig(&self, file: &str, token: &str) -> Result<PathBuf, HarnessError> {
         let path = self.scratch.dir().join(format!("{file}.kubeconfig"));
         self.kubeconfig(&path, &User::Token(token))?;
         Ok(path)
     }
 
-    /// The kubeconfig of a node that holds the node's certificate itself, as installers write it.
+    /// A kubeconfig with the node's certificate embedded, as written by installers.
     ///
     /// # Errors
-    /// When a file cannot be read or written.
+    /// Fails if a file cannot be read or written.
     pub fn embedded_kubeconfig(&self, name: &str) -> Result<PathBuf, HarnessError> {
         let user = format!("system:node:{name}");
         let file = format!("embedded-{name}");
@@ -121,34 +121,36 @@ impl Cluster {
         Ok(path)
     }
 
-    /// Lets nodes renew their certificates, as a cluster of kubeadm does.
+    /// Enables automatic approval of certificate renewals, as kubeadm does.
     ///
     /// # Errors
-    /// When the API server refuses.
+    /// Fails if the API server rejects the request.
     pub async fn approve_renewals(&self) -> Result<(), HarnessError> {
         self.apply_approval("approve-next", "selfnodeclient", "system:nodes")
             .await
     }
 
-    /// A node that belongs to this cluster.
+    /// Options of a node that joins this cluster.
     ///
     /// # Errors
-    /// When its certificate cannot be written.
+    /// Fails if its certificate cannot be written.
     pub fn node_options(&self, name: &str) -> Result<NodeOptions, HarnessError> {
         self.node_options_by(name, &self.server())
     }
 
-    /// The same, with the API server elsewhere: behind a [`Line`].
+    /// Like [`Cluster::node_options`], with another URL for the API server, such as that of a TCP
+    /// proxy.
     ///
     /// # Errors
-    /// As [`Cluster::node_options`].
+    /// See [`Cluster::node_options`].
     pub fn node_options_by(&self, name: &str, server: &str) -> Result<NodeOptions, HarnessError> {
         Ok(NodeOptions {
             name: name.to_owned(),
             kubelet: json!({
-                // The API server comes by the node's address.
+                // The API server connects to the node's address.
                 "address": "0.0.0.0",
-                // Nobody answers there; without one an agent complains of every pod.
+                // No DNS server responds there; without an address the node reports an event for
+                // every pod.
                 "clusterDNS": [Ipv4Addr::from(args::DNS)],
                 "clusterDomain": "cluster.local",
                 "authentication": {
@@ -163,17 +165,17 @@ impl Cluster {
         })
     }
 
-    /// A client certificate of this user in these groups.
+    /// A client certificate for this user and these groups.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// Fails if it cannot be written.
     pub fn identity(
         &self,
         file: &str,
         user: &str,
         groups: &[&str],
     ) -> Result<(PathBuf, PathBuf), HarnessError> {
-        let Identity { certificate, key } = self.authority.client(file, user, groups)?;
+        let KeyPairFiles { certificate, key } = self.authority.client(file, user, groups)?;
         Ok((certificate, key))
     }
 

@@ -2,22 +2,22 @@ use std::path::Path;
 
 use serde_json::json;
 
-use super::authority::Identity;
+use super::authority::KeyPairFiles;
 
-/// Addresses of Services; nothing routes to them, as no kube-proxy runs.
+/// The service CIDR; not routed, because no kube-proxy runs.
 const SERVICES: &str = "10.96.0.0/16";
 
-/// What the API server tells others to reach it by. It must not be a loopback address; this one is
-/// reserved for documentation, and nobody of ours uses it.
+/// The API server's advertise address. It must not be a loopback address; this one is reserved for
+/// documentation and unused.
 const ADVERTISED: &str = "192.0.2.1";
 
-/// The first address of [`SERVICES`] is the API server's own.
+/// The first address of [`SERVICES`]: the API server's cluster IP.
 pub(super) const FIRST_SERVICE: [u8; 4] = [10, 96, 0, 1];
 
-/// Where pods look for names, by custom.
+/// The customary cluster IP of the DNS service.
 pub(super) const DNS: [u8; 4] = [10, 96, 0, 10];
 
-/// Who issues tokens.
+/// The service account token issuer.
 const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 
 fn flag(name: &str, value: impl std::fmt::Display) -> String {
@@ -28,8 +28,14 @@ fn path(name: &str, value: &Path) -> String {
     flag(name, value.display())
 }
 
-/// One member on the loopback address, with TLS: others may be logged in to this machine.
-pub(super) fn etcd(dir: &Path, ports: (u16, u16), own: &Identity, authority: &Path) -> Vec<String> {
+/// A single member on the loopback address, with TLS because other users may be logged in to this
+/// machine.
+pub(super) fn etcd(
+    dir: &Path,
+    ports: (u16, u16),
+    own: &KeyPairFiles,
+    authority: &Path,
+) -> Vec<String> {
     let client = format!("https://127.0.0.1:{}", ports.0);
     let peer = format!("https://127.0.0.1:{}", ports.1);
     vec![
@@ -52,24 +58,24 @@ pub(super) fn etcd(dir: &Path, ports: (u16, u16), own: &Identity, authority: &Pa
     ]
 }
 
-/// What the API server is started with.
-pub(super) struct Server<'a> {
+/// Settings of the API server's command line.
+pub(super) struct ApiServerArgs<'a> {
     pub(super) dir: &'a Path,
     pub(super) port: u16,
     pub(super) etcd_port: u16,
-    /// The authority's certificate.
+    /// The CA certificate.
     pub(super) authority: &'a Path,
-    pub(super) serving: &'a Identity,
-    /// Its own certificate as a client of etcd.
-    pub(super) etcd_client: &'a Identity,
-    /// Its own certificate as a client of nodes.
-    pub(super) node_client: &'a Identity,
-    pub(super) tokens: &'a Identity,
+    pub(super) serving: &'a KeyPairFiles,
+    /// Client certificate for etcd.
+    pub(super) etcd_client: &'a KeyPairFiles,
+    /// Client certificate for nodes.
+    pub(super) node_client: &'a KeyPairFiles,
+    pub(super) tokens: &'a KeyPairFiles,
     pub(super) audit_policy: &'a Path,
     pub(super) audit_log: &'a Path,
 }
 
-pub(super) fn api_server(server: &Server<'_>) -> Vec<String> {
+pub(super) fn api_server(server: &ApiServerArgs<'_>) -> Vec<String> {
     vec![
         flag(
             "etcd-servers",
@@ -107,16 +113,16 @@ pub(super) fn api_server(server: &Server<'_>) -> Vec<String> {
 pub(super) fn controller_manager(
     dir: &Path,
     kubeconfig: &Path,
-    authority: &Identity,
-    tokens: &Identity,
+    authority: &KeyPairFiles,
+    tokens: &KeyPairFiles,
 ) -> Vec<String> {
     vec![
         path("kubeconfig", kubeconfig),
         path("cert-dir", dir),
-        // Nobody asks it anything: what it does shows in the API.
+        // Its own port is unused; its effects are visible in the API.
         flag("secure-port", 0),
         flag("leader-elect", false),
-        // The defaults are for sharing a server: they would slow its own start down to seconds.
+        // The default rate limits are for a shared server and would slow its start down by seconds.
         flag("kube-api-qps", 500),
         flag("kube-api-burst", 500),
         flag("use-service-account-credentials", true),
@@ -138,7 +144,7 @@ pub(super) fn scheduler(dir: &Path, kubeconfig: &Path) -> Vec<String> {
     ]
 }
 
-/// Who asked for what, for nodes alone: what counts a node agent's requests.
+/// An audit policy that logs the metadata of nodes' requests only, for counting them.
 pub(super) fn audit_policy() -> String {
     json!({
         "apiVersion": "audit.k8s.io/v1",

@@ -4,15 +4,15 @@ use std::process::Stdio;
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use super::{Audited, Cluster, audit};
+use super::{AuditEvent, Cluster, audit};
 use crate::error::{HarnessError, report};
-use crate::wait::{self, Look, until};
+use crate::wait::{self, Poll, until};
 
 impl Cluster {
-    /// Runs kubectl as one who may do everything and gives its output.
+    /// Runs kubectl as cluster admin and returns its output.
     ///
     /// # Errors
-    /// When it fails, with what it said, or takes longer than patience.
+    /// Fails with kubectl's output, or on timeout.
     pub async fn kubectl(&self, words: &[&str]) -> Result<String, HarnessError> {
         self.kubectl_as(&self.admin(), words).await
     }
@@ -20,7 +20,7 @@ impl Cluster {
     /// Runs kubectl with a kubeconfig.
     ///
     /// # Errors
-    /// As [`Cluster::kubectl`].
+    /// See [`Cluster::kubectl`].
     pub async fn kubectl_as(
         &self,
         kubeconfig: &Path,
@@ -30,15 +30,15 @@ impl Cluster {
         let ran = Command::new(self.programs.path("kubectl")?)
             .args(words)
             .env("KUBECONFIG", kubeconfig)
-            // What it caches of the API goes with the cluster.
+            // The discovery cache is removed with the cluster.
             .env("KUBECACHEDIR", self.scratch().join("kubectl"))
             .stdin(Stdio::null())
             .kill_on_drop(true)
             .output();
-        let Ok(ran) = tokio::time::timeout(wait::patience(), ran).await else {
-            return Err(HarnessError::Patience {
-                what: format!("the end of `{program}`"),
-                seconds: wait::patience().as_secs(),
+        let Ok(ran) = tokio::time::timeout(wait::timeout(), ran).await else {
+            return Err(HarnessError::Timeout {
+                what: format!("`{program}` to exit"),
+                seconds: wait::timeout().as_secs(),
                 last: "still running".to_owned(),
             });
         };
@@ -56,10 +56,10 @@ impl Cluster {
         })
     }
 
-    /// Makes a namespace and waits until pods can be made in it.
+    /// Creates a namespace and waits until it accepts pods.
     ///
     /// # Errors
-    /// When it exists, or patience ends.
+    /// Fails if it exists, or on timeout.
     pub async fn namespace(&self, name: &str) -> Result<(), HarnessError> {
         let object = json!({
             "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name },
@@ -68,20 +68,20 @@ impl Cluster {
         self.wait_namespace(name).await
     }
 
-    /// Pods can be made in a namespace when its service account is there; they can start when the
-    /// authority's certificate is.
+    /// A namespace accepts pods when its service account exists; they can start when its CA
+    /// certificate ConfigMap exists.
     pub(super) async fn wait_namespace(&self, name: &str) -> Result<(), HarnessError> {
         for part in ["serviceaccounts/default", "configmaps/kube-root-ca.crt"] {
             let path = format!("/api/v1/namespaces/{name}/{part}");
-            self.wait(&path, "to be there", |_| true).await?;
+            self.wait(&path, "to exist", |_| true).await?;
         }
         Ok(())
     }
 
-    /// Waits until the object at a path is as wanted, and gives it.
+    /// Waits until the object at a path satisfies a condition and returns it.
     ///
     /// # Errors
-    /// When patience ends, with what was seen last.
+    /// Fails on timeout with the last observation.
     pub async fn wait(
         &self,
         path: &str,
@@ -90,25 +90,25 @@ impl Cluster {
     ) -> Result<Value, HarnessError> {
         until(format!("{path} {what}"), || async {
             match self.client().get(path).await {
-                Ok(Some(object)) if wanted(&object) => Look::Done(object),
-                Ok(Some(object)) => Look::NotYet(seen(&object)),
-                Ok(None) => Look::NotYet("not there".to_owned()),
-                Err(error) => Look::NotYet(report(&error)),
+                Ok(Some(object)) if wanted(&object) => Poll::Ready(object),
+                Ok(Some(object)) => Poll::Pending(seen(&object)),
+                Ok(None) => Poll::Pending("not found".to_owned()),
+                Err(error) => Poll::Pending(report(&error)),
             }
         })
         .await
     }
 
-    /// Waits until there is no object at a path.
+    /// Waits until no object exists at a path.
     ///
     /// # Errors
-    /// When patience ends, with what was seen last.
+    /// Fails on timeout with the last observation.
     pub async fn wait_absent(&self, path: &str) -> Result<(), HarnessError> {
-        until(format!("{path} to be gone"), || async {
+        until(format!("{path} to be deleted"), || async {
             match self.client().get(path).await {
-                Ok(None) => Look::Done(()),
-                Ok(Some(object)) => Look::NotYet(seen(&object)),
-                Err(error) => Look::NotYet(report(&error)),
+                Ok(None) => Poll::Ready(()),
+                Ok(Some(object)) => Poll::Pending(seen(&object)),
+                Err(error) => Poll::Pending(report(&error)),
             }
         })
         .await
@@ -117,7 +117,7 @@ impl Cluster {
     /// Waits until a pod of the namespace `default` is Ready.
     ///
     /// # Errors
-    /// As [`Cluster::wait`].
+    /// See [`Cluster::wait`].
     pub async fn wait_pod_ready(&self, name: &str) -> Result<Value, HarnessError> {
         self.wait(&pod_path(name), "to be Ready", is_ready).await
     }
@@ -125,17 +125,18 @@ impl Cluster {
     /// Waits until a node is Ready.
     ///
     /// # Errors
-    /// As [`Cluster::wait`].
+    /// See [`Cluster::wait`].
     pub async fn wait_node_ready(&self, name: &str) -> Result<Value, HarnessError> {
         let path = format!("/api/v1/nodes/{name}");
         self.wait(&path, "to be Ready", is_ready).await
     }
 
-    /// What nodes asked the API server since a mark, and the mark of now; 0 is the beginning.
+    /// Requests of nodes since a position in the audit log (0 is its beginning), and the current
+    /// position.
     ///
     /// # Errors
-    /// When the audit log cannot be read.
-    pub fn requests(&self, since: u64) -> Result<(Vec<Audited>, u64), HarnessError> {
+    /// Fails if the audit log cannot be read.
+    pub fn requests(&self, since: u64) -> Result<(Vec<AuditEvent>, u64), HarnessError> {
         audit::read(&self.audit_log(), since)
     }
 
@@ -165,7 +166,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// The controllers then approve requests of this kind by themselves.
+    /// Lets the controllers approve requests of this kind automatically.
     pub(super) async fn apply_approval(
         &self,
         name: &str,
@@ -189,28 +190,28 @@ impl Cluster {
     }
 }
 
-/// The path of a pod of the namespace `default`.
+/// API path of a pod in the namespace `default`.
 pub fn pod_path(name: &str) -> String {
     format!("/api/v1/namespaces/default/pods/{name}")
 }
 
-/// Whether the condition `Ready` of a pod or a node holds.
+/// Whether the condition `Ready` of a pod or node is `True`.
 pub fn is_ready(object: &Value) -> bool {
     condition(object, "Ready") == Some("True")
 }
 
-/// The status of a condition.
+/// Status of a condition.
 pub fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a str> {
     let all = object["status"]["conditions"].as_array()?;
     let found = all.iter().find(|condition| condition["type"] == kind);
     found?["status"].as_str()
 }
 
-/// What an error tells of an object.
+/// Summary of an object for error texts.
 fn seen(object: &Value) -> String {
     let mut status = object["status"].clone();
     if let Some(fields) = status.as_object_mut() {
-        // Long, and never what a test waits for.
+        // Long and irrelevant to tests.
         for long in ["images", "nodeInfo", "daemonEndpoints"] {
             fields.remove(long);
         }
@@ -219,6 +220,6 @@ fn seen(object: &Value) -> String {
     let ending = metadata["deletionTimestamp"].as_str();
     format!(
         "{status} {}",
-        ending.map_or(String::new(), |at| format!("ending since {at}"))
+        ending.map_or(String::new(), |at| format!("terminating since {at}"))
     )
 }

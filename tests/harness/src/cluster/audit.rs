@@ -6,26 +6,26 @@ use serde_json::Value;
 
 use crate::error::{HarnessError, file};
 
-/// A request that a node agent made, as the API server noted it.
+/// A node's request, from the API server's audit log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Audited {
-    /// `system:node:NAME`.
+pub struct AuditEvent {
+    /// User name: `system:node:NAME`.
     pub user: String,
-    /// `get`, `list`, `watch`, `create`, `patch`, `update`, `delete`.
+    /// `get`, `list`, `watch`, `create`, `patch`, `update` or `delete`.
     pub verb: String,
-    /// `pods`, or `pods/status`.
+    /// Resource: `pods` or `pods/status`.
     pub resource: String,
-    /// The namespace; empty without one.
+    /// Namespace; empty for cluster-scoped objects.
     pub namespace: String,
-    /// The object's name; empty for lists.
+    /// Object name; empty for lists.
     pub name: String,
-    /// The answer's code.
+    /// HTTP status code.
     pub code: u64,
-    /// When it came, RFC 3339 in microseconds.
+    /// Time of receipt, RFC 3339 with microseconds.
     pub at: String,
 }
 
-impl Audited {
+impl AuditEvent {
     /// Verb, resource and name on one line.
     pub fn line(&self) -> String {
         format!(
@@ -35,15 +35,15 @@ impl Audited {
     }
 }
 
-/// The requests in the log from byte `from` on, each once, and where the log ends now.
-pub(super) fn read(path: &Path, from: u64) -> Result<(Vec<Audited>, u64), HarnessError> {
+/// Requests in the log from byte `from` on, each once, and the log's current end.
+pub(super) fn read(path: &Path, from: u64) -> Result<(Vec<AuditEvent>, u64), HarnessError> {
     let bytes = match fs::read(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
         read => file("read", path, read)?,
     };
     let from = usize::try_from(from).unwrap_or(usize::MAX);
     let new = bytes.get(from..).unwrap_or_default();
-    // A line that is being written now is read whole the next time.
+    // An incomplete last line is read by the next call.
     let end = new
         .iter()
         .rposition(|byte| *byte == b'\n')
@@ -58,7 +58,7 @@ pub(super) fn read(path: &Path, from: u64) -> Result<(Vec<Audited>, u64), Harnes
         let Ok(event) = serde_json::from_slice::<Value>(line) else {
             continue;
         };
-        // A watch is noted at its beginning and at its end.
+        // Watches are logged at their beginning and at their end.
         if seen.insert(text(&event["auditID"])) {
             requests.push(request(&event));
         }
@@ -66,14 +66,14 @@ pub(super) fn read(path: &Path, from: u64) -> Result<(Vec<Audited>, u64), Harnes
     Ok((requests, (from + end) as u64))
 }
 
-fn request(event: &Value) -> Audited {
+fn request(event: &Value) -> AuditEvent {
     let object = &event["objectRef"];
     let mut resource = text(&object["resource"]);
     let part = text(&object["subresource"]);
     if !part.is_empty() {
         resource = format!("{resource}/{part}");
     }
-    Audited {
+    AuditEvent {
         user: text(&event["user"]["username"]),
         verb: text(&event["verb"]),
         resource,
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn each_request_once_and_only_whole_lines() {
-        let dir = tempfile::tempdir().expect("a directory");
+        let dir = tempfile::tempdir().expect("temporary directory");
         let path = dir.path().join("audit.log");
         assert_eq!(read(&path, 0).expect("none").0, Vec::new());
         let line = |id: &str, stage: &str| {

@@ -10,16 +10,16 @@ use crate::error::{HarnessError, file};
 
 /// A certificate and its key.
 #[derive(Debug, Clone)]
-pub(super) struct Identity {
-    /// The certificate, PEM.
+pub(super) struct KeyPairFiles {
+    /// Path of the certificate, PEM.
     pub(super) certificate: PathBuf,
-    /// The key, PEM.
+    /// Path of the key, PEM.
     pub(super) key: PathBuf,
 }
 
-/// The cluster's one authority: it signs servers' and clients' certificates.
+/// The cluster's only CA, for server and client certificates.
 #[derive(Debug)]
-pub(super) struct Authority {
+pub(super) struct CertificateAuthority {
     dir: PathBuf,
     issuer: Issuer<'static, KeyPair>,
 }
@@ -32,11 +32,11 @@ fn write(path: &Path, text: &str) -> Result<(), HarnessError> {
     file("write", path, fs::write(path, text))
 }
 
-impl Authority {
-    /// Makes one in `dir`.
+impl CertificateAuthority {
+    /// Creates a CA in `dir`.
     ///
     /// # Errors
-    /// When a file cannot be written.
+    /// Fails if a file cannot be written.
     pub(super) fn create(dir: &Path) -> Result<Self, HarnessError> {
         let key = KeyPair::generate().map_err(made("a key"))?;
         let mut params = CertificateParams::default();
@@ -49,7 +49,7 @@ impl Authority {
             KeyUsagePurpose::CrlSign,
             KeyUsagePurpose::DigitalSignature,
         ];
-        let certificate = params.self_signed(&key).map_err(made("an authority"))?;
+        let certificate = params.self_signed(&key).map_err(made("a CA certificate"))?;
         write(&dir.join("ca.crt"), &certificate.pem())?;
         write(&dir.join("ca.key"), &key.serialize_pem())?;
         Ok(Self {
@@ -58,52 +58,56 @@ impl Authority {
         })
     }
 
-    /// Its certificate and its key.
-    pub(super) fn own(&self) -> Identity {
+    /// Paths of the CA certificate and key.
+    pub(super) fn own(&self) -> KeyPairFiles {
         self.at("ca")
     }
 
-    /// What it signed before.
-    pub(super) fn issued(&self, file: &str) -> Identity {
+    /// Paths of an already signed certificate and its key.
+    pub(super) fn issued(&self, file: &str) -> KeyPairFiles {
         self.at(file)
     }
 
-    /// A client's certificate: its user and groups, as Kubernetes reads them.
+    /// A client certificate; user and groups are in its subject, as Kubernetes expects.
     ///
     /// # Errors
-    /// When a file cannot be written.
+    /// Fails if a file cannot be written.
     pub(super) fn client(
         &self,
         file: &str,
         user: &str,
         groups: &[&str],
-    ) -> Result<Identity, HarnessError> {
+    ) -> Result<KeyPairFiles, HarnessError> {
         self.sign(file, client(user, groups))
     }
 
-    /// The same, ended long ago.
+    /// Like [`Self::client`], but expired.
     ///
     /// # Errors
-    /// When a file cannot be written.
+    /// Fails if a file cannot be written.
     pub(super) fn ended_client(
         &self,
         file: &str,
         user: &str,
         groups: &[&str],
-    ) -> Result<Identity, HarnessError> {
+    ) -> Result<KeyPairFiles, HarnessError> {
         let mut params = client(user, groups);
         params.not_before = rcgen::date_time_ymd(2001, 1, 1);
         params.not_after = rcgen::date_time_ymd(2002, 1, 1);
         self.sign(file, params)
     }
 
-    /// A server's certificate for the loopback address and these names, good for a client too.
+    /// A server certificate for the loopback address and these names, also valid for clients.
     ///
     /// # Errors
-    /// When a file cannot be written.
-    pub(super) fn server(&self, file: &str, names: &[SanType]) -> Result<Identity, HarnessError> {
+    /// Fails if a file cannot be written.
+    pub(super) fn server(
+        &self,
+        file: &str,
+        names: &[SanType],
+    ) -> Result<KeyPairFiles, HarnessError> {
         let mut params = CertificateParams::new(vec!["localhost".to_owned()])
-            .map_err(made("a server's names"))?;
+            .map_err(made("subject alternative names"))?;
         params
             .subject_alt_names
             .push(SanType::IpAddress(std::net::Ipv4Addr::LOCALHOST.into()));
@@ -116,11 +120,11 @@ impl Authority {
         self.sign(file, params)
     }
 
-    /// A key pair that signs tokens of service accounts: the public key stands for a certificate.
+    /// A key pair for signing service account tokens; the certificate path holds the public key.
     ///
     /// # Errors
-    /// When a file cannot be written.
-    pub(super) fn tokens(&self) -> Result<Identity, HarnessError> {
+    /// Fails if a file cannot be written.
+    pub(super) fn tokens(&self) -> Result<KeyPairFiles, HarnessError> {
         let key = KeyPair::generate().map_err(made("a key"))?;
         let identity = self.at("tokens");
         write(&identity.certificate, &key.public_key_pem())?;
@@ -128,7 +132,7 @@ impl Authority {
         Ok(identity)
     }
 
-    fn sign(&self, file: &str, params: CertificateParams) -> Result<Identity, HarnessError> {
+    fn sign(&self, file: &str, params: CertificateParams) -> Result<KeyPairFiles, HarnessError> {
         let key = KeyPair::generate().map_err(made("a key"))?;
         let certificate = params
             .signed_by(&key, &self.issuer)
@@ -139,8 +143,8 @@ impl Authority {
         Ok(identity)
     }
 
-    fn at(&self, name: &str) -> Identity {
-        Identity {
+    fn at(&self, name: &str) -> KeyPairFiles {
+        KeyPairFiles {
             certificate: self.dir.join(format!("{name}.crt")),
             key: self.dir.join(format!("{name}.key")),
         }

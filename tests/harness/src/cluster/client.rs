@@ -17,36 +17,40 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-use super::authority::Identity;
+use super::authority::KeyPairFiles;
 use crate::error::HarnessError;
 
-/// A request that is not answered by then never will be.
+/// Timeout of one request.
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// How a change is meant.
+/// The patch type.
 #[derive(Debug, Clone, Copy)]
 pub enum Patch {
-    /// Fields replace fields.
+    /// JSON merge patch: fields replace fields.
     Merge,
-    /// Lists are merged by their keys, as `kubectl patch` does.
+    /// Strategic merge patch: lists are merged by their keys, as with `kubectl patch`.
     Strategic,
 }
 
-/// A client of the API server: JSON in, JSON out. Tests need no more.
+/// A minimal JSON client of the API server.
 #[derive(Debug)]
 pub struct Client {
     port: u16,
     tls: Arc<ClientConfig>,
-    /// Connections that wait for their next request.
+    /// Idle connections.
     idle: Mutex<Vec<SendRequest<Full<Bytes>>>>,
 }
 
 impl Client {
-    pub(super) fn new(port: u16, authority: &Path, user: &Identity) -> Result<Self, HarnessError> {
+    pub(super) fn new(
+        port: u16,
+        authority: &Path,
+        user: &KeyPairFiles,
+    ) -> Result<Self, HarnessError> {
         let made = |what| move |source| HarnessError::Tls { what, source };
         let mut roots = RootCertStore::empty();
         let root = certificate(authority)?;
-        roots.add(root).map_err(made("the authority"))?;
+        roots.add(root).map_err(made("the CA certificate"))?;
         let key =
             PrivateKeyDer::from_pem_file(&user.key).map_err(|error| unread(&user.key, error))?;
         let tls = ClientConfig::builder_with_provider(Arc::new(default_provider()))
@@ -62,10 +66,10 @@ impl Client {
         })
     }
 
-    /// An object or a list; `None` when there is none.
+    /// Gets an object or a list; `None` on 404.
     ///
     /// # Errors
-    /// When the server does not answer, or with another refusal.
+    /// Fails if the server does not respond, or with any other error status.
     pub async fn get(&self, path: &str) -> Result<Option<Value>, HarnessError> {
         match self.ask(Method::GET, path, None).await {
             Ok(value) => Ok(Some(value)),
@@ -74,10 +78,10 @@ impl Client {
         }
     }
 
-    /// The text at a path that is not of objects, such as `/readyz`.
+    /// Gets the text at a non-resource path, such as `/readyz`.
     ///
     /// # Errors
-    /// When the server does not answer, or refuses.
+    /// Fails if the server does not respond or returns an error status.
     pub async fn text(&self, path: &str) -> Result<String, HarnessError> {
         let (code, body) = self.send(Method::GET, path, None).await?;
         let text = String::from_utf8_lossy(&body).into_owned();
@@ -87,19 +91,19 @@ impl Client {
         Err(refused("GET", path, code, text))
     }
 
-    /// Makes an object in the collection at `path` and gives it as the server has it.
+    /// Creates an object in the collection at `path` and returns the stored object.
     ///
     /// # Errors
-    /// When the server does not answer, or refuses.
+    /// Fails if the server does not respond or returns an error status.
     pub async fn create(&self, path: &str, object: &Value) -> Result<Value, HarnessError> {
         let body = ("application/json", object.to_string());
         self.ask(Method::POST, path, Some(body)).await
     }
 
-    /// Changes an object.
+    /// Patches an object.
     ///
     /// # Errors
-    /// When the server does not answer, or refuses.
+    /// Fails if the server does not respond or returns an error status.
     pub async fn patch(
         &self,
         path: &str,
@@ -114,20 +118,20 @@ impl Client {
         self.ask(Method::PATCH, path, Some(body)).await
     }
 
-    /// Asks for the end of an object; `options` are DeleteOptions or null.
+    /// Deletes an object; `options` are DeleteOptions or null.
     ///
     /// # Errors
-    /// When the server does not answer, or refuses.
+    /// Fails if the server does not respond or returns an error status.
     pub async fn delete(&self, path: &str, options: &Value) -> Result<Value, HarnessError> {
         let body = (!options.is_null()).then(|| ("application/json", options.to_string()));
         self.ask(Method::DELETE, path, body).await
     }
 
-    /// Follows a collection; `path` carries all parameters but `watch`.
+    /// Watches a collection; `path` carries all query parameters but `watch`.
     ///
     /// # Errors
-    /// When the server does not answer, or refuses.
-    pub async fn watch(&self, path: &str) -> Result<Watch, HarnessError> {
+    /// Fails if the server does not respond or returns an error status.
+    pub async fn watch(&self, path: &str) -> Result<ObjectWatch, HarnessError> {
         let mark = if path.contains('?') { '&' } else { '?' };
         let path = format!("{path}{mark}watch=true");
         let mut connection = self.connect().await?;
@@ -139,7 +143,7 @@ impl Client {
             let text = String::from_utf8_lossy(&body).into_owned();
             return Err(refused("GET", &path, code, text));
         }
-        Ok(Watch {
+        Ok(ObjectWatch {
             path,
             body: answer.into_body(),
             read: Vec::new(),
@@ -169,7 +173,7 @@ impl Client {
             ));
         }
         serde_json::from_slice(&body).map_err(|source| HarnessError::Json {
-            what: "the API server's answer",
+            what: "the API server's response",
             from: path.to_owned(),
             source,
         })
@@ -195,7 +199,7 @@ impl Client {
         Ok((code, body))
     }
 
-    /// A connection from before that is still good.
+    /// Returns an idle connection that is still open.
     async fn waiting(&self) -> Option<SendRequest<Full<Bytes>>> {
         loop {
             let next = self
@@ -223,11 +227,11 @@ impl Client {
         };
         let stream = match timeout(LIMIT, work).await {
             Ok(stream) => stream.map_err(|error| failed(error.to_string()))?,
-            Err(_) => return Err(failed("no answer".to_owned())),
+            Err(_) => return Err(failed("request timed out".to_owned())),
         };
         let shaken = handshake(TokioIo::new(stream)).await;
         let (sender, connection) = shaken.map_err(|error| failed(error.to_string()))?;
-        // It ends with the sender; what goes wrong in it the sender tells.
+        // The task ends with the sender, which reports its errors.
         tokio::spawn(connection);
         Ok(sender)
     }
@@ -254,7 +258,7 @@ impl Client {
         let request = request.map_err(|error| failed(error.to_string()))?;
         match timeout(LIMIT, connection.send_request(request)).await {
             Ok(answer) => answer.map_err(|error| failed(error.to_string())),
-            Err(_) => Err(failed("no answer".to_owned())),
+            Err(_) => Err(failed("request timed out".to_owned())),
         }
     }
 
@@ -262,7 +266,7 @@ impl Client {
         let failed = |why: String| self.failed(path, why);
         match timeout(LIMIT, answer.into_body().collect()).await {
             Ok(body) => Ok(body.map_err(|error| failed(error.to_string()))?.to_bytes()),
-            Err(_) => Err(failed("no end of the answer".to_owned())),
+            Err(_) => Err(failed("response body timed out".to_owned())),
         }
     }
 
@@ -274,21 +278,21 @@ impl Client {
     }
 }
 
-/// Changes of a collection as they come.
+/// Events of a watch.
 #[derive(Debug)]
-pub struct Watch {
+pub struct ObjectWatch {
     path: String,
     body: Incoming,
     read: Vec<u8>,
     _connection: SendRequest<Full<Bytes>>,
 }
 
-impl Watch {
-    /// The next change: `ADDED`, `MODIFIED`, `DELETED`, and the object. `None` when the server ends
-    /// the watch.
+impl ObjectWatch {
+    /// The next event's type (`ADDED`, `MODIFIED`, `DELETED`) and object. `None` when the server
+    /// ends the watch.
     ///
     /// # Errors
-    /// When the connection breaks, or a line is not JSON.
+    /// Fails if the connection breaks or a line is not JSON.
     pub async fn next(&mut self) -> Result<Option<(String, Value)>, HarnessError> {
         loop {
             if let Some(end) = self.read.iter().position(|byte| *byte == b'\n') {

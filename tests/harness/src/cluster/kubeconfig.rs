@@ -5,18 +5,18 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::{Value, json};
 
-use super::authority::Identity;
+use super::authority::KeyPairFiles;
 use crate::error::{HarnessError, file};
 
-/// How the user of a kubeconfig proves who it is.
+/// Credentials of the user in a kubeconfig.
 pub(super) enum User<'a> {
-    Certificate(&'a Identity),
-    /// The certificate and the key, in the kubeconfig itself.
-    Embedded(&'a Identity),
+    Certificate(&'a KeyPairFiles),
+    /// Client certificate and key, embedded.
+    Embedded(&'a KeyPairFiles),
     Token(&'a str),
 }
 
-/// Writes a kubeconfig for one user of one server.
+/// Writes a kubeconfig with one user and one server.
 pub(super) fn write(
     path: &Path,
     server: &str,

@@ -2,22 +2,22 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use super::{Cluster, Part};
+use super::{Cluster, Component};
 use crate::Node;
 use crate::error::{HarnessError, file};
 
 impl Cluster {
-    /// The real kubelet for a node that was prepared or is down: on the same directories, with the
-    /// same configuration and certificate. Not started yet; drop it before the node.
+    /// The real kubelet for a node that is prepared or stopped, with the same directories,
+    /// configuration and certificate. Not started yet; drop it before the node.
     ///
     /// # Errors
-    /// When its configuration cannot be written.
-    pub fn kubelet(&self, node: &Node) -> Result<Part, HarnessError> {
+    /// Fails if its configuration cannot be written.
+    pub fn kubelet(&self, node: &Node) -> Result<Component, HarnessError> {
         let dir = node.scratch();
         let config = dir.join("kubelet.yaml");
         let mut fields = node.kubelet_configuration();
-        // What this machine may not have: the right to lower its own score, and many open files.
-        // The plugins' directory is elsewhere by default, outside all directories of ours.
+        // This machine may not permit a lower OOM score or a high limit of open files.
+        // The default plugin directory is outside the scratch directory.
         let more = json!({
             "oomScoreAdj": 0,
             "maxOpenFiles": 20000,
@@ -36,6 +36,6 @@ impl Cluster {
             flag("cert-dir", &dir.join("kubelet-pki").display()),
         ];
         let program = self.programs.path("kubelet")?;
-        Ok(Part::new("kubelet", program, args, dir))
+        Ok(Component::new("kubelet", program, args, dir))
     }
 }

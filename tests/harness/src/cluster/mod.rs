@@ -5,89 +5,89 @@ use std::time::{Duration, Instant};
 
 use rcgen::SanType;
 
-use self::authority::Authority;
+use self::authority::CertificateAuthority;
 use self::kubeconfig::User;
 use crate::error::{HarnessError, file, report};
-use crate::guard::Guard;
+use crate::guard::CleanupGuard;
 use crate::machine;
 use crate::scratch::{self, Scratch};
-use crate::wait::{Look, until};
+use crate::wait::{Poll, until};
 
-/// Who reaches it, and how.
+/// Kubeconfigs, certificates and tokens of clients.
 mod access;
-/// Command lines of the programs.
+/// Command lines of the components.
 mod args;
-/// Asking and changing things, and waiting.
+/// Requests to the API and waits for conditions.
 mod ask;
-/// What node agents asked for, from the API server's audit log.
+/// Requests of nodes, from the API server's audit log.
 mod audit;
-/// Certificates.
+/// The cluster's CA.
 mod authority;
-/// JSON over HTTPS.
+/// A JSON client over HTTPS.
 mod client;
-/// How clients find the API server.
+/// A control plane process.
+mod component;
+/// Control plane faults: etcd compaction, CA change, several API servers.
+mod faults;
+/// Kubeconfig files.
 mod kubeconfig;
-/// The real kubelet, for comparing.
+/// The real kubelet, for comparison.
 mod kubelet;
-/// A line to the API server that can go dead.
-mod line;
-/// What befalls control planes in a long life.
-mod odd;
-/// One program of the cluster.
-mod part;
-/// Finding the programs, and building them once.
+/// Control plane binaries: lookup and build.
 mod programs;
-/// A proxy before the API server.
+/// An HTTP CONNECT proxy in front of the API server.
 mod proxy;
+/// A TCP proxy that can blackhole connections to the API server.
+mod tcp_proxy;
 
 pub use ask::{condition, is_ready, pod_path};
-pub use audit::Audited;
-pub use client::{Client, Patch, Watch};
-pub use line::Line;
-pub use odd::set_in_kubeconfig;
-pub use part::Part;
+pub use audit::AuditEvent;
+pub use client::{Client, ObjectWatch, Patch};
+pub use component::Component;
+pub use faults::set_in_kubeconfig;
 pub use programs::{Programs, cache_dir};
 pub use proxy::Proxy;
+pub use tcp_proxy::TcpProxy;
 
-/// How a cluster is to be.
+/// Options of a cluster.
 #[derive(Debug, Clone, Default)]
 pub struct ClusterOptions {
-    /// Further flags of the API server; those of ours come first, and the last one counts.
+    /// Further API server flags; they follow the defaults and override them.
     pub api_server: Vec<String>,
-    /// Further flags of the controller manager.
+    /// Further controller manager flags.
     pub controller_manager: Vec<String>,
 }
 
-/// A real control plane on free ports of the loopback address: etcd, kube-apiserver,
-/// kube-controller-manager and kube-scheduler. When it is dropped, nothing of it stays; when this
-/// process is killed, its programs end too, and the next run removes its files.
+/// A real control plane on free loopback ports: etcd, kube-apiserver, kube-controller-manager and
+/// kube-scheduler. Dropping it removes everything; if this process is killed, its processes end too
+/// and the next run removes its files.
 #[derive(Debug)]
 pub struct Cluster {
     programs: Programs,
-    authority: Authority,
+    authority: CertificateAuthority,
     port: u16,
     etcd_port: u16,
     client: Client,
-    /// kube-scheduler.
-    pub scheduler: Part,
-    /// kube-controller-manager.
-    pub controller_manager: Part,
-    /// kube-apiserver.
-    pub api: Part,
-    /// etcd.
-    pub etcd: Part,
-    /// How long each step of its start took.
+    /// The kube-scheduler process.
+    pub scheduler: Component,
+    /// The kube-controller-manager process.
+    pub controller_manager: Component,
+    /// The kube-apiserver process.
+    pub api: Component,
+    /// The etcd process.
+    pub etcd: Component,
+    /// Duration of each startup step.
     pub took: Vec<(&'static str, Duration)>,
-    guard: Guard,
-    // Last: the lock goes when all else is gone.
+    guard: CleanupGuard,
+    // Last field: the lock is released after everything else is dropped.
     scratch: Scratch,
 }
 
 impl Cluster {
-    /// Starts one and waits until pods can be made in the namespace `default`.
+    /// Starts a cluster and waits until the namespace `default` accepts pods.
     ///
     /// # Errors
-    /// When a program is missing or does not come up.
+    /// Fails if a program is missing or does not become ready.
     pub async fn start(options: &ClusterOptions, say: &dyn Fn(&str)) -> Result<Self, HarnessError> {
         let programs = Programs::ready(say).await?;
         let mut cluster = Self::prepare(options, programs)?;
@@ -101,9 +101,9 @@ impl Cluster {
     fn prepare(options: &ClusterOptions, programs: Programs) -> Result<Self, HarnessError> {
         let begun = Instant::now();
         let scratch = Scratch::create()?;
-        let guard = Guard::new(scratch.dir());
+        let guard = CleanupGuard::new(scratch.dir());
         let (dir, pki) = (scratch.dir(), scratch.sub("pki")?);
-        let authority = Authority::create(&pki)?;
+        let authority = CertificateAuthority::create(&pki)?;
         let ca = authority.own();
         let first: Ipv4Addr = args::FIRST_SERVICE.into();
         let serving = authority.server("kube-apiserver", &[SanType::IpAddress(first.into())])?;
@@ -122,7 +122,7 @@ impl Cluster {
 
         let etcd_ports = (etcd_port, machine::free_port()?);
         let etcd_args = args::etcd(dir, etcd_ports, &etcd_server, &ca.certificate);
-        let mut api_args = args::api_server(&args::Server {
+        let mut api_args = args::api_server(&args::ApiServerArgs {
             dir,
             port,
             etcd_port,
@@ -140,8 +140,9 @@ impl Cluster {
         controller_args.extend(options.controller_manager.iter().cloned());
         let scheduler = dir.join("scheduler.kubeconfig");
         let scheduler_args = args::scheduler(dir, &scheduler);
-        let part =
-            |name, args| Ok::<_, HarnessError>(Part::new(name, programs.path(name)?, args, dir));
+        let part = |name, args| {
+            Ok::<_, HarnessError>(Component::new(name, programs.path(name)?, args, dir))
+        };
         let cluster = Self {
             client: Client::new(port, &ca.certificate, &admin)?,
             etcd: part("etcd", etcd_args)?,
@@ -170,13 +171,13 @@ impl Cluster {
 
     async fn up(&mut self) -> Result<(), HarnessError> {
         let begun = Instant::now();
-        self.etcd.up()?;
-        // It tries etcd again until that answers.
+        self.etcd.start()?;
+        // The API server retries its connection to etcd.
         self.start_api().await?;
         self.took.push(("etcd and kube-apiserver", begun.elapsed()));
         let begun = Instant::now();
-        self.controller_manager.up()?;
-        self.scheduler.up()?;
+        self.controller_manager.start()?;
+        self.scheduler.start()?;
         self.wait_namespace("default").await?;
         self.took.push(("controllers", begun.elapsed()));
         Ok(())
@@ -185,71 +186,71 @@ impl Cluster {
     /// Starts the API server and waits until it is ready.
     ///
     /// # Errors
-    /// When it ends, with the end of its log, or patience does.
+    /// Fails with the end of its log if it exits, or on timeout.
     pub async fn start_api(&mut self) -> Result<(), HarnessError> {
-        self.api.up()?;
+        self.api.start()?;
         let (client, api, etcd) = (&self.client, &mut self.api, &mut self.etcd);
         let mut ended = None;
         until("the API server to be ready", || {
-            ended = api.ended().or_else(|| etcd.ended());
+            ended = api.try_exit_status().or_else(|| etcd.try_exit_status());
             let gone = ended.is_some();
             async move {
                 match client.text("/readyz").await {
-                    Ok(_) => Look::Done(()),
-                    Err(_) if gone => Look::Done(()),
-                    Err(error) => Look::NotYet(report(&error)),
+                    Ok(_) => Poll::Ready(()),
+                    Err(_) if gone => Poll::Ready(()),
+                    Err(error) => Poll::Pending(report(&error)),
                 }
             }
         })
         .await?;
         match ended {
             None => Ok(()),
-            Some(status) if self.etcd.ended().is_some() => Err(self.etcd.failure(status)),
+            Some(status) if self.etcd.try_exit_status().is_some() => Err(self.etcd.failure(status)),
             Some(status) => Err(self.api.failure(status)),
         }
     }
 
-    /// Ends the API server at once, as a machine does that loses its power.
+    /// Kills the API server with SIGKILL, as in a power loss.
     pub fn stop_api(&mut self) {
-        self.api.down(true);
+        self.api.stop(true);
     }
 
-    /// The certificate of the authority that signed all others.
+    /// Path of the CA certificate.
     pub fn authority(&self) -> PathBuf {
         self.authority.own().certificate
     }
 
-    /// Where the API server is.
+    /// URL of the API server.
     pub fn server(&self) -> String {
         format!("https://127.0.0.1:{}", self.port)
     }
 
-    /// A client that may do everything.
+    /// A client with cluster admin rights.
     pub fn client(&self) -> &Client {
         &self.client
     }
 
-    /// The programs.
+    /// The control plane binaries.
     pub fn programs(&self) -> &Programs {
         &self.programs
     }
 
-    /// The directory that holds all of it.
+    /// The scratch directory.
     pub fn scratch(&self) -> &Path {
         self.scratch.dir()
     }
 
-    /// Ends everything and removes it.
+    /// Stops all processes and removes all files.
     ///
     /// # Errors
-    /// [`HarnessError::LeftBehind`] when something could not be removed.
+    /// [`HarnessError::LeftBehind`] if something could not be removed.
     pub fn remove(mut self) -> Result<(), HarnessError> {
         self.down();
         let left = self.guard.sweep();
         if left.is_empty() {
             Ok(())
         } else {
-            Err(HarnessError::LeftBehind { left })
+            Err(HarnessError::Leftover { left })
         }
     }
 
@@ -260,7 +261,7 @@ impl Cluster {
             &mut self.api,
             &mut self.etcd,
         ] {
-            part.down(true);
+            part.stop(true);
         }
     }
 
@@ -268,7 +269,7 @@ impl Cluster {
         self.scratch.dir().join("audit.log")
     }
 
-    /// A failed test keeps its logs: the rest goes.
+    /// After a failed test, saves the logs before the removal.
     fn keep_logs(&self) {
         let parts = [
             &self.etcd,

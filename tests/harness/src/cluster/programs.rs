@@ -9,55 +9,55 @@ use tokio::process::Command;
 use crate::error::{HarnessError, file};
 use crate::machine;
 
-/// The oldest Go that fetches by itself the newer one that `go.mod` asks for.
+/// The oldest Go version with automatic download of the toolchain required by `go.mod`.
 const OLDEST_GO: (u32, u32) = (1, 21);
 
-/// A program and the Go package it is built from.
-struct Source {
+/// A program and its Go package.
+struct ProgramSource {
     name: &'static str,
     package: &'static str,
 }
 
-const SOURCES: [Source; 6] = [
-    Source {
+const SOURCES: [ProgramSource; 6] = [
+    ProgramSource {
         name: "etcd",
         package: "go.etcd.io/etcd/server/v3",
     },
-    Source {
+    ProgramSource {
         name: "kube-apiserver",
         package: "k8s.io/kubernetes/cmd/kube-apiserver",
     },
-    Source {
+    ProgramSource {
         name: "kubectl",
         package: "k8s.io/kubernetes/cmd/kubectl",
     },
-    Source {
+    ProgramSource {
         name: "kube-controller-manager",
         package: "k8s.io/kubernetes/cmd/kube-controller-manager",
     },
-    Source {
+    ProgramSource {
         name: "kube-scheduler",
         package: "k8s.io/kubernetes/cmd/kube-scheduler",
     },
-    Source {
+    ProgramSource {
         name: "kubelet",
         package: "k8s.io/kubernetes/cmd/kubelet",
     },
 ];
 
-/// The programs of a cluster: those of the directory in KUBEBUILDER_ASSETS (what it lacks is looked
-/// for on PATH), else built from the Go module `tests/controlplane` and kept in the build's directory.
+/// Control plane binaries: from the directory in KUBEBUILDER_ASSETS, then from PATH, else built
+/// from the Go module `tests/controlplane` and cached in the build directory.
 #[derive(Debug, Clone)]
 pub struct Programs {
     found: Vec<(&'static str, PathBuf)>,
 }
 
 impl Programs {
-    /// Finds them, and builds what is not there: minutes the first time, nothing afterwards.
-    /// A build that was interrupted goes on where it was.
+    /// Finds the binaries and builds missing ones: minutes the first time, nothing afterwards. An
+    /// interrupted build is resumed.
     ///
     /// # Errors
-    /// When Go is missing or too old, or a program cannot be built.
+    /// Fails if Go is missing or too old, or a program cannot be built.
     pub async fn ready(say: &dyn Fn(&str)) -> Result<Self, HarnessError> {
         let assets = std::env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from);
         let mut found = Vec::new();
@@ -79,14 +79,14 @@ impl Programs {
         Ok(Self { found })
     }
 
-    /// Fails when they are neither there nor could be built, before minutes are spent on other things.
+    /// Checks early that the binaries exist or can be built.
     ///
     /// # Errors
-    /// When Go is missing or too old.
+    /// Fails if Go is missing or too old.
     pub async fn can_be_had() -> Result<(), HarnessError> {
         let assets = std::env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from);
         let cache = cache_dir()?;
-        let there = |source: &Source| {
+        let there = |source: &ProgramSource| {
             let given = assets.as_deref().and_then(|dir| given(dir, source.name));
             given.is_some() || cache.join(source.name).is_file()
         };
@@ -96,10 +96,10 @@ impl Programs {
         go().await
     }
 
-    /// The path of one of them.
+    /// Path of a program.
     ///
     /// # Errors
-    /// When a cluster has no such program.
+    /// Fails for an unknown program name.
     pub fn path(&self, name: &str) -> Result<&Path, HarnessError> {
         let found = self.found.iter().find(|(known, _)| *known == name);
         let path = found.map(|(_, path)| path.as_path());
@@ -109,10 +109,10 @@ impl Programs {
     }
 }
 
-/// Where they are kept once they are built.
+/// Cache directory of the built programs.
 ///
 /// # Errors
-/// When the module's files cannot be read.
+/// Fails if the module's files cannot be read.
 pub fn cache_dir() -> Result<PathBuf, HarnessError> {
     let mut hash = Fnv::default();
     for name in ["go.mod", "go.sum"] {
@@ -138,7 +138,7 @@ fn module_dir() -> PathBuf {
 /// The directory of built programs.
 struct Cache {
     dir: PathBuf,
-    /// Held while something is missing: one process builds, the others wait for it.
+    /// Locked while a program is missing: one process builds, the others wait.
     lock: Option<File>,
     version: String,
 }
@@ -156,7 +156,7 @@ impl Cache {
 
     async fn program(
         &mut self,
-        source: &Source,
+        source: &ProgramSource,
         say: &dyn Fn(&str),
     ) -> Result<PathBuf, HarnessError> {
         let path = self.dir.join(source.name);
@@ -168,7 +168,7 @@ impl Cache {
             go().await?;
             say("building the programs of a Kubernetes cluster with Go, once (about 5 minutes)");
         }
-        // The one that held the lock before may have built it.
+        // The previous lock holder may have built it.
         if !path.is_file() {
             let begun = Instant::now();
             say(&format!("building {} {}", source.name, self.version));
@@ -193,7 +193,7 @@ impl Cache {
         if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
             return Ok(lock);
         }
-        say("another process builds the cluster's programs: waiting for it");
+        say("waiting for another process to build the control plane");
         while let Err(error) = flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             if error != rustix::io::Errno::WOULDBLOCK {
                 return file("lock", &path, Err(error.into()));
@@ -203,14 +203,14 @@ impl Cache {
         Ok(lock)
     }
 
-    async fn build(&self, source: &Source, to: &Path) -> Result<(), HarnessError> {
+    async fn build(&self, source: &ProgramSource, to: &Path) -> Result<(), HarnessError> {
         let program = format!("go build {}", source.package);
         let ran = Command::new("go")
             .args(["build", "-trimpath", "-mod=readonly", "-ldflags"])
             .arg(flags(&self.version))
             .arg("-o")
             .args([to.as_os_str(), source.package.as_ref()])
-            // The kubelet needs it; the same for all lets them share what is compiled.
+            // Required by the kubelet; the same tags for all programs share compiled packages.
             .env("CGO_ENABLED", "1")
             .current_dir(module_dir())
             .stdin(Stdio::null())
@@ -234,7 +234,8 @@ impl Cache {
     }
 }
 
-/// Without these a program says that it is version 0.0.0, and refuses what newer ones can.
+/// Version variables: without them a program reports version 0.0.0 and rejects newer feature gates
+/// and API versions.
 fn flags(version: &str) -> String {
     let mut numbers = version.trim_start_matches('v').split('.');
     let (major, minor) = (numbers.next().unwrap_or("0"), numbers.next().unwrap_or("0"));
@@ -245,7 +246,7 @@ fn flags(version: &str) -> String {
     )
 }
 
-/// The version of Kubernetes in the text of `go.mod`.
+/// The Kubernetes version in the text of `go.mod`.
 fn version(text: &str) -> Option<&str> {
     let words = |line: &'static str| move |text: &str| text.trim().starts_with(line);
     let mut lines = text.lines().filter(|line| {
@@ -255,7 +256,7 @@ fn version(text: &str) -> Option<&str> {
     line.split_whitespace().find(|word| word.starts_with('v'))
 }
 
-/// Fails unless a Go is there that can build them.
+/// Fails unless a sufficiently new Go is installed.
 async fn go() -> Result<(), HarnessError> {
     let ran = Command::new("go")
         .args(["env", "GOVERSION"])
@@ -274,7 +275,7 @@ async fn go() -> Result<(), HarnessError> {
     Ok(())
 }
 
-/// `go1.26.8` as numbers.
+/// Parses `go1.26.8` into numbers.
 fn go_version(text: &str) -> Option<(u32, u32)> {
     let mut numbers = text.strip_prefix("go")?.split('.');
     let major = numbers.next()?.parse().ok()?;
@@ -286,7 +287,7 @@ fn go_version(text: &str) -> Option<(u32, u32)> {
     Some((major, minor.parse().ok()?))
 }
 
-/// FNV-1a: names a cache, guards nothing.
+/// FNV-1a hash for the cache directory's name; not security-relevant.
 struct Fnv(u64);
 
 impl Default for Fnv {

@@ -9,17 +9,17 @@ use tokio::task::{JoinHandle, JoinSet};
 
 use crate::error::{HarnessError, report};
 
-/// Who may use it. What stands for itself in a URL only when it is escaped is among it.
+/// User and password. The password contains a character that must be escaped in a URL.
 const USER: (&str, &str) = ("node", "pass word");
 const ESCAPED: &str = "node:pass%20word";
 
-/// A proxy of HTTP, for CONNECT, that all ways to the API server lead to, whatever its clients call it.
-/// It can be killed and comes back on the same port.
+/// An HTTP CONNECT proxy; every target address is connected to the API server. It can be stopped
+/// and restarted on the same port.
 #[derive(Debug)]
 pub struct Proxy {
     port: u16,
     server: u16,
-    /// Tunnels that were made.
+    /// Number of established tunnels.
     made: Arc<AtomicUsize>,
     accepting: Option<JoinHandle<()>>,
 }
@@ -36,33 +36,33 @@ impl Proxy {
         Ok(proxy)
     }
 
-    /// Its address, with the user and the password.
+    /// The proxy's URL with user and password.
     pub fn url(&self) -> String {
         format!("http://{ESCAPED}@127.0.0.1:{}", self.port)
     }
 
-    /// What may not be told of it.
+    /// The secret that must not appear in logs.
     pub fn secrets(&self) -> [String; 3] {
         let basic = STANDARD.encode(format!("{}:{}", USER.0, USER.1));
         [USER.1.to_owned(), "pass%20word".to_owned(), basic]
     }
 
-    /// How many tunnels were made since it is there.
+    /// Number of tunnels established since its creation.
     pub fn tunnels(&self) -> usize {
         self.made.load(Ordering::Relaxed)
     }
 
-    /// Ends it, and all that goes through it.
+    /// Stops the proxy and closes all tunnels.
     pub fn down(&mut self) {
         if let Some(accepting) = self.accepting.take() {
             accepting.abort();
         }
     }
 
-    /// Starts it again.
+    /// Restarts the proxy.
     ///
     /// # Errors
-    /// When its port is taken.
+    /// Fails if its port is in use.
     pub async fn up(&mut self) -> Result<(), HarnessError> {
         let failed = |error: std::io::Error| HarnessError::Http {
             address: format!("127.0.0.1:{}", self.port),
@@ -73,7 +73,7 @@ impl Proxy {
         self.port = listener.local_addr().map_err(failed)?.port();
         let (server, made) = (self.server, Arc::clone(&self.made));
         self.accepting = Some(tokio::spawn(async move {
-            // They end with this task.
+            // Tunnels are dropped with this task.
             let mut tunnels = JoinSet::new();
             while let Ok((near, _)) = listener.accept().await {
                 tunnels.spawn(tunnel(near, server, Arc::clone(&made)));

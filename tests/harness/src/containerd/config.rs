@@ -1,12 +1,12 @@
 use std::path::Path;
 
-use crate::cgroup::Driver;
+use crate::cgroup::TestCgroupDriver;
 use crate::image;
 use crate::machine;
 
-/// The configuration of a private containerd in `dir`. `restrict_oom_score_adj` lets it run
-/// where it may not lower a score; ports and pings of unprivileged users stay as the machine has
-/// them, because a sandbox on the host's network may not change them.
+/// The configuration of a private containerd in `dir`. `restrict_oom_score_adj` is for machines
+/// that do not permit lower OOM scores. Unprivileged ports and pings keep the machine's settings,
+/// because a sandbox on the host network must not change them.
 pub(crate) fn text(dir: &Path, major: u32, plugins: &Path) -> String {
     let root = dir.join("root");
     let place = if root.exists() { &root } else { dir };
@@ -14,8 +14,8 @@ pub(crate) fn text(dir: &Path, major: u32, plugins: &Path) -> String {
     let dir = dir.display();
     let plugins = plugins.display();
     let pause = image::PAUSE;
-    let systemd = Driver::from_env() == Driver::Systemd;
-    // An overlay cannot stand on an overlay, which is what most containers have as their root.
+    let systemd = TestCgroupDriver::from_env() == TestCgroupDriver::Systemd;
+    // overlayfs cannot be stacked on overlayfs, the usual root of a container.
     let snapshotter = if overlay { "overlayfs" } else { "native" };
     let head = format!(
         r#"root = "{dir}/root"

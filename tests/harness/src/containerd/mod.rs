@@ -10,25 +10,25 @@ use crate::cri::Cri;
 use crate::error::{HarnessError, file};
 use crate::network::Network;
 use crate::scratch::Scratch;
-use crate::wait::{Look, until};
+use crate::wait::{Poll, until};
 use crate::{image, machine, procs, wait};
 
-/// Configuration files of both generations.
+/// Configuration files for containerd 1.x and 2.x.
 mod config;
-/// Fetching containerd 2.x.
+/// Download of containerd 2.x.
 mod v2;
 
-/// Which containerd.
+/// The containerd version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flavour {
-    /// The one on this machine, else Debian's package.
+    /// The installed one, else Debian's package.
     Debian,
-    /// 2.x, with container events.
+    /// 2.x, which supports container events.
     V2,
 }
 
 impl Flavour {
-    /// From POLYLET_TEST_CONTAINERD (`debian` or `v2`); `debian` when unset.
+    /// Reads POLYLET_TEST_CONTAINERD (`debian` or `v2`); `debian` if unset.
     pub fn from_env() -> Self {
         match std::env::var("POLYLET_TEST_CONTAINERD").as_deref() {
             Ok("v2") => Self::V2,
@@ -36,10 +36,10 @@ impl Flavour {
         }
     }
 
-    /// The program, fetched if it is not there yet.
+    /// Path of the binary, downloaded if necessary.
     ///
     /// # Errors
-    /// When it is missing and cannot be had.
+    /// Fails if it is missing and cannot be downloaded.
     pub fn program(self, say: &dyn Fn(&str)) -> Result<PathBuf, HarnessError> {
         match self {
             Self::Debian => machine::program("containerd").ok_or(HarnessError::StillMissing {
@@ -51,22 +51,22 @@ impl Flavour {
     }
 }
 
-/// A containerd that belongs to one run: own root, state, socket and bridge network.
+/// The private containerd of one run, with its own root, state, socket and bridge network.
 #[derive(Debug)]
 pub struct Containerd {
     dir: PathBuf,
     program: PathBuf,
     child: Option<Child>,
     cri: Cri,
-    /// Its network.
+    /// The bridge network.
     pub network: Network,
 }
 
 impl Containerd {
-    /// Starts it, waits until it answers, and gives it the test and pause images.
+    /// Starts containerd, waits until it responds, and imports the test and pause images.
     ///
     /// # Errors
-    /// When something is missing or it does not come up.
+    /// Fails if a program is missing or containerd does not become ready.
     pub async fn start(
         scratch: &mut Scratch,
         flavour: Flavour,
@@ -101,30 +101,30 @@ impl Containerd {
         Ok(this)
     }
 
-    /// The interface learns of an import by an event, a moment after the import has ended.
+    /// The CRI plugin sees imported images with a delay, through an event.
     async fn shows_images(&self) -> Result<(), HarnessError> {
         until("the imported images in the runtime's list", || async {
             let images = match self.cri.images().await {
                 Ok(images) => images,
-                Err(error) => return Look::NotYet(crate::error::report(&error)),
+                Err(error) => return Poll::Pending(crate::error::report(&error)),
             };
             let names: Vec<String> = images.into_iter().flat_map(|i| i.repo_tags).collect();
             if [image::TEST, image::PAUSE]
                 .iter()
                 .all(|wanted| names.iter().any(|n| n == wanted))
             {
-                Look::Done(())
+                Poll::Ready(())
             } else {
-                Look::NotYet(format!("only {names:?}"))
+                Poll::Pending(format!("only {names:?}"))
             }
         })
         .await
     }
 
-    /// Starts the process and waits until it answers.
+    /// Starts the process and waits until it responds.
     ///
     /// # Errors
-    /// When it ends at once, with the end of its log, or stays silent.
+    /// Fails with the end of its log if it exits, or on timeout.
     pub async fn up(&mut self) -> Result<(), HarnessError> {
         let log_path = self.log();
         let log = File::options().create(true).append(true).open(&log_path);
@@ -136,7 +136,8 @@ impl Containerd {
             .stdin(Stdio::null())
             .stdout(log)
             .stderr(also)
-            // Not in our group: a Ctrl-C is for us, and we end it in order.
+            // Own process group: Ctrl-C is handled by this process, which stops containerd in
+            // order.
             .process_group(0)
             .spawn()
             .map_err(|source| HarnessError::Run {
@@ -146,28 +147,28 @@ impl Containerd {
         let child = self.child.insert(child);
         let cri = &self.cri;
         let mut ended = None;
-        let answered = until("an answer from containerd", || {
+        let answered = until("containerd to respond", || {
             ended = child.try_wait().ok().flatten();
             let gone = ended.is_some();
             async move {
                 match cri.version().await {
-                    Ok(version) => Look::Done(Some(version)),
-                    Err(_) if gone => Look::Done(None),
-                    Err(error) => Look::NotYet(crate::error::report(&error)),
+                    Ok(version) => Poll::Ready(Some(version)),
+                    Err(_) if gone => Poll::Ready(None),
+                    Err(error) => Poll::Pending(crate::error::report(&error)),
                 }
             }
         });
         if answered.await?.is_some() {
             return Ok(());
         }
-        Err(HarnessError::Ended {
+        Err(HarnessError::ExitedEarly {
             program: "containerd",
             status: ended.map(|status| status.to_string()).unwrap_or_default(),
             log: tail(&log_path, 15),
         })
     }
 
-    /// Ends the process; containers go on running. With `hard`, by SIGKILL.
+    /// Stops the process; containers keep running. `hard` sends SIGKILL.
     pub fn down(&mut self, hard: bool) {
         let Some(mut child) = self.child.take() else {
             return;
@@ -176,50 +177,50 @@ impl Containerd {
         if !wait::until_blocking(Duration::from_secs(10), || !procs::alive(child.id())) {
             machine::signal(child.id(), Signal::KILL);
         }
-        // It has ended: this only takes its record away.
+        // Already exited: only reaps it.
         let _ = child.wait();
     }
 
-    /// Down and up again.
+    /// Restarts containerd.
     ///
     /// # Errors
-    /// As [`Containerd::up`].
+    /// See [`Containerd::up`].
     pub async fn restart(&mut self) -> Result<(), HarnessError> {
         self.down(false);
         self.up().await
     }
 
-    /// Gives it the images of an archive.
+    /// Imports the images of an archive.
     ///
     /// # Errors
-    /// When the archive is refused.
+    /// Fails if the import fails.
     pub fn import(&self, archive: &Path) -> Result<(), HarnessError> {
         self.ctr(&["images", "import", &archive.display().to_string()])?;
         Ok(())
     }
 
-    /// Takes an image away, past the node.
+    /// Removes an image without the node's involvement.
     ///
     /// # Errors
-    /// When it is not there.
+    /// Fails if the image does not exist.
     pub fn remove_image(&self, reference: &str) -> Result<(), HarnessError> {
         self.ctr(&["images", "rm", "--sync", reference])?;
         Ok(())
     }
 
-    /// Runs a command in a running container, past the node, and gives its output.
+    /// Runs a command in a running container without the node's involvement and returns its
+    /// standard output.
     ///
     /// # Errors
-    /// When it fails.
-    pub fn exec(&self, container: &str, command: &[&str]) -> Result<String, HarnessError> {
-        let words = ["tasks", "exec", "--exec-id", "harness", container];
-        self.ctr(&[&words, command].concat())
+    /// Fails if it cannot be run or exits with a non-zero status.
+    pub async fn exec(&self, container: &str, command: &[&str]) -> Result<String, HarnessError> {
+        self.cri.exec(container, command).await
     }
 
-    /// Kills the first process of a container or a sandbox, past the node.
+    /// Kills the main process of a container or sandbox without the node's involvement.
     ///
     /// # Errors
-    /// When there is none.
+    /// Fails if there is none.
     pub fn kill(&self, id: &str) -> Result<(), HarnessError> {
         self.ctr(&["tasks", "kill", "-s", "SIGKILL", id])?;
         Ok(())
@@ -229,43 +230,43 @@ impl Containerd {
         self.ctr_in("k8s.io", words)
     }
 
-    /// Runs its command-line tool in a namespace: what is in another than `k8s.io` no node sees.
+    /// Runs `ctr` in a namespace; namespaces other than `k8s.io` are invisible to the node.
     pub(crate) fn ctr_in(&self, namespace: &str, words: &[&str]) -> Result<String, HarnessError> {
         let socket = socket(&self.dir).display().to_string();
         let own = ["-a", &socket, "-n", namespace];
         machine::run(&self.program.with_file_name("ctr"), &[&own, words].concat())
     }
 
-    /// Where it looks for how to reach a registry by the name in an image reference.
+    /// Directory of the registry host configuration (`config_path`).
     pub fn registries(&self) -> PathBuf {
         self.dir.join("certs.d")
     }
 
-    /// A client of it.
+    /// A CRI client.
     pub fn cri(&self) -> &Cri {
         &self.cri
     }
 
-    /// What a node's configuration calls it.
+    /// The value of `containerRuntimeEndpoint`.
     pub fn endpoint(&self) -> String {
         format!("unix://{}", socket(&self.dir).display())
     }
 
-    /// Its log file.
+    /// Path of its log file.
     pub fn log(&self) -> PathBuf {
         self.dir.join("containerd.log")
     }
 
-    /// What it says of itself, for people.
+    /// Human-readable name and version.
     ///
     /// # Errors
-    /// When it does not answer.
+    /// Fails if it does not respond.
     pub async fn version(&self) -> Result<String, HarnessError> {
         self.cri.version().await
     }
 }
 
-/// The socket of the containerd of the run in `dir`.
+/// Path of the containerd socket of the run in `dir`.
 pub fn socket(dir: &Path) -> PathBuf {
     dir.join("containerd.sock")
 }
@@ -284,7 +285,7 @@ pub(crate) fn search_path(program: &Path) -> String {
     format!("{own}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
 }
 
-/// `containerd github.com/containerd/containerd/v2 2.1.9 …` or `… v1.7.24 …`.
+/// Parses `containerd github.com/containerd/containerd/v2 2.1.9 …` or `… v1.7.24 …`.
 fn major(program: &Path) -> Result<u32, HarnessError> {
     let text = machine::run(program, &["--version"])?;
     Ok(major_of(&text))
@@ -296,7 +297,7 @@ fn major_of(text: &str) -> u32 {
     digits.and_then(|digits| digits.parse().ok()).unwrap_or(1)
 }
 
-/// The last lines of a log file.
+/// Last lines of a log file.
 pub fn tail(path: &Path, lines: usize) -> String {
     let text = fs::read(path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
     let text = text.unwrap_or_default();

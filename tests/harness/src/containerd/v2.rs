@@ -5,20 +5,20 @@ use crate::error::{HarnessError, file};
 use crate::machine;
 use crate::packages;
 
-/// Debian's unstable suite has it; its programs run on older releases too.
+/// The Debian suite with containerd 2.x; its binaries also run on older releases.
 const SUITE: &str = "sid";
 
 const PROGRAMS: [&str; 3] = ["containerd", "containerd-shim-runc-v2", "ctr"];
 
-/// The program of containerd 2.x, unpacked from a Debian package into the build's directory. The
-/// system's packages and apt's own lists are left alone.
+/// Path of the containerd 2.x binary, unpacked from a Debian package into the build directory.
+/// Installed packages and apt's own lists are not changed.
 pub(crate) fn fetch(say: &dyn Fn(&str)) -> Result<PathBuf, HarnessError> {
     let home = machine::target_dir().join("testbed/containerd-2");
     let program = home.join("containerd");
     if PROGRAMS.iter().all(|name| home.join(name).is_file()) {
         return Ok(program);
     }
-    say("fetching containerd 2.x from Debian's unstable suite (30 MB, unpacked aside)");
+    say("fetching containerd 2.x from Debian's unstable suite (30 MB, not installed)");
     let parent = home.parent().unwrap_or(&home);
     file("make", parent, fs::create_dir_all(parent))?;
     let work = file("make", parent, tempfile::tempdir_in(parent))?;
@@ -36,7 +36,7 @@ pub(crate) fn fetch(say: &dyn Fn(&str)) -> Result<PathBuf, HarnessError> {
     Ok(program)
 }
 
-/// A sources list, list directory and cache of our own, with the mirror that apt uses here.
+/// A separate sources list, list directory and cache, with the mirror configured for apt.
 fn own_lists(work: &Path) -> Result<Vec<String>, HarnessError> {
     let mirror = packages::debian_mirror()?.ok_or(HarnessError::NoDebianMirror)?;
     for dir in ["lists/partial", "cache/archives/partial"] {

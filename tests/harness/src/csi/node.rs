@@ -1,4 +1,4 @@
-//! What a node asks of the driver.
+//! The driver's node service.
 
 use std::path::{Path, PathBuf};
 
@@ -8,10 +8,10 @@ use polylet_wire::csi::v1::node_service_capability::{Rpc, Type as Kind};
 use polylet_wire::csi::v1::*;
 use tonic::{Request, Response, Status};
 
-use super::{Driver, bind, device, is_block, losetup, unbind};
+use super::{TestCsiDriver, bind, device, is_block, losetup, unbind};
 
 #[tonic::async_trait]
-impl Node for Driver {
+impl Node for TestCsiDriver {
     async fn node_stage_volume(
         &self,
         request: Request<NodeStageVolumeRequest>,
@@ -19,10 +19,12 @@ impl Node for Driver {
         let asked = request.into_inner();
         let (id, context) = (&asked.volume_id, &asked.publish_context);
         let device = context.get("device").cloned().unwrap_or_default();
-        let told = asked.volume_context.len();
+        let attributes = asked.volume_context.len();
         let secret = asked.secrets.get("key");
         let secret = secret.map_or_else(String::new, |key| format!(", key {key}"));
-        self.note(format!("stage {id} by {device} knowing {told}{secret}"))?;
+        self.note(format!(
+            "stage {id} by {device} knowing {attributes}{secret}"
+        ))?;
         if is_block(asked.volume_capability.as_ref()) {
             std::fs::File::create(self.volume(id))?.set_len(8 << 20)?;
         } else {
@@ -71,7 +73,7 @@ impl Node for Driver {
         } else {
             std::fs::create_dir_all(target)?;
             let staged = PathBuf::from(&asked.staging_target_path);
-            // One that is made for its pod is not staged.
+            // Ephemeral volumes are not staged.
             let from = Some(staged).filter(|staged| !staged.as_os_str().is_empty());
             let from = from.unwrap_or_else(|| self.volume(id));
             std::fs::create_dir_all(&from)?;

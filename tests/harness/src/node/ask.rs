@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 
 use polylet_wire::podconfig::v1::pod_config_service_client::PodConfigServiceClient;
-use polylet_wire::podconfig::v1::{ListProblemsRequest, Problem};
+use polylet_wire::podconfig::v1::{ListManifestErrorsRequest, ManifestError};
 use polylet_wire::status::v1::ListPodStatusesRequest;
 use polylet_wire::status::v1::status_service_client::StatusServiceClient;
 use polylet_wire::supervisor::v1::supervisor_service_client::SupervisorServiceClient;
@@ -12,10 +12,10 @@ use super::Node;
 use crate::containerd;
 use crate::cri::{channel, told, within};
 use crate::error::{HarnessError, report};
-use crate::view::{PodView, ServiceView};
-use crate::wait::{Look, until};
+use crate::view::{PodView, SupervisedService};
+use crate::wait::{Poll, until};
 
-/// Everything that `polylet run` starts, in no order.
+/// All services started by `polylet run`, in no order.
 pub const SERVICES: [&str; 9] = [
     "pod-config",
     "pleg",
@@ -29,23 +29,26 @@ pub const SERVICES: [&str; 9] = [
 ];
 
 impl Node {
-    /// The services as the supervisor sees them.
+    /// The services as reported by the supervisor.
     ///
     /// # Errors
-    /// When the supervisor does not answer.
-    pub async fn services(&self) -> Result<Vec<ServiceView>, HarnessError> {
+    /// Fails if the supervisor does not respond.
+    pub async fn services(&self) -> Result<Vec<SupervisedService>, HarnessError> {
         let mut client = SupervisorServiceClient::new(self.channel("supervisor")?);
         let answer = client
             .list_services(within(10, ListServicesRequest::default()))
             .await;
         let services = told("ListServices", answer)?.services;
-        Ok(services.into_iter().map(ServiceView::from_wire).collect())
+        Ok(services
+            .into_iter()
+            .map(SupervisedService::from_wire)
+            .collect())
     }
 
     /// All pods with their statuses.
     ///
     /// # Errors
-    /// When the status reporter does not answer.
+    /// Fails if the status reporter does not respond.
     pub async fn pods(&self) -> Result<Vec<PodView>, HarnessError> {
         let channel = self.channel("status-reporter")?;
         let mut client = StatusServiceClient::new(channel).max_decoding_message_size(1 << 30);
@@ -59,22 +62,22 @@ impl Node {
             .collect()
     }
 
-    /// What the node's sources hold that was refused.
+    /// The rejected manifests and pods of the node's sources.
     ///
     /// # Errors
-    /// When pod-config does not answer.
-    pub async fn problems(&self) -> Result<Vec<Problem>, HarnessError> {
+    /// Fails if pod-config does not respond.
+    pub async fn problems(&self) -> Result<Vec<ManifestError>, HarnessError> {
         let mut client = PodConfigServiceClient::new(self.channel("pod-config")?);
         let answer = client
-            .list_problems(within(10, ListProblemsRequest::default()))
+            .list_manifest_errors(within(10, ListManifestErrorsRequest::default()))
             .await;
-        Ok(told("ListProblems", answer)?.problems)
+        Ok(told("ListManifestErrors", answer)?.errors)
     }
 
-    /// The trace of a pod's start.
+    /// The trace of a pod's startup.
     ///
     /// # Errors
-    /// When there is none, or the supervisor does not answer.
+    /// Fails if there is none or the supervisor does not respond.
     pub async fn trace(&self, query: &str) -> Result<GetTraceResponse, HarnessError> {
         let mut client = SupervisorServiceClient::new(self.channel("supervisor")?);
         let request = within(
@@ -86,11 +89,11 @@ impl Node {
         told("GetTrace", client.get_trace(request).await)
     }
 
-    /// Waits until a pod is as wanted. `name` is the one in the manifest; a static pod carries the
-    /// node's name at its end.
+    /// Waits until a pod satisfies a condition. `name` is the name in the manifest; the node's name
+    /// is appended for static pods.
     ///
     /// # Errors
-    /// When patience ends, with what was seen last.
+    /// Fails on timeout with the last observation.
     pub async fn wait_pod(
         &self,
         name: &str,
@@ -101,11 +104,11 @@ impl Node {
         until(format!("pod {name} {what}"), || async {
             match self.pods().await {
                 Ok(pods) => match pods.into_iter().find(|pod| pod.name == full) {
-                    Some(pod) if wanted(&pod) => Look::Done(pod),
-                    Some(pod) => Look::NotYet(pod.line()),
-                    None => Look::NotYet(format!("no pod {full}")),
+                    Some(pod) if wanted(&pod) => Poll::Ready(pod),
+                    Some(pod) => Poll::Pending(pod.line()),
+                    None => Poll::Pending(format!("no pod {full}")),
                 },
-                Err(error) => Look::NotYet(report(&error)),
+                Err(error) => Poll::Pending(report(&error)),
             }
         })
         .await
@@ -114,18 +117,18 @@ impl Node {
     /// Waits until a pod is Ready.
     ///
     /// # Errors
-    /// As [`Node::wait_pod`].
+    /// See [`Node::wait_pod`].
     pub async fn wait_ready(&self, name: &str) -> Result<PodView, HarnessError> {
         self.wait_pod(name, "to be Ready", PodView::is_ready).await
     }
 
-    /// Waits until nothing is reported of a pod and the runtime holds nothing of it.
+    /// Waits until a pod has no status and no sandbox.
     ///
     /// # Errors
-    /// When patience ends.
+    /// Fails on timeout.
     pub async fn wait_gone(&self, name: &str) -> Result<(), HarnessError> {
         let full = format!("{name}-{}", self.name());
-        until(format!("pod {name} to be gone"), || async {
+        until(format!("pod {name} to be removed"), || async {
             let look = async {
                 let pods = self.pods().await?;
                 if let Some(pod) = pods.iter().find(|pod| pod.name == full) {
@@ -141,18 +144,18 @@ impl Node {
                 Ok::<_, HarnessError>(held.then(|| "the runtime still has its sandbox".to_owned()))
             };
             match look.await {
-                Ok(None) => Look::Done(()),
-                Ok(Some(last)) => Look::NotYet(last),
-                Err(error) => Look::NotYet(report(&error)),
+                Ok(None) => Poll::Ready(()),
+                Ok(Some(last)) => Poll::Pending(last),
+                Err(error) => Poll::Pending(report(&error)),
             }
         })
         .await
     }
 
-    /// Waits until every service serves.
+    /// Waits until every service is serving.
     ///
     /// # Errors
-    /// When `polylet run` ends, or patience does.
+    /// Fails if `polylet run` exits, or on timeout.
     pub async fn wait_serving(&mut self) -> Result<(), HarnessError> {
         self.wait_services("every service to serve", |service| {
             service.health == "SERVING"
@@ -160,19 +163,22 @@ impl Node {
         .await
     }
 
-    /// Waits until every service serves and has heard all its peers.
+    /// Waits until every service is serving and has synced with all its peers.
     ///
     /// # Errors
-    /// As [`Node::wait_serving`].
+    /// See [`Node::wait_serving`].
     pub async fn wait_in_step(&mut self) -> Result<(), HarnessError> {
-        self.wait_services("every service to be in step", ServiceView::in_step)
-            .await
+        self.wait_services(
+            "every service to have synced",
+            SupervisedService::has_synced,
+        )
+        .await
     }
 
     async fn wait_services(
         &mut self,
         what: &str,
-        wanted: impl Fn(&ServiceView) -> bool,
+        wanted: impl Fn(&SupervisedService) -> bool,
     ) -> Result<(), HarnessError> {
         let mut child = self.child.take();
         let mut ended = None;
@@ -185,11 +191,11 @@ impl Node {
             let gone = ended.is_some();
             async move {
                 if gone {
-                    return Look::Done(());
+                    return Poll::Ready(());
                 }
                 match this.services().await {
                     Ok(services) => missing(&services, wanted),
-                    Err(error) => Look::NotYet(report(&error)),
+                    Err(error) => Poll::Pending(report(&error)),
                 }
             }
         })
@@ -198,7 +204,7 @@ impl Node {
         let Some(status) = ended else { return looked };
         self.child = None;
         let log = containerd::tail(&self.log(), 20);
-        Err(HarnessError::Ended {
+        Err(HarnessError::ExitedEarly {
             program: "polylet run",
             status: status.to_string(),
             log,
@@ -208,18 +214,21 @@ impl Node {
     /// A channel to a service's socket.
     ///
     /// # Errors
-    /// When the path is not one of a socket.
+    /// Fails if the path is not valid for a socket.
     pub fn channel(&self, service: &str) -> Result<Channel, HarnessError> {
         channel(&self.socket(service))
     }
 
-    /// A service's socket.
+    /// Path of a service's socket.
     pub fn socket(&self, service: &str) -> PathBuf {
         self.dirs().run.join(format!("{service}.sock"))
     }
 }
 
-fn missing(services: &[ServiceView], wanted: impl Fn(&ServiceView) -> bool) -> Look<()> {
+fn missing(
+    services: &[SupervisedService],
+    wanted: impl Fn(&SupervisedService) -> bool,
+) -> Poll<()> {
     let is_well = |name: &&str| {
         services
             .iter()
@@ -236,8 +245,8 @@ fn missing(services: &[ServiceView], wanted: impl Fn(&ServiceView) -> bool) -> L
         )
         .collect();
     if waiting.is_empty() {
-        Look::Done(())
+        Poll::Ready(())
     } else {
-        Look::NotYet(waiting.join("; "))
+        Poll::Pending(waiting.join("; "))
     }
 }

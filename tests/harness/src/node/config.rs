@@ -4,36 +4,36 @@ use rustix::mount::{MountFlags, mount};
 use serde_json::{Map, Value, json};
 
 use super::NodeOptions;
-use crate::cgroup::Driver;
+use crate::cgroup::TestCgroupDriver;
 use crate::error::{HarnessError, file};
 use crate::scratch::Scratch;
 
 /// The node's directories.
 #[derive(Debug, Clone)]
-pub struct Dirs {
-    /// Manifests of static pods.
+pub struct NodeDirs {
+    /// Static pod manifests.
     pub manifests: PathBuf,
-    /// Where manifests are written before they are moved in.
-    pub(crate) aside: PathBuf,
-    /// Sockets and facts about running containers.
+    /// Staging directory for atomic writes of manifests.
+    pub(crate) staging: PathBuf,
+    /// Runtime directory: sockets and container state.
     pub run: PathBuf,
-    /// Promises that outlive a reboot.
+    /// State files that survive a reboot.
     pub state: PathBuf,
-    /// Pods' volumes and files.
+    /// Pod volumes and files.
     pub root: PathBuf,
-    /// Logs of pods.
+    /// Pod logs.
     pub logs: PathBuf,
-    /// Links to logs.
+    /// Symbolic links to container logs.
     pub links: PathBuf,
 }
 
-impl Dirs {
+impl NodeDirs {
     pub(crate) fn create(scratch: &Scratch) -> Result<Self, HarnessError> {
         let run = scratch.sub("run")?;
         in_memory(&run)?;
         Ok(Self {
             manifests: scratch.sub("manifests")?,
-            aside: scratch.sub("aside")?,
+            staging: scratch.sub("aside")?,
             run,
             state: scratch.sub("kept")?,
             root: scratch.sub("kubelet")?,
@@ -43,14 +43,14 @@ impl Dirs {
     }
 }
 
-/// A small disk for containerd's root.
+/// Mounts a tmpfs as a small disk for containerd's root.
 pub(crate) fn image_disk(dir: &Path, mebibytes: u32) -> Result<(), HarnessError> {
     let size = std::ffi::CString::new(format!("size={mebibytes}m")).unwrap_or_default();
     let mounted = mount("tmpfs", dir, "tmpfs", MountFlags::empty(), size.as_c_str());
     file("mount a tmpfs on", dir, mounted.map_err(Into::into))
 }
 
-/// As `/run` is on a node.
+/// Mounts a tmpfs, as on `/run`.
 pub(super) fn in_memory(dir: &Path) -> Result<(), HarnessError> {
     let flags = MountFlags::NOSUID | MountFlags::NODEV;
     let mounted = mount("tmpfs", dir, "tmpfs", flags, c"mode=0755,size=64m");
@@ -59,7 +59,7 @@ pub(super) fn in_memory(dir: &Path) -> Result<(), HarnessError> {
 
 pub(crate) struct Input<'a> {
     pub(crate) options: &'a NodeOptions,
-    pub(crate) dirs: &'a Dirs,
+    pub(crate) dirs: &'a NodeDirs,
     pub(crate) bin_dir: &'a Path,
     pub(crate) ports: (u16, u16),
     pub(crate) client_ca: PathBuf,
@@ -67,7 +67,7 @@ pub(crate) struct Input<'a> {
     pub(crate) cgroup: &'a str,
 }
 
-/// The first document of the configuration file.
+/// The configuration file's first document.
 pub(crate) fn kubelet(input: &Input<'_>) -> Value {
     let dirs = input.dirs;
     let base = json!({
@@ -77,7 +77,7 @@ pub(crate) fn kubelet(input: &Input<'_>) -> Value {
         "containerRuntimeEndpoint": input.endpoint,
         "podLogsDir": dirs.logs,
         "cgroupRoot": input.cgroup,
-        "cgroupDriver": Driver::from_env().word(),
+        "cgroupDriver": TestCgroupDriver::from_env().word(),
         "address": "127.0.0.1",
         "port": input.ports.0,
         "healthzPort": input.ports.1,
@@ -86,10 +86,10 @@ pub(crate) fn kubelet(input: &Input<'_>) -> Value {
             "webhook": { "enabled": false },
             "x509": { "clientCAFile": input.client_ca },
         },
-        // Small machines, old machines and other people's machines all have to do.
+        // Also accepts machines with swap or cgroup v1.
         "failSwapOn": false,
         "failCgroupV1": false,
-        // Only shortage of memory: how full this machine's disk is is not for us to judge.
+        // Memory only: this machine's disk usage must not cause evictions.
         "evictionHard": { "memory.available": "50Mi" },
         "imageGCHighThresholdPercent": 100,
         "imageGCLowThresholdPercent": 99,
@@ -97,7 +97,7 @@ pub(crate) fn kubelet(input: &Input<'_>) -> Value {
     merged(base, &input.options.kubelet)
 }
 
-/// The two documents of the configuration file.
+/// The configuration file with its two documents.
 pub(crate) fn text(input: &Input<'_>) -> Result<String, HarnessError> {
     let dirs = input.dirs;
     let polylet = json!({
@@ -119,7 +119,7 @@ pub(crate) fn text(input: &Input<'_>) -> Result<String, HarnessError> {
     Ok(texts.join("---\n"))
 }
 
-/// Fields of `over` replace those of `base`; `null` takes a field out.
+/// Merges `over` into `base`; `null` removes a field.
 fn merged(base: Value, over: &Value) -> Value {
     let mut fields = match base {
         Value::Object(fields) => fields,

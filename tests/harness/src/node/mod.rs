@@ -9,37 +9,37 @@ use serde_json::Value;
 
 use crate::containerd::{self, Containerd, Flavour};
 use crate::error::{HarnessError, file};
-use crate::guard::Guard;
+use crate::guard::CleanupGuard;
 use crate::pki::Pki;
 use crate::scratch::{self, Scratch};
 use crate::{cgroup, cleanup, machine, procs, wait};
 
-/// What the node says, over gRPC.
+/// Requests to the node's services over gRPC.
 mod ask;
-/// Its configuration file.
+/// Directories and configuration file.
 mod config;
-/// A loss of power.
+/// Simulated power loss.
 mod reboot;
 
 pub use ask::SERVICES;
-pub use config::Dirs;
+pub use config::NodeDirs;
 
-/// How a node is to be.
+/// Options of a node.
 #[derive(Debug, Clone)]
 pub struct NodeOptions {
-    /// Its name; static pods carry it at the end of theirs.
+    /// Node name, appended to the names of static pods.
     pub name: String,
-    /// Which containerd.
+    /// The containerd version.
     pub flavour: Flavour,
-    /// Where the programs are; [`default_bin_dir`] when not given.
+    /// Directory of the binaries; [`default_bin_dir`] if `None`.
     pub bin_dir: Option<PathBuf>,
-    /// Fields to set in the `KubeletConfiguration`.
+    /// Fields merged into `KubeletConfiguration`.
     pub kubelet: Value,
-    /// Fields to set in the `PolyletConfiguration`.
+    /// Fields merged into `PolyletConfiguration`.
     pub polylet: Value,
-    /// Environment variables for the node.
+    /// Environment variables of `polylet run`.
     pub env: Vec<(String, String)>,
-    /// A disk of its own for images and containers, of so many MiB; in memory, so a small one.
+    /// Size in MiB of a separate disk (tmpfs) for images and containers.
     pub image_disk: Option<u32>,
 }
 
@@ -57,28 +57,27 @@ impl Default for NodeOptions {
     }
 }
 
-/// A node: a containerd of its own and the services, with everything below one directory. When it
-/// is dropped, nothing of it stays.
+/// A node: a private containerd and the services, below one directory. Removed completely on drop.
 #[derive(Debug)]
 pub struct Node {
     options: NodeOptions,
     bin_dir: PathBuf,
     child: Option<Child>,
-    dirs: Dirs,
+    dirs: NodeDirs,
     ports: (u16, u16),
     pki: Pki,
-    /// Its container runtime.
+    /// The container runtime.
     pub containerd: Containerd,
-    guard: Guard,
-    // Last: the lock goes when all else is gone.
+    guard: CleanupGuard,
+    // Last field: the lock is released after everything else is dropped.
     scratch: Scratch,
 }
 
 impl Node {
-    /// Everything but the services: directories, cgroup, containerd, configuration.
+    /// Creates everything but the services: directories, cgroup, containerd, configuration.
     ///
     /// # Errors
-    /// When something is missing, or a part does not come up.
+    /// Fails if a program is missing or containerd does not become ready.
     pub async fn prepare(options: NodeOptions, say: &dyn Fn(&str)) -> Result<Self, HarnessError> {
         machine::need_root()?;
         machine::architecture()?;
@@ -88,14 +87,14 @@ impl Node {
             return Err(HarnessError::NotBuilt { path: program });
         }
         let mut scratch = Scratch::create()?;
-        let guard = Guard::new(scratch.dir());
+        let guard = CleanupGuard::new(scratch.dir());
         cgroup::create(&scratch.facts().cgroup)?;
         if let Some(size) = options.image_disk {
             config::image_disk(&scratch.sub("root")?, size)?;
         }
         let containerd = Containerd::start(&mut scratch, options.flavour, say).await?;
         let ports = (machine::free_port()?, machine::free_port()?);
-        let dirs = Dirs::create(&scratch)?;
+        let dirs = NodeDirs::create(&scratch)?;
         let pki = Pki::create(&scratch.sub("pki")?)?;
         let node = Self {
             options,
@@ -112,10 +111,10 @@ impl Node {
         Ok(node)
     }
 
-    /// A node that runs: prepared, started, every service serving.
+    /// Prepares and starts a node, and waits until every service is serving.
     ///
     /// # Errors
-    /// As [`Node::prepare`] and [`Node::up`].
+    /// See [`Node::prepare`] and [`Node::up`].
     pub async fn start(options: NodeOptions) -> Result<Self, HarnessError> {
         let mut node = Self::prepare(options, &|line| eprintln!("{line}")).await?;
         let up = node.up().await;
@@ -125,19 +124,19 @@ impl Node {
         up.map(|()| node)
     }
 
-    /// Starts `polylet run` and waits until every service serves.
+    /// Starts `polylet run` and waits until every service is serving.
     ///
     /// # Errors
-    /// When it ends, with the end of its log, or patience does.
+    /// Fails with the end of its log if it exits, or on timeout.
     pub async fn up(&mut self) -> Result<(), HarnessError> {
         self.spawn()?;
         self.wait_serving().await
     }
 
-    /// Starts `polylet run` and does not wait.
+    /// Starts `polylet run` without waiting.
     ///
     /// # Errors
-    /// When the program cannot be run.
+    /// Fails if the program cannot be run.
     pub fn spawn(&mut self) -> Result<(), HarnessError> {
         let log_path = self.log();
         let log = File::options().create(true).append(true).open(&log_path);
@@ -151,7 +150,7 @@ impl Node {
             .stdin(Stdio::null())
             .stdout(log)
             .stderr(also)
-            // A Ctrl-C is for us: we end the node in order.
+            // Ctrl-C is handled by this process, which stops the node in order.
             .process_group(0)
             .spawn();
         let child = child.map_err(|source| HarnessError::Run {
@@ -162,7 +161,7 @@ impl Node {
         Ok(())
     }
 
-    /// Ends the services in order, as SIGTERM does; pods go on running. Gives the exit status.
+    /// Stops the services with SIGTERM; pods keep running. Returns the exit status.
     pub fn down(&mut self) -> Option<std::process::ExitStatus> {
         let mut child = self.child.take()?;
         machine::signal(child.id(), Signal::TERM);
@@ -172,16 +171,16 @@ impl Node {
         child.wait().ok()
     }
 
-    /// Kills one process with SIGKILL: a service by its name, or `supervisor`, which then has to
-    /// be started again by [`Node::up`].
+    /// Kills one process with SIGKILL: a service by name, or `supervisor`, which must then be
+    /// restarted by [`Node::up`].
     ///
     /// # Errors
-    /// When the service has no process.
+    /// Fails if the service is not running.
     pub async fn kill(&mut self, name: &str) -> Result<(), HarnessError> {
         if name == "supervisor" {
             if let Some(mut child) = self.child.take() {
                 machine::signal(child.id(), Signal::KILL);
-                // It has ended: this only takes its record away.
+                // Already exited: only reaps it.
                 let _ = child.wait();
             }
             return Ok(());
@@ -199,29 +198,29 @@ impl Node {
         Ok(())
     }
 
-    /// Puts a manifest into the directory, whole or not at all.
+    /// Writes a static pod manifest atomically.
     ///
     /// # Errors
-    /// When it cannot be written.
+    /// Fails if it cannot be written.
     pub fn put(&self, name: &str, text: &str) -> Result<(), HarnessError> {
-        let (aside, path) = (self.dirs.aside.join(name), self.dirs.manifests.join(name));
+        let (aside, path) = (self.dirs.staging.join(name), self.dirs.manifests.join(name));
         file("write", &aside, fs::write(&aside, text))?;
         file("move", &path, fs::rename(&aside, &path))
     }
 
-    /// Takes a manifest out of the directory.
+    /// Removes a static pod manifest.
     ///
     /// # Errors
-    /// When it is not there.
+    /// Fails if it does not exist.
     pub fn take(&self, name: &str) -> Result<(), HarnessError> {
         let path = self.dirs.manifests.join(name);
         file("remove", &path, fs::remove_file(&path))
     }
 
-    /// Runs `polylet` with these words and the node's configuration.
+    /// Runs `polylet` with these arguments and the node's configuration.
     ///
     /// # Errors
-    /// When the program cannot be run.
+    /// Fails if the program cannot be run.
     pub async fn cli(&self, words: &[&str]) -> Result<Output, HarnessError> {
         let ran = tokio::process::Command::new(self.program("polylet"))
             .args(words)
@@ -230,87 +229,86 @@ impl Node {
             .stdin(Stdio::null())
             .kill_on_drop(true)
             .output();
-        let limited = tokio::time::timeout(wait::patience(), ran).await;
+        let limited = tokio::time::timeout(wait::timeout(), ran).await;
         let program = format!("polylet {}", words.join(" "));
         match limited {
             Ok(ran) => ran.map_err(|source| HarnessError::Run { program, source }),
-            Err(_) => Err(HarnessError::Patience {
-                what: format!("the end of `{program}`"),
-                seconds: wait::patience().as_secs(),
+            Err(_) => Err(HarnessError::Timeout {
+                what: format!("`{program}` to exit"),
+                seconds: wait::timeout().as_secs(),
                 last: "still running".to_owned(),
             }),
         }
     }
 
-    /// Ends everything and removes it.
+    /// Stops all processes and removes all files.
     ///
     /// # Errors
-    /// [`HarnessError::LeftBehind`] when something could not be removed.
+    /// [`HarnessError::LeftBehind`] if something could not be removed.
     pub fn remove(mut self) -> Result<(), HarnessError> {
         self.down();
         let left = self.guard.sweep();
         if left.is_empty() {
             Ok(())
         } else {
-            Err(HarnessError::LeftBehind { left })
+            Err(HarnessError::Leftover { left })
         }
     }
 
-    /// What exists of this node outside its containerd's directories: for comparing before and
-    /// after.
+    /// Mount points below the node's root directory, for comparison before and after a test.
     pub fn mounts(&self) -> Vec<PathBuf> {
         let mut mounts = cleanup::mounts_below(&self.dirs.root);
-        // The root directory itself is one where mounts would not propagate otherwise.
+        // The root directory itself is a mount point where mounts would not propagate otherwise.
         mounts.retain(|at| *at != self.dirs.root);
         mounts
     }
 
-    /// One of its programs.
+    /// Path of a binary.
     pub fn program(&self, name: &str) -> PathBuf {
         self.bin_dir.join(name)
     }
 
-    /// Its directories.
-    pub fn dirs(&self) -> &Dirs {
+    /// The node's directories.
+    pub fn dirs(&self) -> &NodeDirs {
         &self.dirs
     }
 
-    /// The directory that holds all of it.
+    /// The scratch directory.
     pub fn scratch(&self) -> &Path {
         self.scratch.dir()
     }
 
-    /// The cgroup its pods are below.
+    /// The parent cgroup of the pods.
     pub fn cgroup(&self) -> &str {
         &self.scratch.facts().cgroup
     }
 
-    /// Its name.
+    /// The node's name.
     pub fn name(&self) -> &str {
         &self.options.name
     }
 
-    /// The supervisor's process.
+    /// Process id of the supervisor.
     pub fn supervisor_pid(&self) -> Option<u32> {
         self.child.as_ref().map(Child::id)
     }
 
-    /// Port of the node API, and of its health check.
+    /// Port of the node API and its health check.
     pub fn ports(&self) -> (u16, u16) {
         self.ports
     }
 
-    /// Certificates for asking its API.
+    /// Client certificates for the node API.
     pub fn pki(&self) -> &Pki {
         &self.pki
     }
 
-    /// Its configuration file.
+    /// Path of the configuration file.
     pub fn config(&self) -> PathBuf {
         self.scratch.dir().join("config.yaml")
     }
 
-    /// What the services write to their standard error.
+    /// Path of the services' log.
     pub fn log(&self) -> PathBuf {
         self.scratch.dir().join("polylet.log")
     }
@@ -321,7 +319,7 @@ impl Node {
         file("write", &path, fs::write(&path, text))
     }
 
-    /// Its `KubeletConfiguration`.
+    /// The merged `KubeletConfiguration`.
     pub fn kubelet_configuration(&self) -> Value {
         config::kubelet(&self.config_input())
     }
@@ -338,7 +336,7 @@ impl Node {
         }
     }
 
-    /// A failed test keeps its logs: the rest goes.
+    /// After a failed test, saves the logs before the removal.
     fn keep_logs(&self) {
         let logs = [self.log(), self.containerd.log(), self.config()];
         scratch::keep_logs(&self.scratch.facts().id, &logs);
@@ -357,8 +355,7 @@ impl Drop for Node {
     }
 }
 
-/// POLYLET_TEST_BIN_DIR, else the programs as they are shipped, else the release build, else the
-/// debug build.
+/// POLYLET_TEST_BIN_DIR, else the shipped binaries, else the release build, else the debug build.
 pub fn default_bin_dir() -> PathBuf {
     if let Some(dir) = std::env::var_os("POLYLET_TEST_BIN_DIR") {
         return PathBuf::from(dir);

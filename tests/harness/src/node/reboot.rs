@@ -8,18 +8,18 @@ use crate::error::{HarnessError, file};
 use crate::{cgroup, cleanup, procs};
 
 impl Node {
-    /// The machine loses its power and boots again, up to the runtime: no process of the node, of the
-    /// runtime or of a container is left, no cgroup, no mount, nothing that was in memory. What is on
-    /// disk stays. [`Node::up`] starts the services again.
+    /// Simulates a power loss and a boot up to the runtime: all processes of the node, runtime and
+    /// containers, cgroups, mounts and in-memory files are removed; files on disk remain.
+    /// [`Node::up`] starts the services again.
     ///
     /// # Errors
-    /// When something cannot be taken away, or the runtime does not come up again.
+    /// Fails if something cannot be removed or the runtime does not become ready.
     pub async fn lose_power(&mut self) -> Result<(), HarnessError> {
         self.kill("supervisor").await?;
         self.containerd.down(true);
         let dir = self.scratch().to_owned();
-        // Services die with their supervisor; shims and kubelets do not.
-        procs::kill(&procs::of_run(&dir));
+        // Services exit with their supervisor; shims and kubelets do not.
+        procs::kill(&procs::list(&dir));
         let cgroup = self.cgroup().to_owned();
         cgroup::remove(&cgroup);
         cgroup::create(&cgroup)?;
@@ -31,7 +31,7 @@ impl Node {
                 file("unmount", &at, gone)?;
             }
         }
-        // On a node these two are below /run.
+        // On a real node both are below /run.
         for volatile in ["state", "runc"] {
             empty(&dir.join(volatile))?;
         }

@@ -1,14 +1,14 @@
-//! pod-config: the real reading of manifest files, and an API server that is read whole; each source
-//! is told once it was read in this life.
+//! pod-config: the real parser of manifest files, and a simulated API server. Each source syncs after
+//! its first read in an incarnation.
 
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use polylet_pod_config::core::accept::{Content, accept};
-use polylet_pod_config::core::identity::Place;
-use polylet_pod_config::core::kept::Kept;
-use polylet_pod_config::core::merge::Origins;
-use polylet_pod_config::core::{PodItem, Source};
+use polylet_pod_config::core::identity::ManifestOrigin;
+use polylet_pod_config::core::merge::Manifests;
+use polylet_pod_config::core::parse::{Parsed, parse};
+use polylet_pod_config::core::state::PersistedSource;
+use polylet_pod_config::core::{StaticPod, StaticPodSource};
 use polylet_watch::Store;
 use polylet_wire::common::v1::PodRef;
 use polylet_wire::podconfig::v1::{Pod, PodSource};
@@ -17,99 +17,99 @@ use crate::world::World;
 
 /// All sources.
 pub const SOURCES: [PodSource; 3] = [PodSource::File, PodSource::Http, PodSource::Api];
-/// The node's name; static pods carry it.
+/// The node's name, the suffix of static pods' names.
 pub const NODE: &str = "node";
 
-/// A life of it.
+/// A process instance of pod-config.
 pub struct Config {
-    /// Which.
-    pub life: u32,
+    /// The number of the instance.
+    pub incarnation: u32,
     stores: BTreeMap<PodSource, Store<String, Pod>>,
-    files: Origins,
+    files: Manifests,
 }
 
-/// Nothing is told yet, but that no URL is configured.
-pub fn start(world: &mut World, life: u32) {
+/// Starts an instance without pods; the URL source is not configured and synced.
+pub fn start(world: &mut World, incarnation: u32) {
     let mut stores = BTreeMap::new();
     for source in SOURCES {
-        let store = Store::new(&format!("config-{life}"));
+        let store = Store::new(&format!("config-{incarnation}"));
         if source == PodSource::Http {
-            store.mark_whole();
+            store.mark_synced();
         }
         world
             .stores
             .pods
-            .insert(source, Some((life, store.clone())));
+            .insert(source, Some((incarnation, store.clone())));
         stores.insert(source, store);
     }
-    let files = world.disk.accepted.origins();
+    let files = world.disk.accepted.manifests();
     world.config = Some(Config {
-        life,
+        incarnation,
         stores,
         files,
     });
 }
 
-/// What a file holds.
+/// Parses a file.
 pub fn accepted(
     origin: &str,
     bytes: &[u8],
     seen: &dyn Fn(&str) -> Option<Timestamp>,
     now: Timestamp,
-) -> Content {
-    let place = Place {
+) -> Parsed {
+    let manifest_origin = ManifestOrigin {
         node: NODE,
-        source: Source::File,
+        source: StaticPodSource::File,
         origin,
     };
-    accept(bytes, &place, seen, now)
+    parse(bytes, &manifest_origin, seen, now)
 }
 
-/// A source is read; or it is away, and what it gave before stands.
-pub fn read(world: &mut World, source: PodSource, away: bool) {
+/// Reads a source; if it is unavailable, its previous pods stay.
+pub fn read(world: &mut World, source: PodSource, unavailable: bool) {
     let Some(store) = world.config.as_ref().and_then(|c| c.stores.get(&source)) else {
         return;
     };
     let store = store.clone();
     let pods = match source {
-        PodSource::File => files(world, away && store.is_whole(), away),
-        _ => api(world, away && store.is_whole(), away),
+        PodSource::File => files(world, unavailable && store.has_synced(), unavailable),
+        _ => api(world, unavailable && store.has_synced(), unavailable),
     };
     let Some(pods) = pods else { return };
-    world.say(|| {
+    world.record(|| {
         let names: Vec<&String> = pods.keys().collect();
-        format!("config: {source:?} gives {names:?}")
+        format!("config: {source:?} has {names:?}")
     });
     store.replace(pods);
-    store.mark_whole();
+    store.mark_synced();
 }
 
-/// The manifest directory: of a file that is broken, what it gave before stands.
-fn files(world: &mut World, told: bool, away: bool) -> Option<BTreeMap<String, Pod>> {
+/// Reads the manifest directory. The previous pod of an invalid file stays.
+fn files(world: &mut World, updates: bool, unavailable: bool) -> Option<BTreeMap<String, Pod>> {
     let (now, files) = (world.now, &world.disk.files);
     let config = world.config.as_mut()?;
     let known = config.files.iter().next().is_some();
-    if told || (away && !known) {
+    if updates || (unavailable && !known) {
         return None;
     }
-    if !away {
+    if !unavailable {
         config.files.retain(|origin| files.contains_key(origin));
         for (origin, bytes) in files {
-            let stamp = format!("{:x}", polylet_model::hash::fnv1a_128(bytes));
-            if config.files.stamp(origin) == Some(stamp.as_str()) {
+            let fingerprint = format!("{:x}", polylet_model::hash::fnv1a_128(bytes));
+            if config.files.fingerprint(origin) == Some(fingerprint.as_str()) {
                 continue;
             }
-            let content = accepted(origin, bytes, &|uid| config.files.seen(uid), now);
-            config.files.learn(origin, content, stamp);
+            let content = accepted(origin, bytes, &|uid| config.files.first_seen(uid), now);
+            config.files.update(origin, content, fingerprint);
         }
     }
-    world.disk.accepted = Kept::of(String::new(), None, &config.files, BTreeMap::new());
-    let view = config.files.view();
+    world.disk.accepted = PersistedSource::new(String::new(), None, &config.files, BTreeMap::new());
+    let view = config.files.merged();
     let pods = view.pods.into_iter();
     Some(pods.map(|(uid, (_, item))| (uid, served(&item))).collect())
 }
 
-fn served(item: &PodItem) -> Pod {
+fn served(item: &StaticPod) -> Pod {
     Pod {
         r#ref: Some(PodRef {
             uid: item.uid.clone(),
@@ -118,22 +118,22 @@ fn served(item: &PodItem) -> Pod {
         }),
         source: PodSource::File.into(),
         digest: item.digest.clone(),
-        manifest: item.manifest.as_bytes().to_vec().into(),
+        manifest: item.manifest.clone(),
         ..Pod::default()
     }
 }
 
-fn api(world: &mut World, told: bool, away: bool) -> Option<BTreeMap<String, Pod>> {
-    let known = &world.truth.listed;
-    if told || (away && known.is_empty()) {
+fn api(world: &mut World, updates: bool, unavailable: bool) -> Option<BTreeMap<String, Pod>> {
+    let known = &world.sources.listed;
+    if updates || (unavailable && known.is_empty()) {
         return None;
     }
-    if !away {
-        let wishes = world.truth.wishes.values();
-        let wishes = wishes.filter(|wish| wish.source == PodSource::Api);
-        world.truth.listed = wishes
-            .map(|wish| (wish.uid().to_owned(), wish.served()))
+    if !unavailable {
+        let desired_pods = world.sources.desired_pods.values();
+        let desired_pods = desired_pods.filter(|desired| desired.source == PodSource::Api);
+        world.sources.listed = desired_pods
+            .map(|desired| (desired.uid().to_owned(), desired.served()))
             .collect();
     }
-    Some(world.truth.listed.clone())
+    Some(world.sources.listed.clone())
 }

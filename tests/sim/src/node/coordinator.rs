@@ -1,4 +1,4 @@
-//! sync-coordinator: the real one, its acts going into the simulated world.
+//! sync-coordinator: the real coordinator with simulated effects.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -7,174 +7,175 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use polylet_kit::CancellationToken;
-use polylet_sync_coordinator::act::Job;
+use polylet_sync_coordinator::checkpoint::RestoredState;
+use polylet_sync_coordinator::config::Config;
 use polylet_sync_coordinator::coordinator::Coordinator;
-use polylet_sync_coordinator::core::hooks::Lifecycle;
-use polylet_sync_coordinator::core::room::Room;
+use polylet_sync_coordinator::core::node_resources::NodeResources;
 use polylet_sync_coordinator::core::step::Step;
-use polylet_sync_coordinator::outside::Outside;
-use polylet_sync_coordinator::run::Input;
-use polylet_sync_coordinator::settings::{Kept, Settings};
+use polylet_sync_coordinator::core::view::PodLifecycle;
+use polylet_sync_coordinator::effects::Effects;
+use polylet_sync_coordinator::input::Input;
+use polylet_sync_coordinator::runtime::StepContext;
 use polylet_watch::{Store, Value};
 use polylet_wire::common::v1::PodRef;
 use polylet_wire::eviction::v1::WatchPressureResponse;
 use polylet_wire::pleg::v1::{WatchPodStatesResponse, WatchRuntimeResponse};
 use polylet_wire::podconfig::v1::{PodSource, WatchPodsResponse};
-use polylet_wire::prober::v1::WatchVerdictsResponse;
+use polylet_wire::prober::v1::WatchProbeStatusesResponse;
 use polylet_wire::volume::v1::WatchPodVolumesResponse;
 use tracing::Span;
 
 use super::config::SOURCES;
 use crate::calls::Work;
-use crate::laws;
+use crate::invariants;
 use crate::link::Link;
-use crate::sabotage::Sabotage;
-use crate::world::{Who, World};
+use crate::mutations::Mutation;
+use crate::world::{ServiceId, World};
 
-enum Ask {
-    Step(Box<Job>, Option<CancellationToken>),
+enum Effect {
+    Step(Box<StepContext>, Option<CancellationToken>),
     Refresh(String, u64),
     Complete(u32, u32),
-    Keep(String, Lifecycle),
-    Forget(String),
-    Leftovers,
+    SaveLifecycle(String, PodLifecycle),
+    ForgetPod(String),
+    FindOrphans,
 }
 
-/// What the coordinator asks for, in order.
+/// The requested effects in order.
 #[derive(Clone, Default)]
-struct Outbox(Rc<RefCell<Vec<Ask>>>);
+struct Outbox(Rc<RefCell<Vec<Effect>>>);
 
-impl Outside for Outbox {
-    fn carry_out(&self, job: Job, _: Span) -> Option<CancellationToken> {
-        let pull = matches!(job.step, Step::PullImage { .. });
+impl Effects for Outbox {
+    fn execute(&self, context: StepContext, _: Span) -> Option<CancellationToken> {
+        let pull = matches!(context.step, Step::PullImage { .. });
         let cancel = pull.then(CancellationToken::new);
         self.0
             .borrow_mut()
-            .push(Ask::Step(Box::new(job), cancel.clone()));
+            .push(Effect::Step(Box::new(context), cancel.clone()));
         cancel
     }
 
-    fn refresh(&self, pod: &PodRef, acts: u64, _: Span) {
+    fn refresh_pod(&self, pod: &PodRef, acts: u64, _: Span) {
         self.0
             .borrow_mut()
-            .push(Ask::Refresh(pod.uid.clone(), acts));
+            .push(Effect::Refresh(pod.uid.clone(), acts));
     }
 
-    fn complete(&self, declarer: u32, pod_count: u32) {
-        let ask = Ask::Complete(declarer, pod_count);
-        self.0.borrow_mut().push(ask);
+    fn complete_desired(&self, client_epoch: u32, pod_count: u32) {
+        let effect = Effect::Complete(client_epoch, pod_count);
+        self.0.borrow_mut().push(effect);
     }
 
-    fn keep(&self, uid: &str, lifecycle: &Lifecycle) {
+    fn save_lifecycle(&self, uid: &str, lifecycle: &PodLifecycle) {
         self.0
             .borrow_mut()
-            .push(Ask::Keep(uid.to_owned(), lifecycle.clone()));
+            .push(Effect::SaveLifecycle(uid.to_owned(), lifecycle.clone()));
     }
 
-    fn forget(&self, uid: &str) {
-        self.0.borrow_mut().push(Ask::Forget(uid.to_owned()));
+    fn forget_pod(&self, uid: &str) {
+        self.0.borrow_mut().push(Effect::ForgetPod(uid.to_owned()));
     }
 
-    fn leftovers(&self) {
-        self.0.borrow_mut().push(Ask::Leftovers);
+    fn find_orphans(&self) {
+        self.0.borrow_mut().push(Effect::FindOrphans);
     }
 }
 
-/// A life of it.
-pub struct Node {
-    /// Which.
-    pub life: u32,
+/// A process instance of the coordinator.
+pub struct CoordinatorInstance {
+    /// The number of the instance.
+    pub incarnation: u32,
     core: Coordinator,
-    asks: Outbox,
-    /// What the sources want, as heard.
+    effects: Outbox,
+    /// The received pods by source.
     pub pods: BTreeMap<PodSource, Link<WatchPodsResponse>>,
-    /// What the runtime holds, as heard.
+    /// The received state of the runtime.
     pub states: Link<WatchPodStatesResponse>,
     volumes: Link<WatchPodVolumesResponse>,
-    verdicts: Link<WatchVerdictsResponse>,
+    probe_results: Link<WatchProbeStatusesResponse>,
     pressure: Link<WatchPressureResponse>,
     runtime: Option<WatchRuntimeResponse>,
 }
 
-impl Node {
-    /// When it wants to look though nothing happens.
+impl CoordinatorInstance {
+    /// The next due time.
     pub fn due(&self) -> Option<Timestamp> {
         self.core.next_due()
     }
 
-    /// Whether any source serves a pod, as heard.
-    pub fn hears_of(&self, uid: &str) -> bool {
+    /// Whether any source has sent the pod.
+    pub fn has_pod(&self, uid: &str) -> bool {
         let uid = uid.to_owned();
         self.pods.values().any(|link| link.knows(&uid))
     }
 
-    /// Whether all sources and the runtime have been heard in this life.
-    pub fn has_heard_all(&self) -> bool {
-        self.states.heard && self.pods.values().all(|link| link.heard)
+    /// Whether all sources and the runtime have synced in this incarnation.
+    pub fn has_synced(&self) -> bool {
+        self.states.has_synced && self.pods.values().all(|link| link.has_synced)
     }
 }
 
-/// A name that a life of it declares under.
-pub fn declarer(life: u32, name: u32) -> String {
-    format!("sync-{life}-{name}")
+/// A client id of an incarnation for declarations.
+pub fn client_id(incarnation: u32, name: u32) -> String {
+    format!("sync-{incarnation}-{name}")
 }
 
-/// Reads what is kept, and has heard nothing yet.
-pub fn start(world: &mut World, life: u32) {
-    let mut kept = Kept {
-        entries: world.disk.journal.clone(),
-        intents: world.disk.intents.clone(),
+/// Starts an instance with the persisted state.
+pub fn start(world: &mut World, incarnation: u32) {
+    let mut restored = RestoredState {
+        checkpoints: world.disk.checkpoints.clone(),
+        pending_sandboxes: world.disk.sandbox_intents.clone(),
         lifecycles: world.disk.lifecycles.clone(),
-        taken_over: BTreeMap::new(),
+        kubelet_allocations: BTreeMap::new(),
     };
-    match world.sabotage {
-        Some(Sabotage::JournalForgotten) => kept.entries.clear(),
-        Some(Sabotage::IntentsForgotten) => kept.intents.clear(),
+    match world.mutation {
+        Some(Mutation::CheckpointsLost) => restored.checkpoints.clear(),
+        Some(Mutation::SandboxIntentsLost) => restored.pending_sandboxes.clear(),
         _ => {}
     }
-    let store = Store::new(&format!("sync-{life}"));
-    let asks = Outbox::default();
-    let settings = Settings {
+    let store = Store::new(&format!("sync-{incarnation}"));
+    let effects = Outbox::default();
+    let settings = Config {
         parallel_starts: 2,
-        crash_cap: Duration::from_secs(20),
+        max_crash_loop_backoff: Duration::from_secs(20),
         allowed_unsafe_sysctls: Vec::new(),
-        room: Room::default(),
+        node_resources: NodeResources::default(),
     };
-    let outside = Rc::new(asks.clone());
-    let core = Coordinator::new(outside, store.clone(), settings, kept, world.now);
-    let too_soon = world.sabotage == Some(Sabotage::SyncedTooSoon);
+    let effects_sink = Rc::new(effects.clone());
+    let core = Coordinator::new(effects_sink, store.clone(), settings, restored, world.now);
+    let premature_sync = world.mutation == Some(Mutation::PrematureSync);
     let link = |_| {
         let mut link = Link::default();
-        link.synced_too_soon = too_soon;
+        link.premature_sync = premature_sync;
         link
     };
-    world.stores.sync = Some((life, store));
-    world.coordinator = Some(Node {
-        life,
+    world.stores.sync = Some((incarnation, store));
+    world.coordinator = Some(CoordinatorInstance {
+        incarnation,
         core,
-        asks,
+        effects,
         pods: SOURCES
             .into_iter()
             .map(|source| (source, link(source)))
             .collect(),
         states: Link::default(),
         volumes: Link::default(),
-        verdicts: Link::default(),
+        probe_results: Link::default(),
         pressure: Link::default(),
         runtime: None,
     });
 }
 
-/// Its streams.
+/// The number of its streams.
 pub const LINKS: usize = 8;
 
-/// Something happens on one of its streams.
+/// Receives from one of its streams.
 pub fn listen(world: &mut World, which: usize) -> bool {
     let World {
         coordinator: Some(node),
         stores,
         rng,
-        calm,
+        quiescing,
         ..
     } = world
     else {
@@ -187,32 +188,33 @@ pub fn listen(world: &mut World, which: usize) -> bool {
             let Some(link) = node.pods.get_mut(&source) else {
                 return false;
             };
-            let told = link.hear(&served, rng, *calm);
-            told.into_iter()
-                .map(|update| Input::Config(source.into(), update))
+            let updates = link.receive(&served, rng, *quiescing);
+            updates
+                .into_iter()
+                .map(|update| Input::PodConfig(source.into(), update))
                 .collect()
         }
         3 => node
             .states
-            .hear(&stores.states, rng, *calm)
+            .receive(&stores.states, rng, *quiescing)
             .into_iter()
-            .map(Input::Pods)
+            .map(Input::PodState)
             .collect(),
         4 => node
             .volumes
-            .hear(&stores.volumes, rng, *calm)
+            .receive(&stores.volumes, rng, *quiescing)
             .into_iter()
             .map(Input::Volumes)
             .collect(),
         5 => node
-            .verdicts
-            .hear(&stores.verdicts, rng, *calm)
+            .probe_results
+            .receive(&stores.probe_results, rng, *quiescing)
             .into_iter()
-            .map(Input::Verdict)
+            .map(Input::ProbeStatus)
             .collect(),
         6 => node
             .pressure
-            .hear(&stores.pressure, rng, *calm)
+            .receive(&stores.pressure, rng, *quiescing)
             .into_iter()
             .map(Input::Pressure)
             .collect(),
@@ -220,14 +222,14 @@ pub fn listen(world: &mut World, which: usize) -> bool {
             let now = stores
                 .runtime
                 .as_ref()
-                .map(|(_, told)| told.borrow().clone());
-            let news = now != node.runtime;
+                .map(|(_, updates)| updates.borrow().clone());
+            let changed = now != node.runtime;
             node.runtime.clone_from(&now);
             let value = match now {
                 Some(now) => Value::Current(now),
-                None => Value::Stale("pleg is away".to_owned()),
+                None => Value::Stale("pleg is unavailable".to_owned()),
             };
-            if news {
+            if changed {
                 vec![Input::Runtime(value)]
             } else {
                 Vec::new()
@@ -235,7 +237,7 @@ pub fn listen(world: &mut World, which: usize) -> bool {
         }
     };
     let any = !inputs.is_empty();
-    take(world, inputs);
+    handle_inputs(world, inputs);
     any
 }
 
@@ -247,33 +249,33 @@ pub fn cut(world: &mut World, which: usize) {
     let mut inputs = Vec::new();
     macro_rules! cut {
         ($link:expr, $input:expr) => {{
-            let mut told = Vec::new();
-            $link.cut(&mut told);
-            inputs.extend(told.into_iter().map($input));
+            let mut updates = Vec::new();
+            $link.cut(&mut updates);
+            inputs.extend(updates.into_iter().map($input));
         }};
     }
     match which {
         0..=2 => {
             let source = SOURCES[which];
             if let Some(link) = node.pods.get_mut(&source) {
-                cut!(link, |update| Input::Config(source.into(), update));
+                cut!(link, |update| Input::PodConfig(source.into(), update));
             }
         }
-        3 => cut!(node.states, Input::Pods),
+        3 => cut!(node.states, Input::PodState),
         4 => cut!(node.volumes, Input::Volumes),
-        5 => cut!(node.verdicts, Input::Verdict),
+        5 => cut!(node.probe_results, Input::ProbeStatus),
         _ => cut!(node.pressure, Input::Pressure),
     }
-    take(world, inputs);
+    handle_inputs(world, inputs);
 }
 
-/// It looks because a moment has come.
+/// Runs a due timer.
 pub fn tick(world: &mut World) {
-    take(world, vec![Input::Timer]);
+    handle_inputs(world, vec![Input::Timer]);
 }
 
-/// Takes inputs in, and does what it decides.
-pub fn take(world: &mut World, inputs: Vec<Input>) {
+/// Handles inputs and executes the effects.
+pub fn handle_inputs(world: &mut World, inputs: Vec<Input>) {
     let now = world.now;
     let Some(node) = &mut world.coordinator else {
         return;
@@ -282,55 +284,72 @@ pub fn take(world: &mut World, inputs: Vec<Input>) {
         return;
     }
     for input in inputs {
-        if let Input::Pods(update) = &input
+        if let Input::PodState(update) = &input
             && let Some(log) = &mut world.log
         {
-            log.push(format!("           coordinator hears {}", told(update)));
+            log.push(format!(
+                "           coordinator receives {}",
+                describe(update)
+            ));
         }
-        node.core.take(input, now);
+        node.core.handle_input(input, now);
     }
-    node.core.work(now);
-    let life = node.life;
-    let asks = std::mem::take(&mut *node.asks.0.borrow_mut());
-    for ask in asks {
-        match ask {
-            Ask::Step(job, cancel) => {
-                laws::issues(world, &job);
-                world.say(|| format!("coordinator: {} {:?}", job.pod.uid, job.step));
-                world.call(Who::Coordinator, life, Work::step(*job, cancel));
+    node.core.reconcile(now);
+    let incarnation = node.incarnation;
+    let effects = std::mem::take(&mut *node.effects.0.borrow_mut());
+    for effect in effects {
+        match effect {
+            Effect::Step(context, cancel) => {
+                invariants::check_step(world, &context);
+                world.record(|| format!("coordinator: {} {:?}", context.pod.uid, context.step));
+                world.call(
+                    ServiceId::Coordinator,
+                    incarnation,
+                    Work::step(*context, cancel),
+                );
             }
-            Ask::Refresh(uid, acts) => world.call(Who::Coordinator, life, Work::refresh(uid, acts)),
-            Ask::Complete(declarer, pods) => {
-                world.call(Who::Coordinator, life, Work::Complete { declarer, pods });
+            Effect::Refresh(uid, acts) => world.call(
+                ServiceId::Coordinator,
+                incarnation,
+                Work::refresh(uid, acts),
+            ),
+            Effect::Complete(client_id, pods) => {
+                world.call(
+                    ServiceId::Coordinator,
+                    incarnation,
+                    Work::Complete { client_id, pods },
+                );
             }
-            Ask::Keep(uid, lifecycle) if lifecycle.is_empty() => {
+            Effect::SaveLifecycle(uid, lifecycle) if lifecycle.is_empty() => {
                 world.disk.lifecycles.remove(&uid);
             }
-            Ask::Keep(uid, lifecycle) => {
+            Effect::SaveLifecycle(uid, lifecycle) => {
                 world.disk.lifecycles.insert(uid, lifecycle);
             }
-            Ask::Leftovers => world.call(Who::Coordinator, life, Work::Leftovers),
-            Ask::Forget(uid) => {
-                world.say(|| format!("coordinator: forgets {uid}"));
-                world.disk.journal.remove(&uid);
-                world.disk.intents.remove(&uid);
+            Effect::FindOrphans => {
+                world.call(ServiceId::Coordinator, incarnation, Work::FindOrphans)
+            }
+            Effect::ForgetPod(uid) => {
+                world.record(|| format!("coordinator: forgets {uid}"));
+                world.disk.checkpoints.remove(&uid);
+                world.disk.sandbox_intents.remove(&uid);
                 world.disk.lifecycles.remove(&uid);
-                laws::forgotten(world, &uid);
+                invariants::forget_pod(world, &uid);
             }
         }
     }
 }
 
-/// What pleg told, in short.
-fn told(update: &polylet_watch::Update<String, polylet_wire::pleg::v1::PodState>) -> String {
+/// A short description of a state for the log.
+fn describe(update: &polylet_watch::Update<String, polylet_wire::pleg::v1::PodState>) -> String {
     match update {
         polylet_watch::Update::Upsert(uid, state) => {
             let sandboxes = state.sandboxes.iter();
             let sandboxes: Vec<_> = sandboxes.map(|s| (&s.id, s.ready)).collect();
             let containers = state.containers.iter();
             let containers: Vec<_> = containers.map(|c| (&c.id, c.phase())).collect();
-            let doubt = &state.inspect_error;
-            format!("{uid}: {sandboxes:?} {containers:?} {doubt}")
+            let error = &state.inspect_error;
+            format!("{uid}: {sandboxes:?} {containers:?} {error}")
         }
         other => format!("{other:?}"),
     }

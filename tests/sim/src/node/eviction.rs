@@ -1,15 +1,17 @@
-//! eviction: its real decisions over a node that is short of things at times.
+//! eviction: the real manager over a node whose resources run low at times.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use jiff::{SignedDuration, Timestamp};
-use polylet_eviction::desk::Desk;
-use polylet_eviction::{Act, Level, Levels, Orders, Rules, Shelf, Signal};
-use polylet_kit::kept::KeptError;
+use polylet_eviction::manager::EvictionManager;
+use polylet_eviction::{
+    Action, EvictionConfig, EvictionStore, Evictions, Observation, Observations, Signal,
+};
+use polylet_kit::state_file::StateFileError;
 use polylet_watch::Store;
-use polylet_wire::eviction::v1::Order;
+use polylet_wire::eviction::v1 as wire;
 use polylet_wire::pleg::v1::WatchPodStatesResponse;
 use polylet_wire::podconfig::v1::WatchPodsResponse;
 
@@ -18,123 +20,129 @@ use super::images;
 use crate::link::Link;
 use crate::world::World;
 
-/// A life of it.
+/// A process instance of eviction.
 pub struct Eviction {
-    /// Which.
-    pub life: u32,
-    desk: Desk,
+    /// The number of the instance.
+    pub incarnation: u32,
+    manager: EvictionManager,
     pods: Vec<Link<WatchPodsResponse>>,
     states: Link<WatchPodStatesResponse>,
-    /// When it looks at the node next.
-    pub next_round: Timestamp,
+    /// When the next sync iteration is due.
+    pub next_sync: Timestamp,
 }
 
-/// Orders as they are kept, over all its lives.
+/// The stored evictions, over all instances.
 #[derive(Clone, Debug, Default)]
-pub struct Kept(Rc<RefCell<BTreeMap<String, Order>>>);
+pub struct StoredEvictions(Rc<RefCell<BTreeMap<String, wire::Eviction>>>);
 
-impl Shelf for Kept {
-    fn put(&self, orders: &BTreeMap<String, Order>) -> Result<(), KeptError> {
-        *self.0.borrow_mut() = orders.clone();
+impl EvictionStore for StoredEvictions {
+    fn save(&self, evictions: &BTreeMap<String, wire::Eviction>) -> Result<(), StateFileError> {
+        *self.0.borrow_mut() = evictions.clone();
         Ok(())
     }
 }
 
-impl Kept {
-    /// Pods that are ordered away.
+impl StoredEvictions {
+    /// The uids of evicted pods.
     pub fn pods(&self) -> Vec<String> {
         self.0.borrow().keys().cloned().collect()
     }
 }
 
-/// Reads the orders that are kept, and has heard nothing yet.
-pub fn start(world: &mut World, life: u32) {
-    let lines = ["memory.available", "imagefs.available"];
-    let lines = lines.map(|line| (line.to_owned(), "10%".to_owned()));
-    let kept = world.disk.orders.clone();
-    let standing = kept.0.borrow().clone();
-    let store = Store::new(&format!("eviction-{life}"));
-    let orders = Orders::new(Box::new(kept), standing);
-    let desk = Desk::new(Rules::hard(&lines.into()), orders, store.clone());
-    world.stores.pressure = Some((life, store));
+/// Starts an instance with the stored evictions.
+pub fn start(world: &mut World, incarnation: u32) {
+    let signals = ["memory.available", "imagefs.available"];
+    let thresholds = signals.map(|signal| (signal.to_owned(), "10%".to_owned()));
+    let stored = world.disk.evictions.clone();
+    let current = stored.0.borrow().clone();
+    let store = Store::new(&format!("eviction-{incarnation}"));
+    let evictions = Evictions::new(Box::new(stored), current);
+    let config = EvictionConfig::hard(&thresholds.into());
+    let manager = EvictionManager::new(config, evictions, store.clone());
+    world.stores.pressure = Some((incarnation, store));
     world.eviction = Some(Eviction {
-        life,
-        desk,
+        incarnation,
+        manager,
         pods: SOURCES.iter().map(|_| Link::default()).collect(),
         states: Link::default(),
-        next_round: world.now,
+        next_sync: world.now,
     });
 }
 
-/// Its streams.
+/// The number of its streams.
 pub const LINKS: usize = SOURCES.len() + 1;
 
-/// Something happens on one of its streams.
+/// Receives from one of its streams.
 pub fn listen(world: &mut World, which: usize) -> bool {
     let World {
         eviction: Some(eviction),
         stores,
         rng,
-        calm,
+        quiescing,
         ..
     } = world
     else {
         return false;
     };
     let Some((source, link)) = SOURCES.get(which).zip(eviction.pods.get_mut(which)) else {
-        let told = eviction.states.hear(&stores.states, rng, *calm);
-        let any = !told.is_empty();
-        told.into_iter().for_each(|u| eviction.desk.state(u));
+        let updates = eviction.states.receive(&stores.states, rng, *quiescing);
+        let any = !updates.is_empty();
+        updates
+            .into_iter()
+            .for_each(|u| eviction.manager.handle_pod_state(u));
         return any;
     };
     let served = stores.pods.get(source).cloned().flatten();
-    let told = link.hear(&served, rng, *calm);
-    let any = !told.is_empty();
-    for update in told {
-        eviction.desk.pod(update);
+    let updates = link.receive(&served, rng, *quiescing);
+    let any = !updates.is_empty();
+    for update in updates {
+        eviction.manager.handle_pod(update);
     }
     any
 }
 
-/// It looks at the node.
-pub fn round(world: &mut World) {
+/// One sync iteration.
+pub fn synchronize(world: &mut World) {
     let (now, short) = (world.now, world.short);
     let Some(eviction) = &mut world.eviction else {
         return;
     };
     let later = now.checked_add(SignedDuration::from_secs(10));
-    eviction.next_round = later.unwrap_or(now);
-    let level = |signal: Signal| {
+    eviction.next_sync = later.unwrap_or(now);
+    let observation = |signal: Signal| {
         let available = if short == Some(signal) { 5 } else { 50 };
         let capacity = 100;
-        let level = Level {
+        let observation = Observation {
             available,
             capacity,
         };
-        (signal, level)
+        (signal, observation)
     };
     let signals = [Signal::MemoryAvailable, Signal::ImageFsAvailable];
-    let levels: Levels = signals.map(level).into();
-    let mut act = eviction.desk.observe(&levels, false, now);
-    if let Act::Reclaim { bytes, .. } = act {
-        act = eviction.desk.observe(&levels, true, now);
+    let observations: Observations = signals.map(observation).into();
+    let mut action = eviction.manager.synchronize(&observations, false, now);
+    if let Action::Reclaim { bytes, .. } = action {
+        action = eviction.manager.synchronize(&observations, true, now);
         images::begin(world, Some(bytes));
     }
     let Some(eviction) = &mut world.eviction else {
         return;
     };
-    let Act::Evict { threshold } = act else {
+    let Action::Evict { threshold } = action else {
         return;
     };
-    if !eviction.desk.may_evict(now) {
+    if !eviction.manager.may_evict(now) {
         return;
     }
-    let running = eviction.desk.unmeasured();
-    if eviction.desk.evict(&threshold, &levels, running, now) {
-        for uid in world.disk.orders.pods() {
-            world.say(|| format!("eviction: {uid} has to go"));
+    let candidates = eviction.manager.candidates_without_usage();
+    if eviction
+        .manager
+        .evict(&threshold, &observations, candidates, now)
+    {
+        for uid in world.disk.evictions.pods() {
+            world.record(|| format!("eviction: evicting {uid}"));
             world.runtime.disturbed.insert(uid.clone());
-            world.truth.ordered.insert(uid);
+            world.sources.evicted.insert(uid);
         }
     }
 }

@@ -1,70 +1,70 @@
-//! image-gc: its real decisions over the simulated images.
+//! image-gc: the real manager over the simulated images.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use polylet_image_gc::core::plan::{Disk, Policy, Removal};
-use polylet_image_gc::core::records::Listed;
-use polylet_image_gc::desk::Desk;
+use polylet_image_gc::core::plan::{ImageFsUsage, ImageGcPolicy, ImageRemoval};
+use polylet_image_gc::core::records::ListedImage;
+use polylet_image_gc::manager::ImageGcManager;
 use polylet_wire::podconfig::v1::WatchPodsResponse;
 
 use super::config::SOURCES;
 use crate::calls::Work;
-use crate::laws;
+use crate::invariants;
 use crate::link::Link;
-use crate::sabotage::Sabotage;
-use crate::world::{Who, World};
+use crate::mutations::Mutation;
+use crate::world::{ServiceId, World};
 
-/// A life of it.
-pub struct Images {
-    /// Which.
-    pub life: u32,
-    desk: Desk,
+/// A process instance of image-gc.
+pub struct ImageGcInstance {
+    /// The number of the instance.
+    pub incarnation: u32,
+    manager: ImageGcManager,
     pods: Vec<Link<WatchPodsResponse>>,
     busy: bool,
 }
 
-/// What it is at, one after the other.
+/// The steps of a garbage collection, in order.
 pub enum Gc {
-    /// It lists images; somebody may need so many bytes.
+    /// List images; a caller may need this many bytes.
     Images(Option<u64>),
-    /// It lists containers after them.
-    Containers(Option<u64>, Vec<Listed>),
-    /// It removes what was unused at that moment.
-    Remove(Vec<Removal>, Timestamp),
+    /// List containers, after the images.
+    Containers(Option<u64>, Vec<ListedImage>),
+    /// Remove the images that were unused at that time.
+    Remove(Vec<ImageRemoval>, Timestamp),
 }
 
-const POLICY: Policy = Policy {
-    high_percent: 80,
-    low_percent: 60,
+const POLICY: ImageGcPolicy = ImageGcPolicy {
+    high_threshold_percent: 80,
+    low_threshold_percent: 60,
     minimum_age: Duration::from_secs(1),
     maximum_age: Duration::ZERO,
 };
 const IMAGE_BYTES: u64 = 10;
 
-/// Reads the ages that are kept, and has heard nothing yet.
-pub fn start(world: &mut World, life: u32) {
-    let desk = Desk::new(POLICY, world.disk.ages.clone());
+/// Starts an instance with the stored ages.
+pub fn start(world: &mut World, incarnation: u32) {
+    let manager = ImageGcManager::new(POLICY, world.disk.ages.clone());
     let pods = SOURCES.iter().map(|_| Link::default()).collect();
-    world.images = Some(Images {
-        life,
-        desk,
+    world.images = Some(ImageGcInstance {
+        incarnation,
+        manager,
         pods,
         busy: false,
     });
 }
 
-/// Its streams.
+/// The number of its streams.
 pub const LINKS: usize = SOURCES.len();
 
-/// Something happens on one of its streams.
+/// Receives from one of its streams.
 pub fn listen(world: &mut World, which: usize) -> bool {
     let World {
         images: Some(images),
         stores,
         rng,
-        calm,
+        quiescing,
         ..
     } = world
     else {
@@ -74,28 +74,32 @@ pub fn listen(world: &mut World, which: usize) -> bool {
         return false;
     };
     let served = stores.pods.get(source).cloned().flatten();
-    let told = link.hear(&served, rng, *calm);
-    let any = !told.is_empty();
-    for update in told {
-        images.desk.pod(*source, update);
+    let updates = link.receive(&served, rng, *quiescing);
+    let any = !updates.is_empty();
+    for update in updates {
+        images.manager.handle_pod(*source, update);
     }
     any
 }
 
-/// It is time to look, or somebody needs room.
+/// Starts a garbage collection, or a reclaim call for this many bytes.
 pub fn begin(world: &mut World, bytes: Option<u64>) {
     let Some(images) = world.images.as_mut().filter(|images| !images.busy) else {
         return;
     };
     images.busy = true;
-    let life = images.life;
-    world.call(Who::Images, life, Work::Images(Gc::Images(bytes)));
+    let incarnation = images.incarnation;
+    world.call(
+        ServiceId::Images,
+        incarnation,
+        Work::Images(Gc::Images(bytes)),
+    );
 }
 
-/// It goes on with what it is at.
+/// Carries out one step.
 pub fn advance(world: &mut World, at: Gc) -> Option<Work> {
     let next = if world.runtime.up {
-        go_on(world, at)
+        continue_step(world, at)
     } else {
         None
     };
@@ -107,11 +111,11 @@ pub fn advance(world: &mut World, at: Gc) -> Option<Work> {
     next.map(Work::Images)
 }
 
-fn go_on(world: &mut World, at: Gc) -> Option<Gc> {
+fn continue_step(world: &mut World, at: Gc) -> Option<Gc> {
     let now = world.now;
     match at {
         Gc::Images(bytes) => {
-            let listed = world.runtime.images.iter().map(|(id, name)| Listed {
+            let listed = world.runtime.images.iter().map(|(id, name)| ListedImage {
                 id: id.clone(),
                 names: vec![name.clone()],
                 size_bytes: IMAGE_BYTES,
@@ -121,33 +125,33 @@ fn go_on(world: &mut World, at: Gc) -> Option<Gc> {
         }
         Gc::Containers(bytes, listed) => {
             let containers = world.runtime.containers.values();
-            let used: BTreeSet<String> = match world.sabotage {
-                Some(Sabotage::UseUnseen) => BTreeSet::new(),
+            let used: BTreeSet<String> = match world.mutation {
+                Some(Mutation::ImageUseIgnored) => BTreeSet::new(),
                 _ => containers.map(|c| c.image_id.clone()).collect(),
             };
-            let disk = Disk {
+            let usage = ImageFsUsage {
                 capacity: 100,
                 available: u64::try_from(world.rng.below(60)).unwrap_or(0),
             };
-            let desk = &mut world.images.as_mut()?.desk;
-            let look = desk.look(listed, used, now);
-            world.disk.ages = desk.records().clone();
-            if !desk.all_heard() {
+            let manager = &mut world.images.as_mut()?.manager;
+            let snapshot = manager.update(listed, used, now);
+            world.disk.ages = manager.records().clone();
+            if !manager.has_synced() {
                 return None;
             }
             let removals = match bytes {
-                Some(bytes) => desk.asked_for(&look, bytes, POLICY.minimum_age, now),
-                None => desk.too_much(&look, disk, now).0,
+                Some(bytes) => manager.reclaim(&snapshot, bytes, POLICY.minimum_age, now),
+                None => manager.over_threshold(&snapshot, usage, now).0,
             };
             Some(Gc::Remove(removals, now))
         }
-        Gc::Remove(mut removals, looked) => {
+        Gc::Remove(mut removals, listed_at) => {
             let removal = removals.pop()?;
-            laws::removes_image(world, &removal.id, looked);
-            world.say(|| format!("images: {} goes", removal.id));
+            invariants::check_image_removal(world, &removal.id, listed_at);
+            world.record(|| format!("images: removing {}", removal.id));
             world.runtime.images.remove(&removal.id);
-            world.images.as_mut()?.desk.removed(&removal.id);
-            Some(Gc::Remove(removals, looked))
+            world.images.as_mut()?.manager.on_removed(&removal.id);
+            Some(Gc::Remove(removals, listed_at))
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The services: each one's real decisions, with the little around them that makes them a process.
+//! The services: the real decisions of each, in a simulated process.
 
 pub mod config;
 pub mod coordinator;

@@ -1,102 +1,116 @@
-//! pleg: the real teller over the simulated runtime.
+//! pleg: the real manager over the simulated runtime.
 
-use polylet_pleg::core::{Hint, HintKind, Polled};
-use polylet_pleg::teller::{Call as Asked, Refresh, Teller};
+use polylet_pleg::core::{HealthCheck, RuntimeEvent, RuntimeEventKind};
+use polylet_pleg::manager::{self, RefreshRequest, RuntimeCall};
 use polylet_watch::Store;
 use polylet_wire::pleg::v1::RefreshPodResponse;
 use tokio::sync::{oneshot, watch};
 
 use crate::calls::Work;
-use crate::world::{Who, World};
+use crate::world::{ServiceId, World};
 
-/// A life of it.
-pub struct Pleg {
-    /// Which.
-    pub life: u32,
-    /// Decides.
-    pub teller: Teller,
+/// A process instance of pleg.
+pub struct PlegInstance {
+    /// The number of the instance.
+    pub incarnation: u32,
+    /// The real manager.
+    pub manager: manager::Pleg,
 }
 
-/// Knows nothing yet.
-pub fn start(world: &mut World, life: u32) {
-    let store = Store::new(&format!("pleg-{life}"));
-    let (reports, told) = watch::channel(Default::default());
-    let teller = Teller::new(store.clone(), reports, world.now);
-    world.stores.states = Some((life, store));
-    world.stores.runtime = Some((life, told));
-    world.pleg = Some(Pleg { life, teller });
+/// Starts an instance with an empty cache.
+pub fn start(world: &mut World, incarnation: u32) {
+    let store = Store::new(&format!("pleg-{incarnation}"));
+    let (sender, runtime_status) = watch::channel(Default::default());
+    let manager = manager::Pleg::new(store.clone(), sender, world.now);
+    world.stores.states = Some((incarnation, store));
+    world.stores.runtime = Some((incarnation, runtime_status));
+    world.pleg = Some(PlegInstance {
+        incarnation,
+        manager,
+    });
     if world.rng.percent(50) {
         events(world, true);
     }
     act(world);
 }
 
-/// Tells what there is to tell, and makes its calls.
+/// Publishes changes and makes calls.
 pub fn act(world: &mut World) {
     let now = world.now;
     let Some(pleg) = &mut world.pleg else { return };
-    let calls = pleg.teller.act(now, |_, _| {});
-    let life = pleg.life;
+    let calls = pleg.manager.reconcile(now, |_, _| {});
+    let incarnation = pleg.incarnation;
     for call in calls {
         let work = match call {
-            Asked::Poll => Work::Poll,
-            Asked::List { turn } => Work::List { turn, seen: None },
-            Asked::Look { uid, view, known } => Work::Look { uid, view, known },
+            RuntimeCall::CheckHealth => Work::CheckHealth,
+            RuntimeCall::List { sequence } => Work::List {
+                sequence,
+                result: None,
+            },
+            RuntimeCall::Inspect {
+                uid,
+                listed,
+                cached,
+            } => Work::Inspect {
+                uid,
+                listed,
+                cached,
+            },
         };
-        world.call(Who::Pleg, life, work);
+        world.call(ServiceId::Pleg, incarnation, work);
     }
 }
 
-/// The runtime's events begin or end.
-pub fn events(world: &mut World, flow: bool) {
+/// The runtime's event stream starts or ends.
+pub fn events(world: &mut World, active: bool) {
     let now = world.now;
     if let Some(pleg) = &mut world.pleg {
-        pleg.teller.events(flow, now);
+        pleg.manager.set_event_stream(active, now);
     }
 }
 
-/// The runtime tells of an end; a hint that may be lost.
-pub fn hint(world: &mut World, uid: &str, id: &str, kind: HintKind) {
+/// The runtime sends an event, which may be lost.
+pub fn hint(world: &mut World, uid: &str, id: &str, kind: RuntimeEventKind) {
     let now = world.now;
     if let Some(pleg) = &mut world.pleg {
-        let hint = Hint {
-            uid: Some(uid.to_owned()),
+        let hint = RuntimeEvent {
+            pod_uid: Some(uid.to_owned()),
             id: id.to_owned(),
             kind,
             at: Some(now),
         };
-        pleg.teller.hint(hint, now);
+        pleg.manager.handle_event(hint, now);
     }
     act(world);
 }
 
-/// A caller asks how a pod is now.
+/// A caller refreshes a pod.
 pub fn refresh(
     world: &mut World,
     uid: &str,
 ) -> Option<oneshot::Receiver<Result<RefreshPodResponse, String>>> {
     let (answer, answered) = oneshot::channel();
     let pleg = world.pleg.as_mut()?;
-    pleg.teller.refresh(Refresh {
+    pleg.manager.refresh(RefreshRequest {
         uid: uid.to_owned(),
-        anew: false,
+        force: false,
         cause: Default::default(),
-        answer,
+        response: answer,
     });
     act(world);
     Some(answered)
 }
 
-/// The runtime's word on itself.
-pub fn polled(up: bool) -> Result<Polled, String> {
-    let well = Polled {
+/// The runtime's answer to a health check.
+pub fn health_check(up: bool) -> Result<HealthCheck, String> {
+    let healthy = HealthCheck {
         name: "sim".to_owned(),
         version: "1".to_owned(),
-        ..Polled::default()
+        ..HealthCheck::default()
     };
     if up {
-        Ok(well)
+        Ok(healthy)
     } else {
-        Err("the runtime is away".to_owned())
+        Err("the runtime is unavailable".to_owned())
     }
 }

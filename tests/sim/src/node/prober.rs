@@ -1,52 +1,58 @@
-//! prober: the real judge; containers answer as they are.
+//! prober: the real manager; each container answers according to its state.
 
-use polylet_prober::judge::{Attempt, Judge, Verdicts};
+use polylet_model::status::ContainerPhase;
+use polylet_prober::convert;
+use polylet_prober::manager::{ProbeAttempt, ProbeManager, Results};
+use polylet_prober::publisher::Publisher;
 use polylet_watch::Store;
-use polylet_wire::pleg::v1::{ContainerPhase, WatchPodStatesResponse};
+use polylet_wire::pleg::v1::WatchPodStatesResponse;
 use polylet_wire::podconfig::v1::WatchPodsResponse;
 
 use super::config::SOURCES;
 use crate::calls::Work;
 use crate::link::Link;
-use crate::sabotage::Sabotage;
-use crate::world::{Who, World};
+use crate::mutations::Mutation;
+use crate::world::{ServiceId, World};
 
-/// A life of it.
-pub struct Prober {
-    /// Which.
-    pub life: u32,
-    /// Decides.
-    pub judge: Judge,
+/// A process instance of the prober.
+pub struct ProberInstance {
+    /// The number of the instance.
+    pub incarnation: u32,
+    /// The real manager.
+    pub manager: ProbeManager,
+    /// Publishes its results.
+    pub publisher: Publisher,
     pods: Vec<Link<WatchPodsResponse>>,
     states: Link<WatchPodStatesResponse>,
 }
 
-/// Reads what is kept, and has heard nothing yet.
-pub fn start(world: &mut World, life: u32) {
-    let store = Store::new(&format!("prober-{life}"));
-    let kept = match world.sabotage {
-        Some(Sabotage::VerdictsForgotten) => Verdicts::new(),
-        _ => world.disk.verdicts.clone(),
+/// Starts an instance with the saved results.
+pub fn start(world: &mut World, incarnation: u32) {
+    let store = Store::new(&format!("prober-{incarnation}"));
+    let results = match world.mutation {
+        Some(Mutation::ProbeResultsLost) => Results::new(),
+        _ => world.disk.probe_results.clone(),
     };
-    world.stores.verdicts = Some((life, store.clone()));
-    world.prober = Some(Prober {
-        life,
-        judge: Judge::new(kept, store),
+    world.stores.probe_results = Some((incarnation, store.clone()));
+    world.prober = Some(ProberInstance {
+        incarnation,
+        publisher: Publisher::new(store, &results),
+        manager: ProbeManager::new(results),
         pods: SOURCES.iter().map(|_| Link::default()).collect(),
         states: Link::default(),
     });
 }
 
-/// Its streams.
+/// The number of its streams.
 pub const LINKS: usize = 4;
 
-/// Something happens on one of its streams.
+/// Receives from one of its streams.
 pub fn listen(world: &mut World, which: usize) -> bool {
     let World {
         prober: Some(prober),
         stores,
         rng,
-        calm,
+        quiescing,
         now,
         ..
     } = world
@@ -57,14 +63,22 @@ pub fn listen(world: &mut World, which: usize) -> bool {
     match SOURCES.get(which).zip(prober.pods.get_mut(which)) {
         Some((source, link)) => {
             let served = stores.pods.get(source).cloned().flatten();
-            for update in link.hear(&served, rng, *calm) {
-                prober.judge.pod(*source, update, *now);
+            for update in link.receive(&served, rng, *quiescing) {
+                if let Some(change) = convert::pod_change(*source, update) {
+                    prober.manager.handle_pod(change, *now);
+                }
                 any = true;
             }
         }
         None => {
-            for update in prober.states.hear(&stores.states, rng, *calm) {
-                prober.judge.state(update, *now);
+            for update in prober.states.receive(&stores.states, rng, *quiescing) {
+                // The wall clock is the probe clock, and no pod is on the host's network.
+                let change = convert::observed_change(update, String::new, |at| at);
+                if let Some(change) = change
+                    && prober.manager.handle_observed(change, *now)
+                {
+                    prober.publisher.publish_synced(prober.manager.results());
+                }
                 any = true;
             }
         }
@@ -73,65 +87,64 @@ pub fn listen(world: &mut World, which: usize) -> bool {
     any
 }
 
-/// Begins attempts, and has verdicts written.
+/// Starts attempts and saves results.
 pub fn act(world: &mut World) {
     let now = world.now;
-    let life = world.prober.as_ref().map(|p| p.life);
+    let incarnation = world.prober.as_ref().map(|p| p.incarnation);
     // One write at a time carries all changes so far.
-    let writing = world
-        .calls
-        .iter()
-        .any(|call| matches!(call.work, Work::SaveVerdicts { .. }) && Some(call.life) == life);
+    let writing = world.calls.iter().any(|call| {
+        matches!(call.work, Work::SaveProbeResults { .. }) && Some(call.incarnation) == incarnation
+    });
     let Some(prober) = &mut world.prober else {
         return;
     };
-    let life = prober.life;
-    let attempts = prober.judge.due(now);
+    let incarnation = prober.incarnation;
+    let attempts = prober.manager.start_due(now);
     let save = if writing {
         None
     } else {
-        prober.judge.to_save()
+        prober.manager.take_unsaved()
     };
     for attempt in attempts {
         world.call(
-            Who::Prober,
-            life,
+            ServiceId::Prober,
+            incarnation,
             Work::Probe {
                 attempt,
-                said: None,
+                response: None,
             },
         );
     }
-    if let Some(verdicts) = save {
+    if let Some(results) = save {
         world.call(
-            Who::Prober,
-            life,
-            Work::SaveVerdicts {
-                verdicts,
+            ServiceId::Prober,
+            incarnation,
+            Work::SaveProbeResults {
+                results,
                 written: false,
             },
         );
     }
 }
 
-/// What a container answers now.
-pub fn ask(world: &mut World, attempt: &Attempt) -> Option<Result<(), String>> {
-    if !world.calm && world.rng.percent(5) {
+/// The answer of a container to a probe.
+pub fn answer(world: &mut World, attempt: &ProbeAttempt) -> Option<Result<(), String>> {
+    if !world.quiescing && world.rng.percent(5) {
         return None;
     }
     let container = world.runtime.containers.get(attempt.container_id());
     let container = container.filter(|c| c.phase == ContainerPhase::Running)?;
-    Some(match container.well {
+    Some(match container.healthy {
         true => Ok(()),
-        false => Err("not well".to_owned()),
+        false => Err("not healthy".to_owned()),
     })
 }
 
-/// An attempt ended.
-pub fn attempted(world: &mut World, attempt: &Attempt, said: Option<Result<(), String>>) {
+/// An attempt is complete.
+pub fn complete(world: &mut World, attempt: &ProbeAttempt, result: Option<Result<(), String>>) {
     let now = world.now;
     if let Some(prober) = &mut world.prober {
-        prober.judge.attempted(attempt, said, now);
+        prober.manager.complete_simulated(attempt, result, now);
     }
     act(world);
 }

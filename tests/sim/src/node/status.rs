@@ -1,58 +1,60 @@
-//! status-reporter: the real desk. What it tells is what people and the API server see.
+//! status-reporter: its real state. The statuses it publishes are what users and the API server see.
 
-use polylet_status_reporter::desk::{Desk, Input};
+use polylet_status_reporter::input::Input;
+use polylet_status_reporter::state::State;
+use polylet_status_reporter::status_store::StatusStore;
 use polylet_watch::{Store, Value};
 use polylet_wire::pleg::v1::{WatchPodStatesResponse, WatchRuntimeResponse};
 use polylet_wire::podconfig::v1::WatchPodsResponse;
-use polylet_wire::prober::v1::WatchVerdictsResponse;
+use polylet_wire::prober::v1::WatchProbeStatusesResponse;
 use polylet_wire::sync::v1::WatchPodSyncResponse;
 
 use super::config::SOURCES;
-use crate::laws::status as laws;
+use crate::invariants::status as invariants;
 use crate::link::Link;
 use crate::world::World;
 
-/// A life of it.
+/// A process instance of status-reporter.
 pub struct Status {
-    /// Which.
-    pub life: u32,
-    desk: Desk,
+    /// The number of the instance.
+    pub incarnation: u32,
+    state: State,
     store: Store<String, polylet_wire::status::v1::PodStatus>,
     pods: Vec<Link<WatchPodsResponse>>,
     sync: Link<WatchPodSyncResponse>,
     states: Link<WatchPodStatesResponse>,
-    verdicts: Link<WatchVerdictsResponse>,
+    probe_results: Link<WatchProbeStatusesResponse>,
     runtime: Option<WatchRuntimeResponse>,
     unsaved: bool,
 }
 
-/// Reads what is kept, and has heard nothing yet.
-pub fn start(world: &mut World, life: u32) {
-    let store = Store::new(&format!("status-{life}"));
-    world.stores.status = Some((life, store.clone()));
+/// Starts an instance with the persisted statuses.
+pub fn start(world: &mut World, incarnation: u32) {
+    let store = Store::new(&format!("status-{incarnation}"));
+    world.stores.status = Some((incarnation, store.clone()));
     world.status = Some(Status {
-        life,
-        desk: Desk::new(world.disk.statuses.clone(), store.clone()),
+        incarnation,
+        state: State::new(world.disk.statuses.clone(), StatusStore::new(store.clone())),
         store,
         pods: SOURCES.iter().map(|_| Link::default()).collect(),
         sync: Link::default(),
         states: Link::default(),
-        verdicts: Link::default(),
+        probe_results: Link::default(),
         runtime: None,
         unsaved: false,
     });
 }
 
-/// Its streams.
+/// The number of its streams.
 pub const LINKS: usize = 7;
 
-/// Something happens on one of its streams.
+/// Receives from one of its streams.
 pub fn listen(world: &mut World, which: usize) -> bool {
     let World {
         status: Some(status),
         stores,
         rng,
-        calm,
+        quiescing,
         ..
     } = world
     else {
@@ -63,66 +65,69 @@ pub fn listen(world: &mut World, which: usize) -> bool {
         (Some(source), _) => {
             let served = stores.pods.get(source).cloned().flatten();
             if let Some(link) = status.pods.get_mut(which) {
-                let told = link.hear(&served, rng, *calm);
-                inputs.extend(told.into_iter().map(|u| Input::Pod(*source, u)));
+                let updates = link.receive(&served, rng, *quiescing);
+                inputs.extend(updates.into_iter().map(|u| Input::Pod(*source, u)));
             }
         }
         (None, 3) => {
-            let told = status.sync.hear(&stores.sync, rng, *calm);
-            inputs.extend(told.into_iter().map(Box::new).map(Input::Sync));
+            let updates = status.sync.receive(&stores.sync, rng, *quiescing);
+            inputs.extend(updates.into_iter().map(Box::new).map(Input::Sync));
         }
         (None, 4) => {
-            let told = status.states.hear(&stores.states, rng, *calm);
-            inputs.extend(told.into_iter().map(Input::State));
+            let updates = status.states.receive(&stores.states, rng, *quiescing);
+            inputs.extend(updates.into_iter().map(Input::RuntimeState));
         }
         (None, 5) => {
-            let told = status.verdicts.hear(&stores.verdicts, rng, *calm);
-            inputs.extend(told.into_iter().map(Input::Verdict));
+            let updates = status
+                .probe_results
+                .receive(&stores.probe_results, rng, *quiescing);
+            inputs.extend(updates.into_iter().map(Input::Probe));
         }
         _ => {
             let now = stores.runtime.as_ref().map(|(_, r)| r.borrow().clone());
             if now != status.runtime {
                 status.runtime.clone_from(&now);
-                let away = || Value::Stale("pleg is away".to_owned());
-                inputs.push(Input::Runtime(now.map_or_else(away, Value::Current)));
+                let stale = || Value::Stale("pleg is unavailable".to_owned());
+                inputs.push(Input::Runtime(now.map_or_else(stale, Value::Current)));
             }
         }
     }
     let any = !inputs.is_empty();
     for input in inputs {
-        status.desk.take(input);
+        status.state.handle_input(input);
     }
     if any {
-        tell(world);
+        publish(world);
     }
     any
 }
 
-fn tell(world: &mut World) {
+fn publish(world: &mut World) {
     let Some(status) = &mut world.status else {
         return;
     };
-    status.unsaved |= status.desk.tell(|| vec!["192.168.0.1".to_owned()]);
-    if !status.store.is_whole() {
+    status.unsaved |= status.state.reconcile(|| vec!["192.168.0.1".to_owned()]);
+    if !status.store.has_synced() {
         return;
     }
-    let told = status.store.snapshot();
-    laws::told(
+    let updates = status.store.snapshot();
+    invariants::check_published(
         world,
-        told.into_iter()
-            .map(|(uid, told)| (uid, told.status.to_vec()))
+        updates
+            .into_iter()
+            .map(|(uid, updates)| (uid, updates.status.to_vec()))
             .collect(),
     );
 }
 
-/// What it tells is written; a kill before that loses what was not.
+/// Persists the statuses; a kill before that loses them.
 pub fn save(world: &mut World) -> bool {
     let Some(status) = &mut world.status else {
         return false;
     };
     let unsaved = std::mem::take(&mut status.unsaved);
     if unsaved {
-        world.disk.statuses = status.desk.statuses();
+        world.disk.statuses = status.state.statuses();
     }
     unsaved
 }

@@ -1,42 +1,44 @@
-//! volume-manager: its real state over the simulated disk.
+//! volume-manager: the real state of world over the simulated disk.
 
 use std::sync::Arc;
 
-use polylet_sync_coordinator::act::Job;
-use polylet_sync_coordinator::core::learn::Trouble;
+use polylet_sync_coordinator::core::step::StepFailure;
+use polylet_sync_coordinator::runtime::StepContext;
 use polylet_volume_manager::convert;
-use polylet_volume_manager::core::declare::Refusal;
+use polylet_volume_manager::core::actual_state::{ReconstructedPod, ReconstructedVolume};
+use polylet_volume_manager::core::desired_state::DeclareError;
 use polylet_volume_manager::core::layout::{self, Layout};
 use polylet_volume_manager::core::manifest;
-use polylet_volume_manager::core::plan::Step;
-use polylet_volume_manager::core::spec::{Allocatable, PodName};
-use polylet_volume_manager::core::state::{Found, FoundVolume, Outcome, State};
+use polylet_volume_manager::core::operation::{Operation, OperationResult};
+use polylet_volume_manager::core::pod::{PodMetadata, PodName};
+use polylet_volume_manager::core::spec::Allocatable;
+use polylet_volume_manager::core::state_of_world::StateOfWorld;
 use polylet_watch::Store;
 use polylet_wire::volume::v1::PodVolumes;
 
-use crate::calls::{Work, trouble};
-use crate::laws;
-use crate::world::{Who, World};
+use crate::calls::{Work, step_failure};
+use crate::invariants;
+use crate::world::{ServiceId, World};
 
-/// A life of it.
+/// A process instance of volume-manager.
 pub struct Volumes {
-    /// Which.
-    pub life: u32,
-    state: State,
+    /// The number of the instance.
+    pub incarnation: u32,
+    state: StateOfWorld,
     store: Store<String, PodVolumes>,
 }
 
 impl Volumes {
-    /// When it wants to do something though nothing happens.
+    /// The next due time.
     pub fn due(&self) -> Option<jiff::Timestamp> {
-        self.state.wake_at()
+        self.state.next_retry()
     }
 }
 
-/// Finds what is on the disk.
-pub fn start(world: &mut World, life: u32) {
+/// Starts an instance that reconstructs its state from the disk.
+pub fn start(world: &mut World, incarnation: u32) {
     let found = world.disk.pods.iter().map(|(uid, dir)| {
-        let (name, host_paths) = dir.note.clone().unwrap_or_default();
+        let (name, host_paths) = dir.metadata.clone().unwrap_or_default();
         let namespace = if name.is_empty() { "" } else { "default" };
         let pod = PodName {
             uid: uid.clone(),
@@ -44,25 +46,28 @@ pub fn start(world: &mut World, life: u32) {
             name,
         };
         let volumes = dir.volumes.iter().map(|(slot, ready)| {
-            let found = FoundVolume {
+            let found = ReconstructedVolume {
                 ready: *ready,
                 in_use: None,
             };
             (slot.clone(), found)
         });
-        Found {
-            pod,
+        ReconstructedPod {
+            metadata: PodMetadata { pod, host_paths },
             volumes: volumes.collect(),
-            host_paths,
         }
     });
-    let state = State::new(Layout::new("/root"), found.collect());
-    let store = Store::new(&format!("volumes-{life}"));
-    world.stores.volumes = Some((life, store.clone()));
-    world.volumes = Some(Volumes { life, state, store });
+    let state = StateOfWorld::new(Layout::new("/root"), found.collect());
+    let store = Store::new(&format!("volumes-{incarnation}"));
+    world.stores.volumes = Some((incarnation, store.clone()));
+    world.volumes = Some(Volumes {
+        incarnation,
+        state,
+        store,
+    });
     publish(world);
     if let Some(volumes) = &world.volumes {
-        volumes.store.mark_whole();
+        volumes.store.mark_synced();
     }
 }
 
@@ -71,152 +76,176 @@ fn publish(world: &mut World) {
     let Some(volumes) = &mut world.volumes else {
         return;
     };
-    for (uid, view) in volumes.state.changes(now) {
+    for (uid, view) in volumes.state.take_changes(now) {
         match view {
             Some(view) => drop(
                 volumes
                     .store
-                    .upsert(uid.clone(), convert::volumes(&view, None)),
+                    .upsert(uid.clone(), convert::pod_volumes(&view, None)),
             ),
             None => drop(volumes.store.remove(&uid)),
         }
-        // Written aside of everything; that it comes late is part of the game elsewhere.
-        if let Some((pod, host_paths)) = volumes.state.note(&uid) {
+        // Written at once: delays are tested elsewhere.
+        if let Some(metadata) = volumes.state.metadata_to_store(&uid) {
             let dir = world.disk.pods.entry(uid).or_default();
-            dir.note = Some((pod.name, host_paths));
+            dir.metadata = Some((metadata.pod.name, metadata.host_paths));
         }
     }
 }
 
-/// Starts what is to be done, and tells.
+/// Starts operations and publishes changes.
 pub fn act(world: &mut World) {
     let now = world.now;
     let Some(volumes) = &mut world.volumes else {
         return;
     };
-    let life = volumes.life;
-    for step in volumes.state.next(now) {
-        world.call(Who::Volumes, life, Work::Volume { step, begun: false });
+    let incarnation = volumes.incarnation;
+    for step in volumes.state.start_operations(now) {
+        world.call(
+            ServiceId::Volumes,
+            incarnation,
+            Work::Volume {
+                step,
+                started: false,
+            },
+        );
     }
     publish(world);
 }
 
-fn refused(refusal: Refusal) -> Trouble {
-    Trouble {
-        followed: matches!(refusal, Refusal::Followed(_)),
-        ..trouble("VolumeError", &refusal.to_string())
+fn declare_error(error: DeclareError) -> StepFailure {
+    StepFailure {
+        superseded: matches!(error, DeclareError::Superseded(_)),
+        ..step_failure("VolumeError", &error.to_string())
     }
 }
 
-fn declared(world: &mut World, job: &Job, released: bool) -> Result<PodVolumes, Trouble> {
+fn declared(
+    world: &mut World,
+    context: &StepContext,
+    released: bool,
+) -> Result<PodVolumes, StepFailure> {
     act(world);
     let Some(volumes) = &world.volumes else {
-        return Err(trouble("VolumeError", "away"));
+        return Err(step_failure("VolumeError", "unavailable"));
     };
-    let uid = job.pod.uid.clone();
-    let gone = || PodVolumes {
+    let uid = context.pod.uid.clone();
+    let empty = || PodVolumes {
         r#ref: Some(convert::pod_ref(&volumes.state.pod(&uid))),
         ..PodVolumes::default()
     };
-    let told = volumes.store.get(&uid).unwrap_or_else(gone);
-    world.say(|| {
+    let volumes_of_pod = volumes.store.get(&uid).unwrap_or_else(empty);
+    world.record(|| {
         format!(
             "volumes: {} of {uid} accepted",
             if released { "release" } else { "declaration" }
         )
     });
-    Ok(told)
+    Ok(volumes_of_pod)
 }
 
-fn name(job: &Job) -> PodName {
+fn name(context: &StepContext) -> PodName {
     PodName {
-        uid: job.pod.uid.clone(),
-        namespace: job.pod.namespace.clone(),
-        name: job.pod.name.clone(),
+        uid: context.pod.uid.clone(),
+        namespace: context.pod.namespace.clone(),
+        name: context.pod.name.clone(),
     }
 }
 
 /// `ApplyPod`.
-pub fn apply(world: &mut World, declarer: &str, job: &Job) -> Result<PodVolumes, Trouble> {
+pub fn apply(
+    world: &mut World,
+    client_id: &str,
+    context: &StepContext,
+) -> Result<PodVolumes, StepFailure> {
     let Some(volumes) = &mut world.volumes else {
-        return Err(trouble("VolumeError", "away"));
+        return Err(step_failure("VolumeError", "unavailable"));
     };
-    let raw = job
+    let raw = context
         .manifest
         .as_ref()
         .map(|m| m.raw().to_vec())
         .unwrap_or_default();
-    let spec = manifest::read(&raw, Allocatable::default());
-    let spec = spec.map_err(|e| trouble("VolumeError", &e.to_string()))?;
-    let said = volumes
+    let spec = manifest::parse(&raw, Allocatable::default());
+    let spec = spec.map_err(|e| step_failure("VolumeError", &e.to_string()))?;
+    let result = volumes
         .state
-        .apply(declarer, job.sequence, name(job), Arc::new(spec));
-    said.map_err(refused)?;
-    declared(world, job, false)
+        .apply(client_id, context.sequence, name(context), Arc::new(spec));
+    result.map_err(declare_error)?;
+    declared(world, context, false)
 }
 
 /// `ReleasePod`.
 pub fn release(
     world: &mut World,
-    declarer: &str,
-    job: &Job,
+    client_id: &str,
+    context: &StepContext,
     sequence: u64,
-) -> Result<PodVolumes, Trouble> {
+) -> Result<PodVolumes, StepFailure> {
     let Some(volumes) = &mut world.volumes else {
-        return Err(trouble("VolumeError", "away"));
+        return Err(step_failure("VolumeError", "unavailable"));
     };
-    let said = volumes.state.release(declarer, sequence, name(job));
-    said.map_err(refused)?;
-    declared(world, job, true)
+    let result = volumes.state.release(client_id, sequence, name(context));
+    result.map_err(declare_error)?;
+    declared(world, context, true)
 }
 
 /// `CompleteDesired`.
-pub fn complete(world: &mut World, declarer: &str, pods: u32) -> Result<(), Trouble> {
+pub fn complete(world: &mut World, client_id: &str, pods: u32) -> Result<(), StepFailure> {
     let Some(volumes) = &mut world.volumes else {
-        return Err(trouble("VolumeError", "away"));
+        return Err(step_failure("VolumeError", "unavailable"));
     };
-    let said = volumes.state.complete(declarer, pods).map_err(refused);
+    let result = volumes
+        .state
+        .complete(client_id, pods)
+        .map_err(declare_error);
     act(world);
-    said
+    result
 }
 
-/// A step does its work on the disk.
-pub fn carry_out(world: &mut World, step: &Step, whole: bool) {
+/// Executes an operation on the disk, completely or in part.
+pub fn execute_operation(world: &mut World, step: &Operation, complete: bool) {
     match step {
-        // What is asked of drivers changes nothing on the disk.
-        Step::Ask(..) => {}
-        Step::SetUp(id, _) if id.plugin == layout::HOST_PATH => {}
-        Step::SetUp(id, _) => {
+        // Driver calls change nothing on the disk.
+        Operation::Update(..) => {}
+        Operation::SetUp(id, _) if id.plugin == layout::HOST_PATH => {}
+        Operation::SetUp(id, _) => {
             let dir = world.disk.pods.entry(id.uid.clone()).or_default();
             let slot = (id.plugin.clone(), id.name.clone());
             let ready = dir.volumes.entry(slot).or_insert(false);
-            *ready |= whole;
+            *ready |= complete;
         }
-        Step::TearDown(id) => {
-            laws::unmounts(world, &id.uid, &id.name);
+        Operation::TearDown(id) => {
+            invariants::check_unmount(world, &id.uid, &id.name);
             if let Some(dir) = world.disk.pods.get_mut(&id.uid) {
                 let slot = (id.plugin.clone(), id.name.clone());
-                match whole {
+                match complete {
                     true => drop(dir.volumes.remove(&slot)),
                     false => drop(dir.volumes.get_mut(&slot).map(|ready| *ready = false)),
                 }
             }
         }
-        Step::RemovePod(uid) => {
-            laws::unmounts(world, uid, "its directory");
-            if whole {
+        Operation::RemovePodDir(uid) => {
+            invariants::check_unmount(world, uid, "its directory");
+            if complete {
                 world.disk.pods.remove(uid);
             }
         }
     }
 }
 
-/// A step has ended.
-pub fn finished(world: &mut World, step: Step, result: Result<(), String>) {
+/// Completes an operation.
+pub fn complete_operation(world: &mut World, step: Operation, result: Result<(), String>) {
     let now = world.now;
     if let Some(volumes) = &mut world.volumes {
         let result = result.map_err(Into::into);
-        volumes.state.finished(Outcome { step, result }, now);
+        volumes.state.finish_operation(
+            OperationResult {
+                operation: step,
+                result,
+            },
+            now,
+        );
     }
     act(world);
 }

@@ -1,42 +1,44 @@
-//! What the runtime makes for the coordinator: sandboxes, images, containers.
+//! Creation of sandboxes, images and containers.
 
 use std::collections::BTreeMap;
 
 use polylet_model::constants::{annotation, reason};
 use polylet_model::hash;
-use polylet_pleg::core::HintKind;
-use polylet_sync_coordinator::act::Job;
-use polylet_sync_coordinator::core::learn::{Outcome, Trouble};
-use polylet_sync_coordinator::core::observed::{Phase, SeenContainer, SeenSandbox};
+use polylet_model::status::ContainerPhase;
+use polylet_pleg::core::RuntimeEventKind;
+use polylet_sync_coordinator::core::pod_spec::{PodSpecView, PullPolicy};
+use polylet_sync_coordinator::core::runtime_state::{
+    ContainerRecord, ContainerState, SandboxRecord,
+};
 use polylet_sync_coordinator::core::step::Step;
-use polylet_sync_coordinator::core::wanted::{Pull, Wanted};
-use polylet_wire::pleg::v1::ContainerPhase;
+use polylet_sync_coordinator::core::step::{StepFailure, StepOutcome};
+use polylet_sync_coordinator::runtime::StepContext;
 
 use super::{failed, flaky, unknown};
-use crate::calls::trouble;
-use crate::laws;
-use crate::runtime::{Refused, SimContainer};
+use crate::calls::step_failure;
+use crate::invariants;
+use crate::runtime::{RuntimeError, SimContainer};
 use crate::world::World;
 
 pub(super) fn sandbox(
     world: &mut World,
-    life: u32,
+    incarnation: u32,
     alive: bool,
-    job: &Job,
+    context: &StepContext,
     attempt: u32,
-) -> Option<Outcome> {
-    let uid = job.pod.uid.clone();
-    // A call that takes its time.
+) -> Option<StepOutcome> {
+    let uid = context.pod.uid.clone();
+    // The call may take longer.
     if flaky(world, 65) {
         return None;
     }
     let good = !flaky(world, 10);
-    let host_network = job.manifest.as_ref().is_some_and(|m| m.host_network());
+    let host_network = context.manifest.as_ref().is_some_and(|m| m.host_network());
     let now = world.now;
     let made = world
         .runtime
-        .finish_sandbox(&job.pod, attempt, host_network, good, now);
-    world.say(|| {
+        .finish_sandbox(&context.pod, attempt, host_network, good, now);
+    world.record(|| {
         format!(
             "runtime: sandbox {attempt} of {uid}: {:?}",
             made.as_ref().map(|s| &s.id)
@@ -44,18 +46,21 @@ pub(super) fn sandbox(
     });
     let Some(made) = made else {
         if alive {
-            settle(world, life, &uid);
+            settle(world, incarnation, &uid);
         }
-        return failed(trouble(reason::CREATE_POD_SANDBOX_ERROR, "network failed"));
+        return failed(step_failure(
+            reason::CREATE_POD_SANDBOX_ERROR,
+            "network failed",
+        ));
     };
-    world.tell_pleg(&uid, &made.id, HintKind::Begun);
+    world.send_event(&uid, &made.id, RuntimeEventKind::Started);
     if flaky(world, 10) {
         return unknown("deadline exceeded");
     }
     if alive {
-        settle(world, life, &uid);
+        settle(world, incarnation, &uid);
     }
-    Some(Outcome::Sandbox(SeenSandbox {
+    Some(StepOutcome::SandboxCreated(SandboxRecord {
         id: made.id,
         attempt,
         ready: true,
@@ -69,64 +74,81 @@ pub(super) fn sandbox(
     }))
 }
 
-/// Only a life that still lives removes its intent.
-fn settle(world: &mut World, life: u32, uid: &str) {
-    if world.coordinator.as_ref().is_some_and(|c| c.life == life) {
-        world.disk.intents.remove(uid);
+/// Removes the pending creation, if the caller is still the running incarnation.
+fn settle(world: &mut World, incarnation: u32, uid: &str) {
+    if world
+        .coordinator
+        .as_ref()
+        .is_some_and(|c| c.incarnation == incarnation)
+    {
+        world.disk.sandbox_intents.remove(uid);
     }
 }
 
-pub(super) fn pull(world: &mut World, job: &Job, container: &str) -> Outcome {
-    let Some((_, spec)) = job.manifest.as_ref().and_then(|m| m.container(container)) else {
-        return Outcome::Failed(trouble(reason::INVALID_IMAGE_NAME, "no such container"));
-    };
-    let name = spec.image.clone().unwrap_or_default();
-    let always = job
+pub(super) fn pull(world: &mut World, context: &StepContext, container: &str) -> StepOutcome {
+    let Some((_, spec)) = context
         .manifest
         .as_ref()
-        .map(|m| Wanted::of(m, &[]))
-        .and_then(|w| w.container(container).map(|c| c.pull == Pull::Always))
+        .and_then(|m| m.container(container))
+    else {
+        return StepOutcome::Failed(step_failure(
+            reason::INVALID_IMAGE_NAME,
+            "no such container",
+        ));
+    };
+    let name = spec.image.clone().unwrap_or_default();
+    let always = context
+        .manifest
+        .as_ref()
+        .map(|m| PodSpecView::from_manifest(m, &[]))
+        .and_then(|w| {
+            w.container(container)
+                .map(|c| c.pull_policy == PullPolicy::Always)
+        })
         .unwrap_or(false);
     let image_ref = match world.runtime.image(&name) {
         Some(id) if !always => id,
         _ if flaky(world, 20) => {
-            return Outcome::Failed(trouble(reason::ERR_IMAGE_PULL, "registry is away"));
+            return StepOutcome::Failed(step_failure(
+                reason::ERR_IMAGE_PULL,
+                "registry is unavailable",
+            ));
         }
-        _ => world.runtime.pulled(&name),
+        _ => world.runtime.add_image(&name),
     };
-    Outcome::Image {
+    StepOutcome::ImagePulled {
         image: name,
         image_ref,
     }
 }
 
-pub(super) fn create(world: &mut World, job: &Job) -> Outcome {
+pub(super) fn create(world: &mut World, context: &StepContext) -> StepOutcome {
     let Step::CreateContainer {
         container,
         attempt,
-        back_off_step,
+        backoff_step,
         sandbox_id,
         image_ref,
-    } = &job.step
+    } = &context.step
     else {
-        return Outcome::Done;
+        return StepOutcome::Done;
     };
-    let Some((manifest, (_, spec))) = job
+    let Some((manifest, (_, spec))) = context
         .manifest
         .as_ref()
         .and_then(|m| Some((m, m.container(container)?)))
     else {
-        return Outcome::Failed(trouble(
+        return StepOutcome::Failed(step_failure(
             reason::CREATE_CONTAINER_CONFIG_ERROR,
             "no such container",
         ));
     };
-    let hash = hash::container_annotation(spec);
+    let hash = hash::container_hash_annotation(spec);
     let annotations = BTreeMap::from([
         (annotation::CONTAINER_HASH.to_owned(), hash.clone()),
         (
             annotation::BACK_OFF_STEP.to_owned(),
-            back_off_step.to_string(),
+            backoff_step.to_string(),
         ),
         (
             annotation::POD_TERMINATION_GRACE_PERIOD.to_owned(),
@@ -134,10 +156,10 @@ pub(super) fn create(world: &mut World, job: &Job) -> Outcome {
         ),
     ]);
     let mounts = spec.volume_mounts.as_ref().is_some_and(|m| !m.is_empty());
-    laws::creates(world, job, mounts);
+    invariants::check_container_creation(world, context, mounts);
     let made = world.runtime.create(SimContainer {
         id: String::new(),
-        pod: job.pod.clone(),
+        pod: context.pod.clone(),
         sandbox_id: sandbox_id.clone(),
         name: container.clone(),
         attempt: *attempt,
@@ -148,8 +170,8 @@ pub(super) fn create(world: &mut World, job: &Job) -> Outcome {
         annotations,
         image_id: image_ref.clone(),
         mounts,
-        well: true,
-        was_unwell: false,
+        healthy: true,
+        was_unhealthy: false,
         created_at: world.now,
         started_at: None,
         finished_at: None,
@@ -157,30 +179,30 @@ pub(super) fn create(world: &mut World, job: &Job) -> Outcome {
     });
     match made {
         Ok(id) => {
-            world.tell_pleg(&job.pod.uid, &id, HintKind::Begun);
-            Outcome::Created(SeenContainer {
+            world.send_event(&context.pod.uid, &id, RuntimeEventKind::Started);
+            StepOutcome::ContainerCreated(ContainerRecord {
                 id,
                 sandbox_id: sandbox_id.clone(),
                 name: container.clone(),
                 attempt: *attempt,
-                phase: Phase::Created,
+                state: ContainerState::Created,
                 exit_code: 0,
                 reason: String::new(),
                 aborted: false,
                 hash,
-                back_off_step: *back_off_step,
-                made_with: None,
-                grace: None,
+                backoff_step: *backoff_step,
+                created_resources: None,
+                grace_period: None,
                 pre_stop: None,
                 created_at: Some(world.now),
                 started_at: None,
                 finished_at: None,
             })
         }
-        Err(why) => Outcome::Failed(Trouble {
-            reserved: why == Refused::Reserved,
-            image_missing: why == Refused::NoImage,
-            ..trouble(reason::CREATE_CONTAINER_ERROR, &format!("{why:?}"))
+        Err(why) => StepOutcome::Failed(StepFailure {
+            name_reserved: why == RuntimeError::NameReserved,
+            image_missing: why == RuntimeError::ImageNotFound,
+            ..step_failure(reason::CREATE_CONTAINER_ERROR, &format!("{why:?}"))
         }),
     }
 }

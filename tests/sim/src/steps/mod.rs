@@ -1,80 +1,93 @@
-//! What the coordinator's steps do to the world, in the order in which the real ones do it.
+//! The effects of the coordinator's steps, in the order of the real ones.
 
 mod make;
 
 use polylet_kit::CancellationToken;
 use polylet_model::constants::reason;
-use polylet_pleg::core::HintKind;
-use polylet_sync_coordinator::act::Job;
-use polylet_sync_coordinator::core::learn::{Outcome, Trouble};
+use polylet_model::status::ContainerPhase;
+use polylet_pleg::core::RuntimeEventKind;
 use polylet_sync_coordinator::core::step::Step;
-use polylet_sync_coordinator::core::view::SeenVolume;
-use polylet_sync_coordinator::run::Input;
-use polylet_wire::pleg::v1::ContainerPhase;
+use polylet_sync_coordinator::core::step::{StepFailure, StepOutcome};
+use polylet_sync_coordinator::core::volume_state::ObservedVolume;
+use polylet_sync_coordinator::input::Input;
+use polylet_sync_coordinator::runtime::StepContext;
 use polylet_wire::volume::v1::{PodVolumes, VolumePhase};
 
-use crate::calls::{Work, done, trouble};
-use crate::laws;
+use crate::calls::{Work, done, step_failure};
+use crate::invariants;
+use crate::mutations::Mutation;
 use crate::node::{coordinator, volumes};
 use crate::runtime::SimContainer;
-use crate::sabotage::Sabotage;
 use crate::world::World;
 
 type Next = (Option<Work>, bool);
 
-/// A step of the coordinator goes on.
+/// Advances a step of the coordinator.
 pub fn advance(
     world: &mut World,
-    life: u32,
+    incarnation: u32,
     alive: bool,
-    job: Box<Job>,
+    context: Box<StepContext>,
     cancel: Option<CancellationToken>,
-    begun: bool,
-    outcome: Option<Outcome>,
+    started: bool,
+    outcome: Option<StepOutcome>,
 ) -> Next {
     if let Some(outcome) = outcome {
         if alive {
-            return heard(world, &job, outcome);
+            return deliver_outcome(world, &context, outcome);
         }
         return (None, true);
     }
     if alive && cancel.as_ref().is_some_and(CancellationToken::is_cancelled) {
-        return heard(world, &job, Outcome::Cancelled);
+        return deliver_outcome(world, &context, StepOutcome::Cancelled);
     }
-    // What was not sent by the time of the death never is.
-    let written = matches!(job.step, Step::CreateSandbox { .. });
-    if !begun && !alive && (written || local(&job.step) || world.rng.percent(50)) {
+    // A request that was not sent before the death of the process is never sent.
+    let written = matches!(context.step, Step::CreateSandbox { .. });
+    if !started && !alive && (written || is_local(&context.step) || world.rng.percent(50)) {
         return (None, true);
     }
-    let outcome = if begun {
-        go_on(world, life, alive, &job)
+    let outcome = if started {
+        continue_step(world, incarnation, alive, &context)
     } else {
-        begin(world, life, &job)
+        start_step(world, incarnation, &context)
     };
-    let moved = outcome.is_some() || !begun;
+    let moved = outcome.is_some() || !started;
     let again = Work::Step {
-        job,
+        context,
         cancel,
-        begun: true,
+        started: true,
         outcome,
     };
     (Some(again), moved)
 }
 
-/// Steps that the process itself carries out.
-fn local(step: &Step) -> bool {
-    use Step::{Decide, EnsureCgroup, Journal, RemoveCgroup, RemoveFiles, TornDown};
+/// Steps that the process executes itself.
+fn is_local(step: &Step) -> bool {
+    use Step::{
+        Checkpoint, CheckpointTerminated, CheckpointTermination, EnsureCgroup, RemoveCgroup,
+        RemoveFiles,
+    };
     matches!(
         step,
-        Journal | Decide(_) | TornDown | EnsureCgroup | RemoveCgroup | RemoveFiles
+        Checkpoint
+            | CheckpointTermination(_)
+            | CheckpointTerminated
+            | EnsureCgroup
+            | RemoveCgroup
+            | RemoveFiles
     )
 }
 
-fn heard(world: &mut World, job: &Job, outcome: Outcome) -> Next {
-    let (key, outcome) = done(&job.step, outcome);
-    world.say(|| format!("coordinator: hears of {} {key:?}: {outcome:?}", job.pod.uid));
-    let uid = job.pod.uid.clone();
-    if matches!(job.step, Step::StopContainer { .. }) {
+fn deliver_outcome(world: &mut World, context: &StepContext, outcome: StepOutcome) -> Next {
+    let (key, outcome) = done(&context.step, outcome);
+    world.record(|| {
+        format!(
+            "coordinator: outcome of {} {key:?}: {outcome:?}",
+            context.pod.uid
+        )
+    });
+    let uid = context.pod.uid.clone();
+    if matches!(context.step, Step::StopContainer { .. }) {
         let again = Work::Refresh {
             uid,
             acts: 0,
@@ -83,89 +96,89 @@ fn heard(world: &mut World, job: &Job, outcome: Outcome) -> Next {
         };
         return (Some(again), true);
     }
-    let input = Input::StepDone {
+    let input = Input::StepFinished {
         uid,
         key,
         outcome: Box::new(outcome),
         state: None,
     };
-    coordinator::take(world, vec![input]);
+    coordinator::handle_inputs(world, vec![input]);
     (None, true)
 }
 
-fn failed(trouble: Trouble) -> Option<Outcome> {
-    Some(Outcome::Failed(trouble))
+fn failed(failure: StepFailure) -> Option<StepOutcome> {
+    Some(StepOutcome::Failed(failure))
 }
 
-fn unknown(message: &str) -> Option<Outcome> {
-    failed(Trouble {
-        unknown: true,
-        ..trouble("Unknown", message)
+fn unknown(message: &str) -> Option<StepOutcome> {
+    failed(StepFailure {
+        outcome_unknown: true,
+        ..step_failure("Unknown", message)
     })
 }
 
 fn flaky(world: &mut World, percent: usize) -> bool {
-    !world.calm && world.rng.percent(percent)
+    !world.quiescing && world.rng.percent(percent)
 }
 
-/// The first half: local work is done here, calls reach whom they are for.
-fn begin(world: &mut World, life: u32, job: &Job) -> Option<Outcome> {
-    let uid = job.pod.uid.clone();
+/// Starts a step: executes local work, and sends requests.
+fn start_step(world: &mut World, incarnation: u32, context: &StepContext) -> Option<StepOutcome> {
+    let uid = context.pod.uid.clone();
     let now = world.now;
-    if !local(&job.step)
-        && !matches!(job.step, Step::ApplyVolumes | Step::ReleaseVolumes)
+    if !is_local(&context.step)
+        && !matches!(context.step, Step::ApplyVolumes | Step::ReleaseVolumes)
         && (!world.runtime.up || flaky(world, 3))
     {
-        return unknown("the runtime is away");
+        return unknown("the runtime is unavailable");
     }
-    match &job.step {
-        Step::Journal
-        | Step::Decide(_)
-        | Step::TornDown
-        | Step::Allocate { .. }
+    match &context.step {
+        Step::Checkpoint
+        | Step::CheckpointTermination(_)
+        | Step::CheckpointTerminated
+        | Step::CheckpointAllocation { .. }
         | Step::Resize { .. } => {
             if flaky(world, 5) {
                 *world.disk.failed.entry(uid).or_default() += 1;
-                return failed(trouble("JournalError", "no space left"));
+                return failed(step_failure("JournalError", "no space left"));
             }
             world.disk.failed.remove(&uid);
-            let journal = job.journal.after(&job.step);
-            if journal.terminal.is_some() {
+            let checkpoints = context.checkpoint.clone().unwrap_or_default();
+            if checkpoints.termination.is_some() {
                 world.memory.ended.insert(uid.clone());
                 world.runtime.disturbed.insert(uid.clone());
             }
-            world.disk.journal.insert(uid, journal);
-            Some(Outcome::Done)
+            world.disk.checkpoints.insert(uid, checkpoints);
+            Some(StepOutcome::Done)
         }
         Step::EnsureCgroup => {
             world.disk.cgroups.insert(uid);
-            Some(Outcome::Done)
+            Some(StepOutcome::Done)
         }
         Step::RemoveCgroup => {
-            laws::takes_away(world, &uid, "cgroup");
+            invariants::check_removal(world, &uid, "cgroup");
             if flaky(world, 5) {
-                return failed(trouble("CgroupError", "device or resource busy"));
+                return failed(step_failure("CgroupError", "device or resource busy"));
             }
             world.disk.cgroups.remove(&uid);
-            Some(Outcome::Done)
+            Some(StepOutcome::Done)
         }
         Step::RemoveFiles => {
-            laws::takes_away(world, &uid, "files");
+            invariants::check_removal(world, &uid, "files");
             world.disk.logs.remove(&uid);
-            Some(Outcome::Done)
+            Some(StepOutcome::Done)
         }
-        Step::ApplyVolumes | Step::ReleaseVolumes => Some(declare(world, life, job)),
+        Step::ApplyVolumes | Step::ReleaseVolumes => Some(declare(world, incarnation, context)),
         Step::CreateSandbox { attempt } => {
             world.disk.logs.insert(uid.clone());
-            laws::asks_for_sandbox(world, job, *attempt);
-            world.disk.intents.insert(uid, *attempt);
-            match world.runtime.reserve_sandbox(&job.pod, *attempt) {
+            invariants::check_sandbox_creation(world, context, *attempt);
+            world.disk.sandbox_intents.insert(uid, *attempt);
+            match world.runtime.reserve_sandbox(&context.pod, *attempt) {
                 Ok(()) => None,
                 Err(_) => {
-                    world.disk.intents.remove(&job.pod.uid);
-                    failed(Trouble {
-                        reserved: true,
-                        ..trouble(
+                    world.disk.sandbox_intents.remove(&context.pod.uid);
+                    failed(StepFailure {
+                        name_reserved: true,
+                        ..step_failure(
                             reason::CREATE_POD_SANDBOX_ERROR,
                             "name is reserved for another",
                         )
@@ -173,11 +186,13 @@ fn begin(world: &mut World, life: u32, job: &Job) -> Option<Outcome> {
                 }
             }
         }
-        Step::StopContainer { id, grace, .. } => {
-            world.runtime.ask_to_end(id, *grace, now);
-            if world.sabotage == Some(Sabotage::ReleasedEarly) {
-                let declarer = coordinator::declarer(life, job.declarer);
-                let _ = volumes::release(world, &declarer, job, job.sequence + 1);
+        Step::StopContainer {
+            id, grace_period, ..
+        } => {
+            world.runtime.stop_container(id, *grace_period, now);
+            if world.mutation == Some(Mutation::VolumesReleasedEarly) {
+                let client_id = coordinator::client_id(incarnation, context.client_epoch);
+                let _ = volumes::release(world, &client_id, context, context.sequence + 1);
             }
             None
         }
@@ -185,82 +200,90 @@ fn begin(world: &mut World, life: u32, job: &Job) -> Option<Outcome> {
     }
 }
 
-fn declare(world: &mut World, life: u32, job: &Job) -> Outcome {
-    let declarer = coordinator::declarer(life, job.declarer);
-    if job.step == Step::ReleaseVolumes {
-        return match volumes::release(world, &declarer, job, job.sequence) {
-            Ok(state) => Outcome::Released {
-                gone: seen(&state).iter().all(|v| v.gone),
+fn declare(world: &mut World, incarnation: u32, context: &StepContext) -> StepOutcome {
+    let client_id = coordinator::client_id(incarnation, context.client_epoch);
+    if context.step == Step::ReleaseVolumes {
+        return match volumes::release(world, &client_id, context, context.sequence) {
+            Ok(state) => StepOutcome::VolumesReleased {
+                gone: observed_volumes(&state).iter().all(|v| v.gone),
             },
-            Err(trouble) => Outcome::Failed(trouble),
+            Err(failure) => StepOutcome::Failed(failure),
         };
     }
-    match volumes::apply(world, &declarer, job) {
-        Ok(state) => Outcome::Declared {
-            digest: job
+    match volumes::apply(world, &client_id, context) {
+        Ok(state) => StepOutcome::VolumesDeclared {
+            digest: context
                 .manifest
                 .as_ref()
                 .map(|m| m.digest().to_owned())
                 .unwrap_or_default(),
             sequence: state.sequence,
-            seen: seen(&state),
+            volumes: observed_volumes(&state),
         },
-        Err(trouble) => Outcome::Failed(trouble),
+        Err(failure) => StepOutcome::Failed(failure),
     }
 }
 
-fn seen(state: &PodVolumes) -> Vec<SeenVolume> {
-    let one = |v: &polylet_wire::volume::v1::Volume| SeenVolume {
-        coming: v.coming,
+fn observed_volumes(state: &PodVolumes) -> Vec<ObservedVolume> {
+    let one = |v: &polylet_wire::volume::v1::Volume| ObservedVolume {
+        imminent: v.imminent,
         name: v.name.clone(),
         mounted: v.phase() == VolumePhase::Mounted,
         gone: v.phase() == VolumePhase::Gone,
         host_path: v.host_path.clone(),
         message: v.message.clone(),
-        refusal: v.refusal.clone(),
-        group: v.group,
+        rejection_reason: v.rejection_reason.clone(),
+        supplemental_group: v.supplemental_group,
     };
     state.volumes.iter().map(one).collect()
 }
 
-/// The second half: the runtime's own work. `None` while it goes on.
-fn go_on(world: &mut World, life: u32, alive: bool, job: &Job) -> Option<Outcome> {
-    let (uid, now) = (job.pod.uid.as_str(), world.now);
-    let outcome = match &job.step {
-        Step::CreateSandbox { attempt } => return make::sandbox(world, life, alive, job, *attempt),
-        Step::PullImage { container } => make::pull(world, job, container),
-        Step::CreateContainer { .. } => make::create(world, job),
+/// Completes a step in the runtime; `None` while it is in progress.
+fn continue_step(
+    world: &mut World,
+    incarnation: u32,
+    alive: bool,
+    context: &StepContext,
+) -> Option<StepOutcome> {
+    let (uid, now) = (context.pod.uid.as_str(), world.now);
+    let outcome = match &context.step {
+        Step::CreateSandbox { attempt } => {
+            return make::sandbox(world, incarnation, alive, context, *attempt);
+        }
+        Step::PullImage { container } => make::pull(world, context, container),
+        Step::CreateContainer { .. } => make::create(world, context),
         Step::StartContainer { id, .. } => {
             if !alive && world.rng.percent(30) {
                 world.runtime.abort_start(id, now);
-                return Some(Outcome::Cancelled);
+                return Some(StepOutcome::Cancelled);
             }
-            laws::starts(world, id);
+            invariants::check_container_start(world, id);
             match world.runtime.start(id, now) {
                 Ok(()) => {
-                    world.tell_pleg(uid, id, HintKind::Begun);
-                    Outcome::Done
+                    world.send_event(uid, id, RuntimeEventKind::Started);
+                    StepOutcome::Done
                 }
-                Err(why) => {
-                    Outcome::Failed(trouble(reason::RUN_CONTAINER_ERROR, &format!("{why:?}")))
-                }
+                Err(why) => StepOutcome::Failed(step_failure(
+                    reason::RUN_CONTAINER_ERROR,
+                    &format!("{why:?}"),
+                )),
             }
         }
         Step::PostStart { id, .. } | Step::PreStop { id, .. } => {
             let runs = |c: &SimContainer| c.phase == ContainerPhase::Running;
             if !world.runtime.containers.get(id).is_some_and(runs) || flaky(world, 10) {
                 world.memory.hooks_failed.insert(id.clone());
-                return Some(Outcome::HookFailed("the hook failed".to_owned()));
+                return Some(StepOutcome::HookFailed("the hook failed".to_owned()));
             }
             if flaky(world, 50) {
                 return None;
             }
-            Outcome::Done
+            StepOutcome::Done
         }
         Step::StopContainer { id, .. } => {
             let known = world.runtime.containers.get(id);
             if known.is_some_and(|c| c.phase == ContainerPhase::Running) {
-                // It may end by itself before its time is up; else the runtime kills it.
+                // It may exit before the end of its grace period; else the runtime kills it.
                 if world.rng.percent(70) {
                     return None;
                 }
@@ -269,30 +292,30 @@ fn go_on(world: &mut World, life: u32, alive: bool, job: &Job) -> Option<Outcome
                     .runtime
                     .exit(id, code, if code == 0 { "Completed" } else { "Error" }, now);
             }
-            world.tell_pleg(uid, id, HintKind::Ended);
-            Outcome::Done
+            world.send_event(uid, id, RuntimeEventKind::Stopped);
+            StepOutcome::Done
         }
         Step::StopSandbox { id } => {
-            laws::stops_sandbox(world, id);
+            invariants::check_sandbox_stop(world, id);
             world.runtime.stop_sandbox(id, now);
-            world.tell_pleg(uid, id, HintKind::Ended);
-            Outcome::Done
+            world.send_event(uid, id, RuntimeEventKind::Stopped);
+            StepOutcome::Done
         }
         Step::RemoveContainer { id, .. } => {
-            laws::removes_container(world, id);
+            invariants::check_container_removal(world, id);
             world.runtime.remove_container(id);
-            world.tell_pleg(uid, id, HintKind::Removed);
-            Outcome::Done
+            world.send_event(uid, id, RuntimeEventKind::Deleted);
+            StepOutcome::Done
         }
         Step::RemoveSandbox { id } => {
-            laws::removes_sandbox(world, id);
+            invariants::check_sandbox_removal(world, id);
             world.runtime.remove_sandbox(id);
-            world.tell_pleg(uid, id, HintKind::Removed);
-            Outcome::Done
+            world.send_event(uid, id, RuntimeEventKind::Deleted);
+            StepOutcome::Done
         }
-        _ => Outcome::Done,
+        _ => StepOutcome::Done,
     };
-    // Done, and the answer is lost on its way.
+    // The response may be lost.
     if flaky(world, 3) {
         unknown("deadline exceeded")
     } else {

@@ -1,5 +1,5 @@
-//! `cargo generate` writes `proto/src/gen` anew from the .proto files, and
-//! `cargo generate baseline` accepts the wire as it now is as the one not to be broken.
+//! `cargo generate` regenerates `proto/src/gen` from the .proto files;
+//! `cargo generate baseline` accepts the current wire as the new compatibility baseline.
 
 use std::process::ExitCode;
 
@@ -12,7 +12,7 @@ fn main() -> ExitCode {
             std::fs::write(root.join("proto/baseline.txt"), lines.join("\n") + "\n")?;
             Ok(format!("wrote {} lines to proto/baseline.txt", lines.len()))
         }),
-        Some(other) => Err(format!("{other}: only `baseline` is known").into()),
+        Some(other) => Err(format!("unknown argument {other}; expected `baseline`").into()),
     };
     match done {
         Ok(what) => {
@@ -20,7 +20,7 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error) => {
-            eprintln!("cannot generate: {error}");
+            eprintln!("failed to generate: {error}");
             ExitCode::FAILURE
         }
     }

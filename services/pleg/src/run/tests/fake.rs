@@ -1,4 +1,4 @@
-//! A runtime that can be told to misbehave, over a real socket.
+//! A fake container runtime over a real socket, with faults to inject.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::convert::Infallible;
@@ -17,32 +17,34 @@ use tonic::server::{Grpc, UnaryService};
 use tonic::{Response, Status};
 use tonic_prost::ProstCodec;
 
-/// Nothing that is waited for takes longer.
-pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+/// How long to wait for a condition.
+pub(super) const TIMEOUT: Duration = Duration::from_secs(20);
+/// The key in [`World::calls`] of lists of a single pod.
+pub(super) const POD_LIST: &str = "ListContainers of a pod";
 
-/// What the runtime holds, by container id; one sandbox a pod.
+/// The state of the runtime, by container id; one sandbox per pod.
 #[derive(Default)]
 pub(super) struct World {
     pub(super) containers: BTreeMap<String, (String, v1::ContainerState)>,
     pub(super) hangs: HashSet<String>,
     pub(super) pids: HashMap<String, u32>,
-    /// Refuses to tell more than the status.
-    pub(super) terse: bool,
+    /// Verbose status calls fail.
+    pub(super) refuses_verbose: bool,
     pub(super) calls: HashMap<String, usize>,
 }
 
-/// A runtime; who waits for what it holds, or was asked for, is told of every change.
+/// A runtime whose state and call counts can be awaited.
 #[derive(Clone, Default)]
 pub(super) struct Fake(Arc<watch::Sender<World>>);
 
-type Answer<T> = Pin<Box<dyn Future<Output = Result<Response<T>, Status>> + Send>>;
+type ResponseFuture<T> = Pin<Box<dyn Future<Output = Result<Response<T>, Status>> + Send>>;
 
-/// One unary method out of a function.
-struct Method<Q, R>(Fake, fn(Fake, Q) -> Answer<R>);
+/// A unary method from a function.
+struct Method<Q, R>(Fake, fn(Fake, Q) -> ResponseFuture<R>);
 
 impl<Q, R> UnaryService<Q> for Method<Q, R> {
     type Response = R;
-    type Future = Answer<R>;
+    type Future = ResponseFuture<R>;
     fn call(&mut self, request: tonic::Request<Q>) -> Self::Future {
         (self.1)(self.0.clone(), request.into_inner())
     }
@@ -52,7 +54,7 @@ fn calls(world: &World, name: &str) -> usize {
     world.calls.get(name).copied().unwrap_or(0)
 }
 
-fn now<T: Send + 'static>(value: T) -> Answer<T> {
+fn now<T: Send + 'static>(value: T) -> ResponseFuture<T> {
     Box::pin(std::future::ready(Ok(Response::new(value))))
 }
 
@@ -73,20 +75,21 @@ impl Fake {
     }
 
     pub(super) fn set(&self, id: &str, uid: &str, state: v1::ContainerState) {
-        let held = (uid.to_owned(), state);
-        self.change(|world| drop(world.containers.insert(id.to_owned(), held)));
+        let container = (uid.to_owned(), state);
+        self.change(|world| drop(world.containers.insert(id.to_owned(), container)));
     }
 
     pub(super) fn calls(&self, name: &str) -> usize {
         calls(&self.0.borrow(), name)
     }
 
-    /// Waits until a call has been made so often.
-    pub(super) async fn until_calls(&self, name: &str, count: usize) {
+    /// Waits until a call has been made `count` times.
+    pub(super) async fn wait_for_calls(&self, name: &str, count: usize) {
         let mut world = self.0.subscribe();
         let made = world.wait_for(|world| calls(world, name) >= count);
-        let made = timeout(PATIENCE, made).await;
-        made.expect("called so often").expect("a runtime");
+        let made = timeout(TIMEOUT, made).await;
+        made.expect("enough calls in time")
+            .expect("the runtime lives");
     }
 
     fn count(&self, name: &str) {
@@ -101,20 +104,20 @@ impl Fake {
     }
 
     fn list_sandboxes(&self, q: v1::ListPodSandboxRequest) -> Vec<v1::PodSandbox> {
-        let wanted = q.filter.unwrap_or_default().label_selector;
+        let selector = q.filter.unwrap_or_default().label_selector;
         let all = self.pods().into_iter().map(|uid| v1::PodSandbox {
             id: format!("s-{uid}"),
             labels: labels(&uid),
             ..Default::default()
         });
-        all.filter(|s| wanted.iter().all(|(k, v)| s.labels.get(k) == Some(v)))
+        all.filter(|s| selector.iter().all(|(k, v)| s.labels.get(k) == Some(v)))
             .collect()
     }
 
     fn list_containers(&self, q: v1::ListContainersRequest) -> Vec<v1::Container> {
-        let wanted = q.filter.unwrap_or_default().label_selector;
-        if !wanted.is_empty() {
-            self.count("a pod's list");
+        let selector = q.filter.unwrap_or_default().label_selector;
+        if !selector.is_empty() {
+            self.count(POD_LIST);
         }
         let world = self.0.borrow();
         let all = world
@@ -126,7 +129,7 @@ impl Fake {
                 labels: labels(uid),
                 ..Default::default()
             });
-        all.filter(|c| wanted.iter().all(|(k, v)| c.labels.get(k) == Some(v)))
+        all.filter(|c| selector.iter().all(|(k, v)| c.labels.get(k) == Some(v)))
             .collect()
     }
 
@@ -151,16 +154,16 @@ impl Fake {
         q: v1::ContainerStatusRequest,
     ) -> Result<Response<v1::ContainerStatusResponse>, Status> {
         let id = q.container_id;
-        let (hangs, held, info, refuses) = {
+        let (hangs, container, info, refuses) = {
             let world = self.0.borrow();
-            let held = world.containers.get(&id).cloned();
+            let container = world.containers.get(&id).cloned();
             let pid = world.pids.get(&id).filter(|_| q.verbose);
             let info = pid.map(|pid| ("info".to_owned(), format!(r#"{{"pid":{pid}}}"#)));
             (
                 world.hangs.contains(&id),
-                held,
+                container,
                 info,
-                q.verbose && world.terse,
+                q.verbose && world.refuses_verbose,
             )
         };
         if refuses {
@@ -169,7 +172,7 @@ impl Fake {
         if hangs {
             return std::future::pending().await;
         }
-        let (uid, state) = held.ok_or_else(|| Status::not_found("gone"))?;
+        let (uid, state) = container.ok_or_else(|| Status::not_found("gone"))?;
         let status = Some(v1::ContainerStatus {
             id,
             state: state.into(),
@@ -186,7 +189,7 @@ impl Fake {
 impl tower_service::Service<http::Request<Body>> for Fake {
     type Response = http::Response<Body>;
     type Error = Infallible;
-    type Future = Reply;
+    type Future = HttpFuture;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         Poll::Ready(Ok(()))
@@ -201,7 +204,7 @@ impl tower_service::Service<http::Request<Body>> for Fake {
             "Version" => unary(fake, request, |_, _: v1::VersionRequest| {
                 now(v1::VersionResponse::default())
             }),
-            "Status" => unary(fake, request, |_, _: v1::StatusRequest| now(well())),
+            "Status" => unary(fake, request, |_, _: v1::StatusRequest| now(ready_status())),
             "ListPodSandbox" => unary(fake, request, |fake, q| {
                 let items = fake.list_sandboxes(q);
                 now(v1::ListPodSandboxResponse { items })
@@ -221,9 +224,13 @@ impl tower_service::Service<http::Request<Body>> for Fake {
     }
 }
 
-type Reply = Pin<Box<dyn Future<Output = Result<http::Response<Body>, Infallible>> + Send>>;
+type HttpFuture = Pin<Box<dyn Future<Output = Result<http::Response<Body>, Infallible>> + Send>>;
 
-fn unary<Q, R>(fake: Fake, request: http::Request<Body>, f: fn(Fake, Q) -> Answer<R>) -> Reply
+fn unary<Q, R>(
+    fake: Fake,
+    request: http::Request<Body>,
+    f: fn(Fake, Q) -> ResponseFuture<R>,
+) -> HttpFuture
 where
     Q: prost::Message + Default + 'static,
     R: prost::Message + Default + 'static,
@@ -234,7 +241,7 @@ where
     })
 }
 
-fn well() -> v1::StatusResponse {
+fn ready_status() -> v1::StatusResponse {
     let condition = |kind: &str| v1::RuntimeCondition {
         r#type: kind.to_owned(),
         status: true,

@@ -1,5 +1,5 @@
-//! Keys of pods, and the stub requests that show who holds them. A key is in memory alone, and is
-//! printed nowhere.
+//! Private keys of pods, and the stub requests that prove their possession. Keys are kept in memory
+//! only and never printed.
 
 mod p521;
 mod rsa;
@@ -9,13 +9,13 @@ use rcgen::{
     PKCS_ED25519,
 };
 
-/// No key can be made.
+/// Failed key generation; the messages are the kubelet's.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum KeyError {
     #[error("unknown key type {0:?}")]
     Unknown(String),
     #[error("while generating keypair")]
-    Make(#[source] rcgen::Error),
+    Generate(#[source] rcgen::Error),
     #[error("while generating RSA {bits} key")]
     Rsa {
         bits: usize,
@@ -25,38 +25,38 @@ pub(crate) enum KeyError {
     #[error("while generating ECDSA P521 key: {0}")]
     P521(&'static str),
     #[error("while marshaling key to PKCS#8")]
-    Write(#[source] ::rsa::pkcs8::Error),
+    Encode(#[source] ::rsa::pkcs8::Error),
 }
 
-/// A key, as PKCS#8 in PEM, and a PKCS#10 request of nobody in particular that it has signed.
-pub(crate) struct Key {
+/// A key as PKCS#8 in PEM, and a PKCS#10 request signed by it, with an empty subject.
+pub(crate) struct PrivateKey {
     pub(crate) pem: String,
-    pub(crate) stub: Vec<u8>,
+    pub(crate) stub_request: Vec<u8>,
 }
 
-/// Whether making one keeps a processor for seconds.
+/// Whether generation takes seconds of processor time.
 pub(crate) fn is_slow(kind: &str) -> bool {
     kind.starts_with("RSA")
 }
 
-/// Makes a key.
-pub(crate) fn make(kind: &str) -> Result<Key, KeyError> {
-    let generate = |of| KeyPair::generate_for(of).map_err(KeyError::Make);
+/// Generates a key of a type.
+pub(crate) fn generate(kind: &str) -> Result<PrivateKey, KeyError> {
+    let generate = |of| KeyPair::generate_for(of).map_err(KeyError::Generate);
     let key = match kind {
         "ECDSAP256" => generate(&PKCS_ECDSA_P256_SHA256)?,
         "ECDSAP384" => generate(&PKCS_ECDSA_P384_SHA384)?,
         "ED25519" => generate(&PKCS_ED25519)?,
-        "RSA3072" => rsa::make(3072)?,
-        "RSA4096" => rsa::make(4096)?,
-        "ECDSAP521" => return p521::make(),
+        "RSA3072" => rsa::generate(3072)?,
+        "RSA4096" => rsa::generate(4096)?,
+        "ECDSAP521" => return p521::generate(),
         other => return Err(KeyError::Unknown(other.to_owned())),
     };
-    let mut nobody = CertificateParams::default();
-    nobody.distinguished_name = DistinguishedName::new();
-    let stub = nobody.serialize_request(&key).map_err(KeyError::Make)?;
-    Ok(Key {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    let stub = params.serialize_request(&key).map_err(KeyError::Generate)?;
+    Ok(PrivateKey {
         pem: key.serialize_pem(),
-        stub: stub.der().to_vec(),
+        stub_request: stub.der().to_vec(),
     })
 }
 
@@ -68,18 +68,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_of_key() {
-        // Large primes of RSA4096 take too long here; a real API server sees them in tests/e2e.
+    fn all_key_types_are_generated() {
+        // RSA4096 takes too long here; tests/e2e cover it.
         for kind in ["ECDSAP256", "ECDSAP384", "ECDSAP521", "ED25519", "RSA3072"] {
-            let key = make(kind).unwrap();
+            let key = generate(kind).unwrap();
             assert!(
                 key.pem.starts_with("-----BEGIN PRIVATE KEY-----\n"),
                 "{kind}"
             );
             assert!(key.pem.ends_with("-----END PRIVATE KEY-----\n"), "{kind}");
-            let (rest, _) = X509CertificationRequest::from_der(&key.stub).unwrap();
+            let (rest, _) = X509CertificationRequest::from_der(&key.stub_request).unwrap();
             assert!(rest.is_empty(), "{kind}");
         }
-        assert!(matches!(make("RSA1024"), Err(KeyError::Unknown(_))));
+        assert!(matches!(generate("RSA1024"), Err(KeyError::Unknown(_))));
     }
 }

@@ -1,5 +1,5 @@
-//! Certificates of pods: a key and a PodCertificateRequest for each, awaited, and anew in time. None
-//! outlives the process, as upstream: keys are not for the disk.
+//! Pod certificates: for each, a key and a PodCertificateRequest, and another in time. As with the
+//! kubelet, keys are kept in memory only.
 
 mod key;
 mod request;
@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use futures::stream::FuturesUnordered;
 use futures::{Stream, StreamExt, stream};
-use jiff::Timestamp;
-use polylet_api::{Backoff, random};
-use polylet_kit::{CancellationToken, Notices};
+use jiff::{SignedDuration, Timestamp};
+use polylet_api::{RetryTimer, random};
+use polylet_kit::{CancellationToken, Notices, clock};
 use polylet_wire::common::v1::PodRef;
-use polylet_wire::podconfig::v1::watch_pod_certificate_response::State as Told;
+use polylet_wire::podconfig::v1::watch_pod_certificate_response::State as WireState;
 use polylet_wire::podconfig::v1::{
     PodCertificate, Refused, Unknown, WatchPodCertificateRequest, WatchPodCertificateResponse,
 };
@@ -22,107 +22,120 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::time::sleep;
 use tonic::Status;
 
-use super::line::Lines;
-use super::node::Known;
-use crate::core::cluster::certificate::{Age, Outcome, Wanted};
-use request::Asks;
+use super::connection_pool::ConnectionPool;
+use super::node::CachedNode;
+use crate::core::cluster::certificate::{CertificateAge, CertificateOutcome, DesiredCertificate};
+use request::CertificateRequest;
 
-/// After the last watcher has gone: it may have been killed, and asks for the same again.
-const GRACE: Duration = Duration::from_secs(60);
-/// Whoever waits is told after this that there is none yet.
-const LATE: Duration = Duration::from_secs(2);
-/// Between requests that failed.
-const SHORTEST: Duration = Duration::from_millis(250);
-const LONGEST: Duration = Duration::from_secs(30);
+/// How long a certificate without subscribers is maintained: a subscriber may have crashed.
+const UNSUBSCRIBE_GRACE: Duration = Duration::from_secs(60);
+/// When subscribers are told that there is no certificate yet.
+const SLOW_START: Duration = Duration::from_secs(2);
+/// Delays between failed requests.
+const MIN_RETRY_DELAY: Duration = Duration::from_millis(250);
+const MAX_RETRY_DELAY: Duration = Duration::from_secs(30);
 
-type State = watch::Sender<Option<Told>>;
+type CertificateSender = watch::Sender<Option<WireState>>;
 
-/// All certificates that are wanted. Clones share them.
+/// All certificates. Clones share them.
 #[derive(Clone)]
-pub(crate) struct Certificates {
-    wanted: Arc<Mutex<BTreeMap<Wanted, Arc<State>>>>,
-    begin: mpsc::UnboundedSender<(Wanted, Arc<State>)>,
+pub(crate) struct PodCertificates {
+    entries: Arc<Mutex<BTreeMap<DesiredCertificate, Arc<CertificateSender>>>>,
+    start: mpsc::UnboundedSender<StartCertificate>,
 }
 
-/// Those that are to be begun.
-pub(crate) type Begun = mpsc::UnboundedReceiver<(Wanted, Arc<State>)>;
+type StartCertificate = (DesiredCertificate, Arc<CertificateSender>);
 
-/// What certificates are had with.
-pub(crate) struct Means {
-    pub(crate) lines: Lines,
-    /// This node's name.
-    pub(crate) name: String,
-    /// Its object.
-    pub(crate) node: watch::Receiver<Known>,
+/// Certificates to be requested.
+pub(crate) type CertificateStartQueue = mpsc::UnboundedReceiver<StartCertificate>;
+
+/// What requests need.
+pub(crate) struct CertificateDeps {
+    pub(crate) pool: ConnectionPool,
+    pub(crate) node_name: String,
+    /// The Node object.
+    pub(crate) node: watch::Receiver<CachedNode>,
     pub(crate) notices: Notices,
-    /// One for the key that is being made of a kind that takes long: more at once are no faster, and
-    /// would keep others waiting for a processor and for a thread.
-    pub(crate) slow: Arc<Semaphore>,
+    /// One permit for generating RSA keys: several at once are no faster, and would delay others.
+    pub(crate) slow_keys: Arc<Semaphore>,
 }
 
-impl Certificates {
-    pub(crate) fn new() -> (Certificates, Begun) {
-        let (begin, begun) = mpsc::unbounded_channel();
-        let wanted = Arc::default();
-        (Certificates { wanted, begin }, begun)
+impl PodCertificates {
+    pub(crate) fn new() -> (PodCertificates, CertificateStartQueue) {
+        let (start, queue) = mpsc::unbounded_channel();
+        let entries = Arc::default();
+        (PodCertificates { entries, start }, queue)
     }
 
-    /// Sees to a certificate as long as the receiver is held.
-    pub(crate) fn want(
+    /// Maintains a certificate for as long as the receiver exists.
+    pub(crate) fn subscribe(
         &self,
         pod: PodRef,
-        asked: WatchPodCertificateRequest,
-    ) -> watch::Receiver<Option<Told>> {
-        let key = Wanted {
+        request: WatchPodCertificateRequest,
+    ) -> watch::Receiver<Option<WireState>> {
+        let key = DesiredCertificate {
             uid: pod.uid,
             namespace: pod.namespace,
             pod: pod.name,
-            account: asked.service_account,
-            place: (asked.volume, asked.source_index),
-            signer: asked.signer_name,
-            key_type: asked.key_type,
-            max_expiration_seconds: asked.max_expiration_seconds,
-            annotations: asked.user_annotations.into_iter().collect(),
+            account: request.service_account,
+            volume: request.volume,
+            source_index: request.source_index,
+            signer: request.signer_name,
+            key_type: request.key_type,
+            max_expiration_seconds: request.max_expiration_seconds,
+            annotations: request.user_annotations.into_iter().collect(),
         };
-        let mut wanted = self.wanted();
-        if let Some(state) = wanted.get(&key) {
+        let mut entries = self.lock();
+        if let Some(state) = entries.get(&key) {
             return state.subscribe();
         }
-        let state = Arc::new(State::new(None));
+        let state = Arc::new(CertificateSender::new(None));
         let receiver = state.subscribe();
-        wanted.insert(key.clone(), state.clone());
-        // Nobody listens only when the process is about to end.
-        let _ = self.begin.send((key, state));
+        entries.insert(key.clone(), state.clone());
+        // Fails only while the process is stopping.
+        let _ = self.start.send((key, state));
         receiver
     }
 
-    /// Sees to all that are wanted.
-    pub(crate) async fn run(self, means: Means, mut begun: Begun, drain: CancellationToken) {
+    /// Maintains all certificates.
+    pub(crate) async fn run(
+        self,
+        deps: CertificateDeps,
+        mut queue: CertificateStartQueue,
+        drain: CancellationToken,
+    ) {
         let mut all = FuturesUnordered::new();
         loop {
             tokio::select! {
                 () = drain.cancelled() => return,
-                Some((key, state)) = begun.recv() => all.push(self.one(&means, key, state)),
+                Some((key, state)) = queue.recv() => {
+                    all.push(self.run_certificate(&deps, key, state));
+                }
                 Some(()) = all.next() => {}
             }
         }
     }
 
-    async fn one(&self, means: &Means, key: Wanted, state: Arc<State>) {
-        let mut keeping = std::pin::pin!(keep(means, &key, &state));
-        let mut late = std::pin::pin!(sleep(LATE));
-        let mut is_late = false;
+    async fn run_certificate(
+        &self,
+        deps: &CertificateDeps,
+        key: DesiredCertificate,
+        state: Arc<CertificateSender>,
+    ) {
+        let mut maintenance = std::pin::pin!(maintain(deps, &key, &state));
+        let mut slow_start = std::pin::pin!(sleep(SLOW_START));
+        let mut is_slow = false;
         loop {
             tokio::select! {
-                () = &mut keeping => {}
-                () = &mut late, if !is_late => {
-                    is_late = true;
-                    unknown(&state, "");
+                () = &mut maintenance => {}
+                () = &mut slow_start, if !is_slow => {
+                    is_slow = true;
+                    publish_unknown(&state, "");
                 }
-                () = unwanted(&state) => {
-                    let mut wanted = self.wanted();
+                () = unsubscribed(&state) => {
+                    let mut entries = self.lock();
                     if state.receiver_count() == 0 {
-                        wanted.remove(&key);
+                        entries.remove(&key);
                         return;
                     }
                 }
@@ -130,124 +143,125 @@ impl Certificates {
         }
     }
 
-    fn wanted(&self) -> MutexGuard<'_, BTreeMap<Wanted, Arc<State>>> {
-        // Every change leaves it whole.
-        self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<DesiredCertificate, Arc<CertificateSender>>> {
+        // Every change under the lock is complete in itself.
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What is told of one, at each change.
-pub(crate) fn told(
-    mut known: watch::Receiver<Option<Told>>,
+/// The responses for one subscriber, one per change.
+pub(crate) fn stream(
+    mut state: watch::Receiver<Option<WireState>>,
 ) -> impl Stream<Item = Result<WatchPodCertificateResponse, Status>> {
-    known.mark_changed();
-    stream::unfold(known, |mut known| async move {
+    state.mark_changed();
+    stream::unfold(state, |mut state| async move {
         loop {
-            known.changed().await.ok()?;
-            let state = known.borrow_and_update().clone();
-            if state.is_some() {
-                return Some((Ok(WatchPodCertificateResponse { state }), known));
+            state.changed().await.ok()?;
+            let current = state.borrow_and_update().clone();
+            if current.is_some() {
+                let response = WatchPodCertificateResponse { state: current };
+                return Some((Ok(response), state));
             }
         }
     })
 }
 
-/// Nobody has wanted it for a while.
-async fn unwanted(state: &State) {
+/// Returns when a certificate has had no subscribers for a while.
+async fn unsubscribed(state: &CertificateSender) {
     state.closed().await;
-    sleep(GRACE).await;
+    sleep(UNSUBSCRIBE_GRACE).await;
 }
 
-/// There is none now; what was told before stands.
-fn unknown(state: &State, message: &str) {
-    let told = Some(Told::Unknown(Unknown {
+/// Publishes an error, unless there is a certificate.
+fn publish_unknown(state: &CertificateSender, message: &str) {
+    let unknown = Some(WireState::Unknown(Unknown {
         message: message.to_owned(),
     }));
-    state.send_if_modified(|known| {
-        let changed = matches!(known, None | Some(Told::Unknown(_))) && *known != told;
+    state.send_if_modified(|published| {
+        let replaceable = matches!(published, None | Some(WireState::Unknown(_)));
+        let changed = replaceable && *published != unknown;
         if changed {
-            *known = told;
+            *published = unknown;
         }
         changed
     });
 }
 
-/// Has a certificate, and another each time, until one is refused.
-async fn keep(means: &Means, of: &Wanted, state: &State) {
+/// Obtains a certificate, and refreshes it until a request fails for good.
+async fn maintain(deps: &CertificateDeps, desired: &DesiredCertificate, state: &CertificateSender) {
     let pod = PodRef {
-        uid: of.uid.clone(),
-        namespace: of.namespace.clone(),
-        name: of.pod.clone(),
+        uid: desired.uid.clone(),
+        namespace: desired.namespace.clone(),
+        name: desired.pod.clone(),
     };
-    let mut age: Option<Age> = None;
+    let mut age: Option<CertificateAge> = None;
     loop {
         let refresh_at = age.as_ref().map(|age| age.refresh_at);
-        let having = async {
+        let obtaining = async {
             if let Some(at) = refresh_at {
-                until(at).await;
+                clock::sleep_until(at).await;
             }
-            have(means, of, state).await
+            obtain(deps, desired, state).await
         };
-        let (name, key, outcome) = tokio::select! {
-            had = having => had,
-            () = tell_age(means, &pod, age.as_mut()) => continue,
+        let (name, private_key, outcome) = tokio::select! {
+            obtained = obtaining => obtained,
+            () = emit_age_events(deps, &pod, age.as_mut()) => continue,
         };
         match outcome {
-            Outcome::Issued(issued) => {
-                age = Some(Age::of(&issued, random()));
-                state.send_replace(Some(Told::Certificate(PodCertificate {
-                    private_key: key,
+            CertificateOutcome::Issued(issued) => {
+                age = Some(CertificateAge::new(&issued, random()));
+                state.send_replace(Some(WireState::Certificate(PodCertificate {
+                    private_key,
                     certificate_chain: issued.chain,
                 })));
             }
-            Outcome::Refused(refused) => {
-                let name = format!("{}/{name}", of.namespace);
-                let words = refused.told(&name);
-                means.notices.warning(&pod, "", refused.condition, words);
-                let message = refused.waits();
-                state.send_replace(Some(Told::Refused(Refused { message })));
-                // For good: only another pod can ask again.
+            CertificateOutcome::Failed(failure) => {
+                let name = format!("{}/{name}", desired.namespace);
+                let event = failure.event_message(&name);
+                deps.notices.warning(&pod, "", failure.condition, event);
+                let message = failure.wait_message();
+                state.send_replace(Some(WireState::Refused(Refused { message })));
+                // Permanent for this pod.
                 return std::future::pending().await;
             }
         }
     }
 }
 
-/// Asks until there is an outcome: the request's name, the key, and what came of it.
-async fn have(means: &Means, of: &Wanted, state: &State) -> (String, String, Outcome) {
-    let mut backoff = Backoff::new(SHORTEST, LONGEST);
-    let asks = Asks { means, of };
+/// Sends requests until one has an outcome; returns the request's name, the key and the outcome.
+async fn obtain(
+    deps: &CertificateDeps,
+    desired: &DesiredCertificate,
+    state: &CertificateSender,
+) -> (String, String, CertificateOutcome) {
+    let mut retry = RetryTimer::new(MIN_RETRY_DELAY, MAX_RETRY_DELAY);
+    let request = CertificateRequest { deps, desired };
     loop {
-        match asks.once().await {
-            Ok(had) => return had,
-            Err(failure) => {
-                let (namespace, pod) = (&of.namespace, &of.pod);
-                tracing::debug!(namespace, pod, "no certificate: {failure}");
-                unknown(state, &failure.message);
-                backoff.failed(None);
-                backoff.wait().await;
+        match request.issue().await {
+            Ok(obtained) => return obtained,
+            Err(error) => {
+                let pod = format!("{}/{}", desired.namespace, desired.pod);
+                tracing::debug!(pod, %error, "failed to obtain pod certificate; retrying");
+                publish_unknown(state, &error.message);
+                retry.failed(None);
+                retry.wait().await;
             }
         }
     }
 }
 
-/// Tells people of a certificate that grows old with no other in sight.
-async fn tell_age(means: &Means, pod: &PodRef, age: Option<&mut Age>) {
+/// Emits events for a certificate that is overdue for refresh or expired.
+async fn emit_age_events(deps: &CertificateDeps, pod: &PodRef, age: Option<&mut CertificateAge>) {
     let Some(age) = age else {
         return std::future::pending().await;
     };
-    while let Some(at) = age.next() {
-        until(at).await;
-        for (reason, words) in age.due(Timestamp::now()) {
-            means.notices.warning(pod, "", reason, words);
+    while let Some(at) = age.next_event_at() {
+        // Events are due after that time, not at it.
+        let after = at.saturating_add(SignedDuration::from_millis(1));
+        clock::sleep_until(after.unwrap_or(Timestamp::MAX)).await;
+        for (reason, message) in age.due_events(Timestamp::now()) {
+            deps.notices.warning(pod, "", reason, message);
         }
     }
     std::future::pending().await
-}
-
-async fn until(at: Timestamp) {
-    let left = at.duration_since(Timestamp::now());
-    // What is due at this very moment is past in the next.
-    let left = Duration::try_from(left).unwrap_or_default() + Duration::from_millis(1);
-    sleep(left).await;
 }

@@ -1,169 +1,171 @@
-//! One PodCertificateRequest, from the key to what the signer says.
+//! One PodCertificateRequest, from the key to its outcome.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use polylet_api::Refusal;
+use polylet_api::ApiErrorKind;
 use polylet_kit::report;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::Means;
-use super::key::{self, Key};
-use crate::cluster::follow::{Ear, Followed, follow};
-use crate::cluster::request::{self, Failure};
-use crate::core::cluster::certificate::{Asking, Outcome, Wanted, outcome, request};
-use crate::core::cluster::kinds::encoded;
+use super::CertificateDeps;
+use super::key::{self, PrivateKey};
+use crate::cluster::request::{self, ApiRequestError};
+use crate::cluster::watcher::{self, EventHandler, WatchTarget};
+use crate::core::cluster::certificate::{
+    CertificateOutcome, DesiredCertificate, RequestIdentity, outcome, request,
+};
+use crate::core::cluster::kinds::percent_encode;
 
-/// What asks.
-pub(super) struct Asks<'a> {
-    pub(super) means: &'a Means,
-    pub(super) of: &'a Wanted,
+/// Sends requests for one certificate.
+pub(super) struct CertificateRequest<'a> {
+    pub(super) deps: &'a CertificateDeps,
+    pub(super) desired: &'a DesiredCertificate,
 }
 
 #[derive(Deserialize)]
-struct Named {
-    metadata: Metadata,
+struct NamedObject {
+    metadata: NamedMetadata,
 }
 
 #[derive(Deserialize, Default)]
-struct Metadata {
+struct NamedMetadata {
     #[serde(default)]
     name: String,
     #[serde(default)]
     uid: String,
 }
 
-impl Asks<'_> {
-    /// Makes a key, asks, and waits for what comes of it: the request's name, the key, the outcome.
-    pub(super) async fn once(&self) -> Result<(String, String, Outcome), Failure> {
-        let (lines, of) = (&self.means.lines, self.of);
-        if let Some(message) = lines.trouble.shut() {
-            tracing::debug!("certificates wait for the API server: {message}");
-            lines.trouble.open().await;
+impl CertificateRequest<'_> {
+    /// Generates a key, creates a request and waits for its outcome; returns the request's name, the
+    /// key and the outcome.
+    pub(super) async fn issue(
+        &self,
+    ) -> Result<(String, String, CertificateOutcome), ApiRequestError> {
+        let (pool, desired) = (&self.deps.pool, self.desired);
+        if let Some(error) = pool.health.backing_off() {
+            tracing::debug!(
+                error,
+                "API server is unavailable; certificate requests wait for it"
+            );
+            pool.health.wait_until_available().await;
         }
         let node_uid = self.node_uid().await?;
         let account = format!(
             "/api/v1/namespaces/{}/serviceaccounts/{}",
-            encoded(&of.namespace),
-            encoded(&of.account)
+            percent_encode(&desired.namespace),
+            percent_encode(&desired.account)
         );
-        let account = lines.patiently(&account, None).await;
-        let account = account.map_err(|failure| about("fetching service account", failure))?;
-        let account: Named = request::read(&account)?;
-        let key = self.key().await?;
-        let by = Asking {
-            node: &self.means.name,
+        let account = pool.retry_forbidden(&account, None).await;
+        let account = account.map_err(|e| with_context("fetching service account", e))?;
+        let account: NamedObject = request::parse(&account)?;
+        let key = self.generate_key().await?;
+        let identity = RequestIdentity {
+            node: &self.deps.node_name,
             node_uid: &node_uid,
             account_uid: &account.metadata.uid,
         };
-        let asked = request(of, by, &STANDARD.encode(&key.stub)).to_string();
+        let body = request(desired, identity, &STANDARD.encode(&key.stub_request)).to_string();
         let path = self.path();
-        let made = lines.patiently(&path, Some(&asked)).await;
-        let made = made.map_err(|failure| about("creating PodCertificateRequest", failure))?;
-        let made: Named = request::read(&made)?;
-        let name = made.metadata.name;
-        let outcome = self.awaited(&name).await?;
+        let created = pool.retry_forbidden(&path, Some(&body)).await;
+        let created = created.map_err(|e| with_context("creating PodCertificateRequest", e))?;
+        let created: NamedObject = request::parse(&created)?;
+        let name = created.metadata.name;
+        let outcome = self.wait_for_outcome(&name).await?;
         Ok((name, key.pem, outcome))
     }
 
-    /// Makes a key, aside.
-    async fn key(&self) -> Result<Key, Failure> {
-        let kind = self.of.key_type.clone();
-        let turn = match key::is_slow(&kind) {
-            true => self.means.slow.clone().acquire_owned().await.ok(),
+    /// Generates a key on a thread that may block.
+    async fn generate_key(&self) -> Result<PrivateKey, ApiRequestError> {
+        let key_type = self.desired.key_type.clone();
+        let permit = match key::is_slow(&key_type) {
+            true => self.deps.slow_keys.clone().acquire_owned().await.ok(),
             false => None,
         };
         let work = move || {
-            let made = key::make(&kind);
-            // Not before: whoever awaits the key may be gone meanwhile.
-            drop(turn);
-            made
+            let key = key::generate(&key_type);
+            // Held by the work itself, which goes on when its waiter is cancelled.
+            drop(permit);
+            key
         };
-        let made = tokio::task::spawn_blocking(work).await;
-        let made = made.map_err(|error| broken(report(&error)))?;
-        made.map_err(|error| broken(report(&error)))
+        let key = tokio::task::spawn_blocking(work).await;
+        let key = key.map_err(|error| local_error(report(&error)))?;
+        key.map_err(|error| local_error(report(&error)))
     }
 
     fn path(&self) -> String {
-        let namespace = encoded(&self.of.namespace);
+        let namespace = percent_encode(&self.desired.namespace);
         format!("/apis/certificates.k8s.io/v1beta1/namespaces/{namespace}/podcertificaterequests")
     }
 
-    async fn node_uid(&self) -> Result<String, Failure> {
-        let mut node = self.means.node.clone();
+    async fn node_uid(&self) -> Result<String, ApiRequestError> {
+        let mut node = self.deps.node.clone();
         let node = node.wait_for(|node| matches!(node, Some(Some(_)))).await;
-        let node = node.map_err(|_| broken("stopping".to_owned()))?.clone();
+        let node = node.map_err(|_| local_error("stopping"))?.clone();
         let node = node.flatten().unwrap_or_else(|| "{}".into());
-        let node: Named = request::read(node.as_bytes())?;
+        let node: NamedObject = request::parse(&node)?;
         Ok(node.metadata.uid)
     }
 
-    /// Watches the request until it is decided; a node may watch only its own.
-    async fn awaited(&self, name: &str) -> Result<Outcome, Failure> {
-        let followed = Followed {
+    /// Watches the request until it has an outcome. A node may watch its own requests only.
+    async fn wait_for_outcome(&self, name: &str) -> Result<CertificateOutcome, ApiRequestError> {
+        let selector = format!("{},metadata.name={name}", self.deps.node_name);
+        let target = WatchTarget {
             path: self.path(),
-            by: Some((
-                "spec.nodeName",
-                format!("{},metadata.name={name}", self.means.name),
-            )),
+            selector: Some(("spec.nodeName", selector)),
             name: None,
         };
-        let mut waits = Waits::default();
-        follow(&self.means.lines, &followed, &mut waits).await;
-        waits.outcome.ok_or_else(|| {
-            let namespace = &self.of.namespace;
-            broken(format!(
+        let mut handler = OutcomeHandler::default();
+        watcher::watch(&self.deps.pool, &target, &mut handler).await;
+        handler.outcome.ok_or_else(|| {
+            let namespace = &self.desired.namespace;
+            local_error(format!(
                 "PodCertificateRequest \"{namespace}/{name}\" appears to have been deleted"
             ))
         })
     }
 }
 
-/// Waits for the end of a request.
+/// Receives the outcome of a request.
 #[derive(Default)]
-struct Waits {
-    outcome: Option<Outcome>,
-    gone: bool,
+struct OutcomeHandler {
+    outcome: Option<CertificateOutcome>,
+    deleted: bool,
 }
 
-impl Ear for Waits {
-    async fn whole(&mut self, all: &mut (dyn Iterator<Item = Value> + Send)) {
-        match all.next() {
-            Some(request) => self.changed(request),
-            None => self.gone = true,
+impl EventHandler for OutcomeHandler {
+    async fn handle_list(&mut self, objects: &mut (dyn Iterator<Item = Value> + Send)) {
+        match objects.next() {
+            Some(request) => self.handle_upsert(request),
+            None => self.deleted = true,
         }
     }
 
-    fn changed(&mut self, object: Value) {
+    fn handle_upsert(&mut self, object: Value) {
         self.outcome = outcome(object);
     }
 
-    fn gone(&mut self, _: Value) {
-        self.gone = true;
+    fn handle_delete(&mut self, _: Value) {
+        self.deleted = true;
     }
 
-    fn failed(&mut self, failure: &Failure) {
-        tracing::debug!("a PodCertificateRequest is out of sight: {failure}");
+    fn handle_error(&mut self, error: &ApiRequestError) {
+        tracing::debug!(%error, "failed to watch PodCertificateRequest; retrying");
     }
 
-    fn late(&mut self) {}
+    fn handle_slow_start(&mut self) {}
 
-    fn enough(&self) -> bool {
-        self.gone || self.outcome.is_some()
-    }
-}
-
-fn about(what: &str, failure: Failure) -> Failure {
-    Failure {
-        message: format!("while {what}: {}", failure.message),
-        ..failure
+    fn is_complete(&self) -> bool {
+        self.deleted || self.outcome.is_some()
     }
 }
 
-fn broken(message: String) -> Failure {
-    Failure {
-        refusal: Refusal::Broken,
-        message,
-        unserved: false,
+fn with_context(operation: &str, error: ApiRequestError) -> ApiRequestError {
+    ApiRequestError {
+        message: format!("while {operation}: {}", error.message),
+        ..error
     }
+}
+
+fn local_error(message: impl Into<String>) -> ApiRequestError {
+    ApiRequestError::new(ApiErrorKind::ServerError, message)
 }

@@ -1,41 +1,40 @@
-//! What is told of pods, whatever is heard: each sequence of answers against the plain set that it
-//! should come to.
+//! Published pods after any sequence of events, compared with a model.
 
 use std::collections::BTreeMap;
 
 use futures::StreamExt;
-use polylet_api::Refusal;
+use polylet_api::ApiErrorKind;
 use polylet_watch::{Change, WatchWire};
 use polylet_wire::podconfig::v1::WatchPodsResponse;
 use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::core::cluster::kept::{KeptPod, PodEntry};
-use crate::keep::{EntryFile, Source};
+use crate::core::cluster::state::PodRecord;
+use crate::persist::{LogFile, RecordSource};
 
 #[derive(Clone, Debug)]
-enum Heard {
-    /// Pods by number, with the image and the status of each.
-    Whole(BTreeMap<u8, (u8, u8)>),
-    Changed(u8, (u8, u8)),
-    Gone(u8),
-    Failed,
-    Late,
+enum Event {
+    /// Pods by number, each with its image and status.
+    List(BTreeMap<u8, (u8, u8)>),
+    Upsert(u8, (u8, u8)),
+    Delete(u8),
+    Error,
+    SlowStart,
 }
 
-fn heard() -> impl Strategy<Value = Heard> {
+fn event() -> impl Strategy<Value = Event> {
     let content = (0u8..3, 0u8..3);
     prop_oneof![
-        1 => prop::collection::btree_map(0u8..6, content.clone(), 0..6).prop_map(Heard::Whole),
-        4 => (0u8..6, content).prop_map(|(pod, content)| Heard::Changed(pod, content)),
-        2 => (0u8..6).prop_map(Heard::Gone),
-        2 => Just(Heard::Failed),
-        1 => Just(Heard::Late),
+        1 => prop::collection::btree_map(0u8..6, content.clone(), 0..6).prop_map(Event::List),
+        4 => (0u8..6, content).prop_map(|(pod, content)| Event::Upsert(pod, content)),
+        2 => (0u8..6).prop_map(Event::Delete),
+        2 => Just(Event::Error),
+        1 => Just(Event::SlowStart),
     ]
 }
 
-/// Number 5 is a mirror.
+/// Number 5 is a mirror pod.
 fn object(number: u8, (image, status): (u8, u8)) -> Value {
     let mut pod = json!({
         "metadata": { "name": format!("p{number}"), "namespace": "n", "uid": format!("u{number}") },
@@ -50,55 +49,57 @@ fn object(number: u8, (image, status): (u8, u8)) -> Value {
 
 struct World {
     dir: tempfile::TempDir,
-    stores: Stores,
-    pods: Pods,
-    trouble: Trouble,
+    stores: PodStores,
+    pods: PodHandler,
+    health: ApiHealth,
 }
 
 impl World {
     fn new(dir: tempfile::TempDir) -> World {
-        let (stores, trouble) = (Stores::new("1"), Trouble::new());
-        let keep = Entries::new(dir.path().join("api.json"));
-        let problems = watch::Sender::new(Vec::new());
+        let (stores, health) = (PodStores::new("1"), ApiHealth::new());
+        let log = KeyedLog::new(dir.path().join("api.json"));
+        let errors = watch::Sender::new(Vec::new());
         World {
-            pods: Pods::new(stores.clone(), trouble.clone(), keep, problems, "node"),
+            pods: PodHandler::new(stores.clone(), health.clone(), log, errors, "node"),
             dir,
             stores,
-            trouble,
+            health,
         }
     }
 
-    fn hear(&mut self, heard: &Heard) {
-        match heard {
-            Heard::Whole(all) => {
+    fn handle(&mut self, event: &Event) {
+        match event {
+            Event::List(all) => {
                 let mut all = all
                     .iter()
                     .map(|(number, content)| object(*number, *content));
-                wait_for(self.pods.whole(&mut all));
+                wait_for(self.pods.handle_list(&mut all));
             }
-            Heard::Changed(number, content) => self.pods.changed(object(*number, *content)),
-            Heard::Gone(number) => self.pods.gone(object(*number, (0, 0))),
-            Heard::Failed => self.pods.failed(&Failure::unreachable("away")),
-            Heard::Late => self.pods.late(),
+            Event::Upsert(number, content) => self.pods.handle_upsert(object(*number, *content)),
+            Event::Delete(number) => self.pods.handle_delete(object(*number, (0, 0))),
+            Event::Error => self
+                .pods
+                .handle_error(&ApiRequestError::unreachable("away")),
+            Event::SlowStart => self.pods.handle_slow_start(),
         }
     }
 
-    /// What is kept, as a whole.
-    fn kept(&self, node: &str) -> Vec<(PodKey, PodEntry)> {
-        let keeping = Keeping {
+    /// All records to persist.
+    fn records(&self, node: &str) -> Vec<(PodRecordKey, PodRecord)> {
+        let persister = PodPersister {
             stores: self.stores.clone(),
-            trouble: self.trouble.clone(),
+            health: self.health.clone(),
             node: node.to_owned(),
         };
-        let keys = keeping.keys().into_iter();
-        keys.filter_map(|key| Some((key.clone(), keeping.entry(&key)?)))
+        let keys = persister.keys().into_iter();
+        keys.filter_map(|key| Some((key.clone(), persister.record(&key)?)))
             .collect()
     }
 
-    /// The process ends and begins anew, with what it kept.
+    /// Another process with the persisted state of this one.
     fn restart(self) -> World {
-        let kept = self.kept("node");
-        EntryFile::create(&self.dir.path().join("api.json"), kept).unwrap();
+        let records = self.records("node");
+        LogFile::create(&self.dir.path().join("api.json"), records).unwrap();
         World::new(self.dir)
     }
 }
@@ -113,102 +114,112 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     #[test]
-    fn only_the_server_adds_and_removes(
+    fn only_the_api_server_adds_and_removes_pods(
         first in prop::collection::btree_map(0u8..6, (0u8..3, 0u8..3), 0..6),
-        sequence in prop::collection::vec(heard(), 0..25),
+        sequence in prop::collection::vec(event(), 0..25),
     ) {
         let mut world = World::new(tempfile::tempdir().unwrap());
-        world.hear(&Heard::Late);
-        world.hear(&Heard::Failed);
-        prop_assert!(!world.stores.plain.is_whole(), "nothing was kept, nothing is told");
+        world.handle(&Event::SlowStart);
+        world.handle(&Event::Error);
+        prop_assert!(!world.stores.pods.has_synced(), "nothing was restored");
         let mut model = first.clone();
-        world.hear(&Heard::Whole(first));
-        for heard in &sequence {
-            let before = (world.stores.plain.position(), model.clone());
-            world.hear(heard);
-            match heard {
-                Heard::Whole(all) => model = all.clone(),
-                Heard::Changed(number, content) => drop(model.insert(*number, *content)),
-                Heard::Gone(number) => drop(model.remove(number)),
-                Heard::Failed | Heard::Late => {}
+        world.handle(&Event::List(first));
+        for event in &sequence {
+            let before = (world.stores.pods.position(), model.clone());
+            world.handle(event);
+            match event {
+                Event::List(all) => model = all.clone(),
+                Event::Upsert(number, content) => drop(model.insert(*number, *content)),
+                Event::Delete(number) => drop(model.remove(number)),
+                Event::Error | Event::SlowStart => {}
             }
-            let plain = world.stores.plain.snapshot();
-            let told: BTreeMap<String, u8> =
+            let plain = world.stores.pods.snapshot();
+            let published: BTreeMap<String, u8> =
                 plain.iter().map(|(uid, pod)| (uid.clone(), image_of(pod))).collect();
             let pods = model.iter().filter(|(number, _)| **number != 5);
             let images: BTreeMap<String, u8> =
                 pods.map(|(number, (image, _))| (format!("u{number}"), *image)).collect();
-            prop_assert_eq!(&told, &images);
-            let reported = world.stores.reported.snapshot();
+            prop_assert_eq!(&published, &images);
+            let reported = world.stores.pods_with_status.snapshot();
             for (uid, pod) in &reported {
                 let number: u8 = uid[1..].parse().unwrap();
                 let status = String::from_utf8(pod.reported_status.to_vec()).unwrap();
                 prop_assert_eq!(status, format!(r#"{{"message":"s{}"}}"#, model[&number].1));
             }
             prop_assert_eq!(reported.len(), plain.len());
-            prop_assert_eq!(world.stores.mirrors.snapshot().len(), usize::from(model.contains_key(&5)));
-            // A status alone is no change of what should run.
+            prop_assert_eq!(world.stores.mirror_pods.snapshot().len(), usize::from(model.contains_key(&5)));
+            // A change of the status alone does not change pods without status.
             let images = |model: &BTreeMap<u8, (u8, u8)>| -> Vec<(u8, u8)> {
                 model.iter().filter(|(n, _)| **n != 5).map(|(n, (image, _))| (*n, *image)).collect()
             };
             if images(&before.1) == images(&model) {
-                prop_assert_eq!(before.0, world.stores.plain.position());
+                prop_assert_eq!(before.0, world.stores.pods.position());
             }
         }
-        // Alone after a restart: the same, marked; and the same, unmarked, when the server is back.
-        let before = world.stores.reported.snapshot();
+        // After a restart during an outage the same pods are published as stale, and no longer stale
+        // when the API server is back.
+        let before = world.stores.pods_with_status.snapshot();
         let mut world = world.restart();
-        world.hear(&Heard::Failed);
-        prop_assert_eq!(world.stores.plain.is_whole(), !before.is_empty());
-        prop_assert!(!world.stores.mirrors.is_whole(), "no mirrors before the server is heard");
-        let mut alone = world.stores.reported.snapshot();
-        prop_assert!(alone.values().all(|pod| pod.stale_since.is_some()));
-        alone.values_mut().for_each(|pod| pod.stale_since = None);
-        prop_assert_eq!(&alone, &before);
-        world.hear(&Heard::Whole(model));
-        prop_assert_eq!(world.stores.reported.snapshot(), before);
+        world.handle(&Event::Error);
+        prop_assert_eq!(world.stores.pods.has_synced(), !before.is_empty());
+        prop_assert!(!world.stores.mirror_pods.has_synced(), "mirror pods are not restored");
+        let mut stale = world.stores.pods_with_status.snapshot();
+        prop_assert!(stale.values().all(|pod| pod.stale_since.is_some()));
+        stale.values_mut().for_each(|pod| pod.stale_since = None);
+        prop_assert_eq!(&stale, &before);
+        world.handle(&Event::List(model));
+        prop_assert_eq!(world.stores.pods_with_status.snapshot(), before);
     }
 }
 
 #[test]
-fn it_is_told_that_the_server_is_away_and_since_when() {
+fn outage_and_its_start_are_reported() {
     let mut world = World::new(tempfile::tempdir().unwrap());
-    world.hear(&Heard::Whole(BTreeMap::from([(1, (0, 0))])));
-    world.hear(&Heard::Failed);
-    let since = world.trouble.since().unwrap();
-    world.hear(&Heard::Failed);
+    world.handle(&Event::List(BTreeMap::from([(1, (0, 0))])));
+    world.handle(&Event::Error);
+    let since = world.health.outage_since().unwrap();
+    world.handle(&Event::Error);
     let mut world = world.restart();
-    world.hear(&Heard::Failed);
-    assert_eq!(world.trouble.since(), Some(since), "not since the restart");
-    let problems = world.pods.problems.borrow().clone();
-    assert_eq!(problems.len(), 1);
-    assert!(world.trouble.shut().is_some());
-    world.hear(&Heard::Whole(BTreeMap::new()));
-    assert!(world.pods.problems.borrow().is_empty());
-    world.pods.failed(&Failure {
-        refusal: Refusal::Forbidden,
-        ..Failure::unreachable("no")
+    world.handle(&Event::Error);
+    assert_eq!(
+        world.health.outage_since(),
+        Some(since),
+        "not the time of the restart"
+    );
+    let errors = world.pods.errors.borrow().clone();
+    assert_eq!(errors.len(), 1);
+    assert!(world.health.backing_off().is_some());
+    world.handle(&Event::List(BTreeMap::new()));
+    assert!(world.pods.errors.borrow().is_empty());
+    world.pods.handle_error(&ApiRequestError {
+        kind: ApiErrorKind::Forbidden,
+        ..ApiRequestError::unreachable("no")
     });
     assert!(
-        world.trouble.shut().is_none(),
-        "other things may be asked for"
+        world.health.backing_off().is_none(),
+        "other requests are not blocked"
     );
 }
 
 #[tokio::test]
-async fn of_pods_that_come_together_the_oldest_is_told_first() {
+async fn listed_pods_are_published_oldest_first() {
     let dir = tempfile::tempdir().unwrap();
     let mut world = World::new(dir);
-    let made = |number: u8, second: u8| {
+    let created = |number: u8, second: u8| {
         let mut pod = object(number, (0, 0));
         pod["metadata"]["creationTimestamp"] = json!(format!("2026-01-01T00:00:0{second}Z"));
         pod
     };
-    let all = [made(1, 3), made(2, 1), made(3, 2), object(4, (0, 0))];
-    world.pods.whole(&mut all.into_iter()).await;
-    let watching = polylet_watch::serve::<WatchPodsResponse>(world.stores.plain.clone(), None);
-    let told: Vec<String> = watching
-        .filter_map(|message| async { message.ok()?.unwrap() })
+    let all = [
+        created(1, 3),
+        created(2, 1),
+        created(3, 2),
+        object(4, (0, 0)),
+    ];
+    world.pods.handle_list(&mut all.into_iter()).await;
+    let watching = polylet_watch::serve::<WatchPodsResponse>(world.stores.pods.clone(), None);
+    let published: Vec<String> = watching
+        .filter_map(|message| async { message.ok()?.into_change() })
         .take_while(|change| std::future::ready(!matches!(change, Change::Synced(_))))
         .filter_map(|change| async {
             match change {
@@ -218,7 +229,7 @@ async fn of_pods_that_come_together_the_oldest_is_told_first() {
         })
         .collect()
         .await;
-    assert_eq!(told, ["u4", "u2", "u3", "u1"]);
+    assert_eq!(published, ["u4", "u2", "u3", "u1"]);
 }
 
 fn wait_for(done: impl Future<Output = ()>) {
@@ -227,38 +238,12 @@ fn wait_for(done: impl Future<Output = ()>) {
 }
 
 #[test]
-fn what_a_build_from_before_kept_in_one_stands() {
+fn pods_of_another_node_are_not_restored() {
     let mut world = World::new(tempfile::tempdir().unwrap());
-    world.hear(&Heard::Whole(BTreeMap::from([(1, (0, 0)), (2, (1, 1))])));
-    world.hear(&Heard::Failed);
-    let (before, since) = (world.stores.reported.snapshot(), world.trouble.since());
-    let pods = world.kept("node").into_iter();
-    let pods: Vec<KeptPod> = pods
-        .filter_map(|(_, entry)| match entry {
-            PodEntry::Pod(pod) => Some(*pod),
-            PodEntry::Away(_) => None,
-        })
-        .collect();
-    let data = json!({ "of": "node", "away_since": since, "pods": pods });
-    let path = world.dir.path().join("api.json");
-    polylet_kit::kept::save(&path, 1, &data).unwrap();
+    world.handle(&Event::List(BTreeMap::from([(1, (0, 0))])));
+    let records = world.records("another");
+    LogFile::create(&world.dir.path().join("api.json"), records).unwrap();
     let mut world = World::new(world.dir);
-    world.hear(&Heard::Failed);
-    assert_eq!(world.trouble.since(), since);
-    let mut alone = world.stores.reported.snapshot();
-    alone
-        .values_mut()
-        .for_each(|pod| pod.stale_since.clone_from(&None));
-    assert_eq!(alone, before);
-}
-
-#[test]
-fn the_pods_of_another_node_do_not_stand() {
-    let mut world = World::new(tempfile::tempdir().unwrap());
-    world.hear(&Heard::Whole(BTreeMap::from([(1, (0, 0))])));
-    let kept = world.kept("another");
-    EntryFile::create(&world.dir.path().join("api.json"), kept).unwrap();
-    let mut world = World::new(world.dir);
-    world.hear(&Heard::Failed);
-    assert!(!world.stores.plain.is_whole());
+    world.handle(&Event::Error);
+    assert!(!world.stores.pods.has_synced());
 }

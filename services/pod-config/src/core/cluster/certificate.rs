@@ -1,5 +1,5 @@
-//! Certificates of pods: what is asked for, what came of it, and when it is asked for anew. Rules and
-//! words are upstream's.
+//! Pod certificates: the PodCertificateRequest, its outcome, and when it is repeated. Rules, event
+//! reasons and messages are the kubelet's.
 
 use std::collections::BTreeMap;
 
@@ -7,111 +7,113 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// By how much asking anew is spread.
-const SPREAD: SignedDuration = SignedDuration::from_mins(5);
-/// So long after it should have begun, people are told of a renewal that has not come.
+/// Upper limit of the refresh jitter.
+const REFRESH_JITTER: SignedDuration = SignedDuration::from_mins(5);
+/// Delay after which an overdue refresh is reported.
 const OVERDUE: SignedDuration = SignedDuration::from_mins(10);
 
-/// What a certificate is asked for with.
+/// The `podCertificate` source of a projected volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Wanted {
-    /// The pod's uid.
+pub struct DesiredCertificate {
+    /// Pod uid.
     pub uid: String,
-    /// Its namespace.
+    /// Pod namespace.
     pub namespace: String,
-    /// Its name.
+    /// Pod name.
     pub pod: String,
-    /// Its service account.
+    /// Service account of the pod.
     pub account: String,
-    /// The projected volume, and the place of the source in it.
-    pub place: (String, u32),
-    /// Who signs.
+    /// Name of the projected volume.
+    pub volume: String,
+    /// Index of the source in the volume.
+    pub source_index: u32,
+    /// Signer name.
     pub signer: String,
-    /// What kind of key.
+    /// Key type, such as `ED25519`.
     pub key_type: String,
-    /// How long it may live at most, in seconds; 0 leaves that to the API server.
+    /// Longest validity in seconds; 0 is the API server's default.
     pub max_expiration_seconds: i32,
-    /// What the user tells the signer.
+    /// Unverified user annotations for the signer.
     pub annotations: BTreeMap<String, String>,
 }
 
-/// Names and uids at the time of asking.
+/// Identities of the node and the service account at the time of the request.
 #[derive(Clone, Copy, Debug)]
-pub struct Asking<'a> {
-    /// This node's name.
+pub struct RequestIdentity<'a> {
+    /// Node name.
     pub node: &'a str,
-    /// The Node's uid.
+    /// Uid of the Node object.
     pub node_uid: &'a str,
-    /// The service account's uid.
+    /// Uid of the service account.
     pub account_uid: &'a str,
 }
 
-/// The PodCertificateRequest; `stub` is a PKCS#10 request that shows who holds the key.
-pub fn request(of: &Wanted, by: Asking<'_>, stub: &str) -> Value {
+/// The PodCertificateRequest; `stub` is a PKCS#10 request that proves possession of the key.
+pub fn request(desired: &DesiredCertificate, identity: RequestIdentity<'_>, stub: &str) -> Value {
     let mut spec = json!({
-        "signerName": of.signer,
-        "podName": of.pod,
-        "podUID": of.uid,
-        "serviceAccountName": of.account,
-        "serviceAccountUID": by.account_uid,
-        "nodeName": by.node,
-        "nodeUID": by.node_uid,
+        "signerName": desired.signer,
+        "podName": desired.pod,
+        "podUID": desired.uid,
+        "serviceAccountName": desired.account,
+        "serviceAccountUID": identity.account_uid,
+        "nodeName": identity.node,
+        "nodeUID": identity.node_uid,
         "stubPKCS10Request": stub,
     });
-    if of.max_expiration_seconds > 0 {
-        spec["maxExpirationSeconds"] = of.max_expiration_seconds.into();
+    if desired.max_expiration_seconds > 0 {
+        spec["maxExpirationSeconds"] = desired.max_expiration_seconds.into();
     }
-    if !of.annotations.is_empty() {
-        spec["unverifiedUserAnnotations"] = json!(of.annotations);
+    if !desired.annotations.is_empty() {
+        spec["unverifiedUserAnnotations"] = json!(desired.annotations);
     }
     json!({
         "apiVersion": "certificates.k8s.io/v1beta1",
         "kind": "PodCertificateRequest",
         "metadata": {
-            "namespace": of.namespace,
+            "namespace": desired.namespace,
             "generateName": "req-",
             "ownerReferences": [
-                {"apiVersion": "v1", "kind": "Pod", "name": of.pod, "uid": of.uid},
+                {"apiVersion": "v1", "kind": "Pod", "name": desired.pod, "uid": desired.uid},
             ],
         },
         "spec": spec,
     })
 }
 
-/// What came of a request.
+/// The outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
-    /// A certificate.
-    Issued(Issued),
-    /// Never a certificate.
-    Refused(Refused),
+pub enum CertificateOutcome {
+    /// A certificate was issued.
+    Issued(SignedCertificate),
+    /// The request failed for good.
+    Failed(CertificateFailure),
 }
 
-/// A certificate.
+/// An issued certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Issued {
-    /// It, and those that lead up from it, as PEM.
+pub struct SignedCertificate {
+    /// Certificate chain as PEM, leaf first.
     pub chain: String,
-    /// From when on the signer wants to be asked for another.
+    /// When the signer expects the next request.
     pub begin_refresh_at: Timestamp,
-    /// When it ends.
+    /// End of the validity.
     pub not_after: Timestamp,
 }
 
-/// A refusal.
+/// A permanent failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refused {
-    /// The condition: `Denied` or `Failed`.
+pub struct CertificateFailure {
+    /// Condition type: `Denied` or `Failed`.
     pub condition: &'static str,
-    /// The signer's reason.
+    /// Reason of the condition.
     pub reason: String,
-    /// The signer's words.
+    /// Message of the condition.
     pub message: String,
 }
 
-impl Refused {
-    /// What a pod waits for in vain.
-    pub fn waits(&self) -> String {
+impl CertificateFailure {
+    /// The message for the pod's volume.
+    pub fn wait_message(&self) -> String {
         let how = self.condition.to_lowercase();
         let (reason, message) = (&self.reason, &self.message);
         format!(
@@ -119,8 +121,8 @@ impl Refused {
         )
     }
 
-    /// What an event says of it; `name` with its namespace.
-    pub fn told(&self, name: &str) -> String {
+    /// The event's message; `name` is `namespace/name`.
+    pub fn event_message(&self, name: &str) -> String {
         let how = match self.condition {
             "Denied" => "was denied",
             _ => "failed",
@@ -131,15 +133,15 @@ impl Refused {
 }
 
 #[derive(Deserialize)]
-struct Written {
+struct RequestObject {
     #[serde(default)]
-    status: Status,
+    status: RequestStatus,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
-struct Status {
-    conditions: Vec<Condition>,
+struct RequestStatus {
+    conditions: Vec<RequestCondition>,
     certificate_chain: String,
     begin_refresh_at: Option<Timestamp>,
     not_after: Option<Timestamp>,
@@ -147,32 +149,34 @@ struct Status {
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct Condition {
+struct RequestCondition {
     #[serde(rename = "type")]
     kind: String,
     reason: String,
     message: String,
 }
 
-/// What came of a request; nothing while it is pending.
-pub fn outcome(request: Value) -> Option<Outcome> {
-    let status = serde_json::from_value::<Written>(request).ok()?.status;
-    let refused = |condition, of: &Condition| {
-        Outcome::Refused(Refused {
-            condition,
-            reason: of.reason.clone(),
-            message: of.message.clone(),
+/// The outcome of a request; `None` while it is pending.
+pub fn outcome(request: Value) -> Option<CertificateOutcome> {
+    let status = serde_json::from_value::<RequestObject>(request)
+        .ok()?
+        .status;
+    let failed = |condition_type, condition: &RequestCondition| {
+        CertificateOutcome::Failed(CertificateFailure {
+            condition: condition_type,
+            reason: condition.reason.clone(),
+            message: condition.message.clone(),
         })
     };
     status
         .conditions
         .iter()
-        .find_map(|of| match of.kind.as_str() {
-            "Denied" => Some(refused("Denied", of)),
-            "Failed" => Some(refused("Failed", of)),
+        .find_map(|condition| match condition.kind.as_str() {
+            "Denied" => Some(failed("Denied", condition)),
+            "Failed" => Some(failed("Failed", condition)),
             "Issued" => {
                 let not_after = status.not_after.unwrap_or(Timestamp::MAX);
-                Some(Outcome::Issued(Issued {
+                Some(CertificateOutcome::Issued(SignedCertificate {
                     chain: status.certificate_chain.clone(),
                     begin_refresh_at: status.begin_refresh_at.unwrap_or(not_after),
                     not_after,
@@ -182,48 +186,48 @@ pub fn outcome(request: Value) -> Option<Outcome> {
         })
 }
 
-/// How a certificate that a pod has ages.
+/// Refresh and expiry of an issued certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Age {
-    /// From then on another is asked for.
+pub struct CertificateAge {
+    /// When the next certificate is requested.
     pub refresh_at: Timestamp,
     not_after: Timestamp,
-    told: usize,
+    emitted: usize,
 }
 
-impl Age {
-    /// Of a new one. `jitter` is between 0 and 1.
-    pub fn of(issued: &Issued, jitter: f64) -> Age {
-        let spread = SPREAD.as_secs_f64() * jitter.clamp(0.0, 1.0);
-        let spread = SignedDuration::from_millis((spread * 1000.0) as i64);
-        Age {
-            refresh_at: later(issued.begin_refresh_at, spread),
+impl CertificateAge {
+    /// The age of a new certificate. `jitter` is between 0 and 1.
+    pub fn new(issued: &SignedCertificate, jitter: f64) -> CertificateAge {
+        let jitter = REFRESH_JITTER.as_secs_f64() * jitter.clamp(0.0, 1.0);
+        let jitter = SignedDuration::from_millis((jitter * 1000.0) as i64);
+        CertificateAge {
+            refresh_at: saturating_add(issued.begin_refresh_at, jitter),
             not_after: issued.not_after,
-            told: 0,
+            emitted: 0,
         }
     }
 
-    /// What people are to be told by now, once: the event's reason and words.
-    pub fn due(&mut self, now: Timestamp) -> Vec<(&'static str, &'static str)> {
+    /// Events that are due and were not returned before: reason and message.
+    pub fn due_events(&mut self, now: Timestamp) -> Vec<(&'static str, &'static str)> {
         let mut all = self.milestones();
         all.sort_by_key(|(at, ..)| *at);
-        let come = all.iter().filter(|(at, ..)| *at < now).count();
-        let due = all.get(self.told..come).unwrap_or_default();
-        self.told = self.told.max(come);
+        let passed = all.iter().filter(|(at, ..)| *at < now).count();
+        let due = all.get(self.emitted..passed).unwrap_or_default();
+        self.emitted = self.emitted.max(passed);
         due.iter()
-            .map(|(_, reason, words)| (*reason, *words))
+            .map(|(_, reason, message)| (*reason, *message))
             .collect()
     }
 
-    /// When there is something to tell next.
-    pub fn next(&self) -> Option<Timestamp> {
+    /// When the next event is due.
+    pub fn next_event_at(&self) -> Option<Timestamp> {
         let mut all = self.milestones().map(|(at, ..)| at);
         all.sort();
-        all.get(self.told).copied()
+        all.get(self.emitted).copied()
     }
 
     fn milestones(&self) -> [(Timestamp, &'static str, &'static str); 2] {
-        let overdue = later(self.refresh_at, OVERDUE);
+        let overdue = saturating_add(self.refresh_at, OVERDUE);
         [
             (
                 overdue,
@@ -239,7 +243,7 @@ impl Age {
     }
 }
 
-fn later(from: Timestamp, by: SignedDuration) -> Timestamp {
+fn saturating_add(from: Timestamp, by: SignedDuration) -> Timestamp {
     from.checked_add(by).unwrap_or(Timestamp::MAX)
 }
 
@@ -262,42 +266,48 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for() {
-        let mut of = Wanted {
+    fn request_has_identity_and_options() {
+        let mut desired = DesiredCertificate {
             uid: "u".into(),
             namespace: "ns".into(),
             pod: "web".into(),
             account: "sa".into(),
             signer: "example.com/s".into(),
-            ..Wanted::default()
+            ..DesiredCertificate::default()
         };
-        let by = Asking {
+        let identity = RequestIdentity {
             node: "n",
             node_uid: "nu",
             account_uid: "au",
         };
-        let asked = request(&of, by, "c3R1Yg==");
-        assert_eq!(asked["metadata"]["ownerReferences"][0]["uid"], "u");
-        assert_eq!(asked["spec"]["serviceAccountUID"], "au");
-        assert_eq!(asked["spec"].get("maxExpirationSeconds"), None);
-        of.max_expiration_seconds = 3600;
-        of.annotations = [("a".to_owned(), "b".to_owned())].into();
-        let asked = request(&of, by, "c3R1Yg==");
-        assert_eq!(asked["spec"]["maxExpirationSeconds"], 3600);
-        assert_eq!(asked["spec"]["unverifiedUserAnnotations"]["a"], "b");
+        let request_object = request(&desired, identity, "c3R1Yg==");
+        assert_eq!(request_object["metadata"]["ownerReferences"][0]["uid"], "u");
+        assert_eq!(request_object["spec"]["serviceAccountUID"], "au");
+        assert_eq!(request_object["spec"].get("maxExpirationSeconds"), None);
+        desired.max_expiration_seconds = 3600;
+        desired.annotations = [("a".to_owned(), "b".to_owned())].into();
+        let request_object = request(&desired, identity, "c3R1Yg==");
+        assert_eq!(request_object["spec"]["maxExpirationSeconds"], 3600);
+        assert_eq!(
+            request_object["spec"]["unverifiedUserAnnotations"]["a"],
+            "b"
+        );
     }
 
     #[test]
-    fn what_comes_of_it() {
+    fn outcome_follows_the_conditions() {
         assert_eq!(outcome(json!({"spec": {}})), None);
         assert_eq!(outcome(with("Later")), None);
-        let issued = Issued {
+        let issued = SignedCertificate {
             chain: "chain".into(),
             begin_refresh_at: at(600),
             not_after: at(3600),
         };
-        assert_eq!(outcome(with("Issued")), Some(Outcome::Issued(issued)));
-        for (condition, waits, told) in [
+        assert_eq!(
+            outcome(with("Issued")),
+            Some(CertificateOutcome::Issued(issued))
+        );
+        for (condition, wait_message, event_message) in [
             (
                 "Denied",
                 r#"PodCertificateRequest was permanently denied: reason="Why" message="a \"b\"""#,
@@ -309,41 +319,56 @@ mod tests {
                 r#"PodCertificateRequest ns/r failed, reason="Why", message="a \"b\"""#,
             ),
         ] {
-            let Some(Outcome::Refused(refused)) = outcome(with(condition)) else {
+            let Some(CertificateOutcome::Failed(failure)) = outcome(with(condition)) else {
                 panic!("{condition}")
             };
-            assert_eq!(refused.waits(), waits);
-            assert_eq!(refused.told("ns/r"), told);
+            assert_eq!(failure.wait_message(), wait_message);
+            assert_eq!(failure.event_message("ns/r"), event_message);
         }
     }
 
     #[test]
-    fn people_are_told_once_of_what_ages() {
-        let issued = Issued {
+    fn age_events_are_due_once() {
+        let issued = SignedCertificate {
             chain: String::new(),
             begin_refresh_at: at(600),
             not_after: at(3600),
         };
-        let mut age = Age::of(&issued, 0.0);
-        assert_eq!((age.refresh_at, age.next()), (at(600), Some(at(1200))));
-        assert_eq!(Age::of(&issued, 1.0).refresh_at, at(900));
-        assert_eq!(age.due(at(1200)), []);
-        assert_eq!(age.due(at(1201))[0].0, "CertificateOverdueForRefresh");
-        assert_eq!((age.due(at(1300)), age.next()), (vec![], Some(at(3600))));
-        assert_eq!(age.due(at(4000))[0].0, "CertificateExpired");
-        assert_eq!((age.due(at(9999)), age.next()), (vec![], None));
-        assert_eq!(Age::of(&issued, 0.0).due(at(9999)).len(), 2);
+        let mut age = CertificateAge::new(&issued, 0.0);
+        assert_eq!(
+            (age.refresh_at, age.next_event_at()),
+            (at(600), Some(at(1200)))
+        );
+        assert_eq!(CertificateAge::new(&issued, 1.0).refresh_at, at(900));
+        assert_eq!(age.due_events(at(1200)), []);
+        assert_eq!(
+            age.due_events(at(1201))[0].0,
+            "CertificateOverdueForRefresh"
+        );
+        assert_eq!(
+            (age.due_events(at(1300)), age.next_event_at()),
+            (vec![], Some(at(3600)))
+        );
+        assert_eq!(age.due_events(at(4000))[0].0, "CertificateExpired");
+        assert_eq!(
+            (age.due_events(at(9999)), age.next_event_at()),
+            (vec![], None)
+        );
+        assert_eq!(
+            CertificateAge::new(&issued, 0.0).due_events(at(9999)).len(),
+            2
+        );
     }
 
     proptest! {
         #[test]
-        fn asked_anew_within_five_minutes(jitter in -1.0f64..2.0, begin in 0i64..1_000_000) {
-            let issued = Issued {
+        fn refresh_jitter_is_at_most_five_minutes(jitter in -1.0f64..2.0, begin in 0i64..1_000_000) {
+            let issued = SignedCertificate {
                 chain: String::new(),
                 begin_refresh_at: at(begin),
                 not_after: at(begin + 600),
             };
-            let refresh = Age::of(&issued, jitter).refresh_at;
+            let refresh = CertificateAge::new(&issued, jitter).refresh_at;
             prop_assert!(refresh >= at(begin) && refresh <= at(begin + 300));
         }
     }

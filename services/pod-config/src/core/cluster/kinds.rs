@@ -1,37 +1,37 @@
-//! Which kinds of objects pods may refer to, and where the API has them.
+//! Kinds of objects that pods can refer to, and their API paths.
 
+use bytes::Bytes;
 use serde_json::Value;
 
-use super::super::{ObjectKey, canonical};
+use super::super::{ObjectId, canonical};
 
-/// A kind of object.
+/// A kind of API object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Kind {
-    /// As manifests say it.
+pub struct ApiKind {
+    /// Kind, or `ClusterTrustBundleList` for all bundles of a signer.
     pub name: &'static str,
-    /// Group and version.
+    /// Path of group and version.
     base: &'static str,
     plural: &'static str,
-    /// It lives in a namespace.
+    /// Whether objects are namespaced.
     pub namespaced: bool,
-    /// Whether a node may watch it. What may only be got is asked for again and again.
+    /// Whether nodes can watch objects; otherwise they are polled.
     pub watched: bool,
-    /// Older groups and versions, where a server may serve another than the first, or none: it is
-    /// asked which.
+    /// Older versions, if a server may serve another than the first, or none: discovery decides.
     older: &'static [&'static str],
-    /// All with this field's value are told as one list, in the place of one object by its name.
-    pub set_by: Option<&'static str>,
+    /// Field that selects the objects of a list, which is published as one object.
+    pub list_selector: Option<&'static str>,
 }
 
-const fn kind(name: &'static str, base: &'static str, plural: &'static str) -> Kind {
-    Kind {
+const fn kind(name: &'static str, base: &'static str, plural: &'static str) -> ApiKind {
+    ApiKind {
         name,
         base,
         plural,
         namespaced: false,
         watched: true,
         older: &[],
-        set_by: None,
+        list_selector: None,
     }
 }
 
@@ -40,85 +40,84 @@ const STORAGE: &str = "/apis/storage.k8s.io/v1";
 const BUNDLES: &str = "/apis/certificates.k8s.io/v1beta1";
 const OLDER_BUNDLES: &[&str] = &["/apis/certificates.k8s.io/v1alpha1"];
 
-/// All of them. The Node authorizer lets a node get, but not watch, those that lead to volumes.
-const KINDS: [Kind; 10] = [
-    Kind {
+/// All kinds. The Node authorizer allows nodes to get, but not to watch, those related to volumes.
+const KINDS: [ApiKind; 10] = [
+    ApiKind {
         namespaced: true,
         ..kind("Secret", CORE, "secrets")
     },
-    Kind {
+    ApiKind {
         namespaced: true,
         ..kind("ConfigMap", CORE, "configmaps")
     },
-    Kind {
+    ApiKind {
         namespaced: true,
         watched: false,
         ..kind("ServiceAccount", CORE, "serviceaccounts")
     },
-    Kind {
+    ApiKind {
         namespaced: true,
         watched: false,
         ..kind("PersistentVolumeClaim", CORE, "persistentvolumeclaims")
     },
-    Kind {
+    ApiKind {
         watched: false,
         ..kind("PersistentVolume", CORE, "persistentvolumes")
     },
-    Kind {
+    ApiKind {
         watched: false,
         ..kind("VolumeAttachment", STORAGE, "volumeattachments")
     },
     kind("CSIDriver", STORAGE, "csidrivers"),
     kind("RuntimeClass", "/apis/node.k8s.io/v1", "runtimeclasses"),
-    Kind {
+    ApiKind {
         older: OLDER_BUNDLES,
         ..kind("ClusterTrustBundle", BUNDLES, "clustertrustbundles")
     },
-    Kind {
+    ApiKind {
         older: OLDER_BUNDLES,
-        set_by: Some("spec.signerName"),
+        list_selector: Some("spec.signerName"),
         ..kind("ClusterTrustBundleList", BUNDLES, "clustertrustbundles")
     },
 ];
 
-impl Kind {
-    /// The kind of this name.
-    pub fn of(name: &str) -> Option<Kind> {
+impl ApiKind {
+    /// The kind with a name.
+    pub fn from_name(name: &str) -> Option<ApiKind> {
         KINDS.into_iter().find(|kind| kind.name == name)
     }
 
-    /// The names of all.
+    /// The names of all kinds, for messages.
     pub fn names() -> String {
         KINDS.map(|kind| kind.name).join(", ")
     }
 
-    /// Whether an object will never change: its only end is its absence.
-    pub fn is_final(&self, object: &Value) -> bool {
+    /// Whether an object is marked as immutable, so that it need not be watched.
+    pub fn is_immutable(&self, object: &Value) -> bool {
         let marked = object.get("immutable") == Some(&Value::Bool(true));
         marked && matches!(self.name, "Secret" | "ConfigMap")
     }
 
-    /// Whether a server may not serve it, or by another version.
-    pub fn is_optional(&self) -> bool {
+    /// Whether a server may serve another version of the kind, or none.
+    pub fn has_alternatives(&self) -> bool {
         !self.older.is_empty()
     }
 
-    /// The same at each of its versions, the newest first, and where the server tells what it has
-    /// of that version.
-    pub fn versions(self) -> impl Iterator<Item = (&'static str, Kind)> {
+    /// The kind in each version, newest first, with the discovery path of the version.
+    pub fn versions(self) -> impl Iterator<Item = (&'static str, ApiKind)> {
         let bases = std::iter::once(self.base).chain(self.older.iter().copied());
-        bases.map(move |base| (base, Kind { base, ..self }))
+        bases.map(move |base| (base, ApiKind { base, ..self }))
     }
 
-    /// Whether it is among what a server tells of a version: an `APIResourceList`.
-    pub fn is_in(&self, resources: &Value) -> bool {
+    /// Whether the kind is in an `APIResourceList`.
+    pub fn is_served_in(&self, resources: &Value) -> bool {
         let all = resources.get("resources").and_then(Value::as_array);
         let mut names = all.into_iter().flatten().filter_map(|it| it.get("name"));
         names.any(|name| name == self.plural)
     }
 
-    /// What is told where the server does not serve it; of trust bundles in upstream's words.
-    pub fn unserved(&self) -> String {
+    /// The message when the server does not serve the kind; of trust bundles it is the kubelet's.
+    pub fn unserved_message(&self) -> String {
         match self.plural {
             "clustertrustbundles" => {
                 "ClusterTrustBundle projection is not supported in static kubelet mode".to_owned()
@@ -127,53 +126,56 @@ impl Kind {
         }
     }
 
-    /// All of a set, as one object.
+    /// A list as one object.
     pub fn list(items: impl IntoIterator<Item = Value>) -> Value {
         let mut items: Vec<Value> = items.into_iter().collect();
-        items.iter_mut().for_each(without_bookkeeping);
+        items.iter_mut().for_each(remove_bookkeeping);
         serde_json::json!({ "items": items })
     }
 
-    /// The object as it is told.
-    pub fn reduce(&self, mut object: Value) -> String {
+    /// The object as canonical JSON, without bookkeeping fields.
+    pub fn to_json(&self, mut object: Value) -> Bytes {
         let base = self.base.trim_start_matches("/apis/");
-        bare(&mut object, base.trim_start_matches("/api/"), self.name);
-        canonical::text(&object)
+        normalize(&mut object, base.trim_start_matches("/api/"), self.name);
+        canonical::to_bytes(&object)
     }
 
-    /// The path of the collection that an object is in.
-    pub fn collection(&self, key: &ObjectKey) -> String {
+    /// Path of the collection that contains an object.
+    pub fn collection_path(&self, key: &ObjectId) -> String {
         let (base, plural) = (self.base, self.plural);
         if self.namespaced {
-            format!("{base}/namespaces/{}/{plural}", encoded(&key.namespace))
+            format!(
+                "{base}/namespaces/{}/{plural}",
+                percent_encode(&key.namespace)
+            )
         } else {
             format!("{base}/{plural}")
         }
     }
 }
 
-/// Takes away what only those who write need, and says what it is: items of lists do not.
-pub fn bare(object: &mut Value, version: &str, kind: &str) {
+/// Removes bookkeeping fields and sets apiVersion and kind, which items of lists lack.
+pub fn normalize(object: &mut Value, version: &str, kind: &str) {
     let Some(fields) = object.as_object_mut() else {
         return;
     };
     for (field, text) in [("apiVersion", version), ("kind", kind)] {
         fields.entry(field).or_insert_with(|| text.into());
     }
-    without_bookkeeping(object);
+    remove_bookkeeping(object);
 }
 
-fn without_bookkeeping(object: &mut Value) {
+fn remove_bookkeeping(object: &mut Value) {
     let metadata = object.get_mut("metadata").and_then(Value::as_object_mut);
     if let Some(metadata) = metadata {
-        for bookkeeping in ["managedFields", "resourceVersion", "selfLink"] {
-            metadata.remove(bookkeeping);
+        for field in ["managedFields", "resourceVersion", "selfLink"] {
+            metadata.remove(field);
         }
     }
 }
 
-/// A part of a path or query: everything that could mean something there is written as a number.
-pub fn encoded(text: &str) -> String {
+/// Percent-encodes a component of a path or query.
+pub fn percent_encode(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
         match byte {
@@ -191,61 +193,64 @@ mod tests {
     use super::*;
 
     #[test]
-    fn objects_say_what_they_are_wherever_they_come_from() {
-        let drivers = Kind::of("CSIDriver").unwrap();
+    fn api_version_and_kind_are_set() {
+        let drivers = ApiKind::from_name("CSIDriver").unwrap();
         let item = serde_json::json!({"metadata": {"name": "d", "resourceVersion": "1"}});
-        let told =
+        let expected =
             r#"{"apiVersion":"storage.k8s.io/v1","kind":"CSIDriver","metadata":{"name":"d"}}"#;
-        assert_eq!(drivers.reduce(item), told);
+        assert_eq!(drivers.to_json(item), expected);
     }
 
     #[test]
-    fn servers_say_which_version_they_have() {
-        let bundles = Kind::of("ClusterTrustBundleList").unwrap();
+    fn versions_are_found_by_discovery() {
+        let bundles = ApiKind::from_name("ClusterTrustBundleList").unwrap();
         let resources = serde_json::json!({"resources": [
             {"name": "podcertificaterequests"}, {"name": "clustertrustbundles"}]});
         let other = serde_json::json!({"resources": [{"name": "podcertificaterequests"}]});
-        assert!(bundles.is_in(&resources) && !bundles.is_in(&other));
+        assert!(bundles.is_served_in(&resources) && !bundles.is_served_in(&other));
         let bases: Vec<_> = bundles.versions().map(|(base, _)| base).collect();
         assert_eq!(bases, [BUNDLES, OLDER_BUNDLES[0]]);
         let (_, older) = bundles.versions().last().unwrap();
-        let key = ObjectKey {
+        let key = ObjectId {
             kind: String::new(),
             namespace: String::new(),
             name: "example.com/s".into(),
         };
         let path = "/apis/certificates.k8s.io/v1alpha1/clustertrustbundles";
-        assert_eq!(older.collection(&key), path);
-        assert!(!Kind::of("Secret").unwrap().is_optional());
+        assert_eq!(older.collection_path(&key), path);
+        assert!(!ApiKind::from_name("Secret").unwrap().has_alternatives());
     }
 
     #[test]
-    fn lists_say_nothing_of_when_they_were_written() {
+    fn lists_have_no_resource_versions() {
         let item = serde_json::json!({"metadata": {"name": "b", "resourceVersion": "1"}});
-        let bundles = Kind::of("ClusterTrustBundleList").unwrap();
-        let told = bundles.reduce(Kind::list([item]));
+        let bundles = ApiKind::from_name("ClusterTrustBundleList").unwrap();
+        let json = bundles.to_json(ApiKind::list([item]));
         let base = "certificates.k8s.io/v1beta1";
         let expected = format!(
             r#"{{"apiVersion":"{base}","items":[{{"metadata":{{"name":"b"}}}}],"kind":"ClusterTrustBundleList"}}"#
         );
-        assert_eq!(told, expected);
+        assert_eq!(json, expected);
     }
 
     #[test]
-    fn paths() {
+    fn collection_paths_are_encoded() {
         for (kind, namespace, path) in [
             ("Secret", "a", "/api/v1/namespaces/a/secrets"),
             ("PersistentVolume", "", "/api/v1/persistentvolumes"),
             ("Secret", "../x?y", "/api/v1/namespaces/..%2Fx%3Fy/secrets"),
         ] {
-            let key = ObjectKey {
+            let key = ObjectId {
                 kind: kind.to_owned(),
                 namespace: namespace.to_owned(),
                 name: "n".to_owned(),
             };
-            assert_eq!(Kind::of(kind).unwrap().collection(&key), path);
+            assert_eq!(
+                ApiKind::from_name(kind).unwrap().collection_path(&key),
+                path
+            );
         }
-        assert_eq!(encoded("a:b"), "a%3Ab");
-        assert!(Kind::of("Pod").is_none());
+        assert_eq!(percent_encode("a:b"), "a%3Ab");
+        assert!(ApiKind::from_name("Pod").is_none());
     }
 }

@@ -1,11 +1,12 @@
-//! What the cluster holds for this node: in which order it is asked, what of its answers is used.
+//! Decisions about the objects of the API server: the order of requests, and which parts of the
+//! responses are used.
 
 pub mod certificate;
-pub mod kept;
 pub mod kinds;
 pub mod node;
 pub mod pod;
 pub mod poll;
 pub mod reflector;
 pub mod service;
+pub mod state;
 pub mod token;

@@ -1,14 +1,15 @@
-//! What of this node's object is told.
+//! Published form of the Node object.
 
+use bytes::Bytes;
 use serde_json::Value;
 
 use super::super::canonical;
-use super::kinds::bare;
+use super::kinds::normalize;
 
-/// The Node less managed fields, resource version and the times of heartbeats, so that a write of
-/// nothing but new heartbeats is no change.
-pub fn reduce(mut node: Value) -> String {
-    bare(&mut node, "v1", "Node");
+/// The Node as JSON without managed fields, resource version and heartbeat times, so that a heartbeat
+/// is no change.
+pub fn to_json(mut node: Value) -> Bytes {
+    normalize(&mut node, "v1", "Node");
     let conditions = node.pointer_mut("/status/conditions");
     let conditions = conditions.and_then(Value::as_array_mut);
     for condition in conditions.into_iter().flatten() {
@@ -16,7 +17,7 @@ pub fn reduce(mut node: Value) -> String {
             condition.remove("lastHeartbeatTime");
         }
     }
-    canonical::text(&node)
+    canonical::to_bytes(&node)
 }
 
 #[cfg(test)]
@@ -26,9 +27,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_heartbeat_is_no_change() {
+    fn heartbeat_is_no_change() {
         let node = |version: &str, beat: &str, status: &str| {
-            reduce(json!({
+            to_json(json!({
                 "metadata": {"name": "n", "resourceVersion": version, "managedFields": []},
                 "status": {"conditions": [
                     {"type": "Ready", "status": status, "lastHeartbeatTime": beat},
@@ -38,6 +39,6 @@ mod tests {
         };
         assert_eq!(node("1", "a", "True"), node("2", "b", "True"));
         assert_ne!(node("1", "a", "True"), node("1", "a", "False"));
-        assert_eq!(reduce(json!([])), "[]");
+        assert_eq!(to_json(json!([])), "[]");
     }
 }

@@ -1,73 +1,90 @@
-//! What of a pod from the API server is served: its manifest without what changes beside it, its
-//! status apart from that, and mirrors apart from pods.
+//! Pods of the API server: the published manifest without fields that change on their own, the
+//! status apart from it, and mirror pods apart from other pods.
 
 use bytes::Bytes;
 use jiff::Timestamp;
 use polylet_model::constants::pod_annotation::{CONFIG_MIRROR, CONFIG_SEEN, CONFIG_SOURCE, source};
+use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::super::{Finding, canonical, typed};
-use super::kinds::bare;
+use super::super::canonical::{self, PodText};
+use super::super::{field, typed};
+use super::kinds::normalize;
 
-/// A pod that the cluster has bound to this node.
+/// A pod that is bound to this node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ApiPod {
-    /// Identity.
+    /// Pod uid.
     pub uid: String,
-    /// Namespace.
+    /// Pod namespace.
     pub namespace: String,
-    /// Name.
+    /// Pod name.
     pub name: String,
-    /// Tells one manifest from another; a status makes no difference.
+    /// Digest of the manifest, which does not depend on the status.
     pub digest: String,
-    /// Canonical JSON, less status, managed fields and resource version, with the annotations that
-    /// say where and when it was first seen.
+    /// Canonical JSON without status, managed fields and resource version, with the annotations for
+    /// the source and for the time when the pod was first seen.
     pub manifest: Bytes,
-    /// `v1.PodStatus` as the cluster holds it, as JSON.
+    /// `v1.PodStatus` of the API server, as JSON.
     pub status: Bytes,
 }
 
-/// The copy of a static pod in the cluster.
+/// The mirror pod of a static pod.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ApiMirror {
-    /// The copy's own uid.
+pub struct ApiMirrorPod {
+    /// Uid of the mirror pod.
     pub uid: String,
-    /// Namespace.
+    /// Pod namespace.
     pub namespace: String,
-    /// Name.
+    /// Pod name.
     pub name: String,
-    /// The config hash of the static pod that it was made of.
-    pub of: String,
-    /// Its end was asked for.
+    /// Config hash of the static pod, which is its uid.
+    pub source_pod_uid: String,
+    /// Whether the mirror pod has a deletion timestamp.
     pub deleting: bool,
     /// `v1.PodStatus` as JSON.
-    pub status: String,
-    /// The uid of the Node that owns it; empty when no Node does.
+    pub status: Bytes,
+    /// Uid of the Node that owns the mirror pod, or empty.
     pub owner_node_uid: String,
 }
 
-/// Which of the two it is.
+/// Manifest and digest of a pod as published before a change.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PublishedManifest {
+    /// See [`ApiPod::manifest`].
+    pub manifest: Bytes,
+    /// See [`ApiPod::digest`].
+    pub digest: String,
+}
+
+/// A pod object by its role.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Sorted {
-    /// To be run.
+pub enum Classified {
+    /// A pod to run.
     Pod(ApiPod),
-    /// A static pod's copy: run already.
-    Mirror(ApiMirror),
-    /// It cannot be read; the name it goes by.
-    Refused {
-        /// `namespace/name`, as far as they can be read.
+    /// A mirror pod, whose static pod runs.
+    Mirror(ApiMirrorPod),
+    /// An object that is no valid pod.
+    Invalid {
+        /// `namespace/name`, as far as present.
         name: String,
-        /// Its uid, if it has one.
+        /// Uid, or empty.
         uid: String,
-        /// What is wrong.
-        finding: Finding,
+        /// The first problem.
+        error: field::Error,
     },
 }
 
-/// Sorts one out. `seen` tells when the pod of a uid was first seen.
-pub fn sort(mut pod: Value, seen: impl FnOnce(&str) -> Timestamp) -> Sorted {
-    let text = |field: &str| {
-        let text = pod.pointer(field).and_then(Value::as_str);
+/// Classifies a received pod, which is first seen `now` unless it was published before. A manifest
+/// that has not changed, as with every change of the status, is neither validated nor hashed again,
+/// and shares the memory of the published one.
+pub fn classify(
+    mut pod: Value,
+    published: impl FnOnce(&str) -> Option<PublishedManifest>,
+    now: Timestamp,
+) -> Classified {
+    let text = |path: &str| {
+        let text = pod.pointer(path).and_then(Value::as_str);
         text.unwrap_or_default().to_owned()
     };
     let (uid, namespace, name) = (
@@ -75,19 +92,19 @@ pub fn sort(mut pod: Value, seen: impl FnOnce(&str) -> Timestamp) -> Sorted {
         text("/metadata/namespace"),
         text("/metadata/name"),
     );
-    let refused = |finding| Sorted::Refused {
+    let invalid = |error| Classified::Invalid {
         name: format!("{namespace}/{name}"),
         uid: uid.clone(),
-        finding,
+        error,
     };
     if uid.is_empty() || name.is_empty() {
-        return refused(Finding::new("metadata", "a name and a uid were expected"));
+        return invalid(field::Error::new("metadata", "name and uid are required"));
     }
     let status = pod.as_object_mut().and_then(|pod| pod.remove("status"));
-    let status = canonical::text(&status.unwrap_or_else(|| Value::Object(Map::new())));
-    if let Some(of) = annotation(&pod, CONFIG_MIRROR) {
-        return Sorted::Mirror(ApiMirror {
-            of: of.to_owned(),
+    let status = canonical::to_bytes(&status.unwrap_or_else(|| Value::Object(Map::new())));
+    if let Some(source_pod_uid) = annotation(&pod, CONFIG_MIRROR) {
+        return Classified::Mirror(ApiMirrorPod {
+            source_pod_uid: source_pod_uid.to_owned(),
             deleting: pod.pointer("/metadata/deletionTimestamp").is_some(),
             owner_node_uid: owner_node(&pod),
             uid,
@@ -96,77 +113,90 @@ pub fn sort(mut pod: Value, seen: impl FnOnce(&str) -> Timestamp) -> Sorted {
             status,
         });
     }
-    bare(&mut pod, "v1", "Pod");
-    if let Err(finding) = typed::pod(&pod) {
-        return refused(finding);
-    }
-    let digest = polylet_model::pod::digest(&pod);
-    let at = seen(&uid);
+    normalize(&mut pod, "v1", "Pod");
+    let published = published(&uid);
+    let first_seen = published
+        .as_ref()
+        .and_then(|published| parse_first_seen(&published.manifest));
     if let Some(annotations) = metadata(&mut pod).and_then(annotations) {
+        let first_seen = first_seen.unwrap_or(now).to_string();
         annotations.insert(CONFIG_SOURCE.to_owned(), source::API.into());
-        annotations.insert(CONFIG_SEEN.to_owned(), at.to_string().into());
+        annotations.insert(CONFIG_SEEN.to_owned(), first_seen.into());
     }
-    Sorted::Pod(ApiPod {
-        manifest: canonical::text(&pod).into(),
+    let text = PodText::new(&pod);
+    let manifest = match published.filter(|old| old.manifest == text.as_bytes()) {
+        Some(unchanged) => unchanged,
+        None => {
+            if let Err(error) = typed::pod(&pod) {
+                return invalid(error);
+            }
+            PublishedManifest {
+                digest: text.digest(),
+                manifest: text.into_bytes(),
+            }
+        }
+    };
+    Classified::Pod(ApiPod {
         uid,
         namespace,
         name,
-        digest,
-        status: status.into(),
+        digest: manifest.digest,
+        manifest: manifest.manifest,
+        status,
     })
 }
 
-/// When a pod was first seen, out of a manifest that was made by [`sort`].
-pub fn seen_in(manifest: &[u8]) -> Option<Timestamp> {
-    #[derive(serde::Deserialize)]
-    struct Pod {
-        metadata: Metadata,
+/// Reads the time when a pod was first seen from a published manifest.
+pub fn parse_first_seen(manifest: &[u8]) -> Option<Timestamp> {
+    #[derive(Deserialize)]
+    struct WithSeen {
+        metadata: SeenMetadata,
     }
-    #[derive(serde::Deserialize)]
-    struct Metadata {
-        annotations: Annotations,
+    #[derive(Deserialize)]
+    struct SeenMetadata {
+        annotations: SeenAnnotations,
     }
-    #[derive(serde::Deserialize)]
-    struct Annotations {
+    #[derive(Deserialize)]
+    struct SeenAnnotations {
         #[serde(rename = "kubernetes.io/config.seen")]
         seen: Timestamp,
     }
-    let pod: Pod = serde_json::from_slice(manifest).ok()?;
+    let pod: WithSeen = serde_json::from_slice(manifest).ok()?;
     Some(pod.metadata.annotations.seen)
 }
 
-/// When the cluster made a pod; nothing when it does not say.
-pub fn created(pod: &Value) -> Option<Timestamp> {
+/// The creation timestamp of a received pod.
+pub fn creation_timestamp(pod: &Value) -> Option<Timestamp> {
     pod.pointer("/metadata/creationTimestamp")?
         .as_str()?
         .parse()
         .ok()
 }
 
-/// The same out of a manifest that was made by [`sort`].
-pub fn created_in(manifest: &[u8]) -> Option<Timestamp> {
-    #[derive(serde::Deserialize)]
-    struct Pod {
-        metadata: Metadata,
+/// Reads the creation timestamp from a published manifest.
+pub fn parse_creation_timestamp(manifest: &[u8]) -> Option<Timestamp> {
+    #[derive(Deserialize)]
+    struct WithCreation {
+        metadata: CreationMetadata,
     }
-    #[derive(serde::Deserialize)]
+    #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
-    struct Metadata {
+    struct CreationMetadata {
         creation_timestamp: Option<Timestamp>,
     }
-    serde_json::from_slice::<Pod>(manifest)
+    serde_json::from_slice::<WithCreation>(manifest)
         .ok()?
         .metadata
         .creation_timestamp
 }
 
-/// The phase in a status.
-pub fn phase_in(status: &[u8]) -> Option<String> {
-    #[derive(serde::Deserialize)]
-    struct Status {
+/// Reads the phase from a status.
+pub fn parse_phase(status: &[u8]) -> Option<String> {
+    #[derive(Deserialize)]
+    struct WithPhase {
         phase: Option<String>,
     }
-    serde_json::from_slice::<Status>(status).ok()?.phase
+    serde_json::from_slice::<WithPhase>(status).ok()?.phase
 }
 
 fn metadata(pod: &mut Value) -> Option<&mut Map<String, Value>> {
@@ -213,14 +243,14 @@ mod tests {
     }
 
     fn pod(value: Value) -> ApiPod {
-        match sort(value, |_| FIRST) {
-            Sorted::Pod(pod) => pod,
+        match classify(value, |_| None, FIRST) {
+            Classified::Pod(pod) => pod,
             other => panic!("{other:?}"),
         }
     }
 
     #[test]
-    fn only_what_says_what_should_run_is_in_the_manifest() {
+    fn manifest_has_no_status_or_bookkeeping() {
         let pod = pod(example());
         let manifest: Value = serde_json::from_slice(&pod.manifest).unwrap();
         assert_eq!(
@@ -235,14 +265,14 @@ mod tests {
             })
         );
         assert_eq!(pod.status, r#"{"phase":"Pending"}"#);
-        assert_eq!(phase_in(&pod.status).as_deref(), Some("Pending"));
-        assert_eq!(phase_in(b"[]"), None);
-        assert_eq!(seen_in(&pod.manifest), Some(FIRST));
-        assert_eq!(seen_in(b"{}"), None);
+        assert_eq!(parse_phase(&pod.status).as_deref(), Some("Pending"));
+        assert_eq!(parse_phase(b"[]"), None);
+        assert_eq!(parse_first_seen(&pod.manifest), Some(FIRST));
+        assert_eq!(parse_first_seen(b"{}"), None);
     }
 
     #[test]
-    fn what_changes_the_manifest_and_what_does_not() {
+    fn manifest_does_not_depend_on_status_or_bookkeeping() {
         let before = pod(example());
         let changed = |pointer: &str, value: Value| {
             let mut changed = example();
@@ -261,11 +291,7 @@ mod tests {
         assert_ne!(status.status, before.status);
         let mut listed = example();
         listed.as_object_mut().unwrap().remove("kind");
-        assert_eq!(
-            pod(listed),
-            before,
-            "items of lists do not say what they are"
-        );
+        assert_eq!(pod(listed), before, "items of lists have no kind");
         let image = changed("/spec/containers/0/image", json!("j"));
         let label = changed("/metadata/labels/a", json!("c"));
         let mut ending = example();
@@ -276,20 +302,51 @@ mod tests {
     }
 
     #[test]
-    fn mirrors_are_no_pods() {
+    fn unchanged_manifest_shares_the_published_memory() {
+        let before = pod(example());
+        let published = PublishedManifest {
+            manifest: before.manifest.clone(),
+            digest: "as published".to_owned(),
+        };
+        let mut changed = example();
+        changed["status"] = json!({"phase": "Running"});
+        let later = Timestamp::MAX;
+        let Classified::Pod(after) = classify(changed, |_| Some(published.clone()), later) else {
+            panic!("no pod");
+        };
+        assert_eq!(after.manifest.as_ptr(), before.manifest.as_ptr());
+        assert_eq!(after.digest, "as published");
+        assert_ne!(after.status, before.status);
+        let mut changed = example();
+        changed["spec"]["containers"][0]["image"] = json!("j");
+        let Classified::Pod(after) = classify(changed, |_| Some(published), later) else {
+            panic!("no pod");
+        };
+        assert_eq!(parse_first_seen(&after.manifest), Some(FIRST));
+        assert_ne!(
+            (after.digest, after.manifest),
+            (before.digest, before.manifest)
+        );
+    }
+
+    #[test]
+    fn mirror_pods_are_classified() {
         let mut mirror = example();
         mirror["metadata"]["annotations"] = json!({CONFIG_MIRROR: "static"});
         mirror["metadata"]["ownerReferences"] =
             json!([{"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "nu"}]);
-        let Sorted::Mirror(mirror) = sort(mirror, |_| FIRST) else {
-            panic!("no mirror");
+        let Classified::Mirror(mirror) = classify(mirror, |_| None, FIRST) else {
+            panic!("no mirror pod");
         };
-        let (of, owner) = (mirror.of.as_str(), mirror.owner_node_uid.as_str());
+        let (of, owner) = (
+            mirror.source_pod_uid.as_str(),
+            mirror.owner_node_uid.as_str(),
+        );
         assert_eq!((of, owner, mirror.deleting), ("static", "nu", false));
     }
 
     #[test]
-    fn what_cannot_be_read_is_refused_by_name() {
+    fn invalid_pods_are_named() {
         let mut odd = example();
         odd["spec"]["containers"] = json!("many");
         for (pod, name, field) in [
@@ -297,15 +354,15 @@ mod tests {
             (json!({"metadata": {"name": "x"}}), "/x", "metadata"),
             (json!([1]), "/", "metadata"),
         ] {
-            let Sorted::Refused {
-                name: told,
-                finding,
+            let Classified::Invalid {
+                name: invalid_name,
+                error,
                 ..
-            } = sort(pod, |_| FIRST)
+            } = classify(pod, |_| None, FIRST)
             else {
-                panic!("taken");
+                panic!("valid");
             };
-            assert_eq!((told.as_str(), finding.field.as_str()), (name, field));
+            assert_eq!((invalid_name.as_str(), error.field.as_str()), (name, field));
         }
     }
 }

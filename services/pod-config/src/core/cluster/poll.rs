@@ -1,30 +1,30 @@
-//! How soon an object is got again that a node may not watch.
+//! Poll intervals of objects that nodes can get but not watch.
 
 use std::time::Duration;
 
 use serde_json::Value;
 
-/// The first pause while something is awaited of it …
-const SHORTEST: Duration = Duration::from_millis(100);
-/// … and the longest.
-const LONGEST: Duration = Duration::from_secs(2);
-/// When nothing is awaited.
-const SETTLED: Duration = Duration::from_secs(60);
+/// First interval while a change is pending.
+const MIN_PENDING_INTERVAL: Duration = Duration::from_millis(100);
+/// Longest interval while a change is pending.
+const MAX_PENDING_INTERVAL: Duration = Duration::from_secs(2);
+/// Interval without a pending change.
+const SETTLED_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Whether a node waits for a change of it: a claim is to be bound, or its growth to go on, an
-/// attachment to be attached, what is not there to be made.
-pub fn is_awaited(kind: &str, object: Option<&Value>) -> bool {
+/// Whether the node waits for a change: a claim to be bound or resized, a volume to be attached, an
+/// absent object to be created.
+pub fn is_pending(kind: &str, object: Option<&Value>) -> bool {
     let Some(object) = object else {
         return true;
     };
     let text = |field: &str| object.pointer(field).and_then(Value::as_str);
     match kind {
         "PersistentVolumeClaim" => {
-            let grows = text("/status/allocatedResourceStatuses/storage");
-            // What the cluster's part of the growth has ended for is the node's to go on with.
-            let ours = grows.is_some_and(|how| how.starts_with("NodeResize"));
+            let resize = text("/status/allocatedResourceStatuses/storage");
+            // After the controller's part of a resize, the node's part follows.
+            let on_node = resize.is_some_and(|status| status.starts_with("NodeResize"));
             text("/status/phase") != Some("Bound")
-                || (ours && grows != Some("NodeResizeInfeasible"))
+                || (on_node && resize != Some("NodeResizeInfeasible"))
         }
         "PersistentVolume" => text("/status/phase") != Some("Bound"),
         "VolumeAttachment" => {
@@ -35,13 +35,13 @@ pub fn is_awaited(kind: &str, object: Option<&Value>) -> bool {
     }
 }
 
-/// The pause before it is got again, when it has been awaited so many times in a row.
-pub fn pause(awaited: Option<u32>) -> Duration {
-    match awaited {
-        None => SETTLED,
+/// The interval before the next poll, after so many polls in a row without the pending change.
+pub fn poll_interval(pending_polls: Option<u32>) -> Duration {
+    match pending_polls {
+        None => SETTLED_INTERVAL,
         Some(times) => {
-            let doubled = SHORTEST.saturating_mul(1 << times.min(8));
-            doubled.min(LONGEST)
+            let doubled = MIN_PENDING_INTERVAL.saturating_mul(1 << times.min(8));
+            doubled.min(MAX_PENDING_INTERVAL)
         }
     }
 }
@@ -53,13 +53,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_awaited_is_asked_for_often() {
+    fn pending_objects_are_polled_often() {
         let bound = json!({"status": {"phase": "Bound"}});
         let pending = json!({"status": {"phase": "Pending"}});
         let attached = json!({"status": {"attached": true}});
         let growing = json!({"status": {"phase": "Bound",
             "allocatedResourceStatuses": {"storage": "NodeResizePending"}}});
-        for (kind, object, awaited) in [
+        for (kind, object, pending) in [
             ("PersistentVolumeClaim", Some(&bound), false),
             ("PersistentVolumeClaim", Some(&pending), true),
             ("PersistentVolumeClaim", None, true),
@@ -68,11 +68,11 @@ mod tests {
             ("VolumeAttachment", Some(&pending), true),
             ("ServiceAccount", Some(&pending), false),
         ] {
-            assert_eq!(is_awaited(kind, object), awaited, "{kind} {object:?}");
+            assert_eq!(is_pending(kind, object), pending, "{kind} {object:?}");
         }
-        let pauses: Vec<u128> = (0..6).map(|n| pause(Some(n)).as_millis()).collect();
-        assert_eq!(pauses, [100, 200, 400, 800, 1600, 2000]);
-        assert_eq!(pause(Some(99)), LONGEST);
-        assert_eq!(pause(None), SETTLED);
+        let intervals: Vec<u128> = (0..6).map(|n| poll_interval(Some(n)).as_millis()).collect();
+        assert_eq!(intervals, [100, 200, 400, 800, 1600, 2000]);
+        assert_eq!(poll_interval(Some(99)), MAX_PENDING_INTERVAL);
+        assert_eq!(poll_interval(None), SETTLED_INTERVAL);
     }
 }

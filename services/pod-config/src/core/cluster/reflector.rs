@@ -1,151 +1,155 @@
-//! In which order lists and watches are asked for, so that what is held here becomes what the
-//! cluster holds and stays it.
+//! The order of lists and watches that keeps local state equal to the API server's.
 //!
-//! A list is always asked without a resource version: the server then answers with what is true
-//! now, and never with an older state than was told before. A watch goes on from the last version
-//! that was heard, over lost connections too; only when the server does not know that version any
-//! more (410) is everything listed again.
+//! Lists have no resource version, so that the server responses from its store (a quorum read) and
+//! never with an older state than it has sent before. A watch resumes from the last version
+//! received, also on another connection; only when the server has dropped that version (410 Gone)
+//! is everything listed again.
 
 use std::time::Duration;
 
-use polylet_api::Refusal;
+use polylet_api::ApiErrorKind;
 
-/// A watch that the server fails to begin so often in a row, while it does answer, is no use: the
-/// version that it would go on from may be one that the server has never had (its data was restored
-/// from an older copy).
-const MOST_FAILURES: u32 = 5;
+/// After so many watches in a row that the server responses with an error, everything is listed again:
+/// the server may never have had the version (its data was restored from an older backup).
+const MAX_WATCH_FAILURES: u32 = 5;
 
 /// The next request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ask {
-    /// The one object by its name: the quickest answer, straight from the store.
+pub enum ReflectorRequest {
+    /// Get the object by its name, which is the fastest way.
     Get,
-    /// All of them.
+    /// List all objects.
     List,
-    /// The changes since a version.
+    /// Watch the changes since a version.
     Watch {
-        /// The version.
+        /// Resource version to resume from.
         from: String,
     },
 }
 
-/// What came of a request.
+/// The result of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// To `Get`: the object's version, or that there is none.
+pub enum ReflectorResponse {
+    /// Of `Get`: the object's version; `None` when it does not exist.
     Got(Option<String>),
-    /// To `List`: the list's version.
+    /// Of `List`: the version of the list.
     Listed(String),
-    /// During `Watch`: a change or a bookmark of this version.
-    Heard(String),
-    /// The watch has come to its end, as they all do.
+    /// During `Watch`: the version of a change or bookmark.
+    Event(String),
+    /// The server ended the watch, as it does after its timeout.
     Ended,
-    /// It failed.
-    Failed(Refusal),
+    /// The request failed.
+    Failed(ApiErrorKind),
 }
 
 /// When the next request is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
-    /// At once.
-    Now,
-    /// After a pause, at least as long as the server asked for.
-    Later(Option<Duration>),
+pub enum NextRequest {
+    /// Without delay.
+    Immediately,
+    /// After a backoff, which is at least as long as the server asked for.
+    AfterBackoff(Option<Duration>),
 }
 
-/// Where following stands.
+/// State of one list-and-watch.
 #[derive(Clone, Debug)]
 pub struct Reflector {
-    /// It follows one object, which can be got by its name.
+    /// Whether the target is one object, which supports `Get`.
     single: bool,
     version: Option<String>,
-    /// Whether anything at all was ever answered.
-    begun: bool,
-    /// The present watch has told something.
-    fruitful: bool,
+    /// Whether a first request has succeeded.
+    initial_response: bool,
+    /// Whether the current watch has received an event.
+    received_events: bool,
     failures: u32,
 }
 
 impl Reflector {
-    /// Nothing is known yet.
+    /// State before the first request.
     pub fn new(single: bool) -> Reflector {
         Reflector {
             single,
             version: None,
-            begun: false,
-            fruitful: false,
+            initial_response: false,
+            received_events: false,
             failures: 0,
         }
     }
 
     /// The next request.
-    pub fn ask(&self) -> Ask {
+    pub fn next_request(&self) -> ReflectorRequest {
         match &self.version {
-            Some(version) => Ask::Watch {
+            Some(version) => ReflectorRequest::Watch {
                 from: version.clone(),
             },
-            None if self.single && !self.begun => Ask::Get,
-            None => Ask::List,
+            None if self.single && !self.initial_response => ReflectorRequest::Get,
+            None => ReflectorRequest::List,
         }
     }
 
-    /// Takes in what came of it.
-    pub fn learn(&mut self, answer: Answer) -> Next {
-        match answer {
-            Answer::Got(version) => {
-                self.begun = true;
-                self.know(version)
+    /// Handles the result of a request.
+    pub fn handle_response(&mut self, response: ReflectorResponse) -> NextRequest {
+        match response {
+            ReflectorResponse::Got(version) => {
+                self.initial_response = true;
+                self.set_version(version)
             }
-            Answer::Listed(version) => {
-                self.begun = true;
-                self.know(Some(version))
+            ReflectorResponse::Listed(version) => {
+                self.initial_response = true;
+                self.set_version(Some(version))
             }
-            Answer::Heard(version) => {
-                self.fruitful = true;
+            ReflectorResponse::Event(version) => {
+                self.received_events = true;
                 self.failures = 0;
                 if !version.is_empty() {
                     self.version = Some(version);
                 }
-                Next::Now
+                NextRequest::Immediately
             }
-            // A server that ends every watch at once must not be asked without a pause.
-            Answer::Ended if std::mem::take(&mut self.fruitful) => Next::Now,
-            Answer::Ended => Next::Later(None),
-            Answer::Failed(refusal) => self.fail(refusal),
+            // Backs off from a server that ends every watch at once.
+            ReflectorResponse::Ended if std::mem::take(&mut self.received_events) => {
+                NextRequest::Immediately
+            }
+            ReflectorResponse::Ended => NextRequest::AfterBackoff(None),
+            ReflectorResponse::Failed(kind) => self.handle_failure(kind),
         }
     }
 
-    fn know(&mut self, version: Option<String>) -> Next {
+    fn set_version(&mut self, version: Option<String>) -> NextRequest {
         self.version = version.filter(|version| !version.is_empty());
-        self.fruitful = false;
-        Next::Now
+        self.received_events = false;
+        NextRequest::Immediately
     }
 
-    fn fail(&mut self, refusal: Refusal) -> Next {
-        let fruitful = std::mem::take(&mut self.fruitful);
-        match refusal {
-            Refusal::Gone => {
-                // The first time at once. A list whose version is too old by the time it is watched
-                // from would otherwise be asked for in a circle.
-                let first = self.failures == 0 || fruitful;
+    fn handle_failure(&mut self, kind: ApiErrorKind) -> NextRequest {
+        let received_events = std::mem::take(&mut self.received_events);
+        match kind {
+            ApiErrorKind::Gone => {
+                // Only the first list is immediate: a list whose version is always too old to watch
+                // from must not cause a loop.
+                let first = self.failures == 0 || received_events;
                 self.failures += 1;
                 self.version = None;
-                self.begun = true;
-                return if first { Next::Now } else { Next::Later(None) };
+                self.initial_response = true;
+                return if first {
+                    NextRequest::Immediately
+                } else {
+                    NextRequest::AfterBackoff(None)
+                };
             }
-            Refusal::Broken | Refusal::Invalid | Refusal::NotFound => {
+            ApiErrorKind::ServerError | ApiErrorKind::Invalid | ApiErrorKind::NotFound => {
                 self.failures += 1;
-                if self.failures >= MOST_FAILURES {
+                if self.failures >= MAX_WATCH_FAILURES {
                     self.failures = 0;
                     self.version = None;
-                    self.begun = true;
+                    self.initial_response = true;
                 }
             }
             _ => {}
         }
-        match refusal {
-            Refusal::Busy(asked) => Next::Later(asked),
-            _ => Next::Later(None),
+        match kind {
+            ApiErrorKind::TooManyRequests(retry_after) => NextRequest::AfterBackoff(retry_after),
+            _ => NextRequest::AfterBackoff(None),
         }
     }
 }
@@ -159,111 +163,140 @@ mod tests {
         number.to_string()
     }
 
-    fn watch(from: u32) -> Ask {
-        Ask::Watch {
+    fn watch(from: u32) -> ReflectorRequest {
+        ReflectorRequest::Watch {
             from: version(from),
         }
     }
 
     #[test]
-    fn a_list_then_watches_that_go_on_from_what_was_heard() {
+    fn watches_resume_from_the_last_version() {
         let mut all = Reflector::new(false);
-        assert_eq!(all.ask(), Ask::List);
-        assert_eq!(all.learn(Answer::Listed(version(5))), Next::Now);
-        assert_eq!(all.ask(), watch(5));
-        all.learn(Answer::Heard(version(7)));
-        assert_eq!(all.learn(Answer::Ended), Next::Now);
-        assert_eq!(all.ask(), watch(7));
-        assert_eq!(all.learn(Answer::Ended), Next::Later(None), "told nothing");
-        let lost = Answer::Failed(Refusal::Unreachable);
-        assert_eq!(all.learn(lost), Next::Later(None));
-        assert_eq!(all.ask(), watch(7), "a lost connection forgets nothing");
-        let busy = Answer::Failed(Refusal::Busy(Some(Duration::from_secs(3))));
-        assert_eq!(all.learn(busy), Next::Later(Some(Duration::from_secs(3))));
-        assert_eq!(all.learn(Answer::Failed(Refusal::Gone)), Next::Now);
-        assert_eq!(all.ask(), Ask::List);
-        all.learn(Answer::Listed(version(9)));
-        let again = all.learn(Answer::Failed(Refusal::Gone));
-        assert_eq!(again, Next::Later(None), "no circle without a pause");
+        assert_eq!(all.next_request(), ReflectorRequest::List);
+        assert_eq!(
+            all.handle_response(ReflectorResponse::Listed(version(5))),
+            NextRequest::Immediately
+        );
+        assert_eq!(all.next_request(), watch(5));
+        all.handle_response(ReflectorResponse::Event(version(7)));
+        assert_eq!(
+            all.handle_response(ReflectorResponse::Ended),
+            NextRequest::Immediately
+        );
+        assert_eq!(all.next_request(), watch(7));
+        assert_eq!(
+            all.handle_response(ReflectorResponse::Ended),
+            NextRequest::AfterBackoff(None),
+            "no events"
+        );
+        let lost = ReflectorResponse::Failed(ApiErrorKind::Unreachable);
+        assert_eq!(all.handle_response(lost), NextRequest::AfterBackoff(None));
+        assert_eq!(
+            all.next_request(),
+            watch(7),
+            "a lost connection keeps the version"
+        );
+        let busy =
+            ReflectorResponse::Failed(ApiErrorKind::TooManyRequests(Some(Duration::from_secs(3))));
+        assert_eq!(
+            all.handle_response(busy),
+            NextRequest::AfterBackoff(Some(Duration::from_secs(3)))
+        );
+        assert_eq!(
+            all.handle_response(ReflectorResponse::Failed(ApiErrorKind::Gone)),
+            NextRequest::Immediately
+        );
+        assert_eq!(all.next_request(), ReflectorRequest::List);
+        all.handle_response(ReflectorResponse::Listed(version(9)));
+        let again = all.handle_response(ReflectorResponse::Failed(ApiErrorKind::Gone));
+        assert_eq!(
+            again,
+            NextRequest::AfterBackoff(None),
+            "no loop without backoff"
+        );
     }
 
     #[test]
-    fn one_object_is_got_first() {
+    fn single_object_starts_with_get() {
         let mut one = Reflector::new(true);
-        assert_eq!(one.ask(), Ask::Get);
-        one.learn(Answer::Failed(Refusal::Forbidden));
-        assert_eq!(one.ask(), Ask::Get);
+        assert_eq!(one.next_request(), ReflectorRequest::Get);
+        one.handle_response(ReflectorResponse::Failed(ApiErrorKind::Forbidden));
+        assert_eq!(one.next_request(), ReflectorRequest::Get);
         let mut absent = one.clone();
-        one.learn(Answer::Got(Some(version(3))));
-        assert_eq!(one.ask(), watch(3));
-        one.learn(Answer::Failed(Refusal::Gone));
-        assert_eq!(one.ask(), Ask::List);
-        absent.learn(Answer::Got(None));
-        assert_eq!(absent.ask(), Ask::List, "for a version to watch from");
+        one.handle_response(ReflectorResponse::Got(Some(version(3))));
+        assert_eq!(one.next_request(), watch(3));
+        one.handle_response(ReflectorResponse::Failed(ApiErrorKind::Gone));
+        assert_eq!(one.next_request(), ReflectorRequest::List);
+        absent.handle_response(ReflectorResponse::Got(None));
+        assert_eq!(
+            absent.next_request(),
+            ReflectorRequest::List,
+            "for a version to watch from"
+        );
     }
 
     #[test]
-    fn a_version_that_the_server_never_had_is_given_up() {
+    fn lists_again_after_repeated_watch_failures() {
         let mut all = Reflector::new(false);
-        all.learn(Answer::Listed(version(1000)));
-        for _ in 0..MOST_FAILURES {
-            assert_eq!(all.ask(), watch(1000));
-            all.learn(Answer::Failed(Refusal::Broken));
+        all.handle_response(ReflectorResponse::Listed(version(1000)));
+        for _ in 0..MAX_WATCH_FAILURES {
+            assert_eq!(all.next_request(), watch(1000));
+            all.handle_response(ReflectorResponse::Failed(ApiErrorKind::ServerError));
         }
-        assert_eq!(all.ask(), Ask::List);
+        assert_eq!(all.next_request(), ReflectorRequest::List);
     }
 
-    fn answer() -> impl Strategy<Value = Answer> {
+    fn response() -> impl Strategy<Value = ReflectorResponse> {
         prop_oneof![
-            Just(Answer::Ended),
-            (0u32..9).prop_map(|v| Answer::Heard(version(v))),
+            Just(ReflectorResponse::Ended),
+            (0u32..9).prop_map(|v| ReflectorResponse::Event(version(v))),
             prop_oneof![
-                Just(Refusal::Gone),
-                Just(Refusal::Broken),
-                Just(Refusal::Forbidden),
-                Just(Refusal::Unreachable),
-                Just(Refusal::Busy(None)),
+                Just(ApiErrorKind::Gone),
+                Just(ApiErrorKind::ServerError),
+                Just(ApiErrorKind::Forbidden),
+                Just(ApiErrorKind::Unreachable),
+                Just(ApiErrorKind::TooManyRequests(None)),
             ]
-            .prop_map(Answer::Failed),
+            .prop_map(ReflectorResponse::Failed),
         ]
     }
 
     proptest! {
         #[test]
-        fn no_storm_and_always_a_way_back(
+        fn backs_off_and_always_recovers(
             single in any::<bool>(),
-            answers in prop::collection::vec((any::<bool>(), answer()), 0..60),
+            responses in prop::collection::vec((any::<bool>(), response()), 0..60),
         ) {
             let mut reflector = Reflector::new(single);
-            let mut barren = 0;
-            for (good, other) in answers {
-                let ask = reflector.ask();
-                let answer = match (&ask, good) {
-                    (Ask::Get, true) => Answer::Got(Some(version(1))),
-                    (Ask::List, true) => Answer::Listed(version(2)),
-                    (Ask::Watch { .. }, true) => Answer::Heard(version(3)),
-                    (Ask::Get | Ask::List, false) => match other {
-                        Answer::Failed(_) => other,
-                        _ => Answer::Failed(Refusal::Unreachable),
+            let mut immediate = 0;
+            for (good, other) in responses {
+                let request = reflector.next_request();
+                let response = match (&request, good) {
+                    (ReflectorRequest::Get, true) => ReflectorResponse::Got(Some(version(1))),
+                    (ReflectorRequest::List, true) => ReflectorResponse::Listed(version(2)),
+                    (ReflectorRequest::Watch { .. }, true) => ReflectorResponse::Event(version(3)),
+                    (ReflectorRequest::Get | ReflectorRequest::List, false) => match other {
+                        ReflectorResponse::Failed(_) => other,
+                        _ => ReflectorResponse::Failed(ApiErrorKind::Unreachable),
                     },
-                    (Ask::Watch { .. }, false) => other,
+                    (ReflectorRequest::Watch { .. }, false) => other,
                 };
-                let fruit = matches!(answer, Answer::Heard(_) | Answer::Got(_) | Answer::Listed(_));
-                let next = reflector.learn(answer);
-                barren = if fruit || next != Next::Now { 0 } else { barren + 1 };
-                // The end of a good watch, and one 410, are followed up at once.
-                prop_assert!(barren <= 2, "asked {barren} times without a pause or an answer");
+                let progress = matches!(response, ReflectorResponse::Event(_) | ReflectorResponse::Got(_) | ReflectorResponse::Listed(_));
+                let next = reflector.handle_response(response);
+                immediate = if progress || next != NextRequest::Immediately { 0 } else { immediate + 1 };
+                // The end of a watch with events, and one 410, are followed without backoff.
+                prop_assert!(immediate <= 2, "{immediate} requests without backoff or progress");
             }
             for _ in 0..2 {
-                let answer = match reflector.ask() {
-                    Ask::Get => Answer::Got(Some(version(8))),
-                    Ask::List => Answer::Listed(version(8)),
-                    Ask::Watch { from } => Answer::Heard(from),
+                let response = match reflector.next_request() {
+                    ReflectorRequest::Get => ReflectorResponse::Got(Some(version(8))),
+                    ReflectorRequest::List => ReflectorResponse::Listed(version(8)),
+                    ReflectorRequest::Watch { from } => ReflectorResponse::Event(from),
                 };
-                reflector.learn(answer);
+                reflector.handle_response(response);
             }
-            let watching = matches!(reflector.ask(), Ask::Watch { .. });
-            prop_assert!(watching, "two good answers lead to a watch");
+            let watching = matches!(reflector.next_request(), ReflectorRequest::Watch { .. });
+            prop_assert!(watching, "two successful requests lead to a watch");
         }
     }
 }

@@ -1,41 +1,41 @@
-//! Services, as far as the variables of containers need them.
+//! Services as needed for the environment variables of containers.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// A port of a Service.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Port {
-    /// Its name, or nothing.
+pub struct ServicePortSummary {
+    /// Port name, or empty.
     pub name: String,
     /// `TCP`, `UDP` or `SCTP`.
     pub protocol: String,
-    /// Its number.
+    /// Port number.
     pub port: u32,
 }
 
-/// A Service that has an address.
+/// A Service with a cluster IP.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Reduced {
-    /// Namespace.
+pub struct ServiceSummary {
+    /// Service namespace.
     pub namespace: String,
-    /// Name.
+    /// Service name.
     pub name: String,
-    /// Its address in the cluster.
+    /// Cluster IP.
     pub cluster_ip: String,
-    /// In the order of the Service: the first one is the one of `…_SERVICE_PORT`.
-    pub ports: Vec<Port>,
+    /// Ports in the order of the spec: the first one is `…_SERVICE_PORT`.
+    pub ports: Vec<ServicePortSummary>,
 }
 
-/// Namespace and name.
+/// Namespace and name of a Service.
 pub fn key(service: &Value) -> Option<(String, String)> {
     let text = |field: &str| service.pointer(field).and_then(Value::as_str);
     let (namespace, name) = (text("/metadata/namespace")?, text("/metadata/name")?);
     Some((namespace.to_owned(), name.to_owned()))
 }
 
-/// The Service, or nothing when it has no address (headless, or a name of another place).
-pub fn reduce(service: &Value) -> Option<Reduced> {
+/// The Service; `None` without a cluster IP (headless, or `ExternalName`).
+pub fn summarize(service: &Value) -> Option<ServiceSummary> {
     let (namespace, name) = key(service)?;
     let spec = service.get("spec")?;
     let cluster_ip = spec.get("clusterIP")?.as_str()?;
@@ -48,13 +48,13 @@ pub fn reduce(service: &Value) -> Option<Reduced> {
         text.unwrap_or(or).to_owned()
     };
     let ports = ports.into_iter().flatten().filter_map(|port| {
-        Some(Port {
+        Some(ServicePortSummary {
             name: text(port, "name", ""),
             protocol: text(port, "protocol", "TCP"),
             port: u32::try_from(port.get("port")?.as_u64()?).ok()?,
         })
     });
-    Some(Reduced {
+    Some(ServiceSummary {
         namespace,
         name,
         cluster_ip: cluster_ip.to_owned(),
@@ -69,18 +69,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_services_with_an_address_count() {
+    fn services_without_cluster_ip_are_skipped() {
         let service = |ip: Value| {
             json!({
                 "metadata": {"namespace": "a", "name": "s"},
                 "spec": {"clusterIP": ip, "ports": [{"port": 80}, {"port": "odd"}]},
             })
         };
-        let with = reduce(&service(json!("10.0.0.1"))).unwrap();
+        let with = summarize(&service(json!("10.0.0.1"))).unwrap();
         assert_eq!((with.ports.len(), with.ports[0].port), (1, 80));
         assert_eq!(with.ports[0].protocol, "TCP");
         for without in [json!("None"), json!(""), json!(null)] {
-            assert_eq!(reduce(&service(without)), None);
+            assert_eq!(summarize(&service(without)), None);
         }
     }
 }

@@ -1,25 +1,25 @@
-//! What documents say, and what is said of bad ones.
+//! Valid documents, and the errors of invalid ones.
 
 use super::*;
 
 #[test]
-fn fields_of_the_future_travel_and_are_told() {
-    let content =
+fn unknown_fields_are_preserved_with_a_warning() {
+    let parsed =
         read(&pod_text("web").replace("image: busybox", "image: busybox, imgaePullPolicy: Never"));
-    assert!(!content.broken);
+    assert!(!parsed.incomplete);
     assert_eq!(
-        messages(&content),
-        ["|spec.containers[0].imgaePullPolicy|is not a known field: it has no effect"]
+        messages(&parsed),
+        ["|spec.containers[0].imgaePullPolicy|unknown field; ignored"]
     );
-    assert!(content.pods[0].manifest.contains("imgaePullPolicy"));
+    assert!(parsed.pods[0].manifest_text().contains("imgaePullPolicy"));
 }
 
 #[test]
-fn bad_documents_say_what_and_where() {
+fn invalid_documents_name_field_and_problem() {
     let cases: &[(&str, &str, &str)] = &[
         ("", "", "is empty"),
         ("# only a comment\n", "", "is empty"),
-        ("just words", "", "a text is not a manifest"),
+        ("just words", "", "a string is not a manifest"),
         ("- 1\n- 2\n", "", "a list is not a manifest"),
         ("a: [", "", "not YAML"),
         ("{\"a\": ", "", "not JSON"),
@@ -28,12 +28,12 @@ fn bad_documents_say_what_and_where() {
         (
             "apiVersion: apps/v1\nkind: Deployment\n",
             "kind",
-            "\"Deployment\" is not understood",
+            "\"Deployment\" is not supported",
         ),
         (
             "apiVersion: v2\nkind: Pod\n",
             "apiVersion",
-            "\"v2\" is not understood",
+            "\"v2\" is not supported",
         ),
         ("apiVersion: v1\nkind: Pod\n", "metadata.name", "required"),
         (
@@ -49,7 +49,7 @@ fn bad_documents_say_what_and_where() {
         (
             "apiVersion: v1\nkind: Pod\nmetadata: {name: 5}\n",
             "metadata.name",
-            "a text was expected",
+            "expected a string",
         ),
         (
             "apiVersion: v1\nkind: Pod\nmetadata: {name: a, uid: ../../etc}\nspec: {}\n",
@@ -64,35 +64,35 @@ fn bad_documents_say_what_and_where() {
         (
             "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {containers: yes}\n",
             "spec.containers",
-            "was found",
+            "expected",
         ),
         (
             "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: 1\n",
             "spec",
-            "a mapping was expected",
+            "expected a mapping",
         ),
         (
             "apiVersion: v1\nkind: List\nitems: 1\n",
             "items",
-            "a list was expected",
+            "expected a list",
         ),
         ("\u{0}\u{1}", "", "not"),
     ];
     for (text, field, message) in cases {
-        let content = read(text);
-        assert!(content.broken && content.pods.is_empty(), "{text:?}");
-        let found = &content.findings[0];
+        let parsed = read(text);
+        assert!(parsed.incomplete && parsed.pods.is_empty(), "{text:?}");
+        let error = &parsed.errors[0];
         assert!(
-            found.field == *field && found.message.contains(message),
-            "{text:?}: {found:?}"
+            error.field == *field && error.message.contains(message),
+            "{text:?}: {error:?}"
         );
     }
-    let content = accept(b"\xff\xfe\x00", &place("/m/a"), &|_| None, NOW);
-    assert!(content.findings[0].message.contains("not UTF-8"));
+    let parsed = parse(b"\xff\xfe\x00", &origin("/m/a"), &|_| None, NOW);
+    assert!(parsed.errors[0].message.contains("not UTF-8"));
 }
 
 #[test]
-fn junk_of_two_megabytes_gives_a_short_message() {
+fn error_of_two_megabytes_of_junk_is_short() {
     for junk in [
         "x".repeat(2 << 20),
         "a: b: c\n".repeat(300_000),
@@ -105,111 +105,115 @@ fn junk_of_two_megabytes_gives_a_short_message() {
         "&a ".repeat(1 << 19),
         "\"".to_owned() + &"\\n".repeat(1 << 20),
     ] {
-        let content = read(&junk);
+        let parsed = read(&junk);
         assert!(
-            content.broken && content.findings.len() <= 21,
+            parsed.incomplete && parsed.errors.len() <= 21,
             "{:?}",
-            content.findings
+            parsed.errors
         );
         assert!(
-            content.findings.iter().all(|f| f.message.len() < 400),
+            parsed.errors.iter().all(|f| f.message.len() < 400),
             "{:?}",
-            content.findings[0]
+            parsed.errors[0]
         );
     }
 }
 
 #[test]
-fn the_good_documents_of_a_file_stand() {
+fn valid_documents_of_a_file_are_used() {
     let text = format!(
         "{}---\nnot: [yaml\n---\n{}---\napiVersion: v1\nkind: Service\n",
         pod_text("a"),
         pod_text("b")
     );
-    let content = read(&text);
+    let parsed = read(&text);
     assert_eq!(
-        content
+        parsed
             .pods
             .iter()
             .map(|p| p.name.as_str())
             .collect::<Vec<_>>(),
         ["a-node1", "b-node1"]
     );
-    assert_eq!(content.pods[1].place, "document 3");
-    let told = messages(&content);
+    assert_eq!(parsed.pods[1].location, "document 3");
+    let errors = messages(&parsed);
     assert!(
-        told[0].starts_with("document 2||not YAML") && told[0].contains("at line 8 "),
-        "{told:?}"
+        errors[0].starts_with("document 2||not YAML") && errors[0].contains("at line 8 "),
+        "{errors:?}"
     );
-    assert!(told[1].starts_with("document 4|kind|"), "{told:?}");
+    assert!(errors[1].starts_with("document 4|kind|"), "{errors:?}");
 }
 
 #[test]
-fn lists_and_json() {
+fn lists_and_json_are_accepted() {
     let item =
         json!({"metadata": {"name": "a"}, "spec": {"containers": [{"name": "a", "image": "i"}]}});
     let list = json!({"apiVersion": "v1", "kind": "PodList", "items": [item, {"metadata": {}}]})
         .to_string();
-    let content = read(&list);
-    assert_eq!(content.pods.len(), 1);
+    let parsed = read(&list);
+    assert_eq!(parsed.pods.len(), 1);
     assert_eq!(
         (
-            content.pods[0].place.as_str(),
-            content.findings[0].place.as_str()
+            parsed.pods[0].location.as_str(),
+            parsed.errors[0].location.as_str()
         ),
         ("item 1", "item 2")
     );
     assert_eq!(read(&format!("\u{feff}{}\n{}", list, list)).pods.len(), 2);
     assert_eq!(
         read("apiVersion: v1\nkind: PodList\nitems: []\n"),
-        Content::default(),
-        "an empty list is an answer"
+        Parsed::default(),
+        "an empty list is valid"
     );
 }
 
 #[test]
-fn octal_modes_of_old_yaml() {
+fn octal_modes_of_yaml_1_1() {
     let text =
         pod_text("web") + "  volumes: [{name: v, configMap: {name: c, defaultMode: 0640}}]\n";
-    let content = read(&text);
-    assert_eq!(content.findings, []);
-    assert!(content.pods[0].manifest.contains("\"defaultMode\":416"));
+    let parsed = read(&text);
+    assert_eq!(parsed.errors, []);
+    assert!(
+        parsed.pods[0]
+            .manifest_text()
+            .contains("\"defaultMode\":416")
+    );
 }
 
 #[test]
-fn secrets_are_folded_and_never_quoted() {
-    let content = read(
+fn secret_values_appear_in_no_message() {
+    let parsed = read(
         "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\ndata: {a: aGVsbG8=}\nstringData: {b: word}\n",
     );
-    assert_eq!(content.findings, []);
-    let manifest: Value = serde_json::from_str(&content.objects[0].manifest).expect("JSON");
+    assert_eq!(parsed.errors, []);
+    let manifest: Value = serde_json::from_slice(&parsed.objects[0].manifest).expect("JSON");
     assert_eq!(manifest["data"], json!({"a": "aGVsbG8=", "b": "d29yZA=="}));
     assert_eq!(
         (&manifest["type"], &manifest["metadata"]["namespace"]),
         (&json!("Opaque"), &json!("default"))
     );
     assert!(manifest.get("stringData").is_none());
-    assert!(!format!("{content:?}").contains("aGVsbG8"));
+    assert!(!format!("{parsed:?}").contains("aGVsbG8"));
     let bad = read(
         "apiVersion: v1\nkind: Secret\nmetadata: {name: s}\ndata: {a: hunter2!, b: 12345}\nstringData: {c: [hunter2]}\n",
     );
-    assert_eq!(bad.findings.len(), 3);
+    assert_eq!(bad.errors.len(), 3);
     assert!(!format!("{bad:?}").contains("hunter2") && !format!("{bad:?}").contains("12345"));
     let env = read(&pod_text("web").replace(
         "image: busybox",
         "image: busybox, env: [{name: A, value: 12345}]",
     ));
-    assert_eq!(env.findings[0].field, "spec.containers[0].env[0].value");
-    assert!(!env.findings[0].message.contains("12345"), "{env:?}");
+    assert_eq!(env.errors[0].field, "spec.containers[0].env[0].value");
+    assert!(!env.errors[0].message.contains("12345"), "{env:?}");
 }
 
 #[test]
-fn config_maps() {
-    let content =
+fn config_map_keys_are_validated() {
+    let parsed =
         read("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c, namespace: n}\ndata: {a: b}\n");
     assert_eq!(
-        content.objects[0].key,
-        ObjectKey {
+        parsed.objects[0].key,
+        ObjectId {
             kind: "ConfigMap".into(),
             namespace: "n".into(),
             name: "c".into()
@@ -219,7 +223,7 @@ fn config_maps() {
         "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: c}\ndata: {port: 80, 'a/b': x}\nbinaryData: {port: AA==}\n",
     );
     assert_eq!(
-        bad.findings
+        bad.errors
             .iter()
             .map(|f| f.field.as_str())
             .collect::<Vec<_>>(),

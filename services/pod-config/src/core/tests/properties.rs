@@ -1,4 +1,4 @@
-//! What holds for any input.
+//! Properties for any input.
 
 use proptest::prelude::*;
 
@@ -66,7 +66,7 @@ fn any_json() -> impl Strategy<Value = Value> {
 proptest! {
     #[test]
     fn no_bytes_cause_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
-        let _ = accept(&bytes, &place("/m/a"), &|_| None, NOW);
+        let _ = parse(&bytes, &origin("/m/a"), &|_| None, NOW);
     }
 
     #[test]
@@ -80,48 +80,48 @@ proptest! {
             map.insert("apiVersion".into(), "v1".into());
             map.insert("kind".into(), kind.into());
         }
-        let content = read(&value.to_string());
-        prop_assert!(content.findings.len() <= 21);
+        let parsed = read(&value.to_string());
+        prop_assert!(parsed.errors.len() <= 21);
     }
 
     #[test]
-    fn no_cut_of_a_file_takes_a_pod_away(cut in 0usize..200) {
+    fn truncated_file_removes_no_pod(cut in 0usize..200) {
         let whole = format!("{}  terminationGracePeriodSeconds: 5\n", pod_text("a"));
-        let mut origins = Origins::default();
-        origins.learn("/m/a", read(&whole), String::new());
+        let mut manifests = Manifests::default();
+        manifests.update("/m/a", read(&whole), String::new());
         let part = &whole[..cut.min(whole.len())];
-        origins.learn("/m/a", read(part), String::new());
-        let view = origins.view();
-        prop_assert_eq!(view.pods.values().map(|(_, p)| p.name.as_str()).collect::<Vec<_>>(), ["a-node1"]);
+        manifests.update("/m/a", read(part), String::new());
+        let merged = manifests.merged();
+        prop_assert_eq!(merged.pods.values().map(|(_, p)| p.name.as_str()).collect::<Vec<_>>(), ["a-node1"]);
     }
 
     #[test]
-    fn the_order_of_keys_does_not_matter(labels in prop::collection::btree_map("[a-z]{1,8}", "[a-z0-9]{1,8}", 0..6), grace in 0i64..100) {
+    fn order_of_keys_does_not_matter(labels in prop::collection::btree_map("[a-z]{1,8}", "[a-z0-9]{1,8}", 0..6), grace in 0i64..100) {
         let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a", "labels": labels},
             "spec": {"terminationGracePeriodSeconds": grace, "containers": [{"name": "a", "image": "i"}]}});
         prop_assert_eq!(read(&shuffled(&pod, false)), read(&shuffled(&pod, true)));
-        prop_assert_eq!(read(&pod.to_string()).findings, vec![]);
+        prop_assert_eq!(read(&pod.to_string()).errors, vec![]);
     }
 
     #[test]
-    fn the_order_of_learning_does_not_matter(files in prop::collection::btree_map("[a-e]", "[a-c]", 0..5), swap in any::<bool>()) {
-        let mut one = Origins::default();
-        let mut other = Origins::default();
-        let read = |file: &str, name: &str| accept(pod_text(name).as_bytes(), &place(file), &|_| None, NOW);
-        files.iter().for_each(|(file, name)| one.learn(file, read(file, name), String::new()));
+    fn order_of_updates_does_not_matter(files in prop::collection::btree_map("[a-e]", "[a-c]", 0..5), swap in any::<bool>()) {
+        let mut one = Manifests::default();
+        let mut other = Manifests::default();
+        let read = |file: &str, name: &str| parse(pod_text(name).as_bytes(), &origin(file), &|_| None, NOW);
+        files.iter().for_each(|(file, name)| one.update(file, read(file, name), String::new()));
         if swap {
-            other.learn("a", Content::default(), String::new());
+            other.update("a", Parsed::default(), String::new());
         }
-        files.iter().rev().for_each(|(file, name)| other.learn(file, read(file, name), String::new()));
-        prop_assert_eq!(one.view(), other.view());
+        files.iter().rev().for_each(|(file, name)| other.update(file, read(file, name), String::new()));
+        prop_assert_eq!(one.merged(), other.merged());
     }
 
     #[test]
-    fn decoding_says_the_same_in_json_and_yaml(name in "[a-z]{1,8}", number in any::<i32>()) {
+    fn json_and_yaml_decode_alike(name in "[a-z]{1,8}", number in any::<i32>()) {
         let value = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "n": number}});
         let yaml = serde_yaml_ng::to_string(&value).expect("YAML");
         let documents = decode(yaml.as_bytes());
         prop_assert_eq!(&documents, &decode(value.to_string().as_bytes()));
-        prop_assert_eq!(&documents[0].body, &Ok(Object::Pod(value)));
+        prop_assert_eq!(&documents[0].body, &Ok(ManifestObject::Pod(value)));
     }
 }

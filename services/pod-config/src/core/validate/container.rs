@@ -1,115 +1,120 @@
-//! One container.
+//! Validation of containers.
 
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::{Container, PodSpec, VolumeMount};
 
 use super::super::decode::quoted;
-use super::{Findings, env, handler, names, network, resources, security, volume};
+use super::{ErrorList, env, handler, names, network, resources, security, volume};
 
-/// What containers of a pod are checked against.
-pub(super) struct Scope<'a> {
+/// The pod that containers are validated against.
+pub(super) struct ContainerScope<'a> {
     pub(super) spec: &'a PodSpec,
-    pub(super) volumes: &'a volume::Known<'a>,
+    pub(super) volumes: &'a volume::DeclaredVolumes<'a>,
 }
 
 pub(super) fn check(
-    out: &mut Findings,
+    errors: &mut ErrorList,
     path: &str,
     container: &Container,
     init: bool,
-    scope: &Scope<'_>,
+    scope: &ContainerScope<'_>,
 ) {
-    out.name(format!("{path}.name"), &container.name, names::label);
-    image(out, path, container);
-    out.word(
+    errors.name(format!("{path}.name"), &container.name, names::label);
+    image(errors, path, container);
+    errors.one_of(
         format!("{path}.imagePullPolicy"),
         container.image_pull_policy.as_ref(),
         &["Always", "IfNotPresent", "Never"],
     );
     let policy = container.termination_message_policy.as_ref();
-    out.word(
+    errors.one_of(
         format!("{path}.terminationMessagePolicy"),
         policy,
         &["File", "FallbackToLogsOnError"],
     );
-    network::ports(out, path, container, scope.spec.host_network == Some(true));
-    env::check(out, path, container);
-    mounts(out, path, container, scope);
+    network::ports(
+        errors,
+        path,
+        container,
+        scope.spec.host_network == Some(true),
+    );
+    env::check(errors, path, container);
+    mounts(errors, path, container, scope);
     if container
         .volume_devices
         .as_ref()
         .is_some_and(|d| !d.is_empty())
     {
-        out.add(
+        errors.add(
             format!("{path}.volumeDevices"),
-            "must be empty: block devices come from claims, which static pods cannot have",
+            "must be empty: block devices need claims, which static pods cannot have",
         );
     }
-    lifecycle(out, path, container, init, scope);
-    restart(out, path, container, scope);
-    security::container(out, path, container, scope.spec);
+    lifecycle(errors, path, container, init, scope);
+    restart(errors, path, container, scope);
+    security::container(errors, path, container, scope.spec);
     if let Some(own) = &container.resources {
-        resources::container(out, &format!("{path}.resources"), own);
+        resources::container(errors, &format!("{path}.resources"), own);
     }
 }
 
-fn image(out: &mut Findings, path: &str, container: &Container) {
+fn image(errors: &mut ErrorList, path: &str, container: &Container) {
     let image = container.image.as_deref().unwrap_or_default();
     if image.is_empty() {
-        out.add(format!("{path}.image"), "required");
+        errors.add(format!("{path}.image"), "required");
     } else if image.trim() != image {
-        out.add(
+        errors.add(
             format!("{path}.image"),
-            format!("{} has white space at its ends", quoted(image)),
+            format!("{} has leading or trailing white space", quoted(image)),
         );
     }
 }
 
-fn mounts(out: &mut Findings, path: &str, container: &Container, scope: &Scope<'_>) {
+fn mounts(errors: &mut ErrorList, path: &str, container: &Container, scope: &ContainerScope<'_>) {
     let mut paths = BTreeSet::new();
     for (i, mount) in container.volume_mounts.iter().flatten().enumerate() {
         let path = format!("{path}.volumeMounts[{i}]");
         if mount.name.is_empty() {
-            out.add(format!("{path}.name"), "required");
+            errors.add(format!("{path}.name"), "required");
         } else if !scope.volumes.contains_key(mount.name.as_str()) {
-            out.add(
+            errors.add(
                 format!("{path}.name"),
                 format!("{} is not a volume of this pod", quoted(&mount.name)),
             );
         }
         if mount.mount_path.is_empty() {
-            out.add(format!("{path}.mountPath"), "required");
+            errors.add(format!("{path}.mountPath"), "required");
         } else if !paths.insert(mount.mount_path.as_str()) {
-            out.add(
+            errors.add(
                 format!("{path}.mountPath"),
                 format!("{} is mounted twice", quoted(&mount.mount_path)),
             );
         }
-        mount_options(out, &path, mount, container);
+        mount_options(errors, &path, mount, container);
     }
 }
 
-fn mount_options(out: &mut Findings, path: &str, mount: &VolumeMount, container: &Container) {
-    out.form(
+fn mount_options(errors: &mut ErrorList, path: &str, mount: &VolumeMount, container: &Container) {
+    errors.format(
         format!("{path}.subPath"),
         mount.sub_path.as_ref(),
         names::local_path,
     );
-    out.form(
+    errors.format(
         format!("{path}.subPathExpr"),
         mount.sub_path_expr.as_ref(),
         names::local_path,
     );
     let set = |t: &Option<String>| t.as_ref().is_some_and(|t| !t.is_empty());
     if set(&mount.sub_path) && set(&mount.sub_path_expr) {
-        out.add(
+        errors.add(
             format!("{path}.subPathExpr"),
             "cannot be set together with subPath",
         );
     }
     let propagation = mount.mount_propagation.as_ref();
-    out.word(
+    errors.one_of(
         format!("{path}.mountPropagation"),
         propagation,
         &["None", "HostToContainer", "Bidirectional"],
@@ -120,31 +125,37 @@ fn mount_options(out: &mut Findings, path: &str, mount: &VolumeMount, container:
         .and_then(|s| s.privileged)
         == Some(true);
     if propagation.is_some_and(|p| p == "Bidirectional") && !privileged {
-        out.add(
+        errors.add(
             format!("{path}.mountPropagation"),
-            "Bidirectional is for privileged containers alone",
+            "Bidirectional is for privileged containers only",
         );
     }
     let recursive = mount.recursive_read_only.as_ref();
-    out.word(
+    errors.one_of(
         format!("{path}.recursiveReadOnly"),
         recursive,
         &["Disabled", "IfPossible", "Enabled"],
     );
     if recursive.is_some_and(|r| r != "Disabled") {
         if mount.read_only != Some(true) {
-            out.add(format!("{path}.recursiveReadOnly"), "needs readOnly: true");
+            errors.add(format!("{path}.recursiveReadOnly"), "needs readOnly: true");
         }
         if propagation.is_some_and(|p| p != "None") {
-            out.add(
+            errors.add(
                 format!("{path}.recursiveReadOnly"),
-                "needs mountPropagation None or nothing",
+                "needs mountPropagation None or unset",
             );
         }
     }
 }
 
-fn lifecycle(out: &mut Findings, path: &str, container: &Container, init: bool, scope: &Scope<'_>) {
+fn lifecycle(
+    errors: &mut ErrorList,
+    path: &str,
+    container: &Container,
+    init: bool,
+    scope: &ContainerScope<'_>,
+) {
     let sidecar = container.restart_policy.as_deref() == Some("Always");
     let grace = scope.spec.termination_grace_period_seconds;
     if let Some(lifecycle) = &container.lifecycle {
@@ -153,11 +164,11 @@ fn lifecycle(out: &mut Findings, path: &str, container: &Container, init: bool, 
             ("preStop", &lifecycle.pre_stop),
         ] {
             if let Some(hook) = hook {
-                handler::hook(out, &format!("{path}.lifecycle.{name}"), hook, grace);
+                handler::hook(errors, &format!("{path}.lifecycle.{name}"), hook, grace);
             }
         }
         if lifecycle.stop_signal.is_some() && scope.spec.os.is_none() {
-            out.add(format!("{path}.lifecycle.stopSignal"), "needs spec.os.name");
+            errors.add(format!("{path}.lifecycle.stopSignal"), "needs spec.os.name");
         }
     }
     let probes = [
@@ -167,25 +178,25 @@ fn lifecycle(out: &mut Findings, path: &str, container: &Container, init: bool, 
     ];
     for (name, probe) in probes {
         if let Some(probe) = probe {
-            handler::probe(out, &format!("{path}.{name}"), name, probe);
+            handler::probe(errors, &format!("{path}.{name}"), name, probe);
         }
         if init && !sidecar && probe.is_some() {
-            out.add(
+            errors.add(
                 format!("{path}.{name}"),
-                "is not for init containers without restartPolicy Always",
+                "must not be set for init containers without restartPolicy Always",
             );
         }
     }
     if init && !sidecar && container.lifecycle.is_some() {
-        out.add(
+        errors.add(
             format!("{path}.lifecycle"),
-            "is not for init containers without restartPolicy Always",
+            "must not be set for init containers without restartPolicy Always",
         );
     }
 }
 
-fn restart(out: &mut Findings, path: &str, container: &Container, scope: &Scope<'_>) {
-    out.word(
+fn restart(errors: &mut ErrorList, path: &str, container: &Container, scope: &ContainerScope<'_>) {
+    errors.one_of(
         format!("{path}.restartPolicy"),
         container.restart_policy.as_ref(),
         &["Always", "OnFailure", "Never"],
@@ -195,49 +206,49 @@ fn restart(out: &mut Findings, path: &str, container: &Container, scope: &Scope<
         .as_deref()
         .unwrap_or_default();
     if !rules.is_empty() && container.restart_policy.is_none() {
-        out.add(
+        errors.add(
             format!("{path}.restartPolicy"),
             "required when there are restartPolicyRules",
         );
     }
     if rules.len() > 20 {
-        out.add(
+        errors.add(
             format!("{path}.restartPolicyRules"),
             "must not be more than 20",
         );
     }
     for (i, rule) in rules.iter().enumerate() {
         let path = format!("{path}.restartPolicyRules[{i}]");
-        out.word(
+        errors.one_of(
             format!("{path}.action"),
             Some(&rule.action),
             &["Restart", "RestartAllContainers"],
         );
         let Some(exit) = &rule.exit_codes else {
-            out.add(format!("{path}.exitCodes"), "required");
+            errors.add(format!("{path}.exitCodes"), "required");
             continue;
         };
-        out.word(
+        errors.one_of(
             format!("{path}.exitCodes.operator"),
             Some(&exit.operator),
             &["In", "NotIn"],
         );
         let values = exit.values.as_deref().unwrap_or_default();
         if values.is_empty() || values.len() > 255 {
-            out.add(
+            errors.add(
                 format!("{path}.exitCodes.values"),
-                "between 1 and 255 exit codes were expected",
+                "expected between 1 and 255 exit codes",
             );
         }
     }
     for (i, rule) in container.resize_policy.iter().flatten().enumerate() {
         let path = format!("{path}.resizePolicy[{i}]");
-        out.word(
+        errors.one_of(
             format!("{path}.resourceName"),
             Some(&rule.resource_name),
             &["cpu", "memory"],
         );
-        out.word(
+        errors.one_of(
             format!("{path}.restartPolicy"),
             Some(&rule.restart_policy),
             &["NotRequired", "RestartContainer"],
@@ -245,7 +256,7 @@ fn restart(out: &mut Findings, path: &str, container: &Container, scope: &Scope<
         if rule.restart_policy == "RestartContainer"
             && scope.spec.restart_policy.as_deref() == Some("Never")
         {
-            out.add(
+            errors.add(
                 format!("{path}.restartPolicy"),
                 "must be NotRequired when the pod's restartPolicy is Never",
             );

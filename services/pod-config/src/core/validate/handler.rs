@@ -1,30 +1,30 @@
-//! Probes and lifecycle hooks.
+//! Validation of probes and lifecycle hooks.
 
 use k8s_openapi::api::core::v1::{ExecAction, HTTPGetAction, LifecycleHandler, Probe};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::super::decode::quoted;
-use super::{Findings, names};
+use super::{ErrorList, names};
 
-pub(super) fn probe(out: &mut Findings, path: &str, kind: &str, probe: &Probe) {
+pub(super) fn probe(errors: &mut ErrorList, path: &str, kind: &str, probe: &Probe) {
     let given = [
         ("exec", probe.exec.is_some()),
         ("httpGet", probe.http_get.is_some()),
         ("tcpSocket", probe.tcp_socket.is_some()),
         ("grpc", probe.grpc.is_some()),
     ];
-    out.exactly_one(path, "handler", &given);
+    errors.exactly_one(path, "handler", &given);
     if let Some(action) = &probe.exec {
-        exec(out, path, action);
+        exec(errors, path, action);
     }
     if let Some(action) = &probe.http_get {
-        http(out, path, action);
+        http(errors, path, action);
     }
     if let Some(action) = &probe.tcp_socket {
-        port(out, &format!("{path}.tcpSocket.port"), &action.port);
+        port(errors, &format!("{path}.tcpSocket.port"), &action.port);
     }
     if let Some(action) = &probe.grpc {
-        out.range(
+        errors.range(
             format!("{path}.grpc.port"),
             Some(i64::from(action.port)),
             1,
@@ -39,22 +39,22 @@ pub(super) fn probe(out: &mut Findings, path: &str, kind: &str, probe: &Probe) {
         ("failureThreshold", probe.failure_threshold),
     ];
     for (name, number) in numbers {
-        out.range(format!("{path}.{name}"), number.map(i64::from), 0, i64::MAX);
+        errors.range(format!("{path}.{name}"), number.map(i64::from), 0, i64::MAX);
     }
     if kind != "readinessProbe" && probe.success_threshold.is_some_and(|t| t > 1) {
-        out.add(
+        errors.add(
             format!("{path}.successThreshold"),
             format!("must be 1 for a {kind}"),
         );
     }
     if let Some(grace) = probe.termination_grace_period_seconds {
         if kind == "readinessProbe" {
-            out.add(
+            errors.add(
                 format!("{path}.terminationGracePeriodSeconds"),
-                "is not for a readinessProbe",
+                "must not be set for a readinessProbe",
             );
         }
-        out.range(
+        errors.range(
             format!("{path}.terminationGracePeriodSeconds"),
             Some(grace),
             1,
@@ -63,25 +63,30 @@ pub(super) fn probe(out: &mut Findings, path: &str, kind: &str, probe: &Probe) {
     }
 }
 
-pub(super) fn hook(out: &mut Findings, path: &str, hook: &LifecycleHandler, grace: Option<i64>) {
+pub(super) fn hook(
+    errors: &mut ErrorList,
+    path: &str,
+    hook: &LifecycleHandler,
+    grace: Option<i64>,
+) {
     let given = [
         ("exec", hook.exec.is_some()),
         ("httpGet", hook.http_get.is_some()),
         ("tcpSocket", hook.tcp_socket.is_some()),
         ("sleep", hook.sleep.is_some()),
     ];
-    out.exactly_one(path, "handler", &given);
+    errors.exactly_one(path, "handler", &given);
     if let Some(action) = &hook.exec {
-        exec(out, path, action);
+        exec(errors, path, action);
     }
     if let Some(action) = &hook.http_get {
-        http(out, path, action);
+        http(errors, path, action);
     }
     if let Some(action) = &hook.tcp_socket {
-        port(out, &format!("{path}.tcpSocket.port"), &action.port);
+        port(errors, &format!("{path}.tcpSocket.port"), &action.port);
     }
     if let Some(sleep) = &hook.sleep {
-        out.range(
+        errors.range(
             format!("{path}.sleep.seconds"),
             Some(sleep.seconds),
             0,
@@ -90,26 +95,26 @@ pub(super) fn hook(out: &mut Findings, path: &str, hook: &LifecycleHandler, grac
     }
 }
 
-fn exec(out: &mut Findings, path: &str, action: &ExecAction) {
+fn exec(errors: &mut ErrorList, path: &str, action: &ExecAction) {
     if action.command.as_ref().is_none_or(Vec::is_empty) {
-        out.add(format!("{path}.exec.command"), "required");
+        errors.add(format!("{path}.exec.command"), "required");
     }
 }
 
-fn http(out: &mut Findings, path: &str, action: &HTTPGetAction) {
+fn http(errors: &mut ErrorList, path: &str, action: &HTTPGetAction) {
     let path = format!("{path}.httpGet");
-    out.required(
+    errors.required(
         format!("{path}.path"),
         action.path.as_deref().unwrap_or("/"),
     );
-    port(out, &format!("{path}.port"), &action.port);
-    out.word(
+    port(errors, &format!("{path}.port"), &action.port);
+    errors.one_of(
         format!("{path}.scheme"),
         action.scheme.as_ref(),
         &["HTTP", "HTTPS"],
     );
     for (i, header) in action.http_headers.iter().flatten().enumerate() {
-        out.name(
+        errors.name(
             format!("{path}.httpHeaders[{i}].name"),
             &header.name,
             names::header,
@@ -117,12 +122,12 @@ fn http(out: &mut Findings, path: &str, action: &HTTPGetAction) {
     }
 }
 
-fn port(out: &mut Findings, path: &str, port: &IntOrString) {
+fn port(errors: &mut ErrorList, path: &str, port: &IntOrString) {
     match port {
-        IntOrString::Int(number) => out.range(path, Some(i64::from(*number)), 1, 65535),
+        IntOrString::Int(number) => errors.range(path, Some(i64::from(*number)), 1, 65535),
         IntOrString::String(name) => {
             if let Err(expected) = names::port(name) {
-                out.add(path, format!("{} is {expected}", quoted(name)));
+                errors.add(path, format!("{} is {expected}", quoted(name)));
             }
         }
     }

@@ -1,6 +1,6 @@
-//! Whether a pod, with its defaults filled in, may run: upstream's `ValidatePodCreate` and what it
-//! refuses static pods for. References to Secrets and ConfigMaps are allowed: local manifests
-//! serve them.
+//! Validation of static pods with their defaults: the API server's `ValidatePodCreate`, and what the
+//! kubelet rejects in static pods. References to Secrets and ConfigMaps are allowed, since manifests
+//! can define these.
 
 mod container;
 mod env;
@@ -19,58 +19,58 @@ mod tests;
 use k8s_openapi::api::core::v1::Pod;
 use std::collections::BTreeMap;
 
-use super::Finding;
 use super::decode::quoted;
+use super::field;
 
-/// Upstream's bound on all annotations of an object.
-const MOST_ANNOTATION_BYTES: usize = 256 * 1024;
+/// The API server's limit on the annotations of an object.
+const MAX_ANNOTATION_BYTES: usize = 256 * 1024;
 
-/// All that is wrong with a pod.
-pub fn pod(pod: &Pod) -> Vec<Finding> {
-    let mut out = Findings::default();
+/// All errors of a pod.
+pub fn pod(pod: &Pod) -> Vec<field::Error> {
+    let mut errors = ErrorList::default();
     let meta = &pod.metadata;
     match meta.name.as_deref() {
-        Some(name) => out.name("metadata.name", name, names::subdomain),
-        None => out.add("metadata.name", "required"),
+        Some(name) => errors.name("metadata.name", name, names::subdomain),
+        None => errors.add("metadata.name", "required"),
     }
     if let Some(namespace) = meta.namespace.as_deref() {
-        out.name("metadata.namespace", namespace, names::label);
+        errors.name("metadata.namespace", namespace, names::label);
     }
-    labels(&mut out, "metadata.labels", meta.labels.as_ref());
+    labels(&mut errors, "metadata.labels", meta.labels.as_ref());
     let annotations = meta.annotations.iter().flatten();
     let mut bytes = 0;
     for (key, value) in annotations {
         bytes += key.len() + value.len();
         if let Err(expected) = names::qualified(&key.to_lowercase()) {
-            out.add(
+            errors.add(
                 "metadata.annotations",
                 format!("the key {} is {expected}", quoted(key)),
             );
         }
     }
-    if bytes > MOST_ANNOTATION_BYTES {
-        out.add(
+    if bytes > MAX_ANNOTATION_BYTES {
+        errors.add(
             "metadata.annotations",
-            format!("take {bytes} bytes: at most {MOST_ANNOTATION_BYTES} are allowed"),
+            format!("have {bytes} bytes: at most {MAX_ANNOTATION_BYTES} are allowed"),
         );
     }
     match &pod.spec {
         Some(spec) => {
-            spec::check(&mut out, spec);
-            references::check(&mut out, spec);
+            spec::check(&mut errors, spec);
+            references::check(&mut errors, spec);
         }
-        None => out.add("spec", "required"),
+        None => errors.add("spec", "required"),
     }
-    out.0
+    errors.0
 }
 
-fn labels(out: &mut Findings, path: &str, labels: Option<&BTreeMap<String, String>>) {
+fn labels(errors: &mut ErrorList, path: &str, labels: Option<&BTreeMap<String, String>>) {
     for (key, value) in labels.into_iter().flatten() {
         if let Err(expected) = names::qualified(key) {
-            out.add(path, format!("the key {} is {expected}", quoted(key)));
+            errors.add(path, format!("the key {} is {expected}", quoted(key)));
         }
         if let Err(expected) = names::label_value(value) {
-            out.add(
+            errors.add(
                 format!("{path}[{key:?}]"),
                 format!("{} is {expected}", quoted(value)),
             );
@@ -78,47 +78,47 @@ fn labels(out: &mut Findings, path: &str, labels: Option<&BTreeMap<String, Strin
     }
 }
 
-/// Collects.
+/// Collects errors.
 #[derive(Default)]
-struct Findings(Vec<Finding>);
+struct ErrorList(Vec<field::Error>);
 
-impl Findings {
+impl ErrorList {
     fn add(&mut self, field: impl Into<String>, message: impl Into<String>) {
-        self.0.push(Finding::new(field, message));
+        self.0.push(field::Error::new(field, message));
     }
 
-    /// A name that must be there and have a form.
+    /// Checks a required name for its format.
     fn name(
         &mut self,
         field: impl Into<String>,
         name: &str,
-        form: fn(&str) -> Result<(), &'static str>,
+        format: fn(&str) -> Result<(), &'static str>,
     ) {
         if name.is_empty() {
             self.add(field, "required");
-        } else if let Err(expected) = form(name) {
+        } else if let Err(expected) = format(name) {
             self.add(field, format!("{} is {expected}", quoted(name)));
         }
     }
 
-    /// A text that must have a form when it is there.
-    fn form(
+    /// Checks an optional string for its format.
+    fn format(
         &mut self,
         field: impl Into<String>,
         text: Option<&String>,
-        form: fn(&str) -> Result<(), &'static str>,
+        format: fn(&str) -> Result<(), &'static str>,
     ) {
         if let Some(text) = text.filter(|t| !t.is_empty()) {
-            self.name(field, text, form);
+            self.name(field, text, format);
         }
     }
 
-    /// One of a few words.
-    fn word(&mut self, field: impl Into<String>, word: Option<&String>, allowed: &[&str]) {
-        if let Some(word) = word.filter(|w| !allowed.contains(&w.as_str())) {
+    /// Checks an optional string that is an enum.
+    fn one_of(&mut self, field: impl Into<String>, value: Option<&String>, allowed: &[&str]) {
+        if let Some(value) = value.filter(|v| !allowed.contains(&v.as_str())) {
             self.add(
                 field,
-                format!("{} is not one of {}", quoted(word), allowed.join(", ")),
+                format!("{} is not one of {}", quoted(value), allowed.join(", ")),
             );
         }
     }
@@ -146,11 +146,11 @@ impl Findings {
         }
     }
 
-    /// Exactly one of several alternatives.
+    /// Checks that exactly one of several alternatives is set.
     fn exactly_one(&mut self, field: &str, what: &str, given: &[(&str, bool)]) {
-        let there: Vec<&str> = given
+        let set: Vec<&str> = given
             .iter()
-            .filter(|(_, there)| *there)
+            .filter(|(_, is_set)| *is_set)
             .map(|(name, _)| *name)
             .collect();
         let all = || {
@@ -160,16 +160,16 @@ impl Findings {
                 .collect::<Vec<_>>()
                 .join(", ")
         };
-        match there.as_slice() {
+        match set.as_slice() {
             [_] => {}
             [] => self.add(
                 field,
-                format!("has no {what}: exactly one of {} was expected", all()),
+                format!("has no {what}: expected exactly one of {}", all()),
             ),
             several => self.add(
                 field,
                 format!(
-                    "has more than one {what} ({}): exactly one was expected",
+                    "has more than one {what} ({}): expected exactly one",
                     several.join(", ")
                 ),
             ),

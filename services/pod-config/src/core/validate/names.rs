@@ -1,6 +1,6 @@
-//! Forms of names. Each check answers with what the name is, when it is wrong: "is not …".
+//! Formats of names. An error completes the sentence "NAME is …"
 
-type Checked = Result<(), &'static str>;
+type NameResult = Result<(), &'static str>;
 
 fn edges(name: &str, ok: fn(u8) -> bool) -> bool {
     let bytes = name.as_bytes();
@@ -15,8 +15,8 @@ fn alnum(b: u8) -> bool {
     b.is_ascii_alphanumeric()
 }
 
-/// RFC 1123 label.
-pub fn label(name: &str) -> Checked {
+/// An RFC 1123 label.
+pub fn label(name: &str) -> NameResult {
     if name.len() <= 63 && edges(name, lower) && name.bytes().all(|b| lower(b) || b == b'-') {
         return Ok(());
     }
@@ -25,8 +25,8 @@ pub fn label(name: &str) -> Checked {
     )
 }
 
-/// RFC 1123 subdomain.
-pub fn subdomain(name: &str) -> Checked {
+/// An RFC 1123 subdomain.
+pub fn subdomain(name: &str) -> NameResult {
     let part = |p: &str| edges(p, lower) && p.bytes().all(|b| lower(b) || b == b'-');
     if name.len() <= 253 && name.split('.').all(part) {
         return Ok(());
@@ -36,30 +36,30 @@ pub fn subdomain(name: &str) -> Checked {
     )
 }
 
-/// IANA service name, as ports have them.
-pub fn port(name: &str) -> Checked {
-    let form =
+/// An IANA service name, the format of port names.
+pub fn port(name: &str) -> NameResult {
+    let valid =
         name.len() <= 15 && edges(name, lower) && name.bytes().all(|b| lower(b) || b == b'-');
-    if form && !name.contains("--") && name.bytes().any(|b| b.is_ascii_lowercase()) {
+    if valid && !name.contains("--") && name.bytes().any(|b| b.is_ascii_lowercase()) {
         return Ok(());
     }
     Err(
-        "not a port name: at most 15 lower-case letters, digits or single '-', one letter at least, none of '-' at the ends",
+        "not a port name: at most 15 lower-case letters, digits or single '-', with at least one letter and no '-' at either end",
     )
 }
 
-/// `[prefix/]name` as label and annotation keys have it.
-pub fn qualified(name: &str) -> Checked {
+/// A qualified name `[prefix/]name`, the format of label and annotation keys.
+pub fn qualified(name: &str) -> NameResult {
     let (prefix, rest) = match name.split_once('/') {
         Some((prefix, rest)) => (Some(prefix), rest),
         None => (None, name),
     };
-    let form = rest.len() <= 63
+    let valid = rest.len() <= 63
         && edges(rest, alnum)
         && rest
             .bytes()
             .all(|b| alnum(b) || matches!(b, b'-' | b'_' | b'.'));
-    if form && prefix.is_none_or(|p| subdomain(p).is_ok()) {
+    if valid && prefix.is_none_or(|p| subdomain(p).is_ok()) {
         return Ok(());
     }
     Err(
@@ -67,14 +67,14 @@ pub fn qualified(name: &str) -> Checked {
     )
 }
 
-/// Value of a label.
-pub fn label_value(value: &str) -> Checked {
-    let form = value.len() <= 63
+/// The value of a label.
+pub fn label_value(value: &str) -> NameResult {
+    let valid = value.len() <= 63
         && edges(value, alnum)
         && value
             .bytes()
             .all(|b| alnum(b) || matches!(b, b'-' | b'_' | b'.'));
-    if value.is_empty() || form {
+    if value.is_empty() || valid {
         return Ok(());
     }
     Err(
@@ -82,21 +82,21 @@ pub fn label_value(value: &str) -> Checked {
     )
 }
 
-/// Key of a Secret or ConfigMap.
-pub fn config_key(key: &str) -> Checked {
-    let form = !key.is_empty()
+/// A key of a Secret or ConfigMap.
+pub fn config_key(key: &str) -> NameResult {
+    let valid = !key.is_empty()
         && key.len() <= 253
         && key
             .bytes()
             .all(|b| alnum(b) || matches!(b, b'-' | b'_' | b'.'));
-    if form && key != "." && !key.starts_with("..") {
+    if valid && key != "." && !key.starts_with("..") {
         return Ok(());
     }
-    Err("not a valid key: at most 253 letters, digits, '-', '_' or '.', and no '..' at its start")
+    Err("not a valid key: at most 253 letters, digits, '-', '_' or '.', and not starting with '..'")
 }
 
-/// Name of an environment variable: upstream's relaxed rule.
-pub fn env(name: &str) -> Checked {
+/// The name of an environment variable, by the API server's relaxed rule.
+pub fn env(name: &str) -> NameResult {
     if !name.is_empty()
         && name
             .bytes()
@@ -104,19 +104,19 @@ pub fn env(name: &str) -> Checked {
     {
         return Ok(());
     }
-    Err("not a name of a variable: printable ASCII characters without '='")
+    Err("not a variable name: printable ASCII characters without '='")
 }
 
-/// Header of an HTTP request.
-pub fn header(name: &str) -> Checked {
+/// The name of an HTTP header.
+pub fn header(name: &str) -> NameResult {
     if !name.is_empty() && name.bytes().all(|b| alnum(b) || b == b'-') {
         return Ok(());
     }
     Err("not an HTTP header name: letters, digits or '-'")
 }
 
-/// Sysctl, with dots or slashes.
-pub fn sysctl(name: &str) -> Checked {
+/// A sysctl, with dots or slashes.
+pub fn sysctl(name: &str) -> NameResult {
     let part = |p: &str| edges(p, lower) && p.bytes().all(|b| lower(b) || matches!(b, b'-' | b'_'));
     if name.len() <= 253 && name.split(['.', '/']).all(part) {
         return Ok(());
@@ -124,18 +124,18 @@ pub fn sysctl(name: &str) -> Checked {
     Err("not a sysctl name: parts of lower-case letters, digits, '-' or '_' between '.' or '/'")
 }
 
-/// A path below a volume: relative, and never upwards.
-pub fn local_path(path: &str) -> Checked {
+/// A path below a volume: relative, without `..`.
+pub fn local_path(path: &str) -> NameResult {
     if path.starts_with('/') {
-        return Err("absolute: a path relative to the volume was expected");
+        return Err("absolute: expected a path relative to the volume");
     }
-    no_upwards(path)
+    without_parent(path)
 }
 
-/// No part of the path is `..`.
-pub fn no_upwards(path: &str) -> Checked {
+/// A path without the component `..`.
+pub fn without_parent(path: &str) -> NameResult {
     if path.split('/').any(|part| part == "..") {
-        return Err("leading upwards: '..' is not allowed");
+        return Err("not allowed: it has the component '..'");
     }
     Ok(())
 }

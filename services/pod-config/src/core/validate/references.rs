@@ -1,22 +1,28 @@
-//! What a static pod may not refer to: whatever only an API server could give.
+//! References that static pods cannot have, because they need the API server.
 
 use k8s_openapi::api::core::v1::PodSpec;
 
-use super::Findings;
+use super::ErrorList;
 
-const WHY: &str = "only the API server could give it to a static pod";
+const NEEDS_API_SERVER: &str = "it needs the API server, which static pods cannot use";
 
-pub(super) fn check(out: &mut Findings, spec: &PodSpec) {
+pub(super) fn check(errors: &mut ErrorList, spec: &PodSpec) {
     for (field, account) in [
         ("serviceAccountName", &spec.service_account_name),
         ("serviceAccount", &spec.service_account),
     ] {
         if account.as_ref().is_some_and(|a| !a.is_empty()) {
-            out.add(format!("spec.{field}"), format!("must not be set: {WHY}"));
+            errors.add(
+                format!("spec.{field}"),
+                format!("must not be set: {NEEDS_API_SERVER}"),
+            );
         }
     }
     if spec.resource_claims.as_ref().is_some_and(|c| !c.is_empty()) {
-        out.add("spec.resourceClaims", format!("must not be set: {WHY}"));
+        errors.add(
+            "spec.resourceClaims",
+            format!("must not be set: {NEEDS_API_SERVER}"),
+        );
     }
     for (i, volume) in spec.volumes.iter().flatten().enumerate() {
         let refused = [
@@ -29,10 +35,10 @@ pub(super) fn check(out: &mut Findings, spec: &PodSpec) {
             ("azureFile", volume.azure_file.is_some()),
             ("glusterfs", volume.glusterfs.is_some()),
         ];
-        for (name, _) in refused.iter().filter(|(_, there)| *there) {
-            out.add(
+        for (name, _) in refused.iter().filter(|(_, is_set)| *is_set) {
+            errors.add(
                 format!("spec.volumes[{i}].{name}"),
-                format!("must not be used: {WHY}"),
+                format!("must not be used: {NEEDS_API_SERVER}"),
             );
         }
         let sources = volume
@@ -48,10 +54,10 @@ pub(super) fn check(out: &mut Findings, spec: &PodSpec) {
                 ("clusterTrustBundle", source.cluster_trust_bundle.is_some()),
                 ("podCertificate", source.pod_certificate.is_some()),
             ];
-            for (name, _) in refused.iter().filter(|(_, there)| *there) {
-                out.add(
+            for (name, _) in refused.iter().filter(|(_, is_set)| *is_set) {
+                errors.add(
                     format!("spec.volumes[{i}].projected.sources[{j}].{name}"),
-                    format!("must not be used: {WHY}"),
+                    format!("must not be used: {NEEDS_API_SERVER}"),
                 );
             }
         }

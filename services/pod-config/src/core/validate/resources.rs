@@ -1,79 +1,88 @@
-//! Requests and limits.
+//! Validation of requests and limits.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{PodSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use polylet_model::quantity::{Amount, get};
+use polylet_model::quantity::{Amount, parse_entry};
 
 use super::super::decode::quoted;
-use super::{Findings, names};
+use super::{ErrorList, names};
 
-type List = BTreeMap<String, Quantity>;
+type Quantities = BTreeMap<String, Quantity>;
 
-pub(super) fn container(out: &mut Findings, path: &str, own: &ResourceRequirements) {
+pub(super) fn container(errors: &mut ErrorList, path: &str, own: &ResourceRequirements) {
     if own.claims.as_ref().is_some_and(|c| !c.is_empty()) {
-        out.add(
+        errors.add(
             format!("{path}.claims"),
-            "must not be used: only the API server could give them to a static pod",
+            "must not be used: claims need the API server, which static pods cannot use",
         );
     }
     list(
-        out,
+        errors,
         &format!("{path}.limits"),
         own.limits.as_ref(),
         is_container_resource,
     );
     list(
-        out,
+        errors,
         &format!("{path}.requests"),
         own.requests.as_ref(),
         is_container_resource,
     );
-    within_limits(out, path, own);
-    let any = |list: &Option<List>, wanted: fn(&str) -> bool| {
-        list.iter().flatten().any(|(name, _)| wanted(name))
+    within_limits(errors, path, own);
+    let any = |list: &Option<Quantities>, matches: fn(&str) -> bool| {
+        list.iter().flatten().any(|(name, _)| matches(name))
     };
     let huge = |name: &str| name.starts_with("hugepages-");
     let plain = |name: &str| matches!(name, "cpu" | "memory");
     let has_huge = any(&own.limits, huge) || any(&own.requests, huge);
     if has_huge && !any(&own.limits, plain) && !any(&own.requests, plain) {
-        out.add(path, "huge pages need cpu or memory beside them");
+        errors.add(path, "huge pages need cpu or memory as well");
     }
 }
 
-/// Resources of the pod as a whole: at least what its containers ask for.
-pub(super) fn pod(out: &mut Findings, own: &ResourceRequirements, spec: &PodSpec) {
+/// Checks pod-level resources: at least the sum of the containers' requests.
+pub(super) fn pod(errors: &mut ErrorList, own: &ResourceRequirements, spec: &PodSpec) {
     let path = "spec.resources";
     let allowed = |name: &str| matches!(name, "cpu" | "memory") || name.starts_with("hugepages-");
-    list(out, "spec.resources.limits", own.limits.as_ref(), allowed);
     list(
-        out,
+        errors,
+        "spec.resources.limits",
+        own.limits.as_ref(),
+        allowed,
+    );
+    list(
+        errors,
         "spec.resources.requests",
         own.requests.as_ref(),
         allowed,
     );
-    within_limits(out, path, own);
+    within_limits(errors, path, own);
     for name in own.requests.iter().flatten().map(|(name, _)| name) {
-        let asked = |c: &k8s_openapi::api::core::v1::Container| {
-            get(c.resources.as_ref().and_then(|r| r.requests.as_ref()), name).unwrap_or_default()
+        let request = |c: &k8s_openapi::api::core::v1::Container| {
+            parse_entry(c.resources.as_ref().and_then(|r| r.requests.as_ref()), name)
+                .unwrap_or_default()
         };
-        let sum: Amount = spec.containers.iter().map(asked).sum();
-        if get(own.requests.as_ref(), name).is_some_and(|all| all < sum) {
-            out.add(
+        let sum: Amount = spec.containers.iter().map(request).sum();
+        if parse_entry(own.requests.as_ref(), name).is_some_and(|all| all < sum) {
+            errors.add(
                 format!("{path}.requests[{name}]"),
-                format!("is less than what the containers ask for together, {sum}"),
+                format!("is less than the sum of the containers' requests, {sum}"),
             );
         }
     }
     for (i, container) in spec.containers.iter().enumerate() {
         let limits = container.resources.as_ref().and_then(|r| r.limits.as_ref());
         for name in limits.into_iter().flatten().map(|(name, _)| name) {
-            let (one, all) = (get(limits, name), get(own.limits.as_ref(), name));
+            let (one, all) = (
+                parse_entry(limits, name),
+                parse_entry(own.limits.as_ref(), name),
+            );
             if let (Some(one), Some(all)) = (one, all)
                 && one > all
             {
-                out.add(
+                errors.add(
                     format!("spec.containers[{i}].resources.limits[{name}]"),
                     format!("is more than the pod's limit, {all}"),
                 );
@@ -92,27 +101,24 @@ fn is_extended(name: &str) -> bool {
     name.contains('/') && names::qualified(name).is_ok()
 }
 
-fn list(out: &mut Findings, path: &str, list: Option<&List>, allowed: fn(&str) -> bool) {
+fn list(errors: &mut ErrorList, path: &str, list: Option<&Quantities>, allowed: fn(&str) -> bool) {
     for (name, quantity) in list.into_iter().flatten() {
         let path = format!("{path}[{}]", name.chars().take(80).collect::<String>());
         if !allowed(name) {
-            out.add(
+            errors.add(
                 path.clone(),
-                format!(
-                    "{} is not a resource that can be asked for here",
-                    quoted(name)
-                ),
+                format!("{} is not a supported resource here", quoted(name)),
             );
         }
         match Amount::parse(&quantity.0) {
-            Err(error) => out.add(path, error.to_string()),
+            Err(error) => errors.add(path, error.to_string()),
             Ok(amount) if amount < Amount::ZERO => {
-                out.add(path, format!("{} is below zero", quoted(&quantity.0)))
+                errors.add(path, format!("{} is negative", quoted(&quantity.0)))
             }
             Ok(amount)
                 if is_extended(name) && amount.nanos() % Amount::from_units(1).nanos() != 0 =>
             {
-                out.add(
+                errors.add(
                     path,
                     format!("{} is not a whole number", quoted(&quantity.0)),
                 );
@@ -122,21 +128,21 @@ fn list(out: &mut Findings, path: &str, list: Option<&List>, allowed: fn(&str) -
     }
 }
 
-fn within_limits(out: &mut Findings, path: &str, own: &ResourceRequirements) {
+fn within_limits(errors: &mut ErrorList, path: &str, own: &ResourceRequirements) {
     for (name, quantity) in own.requests.iter().flatten() {
         let fixed = is_extended(name) || name.starts_with("hugepages-");
         match (
-            get(own.requests.as_ref(), name),
-            get(own.limits.as_ref(), name),
+            parse_entry(own.requests.as_ref(), name),
+            parse_entry(own.limits.as_ref(), name),
         ) {
             (Some(request), Some(limit)) if request > limit || (fixed && request != limit) => {
                 let than = if fixed { "other than" } else { "more than" };
-                out.add(
+                errors.add(
                     format!("{path}.requests[{name}]"),
                     format!("{} is {than} the limit, {limit}", quoted(&quantity.0)),
                 );
             }
-            (Some(_), None) if fixed => out.add(
+            (Some(_), None) if fixed => errors.add(
                 format!("{path}.limits[{name}]"),
                 "required: request and limit must be the same",
             ),

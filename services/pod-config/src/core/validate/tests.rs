@@ -6,24 +6,24 @@ fn base() -> Value {
         "spec": {"containers": [{"name": "a", "image": "busybox"}]}})
 }
 
-/// The fields found wrong once `value` is put at `at`.
+/// The invalid fields of a pod with `value` at the path `at`.
 fn check(at: &str, value: Value) -> Vec<String> {
     let mut root = base();
-    let mut place = &mut root;
+    let mut target = &mut root;
     for part in at.split('/').filter(|p| !p.is_empty()) {
-        place = match part.parse::<usize>() {
-            Ok(i) => &mut place[i],
-            Err(_) => &mut place[part],
+        target = match part.parse::<usize>() {
+            Ok(i) => &mut target[i],
+            Err(_) => &mut target[part],
         };
     }
-    *place = value;
+    *target = value;
     let mut typed: Pod = serde_json::from_value(root).expect("a typed pod");
     polylet_model::defaults::apply(&mut typed);
     pod(&typed).into_iter().map(|f| f.field).collect()
 }
 
 #[test]
-fn a_plain_pod_is_fine() {
+fn minimal_pod_is_valid() {
     assert_eq!(
         check("metadata/labels", json!({"app": "web"})),
         Vec::<String>::new()
@@ -31,7 +31,7 @@ fn a_plain_pod_is_fine() {
 }
 
 #[test]
-fn one_thing_wrong() {
+fn invalid_fields_are_reported() {
     let c = "spec/containers/0";
     let cases = [
         ("metadata/name", json!("a/b"), "metadata.name"),
@@ -277,7 +277,7 @@ fn one_thing_wrong() {
 }
 
 #[test]
-fn references_to_local_objects_are_allowed() {
+fn references_to_manifest_objects_are_allowed() {
     let volumes = json!([
         {"name": "s", "secret": {"secretName": "s"}},
         {"name": "c", "configMap": {"name": "c"}},
@@ -292,7 +292,7 @@ fn references_to_local_objects_are_allowed() {
 }
 
 #[test]
-fn mounts_and_ports_of_one_pod() {
+fn duplicate_mounts_and_host_ports_are_reported() {
     let mut root = base();
     root["spec"]["volumes"] = json!([{"name": "v", "emptyDir": {}}]);
     root["spec"]["containers"] = json!([

@@ -1,5 +1,3 @@
-//! One probe against upstream's rules.
-
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -7,32 +5,32 @@ use polylet_model::probe::ProbeKind;
 use proptest::prelude::*;
 
 use super::Worker;
-use crate::core::tests::{at, failure, timing};
-use crate::core::types::{Observation, Outcome};
+use crate::core::test_support::{at, failure, timing};
+use crate::core::types::{ProbeOutcome, ProbeOutput};
 
-fn ms_of(at_: Timestamp) -> i64 {
-    at_.as_millisecond() - at(0).as_millisecond()
+fn ms_of(time: Timestamp) -> i64 {
+    time.as_millisecond() - at(0).as_millisecond()
 }
 
-/// Runs a worker against a container: each attempt takes no time. Gives when it was asked, and the
-/// verdicts with their times.
+/// Runs a worker with attempts that take no time. Returns the times of the attempts, and the outcome
+/// changes with their times.
 fn run(
     worker: &mut Worker,
     until: u64,
-    say: impl Fn(u64) -> Observation,
-) -> (Vec<i64>, Vec<(i64, Outcome)>) {
-    let (mut asked, mut verdicts) = (Vec::new(), Vec::new());
+    probe: impl Fn(u64) -> ProbeOutput,
+) -> (Vec<i64>, Vec<(i64, ProbeOutcome)>) {
+    let (mut attempts, mut changes) = (Vec::new(), Vec::new());
     while let Some(due) = worker.due().filter(|due| *due <= at(until)) {
-        worker.begin(due);
-        asked.push(ms_of(due));
-        let judged = worker.observe(say(u64::try_from(ms_of(due)).unwrap()), due);
-        verdicts.extend(judged.map(|judged| (ms_of(due), judged.outcome)));
+        worker.start_attempt(due);
+        attempts.push(ms_of(due));
+        let change = worker.complete_attempt(probe(u64::try_from(ms_of(due)).unwrap()), due);
+        changes.extend(change.map(|change| (ms_of(due), change.outcome)));
     }
-    (asked, verdicts)
+    (attempts, changes)
 }
 
 #[test]
-fn the_first_readiness_probe_comes_with_the_initial_delay() {
+fn first_readiness_attempt_is_due_after_the_initial_delay() {
     for (delay, first) in [(0, 100), (3, 3000)] {
         let worker = Worker::new(
             ProbeKind::Readiness,
@@ -47,7 +45,7 @@ fn the_first_readiness_probe_comes_with_the_initial_delay() {
 }
 
 #[test]
-fn readiness_is_retried_soon_before_its_first_success_and_then_in_its_phase() {
+fn readiness_is_retried_early_before_the_first_success_and_then_in_phase() {
     let mut worker = Worker::new(
         ProbeKind::Readiness,
         timing(0, 10, 1, 3),
@@ -56,22 +54,22 @@ fn readiness_is_retried_soon_before_its_first_success_and_then_in_its_phase() {
         1234,
         at(0),
     );
-    let (asked, verdicts) = run(&mut worker, 50_000, |ms| {
+    let (attempts, changes) = run(&mut worker, 50_000, |ms| {
         if ms < 600 {
             failure()
         } else {
-            Observation::Success
+            ProbeOutput::Success
         }
     });
-    assert_eq!(asked[..6], [0, 50, 150, 350, 750, 1234]);
-    assert_eq!(asked[6..], [11_234, 21_234, 31_234, 41_234]);
-    assert_eq!(verdicts, [(750, Outcome::Success)]);
+    assert_eq!(attempts[..6], [0, 50, 150, 350, 750, 1234]);
+    assert_eq!(attempts[6..], [11_234, 21_234, 31_234, 41_234]);
+    assert_eq!(changes, [(750, ProbeOutcome::Success)]);
 }
 
 #[test]
-fn early_retries_never_make_a_failure() {
-    // A readiness probe that never succeeds is told once, by its period, whatever is retried: the
-    // container may have been found ready by the agent that had this node before.
+fn failed_early_retries_do_not_count() {
+    // "Not ready" is published once, after the threshold of ticks: the agent that ran on this node
+    // before may have published "ready".
     let mut worker = Worker::new(
         ProbeKind::Readiness,
         timing(0, 1, 1, 2),
@@ -80,13 +78,13 @@ fn early_retries_never_make_a_failure() {
         0,
         at(0),
     );
-    let (asked, verdicts) = run(&mut worker, 10_000, |_| failure());
-    assert_eq!(verdicts, [(1000, Outcome::Failure)]);
-    assert_eq!(asked[..7], [0, 50, 150, 350, 750, 1000, 2000]);
+    let (attempts, changes) = run(&mut worker, 10_000, |_| failure());
+    assert_eq!(changes, [(1000, ProbeOutcome::Failure)]);
+    assert_eq!(attempts[..7], [0, 50, 150, 350, 750, 1000, 2000]);
 }
 
 #[test]
-fn readiness_flips_after_its_thresholds() {
+fn readiness_changes_after_its_thresholds() {
     let mut worker = Worker::new(
         ProbeKind::Readiness,
         timing(0, 1, 2, 3),
@@ -95,26 +93,26 @@ fn readiness_flips_after_its_thresholds() {
         0,
         at(0),
     );
-    let say = |ms| {
+    let probe = |ms| {
         if (5500..9500).contains(&ms) {
             failure()
         } else {
-            Observation::Success
+            ProbeOutput::Success
         }
     };
-    let (_, verdicts) = run(&mut worker, 20_000, say);
+    let (_, changes) = run(&mut worker, 20_000, probe);
     assert_eq!(
-        verdicts,
+        changes,
         [
-            (1000, Outcome::Success),
-            (8000, Outcome::Failure),
-            (11_000, Outcome::Success)
+            (1000, ProbeOutcome::Success),
+            (8000, ProbeOutcome::Failure),
+            (11_000, ProbeOutcome::Success)
         ]
     );
 }
 
 #[test]
-fn liveness_fails_once_and_holds() {
+fn liveness_failure_is_final() {
     let mut worker = Worker::new(
         ProbeKind::Liveness,
         timing(0, 10, 1, 3),
@@ -123,20 +121,20 @@ fn liveness_fails_once_and_holds() {
         4000,
         at(0),
     );
-    let (asked, verdicts) = run(&mut worker, 100_000, |ms| {
+    let (attempts, changes) = run(&mut worker, 100_000, |ms| {
         if ms > 20_000 {
             failure()
         } else {
-            Observation::Success
+            ProbeOutput::Success
         }
     });
-    assert_eq!(asked, [4000, 14_000, 24_000, 34_000, 44_000]);
-    assert_eq!(verdicts, [(44_000, Outcome::Failure)]);
+    assert_eq!(attempts, [4000, 14_000, 24_000, 34_000, 44_000]);
+    assert_eq!(changes, [(44_000, ProbeOutcome::Failure)]);
     assert_eq!(worker.due(), None);
 }
 
 #[test]
-fn one_success_between_failures_starts_the_count_again() {
+fn success_resets_the_failure_count() {
     let mut worker = Worker::new(
         ProbeKind::Liveness,
         timing(0, 1, 1, 3),
@@ -145,18 +143,18 @@ fn one_success_between_failures_starts_the_count_again() {
         0,
         at(0),
     );
-    let (_, verdicts) = run(&mut worker, 30_000, |ms| {
+    let (_, changes) = run(&mut worker, 30_000, |ms| {
         if ms % 3000 == 0 {
-            Observation::Success
+            ProbeOutput::Success
         } else {
             failure()
         }
     });
-    assert_eq!(verdicts, []);
+    assert_eq!(changes, []);
 }
 
 #[test]
-fn startup_counts_failures_by_its_period_alone_and_holds_either_way() {
+fn startup_is_not_retried_early_and_either_outcome_is_final() {
     let mut worker = Worker::new(
         ProbeKind::Startup,
         timing(0, 5, 1, 3),
@@ -165,10 +163,13 @@ fn startup_counts_failures_by_its_period_alone_and_holds_either_way() {
         77,
         at(20),
     );
-    let (asked, verdicts) = run(&mut worker, 60_000, |_| failure());
+    let (attempts, changes) = run(&mut worker, 60_000, |_| failure());
     assert_eq!(
-        (asked, verdicts),
-        (vec![20, 5020, 10_020], vec![(10_020, Outcome::Failure)])
+        (attempts, changes),
+        (
+            vec![20, 5020, 10_020],
+            vec![(10_020, ProbeOutcome::Failure)]
+        )
     );
     assert_eq!(worker.due(), None);
     let mut worker = Worker::new(
@@ -179,12 +180,15 @@ fn startup_counts_failures_by_its_period_alone_and_holds_either_way() {
         77,
         at(20),
     );
-    let (asked, verdicts) = run(&mut worker, 60_000, |_| Observation::Success);
-    assert_eq!((asked, verdicts), (vec![20], vec![(20, Outcome::Success)]));
+    let (attempts, changes) = run(&mut worker, 60_000, |_| ProbeOutput::Success);
+    assert_eq!(
+        (attempts, changes),
+        (vec![20], vec![(20, ProbeOutcome::Success)])
+    );
 }
 
 #[test]
-fn a_probe_that_went_wrong_counts_as_nothing() {
+fn unknown_results_do_not_count() {
     let mut worker = Worker::new(
         ProbeKind::Liveness,
         timing(0, 1, 1, 3),
@@ -193,16 +197,16 @@ fn a_probe_that_went_wrong_counts_as_nothing() {
         0,
         at(0),
     );
-    let unknown = || Observation::Unknown("?".to_owned());
-    let (_, verdicts) = run(&mut worker, 30_000, |ms| {
+    let unknown = || ProbeOutput::Unknown("?".to_owned());
+    let (_, changes) = run(&mut worker, 30_000, |ms| {
         if ms % 2000 == 0 { unknown() } else { failure() }
     });
-    // At 1, 3 and 5 s: what went wrong in between neither counts nor ends the run.
-    assert_eq!(verdicts, [(5000, Outcome::Failure)]);
+    // Failures at 1, 3 and 5 s: the unknown results between them do not end the run.
+    assert_eq!(changes, [(5000, ProbeOutcome::Failure)]);
 }
 
 #[test]
-fn an_attempt_longer_than_the_period_drops_ticks() {
+fn attempt_longer_than_the_period_skips_ticks() {
     let mut worker = Worker::new(
         ProbeKind::Liveness,
         timing(0, 1, 1, 3),
@@ -211,38 +215,38 @@ fn an_attempt_longer_than_the_period_drops_ticks() {
         0,
         at(0),
     );
-    worker.begin(at(1000));
-    worker.observe(failure(), at(4500));
+    worker.start_attempt(at(1000));
+    worker.complete_attempt(failure(), at(4500));
     assert_eq!(worker.due(), Some(at(5000)));
 }
 
 #[test]
-fn a_kept_verdict_is_neither_told_again_nor_flipped() {
+fn restored_outcome_is_not_reported_again() {
     let mut worker = Worker::new(
         ProbeKind::Readiness,
         timing(0, 10, 1, 3),
         at(0),
-        Some(Outcome::Success),
+        Some(ProbeOutcome::Success),
         500,
         at(99_000),
     );
-    let (asked, verdicts) = run(&mut worker, 130_000, |_| Observation::Success);
-    assert_eq!((asked[0], verdicts), (100_500, vec![]));
+    let (attempts, changes) = run(&mut worker, 130_000, |_| ProbeOutput::Success);
+    assert_eq!((attempts[0], changes), (100_500, vec![]));
     for kind in [ProbeKind::Liveness, ProbeKind::Startup] {
         let worker = Worker::new(
             kind,
             timing(0, 10, 1, 3),
             at(0),
-            Some(Outcome::Failure),
+            Some(ProbeOutcome::Failure),
             500,
             at(99_000),
         );
-        assert_eq!(worker.due(), None, "{kind:?} holds");
+        assert_eq!(worker.due(), None, "{kind:?} is final");
     }
 }
 
 #[test]
-fn a_start_in_the_future_does_not_hold_a_probe_back() {
+fn start_time_in_the_future_does_not_delay_the_probe() {
     let worker = Worker::new(
         ProbeKind::Readiness,
         timing(2, 10, 1, 3),
@@ -255,33 +259,33 @@ fn a_start_in_the_future_does_not_hold_a_probe_back() {
 }
 
 proptest! {
-    /// Whatever a container says, and whatever is retried early: a failure is never told sooner
-    /// than upstream would, which needs the threshold of failures, a period apart each.
+    /// A failure needs as many failed attempts as upstream requires, each a period apart, whatever
+    /// is retried early.
     #[test]
-    fn failures_are_never_sooner_than_upstreams(
+    fn failure_never_comes_sooner_than_upstream(
         kind in prop::sample::select(ProbeKind::ALL.to_vec()),
         period in 1u64..5, failure_threshold in 1u32..4, phase in any::<u64>(),
-        says in prop::collection::vec(0u8..4, 1..60),
+        results in prop::collection::vec(0u8..4, 1..60),
     ) {
         let mut worker = Worker::new(kind, timing(0, period, 1, failure_threshold), at(0), None, phase, at(0));
         let mut first_failure = None;
-        for said in says {
+        for result in results {
             let Some(due) = worker.due() else { break };
-            worker.begin(due);
-            let said = match said {
-                0 => Observation::Success,
+            worker.start_attempt(due);
+            let output = match result {
+                0 => ProbeOutput::Success,
                 1 => failure(),
-                2 => Observation::Warning(String::new()),
-                _ => Observation::Unknown(String::new()),
+                2 => ProbeOutput::Warning(String::new()),
+                _ => ProbeOutput::Unknown(String::new()),
             };
-            match said {
-                Observation::Success | Observation::Warning(_) => first_failure = None,
-                Observation::Failure(_) => first_failure = first_failure.or(Some(due)),
-                Observation::Unknown(_) => {}
+            match output {
+                ProbeOutput::Success | ProbeOutput::Warning(_) => first_failure = None,
+                ProbeOutput::Failure(_) => first_failure = first_failure.or(Some(due)),
+                ProbeOutput::Unknown(_) => {}
             }
-            let judged = worker.observe(said, due);
-            if judged.is_some_and(|judged| judged.outcome == Outcome::Failure) {
-                let Some(first) = first_failure else { return Err(TestCaseError::fail("a failure without one")) };
+            let change = worker.complete_attempt(output, due);
+            if change.is_some_and(|change| change.outcome == ProbeOutcome::Failure) {
+                let Some(first) = first_failure else { return Err(TestCaseError::fail("outcome changed without a failed attempt")) };
                 let least = Duration::from_secs(period) * (failure_threshold - 1);
                 prop_assert!(due >= first + least);
             }

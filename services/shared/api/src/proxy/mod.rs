@@ -1,48 +1,48 @@
-//! The proxy before the API server: which one, and how a connection goes through it.
+//! The proxy in front of the API server.
 //!
-//! A kubeconfig's `proxy-url` counts for every server. Without one the environment does, as in
-//! upstream's clients: `HTTPS_PROXY` (`HTTP_PROXY` for a server of plain HTTP), `NO_PROXY`, and their
-//! lower-case forms. Images are the runtime's own business, and probes go straight to their pods.
+//! The `proxy-url` of a kubeconfig applies to every server. Without one, the environment is used as
+//! in client-go: `HTTPS_PROXY` (`HTTP_PROXY` for a server without TLS), `NO_PROXY`, and their
+//! lower-case forms. Image pulls are up to the runtime, and probes never use a proxy.
 
-mod address;
-mod except;
-mod reach;
+mod connector;
 #[cfg(test)]
-mod reach_tests;
+mod connector_tests;
+mod no_proxy;
+mod url;
 
 use http::Uri;
 use http::uri::Scheme;
 
-pub(crate) use self::address::Proxy;
-pub use self::address::ProxyError;
-pub(crate) use self::reach::Reach;
+pub(crate) use self::connector::ProxyConnector;
+pub use self::url::ProxyError;
+pub(crate) use self::url::ProxyUrl;
 
-/// Which proxy is named for a server, and where it is named.
-pub(crate) struct Named {
-    /// `its proxy-url`, or the name of a variable.
-    pub(crate) place: &'static str,
-    /// Whether that is a variable.
-    pub(crate) by_environment: bool,
-    /// What is said there, or why it is of no use.
-    pub(crate) proxy: Result<Proxy, ProxyError>,
+/// The proxy setting that applies to a server.
+pub(crate) struct ProxySetting {
+    /// `proxy-url`, or the name of an environment variable.
+    pub(crate) source: &'static str,
+    pub(crate) from_environment: bool,
+    /// The URL, or why it is invalid.
+    pub(crate) proxy: Result<ProxyUrl, ProxyError>,
 }
 
-/// The proxy for this server; none where it is reached without. `variable` looks into the environment.
-pub(crate) fn named(
+/// The proxy setting for this server, or `None` for a direct connection. `variable` reads the
+/// environment.
+pub(crate) fn select(
     proxy_url: Option<&str>,
     server: &Uri,
     variable: impl Fn(&str) -> Option<String>,
-) -> Option<Named> {
+) -> Option<ProxySetting> {
     if let Some(url) = proxy_url.filter(|url| !url.is_empty()) {
-        return Some(Named {
-            place: "its proxy-url",
-            by_environment: false,
-            proxy: Proxy::of_kubeconfig(url),
+        return Some(ProxySetting {
+            source: "proxy-url",
+            from_environment: false,
+            proxy: ProxyUrl::from_kubeconfig(url),
         });
     }
     let first = |names: [&'static str; 2]| {
-        let said = |name| Some((name, variable(name).filter(|value| !value.is_empty())?));
-        names.into_iter().find_map(said)
+        let non_empty = |name| Some((name, variable(name).filter(|value| !value.is_empty())?));
+        names.into_iter().find_map(non_empty)
     };
     let plain = server.scheme() == Some(&Scheme::HTTP);
     let names = if plain {
@@ -50,16 +50,16 @@ pub(crate) fn named(
     } else {
         ["HTTPS_PROXY", "https_proxy"]
     };
-    let (place, said) = first(names)?;
+    let (source, value) = first(names)?;
     let port = server.port_u16().unwrap_or(if plain { 80 } else { 443 });
     let (_, list) = first(["NO_PROXY", "no_proxy"]).unwrap_or_default();
-    if except::excepted(&list, server.host()?, port) {
+    if no_proxy::matches(&list, server.host()?, port) {
         return None;
     }
-    let proxy = Proxy::of_environment(&said);
-    Some(Named {
-        place,
-        by_environment: true,
+    let proxy = ProxyUrl::from_environment(&value);
+    Some(ProxySetting {
+        source,
+        from_environment: true,
         proxy,
     })
 }
@@ -70,18 +70,22 @@ mod tests {
 
     use super::*;
 
-    fn asked(proxy_url: Option<&str>, server: &str, variables: &[(&str, &str)]) -> Option<String> {
+    fn selected(
+        proxy_url: Option<&str>,
+        server: &str,
+        variables: &[(&str, &str)],
+    ) -> Option<String> {
         let variables: BTreeMap<&str, &str> = variables.iter().copied().collect();
         let variable = |name: &str| variables.get(name).map(|value| (*value).to_owned());
-        let named = named(proxy_url, &server.parse().unwrap(), variable)?;
-        Some(match named.proxy {
+        let setting = select(proxy_url, &server.parse().unwrap(), variable)?;
+        Some(match setting.proxy {
             Ok(proxy) => proxy.to_string(),
-            Err(error) => format!("{}: {error}", named.place),
+            Err(error) => format!("{}: {error}", setting.source),
         })
     }
 
     #[test]
-    fn each_kind_of_server_has_its_variable() {
+    fn the_variable_depends_on_the_scheme_of_the_server() {
         let both = [
             ("HTTP_PROXY", "http.proxy.tld"),
             ("HTTPS_PROXY", "https://secure.proxy.tld"),
@@ -117,7 +121,7 @@ mod tests {
                 &[("https_proxy", "low:1"), ("no_proxy", "b.tld,a.tld:443")],
                 Some("http://low:1"),
             ),
-            // An address is no name.
+            // An IPv6 address is not matched as a domain.
             (
                 "https://[1000::1]:123",
                 &[("https_proxy", "low:1"), ("NO_PROXY", "1")],
@@ -127,30 +131,30 @@ mod tests {
             ("https://[::1]:6443", &both, None),
             ("https://localhost:6443", &both, None),
         ] {
-            let told = asked(None, server, variables);
-            assert_eq!(told.as_deref(), expected, "{server} {variables:?}");
+            let actual = selected(None, server, variables);
+            assert_eq!(actual.as_deref(), expected, "{server} {variables:?}");
         }
     }
 
     #[test]
-    fn the_kubeconfig_counts_before_the_environment_and_its_exceptions() {
+    fn the_kubeconfig_takes_precedence_over_the_environment() {
         let variables = [("HTTPS_PROXY", "other:1"), ("NO_PROXY", "*")];
         for server in ["https://a.tld", "https://127.0.0.1:6443"] {
-            let told = asked(Some("http://mine:3128"), server, &variables);
-            assert_eq!(told.as_deref(), Some("http://mine:3128"));
-            assert_eq!(asked(None, server, &variables), None);
-            assert_eq!(asked(Some(""), server, &variables), None);
+            let actual = selected(Some("http://mine:3128"), server, &variables);
+            assert_eq!(actual.as_deref(), Some("http://mine:3128"));
+            assert_eq!(selected(None, server, &variables), None);
+            assert_eq!(selected(Some(""), server, &variables), None);
         }
     }
 
     #[test]
-    fn what_is_wrong_says_where() {
-        let told = asked(
+    fn errors_name_the_setting() {
+        let actual = selected(
             None,
             "https://a.tld",
             &[("https_proxy", "ftp://u:hunter2@h")],
         );
         let expected = "https_proxy: unsupported scheme \"ftp\", must be http, https, or socks5";
-        assert_eq!(told.as_deref(), Some(expected));
+        assert_eq!(actual.as_deref(), Some(expected));
     }
 }

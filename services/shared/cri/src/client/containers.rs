@@ -2,25 +2,25 @@ use std::time::Duration;
 
 use polylet_wire::runtime::v1;
 
-use super::{Call, Runtime, call_span, gone_is_done};
+use super::{CriCall, RuntimeClient, call_span, ignore_not_found};
 use crate::CriError;
 
-/// What a command inside a container left behind.
+/// The result of a command in a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExecOutput {
     /// Standard output.
     pub stdout: Vec<u8>,
     /// Standard error.
     pub stderr: Vec<u8>,
-    /// Its exit code.
+    /// The exit code.
     pub exit_code: i32,
 }
 
-/// A command to be run on streams.
+/// A command to run with streaming.
 pub use polylet_wire::runtime::v1::ExecRequest;
 
-impl Runtime {
-    /// Makes a container in a sandbox; its id.
+impl RuntimeClient {
+    /// Creates a container in a sandbox and returns its id.
     pub async fn create_container(
         &self,
         sandbox_id: &str,
@@ -39,92 +39,92 @@ impl Runtime {
             sandbox_config: Some(sandbox_config),
         };
         let mut client = self.runtime_service();
-        let answer = Call {
+        let response = CriCall {
             name: "CreateContainer",
             id: &name.name,
-            limit: Some(self.timeout),
+            timeout: Some(self.timeout),
             span: span.clone(),
         }
         .run(request, async |r| client.create_container(r).await)
         .await?;
-        span.record("container.id", &answer.container_id);
-        Ok(answer.container_id)
+        span.record("container.id", &response.container_id);
+        Ok(response.container_id)
     }
 
-    /// Starts a container that was made.
+    /// Starts a created container.
     pub async fn start_container(&self, id: &str) -> Result<(), CriError> {
         let request = v1::StartContainerRequest {
             container_id: id.to_owned(),
         };
         let mut client = self.runtime_service();
-        Call {
+        CriCall {
             name: "StartContainer",
             id,
-            limit: Some(self.timeout),
-            span: call_span!(changes "cri.StartContainer" of self.about, container.id = id),
+            timeout: Some(self.timeout),
+            span: call_span!(changes "cri.StartContainer" of self.context, container.id = id),
         }
         .run(request, async |r| client.start_container(r).await)
         .await
         .map(drop)
     }
 
-    /// Stops a container, with `grace` between the stop signal and the kill; one that is gone is
-    /// fine.
+    /// Stops a container, with `grace` between the stop signal and SIGKILL. A missing container is a
+    /// success.
     pub async fn stop_container(&self, id: &str, grace: Duration) -> Result<(), CriError> {
         let request = v1::StopContainerRequest {
             container_id: id.to_owned(),
-            timeout: seconds_up(grace),
+            timeout: ceil_seconds(grace),
         };
         let mut client = self.runtime_service();
-        let result = Call {
+        let result = CriCall {
             name: "StopContainer",
             id,
-            limit: Some(grace.saturating_add(self.timeout)),
-            span: call_span!(changes "cri.StopContainer" of self.about, container.id = id,
+            timeout: Some(grace.saturating_add(self.timeout)),
+            span: call_span!(changes "cri.StopContainer" of self.context, container.id = id,
                 grace_seconds = request.timeout),
         }
         .run(request, async |r| client.stop_container(r).await)
         .await;
-        gone_is_done(result.map(drop))
+        ignore_not_found(result.map(drop))
     }
 
-    /// Takes a container's record away, killing it if it runs; one that is gone is fine.
+    /// Removes a container, and kills it if it is running. A missing container is a success.
     pub async fn remove_container(&self, id: &str) -> Result<(), CriError> {
         let request = v1::RemoveContainerRequest {
             container_id: id.to_owned(),
         };
         let mut client = self.runtime_service();
-        let result = Call {
+        let result = CriCall {
             name: "RemoveContainer",
             id,
-            limit: Some(self.timeout),
-            span: call_span!(changes "cri.RemoveContainer" of self.about, container.id = id),
+            timeout: Some(self.timeout),
+            span: call_span!(changes "cri.RemoveContainer" of self.context, container.id = id),
         }
         .run(request, async |r| client.remove_container(r).await)
         .await;
-        gone_is_done(result.map(drop))
+        ignore_not_found(result.map(drop))
     }
 
-    /// The containers that fit `filter`, all of them without one.
+    /// Lists the containers that match `filter`.
     pub async fn list_containers(
         &self,
         filter: Option<v1::ContainerFilter>,
     ) -> Result<Vec<v1::Container>, CriError> {
         let mut client = self.runtime_service();
-        let answer = Call {
+        let response = CriCall {
             name: "ListContainers",
             id: "",
-            limit: Some(self.timeout),
+            timeout: Some(self.timeout),
             span: call_span!(reads "cri.ListContainers"),
         }
         .run(v1::ListContainersRequest { filter }, async |r| {
             client.list_containers(r).await
         })
         .await?;
-        Ok(answer.containers)
+        Ok(response.containers)
     }
 
-    /// All that is known of one container.
+    /// The status of a container.
     pub async fn container_status(&self, id: &str) -> Result<v1::ContainerStatus, CriError> {
         Ok(self
             .container_status_raw(id, false)
@@ -133,7 +133,7 @@ impl Runtime {
             .unwrap_or_default())
     }
 
-    /// The same with the runtime's own words, where `verbose` asks for them.
+    /// The same, with the runtime's own information if `verbose` is set.
     pub async fn container_status_raw(
         &self,
         id: &str,
@@ -144,17 +144,17 @@ impl Runtime {
             verbose,
         };
         let mut client = self.runtime_service();
-        Call {
+        CriCall {
             name: "ContainerStatus",
             id,
-            limit: Some(self.timeout),
+            timeout: Some(self.timeout),
             span: call_span!(reads "cri.ContainerStatus", container.id = id),
         }
         .run(request, async |r| client.container_status(r).await)
         .await
     }
 
-    /// Changes the sizes of a running container.
+    /// Updates the resources of a running container.
     pub async fn update_container_resources(
         &self,
         id: &str,
@@ -166,11 +166,11 @@ impl Runtime {
             ..Default::default()
         };
         let mut client = self.runtime_service();
-        Call {
+        CriCall {
             name: "UpdateContainerResources",
             id,
-            limit: Some(self.timeout),
-            span: call_span!(changes "cri.UpdateContainerResources" of self.about, container.id = id),
+            timeout: Some(self.timeout),
+            span: call_span!(changes "cri.UpdateContainerResources" of self.context, container.id = id),
         }
         .run(request, async |r| {
             client.update_container_resources(r).await
@@ -179,27 +179,27 @@ impl Runtime {
         .map(drop)
     }
 
-    /// Has the runtime open a container's log anew, after the file was moved away.
+    /// Has the runtime reopen a container's log file after it was rotated.
     pub async fn reopen_container_log(&self, id: &str) -> Result<(), CriError> {
         let request = v1::ReopenContainerLogRequest {
             container_id: id.to_owned(),
         };
         let mut client = self.runtime_service();
-        Call {
+        CriCall {
             name: "ReopenContainerLog",
             id,
-            limit: Some(self.timeout),
-            span: call_span!(changes "cri.ReopenContainerLog" of self.about, container.id = id),
+            timeout: Some(self.timeout),
+            span: call_span!(changes "cri.ReopenContainerLog" of self.context, container.id = id),
         }
         .run(request, async |r| client.reopen_container_log(r).await)
         .await
         .map(drop)
     }
 
-    /// Runs a command in a container to its end. Without a timeout it may run for ever; past its
-    /// timeout it is killed and the error says `is_deadline`.
+    /// Runs a command in a container and waits for its exit. After `timeout` it is killed, and
+    /// [`CriError::is_deadline`] is true.
     ///
-    /// A debug-level span, though it runs something: periodic probes are no news.
+    /// The span has debug level, as most commands are periodic probes.
     pub async fn exec_sync(
         &self,
         id: &str,
@@ -209,55 +209,55 @@ impl Runtime {
         let request = v1::ExecSyncRequest {
             container_id: id.to_owned(),
             cmd: command,
-            timeout: timeout.map_or(0, seconds_up),
+            timeout: timeout.map_or(0, ceil_seconds),
         };
         let mut client = self.runtime_service();
-        let answer = Call {
+        let response = CriCall {
             name: "ExecSync",
             id,
-            limit: timeout.map(|t| t.saturating_add(self.timeout)),
+            timeout: timeout.map(|t| t.saturating_add(self.timeout)),
             span: call_span!(reads "cri.ExecSync", container.id = id),
         }
         .run(request, async |r| client.exec_sync(r).await)
         .await?;
         Ok(ExecOutput {
-            stdout: answer.stdout,
-            stderr: answer.stderr,
-            exit_code: answer.exit_code,
+            stdout: response.stdout,
+            stderr: response.stderr,
+            exit_code: response.exit_code,
         })
     }
 
-    /// The address at which the runtime runs a command on streams.
+    /// The URL at which the runtime streams a command.
     pub async fn exec(&self, request: ExecRequest) -> Result<String, CriError> {
         let id = request.container_id.clone();
         let mut client = self.runtime_service();
-        let answer = Call {
+        let response = CriCall {
             name: "Exec",
             id: &id,
-            limit: Some(self.timeout),
+            timeout: Some(self.timeout),
             span: call_span!(reads "cri.Exec", container.id = %id),
         }
         .run(request, async |r| client.exec(r).await)
         .await?;
-        Ok(answer.url)
+        Ok(response.url)
     }
 
-    /// The address at which the runtime connects to a container's own streams.
+    /// The URL at which the runtime streams a container's own input and output.
     pub async fn attach(&self, request: v1::AttachRequest) -> Result<String, CriError> {
         let id = request.container_id.clone();
         let mut client = self.runtime_service();
-        let answer = Call {
+        let response = CriCall {
             name: "Attach",
             id: &id,
-            limit: Some(self.timeout),
+            timeout: Some(self.timeout),
             span: call_span!(reads "cri.Attach", container.id = %id),
         }
         .run(request, async |r| client.attach(r).await)
         .await?;
-        Ok(answer.url)
+        Ok(response.url)
     }
 
-    /// Writes a container's whole state to `location`; without a timeout, the usual deadline.
+    /// Writes a checkpoint of a container to `location`.
     pub async fn checkpoint_container(
         &self,
         id: &str,
@@ -267,14 +267,14 @@ impl Runtime {
         let request = v1::CheckpointContainerRequest {
             container_id: id.to_owned(),
             location: location.to_owned(),
-            timeout: timeout.map_or(0, seconds_up),
+            timeout: timeout.map_or(0, ceil_seconds),
         };
         let mut client = self.runtime_service();
-        Call {
+        CriCall {
             name: "CheckpointContainer",
             id,
-            limit: Some(timeout.unwrap_or(self.timeout)),
-            span: call_span!(changes "cri.CheckpointContainer" of self.about, container.id = id),
+            timeout: Some(timeout.unwrap_or(self.timeout)),
+            span: call_span!(changes "cri.CheckpointContainer" of self.context, container.id = id),
         }
         .run(request, async |r| client.checkpoint_container(r).await)
         .await
@@ -282,12 +282,12 @@ impl Runtime {
     }
 }
 
-// The interface counts whole seconds; a fraction must not turn into "none".
-fn seconds_up(time: Duration) -> i64 {
-    let whole = time
+// The CRI has whole seconds, and zero means no timeout: fractions are rounded up.
+fn ceil_seconds(duration: Duration) -> i64 {
+    let seconds = duration
         .as_secs()
-        .saturating_add(u64::from(time.subsec_nanos() > 0));
-    i64::try_from(whole).unwrap_or(i64::MAX)
+        .saturating_add(u64::from(duration.subsec_nanos() > 0));
+    i64::try_from(seconds).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]
@@ -295,10 +295,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fractions_of_seconds_go_up() {
-        assert_eq!(seconds_up(Duration::ZERO), 0);
-        assert_eq!(seconds_up(Duration::from_millis(1)), 1);
-        assert_eq!(seconds_up(Duration::from_secs(30)), 30);
-        assert_eq!(seconds_up(Duration::MAX), i64::MAX);
+    fn fractions_of_seconds_are_rounded_up() {
+        assert_eq!(ceil_seconds(Duration::ZERO), 0);
+        assert_eq!(ceil_seconds(Duration::from_millis(1)), 1);
+        assert_eq!(ceil_seconds(Duration::from_secs(30)), 30);
+        assert_eq!(ceil_seconds(Duration::MAX), i64::MAX);
     }
 }

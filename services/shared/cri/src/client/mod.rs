@@ -21,20 +21,21 @@ mod stats;
 
 pub use containers::{ExecOutput, ExecRequest};
 
-/// Lists of a full node stay under this; larger ones are refused, as upstream refuses them.
-const MAX_MESSAGE: usize = 16 << 20;
+/// The largest message that is accepted, as upstream.
+const MAX_MESSAGE_BYTES: usize = 16 << 20;
 
-/// One connection to the runtime, made when first needed and again whenever it broke. Cheap to clone.
+/// A client of the container runtime. It connects for the first call and again when the connection has
+/// broken. Cheap to clone.
 #[derive(Clone)]
-pub struct Runtime {
+pub struct RuntimeClient {
     channel: Channel,
     timeout: Duration,
-    about: About,
+    context: CallContext,
 }
 
-/// What calls are made for, as far as the call's own message does not say: for their spans.
+/// The subject of calls, for the attributes of their spans that are not in the requests.
 #[derive(Clone, Debug, Default)]
-pub struct About {
+pub struct CallContext {
     /// The pod's uid.
     pub pod_uid: Option<String>,
     /// The pod's name.
@@ -43,29 +44,29 @@ pub struct About {
     pub namespace: Option<String>,
     /// The container's name.
     pub container: Option<String>,
-    /// The sandbox's or container's number.
+    /// The attempt of the sandbox or container.
     pub attempt: Option<u32>,
 }
 
-impl Runtime {
-    /// A client of the runtime at `endpoint` (`unix:///run/…` or a path), with `timeout` for the
-    /// usual call. Nothing is connected yet; while the runtime is away each call fails at once.
+impl RuntimeClient {
+    /// A client of the runtime at `endpoint` (`unix:///run/…` or a path), with `timeout` for most calls.
+    /// It does not connect yet. While the runtime is unavailable, calls fail at once.
     ///
-    /// Has to be called inside a tokio runtime, which carries the connection.
+    /// Has to be called inside a tokio runtime.
     pub fn connect(endpoint: &str, timeout: Duration) -> Self {
         let path = socket_path(endpoint);
         let connector = tower::service_fn(move |_: Uri| {
             let path = path.clone();
             async move {
                 let connected = UnixStream::connect(&path).await.map(TokioIo::new);
-                // The socket is what an operator can look at.
+                // The error names the socket for the operator.
                 connected.map_err(|error| {
                     io::Error::new(error.kind(), format!("{}: {error}", path.display()))
                 })
             }
         });
         let channel = Endpoint::from_static("http://localhost")
-            // Large lists should not wait for window updates.
+            // Large lists do not have to wait for window updates.
             .initial_stream_window_size(1 << 20)
             .initial_connection_window_size(4 << 20)
             .connect_timeout(Duration::from_secs(5))
@@ -73,24 +74,24 @@ impl Runtime {
         Self {
             channel,
             timeout,
-            about: About::default(),
+            context: CallContext::default(),
         }
     }
 
-    /// The same connection for calls whose spans tell what they are about.
-    pub fn about(&self, about: About) -> Self {
+    /// The same client with a context for the spans of its calls.
+    pub fn with_context(&self, context: CallContext) -> Self {
         Self {
-            about,
+            context,
             ..self.clone()
         }
     }
 
-    /// The deadline of the usual call.
+    /// The timeout of most calls.
     pub fn timeout(&self) -> Duration {
         self.timeout
     }
 
-    /// The same connection with another deadline for the usual call.
+    /// The same client with another timeout for most calls.
     pub fn with_timeout(&self, timeout: Duration) -> Self {
         Self {
             timeout,
@@ -99,15 +100,16 @@ impl Runtime {
     }
 
     fn runtime_service(&self) -> RuntimeServiceClient<Channel> {
-        RuntimeServiceClient::new(self.channel.clone()).max_decoding_message_size(MAX_MESSAGE)
+        RuntimeServiceClient::new(self.channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
     }
 
     fn image_service(&self) -> ImageServiceClient<Channel> {
-        ImageServiceClient::new(self.channel.clone()).max_decoding_message_size(MAX_MESSAGE)
+        ImageServiceClient::new(self.channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
     }
 }
 
-// Only Unix sockets: whatever else is configured fails as a path that does not exist, and says so.
+/// The path of the socket. Only Unix sockets are supported: with another endpoint, connecting fails and
+/// names it.
 fn socket_path(endpoint: &str) -> PathBuf {
     let path = endpoint
         .strip_prefix("unix://")
@@ -116,15 +118,17 @@ fn socket_path(endpoint: &str) -> PathBuf {
     PathBuf::from(path)
 }
 
-/// What one call is: its name, what it is about, how long it may take, its span.
-struct Call<'a> {
+/// The parameters of a call.
+struct CriCall<'a> {
+    /// The method's name in the CRI.
     name: &'static str,
+    /// The sandbox, container or image; empty if there is none.
     id: &'a str,
-    limit: Option<Duration>,
+    timeout: Option<Duration>,
     span: Span,
 }
 
-impl Call<'_> {
+impl CriCall<'_> {
     async fn run<Q, R, F>(
         self,
         message: Q,
@@ -134,56 +138,56 @@ impl Call<'_> {
         F: Future<Output = Result<Response<R>, Status>>,
     {
         let mut request = Request::new(message);
-        if let Some(limit) = self.limit {
-            // The runtime gives up as well, and does not work for nobody.
-            request.set_timeout(limit);
+        if let Some(timeout) = self.timeout {
+            // The runtime then cancels the call as well.
+            request.set_timeout(timeout);
         }
-        let sending = send(request).instrument(self.span.clone());
-        let answer = match self.limit {
-            Some(limit) => tokio::time::timeout(limit, sending)
+        let call = send(request).instrument(self.span.clone());
+        let result = match self.timeout {
+            Some(timeout) => tokio::time::timeout(timeout, call)
                 .await
-                .unwrap_or_else(|_| Err(Status::deadline_exceeded(late(limit)))),
-            None => sending.await,
+                .unwrap_or_else(|_| Err(Status::deadline_exceeded(timeout_message(timeout)))),
+            None => call.await,
         };
-        match answer {
+        match result {
             Ok(response) => {
                 self.span.record("result", "ok");
                 Ok(response.into_inner())
             }
-            Err(status) => Err(self.failed(&status)),
+            Err(status) => Err(self.record_failure(&status)),
         }
     }
 
-    fn failed(&self, status: &Status) -> CriError {
+    fn record_failure(&self, status: &Status) -> CriError {
         let error = CriError::new(self.name, self.id, status);
         self.span
             .record("result", tracing::field::debug(error.code()));
-        // Lookups of what is gone are answers, not failures.
+        // A missing object or method is a regular result, not an error of the span.
         if !error.is_not_found() && !error.is_unimplemented() {
             self.span.record("otel.status_code", "ERROR");
             self.span
-                .record("otel.status_description", error.said.to_string());
+                .record("otel.status_description", error.source.to_string());
         }
         error
     }
 }
 
-fn late(limit: Duration) -> String {
-    format!("no answer within {limit:?}")
+fn timeout_message(timeout: Duration) -> String {
+    format!("no response within {timeout:?}")
 }
 
-/// The span of a call: at info when it changes something, at debug when it only reads.
+/// The span of a call: at info level if it changes something, at debug level if it only reads.
 macro_rules! call_span {
     (changes $name:literal $(, $($field:tt)+)?) => {
         tracing::info_span!($name, $($($field)+,)? result = tracing::field::Empty,
             otel.kind = "client", otel.status_code = tracing::field::Empty,
             otel.status_description = tracing::field::Empty)
     };
-    (changes $name:literal of $about:expr $(, $($field:tt)+)?) => {
-        tracing::info_span!($name, k8s.pod.uid = $about.pod_uid.as_deref(),
-            k8s.pod.name = $about.pod_name.as_deref(),
-            k8s.namespace.name = $about.namespace.as_deref(),
-            k8s.container.name = $about.container.as_deref(), attempt = $about.attempt,
+    (changes $name:literal of $context:expr $(, $($field:tt)+)?) => {
+        tracing::info_span!($name, k8s.pod.uid = $context.pod_uid.as_deref(),
+            k8s.pod.name = $context.pod_name.as_deref(),
+            k8s.namespace.name = $context.namespace.as_deref(),
+            k8s.container.name = $context.container.as_deref(), attempt = $context.attempt,
             $($($field)+,)? result = tracing::field::Empty,
             otel.kind = "client", otel.status_code = tracing::field::Empty,
             otel.status_description = tracing::field::Empty)
@@ -196,8 +200,8 @@ macro_rules! call_span {
 }
 use call_span;
 
-/// A removal of what is not there has happened already.
-fn gone_is_done(result: Result<(), CriError>) -> Result<(), CriError> {
+/// Removing an object that does not exist is a success.
+fn ignore_not_found(result: Result<(), CriError>) -> Result<(), CriError> {
     match result {
         Err(error) if error.is_not_found() => Ok(()),
         other => other,
@@ -221,26 +225,26 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_absent_runtime_is_unavailable_and_named() {
+    async fn a_missing_runtime_is_unavailable_and_the_error_names_its_socket() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("none.sock");
-        let runtime = Runtime::connect(&path.to_string_lossy(), Duration::from_secs(5));
+        let runtime = RuntimeClient::connect(&path.to_string_lossy(), Duration::from_secs(5));
         let error = runtime.version().await.unwrap_err();
         assert!(error.is_unavailable(), "{error:?}");
         assert!(
-            error.said.to_string().contains("No such file"),
+            error.source.to_string().contains("No such file"),
             "{}",
-            error.said
+            error.source
         );
         assert!(runtime.container_events().await.is_err());
     }
 
     #[tokio::test]
-    async fn a_silent_runtime_meets_the_deadline() {
+    async fn calls_to_a_silent_runtime_time_out() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("silent.sock");
         let _listener = tokio::net::UnixListener::bind(&path).unwrap();
-        let runtime = Runtime::connect(&path.to_string_lossy(), Duration::from_millis(50));
+        let runtime = RuntimeClient::connect(&path.to_string_lossy(), Duration::from_millis(50));
         let error = runtime.version().await.unwrap_err();
         assert!(error.is_deadline(), "{error:?}");
     }

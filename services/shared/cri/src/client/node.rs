@@ -1,17 +1,17 @@
 use polylet_wire::runtime::v1;
 use tonic::Streaming;
 
-use super::{Call, Runtime, call_span};
+use super::{CriCall, RuntimeClient, call_span};
 use crate::CriError;
 
-impl Runtime {
+impl RuntimeClient {
     /// The runtime's name and version.
     pub async fn version(&self) -> Result<v1::VersionResponse, CriError> {
         let mut client = self.runtime_service();
-        Call {
+        CriCall {
             name: "Version",
             id: "",
-            limit: Some(self.timeout),
+            timeout: Some(self.timeout),
             span: call_span!(reads "cri.Version"),
         }
         .run(v1::VersionRequest::default(), async |r| {
@@ -20,22 +20,22 @@ impl Runtime {
         .await
     }
 
-    /// Whether runtime and network are ready, and what the handlers can do.
+    /// Whether runtime and network are ready, and the features of the runtime handlers.
     pub async fn status(&self) -> Result<v1::StatusResponse, CriError> {
-        self.status_of(false).await
+        self.status_with(false).await
     }
 
-    /// The same with the runtime's own configuration as JSON in `info`.
+    /// The same, with the runtime's configuration as JSON in `info`.
     pub async fn verbose_status(&self) -> Result<v1::StatusResponse, CriError> {
-        self.status_of(true).await
+        self.status_with(true).await
     }
 
-    async fn status_of(&self, verbose: bool) -> Result<v1::StatusResponse, CriError> {
+    async fn status_with(&self, verbose: bool) -> Result<v1::StatusResponse, CriError> {
         let mut client = self.runtime_service();
-        Call {
+        CriCall {
             name: "Status",
             id: "",
-            limit: Some(self.timeout),
+            timeout: Some(self.timeout),
             span: call_span!(reads "cri.Status"),
         }
         .run(v1::StatusRequest { verbose }, async |r| {
@@ -44,13 +44,13 @@ impl Runtime {
         .await
     }
 
-    /// The runtime's cgroup driver; containerd before 2.0 says Unimplemented.
+    /// The runtime's cgroup driver. Containerd before 2.0 returns Unimplemented.
     pub async fn runtime_config(&self) -> Result<v1::RuntimeConfigResponse, CriError> {
         let mut client = self.runtime_service();
-        Call {
+        CriCall {
             name: "RuntimeConfig",
             id: "",
-            limit: Some(self.timeout),
+            timeout: Some(self.timeout),
             span: call_span!(reads "cri.RuntimeConfig"),
         }
         .run(v1::RuntimeConfigRequest {}, async |r| {
@@ -59,7 +59,7 @@ impl Runtime {
         .await
     }
 
-    /// Tells the runtime the address range of this node's pods.
+    /// Sends the pod CIDR of this node to the runtime.
     pub async fn update_runtime_config(&self, pod_cidr: &str) -> Result<(), CriError> {
         let network_config = Some(v1::NetworkConfig {
             pod_cidr: pod_cidr.to_owned(),
@@ -68,10 +68,10 @@ impl Runtime {
             runtime_config: Some(v1::RuntimeConfig { network_config }),
         };
         let mut client = self.runtime_service();
-        Call {
+        CriCall {
             name: "UpdateRuntimeConfig",
             id: pod_cidr,
-            limit: Some(self.timeout),
+            timeout: Some(self.timeout),
             span: call_span!(changes "cri.UpdateRuntimeConfig", pod_cidr),
         }
         .run(request, async |r| client.update_runtime_config(r).await)
@@ -79,18 +79,18 @@ impl Runtime {
         .map(drop)
     }
 
-    /// Container events as they happen. There is no replay: they are hints, lists are the truth.
+    /// Container events as they happen. There is no replay: events are hints, and lists are the truth.
     ///
-    /// Runtimes written in Go answer only with the first event, so this may wait as long as
-    /// nothing happens; a runtime without events (Unimplemented) or away fails at once.
+    /// Runtimes written in Go send the response headers with the first event, so this may wait for one.
+    /// It fails at once if the runtime is unavailable or has no events (Unimplemented).
     pub async fn container_events(
         &self,
     ) -> Result<Streaming<v1::ContainerEventResponse>, CriError> {
         let mut client = self.runtime_service();
-        Call {
+        CriCall {
             name: "GetContainerEvents",
             id: "",
-            limit: None,
+            timeout: None,
             span: tracing::Span::none(),
         }
         .run(v1::GetEventsRequest {}, async |r| {
@@ -101,8 +101,8 @@ impl Runtime {
 }
 
 impl CriError {
-    /// The end of an event stream, as an error of the call that opened it.
-    pub fn of_events(status: &tonic::Status) -> Self {
+    /// The error of an event stream that has ended.
+    pub fn from_event_stream(status: &tonic::Status) -> Self {
         Self::new("GetContainerEvents", "", status)
     }
 }

@@ -1,10 +1,10 @@
 use polylet_wire::runtime::v1;
 
-use super::{Call, Runtime, call_span, gone_is_done};
+use super::{CriCall, RuntimeClient, call_span, ignore_not_found};
 use crate::CriError;
 
-impl Runtime {
-    /// Makes and starts a pod's sandbox and its network; its id.
+impl RuntimeClient {
+    /// Creates and starts a pod's sandbox with its network, and returns its id.
     pub async fn run_pod_sandbox(
         &self,
         config: v1::PodSandboxConfig,
@@ -19,54 +19,54 @@ impl Runtime {
             runtime_handler: runtime_handler.to_owned(),
         };
         let mut client = self.runtime_service();
-        let answer = Call {
+        let response = CriCall {
             name: "RunPodSandbox",
             id: &pod.name,
-            // Networks are slow to set up: twice the usual, as upstream.
-            limit: Some(self.timeout * 2),
+            // Twice the usual timeout, as upstream, since network setup is slow.
+            timeout: Some(self.timeout * 2),
             span: span.clone(),
         }
         .run(request, async |r| client.run_pod_sandbox(r).await)
         .await?;
-        span.record("sandbox.id", &answer.pod_sandbox_id);
-        Ok(answer.pod_sandbox_id)
+        span.record("sandbox.id", &response.pod_sandbox_id);
+        Ok(response.pod_sandbox_id)
     }
 
-    /// Stops what runs in a sandbox and gives its network back; one that is gone is fine.
+    /// Stops the containers of a sandbox and tears down its network. A missing sandbox is a success.
     pub async fn stop_pod_sandbox(&self, id: &str) -> Result<(), CriError> {
         let request = v1::StopPodSandboxRequest {
             pod_sandbox_id: id.to_owned(),
         };
         let mut client = self.runtime_service();
-        let result = Call {
+        let result = CriCall {
             name: "StopPodSandbox",
             id,
-            limit: Some(self.timeout),
-            span: call_span!(changes "cri.StopPodSandbox" of self.about, sandbox.id = id),
+            timeout: Some(self.timeout),
+            span: call_span!(changes "cri.StopPodSandbox" of self.context, sandbox.id = id),
         }
         .run(request, async |r| client.stop_pod_sandbox(r).await)
         .await;
-        gone_is_done(result.map(drop))
+        ignore_not_found(result.map(drop))
     }
 
-    /// Takes a sandbox's record away; one that is gone is fine.
+    /// Removes a sandbox. A missing sandbox is a success.
     pub async fn remove_pod_sandbox(&self, id: &str) -> Result<(), CriError> {
         let request = v1::RemovePodSandboxRequest {
             pod_sandbox_id: id.to_owned(),
         };
         let mut client = self.runtime_service();
-        let result = Call {
+        let result = CriCall {
             name: "RemovePodSandbox",
             id,
-            limit: Some(self.timeout),
-            span: call_span!(changes "cri.RemovePodSandbox" of self.about, sandbox.id = id),
+            timeout: Some(self.timeout),
+            span: call_span!(changes "cri.RemovePodSandbox" of self.context, sandbox.id = id),
         }
         .run(request, async |r| client.remove_pod_sandbox(r).await)
         .await;
-        gone_is_done(result.map(drop))
+        ignore_not_found(result.map(drop))
     }
 
-    /// All that is known of one sandbox.
+    /// The status of a sandbox.
     pub async fn pod_sandbox_status(
         &self,
         id: &str,
@@ -76,36 +76,36 @@ impl Runtime {
             verbose: false,
         };
         let mut client = self.runtime_service();
-        Call {
+        CriCall {
             name: "PodSandboxStatus",
             id,
-            limit: Some(self.timeout),
+            timeout: Some(self.timeout),
             span: call_span!(reads "cri.PodSandboxStatus", sandbox.id = id),
         }
         .run(request, async |r| client.pod_sandbox_status(r).await)
         .await
     }
 
-    /// The sandboxes that fit `filter`, all of them without one.
+    /// Lists the sandboxes that match `filter`.
     pub async fn list_pod_sandboxes(
         &self,
         filter: Option<v1::PodSandboxFilter>,
     ) -> Result<Vec<v1::PodSandbox>, CriError> {
         let mut client = self.runtime_service();
-        let answer = Call {
+        let response = CriCall {
             name: "ListPodSandbox",
             id: "",
-            limit: Some(self.timeout),
+            timeout: Some(self.timeout),
             span: call_span!(reads "cri.ListPodSandbox"),
         }
         .run(v1::ListPodSandboxRequest { filter }, async |r| {
             client.list_pod_sandbox(r).await
         })
         .await?;
-        Ok(answer.items)
+        Ok(response.items)
     }
 
-    /// Tells the runtime of new pod-level sizes; runtimes that cannot say Unimplemented.
+    /// Updates the pod-level resources of a sandbox. Runtimes without support return Unimplemented.
     pub async fn update_pod_sandbox_resources(
         &self,
         id: &str,
@@ -118,11 +118,11 @@ impl Runtime {
             resources,
         };
         let mut client = self.runtime_service();
-        Call {
+        CriCall {
             name: "UpdatePodSandboxResources",
             id,
-            limit: Some(self.timeout),
-            span: call_span!(changes "cri.UpdatePodSandboxResources" of self.about, sandbox.id = id),
+            timeout: Some(self.timeout),
+            span: call_span!(changes "cri.UpdatePodSandboxResources" of self.context, sandbox.id = id),
         }
         .run(request, async |r| {
             client.update_pod_sandbox_resources(r).await
@@ -131,21 +131,21 @@ impl Runtime {
         .map(drop)
     }
 
-    /// The address at which the runtime forwards ports of a sandbox.
+    /// The URL at which the runtime forwards ports of a sandbox.
     pub async fn port_forward(&self, id: &str, ports: Vec<i32>) -> Result<String, CriError> {
         let request = v1::PortForwardRequest {
             pod_sandbox_id: id.to_owned(),
             port: ports,
         };
         let mut client = self.runtime_service();
-        let answer = Call {
+        let response = CriCall {
             name: "PortForward",
             id,
-            limit: Some(self.timeout),
+            timeout: Some(self.timeout),
             span: call_span!(reads "cri.PortForward", sandbox.id = id),
         }
         .run(request, async |r| client.port_forward(r).await)
         .await?;
-        Ok(answer.url)
+        Ok(response.url)
     }
 }

@@ -1,46 +1,46 @@
 use polylet_wire::runtime::v1;
 
-use super::{Call, Runtime, call_span};
+use super::{CriCall, RuntimeClient, call_span};
 use crate::CriError;
 
-impl Runtime {
-    /// Usage of one container.
+impl RuntimeClient {
+    /// The resource usage of a container.
     pub async fn container_stats(&self, id: &str) -> Result<Option<v1::ContainerStats>, CriError> {
         let request = v1::ContainerStatsRequest {
             container_id: id.to_owned(),
         };
         let mut client = self.runtime_service();
-        let answer = Call {
+        let response = CriCall {
             name: "ContainerStats",
             id,
-            limit: Some(self.timeout),
+            timeout: Some(self.timeout),
             span: call_span!(reads "cri.ContainerStats", container.id = id),
         }
         .run(request, async |r| client.container_stats(r).await)
         .await?;
-        Ok(answer.stats)
+        Ok(response.stats)
     }
 
-    /// Usage of the containers that fit `filter`, of all without one.
+    /// The resource usage of the containers that match `filter`.
     pub async fn list_container_stats(
         &self,
         filter: Option<v1::ContainerStatsFilter>,
     ) -> Result<Vec<v1::ContainerStats>, CriError> {
         let mut client = self.runtime_service();
-        let answer = Call {
+        let response = CriCall {
             name: "ListContainerStats",
             id: "",
-            limit: Some(self.timeout),
+            timeout: Some(self.timeout),
             span: call_span!(reads "cri.ListContainerStats"),
         }
         .run(v1::ListContainerStatsRequest { filter }, async |r| {
             client.list_container_stats(r).await
         })
         .await?;
-        Ok(answer.stats)
+        Ok(response.stats)
     }
 
-    /// Usage of one sandbox with its containers.
+    /// The resource usage of a sandbox and its containers.
     pub async fn pod_sandbox_stats(
         &self,
         id: &str,
@@ -49,65 +49,65 @@ impl Runtime {
             pod_sandbox_id: id.to_owned(),
         };
         let mut client = self.runtime_service();
-        let answer = Call {
+        let response = CriCall {
             name: "PodSandboxStats",
             id,
-            limit: Some(self.timeout),
+            timeout: Some(self.timeout),
             span: call_span!(reads "cri.PodSandboxStats", sandbox.id = id),
         }
         .run(request, async |r| client.pod_sandbox_stats(r).await)
         .await?;
-        Ok(answer.stats)
+        Ok(response.stats)
     }
 
-    /// Usage of the sandboxes that fit `filter`, of all without one.
+    /// The resource usage of the sandboxes that match `filter`.
     pub async fn list_pod_sandbox_stats(
         &self,
         filter: Option<v1::PodSandboxStatsFilter>,
     ) -> Result<Vec<v1::PodSandboxStats>, CriError> {
         let mut client = self.runtime_service();
-        let answer = Call {
+        let response = CriCall {
             name: "ListPodSandboxStats",
             id: "",
-            limit: Some(self.timeout),
+            timeout: Some(self.timeout),
             span: call_span!(reads "cri.ListPodSandboxStats"),
         }
         .run(v1::ListPodSandboxStatsRequest { filter }, async |r| {
             client.list_pod_sandbox_stats(r).await
         })
         .await?;
-        Ok(answer.stats)
+        Ok(response.stats)
     }
 
-    /// The metrics that [`Self::list_pod_sandbox_metrics`] gives.
+    /// The descriptors of the metrics of [`Self::list_pod_sandbox_metrics`].
     pub async fn list_metric_descriptors(&self) -> Result<Vec<v1::MetricDescriptor>, CriError> {
         let mut client = self.runtime_service();
-        let answer = Call {
+        let response = CriCall {
             name: "ListMetricDescriptors",
             id: "",
-            limit: Some(self.timeout),
+            timeout: Some(self.timeout),
             span: call_span!(reads "cri.ListMetricDescriptors"),
         }
         .run(v1::ListMetricDescriptorsRequest {}, async |r| {
             client.list_metric_descriptors(r).await
         })
         .await?;
-        Ok(answer.descriptors)
+        Ok(response.descriptors)
     }
 
-    /// The runtime's own metrics of all sandboxes.
+    /// The runtime's metrics of all sandboxes.
     pub async fn list_pod_sandbox_metrics(&self) -> Result<Vec<v1::PodSandboxMetrics>, CriError> {
         let mut client = self.runtime_service();
-        let answer = Call {
+        let response = CriCall {
             name: "ListPodSandboxMetrics",
             id: "",
-            limit: Some(self.timeout),
+            timeout: Some(self.timeout),
             span: call_span!(reads "cri.ListPodSandboxMetrics"),
         }
         .run(v1::ListPodSandboxMetricsRequest {}, async |r| {
             client.list_pod_sandbox_metrics(r).await
         })
         .await?;
-        Ok(answer.pod_metrics)
+        Ok(response.pod_metrics)
     }
 }

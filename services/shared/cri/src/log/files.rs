@@ -1,4 +1,4 @@
-//! The files of one log, opened so that nothing falls between two of them.
+//! The files of a log, opened so that a concurrent rotation hides none of them.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
@@ -8,93 +8,93 @@ use std::time::SystemTime;
 
 use flate2::read::MultiGzDecoder;
 
-use super::rotated::{Form, Rotated};
-use super::tail;
+use super::rotated::{RotatedKind, RotatedName};
+use super::tail_position;
 
 const BLOCK: usize = 64 * 1024;
 
-/// One file of a log, held open: whatever becomes of its name, its lines can be read.
-pub(super) struct Source {
+/// An open file of a log, which can be read even if it is renamed or removed.
+pub(super) struct CriLogFile {
     pub(super) path: PathBuf,
     pub(super) inode: u64,
     pub(super) modified: Option<SystemTime>,
-    pub(super) packed: bool,
+    pub(super) compressed: bool,
     file: File,
-    /// What is in a packed one, from where reading is to begin.
-    text: Option<Box<dyn Read + Send>>,
+    /// The decompressed content from the position where reading starts, if that is not the beginning.
+    reader: Option<Box<dyn Read + Send>>,
 }
 
-impl Source {
-    fn open(path: PathBuf, packed: bool) -> io::Result<Option<Self>> {
+impl CriLogFile {
+    fn open(path: PathBuf, compressed: bool) -> io::Result<Option<Self>> {
         let file = match File::open(&path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
         let meta = file.metadata()?;
-        Ok(Some(Source {
+        Ok(Some(CriLogFile {
             path,
             inode: meta.ino(),
             modified: meta.modified().ok(),
-            packed,
+            compressed,
             file,
-            text: None,
+            reader: None,
         }))
     }
 
-    /// Has reading begin at the last `wanted` lines. Gives how many there are.
-    pub(super) fn tail(&mut self, wanted: u64) -> io::Result<u64> {
-        if !self.packed {
-            let tail = tail::find(&mut self.file, wanted)?;
+    /// Moves the start of reading to the last `lines` lines, and returns how many there are.
+    pub(super) fn seek_to_tail(&mut self, lines: u64) -> io::Result<u64> {
+        if !self.compressed {
+            let tail = tail_position::find_tail(&mut self.file, lines)?;
             self.file.seek(SeekFrom::Start(tail.offset))?;
             return Ok(tail.lines);
         }
-        let all = skip_lines(&mut self.unpack()?, u64::MAX)?;
-        let mut text = self.unpack()?;
-        skip_lines(&mut text, all.saturating_sub(wanted))?;
-        self.text = Some(Box::new(text));
-        Ok(all.min(wanted))
+        let total = skip_lines(&mut self.decompress()?, u64::MAX)?;
+        let mut reader = self.decompress()?;
+        skip_lines(&mut reader, total.saturating_sub(lines))?;
+        self.reader = Some(Box::new(reader));
+        Ok(total.min(lines))
     }
 
-    fn unpack(&mut self) -> io::Result<BufReader<Unpacked>> {
+    fn decompress(&mut self) -> io::Result<BufReader<GzipReader>> {
         self.file.seek(SeekFrom::Start(0))?;
         let decoder = MultiGzDecoder::new(self.file.try_clone()?);
         Ok(BufReader::with_capacity(
             BLOCK,
-            Unpacked(decoder, self.path.clone()),
+            GzipReader(decoder, self.path.clone()),
         ))
     }
 
-    /// What is in it, from where reading is to begin.
-    pub(super) fn into_text(mut self) -> io::Result<Box<dyn Read + Send>> {
-        match self.text.take() {
-            Some(text) => Ok(text),
-            None if self.packed => Ok(Box::new(self.unpack()?)),
+    /// A reader of the content.
+    pub(super) fn into_reader(mut self) -> io::Result<Box<dyn Read + Send>> {
+        match self.reader.take() {
+            Some(reader) => Ok(reader),
+            None if self.compressed => Ok(Box::new(self.decompress()?)),
             None => Ok(Box::new(self.file)),
         }
     }
 }
 
-/// A packed file that turns out to be broken ends there: the others are worth reading all the same.
-struct Unpacked(MultiGzDecoder<File>, PathBuf);
+/// Decompresses a file. A corrupt file ends where it is corrupt, so that the others can be read.
+struct GzipReader(MultiGzDecoder<File>, PathBuf);
 
-impl Read for Unpacked {
+impl Read for GzipReader {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         self.0.read(into).or_else(|error| {
             if error.kind() == io::ErrorKind::Interrupted {
                 return Err(error);
             }
-            tracing::warn!(path = %self.1.display(), %error, "a packed log is broken");
+            tracing::warn!(path = %self.1.display(), %error, "corrupt compressed log; skipping the rest of the file");
             Ok(0)
         })
     }
 }
 
-/// Passes over lines; gives how many there were, one without its end included.
-fn skip_lines(text: &mut impl BufRead, most: u64) -> io::Result<u64> {
-    let (mut lines, mut within) = (0, false);
-    while lines < most {
-        let block = match text.fill_buf() {
+/// Skips at most `max` lines and returns how many there were, including one without a line break.
+fn skip_lines(reader: &mut impl BufRead, max: u64) -> io::Result<u64> {
+    let (mut lines, mut in_line) = (0, false);
+    while lines < max {
+        let block = match reader.fill_buf() {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             block => block?,
         };
@@ -103,117 +103,117 @@ fn skip_lines(text: &mut impl BufRead, most: u64) -> io::Result<u64> {
         }
         let end = block.iter().position(|byte| *byte == b'\n');
         let used = end.map_or(block.len(), |at| at + 1);
-        within = end.is_none();
+        in_line = end.is_none();
         lines += u64::from(end.is_some());
-        text.consume(used);
+        reader.consume(used);
     }
-    Ok(lines + u64::from(within))
+    Ok(lines + u64::from(in_line))
 }
 
-/// All files of a log as they were at one moment.
-pub(super) struct Snapshot {
-    /// Files that are complete, oldest first.
-    pub(super) complete: Vec<Source>,
-    /// The one that may still be written to.
-    pub(super) growing: Option<Source>,
-    /// The stamp of the newest complete one, now or before.
+/// The files of a log at one moment.
+pub(super) struct LogSnapshot {
+    /// The files that are complete, oldest first.
+    pub(super) complete: Vec<CriLogFile>,
+    /// The file that the runtime may still write to.
+    pub(super) growing: Option<CriLogFile>,
+    /// The stamp of the newest complete file, or the given `after`.
     pub(super) newest: Option<String>,
 }
 
-impl Snapshot {
-    /// Opens the files of the log `current` with stamps after `after`.
+impl LogSnapshot {
+    /// Opens the log `current` and its rotated files with stamps after `after`.
     pub(super) fn take(current: &Path, after: Option<&str>) -> io::Result<Self> {
-        // Opened before the others are listed: a rotation in between shows one file twice, which
-        // its number tells, and never hides one.
-        let growing = Source::open(current.to_owned(), false)?;
-        let (Some(folder), Some(log)) = (current.parent(), current.file_name()) else {
+        // Opened before the others are listed: after a rotation in between, a file is in both, which
+        // its inode shows, and none is missing.
+        let growing = CriLogFile::open(current.to_owned(), false)?;
+        let (Some(directory), Some(log)) = (current.parent(), current.file_name()) else {
             return Err(io::ErrorKind::InvalidInput.into());
         };
         let log = log.to_string_lossy();
-        let mut found: Vec<(Stamp, Source)> = Vec::new();
-        for stamp in stamps(folder, &log)? {
+        let mut found: Vec<(RotationStamp, CriLogFile)> = Vec::new();
+        for stamp in stamps(directory, &log)? {
             if after.is_some_and(|after| stamp.as_str() <= after) {
                 continue;
             }
-            if let Some(source) = open_rotated(folder, &log, &stamp)? {
-                found.push((stamp, source));
+            if let Some(file) = open_rotated(directory, &log, &stamp)? {
+                found.push((stamp, file));
             }
         }
         if let Some(growing) = &growing {
-            // From here on they are newer than what was the current one a moment ago.
+            // From this one on, the files were rotated after `current` was opened.
             if let Some(at) = found.iter().position(|(_, s)| s.inode == growing.inode) {
                 found.truncate(at);
             }
         }
         let growing = match growing {
             Some(growing) => Some(growing),
-            // Moved away, and the runtime has not opened a new one: it still writes there.
+            // Renamed, and the runtime, which has not opened a new file, still writes to it.
             None => match found.pop() {
-                Some((_, source)) if !source.packed => Some(source),
+                Some((_, file)) if !file.compressed => Some(file),
                 other => {
                     found.extend(other);
                     None
                 }
             },
         };
-        Ok(Snapshot {
+        Ok(LogSnapshot {
             newest: found
                 .last()
                 .map(|(stamp, _)| stamp.clone())
                 .or(after.map(str::to_owned)),
-            complete: found.into_iter().map(|(_, source)| source).collect(),
+            complete: found.into_iter().map(|(_, file)| file).collect(),
             growing,
         })
     }
 }
 
-/// Whether the runtime has gone on from the file `inode`, which was the current one when `after` was
-/// the newest rotated one.
+/// Whether the runtime has switched from the file `inode` to another one. `inode` was the current file
+/// when `after` was the stamp of the newest rotated one.
 pub(super) fn is_replaced(current: &Path, inode: u64, after: Option<&str>) -> bool {
     match std::fs::metadata(current) {
         Ok(meta) => meta.ino() != inode,
-        // Away for a moment during a rotation: of this file, or already of a later one?
+        // Missing during a rotation: of this file, or of a later one.
         Err(_) => {
-            let (Some(folder), Some(log)) = (current.parent(), current.file_name()) else {
+            let (Some(directory), Some(log)) = (current.parent(), current.file_name()) else {
                 return false;
             };
-            let stamps = stamps(folder, &log.to_string_lossy()).unwrap_or_default();
-            let later = |stamp: &&Stamp| after.is_none_or(|after| stamp.as_str() > after);
+            let stamps = stamps(directory, &log.to_string_lossy()).unwrap_or_default();
+            let later = |stamp: &&RotationStamp| after.is_none_or(|after| stamp.as_str() > after);
             stamps.iter().filter(later).count() > 1
         }
     }
 }
 
-type Stamp = String;
+type RotationStamp = String;
 
 /// The stamps of all rotated files, oldest first.
-fn stamps(folder: &Path, log: &str) -> io::Result<Vec<Stamp>> {
+fn stamps(directory: &Path, log: &str) -> io::Result<Vec<RotationStamp>> {
     let mut stamps = Vec::new();
-    let entries = match std::fs::read_dir(folder) {
+    let entries = match std::fs::read_dir(directory) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(stamps),
         Err(error) => return Err(error),
     };
     for entry in entries {
         let name = entry?.file_name();
-        let rotated = name.to_str().and_then(|name| Rotated::parse(log, name));
+        let rotated = name.to_str().and_then(|name| RotatedName::parse(log, name));
         stamps.extend(
             rotated
-                .filter(|one| one.form != Form::Unfinished)
+                .filter(|one| one.kind != RotatedKind::Temporary)
                 .map(|one| one.stamp.to_owned()),
         );
     }
     stamps.sort_unstable();
-    // One that has just been packed is there twice for a moment.
+    // During its compression, a file exists twice.
     stamps.dedup();
     Ok(stamps)
 }
 
-fn open_rotated(folder: &Path, log: &str, stamp: &str) -> io::Result<Option<Source>> {
-    for form in [Form::Plain, Form::Packed] {
-        let path = folder.join(Rotated { stamp, form }.name(log));
-        if let Some(source) = Source::open(path, form == Form::Packed)? {
-            return Ok(Some(source));
+fn open_rotated(directory: &Path, log: &str, stamp: &str) -> io::Result<Option<CriLogFile>> {
+    for kind in [RotatedKind::Plain, RotatedKind::Compressed] {
+        let path = directory.join(RotatedName { stamp, kind }.file_name(log));
+        if let Some(file) = CriLogFile::open(path, kind == RotatedKind::Compressed)? {
+            return Ok(Some(file));
         }
     }
     Ok(None)
@@ -225,13 +225,13 @@ mod tests {
 
     use super::*;
 
-    fn names(sources: &[Source]) -> Vec<String> {
-        let name = |s: &Source| s.path.file_name().unwrap().to_str().unwrap().to_owned();
-        sources.iter().map(name).collect()
+    fn names(files: &[CriLogFile]) -> Vec<String> {
+        let name = |s: &CriLogFile| s.path.file_name().unwrap().to_str().unwrap().to_owned();
+        files.iter().map(name).collect()
     }
 
     #[test]
-    fn one_moment_of_a_log() {
+    fn files_of_a_log() {
         let dir = tempfile::tempdir().unwrap();
         let current = dir.path().join("0.log");
         for name in [
@@ -245,26 +245,26 @@ mod tests {
         ] {
             std::fs::write(dir.path().join(name), "").unwrap();
         }
-        let all = Snapshot::take(&current, None).unwrap();
-        let wanted = [
+        let all = LogSnapshot::take(&current, None).unwrap();
+        let expected = [
             "0.log.20260101-030405.gz",
             "0.log.20260102-030405",
             "0.log.20260103-030405",
         ];
-        assert_eq!(names(&all.complete), wanted);
+        assert_eq!(names(&all.complete), expected);
         assert_eq!(all.growing.unwrap().path, current);
         assert_eq!(all.newest.as_deref(), Some("20260103-030405"));
 
-        let later = Snapshot::take(&current, Some("20260102-030405")).unwrap();
-        assert_eq!(names(&later.complete), wanted[2..]);
-        let none = Snapshot::take(&current, Some("20270101-000000")).unwrap();
+        let later = LogSnapshot::take(&current, Some("20260102-030405")).unwrap();
+        assert_eq!(names(&later.complete), expected[2..]);
+        let none = LogSnapshot::take(&current, Some("20270101-000000")).unwrap();
         assert!(none.complete.is_empty());
         assert_eq!(none.newest.as_deref(), Some("20270101-000000"));
 
         // Between the rename and the runtime's new file.
         std::fs::rename(&current, dir.path().join("0.log.20260106-030405")).unwrap();
-        let between = Snapshot::take(&current, None).unwrap();
-        assert_eq!(names(&between.complete), wanted);
+        let between = LogSnapshot::take(&current, None).unwrap();
+        assert_eq!(names(&between.complete), expected);
         assert!(
             between
                 .growing
@@ -275,19 +275,18 @@ mod tests {
     }
 
     #[test]
-    fn the_tail_of_a_packed_file() {
+    fn tails_of_compressed_files() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("0.log.20260101-030405.gz");
-        let mut packer =
+        let mut encoder =
             flate2::write::GzEncoder::new(File::create(&path).unwrap(), Default::default());
-        packer.write_all(b"a\nb\nc").unwrap();
-        packer.finish().unwrap();
-        for (wanted, lines, text) in [(0, 0, ""), (2, 2, "b\nc"), (9, 3, "a\nb\nc")] {
-            let mut source = Source::open(path.clone(), true).unwrap().unwrap();
-            assert_eq!(source.tail(wanted).unwrap(), lines);
+        encoder.write_all(b"a\nb\nc").unwrap();
+        encoder.finish().unwrap();
+        for (requested, lines, text) in [(0, 0, ""), (2, 2, "b\nc"), (9, 3, "a\nb\nc")] {
+            let mut file = CriLogFile::open(path.clone(), true).unwrap().unwrap();
+            assert_eq!(file.seek_to_tail(requested).unwrap(), lines);
             let mut read = String::new();
-            source
-                .into_text()
+            file.into_reader()
                 .unwrap()
                 .read_to_string(&mut read)
                 .unwrap();

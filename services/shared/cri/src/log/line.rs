@@ -1,63 +1,63 @@
 use jiff::Timestamp;
 
-/// Where the container wrote it.
+/// An output stream of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stream {
+pub enum LogStream {
     /// Standard output.
     Stdout,
     /// Standard error.
     Stderr,
 }
 
-/// One line of a log file.
+/// A line of a log file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Line<'a> {
+pub struct CriLogLine<'a> {
     /// When it was written.
     pub time: Timestamp,
-    /// Where to.
-    pub stream: Stream,
-    /// The container's own line goes on in the next one.
+    /// The stream that it was written to.
+    pub stream: LogStream,
+    /// Whether the container's line continues in the next one of the file.
     pub partial: bool,
-    /// What the container wrote, without the line's end.
+    /// The container's output, without a line break.
     pub content: &'a [u8],
 }
 
-/// Why a line cannot be read.
+/// An invalid line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum LineError {
-    /// Fewer than four parts.
-    #[error("the line is cut short")]
+pub enum ParseLineError {
+    /// A field is missing.
+    #[error("the line is incomplete")]
     Short,
-    /// The time is none.
-    #[error("the line does not begin with a time")]
+    /// The time is invalid.
+    #[error("the line has no timestamp")]
     Time,
-    /// The stream is neither of the two.
-    #[error("the line names no known stream")]
+    /// The stream is unknown.
+    #[error("the line has an unknown stream")]
     Stream,
 }
 
-/// Takes one line apart, with or without its end.
+/// Parses a line, with or without its line break.
 ///
 /// # Errors
-/// When it is not of the runtime's form.
-pub fn parse(line: &[u8]) -> Result<Line<'_>, LineError> {
+/// If the line does not have the runtime's format.
+pub fn parse_line(line: &[u8]) -> Result<CriLogLine<'_>, ParseLineError> {
     let line = line.strip_suffix(b"\n").unwrap_or(line);
-    let (time, rest) = word(line)?;
-    let (stream, rest) = word(rest)?;
-    // An empty content may come without the space before it.
-    let (tags, content) = word(rest).unwrap_or((rest, &[]));
+    let (time, rest) = split_word(line)?;
+    let (stream, rest) = split_word(rest)?;
+    // The space before an empty content may be missing.
+    let (tags, content) = split_word(rest).unwrap_or((rest, &[]));
     let time = std::str::from_utf8(time)
         .ok()
         .and_then(|t| t.parse().ok())
-        .ok_or(LineError::Time)?;
+        .ok_or(ParseLineError::Time)?;
     let stream = match stream {
-        b"stdout" => Stream::Stdout,
-        b"stderr" => Stream::Stderr,
-        _ => return Err(LineError::Stream),
+        b"stdout" => LogStream::Stdout,
+        b"stderr" => LogStream::Stderr,
+        _ => return Err(ParseLineError::Stream),
     };
-    // The first tag is P or F; more may follow after colons.
+    // The first tag is P or F; others may follow after colons.
     let partial = tags.split(|b| *b == b':').next() == Some(b"P".as_slice());
-    Ok(Line {
+    Ok(CriLogLine {
         time,
         stream,
         partial,
@@ -65,11 +65,11 @@ pub fn parse(line: &[u8]) -> Result<Line<'_>, LineError> {
     })
 }
 
-fn word(text: &[u8]) -> Result<(&[u8], &[u8]), LineError> {
+fn split_word(text: &[u8]) -> Result<(&[u8], &[u8]), ParseLineError> {
     let end = text
         .iter()
         .position(|b| *b == b' ')
-        .ok_or(LineError::Short)?;
+        .ok_or(ParseLineError::Short)?;
     Ok((&text[..end], &text[end + 1..]))
 }
 
@@ -80,56 +80,59 @@ mod tests {
 
     #[test]
     fn lines() {
-        type Wanted = Result<(Stream, bool, &'static str), LineError>;
-        let cases: [(&str, Wanted); 9] = [
+        type Expected = Result<(LogStream, bool, &'static str), ParseLineError>;
+        let cases: [(&str, Expected); 9] = [
             (
                 "2016-10-06T00:17:09.669794202Z stdout F hello  you\n",
-                Ok((Stream::Stdout, false, "hello  you")),
+                Ok((LogStream::Stdout, false, "hello  you")),
             ),
             (
                 "2016-10-06T00:17:09.669794202+02:00 stderr P half",
-                Ok((Stream::Stderr, true, "half")),
+                Ok((LogStream::Stderr, true, "half")),
             ),
             (
                 "2016-10-06T00:17:09Z stdout P:X half",
-                Ok((Stream::Stdout, true, "half")),
+                Ok((LogStream::Stdout, true, "half")),
             ),
             (
                 "2016-10-06T00:17:09Z stdout F ",
-                Ok((Stream::Stdout, false, "")),
+                Ok((LogStream::Stdout, false, "")),
             ),
             (
                 "2016-10-06T00:17:09Z stdout F",
-                Ok((Stream::Stdout, false, "")),
+                Ok((LogStream::Stdout, false, "")),
             ),
-            ("2016-10-06T00:17:09Z stdin F x", Err(LineError::Stream)),
-            ("yesterday stdout F x", Err(LineError::Time)),
-            ("2016-10-06T00:17:09Z", Err(LineError::Short)),
-            ("", Err(LineError::Short)),
+            (
+                "2016-10-06T00:17:09Z stdin F x",
+                Err(ParseLineError::Stream),
+            ),
+            ("yesterday stdout F x", Err(ParseLineError::Time)),
+            ("2016-10-06T00:17:09Z", Err(ParseLineError::Short)),
+            ("", Err(ParseLineError::Short)),
         ];
-        for (text, wanted) in cases {
-            let got = parse(text.as_bytes()).map(|l| (l.stream, l.partial, l.content));
-            let wanted = wanted.map(|(s, p, c)| (s, p, c.as_bytes()));
-            assert_eq!(got, wanted, "{text:?}");
+        for (text, expected) in cases {
+            let actual = parse_line(text.as_bytes()).map(|l| (l.stream, l.partial, l.content));
+            let expected = expected.map(|(s, p, c)| (s, p, c.as_bytes()));
+            assert_eq!(actual, expected, "{text:?}");
         }
     }
 
     proptest! {
         #[test]
-        fn junk_never_panics(junk: Vec<u8>) {
-            let _ = parse(&junk);
+        fn arbitrary_lines_never_panic(junk: Vec<u8>) {
+            let _ = parse_line(&junk);
         }
 
         #[test]
-        fn nearly_right_never_panics(text in "[0-9TZ:.+-]{0,30} (stdout|stderr|x)? ?[PF:]{0,3} ?.*") {
-            let _ = parse(text.as_bytes());
+        fn almost_valid_lines_never_panic(text in "[0-9TZ:.+-]{0,30} (stdout|stderr|x)? ?[PF:]{0,3} ?.*") {
+            let _ = parse_line(text.as_bytes());
         }
 
         #[test]
-        fn content_comes_back(content in "[^\n]*", partial: bool) {
+        fn content_round_trips(content in "[^\n]*", partial: bool) {
             let tag = if partial { "P" } else { "F" };
             let text = format!("2016-10-06T00:17:09.000000001Z stderr {tag} {content}\n");
-            let line = parse(text.as_bytes()).unwrap();
+            let line = parse_line(text.as_bytes()).unwrap();
             prop_assert_eq!(line.content, content.as_bytes());
             prop_assert_eq!(line.partial, partial);
         }

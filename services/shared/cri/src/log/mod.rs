@@ -1,25 +1,28 @@
-//! The runtime writes each container's output into a file of lines
-//! `<RFC 3339 time> <stdout|stderr> <tags> <content>`; the node agent reads and rotates them.
+//! Container logs.
 //!
-//! [`parse`] takes a line apart; [`Reader`] gives what somebody asked for, across rotated files
-//! and, when asked to follow, as it is written. Which container's file is meant (the running one
-//! or the previous) is the caller's to choose, with [`choose`].
+//! The runtime writes each container's output into a file with lines of the form
+//! `<RFC 3339 time> <stdout|stderr> <tags> <content>`; the node agent reads and rotates the files.
+//!
+//! [`parse_line`] parses a line. [`LogReader`] reads a log across its rotated files, and follows it if
+//! requested. The caller selects the container, the running or the previous one, with
+//! [`select_container`].
 
-mod choice;
 mod files;
 mod line;
-mod open;
+mod line_reader;
+mod options;
 mod reader;
 mod rotated;
 mod tail;
+mod tail_position;
 
-pub use choice::{Chunk, Options, Streams};
-pub use line::{Line, LineError, Stream, parse};
-pub use reader::{LogError, Reader};
-pub use rotated::{Form, Rotated};
-pub use tail::last_words;
+pub use line::{CriLogLine, LogStream, ParseLineError, parse_line};
+pub use options::{LogChunk, LogOptions, StreamFilter};
+pub use reader::{LogReadError, LogReader};
+pub use rotated::{RotatedKind, RotatedName};
+pub use tail::tail_message;
 
-/// The container whose log is meant: the newest, or with `previous` the one before it.
-pub fn choose<T>(newest_first: &[T], previous: bool) -> Option<&T> {
+/// The container whose log is requested: the newest one, or with `previous` the one before.
+pub fn select_container<T>(newest_first: &[T], previous: bool) -> Option<&T> {
     newest_first.get(usize::from(previous))
 }

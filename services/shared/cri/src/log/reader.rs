@@ -1,3 +1,5 @@
+//! Reads a log across its files, and follows it.
+
 use std::collections::VecDeque;
 use std::future::Future;
 use std::io;
@@ -9,102 +11,102 @@ use futures::StreamExt;
 use inotify::{EventStream, Inotify, WatchMask};
 use tokio::time::{Instant, sleep_until};
 
-use super::choice::{Chunk, Options, wanted};
-use super::files::{Snapshot, Source};
-use super::open::Open;
+use super::files::{CriLogFile, LogSnapshot};
+use super::line_reader::LineReader;
+use super::options::{LogChunk, LogOptions, format_line};
 use super::{files, line};
 
-/// For so long after a new file has appeared the runtime may still finish with the old one: it
-/// opens the new one before it closes the other.
-const SETTLE: Duration = Duration::from_millis(200);
+/// How long a follower reads on in a rotated file after a new one has appeared: the runtime opens the
+/// new file before it closes the old one.
+const ROTATION_GRACE: Duration = Duration::from_millis(200);
 
 /// A log that cannot be read.
 #[derive(Debug, thiserror::Error)]
-pub enum LogError {
-    /// Its files cannot be found or opened.
-    #[error("cannot open log {path}")]
+pub enum LogReadError {
+    /// The files cannot be found or opened.
+    #[error("opening log {path}")]
     Open {
-        /// The file.
+        /// The path of the log.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// A file cannot be read on.
-    #[error("cannot read log {path}")]
+    /// A file cannot be read.
+    #[error("reading log {path}")]
     Read {
-        /// The file.
+        /// The path of the log.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
-    /// Its directory cannot be watched.
-    #[error("cannot follow log {path}")]
+    /// The directory cannot be watched.
+    #[error("following log {path}")]
     Follow {
-        /// The file.
+        /// The path of the log.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         #[source]
         source: io::Error,
     },
 }
 
-type Ended = Pin<Box<dyn Future<Output = ()> + Send>>;
+type ExitFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// Reads one container's log; [`Reader::next`] until it is `None`.
+/// Reads a container's log: call [`LogReader::next`] until it returns `None`.
 ///
-/// A follower holds the file that it reads open. When the runtime has gone on to another one, it
-/// reads its own to the end first, then whatever was rotated meanwhile, then the current one.
-pub struct Reader {
+/// A follower keeps its file open. After a rotation it reads that file to its end, then the files
+/// rotated in the meantime, then the current one.
+pub struct LogReader {
     path: PathBuf,
-    options: Options,
-    left: Option<u64>,
-    /// Files still to be read.
-    queue: VecDeque<Source>,
-    now: Option<Open>,
-    /// The last of the queue may still be written to.
+    options: LogOptions,
+    remaining_bytes: Option<u64>,
+    /// The next files to read.
+    queue: VecDeque<CriLogFile>,
+    current: Option<LineReader>,
+    /// Whether the runtime may still write to the last file of the queue.
     growing: bool,
-    /// Stamp of the newest rotated file that is older than the one that grows.
+    /// The stamp of the newest rotated file.
     newest: Option<String>,
     watch: Option<EventStream<[u8; 4096]>>,
-    ended: Option<Ended>,
-    /// The runtime has gone on to another file; until then it may still finish with this one.
-    settles: Option<Instant>,
-    over: bool,
-    /// By stream: its last line goes on.
+    exit: Option<ExitFuture>,
+    /// Until when the current file is read after the runtime has switched to another one.
+    drain_until: Option<Instant>,
+    finished: bool,
+    /// Whether the last line is incomplete, by stream.
     line_open: [bool; 2],
 }
 
-enum Step {
-    Line(Option<Chunk>),
-    Dry,
+enum ReadStep {
+    Line(Option<LogChunk>),
+    Pending,
 }
 
-impl Reader {
-    /// Opens the log at `path` and its rotated files. `ended` resolves when the container has
-    /// ended: a follower then reads what is left and stops.
+impl LogReader {
+    /// Opens the log at `path` and its rotated files. `exit` resolves when the container has exited: a
+    /// follower then reads the rest and stops.
     ///
     /// # Errors
-    /// When there is nothing to read and nothing to wait for.
+    /// If there is no file, except for a follower, which waits for one.
     pub fn open(
         path: &Path,
-        options: Options,
-        ended: impl Future<Output = ()> + Send + 'static,
-    ) -> Result<Self, LogError> {
-        // Watched before it is read, so that nothing falls between.
-        let watch = options.follow.then(|| watch(path)).transpose()?;
+        options: LogOptions,
+        exit: impl Future<Output = ()> + Send + 'static,
+    ) -> Result<Self, LogReadError> {
+        // Watched before it is read, so that no change is missed.
+        let watch = options.follow.then(|| watch_directory(path)).transpose()?;
         let mut reader = Self {
             path: path.to_owned(),
-            left: options.limit_bytes,
+            remaining_bytes: options.limit_bytes,
             queue: VecDeque::new(),
-            now: None,
+            current: None,
             growing: false,
             newest: None,
             watch,
-            ended: options.follow.then(|| Box::pin(ended) as Ended),
-            settles: None,
-            over: false,
+            exit: options.follow.then(|| Box::pin(exit) as ExitFuture),
+            drain_until: None,
+            finished: false,
             line_open: [false; 2],
             options,
         };
@@ -112,125 +114,130 @@ impl Reader {
         Ok(reader)
     }
 
-    fn open_files(&mut self) -> Result<(), LogError> {
+    fn open_files(&mut self) -> Result<(), LogReadError> {
         let failed = |path: &Path| {
             let path = path.to_owned();
-            move |source| LogError::Open { path, source }
+            move |source| LogReadError::Open { path, source }
         };
-        let all = Snapshot::take(&self.path, None).map_err(failed(&self.path))?;
-        if self.watch.is_none() && all.complete.is_empty() && all.growing.is_none() {
+        let files = LogSnapshot::take(&self.path, None).map_err(failed(&self.path))?;
+        if self.watch.is_none() && files.complete.is_empty() && files.growing.is_none() {
             return Err(failed(&self.path)(io::ErrorKind::NotFound.into()));
         }
-        self.newest = all.newest;
-        self.growing = all.growing.is_some();
-        let mut wanted = self.options.tail;
+        self.newest = files.newest;
+        self.growing = files.growing.is_some();
+        let mut remaining_lines = self.options.tail;
         let since = self.options.since.map(SystemTime::from);
-        // From the newest backwards, as far as the wanted lines reach.
-        for mut source in all.complete.into_iter().chain(all.growing).rev() {
-            let is_old = source
+        // From the newest file backwards, until there are enough lines.
+        for mut file in files.complete.into_iter().chain(files.growing).rev() {
+            let is_old = file
                 .modified
                 .zip(since)
                 .is_some_and(|(at, since)| at < since);
-            if wanted == Some(0) && !self.queue.is_empty() || is_old && !self.queue.is_empty() {
+            if !self.queue.is_empty() && (remaining_lines == Some(0) || is_old) {
                 break;
             }
-            if let Some(lines) = &mut wanted {
-                *lines -= source.tail(*lines).map_err(failed(&source.path))?;
+            if let Some(lines) = &mut remaining_lines {
+                *lines -= file.seek_to_tail(*lines).map_err(failed(&file.path))?;
             }
-            self.queue.push_front(source);
+            self.queue.push_front(file);
         }
         Ok(())
     }
 
-    /// The next part of the log; `None` at its end.
+    /// The next chunk of the log; `None` at its end.
     ///
     /// # Errors
-    /// When a file cannot be read; nothing follows after that.
-    pub async fn next(&mut self) -> Option<Result<Chunk, LogError>> {
+    /// If a file cannot be read; the next call returns `None` then.
+    pub async fn next(&mut self) -> Option<Result<LogChunk, LogReadError>> {
         loop {
-            if self.over || self.left == Some(0) {
+            if self.finished || self.remaining_bytes == Some(0) {
                 return None;
             }
             match self.step() {
-                Ok(Step::Line(Some(chunk))) => return Some(Ok(chunk)),
-                // Gives others a turn between lines that are not wanted.
-                Ok(Step::Line(None)) => tokio::task::yield_now().await,
-                Ok(Step::Dry) => {
+                Ok(ReadStep::Line(Some(chunk))) => return Some(Ok(chunk)),
+                // Yields between lines that the options exclude.
+                Ok(ReadStep::Line(None)) => tokio::task::yield_now().await,
+                Ok(ReadStep::Pending) => {
                     if let Err(error) = self.wait().await {
-                        self.over = true;
+                        self.finished = true;
                         return Some(Err(error));
                     }
                 }
                 Err(error) => {
-                    self.over = true;
+                    self.finished = true;
                     return Some(Err(error));
                 }
             }
         }
     }
 
-    fn step(&mut self) -> Result<Step, LogError> {
-        if self.now.is_none() && !self.open_next()? {
-            return Ok(Step::Dry);
+    fn step(&mut self) -> Result<ReadStep, LogReadError> {
+        if self.current.is_none() && !self.open_next()? {
+            return Ok(ReadStep::Pending);
         }
-        let Some(now) = &mut self.now else {
-            return Ok(Step::Dry);
+        let Some(current) = &mut self.current else {
+            return Ok(ReadStep::Pending);
         };
-        let settled = self.settles.is_some_and(|until| until <= Instant::now());
-        // Only a file that is done, or a container that has ended, may end within a line.
-        let last = !now.growing || settled || (self.ended.is_none() && self.settles.is_none());
-        let taken = now.take_line(last).map_err(|source| LogError::Read {
-            path: now.path.clone(),
-            source,
-        })?;
-        if let Some(range) = taken {
-            let chunk = line::parse(now.taken(range))
+        let is_drained = self
+            .drain_until
+            .is_some_and(|until| until <= Instant::now());
+        // A line without a line break is complete only in a complete file, or after the container's exit.
+        let at_end =
+            !current.growing || is_drained || (self.exit.is_none() && self.drain_until.is_none());
+        let line = current
+            .next_line(at_end)
+            .map_err(|source| LogReadError::Read {
+                path: current.path.clone(),
+                source,
+            })?;
+        if let Some(range) = line {
+            let chunk = line::parse_line(current.line(range))
                 .ok()
-                .and_then(|line| wanted(&self.options, &line, &mut self.line_open));
-            return Ok(Step::Line(chunk.map(|chunk| self.limit(chunk))));
+                .and_then(|line| format_line(&self.options, &line, &mut self.line_open));
+            return Ok(ReadStep::Line(chunk.map(|chunk| self.limit(chunk))));
         }
-        if !now.growing {
-            self.now = None;
-        } else if settled {
-            let inode = now.inode;
-            self.now = None;
-            self.settles = None;
-            self.open_later(inode)?;
+        if !current.growing {
+            self.current = None;
+        } else if is_drained {
+            let inode = current.inode;
+            self.current = None;
+            self.drain_until = None;
+            self.open_rotated_since(inode)?;
         } else {
-            if self.settles.is_none()
+            if self.drain_until.is_none()
                 && self.watch.is_some()
-                && files::is_replaced(&self.path, now.inode, self.newest.as_deref())
+                && files::is_replaced(&self.path, current.inode, self.newest.as_deref())
             {
-                self.settles = Some(Instant::now() + SETTLE);
+                self.drain_until = Some(Instant::now() + ROTATION_GRACE);
             }
-            return Ok(Step::Dry);
+            return Ok(ReadStep::Pending);
         }
-        Ok(Step::Line(None))
+        Ok(ReadStep::Line(None))
     }
 
-    fn open_next(&mut self) -> Result<bool, LogError> {
+    fn open_next(&mut self) -> Result<bool, LogReadError> {
         if self.queue.is_empty() && self.watch.is_some() && !self.growing {
-            self.open_later(0)?;
+            self.open_rotated_since(0)?;
         }
-        let Some(source) = self.queue.pop_front() else {
+        let Some(file) = self.queue.pop_front() else {
             return Ok(false);
         };
-        let (path, inode) = (source.path.clone(), source.inode);
+        let (path, inode) = (file.path.clone(), file.inode);
         let growing = self.growing && self.queue.is_empty();
         self.growing &= !growing;
-        let text = source.into_text().map_err(|source| LogError::Read {
+        let reader = file.into_reader().map_err(|source| LogReadError::Read {
             path: path.clone(),
             source,
         })?;
-        self.now = Some(Open::new(text, path, inode, growing));
+        self.current = Some(LineReader::new(reader, path, inode, growing));
         Ok(true)
     }
 
-    // Puts what was written after the file `read` into the queue. `read` is done with, and by now
-    // the first of the rotated files that were not known, if it is still there.
-    fn open_later(&mut self, read: u64) -> Result<(), LogError> {
+    /// Queues the files written after the file with the inode `read`. That file has been read, and is
+    /// now the first of the new rotated files, if it still exists.
+    fn open_rotated_since(&mut self, read: u64) -> Result<(), LogReadError> {
         let after = self.newest.as_deref();
-        let later = Snapshot::take(&self.path, after).map_err(|source| LogError::Open {
+        let later = LogSnapshot::take(&self.path, after).map_err(|source| LogReadError::Open {
             path: self.path.clone(),
             source,
         })?;
@@ -238,7 +245,7 @@ impl Reader {
         if read != 0
             && complete
                 .front()
-                .is_some_and(|one| one.packed || one.inode == read)
+                .is_some_and(|one| one.compressed || one.inode == read)
         {
             complete.pop_front();
         }
@@ -249,46 +256,46 @@ impl Reader {
         Ok(())
     }
 
-    // Waits until there may be more; ends the reading when there will be none.
-    async fn wait(&mut self) -> Result<(), LogError> {
+    /// Waits until there may be more to read, or finishes if there is no more.
+    async fn wait(&mut self) -> Result<(), LogReadError> {
         let Some(watch) = &mut self.watch else {
-            self.over = true;
+            self.finished = true;
             return Ok(());
         };
-        if let Some(until) = self.settles {
+        if let Some(until) = self.drain_until {
             sleep_until(until).await;
             return Ok(());
         }
-        let Some(ended) = &mut self.ended else {
-            self.over = true;
+        let Some(exit) = &mut self.exit else {
+            self.finished = true;
             return Ok(());
         };
         tokio::select! {
             event = watch.next() => match event {
                 Some(Ok(_)) => Ok(()),
-                Some(Err(source)) => Err(LogError::Follow { path: self.path.clone(), source }),
-                None => { self.over = true; Ok(()) }
+                Some(Err(source)) => Err(LogReadError::Follow { path: self.path.clone(), source }),
+                None => { self.finished = true; Ok(()) }
             },
-            () = ended => {
-                // Once more to the end of the file, then no more waiting.
-                self.ended = None;
+            () = exit => {
+                // Reads to the end of the file once more, without waiting again.
+                self.exit = None;
                 Ok(())
             }
         }
     }
 
-    fn limit(&mut self, mut chunk: Chunk) -> Chunk {
-        if let Some(left) = &mut self.left {
-            let room = usize::try_from(*left).unwrap_or(usize::MAX);
-            chunk.bytes.truncate(room);
-            *left -= chunk.bytes.len() as u64;
+    fn limit(&mut self, mut chunk: LogChunk) -> LogChunk {
+        if let Some(remaining) = &mut self.remaining_bytes {
+            let max = usize::try_from(*remaining).unwrap_or(usize::MAX);
+            chunk.bytes.truncate(max);
+            *remaining -= chunk.bytes.len() as u64;
         }
         chunk
     }
 }
 
-fn watch(path: &Path) -> Result<EventStream<[u8; 4096]>, LogError> {
-    let failed = |source| LogError::Follow {
+fn watch_directory(path: &Path) -> Result<EventStream<[u8; 4096]>, LogReadError> {
+    let failed = |source| LogReadError::Follow {
         path: path.to_owned(),
         source,
     };

@@ -4,11 +4,11 @@ use std::io::Write;
 use proptest::prelude::*;
 use tokio::sync::oneshot;
 
-use super::super::Streams;
-use super::super::open::LONGEST;
+use super::super::StreamFilter;
+use super::super::line_reader::MAX_LINE_BYTES;
 use super::*;
 
-fn stamped(n: u32, text: &str) -> String {
+fn log_line(n: u32, text: &str) -> String {
     format!("2026-01-01T00:00:{n:02}.000000000Z stdout F {text}\n")
 }
 
@@ -21,8 +21,8 @@ fn append(path: &Path, text: &str) {
     file.write_all(text.as_bytes()).unwrap();
 }
 
-async fn all(path: &Path, options: Options) -> String {
-    let mut reader = Reader::open(path, options, std::future::pending()).unwrap();
+async fn read_all(path: &Path, options: LogOptions) -> String {
+    let mut reader = LogReader::open(path, options, std::future::pending()).unwrap();
     let mut text = Vec::new();
     while let Some(chunk) = reader.next().await {
         text.extend(chunk.unwrap().bytes);
@@ -34,20 +34,20 @@ fn three_files(dir: &Path) -> PathBuf {
     let path = dir.join("0.log");
     append(
         &dir.join("0.log.20260101-000000"),
-        &(stamped(1, "a") + &stamped(2, "b")),
+        &(log_line(1, "a") + &log_line(2, "b")),
     );
-    append(&dir.join("0.log.20260101-000001"), &stamped(3, "c"));
-    append(&path, &(stamped(4, "d") + &stamped(5, "e")));
+    append(&dir.join("0.log.20260101-000001"), &log_line(3, "c"));
+    append(&path, &(log_line(4, "d") + &log_line(5, "e")));
     path
 }
 
 #[tokio::test]
-async fn across_rotated_files() {
+async fn reads_across_rotated_files() {
     let dir = tempfile::tempdir().unwrap();
     let path = three_files(dir.path());
-    let plain = Options::default();
-    assert_eq!(all(&path, plain.clone()).await, "a\nb\nc\nd\ne\n");
-    for (tail, wanted) in [
+    let plain = LogOptions::default();
+    assert_eq!(read_all(&path, plain.clone()).await, "a\nb\nc\nd\ne\n");
+    for (tail, expected) in [
         (0, ""),
         (1, "e\n"),
         (2, "d\ne\n"),
@@ -55,26 +55,26 @@ async fn across_rotated_files() {
         (4, "b\nc\nd\ne\n"),
         (9, "a\nb\nc\nd\ne\n"),
     ] {
-        let options = Options {
+        let options = LogOptions {
             tail: Some(tail),
             ..plain.clone()
         };
-        assert_eq!(all(&path, options).await, wanted, "{tail}");
+        assert_eq!(read_all(&path, options).await, expected, "{tail}");
     }
-    let since = Options {
+    let since = LogOptions {
         since: Some("2026-01-01T00:00:03Z".parse().unwrap()),
         ..plain.clone()
     };
-    assert_eq!(all(&path, since).await, "c\nd\ne\n");
-    let limited = Options {
+    assert_eq!(read_all(&path, since).await, "c\nd\ne\n");
+    let limited = LogOptions {
         limit_bytes: Some(5),
         ..plain
     };
-    assert_eq!(all(&path, limited).await, "a\nb\nc");
+    assert_eq!(read_all(&path, limited).await, "a\nb\nc");
 }
 
 #[tokio::test]
-async fn times_streams_and_pieces() {
+async fn timestamps_streams_and_partial_lines() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("0.log");
     append(&path, "2026-01-01T00:00:00.5Z stdout P long \n");
@@ -82,38 +82,38 @@ async fn times_streams_and_pieces() {
     append(&path, "junk\n");
     append(&path, "2026-01-01T00:00:02Z stderr F bad\n");
     append(&path, "2026-01-01T00:00:03Z stdout F cut");
-    let options = Options {
+    let options = LogOptions {
         timestamps: true,
         ..Default::default()
     };
     assert_eq!(
-        all(&path, options).await,
+        read_all(&path, options).await,
         "2026-01-01T00:00:00.500000000Z long line\n2026-01-01T00:00:02.000000000Z bad\n\
          2026-01-01T00:00:03.000000000Z cut\n"
     );
-    let options = Options {
-        streams: Streams::Stderr,
+    let options = LogOptions {
+        streams: StreamFilter::Stderr,
         ..Default::default()
     };
-    assert_eq!(all(&path, options).await, "bad\n");
+    assert_eq!(read_all(&path, options).await, "bad\n");
 }
 
 #[tokio::test]
-async fn follows_writes_and_rotation_to_the_end() {
+async fn follows_writes_and_rotations_until_the_container_exits() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("0.log");
     let (end, ended) = oneshot::channel::<()>();
-    let options = Options {
+    let options = LogOptions {
         follow: true,
         ..Default::default()
     };
     // Before the file exists.
-    let mut reader = Reader::open(&path, options, async { ended.await.unwrap_or(()) }).unwrap();
-    append(&path, &stamped(1, "a"));
+    let mut reader = LogReader::open(&path, options, async { ended.await.unwrap_or(()) }).unwrap();
+    append(&path, &log_line(1, "a"));
     assert_eq!(reader.next().await.unwrap().unwrap().bytes, b"a\n");
-    // Half a line is waited for.
+    // An incomplete line is not returned yet.
     let (head, rest) = {
-        let line = stamped(2, "b");
+        let line = log_line(2, "b");
         (line[..20].to_owned(), line[20..].to_owned())
     };
     append(&path, &head);
@@ -123,34 +123,34 @@ async fn follows_writes_and_rotation_to_the_end() {
     );
     append(&path, &rest);
     assert_eq!(reader.next().await.unwrap().unwrap().bytes, b"b\n");
-    // Rotated with something unread in the old file.
-    append(&path, &stamped(3, "c"));
+    // Rotated with unread lines in the old file.
+    append(&path, &log_line(3, "c"));
     std::fs::rename(&path, dir.path().join("0.log.20260101-000000")).unwrap();
-    append(&path, &stamped(4, "d"));
+    append(&path, &log_line(4, "d"));
     assert_eq!(reader.next().await.unwrap().unwrap().bytes, b"c\n");
     assert_eq!(reader.next().await.unwrap().unwrap().bytes, b"d\n");
-    // The container ends: what is there is read, then it is over.
-    append(&path, &stamped(5, "e"));
+    // After the container's exit, the rest is read.
+    append(&path, &log_line(5, "e"));
     end.send(()).unwrap();
     assert_eq!(reader.next().await.unwrap().unwrap().bytes, b"e\n");
     assert!(reader.next().await.is_none());
 }
 
 #[tokio::test]
-async fn tail_nothing_and_follow_begins_at_the_end() {
+async fn following_with_an_empty_tail_starts_at_the_end() {
     let dir = tempfile::tempdir().unwrap();
     let path = three_files(dir.path());
-    let options = Options {
+    let options = LogOptions {
         tail: Some(0),
         follow: true,
         ..Default::default()
     };
-    let mut reader = Reader::open(&path, options, std::future::pending()).unwrap();
-    append(&path, &stamped(6, "f"));
+    let mut reader = LogReader::open(&path, options, std::future::pending()).unwrap();
+    append(&path, &log_line(6, "f"));
     assert_eq!(reader.next().await.unwrap().unwrap().bytes, b"f\n");
 }
 
-/// What rotates a log, one step at a time.
+/// Rotates a log step by step.
 struct Rotator {
     dir: PathBuf,
     writer: std::fs::File,
@@ -190,7 +190,7 @@ impl Rotator {
         match op {
             Op::Write => {
                 self.written += 1;
-                let line = stamped(self.written % 60, &self.written.to_string());
+                let line = log_line(self.written % 60, &self.written.to_string());
                 self.writer.write_all(line.as_bytes()).unwrap();
             }
             Op::Move if !self.is_moved => {
@@ -237,13 +237,13 @@ async fn read_through(before: Vec<Op>, during: Vec<Op>) -> (Vec<String>, u32) {
     before.into_iter().for_each(|op| rotator.act(op));
     let (end, ended) = oneshot::channel::<()>();
     let ended = async { ended.await.unwrap_or(()) };
-    let options = Options {
+    let options = LogOptions {
         follow: true,
         ..Default::default()
     };
-    let mut reader = Reader::open(&dir.path().join("0.log"), options, ended).unwrap();
+    let mut reader = LogReader::open(&dir.path().join("0.log"), options, ended).unwrap();
     let mut lines = Vec::new();
-    let keep = |lines: &mut Vec<String>, chunk: Chunk| {
+    let push_line = |lines: &mut Vec<String>, chunk: LogChunk| {
         lines.push(
             String::from_utf8(chunk.bytes)
                 .unwrap()
@@ -259,12 +259,12 @@ async fn read_through(before: Vec<Op>, during: Vec<Op>) -> (Vec<String>, u32) {
             let Ok(chunk) = tokio::time::timeout(patience, reader.next()).await else {
                 break;
             };
-            keep(&mut lines, chunk.unwrap().unwrap());
+            push_line(&mut lines, chunk.unwrap().unwrap());
         }
     }
     drop(end);
     while let Some(chunk) = reader.next().await {
-        keep(&mut lines, chunk.unwrap());
+        push_line(&mut lines, chunk.unwrap());
     }
     (lines, rotator.written)
 }
@@ -273,40 +273,40 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn no_line_is_lost_or_doubled(before in any_ops(), during in any_ops()) {
+    fn no_line_is_lost_or_duplicated(before in any_ops(), during in any_ops()) {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all().start_paused(true).build().unwrap();
         let (lines, written) = runtime.block_on(read_through(before, during));
-        let wanted: Vec<String> = (1..=written).map(|n| n.to_string()).collect();
-        prop_assert_eq!(lines, wanted);
+        let expected: Vec<String> = (1..=written).map(|n| n.to_string()).collect();
+        prop_assert_eq!(lines, expected);
     }
 }
 
 #[tokio::test]
-async fn the_last_words_into_the_old_file_are_read() {
+async fn lines_written_to_the_old_file_after_a_rotation_are_read() {
     let dir = tempfile::tempdir().unwrap();
     let mut rotator = Rotator::new(dir.path());
-    let options = Options {
+    let options = LogOptions {
         follow: true,
         ..Default::default()
     };
     let path = dir.path().join("0.log");
-    let mut reader = Reader::open(&path, options, std::future::pending()).unwrap();
+    let mut reader = LogReader::open(&path, options, std::future::pending()).unwrap();
     rotator.act(Op::Write);
     assert_eq!(reader.next().await.unwrap().unwrap().bytes, b"1\n");
-    // The runtime opens the new file before it has finished with the old one.
+    // The runtime opens the new file before it closes the old one.
     rotator.act(Op::Move);
     let mut old = rotator.writer.try_clone().unwrap();
     rotator.act(Op::Reopen);
     rotator.act(Op::Write);
     assert!(futures::poll!(Box::pin(reader.next())).is_pending());
-    old.write_all(stamped(9, "last").as_bytes()).unwrap();
+    old.write_all(log_line(9, "last").as_bytes()).unwrap();
     assert_eq!(reader.next().await.unwrap().unwrap().bytes, b"last\n");
     assert_eq!(reader.next().await.unwrap().unwrap().bytes, b"2\n");
 }
 
 #[tokio::test]
-async fn packed_and_plain_files_are_one_log() {
+async fn compressed_and_uncompressed_files_are_one_log() {
     let dir = tempfile::tempdir().unwrap();
     let mut rotator = Rotator::new(dir.path());
     for _ in 0..4 {
@@ -317,63 +317,63 @@ async fn packed_and_plain_files_are_one_log() {
     assert!(dir.path().join("0.log.20260101-000003.gz").exists());
     rotator.act(Op::Write);
     let path = dir.path().join("0.log");
-    for (tail, wanted) in [
+    for (tail, expected) in [
         (None, "1\n2\n3\n4\n5\n6\n7\n8\n9\n"),
         (Some(2), "8\n9\n"),
         (Some(4), "6\n7\n8\n9\n"),
         (Some(99), "1\n2\n3\n4\n5\n6\n7\n8\n9\n"),
     ] {
-        let options = Options {
+        let options = LogOptions {
             tail,
             ..Default::default()
         };
-        assert_eq!(all(&path, options).await, wanted, "{tail:?}");
+        assert_eq!(read_all(&path, options).await, expected, "{tail:?}");
     }
-    // One that is broken ends where it breaks.
+    // A corrupt file ends where it is corrupt.
     std::fs::write(dir.path().join("0.log.20260101-000002.gz"), "no gzip").unwrap();
     assert_eq!(
-        all(&path, Options::default()).await,
+        read_all(&path, LogOptions::default()).await,
         "1\n2\n5\n6\n7\n8\n9\n"
     );
-    // Moved away by a rotation that was cut short.
+    // Renamed by an interrupted rotation.
     rotator.act(Op::Move);
-    let tail = Options {
+    let tail = LogOptions {
         tail: Some(1),
         ..Default::default()
     };
-    assert_eq!(all(&path, tail).await, "9\n");
+    assert_eq!(read_all(&path, tail).await, "9\n");
 }
 
 #[tokio::test]
-async fn a_log_that_is_not_there_is_named() {
+async fn errors_name_a_missing_log() {
     let path = Path::new("/nowhere/at/all/0.log");
-    let error = Reader::open(path, Options::default(), std::future::pending())
+    let error = LogReader::open(path, LogOptions::default(), std::future::pending())
         .err()
         .unwrap();
     assert!(error.to_string().contains("/nowhere/at/all/0.log"));
 }
 
 #[tokio::test]
-async fn a_line_without_end_does_not_fill_the_memory() {
+async fn memory_is_limited_without_line_breaks() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("0.log");
-    append(&path, &"x".repeat(LONGEST * 2 + 17));
-    append(&path, &("\n".to_owned() + &stamped(1, "a")));
-    assert_eq!(all(&path, Options::default()).await, "a\n");
+    append(&path, &"x".repeat(MAX_LINE_BYTES * 2 + 17));
+    append(&path, &("\n".to_owned() + &log_line(1, "a")));
+    assert_eq!(read_all(&path, LogOptions::default()).await, "a\n");
 }
 
 proptest! {
     #[test]
-    fn junk_never_panics(junk: Vec<u8>, tail: Option<u8>, limit: Option<u8>) {
+    fn arbitrary_content_never_panics(junk: Vec<u8>, tail: Option<u8>, limit: Option<u8>) {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("0.log");
         std::fs::write(&path, &junk).unwrap();
-        let options = Options {
+        let options = LogOptions {
             tail: tail.map(u64::from), limit_bytes: limit.map(u64::from), ..Default::default()
         };
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {
-            let mut reader = Reader::open(&path, options, std::future::pending()).unwrap();
+            let mut reader = LogReader::open(&path, options, std::future::pending()).unwrap();
             while let Some(chunk) = reader.next().await { chunk.unwrap(); }
         });
     }

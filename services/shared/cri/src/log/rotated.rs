@@ -1,34 +1,34 @@
-//! Names of rotated log files, as upstream gives them: `0.log.20260102-030405`, with `.gz` once
-//! packed and `.tmp` while that is under way.
+//! Names of rotated log files, as upstream's: `0.log.20260102-030405`, with the suffix `.gz` for
+//! compressed files, and `.tmp` during the compression.
 
-/// What a rotated file is.
+/// The kind of a rotated file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Form {
-    /// As the runtime wrote it.
+pub enum RotatedKind {
+    /// An uncompressed file.
     Plain,
-    /// Packed by gzip.
-    Packed,
-    /// Being packed, or left over from that.
-    Unfinished,
+    /// Compressed by gzip.
+    Compressed,
+    /// Being compressed, or left by a compression that was interrupted.
+    Temporary,
 }
 
-/// The name of a rotated file, taken apart.
+/// The parsed name of a rotated file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Rotated<'a> {
-    /// When it was rotated, `YYYYMMDD-HHMMSS`: its order is that of its letters.
+pub struct RotatedName<'a> {
+    /// The time of the rotation, `YYYYMMDD-HHMMSS`, which sorts by time.
     pub stamp: &'a str,
-    /// What it is.
-    pub form: Form,
+    /// The kind of the file.
+    pub kind: RotatedKind,
 }
 
-impl<'a> Rotated<'a> {
-    /// Reads the name of a file beside the log `log` (`0.log`); `None` when it is no rotation of it.
+impl<'a> RotatedName<'a> {
+    /// Parses a file name; `None` if it is not a rotated file of the log `log` (`0.log`).
     pub fn parse(log: &str, file: &'a str) -> Option<Self> {
         let rest = file.strip_prefix(log)?.strip_prefix('.')?;
-        let (stamp, form) = match rest.split_once('.') {
-            None => (rest, Form::Plain),
-            Some((stamp, "gz")) => (stamp, Form::Packed),
-            Some((stamp, "tmp")) => (stamp, Form::Unfinished),
+        let (stamp, kind) = match rest.split_once('.') {
+            None => (rest, RotatedKind::Plain),
+            Some((stamp, "gz")) => (stamp, RotatedKind::Compressed),
+            Some((stamp, "tmp")) => (stamp, RotatedKind::Temporary),
             Some(_) => return None,
         };
         let is_stamp = stamp.len() == 15
@@ -36,17 +36,17 @@ impl<'a> Rotated<'a> {
                 8 => byte == b'-',
                 _ => byte.is_ascii_digit(),
             });
-        is_stamp.then_some(Rotated { stamp, form })
+        is_stamp.then_some(RotatedName { stamp, kind })
     }
 
-    /// The name of such a file.
-    pub fn name(self, log: &str) -> String {
-        let ending = match self.form {
-            Form::Plain => "",
-            Form::Packed => ".gz",
-            Form::Unfinished => ".tmp",
+    /// The file name.
+    pub fn file_name(self, log: &str) -> String {
+        let suffix = match self.kind {
+            RotatedKind::Plain => "",
+            RotatedKind::Compressed => ".gz",
+            RotatedKind::Temporary => ".tmp",
         };
-        format!("{log}.{}{ending}", self.stamp)
+        format!("{log}.{}{suffix}", self.stamp)
     }
 }
 
@@ -57,14 +57,14 @@ mod tests {
     #[test]
     fn names() {
         let stamp = "20260102-030405";
-        for (form, file) in [
-            (Form::Plain, "0.log.20260102-030405"),
-            (Form::Packed, "0.log.20260102-030405.gz"),
-            (Form::Unfinished, "0.log.20260102-030405.tmp"),
+        for (kind, file) in [
+            (RotatedKind::Plain, "0.log.20260102-030405"),
+            (RotatedKind::Compressed, "0.log.20260102-030405.gz"),
+            (RotatedKind::Temporary, "0.log.20260102-030405.tmp"),
         ] {
-            let parsed = Rotated::parse("0.log", file);
-            assert_eq!(parsed, Some(Rotated { stamp, form }));
-            assert_eq!(parsed.unwrap().name("0.log"), file);
+            let parsed = RotatedName::parse("0.log", file);
+            assert_eq!(parsed, Some(RotatedName { stamp, kind }));
+            assert_eq!(parsed.unwrap().file_name("0.log"), file);
         }
         for file in [
             "0.log",
@@ -75,7 +75,7 @@ mod tests {
             "0.log.20260102-030405.gz.tmp",
             "0.log.20260102é03040",
         ] {
-            assert_eq!(Rotated::parse("0.log", file), None, "{file}");
+            assert_eq!(RotatedName::parse("0.log", file), None, "{file}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The node's addresses as they change.
+//! Changes of the node's addresses.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -7,15 +7,15 @@ use futures::{Stream, stream};
 use tokio::time::{sleep, timeout};
 
 use super::by_name;
-use super::news::News;
+use super::netlink::AddressChanges;
 use crate::Config;
 
-/// An address and its routes come one after the other.
-const SETTLES: Duration = Duration::from_millis(250);
+/// An address and its routes appear one after the other.
+const SETTLE_DELAY: Duration = Duration::from_millis(250);
 
-/// The addresses that the node tells, the primary one first, now and whenever they are others. The kernel tells of
-/// addresses and routes. Of the resolver nobody tells: it is asked each `every`, which upstream does
-/// with everything. When there is none any more, the last ones stand.
+/// The addresses that the node reports, the primary one first: the present ones, and each change of
+/// them. The kernel reports changes of addresses and routes; the resolver is polled each `every`, as
+/// upstream polls all sources. When none is left, the last ones stay.
 pub fn follow(
     config: &Config,
     name: &str,
@@ -23,69 +23,69 @@ pub fn follow(
 ) -> impl Stream<Item = Vec<IpAddr>> + use<> {
     let given = config.polylet.node_ip;
     let is_fixed = given.is_some_and(|ip| !ip.is_unspecified()) || name.parse::<IpAddr>().is_ok();
-    let follows = Follows {
+    let tracker = AddressTracker {
         given,
         second: config.polylet.secondary_node_ip,
         name: name.to_owned(),
         every,
         is_fixed,
-        news: None,
-        told: None,
+        changes: None,
+        current: None,
     };
-    stream::unfold(follows, |mut follows| async move {
-        let found = follows.next().await;
-        Some((found, follows))
+    stream::unfold(tracker, |mut tracker| async move {
+        let found = tracker.next().await;
+        Some((found, tracker))
     })
 }
 
-struct Follows {
+struct AddressTracker {
     given: Option<IpAddr>,
     second: Option<IpAddr>,
     name: String,
     every: Duration,
-    /// They were given: nothing changes them.
+    /// Configured, or the node's name: they do not change.
     is_fixed: bool,
-    news: Option<News>,
-    told: Option<Vec<IpAddr>>,
+    changes: Option<AddressChanges>,
+    current: Option<Vec<IpAddr>>,
 }
 
-impl Follows {
+impl AddressTracker {
     async fn next(&mut self) -> Vec<IpAddr> {
-        // Before the first look, so that nothing is missed after it.
-        if !self.is_fixed && self.told.is_none() {
-            self.news = News::open()
-                .inspect_err(|error| tracing::warn!(%error, "changes of addresses are not heard"))
+        // Before the first lookup, so that no change after it is missed.
+        if !self.is_fixed && self.current.is_none() {
+            self.changes = AddressChanges::open()
+                .inspect_err(|error| tracing::warn!(%error, "failed to subscribe to address changes; polling addresses"))
                 .ok();
         }
         loop {
-            if self.told.is_some() {
-                self.change().await;
+            if self.current.is_some() {
+                self.changed().await;
             }
             let found = by_name(self.given, self.second, &self.name).await;
-            let is_new = match &self.told {
-                Some(told) => !found.is_empty() && *told != found,
+            let is_new = match &self.current {
+                Some(current) => !found.is_empty() && *current != found,
                 None => true,
             };
             if is_new {
-                self.told = Some(found.clone());
+                self.current = Some(found.clone());
                 return found;
             }
         }
     }
 
-    /// Returns when it is time to look again.
-    async fn change(&mut self) {
+    /// Waits until the addresses may have changed.
+    async fn changed(&mut self) {
         if self.is_fixed {
             return std::future::pending().await;
         }
-        let Some(news) = &self.news else {
+        let Some(changes) = &self.changes else {
             return sleep(self.every).await;
         };
-        match timeout(self.every, news.next()).await {
-            Ok(Ok(())) => sleep(SETTLES).await,
+        match timeout(self.every, changes.next()).await {
+            Ok(Ok(())) => sleep(SETTLE_DELAY).await,
             Ok(Err(error)) => {
-                tracing::warn!(%error, "changes of addresses are heard no longer");
-                self.news = None;
+                tracing::warn!(%error, "subscription to address changes failed; polling addresses");
+                self.changes = None;
             }
             Err(_) => {}
         }

@@ -4,7 +4,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::go_duration;
-use super::parts::*;
+use super::sections::*;
 
 macro_rules! kubelet_configuration {
     ($($(#[$attr:meta])* $field:ident: $type:ty = $default:expr;)*) => {
@@ -190,7 +190,7 @@ kubelet_configuration! {
 }
 
 impl KubeletConfiguration {
-    /// The image service's endpoint: the runtime's, unless another is named.
+    /// The image service's endpoint; by default the runtime's.
     pub fn image_endpoint(&self) -> &str {
         if self.image_service_endpoint.is_empty() {
             &self.container_runtime_endpoint
@@ -199,18 +199,19 @@ impl KubeletConfiguration {
         }
     }
 
-    /// Whether a feature gate is turned on that is off by itself.
+    /// Whether a feature gate that is off by default is set to true.
     pub fn has_gate(&self, name: &str) -> bool {
         self.feature_gates.get(name) == Some(&true)
     }
 
-    /// How much of the memory that pods ask for pods of lower classes may not take, in percent.
+    /// `qosReserved.memory`: share of the memory requests of higher QoS classes that lower ones cannot
+    /// use, in percent.
     pub fn qos_reserved_memory(&self) -> Option<i64> {
         percentage(self.qos_reserved.get("memory")?)
     }
 
-    /// How many images are pulled at once; none for no limit. What the file says holds as it does
-    /// upstream. Where it says nothing upstream pulls one at a time, and here ten share the way.
+    /// Most concurrent image pulls; `None` is no limit. As upstream, except for the default: one there,
+    /// ten here.
     pub fn parallel_image_pulls(&self) -> Option<usize> {
         let most = self
             .max_parallel_image_pulls
@@ -235,12 +236,12 @@ impl KubeletConfiguration {
         .into()
     }
 
-    /// Fills in what upstream fills in where a field was left at zero. `given` tells which fields
-    /// the document named.
+    /// Applies upstream's defaults to fields at their zero value. `given` returns whether the document
+    /// has a field.
     pub(super) fn fill_in(&mut self, given: impl Fn(&str) -> bool) {
         let standard = KubeletConfiguration::default();
         if self.node_status_report_frequency.is_zero() || !given("nodeStatusReportFrequency") {
-            // A faster status means a faster report, unless the report has its own figure.
+            // Upstream: without a report frequency, a given update frequency applies to reports.
             let update = self.node_status_update_frequency;
             let own = given("nodeStatusUpdateFrequency") && !update.is_zero();
             self.node_status_report_frequency = if own {
@@ -292,7 +293,7 @@ impl KubeletConfiguration {
             volume_plugin_dir: "",
             container_runtime_endpoint: "",
         }
-        // CPUs that are named are the ones that are reserved, whatever is said of their number.
+        // Listed CPUs replace reserved amounts.
         if let Some(cpus) = cpus(&self.reserved_system_cpus).filter(|cpus| *cpus > 0) {
             self.kube_reserved.remove("cpu");
             self.system_reserved
@@ -308,22 +309,22 @@ impl KubeletConfiguration {
     }
 }
 
-/// A percentage as `qosReserved` has it.
+/// Parses a percentage of `qosReserved`.
 pub(super) fn percentage(text: &str) -> Option<i64> {
     let number = text.strip_suffix('%')?.parse().ok()?;
     (0..=100).contains(&number).then_some(number)
 }
 
-/// How many CPUs a list as `0-2,5` names; none when it is no such list.
+/// Number of CPUs in a list such as `0-2,5`; `None` for an invalid list.
 pub(super) fn cpus(text: &str) -> Option<usize> {
-    let mut named = std::collections::BTreeSet::new();
+    let mut listed = std::collections::BTreeSet::new();
     for part in text.split(',').filter(|part| !part.is_empty()) {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let (first, last) = (first.parse::<u16>().ok()?, last.parse::<u16>().ok()?);
         if last < first {
             return None;
         }
-        named.extend(first..=last);
+        listed.extend(first..=last);
     }
-    Some(named.len())
+    Some(listed.len())
 }

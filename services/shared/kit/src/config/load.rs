@@ -1,14 +1,13 @@
-use std::fmt;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_yaml_ng::Value;
 
-use super::problems::Problems;
-use super::unheeded;
+use super::problems::{ConfigProblem, Problems};
+use super::unsupported;
 use super::{Config, KubeletConfiguration, PolyletConfiguration};
-use super::{allowed, gates};
+use super::{gates, validate};
 
 const KUBELET: (&str, &str) = ("kubelet.config.k8s.io/v1beta1", "KubeletConfiguration");
 const POLYLET: (&str, &str) = ("polylet.dev/v1alpha1", "PolyletConfiguration");
@@ -16,42 +15,21 @@ const POLYLET: (&str, &str) = ("polylet.dev/v1alpha1", "PolyletConfiguration");
 /// Files beyond this size are not configuration.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// Something wrong in the configuration: where, and what is allowed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ConfigProblem {
-    /// The file.
-    pub file: PathBuf,
-    /// The field's path (`authentication.x509.clientCAFile`); empty when it is the whole file.
-    pub field: String,
-    /// What is wrong, with the value, and what is allowed.
-    pub message: String,
-}
-
-impl fmt::Display for ConfigProblem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: ", self.file.display())?;
-        if !self.field.is_empty() {
-            write!(f, "{}: ", self.field)?;
-        }
-        f.write_str(&self.message)
-    }
-}
-
-/// Why a configuration cannot be used.
+/// Why the configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file cannot be read.
     #[error("reading the configuration {path}")]
     Read {
-        /// The file.
+        /// The configuration file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         #[source]
         source: std::io::Error,
     },
-    /// Its content is wrong; every problem found, at least one.
+    /// The content is invalid; all errors, at least one.
     #[error("{}", joined(.0))]
-    Wrong(Vec<ConfigProblem>),
+    Invalid(Vec<ConfigProblem>),
 }
 
 fn joined(problems: &[ConfigProblem]) -> String {
@@ -62,27 +40,29 @@ fn joined(problems: &[ConfigProblem]) -> String {
         .join("\n")
 }
 
-/// Reads the configuration as a node does at start: wrong values are an error, unknown fields are
+/// Reads the configuration as a node does at start: invalid values are errors, unknown fields
 /// warnings.
 pub fn load(path: &Path) -> Result<Config, ConfigError> {
     let text = read(path)?;
     from_text(path, &text)
 }
 
-/// The same, of a text that was read before.
+/// The same for a text that was read already.
 pub fn from_text(path: &Path, text: &str) -> Result<Config, ConfigError> {
-    let (config, unknown, wrong) = parse(path, text);
+    let (config, unknown, errors) = parse(path, text);
     match config {
-        Some(mut config) if wrong.is_empty() => {
+        Some(mut config) if errors.is_empty() => {
             config.warnings = unknown.iter().map(ToString::to_string).collect();
-            config.warnings.extend(unheeded::warnings(&config.kubelet));
+            config
+                .warnings
+                .extend(unsupported::warnings(&config.kubelet));
             Ok(config)
         }
-        _ => Err(ConfigError::Wrong(wrong)),
+        _ => Err(ConfigError::Invalid(errors)),
     }
 }
 
-/// Reads the configuration strictly and tells everything that is wrong with it.
+/// Reads the configuration strictly: returns all errors and unknown fields.
 pub fn check(path: &Path) -> Vec<ConfigProblem> {
     match read(path) {
         Err(error) => {
@@ -93,8 +73,8 @@ pub fn check(path: &Path) -> Vec<ConfigProblem> {
             }]
         }
         Ok(text) => {
-            let (_, unknown, wrong) = parse(path, &text);
-            unknown.into_iter().chain(wrong).collect()
+            let (_, unknown, errors) = parse(path, &text);
+            unknown.into_iter().chain(errors).collect()
         }
     }
 }
@@ -120,17 +100,17 @@ fn read(path: &Path) -> Result<String, ConfigError> {
     Ok(text)
 }
 
-/// The configuration as far as it could be read, its unknown fields, and what is wrong.
+/// The configuration as far as it can be parsed, its unknown fields, and its errors.
 fn parse(path: &Path, text: &str) -> (Option<Config>, Vec<ConfigProblem>, Vec<ConfigProblem>) {
     let mut unknown = Problems::new(path);
-    let mut wrong = Problems::new(path);
+    let mut errors = Problems::new(path);
     let mut kubelet: Option<(KubeletConfiguration, Value)> = None;
     let mut polylet: Option<PolyletConfiguration> = None;
     for document in serde_yaml_ng::Deserializer::from_str(text) {
         let mut value = match Value::deserialize(document) {
             Ok(value) => value,
             Err(error) => {
-                wrong.add("", format!("not YAML: {error}"));
+                errors.add("", format!("not YAML: {error}"));
                 break;
             }
         };
@@ -146,30 +126,30 @@ fn parse(path: &Path, text: &str) -> (Option<Config>, Vec<ConfigProblem>, Vec<Co
             POLYLET.0
         } else {
             let allowed = format!("{} and {}", KUBELET.1, POLYLET.1);
-            wrong.add(
+            errors.add(
                 "kind",
-                format!("{kind:?} is not known here; allowed are {allowed}"),
+                format!("unknown kind {kind:?}; allowed are {allowed}"),
             );
             continue;
         };
         if version != expected {
-            wrong.add(
+            errors.add(
                 "apiVersion",
                 format!("{version:?} of a {kind}; allowed is {expected:?}"),
             );
             continue;
         }
-        let twice = format!("there is more than one {kind}");
+        let duplicate = format!("more than one {kind}");
         if kind == KUBELET.1 {
-            let parsed = document_of(value.clone(), &mut unknown, &mut wrong);
+            let parsed = parse_document(value.clone(), &mut unknown, &mut errors);
             if kubelet.is_some() {
-                wrong.add("kind", twice);
+                errors.add("kind", duplicate);
             }
             kubelet = parsed.map(|parsed| (parsed, value)).or(kubelet);
         } else {
-            let parsed = document_of(value, &mut unknown, &mut wrong);
+            let parsed = parse_document(value, &mut unknown, &mut errors);
             if polylet.is_some() {
-                wrong.add("kind", twice);
+                errors.add("kind", duplicate);
             }
             polylet = parsed.or(polylet);
         }
@@ -177,25 +157,25 @@ fn parse(path: &Path, text: &str) -> (Option<Config>, Vec<ConfigProblem>, Vec<Co
     let (mut kubelet, given) = kubelet.unwrap_or_default();
     kubelet.fill_in(|field| given.get(field).is_some());
     let polylet = polylet.unwrap_or_default();
-    allowed::kubelet(&kubelet, &mut wrong);
-    gates::check(&kubelet, &mut wrong);
-    gates::fields(&kubelet, |field| given.get(field).is_some(), &mut wrong);
-    gates::spread(&mut kubelet.feature_gates);
-    allowed::polylet(&polylet, &mut wrong);
+    validate::kubelet(&kubelet, &mut errors);
+    gates::check(&kubelet, &mut errors);
+    gates::fields(&kubelet, |field| given.get(field).is_some(), &mut errors);
+    gates::apply_all_alpha_beta(&mut kubelet.feature_gates);
+    validate::polylet(&polylet, &mut errors);
     let config = Config {
         kubelet,
         polylet,
         warnings: Vec::new(),
         path: path.to_owned(),
     };
-    (Some(config), unknown.found, wrong.found)
+    (Some(config), unknown.found, errors.found)
 }
 
-/// One document; its unknown fields and what is wrong with it go to the lists.
-fn document_of<T: DeserializeOwned>(
+/// Parses one document; unknown fields and errors go to the lists.
+fn parse_document<T: DeserializeOwned>(
     mut value: Value,
     unknown: &mut Problems,
-    wrong: &mut Problems,
+    errors: &mut Problems,
 ) -> Option<T> {
     if let Value::Mapping(fields) = &mut value {
         fields.shift_remove("apiVersion");
@@ -210,12 +190,12 @@ fn document_of<T: DeserializeOwned>(
         .map_err(|error: serde_yaml_ng::Error| {
             let field = track.path().to_string();
             let field = if field == "." { "" } else { &field };
-            wrong.add(field, in_words(&error.to_string()));
+            errors.add(field, user_message(&error.to_string()));
         })
         .ok()
 }
 
-/// An explicit null means that the field was not given.
+/// An explicit null is the same as a missing field.
 fn drop_nulls(value: &mut Value) {
     match value {
         Value::Mapping(fields) => {
@@ -227,10 +207,10 @@ fn drop_nulls(value: &mut Value) {
     }
 }
 
-/// serde names Rust's types; people want to know what is allowed.
-fn in_words(message: &str) -> String {
+/// Replaces the names of Rust types in serde's errors by the allowed values.
+fn user_message(message: &str) -> String {
     let mut text = message.to_owned();
-    for (name, words) in [
+    for (name, allowed) in [
         ("expected u16", "allowed are numbers from 0 to 65535"),
         ("expected u32", "allowed are numbers from 0 to 4294967295"),
         (
@@ -242,7 +222,7 @@ fn in_words(message: &str) -> String {
         ("expected f64", "allowed are numbers"),
         ("expected a boolean", "allowed are true and false"),
     ] {
-        text = text.replace(name, words);
+        text = text.replace(name, allowed);
     }
     text
 }

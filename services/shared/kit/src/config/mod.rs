@@ -1,38 +1,38 @@
-//! The configuration file: `KubeletConfiguration` as upstream reads it, and a second document,
-//! `PolyletConfiguration`, for what upstream has no word for.
+//! The configuration file: upstream's `KubeletConfiguration`, and a second document,
+//! `PolyletConfiguration`, for settings that upstream does not have.
 
-mod allowed;
 mod gates;
-/// Durations as Go writes them.
 pub mod go_duration;
 mod kubelet;
 mod load;
-mod parts;
 mod polylet;
 mod problems;
+mod sections;
 #[cfg(test)]
 mod tests;
 mod threshold;
-mod unheeded;
+mod unsupported;
+mod validate;
 
 use std::path::PathBuf;
 
 pub use go_duration::parse as parse_duration;
 pub use kubelet::KubeletConfiguration;
-pub use load::{ConfigError, ConfigProblem, check, from_text, load};
-pub use parts::*;
+pub use load::{ConfigError, check, from_text, load};
 pub use polylet::{PolyletConfiguration, TraceRing};
-pub use threshold::{EvictionThreshold, ThresholdValue, parse_threshold};
+pub use problems::ConfigProblem;
+pub use sections::*;
+pub use threshold::{EvictionThreshold, EvictionThresholdValue, parse_threshold};
 
-/// Everything a service may want to know of its configuration.
+/// The configuration of the node.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// As upstream's, defaults filled in.
+    /// Upstream's document, with defaults.
     pub kubelet: KubeletConfiguration,
-    /// Polylet's own, defaults filled in.
+    /// Polylet's document, with defaults.
     pub polylet: PolyletConfiguration,
-    /// Unknown fields and the like, with their paths.
+    /// Unknown fields, with their paths, and fields without effect.
     pub warnings: Vec<String>,
-    /// The file it came from.
+    /// The configuration file.
     pub path: PathBuf,
 }

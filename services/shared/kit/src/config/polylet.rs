@@ -4,69 +4,70 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// `polylet.dev/v1alpha1`, kind `PolyletConfiguration`: what upstream has no word for.
+/// `polylet.dev/v1alpha1`, kind `PolyletConfiguration`: settings that upstream does not have, or has
+/// as flags.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct PolyletConfiguration {
-    /// The node's name; the host's name in lower case when not given.
+    /// The node's name; by default the lower-case host name.
     pub node_name: String,
-    /// The node's address; found out when not given.
+    /// The node's address; detected by default.
     #[serde(rename = "nodeIP")]
     pub node_ip: Option<IpAddr>,
-    /// Its address of the other family, on a node that has both; goes with the first one.
+    /// Its address of the other family on a dual-stack node; requires `nodeIP`.
     #[serde(rename = "secondaryNodeIP")]
     pub secondary_node_ip: Option<IpAddr>,
-    /// Upstream's `--cloud-provider`: `external` when somebody else gives the node its addresses.
+    /// Upstream's `--cloud-provider`: `external` when a cloud controller sets the node's addresses.
     pub cloud_provider: String,
-    /// Sockets, locks and facts about running containers.
+    /// Directory of sockets, locks and state of running containers.
     pub run_directory: PathBuf,
-    /// Promises that outlive a reboot.
+    /// Directory of state that outlives a reboot.
     pub state_directory: PathBuf,
-    /// Upstream's `--root-dir`: pods, volumes, plugins.
+    /// Upstream's `--root-dir`: directory of pods, volumes and plugins.
     pub root_directory: PathBuf,
-    /// Where links to container logs are made for log collectors.
+    /// Directory of links to container logs, for log collectors.
     pub container_logs_directory: PathBuf,
-    /// Where the services' programs are; beside `polylet` when not given.
+    /// Directory of the services' programs; by default that of `polylet`.
     pub bin_directory: Option<PathBuf>,
-    /// Upstream's `--kubeconfig`: how the API server is reached. Without it the node runs what its
-    /// own manifests say.
+    /// Upstream's `--kubeconfig`: access to the API server. Without it the node runs static pods
+    /// only.
     pub kubeconfig: Option<PathBuf>,
-    /// Upstream's `--bootstrap-kubeconfig`: with it a client certificate is asked for while the
-    /// kubeconfig is missing or its certificate has ended.
+    /// Upstream's `--bootstrap-kubeconfig`: used to request a client certificate while the
+    /// kubeconfig is missing or its certificate has expired.
     pub bootstrap_kubeconfig: Option<PathBuf>,
-    /// Upstream's `--cert-dir`: certificates that are asked for or made; `pki` below the root
-    /// directory when not given.
+    /// Upstream's `--cert-dir`: directory of requested and self-signed certificates; by default
+    /// `pki` below the root directory.
     pub cert_directory: Option<PathBuf>,
-    /// Upstream's `--node-labels`: what the Node is labelled with when it is made.
+    /// Upstream's `--node-labels`: labels of the Node object at registration.
     pub node_labels: BTreeMap<String, String>,
-    /// Upstream's `--image-credential-provider-config`: which plugins are asked for logins of image
-    /// registries; a file, or a directory of them. Goes with the next one.
+    /// Upstream's `--image-credential-provider-config`: credential provider plugins of image
+    /// registries; a file or a directory of files. Requires the plugins' directory.
     pub image_credential_provider_config_file: Option<PathBuf>,
-    /// Upstream's `--image-credential-provider-bin-dir`: where the plugins' programs are.
+    /// Upstream's `--image-credential-provider-bin-dir`: directory of the plugins' programs.
     pub image_credential_provider_bin_dir: Option<PathBuf>,
-    /// How many pod starts run at once.
+    /// Most concurrent pod starts.
     pub parallel_starts: u32,
-    /// Lets eviction take static pods by their priority. Upstream never evicts a static pod, so a
-    /// node that has no others could free nothing.
+    /// Lets eviction rank static pods by priority. Upstream never evicts a static pod, so a node
+    /// without others could free nothing.
     pub evict_static_pods: bool,
-    /// How much of the traces the supervisor holds.
+    /// Limits of the supervisor's trace ring.
     pub trace_ring: TraceRing,
     /// `error`, `warn`, `info`, `debug`, `trace`, or `target=level` pairs.
     pub log_level: String,
 }
 
-/// Bounds of the supervisor's trace ring.
+/// Limits of the supervisor's trace ring.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct TraceRing {
-    /// Spans at most.
+    /// Most spans in the ring.
     pub max_spans: usize,
-    /// Bytes at most.
+    /// Most bytes in the ring.
     pub max_bytes: usize,
 }
 
 impl PolyletConfiguration {
-    /// Where certificates that are asked for or made are.
+    /// `certDirectory`, or its default below the root directory.
     pub fn cert_directory(&self) -> PathBuf {
         let given = self.cert_directory.clone();
         given.unwrap_or_else(|| self.root_directory.join("pki"))
@@ -108,7 +109,7 @@ impl Default for TraceRing {
     }
 }
 
-/// As upstream names a node that was given no name.
+/// Upstream's default node name.
 fn host_name() -> String {
     let name = rustix::system::uname();
     name.nodename().to_string_lossy().trim().to_lowercase()

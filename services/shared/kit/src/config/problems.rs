@@ -1,11 +1,31 @@
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::go_duration;
-use super::load::ConfigProblem;
 
-/// Problems of one file, in the order found.
+/// An error or warning about one field of the configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigProblem {
+    /// The configuration file.
+    pub file: PathBuf,
+    /// Path of the field (`authentication.x509.clientCAFile`); empty for the whole file.
+    pub field: String,
+    /// The value and the allowed values.
+    pub message: String,
+}
+
+impl fmt::Display for ConfigProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: ", self.file.display())?;
+        if !self.field.is_empty() {
+            write!(f, "{}: ", self.field)?;
+        }
+        f.write_str(&self.message)
+    }
+}
+
+/// Problems of one file, in the order they were found.
 pub(super) struct Problems {
     file: PathBuf,
     pub(super) found: Vec<ConfigProblem>,
@@ -28,14 +48,14 @@ impl Problems {
         });
     }
 
-    pub(super) fn wrong(&mut self, field: &str, value: impl Display, allowed: &str) {
+    pub(super) fn not_allowed(&mut self, field: &str, value: impl Display, allowed: &str) {
         self.add(field, format!("{value} is not allowed; {allowed}"));
     }
 
     pub(super) fn at_least<T: PartialOrd + Display>(&mut self, field: &str, value: T, least: T) {
         if value < least {
             let allowed = format!("allowed is {least} or more");
-            self.wrong(field, value, &allowed);
+            self.not_allowed(field, value, &allowed);
         }
     }
 
@@ -48,13 +68,13 @@ impl Problems {
     ) {
         if value < from || value > to {
             let allowed = format!("allowed is {from} to {to}");
-            self.wrong(field, value, &allowed);
+            self.not_allowed(field, value, &allowed);
         }
     }
 
     pub(super) fn one_of(&mut self, field: &str, value: &str, allowed: &[&str]) {
         if !allowed.contains(&value) {
-            self.wrong(
+            self.not_allowed(
                 field,
                 format!("{value:?}"),
                 &format!("allowed are {}", allowed.join(", ")),
@@ -64,8 +84,8 @@ impl Problems {
 
     pub(super) fn duration(&mut self, field: &str, value: Duration, from: Duration, to: Duration) {
         if value < from || value > to {
-            let [value, from, to] = [value, from, to].map(go_duration::write);
-            self.wrong(field, value, &format!("allowed is {from} to {to}"));
+            let [value, from, to] = [value, from, to].map(go_duration::format);
+            self.not_allowed(field, value, &format!("allowed is {from} to {to}"));
         }
     }
 }

@@ -8,17 +8,17 @@ use super::*;
 const HEAD: &str = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n";
 const OWN: &str = "apiVersion: polylet.dev/v1alpha1\nkind: PolyletConfiguration\n";
 
-fn of(text: &str) -> Result<Config, ConfigError> {
+fn parse(text: &str) -> Result<Config, ConfigError> {
     from_text(Path::new("config.yaml"), text)
 }
 
 fn refused(text: &str) -> String {
-    of(text).map(|_| ()).unwrap_err().to_string()
+    parse(text).map(|_| ()).unwrap_err().to_string()
 }
 
 #[test]
-fn an_empty_file_is_all_defaults() {
-    let config = of("").unwrap();
+fn an_empty_file_has_all_defaults() {
+    let config = parse("").unwrap();
     assert_eq!(config.kubelet.port, 10250);
     assert_eq!(config.kubelet.eviction_hard["memory.available"], "100Mi");
     assert_eq!(
@@ -30,7 +30,7 @@ fn an_empty_file_is_all_defaults() {
 }
 
 #[test]
-fn parallel_pulls_as_the_file_says_and_ten_where_it_does_not() {
+fn parallel_image_pulls_default_to_ten() {
     for (text, expected) in [
         ("", Some(10)),
         ("serializeImagePulls: true\n", Some(1)),
@@ -42,14 +42,14 @@ fn parallel_pulls_as_the_file_says_and_ten_where_it_does_not() {
             Some(4),
         ),
     ] {
-        let config = of(&format!("{HEAD}{text}")).unwrap();
+        let config = parse(&format!("{HEAD}{text}")).unwrap();
         assert_eq!(config.kubelet.parallel_image_pulls(), expected, "{text}");
     }
 }
 
 #[test]
-fn what_is_reserved_has_to_fit_together() {
-    for (text, words) in [
+fn reservations_are_validated_together() {
+    for (text, error) in [
         ("qosReserved: {memory: 50%}\n", ""),
         ("qosReserved: {memory: '50'}\n", "qosReserved[memory]"),
         ("qosReserved: {memory: 101%}\n", "qosReserved[memory]"),
@@ -59,7 +59,7 @@ fn what_is_reserved_has_to_fit_together() {
             "memoryReservationPolicy: TieredReservation\nfeatureGates: {MemoryQoS: true}\n",
             "",
         ),
-        ("enforceNodeAllocatable: [pods, pods]\n", "named twice"),
+        ("enforceNodeAllocatable: [pods, pods]\n", "listed twice"),
         (
             "enforceNodeAllocatable: [kube-reserved-compressible]\n",
             "kubeReservedCgroup",
@@ -75,29 +75,29 @@ fn what_is_reserved_has_to_fit_together() {
         ("systemCgroups: /s\n", "cgroupRoot"),
     ] {
         let text = format!("{HEAD}{text}");
-        match words {
-            "" => assert!(of(&text).is_ok(), "{text}"),
-            words => assert!(refused(&text).contains(words), "{text}"),
+        match error {
+            "" => assert!(parse(&text).is_ok(), "{text}"),
+            error => assert!(refused(&text).contains(error), "{text}"),
         }
     }
 }
 
 #[test]
-fn plugins_for_logins_need_both_settings() {
+fn credential_plugins_need_both_settings() {
     let file = format!("{OWN}imageCredentialProviderConfigFile: /etc/p.yaml\n");
     assert!(refused(&file).contains("imageCredentialProviderBinDir"));
-    assert!(of(&format!("{file}imageCredentialProviderBinDir: /opt/p\n")).is_ok());
+    assert!(parse(&format!("{file}imageCredentialProviderBinDir: /opt/p\n")).is_ok());
 }
 
 #[test]
-fn both_documents_in_either_order() {
+fn documents_may_come_in_any_order() {
     let kubelet = format!("{HEAD}syncFrequency: 1m30s\nclusterDNS: [10.0.0.10]\nmaxPods: null\n");
     let polylet = format!("{OWN}nodeName: n1\nrunDirectory: /run/x\n");
     for text in [
         format!("{kubelet}---\n{polylet}"),
         format!("---\n{polylet}---\n{kubelet}"),
     ] {
-        let config = of(&text).unwrap();
+        let config = parse(&text).unwrap();
         assert_eq!(config.kubelet.sync_frequency, Duration::from_secs(90));
         assert_eq!(config.kubelet.max_pods, 110);
         assert_eq!(config.polylet.node_name, "n1");
@@ -106,29 +106,29 @@ fn both_documents_in_either_order() {
 }
 
 #[test]
-fn zero_means_the_default_where_upstream_says_so() {
-    let config = of(&format!(
+fn zero_is_the_default_where_upstream_defines_it() {
+    let config = parse(&format!(
         "{HEAD}syncFrequency: 0s\nport: 0\nhealthzPort: 0\n"
     ))
     .unwrap();
     assert_eq!(config.kubelet.sync_frequency, Duration::from_secs(60));
     assert_eq!(config.kubelet.port, 10250);
     assert_eq!(config.kubelet.healthz_port, 0);
-    let config = of(&format!("{HEAD}nodeStatusUpdateFrequency: 5s\n")).unwrap();
+    let config = parse(&format!("{HEAD}nodeStatusUpdateFrequency: 5s\n")).unwrap();
     assert_eq!(
         config.kubelet.node_status_report_frequency,
         Duration::from_secs(5)
     );
-    let config = of(&format!("{HEAD}evictionHard: {{}}\n")).unwrap();
+    let config = parse(&format!("{HEAD}evictionHard: {{}}\n")).unwrap();
     assert!(config.kubelet.eviction_hard.is_empty());
     let text =
         format!("{HEAD}evictionHard: {{pid.available: 10%}}\nmergeDefaultEvictionSettings: true\n");
-    assert_eq!(of(&text).unwrap().kubelet.eviction_hard.len(), 6);
+    assert_eq!(parse(&text).unwrap().kubelet.eviction_hard.len(), 6);
 }
 
 #[test]
-fn unknown_fields_warn_with_their_path() {
-    let config = of(&format!(
+fn unknown_fields_are_warnings_with_their_path() {
+    let config = parse(&format!(
         "{HEAD}authentication: {{x509: {{caFile: /x}}}}\nnope: 1\n"
     ))
     .unwrap();
@@ -142,8 +142,8 @@ fn unknown_fields_warn_with_their_path() {
 }
 
 #[test]
-fn wrong_values_are_named_with_field_value_and_what_is_allowed() {
-    for (text, told) in [
+fn errors_name_field_value_and_allowed_values() {
+    for (text, expected) in [
         (
             "port: 70000",
             "port: invalid value: integer `70000`, allowed are numbers from 0 to 65535",
@@ -195,7 +195,7 @@ fn wrong_values_are_named_with_field_value_and_what_is_allowed() {
         ),
         (
             "readOnlyPort: 10250",
-            "readOnlyPort: 10250 is not allowed; port has it already",
+            "readOnlyPort: 10250 is not allowed; port uses it already",
         ),
         (
             "authentication: {webhook: {cacheTTL: x}}",
@@ -204,7 +204,7 @@ fn wrong_values_are_named_with_field_value_and_what_is_allowed() {
         ("clusterDNS: nine", "clusterDNS: invalid type: string"),
     ] {
         let refused = refused(&format!("{HEAD}{text}\n"));
-        assert!(refused.contains(told), "{text}: {refused}");
+        assert!(refused.contains(expected), "{text}: {refused}");
         assert!(refused.starts_with("config.yaml: "), "{refused}");
     }
     assert!(refused(&format!("{OWN}nodeName: A_b\n")).contains("nodeName: \"A_b\""));
@@ -212,8 +212,8 @@ fn wrong_values_are_named_with_field_value_and_what_is_allowed() {
 }
 
 #[test]
-fn wrong_documents() {
-    assert!(refused("kind: Pod\n").contains("kind: \"Pod\" is not known here"));
+fn invalid_documents_are_errors() {
+    assert!(refused("kind: Pod\n").contains("kind: unknown kind \"Pod\""));
     assert!(refused("[1, 2]").contains("kind"));
     assert!(refused("apiVersion: v1\nkind: KubeletConfiguration\n").contains("apiVersion: \"v1\""));
     assert!(refused("a: [").contains("not YAML"));
@@ -222,7 +222,7 @@ fn wrong_documents() {
 }
 
 #[test]
-fn check_tells_everything_at_once() {
+fn check_returns_all_errors() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("c.yaml");
     std::fs::write(
@@ -239,7 +239,7 @@ fn check_tells_everything_at_once() {
 }
 
 #[test]
-fn what_is_written_reads_the_same() {
+fn serialized_configuration_is_parsed_back() {
     let config = KubeletConfiguration::default();
     let text = serde_json::to_string(&config).unwrap();
     assert_eq!(
@@ -250,21 +250,21 @@ fn what_is_written_reads_the_same() {
 
 proptest! {
     #[test]
-    fn junk_never_panics(text in "\\PC{0,200}") {
-        let _ = of(&text);
+    fn any_text_is_parsed_without_panic(text in "\\PC{0,200}") {
+        let _ = parse(&text);
     }
 
     #[test]
-    fn junk_values_never_panic(
+    fn any_value_is_parsed_without_panic(
         field in "(port|syncFrequency|evictionHard|clusterDNS|logging|address|maxPods|tracing)",
         value in "[-0-9a-z{}\\[\\]:,\"'%&*!|> ]{0,40}",
     ) {
-        let _ = of(&format!("{HEAD}{field}: {value}\n"));
+        let _ = parse(&format!("{HEAD}{field}: {value}\n"));
     }
 }
 
 #[test]
-fn what_counts_for_nothing_is_told() {
+fn unsupported_settings_are_warnings() {
     for (text, field) in [
         ("cpuManagerPolicy: static", "cpuManagerPolicy"),
         ("memoryManagerPolicy: Static", "memoryManagerPolicy"),
@@ -276,35 +276,35 @@ fn what_counts_for_nothing_is_told() {
         ("protectKernelDefaults: true", "protectKernelDefaults"),
         ("logging: {format: json}", "logging.format"),
     ] {
-        let warnings = of(&format!("{HEAD}{text}\n")).unwrap().warnings;
-        let expected = format!("{field} counts for nothing yet: ");
+        let warnings = parse(&format!("{HEAD}{text}\n")).unwrap().warnings;
+        let expected = format!("{field} is not supported yet and is ignored: ");
         assert!(
             warnings.len() == 1 && warnings[0].starts_with(&expected),
             "{text}: {warnings:?}"
         );
     }
-    // As kubeadm writes them.
+    // As kubeadm writes it.
     let text = "cpuManagerReconcilePeriod: 0s\nshutdownGracePeriod: 0s\nshutdownGracePeriodCriticalPods: 0s\n\
         logging: {flushFrequency: 0, options: {json: {infoBufferSize: '0'}}, verbosity: 0}\n";
-    assert!(of(&format!("{HEAD}{text}")).unwrap().warnings.is_empty());
+    assert!(parse(&format!("{HEAD}{text}")).unwrap().warnings.is_empty());
 }
 
 #[test]
-fn named_cpus_are_the_reserved_ones() {
+fn reserved_cpus_replace_reserved_amounts() {
     let text = "reservedSystemCPUs: 0-1,4,1\nsystemReserved: {cpu: 100m, memory: 1Gi}\nkubeReserved: {cpu: '1', pid: '7'}\n";
-    let kubelet = of(&format!("{HEAD}{text}")).unwrap().kubelet;
+    let kubelet = parse(&format!("{HEAD}{text}")).unwrap().kubelet;
     assert_eq!(kubelet.system_reserved["cpu"], "3");
     assert_eq!(kubelet.system_reserved["memory"], "1Gi");
     assert_eq!(kubelet.kube_reserved.len(), 1);
-    let told = refused(&format!("{HEAD}reservedSystemCPUs: 3-1\n"));
-    assert!(told.contains("reservedSystemCPUs"), "{told}");
+    let error = refused(&format!("{HEAD}reservedSystemCPUs: 3-1\n"));
+    assert!(error.contains("reservedSystemCPUs"), "{error}");
 }
 
 #[test]
-fn labels_are_such_that_the_api_server_takes_them() {
+fn node_labels_are_validated_as_the_api_server_does() {
     const HEAD: &str = "apiVersion: polylet.dev/v1alpha1\nkind: PolyletConfiguration\n";
     let with = |key: &str, value: &str| {
-        of(&format!("{HEAD}nodeLabels: {{'{key}': '{value}'}}\n")).map(|_| ())
+        parse(&format!("{HEAD}nodeLabels: {{'{key}': '{value}'}}\n")).map(|_| ())
     };
     let long = "a".repeat(64);
     for (key, value) in [

@@ -1,22 +1,22 @@
-/// When eviction begins: what is left, absolutely or in parts of the capacity.
+/// A threshold on what remains of a resource, below which eviction starts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EvictionThreshold {
-    /// For example `memory.available`.
+    /// The signal, for example `memory.available`.
     pub signal: String,
-    /// How much must be left.
-    pub value: ThresholdValue,
+    /// The amount that must remain.
+    pub value: EvictionThresholdValue,
 }
 
 /// The value of a threshold.
 #[derive(Debug, Clone, PartialEq)]
-pub enum ThresholdValue {
-    /// Between 0 and 1.
+pub enum EvictionThresholdValue {
+    /// A fraction of the capacity, between 0 and 1.
     Fraction(f64),
     /// A Kubernetes quantity, as written.
     Quantity(String),
 }
 
-/// The signals that upstream knows.
+/// Upstream's eviction signals.
 pub(super) const SIGNALS: &[&str] = &[
     "memory.available",
     "allocatableMemory.available",
@@ -29,8 +29,8 @@ pub(super) const SIGNALS: &[&str] = &[
     "pid.available",
 ];
 
-/// Reads one entry of `evictionHard` and its kin. `None` means a threshold that is turned off
-/// (`0%` and `100%`, as upstream has it).
+/// Parses an entry of `evictionHard` and similar maps. `None` is a disabled threshold (`0%` and `100%`,
+/// as upstream defines it).
 pub fn parse_threshold(signal: &str, value: &str) -> Result<Option<EvictionThreshold>, String> {
     if !SIGNALS.contains(&signal) {
         return Err(format!(
@@ -38,7 +38,7 @@ pub fn parse_threshold(signal: &str, value: &str) -> Result<Option<EvictionThres
             SIGNALS.join(", ")
         ));
     }
-    let of = |value| {
+    let threshold = |value| {
         Ok(Some(EvictionThreshold {
             signal: signal.to_owned(),
             value,
@@ -46,7 +46,7 @@ pub fn parse_threshold(signal: &str, value: &str) -> Result<Option<EvictionThres
     };
     let Some(percent) = value.strip_suffix('%') else {
         return if is_positive_quantity(value) {
-            of(ThresholdValue::Quantity(value.to_owned()))
+            threshold(EvictionThresholdValue::Quantity(value.to_owned()))
         } else {
             Err(format!(
                 "{value:?} is neither a percentage nor a quantity above zero"
@@ -56,13 +56,13 @@ pub fn parse_threshold(signal: &str, value: &str) -> Result<Option<EvictionThres
     match percent.parse::<f64>() {
         Ok(percent) if percent == 0.0 || percent == 100.0 => Ok(None),
         Ok(percent) if percent > 0.0 && percent < 100.0 => {
-            of(ThresholdValue::Fraction(percent / 100.0))
+            threshold(EvictionThresholdValue::Fraction(percent / 100.0))
         }
         _ => Err(format!("{value:?} is not a percentage from 0% to 100%")),
     }
 }
 
-/// Whether `text` is a Kubernetes quantity above zero; what it amounts to is the model's matter.
+/// Whether `text` is a Kubernetes quantity above zero. Its value is computed by `polylet_model`.
 pub(super) fn is_positive_quantity(text: &str) -> bool {
     is_quantity(text) && text.bytes().any(|b| (b'1'..=b'9').contains(&b)) && !text.starts_with('-')
 }

@@ -13,58 +13,57 @@ use tokio::time::{Instant, timeout};
 
 use crate::memory;
 
-/// Ended spans wait this long for company.
-const GATHER: Duration = Duration::from_millis(50);
-/// Spans waiting at most; what comes on top is dropped and counted.
-const QUEUED: usize = 2048;
-/// Spans in one request at most.
-const BATCH: usize = 512;
-/// One request may take this long.
-const SEND: Duration = Duration::from_secs(2);
-/// After a request that failed nothing is tried for this long: spans of that time are dropped
-/// without costing anything.
-const QUIET: Duration = Duration::from_secs(5);
+/// Delay between the first ended span and the request, to send spans in batches.
+const BATCH_DELAY: Duration = Duration::from_millis(50);
+/// Most spans in the queue; further ones are dropped and counted.
+const MAX_QUEUED: usize = 2048;
+/// Most spans in one request.
+const MAX_BATCH: usize = 512;
+/// Timeout of a request.
+const SEND_TIMEOUT: Duration = Duration::from_secs(2);
+/// After a failed request nothing is sent for this long: spans of that time are dropped.
+const RETRY_DELAY: Duration = Duration::from_secs(5);
 
-/// Between the spans' ends, on any thread, and the one task that sends them.
+/// Ended spans of any thread, for the task that sends them.
 #[derive(Debug, Default)]
-pub(super) struct Queue {
-    waiting: Mutex<Waiting>,
-    some: Notify,
-    none: Notify,
+pub(super) struct SpanQueue {
+    queued: Mutex<QueuedSpans>,
+    not_empty: Notify,
+    empty: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Waiting {
+struct QueuedSpans {
     spans: VecDeque<SpanData>,
     sending: bool,
     flush: bool,
     dropped: u64,
 }
 
-impl Queue {
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+impl SpanQueue {
+    fn waiting(&self) -> MutexGuard<'_, QueuedSpans> {
+        self.queued.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn push(&self, span: SpanData) {
         let mut waiting = self.waiting();
-        if waiting.spans.len() >= QUEUED {
+        if waiting.spans.len() >= MAX_QUEUED {
             waiting.dropped += 1;
             return;
         }
         waiting.spans.push_back(span);
         if waiting.spans.len() == 1 {
             drop(waiting);
-            self.some.notify_one();
+            self.not_empty.notify_one();
         }
     }
 
     pub(super) fn take(&self) -> Vec<SpanData> {
         let mut waiting = self.waiting();
-        let count = waiting.spans.len().min(BATCH);
+        let count = waiting.spans.len().min(MAX_BATCH);
         waiting.sending = count > 0;
         let batch = waiting.spans.drain(..count).collect();
-        if waiting.spans.is_empty() && waiting.spans.capacity() > BATCH {
+        if waiting.spans.is_empty() && waiting.spans.capacity() > MAX_BATCH {
             waiting.spans.shrink_to(0);
         }
         batch
@@ -77,14 +76,14 @@ impl Queue {
         if waiting.spans.is_empty() {
             waiting.flush = false;
             drop(waiting);
-            self.none.notify_waiters();
+            self.empty.notify_waiters();
         }
     }
 
-    /// Resolves once nothing waits and nothing is being sent.
+    /// Waits until the queue is empty and nothing is being sent.
     pub(super) async fn flushed(&self) {
         loop {
-            let none = self.none.notified();
+            let none = self.empty.notified();
             tokio::pin!(none);
             none.as_mut().enable();
             {
@@ -94,20 +93,20 @@ impl Queue {
                 }
                 waiting.flush = true;
             }
-            self.some.notify_one();
+            self.not_empty.notify_one();
             none.await;
         }
     }
 }
 
-/// Puts ended spans into the queue; everything else happens elsewhere.
+/// Puts ended spans into the queue.
 #[derive(Debug)]
 pub(super) struct QueueProcessor {
-    queue: Arc<Queue>,
+    queue: Arc<SpanQueue>,
 }
 
 impl QueueProcessor {
-    pub(super) fn new(queue: Arc<Queue>) -> QueueProcessor {
+    pub(super) fn new(queue: Arc<SpanQueue>) -> QueueProcessor {
         QueueProcessor { queue }
     }
 }
@@ -128,9 +127,9 @@ impl SpanProcessor for QueueProcessor {
     }
 }
 
-/// Sends batches for ever. Wakes only when there is something to send.
-pub(super) async fn run(queue: Arc<Queue>, resource: Resource, socket: PathBuf) {
-    let channel = crate::channel::trying_for(&socket, Duration::ZERO);
+/// Sends batches until the process ends. Wakes only for spans.
+pub(super) async fn run(queue: Arc<SpanQueue>, resource: Resource, socket: PathBuf) {
+    let channel = crate::channel::unix_with_timeout(&socket, Duration::ZERO);
     let built = OtlpExporter::builder()
         .with_tonic()
         .with_channel(channel)
@@ -138,17 +137,17 @@ pub(super) async fn run(queue: Arc<Queue>, resource: Resource, socket: PathBuf) 
     let mut exporter = match built {
         Ok(exporter) => exporter,
         Err(error) => {
-            tracing::warn!(%error, "no spans are sent");
+            tracing::warn!(%error, "failed to set up the span exporter; spans are not sent");
             return;
         }
     };
     exporter.set_resource(&resource);
-    let mut told = false;
-    let mut quiet_until = None;
+    let mut is_logged = false;
+    let mut retry_at = None;
     loop {
-        work_after_rest(&queue).await;
+        wait_and_trim(&queue).await;
         if !queue.waiting().flush {
-            tokio::time::sleep(GATHER).await;
+            tokio::time::sleep(BATCH_DELAY).await;
         }
         loop {
             let batch = queue.take();
@@ -156,32 +155,33 @@ pub(super) async fn run(queue: Arc<Queue>, resource: Resource, socket: PathBuf) 
                 break;
             }
             let count = batch.len();
-            if quiet_until.is_some_and(|until| Instant::now() < until) {
+            if retry_at.is_some_and(|until| Instant::now() < until) {
                 queue.sent(count);
                 continue;
             }
-            let sent = timeout(SEND, exporter.export(batch)).await;
+            let sent = timeout(SEND_TIMEOUT, exporter.export(batch)).await;
             let lost = !matches!(sent, Ok(Ok(())));
             queue.sent(if lost { count } else { 0 });
-            quiet_until = lost.then(|| Instant::now() + QUIET);
-            if lost && !told {
-                told = true;
-                tracing::info!(socket = %socket.display(), "nobody takes spans, they are dropped");
+            retry_at = lost.then(|| Instant::now() + RETRY_DELAY);
+            if lost && !is_logged {
+                is_logged = true;
+                tracing::info!(path = %socket.display(), "failed to send spans; dropping them");
             }
         }
         queue.sent(0);
     }
 }
 
-/// Waits for the next span. Spans are made by work: when they cease, a burst is over.
-async fn work_after_rest(queue: &Queue) {
-    for quiet in [memory::BURST_OVER, memory::AFTERMATH] {
-        if timeout(quiet, queue.some.notified()).await.is_ok() {
+/// Waits for the next span. Work makes spans: when they cease, a burst is over, and memory is
+/// trimmed.
+async fn wait_and_trim(queue: &SpanQueue) {
+    for quiet in [memory::FIRST_TRIM, memory::SECOND_TRIM] {
+        if timeout(quiet, queue.not_empty.notified()).await.is_ok() {
             return;
         }
-        memory::give_back();
+        memory::trim();
     }
-    queue.some.notified().await;
+    queue.not_empty.notified().await;
 }
 
 #[cfg(test)]
@@ -192,21 +192,21 @@ mod tests {
 
     #[test]
     fn the_queue_is_bounded_and_counts_what_it_drops() {
-        let queue = Arc::new(Queue::default());
+        let queue = Arc::new(SpanQueue::default());
         let provider = SdkTracerProvider::builder()
             .with_span_processor(QueueProcessor::new(queue.clone()))
             .build();
         let tracer = provider.tracer("test");
-        for _ in 0..QUEUED + 3 {
+        for _ in 0..MAX_QUEUED + 3 {
             drop(tracer.start("x"));
         }
         assert_eq!(queue.waiting().dropped, 3);
-        assert_eq!(queue.take().len(), BATCH);
-        assert_eq!(queue.waiting().spans.len(), QUEUED - BATCH);
+        assert_eq!(queue.take().len(), MAX_BATCH);
+        assert_eq!(queue.waiting().spans.len(), MAX_QUEUED - MAX_BATCH);
     }
 
     #[tokio::test]
-    async fn nothing_to_flush_is_flushed() {
-        Queue::default().flushed().await;
+    async fn an_empty_queue_is_flushed() {
+        SpanQueue::default().flushed().await;
     }
 }

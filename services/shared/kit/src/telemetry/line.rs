@@ -6,8 +6,8 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-/// One event, one line: time, level, service, message, fields. Ten processes write to one
-/// terminal, so each line names its service, and none is broken by what a message holds.
+/// Formats each event as one line: time, level, service, message, fields. Ten processes write to one
+/// terminal, so each line names its service, and control characters are escaped.
 pub(super) struct OneLine {
     service: String,
 }
@@ -51,8 +51,8 @@ impl Visit for Fields {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         // Writing into a String cannot fail.
         let _ = match field.name() {
-            "message" => write!(OnOneLine(&mut self.message), "{value:?}"),
-            name => write!(OnOneLine(&mut self.rest), " {name}={value:?}"),
+            "message" => write!(Escaped(&mut self.message), "{value:?}"),
+            name => write!(Escaped(&mut self.rest), " {name}={value:?}"),
         };
     }
 
@@ -62,17 +62,17 @@ impl Visit for Fields {
                 .chars()
                 .all(|c| c.is_alphanumeric() || "-_./:@%+,".contains(c));
         let _ = match field.name() {
-            "message" => write!(OnOneLine(&mut self.message), "{value}"),
+            "message" => write!(Escaped(&mut self.message), "{value}"),
             name if plain => write!(self.rest, " {name}={value}"),
             name => write!(self.rest, " {name}={value:?}"),
         };
     }
 }
 
-/// Writes control characters escaped.
-struct OnOneLine<'a>(&'a mut String);
+/// Escapes control characters.
+struct Escaped<'a>(&'a mut String);
 
-impl fmt::Write for OnOneLine<'_> {
+impl fmt::Write for Escaped<'_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         for c in text.chars() {
             if c.is_control() {

@@ -1,5 +1,5 @@
-//! Log lines to stderr and spans to the supervisor. Spans are lossy by design: never awaited by
-//! work, bounded, counted when dropped, and nothing but one log line when nobody takes them.
+//! Logs to stderr and spans to the supervisor. Spans are lossy by design: work never waits for them,
+//! the queue is bounded, dropped ones are counted, and a missing receiver costs one log line.
 
 mod export;
 mod line;
@@ -18,50 +18,51 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, registry};
 
-use export::{Queue, QueueProcessor};
+use export::{QueueProcessor, SpanQueue};
 
-/// Names what is logged, over the configuration's `logLevel`: a level, or `target=level` pairs.
+/// Environment variable that overrides the configuration's `logLevel`: a level, or `target=level`
+/// pairs.
 pub const LOG_VARIABLE: &str = "POLYLET_LOG";
 
-/// What telemetry needs to know of the process.
+/// Properties of the process, for logs and spans.
 pub struct Setup<'a> {
     /// Short name; spans carry `polylet-<service>`.
     pub service: &'a str,
-    /// Of the program.
+    /// Version of the program.
     pub version: &'a str,
-    /// Of the process.
+    /// Incarnation of the process.
     pub incarnation: &'a str,
-    /// The node's name.
+    /// Name of the node.
     pub node: &'a str,
-    /// The configuration's level.
-    pub log: &'a str,
-    /// The OTLP socket that takes spans; `None` makes none.
-    pub spans_to: Option<&'a Path>,
+    /// `logLevel` of the configuration.
+    pub log_level: &'a str,
+    /// The OTLP socket for spans; `None` records none.
+    pub span_socket: Option<&'a Path>,
 }
 
-/// The process's telemetry; logging works from [`init`] on, spans travel from
-/// [`Telemetry::start`] on.
+/// Telemetry of the process. Logging works after [`init`], sending of spans after
+/// [`Telemetry::start`].
 pub struct Telemetry {
     spans: Option<Spans>,
 }
 
 struct Spans {
-    queue: Arc<Queue>,
+    queue: Arc<SpanQueue>,
     resource: Resource,
     socket: PathBuf,
-    // Spans are recorded only while their provider lives.
+    // Spans are recorded only while their provider exists.
     _provider: SdkTracerProvider,
 }
 
 /// Sets up logging and spans for the process, once.
 pub fn init(setup: &Setup<'_>) -> Telemetry {
-    let log = std::env::var(LOG_VARIABLE).unwrap_or_else(|_| setup.log.to_owned());
+    let log = std::env::var(LOG_VARIABLE).unwrap_or_else(|_| setup.log_level.to_owned());
     let (filter, wrong) = log_filter(&log);
     let lines = tracing_subscriber::fmt::layer()
         .with_writer(std::io::stderr)
         .event_format(line::OneLine::new(setup.service))
         .with_filter(filter);
-    let spans = setup.spans_to.map(|socket| spans(setup, socket));
+    let spans = setup.span_socket.map(|socket| spans(setup, socket));
     let layer = spans.as_ref().map(|spans| {
         tracing_opentelemetry::layer()
             .with_tracer(spans._provider.tracer("polylet"))
@@ -71,19 +72,19 @@ pub fn init(setup: &Setup<'_>) -> Telemetry {
             .with_level(false)
             .with_tracked_inactivity(false)
             .with_context_activation(false)
-            // Ours alone: what libraries do, the exporter's own calls too, makes no spans.
+            // Our own spans only: not those of libraries, which include the exporter's calls.
             .with_filter(Targets::new().with_target("polylet", LevelFilter::INFO))
     });
-    // Fails only when there is a subscriber already, as in tests; that one then stays.
+    // Fails only where a subscriber is set already, as in tests; that one stays.
     let _ = registry().with(lines).with(layer).try_init();
     if wrong {
-        tracing::warn!(log, "not a log level or filter, using info");
+        tracing::warn!(filter = log, "invalid log level or filter; using info");
     }
     Telemetry { spans }
 }
 
-/// The filter of the log lines, and whether `text` could not be read. A bare level is ours; what
-/// libraries have to say is then told from warnings on.
+/// The filter of the log lines, and whether `text` is invalid. A bare level is for our own crates;
+/// libraries then log warnings and errors.
 fn log_filter(text: &str) -> (Targets, bool) {
     let ours = |level| {
         Targets::new()
@@ -100,7 +101,7 @@ fn log_filter(text: &str) -> (Targets, bool) {
 }
 
 fn spans(setup: &Setup<'_>, socket: &Path) -> Spans {
-    let queue = Arc::new(Queue::default());
+    let queue = Arc::new(SpanQueue::default());
     let resource = Resource::builder_empty()
         .with_service_name(format!("polylet-{}", setup.service))
         .with_attributes([
@@ -122,7 +123,7 @@ fn spans(setup: &Setup<'_>, socket: &Path) -> Spans {
 }
 
 impl Telemetry {
-    /// Starts the task that sends spans. Needs the tokio runtime.
+    /// Starts the task that sends spans. Needs a tokio runtime.
     pub fn start(&self) {
         if let Some(spans) = &self.spans {
             let (queue, socket) = (spans.queue.clone(), spans.socket.clone());
@@ -130,10 +131,10 @@ impl Telemetry {
         }
     }
 
-    /// Waits until what has been recorded so far is sent or dropped, at most `patience`.
-    pub async fn flush(&self, patience: Duration) {
+    /// Waits until the spans recorded so far are sent or dropped, at most for `timeout`.
+    pub async fn flush(&self, timeout: Duration) {
         if let Some(spans) = &self.spans {
-            let _ = tokio::time::timeout(patience, spans.queue.flushed()).await;
+            let _ = tokio::time::timeout(timeout, spans.queue.flushed()).await;
         }
     }
 }
@@ -144,7 +145,7 @@ mod tests {
     use tracing::Level;
 
     #[test]
-    fn filters() {
+    fn parses_filters() {
         let (filter, wrong) = log_filter("debug");
         assert!(!wrong);
         assert!(filter.would_enable("polylet_pleg::run", &Level::DEBUG));
@@ -163,8 +164,8 @@ mod tests {
             version: "0",
             incarnation: "i",
             node: "n",
-            log: "off",
-            spans_to: Some(Path::new("/nonexistent.sock")),
+            log_level: "off",
+            span_socket: Some(Path::new("/nonexistent.sock")),
         });
         drop(tracing::info_span!(target: "polylet_x", "ours"));
         let root = tracing::info_span!(target: "polylet_x", "root");

@@ -1,4 +1,4 @@
-//! Defaults of `spec.resources`, the resources of the pod as a whole.
+//! Defaults of pod-level resources (`spec.resources`).
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use crate::quantity;
 use crate::resources::{aggregate_limits, aggregate_requests, is_huge_pages, is_pod_level};
 
-/// Only a pod that says something at pod level gets anything filled in there.
+/// Sets the defaults of a pod that has pod-level requests or limits.
 pub(super) fn apply(spec: &mut PodSpec) {
     let Some(own) = spec.resources.as_ref() else {
         return;
@@ -23,12 +23,12 @@ pub(super) fn apply(spec: &mut PodSpec) {
         return;
     };
 
-    let asked = own.requests.clone().unwrap_or_default();
+    let requested = own.requests.clone().unwrap_or_default();
     let huge = limits
         .into_iter()
-        .filter(|(name, _)| is_huge_pages(name) && !asked.contains_key(name))
+        .filter(|(name, _)| is_huge_pages(name) && !requested.contains_key(name))
         .collect();
-    for (name, amount) in quantity::write(&huge) {
+    for (name, amount) in quantity::format_list(&huge) {
         own.limits
             .get_or_insert_default()
             .entry(name)
@@ -41,7 +41,7 @@ pub(super) fn apply(spec: &mut PodSpec) {
         .into_iter()
         .filter(|(name, _)| is_pod_level(name) && !is_huge_pages(name))
         .collect();
-    for (name, amount) in quantity::write(&overcommitted) {
+    for (name, amount) in quantity::format_list(&overcommitted) {
         own.requests
             .get_or_insert_default()
             .entry(name)

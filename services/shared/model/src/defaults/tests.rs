@@ -17,7 +17,7 @@ fn applied(spec: Value) -> Value {
 }
 
 #[test]
-fn a_bare_pod_gets_the_apis_defaults() {
+fn a_minimal_pod() {
     let spec = applied(
         json!({"containers": [{"name": "a", "image": "x", "ports": [{"containerPort": 80}]}]}),
     );
@@ -34,7 +34,7 @@ fn a_bare_pod_gets_the_apis_defaults() {
 }
 
 #[test]
-fn what_is_set_stays() {
+fn fields_that_are_set_are_unchanged() {
     let spec = json!({
         "dnsPolicy": "Default", "restartPolicy": "Never", "schedulerName": "mine", "securityContext": {"runAsUser": 7},
         "terminationGracePeriodSeconds": 0, "enableServiceLinks": false,
@@ -96,7 +96,7 @@ fn volumes() {
 }
 
 #[test]
-fn requests_follow_limits_and_are_whole_thousandths() {
+fn requests_default_to_limits_and_are_rounded_to_thousandths() {
     let spec = applied(
         json!({"containers": [{"name": "a", "image": "x", "resources": {
         "limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "0.0001"}}}]}),
@@ -108,7 +108,7 @@ fn requests_follow_limits_and_are_whole_thousandths() {
 }
 
 #[test]
-fn pod_level_requests_come_from_containers_or_limits() {
+fn pod_level_requests_default_to_those_of_containers_or_to_limits() {
     let spec = applied(
         json!({"resources": {"limits": {"cpu": "2", "memory": "1Gi"}},
         "containers": [{"name": "a", "image": "x", "resources": {"requests": {"cpu": "500m"}}}]}),
@@ -137,12 +137,12 @@ fn host_network_pods_get_host_ports() {
 }
 
 #[test]
-fn filling_json_keeps_what_this_build_does_not_know() {
+fn unknown_json_fields_are_preserved() {
     let mut pod = json!({"futureKind": 1, "metadata": {"creationTimestamp": null, "name": "p"},
         "spec": {"future": {"a": [1]}, "dnsPolicy": "", "containers": [{"name": "a", "image": "x", "later": true,
             "livenessProbe": {"exec": {"command": ["true"]}, "periodSeconds": 0},
             "resources": {"limits": {"cpu": 2, "memory": "1Gi"}}}]}});
-    fill(&mut pod).unwrap();
+    apply_to_json(&mut pod).unwrap();
     assert_eq!(pod["futureKind"], 1);
     assert_eq!(pod["spec"]["future"], json!({"a": [1]}));
     assert_eq!(pod["spec"]["dnsPolicy"], "ClusterFirst");
@@ -154,21 +154,21 @@ fn filling_json_keeps_what_this_build_does_not_know() {
         json!({"limits": {"cpu": "2", "memory": "1Gi"}, "requests": {"cpu": "2", "memory": "1Gi"}})
     );
     let once = pod.clone();
-    fill(&mut pod).unwrap();
+    apply_to_json(&mut pod).unwrap();
     assert_eq!(pod, once);
 }
 
 #[test]
-fn filling_what_is_no_pod_fails() {
-    assert!(fill(&mut json!({"spec": {"containers": "none"}})).is_err());
-    assert!(fill(&mut json!([])).is_err());
+fn json_other_than_a_pod_is_rejected() {
+    assert!(apply_to_json(&mut json!({"spec": {"containers": "none"}})).is_err());
+    assert!(apply_to_json(&mut json!([])).is_err());
 }
 
 proptest! {
     #[test]
-    fn filling_never_panics(name in ".{0,9}", image in ".{0,20}", cpu in ".{0,9}", port in any::<i32>()) {
+    fn arbitrary_pods_never_panic(name in ".{0,9}", image in ".{0,20}", cpu in ".{0,9}", port in any::<i32>()) {
         let mut pod = json!({"spec": {"hostNetwork": true, "containers": [{"name": name, "image": image,
             "ports": [{"containerPort": port}], "resources": {"limits": {"cpu": cpu}}}]}});
-        prop_assert!(fill(&mut pod).is_ok());
+        prop_assert!(apply_to_json(&mut pod).is_ok());
     }
 }

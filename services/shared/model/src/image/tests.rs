@@ -5,7 +5,7 @@ use super::*;
 const SHA: &str = "sha256:e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
 
 #[test]
-fn references_get_their_full_form() {
+fn canonical_forms() {
     let digested = format!("busybox@{SHA}");
     let both = format!("busybox:1@{SHA}");
     for (written, full) in [
@@ -32,8 +32,8 @@ fn references_get_their_full_form() {
 }
 
 #[test]
-fn impossible_references_are_refused() {
-    for wrong in [
+fn invalid_references_are_rejected() {
+    for invalid in [
         "",
         ":tag",
         "a b",
@@ -58,21 +58,21 @@ fn impossible_references_are_refused() {
         "foo\n",
         "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
     ] {
-        assert!(Reference::parse(wrong).is_err(), "{wrong:?}");
+        assert!(ImageReference::parse(invalid).is_err(), "{invalid:?}");
     }
-    assert!(Reference::parse(&format!("x:{}", "t".repeat(129))).is_err());
+    assert!(ImageReference::parse(&format!("x:{}", "t".repeat(129))).is_err());
     assert_eq!(
-        Reference::parse(&"a".repeat(256)),
-        Err(ImageError::TooLong("a".repeat(256)))
+        ImageReference::parse(&"a".repeat(256)),
+        Err(ImageReferenceError::TooLong("a".repeat(256)))
     );
     assert_eq!(
-        Reference::parse("foo/Bar"),
-        Err(ImageError::Uppercase {
+        ImageReference::parse("foo/Bar"),
+        Err(ImageReferenceError::Uppercase {
             name: "foo/Bar".into(),
             repository: "foo/Bar".into()
         })
     );
-    for (wrong, words) in [
+    for (invalid, message) in [
         (
             "",
             "couldn't parse image name \"\": invalid reference format",
@@ -86,12 +86,15 @@ fn impossible_references_are_refused() {
             "couldn't parse image name \"a:b:c\": invalid reference format",
         ),
     ] {
-        assert_eq!(Reference::parse(wrong).unwrap_err().to_string(), words);
+        assert_eq!(
+            ImageReference::parse(invalid).unwrap_err().to_string(),
+            message
+        );
     }
 }
 
 #[test]
-fn the_runtime_is_asked_for_a_tag() {
+fn references_for_the_runtime_have_a_tag() {
     assert_eq!(with_default_tag("busybox").as_deref(), Ok("busybox:latest"));
     assert_eq!(
         with_default_tag("h:5000/busybox").as_deref(),
@@ -103,7 +106,7 @@ fn the_runtime_is_asked_for_a_tag() {
 }
 
 #[test]
-fn tags_and_digests_are_cut_off_as_written() {
+fn references_without_tag_and_digest() {
     let both = format!("h:5000/a/b:1@{SHA}");
     for (written, name) in [
         ("busybox", Some("busybox")),
@@ -115,7 +118,7 @@ fn tags_and_digests_are_cut_off_as_written() {
         assert_eq!(without_tag(written), name, "{written}");
     }
     assert_eq!(
-        Reference::parse("a:1").unwrap().name(),
+        ImageReference::parse("a:1").unwrap().name(),
         "docker.io/library/a"
     );
 }
@@ -135,24 +138,24 @@ fn pull_policy_follows_the_tag() {
 }
 
 #[test]
-fn the_same_image_in_two_spellings() {
-    assert!(same("busybox", "docker.io/library/busybox:latest"));
-    assert!(!same("busybox", "busybox:1"));
-    assert!(same("not valid", "not valid"));
+fn different_references_to_the_same_image() {
+    assert!(same_image("busybox", "docker.io/library/busybox:latest"));
+    assert!(!same_image("busybox", "busybox:1"));
+    assert!(same_image("not valid", "not valid"));
 }
 
 proptest! {
     #[test]
-    fn parsing_never_panics_and_full_is_stable(text in ".{0,80}") {
-        if let Ok(reference) = Reference::parse(&text) {
-            let full = reference.full();
-            prop_assert_eq!(Reference::parse(&full), Ok(reference));
+    fn parsing_never_panics_and_canonical_forms_are_stable(text in ".{0,80}") {
+        if let Ok(reference) = ImageReference::parse(&text) {
+            let full = reference.canonical();
+            prop_assert_eq!(ImageReference::parse(&full), Ok(reference));
         }
     }
     #[test]
     fn likely_references(text in "([a-z.]{1,6}(:[0-9]{1,3})?/)?[a-z0-9._-]{1,9}(:[a-zA-Z0-9._-]{0,5})?(@sha256:[0-9a-f]{64})?") {
-        if let Ok(reference) = Reference::parse(&text) {
-            prop_assert_eq!(normalize(&reference.full()), Ok(reference.full()));
+        if let Ok(reference) = ImageReference::parse(&text) {
+            prop_assert_eq!(normalize(&reference.canonical()), Ok(reference.canonical()));
         }
     }
 }

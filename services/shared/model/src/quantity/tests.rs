@@ -9,7 +9,7 @@ fn nanos(text: &str) -> i128 {
 }
 
 #[test]
-fn upstreams_forms_are_read() {
+fn forms_as_upstream() {
     for (text, expected) in [
         ("0", 0),
         ("1", NANO),
@@ -44,7 +44,7 @@ fn upstreams_forms_are_read() {
 }
 
 #[test]
-fn what_is_no_quantity_is_refused() {
+fn invalid_quantities_are_rejected() {
     for wrong in [
         "", "-", "+", ".", "m", "Ki", "1.1.1", "1 ", " 1", "1Kii", "1K", "1ki", "1mi", "1e", "1e+",
         "1ee3", "0x10", "é", "--1", "1_000",
@@ -91,15 +91,15 @@ fn canonical_forms() {
 
 proptest! {
     #[test]
-    fn no_text_panics(text in ".{0,40}") {
+    fn arbitrary_text_never_panics(text in ".{0,40}") {
         let _ = Amount::parse(&text);
     }
     #[test]
-    fn no_number_panics(text in "[-+]?[0-9]{0,40}(\\.[0-9]{0,40})?(m|Ki|Ei|E|n|e-?[0-9]{1,12})?") {
+    fn arbitrary_numbers_never_panic(text in "[-+]?[0-9]{0,40}(\\.[0-9]{0,40})?(m|Ki|Ei|E|n|e-?[0-9]{1,12})?") {
         let _ = Amount::parse(&text);
     }
     #[test]
-    fn canonical_forms_read_back(nanos in any::<i64>()) {
+    fn canonical_forms_round_trip(nanos in any::<i64>()) {
         let amount = Amount(i128::from(nanos) * 7);
         prop_assert_eq!(Amount::parse(&amount.to_decimal()), Ok(amount));
         prop_assert_eq!(Amount::parse(&amount.to_binary()), Ok(amount));

@@ -1,4 +1,4 @@
-//! Memory beyond the plain limit: swap, and what version 2 of cgroups can hold back or protect.
+//! Swap, and the memory throttling and protection of cgroup v2.
 
 use std::collections::BTreeMap;
 
@@ -7,12 +7,12 @@ use k8s_openapi::api::core::v1::{Container, PodSpec};
 use super::{limit, pod_requests, request};
 use crate::qos::{self, QosClass};
 
-/// Files of version 2 of cgroups, with what is written into them.
-pub type Files = BTreeMap<String, String>;
+/// Contents of cgroup v2 files, by file name.
+pub type CgroupFiles = BTreeMap<String, String>;
 
-/// How much swap a container may use under `LimitedSwap`: of a Burstable pod that is not
-/// critical, as large a part of the node's swap as its request is of the node's memory. A
-/// container whose request is its limit, or who asks for nothing or for more than there is, gets none.
+/// The swap limit of a container in bytes under `LimitedSwap`: for Burstable pods that are not
+/// critical, the node's swap in the proportion of the request to the node's memory. Zero for a
+/// container without a request, with a request equal to its limit, or with one above the node's memory.
 pub fn limited_swap(
     spec: &PodSpec,
     container: &Container,
@@ -20,72 +20,72 @@ pub fn limited_swap(
     node_memory: u64,
     node_swap: u64,
 ) -> u64 {
-    let asked = request(container, "memory").unwrap_or_default();
-    let most = limit(container, "memory").unwrap_or_default();
+    let requested = request(container, "memory").unwrap_or_default();
+    let limit = limit(container, "memory").unwrap_or_default();
     if critical
         || qos::class(spec) != QosClass::Burstable
-        || asked.is_zero()
-        || asked == most
-        || asked.bytes() > node_memory
+        || requested.is_zero()
+        || requested == limit
+        || requested.bytes() > node_memory
     {
         return 0;
     }
-    let part = asked.bytes() as f64 / node_memory as f64;
-    (part * node_swap as f64) as u64
+    let share = requested.bytes() as f64 / node_memory as f64;
+    (share * node_swap as f64) as u64
 }
 
-/// What the MemoryQoS gate asks of version 2 for one container.
+/// The settings of the `MemoryQoS` feature gate.
 #[derive(Clone, Copy, Debug)]
 pub struct MemoryQos {
-    /// Where between request and limit a container is slowed down (`memoryThrottlingFactor`).
+    /// Where between request and limit throttling starts (`memoryThrottlingFactor`).
     pub throttling: f64,
-    /// Requests are protected (`memoryReservationPolicy: TieredReservation`).
+    /// Whether requests are protected (`memoryReservationPolicy: TieredReservation`).
     pub reserve: bool,
-    /// The limit of those that have none, in bytes: the node's memory without what is reserved; what
-    /// eviction keeps free is not taken off.
+    /// The limit of containers without one, in bytes: the node's memory less reservations, but not less
+    /// eviction thresholds.
     pub allocatable: i64,
-    /// Bytes of a page.
+    /// The page size in bytes.
     pub page: i64,
 }
 
 impl MemoryQos {
-    /// The files of a container.
-    pub fn of_container(&self, spec: &PodSpec, container: &Container) -> Files {
-        let asked = request(container, "memory").unwrap_or_default().value();
-        let most = limit(container, "memory").unwrap_or_default().value();
-        let mut files = if self.reserve && asked > 0 {
-            protected(qos::class(spec), asked)
+    /// The files of a container's cgroup.
+    pub fn container_files(&self, spec: &PodSpec, container: &Container) -> CgroupFiles {
+        let requested = request(container, "memory").unwrap_or_default().value();
+        let limit = limit(container, "memory").unwrap_or_default().value();
+        let mut files = if self.reserve && requested > 0 {
+            memory_protection(qos::class(spec), requested)
         } else {
             ["memory.min", "memory.low"]
                 .map(|file| (file.to_owned(), "0".to_owned()))
                 .into()
         };
-        let ceiling = if most > 0 { most } else { self.allocatable };
-        if asked != most && ceiling > 0 {
-            let span = (ceiling - asked) as f64;
-            let high = asked as f64 + self.throttling * span;
+        let ceiling = if limit > 0 { limit } else { self.allocatable };
+        if requested != limit && ceiling > 0 {
+            let span = (ceiling - requested) as f64;
+            let high = requested as f64 + self.throttling * span;
             let page = self.page.max(1);
             let high = (high / page as f64).floor() as i64 * page;
-            if high > asked {
+            if high > requested {
                 files.insert("memory.high".to_owned(), high.to_string());
             }
         }
         files
     }
 
-    /// The files of a pod's cgroup: what its containers are promised has to be promised to it.
-    pub fn of_pod(&self, spec: &PodSpec) -> Files {
-        let asked = pod_requests(spec).get("memory").copied();
-        let asked = asked.unwrap_or_default().value();
-        match self.reserve && asked > 0 {
-            true => protected(qos::class(spec), asked),
-            false => Files::new(),
+    /// The files of a pod's cgroup, which has to protect as much as its containers' cgroups.
+    pub fn pod_files(&self, spec: &PodSpec) -> CgroupFiles {
+        let requested = pod_requests(spec).get("memory").copied();
+        let requested = requested.unwrap_or_default().value();
+        match self.reserve && requested > 0 {
+            true => memory_protection(qos::class(spec), requested),
+            false => CgroupFiles::new(),
         }
     }
 }
 
-/// What is never taken from a Guaranteed pod, and from others only when there is nothing else to take.
-pub fn protected(class: QosClass, bytes: i64) -> Files {
+/// Memory that the kernel never reclaims from a Guaranteed pod, and from others only as a last resort.
+pub fn memory_protection(class: QosClass, bytes: i64) -> CgroupFiles {
     let file = match class {
         QosClass::Guaranteed => "memory.min",
         QosClass::Burstable | QosClass::BestEffort => "memory.low",
@@ -112,13 +112,13 @@ mod tests {
     }
 
     #[test]
-    fn swap_by_request() {
+    fn swap_limits_by_request() {
         let burstable = json!({"requests": {"memory": "100Mi"}});
         assert_eq!(swap(burstable.clone(), false), 50 * MI);
         assert_eq!(swap(burstable, true), 0);
         assert_eq!(swap(json!({}), false), 0);
-        let more_than_there_is = json!({"requests": {"memory": "1001Mi"}});
-        assert_eq!(swap(more_than_there_is, false), 0);
+        let above_capacity = json!({"requests": {"memory": "1001Mi"}});
+        assert_eq!(swap(above_capacity, false), 0);
         let full = json!({"memory": "100Mi", "cpu": "1"});
         assert_eq!(swap(json!({"requests": full, "limits": full}), false), 0);
         let even = json!({"requests": {"memory": "1Mi"}, "limits": {"memory": "1Mi"}});
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_is_held_back_or_protected() {
+    fn throttling_and_protection_of_containers() {
         let files = |resources: Value, reserve: bool| {
             let spec = spec(resources);
             let qos = MemoryQos {
@@ -135,7 +135,7 @@ mod tests {
                 allocatable: 1000,
                 page: 10,
             };
-            let files = qos.of_container(&spec, &spec.containers[0]).into_iter();
+            let files = qos.container_files(&spec, &spec.containers[0]).into_iter();
             files
                 .map(|(file, value)| format!("{file}={value}"))
                 .collect::<Vec<_>>()
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_is_promised_what_its_containers_and_itself_need() {
+    fn pods_protect_their_containers_and_overhead() {
         let files = |resources: Value, reserve: bool| {
             let mut spec = spec(resources);
             spec.overhead = serde_json::from_value(json!({"memory": "7"})).unwrap();
@@ -172,7 +172,7 @@ mod tests {
                 allocatable: 1000,
                 page: 10,
             };
-            let files = qos.of_pod(&spec).into_iter();
+            let files = qos.pod_files(&spec).into_iter();
             files.collect::<Vec<_>>()
         };
         let one = |file: &str, value: &str| vec![(file.to_owned(), value.to_owned())];

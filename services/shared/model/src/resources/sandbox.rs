@@ -1,49 +1,57 @@
-//! What the runtime is told of a pod as a whole: its containers' sum, and what the sandbox itself
-//! takes (`overhead`) apart from it. Runtimes that give a pod a machine of its own size it by that.
+//! The pod-level resources in a sandbox's CRI config: the sum of the containers, and the overhead of
+//! the sandbox itself. Runtimes that run pods in virtual machines size these by them.
 
 use k8s_openapi::api::core::v1::PodSpec;
 
-use super::{List, aggregate_limits, aggregate_requests, cpu_quota, cpu_shares, own};
+use super::{
+    AmountList, aggregate_limits, aggregate_requests, cpu_quota, cpu_shares, pod_level_lists,
+};
 use crate::quantity::{self, Amount};
 
-/// One of the two.
+/// Linux resources of a pod, as the CRI has them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SandboxResources {
-    /// Weight.
+    /// The CPU weight (`cpu.shares`).
     pub cpu_shares: u64,
-    /// Microseconds in each period; 0 for no bound.
+    /// CPU time per period in microseconds; 0 for no limit.
     pub cpu_quota: i64,
     /// The period in microseconds; 0 where CPU limits are not enforced.
     pub cpu_period: i64,
-    /// Bytes; 0 for no bound.
+    /// The memory limit in bytes; 0 for no limit.
     pub memory_limit: i64,
 }
 
 impl SandboxResources {
-    /// The sum of a pod's containers, or what the pod says as a whole; without overhead.
-    pub fn of_containers(spec: &PodSpec, quota: bool, period_us: i64) -> Self {
+    /// The resources of a pod's containers together, or the pod-level ones; without overhead.
+    pub fn from_containers(spec: &PodSpec, quota: bool, period_us: i64) -> Self {
         let (mut requests, mut limits) = (aggregate_requests(spec), aggregate_limits(spec));
-        let (own_requests, own_limits) = own(spec);
+        let (own_requests, own_limits) = pod_level_lists(spec);
         requests.extend(own_requests);
         limits.extend(own_limits);
-        let most = limits.get("cpu").copied().unwrap_or_default();
-        let cpu = requests.get("cpu").copied().unwrap_or(most);
-        Self::of(cpu, most, &limits, quota, period_us)
+        let cpu_limit = limits.get("cpu").copied().unwrap_or_default();
+        let cpu = requests.get("cpu").copied().unwrap_or(cpu_limit);
+        Self::new(cpu, cpu_limit, &limits, quota, period_us)
     }
 
-    /// A pod's overhead: it is asked for and is a limit at once.
-    pub fn of_overhead(spec: &PodSpec, quota: bool, period_us: i64) -> Option<Self> {
-        let overhead = quantity::read(Some(spec.overhead.as_ref()?));
+    /// A pod's overhead, which is a request and a limit.
+    pub fn from_overhead(spec: &PodSpec, quota: bool, period_us: i64) -> Option<Self> {
+        let overhead = quantity::parse_list(Some(spec.overhead.as_ref()?));
         let cpu = overhead.get("cpu").copied().unwrap_or_default();
-        Some(Self::of(cpu, cpu, &overhead, quota, period_us))
+        Some(Self::new(cpu, cpu, &overhead, quota, period_us))
     }
 
-    fn of(cpu: Amount, most: Amount, limits: &List, quota: bool, period_us: i64) -> Self {
+    fn new(
+        cpu: Amount,
+        cpu_limit: Amount,
+        limits: &AmountList,
+        quota: bool,
+        period_us: i64,
+    ) -> Self {
         let memory = limits.get("memory").copied().unwrap_or_default();
         Self {
             cpu_shares: cpu_shares(cpu.millis()),
             cpu_quota: if quota {
-                cpu_quota(most.millis(), period_us)
+                cpu_quota(cpu_limit.millis(), period_us)
             } else {
                 0
             },
@@ -52,24 +60,24 @@ impl SandboxResources {
         }
     }
 
-    /// What is left for the containers of what a pod's cgroup has.
-    pub fn without(self, overhead: Option<&Self>) -> Self {
+    /// The containers' share of the resources of a pod's cgroup.
+    pub fn minus_overhead(self, overhead: Option<&Self>) -> Self {
         let Some(overhead) = overhead else {
             return self;
         };
-        let left = |whole: i64, part: i64| {
-            if whole > 0 {
-                (whole - part).max(0)
+        let subtract = |limit: i64, overhead: i64| {
+            if limit > 0 {
+                (limit - overhead).max(0)
             } else {
-                whole
+                limit
             }
         };
         let shares = self.cpu_shares.saturating_sub(overhead.cpu_shares);
         Self {
             cpu_shares: shares.max(super::MIN_CPU_SHARES),
-            cpu_quota: left(self.cpu_quota, overhead.cpu_quota),
+            cpu_quota: subtract(self.cpu_quota, overhead.cpu_quota),
             cpu_period: self.cpu_period,
-            memory_limit: left(self.memory_limit, overhead.memory_limit),
+            memory_limit: subtract(self.memory_limit, overhead.memory_limit),
         }
     }
 }
@@ -84,8 +92,8 @@ mod tests {
     fn both(spec: Value) -> (SandboxResources, Option<SandboxResources>) {
         let spec: PodSpec = serde_json::from_value(spec).unwrap();
         (
-            SandboxResources::of_containers(&spec, true, CPU_PERIOD_US),
-            SandboxResources::of_overhead(&spec, true, CPU_PERIOD_US),
+            SandboxResources::from_containers(&spec, true, CPU_PERIOD_US),
+            SandboxResources::from_overhead(&spec, true, CPU_PERIOD_US),
         )
     }
 
@@ -99,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn containers_and_overhead_are_told_apart() {
+    fn containers_and_overhead_are_separate() {
         let limits = json!({"limits": {"cpu": "500m", "memory": "64"}});
         let containers = json!([{"name": "a", "resources": limits}, {"name": "b"}]);
         let (sum, overhead) = both(json!({"containers": containers}));
@@ -111,18 +119,18 @@ mod tests {
         assert_eq!(sum, numbers(1024, 200_000, 100));
         assert_eq!(overhead, Some(numbers(256, 25_000, 10)));
 
-        let whole = numbers(1280, 225_000, 110);
-        assert_eq!(whole.without(overhead.as_ref()), sum);
-        assert_eq!(whole.without(None), whole);
+        let total = numbers(1280, 225_000, 110);
+        assert_eq!(total.minus_overhead(overhead.as_ref()), sum);
+        assert_eq!(total.minus_overhead(None), total);
         let unbounded = numbers(2, 0, 0);
-        assert_eq!(unbounded.without(overhead.as_ref()), unbounded);
+        assert_eq!(unbounded.minus_overhead(overhead.as_ref()), unbounded);
     }
 
     #[test]
-    fn without_enforced_limits_there_is_no_quota() {
+    fn no_quota_without_enforced_limits() {
         let spec = json!({"containers": [{"name": "a", "resources": {"limits": {"cpu": "1"}}}]});
         let spec: PodSpec = serde_json::from_value(spec).unwrap();
-        let sum = SandboxResources::of_containers(&spec, false, CPU_PERIOD_US);
+        let sum = SandboxResources::from_containers(&spec, false, CPU_PERIOD_US);
         assert_eq!(
             (sum.cpu_shares, sum.cpu_quota, sum.cpu_period),
             (1024, 0, 0)

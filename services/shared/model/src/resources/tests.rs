@@ -7,7 +7,7 @@ fn spec(value: Value) -> PodSpec {
     serde_json::from_value(value).unwrap()
 }
 
-fn asks(name: &str, cpu: &str, memory: &str) -> Value {
+fn requesting(name: &str, cpu: &str, memory: &str) -> Value {
     json!({"name": name, "resources": {"requests": {"cpu": cpu, "memory": memory}}})
 }
 
@@ -49,13 +49,13 @@ fn shares_quota_and_weight() {
 }
 
 #[test]
-fn a_pods_sum_is_the_larger_of_running_and_initialising() {
+fn pod_requests_are_the_maximum_of_running_and_initializing() {
     let spec = spec(json!({
-        "containers": [asks("a", "100m", "1Gi"), asks("b", "100m", "1Gi")],
+        "containers": [requesting("a", "100m", "1Gi"), requesting("b", "100m", "1Gi")],
         "initContainers": [
-            asks("first", "150m", "3Gi"),
+            requesting("first", "150m", "3Gi"),
             {"name": "side", "restartPolicy": "Always", "resources": {"requests": {"cpu": "50m"}}},
-            asks("second", "220m", "1Gi"),
+            requesting("second", "220m", "1Gi"),
         ],
         "overhead": {"cpu": "10m"},
     }));
@@ -65,7 +65,7 @@ fn a_pods_sum_is_the_larger_of_running_and_initialising() {
 }
 
 #[test]
-fn overhead_is_put_on_limits_that_exist() {
+fn overhead_is_added_to_existing_limits() {
     let spec = spec(
         json!({"containers": [{"name": "a", "resources": {"limits": {"cpu": "1"}}}],
         "overhead": {"cpu": "100m", "memory": "1Gi"}}),
@@ -76,10 +76,10 @@ fn overhead_is_put_on_limits_that_exist() {
 }
 
 #[test]
-fn a_containers_numbers() {
+fn container_settings() {
     let pod = spec(json!({"containers": [{"name": "a", "resources": {
         "limits": {"cpu": "500m", "memory": "64Mi", "hugepages-2Mi": "4Mi"}}}]}));
-    let got = container(&pod, &pod.containers[0], 1 << 30, true, CPU_PERIOD_US);
+    let got = container_resources(&pod, &pod.containers[0], 1 << 30, true, CPU_PERIOD_US);
     assert_eq!(
         (got.cpu_shares, got.cpu_quota, got.memory_limit),
         (512, 50_000, 64 << 20)
@@ -88,10 +88,10 @@ fn a_containers_numbers() {
         got.huge_pages,
         BTreeMap::from([("2Mi".to_owned(), 4 << 20)])
     );
-    let free = container(&pod, &pod.containers[0], 1 << 30, false, CPU_PERIOD_US);
+    let free = container_resources(&pod, &pod.containers[0], 1 << 30, false, CPU_PERIOD_US);
     assert_eq!((free.cpu_quota, free.cpu_period), (0, 0));
     let bare = spec(json!({"containers": [{"name": "a"}]}));
-    let got = container(&bare, &bare.containers[0], 1 << 30, true, CPU_PERIOD_US);
+    let got = container_resources(&bare, &bare.containers[0], 1 << 30, true, CPU_PERIOD_US);
     assert_eq!(
         (
             got.cpu_shares,
@@ -104,7 +104,7 @@ fn a_containers_numbers() {
 }
 
 #[test]
-fn a_container_is_held_to_its_pods_limits_where_it_has_none() {
+fn pod_level_limits_apply_to_containers_without_limits() {
     let pod = spec(json!({
     "resources": {"requests": {"cpu": "200m"},
         "limits": {"cpu": "500m", "memory": "64Mi", "hugepages-2Mi": "8Mi"}},
@@ -115,7 +115,7 @@ fn a_container_is_held_to_its_pods_limits_where_it_has_none() {
             "limits": {"cpu": "250m", "memory": "32Mi", "hugepages-2Mi": "2Mi"}}},
     ]}));
     let got = |index: usize| {
-        let got = container(&pod, &pod.containers[index], 1 << 30, true, CPU_PERIOD_US);
+        let got = container_resources(&pod, &pod.containers[index], 1 << 30, true, CPU_PERIOD_US);
         (
             got.cpu_shares,
             got.cpu_quota,
@@ -129,20 +129,20 @@ fn a_container_is_held_to_its_pods_limits_where_it_has_none() {
 }
 
 #[test]
-fn a_pods_numbers() {
+fn pod_settings() {
     let limited = json!({"name": "a", "resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "2", "memory": "1Gi"}}});
-    let whole = pod(&spec(json!({"containers": [limited]})), true, CPU_PERIOD_US);
+    let pod = pod_resources(&spec(json!({"containers": [limited]})), true, CPU_PERIOD_US);
     assert_eq!(
-        (whole.cpu_shares, whole.cpu_quota, whole.memory_limit),
+        (pod.cpu_shares, pod.cpu_quota, pod.memory_limit),
         (1024, Some(200_000), Some(1 << 30))
     );
-    let open = pod(
+    let open = pod_resources(
         &spec(json!({"containers": [limited, {"name": "b"}]})),
         true,
         CPU_PERIOD_US,
     );
     assert_eq!((open.cpu_quota, open.memory_limit), (None, None));
-    let none = pod(
+    let none = pod_resources(
         &spec(json!({"containers": [{"name": "b"}]})),
         true,
         CPU_PERIOD_US,
@@ -154,7 +154,7 @@ fn a_pods_numbers() {
 }
 
 #[test]
-fn who_is_killed_first() {
+fn oom_scores_by_class_and_request() {
     const NODE: u64 = 8_000_000_000;
     let score = |value: Value, index: usize| {
         let spec = spec(value);
@@ -175,21 +175,30 @@ fn who_is_killed_first() {
         -997
     );
     assert_eq!(
-        score(json!({"containers": [asks("a", "1", "4000000000")]}), 0),
+        score(
+            json!({"containers": [requesting("a", "1", "4000000000")]}),
+            0
+        ),
         500
     );
     assert_eq!(
-        score(json!({"containers": [asks("a", "1", "8000000000")]}), 0),
+        score(
+            json!({"containers": [requesting("a", "1", "8000000000")]}),
+            0
+        ),
         3
     );
-    assert_eq!(score(json!({"containers": [asks("a", "1", "1")]}), 0), 999);
+    assert_eq!(
+        score(json!({"containers": [requesting("a", "1", "1")]}), 0),
+        999
+    );
 }
 
 #[test]
-fn a_sidecar_goes_no_sooner_than_what_it_serves() {
+fn sidecars_have_at_most_the_oom_score_of_regular_containers() {
     const NODE: u64 = 1000;
     let spec = spec(
-        json!({"containers": [asks("a", "1", "400"), asks("b", "1", "200")],
+        json!({"containers": [requesting("a", "1", "400"), requesting("b", "1", "200")],
         "initContainers": [{"name": "s", "restartPolicy": "Always"}]}),
     );
     let sidecar = &spec.init_containers.as_ref().unwrap()[0];
@@ -200,24 +209,24 @@ fn a_sidecar_goes_no_sooner_than_what_it_serves() {
 
 proptest! {
     #[test]
-    fn weight_rises_with_shares(shares in 2_u64..262_144) {
+    fn weight_increases_with_shares(shares in 2_u64..262_144) {
         prop_assert!(cpu_weight(shares) <= cpu_weight(shares + 1));
         prop_assert!((1..=10_000).contains(&cpu_weight(shares)));
     }
     #[test]
-    fn burstable_lies_between(memory in 1_i64..1 << 50, capacity in 0_u64..1 << 50) {
-        let spec = spec(json!({"containers": [asks("a", "1", &memory.to_string())]}));
+    fn oom_scores_of_burstable_pods_are_between_the_others(memory in 1_i64..1 << 50, capacity in 0_u64..1 << 50) {
+        let spec = spec(json!({"containers": [requesting("a", "1", &memory.to_string())]}));
         let score = oom_score_adj(&spec, &spec.containers[0], capacity);
         prop_assert!((3..=999).contains(&score));
     }
 }
 
 #[test]
-fn a_pods_limit_is_the_weight_of_containers_that_ask_for_nothing() {
-    for (own, shares) in [(json!({}), 30), (json!({"requests": {"cpu": "1"}}), 1024)] {
+fn containers_without_requests_have_the_weight_of_the_pods_limit() {
+    for (resources, shares) in [(json!({}), 30), (json!({"requests": {"cpu": "1"}}), 1024)] {
         let pod = spec(json!({"resources": {"limits": {"cpu": "30m"}},
-            "containers": [{"name": "a", "resources": own}]}));
-        let got = container(&pod, &pod.containers[0], 1 << 30, true, CPU_PERIOD_US);
+            "containers": [{"name": "a", "resources": resources}]}));
+        let got = container_resources(&pod, &pod.containers[0], 1 << 30, true, CPU_PERIOD_US);
         assert_eq!(got.cpu_shares, shares);
     }
 }

@@ -7,8 +7,8 @@ fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
 }
 
-fn exit(step: u32, ran: i64) -> Exit {
-    Exit {
+fn exit(step: u32, ran: i64) -> ContainerExit {
+    ContainerExit {
         attempt: step,
         step: Some(step),
         started_at: Some(at(1_000)),
@@ -18,8 +18,8 @@ fn exit(step: u32, ran: i64) -> Exit {
 }
 
 #[test]
-fn the_sequence_is_upstreams() {
-    let back_off = BackOff::default();
+fn delays_as_upstream() {
+    let back_off = CrashLoopBackOff::default();
     let mut step = 0;
     let mut delays = Vec::new();
     for _ in 0..9 {
@@ -32,12 +32,12 @@ fn the_sequence_is_upstreams() {
 }
 
 #[test]
-fn a_long_run_or_a_new_spec_starts_the_count_again() {
-    let back_off = BackOff::default();
+fn long_runs_and_changed_specs_reset_the_step() {
+    let back_off = CrashLoopBackOff::default();
     assert_eq!(back_off.after(&exit(7, 600)).delay.as_secs(), 300);
     let next = back_off.after(&exit(7, 601));
     assert_eq!((next.delay.as_secs(), next.step), (0, 1));
-    let changed = Exit {
+    let changed = ContainerExit {
         spec_changed: true,
         ..exit(7, 1)
     };
@@ -48,12 +48,12 @@ fn a_long_run_or_a_new_spec_starts_the_count_again() {
         ),
         (0, 1)
     );
-    let foreign = Exit {
+    let foreign = ContainerExit {
         step: None,
         ..exit(4, 1)
     };
     assert_eq!(back_off.after(&foreign).delay.as_secs(), 80);
-    let never_ran = Exit {
+    let never_ran = ContainerExit {
         started_at: None,
         ..exit(2, 9_999)
     };
@@ -61,10 +61,10 @@ fn a_long_run_or_a_new_spec_starts_the_count_again() {
 }
 
 #[test]
-fn a_low_cap_is_the_initial_delay_too() {
-    let quick = BackOff::with_cap(Duration::from_secs(3));
+fn a_cap_below_the_initial_delay_replaces_it() {
+    let quick = CrashLoopBackOff::with_cap(Duration::from_secs(3));
     assert_eq!((quick.delay(1).as_secs(), quick.delay(9).as_secs()), (3, 3));
-    let middle = BackOff::with_cap(Duration::from_secs(15));
+    let middle = CrashLoopBackOff::with_cap(Duration::from_secs(15));
     assert_eq!(
         (middle.delay(1).as_secs(), middle.delay(2).as_secs()),
         (10, 15)
@@ -78,20 +78,20 @@ fn container(value: serde_json::Value) -> Container {
 #[test]
 fn decisions_by_policy() {
     use ContainerKind::*;
-    use Decision::*;
+    use RestartDecision::*;
     let plain = container(json!({"name": "a"}));
     for (kind, policy, code, expected) in [
         (Regular, RestartPolicy::Always, 0, Restart),
         (Regular, RestartPolicy::Always, 1, Restart),
-        (Regular, RestartPolicy::OnFailure, 0, Stay),
+        (Regular, RestartPolicy::OnFailure, 0, NoRestart),
         (Regular, RestartPolicy::OnFailure, 1, Restart),
-        (Regular, RestartPolicy::Never, 0, Stay),
-        (Regular, RestartPolicy::Never, 1, Stay),
-        (Init, RestartPolicy::Always, 0, Stay),
+        (Regular, RestartPolicy::Never, 0, NoRestart),
+        (Regular, RestartPolicy::Never, 1, NoRestart),
+        (Init, RestartPolicy::Always, 0, NoRestart),
         (Init, RestartPolicy::Always, 1, Restart),
         (Init, RestartPolicy::OnFailure, 1, Restart),
-        (Init, RestartPolicy::Never, 1, Stay),
-        (Ephemeral, RestartPolicy::Always, 1, Stay),
+        (Init, RestartPolicy::Never, 1, NoRestart),
+        (Ephemeral, RestartPolicy::Always, 1, NoRestart),
     ] {
         assert_eq!(
             after_exit(kind, &plain, policy, code),
@@ -105,8 +105,11 @@ fn decisions_by_policy() {
         Restart
     );
     let own = container(json!({"name": "a", "restartPolicy": "Never"}));
-    assert_eq!(after_exit(Regular, &own, RestartPolicy::Always, 1), Stay);
-    assert_eq!(after_kill(Regular, &own, RestartPolicy::Always), Stay);
+    assert_eq!(
+        after_exit(Regular, &own, RestartPolicy::Always, 1),
+        NoRestart
+    );
+    assert_eq!(after_kill(Regular, &own, RestartPolicy::Always), NoRestart);
     assert_eq!(
         after_kill(Regular, &plain, RestartPolicy::OnFailure),
         Restart
@@ -114,29 +117,29 @@ fn decisions_by_policy() {
 }
 
 #[test]
-fn the_first_rule_that_matches_wins() {
+fn the_first_matching_rule_is_used() {
     let ruled = container(
         json!({"name": "a", "restartPolicy": "Never", "restartPolicyRules": [
         {"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}},
         {"action": "RestartAllContainers", "exitCodes": {"operator": "NotIn", "values": [0, 1]}}]}),
     );
     let decide = |code| after_exit(ContainerKind::Regular, &ruled, RestartPolicy::Always, code);
-    assert_eq!(decide(42), Decision::Restart);
-    assert_eq!(decide(7), Decision::RestartAll);
-    assert_eq!(decide(1), Decision::Stay);
+    assert_eq!(decide(42), RestartDecision::Restart);
+    assert_eq!(decide(7), RestartDecision::RestartAll);
+    assert_eq!(decide(1), RestartDecision::NoRestart);
     // Rules stand only beside a policy of the container's own.
     let mut unruled = ruled.clone();
     unruled.restart_policy = None;
     assert_eq!(
         after_exit(ContainerKind::Regular, &unruled, RestartPolicy::Never, 42),
-        Decision::Stay
+        RestartDecision::NoRestart
     );
 }
 
 proptest! {
     #[test]
-    fn delays_never_shrink_nor_pass_the_cap(step in 0_u32..u32::MAX, cap in 1_u64..400) {
-        let back_off = BackOff::with_cap(Duration::from_secs(cap));
+    fn delays_never_shrink_nor_exceed_the_cap(step in 0_u32..u32::MAX, cap in 1_u64..400) {
+        let back_off = CrashLoopBackOff::with_cap(Duration::from_secs(cap));
         prop_assert!(back_off.delay(step) <= back_off.delay(step + 1));
         prop_assert!(back_off.delay(step) <= back_off.cap);
     }
@@ -144,7 +147,7 @@ proptest! {
     fn the_next_start_is_never_before_the_exit(step in any::<u32>(), ran in 0_i64..100_000, known in any::<bool>()) {
         let mut exit = exit(step, ran);
         if !known { exit.step = None; }
-        let next = BackOff::default().after(&exit);
+        let next = CrashLoopBackOff::default().after(&exit);
         prop_assert!(next.not_before >= exit.finished_at);
         prop_assert!(next.step >= 1);
     }

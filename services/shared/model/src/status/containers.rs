@@ -1,183 +1,157 @@
 //! The statuses of all containers.
 
 use k8s_openapi::api::core::v1::{
-    Container as Spec, ContainerState, ContainerStatus, ResourceRequirements, VolumeMountStatus,
+    Container, ContainerState, ContainerStateTerminated, ContainerStatus, ResourceRequirements,
 };
 
-use super::{Container, ContainerPhase, Note, Stage, StatusFacts, state};
+use super::lookup::{ContainerStatuses, by_name, previous_status};
+use super::{
+    ContainerPhase, PodWorkerState, RuntimeContainer, StatusInputs, WaitReason, readiness, state,
+};
 use crate::constants::reason;
 use crate::pod::ContainerKind;
-use crate::probe::{self, ProbeKind};
-use crate::restart::{self, Decision};
+use crate::restart::{self, RestartDecision};
 
-/// The three lists of a pod's status.
-#[derive(Clone, Default)]
-pub(super) struct Lists {
-    /// By name.
-    pub(super) regular: Vec<ContainerStatus>,
-    /// In the order in which they start.
-    pub(super) init: Vec<ContainerStatus>,
-    /// By name.
-    pub(super) ephemeral: Vec<ContainerStatus>,
-}
-
-impl Lists {
-    /// A regular or init container's status.
-    pub(super) fn get(&self, name: &str) -> Option<&ContainerStatus> {
-        self.regular
-            .iter()
-            .chain(&self.init)
-            .find(|status| status.name == name)
-    }
-}
-
-pub(super) fn statuses(facts: &StatusFacts<'_>) -> Lists {
-    let mut lists = Lists::default();
+/// Computes the statuses.
+pub(super) fn compute(facts: &StatusInputs<'_>) -> ContainerStatuses {
+    let mut statuses = ContainerStatuses::default();
     for (kind, spec) in facts.manifest.all_containers() {
-        let mut status = one(facts, kind, spec);
-        readiness(facts, kind, spec, &mut status);
+        let mut status = container_status(facts, kind, spec);
+        readiness::set(facts, kind, spec, &mut status);
         match kind {
-            ContainerKind::Init | ContainerKind::Sidecar => lists.init.push(status),
-            ContainerKind::Regular => lists.regular.push(status),
-            ContainerKind::Ephemeral => lists.ephemeral.push(status),
+            ContainerKind::Init | ContainerKind::Sidecar => statuses.init.push(status),
+            ContainerKind::Regular => statuses.regular.push(status),
+            ContainerKind::Ephemeral => statuses.ephemeral.push(status),
         }
     }
-    lists.regular.sort_by(|a, b| a.name.cmp(&b.name));
-    lists.ephemeral.sort_by(|a, b| a.name.cmp(&b.name));
-    lists
+    statuses.regular.sort_by(|a, b| a.name.cmp(&b.name));
+    statuses.ephemeral.sort_by(|a, b| a.name.cmp(&b.name));
+    statuses
 }
 
-/// The containers of one name in the runtime, newest first.
-pub(super) fn named<'a>(
-    facts: &'a StatusFacts<'_>,
-    name: &str,
-) -> impl Iterator<Item = &'a Container> {
-    facts
-        .containers
-        .iter()
-        .filter(move |container| container.name == name)
-}
-
-/// What the status that stood before says of a container.
-pub(super) fn before<'a>(
-    facts: &'a StatusFacts<'_>,
+fn container_status(
+    facts: &StatusInputs<'_>,
     kind: ContainerKind,
-    name: &str,
-) -> Option<&'a ContainerStatus> {
-    let previous = facts.previous?;
-    let list = match kind {
-        ContainerKind::Init | ContainerKind::Sidecar => &previous.init_container_statuses,
-        ContainerKind::Regular => &previous.container_statuses,
-        ContainerKind::Ephemeral => &previous.ephemeral_container_statuses,
-    };
-    list.iter().flatten().find(|status| status.name == name)
-}
-
-fn one(facts: &StatusFacts<'_>, kind: ContainerKind, spec: &Spec) -> ContainerStatus {
-    let old = before(facts, kind, &spec.name);
-    let note = facts.notes.iter().find(|note| note.container == spec.name);
-    let mut found = named(facts, &spec.name).filter(|seen| !being_started(facts, old, note, seen));
-    let newest = found.next().filter(|seen| !is_behind(facts, old, seen));
+    spec: &Container,
+) -> ContainerStatus {
+    let previous = previous_status(facts, kind, &spec.name);
+    let waiting = facts.waiting.iter().find(|it| it.container == spec.name);
+    let mut containers =
+        by_name(facts, &spec.name).filter(|it| !is_starting(facts, previous, waiting, it));
+    let newest = containers
+        .next()
+        .filter(|it| !is_stale(facts, previous, it));
     let mut status = match newest {
         Some(container) => {
-            let mut status = state::of(facts, container, old);
-            if let Some(second) = found.next() {
-                let second = state::of(facts, second, None).state;
-                status.last_state = second
+            let mut status = state::from_runtime(facts, container, previous);
+            if let Some(last) = containers.next() {
+                let last = state::from_runtime(facts, last, None).state;
+                status.last_state = last
                     .filter(|state| state.terminated.is_some())
                     .or(status.last_state);
             }
-            status.resources = Some(super::resources::of(facts, spec, container, old));
+            status.resources = Some(super::resources::reported(facts, spec, container, previous));
             status.allocated_resources = requests(spec);
             status
         }
-        None => absent(facts, spec, old, note),
+        None => missing_container(facts, spec, previous, waiting),
     };
     if status.image.is_empty() {
         status.image = spec.image.clone().unwrap_or_default();
     }
-    if let Some(waits) = still_waits(old, note, &status) {
-        status.last_state = status.state.replace(waits);
+    if let Some(state) = retained_waiting(previous, waiting, &status) {
+        status.last_state = status.state.replace(state);
     }
-    status.volume_mounts = mounts(spec, facts.recursive_read_only);
-    let anew = note.is_some_and(|note| note.reason == reason::RESTARTING_ALL_CONTAINERS)
-        || super::restarting::under_way(facts);
-    if kind == ContainerKind::Init && newest.is_none() && !anew && initialized_before(facts) {
+    status.volume_mounts = super::volume_mounts::volume_mounts(spec, facts.recursive_read_only);
+    let restarts_all = waiting.is_some_and(|it| it.reason == reason::RESTARTING_ALL_CONTAINERS)
+        || super::restart_all::in_progress(facts);
+    if kind == ContainerKind::Init && newest.is_none() && !restarts_all && initialized_before(facts)
+    {
         if state::is_waiting(&status) {
-            status.state = Some(state::terminated(forgotten_init()));
+            status.state = Some(state::terminated_state(removed_init_termination()));
         }
-    } else if let Some(note) = note.filter(|note| !note.reason.is_empty() && !starts(note))
+    } else if let Some(waiting) = waiting.filter(|it| !it.reason.is_empty() && !is_post_start(it))
         && should_run(facts, kind, spec, newest)
     {
-        if state::ended(&status).is_some() {
+        if state::termination(&status).is_some() {
             status.last_state = status.state.take();
         }
-        status.state = Some(state::waiting(&note.reason, &note.message));
+        status.state = Some(state::waiting_state(&waiting.reason, &waiting.message));
     }
     status
 }
 
-fn starts(note: &Note) -> bool {
-    note.reason == reason::POST_START_HOOK
+fn is_post_start(waiting: &WaitReason) -> bool {
+    waiting.reason == reason::POST_START_HOOK
 }
 
-/// A container runs for people when its start has come to its end, postStart hook included. Until
-/// then what was told before stands, as it does with upstream, which is busy meanwhile.
-fn being_started(
-    facts: &StatusFacts<'_>,
-    old: Option<&ContainerStatus>,
-    note: Option<&Note>,
-    seen: &Container,
+/// Whether a container is starting. It counts as running once its start has completed, including the
+/// postStart hook. Until then the previous status stays, as with upstream's kubelet, which blocks
+/// during the start.
+fn is_starting(
+    facts: &StatusInputs<'_>,
+    previous: Option<&ContainerStatus>,
+    waiting: Option<&WaitReason>,
+    container: &RuntimeContainer,
 ) -> bool {
-    let told = || {
-        let id = state::full_id(facts, seen);
-        old.is_some_and(|old| state::is_running(old) && old.container_id.as_ref() == Some(&id))
+    let was_running = || {
+        let id = state::container_id(facts, container);
+        previous.is_some_and(|previous| {
+            state::is_running(previous) && previous.container_id.as_ref() == Some(&id)
+        })
     };
-    facts.stage == Stage::Syncing
-        && match seen.phase {
+    facts.worker_state == PodWorkerState::Syncing
+        && match container.phase {
             ContainerPhase::Created => true,
-            ContainerPhase::Running => note.is_some_and(starts) && !told(),
+            ContainerPhase::Running => waiting.is_some_and(is_post_start) && !was_running(),
             ContainerPhase::Exited | ContainerPhase::Unknown => false,
         }
 }
 
-/// Whether what the runtime holds ended before what was told: the record of the later one is gone
-/// already, as those of a pod that ends go one by one, and it was the last all the same.
-fn is_behind(facts: &StatusFacts<'_>, old: Option<&ContainerStatus>, seen: &Container) -> bool {
-    let Some((old, told)) = old.and_then(|old| Some((old, state::ended(old)?))) else {
+/// Whether a container exited before the one that was published last. The later one has already been
+/// removed, as the containers of a terminated pod are removed one by one, and stays the last one.
+fn is_stale(
+    facts: &StatusInputs<'_>,
+    previous: Option<&ContainerStatus>,
+    container: &RuntimeContainer,
+) -> bool {
+    let termination = previous.and_then(|it| Some((it, state::termination(it)?)));
+    let Some((previous, last)) = termination else {
         return false;
     };
-    let attempt = i32::try_from(seen.attempt).unwrap_or(i32::MAX);
-    let finished = seen.finished_at.map(super::second);
-    facts.stage != Stage::Syncing
-        && seen.phase == ContainerPhase::Exited
-        && old.container_id.as_ref() != Some(&state::full_id(facts, seen))
-        && attempt < old.restart_count
-        && finished <= told.finished_at
+    let attempt = i32::try_from(container.attempt).unwrap_or(i32::MAX);
+    let finished = container.finished_at.map(super::whole_second);
+    facts.worker_state != PodWorkerState::Syncing
+        && container.phase == ContainerPhase::Exited
+        && previous.container_id.as_ref() != Some(&state::container_id(facts, container))
+        && attempt < previous.restart_count
+        && finished <= last.finished_at
 }
 
-/// What a container that ended waited for, when it is on its way to be started now: until that has
-/// come to its end nothing else is told.
-fn still_waits(
-    old: Option<&ContainerStatus>,
-    note: Option<&Note>,
+/// The waiting state of an exited container that is being started again: it stays until the start has
+/// completed.
+fn retained_waiting(
+    previous: Option<&ContainerStatus>,
+    waiting: Option<&WaitReason>,
     status: &ContainerStatus,
 ) -> Option<ContainerState> {
-    let old = old.filter(|old| old.container_id == status.container_id)?;
-    let on_its_way = note.is_some_and(starts) && state::ended(status).is_some();
-    (on_its_way && state::is_waiting(old) && state::ended_last(old) == state::ended(status))
-        .then(|| old.state.clone())?
+    let previous = previous.filter(|it| it.container_id == status.container_id)?;
+    let termination = state::termination(status);
+    let is_restarting = waiting.is_some_and(is_post_start) && termination.is_some();
+    let was_waiting =
+        state::is_waiting(previous) && state::last_termination(previous) == termination;
+    (is_restarting && was_waiting).then(|| previous.state.clone())?
 }
 
-/// The runtime holds nothing of this name: never did, or no longer.
-fn absent(
-    facts: &StatusFacts<'_>,
-    spec: &Spec,
-    old: Option<&ContainerStatus>,
-    note: Option<&Note>,
+/// The status of a container that the runtime does not have: not created yet, or removed.
+fn missing_container(
+    facts: &StatusInputs<'_>,
+    spec: &Container,
+    previous: Option<&ContainerStatus>,
+    waiting: Option<&WaitReason>,
 ) -> ContainerStatus {
     let has_init = !facts.manifest.init_containers().is_empty();
-    let default = if has_init {
+    let default_reason = if has_init {
         reason::POD_INITIALIZING
     } else {
         reason::CONTAINER_CREATING
@@ -185,53 +159,55 @@ fn absent(
     let mut status = ContainerStatus {
         name: spec.name.clone(),
         image: spec.image.clone().unwrap_or_default(),
-        state: Some(state::waiting(default, "")),
-        restart_count: note.map_or(0, |note| i32::try_from(note.restarts).unwrap_or(i32::MAX)),
+        state: Some(state::waiting_state(default_reason, "")),
+        restart_count: waiting.map_or(0, |it| i32::try_from(it.restarts).unwrap_or(i32::MAX)),
         ..ContainerStatus::default()
     };
-    if let Some(removed) = super::restarting::removed(old, note, status.clone()) {
+    if let Some(removed) = super::restart_all::removed_container(previous, waiting, status.clone())
+    {
         return removed;
     }
-    let Some(old) = old else { return status };
-    if state::ended(old).is_some() {
-        return old.clone();
+    let Some(previous) = previous else {
+        return status;
+    };
+    if state::termination(previous).is_some() {
+        return previous.clone();
     }
-    status.restart_count = status.restart_count.max(old.restart_count);
-    status.last_state.clone_from(&old.last_state);
-    // What is known of the last container of this name stays known.
-    status.container_id.clone_from(&old.container_id);
-    status.image_id.clone_from(&old.image_id);
-    status.image.clone_from(&old.image);
-    status.resources.clone_from(&old.resources);
+    status.restart_count = status.restart_count.max(previous.restart_count);
+    status.last_state.clone_from(&previous.last_state);
+    // Other fields stay those of the last container.
+    status.container_id.clone_from(&previous.container_id);
+    status.image_id.clone_from(&previous.image_id);
+    status.image.clone_from(&previous.image);
+    status.resources.clone_from(&previous.resources);
     status
         .allocated_resources
-        .clone_from(&old.allocated_resources);
-    if state::is_running(old) && state::ended_last(old).is_none() {
-        // It ran, and its end went by unseen. That is told as a past end, so that
-        // the pod does not look as if it had never been started.
-        status.last_state = Some(state::vanished(
+        .clone_from(&previous.allocated_resources);
+    if state::is_running(previous) && state::last_termination(previous).is_none() {
+        // It ran, and its exit was not observed: an unknown exit shows that it has been started.
+        status.last_state = Some(state::unknown_termination(
             "The container could not be located when the pod was deleted.  The container used to be Running",
         ));
         if facts.manifest.deletion_timestamp().is_none() {
             status.restart_count = status
                 .restart_count
-                .max(old.restart_count.saturating_add(1));
+                .max(previous.restart_count.saturating_add(1));
         }
     }
     status
 }
 
-/// An init container whose record is gone must have ended well, since what comes after it was made.
-fn initialized_before(facts: &StatusFacts<'_>) -> bool {
+/// Whether a regular container has been created: removed init containers have completed then.
+fn initialized_before(facts: &StatusInputs<'_>) -> bool {
     facts
         .manifest
         .containers()
         .iter()
-        .any(|regular| named(facts, &regular.name).next().is_some())
+        .any(|regular| by_name(facts, &regular.name).next().is_some())
 }
 
-fn forgotten_init() -> k8s_openapi::api::core::v1::ContainerStateTerminated {
-    k8s_openapi::api::core::v1::ContainerStateTerminated {
+fn removed_init_termination() -> ContainerStateTerminated {
+    ContainerStateTerminated {
         reason: Some(reason::COMPLETED.to_owned()),
         message: Some(
             "Unable to get init container status from container runtime and pod has been initialized, treat it as exited normally"
@@ -241,14 +217,16 @@ fn forgotten_init() -> k8s_openapi::api::core::v1::ContainerStateTerminated {
     }
 }
 
-/// Whether the next thing to happen to a container is a start.
+/// Whether a container is to be started next.
 fn should_run(
-    facts: &StatusFacts<'_>,
+    facts: &StatusInputs<'_>,
     kind: ContainerKind,
-    spec: &Spec,
-    newest: Option<&Container>,
+    spec: &Container,
+    newest: Option<&RuntimeContainer>,
 ) -> bool {
-    if facts.stage != Stage::Syncing || facts.manifest.deletion_timestamp().is_some() {
+    if facts.worker_state != PodWorkerState::Syncing
+        || facts.manifest.deletion_timestamp().is_some()
+    {
         return false;
     }
     let Some(newest) = newest else { return true };
@@ -261,159 +239,16 @@ fn should_run(
                 spec,
                 facts.manifest.restart_policy(),
                 newest.exit_code,
-            ) != Decision::Stay
+            ) != RestartDecision::NoRestart
         }
     }
-}
-
-/// Fills in `started` and `ready`.
-fn readiness(
-    facts: &StatusFacts<'_>,
-    kind: ContainerKind,
-    spec: &Spec,
-    status: &mut ContainerStatus,
-) {
-    status.ready = false;
-    status.started = None;
-    if kind == ContainerKind::Ephemeral {
-        return;
-    }
-    let running = state::is_running(status)
-        .then(|| named(facts, &spec.name).next())
-        .flatten();
-    let started = running.is_some_and(|container| started(facts, kind, spec, container));
-    status.started = Some(started);
-    status.ready = match (kind, running) {
-        (ContainerKind::Init, _) => state::ended(status).is_some_and(|ended| ended.exit_code == 0),
-        (_, Some(container)) => {
-            started
-                && (probe::of(kind, spec, ProbeKind::Readiness).is_none()
-                    || found_ready(facts, kind, spec, container))
-        }
-        (_, None) => false,
-    };
-}
-
-/// A container that was told as ready stays so until its probe says otherwise: also when another
-/// agent told it, and the probe has not been asked since.
-fn found_ready(
-    facts: &StatusFacts<'_>,
-    kind: ContainerKind,
-    spec: &Spec,
-    container: &Container,
-) -> bool {
-    if let Some(verdict) = verdict(facts, container, ProbeKind::Readiness) {
-        return verdict.success;
-    }
-    told(facts, kind, spec, container).is_some_and(|old| old.ready)
-}
-
-/// What was told of this very container before.
-fn told<'a>(
-    facts: &'a StatusFacts<'_>,
-    kind: ContainerKind,
-    spec: &Spec,
-    container: &Container,
-) -> Option<&'a ContainerStatus> {
-    let id = state::full_id(facts, container);
-    before(facts, kind, &spec.name).filter(|old| old.container_id.as_ref() == Some(&id))
-}
-
-pub(super) fn verdict<'a>(
-    facts: &'a StatusFacts<'_>,
-    container: &Container,
-    kind: ProbeKind,
-) -> Option<&'a super::Verdict> {
-    facts
-        .verdicts
-        .iter()
-        .find(|verdict| verdict.kind == kind && verdict.container_id == container.id)
-}
-
-/// A container that was once told as started stays so for its life.
-pub(super) fn started(
-    facts: &StatusFacts<'_>,
-    kind: ContainerKind,
-    spec: &Spec,
-    container: &Container,
-) -> bool {
-    if probe::of(kind, spec, ProbeKind::Startup).is_none() {
-        return true;
-    }
-    if let Some(verdict) = verdict(facts, container, ProbeKind::Startup) {
-        return verdict.success;
-    }
-    told(facts, kind, spec, container).is_some_and(|old| old.started == Some(true))
 }
 
 fn requests(
-    spec: &Spec,
+    spec: &Container,
 ) -> Option<
     std::collections::BTreeMap<String, k8s_openapi::apimachinery::pkg::api::resource::Quantity>,
 > {
     let ResourceRequirements { requests, .. } = spec.resources.as_ref()?;
     requests.clone().filter(|requests| !requests.is_empty())
-}
-
-/// Whether read-only goes all the way down is what came of it, not what was asked for.
-fn mounts(spec: &Spec, can_recurse: bool) -> Option<Vec<VolumeMountStatus>> {
-    let mounts = spec.volume_mounts.iter().flatten().map(|mount| {
-        let read_only = mount.read_only == Some(true);
-        let asked = matches!(
-            mount.recursive_read_only.as_deref(),
-            Some("Enabled" | "IfPossible")
-        );
-        let alone = matches!(mount.mount_propagation.as_deref(), None | Some("None"));
-        let recursive = if asked && alone && can_recurse {
-            "Enabled"
-        } else {
-            "Disabled"
-        };
-        VolumeMountStatus {
-            name: mount.name.clone(),
-            mount_path: mount.mount_path.clone(),
-            read_only: read_only.then_some(true),
-            recursive_read_only: read_only.then(|| recursive.to_owned()),
-            volume_status: None,
-        }
-    });
-    super::some(mounts.collect())
-}
-
-#[cfg(test)]
-mod tests {
-    use k8s_openapi::api::core::v1::VolumeMount;
-
-    use super::*;
-
-    #[test]
-    fn read_only_is_told_as_it_came_out() {
-        let told = |read_only: bool, asked: Option<&str>, can: bool| {
-            let mount = VolumeMount {
-                read_only: Some(read_only),
-                recursive_read_only: asked.map(Into::into),
-                ..VolumeMount::default()
-            };
-            let spec = Spec {
-                volume_mounts: Some(vec![mount]),
-                ..Spec::default()
-            };
-            mounts(&spec, can)?.pop()?.recursive_read_only
-        };
-        for (asked, can, is) in [
-            (None, true, "Disabled"),
-            (Some("Disabled"), true, "Disabled"),
-            (Some("IfPossible"), true, "Enabled"),
-            (Some("IfPossible"), false, "Disabled"),
-            (Some("Enabled"), true, "Enabled"),
-            (Some("Enabled"), false, "Disabled"),
-        ] {
-            assert_eq!(
-                told(true, asked, can).as_deref(),
-                Some(is),
-                "{asked:?} {can}"
-            );
-        }
-        assert_eq!(told(false, None, true), None);
-    }
 }

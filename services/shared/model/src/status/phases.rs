@@ -1,24 +1,25 @@
 //! The phase of a pod.
 
-use k8s_openapi::api::core::v1::{Container as Spec, ContainerStatus};
+use k8s_openapi::api::core::v1::{Container, ContainerStatus};
 
-use super::containers::{self, Lists};
-use super::{ContainerPhase, Stage, StatusFacts, state};
-use crate::constants::{phase, reason};
+use super::lookup::{self, ContainerStatuses};
+use super::{ContainerPhase, PodWorkerState, StatusInputs, state};
+use crate::constants::phase;
+use crate::constants::reason::RESTARTING_ALL_CONTAINERS;
 use crate::pod::ContainerKind;
-use crate::restart::{self, Decision};
+use crate::restart::{self, RestartDecision};
 
-/// Whether a regular container of the present sandbox was ever started: from then on
-/// a sidecar that restarts does not make the pod pending again.
-pub(super) fn regular_container_ran(facts: &StatusFacts<'_>) -> bool {
+/// Whether a regular container of the present sandbox has ever started. From then on, a restarting
+/// sidecar does not make the pod pending again.
+pub(super) fn regular_container_ran(facts: &StatusInputs<'_>) -> bool {
     if facts.manifest.init_containers().is_empty() {
         return true;
     }
     let sandbox = facts.sandboxes.first();
     facts.manifest.containers().iter().any(|regular| {
-        containers::named(facts, &regular.name).any(|container| {
-            let present = sandbox.is_none_or(|sandbox| sandbox.id == container.sandbox_id);
-            present
+        lookup::by_name(facts, &regular.name).any(|container| {
+            let is_present = sandbox.is_none_or(|sandbox| sandbox.id == container.sandbox_id);
+            is_present
                 && matches!(
                     container.phase,
                     ContainerPhase::Running | ContainerPhase::Exited
@@ -28,7 +29,7 @@ pub(super) fn regular_container_ran(facts: &StatusFacts<'_>) -> bool {
 }
 
 #[derive(Default)]
-struct Counts {
+struct PhaseCounts {
     failed_init: bool,
     pending_init: bool,
     pending_sidecar: bool,
@@ -40,10 +41,15 @@ struct Counts {
     succeeded: usize,
 }
 
-pub(super) fn phase(facts: &StatusFacts<'_>, lists: &Lists, ran_before: bool) -> String {
-    let mut counts = Counts::default();
+/// Computes the phase from the container statuses, as upstream's `getPhase`.
+pub(super) fn phase(
+    facts: &StatusInputs<'_>,
+    statuses: &ContainerStatuses,
+    ran_before: bool,
+) -> String {
+    let mut counts = PhaseCounts::default();
     for (kind, spec) in facts.manifest.all_containers() {
-        let status = lists.get(&spec.name);
+        let status = statuses.get(&spec.name);
         match kind {
             ContainerKind::Init => count_init(facts, spec, status, &mut counts),
             ContainerKind::Sidecar => count_sidecar(status, &mut counts),
@@ -54,7 +60,7 @@ pub(super) fn phase(facts: &StatusFacts<'_>, lists: &Lists, ran_before: bool) ->
     decide(facts, &counts, ran_before).to_owned()
 }
 
-fn decide(facts: &StatusFacts<'_>, counts: &Counts, ran_before: bool) -> &'static str {
+fn decide(facts: &StatusInputs<'_>, counts: &PhaseCounts, ran_before: bool) -> &'static str {
     if counts.failed_init {
         return phase::FAILED;
     }
@@ -65,17 +71,17 @@ fn decide(facts: &StatusFacts<'_>, counts: &Counts, ran_before: bool) -> &'stati
         return phase::RUNNING;
     }
     if counts.running == 0 && counts.stopped > 0 && counts.unknown == 0 {
-        let all_well = if counts.stopped == counts.succeeded {
+        let terminal = if counts.stopped == counts.succeeded {
             phase::SUCCEEDED
         } else {
             phase::FAILED
         };
-        // Static pods keep their phase while they are stopped: they may come back.
-        if facts.stage != Stage::Syncing && !facts.manifest.is_static() {
-            return all_well;
+        // Static pods keep their phase while they are stopped, as they may be started again.
+        if facts.worker_state != PodWorkerState::Syncing && !facts.manifest.is_static() {
+            return terminal;
         }
         return if counts.stopped == counts.final_stops {
-            all_well
+            terminal
         } else {
             phase::RUNNING
         };
@@ -84,55 +90,58 @@ fn decide(facts: &StatusFacts<'_>, counts: &Counts, ran_before: bool) -> &'stati
 }
 
 fn restarts(
-    facts: &StatusFacts<'_>,
+    facts: &StatusInputs<'_>,
     kind: ContainerKind,
-    spec: &Spec,
-    code: i32,
-    why: Option<&str>,
+    spec: &Container,
+    exit_code: i32,
+    reason: Option<&str>,
 ) -> bool {
-    why == Some(reason::RESTARTING_ALL_CONTAINERS)
-        || restart::after_exit(kind, spec, facts.manifest.restart_policy(), code) != Decision::Stay
+    reason == Some(RESTARTING_ALL_CONTAINERS)
+        || restart::after_exit(kind, spec, facts.manifest.restart_policy(), exit_code)
+            != RestartDecision::NoRestart
 }
 
 fn count_init(
-    facts: &StatusFacts<'_>,
-    spec: &Spec,
+    facts: &StatusInputs<'_>,
+    spec: &Container,
     status: Option<&ContainerStatus>,
-    counts: &mut Counts,
+    counts: &mut PhaseCounts,
 ) {
     let Some(status) = status else {
         counts.pending_init = true;
         return;
     };
-    let end = match state::ended(status) {
+    let end = match state::termination(status) {
         Some(end) => Some(end),
-        None if state::is_waiting(status) => state::ended_last(status),
+        None if state::is_waiting(status) => state::last_termination(status),
         None => None,
     };
     match end {
         None => counts.pending_init = true,
         Some(end) if end.exit_code == 0 => {}
         Some(end) => {
-            let again = restarts(
+            let will_restart = restarts(
                 facts,
                 ContainerKind::Init,
                 spec,
                 end.exit_code,
                 end.reason.as_deref(),
             );
-            counts.failed_init |= !again;
+            counts.failed_init |= !will_restart;
         }
     }
 }
 
-fn count_sidecar(status: Option<&ContainerStatus>, counts: &mut Counts) {
+fn count_sidecar(status: Option<&ContainerStatus>, counts: &mut PhaseCounts) {
     match status {
         None => counts.unknown += 1,
         Some(status) if state::is_running(status) => {
             counts.pending_sidecar |= status.started != Some(true);
             counts.running += 1;
         }
-        Some(status) if state::ended(status).is_some() || state::ended_last(status).is_some() => {}
+        Some(status)
+            if state::termination(status).is_some()
+                || state::last_termination(status).is_some() => {}
         Some(status) if state::is_waiting(status) => {
             counts.pending_sidecar = true;
             counts.waiting += 1;
@@ -145,10 +154,10 @@ fn count_sidecar(status: Option<&ContainerStatus>, counts: &mut Counts) {
 }
 
 fn count_regular(
-    facts: &StatusFacts<'_>,
-    spec: &Spec,
+    facts: &StatusInputs<'_>,
+    spec: &Container,
     status: Option<&ContainerStatus>,
-    counts: &mut Counts,
+    counts: &mut PhaseCounts,
 ) {
     let Some(status) = status else {
         counts.unknown += 1;
@@ -156,29 +165,29 @@ fn count_regular(
     };
     if state::is_running(status) {
         counts.running += 1;
-    } else if let Some(end) = state::ended(status) {
+    } else if let Some(end) = state::termination(status) {
         counts.stopped += 1;
         counts.succeeded += usize::from(end.exit_code == 0);
-        let again = restarts(
+        let will_restart = restarts(
             facts,
             ContainerKind::Regular,
             spec,
             end.exit_code,
             end.reason.as_deref(),
         );
-        counts.final_stops += usize::from(!again);
+        counts.final_stops += usize::from(!will_restart);
     } else if state::is_waiting(status) {
-        match state::ended_last(status) {
+        match state::last_termination(status) {
             Some(end) => {
                 counts.stopped += 1;
-                let again = restarts(
+                let will_restart = restarts(
                     facts,
                     ContainerKind::Regular,
                     spec,
                     end.exit_code,
                     end.reason.as_deref(),
                 );
-                counts.final_stops += usize::from(!again);
+                counts.final_stops += usize::from(!will_restart);
             }
             None => counts.waiting += 1,
         }

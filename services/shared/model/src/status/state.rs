@@ -1,4 +1,4 @@
-//! The state of one container in the API's form.
+//! Container states of the API.
 
 use k8s_openapi::api::core::v1::{
     ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
@@ -8,15 +8,19 @@ use k8s_openapi::api::core::v1::{
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::{Container, ContainerPhase, StatusFacts, given, second};
+use super::{ContainerPhase, RuntimeContainer, StatusInputs, non_empty, whole_second};
 use crate::constants::{EXIT_CODE_UNKNOWN, reason};
+
+/// The kubelet's message for containers whose exit was not observed.
+pub(super) const NOT_LOCATED: &str =
+    "The container could not be located when the pod was terminated";
 
 const EPOCH: Time = Time(Timestamp::UNIX_EPOCH);
 
-pub(super) fn waiting(reason: &str, message: &str) -> ContainerState {
+pub(super) fn waiting_state(reason: &str, message: &str) -> ContainerState {
     let waiting = ContainerStateWaiting {
-        reason: given(reason),
-        message: given(message),
+        reason: non_empty(reason),
+        message: non_empty(message),
     };
     ContainerState {
         waiting: Some(waiting),
@@ -24,32 +28,32 @@ pub(super) fn waiting(reason: &str, message: &str) -> ContainerState {
     }
 }
 
-/// The end of a container that nobody saw.
-pub(super) fn vanished(message: &str) -> ContainerState {
-    terminated(ContainerStateTerminated {
-        reason: given(reason::CONTAINER_STATUS_UNKNOWN),
-        message: given(message),
+/// The terminated state of a container whose exit was not observed.
+pub(super) fn unknown_termination(message: &str) -> ContainerState {
+    terminated_state(ContainerStateTerminated {
+        reason: non_empty(reason::CONTAINER_STATUS_UNKNOWN),
+        message: non_empty(message),
         exit_code: EXIT_CODE_UNKNOWN,
         ..ContainerStateTerminated::default()
     })
 }
 
-fn is_unseen(end: &ContainerStateTerminated) -> bool {
+fn is_unknown_termination(end: &ContainerStateTerminated) -> bool {
     end.reason.as_deref() == Some(reason::CONTAINER_STATUS_UNKNOWN)
 }
 
-pub(super) fn terminated(terminated: ContainerStateTerminated) -> ContainerState {
+pub(super) fn terminated_state(terminated: ContainerStateTerminated) -> ContainerState {
     ContainerState {
         terminated: Some(terminated),
         ..ContainerState::default()
     }
 }
 
-pub(super) fn ended(status: &ContainerStatus) -> Option<&ContainerStateTerminated> {
+pub(super) fn termination(status: &ContainerStatus) -> Option<&ContainerStateTerminated> {
     status.state.as_ref()?.terminated.as_ref()
 }
 
-pub(super) fn ended_last(status: &ContainerStatus) -> Option<&ContainerStateTerminated> {
+pub(super) fn last_termination(status: &ContainerStatus) -> Option<&ContainerStateTerminated> {
     status.last_state.as_ref()?.terminated.as_ref()
 }
 
@@ -67,18 +71,19 @@ pub(super) fn is_waiting(status: &ContainerStatus) -> bool {
         .is_some_and(|state| state.waiting.is_some())
 }
 
-pub(super) fn full_id(facts: &StatusFacts<'_>, container: &Container) -> String {
-    format!("{}://{}", facts.runtime, container.id)
+pub(super) fn container_id(facts: &StatusInputs<'_>, container: &RuntimeContainer) -> String {
+    format!("{}://{}", facts.runtime_name, container.id)
 }
 
-/// What a container in the runtime says of itself, beside what was known of it.
-pub(super) fn of(
-    facts: &StatusFacts<'_>,
-    container: &Container,
-    old: Option<&ContainerStatus>,
+/// The status of a container in the runtime, with the restart count and last state of the previous
+/// status.
+pub(super) fn from_runtime(
+    facts: &StatusInputs<'_>,
+    container: &RuntimeContainer,
+    previous: Option<&ContainerStatus>,
 ) -> ContainerStatus {
-    let id = full_id(facts, container);
-    let same = old.filter(|old| old.container_id.as_ref() == Some(&id));
+    let id = container_id(facts, container);
+    let same = previous.filter(|it| it.container_id.as_ref() == Some(&id));
     let mut status = ContainerStatus {
         name: container.name.clone(),
         restart_count: i32::try_from(container.attempt).unwrap_or(i32::MAX),
@@ -91,56 +96,67 @@ pub(super) fn of(
             .map(|linux| ContainerUser { linux: Some(linux) }),
         ..ContainerStatus::default()
     };
-    if let Some(old) = old {
-        status.restart_count = status.restart_count.max(old.restart_count);
-        let replaced = same.is_none().then(|| ended(old)).flatten();
-        // As upstream, also the end of this very container, which was told as its last while it
-        // waited for its next start.
-        let last = replaced.or_else(|| ended_last(old));
-        status.last_state = last.cloned().map(terminated);
+    if let Some(previous) = previous {
+        status.restart_count = status.restart_count.max(previous.restart_count);
+        let replaced = same.is_none().then(|| termination(previous)).flatten();
+        // As upstream, this may be the exit of the same container, published as its last state while
+        // it was waiting for its next start.
+        let last = replaced.or_else(|| last_termination(previous));
+        status.last_state = last.cloned().map(terminated_state);
     }
     status.state = Some(match container.phase {
         ContainerPhase::Running => {
-            let replaced = old.filter(|old| same.is_none() && ended(old).is_some());
-            if let Some(old) = replaced.filter(|old| old.restart_count >= status.restart_count) {
-                // The runtime's own count is behind: it has lost containers.
+            let replaced = previous.filter(|it| same.is_none() && termination(it).is_some());
+            if let Some(replaced) = replaced.filter(|it| it.restart_count >= status.restart_count) {
+                // The runtime has lost containers, and its count is too low.
                 let attempt = i32::try_from(container.attempt).unwrap_or(i32::MAX);
-                status.restart_count = attempt.max(old.restart_count.saturating_add(1));
+                status.restart_count = attempt.max(replaced.restart_count.saturating_add(1));
             }
             let running = ContainerStateRunning {
-                started_at: container.started_at.map(second),
+                started_at: container.started_at.map(whole_second),
             };
             ContainerState {
                 running: Some(running),
                 ..ContainerState::default()
             }
         }
-        ContainerPhase::Exited => terminated(ContainerStateTerminated {
+        ContainerPhase::Exited => terminated_state(ContainerStateTerminated {
             exit_code: container.exit_code,
-            reason: given(&container.reason),
-            message: given(&container.message),
-            // As upstream: what the runtime does not know is the beginning of time.
-            started_at: container.started_at.map(second).or(Some(EPOCH)),
-            finished_at: container.finished_at.map(second).or(Some(EPOCH)),
+            reason: non_empty(&container.reason),
+            message: non_empty(&container.message),
+            // As upstream, unknown times are the epoch.
+            started_at: container.started_at.map(whole_second).or(Some(EPOCH)),
+            finished_at: container.finished_at.map(whole_second).or(Some(EPOCH)),
             container_id: Some(id),
             signal: None,
         }),
         ContainerPhase::Unknown => unknown(&mut status, same),
-        ContainerPhase::Created => waiting("", ""),
+        ContainerPhase::Created => waiting_state("", ""),
     });
     status
 }
 
-/// A container that ran and of which the runtime no longer knows has ended; of
-/// one that never ran there is nothing to say.
+/// The state of a container that is unknown to the runtime: terminated if it ran, else waiting.
 fn unknown(status: &mut ContainerStatus, same: Option<&ContainerStatus>) -> ContainerState {
     let message = "The container could not be located when the pod was terminated";
     match same {
-        Some(old) if is_running(old) => {
-            status.restart_count = old.restart_count.saturating_add(1);
-            vanished(message)
+        Some(previous) if is_running(previous) => {
+            status.restart_count = previous.restart_count.saturating_add(1);
+            unknown_termination(message)
         }
-        Some(old) if ended(old).or(ended_last(old)).is_some_and(is_unseen) => vanished(message),
-        _ => waiting("", ""),
+        Some(previous)
+            if termination(previous)
+                .or(last_termination(previous))
+                .is_some_and(is_unknown_termination) =>
+        {
+            unknown_termination(message)
+        }
+        _ => waiting_state("", ""),
     }
+}
+
+/// Whether the termination was filled in because the exit was not observed.
+pub(super) fn is_finalized(status: &ContainerStatus) -> bool {
+    let end = termination(status);
+    end.is_some_and(|end| end.container_id.is_none() && end.message.as_deref() == Some(NOT_LOCATED))
 }

@@ -1,74 +1,75 @@
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{ContainerStatus, PodCondition, PodStatus};
+use k8s_openapi::api::core::v1::{ContainerStatus, LinuxContainerUser, PodCondition, PodStatus};
 use serde_json::{Value, json};
 
 use super::*;
 use crate::constants::condition;
+use crate::probe::ProbeKind;
 
 mod container_states;
 mod pod_conditions;
 mod pod_phases;
 mod properties;
-mod restarting;
+mod restart_all;
 
-/// Facts that live long enough to be lent.
+/// Owned inputs of a status.
 #[derive(Clone, Debug)]
-struct World {
+struct Fixture {
     manifest: Manifest,
-    sandboxes: Vec<Sandbox>,
-    containers: Vec<Container>,
-    verdicts: Vec<Verdict>,
-    notes: Vec<Note>,
-    resize: Option<PendingResize>,
-    resizing: Option<Resizing>,
-    stage: Stage,
-    terminal: Option<Terminal>,
+    sandboxes: Vec<RuntimeSandbox>,
+    containers: Vec<RuntimeContainer>,
+    probe_results: Vec<ContainerProbeResult>,
+    waiting: Vec<WaitReason>,
+    resize_pending: Option<PendingResize>,
+    resize_in_progress: Option<ResizeInProgress>,
+    worker_state: PodWorkerState,
+    terminal: Option<TerminalDecision>,
     previous: Option<PodStatus>,
-    ends_are_decided: bool,
+    defer_terminal_phase: bool,
 }
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_000_000 + second).unwrap()
 }
 
-fn world(spec: Value) -> World {
-    sourced(spec, "api")
+fn fixture(spec: Value) -> Fixture {
+    fixture_from_source(spec, "api")
 }
 
-fn sourced(spec: Value, source: &str) -> World {
+fn fixture_from_source(spec: Value, source: &str) -> Fixture {
     let pod = json!({"metadata": {"name": "p", "namespace": "n", "uid": "u", "generation": 3,
         "annotations": {"kubernetes.io/config.source": source}}, "spec": spec});
-    World {
+    Fixture {
         manifest: Manifest::from_json(pod.to_string().as_bytes()).unwrap(),
         sandboxes: Vec::new(),
         containers: Vec::new(),
-        verdicts: Vec::new(),
-        notes: Vec::new(),
-        resize: None,
-        resizing: None,
-        stage: Stage::Syncing,
+        probe_results: Vec::new(),
+        waiting: Vec::new(),
+        resize_pending: None,
+        resize_in_progress: None,
+        worker_state: PodWorkerState::Syncing,
         terminal: None,
         previous: None,
-        ends_are_decided: false,
+        defer_terminal_phase: false,
     }
 }
 
-impl World {
+impl Fixture {
     fn status(&self) -> PodStatus {
-        compute(&StatusFacts {
-            ends_are_decided: self.ends_are_decided,
+        compute(&StatusInputs {
+            defer_terminal_phase: self.defer_terminal_phase,
             manifest: &self.manifest,
             sandboxes: &self.sandboxes,
             containers: &self.containers,
-            verdicts: &self.verdicts,
-            notes: &self.notes,
-            resize: self.resize.as_ref(),
-            resizing: self.resizing.as_ref(),
-            stage: self.stage,
+            probe_results: &self.probe_results,
+            waiting: &self.waiting,
+            resize_pending: self.resize_pending.as_ref(),
+            resize_in_progress: self.resize_in_progress.as_ref(),
+            worker_state: self.worker_state,
             terminal: self.terminal.as_ref(),
             acknowledged_at: Some(at(0)),
             host_ips: &["192.0.2.1".to_owned()],
-            runtime: "containerd",
+            runtime_name: "containerd",
             recursive_read_only: true,
             previous: self.previous.as_ref(),
         })
@@ -78,15 +79,15 @@ impl World {
         self.status().phase.unwrap()
     }
 
-    /// The status now is the one that stood before from here on.
-    fn tell(&mut self) -> PodStatus {
+    /// Computes the status, which becomes the previous one.
+    fn publish(&mut self) -> PodStatus {
         let status = self.status();
         self.previous = Some(status.clone());
         status
     }
 
     fn sandbox(mut self) -> Self {
-        self.sandboxes = vec![Sandbox {
+        self.sandboxes = vec![RuntimeSandbox {
             id: "s".into(),
             attempt: 0,
             ready: true,
@@ -98,13 +99,13 @@ impl World {
         self
     }
 
-    fn with(mut self, container: Container) -> Self {
+    fn with(mut self, container: RuntimeContainer) -> Self {
         self.containers.insert(0, container);
         self
     }
 
-    fn note(mut self, name: &str, reason: &str) -> Self {
-        self.notes.push(Note {
+    fn waiting(mut self, name: &str, reason: &str) -> Self {
+        self.waiting.push(WaitReason {
             container: name.into(),
             reason: reason.into(),
             message: "why".into(),
@@ -113,10 +114,10 @@ impl World {
         self
     }
 
-    fn verdict(mut self, id: &str, kind: ProbeKind, success: bool, since: i64) -> Self {
-        self.verdicts
+    fn probe_result(mut self, id: &str, kind: ProbeKind, success: bool, since: i64) -> Self {
+        self.probe_results
             .retain(|v| v.container_id.as_str() != id || v.kind != kind);
-        self.verdicts.push(Verdict {
+        self.probe_results.push(ContainerProbeResult {
             container_id: id.into(),
             kind,
             success,
@@ -126,9 +127,9 @@ impl World {
     }
 }
 
-fn made(name: &str, attempt: u32, phase: ContainerPhase) -> Container {
+fn container_in_phase(name: &str, attempt: u32, phase: ContainerPhase) -> RuntimeContainer {
     let attempt_at = 10 + i64::from(attempt) * 100;
-    Container {
+    RuntimeContainer {
         id: format!("{name}{attempt}").into(),
         sandbox_id: "s".into(),
         name: name.into(),
@@ -147,20 +148,20 @@ fn made(name: &str, attempt: u32, phase: ContainerPhase) -> Container {
     }
 }
 
-fn running(name: &str, attempt: u32) -> Container {
-    made(name, attempt, ContainerPhase::Running)
+fn running(name: &str, attempt: u32) -> RuntimeContainer {
+    container_in_phase(name, attempt, ContainerPhase::Running)
 }
 
-fn exited(name: &str, attempt: u32, code: i32) -> Container {
+fn exited(name: &str, attempt: u32, code: i32) -> RuntimeContainer {
     let reason = if code == 0 { "Completed" } else { "Error" };
-    Container {
+    RuntimeContainer {
         exit_code: code,
         reason: reason.into(),
-        ..made(name, attempt, ContainerPhase::Exited)
+        ..container_in_phase(name, attempt, ContainerPhase::Exited)
     }
 }
 
-fn of<'a>(status: &'a PodStatus, name: &str) -> &'a ContainerStatus {
+fn container_status<'a>(status: &'a PodStatus, name: &str) -> &'a ContainerStatus {
     let lists = [
         &status.container_statuses,
         &status.init_container_statuses,
@@ -175,7 +176,7 @@ fn of<'a>(status: &'a PodStatus, name: &str) -> &'a ContainerStatus {
 }
 
 fn state_of(status: &PodStatus, name: &str) -> Value {
-    serde_json::to_value(of(status, name).state.as_ref().unwrap()).unwrap()
+    serde_json::to_value(container_status(status, name).state.as_ref().unwrap()).unwrap()
 }
 
 fn condition<'a>(status: &'a PodStatus, type_: &str) -> &'a PodCondition {

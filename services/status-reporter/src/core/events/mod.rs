@@ -1,189 +1,197 @@
-//! From what services have to say to events: which are told, which count up one that was told, and
-//! which are too many. The rules and figures are those of client-go.
+//! From notices of the services to events: which are created, which count up an earlier one, and which
+//! are dropped. Rules and figures are those of client-go's `EventCorrelator`.
 
 use std::collections::BTreeSet;
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use lru::LruCache;
 use polylet_model::hash::fnv1a_128;
+use polylet_schedule::TokenBucket;
 use serde_json::{Value, json};
 
-use super::bucket::{Bucket, Moment};
-use lru::Lru;
+pub(crate) mod delay;
 
-pub(crate) mod leisure;
-mod lru;
+/// Size of each cache: client-go's `maxLruCacheEntries`.
+const CACHE_SIZE: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
+/// From this number of different messages within [`AGGREGATE_INTERVAL`] on, events that are otherwise
+/// alike are combined into one.
+const MAX_EVENTS: usize = 10;
+const AGGREGATE_INTERVAL: Duration = Duration::from_secs(600);
+/// Rate limit by object: a burst, and then one event in five minutes.
+const SPAM_BURST: f64 = 25.0;
+const SPAM_RATE: f64 = 1.0 / 300.0;
+/// The length limit of object names.
+const MAX_NAME: usize = 253;
 
-/// As many objects and events are remembered.
-const REMEMBERED: usize = 4096;
-/// So many different messages of one kind within [`SIMILAR_WITHIN`] are told one by one; from then
-/// on they are told as one.
-const SIMILAR: usize = 10;
-const SIMILAR_WITHIN: Duration = Duration::from_secs(600);
-/// What one object may say: so many at once, and then one in so many seconds.
-const BURST: f64 = 25.0;
-const REFILL: f64 = 1.0 / 300.0;
-/// A name is no longer than this.
-const LONGEST_NAME: usize = 253;
-
-/// Whom an event is about.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct About {
+/// The object that an event is about.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct InvolvedObject {
     pub(crate) kind: String,
-    /// Empty for the node, and other objects that are in none.
+    /// Empty for the node and other cluster-scoped objects.
     pub(crate) namespace: String,
     pub(crate) name: String,
     pub(crate) uid: String,
 }
 
-/// Something to be told once.
+/// A notice of a service, to become an event.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Word {
-    /// Told by no other word.
+pub(crate) struct EventNotice {
+    /// Unique among all notices.
     pub(crate) id: String,
-    pub(crate) about: About,
-    /// `spec.containers{web}`; empty for the whole.
-    pub(crate) part: String,
+    pub(crate) object: InvolvedObject,
+    /// `spec.containers{web}`; empty for the whole object.
+    pub(crate) field_path: String,
     pub(crate) warning: bool,
     pub(crate) reason: String,
     pub(crate) message: String,
     pub(crate) at: Timestamp,
 }
 
-/// What is to be done at the API server.
+/// An event to write to the API server.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Telling {
+pub(crate) struct PendingEvent {
     pub(crate) namespace: String,
     pub(crate) name: String,
-    /// The event, whole.
+    /// The full event.
     pub(crate) event: Value,
-    /// With this the event of this name, which was told, counts up.
+    /// The patch that counts up the event of this name, if it was created before.
     pub(crate) patch: Option<Value>,
 }
 
-/// What two words have in common that say the same of one object: reason, type, object.
-type Kind = (About, bool, String);
+/// What events to be combined have in common: object, type and reason.
+type AggregateKey = (InvolvedObject, bool, String);
 
 #[derive(Clone)]
-struct Similar {
+struct AggregateRecord {
     messages: BTreeSet<u128>,
-    last: Moment,
+    last: Duration,
 }
 
 #[derive(Clone)]
-struct Told {
+struct EmittedEvent {
     name: String,
     first: Timestamp,
     count: u32,
 }
 
-/// Remembers what was told.
+/// Combines, counts and limits events. Times are relative to the start of the process.
 pub(crate) struct Correlator {
     node: String,
-    similar: Lru<Kind, Similar>,
-    told: Lru<(Kind, String, u128), Told>,
-    spam: Lru<(About, bool), Bucket>,
+    aggregates: LruCache<AggregateKey, AggregateRecord>,
+    emitted: LruCache<(AggregateKey, String, u128), EmittedEvent>,
+    spam_filter: LruCache<(InvolvedObject, bool), TokenBucket<Duration>>,
 }
 
 impl Correlator {
     pub(crate) fn new(node: &str) -> Self {
         Self {
             node: node.to_owned(),
-            similar: Lru::new(REMEMBERED),
-            told: Lru::new(REMEMBERED),
-            spam: Lru::new(REMEMBERED),
+            aggregates: LruCache::new(CACHE_SIZE),
+            emitted: LruCache::new(CACHE_SIZE),
+            spam_filter: LruCache::new(CACHE_SIZE),
         }
     }
 
-    /// What becomes of a word; `None` when its object has said too much.
-    pub(crate) fn judge(&mut self, word: &Word, now: Moment) -> Option<Telling> {
-        let kind = (word.about.clone(), word.warning, word.reason.clone());
-        let (message, key) = if self.is_one_of_many(&kind, word, now) {
-            let message = format!("(combined from similar events): {}", word.message);
+    /// The event for a notice; `None` when its object exceeds the rate limit.
+    pub(crate) fn correlate(
+        &mut self,
+        notice: &EventNotice,
+        now: Duration,
+    ) -> Option<PendingEvent> {
+        let aggregate = (notice.object.clone(), notice.warning, notice.reason.clone());
+        let (message, key) = if self.is_aggregated(&aggregate, notice, now) {
+            let message = format!("(combined from similar events): {}", notice.message);
             // All of them count up one event.
-            (message, (kind, String::new(), 0))
+            (message, (aggregate, String::new(), 0))
         } else {
-            let same = (kind, word.part.clone(), hash(&word.message));
-            (word.message.clone(), same)
+            let key = (aggregate, notice.field_path.clone(), hash(&notice.message));
+            (notice.message.clone(), key)
         };
-        let known = self.told.get(&key).cloned();
-        let told = match known {
-            Some(known) => Told {
+        let emitted = match self.emitted.get(&key) {
+            Some(known) => EmittedEvent {
                 count: known.count.saturating_add(1),
-                ..known
+                ..known.clone()
             },
-            None => Told {
-                name: name(&word.about.name, &word.id),
-                first: word.at,
+            None => EmittedEvent {
+                name: event_name(&notice.object.name, &notice.id),
+                first: notice.at,
                 count: 1,
             },
         };
-        self.told.put(key, told.clone());
-        let object = (word.about.clone(), word.warning);
-        let mut bucket = match self.spam.get(&object) {
-            Some(bucket) => bucket.clone(),
-            None => Bucket::new(REFILL, BURST),
-        };
-        let allowed = bucket.take(now).is_ok();
-        self.spam.put(object, bucket);
-        allowed.then(|| self.telling(word, &message, told))
+        self.emitted.put(key, emitted.clone());
+        let limit_key = (notice.object.clone(), notice.warning);
+        let limit = self
+            .spam_filter
+            .get_or_insert_mut(limit_key, || TokenBucket::new(SPAM_RATE, SPAM_BURST, now));
+        let allowed = limit.try_take(now).is_ok();
+        allowed.then(|| self.pending_event(notice, &message, emitted))
     }
 
-    /// Whether a word is one of many that are alike.
-    fn is_one_of_many(&mut self, kind: &Kind, word: &Word, now: Moment) -> bool {
-        let known = self.similar.get(kind).cloned();
-        let lately = known.filter(|known| now.saturating_sub(known.last) <= SIMILAR_WITHIN);
-        let mut similar = lately.unwrap_or(Similar {
+    /// Whether a notice is combined with similar ones.
+    fn is_aggregated(&mut self, key: &AggregateKey, notice: &EventNotice, now: Duration) -> bool {
+        let known = self.aggregates.get(key).cloned();
+        let recent = known.filter(|known| now.saturating_sub(known.last) <= AGGREGATE_INTERVAL);
+        let mut record = recent.unwrap_or(AggregateRecord {
             messages: BTreeSet::new(),
             last: now,
         });
-        similar.messages.insert(hash(&word.message));
-        similar.last = now;
-        let many = similar.messages.len() >= SIMILAR;
-        if many {
-            similar.messages.pop_first();
+        record.messages.insert(hash(&notice.message));
+        record.last = now;
+        let aggregated = record.messages.len() >= MAX_EVENTS;
+        if aggregated {
+            record.messages.pop_first();
         }
-        self.similar.put(kind.clone(), similar);
-        many
+        self.aggregates.put(key.clone(), record);
+        aggregated
     }
 
-    fn telling(&self, word: &Word, message: &str, told: Told) -> Telling {
-        let about = &word.about;
-        let namespace = match about.namespace.as_str() {
+    fn pending_event(
+        &self,
+        notice: &EventNotice,
+        message: &str,
+        emitted: EmittedEvent,
+    ) -> PendingEvent {
+        let involved = &notice.object;
+        let namespace = match involved.namespace.as_str() {
             "" => "default",
             namespace => namespace,
         };
-        let last = second(word.at);
+        let last = whole_second(notice.at);
         let mut object = json!({
-            "kind": about.kind, "apiVersion": "v1", "name": about.name, "uid": about.uid,
+            "kind": involved.kind, "apiVersion": "v1", "name": involved.name, "uid": involved.uid,
         });
-        for (field, value) in [("namespace", &about.namespace), ("fieldPath", &word.part)] {
+        for (field, value) in [
+            ("namespace", &involved.namespace),
+            ("fieldPath", &notice.field_path),
+        ] {
             if !value.is_empty() {
                 object[field] = value.as_str().into();
             }
         }
         let event = json!({
             "apiVersion": "v1", "kind": "Event",
-            "metadata": { "name": told.name, "namespace": namespace },
+            "metadata": { "name": emitted.name, "namespace": namespace },
             "involvedObject": object,
-            "reason": word.reason, "message": message,
+            "reason": notice.reason, "message": message,
             "source": { "component": "kubelet", "host": self.node },
             "reportingComponent": "kubelet", "reportingInstance": self.node,
-            "firstTimestamp": second(told.first), "lastTimestamp": last,
-            "count": told.count,
-            "type": if word.warning { "Warning" } else { "Normal" },
+            "firstTimestamp": whole_second(emitted.first), "lastTimestamp": last,
+            "count": emitted.count,
+            "type": if notice.warning { "Warning" } else { "Normal" },
         });
-        let again = json!({ "count": told.count, "lastTimestamp": last, "message": message });
-        Telling {
+        let patch = json!({ "count": emitted.count, "lastTimestamp": last, "message": message });
+        PendingEvent {
             namespace: namespace.to_owned(),
-            name: told.name,
+            name: emitted.name,
             event,
-            patch: (told.count > 1).then_some(again),
+            patch: (emitted.count > 1).then_some(patch),
         }
     }
 }
 
-fn second(at: Timestamp) -> String {
+fn whole_second(at: Timestamp) -> String {
     Timestamp::from_second(at.as_second())
         .unwrap_or(at)
         .to_string()
@@ -193,13 +201,12 @@ fn hash(text: &str) -> u128 {
     fnv1a_128(text.as_bytes())
 }
 
-/// The event's name: its object's, and what tells it from all others.
-fn name(about: &str, id: &str) -> String {
-    let mark = format!(".{:016x}", hash(id) as u64);
-    let room = LONGEST_NAME - mark.len();
-    let about: String = about.chars().take(room).collect();
-    // What is cut may not end in a mark of its own.
-    format!("{}{mark}", about.trim_end_matches(['.', '-']))
+/// The name of an event: its object's, and a suffix unique to the notice.
+fn event_name(object: &str, id: &str) -> String {
+    let suffix = format!(".{:016x}", hash(id) as u64);
+    let object: String = object.chars().take(MAX_NAME - suffix.len()).collect();
+    // A name that is cut off may not end in a separator.
+    format!("{}{suffix}", object.trim_end_matches(['.', '-']))
 }
 
 #[cfg(test)]

@@ -1,15 +1,15 @@
 use super::*;
 
-fn word(id: u32, message: &str) -> Word {
-    Word {
+fn notice(id: u32, message: &str) -> EventNotice {
+    EventNotice {
         id: format!("pleg-1-{id}"),
-        about: About {
+        object: InvolvedObject {
             kind: "Pod".to_owned(),
             namespace: "n".into(),
             name: "p".into(),
             uid: "u".into(),
         },
-        part: "spec.containers{web}".into(),
+        field_path: "spec.containers{web}".into(),
         warning: true,
         reason: "Unhealthy".into(),
         message: message.into(),
@@ -17,23 +17,23 @@ fn word(id: u32, message: &str) -> Word {
     }
 }
 
-fn at(second: u64) -> Moment {
-    Moment::from_secs(second)
+fn at(second: u64) -> Duration {
+    Duration::from_secs(second)
 }
 
 #[test]
-fn one_is_told_as_upstream_tells_it() {
+fn event_has_upstream_form() {
     let mut correlator = Correlator::new("node");
-    let telling = correlator.judge(&word(1, "no"), at(0)).unwrap();
-    assert_eq!(telling.patch, None);
-    assert_eq!(telling.namespace, "n");
-    let suffix = telling.name.strip_prefix("p.").unwrap();
+    let pending = correlator.correlate(&notice(1, "no"), at(0)).unwrap();
+    assert_eq!(pending.patch, None);
+    assert_eq!(pending.namespace, "n");
+    let suffix = pending.name.strip_prefix("p.").unwrap();
     assert!(suffix.len() == 16 && suffix.bytes().all(|b| b.is_ascii_hexdigit()));
     assert_eq!(
-        telling.event,
+        pending.event,
         json!({
             "apiVersion": "v1", "kind": "Event",
-            "metadata": { "name": telling.name, "namespace": "n" },
+            "metadata": { "name": pending.name, "namespace": "n" },
             "involvedObject": {
                 "kind": "Pod", "apiVersion": "v1", "namespace": "n", "name": "p", "uid": "u",
                 "fieldPath": "spec.containers{web}",
@@ -44,34 +44,34 @@ fn one_is_told_as_upstream_tells_it() {
             "firstTimestamp": "2026-01-01T00:00:01Z", "lastTimestamp": "2026-01-01T00:00:01Z",
         })
     );
-    // The same word in another life has the same name.
+    // The same notice has the same event name after a restart.
     let again = Correlator::new("node")
-        .judge(&word(1, "no"), at(9))
+        .correlate(&notice(1, "no"), at(9))
         .unwrap();
-    assert_eq!(again.name, telling.name);
+    assert_eq!(again.name, pending.name);
 }
 
 #[test]
-fn of_the_node_it_is_in_the_namespace_default() {
-    let mut word = word(1, "Node n status is now: NodeReady");
-    word.about = About {
+fn node_events_are_in_namespace_default() {
+    let mut notice = notice(1, "Node n status is now: NodeReady");
+    notice.object = InvolvedObject {
         kind: "Node".to_owned(),
         namespace: String::new(),
         name: "n".into(),
         uid: "n".into(),
     };
-    word.part = String::new();
-    let telling = Correlator::new("n").judge(&word, at(0)).unwrap();
-    assert_eq!(telling.namespace, "default");
+    notice.field_path = String::new();
+    let pending = Correlator::new("n").correlate(&notice, at(0)).unwrap();
+    assert_eq!(pending.namespace, "default");
     let object = json!({ "kind": "Node", "apiVersion": "v1", "name": "n", "uid": "n" });
-    assert_eq!(telling.event["involvedObject"], object);
+    assert_eq!(pending.event["involvedObject"], object);
 }
 
 #[test]
-fn the_same_counts_up() {
+fn repeated_event_counts_up() {
     let mut correlator = Correlator::new("node");
-    let first = correlator.judge(&word(1, "no"), at(0)).unwrap();
-    let second = correlator.judge(&word(2, "no"), at(1)).unwrap();
+    let first = correlator.correlate(&notice(1, "no"), at(0)).unwrap();
+    let second = correlator.correlate(&notice(2, "no"), at(1)).unwrap();
     assert_eq!(second.name, first.name);
     assert_eq!(
         second.event["firstTimestamp"],
@@ -81,47 +81,48 @@ fn the_same_counts_up() {
         second.patch,
         Some(json!({ "count": 2, "lastTimestamp": "2026-01-01T00:00:02Z", "message": "no" }))
     );
-    let mut elsewhere = word(3, "no");
-    elsewhere.part = "spec.containers{other}".into();
-    assert_eq!(correlator.judge(&elsewhere, at(2)).unwrap().patch, None);
+    let mut elsewhere = notice(3, "no");
+    elsewhere.field_path = "spec.containers{other}".into();
+    assert_eq!(correlator.correlate(&elsewhere, at(2)).unwrap().patch, None);
 }
 
 #[test]
-fn from_the_tenth_on_the_similar_are_one() {
+fn similar_events_are_combined_from_the_tenth_on() {
     let mut correlator = Correlator::new("node");
-    let mut tell = |id: u32, second| correlator.judge(&word(id, &format!("no {id}")), at(second));
+    let mut emit =
+        |id: u32, second| correlator.correlate(&notice(id, &format!("no {id}")), at(second));
     for id in 1..10 {
-        assert_eq!(tell(id, 0).unwrap().event["message"], format!("no {id}"));
+        assert_eq!(emit(id, 0).unwrap().event["message"], format!("no {id}"));
     }
-    let tenth = tell(10, 1).unwrap();
+    let tenth = emit(10, 1).unwrap();
     assert_eq!(
         tenth.event["message"],
         "(combined from similar events): no 10"
     );
     assert_eq!(tenth.patch, None);
-    let next = tell(11, 2).unwrap();
+    let next = emit(11, 2).unwrap();
     assert_eq!(next.name, tenth.name);
     assert_eq!(next.patch.unwrap()["count"], 2);
-    // After ten quiet minutes they are told one by one again.
-    assert_eq!(tell(12, 700).unwrap().event["message"], "no 12");
+    // After ten quiet minutes they are separate again.
+    assert_eq!(emit(12, 700).unwrap().event["message"], "no 12");
 }
 
 #[test]
-fn who_says_too_much_is_not_heard() {
+fn object_is_rate_limited() {
     let mut correlator = Correlator::new("node");
-    let told = (1..=40).filter(|id| correlator.judge(&word(*id, "no"), at(1)).is_some());
-    assert_eq!(told.count(), 25);
-    assert!(correlator.judge(&word(41, "no"), at(290)).is_none());
-    let next = correlator.judge(&word(42, "no"), at(302)).unwrap();
-    assert_eq!(next.patch.unwrap()["count"], 42, "those not told count");
-    let mut other = word(50, "no");
-    other.about.name = "q".into();
-    assert!(correlator.judge(&other, at(302)).is_some());
+    let emitted = (1..=40).filter(|id| correlator.correlate(&notice(*id, "no"), at(1)).is_some());
+    assert_eq!(emitted.count(), 25);
+    assert!(correlator.correlate(&notice(41, "no"), at(290)).is_none());
+    let next = correlator.correlate(&notice(42, "no"), at(302)).unwrap();
+    assert_eq!(next.patch.unwrap()["count"], 42, "dropped events count");
+    let mut other = notice(50, "no");
+    other.object.name = "q".into();
+    assert!(correlator.correlate(&other, at(302)).is_some());
 }
 
 #[test]
-fn long_names_are_cut() {
-    let name = name(&format!("{}.{}", "a".repeat(235), "b".repeat(20)), "id");
+fn long_names_are_cut_off() {
+    let name = event_name(&format!("{}.{}", "a".repeat(235), "b".repeat(20)), "id");
     assert_eq!(name.len(), 235 + 17);
-    assert!(name.len() <= LONGEST_NAME && !name.contains(".."));
+    assert!(name.len() <= MAX_NAME && !name.contains(".."));
 }

@@ -13,140 +13,149 @@ fn manifest(name: &str, hash: &str) -> Manifest {
     Manifest::from_json(pod.to_string().as_bytes()).unwrap()
 }
 
-fn mirror(name: &str, of: &str, deleting: bool) -> Mirror {
-    Mirror {
+fn mirror(name: &str, source_hash: &str, deleting: bool) -> MirrorPod {
+    MirrorPod {
         uid: "m".into(),
         namespace: "n".into(),
         name: name.into(),
-        of: of.into(),
+        source_hash: source_hash.into(),
         deleting,
         status: Some(PodStatus::default().into()),
     }
 }
 
-fn node(deleting: bool) -> Option<Node> {
-    Some(Node {
+fn node(deleting: bool) -> Option<NodeRef> {
+    Some(NodeRef {
         name: "node".into(),
         uid: "node-uid".into(),
         deleting,
     })
 }
 
-fn due(mirrors: &mut Mirrors, ms: u64) -> Vec<Job> {
-    mirrors.due(&mut Bucket::new(0.0, 0.0), Moment::from_millis(ms))
+fn due(mirrors: &mut MirrorPodManager, ms: u64) -> Vec<MirrorRequest> {
+    let mut unlimited = TokenBucket::new(0.0, 0.0, Duration::ZERO);
+    mirrors.take_due(&mut unlimited, Duration::from_millis(ms))
 }
 
 #[test]
-fn the_table() {
-    let wanted = |hash: &str| Some((manifest("p", hash), true));
-    let leaving = |hash: &str| Some((manifest("p", hash), false));
-    // Static pods, the mirror, the node; whether one is removed, whether one is made.
+fn mirror_pods_follow_static_pods() {
+    let desired = |hash: &str| Some((manifest("p", hash), true));
+    let terminating = |hash: &str| Some((manifest("p", hash), false));
+    // Static pods, mirror pod, node; whether one is deleted, whether one is created.
     #[allow(clippy::type_complexity)]
     let cases: [(
         &str,
         Vec<Option<(Manifest, bool)>>,
-        Option<Mirror>,
-        Option<Node>,
+        Option<MirrorPod>,
+        Option<NodeRef>,
         Option<(bool, bool)>,
     ); 11] = [
         (
             "new",
-            vec![wanted("h")],
+            vec![desired("h")],
             None,
             node(false),
             Some((false, true)),
         ),
         (
-            "as it should be",
-            vec![wanted("h")],
+            "up to date",
+            vec![desired("h")],
             Some(mirror("p", "h", false)),
             node(false),
             None,
         ),
-        ("no node yet", vec![wanted("h")], None, None, None),
-        ("the node goes", vec![wanted("h")], None, node(true), None),
+        ("no node yet", vec![desired("h")], None, None, None),
+        (
+            "node being deleted",
+            vec![desired("h")],
+            None,
+            node(true),
+            None,
+        ),
         (
             "edited",
-            vec![wanted("h2")],
+            vec![desired("h2")],
             Some(mirror("p", "h", false)),
             node(false),
             Some((true, true)),
         ),
         (
             "edited, no node",
-            vec![wanted("h2")],
+            vec![desired("h2")],
             Some(mirror("p", "h", false)),
             None,
             Some((true, false)),
         ),
         (
-            "somebody removes it",
-            vec![wanted("h")],
+            "deleted by a user",
+            vec![desired("h")],
             Some(mirror("p", "h", true)),
             node(false),
             Some((true, true)),
         ),
         (
-            "an orphan",
+            "orphan",
             vec![],
             Some(mirror("p", "h", false)),
             node(false),
             Some((true, false)),
         ),
         (
-            "on its way out",
-            vec![leaving("h")],
+            "terminating",
+            vec![terminating("h")],
             Some(mirror("p", "h", false)),
             node(false),
             None,
         ),
         (
-            "the next one waits",
-            vec![leaving("h"), wanted("h2")],
+            "replacement waits",
+            vec![terminating("h"), desired("h2")],
             Some(mirror("p", "h", false)),
             node(false),
             None,
         ),
         (
-            "another one's",
-            vec![wanted("h")],
+            "other name",
+            vec![desired("h")],
             Some(mirror("q", "h", false)),
             node(false),
             Some((false, true)),
         ),
     ];
-    for (what, statics, held, node, expected) in cases {
-        let mut mirrors = Mirrors::default();
+    for (what, statics, mirror_pod, node, expected) in cases {
+        let mut mirrors = MirrorPodManager::default();
         for pod in statics.into_iter().flatten() {
-            mirrors.pod(pod.0.uid().as_str().to_owned().as_str(), Some(pod.clone()));
+            mirrors.set_static_pod(pod.0.uid().as_str().to_owned().as_str(), Some(pod.clone()));
         }
-        mirrors.mirror("m", held);
-        mirrors.node(node);
-        mirrors.whole(true);
+        mirrors.set_mirror("m", mirror_pod);
+        mirrors.set_node(node);
+        mirrors.set_pods_synced(true);
         assert_eq!(
             due(&mut mirrors, 0),
             [],
-            "{what}: before the cluster was heard"
+            "{what}: before mirror pods synced"
         );
-        mirrors.heard();
-        let of_p = due(&mut mirrors, 0).into_iter().find(|job| job.name == "p");
-        let done = of_p.map(|job| (job.delete.is_some(), job.create.is_some()));
+        mirrors.mark_mirrors_synced();
+        let of_p = due(&mut mirrors, 0)
+            .into_iter()
+            .find(|request| request.name == "p");
+        let done = of_p.map(|request| (request.delete.is_some(), request.create.is_some()));
         assert_eq!(done, expected, "{what}");
     }
 }
 
 #[test]
-fn an_orphan_stays_until_everything_was_heard() {
-    let mut mirrors = Mirrors::default();
-    mirrors.mirror("m", Some(mirror("p", "h", false)));
-    mirrors.heard();
+fn orphan_stays_until_pods_synced() {
+    let mut mirrors = MirrorPodManager::default();
+    mirrors.set_mirror("m", Some(mirror("p", "h", false)));
+    mirrors.mark_mirrors_synced();
     assert_eq!(due(&mut mirrors, 0), []);
-    mirrors.whole(true);
+    mirrors.set_pods_synced(true);
     assert_eq!(due(&mut mirrors, 0)[0].delete.as_deref(), Some("m"));
 }
 
 #[test]
-fn it_is_the_pod_itself_owned_by_its_node() {
+fn mirror_pod_is_the_pod_owned_by_its_node() {
     let body = body(&manifest("p", "h"), &node(false).unwrap()).unwrap();
     let metadata = &body["metadata"];
     assert_eq!(metadata["annotations"]["kubernetes.io/config.mirror"], "h");
@@ -160,24 +169,24 @@ fn it_is_the_pod_itself_owned_by_its_node() {
 }
 
 #[test]
-fn one_at_a_time_then_the_watch_and_failures_wait() {
-    let mut mirrors = Mirrors::default();
-    mirrors.pod("h", Some((manifest("p", "h"), true)));
-    mirrors.node(node(false));
-    mirrors.heard();
-    let job = due(&mut mirrors, 0).remove(0);
+fn one_request_at_a_time_and_failures_back_off() {
+    let mut mirrors = MirrorPodManager::default();
+    mirrors.set_static_pod("h", Some((manifest("p", "h"), true)));
+    mirrors.set_node(node(false));
+    mirrors.mark_mirrors_synced();
+    let request = due(&mut mirrors, 0).remove(0);
     assert_eq!(due(&mut mirrors, 1), []);
-    mirrors.ended(&job, false, Moment::from_millis(10));
+    mirrors.on_completed(&request, false, Duration::from_millis(10));
     assert_eq!(due(&mut mirrors, 500), []);
     let next = mirrors.next_due().unwrap();
-    assert!(next >= Moment::from_millis(1010), "{next:?}");
-    let job = due(&mut mirrors, 2000).remove(0);
-    mirrors.ended(&job, true, Moment::from_millis(2010));
-    assert_eq!(due(&mut mirrors, 2020), [], "the watch will tell");
-    mirrors.mirror("m", Some(mirror("p", "h", false)));
+    assert!(next >= Duration::from_millis(1010), "{next:?}");
+    let request = due(&mut mirrors, 2000).remove(0);
+    mirrors.on_completed(&request, true, Duration::from_millis(2010));
+    assert_eq!(due(&mut mirrors, 2020), [], "waits for the watch");
+    mirrors.set_mirror("m", Some(mirror("p", "h", false)));
     assert_eq!(due(&mut mirrors, 2030), []);
-    assert_eq!(mirrors.holds().next().unwrap().1.unwrap().uid, "m");
-    // Removed by hand: it comes back at once.
-    mirrors.mirror("m", None);
+    assert_eq!(mirrors.api_statuses().next().unwrap().1.unwrap().uid, "m");
+    // Deleted by a user: recreated at once.
+    mirrors.set_mirror("m", None);
     assert_eq!(due(&mut mirrors, 2040).len(), 1);
 }

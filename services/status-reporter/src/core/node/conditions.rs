@@ -1,124 +1,129 @@
-//! Conditions of the node: types, reasons and words are upstream's.
+//! Conditions of the node. Types, reasons and messages are upstream's.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{NodeCondition, NodeStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::facts::{Facts, Pressure, Resource, SILENCE};
+use super::facts::{NodeFacts, PLEG_TIMEOUT, PressureCondition, PressureResource};
 
-/// The condition that says whether pods can run here.
+/// The condition type for whether pods can run on the node.
 pub(crate) const READY: &str = "Ready";
 
-/// Whether a node is held to be ready.
+/// Whether the status reports the node as ready.
 pub(crate) fn is_ready(status: Option<&NodeStatus>) -> bool {
     let all = status.and_then(|status| status.conditions.as_ref());
     let mut all = all.into_iter().flatten();
     all.any(|condition| condition.type_ == READY && condition.status == "True")
 }
 
-/// The conditions that this node tells, those that were heard, over what is held of them: a
-/// transition is only a change of the status. Conditions of others are left as they are.
+/// The conditions with those of this node updated, as far as their facts are known. The transition
+/// time changes only with the status; conditions of others stay.
 pub(crate) fn conditions(
-    facts: &Facts,
-    held: &[NodeCondition],
+    facts: &NodeFacts,
+    current: &[NodeCondition],
     now: Timestamp,
 ) -> Vec<NodeCondition> {
-    let mut all = held.to_vec();
-    for resource in Resource::ALL {
+    let mut all = current.to_vec();
+    for resource in PressureResource::ALL {
         if let Some(pressure) = facts.pressure.get(&resource) {
-            let (kind, message) = in_words(resource, pressure);
-            let told = Told {
+            let (kind, message) = pressure_condition(resource, pressure);
+            let update = ConditionUpdate {
                 kind,
-                status: pressure.under,
+                status: pressure.active,
                 reason: &pressure.reason,
                 message: message.to_owned(),
             };
-            told.put(&mut all, now);
+            update.apply(&mut all, now);
         }
     }
-    let mut problems = not_ready(facts, now);
-    if !facts.csi_node {
-        problems.push("CSINode is not yet initialized".to_owned());
+    let mut errors = readiness_errors(facts, now);
+    if !facts.has_csi_node {
+        errors.push("CSINode is not yet initialized".to_owned());
     }
-    let told = match problems.as_slice() {
-        [] => Told {
+    let update = match errors.as_slice() {
+        [] => ConditionUpdate {
             kind: READY,
             status: true,
             reason: "KubeletReady",
             message: "kubelet is posting ready status".to_owned(),
         },
-        problems => Told {
+        errors => ConditionUpdate {
             kind: READY,
             status: false,
             reason: "KubeletNotReady",
-            message: joined(problems),
+            message: joined(errors),
         },
     };
-    told.put(&mut all, now);
+    update.apply(&mut all, now);
     all
 }
 
-/// Why pods cannot run here; empty when they can.
-fn not_ready(facts: &Facts, now: Timestamp) -> Vec<String> {
+/// Reasons error pods cannot run here; empty when they can.
+fn readiness_errors(facts: &NodeFacts, now: Timestamp) -> Vec<String> {
     let Some(runtime) = &facts.runtime else {
         return vec!["container runtime status check may not have completed yet".to_owned()];
     };
-    let mut problems = Vec::new();
-    if let Some(why) = &runtime.not_ready {
-        problems.push(format!("container runtime is down: {why}"));
+    let mut errors = Vec::new();
+    if let Some(error) = &runtime.not_ready {
+        errors.push(format!("container runtime is down: {error}"));
     }
-    if let Some(since) = facts.silent_since
-        && now.duration_since(since) >= SILENCE
+    if let Some(since) = facts.pleg_stale_since
+        && now.duration_since(since) >= PLEG_TIMEOUT
     {
         let seconds = now.duration_since(since).as_secs();
-        problems.push(format!(
+        errors.push(format!(
             "PLEG is not healthy: pleg was last seen active {seconds}s ago; threshold is 3m0s"
         ));
     }
-    // A runtime that is down knows nothing of its network.
-    if let Some(why) = &runtime.network_not_ready
-        && runtime.not_ready.as_ref() != Some(why)
+    // The network status of a runtime that is down is unknown.
+    if let Some(error) = &runtime.network_not_ready
+        && runtime.not_ready.as_ref() != Some(error)
     {
-        problems.push(format!("container runtime network not ready: {why}"));
+        errors.push(format!("container runtime network not ready: {error}"));
     }
-    problems
+    errors
 }
 
-fn joined(problems: &[String]) -> String {
-    match problems {
+fn joined(errors: &[String]) -> String {
+    match errors {
         [one] => one.clone(),
         many => format!("[{}]", many.join(", ")),
     }
 }
 
-fn in_words(resource: Resource, pressure: &Pressure) -> (&'static str, &'static str) {
-    match (resource, pressure.under) {
-        (Resource::Memory, true) => (
+fn pressure_condition(
+    resource: PressureResource,
+    pressure: &PressureCondition,
+) -> (&'static str, &'static str) {
+    match (resource, pressure.active) {
+        (PressureResource::Memory, true) => (
             "MemoryPressure",
             "kubelet has insufficient memory available",
         ),
-        (Resource::Memory, false) => ("MemoryPressure", "kubelet has sufficient memory available"),
-        (Resource::Disk, true) => ("DiskPressure", "kubelet has disk pressure"),
-        (Resource::Disk, false) => ("DiskPressure", "kubelet has no disk pressure"),
-        (Resource::Pids, true) => ("PIDPressure", "kubelet has insufficient PID available"),
-        (Resource::Pids, false) => ("PIDPressure", "kubelet has sufficient PID available"),
+        (PressureResource::Memory, false) => {
+            ("MemoryPressure", "kubelet has sufficient memory available")
+        }
+        (PressureResource::Disk, true) => ("DiskPressure", "kubelet has disk pressure"),
+        (PressureResource::Disk, false) => ("DiskPressure", "kubelet has no disk pressure"),
+        (PressureResource::Pids, true) => ("PIDPressure", "kubelet has insufficient PID available"),
+        (PressureResource::Pids, false) => ("PIDPressure", "kubelet has sufficient PID available"),
     }
 }
 
-struct Told<'a> {
+struct ConditionUpdate<'a> {
     kind: &'a str,
     status: bool,
     reason: &'a str,
     message: String,
 }
 
-impl Told<'_> {
-    fn put(self, all: &mut Vec<NodeCondition>, now: Timestamp) {
+impl ConditionUpdate<'_> {
+    fn apply(self, all: &mut Vec<NodeCondition>, now: Timestamp) {
         let status = if self.status { "True" } else { "False" };
-        let at = all.iter().position(|held| held.type_ == self.kind);
-        let held = at.and_then(|at| all.get(at));
-        let unchanged = held.filter(|held| held.status == status);
-        let since = unchanged.and_then(|held| held.last_transition_time.clone());
+        let at = all.iter().position(|current| current.type_ == self.kind);
+        let current = at.and_then(|at| all.get(at));
+        let unchanged = current.filter(|current| current.status == status);
+        let since = unchanged.and_then(|current| current.last_transition_time.clone());
         let condition = NodeCondition {
             type_: self.kind.to_owned(),
             status: status.to_owned(),
@@ -128,7 +133,7 @@ impl Told<'_> {
             last_transition_time: Some(since.unwrap_or(Time(now))),
         };
         match at.and_then(|at| all.get_mut(at)) {
-            Some(place) => *place = condition,
+            Some(current) => *current = condition,
             None => all.push(condition),
         }
     }

@@ -1,54 +1,58 @@
-//! What people are told of a node's status when it changes.
+//! Events about the node.
 
 use k8s_openapi::api::core::v1::{NodeCondition, NodeStatus};
 
 use super::conditions::READY;
 
-/// An event of the node.
+/// An event about the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Event {
+pub(crate) struct NodeEvent {
     pub(crate) warning: bool,
     pub(crate) reason: &'static str,
     pub(crate) message: String,
 }
 
-/// What a write of this status is worth telling.
-pub(crate) fn of_change(name: &str, held: &NodeStatus, written: &NodeStatus) -> Vec<Event> {
+/// The events of a status change.
+pub(crate) fn status_changed(
+    name: &str,
+    before: &NodeStatus,
+    written: &NodeStatus,
+) -> Vec<NodeEvent> {
     let mut events = Vec::new();
     let boot = |status: &NodeStatus| {
         let info = status.node_info.as_ref();
         info.map(|info| info.boot_id.clone()).unwrap_or_default()
     };
-    let (before, after) = (boot(held), boot(written));
-    if !before.is_empty() && before != after {
-        events.push(Event {
+    let (old_boot, boot) = (boot(before), boot(written));
+    if !old_boot.is_empty() && old_boot != boot {
+        events.push(NodeEvent {
             warning: true,
             reason: "Rebooted",
-            message: format!("Node {name} has been rebooted, boot id: {after}"),
+            message: format!("Node {name} has been rebooted, boot id: {boot}"),
         });
     }
-    let before = held.conditions.as_deref().unwrap_or_default();
+    let before = before.conditions.as_deref().unwrap_or_default();
     for condition in written.conditions.iter().flatten() {
         let was = before.iter().find(|was| was.type_ == condition.type_);
         let new = condition.type_ != READY && was.is_none();
         if new || was.is_some_and(|was| was.status != condition.status) {
-            events.extend(reason(condition).map(|reason| now(name, reason)));
+            events.extend(reason(condition).map(|reason| status_event(name, reason)));
         }
     }
     events
 }
 
-/// What is told of the pressures that a node starts with, whatever its object said before.
-pub(crate) fn of_start(name: &str, status: &NodeStatus) -> Vec<Event> {
+/// The events of the initial pressures, which upstream records at each start.
+pub(crate) fn started(name: &str, status: &NodeStatus) -> Vec<NodeEvent> {
     let pressures = status.conditions.iter().flatten();
     let pressures = pressures.filter(|condition| condition.type_ != READY);
-    let told = pressures.filter_map(reason);
-    told.map(|reason| now(name, reason)).collect()
+    let reasons = pressures.filter_map(reason);
+    reasons.map(|reason| status_event(name, reason)).collect()
 }
 
-/// The kernel has only cgroups of the old kind.
-pub(crate) fn of_old_cgroups() -> Event {
-    Event {
+/// The machine has cgroup v1 only.
+pub(crate) fn cgroup_v1() -> NodeEvent {
+    NodeEvent {
         warning: true,
         reason: "CgroupV1",
         message: "cgroup v1 detected. cgroup v1 support is deprecated and will be removed in a future release. \
@@ -57,9 +61,9 @@ pub(crate) fn of_old_cgroups() -> Event {
     }
 }
 
-/// What volumes hold in memory may be written to a disk.
-pub(crate) fn of_swapped_memory() -> Event {
-    Event {
+/// Memory-backed volumes may be swapped to disk.
+pub(crate) fn memory_backed_volumes_on_disk() -> NodeEvent {
+    NodeEvent {
         warning: true,
         reason: "PossibleMemoryBackedVolumesOnDisk",
         message: "The tmpfs noswap option is not supported. Memory-backed volumes (e.g. secrets, emptyDirs, etc.) \
@@ -68,9 +72,9 @@ pub(crate) fn of_swapped_memory() -> Event {
     }
 }
 
-/// The node takes new pods, or no longer does.
-pub(crate) fn of_scheduling(name: &str, unschedulable: bool) -> Event {
-    now(
+/// The node was cordoned or uncordoned.
+pub(crate) fn scheduling_changed(name: &str, unschedulable: bool) -> NodeEvent {
+    status_event(
         name,
         if unschedulable {
             "NodeNotSchedulable"
@@ -80,8 +84,8 @@ pub(crate) fn of_scheduling(name: &str, unschedulable: bool) -> Event {
     )
 }
 
-fn now(name: &str, reason: &'static str) -> Event {
-    Event {
+fn status_event(name: &str, reason: &'static str) -> NodeEvent {
+    NodeEvent {
         warning: false,
         reason,
         message: format!("Node {name} status is now: {reason}"),

@@ -1,57 +1,59 @@
+//! Facts that the node's status is computed from.
+
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{NodeRuntimeHandler, NodeSystemInfo};
-use polylet_model::node::Numbers;
+use polylet_model::node::ResourceList;
 
-/// A silent observer of the runtime makes a node NotReady after this long, as upstream's does.
-pub(crate) const SILENCE: SignedDuration = SignedDuration::from_mins(3);
+/// The node is NotReady after pleg was unavailable for this long: upstream's relist threshold.
+pub(crate) const PLEG_TIMEOUT: SignedDuration = SignedDuration::from_mins(3);
 
-/// What stays the same as long as the process lives.
+/// Settings and machine data, fixed for the process.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Settings {
+pub(crate) struct NodeSettings {
     pub(crate) name: String,
-    /// The addresses were given, not found out.
-    pub(crate) addresses_given: bool,
-    /// Somebody outside gives the node its addresses.
+    /// The addresses are configured rather than detected.
+    pub(crate) addresses_configured: bool,
+    /// A cloud controller sets the addresses.
     pub(crate) external_cloud: bool,
-    /// The node API's.
+    /// The port of the node API.
     pub(crate) port: u16,
-    pub(crate) capacity: Numbers,
-    pub(crate) allocatable: Numbers,
-    /// All but the runtime's version.
+    pub(crate) capacity: ResourceList,
+    pub(crate) allocatable: ResourceList,
+    /// Everything but the runtime's version.
     pub(crate) info: NodeSystemInfo,
-    /// -1 for all.
-    pub(crate) most_images: i32,
-    /// What the node declares that it can do.
+    /// Limit of images in the status; -1 for all.
+    pub(crate) max_images: i32,
+    /// Declared features.
     pub(crate) features: Vec<String>,
 }
 
-/// A pressure condition as eviction judges it.
+/// A pressure condition as eviction reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Pressure {
-    pub(crate) under: bool,
+pub(crate) struct PressureCondition {
+    pub(crate) active: bool,
     pub(crate) reason: String,
 }
 
-/// The three resources that a node can be short of.
+/// A resource with a pressure condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Resource {
+pub(crate) enum PressureResource {
     Memory,
     Disk,
     Pids,
 }
 
-impl Resource {
+impl PressureResource {
     pub(crate) const ALL: [Self; 3] = [Self::Memory, Self::Disk, Self::Pids];
 }
 
-/// The runtime as pleg sees it.
+/// The status of the runtime as pleg reports it.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(crate) struct Runtime {
-    /// Why it is not ready; `None` when it is.
+pub(crate) struct NodeRuntimeStatus {
+    /// Why the runtime is not ready; `None` when it is.
     pub(crate) not_ready: Option<String>,
-    /// Why its network is not.
+    /// Why its network is not ready.
     pub(crate) network_not_ready: Option<String>,
     /// `containerd://2.1.9`.
     pub(crate) version: String,
@@ -59,39 +61,39 @@ pub(crate) struct Runtime {
     pub(crate) supplemental_groups_policy: bool,
 }
 
-/// An image of the node.
+/// An image on the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Image {
+pub(crate) struct NodeImage {
     pub(crate) names: Vec<String>,
     pub(crate) bytes: u64,
 }
 
-/// Everything that the node's status is made of.
+/// Everything that changes in the node's status.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Facts {
-    /// `None` before it was heard.
-    pub(crate) runtime: Option<Runtime>,
-    /// InternalIP addresses, the primary one first; `None` while they are being found out.
+pub(crate) struct NodeFacts {
+    /// `None` before the first status.
+    pub(crate) runtime: Option<NodeRuntimeStatus>,
+    /// InternalIP addresses, the primary one first; `None` before they are detected.
     pub(crate) addresses: Option<Vec<String>>,
-    /// Since when pleg is silent.
-    pub(crate) silent_since: Option<Timestamp>,
-    pub(crate) pressure: BTreeMap<Resource, Pressure>,
-    pub(crate) images: BTreeMap<String, Image>,
-    /// All images were told.
-    pub(crate) images_heard: bool,
-    /// `None` before they were heard: a controller detaches what is not named.
+    /// Since when pleg is unavailable.
+    pub(crate) pleg_stale_since: Option<Timestamp>,
+    pub(crate) pressure: BTreeMap<PressureResource, PressureCondition>,
+    pub(crate) images: BTreeMap<String, NodeImage>,
+    /// The initial list of images is complete.
+    pub(crate) images_synced: bool,
+    /// `None` before they are known: the controller detaches volumes that are not listed.
     pub(crate) volumes_in_use: Option<Vec<String>>,
-    /// The CSINode was seen or made; a node that was ready when it was found had one.
-    pub(crate) csi_node: bool,
+    /// The CSINode exists; an existing Node that was ready had one.
+    pub(crate) has_csi_node: bool,
 }
 
-impl Facts {
-    /// Whether a whole status can be told.
-    pub(crate) fn complete(&self) -> bool {
+impl NodeFacts {
+    /// Whether the facts of a complete status are known.
+    pub(crate) fn has_synced(&self) -> bool {
         self.runtime.is_some()
             && self.addresses.is_some()
-            && self.images_heard
+            && self.images_synced
             && self.volumes_in_use.is_some()
-            && self.pressure.len() == Resource::ALL.len()
+            && self.pressure.len() == PressureResource::ALL.len()
     }
 }

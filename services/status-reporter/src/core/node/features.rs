@@ -1,23 +1,23 @@
-//! What a node declares that it can do, for schedulers and the API server to go by.
+//! Declared features of the node, which the scheduler and the API server act on.
 
 use std::collections::BTreeMap;
 
-/// Features that this node has, in the API's order, each with its gate of the same name. What upstream
-/// declares besides is not there: `ExtendWebSocketsToKubelet` needs a node API that streams, and
-/// `UserNamespacesHostNetworkSupport` is off by default.
-const OURS: [&str; 3] = [
+/// Supported features, each with a gate of the same name, in the order of the API. Of upstream's features,
+/// `ExtendWebSocketsToKubelet` is missing, as the node API does not stream, and
+/// `UserNamespacesHostNetworkSupport`, which is off by default.
+const SUPPORTED: [&str; 3] = [
     "InPlacePodLevelResourcesVerticalScaling",
     "InPlacePodVerticalScalingInitContainers",
     "RestartAllContainersOnContainerExits",
 ];
 
-/// What is declared under these gates; all are on unless they are switched off.
+/// The declared features under these gates, which are on unless disabled.
 pub(crate) fn declared(gates: &BTreeMap<String, bool>) -> Vec<String> {
     let on = |gate: &str| gates.get(gate) != Some(&false);
-    let ours = OURS
+    let declared = SUPPORTED
         .iter()
         .filter(|gate| on("NodeDeclaredFeatures") && on(gate));
-    ours.map(|name| (*name).to_owned()).collect()
+    declared.map(|name| (*name).to_owned()).collect()
 }
 
 #[cfg(test)]
@@ -25,10 +25,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_gate_takes_its_feature_away() {
+    fn disabled_gate_removes_its_feature() {
         let gates = |off: &[&str]| off.iter().map(|gate| ((*gate).to_owned(), false)).collect();
-        assert_eq!(declared(&gates(&[])), OURS);
-        assert_eq!(declared(&gates(&[OURS[0], OURS[2]])), [OURS[1]]);
+        assert_eq!(declared(&gates(&[])), SUPPORTED);
+        assert_eq!(
+            declared(&gates(&[SUPPORTED[0], SUPPORTED[2]])),
+            [SUPPORTED[1]]
+        );
         assert!(declared(&gates(&["NodeDeclaredFeatures"])).is_empty());
     }
 }

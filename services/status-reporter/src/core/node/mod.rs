@@ -1,14 +1,15 @@
-//! This node in the cluster: what its object says, what of it has to be written, and when. Pure.
+//! The Node, its CSINode and claims of resized volumes: their content, and when it is written. Pure.
 
-pub(crate) mod claims;
+pub(crate) mod claim_resize;
 pub(crate) mod conditions;
-pub(crate) mod csi;
+pub(crate) mod csi_node;
 pub(crate) mod events;
 pub(crate) mod facts;
 pub(crate) mod features;
 pub(crate) mod object;
 pub(crate) mod patch;
-pub(crate) mod report;
+pub(crate) mod report_schedule;
 pub(crate) mod status;
 #[cfg(test)]
 mod tests;
+pub(crate) mod tracker;

@@ -1,64 +1,63 @@
-//! What has to be written, as a strategic merge patch against what is held.
+//! Strategic merge patches of the Node.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{NodeCondition, NodeStatus};
 use serde_json::{Map, Value, json};
 
-/// Whether the statuses say something else; when a condition was last confirmed does not count.
-pub(crate) fn differs(held: &NodeStatus, wanted: &NodeStatus) -> bool {
-    quiet(held) != quiet(wanted)
+/// Whether the statuses differ, apart from heartbeats.
+pub(crate) fn differs(current: &NodeStatus, desired: &NodeStatus) -> bool {
+    without_heartbeats(current) != without_heartbeats(desired)
 }
 
-/// Whether they differ in what cannot wait. Images may wait for more of their kind; a volume that is
-/// no longer in use too, as whoever knows that may only have begun to look again after a restart.
-pub(crate) fn differs_at_once(held: &NodeStatus, wanted: &NodeStatus) -> bool {
+/// Whether the statuses differ in an urgent field. Images may wait for more changes, and so may a volume
+/// that is no longer in use: volume-manager may be restarting.
+pub(crate) fn differs_urgently(current: &NodeStatus, desired: &NodeStatus) -> bool {
     let without = |status: &NodeStatus| {
-        let mut status = quiet(status);
+        let mut status = without_heartbeats(status);
         status.images = None;
         status.volumes_in_use = None;
         status
     };
-    let used = held.volumes_in_use.as_deref().unwrap_or_default();
-    let mut now = wanted.volumes_in_use.iter().flatten();
-    now.any(|volume| !used.contains(volume)) || without(held) != without(wanted)
+    let used = current.volumes_in_use.as_deref().unwrap_or_default();
+    let mut now = desired.volumes_in_use.iter().flatten();
+    now.any(|volume| !used.contains(volume)) || without(current) != without(desired)
 }
 
-fn quiet(status: &NodeStatus) -> NodeStatus {
+fn without_heartbeats(status: &NodeStatus) -> NodeStatus {
     let mut status = status.clone();
     for condition in status.conditions.iter_mut().flatten() {
         condition.last_heartbeat_time = None;
     }
-    // Empty and absent are one to the API.
+    // Empty and absent are equivalent in the API.
     status.images = status.images.filter(|images| !images.is_empty());
     status.volumes_in_use = status.volumes_in_use.filter(|volumes| !volumes.is_empty());
     status.runtime_handlers = status.runtime_handlers.filter(|all| !all.is_empty());
     status
 }
 
-/// The patch that turns the held status into the wanted one, heartbeats included, with labels to be
-/// put right.
+/// The patch from the current status to the desired one, heartbeats included, and of outdated labels.
 pub(crate) fn status(
-    held: &NodeStatus,
-    wanted: &NodeStatus,
+    current: &NodeStatus,
+    desired: &NodeStatus,
     labels: &BTreeMap<String, String>,
 ) -> Value {
-    let (mut old, mut new) = (fields(held), fields(wanted));
-    // Lists that are merged by a key are told as such; all others replace each other.
+    let (mut old, mut new) = (fields(current), fields(desired));
+    // Lists with a merge key are patched below; all others are replaced.
     for map in [&mut old, &mut new] {
         map.remove("conditions");
         map.remove("addresses");
     }
     let mut patch = changes(&old, &new);
-    if held.addresses != wanted.addresses {
-        let addresses = wanted.addresses.iter().flatten();
+    if current.addresses != desired.addresses {
+        let addresses = desired.addresses.iter().flatten();
         let mut list: Vec<Value> = addresses
             .filter_map(|a| serde_json::to_value(a).ok())
             .collect();
         list.push(json!({"$patch": "replace"}));
         patch.insert("addresses".to_owned(), list.into());
     }
-    let conditions = conditions(held, wanted);
+    let conditions = conditions(current, desired);
     if !conditions.is_empty() {
         patch.insert("conditions".to_owned(), conditions.into());
     }
@@ -68,16 +67,16 @@ pub(crate) fn status(
     }
 }
 
-fn conditions(held: &NodeStatus, wanted: &NodeStatus) -> Vec<Value> {
-    let before = held.conditions.as_deref().unwrap_or_default();
-    let is_held = |condition: &&NodeCondition| !before.contains(condition);
-    let changed = wanted.conditions.iter().flatten().filter(is_held);
+fn conditions(current: &NodeStatus, desired: &NodeStatus) -> Vec<Value> {
+    let before = current.conditions.as_deref().unwrap_or_default();
+    let is_new = |condition: &&NodeCondition| !before.contains(condition);
+    let changed = desired.conditions.iter().flatten().filter(is_new);
     changed
         .filter_map(|c| serde_json::to_value(c).ok())
         .collect()
 }
 
-/// Labels and annotations to be put right.
+/// The patch of labels and annotations; `None` without any.
 pub(crate) fn metadata(
     labels: Map<String, Value>,
     annotations: Map<String, Value>,

@@ -1,4 +1,4 @@
-//! The node's status from all facts.
+//! The node's status out of its facts.
 
 use std::collections::BTreeMap;
 
@@ -7,36 +7,36 @@ use k8s_openapi::api::core::v1::{
     ContainerImage, DaemonEndpoint, NodeAddress, NodeDaemonEndpoints, NodeFeatures, NodeStatus,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use polylet_model::node::Numbers;
+use polylet_model::node::ResourceList;
 use polylet_model::quantity::{self, Amount};
 
 use super::conditions::conditions;
-use super::facts::{Facts, Image, Settings};
+use super::facts::{NodeFacts, NodeImage, NodeSettings};
 
-/// An image has at most so many names in a status.
-const NAMES: usize = 5;
+/// Names of an image in the status at most, as upstream (`maxNamesPerImageInNodeStatus`).
+const MAX_NAMES: usize = 5;
 
-/// The status that should be held, made over the one that is: what others wrote stays.
+/// The desired status, based on the current one: fields of others stay.
 pub(crate) fn status(
-    settings: &Settings,
-    facts: &Facts,
-    held: &NodeStatus,
+    settings: &NodeSettings,
+    facts: &NodeFacts,
+    current: &NodeStatus,
     now: Timestamp,
 ) -> NodeStatus {
     let now = Timestamp::from_second(now.as_second()).unwrap_or(now);
-    let mut status = held.clone();
-    if let Some(addresses) = addresses(settings, facts, held) {
+    let mut status = current.clone();
+    if let Some(addresses) = addresses(settings, facts, current) {
         status.addresses = Some(addresses);
     }
-    resources(&mut status.capacity, &settings.capacity);
-    resources(&mut status.allocatable, &settings.allocatable);
-    others(&mut status.allocatable, status.capacity.as_ref(), settings);
+    set_resources(&mut status.capacity, &settings.capacity);
+    set_resources(&mut status.allocatable, &settings.allocatable);
+    set_extended_resources(&mut status.allocatable, status.capacity.as_ref(), settings);
     let mut info = settings.info.clone();
     let version = facts
         .runtime
         .as_ref()
         .map(|runtime| runtime.version.clone());
-    let before = held.node_info.as_ref();
+    let before = current.node_info.as_ref();
     let before = before.map(|info| info.container_runtime_version.clone());
     info.container_runtime_version = version.or(before).unwrap_or_default();
     status.node_info = Some(info);
@@ -45,8 +45,8 @@ pub(crate) fn status(
             port: settings.port.into(),
         }),
     });
-    if facts.images_heard {
-        let images = images(facts.images.values(), settings.most_images);
+    if facts.images_synced {
+        let images = images(facts.images.values(), settings.max_images);
         status.images = (!images.is_empty()).then_some(images);
     }
     if let Some(runtime) = &facts.runtime {
@@ -59,21 +59,21 @@ pub(crate) fn status(
     if !settings.features.is_empty() {
         status.declared_features = Some(settings.features.clone());
     }
-    let held = held.conditions.as_deref().unwrap_or_default();
-    status.conditions = Some(conditions(facts, held, now));
+    let current = current.conditions.as_deref().unwrap_or_default();
+    status.conditions = Some(conditions(facts, current, now));
     if let Some(volumes) = facts.volumes_in_use.clone() {
         status.volumes_in_use = (!volumes.is_empty()).then_some(volumes);
     }
     status
 }
 
-/// The node's own numbers; resources that others added (devices) stay.
-fn resources(list: &mut Option<BTreeMap<String, Quantity>>, own: &Numbers) {
+/// Sets the node's own resources; those of others, such as devices, stay.
+fn set_resources(list: &mut Option<BTreeMap<String, Quantity>>, own: &ResourceList) {
     let mut all: BTreeMap<String, Quantity> = list
         .take()
         .into_iter()
         .flatten()
-        // Page sizes that the kernel no longer has.
+        // Page sizes may have gone.
         .filter(|(name, _)| !name.starts_with("hugepages-"))
         .collect();
     let amounts = own.iter().map(|(name, number)| {
@@ -84,16 +84,16 @@ fn resources(list: &mut Option<BTreeMap<String, Quantity>>, own: &Numbers) {
         };
         (name.clone(), amount)
     });
-    all.extend(quantity::write(&amounts.collect()));
+    all.extend(quantity::format_list(&amounts.collect()));
     *list = Some(all);
 }
 
-/// Resources that somebody else has given the node's capacity, as administrators do by hand, may be
-/// asked for whole; what was taken from the capacity again may not.
-fn others(
+/// Makes extended resources in the capacity, which administrators may add by hand, allocatable in
+/// full; removes those that are no longer in the capacity.
+fn set_extended_resources(
     allocatable: &mut Option<BTreeMap<String, Quantity>>,
     capacity: Option<&BTreeMap<String, Quantity>>,
-    settings: &Settings,
+    settings: &NodeSettings,
 ) {
     let all = allocatable.get_or_insert_default();
     let has = |name: &String| capacity.is_some_and(|capacity| capacity.contains_key(name));
@@ -103,15 +103,19 @@ fn others(
     all.extend(others.map(|(name, amount)| (name.clone(), amount.clone())));
 }
 
-/// A resource that is none of Kubernetes' own, which have no domain or `kubernetes.io`.
+/// Whether a resource is extended: native ones have no domain, or `kubernetes.io`.
 fn is_extended(name: &str) -> bool {
     name.contains('/') && !name.contains("kubernetes.io/")
 }
 
-/// `None` while nothing is known of them: what is held stays.
-fn addresses(settings: &Settings, facts: &Facts, held: &NodeStatus) -> Option<Vec<NodeAddress>> {
-    let present = held.addresses.as_deref().unwrap_or_default();
-    // Whoever manages the cloud has said them already.
+/// The addresses; `None` while they are unknown, so that the current ones stay.
+fn addresses(
+    settings: &NodeSettings,
+    facts: &NodeFacts,
+    current: &NodeStatus,
+) -> Option<Vec<NodeAddress>> {
+    let present = current.addresses.as_deref().unwrap_or_default();
+    // The cloud controller has set them already.
     if settings.external_cloud && !present.is_empty() {
         return None;
     }
@@ -120,30 +124,33 @@ fn addresses(settings: &Settings, facts: &Facts, held: &NodeStatus) -> Option<Ve
         address,
     };
     let name = address("Hostname", settings.name.clone());
-    if settings.external_cloud && !settings.addresses_given {
+    if settings.external_cloud && !settings.addresses_configured {
         return Some(vec![name]);
     }
-    let found = facts.addresses.as_ref().filter(|found| !found.is_empty())?;
-    let ips = found.iter().map(|ip| address("InternalIP", ip.clone()));
+    let detected = facts
+        .addresses
+        .as_ref()
+        .filter(|detected| !detected.is_empty())?;
+    let ips = detected.iter().map(|ip| address("InternalIP", ip.clone()));
     Some(ips.chain([name]).collect())
 }
 
-/// The largest first; of each its digests before its tags.
-fn images<'a>(images: impl Iterator<Item = &'a Image>, most: i32) -> Vec<ContainerImage> {
-    let mut all: Vec<&Image> = images.collect();
+/// The largest images first; digests before tags.
+fn images<'a>(images: impl Iterator<Item = &'a NodeImage>, max: i32) -> Vec<ContainerImage> {
+    let mut all: Vec<&NodeImage> = images.collect();
     all.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.names.cmp(&b.names)));
-    let most = usize::try_from(most).unwrap_or(usize::MAX);
-    let one = |image: &Image| {
+    let max = usize::try_from(max).unwrap_or(usize::MAX);
+    let container_image = |image: &NodeImage| {
         let (digests, tags): (Vec<String>, Vec<String>) = image
             .names
             .iter()
             .cloned()
             .partition(|name| name.contains('@'));
-        let names = digests.into_iter().chain(tags).take(NAMES);
+        let names = digests.into_iter().chain(tags).take(MAX_NAMES);
         ContainerImage {
             names: Some(names.collect()),
             size_bytes: i64::try_from(image.bytes).ok(),
         }
     };
-    all.into_iter().take(most).map(one).collect()
+    all.into_iter().take(max).map(container_image).collect()
 }

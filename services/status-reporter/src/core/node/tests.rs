@@ -5,20 +5,23 @@ use k8s_openapi::api::core::v1::{Node, NodeStatus};
 use serde_json::{Value, json};
 
 use super::conditions::is_ready;
-use super::facts::{Facts, Image, Pressure, Resource, Runtime, SILENCE, Settings};
+use super::facts::{
+    NodeFacts, NodeImage, NodeRuntimeStatus, NodeSettings, PLEG_TIMEOUT, PressureCondition,
+    PressureResource,
+};
 use super::status::status;
 use super::{events, patch};
 
-mod newer;
+mod newer_server;
 mod object;
-mod report;
+mod report_schedule;
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_700_000_000 + second).unwrap()
 }
 
-fn settings() -> Settings {
-    Settings {
+fn settings() -> NodeSettings {
+    NodeSettings {
         name: "n1".to_owned(),
         port: 10250,
         capacity: BTreeMap::from([
@@ -28,35 +31,35 @@ fn settings() -> Settings {
             ("hugepages-2Mi".to_owned(), 0),
         ]),
         allocatable: BTreeMap::from([("cpu".to_owned(), 1500), ("memory".to_owned(), 3 << 30)]),
-        most_images: 2,
-        ..Settings::default()
+        max_images: 2,
+        ..NodeSettings::default()
     }
 }
 
-fn pressure(under: bool) -> Pressure {
-    Pressure {
-        under,
-        reason: if under { "Low" } else { "Fine" }.to_owned(),
+fn pressure(active: bool) -> PressureCondition {
+    PressureCondition {
+        active,
+        reason: if active { "Low" } else { "Fine" }.to_owned(),
     }
 }
 
-fn well() -> Facts {
-    Facts {
-        runtime: Some(Runtime {
+fn healthy() -> NodeFacts {
+    NodeFacts {
+        runtime: Some(NodeRuntimeStatus {
             version: "containerd://2.1.9".to_owned(),
-            ..Runtime::default()
+            ..NodeRuntimeStatus::default()
         }),
-        pressure: Resource::ALL
+        pressure: PressureResource::ALL
             .map(|resource| (resource, pressure(false)))
             .into(),
         addresses: Some(vec!["192.0.2.7".to_owned()]),
-        images_heard: true,
-        csi_node: true,
-        ..Facts::default()
+        images_synced: true,
+        has_csi_node: true,
+        ..NodeFacts::default()
     }
 }
 
-fn ready(facts: &Facts, now: Timestamp) -> (String, String) {
+fn ready(facts: &NodeFacts, now: Timestamp) -> (String, String) {
     let status = status(&settings(), facts, &NodeStatus::default(), now);
     let conditions = status.conditions.unwrap();
     let ready = conditions
@@ -68,28 +71,28 @@ fn ready(facts: &Facts, now: Timestamp) -> (String, String) {
 }
 
 #[test]
-fn ready_when_the_runtime_and_its_network_are() {
+fn ready_when_runtime_and_network_are_ready() {
     let runtime = |not_ready: Option<&str>, network: Option<&str>| {
-        let mut facts = well();
-        facts.runtime = Some(Runtime {
+        let mut facts = healthy();
+        facts.runtime = Some(NodeRuntimeStatus {
             not_ready: not_ready.map(str::to_owned),
             network_not_ready: network.map(str::to_owned),
-            ..Runtime::default()
+            ..NodeRuntimeStatus::default()
         });
         facts
     };
-    let silent = |since| Facts {
-        silent_since: Some(since),
-        ..well()
+    let stale = |since| NodeFacts {
+        pleg_stale_since: Some(since),
+        ..healthy()
     };
-    let unheard = Facts {
+    let unknown = NodeFacts {
         runtime: None,
-        ..well()
+        ..healthy()
     };
     let cases = [
-        (well(), "True", "kubelet is posting ready status"),
+        (healthy(), "True", "kubelet is posting ready status"),
         (
-            unheard,
+            unknown,
             "False",
             "container runtime status check may not have completed yet",
         ),
@@ -111,7 +114,7 @@ fn ready_when_the_runtime_and_its_network_are() {
             "False",
             "[container runtime is down: a, container runtime network not ready: b]",
         ),
-        (silent(at(0)), "True", "kubelet is posting ready status"),
+        (stale(at(0)), "True", "kubelet is posting ready status"),
     ];
     for (facts, status, message) in cases {
         assert_eq!(
@@ -119,16 +122,18 @@ fn ready_when_the_runtime_and_its_network_are() {
             (status.to_owned(), message.to_owned())
         );
     }
-    let late = at(0).saturating_add(SILENCE).unwrap();
-    assert_eq!(ready(&silent(at(0)), late).0, "False");
+    let late = at(0).saturating_add(PLEG_TIMEOUT).unwrap();
+    assert_eq!(ready(&stale(at(0)), late).0, "False");
 }
 
 #[test]
-fn a_transition_is_a_change_of_the_status_alone() {
+fn transition_time_changes_only_with_the_status() {
     let none = NodeStatus::default();
-    let first = status(&settings(), &well(), &none, at(0));
-    let mut facts = well();
-    facts.pressure.insert(Resource::Memory, pressure(true));
+    let first = status(&settings(), &healthy(), &none, at(0));
+    let mut facts = healthy();
+    facts
+        .pressure
+        .insert(PressureResource::Memory, pressure(true));
     let second = status(&settings(), &facts, &first, at(60));
     let times = |status: &NodeStatus, kind: &str| {
         let condition = status.conditions.iter().flatten().find(|c| c.type_ == kind);
@@ -145,28 +150,32 @@ fn a_transition_is_a_change_of_the_status_alone() {
     assert_eq!(times(&second, "MemoryPressure"), (at(60), at(60)));
     assert_eq!(times(&second, "DiskPressure"), (at(0), at(60)));
     assert_eq!(times(&second, "Ready"), (at(0), at(60)));
-    assert!(patch::differs_at_once(&first, &second));
+    assert!(patch::differs_urgently(&first, &second));
     let again = status(&settings(), &facts, &second, at(90));
     assert!(!patch::differs(&second, &again));
-    let told: Vec<_> = events::of_change("n1", &first, &second)
+    let reasons: Vec<_> = events::status_changed("n1", &first, &second)
         .into_iter()
         .map(|e| e.reason)
         .collect();
-    assert_eq!(told, ["NodeHasInsufficientMemory"]);
-    assert!(events::of_change("n1", &second, &again).is_empty());
-    // An object that is made tells of its pressures, and that it is ready when it comes to be.
-    let reasons =
-        |told: Vec<events::Event>| -> Vec<&str> { told.iter().map(|e| e.reason).collect() };
+    assert_eq!(reasons, ["NodeHasInsufficientMemory"]);
+    assert!(events::status_changed("n1", &second, &again).is_empty());
+    // A created object has events for its pressures, and for Ready once it is.
+    let reasons = |reasons: Vec<events::NodeEvent>| -> Vec<&str> {
+        reasons.iter().map(|e| e.reason).collect()
+    };
     let pressures = [
         "NodeHasSufficientMemory",
         "NodeHasNoDiskPressure",
         "NodeHasSufficientPID",
     ];
-    assert_eq!(reasons(events::of_change("n1", &none, &first)), pressures);
-    assert_eq!(reasons(events::of_start("n1", &first)), pressures);
-    let unmade = Facts {
-        csi_node: false,
-        ..well()
+    assert_eq!(
+        reasons(events::status_changed("n1", &none, &first)),
+        pressures
+    );
+    assert_eq!(reasons(events::started("n1", &first)), pressures);
+    let unmade = NodeFacts {
+        has_csi_node: false,
+        ..healthy()
     };
     let new = status(&settings(), &unmade, &none, at(0));
     let ready = new
@@ -179,17 +188,17 @@ fn a_transition_is_a_change_of_the_status_alone() {
         ready.message.as_deref(),
         Some("CSINode is not yet initialized")
     );
-    let told = events::of_change("n1", &new, &first);
+    let reasons = events::status_changed("n1", &new, &first);
     assert_eq!(
-        told.last().unwrap().message,
+        reasons.last().unwrap().message,
         "Node n1 status is now: NodeReady"
     );
     assert!(is_ready(Some(&first)) && !is_ready(Some(&new)) && !is_ready(None));
 }
 
 #[test]
-fn what_others_wrote_stays_and_what_is_ours_is_put_right() {
-    let held: NodeStatus = serde_json::from_value(json!({
+fn fields_of_others_stay_and_ours_are_corrected() {
+    let current: NodeStatus = serde_json::from_value(json!({
         "capacity": {"cpu": "1", "example.com/gpu": "4", "hugepages-1Gi": "0"},
         "allocatable": {"cpu": "1", "example.com/gpu": "3", "example.com/gone": "2"},
         "conditions": [{"type": "NetworkUnavailable", "status": "False"}],
@@ -197,19 +206,19 @@ fn what_others_wrote_stays_and_what_is_ours_is_put_right() {
         "volumesAttached": [{"name": "v", "devicePath": ""}],
     }))
     .unwrap();
-    let wanted = status(&settings(), &well(), &held, at(0));
-    let told = serde_json::to_value(&wanted).unwrap();
+    let desired = status(&settings(), &healthy(), &current, at(0));
+    let reasons = serde_json::to_value(&desired).unwrap();
     assert_eq!(
-        told["capacity"],
+        reasons["capacity"],
         json!({"cpu": "2", "memory": "4Gi", "pods": "110", "example.com/gpu": "4", "hugepages-2Mi": "0"})
     );
-    // What an administrator advertises by the capacity alone can be asked for; until it is taken back.
+    // Extended resources that an administrator adds to the capacity are allocatable until removed.
     assert_eq!(
-        told["allocatable"],
+        reasons["allocatable"],
         json!({"cpu": "1500m", "memory": "3Gi", "example.com/gpu": "4"})
     );
-    assert_eq!(told["conditions"][0]["type"], "NetworkUnavailable");
-    let patch = &patch::status(&held, &wanted, &BTreeMap::new())["status"];
+    assert_eq!(reasons["conditions"][0]["type"], "NetworkUnavailable");
+    let patch = &patch::status(&current, &desired, &BTreeMap::new())["status"];
     assert_eq!(
         patch["addresses"],
         json!([{"type": "InternalIP", "address": "192.0.2.7"}, {"type": "Hostname", "address": "n1"},
@@ -222,11 +231,11 @@ fn what_others_wrote_stays_and_what_is_ours_is_put_right() {
 }
 
 #[test]
-fn the_cloud_says_the_addresses_where_there_is_one() {
+fn cloud_controller_sets_the_addresses() {
     let mut external = settings();
     external.external_cloud = true;
-    let kinds = |settings: &Settings, held: &NodeStatus| -> Vec<String> {
-        let status = status(settings, &well(), held, at(0));
+    let kinds = |settings: &NodeSettings, current: &NodeStatus| -> Vec<String> {
+        let status = status(settings, &healthy(), current, at(0));
         status
             .addresses
             .unwrap()
@@ -236,29 +245,31 @@ fn the_cloud_says_the_addresses_where_there_is_one() {
     };
     let none = NodeStatus::default();
     assert_eq!(kinds(&external, &none), ["n1"]);
-    external.addresses_given = true;
+    external.addresses_configured = true;
     assert_eq!(kinds(&external, &none), ["192.0.2.7", "n1"]);
-    let said: NodeStatus = serde_json::from_value(
+    let current: NodeStatus = serde_json::from_value(
         json!({"addresses": [{"type": "ExternalIP", "address": "203.0.113.1"}]}),
     )
     .unwrap();
-    assert_eq!(kinds(&external, &said), ["203.0.113.1"]);
+    assert_eq!(kinds(&external, &current), ["203.0.113.1"]);
 }
 
 #[test]
-fn the_largest_images_with_their_digests_first() {
-    let mut facts = well();
+fn largest_images_come_first_with_digests_first() {
+    let mut facts = healthy();
     for (id, bytes, names) in [
         ("a", 1, vec!["a:1"]),
         ("b", 3, vec!["b:1", "b@sha256:1"]),
         ("c", 2, vec![]),
     ] {
         let names = names.into_iter().map(str::to_owned).collect();
-        facts.images.insert(id.to_owned(), Image { names, bytes });
+        facts
+            .images
+            .insert(id.to_owned(), NodeImage { names, bytes });
     }
     let images = |most| {
-        let settings = Settings {
-            most_images: most,
+        let settings = NodeSettings {
+            max_images: most,
             ..settings()
         };
         let status = status(&settings, &facts, &NodeStatus::default(), at(0));

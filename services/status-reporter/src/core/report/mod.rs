@@ -1,10 +1,11 @@
-//! What the cluster is told of pods: what is said here against what it holds.
+//! Pod status patches: what this node publishes against what the API server has.
 
+pub(crate) mod desired;
 pub(crate) mod merge;
 pub(crate) mod patch;
-mod pod;
-pub(crate) mod pods;
-pub(crate) mod want;
+mod pod_entry;
+pub(crate) mod queue;
+pub(crate) mod request;
 
 #[cfg(test)]
 mod tests;

@@ -1,14 +1,13 @@
-//! One status made into another at the API server: a strategic merge.
+//! The strategic merge patch between two statuses.
 
 use k8s_openapi::api::core::v1::PodStatus;
-use polylet_model::constants::condition;
+use polylet_model::constants::condition as condition_type;
 use polylet_model::quantity::Amount;
 use serde_json::{Map, Value, json};
 
-use super::merge::OWN;
+use super::merge::OWNED_CONDITIONS;
 
-/// Fields that a node agent writes. What others write, and what this build does not know, is in no
-/// patch of ours.
+/// Fields that the node agent writes. Other fields, known to this build or not, are never patched.
 const FIELDS: [&str; 17] = [
     "allocatedResources",
     "containerStatuses",
@@ -29,13 +28,13 @@ const FIELDS: [&str; 17] = [
     "startTime",
 ];
 
-/// Lists that the API server would merge by a key, where ours is the whole list.
+/// Lists with a merge key that are replaced as a whole.
 const REPLACED: [&str; 2] = ["hostIPs", "podIPs"];
 
-/// The body of a patch that makes `old` into `new`, of the pod with this uid and no other; `None`
-/// when nothing of ours differs.
+/// The body of a patch from `old` to `new`, with the uid as a precondition; `None` when no field of
+/// the node agent differs.
 pub(crate) fn between(uid: &str, old: &PodStatus, new: &PodStatus) -> Option<Value> {
-    // A status always has a JSON form; should it ever not, there is nothing to say.
+    // A status always has a JSON form.
     let (old, new) = (fields(old)?, fields(new)?);
     let mut status = Map::new();
     for field in FIELDS {
@@ -62,10 +61,10 @@ fn fields(status: &PodStatus) -> Option<Map<String, Value>> {
     }
 }
 
-/// What a field is patched with; `None` when both mean the same.
+/// The patch of a field; `None` when both values are equivalent.
 fn difference(field: &str, old: Option<&Value>, new: Option<&Value>) -> Option<Value> {
-    let meaning = |value: Option<&Value>| value.map_or(Value::Null, |v| meaning(field, v));
-    if meaning(old) == meaning(new) {
+    let canonical = |value: Option<&Value>| value.map_or(Value::Null, |v| canonical(field, v));
+    if canonical(old) == canonical(new) {
         return None;
     }
     match (old, new) {
@@ -76,7 +75,7 @@ fn difference(field: &str, old: Option<&Value>, new: Option<&Value>) -> Option<V
                 fields.insert(key.clone(), Value::Null);
             }
             for (key, value) in new {
-                let inner = if is_amounts(field) { field } else { key };
+                let inner = if is_resource_list(field) { field } else { key };
                 if let Some(value) = difference(inner, old.get(key), Some(value)) {
                     fields.insert(key.clone(), value);
                 }
@@ -87,34 +86,36 @@ fn difference(field: &str, old: Option<&Value>, new: Option<&Value>) -> Option<V
     }
 }
 
-/// Conditions are merged by their type: only those of ours that differ are sent, so that what
-/// somebody else writes meanwhile stays.
+/// The patch of the conditions, which are merged by type: only owned ones that differ are sent, so that
+/// concurrent writes of others stay.
 fn conditions(old: &Map<String, Value>, new: &Map<String, Value>, patch: &mut Map<String, Value>) {
     let list = |status: &Map<String, Value>| -> Vec<Value> {
         let list = status.get("conditions").and_then(Value::as_array);
         list.cloned().unwrap_or_default()
     };
     let type_of = |condition: &Value| condition["type"].as_str().unwrap_or("").to_owned();
-    let ours = |type_: &str| OWN.contains(&type_) || type_ == condition::DISRUPTION_TARGET;
+    let is_owned = |type_: &str| {
+        OWNED_CONDITIONS.contains(&type_) || type_ == condition_type::DISRUPTION_TARGET
+    };
     let (old, new) = (list(old), list(new));
     let find = |list: &[Value], type_: &str| list.iter().find(|c| type_of(c) == type_).cloned();
     let mut changes = Vec::new();
-    for said in new.iter().filter(|said| ours(&type_of(said))) {
-        let known = find(&old, &type_of(said)).unwrap_or(Value::Null);
-        if meaning("", said) == meaning("", &known) {
+    for condition in new.iter().filter(|condition| is_owned(&type_of(condition))) {
+        let known = find(&old, &type_of(condition)).unwrap_or(Value::Null);
+        if canonical("", condition) == canonical("", &known) {
             continue;
         }
-        let mut said = said.clone();
-        if let (Some(said), Some(known)) = (said.as_object_mut(), known.as_object()) {
-            for gone in known.keys().filter(|key| *key != "lastProbeTime") {
-                said.entry(gone).or_insert(Value::Null);
+        let mut condition = condition.clone();
+        if let (Some(fields), Some(known)) = (condition.as_object_mut(), known.as_object()) {
+            for removed in known.keys().filter(|key| *key != "lastProbeTime") {
+                fields.entry(removed).or_insert(Value::Null);
             }
         }
-        changes.push(said);
+        changes.push(condition);
     }
     for known in &old {
         let type_ = type_of(known);
-        if OWN.contains(&type_.as_str()) && find(&new, &type_).is_none() {
+        if OWNED_CONDITIONS.contains(&type_.as_str()) && find(&new, &type_).is_none() {
             changes.push(json!({ "$patch": "delete", "type": type_ }));
         }
     }
@@ -126,38 +127,38 @@ fn conditions(old: &Map<String, Value>, new: &Map<String, Value>, patch: &mut Ma
 }
 
 /// Whether the values of a field are quantities.
-fn is_amounts(field: &str) -> bool {
+fn is_resource_list(field: &str) -> bool {
     ["limits", "requests", "allocatedResources"].contains(&field)
 }
 
-/// A value without what makes no difference: empty fields, and how an amount is written.
-fn meaning(field: &str, value: &Value) -> Value {
-    let is_nothing = |value: &Value| match value {
+/// A value in canonical form: without empty fields, quantities as plain numbers.
+fn canonical(field: &str, value: &Value) -> Value {
+    let is_empty = |value: &Value| match value {
         Value::Null => true,
         Value::String(text) => text.is_empty(),
         Value::Array(list) => list.is_empty(),
         Value::Object(fields) => fields.is_empty(),
         Value::Bool(_) | Value::Number(_) => false,
     };
-    let means = match value {
-        Value::String(text) if is_amounts(field) => match Amount::parse(text) {
+    let canonical = match value {
+        Value::String(text) if is_resource_list(field) => match Amount::parse(text) {
             Ok(amount) => amount.nanos().to_string().into(),
             Err(_) => value.clone(),
         },
-        Value::Array(list) => list.iter().map(|value| meaning("", value)).collect(),
+        Value::Array(list) => list.iter().map(|value| canonical("", value)).collect(),
         Value::Object(fields) => {
             let each = fields.iter().map(|(key, value)| {
-                let inner = if is_amounts(field) { field } else { key };
-                (key.clone(), meaning(inner, value))
+                let inner = if is_resource_list(field) { field } else { key };
+                (key.clone(), canonical(inner, value))
             });
-            // `resources` of a container and the like: an empty one says as much as none.
-            Value::Object(each.filter(|(_, value)| !is_nothing(value)).collect())
+            // An empty object, such as `resources`, is equivalent to none.
+            Value::Object(each.filter(|(_, value)| !is_empty(value)).collect())
         }
         other => other.clone(),
     };
-    if is_nothing(&means) {
+    if is_empty(&canonical) {
         Value::Null
     } else {
-        means
+        canonical
     }
 }

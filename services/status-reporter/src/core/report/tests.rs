@@ -4,9 +4,9 @@ use serde_json::{Value, json};
 use super::merge::merged;
 use super::patch::between;
 
-mod newer;
-mod pods;
-mod words;
+mod newer_server;
+mod patches;
+mod queue;
 
 /// A status out of its JSON form.
 fn status(of: Value) -> PodStatus {
@@ -17,7 +17,7 @@ fn condition(type_: &str, status: &str, second: u32) -> Value {
     json!({ "type": type_, "status": status, "lastTransitionTime": format!("2026-01-01T00:00:{second:02}Z") })
 }
 
-/// What a status says when its pod has just started.
+/// The status of a pod that has just started.
 fn running() -> Value {
     json!({
         "phase": "Running", "hostIP": "192.0.2.1", "hostIPs": [{ "ip": "192.0.2.1" }],
@@ -31,7 +31,7 @@ fn running() -> Value {
     })
 }
 
-/// The same with something changed.
+/// A status with some fields changed.
 fn with(mut status: Value, changes: &[(&str, Value)]) -> Value {
     for (pointer, value) in changes {
         let (parent, key) = pointer.rsplit_once('/').unwrap();
@@ -46,26 +46,26 @@ fn with(mut status: Value, changes: &[(&str, Value)]) -> Value {
     status
 }
 
-/// What the API server makes of a patch.
+/// Applies a patch as the API server does.
 fn applied(old: &PodStatus, body: &Value) -> PodStatus {
-    let mut held = serde_json::to_value(old).unwrap();
+    let mut current = serde_json::to_value(old).unwrap();
     for (field, value) in body["status"].as_object().unwrap() {
         match field.as_str() {
             "$setElementOrder/conditions" => {}
-            "conditions" => merge_conditions(&mut held, value.as_array().unwrap()),
+            "conditions" => merge_conditions(&mut current, value.as_array().unwrap()),
             "podIPs" | "hostIPs" if value.is_array() => {
                 let list = value.as_array().unwrap();
                 assert_eq!(list[0], json!({ "$patch": "replace" }));
-                held[field] = list[1..].to_vec().into();
+                current[field] = list[1..].to_vec().into();
             }
-            _ => merge(&mut held, field, value),
+            _ => merge(&mut current, field, value),
         }
     }
-    status(held)
+    status(current)
 }
 
-fn merge(held: &mut Value, field: &str, value: &Value) {
-    let fields = held.as_object_mut().unwrap();
+fn merge(current: &mut Value, field: &str, value: &Value) {
+    let fields = current.as_object_mut().unwrap();
     match value {
         Value::Null => drop(fields.remove(field)),
         Value::Object(changes) if fields.get(field).is_some_and(Value::is_object) => {
@@ -77,8 +77,11 @@ fn merge(held: &mut Value, field: &str, value: &Value) {
     }
 }
 
-fn merge_conditions(held: &mut Value, changes: &[Value]) {
-    let mut list = held["conditions"].as_array().cloned().unwrap_or_default();
+fn merge_conditions(current: &mut Value, changes: &[Value]) {
+    let mut list = current["conditions"]
+        .as_array()
+        .cloned()
+        .unwrap_or_default();
     for change in changes {
         let known = list.iter().position(|c| c["type"] == change["type"]);
         match known {
@@ -97,19 +100,19 @@ fn merge_conditions(held: &mut Value, changes: &[Value]) {
             }
         }
     }
-    held["conditions"] = list.into();
+    current["conditions"] = list.into();
 }
 
-/// Patches until nothing is left to say, which must be after one patch.
-fn told(holds: Value, ours: Value, may_run: bool) -> (Option<Value>, PodStatus) {
-    let (holds, ours) = (status(holds), status(ours));
-    let new = merged(&holds, &ours, may_run);
-    let Some(body) = between("u", &holds, &new) else {
-        return (None, holds);
+/// Applies the patch between two statuses, after which nothing may be left to patch.
+fn patched(api: Value, ours: Value, may_run: bool) -> (Option<Value>, PodStatus) {
+    let (api, ours) = (status(api), status(ours));
+    let new = merged(&api, &ours, may_run);
+    let Some(body) = between("u", &api, &new) else {
+        return (None, api);
     };
     assert_eq!(body["metadata"], json!({ "uid": "u" }));
-    let after = applied(&holds, &body);
+    let after = applied(&api, &body);
     let again = between("u", &after, &merged(&after, &ours, may_run));
-    assert_eq!(again, None, "said twice after {body}");
+    assert_eq!(again, None, "patched twice after {body}");
     (Some(body["status"].clone()), after)
 }

@@ -1,47 +1,47 @@
-//! Logins by place, and those that fit an image.
+//! Logins by location, and their lookup by image.
 
 use std::collections::BTreeMap;
 
-use super::docker_config::Logins;
-use super::{Credential, Source, location};
+use crate::core::credentials::docker_config::Logins;
+use crate::core::credentials::{Credential, CredentialSource, location};
 
-/// The place that stands for Docker's own registry.
+/// The location of Docker Hub.
 const DOCKER_HUB: &str = "index.docker.io";
 
-/// Logins of one rank: all pull secrets of a pod, or the node's own.
+/// Credentials of one rank: a pod's pull secrets, or the node's own.
 #[derive(Clone, Debug, Default)]
 pub struct Keyring {
-    places: BTreeMap<String, Vec<Credential>>,
+    locations: BTreeMap<String, Vec<Credential>>,
 }
 
 impl Keyring {
-    /// Adds logins of one source; a place that can be none is left out.
-    pub fn add(&mut self, source: &Source, logins: Logins) {
+    /// Adds logins of one source; invalid locations are skipped.
+    pub fn add(&mut self, source: &CredentialSource, logins: Logins) {
         for (written, login) in logins {
-            let Some(place) = location::key(&written) else {
+            let Some(key) = location::normalize(&written) else {
                 continue;
             };
             let credential = Credential {
                 login,
                 source: source.clone(),
             };
-            self.places
-                .entry(place.into_owned())
+            self.locations
+                .entry(key.into_owned())
                 .or_default()
                 .push(credential);
         }
     }
 
-    /// What to try for an image (its full name without tag or digest), most specific place first.
+    /// The credentials for an image (full name without tag or digest), most specific location first.
     pub fn lookup(&self, image: &str) -> Vec<Credential> {
-        let covering = self
-            .places
+        let matching = self
+            .locations
             .iter()
             .rev()
-            .filter(|(place, _)| location::covers(place, image));
-        let found: Vec<Credential> = covering.flat_map(|(_, logins)| logins.clone()).collect();
+            .filter(|(pattern, _)| location::matches(pattern, image));
+        let found: Vec<Credential> = matching.flat_map(|(_, logins)| logins.clone()).collect();
         if found.is_empty() && location::is_docker_hub(image) {
-            return self.places.get(DOCKER_HUB).cloned().unwrap_or_default();
+            return self.locations.get(DOCKER_HUB).cloned().unwrap_or_default();
         }
         found
     }
@@ -51,29 +51,32 @@ impl Keyring {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::Login;
     use super::*;
+    use crate::core::credentials::Login;
 
-    fn ring(places: &[&str]) -> Keyring {
+    fn ring(locations: &[&str]) -> Keyring {
         let mut ring = Keyring::default();
-        for place in places {
+        for location in locations {
             let login = Login {
-                username: (*place).to_owned(),
+                username: (*location).to_owned(),
                 ..Login::default()
             };
-            ring.add(&Source::Node, Logins::from([((*place).to_owned(), login)]));
+            ring.add(
+                &CredentialSource::Node,
+                Logins::from([((*location).to_owned(), login)]),
+            );
         }
         ring
     }
 
-    fn found(places: &[&str], image: &str) -> Vec<String> {
-        let found = ring(places).lookup(image).into_iter();
+    fn found(locations: &[&str], image: &str) -> Vec<String> {
+        let found = ring(locations).lookup(image).into_iter();
         found.map(|credential| credential.login.username).collect()
     }
 
     #[test]
-    fn the_most_specific_place_comes_first() {
-        let places = [
+    fn the_most_specific_location_comes_first() {
+        let locations = [
             "r.example",
             "r.example/team",
             "r.example/team/app",
@@ -81,7 +84,7 @@ mod tests {
             "other.example",
         ];
         assert_eq!(
-            found(&places, "r.example/team/app"),
+            found(&locations, "r.example/team/app"),
             [
                 "r.example/team/app",
                 "r.example/team",
@@ -89,38 +92,38 @@ mod tests {
                 "*.example"
             ]
         );
-        assert_eq!(found(&places, "r.example/x"), ["r.example", "*.example"]);
-        assert!(found(&places, "r.example:5000/x").is_empty());
+        assert_eq!(found(&locations, "r.example/x"), ["r.example", "*.example"]);
+        assert!(found(&locations, "r.example:5000/x").is_empty());
     }
 
     #[test]
-    fn two_logins_of_one_place_are_both_tried() {
-        let places = ["https://r.example/v1/", "r.example", "http://r.example"];
-        assert_eq!(found(&places, "r.example/x").len(), 3);
+    fn all_logins_of_one_location_are_returned() {
+        let locations = ["https://r.example/v1/", "r.example", "http://r.example"];
+        assert_eq!(found(&locations, "r.example/x").len(), 3);
     }
 
     #[test]
-    fn docker_hub_by_any_of_its_names() {
-        let places = ["https://index.docker.io/v1/", "r.example"];
+    fn docker_hub_has_several_names() {
+        let locations = ["https://index.docker.io/v1/", "r.example"];
         for image in ["docker.io/library/busybox", "docker.io/user/app", "busybox"] {
             assert_eq!(
-                found(&places, image),
+                found(&locations, image),
                 ["https://index.docker.io/v1/"],
                 "{image}"
             );
         }
-        // A place of its own wins, and then the general one is not asked.
-        let places = ["https://index.docker.io/v1/", "docker.io/user"];
-        assert_eq!(found(&places, "docker.io/user/app"), ["docker.io/user"]);
+        // A more specific location replaces the general one.
+        let locations = ["https://index.docker.io/v1/", "docker.io/user"];
+        assert_eq!(found(&locations, "docker.io/user/app"), ["docker.io/user"]);
     }
 
     proptest! {
         #[test]
-        fn the_order_of_additions_decides_only_among_equals(mut places in prop::collection::btree_set("[a-c*]{1,2}\\.e(/[a-b]{1,2})?", 0..8)) {
-            let forward: Vec<&str> = places.iter().map(String::as_str).collect();
-            let backward: Vec<&str> = places.iter().rev().map(String::as_str).collect();
+        fn the_order_of_additions_does_not_matter(mut locations in prop::collection::btree_set("[a-c*]{1,2}\\.e(/[a-b]{1,2})?", 0..8)) {
+            let forward: Vec<&str> = locations.iter().map(String::as_str).collect();
+            let backward: Vec<&str> = locations.iter().rev().map(String::as_str).collect();
             prop_assert_eq!(found(&forward, "a.e/ab"), found(&backward, "a.e/ab"));
-            places.clear();
+            locations.clear();
         }
     }
 }

@@ -1,21 +1,22 @@
-//! Places that logins are for: `registry.example`, `*.example:5000/team`, `https://registry.example/v1/`.
+//! Locations of logins: `registry.example`, `*.example:5000/team`, `https://registry.example/v1/`.
+//! Matching follows upstream's keyring (`URLsMatch`).
 
 use std::borrow::Cow;
 
-/// Host, port and path of a place or of an image's name.
+/// Host, port and path of a location or an image name.
 #[derive(Debug, PartialEq, Eq)]
-struct Parts<'a> {
+struct ImageLocation<'a> {
     host: Vec<&'a str>,
     port: &'a str,
     path: &'a str,
 }
 
-impl<'a> Parts<'a> {
-    fn of(text: &'a str) -> Self {
+impl<'a> ImageLocation<'a> {
+    fn parse(text: &'a str) -> Self {
         let end = text.find('/').unwrap_or(text.len());
         let (address, path) = text.split_at(end);
         let (host, port) = split_port(address);
-        Parts {
+        ImageLocation {
             host: host.split('.').collect(),
             port,
             path,
@@ -23,14 +24,14 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// The port is what follows the last colon, unless that stands within brackets.
+/// Splits at the last colon outside of brackets.
 fn split_port(address: &str) -> (&str, &str) {
     match address.rsplit_once(':') {
         Some((host, port)) if !port.contains(']') => {
             let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']'));
             match bare {
                 Some(bare) => (bare, port),
-                // More than one colon and no brackets: no port can be told.
+                // Several colons without brackets: there is no port.
                 None if host.contains(':') => (address, ""),
                 None => (host, port),
             }
@@ -39,13 +40,13 @@ fn split_port(address: &str) -> (&str, &str) {
     }
 }
 
-/// A place as users write it, less its scheme and the paths that only name a version of the
-/// registry's interface. None for what can be no place.
-pub fn key(place: &str) -> Option<Cow<'_, str>> {
+/// A location without its scheme and without a path that only names the registry's API version.
+/// `None` when it is invalid.
+pub fn normalize(location: &str) -> Option<Cow<'_, str>> {
     let bare = ["https://", "http://"]
         .iter()
-        .find_map(|scheme| place.strip_prefix(scheme))
-        .unwrap_or(place);
+        .find_map(|scheme| location.strip_prefix(scheme))
+        .unwrap_or(location);
     let bare = bare.split(['?', '#']).next().unwrap_or_default();
     if bare.chars().any(|c| c.is_control() || c == ' ') {
         return None;
@@ -64,26 +65,26 @@ pub fn key(place: &str) -> Option<Cow<'_, str>> {
     })
 }
 
-/// Whether a place covers an image: ports are equal, hosts have as many parts and each matches
-/// (`*`, `?` and classes within a part), and the place's path begins the image's.
-pub fn covers(place: &str, image: &str) -> bool {
-    let (place, image) = (Parts::of(place), Parts::of(image));
-    place.port == image.port
-        && place.host.len() == image.host.len()
-        && image.path.starts_with(place.path)
-        && place
+/// Whether a location matches an image: equal ports, hosts with the same number of labels that match
+/// each (`*`, `?` and classes within a label), and the location's path as a prefix of the image's.
+pub fn matches(location: &str, image: &str) -> bool {
+    let (location, image) = (ImageLocation::parse(location), ImageLocation::parse(image));
+    location.port == image.port
+        && location.host.len() == image.host.len()
+        && image.path.starts_with(location.path)
+        && location
             .host
             .iter()
             .zip(&image.host)
-            .all(|(pattern, part)| glob(pattern.as_bytes(), part.as_bytes()))
+            .all(|(pattern, label)| glob(pattern.as_bytes(), label.as_bytes()))
 }
 
-/// The registry that an image's name begins with.
+/// The registry of an image name.
 pub fn registry(image: &str) -> &str {
     image.split('/').next().unwrap_or(image)
 }
 
-/// Whether an image's name means Docker's own registry.
+/// Whether an image name refers to Docker Hub.
 pub fn is_docker_hub(image: &str) -> bool {
     match image.split_once('/') {
         None => !image.is_empty(),
@@ -94,7 +95,7 @@ pub fn is_docker_hub(image: &str) -> bool {
     }
 }
 
-/// The shell's patterns within one part of a host's name. A broken pattern matches nothing.
+/// Shell patterns within one label of a host name. An invalid pattern matches nothing.
 fn glob(pattern: &[u8], text: &[u8]) -> bool {
     match pattern.split_first() {
         None => text.is_empty(),
@@ -118,7 +119,7 @@ fn glob(pattern: &[u8], text: &[u8]) -> bool {
     }
 }
 
-/// Whether a byte is in the class that begins here, and what follows the class.
+/// Whether a byte is in the class at the start of the pattern, and the pattern after the class.
 fn class(pattern: &[u8], byte: u8) -> Option<(bool, &[u8])> {
     let (negated, mut rest) = match pattern.strip_prefix(b"^") {
         Some(rest) => (true, rest),
@@ -155,8 +156,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn places_cover_images() {
-        for (place, image, covered) in [
+    fn locations_match_images() {
+        for (location, image, expected) in [
             ("foo.kubernetes.io/path", "foo.kubernetes.io/path", true),
             ("*.kubernetes.io/path", "foo.kubernetes.io/path", true),
             ("*.*.kubernetes.io/path", "foo.bar.kubernetes.io/path", true),
@@ -170,7 +171,7 @@ mod tests {
             ("[kube.io", "kube.io", false),
             ("kube.io", "kube.io/any/path", true),
             ("kube.io/team", "kube.io/team/app", true),
-            // A path is a beginning of letters, not of whole parts.
+            // The path is a prefix of characters, not of whole segments.
             ("kube.io/team", "kube.io/teamwork/app", true),
             ("kube.io/team", "kube.io/other", false),
             ("kube.io:8888", "kube.io:8888/a", true),
@@ -179,12 +180,12 @@ mod tests {
             ("*.kube.io:5000/x", "a.kube.io:5000/x/y", true),
             ("[::1]:5000", "[::1]:5000/a", true),
         ] {
-            assert_eq!(covers(place, image), covered, "{place} {image}");
+            assert_eq!(matches(location, image), expected, "{location} {image}");
         }
     }
 
     #[test]
-    fn what_users_write_becomes_a_key() {
+    fn normalize_removes_scheme_and_api_version() {
         for (written, expected) in [
             ("registry.example", Some("registry.example")),
             ("https://registry.example", Some("registry.example")),
@@ -197,12 +198,12 @@ mod tests {
             ("two words", None),
             ("host:port", None),
         ] {
-            assert_eq!(key(written).as_deref(), expected, "{written}");
+            assert_eq!(normalize(written).as_deref(), expected, "{written}");
         }
     }
 
     #[test]
-    fn docker_hub_is_known_by_its_absence() {
+    fn docker_hub_is_the_default_registry() {
         for (image, hub) in [
             ("busybox", true),
             ("library/busybox", true),
@@ -219,15 +220,15 @@ mod tests {
 
     proptest! {
         #[test]
-        fn foreign_texts_do_no_harm(place in ".{0,24}", image in ".{0,24}") {
-            key(&place);
-            covers(&place, &image);
+        fn any_text_is_safe(location in ".{0,24}", image in ".{0,24}") {
+            normalize(&location);
+            matches(&location, &image);
             is_docker_hub(&image);
         }
 
         #[test]
-        fn a_plain_place_covers_itself(place in "[a-z]{1,5}(\\.[a-z]{1,5}){0,3}(:[0-9]{1,4})?(/[a-z]{1,5}){0,2}") {
-            prop_assert!(covers(&place, &place));
+        fn a_plain_location_matches_itself(location in "[a-z]{1,5}(\\.[a-z]{1,5}){0,3}(:[0-9]{1,4})?(/[a-z]{1,5}){0,2}") {
+            prop_assert!(matches(&location, &location));
         }
     }
 }

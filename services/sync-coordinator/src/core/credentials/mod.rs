@@ -1,8 +1,8 @@
-//! Passwords of image registries: read from what users write, found for an image, never shown.
+//! Credentials of image registries: parsed from configuration, looked up by image, never printed.
 //!
-//! Upstream's rules: the pod's pull secrets come first, then the node's own docker configuration,
-//! then what credential provider plugins say; within each the most specific place comes first.
-//! Whoever pulls tries them in that order until one works.
+//! Upstream's order: the pod's pull secrets, then the node's docker configuration, then credential
+//! provider plugins; within each the most specific location first. A pull tries them in that order
+//! until one works.
 
 pub mod docker_config;
 pub mod keyring;
@@ -14,14 +14,14 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A user and a password. Never printed.
+/// User name and password. Never printed.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct Login {
-    /// The user.
+    /// The user name.
     pub username: String,
     /// The password.
     pub password: String,
-    /// An address that old registries want; part of the login's hash.
+    /// Email address, as old registries require it; part of the hash.
     pub email: String,
 }
 
@@ -31,44 +31,44 @@ impl fmt::Debug for Login {
     }
 }
 
-/// A Secret, as records of pulls name it.
+/// A Secret in records of pulls.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SecretRef {
-    /// Its uid; local Secrets have none unless they say so.
+    /// Its UID; may be empty for local Secrets.
     pub uid: String,
-    /// Its namespace.
+    /// The namespace.
     pub namespace: String,
-    /// Its name.
+    /// The name.
     pub name: String,
 }
 
-/// A service account, as records of pulls name it.
+/// A service account in records of pulls.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct AccountRef {
-    /// Its namespace.
+pub struct ServiceAccountRef {
+    /// The namespace.
     pub namespace: String,
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Its uid.
+    /// The UID.
     pub uid: String,
 }
 
-/// Who may use a login.
+/// The origin of a credential, which limits who may use it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Source {
-    /// Every pod of the node.
+pub enum CredentialSource {
+    /// The node's configuration: every pod.
     Node,
-    /// Pods that name the Secret.
+    /// A pull secret: pods that reference it.
     Secret(SecretRef),
-    /// Pods of the service account, whose token a plugin was given.
-    Account(AccountRef),
+    /// A plugin's response to a service account's token: pods of that account.
+    ServiceAccount(ServiceAccountRef),
 }
 
-/// A login and where it comes from.
+/// A login with its origin.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Credential {
-    /// What the registry is given.
+    /// The login.
     pub login: Login,
-    /// Where it comes from.
-    pub source: Source,
+    /// The origin.
+    pub source: CredentialSource,
 }

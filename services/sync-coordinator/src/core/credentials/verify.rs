@@ -1,9 +1,9 @@
-//! Whether a pod may use an image that is on the node already.
+//! Whether a pod may use an image that is present on the node.
 //!
-//! An image that was pulled with one pod's password is not every pod's. Records say with what each
-//! image was pulled; a pod that shows none of that must pull it with its own logins, which the
-//! registry then judges. Names and rules are upstream's (KubeletEnsureSecretPulledImages), so that
-//! a node's records outlive a change of its agent.
+//! An image that was pulled with one pod's credentials is not available to every pod. Records store
+//! the credentials of each pull; a pod without any of them must pull the image with its own, which
+//! the registry then verifies. Format and rules are upstream's (`KubeletEnsureSecretPulledImages`),
+//! so that records survive a switch between agents.
 
 use std::collections::BTreeMap;
 
@@ -12,75 +12,77 @@ use polylet_model::image;
 use ring::digest::{SHA256, digest};
 use serde::{Deserialize, Serialize};
 
-use super::{AccountRef, Credential, Login, Source};
+use crate::core::credentials::{Credential, CredentialSource, Login, ServiceAccountRef};
 
-/// As many Secrets of one image are remembered beyond the one it was pulled with.
-const MOST_SECRETS: usize = 100;
+/// The most Secrets that are recorded for one image.
+const MAX_SECRETS: usize = 100;
 
-/// Which images are asked about: `imagePullCredentialsVerificationPolicy`.
+/// `imagePullCredentialsVerificationPolicy`: which images require verification.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Policy {
-    /// None.
-    Never,
-    /// All that this node pulled itself.
-    NeverPreloaded,
-    /// All but those of a list: names, or beginnings that end in `/*`.
-    NeverListed(Vec<String>),
-    /// All.
-    Always,
+pub enum VerificationPolicy {
+    /// No image.
+    NeverVerify,
+    /// Images that this node has pulled.
+    NeverVerifyPreloaded,
+    /// All images but those of a list of names, or of prefixes that end in `/*`.
+    NeverVerifyAllowlisted(Vec<String>),
+    /// Every image.
+    AlwaysVerify,
 }
 
-impl Policy {
-    /// The policy by its name.
-    pub fn of(name: &str, list: &[String]) -> Self {
+impl VerificationPolicy {
+    /// The policy of this name.
+    pub fn from_name(name: &str, list: &[String]) -> Self {
         match name {
-            "NeverVerify" => Policy::Never,
-            "NeverVerifyAllowlistedImages" => Policy::NeverListed(list.to_vec()),
-            "AlwaysVerify" => Policy::Always,
-            _ => Policy::NeverPreloaded,
+            "NeverVerify" => VerificationPolicy::NeverVerify,
+            "NeverVerifyAllowlistedImages" => {
+                VerificationPolicy::NeverVerifyAllowlisted(list.to_vec())
+            }
+            "AlwaysVerify" => VerificationPolicy::AlwaysVerify,
+            _ => VerificationPolicy::NeverVerifyPreloaded,
         }
     }
 
-    /// Whether a pod must show that it may use an image. `pulled` tells that this node pulled it.
-    pub fn asks(&self, reference: &str, pulled: bool) -> bool {
+    /// Whether a pod's access to an image must be verified. `pulled`: this node has pulled it.
+    pub fn requires_verification(&self, reference: &str, pulled: bool) -> bool {
         match self {
-            Policy::Never => false,
-            Policy::NeverPreloaded => pulled,
-            Policy::NeverListed(list) => {
+            VerificationPolicy::NeverVerify => false,
+            VerificationPolicy::NeverVerifyPreloaded => pulled,
+            VerificationPolicy::NeverVerifyAllowlisted(list) => {
                 let name = image::without_tag(reference).unwrap_or(reference);
                 !list.iter().any(|pattern| match pattern.strip_suffix('*') {
                     Some(start) if start.ends_with('/') => name.starts_with(start),
                     _ => name == pattern,
                 })
             }
-            Policy::Always => true,
+            VerificationPolicy::AlwaysVerify => true,
         }
     }
 }
 
-/// What an image was pulled with, by the name that was asked for.
+/// The credentials that an image was pulled with, by image name; upstream's record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Record {
-    /// When it last changed.
+pub struct ImagePulledRecord {
+    /// Time of the last change.
     pub last_updated_time: Timestamp,
     /// The runtime's reference.
     pub image_ref: String,
-    /// By name without tag and digest, as manifests say it.
+    /// Credentials by image name without tag and digest, as manifests have it.
     #[serde(default)]
-    pub credential_mapping: BTreeMap<String, Access>,
+    pub credential_mapping: BTreeMap<String, ImagePullCredentials>,
 }
 
-/// Who may use an image.
+/// The pods that may use an image.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct Access {
-    /// Pods that have one of these Secrets.
+pub struct ImagePullCredentials {
+    /// Pods with one of these Secrets.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub kubernetes_secrets: Vec<PulledSecret>,
+    pub kubernetes_secrets: Vec<ImagePullSecret>,
     /// Pods of these service accounts.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub kubernetes_service_accounts: Vec<AccountRef>,
+    pub kubernetes_service_accounts: Vec<ServiceAccountRef>,
     /// Every pod of the node.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub node_pods_accessible: bool,
@@ -89,145 +91,149 @@ pub struct Access {
 /// A Secret that an image was pulled with.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct PulledSecret {
-    /// Its namespace.
+pub struct ImagePullSecret {
+    /// The namespace.
     pub namespace: String,
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Its uid.
+    /// The UID.
     pub uid: String,
-    /// Of what is in it.
+    /// Hash of the login in it.
     pub credential_hash: String,
 }
 
-impl Access {
-    /// Who may use an image that was pulled with a login, or without any.
-    pub fn of(used: Option<&Credential>) -> Self {
+impl ImagePullCredentials {
+    /// The pods that may use an image after a pull with a credential, or without any.
+    pub fn from_pull(used: Option<&Credential>) -> Self {
         match used {
             Some(Credential {
-                source: Source::Account(account),
+                source: CredentialSource::ServiceAccount(account),
                 ..
-            }) => Access {
+            }) => ImagePullCredentials {
                 kubernetes_service_accounts: vec![account.clone()],
-                ..Access::default()
+                ..ImagePullCredentials::default()
             },
             used => match used.and_then(secret) {
-                None => Access {
+                None => ImagePullCredentials {
                     node_pods_accessible: true,
-                    ..Access::default()
+                    ..ImagePullCredentials::default()
                 },
-                Some(secret) => Access {
+                Some(secret) => ImagePullCredentials {
                     kubernetes_secrets: vec![secret],
-                    ..Access::default()
+                    ..ImagePullCredentials::default()
                 },
             },
         }
     }
 }
 
-fn secret(credential: &Credential) -> Option<PulledSecret> {
+fn secret(credential: &Credential) -> Option<ImagePullSecret> {
     match &credential.source {
-        Source::Node | Source::Account(_) => None,
-        Source::Secret(of) => Some(PulledSecret {
-            namespace: of.namespace.clone(),
-            name: of.name.clone(),
-            uid: of.uid.clone(),
+        CredentialSource::Node | CredentialSource::ServiceAccount(_) => None,
+        CredentialSource::Secret(secret) => Some(ImagePullSecret {
+            namespace: secret.namespace.clone(),
+            name: secret.name.clone(),
+            uid: secret.uid.clone(),
             credential_hash: hash(&credential.login),
         }),
     }
 }
 
-/// What is known without looking at the pod's logins.
+/// The recorded access to an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Known {
-    /// Every pod may.
-    Open,
-    /// Pods that have one of these Secrets, or are of one of these accounts, may.
-    Shown(Vec<PulledSecret>, Vec<AccountRef>),
-    /// The registry has to say.
-    Nothing,
+pub enum ImageAccess {
+    /// Every pod may use it.
+    AnyPod,
+    /// Pods with one of these Secrets or of one of these service accounts.
+    Restricted(Vec<ImagePullSecret>, Vec<ServiceAccountRef>),
+    /// Not recorded: the registry decides.
+    Unknown,
 }
 
-/// What a record says of an image by the name that a manifest uses.
-pub fn known(record: Option<&Record>, reference: &str) -> Known {
+/// The recorded access to an image by the name in a manifest.
+pub fn image_access(record: Option<&ImagePulledRecord>, reference: &str) -> ImageAccess {
     let name = image::without_tag(reference);
     let access = record
         .zip(name)
         .and_then(|(record, name)| record.credential_mapping.get(name));
     match access {
-        Some(access) if access.node_pods_accessible => Known::Open,
-        Some(Access {
+        Some(access) if access.node_pods_accessible => ImageAccess::AnyPod,
+        Some(ImagePullCredentials {
             kubernetes_secrets: secrets,
             kubernetes_service_accounts: accounts,
             ..
         }) if !secrets.is_empty() || !accounts.is_empty() => {
-            Known::Shown(secrets.clone(), accounts.clone())
+            ImageAccess::Restricted(secrets.clone(), accounts.clone())
         }
-        _ => Known::Nothing,
+        _ => ImageAccess::Unknown,
     }
 }
 
-/// The pod's Secret that shows that it may: one with the same content, or the very same Secret with
-/// a new one. With it, whether that is news for the record.
-pub fn shown(secrets: &[PulledSecret], logins: &[Credential]) -> Option<(PulledSecret, bool)> {
-    let room = secrets.len() < MOST_SECRETS;
-    logins.iter().filter_map(secret).find_map(|mine| {
-        secrets.iter().find_map(|theirs| {
-            let place = |s: &PulledSecret| (s.namespace.clone(), s.name.clone(), s.uid.clone());
-            let same_place = place(&mine) == place(theirs);
-            let same_content = !theirs.credential_hash.is_empty()
-                && mine.credential_hash == theirs.credential_hash;
-            match (same_content, same_place) {
-                (true, same_place) => Some((mine.clone(), !same_place && room)),
-                (false, true) if room => Some((mine.clone(), true)),
+/// The pod's Secret that grants access: one with the same content, or the same Secret with new
+/// content. Also whether the record must be updated with it.
+pub fn matching_secret(
+    secrets: &[ImagePullSecret],
+    logins: &[Credential],
+) -> Option<(ImagePullSecret, bool)> {
+    let has_space = secrets.len() < MAX_SECRETS;
+    logins.iter().filter_map(secret).find_map(|own| {
+        secrets.iter().find_map(|recorded| {
+            let identity =
+                |s: &ImagePullSecret| (s.namespace.clone(), s.name.clone(), s.uid.clone());
+            let same_secret = identity(&own) == identity(recorded);
+            let same_content = !recorded.credential_hash.is_empty()
+                && own.credential_hash == recorded.credential_hash;
+            match (same_content, same_secret) {
+                (true, same_secret) => Some((own.clone(), !same_secret && has_space)),
+                (false, true) if has_space => Some((own.clone(), true)),
                 _ => None,
             }
         })
     })
 }
 
-/// Whether the pod is of one of the accounts: it counts only where a plugin gives a login for its
-/// token.
-pub fn is_of(accounts: &[AccountRef], logins: &[Credential]) -> bool {
+/// Whether the pod's service account is one of those recorded. It counts only if a plugin returned a
+/// login for its token.
+pub fn matches_service_account(accounts: &[ServiceAccountRef], logins: &[Credential]) -> bool {
     let account = logins.iter().find_map(|login| match &login.source {
-        Source::Account(account) => Some(account),
+        CredentialSource::ServiceAccount(account) => Some(account),
         _ => None,
     });
     account.is_some_and(|account| accounts.contains(account))
 }
 
-/// The record after a pull, or after a Secret was shown; none where nothing changes. Without
-/// `access` it only says that this node pulled the image.
-pub fn noted(
-    record: Option<&Record>,
+/// The record after a pull or a successful verification; `None` without a change. Without `access`
+/// it only records that this node has pulled the image.
+pub fn updated_record(
+    record: Option<&ImagePulledRecord>,
     image_ref: &str,
     reference: &str,
-    access: Option<Access>,
+    access: Option<ImagePullCredentials>,
     now: Timestamp,
-) -> Option<Record> {
+) -> Option<ImagePulledRecord> {
     let name = image::without_tag(reference)?.to_owned();
-    let mut new = record.cloned().unwrap_or_else(|| Record {
+    let mut new = record.cloned().unwrap_or_else(|| ImagePulledRecord {
         last_updated_time: now,
         image_ref: image_ref.to_owned(),
         credential_mapping: BTreeMap::new(),
     });
     if let Some(access) = access {
-        let known = new.credential_mapping.entry(name).or_default();
-        if known.node_pods_accessible || access.node_pods_accessible {
-            *known = Access {
+        let recorded = new.credential_mapping.entry(name).or_default();
+        if recorded.node_pods_accessible || access.node_pods_accessible {
+            *recorded = ImagePullCredentials {
                 node_pods_accessible: true,
-                ..Access::default()
+                ..ImagePullCredentials::default()
             };
         } else {
             for secret in access.kubernetes_secrets {
-                known.kubernetes_secrets.retain(|other| {
+                recorded.kubernetes_secrets.retain(|other| {
                     (&other.namespace, &other.name, &other.uid)
                         != (&secret.namespace, &secret.name, &secret.uid)
                 });
-                known.kubernetes_secrets.push(secret);
+                recorded.kubernetes_secrets.push(secret);
             }
-            known.kubernetes_secrets.sort();
-            let accounts = &mut known.kubernetes_service_accounts;
+            recorded.kubernetes_secrets.sort();
+            let accounts = &mut recorded.kubernetes_service_accounts;
             accounts.extend(access.kubernetes_service_accounts);
             accounts.sort();
             accounts.dedup();
@@ -241,7 +247,7 @@ pub fn noted(
 }
 
 #[derive(Serialize)]
-struct Hashed<'a> {
+struct HashInput<'a> {
     #[serde(skip_serializing_if = "str::is_empty")]
     username: &'a str,
     #[serde(skip_serializing_if = "str::is_empty")]
@@ -250,17 +256,17 @@ struct Hashed<'a> {
     email: &'a str,
 }
 
-/// SHA-256 of a login as upstream writes it down for that.
+/// SHA-256 of a login in upstream's encoding.
 fn hash(login: &Login) -> String {
-    let hashed = Hashed {
+    let input = HashInput {
         username: &login.username,
         password: &login.password,
         email: &login.email,
     };
-    let Ok(text) = serde_json::to_string(&hashed) else {
+    let Ok(text) = serde_json::to_string(&input) else {
         return String::new();
     };
-    // Go's encoder keeps these out of JSON that may stand in a page.
+    // Go's encoder escapes these characters for HTML.
     let text = text
         .replace('<', "\\u003c")
         .replace('>', "\\u003e")

@@ -1,35 +1,35 @@
-//! Upstream's cases of resizes that are given, that wait, and that are refused.
+//! Resizes that are accepted, deferred and infeasible, with upstream's test cases.
 
 use std::sync::Arc;
 
 use polylet_model::Manifest;
-use polylet_model::node::Numbers;
+use polylet_model::node::ResourceList;
 use polylet_model::qos::QosClass;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::Verdict;
-use crate::core::room::{Demand, Holder, Swap};
+use crate::core::node_resources::{AllocatedPod, PodRequest, SwapCapacity};
+use crate::core::plan::ResizeDecision;
+use crate::core::pod_spec::PodSpecView;
 use crate::core::step::{Step, StepKey};
-use crate::core::wanted::Wanted;
-use crate::core::world::World;
+use crate::core::test_support::TestEnv;
 
 const MI: i64 = 1 << 20;
 
-fn numbers(cpu: i64, memory: i64) -> Numbers {
+fn numbers(cpu: i64, memory: i64) -> ResourceList {
     [("cpu".to_owned(), cpu), ("memory".to_owned(), memory)].into()
 }
 
-fn holder(cpu: i64, memory: i64) -> Option<Holder> {
-    Some(Holder {
-        demand: Arc::new(Demand {
+fn allocated_pod(cpu: i64, memory: i64) -> Option<AllocatedPod> {
+    Some(AllocatedPod {
+        request: Arc::new(PodRequest {
             requests: numbers(cpu, memory),
             ports: Vec::new(),
             qos: QosClass::Burstable,
             priority: None,
             critical: false,
         }),
-        ending: false,
+        terminating: false,
     })
 }
 
@@ -45,36 +45,33 @@ fn manifest(source: &str, resources: Value) -> Manifest {
     Manifest::from_json(pod.to_string().as_bytes()).unwrap()
 }
 
-/// The manifest is another one from now on.
-fn asks(world: &mut World, manifest: &Manifest) {
-    world.wanted = Arc::new(Wanted::of(manifest, &[]));
-    world.pod.wanted = Some(Arc::clone(&world.wanted));
+/// A node with four CPUs and 4096 Mi: this pod has 1 CPU and 1000 Mi, another pod 2 and 2000 Mi.
+fn env(source: &str) -> TestEnv {
+    let mut env = TestEnv::new(json!({"containers": [{"name": "a", "image": "img-a:1"}]}));
+    env.spec = Arc::new(PodSpecView::from_manifest(
+        &manifest(source, requests("1", "1000Mi")),
+        &[],
+    ));
+    env.node.resources.allocatable = Some(numbers(4000, 4096 * MI));
+    env.node.resources.max_per_pod = Some(numbers(4000, 4196 * MI));
+    let allocated = &mut env.node.resources.allocated;
+    allocated.set("u1", allocated_pod(1000, 1000 * MI));
+    allocated.set("other", allocated_pod(2000, 2000 * MI));
+    env.restart_process();
+    env.run_until_idle();
+    assert_eq!(env.running_names(), ["a"]);
+    assert_eq!(env.plan().resize, ResizeDecision::NoChange);
+    env.history.clear();
+    env
 }
 
-/// A node of four CPUs and 4096 Mi: this pod has 1 CPU and 1000 Mi, another pod 2 and 2000 Mi.
-fn world(source: &str) -> World {
-    let mut world = World::new(json!({"containers": [{"name": "a", "image": "img-a:1"}]}));
-    world.wanted = Arc::new(Wanted::of(&manifest(source, requests("1", "1000Mi")), &[]));
-    world.node.room.allocatable = Some(numbers(4000, 4096 * MI));
-    world.node.room.most = Some(numbers(4000, 4196 * MI));
-    let ledger = &mut world.node.room.ledger;
-    ledger.set("u1", holder(1000, 1000 * MI));
-    ledger.set("other", holder(2000, 2000 * MI));
-    world.restart();
-    world.settle();
-    assert_eq!(world.all_running(), ["a"]);
-    assert_eq!(world.plan().resize, Verdict::Settled);
-    world.history.clear();
-    world
-}
-
-fn pending(reason: &'static str, message: &str) -> Verdict {
+fn pending(reason: &'static str, message: &str) -> ResizeDecision {
     let message = message.to_owned();
-    Verdict::Pending { reason, message }
+    ResizeDecision::Pending { reason, message }
 }
 
 #[test]
-fn upstreams_cases() {
+fn decisions_follow_upstream() {
     let capacity = |what: &str| {
         pending(
             "Infeasible",
@@ -88,12 +85,16 @@ fn upstreams_cases() {
         )
     };
     let cases = [
-        ("api", requests("1", "1000Mi"), Verdict::Settled),
-        ("api", requests("1000m", "1048576000"), Verdict::Settled),
-        ("api", requests("1500m", "1500Mi"), Verdict::Granted),
-        ("api", requests("500m", "500Mi"), Verdict::Granted),
-        // Its own resources are not in its way.
-        ("api", requests("2", "2096Mi"), Verdict::Granted),
+        ("api", requests("1", "1000Mi"), ResizeDecision::NoChange),
+        (
+            "api",
+            requests("1000m", "1048576000"),
+            ResizeDecision::NoChange,
+        ),
+        ("api", requests("1500m", "1500Mi"), ResizeDecision::Accepted),
+        ("api", requests("500m", "500Mi"), ResizeDecision::Accepted),
+        // The pod's own resources count as free.
+        ("api", requests("2", "2096Mi"), ResizeDecision::Accepted),
         (
             "api",
             requests("500m", "2500Mi"),
@@ -110,7 +111,7 @@ fn upstreams_cases() {
                 "Node didn't have enough resource: cpu, requested: 2500, used: 2000, capacity: 4000",
             ),
         ),
-        // What eviction keeps free is no reason to give up.
+        // What eviction thresholds keep free does not make it infeasible.
         (
             "api",
             requests("1", "4150Mi"),
@@ -136,151 +137,165 @@ fn upstreams_cases() {
         ),
         ("file", requests("500m", "500Mi"), static_pod()),
         ("http", requests("500m", "500Mi"), static_pod()),
-        ("file", requests("1000m", "1000Mi"), Verdict::Settled),
+        (
+            "file",
+            requests("1000m", "1000Mi"),
+            ResizeDecision::NoChange,
+        ),
     ];
-    for (source, asked, expected) in cases {
-        let mut world = world(source);
-        asks(&mut world, &manifest(source, asked.clone()));
-        assert_eq!(world.plan().resize, expected, "{source} {asked}");
+    for (source, resources, expected) in cases {
+        let mut env = env(source);
+        env.update_spec(&manifest(source, resources.clone()));
+        assert_eq!(env.plan().resize, expected, "{source} {resources}");
     }
 }
 
 #[test]
-fn shares_of_swap_do_not_move_under_a_running_container() {
-    let mut world = world("api");
-    world.node.room.limited_swap = Some(Swap {
+fn a_resize_that_changes_a_swap_limit_is_infeasible() {
+    let mut env = env("api");
+    env.node.resources.limited_swap = Some(SwapCapacity {
         memory: 4 << 30,
         swap: 1 << 30,
     });
-    asks(&mut world, &manifest("api", requests("500m", "1000Mi")));
-    assert_eq!(world.plan().resize, Verdict::Granted);
-    asks(&mut world, &manifest("api", requests("1", "500Mi")));
+    env.update_spec(&manifest("api", requests("500m", "1000Mi")));
+    assert_eq!(env.plan().resize, ResizeDecision::Accepted);
+    env.update_spec(&manifest("api", requests("1", "500Mi")));
     let swap = "In-place resize of containers with swap is not supported.";
-    assert_eq!(world.plan().resize, pending("Infeasible", swap));
+    assert_eq!(env.plan().resize, pending("Infeasible", swap));
     let mut pod = manifest("api", requests("1", "500Mi")).to_pod();
     let policy = json!([{"resourceName": "memory", "restartPolicy": "RestartContainer"}]);
     pod.spec.as_mut().unwrap().containers[0].resize_policy =
         serde_json::from_value(policy).unwrap();
-    asks(&mut world, &Manifest::from_pod(pod).unwrap());
-    assert_eq!(world.plan().resize, Verdict::Granted);
+    env.update_spec(&Manifest::from_pod(pod).unwrap());
+    assert_eq!(env.plan().resize, ResizeDecision::Accepted);
 }
 
 #[test]
-fn what_is_given_is_written_down_once() {
-    let mut world = world("api");
+fn an_accepted_resize_is_stored_once_before_it_is_actuated() {
+    let mut env = env("api");
     let new = manifest("api", requests("2", "500Mi"));
-    asks(&mut world, &new);
-    let steps = world.begin();
-    assert!(matches!(&steps[..], [Step::Allocate { .. }]), "{steps:?}");
-    // Not before it is on disk.
-    let given = world.pod.journal.allocated.clone().unwrap();
-    assert!(given.differs(new.spec()));
-    assert!(world.planned().is_empty());
-    world.finish(&steps[0]);
-    assert_eq!(world.planned(), [StepKey::Resize]);
-    world.settle();
-    for _ in 0..2 {
-        let journal = world.disk.clone().unwrap();
-        assert!(!journal.allocated.unwrap().differs(new.spec()));
-        assert_eq!(journal.demand.unwrap().requests, numbers(2000, 500 * MI));
-        let plan = world.plan();
-        assert_eq!((plan.resize, plan.steps), (Verdict::Settled, Vec::new()));
-        // Nor does another life of the process give it again.
-        world.restart();
-        world.settle();
-    }
-    assert_eq!(world.all_running(), ["a"]);
+    env.update_spec(&new);
+    let steps = env.start_steps();
     assert!(
-        world
-            .history
+        matches!(&steps[..], [Step::CheckpointAllocation { .. }]),
+        "{steps:?}"
+    );
+    // Allocated only once it is stored.
+    let allocated = env.pod.checkpoint.allocated.clone().unwrap();
+    assert!(allocated.differs_from(new.spec()));
+    assert!(env.planned_keys().is_empty());
+    env.finish(&steps[0]);
+    assert_eq!(env.planned_keys(), [StepKey::Resize]);
+    env.run_until_idle();
+    for _ in 0..2 {
+        let checkpoint = env.disk.clone().unwrap();
+        assert!(!checkpoint.allocated.unwrap().differs_from(new.spec()));
+        assert_eq!(
+            checkpoint.request.unwrap().requests,
+            numbers(2000, 500 * MI)
+        );
+        let plan = env.plan();
+        assert_eq!(
+            (plan.resize, plan.steps),
+            (ResizeDecision::NoChange, Vec::new())
+        );
+        // Nor does the next process instance repeat it.
+        env.restart_process();
+        env.run_until_idle();
+    }
+    assert_eq!(env.running_names(), ["a"]);
+    assert!(
+        env.history
             .iter()
             .all(|step| step.key() != StepKey::StopContainer("c2".into()))
     );
 }
 
 #[test]
-fn one_that_waits_asks_for_room_and_gets_it_when_there_is_some() {
-    let mut world = world("api");
-    asks(&mut world, &manifest("api", requests("3", "1000Mi")));
-    let plan = world.plan();
-    assert!(plan.wants_room && plan.victims.is_empty() && plan.steps.is_empty());
-    world.begin();
-    let since = world.pod.resize_since;
-    assert_eq!(since, Some(world.now));
-    world.pass(60);
-    world.begin();
-    assert_eq!(world.pod.resize_since, since);
-    world.node.room.ledger.set("other", None);
-    assert_eq!(world.plan().resize, Verdict::Granted);
-    world.settle();
+fn a_deferred_resize_is_accepted_when_capacity_is_free() {
+    let mut env = env("api");
+    env.update_spec(&manifest("api", requests("3", "1000Mi")));
+    let plan = env.plan();
+    assert!(plan.waits_for_capacity && plan.victims.is_empty() && plan.steps.is_empty());
+    env.start_steps();
+    let since = env.pod.resize_pending_since;
+    assert_eq!(since, Some(env.now));
+    env.advance_clock(60);
+    env.start_steps();
+    assert_eq!(env.pod.resize_pending_since, since);
+    env.node.resources.allocated.set("other", None);
+    assert_eq!(env.plan().resize, ResizeDecision::Accepted);
+    env.run_until_idle();
     assert_eq!(
-        (world.plan().resize, world.pod.resize_since),
-        (Verdict::Settled, None)
+        (env.plan().resize, env.pod.resize_pending_since),
+        (ResizeDecision::NoChange, None)
     );
-    assert!(!world.plan().wants_room);
+    assert!(!env.plan().waits_for_capacity);
 }
 
 #[test]
-fn a_node_under_pressure_gives_nothing_more() {
-    let mut world = world("api");
-    world.node.pressure.disk = true;
-    asks(&mut world, &manifest("api", requests("500m", "500Mi")));
-    let words = "The node had condition: [DiskPressure]. ";
-    assert_eq!(world.plan().resize, pending("Deferred", words));
+fn node_pressure_defers_resizes() {
+    let mut env = env("api");
+    env.node.pressure.disk = true;
+    env.update_spec(&manifest("api", requests("500m", "500Mi")));
+    let message = "The node had condition: [DiskPressure]. ";
+    assert_eq!(env.plan().resize, pending("Deferred", message));
 }
 
 #[test]
-fn a_refused_change_disturbs_nothing_and_can_be_taken_back() {
-    let mut world = world("file");
-    asks(&mut world, &manifest("file", requests("2", "1Gi")));
-    let plan = world.plan();
-    assert!(matches!(plan.resize, Verdict::Pending { .. }));
+fn an_infeasible_resize_has_no_effect_and_can_be_reverted() {
+    let mut env = env("file");
+    env.update_spec(&manifest("file", requests("2", "1Gi")));
+    let plan = env.plan();
+    assert!(matches!(plan.resize, ResizeDecision::Pending { .. }));
     assert!(
-        plan.steps.iter().all(|step| step.key() == StepKey::Volumes),
+        plan.steps
+            .iter()
+            .all(|step| step.key() == StepKey::ApplyVolumes),
         "{:?}",
         plan.steps
     );
-    assert!(!plan.wants_room && plan.notes.is_empty());
-    world.settle();
-    assert_eq!(world.all_running(), ["a"]);
-    asks(&mut world, &manifest("file", requests("1", "1000Mi")));
-    assert_eq!(world.plan().resize, Verdict::Settled);
+    assert!(!plan.waits_for_capacity && plan.waiting_containers.is_empty());
+    env.run_until_idle();
+    assert_eq!(env.running_names(), ["a"]);
+    env.update_spec(&manifest("file", requests("1", "1000Mi")));
+    assert_eq!(env.plan().resize, ResizeDecision::NoChange);
 }
 
 #[test]
-fn a_journal_of_an_older_build_takes_what_it_finds() {
-    let mut world = world("file");
-    world.disk.as_mut().unwrap().allocated = None;
-    world.restart();
-    assert_eq!(world.planned(), [StepKey::Journal]);
-    world.settle();
-    let given = world.disk.as_ref().unwrap().allocated.clone().unwrap();
-    assert!(!given.differs(world.wanted.manifest.spec()));
+fn a_checkpoint_without_allocation_takes_that_of_the_manifest() {
+    let mut env = env("file");
+    env.disk.as_mut().unwrap().allocated = None;
+    env.restart_process();
+    assert_eq!(env.planned_keys(), [StepKey::Checkpoint]);
+    env.run_until_idle();
+    let allocated = env.disk.as_ref().unwrap().allocated.clone().unwrap();
+    assert!(!allocated.differs_from(env.spec.manifest.spec()));
 }
 
 proptest! {
     #[test]
-    fn nothing_is_given_beyond_what_there_is(
-        asked in proptest::collection::vec((1_i64..6000, 1_i64..6000, any::<bool>()), 1..12),
+    fn allocations_never_exceed_the_node(
+        resizes in proptest::collection::vec((1_i64..6000, 1_i64..6000, any::<bool>()), 1..12),
     ) {
-        let mut world = world("api");
-        for (cpu, memory, dies) in asked {
+        let mut env = env("api");
+        for (cpu, memory, restarts) in resizes {
             let resources = requests(&format!("{cpu}m"), &format!("{memory}Mi"));
-            asks(&mut world, &manifest("api", resources));
-            world.settle();
-            let given = world.pod.journal.demand.clone().unwrap();
-            prop_assert!(given.of_resource("cpu") + 2000 <= 4000);
-            prop_assert!(given.of_resource("memory") + 2000 * MI <= 4096 * MI);
+            env.update_spec(&manifest("api", resources));
+            env.run_until_idle();
+            let request = env.pod.checkpoint.request.clone().unwrap();
+            prop_assert!(request.requested("cpu") + 2000 <= 4000);
+            prop_assert!(request.requested("memory") + 2000 * MI <= 4096 * MI);
             let fits = cpu <= 2000 && memory <= 2096;
-            prop_assert_eq!(world.plan().resize == Verdict::Settled, fits);
-            let ledger = &mut world.node.room.ledger;
-            ledger.set("u1", Some(Holder { demand: given, ending: false }));
-            if dies {
-                world.restart();
-                world.settle();
+            prop_assert_eq!(env.plan().resize == ResizeDecision::NoChange, fits);
+            let allocated = &mut env.node.resources.allocated;
+            allocated.set("u1", Some(AllocatedPod { request, terminating: false }));
+            if restarts {
+                env.restart_process();
+                env.run_until_idle();
             }
-            prop_assert!(world.plan().steps.is_empty());
-            prop_assert_eq!(world.all_running(), ["a"]);
+            prop_assert!(env.plan().steps.is_empty());
+            prop_assert_eq!(env.running_names(), ["a"]);
         }
     }
 }

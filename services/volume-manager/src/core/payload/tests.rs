@@ -1,11 +1,17 @@
 use proptest::prelude::*;
 
-use super::super::layout;
-use super::super::spec::{Item, Medium};
 use super::*;
+use crate::core::builtin::Medium;
+use crate::core::certificates::CertificateKey;
+use crate::core::csi_volume::RegisteredDriver;
+use crate::core::layout;
+use crate::core::node_info::NodeInfo;
+use crate::core::reference_key::ReferenceKey;
+use crate::core::spec::KeyPath;
+use crate::core::tokens::{IssuedToken, PodTokenKey};
 
-fn key() -> ObjectKey {
-    ObjectKey {
+fn key() -> ReferenceKey {
+    ReferenceKey {
         kind: ObjectKind::ConfigMap,
         namespace: "ns".into(),
         name: "c".into(),
@@ -14,7 +20,7 @@ fn key() -> ObjectKey {
 }
 
 fn spec(items: &[(&str, &str, Option<u32>)], optional: bool, gid: Option<u32>) -> FilesSpec {
-    let item = |(key, path, mode): &(&str, &str, Option<u32>)| Item {
+    let item = |(key, path, mode): &(&str, &str, Option<u32>)| KeyPath {
         key: (*key).into(),
         path: (*path).into(),
         mode: *mode,
@@ -30,44 +36,44 @@ fn spec(items: &[(&str, &str, Option<u32>)], optional: bool, gid: Option<u32>) -
         plugin: layout::CONFIG_MAP,
         medium: Medium::Disk,
         gid,
-        sources: vec![Source::Object(source)],
+        sources: vec![FileSource::Object(source)],
     }
 }
 
-struct One<'a>(&'a ObjectState);
+struct OneObject<'a>(&'a ObjectState);
 
-impl Known for One<'_> {
-    fn is_elsewhere(&self, _: &str, _: &str) -> bool {
+impl Lookup for OneObject<'_> {
+    fn is_used_by_other_pod(&self, _: &str, _: &str) -> bool {
         false
     }
 
-    fn object(&self, _: &ObjectKey) -> &ObjectState {
+    fn object(&self, _: &ReferenceKey) -> &ObjectState {
         self.0
     }
 
-    fn token(&self, _: &TokenKey) -> Result<crate::core::tokens::Issued, Blocked> {
-        Err(Blocked::Coming("waiting for a token".into()))
+    fn token(&self, _: &PodTokenKey) -> Result<IssuedToken, Blocked> {
+        Err(Blocked::Imminent("waiting for a token".into()))
     }
 
-    fn certificate(&self, _: &CertificateKey) -> Result<Issued, Blocked> {
+    fn certificate(&self, _: &CertificateKey) -> Result<IssuedCertificate, Blocked> {
         Err(Blocked::Waiting("waiting for a certificate".into()))
     }
 
-    fn registered(&self, _: &str) -> Option<&Registered> {
+    fn registered(&self, _: &str) -> Option<&RegisteredDriver> {
         None
     }
 
-    fn node(&self) -> &str {
+    fn node_name(&self) -> &str {
         ""
     }
 
-    fn place(&self) -> Option<&Place> {
+    fn node_info(&self) -> Option<&NodeInfo> {
         None
     }
 }
 
-fn made(spec: &FilesSpec, state: &ObjectState) -> Result<Vec<(String, u32)>, Blocked> {
-    let files = files(spec, &One(state))?;
+fn project(spec: &FilesSpec, state: &ObjectState) -> Result<Vec<(String, u32)>, Blocked> {
+    let files = files(spec, &OneObject(state))?;
     Ok(files
         .content
         .iter()
@@ -80,45 +86,45 @@ fn present(keys: &[&str]) -> ObjectState {
         .iter()
         .map(|key| ((*key).into(), b"v".to_vec().into()))
         .collect();
-    ObjectState::Present(Arc::new(Object {
+    ObjectState::Present(Arc::new(ReferencedObject {
         data,
         immutable: false,
-        ..Object::default()
+        ..ReferencedObject::default()
     }))
 }
 
 #[test]
-fn all_keys_or_the_items() {
+fn projects_all_keys_or_the_items() {
     let object = present(&["a", "b"]);
-    let all = made(&spec(&[], false, None), &object).unwrap();
+    let all = project(&spec(&[], false, None), &object).unwrap();
     assert_eq!(all, [("a".into(), 0o644), ("b".into(), 0o644)]);
     let one = spec(&[("b", "x//./y", Some(0o400))], false, Some(7));
-    assert_eq!(made(&one, &object).unwrap(), [("x/y".into(), 0o440)]);
+    assert_eq!(project(&one, &object).unwrap(), [("x/y".into(), 0o440)]);
 }
 
 #[test]
-fn what_is_missing_is_named() {
+fn missing_objects_and_keys_are_named() {
     let waiting = |text: &str| Err(Blocked::Waiting(text.into()));
     let failed = |text: &str| Err(Blocked::Failed(text.into()));
     let required = spec(&[("k", "k", None)], false, None);
     let optional = spec(&[("k", "k", None)], true, None);
     assert_eq!(
-        made(&required, &ObjectState::Absent),
+        project(&required, &ObjectState::Absent),
         Err(Blocked::Missing("configmap \"c\" not found".into()))
     );
-    let unheard = waiting("waiting to hear of configmap \"ns/c\"");
-    assert_eq!(made(&optional, &ObjectState::Unheard), unheard);
-    assert_eq!(made(&optional, &ObjectState::Absent), Ok(vec![]));
-    assert_eq!(made(&optional, &present(&["a"])), Ok(vec![]));
+    let not_synced = waiting("waiting for configmap \"ns/c\"");
+    assert_eq!(project(&optional, &ObjectState::NotSynced), not_synced);
+    assert_eq!(project(&optional, &ObjectState::Absent), Ok(vec![]));
+    assert_eq!(project(&optional, &present(&["a"])), Ok(vec![]));
     let no_key = failed("configmap references non-existent config key: k");
-    assert_eq!(made(&required, &present(&["a"])), no_key);
+    assert_eq!(project(&required, &present(&["a"])), no_key);
 }
 
 #[test]
-fn a_token_is_on_its_way_only_where_nothing_else_is_missing() {
+fn a_token_is_imminent_only_if_nothing_else_is_missing() {
     let mut projected = spec(&[], false, None);
     let token = super::super::spec::TokenSource {
-        key: TokenKey {
+        key: PodTokenKey {
             uid: "u".into(),
             namespace: "ns".into(),
             pod: "p".into(),
@@ -130,31 +136,31 @@ fn a_token_is_on_its_way_only_where_nothing_else_is_missing() {
         mode: 0o644,
         uid: None,
     };
-    projected.sources.insert(0, Source::Token(token));
+    projected.sources.insert(0, FileSource::Token(token));
     for (state, is) in [
         (present(&["a"]), "coming"),
         (ObjectState::Absent, "missing"),
-        (ObjectState::Unheard, "waiting"),
+        (ObjectState::NotSynced, "waiting"),
     ] {
-        let said = match made(&projected, &state) {
-            Err(Blocked::Coming(_)) => "coming",
+        let result = match project(&projected, &state) {
+            Err(Blocked::Imminent(_)) => "coming",
             Err(Blocked::Missing(_)) => "missing",
             Err(Blocked::Waiting(_)) => "waiting",
             other => panic!("{other:?}"),
         };
-        assert_eq!(said, is);
+        assert_eq!(result, is);
     }
 }
 
 #[test]
-fn a_file_cannot_be_a_directory() {
+fn a_file_cannot_also_be_a_directory() {
     let clash = spec(&[("a", "x", None), ("b", "x/y", None)], false, None);
-    let said = made(&clash, &present(&["a", "b"]));
-    assert!(matches!(said, Err(Blocked::Failed(_))), "{said:?}");
+    let result = project(&clash, &present(&["a", "b"]));
+    assert!(matches!(result, Err(Blocked::Failed(_))), "{result:?}");
 }
 
 #[test]
-fn paths_stay_inside() {
+fn paths_stay_below_the_volume() {
     for bad in [
         "",
         "/a",
@@ -181,7 +187,7 @@ fn paths_stay_inside() {
 
 proptest! {
     #[test]
-    fn a_clean_path_never_leaves(path in "[./a\\\\]{0,12}") {
+    fn a_clean_path_never_leaves_the_volume(path in "[./a\\\\]{0,12}") {
         if let Ok(clean) = clean(&path) {
             let walk = std::path::Path::new(&clean);
             prop_assert!(walk.components().all(|c| matches!(c, std::path::Component::Normal(_))));

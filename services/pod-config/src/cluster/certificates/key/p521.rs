@@ -1,4 +1,4 @@
-//! ECDSA on the curve P-521, of which ring knows nothing.
+//! ECDSA keys on the curve P-521, which ring does not support.
 
 use p521::SecretKey;
 use p521::ecdsa::signature::Signer;
@@ -8,28 +8,28 @@ use p521::pkcs8::{EncodePrivateKey, EncodePublicKey, LineEnding};
 use yasna::models::ObjectIdentifier;
 use yasna::{Tag, construct_der};
 
-use super::{Key, KeyError};
+use super::{KeyError, PrivateKey};
 
 /// ecdsa-with-SHA512 of RFC 5758.
 const ECDSA_WITH_SHA512: &[u64] = &[1, 2, 840, 10045, 4, 3, 4];
 
-/// A key, and the request that it has signed.
-pub(super) fn make() -> Result<Key, KeyError> {
+/// Generates a key and its stub request.
+pub(super) fn generate() -> Result<PrivateKey, KeyError> {
     let key = SecretKey::try_generate().map_err(|_| KeyError::P521("no random bytes"))?;
-    let pem = key.to_pkcs8_pem(LineEnding::LF).map_err(KeyError::Write)?;
+    let pem = key.to_pkcs8_pem(LineEnding::LF).map_err(KeyError::Encode)?;
     let public = key.public_key().to_public_key_der();
-    let public = public.map_err(|_| KeyError::P521("the public key cannot be written"))?;
-    let info = nobody(public.as_bytes());
+    let public = public.map_err(|_| KeyError::P521("encoding the public key failed"))?;
+    let info = request_info(public.as_bytes());
     let signed: Result<Signature, _> = SigningKey::from(key).try_sign(&info);
-    let signature = signed.map_err(|_| KeyError::P521("the key does not sign"))?;
-    Ok(Key {
+    let signature = signed.map_err(|_| KeyError::P521("signing failed"))?;
+    Ok(PrivateKey {
         pem: pem.to_string(),
-        stub: request(&info, signature.to_der().as_bytes()),
+        stub_request: request(&info, signature.to_der().as_bytes()),
     })
 }
 
 /// The CertificationRequestInfo of RFC 2986, with neither subject nor attributes.
-fn nobody(public: &[u8]) -> Vec<u8> {
+fn request_info(public: &[u8]) -> Vec<u8> {
     construct_der(|writer| {
         writer.write_sequence(|writer| {
             writer.next().write_u8(0);
@@ -67,16 +67,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_key_has_signed_the_request() {
-        let made = make().unwrap();
-        let key = SecretKey::from_pkcs8_pem(&made.pem).unwrap();
-        let (_, request) = X509CertificationRequest::from_der(&made.stub).unwrap();
+    fn request_is_signed_by_the_key() {
+        let generated = generate().unwrap();
+        let key = SecretKey::from_pkcs8_pem(&generated.pem).unwrap();
+        let (_, request) = X509CertificationRequest::from_der(&generated.stub_request).unwrap();
         let info = &request.certification_request_info;
         assert_eq!(info.subject.iter().count(), 0);
         assert_eq!(info.attributes().len(), 0);
-        let shown = VerifyingKey::from_public_key_der(info.subject_pki.raw).unwrap();
-        assert_eq!(shown, VerifyingKey::from(&key.public_key()));
+        let public_key = VerifyingKey::from_public_key_der(info.subject_pki.raw).unwrap();
+        assert_eq!(public_key, VerifyingKey::from(&key.public_key()));
         let signature = Signature::from_der(&request.signature_value.data).unwrap();
-        assert!(shown.verify(info.raw, &signature).is_ok());
+        assert!(public_key.verify(info.raw, &signature).is_ok());
     }
 }

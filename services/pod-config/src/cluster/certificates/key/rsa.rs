@@ -1,4 +1,4 @@
-//! RSA, which ring signs with but does not make keys of.
+//! RSA keys, which ring signs with but cannot generate.
 
 use rcgen::KeyPair;
 use rsa::RsaPrivateKey;
@@ -8,12 +8,12 @@ use rsa::rand_core::UnwrapErr;
 use super::KeyError;
 use p521::elliptic_curve::common::getrandom::SysRng;
 
-/// A key whose modulus has so many bits. Finding its primes takes a processor some seconds.
-pub(super) fn make(bits: usize) -> Result<KeyPair, KeyError> {
-    // The kernel of a node that is up never lacks random bytes.
+/// Generates a key with a modulus of `bits`, which takes seconds of processor time.
+pub(super) fn generate(bits: usize) -> Result<KeyPair, KeyError> {
+    // The kernel's random numbers are available once it has booted.
     let mut random = UnwrapErr(SysRng);
     let key = RsaPrivateKey::new(&mut random, bits);
     let key = key.map_err(|source| KeyError::Rsa { bits, source })?;
-    let der = key.to_pkcs8_der().map_err(KeyError::Write)?;
-    KeyPair::try_from(der.as_bytes()).map_err(KeyError::Make)
+    let der = key.to_pkcs8_der().map_err(KeyError::Encode)?;
+    KeyPair::try_from(der.as_bytes()).map_err(KeyError::Generate)
 }

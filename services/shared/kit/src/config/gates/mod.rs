@@ -1,6 +1,6 @@
-//! Feature gates: which there are, which may be set, and what they mean to this node. A node starts
-//! with the gates that a kubelet of the same version starts with, and refuses the others in the
-//! kubelet's words.
+//! Feature gates: the known ones, whether they may be set, and their effect on this node. A node
+//! accepts the gates that a kubelet of the same version accepts, and rejects others with the
+//! kubelet's messages.
 
 mod known;
 
@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 
 use super::KubeletConfiguration;
 use super::problems::Problems;
-use known::{KNOWN, NEEDS};
+use known::{DEPENDENCIES, KNOWN};
 
-/// Name, on by itself, stage, whether it can be changed, what it means here.
-type Gate = (&'static str, bool, Stage, Locked, Means);
+/// Name, default, stage, whether it is locked to the default, effect on this node.
+type Gate = (&'static str, bool, Stage, LockedGate, GateEffect);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Stage {
@@ -22,60 +22,66 @@ enum Stage {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Locked {
+enum LockedGate {
     Locked,
     Free,
 }
 
-/// What a gate changes on this node.
+/// Effect of a gate on this node.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Means {
-    /// What it changes on a node of upstream.
-    Heeded,
-    /// Nothing: this node always does what the gate stands for.
-    Always,
-    /// Nothing: this node does not do what the gate stands for.
-    Never,
-    /// Nothing, nor would it change what anybody sees of another node.
-    Elsewhere,
+enum GateEffect {
+    /// The same as in the kubelet.
+    Implemented,
+    /// None: the feature is always on here.
+    AlwaysOn,
+    /// None: the feature is not implemented here.
+    NotImplemented,
+    /// None, as in the kubelet: the gate is for other components, or has no visible effect.
+    Unrelated,
 }
 
-const ALL: [(&str, Stage); 2] = [("AllAlpha", Stage::Alpha), ("AllBeta", Stage::Beta)];
+const GROUPS: [(&str, Stage); 2] = [("AllAlpha", Stage::Alpha), ("AllBeta", Stage::Beta)];
 
-/// What is set.
+/// The configured gates.
 type Set = BTreeMap<String, bool>;
 
-/// Gates that a kubelet would not start with.
+/// Rejects gates with which a kubelet does not start.
 pub(super) fn check(config: &KubeletConfiguration, problems: &mut Problems) {
     let set = &config.feature_gates;
-    let mut wrong = |message: String| problems.add("featureGates", message);
-    let mut good = true;
-    for (name, value) in set.iter().filter(|(name, _)| of_all(name).is_none()) {
+    let mut error = |message: String| problems.add("featureGates", message);
+    let mut valid = true;
+    for (name, value) in set
+        .iter()
+        .filter(|(name, _)| stage_of_group(name).is_none())
+    {
         let Some((_, standard, _, locked, _)) = find(name) else {
-            wrong(format!("unrecognized feature gate: {name}"));
-            good = false;
+            error(format!("unrecognized feature gate: {name}"));
+            valid = false;
             continue;
         };
-        if *locked == Locked::Locked && value != standard {
-            wrong(format!(
+        if *locked == LockedGate::Locked && value != standard {
+            error(format!(
                 "cannot set feature gate {name} to {value}, feature is locked to {standard}"
             ));
-            good = false;
+            valid = false;
         }
     }
-    for (name, needs) in NEEDS.iter().filter(|(name, _)| good && is_on(set, name)) {
+    for (name, needs) in DEPENDENCIES
+        .iter()
+        .filter(|(name, _)| valid && is_on(set, name))
+    {
         let off = needs.iter().filter(|need| !is_on(set, need));
         let off: Vec<&str> = off.copied().collect();
         if !off.is_empty() {
             let off = off.join(" ");
-            wrong(format!(
+            error(format!(
                 "{name} is enabled, but depends on features that are disabled: [{off}]"
             ));
         }
     }
 }
 
-/// Fields that may not be set while their gate is off. `given` tells which ones the document names.
+/// Rejects fields whose gate is off. `given` returns whether the document has a field.
 pub(super) fn fields(
     config: &KubeletConfiguration,
     given: impl Fn(&str) -> bool,
@@ -119,60 +125,62 @@ pub(super) fn fields(
     }
 }
 
-/// What people are told of gates that are set: which will go, and which count for nothing here.
+/// Warnings about gates that will be removed, or have no effect here.
 pub(super) fn warnings(set: &Set) -> Vec<String> {
-    let mut told = Vec::new();
+    let mut warnings = Vec::new();
     for (name, value) in set {
         let Some((_, _, stage, _, means)) = find(name) else {
             continue;
         };
-        let going = match stage {
+        let removal = match stage {
             Stage::Stable => "GA",
             Stage::Deprecated => "deprecated",
             Stage::Alpha | Stage::Beta => "",
         };
-        if !going.is_empty() {
-            told.push(format!(
-                "setting {going} feature gate {name}={value}. It will be removed in a future release."
+        if !removal.is_empty() {
+            warnings.push(format!(
+                "setting {removal} feature gate {name}={value}. It will be removed in a future release."
             ));
         }
-        let instead = match (means, value) {
-            (Means::Always, false) => "what it stands for is always done here",
-            (Means::Never, true) => "what it stands for is not done here",
+        let effect = match (means, value) {
+            (GateEffect::AlwaysOn, false) => "the feature is always on",
+            (GateEffect::NotImplemented, true) => "the feature is not implemented",
             _ => continue,
         };
-        told.push(format!(
-            "feature gate {name}={value} counts for nothing: {instead}"
+        warnings.push(format!(
+            "feature gate {name}={value} has no effect: {effect}"
         ));
     }
-    told
+    warnings
 }
 
-/// Gates that count here and are set by `AllAlpha` and `AllBeta` alone, one by one.
-pub(super) fn spread(set: &mut Set) {
-    let heeded = KNOWN.iter().filter(|gate| gate.4 == Means::Heeded);
-    let spread: Vec<(String, bool)> = heeded
-        .filter_map(|gate| Some((gate.0.to_owned(), by_stage(set, gate)?)))
+/// Sets the implemented gates that only `AllAlpha` or `AllBeta` sets.
+pub(super) fn apply_all_alpha_beta(set: &mut Set) {
+    let implemented = KNOWN
+        .iter()
+        .filter(|gate| gate.4 == GateEffect::Implemented);
+    let values: Vec<(String, bool)> = implemented
+        .filter_map(|gate| Some((gate.0.to_owned(), group_value(set, gate)?)))
         .collect();
-    for (name, value) in spread {
+    for (name, value) in values {
         set.entry(name).or_insert(value);
     }
 }
 
 fn is_on(set: &Set, name: &str) -> bool {
-    let standard = |gate: &Gate| by_stage(set, gate).unwrap_or(gate.1);
+    let standard = |gate: &Gate| group_value(set, gate).unwrap_or(gate.1);
     let own = set.get(name).copied();
     own.unwrap_or_else(|| find(name).is_some_and(standard))
 }
 
-/// What `AllAlpha` or `AllBeta` says of a gate.
-fn by_stage(set: &Set, gate: &Gate) -> Option<bool> {
-    let (all, _) = ALL.iter().find(|(_, stage)| *stage == gate.2)?;
+/// Value of a gate by `AllAlpha` or `AllBeta`.
+fn group_value(set: &Set, gate: &Gate) -> Option<bool> {
+    let (all, _) = GROUPS.iter().find(|(_, stage)| *stage == gate.2)?;
     set.get(*all).copied()
 }
 
-fn of_all(name: &str) -> Option<Stage> {
-    let all = ALL.iter().find(|(all, _)| *all == name);
+fn stage_of_group(name: &str) -> Option<Stage> {
+    let all = GROUPS.iter().find(|(all, _)| *all == name);
     all.map(|(_, stage)| *stage)
 }
 
@@ -190,7 +198,7 @@ mod tests {
         named.collect()
     }
 
-    fn told(gates: &[(&str, bool)]) -> Vec<String> {
+    fn errors(gates: &[(&str, bool)]) -> Vec<String> {
         let mut problems = Problems::new("f".as_ref());
         let config = KubeletConfiguration {
             feature_gates: set(gates),
@@ -202,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn gates_as_a_kubelet_takes_them() {
+    fn accepts_the_gates_that_a_kubelet_accepts() {
         let nothing: &[&str] = &[];
         for (gates, expected) in [
             (&[][..], nothing),
@@ -247,21 +255,21 @@ mod tests {
                 ],
             ),
         ] {
-            assert_eq!(told(gates), expected, "{gates:?}");
+            assert_eq!(errors(gates), expected, "{gates:?}");
         }
     }
 
     #[test]
-    fn what_counts_for_nothing_is_said() {
+    fn gates_without_effect_are_warnings() {
         for (gate, on, expected) in [
             ("MemoryQoS", true, ""),
             ("HPAScaleToZero", true, ""),
             ("EnvFiles", true, ""),
-            ("EnvFiles", false, "always done here"),
+            ("EnvFiles", false, "always on"),
             ("ClusterTrustBundleProjection", true, ""),
             ("EventedPLEG", true, ""),
             ("GracefulNodeShutdown", false, ""),
-            ("GracefulNodeShutdown", true, "not done here"),
+            ("GracefulNodeShutdown", true, "not implemented"),
             (
                 "ImageVolume",
                 true,
@@ -273,20 +281,20 @@ mod tests {
                 "setting deprecated feature gate",
             ),
         ] {
-            let told = warnings(&set(&[(gate, on)])).join("\n");
-            assert_eq!(told.is_empty(), expected.is_empty(), "{gate}: {told}");
-            assert!(told.contains(expected), "{gate}: {told}");
+            let text = warnings(&set(&[(gate, on)])).join("\n");
+            assert_eq!(text.is_empty(), expected.is_empty(), "{gate}: {text}");
+            assert!(text.contains(expected), "{gate}: {text}");
         }
     }
 
     #[test]
-    fn all_of_a_stage_are_set_at_once_and_one_by_one_counts_before() {
+    fn single_gates_override_groups() {
         let mut gates = set(&[
             ("AllAlpha", true),
             ("QOSReserved", false),
             ("AllBeta", false),
         ]);
-        spread(&mut gates);
+        apply_all_alpha_beta(&mut gates);
         for (name, expected) in [
             ("MemoryQoS", Some(true)),
             ("QOSReserved", Some(false)),
@@ -297,16 +305,16 @@ mod tests {
             assert_eq!(gates.get(name).copied(), expected, "{name}");
         }
         let mut none = Set::new();
-        spread(&mut none);
+        apply_all_alpha_beta(&mut none);
         assert!(none.is_empty());
     }
 
     #[test]
-    fn the_list_is_in_order_and_holds_together() {
+    fn the_table_is_sorted_and_consistent() {
         assert!(KNOWN.is_sorted_by(|a, b| a.0 < b.0));
         let known = |name: &&str| find(name).is_some();
         assert!(
-            NEEDS
+            DEPENDENCIES
                 .iter()
                 .all(|(name, needs)| known(name) && needs.iter().all(known))
         );

@@ -1,15 +1,15 @@
 use super::*;
 use crate::constants::reason;
 
-fn one() -> World {
-    world(
+fn one() -> Fixture {
+    fixture(
         json!({"containers": [{"name": "a", "image": "x:1", "resources": {"requests": {"cpu": "1"}},
         "volumeMounts": [{"name": "v", "mountPath": "/v", "readOnly": true}]}]}),
     )
 }
 
 #[test]
-fn before_anything_happens_a_container_is_being_created() {
+fn containers_that_do_not_exist_are_being_created() {
     let status = one().status();
     assert_eq!(
         state_of(&status, "a"),
@@ -17,14 +17,14 @@ fn before_anything_happens_a_container_is_being_created() {
     );
     assert_eq!(
         (
-            of(&status, "a").ready,
-            of(&status, "a").started,
-            of(&status, "a").image.as_str()
+            container_status(&status, "a").ready,
+            container_status(&status, "a").started,
+            container_status(&status, "a").image.as_str()
         ),
         (false, Some(false), "x:1")
     );
     let with_init =
-        world(json!({"initContainers": [{"name": "i"}], "containers": [{"name": "a"}]})).status();
+        fixture(json!({"initContainers": [{"name": "i"}], "containers": [{"name": "a"}]})).status();
     assert_eq!(
         state_of(&with_init, "a"),
         json!({"waiting": {"reason": "PodInitializing"}})
@@ -36,10 +36,10 @@ fn before_anything_happens_a_container_is_being_created() {
 }
 
 #[test]
-fn a_running_container_in_full() {
+fn all_fields_of_a_running_container() {
     let status = one().sandbox().with(running("a", 2)).status();
     assert_eq!(
-        serde_json::to_value(of(&status, "a")).unwrap(),
+        serde_json::to_value(container_status(&status, "a")).unwrap(),
         json!({"name": "a", "image": "docker.io/library/x:1", "imageID": "sha256:1", "containerID": "containerd://a2",
             "restartCount": 2, "ready": true, "started": true, "state": {"running": {"startedAt": "1970-01-12T13:50:11Z"}},
             "resources": {"requests": {"cpu": "1"}}, "allocatedResources": {"cpu": "1"},
@@ -48,14 +48,14 @@ fn a_running_container_in_full() {
 }
 
 #[test]
-fn the_second_newest_is_the_last_state() {
+fn the_last_state_is_that_of_the_second_newest_container() {
     let status = one()
         .sandbox()
         .with(exited("a", 0, 3))
         .with(exited("a", 1, 4))
         .with(running("a", 2))
         .status();
-    let last = of(&status, "a")
+    let last = container_status(&status, "a")
         .last_state
         .clone()
         .unwrap()
@@ -68,18 +68,18 @@ fn the_second_newest_is_the_last_state() {
 }
 
 #[test]
-fn a_note_makes_an_ended_container_wait() {
+fn a_wait_reason_makes_an_exited_container_wait() {
     let status = one()
         .sandbox()
         .with(exited("a", 0, 3))
-        .note("a", "CrashLoopBackOff")
+        .waiting("a", "CrashLoopBackOff")
         .status();
     assert_eq!(
         state_of(&status, "a"),
         json!({"waiting": {"reason": "CrashLoopBackOff", "message": "why"}})
     );
     assert_eq!(
-        of(&status, "a")
+        container_status(&status, "a")
             .last_state
             .as_ref()
             .unwrap()
@@ -93,22 +93,22 @@ fn a_note_makes_an_ended_container_wait() {
 }
 
 #[test]
-fn a_note_says_nothing_of_a_container_that_runs_or_stays() {
-    let noted = one().sandbox().note("a", "CrashLoopBackOff");
-    assert!(state::is_running(of(
+fn wait_reasons_of_running_or_completed_containers_are_ignored() {
+    let noted = one().sandbox().waiting("a", "CrashLoopBackOff");
+    assert!(state::is_running(container_status(
         &noted.clone().with(running("a", 0)).status(),
         "a"
     )));
-    let mut never = world(json!({"restartPolicy": "Never", "containers": [{"name": "a"}]}))
-        .note("a", "ErrImagePull");
+    let mut never = fixture(json!({"restartPolicy": "Never", "containers": [{"name": "a"}]}))
+        .waiting("a", "ErrImagePull");
     assert_eq!(
         state_of(&never.status(), "a")["waiting"]["reason"],
         "ErrImagePull"
     );
     never.containers.push(exited("a", 0, 1));
     assert_eq!(state_of(&never.status(), "a")["terminated"]["exitCode"], 1);
-    let leaving = World {
-        stage: Stage::Terminating,
+    let leaving = Fixture {
+        worker_state: PodWorkerState::Terminating,
         ..noted.with(exited("a", 0, 1))
     };
     assert_eq!(
@@ -118,16 +118,16 @@ fn a_note_says_nothing_of_a_container_that_runs_or_stays() {
 }
 
 #[test]
-fn an_end_that_went_by_unseen() {
-    let mut world = one().sandbox().with(running("a", 0));
-    world.tell();
-    world.containers.clear();
-    let status = world.tell();
+fn exits_that_were_not_observed() {
+    let mut fixture = one().sandbox().with(running("a", 0));
+    fixture.publish();
+    fixture.containers.clear();
+    let status = fixture.publish();
     assert_eq!(
         state_of(&status, "a")["waiting"]["reason"],
         "ContainerCreating"
     );
-    let last = of(&status, "a")
+    let last = container_status(&status, "a")
         .last_state
         .clone()
         .unwrap()
@@ -138,68 +138,87 @@ fn an_end_that_went_by_unseen() {
         (137, Some("ContainerStatusUnknown"))
     );
     assert_eq!(
-        (of(&status, "a").restart_count, status.phase.as_deref()),
+        (
+            container_status(&status, "a").restart_count,
+            status.phase.as_deref()
+        ),
         (1, Some("Running"))
     );
-    assert_eq!(world.status(), status, "told twice, counted once");
+    assert_eq!(fixture.status(), status, "computed twice, counted once");
 }
 
 #[test]
-fn an_end_that_was_told_stays_told() {
-    let mut world = one().sandbox().with(exited("a", 4, 9));
-    let told = world.tell();
-    world.containers.clear();
-    assert_eq!(of(&world.status(), "a"), of(&told, "a"));
+fn published_exits_stay_after_the_container_is_removed() {
+    let mut fixture = one().sandbox().with(exited("a", 4, 9));
+    let published = fixture.publish();
+    fixture.containers.clear();
+    assert_eq!(
+        container_status(&fixture.status(), "a"),
+        container_status(&published, "a")
+    );
 }
 
 #[test]
-fn an_end_that_was_told_is_the_last_though_an_earlier_one_is_all_that_is_left() {
-    let mut world = one()
+fn published_exits_are_not_replaced_by_earlier_ones() {
+    let mut fixture = one()
         .sandbox()
         .with(exited("a", 0, 3))
         .with(exited("a", 1, 9));
-    world.stage = Stage::Terminating;
-    let told = world.tell();
-    world.containers.remove(0);
-    assert_eq!(of(&world.status(), "a"), of(&told, "a"));
-    // One that ended later is news, whatever the runtime counts.
-    world.containers[0].id = "new".into();
-    world.containers[0].finished_at = Some(at(1000));
-    let id = of(&world.status(), "a").container_id.clone();
+    fixture.worker_state = PodWorkerState::Terminating;
+    let published = fixture.publish();
+    fixture.containers.remove(0);
+    assert_eq!(
+        container_status(&fixture.status(), "a"),
+        container_status(&published, "a")
+    );
+    // A later exit is published even with a lower attempt.
+    fixture.containers[0].id = "new".into();
+    fixture.containers[0].finished_at = Some(at(1000));
+    let id = container_status(&fixture.status(), "a")
+        .container_id
+        .clone();
     assert_eq!(id.as_deref(), Some("containerd://new"));
 }
 
 #[test]
-fn what_it_waited_for_is_told_until_its_next_start_is_whole() {
-    let mut world = one()
+fn the_waiting_state_stays_until_the_next_start_has_completed() {
+    let mut fixture = one()
         .sandbox()
         .with(exited("a", 0, 3))
-        .note("a", reason::CRASH_LOOP_BACK_OFF);
-    let waits = world.tell();
-    world.notes.clear();
-    let mut world = world.note("a", reason::POST_START_HOOK);
+        .waiting("a", reason::CRASH_LOOP_BACK_OFF);
+    let waiting = fixture.publish();
+    fixture.waiting.clear();
+    let mut fixture = fixture.waiting("a", reason::POST_START_HOOK);
     for phase in [ContainerPhase::Created, ContainerPhase::Running] {
-        assert_eq!(of(&world.tell(), "a"), of(&waits, "a"));
-        world.containers.retain(|container| container.attempt == 0);
-        world = world.with(super::made("a", 1, phase));
+        assert_eq!(
+            container_status(&fixture.publish(), "a"),
+            container_status(&waiting, "a")
+        );
+        fixture
+            .containers
+            .retain(|container| container.attempt == 0);
+        fixture = fixture.with(super::container_in_phase("a", 1, phase));
     }
-    assert_eq!(of(&world.tell(), "a"), of(&waits, "a"));
-    world.notes.clear();
-    assert_eq!(of(&world.tell(), "a").restart_count, 1);
+    assert_eq!(
+        container_status(&fixture.publish(), "a"),
+        container_status(&waiting, "a")
+    );
+    fixture.waiting.clear();
+    assert_eq!(container_status(&fixture.publish(), "a").restart_count, 1);
 }
 
 #[test]
-fn a_runtime_that_lost_its_count_does_not_set_it_back() {
-    let mut world = one().sandbox().with(exited("a", 4, 9));
-    world.tell();
-    world.containers = vec![Container {
+fn restart_counts_never_decrease() {
+    let mut fixture = one().sandbox().with(exited("a", 4, 9));
+    fixture.publish();
+    fixture.containers = vec![RuntimeContainer {
         id: "new".into(),
         ..running("a", 0)
     }];
-    let status = world.tell();
-    assert_eq!(of(&status, "a").restart_count, 5);
+    let status = fixture.publish();
+    assert_eq!(container_status(&status, "a").restart_count, 5);
     assert_eq!(
-        of(&status, "a")
+        container_status(&status, "a")
             .last_state
             .as_ref()
             .unwrap()
@@ -209,58 +228,68 @@ fn a_runtime_that_lost_its_count_does_not_set_it_back() {
             .exit_code,
         9
     );
-    assert_eq!(world.status(), status);
+    assert_eq!(fixture.status(), status);
 }
 
 #[test]
-fn init_containers_whose_record_is_gone_ended_well() {
+fn removed_init_containers_have_completed() {
     let spec = json!({"initContainers": [{"name": "i"}, {"name": "s", "restartPolicy": "Always"}], "containers": [{"name": "a"}]});
-    let status = world(spec)
+    let status = fixture(spec)
         .sandbox()
         .with(running("s", 0))
         .with(running("a", 0))
         .status();
     assert_eq!(state_of(&status, "i")["terminated"]["reason"], "Completed");
-    assert!(of(&status, "i").ready);
+    assert!(container_status(&status, "i").ready);
     assert_eq!(
-        (of(&status, "s").ready, of(&status, "s").started),
+        (
+            container_status(&status, "s").ready,
+            container_status(&status, "s").started
+        ),
         (true, Some(true))
     );
 }
 
 #[test]
-fn startup_gates_readiness() {
+fn readiness_needs_startup() {
     let spec = json!({"containers": [{"name": "a", "startupProbe": {"exec": {}}, "readinessProbe": {"exec": {}}}]});
-    let flags = |world: &World| {
-        let status = world.status();
-        (of(&status, "a").started.unwrap(), of(&status, "a").ready)
+    let flags = |fixture: &Fixture| {
+        let status = fixture.status();
+        (
+            container_status(&status, "a").started.unwrap(),
+            container_status(&status, "a").ready,
+        )
     };
-    let world = world(spec).sandbox().with(running("a", 0));
-    assert_eq!(flags(&world), (false, false));
+    let fixture = fixture(spec).sandbox().with(running("a", 0));
+    assert_eq!(flags(&fixture), (false, false));
     assert_eq!(
-        flags(&world.clone().verdict("a0", ProbeKind::Readiness, true, 20)),
+        flags(
+            &fixture
+                .clone()
+                .probe_result("a0", ProbeKind::Readiness, true, 20)
+        ),
         (false, false)
     );
-    let mut started = world.verdict("a0", ProbeKind::Startup, true, 20);
+    let mut started = fixture.probe_result("a0", ProbeKind::Startup, true, 20);
     assert_eq!(flags(&started), (true, false));
-    started = started.verdict("a0", ProbeKind::Readiness, true, 30);
+    started = started.probe_result("a0", ProbeKind::Readiness, true, 30);
     assert_eq!(flags(&started), (true, true));
     assert_eq!(
         flags(
             &started
                 .clone()
-                .verdict("a0", ProbeKind::Readiness, false, 40)
+                .probe_result("a0", ProbeKind::Readiness, false, 40)
         ),
         (true, false)
     );
-    // Once started, always started; another container begins anew.
-    started.tell();
-    started.verdicts.clear();
-    // So has one that was told as ready, until its probe says otherwise.
+    // A container stays started; another one has to start first.
+    started.publish();
+    started.probe_results.clear();
+    // A container published as ready stays ready until its probe has a result.
     assert_eq!(flags(&started), (true, true));
     let failing = started
         .clone()
-        .verdict("a0", ProbeKind::Readiness, false, 50);
+        .probe_result("a0", ProbeKind::Readiness, false, 50);
     assert_eq!(flags(&failing), (true, false));
     assert_eq!(flags(&started.with(running("a", 1))), (false, false));
 }
@@ -268,13 +297,16 @@ fn startup_gates_readiness() {
 #[test]
 fn ephemeral_containers_are_never_ready() {
     let spec = json!({"containers": [{"name": "a"}], "ephemeralContainers": [{"name": "e", "image": "x"}]});
-    let status = world(spec)
+    let status = fixture(spec)
         .sandbox()
         .with(running("a", 0))
         .with(running("e", 0))
         .status();
     assert_eq!(
-        (of(&status, "e").ready, of(&status, "e").started),
+        (
+            container_status(&status, "e").ready,
+            container_status(&status, "e").started
+        ),
         (false, None)
     );
     assert_eq!(
@@ -284,81 +316,84 @@ fn ephemeral_containers_are_never_ready() {
 }
 
 #[test]
-fn addresses_and_their_order() {
-    let ips = |world: &World| {
-        let status = world.status();
+fn pod_ips_and_their_order() {
+    let ips = |fixture: &Fixture| {
+        let status = fixture.status();
         (
             status.pod_ip.clone(),
             status.pod_ips.unwrap_or_default().len(),
             status.host_ip,
         )
     };
-    let mut world = one().sandbox();
+    let mut fixture = one().sandbox();
     assert_eq!(
-        ips(&world),
+        ips(&fixture),
         (Some("10.0.0.1".into()), 2, Some("192.0.2.1".into()))
     );
-    world.tell();
-    world.sandboxes[0].ready = false;
+    fixture.publish();
+    fixture.sandboxes[0].ready = false;
     assert_eq!(
-        ips(&world).0,
+        ips(&fixture).0,
         Some("10.0.0.1".into()),
-        "until another stands"
+        "until another one is ready"
     );
-    world.stage = Stage::Terminating;
-    world.sandboxes.clear();
-    assert_eq!(ips(&world).0, Some("10.0.0.1".into()), "told to the end");
-    let host = super::world(json!({"hostNetwork": true, "containers": [{"name": "a"}]}));
+    fixture.worker_state = PodWorkerState::Terminating;
+    fixture.sandboxes.clear();
+    assert_eq!(ips(&fixture).0, Some("10.0.0.1".into()), "kept to the end");
+    let host = super::fixture(json!({"hostNetwork": true, "containers": [{"name": "a"}]}));
     assert_eq!(ips(&host).0, Some("192.0.2.1".into()));
 }
 
 #[test]
-fn a_container_that_is_being_started_is_not_told() {
-    let mut made = one();
-    made = made.sandbox();
-    let before = made.tell();
-    made = made.with(super::made("a", 0, ContainerPhase::Created));
+fn starting_containers_are_not_published() {
+    let mut fixture = one();
+    fixture = fixture.sandbox();
+    let before = fixture.publish();
+    fixture = fixture.with(super::container_in_phase("a", 0, ContainerPhase::Created));
     assert_eq!(
-        made.status(),
+        fixture.status(),
         before,
         "nothing new to a container only created"
     );
     // Its postStart hook has not ended.
-    made.containers.clear();
-    made = made
+    fixture.containers.clear();
+    fixture = fixture
         .with(running("a", 0))
-        .note("a", reason::POST_START_HOOK);
+        .waiting("a", reason::POST_START_HOOK);
     assert_eq!(
-        state_of(&made.status(), "a")["waiting"]["reason"],
+        state_of(&fixture.status(), "a")["waiting"]["reason"],
         "ContainerCreating"
     );
-    assert_eq!(made.phase(), "Pending");
-    made.notes.clear();
-    let runs = made.tell();
-    assert!(of(&runs, "a").ready);
-    // What has been told once stands.
-    let again = made.note("a", reason::POST_START_HOOK);
-    assert_eq!(again.status(), runs);
+    assert_eq!(fixture.phase(), "Pending");
+    fixture.waiting.clear();
+    let running = fixture.publish();
+    assert!(container_status(&running, "a").ready);
+    // A published status stays.
+    let again = fixture.waiting("a", reason::POST_START_HOOK);
+    assert_eq!(again.status(), running);
 }
 
 #[test]
-fn whom_it_runs_as_is_told() {
+fn the_user_is_published() {
     let user = LinuxContainerUser {
         uid: 1000,
         gid: 2000,
         supplemental_groups: Some(vec![3000]),
     };
-    let container = Container {
+    let container = RuntimeContainer {
         user: Some(user.clone()),
         ..exited("a", 0, 0)
     };
     let status = one().sandbox().with(container).status();
-    assert_eq!(of(&status, "a").user.clone().unwrap().linux, Some(user));
+    assert_eq!(
+        container_status(&status, "a").user.clone().unwrap().linux,
+        Some(user)
+    );
 }
 
 #[test]
-fn a_start_that_failed_began_at_no_time() {
-    let container = Container {
+fn failed_starts_have_the_epoch_as_start_time() {
+    let container = RuntimeContainer {
         started_at: None,
         ..exited("a", 0, 128)
     };

@@ -7,10 +7,10 @@ fn all(status: &PodStatus) -> Vec<(&str, bool, Option<&str>)> {
 }
 
 #[test]
-fn from_first_sight_to_ready() {
+fn conditions_from_first_seen_to_ready() {
     let spec = json!({"initContainers": [{"name": "i"}], "containers": [{"name": "a", "readinessProbe": {"exec": {}}}, {"name": "b"}]});
-    let mut world = world(spec);
-    let first = world.tell();
+    let mut fixture = fixture(spec);
+    let first = fixture.publish();
     assert_eq!(
         all(&first),
         [
@@ -38,8 +38,8 @@ fn from_first_sight_to_ready() {
     );
     assert_eq!(since(&first, "Ready"), 0);
 
-    world = world.sandbox().with(exited("i", 0, 0));
-    let initialized = world.tell();
+    fixture = fixture.sandbox().with(exited("i", 0, 0));
+    let initialized = fixture.publish();
     assert_eq!(
         (
             since(&initialized, "PodReadyToStartContainers"),
@@ -48,31 +48,31 @@ fn from_first_sight_to_ready() {
         (1, 60)
     );
 
-    world = world.with(running("a", 0)).with(running("b", 0));
-    let unready = world.tell();
+    fixture = fixture.with(running("a", 0)).with(running("b", 0));
+    let unready = fixture.publish();
     assert!(!is_ready(&unready));
     assert_eq!(
         (since(&unready, "Initialized"), since(&unready, "Ready")),
         (60, 0)
     );
 
-    world = world.verdict("a0", ProbeKind::Readiness, true, 77);
-    let ready = world.tell();
+    fixture = fixture.probe_result("a0", ProbeKind::Readiness, true, 77);
+    let ready = fixture.publish();
     assert!(is_ready(&ready));
     assert_eq!(
         (since(&ready, "Ready"), since(&ready, "ContainersReady")),
         (77, 77)
     );
 
-    // Whoever lost everything that was told before says the same again.
-    let forgetful = World {
+    // Without the previous status, the result is the same.
+    let forgetful = Fixture {
         previous: None,
-        ..world.clone()
+        ..fixture.clone()
     };
     assert_eq!(forgetful.status(), ready);
 
-    world = world.verdict("a0", ProbeKind::Readiness, false, 90);
-    let failed = world.tell();
+    fixture = fixture.probe_result("a0", ProbeKind::Readiness, false, 90);
+    let failed = fixture.publish();
     assert_eq!((is_ready(&failed), since(&failed, "Ready")), (false, 90));
     assert_eq!(
         condition(&failed, "Ready").message.as_deref(),
@@ -81,50 +81,51 @@ fn from_first_sight_to_ready() {
 }
 
 #[test]
-fn a_change_never_lies_before_the_one_it_follows() {
-    let mut world =
-        world(json!({"containers": [{"name": "a", "readinessProbe": {"exec": {}}}]})).sandbox();
-    world = world
+fn transition_times_never_decrease() {
+    let mut fixture =
+        fixture(json!({"containers": [{"name": "a", "readinessProbe": {"exec": {}}}]})).sandbox();
+    fixture = fixture
         .with(running("a", 0))
-        .verdict("a0", ProbeKind::Readiness, true, 90);
-    world.tell();
-    let back = world
-        .verdict("a0", ProbeKind::Readiness, false, 40)
+        .probe_result("a0", ProbeKind::Readiness, true, 90);
+    fixture.publish();
+    let back = fixture
+        .probe_result("a0", ProbeKind::Readiness, false, 40)
         .status();
     assert_eq!((is_ready(&back), since(&back, "Ready")), (false, 90));
 }
 
 #[test]
-fn the_sandbox_must_stand() {
-    let holds =
-        |world: &World| condition(&world.status(), "PodReadyToStartContainers").status == "True";
-    let mut world = world(json!({"containers": [{"name": "a"}]})).sandbox();
-    assert!(holds(&world));
-    let mut none = world.clone();
+fn the_sandbox_has_to_be_ready() {
+    let is_true = |fixture: &Fixture| {
+        condition(&fixture.status(), "PodReadyToStartContainers").status == "True"
+    };
+    let mut fixture = fixture(json!({"containers": [{"name": "a"}]})).sandbox();
+    assert!(is_true(&fixture));
+    let mut none = fixture.clone();
     none.sandboxes[0].ips.clear();
-    assert!(!holds(&none));
-    let mut twice = world.clone();
-    twice.sandboxes.push(Sandbox {
+    assert!(!is_true(&none));
+    let mut twice = fixture.clone();
+    twice.sandboxes.push(RuntimeSandbox {
         id: "t".into(),
-        ..world.sandboxes[0].clone()
+        ..fixture.sandboxes[0].clone()
     });
-    assert!(!holds(&twice));
+    assert!(!is_true(&twice));
     twice.sandboxes[1].ready = false;
-    assert!(holds(&twice));
-    let mut host = world.clone();
+    assert!(is_true(&twice));
+    let mut host = fixture.clone();
     host.sandboxes[0].host_network = true;
-    assert!(!holds(&host));
-    world.sandboxes[0].ready = false;
-    assert!(!holds(&world));
+    assert!(!is_true(&host));
+    fixture.sandboxes[0].ready = false;
+    assert!(!is_true(&fixture));
 }
 
 #[test]
 fn readiness_gates() {
     let spec = json!({"containers": [{"name": "a"}], "readinessGates": [{"conditionType": "example.com/lb"}]});
-    let mut world = world(spec).sandbox().with(running("a", 0));
-    let closed = world.tell();
-    assert_eq!(condition(&closed, "ContainersReady").status, "True");
-    let ready = condition(&closed, "Ready");
+    let mut fixture = fixture(spec).sandbox().with(running("a", 0));
+    let not_ready = fixture.publish();
+    assert_eq!(condition(&not_ready, "ContainersReady").status, "True");
+    let ready = condition(&not_ready, "Ready");
     assert_eq!(
         (ready.status.as_str(), ready.reason.as_deref()),
         ("False", Some("ReadinessGatesNotReady"))
@@ -138,7 +139,7 @@ fn readiness_gates() {
         status: status.into(),
         ..Default::default()
     };
-    world
+    fixture
         .previous
         .as_mut()
         .unwrap()
@@ -147,10 +148,10 @@ fn readiness_gates() {
         .unwrap()
         .push(gate("False"));
     assert_eq!(
-        condition(&world.tell(), "Ready").message.as_deref(),
+        condition(&fixture.publish(), "Ready").message.as_deref(),
         Some("the status of pod readiness gate \"example.com/lb\" is not \"True\", but False")
     );
-    for c in world
+    for c in fixture
         .previous
         .as_mut()
         .unwrap()
@@ -162,13 +163,13 @@ fn readiness_gates() {
             c.status = "True".into();
         }
     }
-    assert!(is_ready(&world.status()));
+    assert!(is_ready(&fixture.status()));
 }
 
 #[test]
-fn ended_pods() {
+fn terminated_pods() {
     let never = |code| {
-        world(json!({"restartPolicy": "Never", "containers": [{"name": "a"}]}))
+        fixture(json!({"restartPolicy": "Never", "containers": [{"name": "a"}]}))
             .sandbox()
             .with(exited("a", 0, code))
     };
@@ -193,36 +194,36 @@ fn ended_pods() {
 }
 
 #[test]
-fn a_resize_that_waits_is_told() {
-    let mut world = world(json!({"containers": [{"name": "a"}]}));
-    world.resize = Some(PendingResize {
+fn pending_resizes_are_published() {
+    let mut fixture = fixture(json!({"containers": [{"name": "a"}]}));
+    fixture.resize_pending = Some(PendingResize {
         reason: "Deferred".into(),
-        message: "no room".into(),
+        message: "no capacity".into(),
         since: Some(at(7)),
     });
-    let status = world.tell();
-    let told = condition(&status, "PodResizePending");
+    let status = fixture.publish();
+    let pending = condition(&status, "PodResizePending");
     assert_eq!(
-        serde_json::to_value(told).unwrap(),
+        serde_json::to_value(pending).unwrap(),
         json!({"type": "PodResizePending", "status": "True", "reason": "Deferred",
-            "message": "no room", "observedGeneration": 3,
+            "message": "no capacity", "observedGeneration": 3,
             "lastTransitionTime": serde_json::to_value(Time(at(7))).unwrap(),
             "lastProbeTime": serde_json::to_value(Time(at(7))).unwrap()})
     );
-    // Still pending, in other words: since then.
-    world.resize.as_mut().unwrap().since = Some(at(9));
-    let told = world.tell();
-    let told = condition(&told, "PodResizePending");
-    assert_eq!(told.last_transition_time, Some(Time(at(7))));
-    world.resize = None;
-    let kinds = world.status().conditions.unwrap();
+    // Another message does not change the transition time.
+    fixture.resize_pending.as_mut().unwrap().since = Some(at(9));
+    let status = fixture.publish();
+    let pending = condition(&status, "PodResizePending");
+    assert_eq!(pending.last_transition_time, Some(Time(at(7))));
+    fixture.resize_pending = None;
+    let kinds = fixture.status().conditions.unwrap();
     assert!(kinds.iter().all(|c| c.type_ != "PodResizePending"));
 }
 
 #[test]
-fn class_start_and_resources() {
+fn qos_class_start_time_and_resources() {
     let status =
-        world(json!({"containers": [{"name": "a", "resources": {"requests": {"cpu": "1"}}}]}))
+        fixture(json!({"containers": [{"name": "a", "resources": {"requests": {"cpu": "1"}}}]}))
             .status();
     assert_eq!(status.qos_class.as_deref(), Some("Burstable"));
     assert_eq!(status.start_time, Some(Time(at(0))));
@@ -231,7 +232,7 @@ fn class_start_and_resources() {
         json!({"cpu": "1"})
     );
     assert_eq!(
-        world(json!({"containers": [{"name": "a"}]}))
+        fixture(json!({"containers": [{"name": "a"}]}))
             .status()
             .resources,
         None

@@ -1,7 +1,8 @@
 use super::*;
 
-fn two(policy: &str) -> World {
-    world(json!({"restartPolicy": policy, "containers": [{"name": "a"}, {"name": "b"}]})).sandbox()
+fn two(policy: &str) -> Fixture {
+    fixture(json!({"restartPolicy": policy, "containers": [{"name": "a"}, {"name": "b"}]}))
+        .sandbox()
 }
 
 /// Upstream's tables (TestPodPhaseWithRestartAlways, …Never, …OnFailure).
@@ -67,41 +68,41 @@ fn regular_containers() {
         ),
         (
             "OnFailure",
-            Some(made("a", 0, ContainerPhase::Created)),
+            Some(container_in_phase("a", 0, ContainerPhase::Created)),
             Some(running("b", 0)),
             "Pending",
         ),
     ] {
-        let mut world = two(policy);
+        let mut fixture = two(policy);
         let name = format!(
             "{policy} {:?} {:?}",
             a.as_ref().map(|c| c.phase),
             b.as_ref().map(|c| c.phase)
         );
-        world.containers = [a, b].into_iter().flatten().collect();
-        assert_eq!(world.phase(), expected, "{name}");
+        fixture.containers = [a, b].into_iter().flatten().collect();
+        assert_eq!(fixture.phase(), expected, "{name}");
     }
 }
 
 #[test]
 fn crash_looping_is_running() {
-    let world = two("Always")
+    let fixture = two("Always")
         .with(running("a", 0))
         .with(exited("b", 3, 1))
-        .note("b", "CrashLoopBackOff");
-    assert_eq!(world.phase(), "Running");
+        .waiting("b", "CrashLoopBackOff");
+    assert_eq!(fixture.phase(), "Running");
     let all = two("Always")
         .with(exited("a", 3, 1))
         .with(exited("b", 3, 1))
-        .note("a", "CrashLoopBackOff")
-        .note("b", "CrashLoopBackOff");
+        .waiting("a", "CrashLoopBackOff")
+        .waiting("b", "CrashLoopBackOff");
     assert_eq!(all.phase(), "Running");
 }
 
 #[test]
 fn init_containers() {
     let init = |policy: &str| {
-        world(json!({"restartPolicy": policy, "initContainers": [{"name": "i"}], "containers": [{"name": "a"}]})).sandbox()
+        fixture(json!({"restartPolicy": policy, "initContainers": [{"name": "i"}], "containers": [{"name": "a"}]})).sandbox()
     };
     assert_eq!(init("Always").phase(), "Pending");
     assert_eq!(init("Always").with(running("i", 0)).phase(), "Pending");
@@ -109,7 +110,7 @@ fn init_containers() {
     assert_eq!(
         init("Always")
             .with(exited("i", 0, 1))
-            .note("i", "CrashLoopBackOff")
+            .waiting("i", "CrashLoopBackOff")
             .phase(),
         "Pending"
     );
@@ -137,15 +138,15 @@ fn sidecars() {
     let side = |policy: &str| {
         let spec = json!({"restartPolicy": policy, "containers": [{"name": "a"}],
             "initContainers": [{"name": "s", "restartPolicy": "Always", "startupProbe": {"exec": {}}}]});
-        world(spec).sandbox()
+        fixture(spec).sandbox()
     };
     assert_eq!(side("Never").with(running("s", 0)).phase(), "Pending");
     let up = side("Never")
         .with(running("s", 0))
-        .verdict("s0", ProbeKind::Startup, true, 20);
+        .probe_result("s0", ProbeKind::Startup, true, 20);
     assert_eq!(up.clone().phase(), "Pending");
     assert_eq!(up.clone().with(running("a", 0)).phase(), "Running");
-    // Regular containers have ended and the sidecar still runs: the pod runs until it is gone.
+    // The sidecar still runs after the regular containers: the pod is running.
     assert_eq!(up.with(exited("a", 0, 0)).phase(), "Running");
     assert_eq!(
         side("Never")
@@ -169,29 +170,29 @@ fn restart_rules() {
     let spec = json!({"restartPolicy": "Never", "containers": [{"name": "a", "restartPolicy": "Never", "restartPolicyRules": [
         {"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}]}]});
     assert_eq!(
-        world(spec.clone())
+        fixture(spec.clone())
             .sandbox()
             .with(exited("a", 0, 42))
             .phase(),
         "Running"
     );
     assert_eq!(
-        world(spec).sandbox().with(exited("a", 0, 1)).phase(),
+        fixture(spec).sandbox().with(exited("a", 0, 1)).phase(),
         "Failed"
     );
 }
 
 #[test]
-fn a_stopped_pod_has_ended_whatever_its_policy() {
+fn stopped_pods_have_terminated_with_any_policy() {
     let stopped = |code, source: &str| {
-        let world = sourced(
+        let fixture = fixture_from_source(
             json!({"restartPolicy": "Always", "containers": [{"name": "a"}]}),
             source,
         )
         .sandbox();
-        World {
-            stage: Stage::Terminating,
-            ..world.with(exited("a", 0, code))
+        Fixture {
+            worker_state: PodWorkerState::Terminating,
+            ..fixture.with(exited("a", 0, code))
         }
         .phase()
     };
@@ -201,24 +202,24 @@ fn a_stopped_pod_has_ended_whatever_its_policy() {
 }
 
 #[test]
-fn an_end_is_never_left() {
-    let mut world = two("Never").with(exited("a", 0, 1)).with(exited("b", 0, 0));
-    assert_eq!(world.tell().phase.as_deref(), Some("Failed"));
-    world.containers = vec![running("a", 1), running("b", 1)];
-    assert_eq!(world.phase(), "Failed");
+fn terminal_phases_never_change() {
+    let mut fixture = two("Never").with(exited("a", 0, 1)).with(exited("b", 0, 0));
+    assert_eq!(fixture.publish().phase.as_deref(), Some("Failed"));
+    fixture.containers = vec![running("a", 1), running("b", 1)];
+    assert_eq!(fixture.phase(), "Failed");
 }
 
 #[test]
-fn a_decision_makes_the_phase_at_once() {
-    let mut world = two("Always").with(running("a", 0)).with(running("b", 0));
-    world.terminal = Some(Terminal {
+fn decisions_take_effect_at_once() {
+    let mut fixture = two("Always").with(running("a", 0)).with(running("b", 0));
+    fixture.terminal = Some(TerminalDecision {
         phase: "Failed".into(),
         reason: "Evicted".into(),
         message: "The node was low on resource: memory.".into(),
         decided_at: Some(at(500)),
         disruption_target: true,
     });
-    let status = world.tell();
+    let status = fixture.publish();
     assert_eq!(
         (status.phase.as_deref(), status.reason.as_deref()),
         (Some("Failed"), Some("Evicted"))
@@ -236,9 +237,9 @@ fn a_decision_makes_the_phase_at_once() {
         ),
         ("False", 500)
     );
-    // The words stay when the decision is no longer told.
-    world.terminal = None;
-    let later = world.status();
+    // Reason and message stay without the decision.
+    fixture.terminal = None;
+    let later = fixture.status();
     assert_eq!(
         (later.phase.as_deref(), later.reason.as_deref()),
         (Some("Failed"), Some("Evicted"))
@@ -250,36 +251,36 @@ fn a_decision_makes_the_phase_at_once() {
 }
 
 #[test]
-fn a_refused_pod_has_no_containers() {
-    let mut world = world(json!({"containers": [{"name": "a"}]}));
-    world.terminal = Some(Terminal {
+fn rejected_pods_have_no_container_statuses() {
+    let mut fixture = fixture(json!({"containers": [{"name": "a"}]}));
+    fixture.terminal = Some(TerminalDecision {
         phase: "Failed".into(),
         reason: "NodePorts".into(),
         message: "Pod was rejected: port taken".into(),
         decided_at: Some(at(3)),
         disruption_target: false,
     });
-    let status = world.status();
+    let status = fixture.status();
     assert_eq!(
         (status.phase.as_deref(), status.container_statuses.is_none()),
         (Some("Failed"), true)
     );
-    // As upstream, it is told why and as good as nothing else.
+    // As upstream, there is the reason and little else.
     assert!(status.conditions.is_none() && status.host_ip.is_none());
     assert!(status.start_time.is_some() && status.qos_class.is_some());
 }
 
 #[test]
-fn in_the_end_every_container_has_one() {
+fn all_containers_of_a_terminated_pod_are_terminated() {
     let spec = json!({"containers": [{"name": "a"}], "initContainers": [{"name": "i"}, {"name": "j"}, {"name": "k"}]});
-    let mut world = World {
-        stage: Stage::Terminated,
-        ..world(spec)
+    let mut fixture = Fixture {
+        worker_state: PodWorkerState::Terminated,
+        ..fixture(spec)
             .sandbox()
             .with(exited("i", 0, 0))
             .with(running("j", 0))
     };
-    let status = world.tell();
+    let status = fixture.publish();
     assert_eq!(
         state_of(&status, "j")["terminated"]["reason"],
         "ContainerStatusUnknown"
@@ -293,8 +294,8 @@ fn in_the_end_every_container_has_one() {
         "PodInitializing"
     );
     assert_eq!(status.phase.as_deref(), Some("Failed"));
-    let run = World {
-        stage: Stage::Terminated,
+    let run = Fixture {
+        worker_state: PodWorkerState::Terminated,
         ..two("Always").with(running("a", 0)).with(exited("b", 0, 0))
     }
     .status();
@@ -302,31 +303,31 @@ fn in_the_end_every_container_has_one() {
 }
 
 #[test]
-fn where_ends_are_decided_an_exit_alone_is_none() {
-    let mut world = two("Never")
+fn deferred_terminal_phases_need_a_decision() {
+    let mut fixture = two("Never")
         .with(exited("a", 0, 0))
         .with(exited("b", 0, 128));
-    world.ends_are_decided = true;
-    assert_eq!(world.phase(), "Running");
-    world.tell();
-    world.terminal = Some(Terminal {
+    fixture.defer_terminal_phase = true;
+    assert_eq!(fixture.phase(), "Running");
+    fixture.publish();
+    fixture.terminal = Some(TerminalDecision {
         phase: "Succeeded".into(),
         reason: String::new(),
         message: String::new(),
         decided_at: Some(at(5)),
         disruption_target: false,
     });
-    assert_eq!(world.phase(), "Succeeded");
+    assert_eq!(fixture.phase(), "Succeeded");
 }
 
 #[test]
-fn a_pod_that_never_ran_is_sealed_after_all_is_said() {
-    let mut world = World {
-        stage: Stage::Terminated,
-        ..world(json!({"containers": [{"name": "a", "image": "x"}]}))
+fn conditions_of_a_pod_that_never_ran_precede_its_termination() {
+    let mut fixture = Fixture {
+        worker_state: PodWorkerState::Terminated,
+        ..fixture(json!({"containers": [{"name": "a", "image": "x"}]}))
     };
     for _ in 0..2 {
-        let status = world.tell();
+        let status = fixture.publish();
         assert_eq!(status.phase.as_deref(), Some("Failed"));
         let end = &state_of(&status, "a")["terminated"];
         assert_eq!(end["reason"], "ContainerStatusUnknown");
@@ -336,15 +337,15 @@ fn a_pod_that_never_ran_is_sealed_after_all_is_said() {
 }
 
 #[test]
-fn an_init_container_that_was_told_to_end_has_not_done_its_work() {
+fn stopped_init_containers_have_not_completed() {
     let spec = json!({"initContainers": [{"name": "i"}], "containers": [{"name": "a"}]});
     // It ends at 60.
     for (decided, main) in [(59, "waiting"), (61, "terminated")] {
-        let mut world = World {
-            stage: Stage::Terminated,
-            ..world(spec.clone()).sandbox().with(exited("i", 0, 0))
+        let mut fixture = Fixture {
+            worker_state: PodWorkerState::Terminated,
+            ..fixture(spec.clone()).sandbox().with(exited("i", 0, 0))
         };
-        world.terminal = Some(Terminal {
+        fixture.terminal = Some(TerminalDecision {
             phase: "Failed".into(),
             reason: "DeadlineExceeded".into(),
             message: "m".into(),
@@ -352,7 +353,7 @@ fn an_init_container_that_was_told_to_end_has_not_done_its_work() {
             disruption_target: false,
         });
         assert!(
-            state_of(&world.status(), "a")[main].is_object(),
+            state_of(&fixture.status(), "a")[main].is_object(),
             "{decided}"
         );
     }

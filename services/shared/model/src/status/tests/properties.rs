@@ -24,7 +24,7 @@ fn spec() -> impl Strategy<Value = Value> {
     })
 }
 
-fn container() -> impl Strategy<Value = Container> {
+fn containers() -> impl Strategy<Value = RuntimeContainer> {
     let phase = prop_oneof![
         Just(ContainerPhase::Created),
         Just(ContainerPhase::Running),
@@ -37,104 +37,112 @@ fn container() -> impl Strategy<Value = Container> {
         phase,
         0..3,
     )
-        .prop_map(|(name, attempt, phase, code)| Container {
+        .prop_map(|(name, attempt, phase, code)| RuntimeContainer {
             exit_code: code,
-            ..made(name, attempt, phase)
+            ..container_in_phase(name, attempt, phase)
         })
 }
 
-fn facts() -> impl Strategy<Value = World> {
-    let containers = proptest::collection::vec(container(), 0..6);
-    let verdict = (
+fn fixtures() -> impl Strategy<Value = Fixture> {
+    let containers = proptest::collection::vec(containers(), 0..6);
+    let result = (
         prop_oneof![Just("a0"), Just("a1"), Just("b0")],
         0_usize..3,
         any::<bool>(),
         20_i64..90,
     );
-    let verdicts = proptest::collection::vec(verdict, 0..5);
-    let notes = proptest::collection::btree_set(prop_oneof![Just("a"), Just("b"), Just("i")], 0..3);
-    let stage = prop_oneof![3 => Just(Stage::Syncing), 1 => Just(Stage::Terminating), 1 => Just(Stage::Terminated)];
+    let results = proptest::collection::vec(result, 0..5);
+    let waiting =
+        proptest::collection::btree_set(prop_oneof![Just("a"), Just("b"), Just("i")], 0..3);
+    let worker_state = prop_oneof![3 => Just(PodWorkerState::Syncing), 1 => Just(PodWorkerState::Terminating), 1 => Just(PodWorkerState::Terminated)];
     let terminal = proptest::option::weighted(0.2, (any::<bool>(), any::<bool>()));
     let ready = any::<(bool, bool)>();
     (
         spec(),
         containers,
-        verdicts,
-        notes,
-        stage,
+        results,
+        waiting,
+        worker_state,
         (terminal, ready, any::<bool>()),
     )
         .prop_map(
-            |(spec, mut containers, verdicts, notes, stage, (terminal, (sandbox, ready), file))| {
+            |(
+                spec,
+                mut containers,
+                results,
+                waiting,
+                worker_state,
+                (terminal, (sandbox, ready), file),
+            )| {
                 containers.sort_by(|x, y| (&x.name, y.attempt).cmp(&(&y.name, x.attempt)));
                 containers.dedup_by(|x, y| x.id == y.id);
-                let mut world = sourced(spec, if file { "file" } else { "api" });
+                let mut fixture = fixture_from_source(spec, if file { "file" } else { "api" });
                 if sandbox {
-                    world = world.sandbox();
-                    world.sandboxes[0].ready = ready;
+                    fixture = fixture.sandbox();
+                    fixture.sandboxes[0].ready = ready;
                 }
-                for (id, kind, success, since) in verdicts {
-                    world = world.verdict(id, ProbeKind::ALL[kind], success, since);
+                for (id, kind, success, since) in results {
+                    fixture = fixture.probe_result(id, ProbeKind::ALL[kind], success, since);
                 }
-                for name in notes {
-                    world = world.note(name, "ErrImagePull");
+                for name in waiting {
+                    fixture = fixture.waiting(name, "ErrImagePull");
                 }
-                let terminal = terminal.map(|(failed, disruption_target)| Terminal {
+                let terminal = terminal.map(|(failed, disruption_target)| TerminalDecision {
                     phase: if failed { "Failed" } else { "Succeeded" }.into(),
                     reason: "Evicted".into(),
                     message: "m".into(),
                     decided_at: Some(at(400)),
                     disruption_target,
                 });
-                World {
+                Fixture {
                     containers,
-                    stage,
+                    worker_state,
                     terminal,
-                    ..world
+                    ..fixture
                 }
             },
         )
 }
 
-/// What reading the status back from JSON gives.
-fn stored(status: &PodStatus) -> PodStatus {
+/// The status after a round trip through JSON.
+fn round_trip(status: &PodStatus) -> PodStatus {
     serde_json::from_slice(&serde_json::to_vec(status).unwrap()).unwrap()
 }
 
 proptest! {
     #[test]
-    fn telling_it_again_changes_nothing(mut world in facts()) {
-        let told = world.tell();
-        prop_assert_eq!(&world.status(), &told);
-        prop_assert_eq!(&stored(&told), &told);
-        world.previous = Some(stored(&told));
-        prop_assert_eq!(&world.status(), &told);
+    fn computing_again_changes_nothing(mut fixture in fixtures()) {
+        let published = fixture.publish();
+        prop_assert_eq!(&fixture.status(), &published);
+        prop_assert_eq!(&round_trip(&published), &published);
+        fixture.previous = Some(round_trip(&published));
+        prop_assert_eq!(&fixture.status(), &published);
     }
 
     #[test]
-    fn the_order_of_notes_and_verdicts_does_not_matter(world in facts()) {
-        let mut turned = world.clone();
-        turned.notes.reverse();
-        turned.verdicts.reverse();
-        prop_assert_eq!(turned.status(), world.status());
+    fn the_order_of_inputs_does_not_matter(fixture in fixtures()) {
+        let mut reversed = fixture.clone();
+        reversed.waiting.reverse();
+        reversed.probe_results.reverse();
+        prop_assert_eq!(reversed.status(), fixture.status());
     }
 
     #[test]
-    fn every_history_settles_at_once(first in facts(), second in facts()) {
-        let mut world = World { manifest: first.manifest.clone(), ..second };
-        // A pod on its way out never turns back.
-        world.stage = world.stage.max(first.stage);
-        world.previous = Some(first.status());
-        let told = world.tell();
-        prop_assert_eq!(world.status(), told);
+    fn the_status_is_stable_after_one_computation(first in fixtures(), second in fixtures()) {
+        let mut fixture = Fixture { manifest: first.manifest.clone(), ..second };
+        // The worker state never goes back.
+        fixture.worker_state = fixture.worker_state.max(first.worker_state);
+        fixture.previous = Some(first.status());
+        let published = fixture.publish();
+        prop_assert_eq!(fixture.status(), published);
     }
 
     #[test]
-    fn what_must_always_hold(first in facts(), second in facts()) {
+    fn invariants(first in fixtures(), second in fixtures()) {
         let before = first.status();
-        let mut world = World { manifest: first.manifest.clone(), ..second };
-        world.previous = Some(before.clone());
-        let status = world.status();
+        let mut fixture = Fixture { manifest: first.manifest.clone(), ..second };
+        fixture.previous = Some(before.clone());
+        let status = fixture.status();
         let phase = status.phase.clone().unwrap();
         if let Some(known) = before.phase.as_deref().filter(|phase| is_terminal(phase)) {
             prop_assert_eq!(&phase, known);

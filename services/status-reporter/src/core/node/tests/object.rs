@@ -1,17 +1,17 @@
-//! The object itself: made, and put right.
+//! The Node object: its creation and corrections.
 
 use jiff::SignedDuration;
 
 use super::super::object::Registration;
 use super::super::patch;
-use super::super::report::{Decision, Pace, Schedule};
+use super::super::report_schedule::{ReportDecision, ReportInterval, ReportSchedule};
 use super::*;
 
 #[test]
-fn an_object_is_made_whole_and_put_right_in_part() {
+fn object_is_created_and_corrected() {
     let registration = Registration {
         name: "n1".to_owned(),
-        labels: polylet_model::node::labels(
+        labels: polylet_model::node::initial_labels(
             "n1",
             "amd64",
             &[("shelf".to_owned(), "3".to_owned())].into(),
@@ -24,22 +24,22 @@ fn an_object_is_made_whole_and_put_right_in_part() {
     };
     let made = registration.object(NodeStatus::default());
     assert_eq!(registration.corrections(&made), None);
-    let told = serde_json::to_value(&made).unwrap();
+    let object = serde_json::to_value(&made).unwrap();
     assert_eq!(
-        told["metadata"]["labels"]["beta.kubernetes.io/arch"],
+        object["metadata"]["labels"]["beta.kubernetes.io/arch"],
         "amd64"
     );
     assert_eq!(
-        told["metadata"]["annotations"]["alpha.kubernetes.io/provided-node-ip"],
+        object["metadata"]["annotations"]["alpha.kubernetes.io/provided-node-ip"],
         "192.0.2.7"
     );
-    assert_eq!(told["spec"]["providerID"], "bare://n1");
+    assert_eq!(object["spec"]["providerID"], "bare://n1");
     assert_eq!(
-        told["spec"]["taints"][0]["key"],
+        object["spec"]["taints"][0]["key"],
         "node.cloudprovider.kubernetes.io/uninitialized"
     );
 
-    let held: Node = serde_json::from_value(json!({"metadata": {"name": "n1", "labels": {
+    let current: Node = serde_json::from_value(json!({"metadata": {"name": "n1", "labels": {
         "kubernetes.io/hostname": "other", "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64",
         "beta.kubernetes.io/os": "linux", "theirs": "x"}}}))
     .unwrap();
@@ -47,7 +47,7 @@ fn an_object_is_made_whole_and_put_right_in_part() {
         "labels": {"kubernetes.io/hostname": "n1", "beta.kubernetes.io/arch": "amd64"},
         "annotations": {"volumes.kubernetes.io/controller-managed-attach-detach": "true",
             "alpha.kubernetes.io/provided-node-ip": "192.0.2.7"}}});
-    assert_eq!(registration.corrections(&held), Some(expected));
+    assert_eq!(registration.corrections(&current), Some(expected));
     let plain = Registration {
         controller_attach_detach: false,
         external_cloud: false,
@@ -58,7 +58,7 @@ fn an_object_is_made_whole_and_put_right_in_part() {
 }
 
 #[test]
-fn the_labels_that_pods_are_placed_by_are_kept() {
+fn scheduling_labels_are_reconciled() {
     let label = |key: &str, value: &str| (key.to_owned(), value.to_owned());
     let registration = Registration {
         labels: BTreeMap::from([
@@ -68,30 +68,33 @@ fn the_labels_that_pods_are_placed_by_are_kept() {
         ]),
         ..Registration::default()
     };
-    let mut held = Node::default();
-    held.metadata.labels = Some(BTreeMap::from([
+    let mut current = Node::default();
+    current.metadata.labels = Some(BTreeMap::from([
         label("kubernetes.io/arch", "arm64"),
         label("kubernetes.io/os", "linux"),
     ]));
-    let wrong = registration.labels_to_keep(&held);
+    let wrong = registration.outdated_labels(&current);
     assert_eq!(json!(wrong), json!({"kubernetes.io/arch": "amd64"}));
     let none = NodeStatus::default();
     let patch = patch::status(&none, &none, &wrong);
     assert_eq!(patch["metadata"]["labels"]["kubernetes.io/arch"], "amd64");
-    held.metadata.labels = Some(registration.labels.clone());
-    assert!(registration.labels_to_keep(&held).is_empty());
+    current.metadata.labels = Some(registration.labels.clone());
+    assert!(registration.outdated_labels(&current).is_empty());
 
-    // Whoever takes them off is fought at the pace of the status only.
+    // Removed labels are written at the batch interval only.
     let second = SignedDuration::from_secs(1);
-    let mut schedule = Schedule::new(Pace {
-        gather: second * 10,
+    let mut schedule = ReportSchedule::new(ReportInterval {
+        batch: second * 10,
         report: second * 300,
     });
-    schedule.written(false, 0.5, at(0));
+    schedule.on_written(false, 0.5, at(0));
     let (now, later) = (at(1), at(11));
     assert_eq!(
         schedule.decide(&none, &none, true, now),
-        Decision::Wait(later)
+        ReportDecision::Wait(later)
     );
-    assert_eq!(schedule.decide(&none, &none, true, later), Decision::Write);
+    assert_eq!(
+        schedule.decide(&none, &none, true, later),
+        ReportDecision::Write
+    );
 }

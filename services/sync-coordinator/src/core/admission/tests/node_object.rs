@@ -1,81 +1,81 @@
-//! What the node's object in the cluster says counts.
+//! The Node object in the cluster.
 
 use super::*;
 
-fn known(labels: Value, taints: Value, allocatable: &[(&str, i64)]) -> NodeObject {
-    NodeObject::Known {
+fn present(labels: Value, taints: Value, allocatable: &[(&str, i64)]) -> NodeObject {
+    NodeObject::Present {
         labels: serde_json::from_value(labels).unwrap(),
         taints: serde_json::from_value(taints).unwrap(),
         allocatable: numbers(allocatable),
     }
 }
 
-fn of_source(mut world: World, source: &str) -> World {
+fn with_source(mut env: TestEnv, source: &str) -> TestEnv {
     let source = source.to_owned();
-    world = with(world, |pod| {
+    env = with(env, |pod| {
         let key = "kubernetes.io/config.source".to_owned();
         let annotations = pod.metadata.annotations.get_or_insert_default();
         annotations.insert(key, source);
     });
-    world
+    env
 }
 
 #[test]
-fn pods_of_the_cluster_wait_for_the_word_of_the_node() {
-    for (source, expected) in [("api", "unsure"), ("file", "")] {
-        let mut world = of_source(world(simple("Always", &["a"])), source);
-        world.node.room.node = NodeObject::Unheard;
-        assert_eq!(told(&world).0, expected, "{source}");
-        world.node.room.node = NodeObject::None;
-        assert_eq!(told(&world).0, "", "{source}");
-        // What was let in by a former life is let in.
-        world.settle();
-        world.node.room.node = NodeObject::Unheard;
-        world.restart();
-        assert_eq!(verdict(&world), Verdict::Admitted);
+fn api_pods_wait_for_the_node_object() {
+    for (source, expected) in [("api", "waits for node"), ("file", "")] {
+        let mut env = with_source(env(simple("Always", &["a"])), source);
+        env.node.resources.node_object = NodeObject::NotSynced;
+        assert_eq!(rejection(&env).0, expected, "{source}");
+        env.node.resources.node_object = NodeObject::Absent;
+        assert_eq!(rejection(&env).0, "", "{source}");
+        // A pod admitted by the previous instance stays admitted.
+        env.run_until_idle();
+        env.node.resources.node_object = NodeObject::NotSynced;
+        env.restart_process();
+        assert_eq!(decision(&env), AdmissionDecision::Admitted);
     }
 }
 
 #[test]
-fn the_nodes_object_counts() {
-    let mut spec = asking(json!({"cpu": "1", "example.com/gpu": "2"}));
-    let mut refused = of_source(world(spec.clone()), "api");
-    let gpus = known(
+fn labels_and_allocatable_of_the_node_object_count() {
+    let mut spec = requesting(json!({"cpu": "1", "example.com/gpu": "2"}));
+    let mut rejected = with_source(env(spec.clone()), "api");
+    let gpus = present(
         json!({}),
         json!([]),
         &[("cpu", 4000), ("example.com/gpu", 1)],
     );
-    refused.node.room.node = gpus;
-    let short = "requested: 2, used: 0, capacity: 1";
-    let (reason, message) = told(&refused);
+    rejected.node.resources.node_object = gpus;
+    let amounts = "requested: 2, used: 0, capacity: 1";
+    let (reason, message) = rejection(&rejected);
     assert_eq!(reason, "OutOfexample.com/gpu");
-    assert!(message.ends_with(short), "{message}");
+    assert!(message.ends_with(amounts), "{message}");
     spec["nodeSelector"] = json!({"zone": "a"});
     spec["containers"][0]["resources"] = json!({});
-    let mut chosen = of_source(world(spec), "api");
-    chosen.node.room.node = known(json!({"zone": "a"}), json!([]), &[]);
-    assert_eq!(verdict(&chosen), Verdict::Admitted);
+    let mut matching = with_source(env(spec), "api");
+    matching.node.resources.node_object = present(json!({"zone": "a"}), json!([]), &[]);
+    assert_eq!(decision(&matching), AdmissionDecision::Admitted);
 }
 
 #[test]
-fn newer_labels_are_awaited_for_a_moment() {
+fn newer_labels_are_waited_for() {
     let mut spec = simple("Always", &["a"]);
     spec["nodeSelector"] = json!({"zone": "a"});
-    let mut world = of_source(world(spec), "api");
-    world.node.room.node = known(json!({}), json!([]), &[]);
-    let plan = world.plan();
+    let mut env = with_source(env(spec), "api");
+    env.node.resources.node_object = present(json!({}), json!([]), &[]);
+    let plan = env.plan();
     assert!(plan.steps.is_empty() && plan.wake_at.is_some());
-    world.begin();
-    let old = world.node.room.node.clone();
-    world.node.room.node = known(json!({"zone": "a"}), json!([]), &[]);
-    assert_eq!(verdict(&world), Verdict::Admitted);
-    world.node.room.node = old;
-    world.pass(2);
-    assert_eq!(told(&world).0, "NodeAffinity");
+    env.start_steps();
+    let old = env.node.resources.node_object.clone();
+    env.node.resources.node_object = present(json!({"zone": "a"}), json!([]), &[]);
+    assert_eq!(decision(&env), AdmissionDecision::Admitted);
+    env.node.resources.node_object = old;
+    env.advance_clock(2);
+    assert_eq!(rejection(&env).0, "NodeAffinity");
 }
 
 #[test]
-fn taints_that_end_pods_keep_them_out() {
+fn no_execute_taints_reject_api_pods() {
     let taints = json!([{"key": "a", "effect": "NoExecute"}, {"key": "b", "effect": "NoSchedule"}]);
     for (source, tolerations, expected) in [
         ("api", json!([]), "TaintToleration"),
@@ -89,9 +89,9 @@ fn taints_that_end_pods_keep_them_out() {
     ] {
         let mut spec = simple("Always", &["a"]);
         spec["tolerations"] = tolerations.clone();
-        let mut world = of_source(world(spec), source);
-        world.node.room.node = known(json!({}), taints.clone(), &[]);
-        let (reason, message) = told(&world);
+        let mut env = with_source(env(spec), source);
+        env.node.resources.node_object = present(json!({}), taints.clone(), &[]);
+        let (reason, message) = rejection(&env);
         assert_eq!(reason, expected, "{source} {tolerations}");
         if !reason.is_empty() {
             assert_eq!(
@@ -103,28 +103,30 @@ fn taints_that_end_pods_keep_them_out() {
 }
 
 #[test]
-fn nothing_is_told_of_a_pod_before_it_is_let_in_or_refused() {
-    let mut let_in = world(asking(json!({"cpu": "100m"})));
-    assert!(!let_in.plan().unadmitted);
-    let_in.node.pleg_fresh = false;
-    assert!(let_in.plan().unadmitted, "nobody was asked yet");
-    let_in.node.pleg_fresh = true;
-    let_in.settle();
-    let_in.node.pleg_fresh = false;
-    assert!(!let_in.plan().unadmitted);
+fn a_pod_is_unadmitted_until_admitted_or_rejected() {
+    let mut admitted = env(requesting(json!({"cpu": "100m"})));
+    assert!(!admitted.plan().unadmitted);
+    admitted.node.pleg_synced = false;
+    assert!(admitted.plan().unadmitted, "not decided yet");
+    admitted.node.pleg_synced = true;
+    admitted.run_until_idle();
+    admitted.node.pleg_synced = false;
+    assert!(!admitted.plan().unadmitted);
 
-    let mut refused = world(asking(json!({"cpu": "3"})));
-    assert!(refused.plan().unadmitted);
-    let steps = refused.begin();
-    assert!(matches!(*steps, [Step::Decide(_)]), "{steps:?}");
-    assert!(refused.plan().unadmitted, "not written down yet");
-    refused.finish(&steps[0]);
-    assert!(!refused.plan().unadmitted);
+    let mut rejected = env(requesting(json!({"cpu": "3"})));
+    assert!(rejected.plan().unadmitted);
+    let steps = rejected.start_steps();
+    assert!(
+        matches!(*steps, [Step::CheckpointTermination(_)]),
+        "{steps:?}"
+    );
+    assert!(rejected.plan().unadmitted, "not stored yet");
+    rejected.finish(&steps[0]);
+    assert!(!rejected.plan().unadmitted);
 
-    let waits = of_source(world(simple("Always", &["a"])), "api");
-    let mut leaves = waits;
-    leaves.node.room.node = NodeObject::Unheard;
-    assert!(leaves.plan().unadmitted);
-    leaves.pod.leaving = true;
-    assert!(!leaves.plan().unadmitted);
+    let mut removed = with_source(env(simple("Always", &["a"])), "api");
+    removed.node.resources.node_object = NodeObject::NotSynced;
+    assert!(removed.plan().unadmitted);
+    removed.pod.removal_requested = true;
+    assert!(!removed.plan().unadmitted);
 }

@@ -1,13 +1,13 @@
-//! Answers of one plugin, as long as they are good.
+//! Cache of one plugin's responses.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::super::docker_config::Logins;
-use super::super::location;
-use super::{Answer, CacheKeyType, Whose};
+use crate::core::credentials::docker_config::Logins;
+use crate::core::credentials::location;
+use crate::core::credentials::provider::{CacheKeyType, IdentityScope, ProviderResponse};
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Key {
@@ -16,93 +16,96 @@ enum Key {
     Global,
 }
 
-/// What a plugin answered.
+/// The responses of a plugin that have not expired.
 #[derive(Clone, Debug, Default)]
-pub struct Cache {
-    known: BTreeMap<(Key, Option<Whose>), (Logins, Timestamp)>,
+pub struct CredentialCache {
+    entries: BTreeMap<(Key, Option<IdentityScope>), (Logins, Timestamp)>,
 }
 
-impl Cache {
-    /// What is still good for an image, and for whom it was given: its own answer, then its
-    /// registry's, then the general one.
-    pub fn get(&self, image: &str, whose: Option<&Whose>, now: Timestamp) -> Option<&Logins> {
+impl CredentialCache {
+    /// The logins for an image in the given scope: those cached for the image, then for its registry,
+    /// then for all images.
+    pub fn get(
+        &self,
+        image: &str,
+        scope: Option<&IdentityScope>,
+        now: Timestamp,
+    ) -> Option<&Logins> {
         let keys = [
             Key::Image(image.to_owned()),
             Key::Registry(location::registry(image).to_owned()),
             Key::Global,
         ];
         keys.into_iter().find_map(|key| {
-            let (logins, until) = self.known.get(&(key, whose.cloned()))?;
+            let (logins, until) = self.entries.get(&(key, scope.cloned()))?;
             (now <= *until).then_some(logins)
         })
     }
 
-    /// Keeps an answer about an image as long as it says, else as long as the plugin's
-    /// configuration does; no longer than the answer itself when that is zero.
+    /// Caches a response for its own duration, else for the plugin's default; not at all for zero.
     pub fn put(
         &mut self,
-        (image, whose): (&str, Option<Whose>),
-        answer: &Answer,
+        (image, scope): (&str, Option<IdentityScope>),
+        response: &ProviderResponse,
         default: Duration,
         now: Timestamp,
     ) {
-        self.known.retain(|_, (_, until)| now <= *until);
-        let good = answer.cache.unwrap_or(default);
-        if good.is_zero() {
+        self.entries.retain(|_, (_, until)| now <= *until);
+        let duration = response.cache_duration.unwrap_or(default);
+        if duration.is_zero() {
             return;
         }
-        let key = match answer.reach {
+        let key = match response.cache_key_type {
             CacheKeyType::Image => Key::Image(image.to_owned()),
             CacheKeyType::Registry => Key::Registry(location::registry(image).to_owned()),
             CacheKeyType::Global => Key::Global,
         };
-        // A time beyond what can be told is as good as the last one that can.
-        let until = now.checked_add(good).unwrap_or(Timestamp::MAX);
-        self.known
-            .insert((key, whose), (answer.logins.clone(), until));
+        let until = now.checked_add(duration).unwrap_or(Timestamp::MAX);
+        self.entries
+            .insert((key, scope), (response.logins.clone(), until));
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Account, ServiceAccount};
     use super::*;
+    use crate::core::credentials::provider::{ServiceAccountToken, TokenAttributes};
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(second).unwrap()
     }
 
-    fn answer(reach: CacheKeyType, cache: Option<u64>) -> Answer {
-        Answer {
-            reach,
-            cache: cache.map(Duration::from_secs),
-            logins: Logins::from([(format!("{reach:?}"), Default::default())]),
+    fn response(key_type: CacheKeyType, cache: Option<u64>) -> ProviderResponse {
+        ProviderResponse {
+            cache_key_type: key_type,
+            cache_duration: cache.map(Duration::from_secs),
+            logins: Logins::from([(format!("{key_type:?}"), Default::default())]),
         }
     }
 
-    fn whose(cache: &Cache, image: &str, now: i64) -> Option<String> {
+    fn scope(cache: &CredentialCache, image: &str, now: i64) -> Option<String> {
         cache.get(image, None, at(now))?.keys().next().cloned()
     }
 
     #[test]
-    fn the_nearest_answer_is_taken_while_it_is_good() {
+    fn the_most_specific_unexpired_response_is_used() {
         let hour = Duration::from_secs(3600);
-        let mut cache = Cache::default();
+        let mut cache = CredentialCache::default();
         cache.put(
             ("r/a", None),
-            &answer(CacheKeyType::Global, None),
+            &response(CacheKeyType::Global, None),
             hour,
             at(0),
         );
         cache.put(
             ("r/a", None),
-            &answer(CacheKeyType::Registry, Some(20)),
+            &response(CacheKeyType::Registry, Some(20)),
             hour,
             at(0),
         );
         cache.put(
             ("r/a", None),
-            &answer(CacheKeyType::Image, Some(10)),
+            &response(CacheKeyType::Image, Some(10)),
             hour,
             at(0),
         );
@@ -115,7 +118,7 @@ mod tests {
             ("r/a", 3601, None),
         ] {
             assert_eq!(
-                whose(&cache, image, now).as_deref(),
+                scope(&cache, image, now).as_deref(),
                 expected,
                 "{image} {now}"
             );
@@ -123,37 +126,37 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_for_whom_it_was_given() {
-        let whose = |token: &str| {
-            ServiceAccount::asked_by(&Account {
-                of: Default::default(),
+    fn responses_are_cached_per_identity() {
+        let scope = |token: &str| {
+            TokenAttributes::request_scope(&ServiceAccountToken {
+                account: Default::default(),
                 annotations: BTreeMap::new(),
                 token: token.into(),
             })
         };
-        let mut cache = Cache::default();
+        let mut cache = CredentialCache::default();
         let hour = Duration::from_secs(3600);
-        let answer = answer(CacheKeyType::Global, None);
-        cache.put(("r/a", Some(whose("t"))), &answer, hour, at(0));
-        assert!(cache.get("r/b", Some(&whose("t")), at(0)).is_some());
-        assert!(cache.get("r/b", Some(&whose("u")), at(0)).is_none());
+        let response = response(CacheKeyType::Global, None);
+        cache.put(("r/a", Some(scope("t"))), &response, hour, at(0));
+        assert!(cache.get("r/b", Some(&scope("t")), at(0)).is_some());
+        assert!(cache.get("r/b", Some(&scope("u")), at(0)).is_none());
         assert!(cache.get("r/b", None, at(0)).is_none());
     }
 
     #[test]
-    fn an_answer_that_is_not_to_be_kept_is_not() {
-        let mut cache = Cache::default();
+    fn zero_duration_disables_caching() {
+        let mut cache = CredentialCache::default();
         let hour = Duration::from_secs(3600);
         cache.put(
             ("r/a", None),
-            &answer(CacheKeyType::Image, Some(0)),
+            &response(CacheKeyType::Image, Some(0)),
             hour,
             at(0),
         );
-        let unsaid = answer(CacheKeyType::Global, None);
-        cache.put(("r/a", None), &unsaid, Duration::ZERO, at(0));
-        assert_eq!(whose(&cache, "r/a", 0), None);
-        cache.put(("r/a", None), &unsaid, Duration::MAX, at(0));
-        assert!(whose(&cache, "r/a", 1).is_some());
+        let without_duration = response(CacheKeyType::Global, None);
+        cache.put(("r/a", None), &without_duration, Duration::ZERO, at(0));
+        assert_eq!(scope(&cache, "r/a", 0), None);
+        cache.put(("r/a", None), &without_duration, Duration::MAX, at(0));
+        assert!(scope(&cache, "r/a", 1).is_some());
     }
 }

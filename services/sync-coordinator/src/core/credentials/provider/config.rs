@@ -1,4 +1,4 @@
-//! `CredentialProviderConfig`: the plugins and the images they are for.
+//! `CredentialProviderConfig`: the plugins and the images they serve.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,86 +6,86 @@ use std::time::Duration;
 use polylet_kit::config::parse_duration;
 use serde::Deserialize;
 
-use super::super::location;
+use crate::core::credentials::location;
 
 const GROUP: &str = "kubelet.config.k8s.io";
 const KIND: &str = "CredentialProviderConfig";
-/// What plugins speak.
-const SPOKEN: [&str; 3] = [
+/// Supported API versions of plugins.
+const API_VERSIONS: [&str; 3] = [
     "credentialprovider.kubelet.k8s.io/v1",
     "credentialprovider.kubelet.k8s.io/v1beta1",
     "credentialprovider.kubelet.k8s.io/v1alpha1",
 ];
 
-/// What is wrong in a configuration of plugins.
+/// An invalid plugin configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{file}: {field}: {message}")]
 pub struct ProviderConfigError {
     /// The file.
     pub file: String,
-    /// The field; `document` for all of it.
+    /// The field; `document` for the whole file.
     pub field: String,
-    /// What was expected.
+    /// What is expected.
     pub message: String,
 }
 
-/// One plugin.
+/// A configured plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Provider {
-    /// The program's name in the plugins' directory.
+pub struct CredentialProvider {
+    /// Name of the executable in the plugin directory.
     pub name: String,
-    /// Images that it is asked about.
+    /// Patterns of the images that it serves.
     pub match_images: Vec<String>,
-    /// How long an answer is good that does not say so itself.
-    pub default_cache: Duration,
-    /// The form of requests and answers.
+    /// How long a response without a duration is cached.
+    pub default_cache_duration: Duration,
+    /// API version of requests and responses.
     pub api_version: String,
-    /// The program's arguments.
+    /// Command line arguments.
     pub args: Vec<String>,
-    /// Environment variables beside the process's own.
+    /// Additional environment variables.
     pub env: Vec<(String, String)>,
-    /// What it wants of the pod's service account, if anything.
-    pub service_account: Option<ServiceAccount>,
+    /// How it uses the pod's service account, if at all.
+    pub token_attributes: Option<TokenAttributes>,
 }
 
-/// What a plugin wants of a pod's service account.
+/// How a plugin uses the pod's service account.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ServiceAccount {
-    /// It is not asked for pods without one.
-    pub required: bool,
-    /// Whom the account's token is for.
+pub struct TokenAttributes {
+    /// Whether it is skipped for pods without one.
+    pub requires_service_account: bool,
+    /// Audience of the token.
     pub audience: String,
-    /// An answer is good for one token alone, and not for all of the account's.
-    pub by_token: bool,
-    /// Annotations of the account that it is told; it is not asked where one is missing.
+    /// Whether responses are cached per token; otherwise per service account.
+    pub cache_per_token: bool,
+    /// Annotations that it receives, and without which it is skipped.
     pub required_annotations: Vec<String>,
-    /// Annotations that it is told where they are there.
+    /// Annotations that it receives if present.
     pub optional_annotations: Vec<String>,
 }
 
-impl Provider {
-    /// Whether the plugin is asked about an image (its full name without tag or digest).
-    pub fn is_for(&self, image: &str) -> bool {
+impl CredentialProvider {
+    /// Whether the plugin serves an image (full name without tag or digest).
+    pub fn matches_image(&self, image: &str) -> bool {
         self.match_images
             .iter()
-            .any(|place| location::covers(place, image))
+            .any(|pattern| location::matches(pattern, image))
     }
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Document {
+struct ConfigDocument {
     #[serde(default)]
     api_version: String,
     #[serde(default)]
     kind: String,
     #[serde(default)]
-    providers: Vec<Entry>,
+    providers: Vec<ProviderEntry>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct Entry {
+struct ProviderEntry {
     #[serde(default)]
     name: String,
     #[serde(default)]
@@ -97,7 +97,7 @@ struct Entry {
     args: Vec<String>,
     #[serde(default)]
     env: Vec<EnvVar>,
-    token_attributes: Option<TokenAttributes>,
+    token_attributes: Option<TokenAttributesEntry>,
 }
 
 #[derive(Deserialize)]
@@ -111,7 +111,7 @@ struct EnvVar {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-struct TokenAttributes {
+struct TokenAttributesEntry {
     #[serde(default)]
     service_account_token_audience: String,
     #[serde(default)]
@@ -123,35 +123,36 @@ struct TokenAttributes {
     optional_service_account_annotation_keys: Vec<String>,
 }
 
-/// Plugins of one or more files, in their order; a name may stand once.
-pub fn read(files: &[(String, String)]) -> Result<Vec<Provider>, ProviderConfigError> {
+/// Parses the plugins of one or more files, in order. Names must be unique.
+pub fn parse(files: &[(String, String)]) -> Result<Vec<CredentialProvider>, ProviderConfigError> {
     let mut known: BTreeMap<String, String> = BTreeMap::new();
     let mut providers = Vec::new();
     for (file, text) in files {
-        let wrong = |field: &str, message: String| ProviderConfigError {
+        let invalid = |field: &str, message: String| ProviderConfigError {
             file: file.clone(),
             field: field.to_owned(),
             message,
         };
-        let document: Document = serde_yaml_ng::from_str(text)
-            .map_err(|error| wrong("document", format!("not a {KIND}: {error}")))?;
+        let document: ConfigDocument = serde_yaml_ng::from_str(text)
+            .map_err(|error| invalid("document", format!("not a {KIND}: {error}")))?;
         let group = document.api_version.split_once('/').map(|(group, _)| group);
         if group != Some(GROUP) {
             let message = format!("{:?}: expected {GROUP}/v1", document.api_version);
-            return Err(wrong("apiVersion", message));
+            return Err(invalid("apiVersion", message));
         }
         if document.kind != KIND {
-            return Err(wrong(
+            return Err(invalid(
                 "kind",
                 format!("{:?}: expected {KIND}", document.kind),
             ));
         }
         for (at, entry) in document.providers.into_iter().enumerate() {
-            let provider = check(entry)
-                .map_err(|(field, message)| wrong(&format!("providers[{at}].{field}"), message))?;
+            let provider = parse_provider(entry).map_err(|(field, message)| {
+                invalid(&format!("providers[{at}].{field}"), message)
+            })?;
             if let Some(first) = known.insert(provider.name.clone(), file.clone()) {
-                let message = format!("{:?} stands in {first} already", provider.name);
-                return Err(wrong(&format!("providers[{at}].name"), message));
+                let message = format!("{:?} is already configured in {first}", provider.name);
+                return Err(invalid(&format!("providers[{at}].name"), message));
             }
             providers.push(provider);
         }
@@ -169,17 +170,17 @@ pub fn read(files: &[(String, String)]) -> Result<Vec<Provider>, ProviderConfigE
     Ok(providers)
 }
 
-fn check(entry: Entry) -> Result<Provider, (&'static str, String)> {
+fn parse_provider(entry: ProviderEntry) -> Result<CredentialProvider, (&'static str, String)> {
     let name = &entry.name;
     if name.is_empty() || name.contains(['/', ' ']) || name == "." || name == ".." {
         let message = format!("{name:?}: expected the name of a program, without '/' and spaces");
         return Err(("name", message));
     }
-    if !SPOKEN.contains(&entry.api_version.as_str()) {
+    if !API_VERSIONS.contains(&entry.api_version.as_str()) {
         let message = format!(
             "{:?}: expected one of {}",
             entry.api_version,
-            SPOKEN.join(", ")
+            API_VERSIONS.join(", ")
         );
         return Err(("apiVersion", message));
     }
@@ -189,7 +190,7 @@ fn check(entry: Entry) -> Result<Provider, (&'static str, String)> {
     if let Some(bad) = entry
         .match_images
         .iter()
-        .find(|i| location::key(i).is_none())
+        .find(|i| location::normalize(i).is_none())
     {
         let message = format!("{bad:?}: expected a registry such as *.registry.example:5000/path");
         return Err(("matchImages", message));
@@ -197,13 +198,15 @@ fn check(entry: Entry) -> Result<Provider, (&'static str, String)> {
     let duration = entry.default_cache_duration.as_deref();
     let default_cache = duration
         .ok_or_else(|| "required, for example 12h".to_owned())
-        .and_then(|text| parse_duration(text).map_err(|why| format!("{text:?}: {why}")))
+        .and_then(|text| parse_duration(text).map_err(|error| format!("{text:?}: {error}")))
         .map_err(|message| ("defaultCacheDuration", message))?;
-    let service_account = entry.token_attributes.map(|t| token(t, &entry.api_version));
-    Ok(Provider {
+    let service_account = entry
+        .token_attributes
+        .map(|t| parse_token_attributes(t, &entry.api_version));
+    Ok(CredentialProvider {
         name: entry.name,
         match_images: entry.match_images,
-        default_cache,
+        default_cache_duration: default_cache,
         api_version: entry.api_version,
         args: entry.args,
         env: entry
@@ -211,73 +214,81 @@ fn check(entry: Entry) -> Result<Provider, (&'static str, String)> {
             .into_iter()
             .map(|var| (var.name, var.value))
             .collect(),
-        service_account: service_account.transpose()?,
+        token_attributes: service_account.transpose()?,
     })
 }
 
-fn token(
-    wanted: TokenAttributes,
+fn parse_token_attributes(
+    attributes: TokenAttributesEntry,
     api_version: &str,
-) -> Result<ServiceAccount, (&'static str, String)> {
-    if api_version != SPOKEN[0] {
-        let message = format!("only for plugins that speak {}", SPOKEN[0]);
+) -> Result<TokenAttributes, (&'static str, String)> {
+    if api_version != API_VERSIONS[0] {
+        let message = format!("only supported with {}", API_VERSIONS[0]);
         return Err(("tokenAttributes", message));
     }
-    if wanted.service_account_token_audience.is_empty() {
+    if attributes.service_account_token_audience.is_empty() {
         let field = "tokenAttributes.serviceAccountTokenAudience";
         return Err((field, "required".to_owned()));
     }
-    if !["ServiceAccount", "Token"].contains(&wanted.cache_type.as_str()) {
-        let message = format!("{:?}: expected ServiceAccount or Token", wanted.cache_type);
+    if !["ServiceAccount", "Token"].contains(&attributes.cache_type.as_str()) {
+        let message = format!(
+            "{:?}: expected ServiceAccount or Token",
+            attributes.cache_type
+        );
         return Err(("tokenAttributes.cacheType", message));
     }
     let field = "tokenAttributes.requireServiceAccount";
-    let required = wanted
+    let required = attributes
         .require_service_account
         .ok_or((field, "required".to_owned()))?;
-    if !required && !wanted.required_service_account_annotation_keys.is_empty() {
+    if !required
+        && !attributes
+            .required_service_account_annotation_keys
+            .is_empty()
+    {
         let message = "must be true where annotations are required".to_owned();
         return Err((field, message));
     }
-    let (needed, optional) = (
-        wanted.required_service_account_annotation_keys,
-        wanted.optional_service_account_annotation_keys,
+    let (required_keys, optional_keys) = (
+        attributes.required_service_account_annotation_keys,
+        attributes.optional_service_account_annotation_keys,
     );
-    annotation_keys(&needed).map_err(|why| {
+    annotation_keys(&required_keys).map_err(|message| {
         let field = "tokenAttributes.requiredServiceAccountAnnotationKeys";
-        (field, why)
+        (field, message)
     })?;
-    annotation_keys(&optional).map_err(|why| {
+    annotation_keys(&optional_keys).map_err(|message| {
         let field = "tokenAttributes.optionalServiceAccountAnnotationKeys";
-        (field, why)
+        (field, message)
     })?;
-    if let Some(both) = needed.iter().find(|key| optional.contains(key)) {
+    if let Some(both) = required_keys.iter().find(|key| optional_keys.contains(key)) {
         let message = format!("{both:?}: annotation keys cannot be both required and optional");
         return Err(("tokenAttributes", message));
     }
-    Ok(ServiceAccount {
-        required,
-        audience: wanted.service_account_token_audience,
-        by_token: wanted.cache_type == "Token",
-        required_annotations: needed,
-        optional_annotations: optional,
+    Ok(TokenAttributes {
+        requires_service_account: required,
+        audience: attributes.service_account_token_audience,
+        cache_per_token: attributes.cache_type == "Token",
+        required_annotations: required_keys,
+        optional_annotations: optional_keys,
     })
 }
 
 fn annotation_keys(keys: &[String]) -> Result<(), String> {
     for (at, key) in keys.iter().enumerate() {
-        // Annotations are compared without regard to case when they are checked.
+        // As upstream, the check ignores case.
         if !is_qualified_name(&key.to_lowercase()) {
             return Err(format!("{key:?}: expected the key of an annotation"));
         }
         if keys.iter().take(at).any(|other| other == key) {
-            return Err(format!("{key:?} stands there twice"));
+            return Err(format!("{key:?} is a duplicate"));
         }
     }
     Ok(())
 }
 
-/// A name of at most 63 letters, digits, '-', '_' and '.', after a domain and '/' if it has one.
+/// A qualified name: at most 63 letters, digits, '-', '_' and '.', with an optional domain and '/'
+/// before it.
 fn is_qualified_name(key: &str) -> bool {
     let (domain, name) = match key.split_once('/') {
         Some((domain, name)) => (Some(domain), name),

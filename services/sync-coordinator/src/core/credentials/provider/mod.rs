@@ -1,12 +1,11 @@
-//! Credential provider plugins: which there are, what they are asked, what they answer, how long
-//! an answer is good.
+//! Credential provider plugins: configuration, request and response, cache.
 
-pub mod account;
-pub mod answer;
 pub mod cache;
 pub mod config;
+pub mod response;
+pub mod service_account;
 
-pub use account::{Account, Whose};
-pub use answer::{Answer, AnswerError, CacheKeyType, request};
-pub use cache::Cache;
-pub use config::{Provider, ProviderConfigError, ServiceAccount};
+pub use cache::CredentialCache;
+pub use config::{CredentialProvider, ProviderConfigError, TokenAttributes};
+pub use response::{CacheKeyType, ProviderResponse, ProviderResponseError, request};
+pub use service_account::{IdentityScope, ServiceAccountToken};

@@ -1,11 +1,11 @@
 use proptest::prelude::*;
 
-use super::super::{AccountRef, SecretRef};
 use super::*;
+use crate::core::credentials::{SecretRef, ServiceAccountRef};
 
 fn login(secret: Option<&str>, password: &str) -> Credential {
     let source = |name: &str| {
-        Source::Secret(SecretRef {
+        CredentialSource::Secret(SecretRef {
             uid: "u".into(),
             namespace: "ns".into(),
             name: name.into(),
@@ -17,19 +17,19 @@ fn login(secret: Option<&str>, password: &str) -> Credential {
             password: password.into(),
             email: String::new(),
         },
-        source: secret.map_or(Source::Node, source),
+        source: secret.map_or(CredentialSource::Node, source),
     }
 }
 
-fn pulled_with(used: Option<&Credential>) -> Record {
-    let access = Some(Access::of(used));
-    noted(None, "id", "r.example/a:1", access, Timestamp::UNIX_EPOCH).unwrap()
+fn pulled_with(used: Option<&Credential>) -> ImagePulledRecord {
+    let access = Some(ImagePullCredentials::from_pull(used));
+    updated_record(None, "id", "r.example/a:1", access, Timestamp::UNIX_EPOCH).unwrap()
 }
 
 #[test]
-fn policies_ask() {
+fn policies_require_verification() {
     let list = ["r.example/team/*".to_owned(), "r.example/one".to_owned()];
-    for (name, reference, pulled, asks) in [
+    for (name, reference, pulled, expected) in [
         ("NeverVerify", "r.example/a:1", true, false),
         ("NeverVerifyPreloadedImages", "r.example/a:1", true, true),
         ("NeverVerifyPreloadedImages", "r.example/a:1", false, false),
@@ -60,42 +60,55 @@ fn policies_ask() {
         ),
     ] {
         assert_eq!(
-            Policy::of(name, &list).asks(reference, pulled),
-            asks,
+            VerificationPolicy::from_name(name, &list).requires_verification(reference, pulled),
+            expected,
             "{name} {reference}"
         );
     }
 }
 
 #[test]
-fn an_image_is_open_to_whom_it_was_pulled_for() {
+fn access_follows_the_credentials_of_the_pull() {
     let free = pulled_with(None);
     let node = pulled_with(Some(&login(None, "p")));
     let secret = pulled_with(Some(&login(Some("s"), "p")));
     for record in [&free, &node] {
-        assert_eq!(known(Some(record), "r.example/a:2"), Known::Open);
+        assert_eq!(
+            image_access(Some(record), "r.example/a:2"),
+            ImageAccess::AnyPod
+        );
     }
-    // Another name for the same image is another place in its registry.
-    assert_eq!(known(Some(&free), "r.example/b:1"), Known::Nothing);
-    assert_eq!(known(None, "r.example/a:1"), Known::Nothing);
-    let Known::Shown(secrets, _) = known(Some(&secret), "r.example/a:1") else {
+    // Another name of the same image is another repository.
+    assert_eq!(
+        image_access(Some(&free), "r.example/b:1"),
+        ImageAccess::Unknown
+    );
+    assert_eq!(image_access(None, "r.example/a:1"), ImageAccess::Unknown);
+    let ImageAccess::Restricted(secrets, _) = image_access(Some(&secret), "r.example/a:1") else {
         panic!("{secret:?}");
     };
-    for (mine, password, found) in [
+    for (secret_name, password, expected) in [
         ("s", "p", Some(false)),
         ("other", "p", Some(true)),
         ("s", "new", Some(true)),
         ("other", "new", None),
     ] {
-        let shown = shown(&secrets, &[login(None, "p"), login(Some(mine), password)]);
-        assert_eq!(shown.map(|(_, news)| news), found, "{mine} {password}");
+        let matching = matching_secret(
+            &secrets,
+            &[login(None, "p"), login(Some(secret_name), password)],
+        );
+        assert_eq!(
+            matching.map(|(_, update)| update),
+            expected,
+            "{secret_name} {password}"
+        );
     }
-    assert_eq!(shown(&secrets, &[login(None, "p")]), None);
+    assert_eq!(matching_secret(&secrets, &[login(None, "p")]), None);
 }
 
-fn more(record: &Record, used: Option<&Credential>) -> Option<Record> {
-    let access = Some(Access::of(used));
-    noted(
+fn after_pull(record: &ImagePulledRecord, used: Option<&Credential>) -> Option<ImagePulledRecord> {
+    let access = Some(ImagePullCredentials::from_pull(used));
+    updated_record(
         Some(record),
         "id",
         "r.example/a:1",
@@ -105,59 +118,70 @@ fn more(record: &Record, used: Option<&Credential>) -> Option<Record> {
 }
 
 #[test]
-fn records_grow_and_open_up() {
+fn records_collect_secrets_until_open_to_all() {
     let one = pulled_with(Some(&login(Some("s"), "p")));
-    assert_eq!(more(&one, Some(&login(Some("s"), "p"))), None);
-    let two = more(&one, Some(&login(Some("t"), "p"))).unwrap();
+    assert_eq!(after_pull(&one, Some(&login(Some("s"), "p"))), None);
+    let two = after_pull(&one, Some(&login(Some("t"), "p"))).unwrap();
     assert_eq!(
         two.credential_mapping["r.example/a"]
             .kubernetes_secrets
             .len(),
         2
     );
-    let new = more(&one, Some(&login(Some("s"), "q"))).unwrap();
+    let new = after_pull(&one, Some(&login(Some("s"), "q"))).unwrap();
     assert_eq!(
         new.credential_mapping["r.example/a"]
             .kubernetes_secrets
             .len(),
         1
     );
-    let open = more(&two, None).unwrap();
-    assert_eq!(known(Some(&open), "r.example/a:1"), Known::Open);
-    assert_eq!(more(&open, Some(&login(Some("s"), "p"))), None);
+    let open = after_pull(&two, None).unwrap();
+    assert_eq!(
+        image_access(Some(&open), "r.example/a:1"),
+        ImageAccess::AnyPod
+    );
+    assert_eq!(after_pull(&open, Some(&login(Some("s"), "p"))), None);
     let at = Timestamp::UNIX_EPOCH;
-    let unknown = noted(None, "id", "r.example/a:1", None, at).unwrap();
-    assert_eq!(known(Some(&unknown), "r.example/a:1"), Known::Nothing);
+    let unknown = updated_record(None, "id", "r.example/a:1", None, at).unwrap();
+    assert_eq!(
+        image_access(Some(&unknown), "r.example/a:1"),
+        ImageAccess::Unknown
+    );
 }
 
 #[test]
-fn accounts_are_noted_and_shown() {
+fn service_accounts_are_recorded_and_matched() {
     let account = |name: &str, uid: &str| Credential {
         login: Login::default(),
-        source: Source::Account(AccountRef {
+        source: CredentialSource::ServiceAccount(ServiceAccountRef {
             namespace: "ns".into(),
             name: name.into(),
             uid: uid.into(),
         }),
     };
     let one = pulled_with(Some(&account("sa", "u")));
-    assert_eq!(more(&one, Some(&account("sa", "u"))), None);
-    let two = more(&one, Some(&account("b", "v"))).unwrap();
-    let three = more(&two, Some(&login(Some("s"), "p"))).unwrap();
-    let Known::Shown(secrets, accounts) = known(Some(&three), "r.example/a:1") else {
+    assert_eq!(after_pull(&one, Some(&account("sa", "u"))), None);
+    let two = after_pull(&one, Some(&account("b", "v"))).unwrap();
+    let three = after_pull(&two, Some(&login(Some("s"), "p"))).unwrap();
+    let ImageAccess::Restricted(secrets, accounts) = image_access(Some(&three), "r.example/a:1")
+    else {
         panic!("{three:?}");
     };
     assert_eq!((secrets.len(), accounts.len()), (1, 2));
-    for (logins, may) in [
+    for (logins, expected) in [
         (vec![], false),
         (vec![login(None, "p"), account("sa", "u")], true),
-        (vec![account("sa", "made anew")], false),
-        // Only the first account counts, as upstream has it.
+        (vec![account("sa", "recreated")], false),
+        // As upstream, only the first account counts.
         (vec![account("other", "u"), account("sa", "u")], false),
     ] {
-        assert_eq!(is_of(&accounts, &logins), may, "{logins:?}");
+        assert_eq!(
+            matches_service_account(&accounts, &logins),
+            expected,
+            "{logins:?}"
+        );
     }
-    let open = more(&three, None).unwrap();
+    let open = after_pull(&three, None).unwrap();
     let access = &open.credential_mapping["r.example/a"];
     assert!(access.kubernetes_service_accounts.is_empty());
     let text = serde_json::to_value(&one).unwrap();
@@ -167,7 +191,7 @@ fn accounts_are_noted_and_shown() {
 }
 
 #[test]
-fn hashes_are_upstreams() {
+fn hash_equals_upstream() {
     // Of {"username":"user","password":"pass\u003c1"}.
     let text = "{\"username\":\"user\",\"password\":\"pass\\u003c1\"}";
     let login = Login {
@@ -181,35 +205,35 @@ fn hashes_are_upstreams() {
 }
 
 #[test]
-fn upstreams_records_are_read() {
+fn parses_upstream_records() {
     let text = r#"{"kind":"ImagePulledRecord","apiVersion":"kubelet.config.k8s.io/v1beta1",
         "lastUpdatedTime":"2024-10-21T12:26:40Z","imageRef":"id","credentialMapping":{"docker.io/a":
         {"kubernetesSecrets":[{"uid":"u","namespace":"ns","name":"s","credentialHash":"h"}],
          "kubernetesServiceAccounts":[{"uid":"u","namespace":"ns","name":"sa"}]}}}"#;
-    let record: Record = serde_json::from_str(text).unwrap();
+    let record: ImagePulledRecord = serde_json::from_str(text).unwrap();
     let access = &record.credential_mapping["docker.io/a"];
     assert_eq!(access.kubernetes_secrets[0].credential_hash, "h");
 }
 
 proptest! {
     #[test]
-    fn what_was_noted_is_shown_whatever_the_order(names in prop::collection::vec("[a-c]", 1..6)) {
-        let mut record: Option<Record> = None;
+    fn recorded_secrets_match_in_any_order(names in prop::collection::vec("[a-c]", 1..6)) {
+        let mut record: Option<ImagePulledRecord> = None;
         for name in &names {
-            let access = Some(Access::of(Some(&login(Some(name), name))));
-            let new = noted(record.as_ref(), "id", "r/a", access, Timestamp::UNIX_EPOCH);
+            let access = Some(ImagePullCredentials::from_pull(Some(&login(Some(name), name))));
+            let new = updated_record(record.as_ref(), "id", "r/a", access, Timestamp::UNIX_EPOCH);
             record = new.or(record);
         }
-        let mut again: Option<Record> = None;
+        let mut again: Option<ImagePulledRecord> = None;
         for name in names.iter().rev() {
-            let access = Some(Access::of(Some(&login(Some(name), name))));
-            let new = noted(again.as_ref(), "id", "r/a", access, Timestamp::UNIX_EPOCH);
+            let access = Some(ImagePullCredentials::from_pull(Some(&login(Some(name), name))));
+            let new = updated_record(again.as_ref(), "id", "r/a", access, Timestamp::UNIX_EPOCH);
             again = new.or(again);
         }
         prop_assert_eq!(&record, &again);
         for name in &names {
-            let Known::Shown(secrets, _) = known(record.as_ref(), "r/a:9") else { panic!() };
-            prop_assert_eq!(shown(&secrets, &[login(Some(name), name)]).map(|(_, news)| news), Some(false));
+            let ImageAccess::Restricted(secrets, _) = image_access(record.as_ref(), "r/a:9") else { panic!() };
+            prop_assert_eq!(matching_secret(&secrets, &[login(Some(name), name)]).map(|(_, update)| update), Some(false));
         }
     }
 }

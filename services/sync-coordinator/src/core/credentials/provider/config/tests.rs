@@ -12,26 +12,26 @@ providers:
   env: [{name: KEY, value: v}]
 "#;
 
-fn one(text: &str) -> Result<Vec<Provider>, ProviderConfigError> {
-    read(&[("f.yaml".to_owned(), text.to_owned())])
+fn one(text: &str) -> Result<Vec<CredentialProvider>, ProviderConfigError> {
+    parse(&[("f.yaml".to_owned(), text.to_owned())])
 }
 
 #[test]
-fn a_file_is_read() {
+fn parses_a_file() {
     let providers = one(GOOD).unwrap();
     assert_eq!(providers.len(), 1);
     let plugin = &providers[0];
-    assert_eq!(plugin.default_cache, Duration::from_secs(5400));
+    assert_eq!(plugin.default_cache_duration, Duration::from_secs(5400));
     assert_eq!(plugin.env, [("KEY".to_owned(), "v".to_owned())]);
-    assert!(plugin.is_for("a.registry.example:5000/team/x"));
-    assert!(plugin.is_for("registry.example/x"));
-    assert!(!plugin.is_for("registry.example:5000/x"));
+    assert!(plugin.matches_image("a.registry.example:5000/team/x"));
+    assert!(plugin.matches_image("registry.example/x"));
+    assert!(!plugin.matches_image("registry.example:5000/x"));
     let json = GOOD.replace("apiVersion: kubelet", "\"apiVersion\": kubelet");
     assert_eq!(one(&json).unwrap(), providers);
 }
 
 #[test]
-fn what_is_wanted_of_accounts() {
+fn parses_token_attributes() {
     let with = |more: &str| {
         let attributes = format!(
             "tokenAttributes: {{serviceAccountTokenAudience: reg, cacheType: Token, {more}}}"
@@ -42,14 +42,14 @@ fn what_is_wanted_of_accounts() {
         "requireServiceAccount: true, requiredServiceAccountAnnotationKeys: [example.com/role], \
          optionalServiceAccountAnnotationKeys: [region]",
     );
-    let wanted = ServiceAccount {
-        required: true,
+    let expected = TokenAttributes {
+        requires_service_account: true,
         audience: "reg".into(),
-        by_token: true,
+        cache_per_token: true,
         required_annotations: vec!["example.com/role".into()],
         optional_annotations: vec!["region".into()],
     };
-    assert_eq!(plugin.unwrap()[0].service_account, Some(wanted));
+    assert_eq!(plugin.unwrap()[0].token_attributes, Some(expected));
     for (more, field) in [
         (
             "requireServiceAccount: false, requiredServiceAccountAnnotationKeys: [a]",
@@ -75,9 +75,9 @@ fn what_is_wanted_of_accounts() {
 }
 
 #[test]
-fn what_is_wrong_is_named() {
+fn errors_name_the_field() {
     let twice = [("a".into(), GOOD.into()), ("b".into(), GOOD.into())];
-    assert_eq!(read(&twice).unwrap_err().field, "providers[0].name");
+    assert_eq!(parse(&twice).unwrap_err().field, "providers[0].name");
     for (from, to, field) in [
         ("kubelet.config.k8s.io/v1", "v1", "apiVersion"),
         ("kind: CredentialProviderConfig", "kind: Pod", "kind"),

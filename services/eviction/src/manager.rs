@@ -1,0 +1,299 @@
+//! Decides which pods to evict, and publishes node conditions and evictions. The event loop and the
+//! simulation pass in observations; files are behind [`EvictionStore`].
+//!
+//! [`EvictionStore`]: crate::EvictionStore
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use polylet_kit::cause;
+use polylet_watch::{PressureItemKey, Store, Update};
+use polylet_wire::eviction::v1::{self as wire, Pressure};
+use polylet_wire::pleg::v1::PodState;
+use polylet_wire::podconfig::v1::Pod;
+use polylet_wire::time;
+
+use crate::convert;
+use crate::core::limits::LocalStorageUsage;
+use crate::core::pods::{NodePods, PodUsageSpec, RuntimePod};
+use crate::core::pressure::{ConditionState, NodeCondition};
+use crate::core::rank::Candidate;
+use crate::core::signal::{EvictionResource, Observations};
+use crate::core::synchronize::{self, Action, EvictionConfig, PodEviction, State};
+use crate::core::threshold::Threshold;
+use crate::evictions::Evictions;
+use crate::manifest::PodUsageManifest;
+
+/// How long to wait for an evicted pod to terminate before another one is evicted, as upstream.
+const TERMINATION_TIMEOUT: Duration = Duration::from_secs(30);
+/// The grace period of an eviction for local storage limits, as upstream.
+const LOCAL_STORAGE_GRACE_SECONDS: u32 = 1;
+
+/// The pods, the node conditions and the evictions.
+pub struct EvictionManager {
+    config: EvictionConfig,
+    cgroup_root: String,
+    evict_static_pods: bool,
+    pods: NodePods,
+    /// The state of every pod in the runtime is known.
+    runtime_synced: bool,
+    state: State,
+    evictions: Evictions,
+    store: Store<PressureItemKey, Pressure>,
+}
+
+impl EvictionManager {
+    /// Publishes `evictions` with the first observations.
+    pub fn new(
+        config: EvictionConfig,
+        evictions: Evictions,
+        store: Store<PressureItemKey, Pressure>,
+    ) -> Self {
+        EvictionManager {
+            config,
+            cgroup_root: String::new(),
+            evict_static_pods: false,
+            pods: NodePods::default(),
+            runtime_synced: false,
+            state: State::default(),
+            evictions,
+            store,
+        }
+    }
+
+    /// Sets what only the service configures.
+    pub(crate) fn with_pod_settings(mut self, cgroup_root: &str, evict_static_pods: bool) -> Self {
+        cgroup_root.clone_into(&mut self.cgroup_root);
+        self.evict_static_pods = evict_static_pods;
+        self
+    }
+
+    /// Sets the conditions of a previous process instance.
+    pub(crate) fn with_conditions(
+        mut self,
+        conditions: BTreeMap<NodeCondition, ConditionState>,
+    ) -> Self {
+        self.state.conditions = conditions;
+        self
+    }
+
+    pub(crate) fn set_one_filesystem(&mut self, one_filesystem: bool) {
+        self.config.one_filesystem = one_filesystem;
+    }
+
+    pub(crate) fn conditions(&self) -> &BTreeMap<NodeCondition, ConditionState> {
+        &self.state.conditions
+    }
+
+    pub(crate) fn pods(&self) -> &NodePods {
+        &self.pods
+    }
+
+    /// Takes a change of the desired pods. True for a new pod, which can be evicted from now on.
+    pub fn handle_pod(&mut self, update: Update<String, Pod>) -> bool {
+        match update {
+            Update::Upsert(uid, pod) => match PodUsageManifest::from_json(&pod.manifest) {
+                Ok(manifest) => {
+                    let spec = manifest.into_usage_spec(&self.cgroup_root, self.evict_static_pods);
+                    self.pods.specs.insert(uid, spec).is_none()
+                }
+                Err(error) => {
+                    let error = polylet_kit::report(&error);
+                    tracing::warn!(
+                        pod_uid = uid,
+                        error,
+                        "failed to parse pod manifest; keeping the previous spec"
+                    );
+                    false
+                }
+            },
+            Update::Remove(uid) => {
+                self.pods.specs.remove(&uid);
+                false
+            }
+            Update::Synced | Update::Stale(_) => false,
+        }
+    }
+
+    /// Takes a change of the pods in the runtime.
+    pub fn handle_pod_state(&mut self, update: Update<String, PodState>) {
+        match update {
+            Update::Upsert(uid, state) => {
+                let pod = convert::runtime_pod(&state);
+                self.pods.runtime.insert(uid.clone(), pod);
+                self.withdraw_if_terminated(&uid);
+            }
+            Update::Remove(uid) => {
+                self.pods.runtime.remove(&uid);
+                self.withdraw_if_terminated(&uid);
+            }
+            Update::Synced => {
+                self.runtime_synced = true;
+                let evicted: Vec<String> =
+                    self.evictions.iter().map(|(uid, _)| uid.clone()).collect();
+                for uid in evicted {
+                    self.withdraw_if_terminated(&uid);
+                }
+            }
+            Update::Stale(_) => self.runtime_synced = false,
+        }
+    }
+
+    fn withdraw_if_terminated(&mut self, uid: &str) {
+        if self.runtime_synced && !self.pods.is_running(uid) {
+            self.evictions.withdraw(uid);
+            self.store.remove(&PressureItemKey::Pod(uid.to_owned()));
+        }
+    }
+
+    /// Takes observations and publishes the node conditions. `reclaimed` means that image-gc has just
+    /// freed what it could.
+    pub fn synchronize(
+        &mut self,
+        observations: &Observations,
+        reclaimed: bool,
+        now: Timestamp,
+    ) -> Action {
+        let (state, action) =
+            synchronize::synchronize(&self.config, &self.state, observations, reclaimed, now);
+        for (condition, state) in &state.conditions {
+            let key = PressureItemKey::Resource(convert::resource(*condition).into());
+            let item = convert::condition(*condition, *state);
+            if self.store.upsert(key, item) && state.active {
+                let reason = condition.reason(true);
+                tracing::warn!(reason, "node is under pressure");
+            }
+        }
+        self.state = state;
+        if !self.store.has_synced() {
+            for (uid, eviction) in self.evictions.iter() {
+                let key = PressureItemKey::Pod(uid.clone());
+                self.store.upsert(key, item(eviction));
+            }
+            self.store.mark_synced();
+        }
+        action
+    }
+
+    /// Whether a pod may be evicted now: the previous one has terminated, and the pods in the runtime
+    /// are known.
+    pub fn may_evict(&self, now: Timestamp) -> bool {
+        let terminating = |(_, eviction): (&String, &wire::Eviction)| {
+            let decided = time::from_wire_opt(eviction.decided_at.as_ref()).unwrap_or(now);
+            let grace = Duration::from_secs(eviction.grace_seconds.into());
+            let waited = Duration::try_from(now.duration_since(decided)).unwrap_or(Duration::ZERO);
+            waited < TERMINATION_TIMEOUT.max(grace)
+        };
+        self.runtime_synced && !self.evictions.iter().any(terminating)
+    }
+
+    /// The running pods without their usage. For the simulation.
+    pub fn candidates_without_usage(&self) -> Vec<Candidate> {
+        let running = self.pods.running_with_spec();
+        let candidate = |(uid, spec, _): (&String, &PodUsageSpec, &RuntimePod)| Candidate {
+            uid: uid.clone(),
+            namespace: spec.namespace.clone(),
+            name: spec.name.clone(),
+            priority: spec.priority,
+            critical: spec.critical,
+            termination_grace_seconds: spec.termination_grace_seconds,
+            ..Candidate::default()
+        };
+        running.map(candidate).collect()
+    }
+
+    /// Evicts the first candidate by rank. False when there is none.
+    pub fn evict(
+        &mut self,
+        threshold: &Threshold,
+        observations: &Observations,
+        candidates: Vec<Candidate>,
+        now: Timestamp,
+    ) -> bool {
+        let candidates: Vec<_> = candidates
+            .into_iter()
+            .filter(|pod| !self.evictions.contains(&pod.uid))
+            .collect();
+        let eviction = synchronize::evict(&self.config, threshold, observations, &candidates);
+        let Some(eviction) = eviction else {
+            tracing::warn!(signal = ?threshold.signal, "threshold is met, but no pod can be evicted");
+            return false;
+        };
+        self.start_eviction(eviction, now)
+    }
+
+    /// The running pods with local storage limits that may be evicted for them.
+    pub(crate) fn pods_with_storage_limits(
+        &self,
+    ) -> impl Iterator<Item = (&String, &PodUsageSpec, &RuntimePod)> {
+        let pods = self.pods.running_with_spec();
+        pods.filter(|(uid, spec, _)| {
+            // As upstream, critical pods are not evicted for their limits.
+            self.runtime_synced
+                && !spec.storage_limits.is_empty()
+                && !spec.critical
+                && !self.evictions.contains(uid)
+        })
+    }
+
+    /// Evicts the pod if its usage is above one of its local storage limits.
+    pub(crate) fn enforce_storage_limits(
+        &mut self,
+        uid: String,
+        usage: &LocalStorageUsage,
+        now: Timestamp,
+    ) {
+        let Some(spec) = self.pods.specs.get(&uid) else {
+            return;
+        };
+        if spec.critical || self.evictions.contains(&uid) || !self.pods.is_running(&uid) {
+            return;
+        }
+        let limits = &spec.storage_limits;
+        let Some(message) = limits.exceeded(usage, self.config.one_filesystem) else {
+            return;
+        };
+        let eviction = PodEviction {
+            namespace: spec.namespace.clone(),
+            name: spec.name.clone(),
+            uid,
+            resource: EvictionResource::Disk,
+            grace_seconds: LOCAL_STORAGE_GRACE_SECONDS,
+            message,
+            disruption_target: false,
+        };
+        self.start_eviction(eviction, now);
+    }
+
+    /// Saves and publishes an eviction. False when it cannot be saved.
+    fn start_eviction(&mut self, eviction: PodEviction, now: Timestamp) -> bool {
+        let span = tracing::info_span!(
+            "eviction.evict",
+            k8s.pod.uid = eviction.uid,
+            k8s.pod.name = eviction.name,
+            k8s.namespace.name = eviction.namespace,
+        );
+        cause::new_trace(&span);
+        let wire = convert::eviction(&eviction, now, Some(cause::from_span(&span)));
+        let pod = format!("{}/{}", eviction.namespace, eviction.name);
+        if let Err(error) = self.evictions.add(&eviction.uid, wire.clone()) {
+            tracing::error!(
+                pod,
+                error = polylet_kit::report(&error),
+                "failed to save eviction; not evicting the pod"
+            );
+            return false;
+        }
+        tracing::warn!(pod, reason = eviction.message, "evicting pod");
+        self.store
+            .upsert(PressureItemKey::Pod(eviction.uid), item(&wire));
+        true
+    }
+}
+
+fn item(eviction: &wire::Eviction) -> Pressure {
+    Pressure {
+        fact: Some(wire::pressure::Fact::Eviction(eviction.clone())),
+    }
+}

@@ -1,0 +1,73 @@
+//! Messages of peers to the domain.
+
+use polylet_wire::pleg::v1::{ContainerPhase, PodState};
+use polylet_wire::prober::v1::{ProbeCounts, ProbeKind};
+
+use crate::core::metrics::NodeCounts;
+use crate::core::pods::RunningPod;
+use crate::core::probes::{DurationCounts, ProbeSeries};
+
+/// Counts of pods and containers in the runtime.
+pub(crate) fn node_counts(desired_pods: usize, states: &[PodState]) -> NodeCounts {
+    let mut counts = NodeCounts {
+        desired_pods: desired_pods as u64,
+        ..NodeCounts::default()
+    };
+    for pod in states {
+        counts.running_pods += u64::from(pod.sandboxes.iter().any(|sandbox| sandbox.ready));
+        for container in &pod.containers {
+            let phase = match container.phase() {
+                ContainerPhase::Created => "created",
+                ContainerPhase::Running => "running",
+                ContainerPhase::Exited => "exited",
+                ContainerPhase::Unknown | ContainerPhase::Unspecified => "unknown",
+            };
+            *counts.containers.entry(phase).or_default() += 1;
+        }
+    }
+    counts
+}
+
+/// A pod with running containers or a ready sandbox.
+pub(crate) fn running_pod(state: &PodState) -> Option<RunningPod> {
+    let reference = state.r#ref.as_ref()?;
+    let containers: Vec<(String, String)> = state
+        .containers
+        .iter()
+        .filter(|container| container.phase() == ContainerPhase::Running)
+        .map(|container| (container.name.clone(), container.image.clone()))
+        .collect();
+    let running = !containers.is_empty() || state.sandboxes.iter().any(|sandbox| sandbox.ready);
+    running.then(|| RunningPod {
+        uid: reference.uid.clone(),
+        namespace: reference.namespace.clone(),
+        name: reference.name.clone(),
+        containers,
+    })
+}
+
+/// The counts of one probe; `None` for a kind that this build does not know.
+pub(crate) fn probe_series(counts: ProbeCounts) -> Option<ProbeSeries> {
+    let kind = match counts.kind() {
+        ProbeKind::Startup => "Startup",
+        ProbeKind::Liveness => "Liveness",
+        ProbeKind::Readiness => "Readiness",
+        ProbeKind::Unspecified => return None,
+    };
+    let pod = counts.pod.unwrap_or_default();
+    Some(ProbeSeries {
+        kind,
+        container: counts.container,
+        pod: pod.name,
+        namespace: pod.namespace,
+        pod_uid: pod.uid,
+        successful: counts.successful,
+        failed: counts.failed,
+        unknown: counts.unknown,
+        durations: DurationCounts {
+            count: counts.successful + counts.unknown,
+            bucket_counts: counts.bucket_counts,
+            sum_seconds: counts.duration_seconds_sum,
+        },
+    })
+}

@@ -1,0 +1,185 @@
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use polylet_model::status::ContainerPhase;
+use polylet_schedule::TimePoint;
+
+use super::listing::{ListedContainer, ListedPod, ListedSandbox};
+use super::status::{ContainerStatus, PodStatus, SandboxStatus};
+
+/// A runtime may report a killed container as out of memory only after it has reported it as exited.
+const OOM_REASON_DELAY: Duration = Duration::from_secs(2);
+
+/// The result of one inspection: the pod's list entries, and the statuses requested for the changed
+/// ones.
+#[derive(Debug, Clone, Default)]
+pub struct Inspected {
+    pub listed: ListedPod,
+    pub fresh: FreshStatuses,
+}
+
+/// Statuses of single sandboxes and containers, or why the runtime returned none.
+#[derive(Debug, Clone, Default)]
+pub struct FreshStatuses {
+    pub sandboxes: BTreeMap<String, Result<SandboxStatus, String>>,
+    pub containers: BTreeMap<String, Result<ContainerStatus, String>>,
+}
+
+/// The list entries whose cached status is final: it is not requested again while the entry is
+/// unchanged.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct CachedStatuses {
+    sandboxes: BTreeMap<String, bool>,
+    containers: BTreeMap<String, ContainerPhase>,
+}
+
+/// The ids whose status must be requested.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct InspectTargets {
+    pub sandboxes: Vec<String>,
+    pub containers: Vec<String>,
+}
+
+/// The entries of a status that need not be requested again.
+pub(super) fn cached_statuses(status: &PodStatus, now: Timestamp) -> CachedStatuses {
+    // An incomplete inspection does not say which entries are outdated.
+    if !status.inspect_error.is_empty() {
+        return CachedStatuses::default();
+    }
+    let is_final = |s: &&SandboxStatus| !s.ready || s.host_network || !s.ips.is_empty();
+    CachedStatuses {
+        sandboxes: status
+            .sandboxes
+            .iter()
+            .filter(is_final)
+            .map(|s| (s.id.clone(), s.ready))
+            .collect(),
+        containers: status
+            .containers
+            .iter()
+            .filter(|c| oom_reason_until(c).is_none_or(|until| until <= now))
+            .map(|c| (c.id.clone(), c.phase))
+            .collect(),
+    }
+}
+
+/// The listed ids without a cached status. A container never returns to an earlier phase, so its
+/// status holds as long as its phase does.
+pub fn inspect_targets(listed: &ListedPod, cached: &CachedStatuses) -> InspectTargets {
+    InspectTargets {
+        sandboxes: listed
+            .sandboxes
+            .iter()
+            .filter(|(id, listed)| cached.sandboxes.get(*id) != Some(&listed.ready))
+            .map(|(id, _)| id.clone())
+            .collect(),
+        containers: listed
+            .containers
+            .iter()
+            .filter(|(id, listed)| cached.containers.get(*id) != Some(&listed.phase))
+            .map(|(id, _)| id.clone())
+            .collect(),
+    }
+}
+
+/// The pod's status after an inspection: fresh statuses, else the previous ones, for exactly the
+/// listed ids.
+pub(super) fn merge(previous: Option<&PodStatus>, inspected: Inspected) -> PodStatus {
+    let Inspected { listed, mut fresh } = inspected;
+    let mut errors = Vec::new();
+    let mut status = PodStatus {
+        pod: listed.pod,
+        ..Default::default()
+    };
+    for (id, listed) in &listed.sandboxes {
+        let old = previous.and_then(|p| p.sandboxes.iter().find(|s| s.id == *id));
+        let or_old = || {
+            old.cloned()
+                .unwrap_or_else(|| sandbox_from_list(id, listed))
+        };
+        let new = fresh.sandboxes.remove(id);
+        status.sandboxes.push(choose(new, &mut errors, or_old));
+    }
+    for (id, listed) in &listed.containers {
+        let old = previous.and_then(|p| p.containers.iter().find(|c| c.id == *id));
+        let or_old = || {
+            old.cloned()
+                .unwrap_or_else(|| container_from_list(id, listed))
+        };
+        let new = fresh.containers.remove(id);
+        status.containers.push(choose(new, &mut errors, or_old));
+    }
+    sort(&mut status);
+    status.inspect_error = errors.join("; ");
+    status
+}
+
+fn choose<T>(
+    new: Option<Result<T, String>>,
+    errors: &mut Vec<String>,
+    or_old: impl FnOnce() -> T,
+) -> T {
+    match new {
+        Some(Ok(new)) => new,
+        Some(Err(error)) => {
+            errors.push(error);
+            or_old()
+        }
+        None => or_old(),
+    }
+}
+
+fn sandbox_from_list(id: &str, listed: &ListedSandbox) -> SandboxStatus {
+    SandboxStatus {
+        id: id.to_owned(),
+        attempt: listed.attempt,
+        ready: listed.ready,
+        created_at: listed.created_at,
+        ..Default::default()
+    }
+}
+
+fn container_from_list(id: &str, listed: &ListedContainer) -> ContainerStatus {
+    ContainerStatus {
+        sandbox_id: listed.sandbox_id.clone(),
+        name: listed.name.clone(),
+        attempt: listed.attempt,
+        created_at: listed.created_at,
+        ..ContainerStatus::new(id, listed.phase)
+    }
+}
+
+// Newest first, independent of the order in which the runtime lists.
+fn sort(status: &mut PodStatus) {
+    status
+        .sandboxes
+        .sort_by_cached_key(|s| Reverse((s.created_at, s.attempt, s.id.clone())));
+    status.containers.sort_by_cached_key(|c| {
+        let age = Reverse((c.created_at, c.attempt, c.id.clone()));
+        (c.name.clone(), age)
+    });
+}
+
+/// When the pod must be inspected again although no change was reported.
+pub(super) fn reinspect_at(status: &PodStatus, now: Timestamp) -> Option<Timestamp> {
+    status
+        .containers
+        .iter()
+        .filter_map(oom_reason_until)
+        .filter(|until| *until > now)
+        .min()
+}
+
+fn oom_reason_until(container: &ContainerStatus) -> Option<Timestamp> {
+    let killed = container.phase == ContainerPhase::Exited
+        && container.exit_code == 137
+        && container.reason == "Error";
+    let finished = container.finished_at?;
+    killed.then(|| finished.plus(OOM_REASON_DELAY))
+}
+
+#[cfg(test)]
+#[path = "inspection_tests.rs"]
+mod tests;

@@ -1,0 +1,236 @@
+use super::*;
+
+/// Delays after failed inspections in a row.
+const RETRY: BackoffPolicy = BackoffPolicy::new(Duration::from_secs(1), Duration::from_secs(10));
+/// A change that was published without a cause may turn out to be a caller's within this time.
+const CAUSE_WINDOW: Duration = Duration::from_secs(2);
+
+impl PodCache {
+    /// Requests an inspection with a new list of the pod.
+    pub(super) fn request_fresh(&mut self, uid: &str, first: bool) {
+        if let Some(entry) = self.pods.get_mut(uid) {
+            entry.pending.fresh = true;
+        }
+        self.enqueue(uid, first);
+    }
+
+    pub(super) fn enqueue(&mut self, uid: &str, first: bool) {
+        self.delayed.cancel(&uid.to_owned());
+        let Some(entry) = self.pods.get_mut(uid) else {
+            return;
+        };
+        if entry.pending.queued {
+            return;
+        }
+        entry.pending.queued = true;
+        // One inspection at a time: the next one is queued when the present one ends.
+        if entry.in_flight.is_none() {
+            if first {
+                self.ready.push_front(uid.to_owned());
+            } else {
+                self.ready.push_back(uid.to_owned());
+            }
+        }
+    }
+
+    pub(super) fn inspect_at(&mut self, uid: &str, at: Timestamp) {
+        let queued = self.pods.get(uid).is_some_and(|e| e.pending.queued);
+        if !queued {
+            self.delayed.set_no_later(uid.to_owned(), at);
+        }
+    }
+
+    pub(super) fn start_inspections(&mut self, now: Timestamp) {
+        while let Some(uid) = self.ready.pop_front() {
+            let awaited = |e: &Entry| !e.pending.tokens.is_empty();
+            if self.in_flight >= MAX_INSPECTIONS && !self.pods.get(&uid).is_some_and(awaited) {
+                self.ready.push_front(uid);
+                return;
+            }
+            let Some(entry) = self.pods.get_mut(&uid) else {
+                continue;
+            };
+            let pending = std::mem::take(&mut entry.pending);
+            let fresh = pending.fresh || !pending.tokens.is_empty();
+            self.sequence += 1;
+            // An inspection from an earlier list counts as of that list.
+            let listed = pending.listed.filter(|_| !fresh);
+            let sequence = listed
+                .as_ref()
+                .map_or(self.sequence, |(sequence, _)| *sequence);
+            let status = entry.status.as_ref().filter(|_| !pending.force);
+            let cached = status.map(|status| inspection::cached_statuses(status, now));
+            entry.in_flight = Some(Inspection {
+                sequence,
+                began: if listed.is_some() {
+                    Timestamp::MIN
+                } else {
+                    now
+                },
+                tokens: pending.tokens,
+            });
+            self.in_flight += 1;
+            self.delayed.cancel(&uid);
+            self.actions.push(Action::Inspect {
+                uid,
+                listed: listed.map(|(_, listed)| listed),
+                cached: cached.unwrap_or_default(),
+            });
+        }
+    }
+
+    /// An inspection has ended. An error means that the runtime could not even list the pod.
+    pub fn on_inspected(&mut self, uid: &str, result: Result<Inspected, String>, now: Timestamp) {
+        let Some(entry) = self.pods.get_mut(uid) else {
+            return;
+        };
+        let Some(inspection) = entry.in_flight.take() else {
+            return;
+        };
+        self.in_flight -= 1;
+        match result {
+            Ok(inspected) => self.apply(uid, inspection, inspected, now),
+            Err(error) => self.on_inspect_failed(uid, inspection, error, now),
+        }
+        self.check_initial_sync();
+        self.requeue_pending(uid);
+    }
+
+    fn on_inspect_failed(
+        &mut self,
+        uid: &str,
+        inspection: Inspection,
+        error: String,
+        now: Timestamp,
+    ) {
+        let Some(entry) = self.pods.get_mut(uid) else {
+            return;
+        };
+        entry.suspect = true;
+        entry.failures += 1;
+        // The initial sync starts over: a listed pod could not be inspected.
+        if matches!(self.sync, InitialSync::Listed(_)) {
+            self.sync = InitialSync::NotListed;
+            self.relist_due = self.relist_due.min(now.plus(RETRY.delay(1)));
+        }
+        if entry.status.is_none() && !entry.pending.queued {
+            self.pods.remove(uid);
+        } else {
+            let at = now.plus(RETRY.delay(entry.failures));
+            self.inspect_at(uid, at);
+        }
+        self.respond(uid, inspection.tokens, Err(error));
+    }
+
+    fn apply(&mut self, uid: &str, inspection: Inspection, inspected: Inspected, now: Timestamp) {
+        let Some(entry) = self.pods.get_mut(uid) else {
+            return;
+        };
+        if let InitialSync::Listed(left) = &mut self.sync {
+            left.remove(uid);
+        }
+        entry.last_inspection = Some((inspection.sequence, inspection.began));
+        let previous = entry.status.take();
+        for id in previous.iter().flat_map(ids) {
+            self.owners.remove(id);
+        }
+        if inspected.listed.is_empty() {
+            entry.suspect = false;
+            entry.failures = 0;
+            entry.exit_poll.clear();
+            if previous.is_some() {
+                self.publish(uid, None, inspection.tokens.clone(), now);
+            }
+            self.respond(uid, inspection.tokens, Ok(()));
+            return;
+        }
+        let status = inspection::merge(previous.as_ref(), inspected);
+        for id in ids(&status) {
+            self.owners.insert(id.to_owned(), uid.to_owned());
+        }
+        let changed = previous.is_none_or(|previous| previous != status);
+        entry.suspect = !status.inspect_error.is_empty();
+        entry.failures = if entry.suspect { entry.failures + 1 } else { 0 };
+        let retry = entry.suspect.then(|| now.plus(RETRY.delay(entry.failures)));
+        let reinspect = inspection::reinspect_at(&status, now);
+        let exit_poll = entry.exit_poll.on_inspected(&status, inspection.began, now);
+        let without_cause = entry.published_without_cause.take();
+        entry.status = Some(status.clone());
+        if changed {
+            let tokens = inspection.tokens.clone();
+            self.publish(uid, Some(Box::new(status)), tokens, now);
+        } else if without_cause.is_some_and(|at| now <= at.plus(CAUSE_WINDOW))
+            && !inspection.tokens.is_empty()
+        {
+            self.actions.push(Action::SetCause {
+                uid: uid.to_owned(),
+                tokens: inspection.tokens.clone(),
+            });
+        }
+        self.respond(uid, inspection.tokens, Ok(()));
+        // An incomplete inspection is not repeated before its backoff.
+        let exit_poll = exit_poll.filter(|_| retry.is_none());
+        for at in retry.into_iter().chain(reinspect).chain(exit_poll) {
+            self.inspect_at(uid, at);
+        }
+    }
+
+    fn publish(
+        &mut self,
+        uid: &str,
+        status: Option<Box<PodStatus>>,
+        tokens: Vec<u64>,
+        now: Timestamp,
+    ) {
+        if let Some(entry) = self.pods.get_mut(uid) {
+            entry.published_without_cause = tokens.is_empty().then_some(now);
+        }
+        self.actions.push(Action::Publish {
+            uid: uid.to_owned(),
+            status,
+            tokens,
+        });
+    }
+
+    fn respond(&mut self, uid: &str, tokens: Vec<u64>, result: Result<(), String>) {
+        if !tokens.is_empty() {
+            self.actions.push(Action::Respond {
+                uid: uid.to_owned(),
+                tokens,
+                result,
+            });
+        }
+    }
+
+    // Queues what was requested while the inspection was in flight.
+    fn requeue_pending(&mut self, uid: &str) {
+        let Some(entry) = self.pods.get_mut(uid) else {
+            return;
+        };
+        let pending = &mut entry.pending;
+        let last = entry.last_inspection.map_or(0, |(sequence, _)| sequence);
+        let outdated = pending.listed.as_ref().is_some_and(|(sequence, listed)| {
+            let same = match &entry.status {
+                Some(status) => listed.matches(status),
+                None => listed.is_empty(),
+            };
+            *sequence < last || (same && !entry.suspect)
+        });
+        if outdated {
+            pending.listed = None;
+        }
+        if pending.listed.is_none() && !pending.fresh && pending.tokens.is_empty() {
+            pending.queued = false;
+            if entry.status.is_none() && self.delayed.due(&uid.to_owned()).is_none() {
+                self.pods.remove(uid);
+            }
+        } else {
+            self.ready.push_back(uid.to_owned());
+        }
+    }
+}
+
+fn ids(status: &PodStatus) -> impl Iterator<Item = &str> {
+    let sandboxes = status.sandboxes.iter().map(|s| s.id.as_str());
+    sandboxes.chain(status.containers.iter().map(|c| c.id.as_str()))
+}

@@ -1,0 +1,351 @@
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use polylet_schedule::{BackoffPolicy, DueQueue, TimePoint};
+
+use super::exit_poll::ExitPoll;
+use super::inspection::{self, CachedStatuses, Inspected};
+use super::listing::{ListedPod, PodListing};
+use super::relist_period::RelistPeriod;
+use super::status::PodStatus;
+
+mod inspect;
+
+/// Concurrent inspections without a waiting caller: the runtime answers from memory, but one that
+/// hangs on some pods must still be asked about the others.
+const MAX_INSPECTIONS: usize = 40;
+/// A client that changes a pod refreshes it next. An event of such a change waits this long for the
+/// refresh, whose trace the change belongs to.
+const REFRESH_GRACE: Duration = Duration::from_millis(100);
+/// A clock that is this much earlier than before was set back.
+const CLOCK_STEP: Duration = Duration::from_secs(1);
+
+/// What to do next.
+#[derive(Debug)]
+pub enum Action {
+    /// List everything.
+    Relist { sequence: u64 },
+    /// Inspect one pod. Without list entries, list it first.
+    Inspect {
+        uid: String,
+        listed: Option<ListedPod>,
+        cached: CachedStatuses,
+    },
+    /// The pod changed, or is gone. `tokens` are the callers whose refresh found the change; none
+    /// when it was found without a refresh.
+    Publish {
+        uid: String,
+        status: Option<Box<PodStatus>>,
+        tokens: Vec<u64>,
+    },
+    /// The change that was just published without a cause was made by these callers.
+    SetCause { uid: String, tokens: Vec<u64> },
+    /// The refresh of these callers is complete.
+    Respond {
+        uid: String,
+        tokens: Vec<u64>,
+        result: Result<(), String>,
+    },
+    /// The initial sync is complete: every pod has been inspected once.
+    Synced,
+}
+
+/// An event of the runtime about a sandbox or container. It only triggers an inspection.
+#[derive(Debug, Clone)]
+pub struct RuntimeEvent {
+    pub pod_uid: Option<String>,
+    /// The id of the sandbox or container.
+    pub id: String,
+    pub kind: RuntimeEventKind,
+    pub at: Option<Timestamp>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RuntimeEventKind {
+    /// Created or started, which one of our services did.
+    Started,
+    /// The process has ended.
+    Stopped,
+    /// The record is gone.
+    Deleted,
+}
+
+/// The status of every pod in the runtime, and the inspections that keep it up to date.
+#[derive(Debug)]
+pub struct PodCache {
+    pods: BTreeMap<String, Entry>,
+    /// The pod of each sandbox and container, for events that name none.
+    owners: BTreeMap<String, String>,
+    /// Pods to inspect now, in order.
+    ready: VecDeque<String>,
+    /// Pods to inspect later.
+    delayed: DueQueue<String, Timestamp>,
+    /// Numbers inspections and lists in the order in which they begin.
+    sequence: u64,
+    in_flight: usize,
+    listing: bool,
+    /// A change may have been missed since the present list began.
+    relist_again: bool,
+    relist_due: Timestamp,
+    period: RelistPeriod,
+    sync: InitialSync,
+    actions: Vec<Action>,
+    /// The latest time seen so far.
+    latest: Timestamp,
+}
+
+#[derive(Debug, Default)]
+struct Entry {
+    status: Option<PodStatus>,
+    in_flight: Option<Inspection>,
+    /// Sequence number and start of the last inspection that succeeded.
+    last_inspection: Option<(u64, Timestamp)>,
+    pending: PendingInspect,
+    /// The last inspection failed; only another one can clear this.
+    suspect: bool,
+    failures: u32,
+    exit_poll: ExitPoll,
+    /// When a change was published that no refresh had found.
+    published_without_cause: Option<Timestamp>,
+}
+
+/// An inspection in flight.
+#[derive(Debug)]
+struct Inspection {
+    sequence: u64,
+    began: Timestamp,
+    tokens: Vec<u64>,
+}
+
+/// The next inspection of a pod, as requested so far.
+#[derive(Debug, Default)]
+struct PendingInspect {
+    queued: bool,
+    /// The pod's entries in a full list, enough for a request that needs nothing newer.
+    listed: Option<(u64, ListedPod)>,
+    fresh: bool,
+    /// Request every status again.
+    force: bool,
+    tokens: Vec<u64>,
+}
+
+#[derive(Debug)]
+enum InitialSync {
+    NotListed,
+    /// Listed; these pods have not been inspected yet.
+    Listed(BTreeSet<String>),
+    Done,
+}
+
+fn earlier(at: Timestamp, by: Duration) -> Timestamp {
+    at.checked_sub(by).unwrap_or(Timestamp::MIN)
+}
+
+impl PodCache {
+    /// An empty cache; the first list is due `now`.
+    pub fn new(now: Timestamp) -> Self {
+        Self {
+            pods: BTreeMap::new(),
+            owners: BTreeMap::new(),
+            ready: VecDeque::new(),
+            delayed: DueQueue::new(),
+            sequence: 0,
+            in_flight: 0,
+            listing: false,
+            relist_again: false,
+            relist_due: now,
+            period: RelistPeriod::default(),
+            sync: InitialSync::NotListed,
+            actions: Vec::new(),
+            latest: now,
+        }
+    }
+
+    /// A clock that was set back must not delay what is due, nor make old inspections look newer
+    /// than events.
+    fn check_clock(&mut self, now: Timestamp) {
+        if now < earlier(self.latest, CLOCK_STEP) {
+            self.relist_due = now;
+            while let Some(uid) = self.delayed.pop_due(Timestamp::MAX) {
+                self.request_fresh(&uid, false);
+            }
+            for entry in self.pods.values_mut() {
+                entry.last_inspection = None;
+            }
+            self.latest = now;
+        }
+        self.latest = self.latest.max(now);
+    }
+
+    /// The actions that follow from the inputs so far.
+    pub fn take_actions(&mut self, now: Timestamp) -> Vec<Action> {
+        self.check_clock(now);
+        while let Some(uid) = self.delayed.pop_due(now) {
+            self.request_fresh(&uid, false);
+        }
+        if !self.listing && self.relist_due <= now {
+            self.listing = true;
+            self.sequence += 1;
+            self.actions.push(Action::Relist {
+                sequence: self.sequence,
+            });
+        }
+        self.start_inspections(now);
+        std::mem::take(&mut self.actions)
+    }
+
+    /// When an action is due without an input.
+    pub fn next_due(&self) -> Option<Timestamp> {
+        let relist = (!self.listing).then_some(self.relist_due);
+        self.delayed.next_due().into_iter().chain(relist).min()
+    }
+
+    /// The event stream has started or ended; either way, events may have been missed.
+    pub fn set_event_stream(&mut self, active: bool, now: Timestamp) {
+        if active {
+            self.period.on_events_started(now);
+        } else {
+            self.period.on_events_stopped();
+        }
+        self.request_relist(now);
+    }
+
+    fn request_relist(&mut self, now: Timestamp) {
+        self.relist_again = self.listing;
+        self.relist_due = now;
+    }
+
+    /// A caller requests the pod's status as of now; with `force`, also of what is cached.
+    pub fn refresh(&mut self, uid: &str, force: bool, token: u64) {
+        let pending = &mut self.pods.entry(uid.to_owned()).or_default().pending;
+        pending.tokens.push(token);
+        pending.force |= force;
+        self.request_fresh(uid, true);
+    }
+
+    /// Takes an event of the runtime.
+    pub fn handle_event(&mut self, event: RuntimeEvent, now: Timestamp) {
+        let owner = || self.owners.get(&event.id).cloned();
+        let Some(uid) = event.pod_uid.or_else(owner) else {
+            // Only the end of an unknown sandbox or container can be ignored.
+            if event.kind == RuntimeEventKind::Started {
+                self.request_relist(now);
+            }
+            return;
+        };
+        let entry = self.pods.entry(uid.clone()).or_default();
+        let began = entry.in_flight.as_ref().map(|inspection| inspection.began);
+        let began = began.max(entry.last_inspection.map(|(_, began)| began));
+        // An inspection that began after the event has seen the change.
+        if event.at.is_some_and(|at| began.is_some_and(|b| b > at)) {
+            return;
+        }
+        if event.kind == RuntimeEventKind::Started {
+            self.inspect_at(&uid, now.plus(REFRESH_GRACE));
+        } else {
+            self.request_fresh(&uid, true);
+        }
+    }
+
+    /// The kernel reported the exit of a container's process; the runtime will notice soon.
+    pub fn on_process_exited(&mut self, id: &str, now: Timestamp) {
+        let Some(uid) = self.owners.get(id).cloned() else {
+            return;
+        };
+        let Some(entry) = self.pods.get_mut(&uid) else {
+            return;
+        };
+        let status = entry.status.as_ref();
+        if status.is_some_and(|status| entry.exit_poll.add(status, id, now)) {
+            self.request_fresh(&uid, true);
+        }
+    }
+
+    /// A full list has ended. Only pods whose entries changed are inspected.
+    pub fn on_relisted(
+        &mut self,
+        sequence: u64,
+        result: Result<PodListing, String>,
+        now: Timestamp,
+    ) {
+        self.listing = false;
+        if !std::mem::take(&mut self.relist_again) {
+            self.relist_due = self.period.next(result.is_ok(), now);
+        }
+        let Ok(mut listing) = result else { return };
+        let mut changed = BTreeSet::new();
+        let cached: Vec<_> = self.pods.keys().cloned().collect();
+        for uid in cached {
+            let listed = listing.remove(&uid).unwrap_or_default();
+            if self.compare(&uid, sequence, listed) {
+                changed.insert(uid);
+            }
+        }
+        for (uid, listed) in listing {
+            self.pods.entry(uid.clone()).or_default();
+            if self.compare(&uid, sequence, listed) {
+                changed.insert(uid);
+            }
+        }
+        let synced = matches!(self.sync, InitialSync::Done);
+        if !changed.is_empty() && synced && self.period.has_events() {
+            self.period.on_missed_event(now);
+            self.relist_due = self.relist_due.min(self.period.next(true, now));
+        }
+        if matches!(self.sync, InitialSync::NotListed) {
+            self.sync = InitialSync::Listed(changed);
+            self.check_initial_sync();
+        }
+    }
+
+    // Whether the list shows a change of the pod that is neither cached nor being inspected.
+    fn compare(&mut self, uid: &str, sequence: u64, listed: ListedPod) -> bool {
+        let Some(entry) = self.pods.get_mut(uid) else {
+            return false;
+        };
+        let first = !matches!(self.sync, InitialSync::Done);
+        if entry
+            .in_flight
+            .as_ref()
+            .is_some_and(|inspection| inspection.sequence > sequence)
+        {
+            return first;
+        }
+        if entry
+            .last_inspection
+            .is_some_and(|(last, _)| last > sequence)
+        {
+            return false;
+        }
+        let delayed = self.delayed.due(&uid.to_owned()).is_some();
+        // A failed inspection is retried after its backoff.
+        if entry.suspect && delayed && !first {
+            return false;
+        }
+        let idle = entry.in_flight.is_none() && !entry.pending.queued;
+        let same = match &entry.status {
+            Some(status) => listed.matches(status),
+            None => listed.is_empty(),
+        };
+        if same && idle {
+            if entry.status.is_none() && !delayed {
+                self.pods.remove(uid);
+            }
+            return false;
+        }
+        entry.pending.listed = Some((sequence, listed));
+        self.enqueue(uid, false);
+        first || (idle && !delayed)
+    }
+
+    fn check_initial_sync(&mut self) {
+        if matches!(&self.sync, InitialSync::Listed(left) if left.is_empty()) {
+            self.sync = InitialSync::Done;
+            self.actions.push(Action::Synced);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

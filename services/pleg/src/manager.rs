@@ -1,0 +1,329 @@
+//! The pod cache and the runtime's health, and what is published of them. Calls to the runtime are
+//! returned as data; the caller makes them and passes the results back.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use polylet_kit::cause;
+use polylet_watch::Store;
+use polylet_wire::common::v1::{Cause, PodRef};
+use polylet_wire::pleg::v1::{ContainerPhase, PodState, RefreshPodResponse, WatchRuntimeResponse};
+use polylet_wire::time;
+use tokio::sync::{oneshot, watch};
+
+use crate::convert;
+use crate::core::{
+    Action, CachedStatuses, HealthCheck, Inspected, ListedPod, PodCache, PodListing, PodStatus,
+    RuntimeEvent, RuntimeHealth,
+};
+
+/// A call of `RefreshPod`.
+pub struct RefreshRequest {
+    /// The uid of the pod.
+    pub uid: String,
+    /// Also request the statuses that are cached.
+    pub force: bool,
+    /// The trace of the caller's change.
+    pub cause: Cause,
+    /// Receives the result.
+    pub response: oneshot::Sender<Result<RefreshPodResponse, String>>,
+}
+
+/// A call to the runtime to make now.
+#[derive(Debug)]
+pub enum RuntimeCall {
+    /// Request the runtime's version and status.
+    CheckHealth,
+    /// List everything.
+    List {
+        /// To be passed back with the result.
+        sequence: u64,
+    },
+    /// Inspect one pod. Without list entries, list it first.
+    Inspect {
+        /// The uid of the pod.
+        uid: String,
+        /// The pod's entries in a full list.
+        listed: Option<ListedPod>,
+        /// The statuses that need not be requested.
+        cached: CachedStatuses,
+    },
+}
+
+/// The pod lifecycle event generator: decides which calls to make and publishes the results.
+pub struct Pleg {
+    store: Store<String, PodState>,
+    runtime_status: watch::Sender<WatchRuntimeResponse>,
+    cache: PodCache,
+    health: RuntimeHealth,
+    /// Pending refreshes by their token in the cache.
+    refreshes: HashMap<u64, RefreshRequest>,
+    next_token: u64,
+}
+
+impl Pleg {
+    /// An empty cache, to be published in `store`.
+    pub fn new(
+        store: Store<String, PodState>,
+        runtime_status: watch::Sender<WatchRuntimeResponse>,
+        now: Timestamp,
+    ) -> Self {
+        let health = RuntimeHealth::new(now);
+        runtime_status.send_replace(convert::runtime_status(health.status()));
+        Pleg {
+            store,
+            runtime_status,
+            cache: PodCache::new(now),
+            health,
+            refreshes: HashMap::new(),
+            next_token: 0,
+        }
+    }
+
+    /// When something is due without an input.
+    pub fn next_due(&self) -> Option<Timestamp> {
+        let health = self.health.next_due();
+        self.cache.next_due().into_iter().chain(health).min()
+    }
+
+    /// Takes a call of `RefreshPod`.
+    pub fn refresh(&mut self, request: RefreshRequest) {
+        self.next_token += 1;
+        self.cache
+            .refresh(&request.uid, request.force, self.next_token);
+        self.refreshes.insert(self.next_token, request);
+    }
+
+    /// Takes an event of the runtime.
+    pub fn handle_event(&mut self, event: RuntimeEvent, now: Timestamp) {
+        self.cache.handle_event(event, now);
+    }
+
+    /// The event stream has started or ended.
+    pub fn set_event_stream(&mut self, active: bool, now: Timestamp) {
+        tracing::debug!(active, "runtime event stream changed");
+        self.cache.set_event_stream(active, now);
+        self.health.set_events(active);
+        if !active {
+            self.health.on_failure(now);
+        }
+    }
+
+    /// A full list has ended.
+    pub fn on_relisted(
+        &mut self,
+        sequence: u64,
+        result: Result<PodListing, String>,
+        now: Timestamp,
+    ) {
+        self.health.on_list(result.as_ref().err().cloned(), now);
+        self.cache.on_relisted(sequence, result, now);
+    }
+
+    /// The inspection of a pod has ended.
+    pub fn on_inspected(&mut self, uid: &str, result: Result<Inspected, String>, now: Timestamp) {
+        if result.is_err() {
+            self.health.on_failure(now);
+        }
+        self.cache.on_inspected(uid, result, now);
+    }
+
+    /// The first process of a container has exited.
+    pub fn on_process_exited(&mut self, container_id: &str, now: Timestamp) {
+        self.cache.on_process_exited(container_id, now);
+    }
+
+    /// A health check has ended. True when the runtime answers again, or for the first time.
+    pub fn on_health_check(&mut self, result: Result<HealthCheck, String>, now: Timestamp) -> bool {
+        self.health.on_check(result, now)
+    }
+
+    /// Publishes what follows from the inputs so far and returns the calls to make. `on_changed` is
+    /// called for each pod whose status changed, with `None` for a pod that is gone.
+    pub fn reconcile(
+        &mut self,
+        now: Timestamp,
+        mut on_changed: impl FnMut(&str, Option<&PodStatus>),
+    ) -> Vec<RuntimeCall> {
+        let mut calls = Vec::new();
+        if self.health.next_due().is_some_and(|due| due <= now) {
+            self.health.on_check_started();
+            calls.push(RuntimeCall::CheckHealth);
+        }
+        for action in self.cache.take_actions(now) {
+            match action {
+                Action::Relist { sequence } => calls.push(RuntimeCall::List { sequence }),
+                Action::Inspect {
+                    uid,
+                    listed,
+                    cached,
+                } => calls.push(RuntimeCall::Inspect {
+                    uid,
+                    listed,
+                    cached,
+                }),
+                Action::Publish {
+                    uid,
+                    status,
+                    tokens,
+                } => {
+                    on_changed(&uid, status.as_deref());
+                    self.publish(uid, status, &tokens, now);
+                }
+                Action::SetCause { uid, tokens } => self.set_cause(uid, &tokens),
+                Action::Respond {
+                    uid,
+                    tokens,
+                    result,
+                } => self.respond(&uid, tokens, &result, now),
+                Action::Synced => self.store.mark_synced(),
+            }
+        }
+        self.publish_runtime_status();
+        calls
+    }
+
+    fn publish(
+        &mut self,
+        uid: String,
+        status: Option<Box<PodStatus>>,
+        tokens: &[u64],
+        now: Timestamp,
+    ) {
+        let Some(status) = status else {
+            self.store.remove(&uid);
+            return;
+        };
+        let mut state = convert::pod_state(*status);
+        state.cause = match self.cause_of(tokens) {
+            Some(cause) => Some(cause),
+            // Found by the initial sync: not a change.
+            None if !self.store.has_synced() => None,
+            None => {
+                let previous = self.store.get(&uid).and_then(|state| state.cause);
+                Some(observed_cause(&state, previous, now))
+            }
+        };
+        state.observed_at = Some(time::to_wire(now));
+        self.store.upsert(uid, state);
+    }
+
+    // An event was quicker than the refresh of the caller that made the change.
+    fn set_cause(&self, uid: String, tokens: &[u64]) {
+        let (Some(mut state), Some(mut cause)) = (self.store.get(&uid), self.cause_of(tokens))
+        else {
+            return;
+        };
+        if cause.traceparent.is_empty() {
+            return;
+        }
+        if let Some(own) = &state.cause {
+            cause::fold(&mut cause, own);
+        }
+        state.cause = Some(cause);
+        self.store.upsert(uid, state);
+    }
+
+    fn cause_of(&self, tokens: &[u64]) -> Option<Cause> {
+        let mut requests = tokens.iter().filter_map(|token| self.refreshes.get(token));
+        let mut cause = requests.next()?.cause.clone();
+        for other in requests {
+            cause::fold(&mut cause, &other.cause);
+        }
+        Some(cause)
+    }
+
+    fn respond(
+        &mut self,
+        uid: &str,
+        tokens: Vec<u64>,
+        result: &Result<(), String>,
+        now: Timestamp,
+    ) {
+        let response = result.clone().map(|()| {
+            let state = self.store.get(&uid.to_owned());
+            let mut state = state.unwrap_or_else(|| empty_state(uid));
+            state.observed_at = Some(time::to_wire(now));
+            RefreshPodResponse {
+                state: Some(state),
+                position: Some(self.store.position()),
+            }
+        });
+        for token in tokens {
+            if let Some(request) = self.refreshes.remove(&token) {
+                // The caller may have cancelled.
+                let _ = request.response.send(response.clone());
+            }
+        }
+    }
+
+    fn publish_runtime_status(&self) {
+        let status = self.health.status();
+        let new = convert::runtime_status(status);
+        self.runtime_status.send_if_modified(|published| {
+            // The time of the last list alone is not a change.
+            let comparable = WatchRuntimeResponse {
+                last_relist_at: new.last_relist_at,
+                ..published.clone()
+            };
+            let changed = comparable != new;
+            if changed && !status.ready {
+                tracing::warn!(reason = status.reason, "runtime is not ready");
+            } else if changed {
+                tracing::info!(
+                    ready = status.ready,
+                    network_ready = status.network_ready,
+                    events = status.events,
+                    version = status.runtime_version,
+                    "runtime status changed"
+                );
+            }
+            *published = new;
+            changed
+        });
+    }
+}
+
+fn empty_state(uid: &str) -> PodState {
+    PodState {
+        r#ref: Some(PodRef {
+            uid: uid.to_owned(),
+            ..Default::default()
+        }),
+        ..Default::default()
+    }
+}
+
+/// A change without a caller belongs to the previous change of the pod within this time.
+const CONSEQUENCE_WINDOW: Duration = Duration::from_secs(120);
+
+// A change without a caller starts a trace, unless it follows from the previous change: an init
+// container that completes is part of the pod's start. A failure always starts a trace.
+fn observed_cause(state: &PodState, previous: Option<Cause>, now: Timestamp) -> Cause {
+    let pod = state.r#ref.clone().unwrap_or_default();
+    let span = tracing::info_span!(parent: None, "pleg.observe", k8s.pod.uid = pod.uid,
+        k8s.pod.name = pod.name, k8s.namespace.name = pod.namespace,
+        containers = state.containers.len());
+    let failed = state
+        .containers
+        .iter()
+        .any(|c| c.phase() == ContainerPhase::Exited && c.exit_code != 0);
+    let Some(previous) = previous.filter(|previous| !failed && is_recent(previous, now)) else {
+        cause::new_trace(&span);
+        return cause::from_span(&span);
+    };
+    cause::set_parent(&span, Some(&previous));
+    Cause {
+        // The time of the first change, so that a chain of consequences ends.
+        observed_at: previous.observed_at,
+        ..cause::from_span(&span)
+    }
+}
+
+fn is_recent(cause: &Cause, now: Timestamp) -> bool {
+    let at = time::from_wire_opt(cause.observed_at.as_ref());
+    let age = at.map(|at| now.duration_since(at));
+    !cause.traceparent.is_empty()
+        && age.is_some_and(|age| Duration::try_from(age).unwrap_or_default() < CONSEQUENCE_WINDOW)
+}

@@ -1,0 +1,91 @@
+//! Persisted state of a static source: the last valid manifests, and the causes of its pods.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::merge::{ManifestState, Manifests};
+use super::{LocalObject, StaticPod};
+
+/// Version of the file format.
+pub const VERSION: u32 = 2;
+
+/// Persisted state of one source.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PersistedSource {
+    /// Node name and path or URL; the state of another source is not used.
+    pub source_id: String,
+    /// Start of the present outage of the source.
+    pub stale_since: Option<Timestamp>,
+    /// Manifests by origin.
+    pub manifests: BTreeMap<String, PersistedManifest>,
+    /// Causes by pod uid.
+    pub causes: BTreeMap<String, PersistedCause>,
+}
+
+/// Items of one manifest.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PersistedManifest {
+    /// Valid pods.
+    pub pods: Vec<StaticPod>,
+    /// Valid Secrets, ConfigMaps and RuntimeClasses.
+    pub objects: Vec<LocalObject>,
+    /// See [`ManifestState::fingerprint`].
+    pub fingerprint: String,
+}
+
+/// A pod's cause, which is the same after a restart for as long as the pod is unchanged.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PersistedCause {
+    /// Digest of the pod it belongs to.
+    pub digest: String,
+    /// W3C traceparent.
+    pub traceparent: String,
+    /// When the change was first observed.
+    pub observed_at: Option<Timestamp>,
+}
+
+impl PersistedSource {
+    /// Collects the state of a source.
+    pub fn new(
+        source_id: String,
+        stale_since: Option<Timestamp>,
+        manifests: &Manifests,
+        causes: BTreeMap<String, PersistedCause>,
+    ) -> Self {
+        let manifests = manifests
+            .iter()
+            .filter(|(_, m)| !m.pods.is_empty() || !m.objects.is_empty())
+            .map(|(origin, m)| {
+                let manifest = PersistedManifest {
+                    pods: m.pods.clone(),
+                    objects: m.objects.clone(),
+                    fingerprint: m.fingerprint.clone(),
+                };
+                (origin.clone(), manifest)
+            })
+            .collect();
+        PersistedSource {
+            source_id,
+            stale_since,
+            manifests,
+            causes,
+        }
+    }
+
+    /// The manifests as they were.
+    pub fn manifests(&self) -> Manifests {
+        let mut manifests = Manifests::default();
+        for (origin, manifest) in self.manifests.clone() {
+            let state = ManifestState {
+                pods: manifest.pods,
+                objects: manifest.objects,
+                errors: Vec::new(),
+                fingerprint: manifest.fingerprint,
+            };
+            manifests.restore(origin, state);
+        }
+        manifests
+    }
+}

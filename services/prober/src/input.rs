@@ -1,0 +1,34 @@
+//! The inputs of the event loop.
+
+use std::time::Duration;
+
+use polylet_kit::state_file::StateFileError;
+use polylet_watch::Update;
+use polylet_wire::pleg::v1::PodState;
+use polylet_wire::podconfig::v1::{Pod, PodSource};
+use polylet_wire::prober::v1::ListProbeCountsResponse;
+use tokio::sync::oneshot;
+use tracing::Span;
+
+use crate::core::types::{ProbeAttempt, ProbeOutput, Results};
+
+/// Everything that can happen to this service.
+pub(crate) enum Input {
+    /// A change from a source of pods.
+    Pod(PodSource, Update<String, Pod>),
+    /// A change of the pods in the runtime.
+    PodState(Update<String, PodState>),
+    /// An attempt is complete.
+    Attempt {
+        attempt: ProbeAttempt,
+        output: ProbeOutput,
+        duration: Duration,
+        span: Span,
+    },
+    /// A call of `ListProbeCounts`.
+    ListCounts(oneshot::Sender<ListProbeCountsResponse>),
+    /// The results were saved, or could not be.
+    Saved(Results, Result<(), StateFileError>),
+    /// An attempt is due.
+    Timer,
+}

@@ -1,0 +1,57 @@
+use serde::Serialize;
+
+/// What a service serves, calls and stores: printed by `--descriptor`, returned by `GetInfo`,
+/// checked by `tests/tidy`.
+#[derive(Debug, Serialize)]
+pub struct ServiceDescriptor {
+    /// Short name, as in `polylet-<service>` and `<service>.sock`.
+    pub service: &'static str,
+    /// Version of the crate: `env!("CARGO_PKG_VERSION")`.
+    pub version: &'static str,
+    /// One line for `--help`.
+    pub about: &'static str,
+    /// Wire packages that it serves.
+    pub serves: &'static [Api],
+    /// Peers that it calls.
+    pub calls: &'static [Dependency],
+    /// Files that outlive the process.
+    pub state_files: &'static [StateFileDecl],
+}
+
+/// A served wire package.
+#[derive(Debug, Serialize)]
+pub struct Api {
+    /// For example `polylet.pleg.v1`.
+    pub package: &'static str,
+    /// Raised by one with every addition.
+    pub level: u32,
+}
+
+/// A wire package that this service needs from a peer.
+#[derive(Debug, Serialize)]
+pub struct Dependency {
+    /// The peer, for example `pod-config`.
+    pub service: &'static str,
+    /// The package, for example `polylet.podconfig.v1`.
+    pub package: &'static str,
+    /// The lowest sufficient level.
+    pub level: u32,
+}
+
+/// A file of state.
+#[derive(Debug, Serialize)]
+pub struct StateFileDecl {
+    /// `run:` or `state:` and the path below the service's directory there, or `root:` and the path
+    /// below the root directory.
+    pub path: &'static str,
+    /// Content, and why it cannot be recovered from elsewhere.
+    pub description: &'static str,
+}
+
+impl ServiceDescriptor {
+    /// The descriptor as JSON, for `--descriptor`.
+    pub fn to_json(&self) -> String {
+        // Plain strings and numbers: encoding cannot fail.
+        serde_json::to_string_pretty(self).unwrap_or_default()
+    }
+}

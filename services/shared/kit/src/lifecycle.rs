@@ -1,0 +1,67 @@
+use std::time::Duration;
+
+use polylet_wire::lifecycle::v1 as wire;
+use polylet_wire::lifecycle::v1::lifecycle_service_server::LifecycleService;
+use tonic::{Request, Response, Status};
+
+use crate::ctx::Ctx;
+use crate::drain::Drain;
+
+/// Deadline of a drain without one in the request.
+pub(crate) const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Serves `GetInfo` and `Drain` for every service.
+pub(crate) struct Lifecycle {
+    pub(crate) ctx: Ctx,
+    pub(crate) drain: Drain,
+}
+
+#[tonic::async_trait]
+impl LifecycleService for Lifecycle {
+    async fn get_info(
+        &self,
+        _: Request<wire::GetInfoRequest>,
+    ) -> Result<Response<wire::GetInfoResponse>, Status> {
+        let inner = self.ctx.inner();
+        let api = |package: &str, level| wire::Api {
+            package: package.to_owned(),
+            level,
+        };
+        Ok(Response::new(wire::GetInfoResponse {
+            service: inner.descriptor.service.to_owned(),
+            version: inner.descriptor.version.to_owned(),
+            incarnation: inner.incarnation.clone(),
+            started_at: Some(polylet_wire::time::to_wire(inner.started_at)),
+            serves: inner
+                .descriptor
+                .serves
+                .iter()
+                .map(|a| api(a.package, a.level))
+                .collect(),
+            calls: inner
+                .descriptor
+                .calls
+                .iter()
+                .map(|c| api(c.package, c.level))
+                .collect(),
+            peers: inner.peers.to_wire(),
+            pid: std::process::id(),
+        }))
+    }
+
+    async fn drain(
+        &self,
+        request: Request<wire::DrainRequest>,
+    ) -> Result<Response<wire::DrainResponse>, Status> {
+        let deadline = match request.into_inner().deadline {
+            None => DRAIN_TIMEOUT,
+            Some(requested) => Duration::try_from(requested)
+                .map_err(|_| Status::invalid_argument("deadline is negative"))?,
+        };
+        let unfinished = self.drain.run(deadline).await;
+        Ok(Response::new(wire::DrainResponse {
+            clean: unfinished.is_empty(),
+            unfinished,
+        }))
+    }
+}

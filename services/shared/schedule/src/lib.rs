@@ -1,0 +1,29 @@
+//! Due times, back-off and rate limits as plain data: no clock, no I/O, no async, no randomness.
+//! The caller passes `now` (and, for jitter, a random number), so that decisions stay pure and a
+//! simulation can replay them.
+//!
+//! - [`DueQueue`]: one due time per key, ordered.
+//! - [`Backoff`] and [`BackoffPolicy`]: exponential delays between attempts.
+//! - [`TokenBucket`]: a rate with a burst.
+//! - [`go_duration`]: durations as text, as Go reads and prints them.
+//!
+//! To wait for a due time, use `polylet_kit::clock`.
+//!
+//! # Why not a crate from crates.io
+//!
+//! `tokio_util::time::DelayQueue` and `tokio::time::interval` read tokio's monotonic clock and need
+//! its runtime. Due times here are mostly wall-clock times out of statuses and files, which must
+//! survive a restart of the process and follow a step of the clock. `governor` and
+//! `leaky-bucket` own a clock or a timer; `backon` and `backoff` wrap a future and draw jitter
+//! themselves. Each would bring a clock or a source of randomness into `core/`.
+
+mod backoff;
+mod due_queue;
+pub mod go_duration;
+mod time;
+mod token_bucket;
+
+pub use backoff::{Backoff, BackoffPolicy};
+pub use due_queue::DueQueue;
+pub use time::TimePoint;
+pub use token_bucket::TokenBucket;

@@ -1,0 +1,34 @@
+//! Changes of keyed state, and digests of its items.
+
+use std::hash::{BuildHasher, RandomState};
+
+use prost::Message;
+
+use crate::Position;
+
+/// One message of a watch stream.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Change<K, V> {
+    /// A snapshot follows.
+    Reset,
+    /// The full value of a new or changed key.
+    Upsert(V),
+    /// The key was removed.
+    Remove(K),
+    /// The watcher has everything up to this position.
+    Synced(Position),
+}
+
+/// Detects whether an item changed without storing it: consumers of a stream store what they need.
+pub trait Digest {
+    /// A digest of the whole item, with keys unknown outside of the process: nobody can craft an item
+    /// with the digest of the previous one.
+    fn digest(&self, keys: &RandomState) -> u64;
+}
+
+// Maps on our wire are sorted: equal items have equal bytes.
+impl<T: Message> Digest for T {
+    fn digest(&self, keys: &RandomState) -> u64 {
+        keys.hash_one(self.encode_to_vec())
+    }
+}

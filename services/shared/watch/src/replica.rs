@@ -1,0 +1,222 @@
+//! A client's copy of a server's keys, with digests of the values. Pure.
+
+use std::collections::BTreeMap;
+use std::hash::RandomState;
+
+use crate::{Change, Digest, Position};
+
+/// A real difference against the previous state, or a change of the stream.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Update<K, V> {
+    /// A new key, or a new value of a key.
+    Upsert(K, V),
+    /// The key was removed.
+    Remove(K),
+    /// The consumer has everything that the server has. Comes once after each (re)connection.
+    Synced,
+    /// The stream was lost, with the reason; the state is the last known one. Comes once.
+    Stale(String),
+}
+
+/// Applies the messages of one stream after another.
+#[derive(Clone, Debug)]
+pub struct Replica<K, V> {
+    /// Digest of each item.
+    items: BTreeMap<K, u64>,
+    keys: RandomState,
+    /// A snapshot in progress: it has no effect before `Synced`.
+    staged: Option<BTreeMap<K, Staged<V>>>,
+    /// Values received in snapshots.
+    received: u64,
+    position: Option<Position>,
+    synced: bool,
+    #[cfg(test)]
+    pub(crate) apply_in_place: bool,
+}
+
+/// A value of a snapshot in progress.
+#[derive(Clone, Debug)]
+struct Staged<V> {
+    /// Position in the snapshot: updates keep the server's order.
+    sequence: u64,
+    /// Computed on receipt: a snapshot is applied at once, which must not take long.
+    digest: u64,
+    /// `None` if it is unchanged, as most values are after a reconnect.
+    value: Option<V>,
+}
+
+impl<K: Ord + Clone, V: Digest> Default for Replica<K, V> {
+    fn default() -> Self {
+        Replica::new()
+    }
+}
+
+impl<K: Ord + Clone, V: Digest> Replica<K, V> {
+    /// Empty and without a position.
+    pub fn new() -> Self {
+        Replica {
+            items: BTreeMap::new(),
+            keys: RandomState::new(),
+            staged: None,
+            received: 0,
+            position: None,
+            synced: false,
+            #[cfg(test)]
+            apply_in_place: false,
+        }
+    }
+
+    /// Whether the server has this key.
+    pub fn contains(&self, key: &K) -> bool {
+        self.items.contains_key(key)
+    }
+
+    /// Whether it has exactly these items.
+    #[cfg(test)]
+    pub(crate) fn is_equal_to(&self, all: &BTreeMap<K, V>) -> bool {
+        let digest = |value: &V| value.digest(&self.keys);
+        self.items
+            .iter()
+            .map(|(key, held)| (key, *held))
+            .eq(all.iter().map(|(key, value)| (key, digest(value))))
+    }
+
+    /// The position to resume after.
+    pub fn position(&self) -> Option<&Position> {
+        self.position.as_ref()
+    }
+
+    /// Whether the stream is connected and has reached `Synced`.
+    pub fn is_synced(&self) -> bool {
+        self.synced
+    }
+
+    /// Applies one message; the differences go to `out`.
+    pub fn apply(
+        &mut self,
+        change: Change<K, V>,
+        key: impl Fn(&V) -> K,
+        out: &mut impl Extend<Update<K, V>>,
+    ) {
+        match change {
+            Change::Reset => self.reset(out),
+            Change::Upsert(value) => {
+                let (key, digest) = (key(&value), value.digest(&self.keys));
+                match &mut self.staged {
+                    Some(staged) => {
+                        self.received += 1;
+                        let is_new = self.items.get(&key) != Some(&digest);
+                        let value = Staged {
+                            sequence: self.received,
+                            digest,
+                            value: is_new.then_some(value),
+                        };
+                        staged.insert(key, value);
+                    }
+                    None => self.upsert(key, digest, value, out),
+                }
+            }
+            Change::Remove(key) => match &mut self.staged {
+                Some(staged) => drop(staged.remove(&key)),
+                None => self.remove(&key, out),
+            },
+            Change::Synced(position) => {
+                if let Some(snapshot) = self.staged.take() {
+                    self.swap(snapshot, out);
+                }
+                self.position = Some(position);
+                if !std::mem::replace(&mut self.synced, true) {
+                    out.extend([Update::Synced]);
+                }
+            }
+        }
+    }
+
+    /// The stream was lost: discards a snapshot in progress.
+    pub fn disconnect(&mut self, reason: impl FnOnce() -> String) -> Option<Update<K, V>> {
+        self.staged = None;
+        std::mem::take(&mut self.synced).then(|| Update::Stale(reason()))
+    }
+
+    fn reset(&mut self, out: &mut impl Extend<Update<K, V>>) {
+        #[cfg(test)]
+        if self.apply_in_place {
+            return self.swap(BTreeMap::new(), out);
+        }
+        // A server may reset in the middle of a stream, too; the state stays until `Synced`.
+        let _ = out;
+        self.staged = Some(BTreeMap::new());
+    }
+
+    fn upsert(&mut self, key: K, digest: u64, value: V, out: &mut impl Extend<Update<K, V>>) {
+        if self.items.get(&key) == Some(&digest) {
+            return;
+        }
+        self.items.insert(key.clone(), digest);
+        out.extend([Update::Upsert(key, value)]);
+    }
+
+    fn remove(&mut self, key: &K, out: &mut impl Extend<Update<K, V>>) {
+        if let Some((key, _)) = self.items.remove_entry(key) {
+            out.extend([Update::Remove(key)]);
+        }
+    }
+
+    fn swap(&mut self, snapshot: BTreeMap<K, Staged<V>>, out: &mut impl Extend<Update<K, V>>) {
+        let removed: Vec<K> = self
+            .items
+            .keys()
+            .filter(|key| !snapshot.contains_key(key))
+            .cloned()
+            .collect();
+        for key in removed {
+            self.remove(&key, out);
+        }
+        let mut snapshot: Vec<(K, Staged<V>)> = snapshot.into_iter().collect();
+        snapshot.sort_by_key(|(_, staged)| staged.sequence);
+        for (key, staged) in snapshot {
+            if let Some(value) = staged.value {
+                self.upsert(key, staged.digest, value, out);
+            }
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn store_position(&mut self, position: Position) {
+        self.position = Some(position);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cursor::{Cursor, Queued};
+    use crate::log::ChangeLog;
+
+    /// A new watcher gets existing items in the order of their changes.
+    #[test]
+    fn a_snapshot_keeps_the_servers_order() {
+        let mut log = ChangeLog::new("1", 8);
+        log.replace([(2, "b"), (3, "c"), (1, "a")].map(|(key, value)| (key, value.to_owned())));
+        log.mark_synced();
+        let mut queue = std::collections::VecDeque::new();
+        Cursor::new(None).refill(&log, &mut queue);
+        let mut replica = Replica::new();
+        let mut updates = Vec::new();
+        for change in queue.into_iter().map(Queued::into_change) {
+            replica.apply(
+                change,
+                |value: &String| i32::from(value.as_bytes()[0] - b'a') + 1,
+                &mut updates,
+            );
+        }
+        let order: Vec<_> = updates
+            .iter()
+            .filter_map(|update| match update {
+                Update::Upsert(key, _) => Some(*key),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(order, [2, 3, 1]);
+    }
+}

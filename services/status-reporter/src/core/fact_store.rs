@@ -1,0 +1,221 @@
+//! All facts about pods, which streams have synced, and which pods have changed since.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use polylet_model::probe::ProbeKind;
+use polylet_model::status::ContainerProbeResult;
+
+use super::facts::{DesiredManifest, FactStream, ManifestSource, RuntimePodState, SyncProgress};
+
+/// Facts by pod uid.
+#[derive(Default)]
+pub(crate) struct FactStore {
+    desired: BTreeMap<ManifestSource, BTreeMap<String, DesiredManifest>>,
+    progress: BTreeMap<String, SyncProgress>,
+    runtime_states: BTreeMap<String, RuntimePodState>,
+    probes: BTreeMap<String, BTreeMap<(String, ProbeKind), ContainerProbeResult>>,
+    runtime_name: String,
+    recursive_read_only: BTreeSet<String>,
+    host_ips: Vec<String>,
+    synced: BTreeSet<FactStream>,
+    stale: BTreeSet<FactStream>,
+    dirty: BTreeSet<String>,
+    /// Something changed that all statuses depend on.
+    all_dirty: bool,
+}
+
+impl FactStore {
+    pub(crate) fn new() -> Self {
+        Self {
+            runtime_name: "containerd".to_owned(),
+            ..Self::default()
+        }
+    }
+
+    pub(crate) fn set_desired(
+        &mut self,
+        source: ManifestSource,
+        uid: String,
+        desired: Option<DesiredManifest>,
+    ) {
+        set(self.desired.entry(source).or_default(), &uid, desired);
+        self.dirty.insert(uid);
+    }
+
+    /// Whether a source has this very manifest of a pod.
+    pub(crate) fn has_desired(
+        &self,
+        source: ManifestSource,
+        uid: &str,
+        manifest: &[u8],
+        stale: bool,
+    ) -> bool {
+        let known = self.desired.get(&source).and_then(|pods| pods.get(uid));
+        known.is_some_and(|known| known.stale == stale && known.manifest.raw() == manifest)
+    }
+
+    pub(crate) fn set_progress(&mut self, uid: String, progress: Option<SyncProgress>) {
+        set(&mut self.progress, &uid, progress);
+        self.dirty.insert(uid);
+    }
+
+    pub(crate) fn set_runtime_state(&mut self, uid: String, state: Option<RuntimePodState>) {
+        set(&mut self.runtime_states, &uid, state);
+        self.dirty.insert(uid);
+    }
+
+    pub(crate) fn set_probe(
+        &mut self,
+        uid: String,
+        container_id: String,
+        kind: ProbeKind,
+        result: Option<ContainerProbeResult>,
+    ) {
+        let of_pod = self.probes.entry(uid.clone()).or_default();
+        match result {
+            Some(result) => of_pod.insert((container_id, kind), result),
+            None => of_pod.remove(&(container_id, kind)),
+        };
+        if of_pod.is_empty() {
+            self.probes.remove(&uid);
+        }
+        self.dirty.insert(uid);
+    }
+
+    /// The runtime's name, which prefixes container ids, and its handlers with recursive read-only
+    /// mounts.
+    pub(crate) fn set_runtime(&mut self, name: &str, recursive_read_only: BTreeSet<String>) {
+        if name.is_empty()
+            || (name == self.runtime_name && recursive_read_only == self.recursive_read_only)
+        {
+            return;
+        }
+        name.clone_into(&mut self.runtime_name);
+        self.recursive_read_only = recursive_read_only;
+        self.all_dirty = true;
+    }
+
+    pub(crate) fn set_host_ips(&mut self, ips: Vec<String>) {
+        if ips != self.host_ips {
+            self.host_ips = ips;
+            self.all_dirty = true;
+        }
+    }
+
+    pub(crate) fn mark_dirty(&mut self, uid: &str) {
+        self.dirty.insert(uid.to_owned());
+    }
+
+    pub(crate) fn mark_synced(&mut self, stream: FactStream) {
+        let first = self.synced.insert(stream);
+        if self.stale.remove(&stream) || first {
+            self.all_dirty = true;
+        }
+    }
+
+    pub(crate) fn mark_stale(&mut self, stream: FactStream) {
+        if self.stale.insert(stream) {
+            self.all_dirty = true;
+        }
+    }
+
+    /// Whether every stream with facts about pods of one source has synced.
+    pub(crate) fn has_synced_source(&self, source: ManifestSource) -> bool {
+        let shared = [
+            FactStream::Sync,
+            FactStream::RuntimeStates,
+            FactStream::Probes,
+            FactStream::Runtime,
+        ];
+        self.synced.contains(&FactStream::Pods(source))
+            && shared.iter().all(|stream| self.synced.contains(stream))
+    }
+
+    /// Whether all streams have synced in this process instance, so that absence means removal.
+    pub(crate) fn has_synced(&self) -> bool {
+        ManifestSource::ALL
+            .into_iter()
+            .all(|source| self.has_synced_source(source))
+    }
+
+    pub(crate) fn unsynced(&self) -> impl Iterator<Item = FactStream> {
+        FactStream::ALL
+            .into_iter()
+            .filter(|stream| !self.synced.contains(stream))
+    }
+
+    pub(crate) fn stale(&self) -> &BTreeSet<FactStream> {
+        &self.stale
+    }
+
+    /// Pods whose facts have changed since the last call; `published` are further pods to
+    /// reconcile when all are. Empty before the first source has synced.
+    pub(crate) fn take_dirty<'a>(
+        &mut self,
+        published: impl Iterator<Item = &'a String>,
+    ) -> BTreeSet<String> {
+        let sources = ManifestSource::ALL.into_iter();
+        if !sources.into_iter().any(|s| self.has_synced_source(s)) {
+            return BTreeSet::new();
+        }
+        let mut dirty = std::mem::take(&mut self.dirty);
+        if std::mem::take(&mut self.all_dirty) {
+            let desired = self.desired.values().flat_map(BTreeMap::keys);
+            let known = desired
+                .chain(self.progress.keys())
+                .chain(self.runtime_states.keys());
+            dirty.extend(known.cloned());
+            dirty.extend(published.cloned());
+        }
+        dirty
+    }
+
+    pub(crate) fn desired(&self, uid: &str) -> Option<(ManifestSource, &DesiredManifest)> {
+        ManifestSource::ALL
+            .into_iter()
+            .find_map(|source| Some((source, self.desired.get(&source)?.get(uid)?)))
+    }
+
+    pub(crate) fn progress(&self, uid: &str) -> Option<&SyncProgress> {
+        self.progress.get(uid)
+    }
+
+    pub(crate) fn runtime_state(&self, uid: &str) -> Option<&RuntimePodState> {
+        self.runtime_states.get(uid)
+    }
+
+    pub(crate) fn probes(&self, uid: &str) -> Vec<ContainerProbeResult> {
+        let of_pod = self.probes.get(uid).into_iter();
+        of_pod.flat_map(BTreeMap::values).cloned().collect()
+    }
+
+    pub(crate) fn runtime_name(&self) -> &str {
+        &self.runtime_name
+    }
+
+    /// Whether a runtime handler mounts recursively read-only.
+    pub(crate) fn has_recursive_read_only(&self, handler: &str) -> bool {
+        self.recursive_read_only.contains(handler)
+    }
+
+    pub(crate) fn host_ips(&self) -> &[String] {
+        &self.host_ips
+    }
+
+    /// Whether the pod is in no source and cleaned up, and all streams that say so have synced.
+    pub(crate) fn is_gone(&self, uid: &str) -> bool {
+        let progress = self.progress.get(uid);
+        let state = self.runtime_states.get(uid);
+        self.has_synced()
+            && self.desired(uid).is_none()
+            && progress.is_none_or(|progress| progress.cleaned_up)
+            && state.is_none_or(RuntimePodState::is_empty)
+    }
+}
+
+fn set<V>(map: &mut BTreeMap<String, V>, uid: &str, value: Option<V>) {
+    match value {
+        Some(value) => map.insert(uid.to_owned(), value),
+        None => map.remove(uid),
+    };
+}

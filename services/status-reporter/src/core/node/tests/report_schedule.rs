@@ -1,0 +1,182 @@
+//! When the status is written.
+
+use jiff::SignedDuration;
+use proptest::prelude::*;
+
+use super::super::patch;
+use super::super::report_schedule::{ReportDecision, ReportInterval, ReportSchedule};
+use super::*;
+
+#[test]
+fn status_is_written_on_change_and_at_the_report_frequency() {
+    let interval = ReportInterval {
+        batch: SignedDuration::from_secs(10),
+        report: SignedDuration::from_secs(300),
+    };
+    let mut schedule = ReportSchedule::new(interval);
+    let current = status(&settings(), &healthy(), &NodeStatus::default(), at(0));
+    let same = |now| status(&settings(), &healthy(), &current, now);
+    // Always written after a start.
+    assert_eq!(
+        schedule.decide(&current, &same(at(0)), false, at(0)),
+        ReportDecision::Write
+    );
+    schedule.on_written(false, 0.9, at(0));
+    assert_eq!(
+        schedule.decide(&current, &same(at(1)), false, at(1)),
+        ReportDecision::Wait(at(300))
+    );
+    assert_eq!(
+        schedule.decide(&current, &same(at(300)), false, at(300)),
+        ReportDecision::Write
+    );
+    // Images are batched, everything else is not.
+    let mut facts = healthy();
+    facts.images.insert(
+        "a".to_owned(),
+        NodeImage {
+            names: vec![],
+            bytes: 1,
+        },
+    );
+    let more = |now| status(&settings(), &facts, &current, now);
+    assert_eq!(
+        schedule.decide(&current, &more(at(2)), false, at(2)),
+        ReportDecision::Wait(at(12))
+    );
+    assert_eq!(
+        schedule.decide(&current, &more(at(5)), false, at(5)),
+        ReportDecision::Wait(at(12))
+    );
+    assert_eq!(
+        schedule.decide(&current, &more(at(12)), false, at(12)),
+        ReportDecision::Write
+    );
+    facts
+        .pressure
+        .insert(PressureResource::Pids, pressure(true));
+    let worse = status(&settings(), &facts, &current, at(3));
+    assert_eq!(
+        schedule.decide(&current, &worse, false, at(3)),
+        ReportDecision::Write
+    );
+    // A volume that comes into use is urgent, one that goes out of use is not.
+    let with = |volumes: &[&str]| {
+        let volumes = volumes.iter().map(|name| (*name).to_owned()).collect();
+        let facts = NodeFacts {
+            volumes_in_use: Some(volumes),
+            ..healthy()
+        };
+        status(&settings(), &facts, &current, at(4))
+    };
+    assert!(patch::differs_urgently(&current, &with(&["v"])));
+    assert!(!patch::differs_urgently(&with(&["v"]), &current));
+    assert!(patch::differs(&with(&["v"]), &current));
+    // After a change the next report is shifted.
+    schedule.on_written(true, 1.0, at(20));
+    assert_eq!(
+        schedule.decide(&current, &same(at(21)), false, at(21)),
+        ReportDecision::Wait(at(470))
+    );
+}
+
+/// Applies a strategic merge patch of a status as the API server does.
+fn applied(current: &NodeStatus, patch: &Value) -> NodeStatus {
+    fn merge(current: &mut Value, patch: &Value) {
+        for (name, change) in patch.as_object().unwrap() {
+            match (name.as_str(), change) {
+                (_, Value::Null) => {
+                    current.as_object_mut().unwrap().remove(name);
+                }
+                ("addresses", Value::Array(list)) => {
+                    current[name] = list
+                        .iter()
+                        .filter(|a| a.get("$patch").is_none())
+                        .cloned()
+                        .collect();
+                }
+                ("conditions", Value::Array(list)) => {
+                    let mut all = current[name].as_array().cloned().unwrap_or_default();
+                    for condition in list {
+                        match all
+                            .iter_mut()
+                            .find(|current| current["type"] == condition["type"])
+                        {
+                            Some(current) => merge(current, condition),
+                            None => all.push(condition.clone()),
+                        }
+                    }
+                    current[name] = all.into();
+                }
+                (_, Value::Object(_)) if current[name].is_object() => {
+                    merge(&mut current[name], change)
+                }
+                _ => current[name] = change.clone(),
+            }
+        }
+    }
+    let mut value = serde_json::to_value(current).unwrap();
+    merge(&mut value, &patch["status"]);
+    serde_json::from_value(value).unwrap()
+}
+
+fn any_facts() -> impl Strategy<Value = NodeFacts> {
+    let reasons = prop::option::of("[a-z]{1,3}");
+    let runtime = prop::option::of((reasons.clone(), reasons)).prop_map(|runtime| {
+        runtime.map(|(not_ready, network_not_ready)| NodeRuntimeStatus {
+            not_ready,
+            network_not_ready,
+            version: "x://1".to_owned(),
+            ..NodeRuntimeStatus::default()
+        })
+    });
+    let pressures = prop::collection::vec(prop::option::of(any::<bool>()), 3);
+    let images = prop::collection::btree_map("[a-c]", 0..3_u64, 0..3);
+    (
+        runtime,
+        pressures,
+        images,
+        any::<bool>(),
+        prop::option::of(prop::collection::vec("[a-c]", 0..2)),
+    )
+        .prop_map(
+            |(runtime, pressures, images, images_synced, volumes_in_use)| NodeFacts {
+                runtime,
+                pleg_stale_since: None,
+                pressure: PressureResource::ALL
+                    .into_iter()
+                    .zip(pressures)
+                    .filter_map(|(resource, active)| Some((resource, pressure(active?))))
+                    .collect(),
+                images: images
+                    .into_iter()
+                    .map(|(id, bytes)| {
+                        (
+                            id.clone(),
+                            NodeImage {
+                                names: vec![id],
+                                bytes,
+                            },
+                        )
+                    })
+                    .collect(),
+                images_synced,
+                volumes_in_use,
+                has_csi_node: images_synced,
+                addresses: images_synced.then(|| vec!["192.0.2.7".to_owned()]),
+            },
+        )
+}
+
+proptest! {
+    #[test]
+    fn one_patch_brings_the_status_up_to_date(first in any_facts(), second in any_facts()) {
+        let none = NodeStatus::default();
+        let current = status(&settings(), &first, &none, at(0));
+        let desired = status(&settings(), &second, &current, at(30));
+        let after = applied(&current, &patch::status(&current, &desired, &BTreeMap::new()));
+        prop_assert_eq!(&after, &desired);
+        let again = status(&settings(), &second, &after, at(40));
+        prop_assert!(!patch::differs(&after, &again));
+    }
+}

@@ -1,0 +1,45 @@
+//! The published status of a pod.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::PodStatus;
+use polylet_model::Manifest;
+
+/// The status of a pod, with what callers want to know about it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct PublishedStatus {
+    pub(crate) manifest: Manifest,
+    pub(crate) status: Arc<PodStatus>,
+    /// What the pod waits for, for display.
+    pub(crate) waiting_for: Vec<String>,
+    /// Peers whose facts are only the last known.
+    pub(crate) stale: Vec<String>,
+    pub(crate) teardown: Teardown,
+    /// Admission is not decided yet. As upstream, nothing is reported to the API server before, so
+    /// that `Failed` is the only phase it sees of a rejected one.
+    pub(crate) unadmitted: bool,
+}
+
+/// How far the removal of a pod has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Teardown {
+    /// No source has the pod any more.
+    pub(crate) undesired: bool,
+    /// None of its containers can run any more.
+    pub(crate) stopped: bool,
+    /// All of its resources on this node are cleaned up.
+    pub(crate) cleaned_up: bool,
+}
+
+/// The outcome of reconciling one pod.
+#[derive(Debug, PartialEq)]
+pub(crate) enum StatusChange {
+    /// The same as before, or facts are missing.
+    Unchanged,
+    Updated {
+        published: Box<PublishedStatus>,
+        /// The status itself differs from the last one, of this process instance or the previous.
+        changed: bool,
+    },
+    Removed,
+}

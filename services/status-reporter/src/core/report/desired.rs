@@ -1,0 +1,99 @@
+//! The next request that a pod's status needs at the API server, and its priority.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{ContainerStatus, PodStatus};
+use polylet_model::status::{is_ready, is_terminal};
+use serde_json::Value;
+
+use super::{merge, patch};
+
+/// A pod's status as this node publishes it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct DesiredStatus {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) status: Arc<PodStatus>,
+    /// Whether a container may still run.
+    pub(crate) may_run: bool,
+    /// The deletion was requested at the API server, and the pod is cleaned up here.
+    pub(crate) deletable: bool,
+}
+
+/// A pod's status at the API server.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ApiStatus {
+    /// The pod's uid at the API server; for a static pod that of its mirror pod.
+    pub(crate) uid: String,
+    pub(crate) status: Arc<PodStatus>,
+}
+
+/// A request to the API server.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum ApiAction {
+    /// Patch the status with this body.
+    Patch(Value),
+    /// Delete the pod: it has ended, is cleaned up, and the API server has its last status.
+    Delete,
+}
+
+/// How soon a request is sent, the soonest first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Priority {
+    /// Others wait for it: a terminal phase, readiness, the deletion.
+    Immediate,
+    /// A container has ended or restarted.
+    High,
+    /// An intermediate step, batched with others.
+    Batched,
+}
+
+/// The next request; `None` when the API server is up to date.
+pub(crate) fn next_action(
+    desired: &DesiredStatus,
+    api: &ApiStatus,
+) -> Option<(ApiAction, Priority)> {
+    let new = merge::merged(&api.status, &desired.status, desired.may_run);
+    if let Some(body) = patch::between(&api.uid, &api.status, &new) {
+        return Some((ApiAction::Patch(body), priority(&api.status, &new)));
+    }
+    is_deletable(desired, api).then_some((ApiAction::Delete, Priority::Immediate))
+}
+
+/// Whether the pod may be deleted at the API server, apart from fields that it may not have yet.
+pub(crate) fn is_deletable(desired: &DesiredStatus, api: &ApiStatus) -> bool {
+    desired.deletable && has_ended(&api.status)
+}
+
+fn has_ended(status: &PodStatus) -> bool {
+    status.phase.as_deref().is_some_and(is_terminal)
+}
+
+fn priority(old: &PodStatus, new: &PodStatus) -> Priority {
+    if has_ended(old) != has_ended(new) || is_ready(old) != is_ready(new) {
+        return Priority::Immediate;
+    }
+    let runs = |status: &PodStatus| {
+        let lists = [
+            &status.container_statuses,
+            &status.init_container_statuses,
+            &status.ephemeral_container_statuses,
+        ];
+        let all = lists.into_iter().flatten().flatten();
+        all.map(container_run).collect::<Vec<_>>()
+    };
+    let (before, after) = (runs(old), runs(new));
+    let is_new = |run: &(String, i32, bool)| (run.2 || run.1 > 0) && !before.contains(run);
+    if after.iter().any(is_new) {
+        Priority::High
+    } else {
+        Priority::Batched
+    }
+}
+
+/// Identifies a run of a container: name, restart count, and whether it has ended.
+fn container_run(container: &ContainerStatus) -> (String, i32, bool) {
+    let state = container.state.as_ref();
+    let ended = state.is_some_and(|state| state.terminated.is_some());
+    (container.name.clone(), container.restart_count, ended)
+}

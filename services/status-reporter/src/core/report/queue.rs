@@ -1,0 +1,198 @@
+//! The queue of status requests: which are in flight, which wait, and which is next. One request per
+//! pod at a time; changes in the meantime go into the next one.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use polylet_schedule::TokenBucket;
+
+use super::desired::{ApiStatus, DesiredStatus};
+use super::pod_entry::PodEntry;
+use super::request::{PatchResult, StatusRequest};
+
+/// Requests in flight at most.
+const MAX_IN_FLIGHT: usize = 8;
+
+/// Status requests of all pods. Times are relative to the start of the process.
+#[derive(Default)]
+pub(crate) struct PatchQueue {
+    pods: BTreeMap<String, PodEntry>,
+    /// Pods with a pending request and none in flight.
+    waiting: BTreeSet<String>,
+    in_flight: usize,
+    /// No request before this time, and then a single one, as the API server was unavailable.
+    unavailable_until: Option<Duration>,
+    /// The rate limit allows no request before this time.
+    rate_limited_until: Duration,
+}
+
+impl PatchQueue {
+    /// Sets a pod's desired status; `None` once the pod is removed from this node.
+    pub(crate) fn set_desired(&mut self, pod: &str, desired: Option<DesiredStatus>, now: Duration) {
+        let entry = self.pods.entry(pod.to_owned()).or_default();
+        if entry.desired != desired {
+            entry.desired = desired;
+            self.update(pod, now);
+        }
+        self.remove_if_unused(pod);
+    }
+
+    /// Sets a pod's status at the API server as the watch reports it.
+    pub(crate) fn set_api_status(&mut self, pod: &str, api: Option<ApiStatus>, now: Duration) {
+        let entry = self.pods.entry(pod.to_owned()).or_default();
+        if entry.api == api {
+            return self.remove_if_unused(pod);
+        }
+        let uid = |api: &Option<ApiStatus>| api.as_ref().map(|api| api.uid.clone());
+        if uid(&entry.api) != uid(&api) {
+            entry.patched = None;
+            entry.deleted = false;
+            entry.settled = None;
+        }
+        entry.api = api;
+        entry.not_before = Duration::ZERO;
+        self.update(pod, now);
+        self.remove_if_unused(pod);
+    }
+
+    /// Whether the API server has everything that is published about a pod.
+    #[cfg(test)]
+    pub(crate) fn is_acknowledged(&self, pod: &str) -> bool {
+        let entry = self.pods.get(pod);
+        entry.is_some_and(|entry| {
+            entry.api.is_some()
+                && !entry.in_flight
+                && !matches!(&entry.pending, Some(pending) if pending.action != super::desired::ApiAction::Delete)
+        })
+    }
+
+    fn remove_if_unused(&mut self, pod: &str) {
+        let entry = self.pods.get(pod);
+        if entry.is_some_and(|e| e.desired.is_none() && e.api.is_none() && !e.in_flight) {
+            self.pods.remove(pod);
+            self.waiting.remove(pod);
+        }
+    }
+
+    /// Recomputes the pending request of a pod.
+    fn update(&mut self, pod: &str, now: Duration) {
+        let Some(entry) = self.pods.get_mut(pod) else {
+            return;
+        };
+        entry.update(others_waiting(&self.waiting, pod), now);
+        if entry.pending.is_some() && !entry.in_flight {
+            self.waiting.insert(pod.to_owned());
+        } else {
+            self.waiting.remove(pod);
+        }
+    }
+
+    /// Whether the API server is known to be unavailable.
+    pub(crate) fn is_unavailable(&self, now: Duration) -> bool {
+        self.unavailable_until.is_some_and(|until| now < until)
+    }
+
+    /// Whether a request is in flight or pending.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.in_flight > 0 || !self.waiting.is_empty()
+    }
+
+    /// When the next request may be due, unless something changes before.
+    pub(crate) fn next_due(&self) -> Option<Duration> {
+        let max_in_flight = if self.unavailable_until.is_some() {
+            1
+        } else {
+            MAX_IN_FLIGHT
+        };
+        if self.in_flight >= max_in_flight {
+            return None;
+        }
+        let waiting = self.waiting.iter().filter_map(|pod| self.pods.get(pod));
+        let due = waiting
+            .filter_map(|pod| Some(pod.pending.as_ref()?.due))
+            .min()?;
+        Some(
+            due.max(self.unavailable_until.unwrap_or_default())
+                .max(self.rate_limited_until),
+        )
+    }
+
+    /// The requests to send now, by priority.
+    pub(crate) fn take_due(
+        &mut self,
+        rate_limit: &mut TokenBucket<Duration>,
+        now: Duration,
+    ) -> Vec<StatusRequest> {
+        let mut requests = Vec::new();
+        let max_in_flight = match self.unavailable_until {
+            Some(until) if now < until => 0,
+            Some(_) => 1,
+            None => MAX_IN_FLIGHT,
+        };
+        for pod in self.due_by_priority(now) {
+            if self.in_flight >= max_in_flight {
+                break;
+            }
+            let Some(entry) = self.pods.get_mut(&pod) else {
+                continue;
+            };
+            // Apparent drift may be settled by now.
+            entry.update(others_waiting(&self.waiting, &pod), now);
+            let Some(request) = entry.request(&pod) else {
+                self.waiting.remove(&pod);
+                continue;
+            };
+            if entry
+                .pending
+                .as_ref()
+                .is_some_and(|pending| pending.due > now)
+            {
+                continue;
+            }
+            if let Err(at) = rate_limit.try_take(now) {
+                self.rate_limited_until = at;
+                break;
+            }
+            entry.on_sent(now);
+            self.waiting.remove(&pod);
+            self.in_flight += 1;
+            requests.push(request);
+        }
+        requests
+    }
+
+    fn due_by_priority(&self, now: Duration) -> Vec<String> {
+        let due = self.waiting.iter().filter_map(|pod| {
+            let pending = self.pods.get(pod)?.pending.as_ref()?;
+            (pending.due <= now).then(|| (pending.priority, pending.due, pod.clone()))
+        });
+        let mut due: Vec<_> = due.collect();
+        due.sort();
+        due.into_iter().map(|(_, _, pod)| pod).collect()
+    }
+
+    /// Records the result of a request.
+    pub(crate) fn on_completed(
+        &mut self,
+        request: &StatusRequest,
+        result: PatchResult,
+        now: Duration,
+    ) {
+        self.in_flight = self.in_flight.saturating_sub(1);
+        self.unavailable_until = match &result {
+            PatchResult::Unavailable(_) if self.is_unavailable(now) => self.unavailable_until,
+            PatchResult::Unavailable(wait) => Some(now + *wait),
+            PatchResult::Patched(_) | PatchResult::Deleted | PatchResult::Rejected => None,
+        };
+        if let Some(entry) = self.pods.get_mut(&request.pod) {
+            entry.on_completed(request, result, now);
+        }
+        self.update(&request.pod, now);
+        self.remove_if_unused(&request.pod);
+    }
+}
+
+/// The number of waiting pods beside one.
+fn others_waiting(waiting: &BTreeSet<String>, pod: &str) -> usize {
+    waiting.len() - usize::from(waiting.contains(pod))
+}

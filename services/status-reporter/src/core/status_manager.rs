@@ -1,0 +1,129 @@
+//! The statuses of all pods: which are published, and which change when facts change.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::PodStatus;
+
+use super::compute::compute;
+use super::fact_store::FactStore;
+use super::facts::SyncProgress;
+use super::previous_status;
+use super::published::{PublishedStatus, StatusChange};
+
+/// Computes statuses from facts and knows what is published.
+pub(crate) struct StatusManager {
+    pub(crate) facts: FactStore,
+    published: BTreeMap<String, PublishedStatus>,
+    /// Last statuses of the previous process instance.
+    restored: BTreeMap<String, Arc<PodStatus>>,
+    /// Statuses of API pods as the API server has them.
+    api_statuses: BTreeMap<String, Arc<PodStatus>>,
+}
+
+impl StatusManager {
+    pub(crate) fn new(restored: BTreeMap<String, Arc<PodStatus>>) -> Self {
+        Self {
+            facts: FactStore::new(),
+            published: BTreeMap::new(),
+            restored,
+            api_statuses: BTreeMap::new(),
+        }
+    }
+
+    /// The status of a pod at the API server. The pod is reconciled when others than this node
+    /// have changed it.
+    pub(crate) fn set_api_status(&mut self, uid: &str, status: Option<Arc<PodStatus>>) {
+        let published = self.published.get(uid).map(|published| &published.status);
+        // One copy of a status that was published and has come back.
+        let published = published.filter(|published| Some(*published) == status.as_ref());
+        let status = published.cloned().or(status);
+        let known = self.api_statuses.get(uid).map(Arc::as_ref);
+        let foreign = status.as_deref().map(previous_status::foreign_fields);
+        let changed = known.map(previous_status::foreign_fields) != foreign;
+        match status {
+            Some(status) => self.api_statuses.insert(uid.to_owned(), status),
+            None => self.api_statuses.remove(uid),
+        };
+        if changed {
+            self.facts.mark_dirty(uid);
+        }
+    }
+
+    pub(crate) fn api_status(&self, uid: &str) -> Option<&Arc<PodStatus>> {
+        self.api_statuses.get(uid)
+    }
+
+    /// Pods to reconcile.
+    pub(crate) fn take_dirty(&mut self) -> BTreeSet<String> {
+        self.facts.take_dirty(self.published.keys())
+    }
+
+    /// Recomputes the status of one pod.
+    pub(crate) fn reconcile(&mut self, uid: &str) -> StatusChange {
+        if self.facts.is_gone(uid) {
+            self.restored.remove(uid);
+            self.api_statuses.remove(uid);
+            return match self.published.remove(uid) {
+                Some(_) => StatusChange::Removed,
+                None => StatusChange::Unchanged,
+            };
+        }
+        let current = self.published.get(uid);
+        let last_manifest = current.map(|published| &published.manifest);
+        let previous = |progress: &SyncProgress| self.previous(uid, progress);
+        let Some(published) = compute(&self.facts, uid, last_manifest, previous) else {
+            return StatusChange::Unchanged;
+        };
+        if current == Some(&published) {
+            return StatusChange::Unchanged;
+        }
+        let changed = self.last(uid) != Some(&published.status);
+        self.restored.remove(uid);
+        self.published.insert(uid.to_owned(), published.clone());
+        StatusChange::Updated {
+            published: Box::new(published),
+            changed,
+        }
+    }
+
+    fn previous(&self, uid: &str, progress: &SyncProgress) -> Option<PodStatus> {
+        let last = self.last(uid).filter(|last| same_run(last, progress));
+        let api = self.api_statuses.get(uid);
+        previous_status::previous(last.map(Arc::as_ref), api.map(Arc::as_ref))
+    }
+
+    /// The last status of a pod, of this process instance or the previous.
+    fn last(&self, uid: &str) -> Option<&Arc<PodStatus>> {
+        let published = self.published.get(uid);
+        published
+            .map(|published| &published.status)
+            .or_else(|| self.restored.get(uid))
+    }
+
+    /// The last status of every pod, to be persisted.
+    pub(crate) fn statuses(&self) -> BTreeMap<String, Arc<PodStatus>> {
+        let published = self
+            .published
+            .iter()
+            .map(|(uid, published)| (uid.clone(), published.status.clone()));
+        self.restored.clone().into_iter().chain(published).collect()
+    }
+
+    /// Drops the restored statuses of pods that no longer exist; for use once everything has synced
+    /// and is reconciled. Whether there were any.
+    pub(crate) fn drop_restored(&mut self) -> bool {
+        !std::mem::take(&mut self.restored).is_empty()
+    }
+}
+
+/// Whether a status is of the present run of the pod: the same manifest put back starts over.
+fn same_run(last: &PodStatus, progress: &SyncProgress) -> bool {
+    match (&last.start_time, progress.acknowledged_at) {
+        (Some(start), Some(acknowledged)) => start.0.as_second() == acknowledged.as_second(),
+        _ => true,
+    }
+}
+
+#[cfg(test)]
+mod tests;

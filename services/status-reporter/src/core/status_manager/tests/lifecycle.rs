@@ -1,0 +1,118 @@
+//! Termination, removal and recreation of pods, and what else changes a status.
+
+use super::*;
+
+#[test]
+fn termination_waits_for_container_exits() {
+    let mut manager = ready();
+    manager
+        .facts
+        .set_progress("u".into(), Some(progress(PodWorkerState::Terminated)));
+    assert_eq!(reconcile_all(&mut manager), None);
+    manager
+        .facts
+        .set_runtime_state("u".into(), runtime_state(ContainerPhase::Exited));
+    let late = reconcile_all(&mut manager).unwrap();
+    let state = late.status.container_statuses.as_ref().unwrap()[0]
+        .state
+        .clone()
+        .unwrap();
+    assert_eq!(state.terminated.unwrap().exit_code, 0);
+    assert_eq!(late.status.phase.as_deref(), Some("Succeeded"));
+}
+
+#[test]
+fn recreated_pod_starts_over() {
+    let mut manager = ready();
+    let terminal = TerminalDecision {
+        phase: "Failed".into(),
+        reason: "Evicted".into(),
+        message: String::new(),
+        decided_at: Some(at(50)),
+        disruption_target: true,
+    };
+    manager.facts.set_progress(
+        "u".into(),
+        Some(SyncProgress {
+            terminal: Some(terminal),
+            ..progress(PodWorkerState::Terminated)
+        }),
+    );
+    manager.facts.set_runtime_state("u".into(), None);
+    assert_eq!(
+        reconcile_all(&mut manager).unwrap().status.phase.as_deref(),
+        Some("Failed")
+    );
+    manager.facts.set_progress(
+        "u".into(),
+        Some(SyncProgress {
+            acknowledged_at: Some(at(200)),
+            ..SyncProgress::default()
+        }),
+    );
+    let again = reconcile_all(&mut manager).unwrap().status;
+    assert_eq!(
+        (again.phase.as_deref(), again.reason.as_deref()),
+        (Some("Pending"), None)
+    );
+}
+
+#[test]
+fn waiting_reasons_are_published() {
+    let mut manager = ready();
+    let reason = WaitReason {
+        container: "a".into(),
+        reason: "ErrImagePull".into(),
+        message: "no".into(),
+        restarts: 0,
+    };
+    let waiting = SyncProgress {
+        wait_reasons: vec![reason],
+        waiting_for: vec!["image x".into()],
+        ..progress(PodWorkerState::Syncing)
+    };
+    manager.facts.set_progress("u".into(), Some(waiting));
+    let published = reconcile_all(&mut manager).unwrap();
+    assert_eq!(published.waiting_for, ["image x"]);
+    assert!(
+        is_ready(&published.status),
+        "a running container is not waiting"
+    );
+}
+
+#[test]
+fn only_changed_pods_are_reconciled() {
+    let mut manager = ready();
+    manager
+        .facts
+        .set_desired(ManifestSource::File, "v".into(), desired());
+    assert_eq!(manager.take_dirty(), BTreeSet::from(["v".to_owned()]));
+    assert!(manager.take_dirty().is_empty());
+    fact(&mut manager, 1);
+    reconcile_all(&mut manager);
+    fact(&mut manager, 1);
+    assert_eq!(
+        reconcile_all(&mut manager),
+        None,
+        "identical facts change nothing"
+    );
+}
+
+#[test]
+fn cleaned_up_pod_has_no_ready_sandbox() {
+    let mut manager = ready();
+    manager
+        .facts
+        .set_runtime_state("u".into(), runtime_state(ContainerPhase::Exited));
+    for cleaned_up in [false, true] {
+        let progress = SyncProgress {
+            cleaned_up,
+            ..progress(PodWorkerState::Terminated)
+        };
+        manager.facts.set_progress("u".into(), Some(progress));
+        let status = reconcile_all(&mut manager).unwrap().status;
+        let mut conditions = status.conditions.iter().flatten();
+        let has = conditions.find(|of| of.type_ == "PodReadyToStartContainers");
+        assert_eq!(has.unwrap().status == "True", !cleaned_up);
+    }
+}

@@ -1,0 +1,204 @@
+//! The state of the event loop: converts inputs to facts, and statuses to what is served.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::PodStatus;
+use polylet_model::Manifest;
+use polylet_watch::{Update, Value};
+use polylet_wire::common::v1::Cause;
+use polylet_wire::pleg::v1::PodState;
+use polylet_wire::podconfig::v1::{Pod, PodSource};
+use polylet_wire::prober::v1::ProbeStatus;
+use polylet_wire::sync::v1::PodSync;
+
+use crate::convert;
+use crate::core::facts::{DesiredManifest, FactStream, ManifestSource};
+use crate::core::published::StatusChange;
+use crate::core::status_manager::StatusManager;
+use crate::input::Input;
+use crate::status_store::StatusStore;
+
+/// Owns the status manager and the store that its statuses are served from.
+pub struct State {
+    manager: StatusManager,
+    store: StatusStore,
+}
+
+impl State {
+    /// Starts from the statuses of the previous process instance.
+    pub fn new(restored: BTreeMap<String, Arc<PodStatus>>, store: StatusStore) -> Self {
+        State {
+            manager: StatusManager::new(restored),
+            store,
+        }
+    }
+
+    /// Records the facts of one input.
+    pub fn handle_input(&mut self, input: Input) {
+        let facts = &mut self.manager.facts;
+        match input {
+            Input::Pod(source, update) => self.handle_pod(source, update),
+            Input::Sync(update) => self.handle_sync(*update),
+            Input::RuntimeState(update) => self.handle_runtime_state(update),
+            Input::Probe(update) => self.handle_probe(update),
+            Input::Runtime(Value::Current(runtime)) => {
+                let handlers = runtime.handlers.into_iter();
+                let recursive = handlers.filter(|h| h.recursive_read_only_mounts);
+                let recursive = recursive.map(|h| h.name).collect();
+                facts.set_runtime(&runtime.runtime_name, recursive);
+                facts.mark_synced(FactStream::Runtime);
+            }
+            Input::Runtime(Value::Stale(_)) => facts.mark_stale(FactStream::Runtime),
+            Input::Node(Value::Current(node)) => {
+                let ips = convert::host_ips(&node);
+                if !ips.is_empty() {
+                    facts.set_host_ips(ips);
+                }
+            }
+            // No status depends on them.
+            Input::Mirror(_) | Input::Node(Value::Stale(_)) => {}
+        }
+    }
+
+    fn handle_pod(&mut self, source: PodSource, update: Update<String, Pod>) {
+        let source = match source {
+            PodSource::File => ManifestSource::File,
+            PodSource::Http => ManifestSource::Http,
+            PodSource::Api | PodSource::Unspecified => ManifestSource::Api,
+        };
+        let facts = &mut self.manager.facts;
+        match update {
+            Update::Upsert(uid, pod) => {
+                let stale = pod.stale_since.is_some();
+                // A status of ours that comes back has the same manifest: it is not parsed again.
+                if !facts.has_desired(source, &uid, &pod.manifest, stale) {
+                    let manifest = match Manifest::from_bytes(pod.manifest.clone()) {
+                        Ok(manifest) => Some(manifest),
+                        Err(error) => {
+                            let error = polylet_kit::report(&error);
+                            tracing::error!(pod_uid = uid, error, "invalid pod manifest; ignored");
+                            None
+                        }
+                    };
+                    let desired = manifest.map(|manifest| DesiredManifest { manifest, stale });
+                    facts.set_desired(source, uid.clone(), desired);
+                }
+                let status = convert::api_status(&pod.reported_status, &uid);
+                self.manager.set_api_status(&uid, status);
+            }
+            Update::Remove(uid) => {
+                facts.set_desired(source, uid.clone(), None);
+                self.manager.set_api_status(&uid, None);
+            }
+            Update::Synced => facts.mark_synced(FactStream::Pods(source)),
+            Update::Stale(_) => facts.mark_stale(FactStream::Pods(source)),
+        }
+    }
+
+    fn handle_sync(&mut self, update: Update<String, PodSync>) {
+        let facts = &mut self.manager.facts;
+        match update {
+            Update::Upsert(uid, sync) => {
+                facts.set_progress(uid, Some(convert::sync_progress(&sync)));
+            }
+            Update::Remove(uid) => facts.set_progress(uid, None),
+            Update::Synced => facts.mark_synced(FactStream::Sync),
+            Update::Stale(_) => facts.mark_stale(FactStream::Sync),
+        }
+    }
+
+    fn handle_runtime_state(&mut self, update: Update<String, PodState>) {
+        let facts = &mut self.manager.facts;
+        match update {
+            Update::Upsert(uid, state) => {
+                facts.set_runtime_state(uid, Some(convert::runtime_state(&state)));
+            }
+            Update::Remove(uid) => facts.set_runtime_state(uid, None),
+            Update::Synced => facts.mark_synced(FactStream::RuntimeStates),
+            Update::Stale(_) => facts.mark_stale(FactStream::RuntimeStates),
+        }
+    }
+
+    fn handle_probe(&mut self, update: Update<(String, String, i32), ProbeStatus>) {
+        let facts = &mut self.manager.facts;
+        match update {
+            Update::Upsert((uid, container_id, kind), result) => {
+                if let Some(kind) = convert::probe_kind(kind) {
+                    let result = convert::probe_result(&container_id, kind, &result);
+                    facts.set_probe(uid, container_id, kind, Some(result));
+                }
+            }
+            Update::Remove((uid, container_id, kind)) => {
+                if let Some(kind) = convert::probe_kind(kind) {
+                    facts.set_probe(uid, container_id, kind, None);
+                }
+            }
+            Update::Synced => facts.mark_synced(FactStream::Probes),
+            Update::Stale(_) => facts.mark_stale(FactStream::Probes),
+        }
+    }
+
+    /// The status of a pod at the API server.
+    pub(crate) fn api_status(&self, uid: &str) -> Option<&Arc<PodStatus>> {
+        self.manager.api_status(uid)
+    }
+
+    /// Recomputes the statuses of changed pods and publishes them. Whether the statuses to be
+    /// persisted have changed. `host_ips` is called while the Node has not named its addresses.
+    pub fn reconcile(&mut self, host_ips: impl FnOnce() -> Vec<String>) -> bool {
+        self.reconcile_with(host_ips, |_, _| Cause::default())
+    }
+
+    /// The same; `on_change` gives the cause that a change is published with.
+    pub(crate) fn reconcile_with(
+        &mut self,
+        host_ips: impl FnOnce() -> Vec<String>,
+        mut on_change: impl FnMut(&str, &StatusChange) -> Cause,
+    ) -> bool {
+        let mut unsaved = false;
+        let dirty = self.manager.take_dirty();
+        if !dirty.is_empty() && self.manager.facts.host_ips().is_empty() {
+            self.manager.facts.set_host_ips(host_ips());
+        }
+        for uid in dirty {
+            let change = self.manager.reconcile(&uid);
+            let cause = on_change(&uid, &change);
+            match change {
+                StatusChange::Unchanged => {}
+                StatusChange::Updated { published, changed } => {
+                    unsaved |= changed;
+                    self.store
+                        .upsert(uid, convert::pod_status(&published, cause));
+                }
+                StatusChange::Removed => {
+                    unsaved = true;
+                    self.store.remove(&uid);
+                }
+            }
+        }
+        if self.has_synced() && !self.store.has_synced() {
+            self.store.mark_synced();
+            unsaved |= self.manager.drop_restored();
+        }
+        unsaved
+    }
+
+    /// Whether all streams have synced in this process instance.
+    pub(crate) fn has_synced(&self) -> bool {
+        self.manager.facts.has_synced()
+    }
+
+    /// Streams that have not synced yet, for error messages.
+    pub fn unsynced(&self) -> Vec<String> {
+        let streams = self.manager.facts.unsynced();
+        streams
+            .map(|stream| stream.description().to_owned())
+            .collect()
+    }
+
+    /// The last status of every pod, to be persisted.
+    pub fn statuses(&self) -> BTreeMap<String, Arc<PodStatus>> {
+        self.manager.statuses()
+    }
+}

@@ -1,0 +1,165 @@
+//! The served statuses, with an index by name.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use polylet_watch::Store;
+use polylet_wire::status::v1::{ListPodStatusesRequest, PodStatus};
+
+/// Pod uids by name and namespace. Pods of one full name may exist side by side while one of them
+/// terminates.
+type NameIndex = BTreeMap<(String, String), BTreeSet<String>>;
+
+/// The store of the state stream, and an index so that one pod is found without a walk over all.
+/// Clones share both.
+#[derive(Clone)]
+pub struct StatusStore {
+    store: Store<String, PodStatus>,
+    by_name: Arc<Mutex<NameIndex>>,
+}
+
+impl StatusStore {
+    /// Indexes an empty store.
+    pub fn new(store: Store<String, PodStatus>) -> Self {
+        Self {
+            store,
+            by_name: Arc::default(),
+        }
+    }
+
+    fn index(&self) -> MutexGuard<'_, NameIndex> {
+        // No panic leaves an entry half inserted.
+        self.by_name.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The store to serve watches from.
+    pub(crate) fn watched(&self) -> Store<String, PodStatus> {
+        self.store.clone()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.index().is_empty()
+    }
+
+    /// Marks the initial sync as done; watches are served from now on.
+    pub(crate) fn mark_synced(&self) {
+        self.store.mark_synced();
+    }
+
+    pub(crate) fn has_synced(&self) -> bool {
+        self.store.has_synced()
+    }
+
+    /// Publishes a status.
+    pub(crate) fn upsert(&self, uid: String, status: PodStatus) {
+        if let Some(key) = name_key(&status) {
+            self.index().entry(key).or_default().insert(uid.clone());
+        }
+        self.store.upsert(uid, status);
+    }
+
+    /// Removes the status of a pod.
+    pub(crate) fn remove(&self, uid: &String) {
+        if let Some(key) = self.store.get(uid).as_ref().and_then(name_key) {
+            let mut index = self.index();
+            if let Some(uids) = index.get_mut(&key) {
+                uids.remove(uid);
+                if uids.is_empty() {
+                    index.remove(&key);
+                }
+            }
+        }
+        self.store.remove(uid);
+    }
+
+    /// The statuses that a request selects; empty fields select all.
+    pub(crate) fn list(&self, request: &ListPodStatusesRequest) -> Vec<PodStatus> {
+        let selected = |status: &PodStatus| {
+            status.r#ref.as_ref().is_some_and(|pod| {
+                (request.namespace.is_empty() || request.namespace == pod.namespace)
+                    && (request.name.is_empty() || request.name == pod.name)
+            })
+        };
+        if !request.pod_uid.is_empty() {
+            let status = self.store.get(&request.pod_uid);
+            return status.into_iter().filter(selected).collect();
+        }
+        if !request.name.is_empty() {
+            return self.list_named(&request.namespace, &request.name);
+        }
+        let all = self.store.snapshot().into_values();
+        if request.namespace.is_empty() {
+            return all.collect();
+        }
+        all.filter(selected).collect()
+    }
+
+    fn list_named(&self, namespace: &str, name: &str) -> Vec<PodStatus> {
+        let index = self.index();
+        let from = (name.to_owned(), namespace.to_owned());
+        let named = index.range(from..).take_while(|((of_name, of), _)| {
+            of_name == name && (namespace.is_empty() || of == namespace)
+        });
+        let uids: Vec<String> = named.flat_map(|(_, uids)| uids).cloned().collect();
+        drop(index);
+        let found = uids.iter().filter_map(|uid| self.store.get(uid));
+        found.collect()
+    }
+}
+
+fn name_key(status: &PodStatus) -> Option<(String, String)> {
+    let pod = status.r#ref.as_ref()?;
+    Some((pod.name.clone(), pod.namespace.clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use polylet_wire::common::v1::PodRef;
+
+    use super::*;
+
+    fn request(uid: &str, namespace: &str, name: &str) -> ListPodStatusesRequest {
+        ListPodStatusesRequest {
+            pod_uid: uid.to_owned(),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        }
+    }
+
+    #[test]
+    fn pods_are_found_by_uid_and_by_name() {
+        let store = StatusStore::new(Store::new("1"));
+        for (uid, namespace, name) in [
+            ("u1", "a", "web"),
+            ("u2", "a", "web"),
+            ("u3", "b", "web"),
+            ("u4", "a", "web2"),
+        ] {
+            let pod = PodRef {
+                uid: uid.to_owned(),
+                namespace: namespace.to_owned(),
+                name: name.to_owned(),
+            };
+            let status = PodStatus {
+                r#ref: Some(pod),
+                ..PodStatus::default()
+            };
+            store.upsert(uid.to_owned(), status);
+        }
+        let list = |uid: &str, namespace: &str, name: &str| -> Vec<String> {
+            let found = store.list(&request(uid, namespace, name)).into_iter();
+            found.map(|pod| pod.r#ref.unwrap().uid).collect()
+        };
+        assert_eq!(list("", "", ""), ["u1", "u2", "u3", "u4"]);
+        assert_eq!(list("u2", "", ""), ["u2"]);
+        assert_eq!(list("u2", "b", ""), [""; 0]);
+        assert_eq!(list("", "a", "web"), ["u1", "u2"]);
+        assert_eq!(list("", "", "web"), ["u1", "u2", "u3"]);
+        assert_eq!(list("", "a", ""), ["u1", "u2", "u4"]);
+        assert_eq!(list("", "", "we"), [""; 0]);
+        store.remove(&"u1".to_owned());
+        store.remove(&"u3".to_owned());
+        assert_eq!(list("", "", "web"), ["u2"]);
+        assert_eq!(list("", "b", "web"), [""; 0]);
+    }
+}

@@ -1,0 +1,63 @@
+//! The event loop that owns the services' processes.
+
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+
+use polylet_kit::Config;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+use tokio::time::Instant;
+
+use super::input::Input;
+use super::service_manager::{ServiceManager, ServiceManagerError};
+use crate::core::order::SERVICES;
+
+/// What the services are started with.
+pub(super) struct ServiceSetup<'a> {
+    pub(super) config: &'a Config,
+    /// The supervisor's own directory, for notify sockets.
+    pub(super) directory: PathBuf,
+    pub(super) programs: Vec<PathBuf>,
+    pub(super) sockets: Vec<UnixListener>,
+    pub(super) inputs: UnboundedSender<Input>,
+    pub(super) incoming: UnboundedReceiver<Input>,
+}
+
+/// Starts the services, restarts those that exit, and on SIGTERM or SIGINT stops them, callers first.
+pub(super) async fn run(setup: ServiceSetup<'_>) -> Result<(), ServiceManagerError> {
+    let mut terminate = signal(SignalKind::terminate()).map_err(ServiceManagerError::Signals)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(ServiceManagerError::Signals)?;
+    let ServiceSetup {
+        config,
+        directory,
+        programs,
+        sockets,
+        inputs,
+        mut incoming,
+    } = setup;
+    let mut manager = ServiceManager::new(&config.path, &config.polylet.run_directory, inputs);
+    for ((service, program), socket) in SERVICES.iter().zip(programs).zip(sockets) {
+        manager.add(service.name, program, socket, &directory)?;
+    }
+    manager.start_all();
+    loop {
+        let watchdog = manager.watchdog_deadline();
+        tokio::select! {
+            Some(input) = incoming.recv() => manager.handle_input(input),
+            () = tokio::time::sleep_until(watchdog.unwrap_or_else(Instant::now)),
+                if watchdog.is_some() => manager.kill_unresponsive(),
+            _ = terminate.recv() => break,
+            _ = interrupt.recv() => break,
+        }
+    }
+    tracing::info!("stopping services; containers keep running");
+    let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
+    tokio::select! {
+        () = manager.stop_all(&mut incoming) => {}
+        // A second signal stops without waiting.
+        _ = interrupt.recv() => manager.kill_all(&mut incoming).await,
+        _ = terminate.recv() => manager.kill_all(&mut incoming).await,
+    }
+    tracing::info!("stopped");
+    Ok(())
+}

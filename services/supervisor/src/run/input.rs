@@ -1,0 +1,42 @@
+//! Everything that the event loop reacts to.
+
+use std::process::ExitStatus;
+
+use tokio::sync::oneshot;
+
+use super::table::ServiceView;
+
+/// An event about a service, by its index in the table. `instance` counts the processes of a service, so
+/// that events of an earlier one are ignored.
+pub(super) enum Input {
+    /// A process exited, or could not be started.
+    Exited {
+        at: usize,
+        instance: u64,
+        status: std::io::Result<ExitStatus>,
+    },
+    /// A process sent a message to its notify socket.
+    Notified {
+        at: usize,
+        message: NotifyMessage,
+        pid: Option<u32>,
+    },
+    /// The health of a process changed.
+    Health {
+        at: usize,
+        instance: u64,
+        serving: bool,
+    },
+    /// The delay before a restart is over.
+    RestartDue { at: usize, instance: u64 },
+    /// A request for the list of services.
+    List(oneshot::Sender<Vec<ServiceView>>),
+}
+
+/// A message of a service on its notify socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NotifyMessage {
+    Ready,
+    Stopping,
+    Watchdog,
+}

@@ -1,0 +1,173 @@
+//! Steps in flight: starts them, and applies their results and the runtime's state after them.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use polylet_wire::pleg::v1::PodState;
+
+use crate::convert;
+use crate::core::apply_result;
+use crate::core::step::{Step, StepKey};
+use crate::core::step::{StepFailure, StepOutcome};
+use crate::effects::Effects;
+use crate::runtime::{StepContext, trace};
+use crate::state::State;
+use crate::state::pod_worker::PodWorker;
+
+/// Starts a step of a pod.
+pub(super) fn start_step(effects: &dyn Effects, state: &mut State, uid: &str, step: Step) {
+    let sequence = state.volumes.next_sequence();
+    let allocated = &state.node.state.resources.allocated;
+    let qos_requests = match step {
+        Step::EnsureCgroup => allocated.class_requests("", None),
+        Step::RemoveCgroup => allocated.class_requests(uid, None),
+        Step::Resize { .. } => {
+            let worker = state.workers.get(uid);
+            let request = worker.and_then(|worker| worker.pod.checkpoint.request.as_deref());
+            allocated.class_requests(uid, request)
+        }
+        _ => Default::default(),
+    };
+    let Some(worker) = state.workers.get_mut(uid) else {
+        return;
+    };
+    let key = step.key();
+    let pod = &worker.pod;
+    let context = StepContext {
+        pod: worker.reference.clone(),
+        manifest: match step {
+            // The cgroup must fit what its containers still have.
+            Step::EnsureCgroup => worker.cgroup_manifest(),
+            _ => worker.allocated_manifest(),
+        },
+        observed: pod.observed.clone().unwrap_or_default(),
+        volumes: pod
+            .volumes
+            .reported
+            .as_ref()
+            .map(|(_, volumes)| Rc::clone(volumes))
+            .unwrap_or_default(),
+        checkpoint: matches!(key, StepKey::Checkpoint | StepKey::Resize)
+            .then(|| step.checkpoint_after(&pod.checkpoint)),
+        step,
+        sequence,
+        client_epoch: state.volumes.client_epoch(),
+        qos_requests,
+        runtime_handlers: Arc::clone(&state.node.runtime_handlers),
+        host_ips: Arc::clone(&state.node.host_ips),
+        cause: worker.cause.clone(),
+    };
+    let span = trace::step_span(&context);
+    worker.last_step = Some(trace::cause_of(&span))
+        .filter(|cause| !cause.traceparent.is_empty())
+        .or(worker.cause.clone());
+    if let Some(token) = effects.execute(context, span) {
+        worker.cancel_tokens.insert(key, token);
+    }
+}
+
+/// Requests the runtime's state of a pod after this service's own effects.
+pub(super) fn refresh_pod(effects: &dyn Effects, state: &mut State, uid: &str) {
+    let Some(worker) = state.workers.get_mut(uid) else {
+        return;
+    };
+    if worker.refresh.in_flight {
+        worker.refresh.again = true;
+        return;
+    }
+    worker.refresh.in_flight = true;
+    worker.refresh.sent_at = worker.pod.last_reported.observed_at;
+    // The response shows the effect of the last step, so its trace continues there.
+    let span = trace::refresh_span(&worker.reference, worker.last_step.as_ref());
+    effects.refresh_pod(&worker.reference, worker.pod.effect_count, span);
+}
+
+/// Applies the result of a step; true if volume-manager believes another client than this one.
+#[must_use]
+pub(super) fn finish_step(
+    effects: &dyn Effects,
+    state: &mut State,
+    uid: &str,
+    key: &StepKey,
+    outcome: StepOutcome,
+    observed: Option<PodState>,
+    now: Timestamp,
+) -> bool {
+    let Some(worker) = state.workers.get_mut(uid) else {
+        return false;
+    };
+    worker.cancel_tokens.remove(key);
+    let mut refresh = observed.is_some_and(|observed| {
+        apply_result::on_observed(&mut worker.pod, convert::runtime_pod(&observed))
+    });
+    if let Some(token) = worker.object_watches.remove(key) {
+        token.cancel();
+    }
+    if let StepOutcome::Failed(failure) = &outcome {
+        log_failure(worker, key, failure);
+        if let Some(missing) = &failure.missing {
+            let token = effects.watch_object(uid, key, (**missing).clone());
+            worker.object_watches.insert(key.clone(), token);
+        }
+    }
+    let failed = matches!(outcome, StepOutcome::Failed(_));
+    let superseded = apply_result::is_superseded(&worker.pod, &outcome);
+    apply_result::on_finished(&mut worker.pod, key, outcome, now);
+    let removal = worker.pod.removal_requested;
+    refresh |= match key {
+        StepKey::CreateSandbox | StepKey::StartContainer(_) | StepKey::RemoveSandbox(_) => true,
+        StepKey::StopSandbox(_) | StepKey::RemoveContainer(_) => failed || !removal,
+        StepKey::CreateContainer(_) | StepKey::StopContainer(_) => failed,
+        _ => false,
+    };
+    if refresh {
+        refresh_pod(effects, state, uid);
+    }
+    state.workers.queue.push(uid);
+    superseded
+}
+
+fn log_failure(worker: &PodWorker, key: &StepKey, failure: &StepFailure) {
+    let pod = convert::pod_name(&worker.reference);
+    let (pod_uid, reason, error) = (&worker.pod.uid, &failure.reason, &failure.message);
+    // The runtime still handles a call of a previous process instance, which ends soon.
+    if failure.name_reserved {
+        tracing::debug!(pod, pod_uid, step = ?key, error, "step conflicts with a call in progress; retrying");
+    } else {
+        tracing::warn!(pod, pod_uid, step = ?key, reason, error, "step failed; retrying");
+    }
+}
+
+/// Retries a step now that the object which it lacked is available.
+pub(super) fn retry_step(state: &mut State, uid: &str, key: &StepKey, now: Timestamp) {
+    if let Some(worker) = state.workers.get_mut(uid) {
+        worker.object_watches.remove(key);
+        apply_result::retry_now(&mut worker.pod, key, now);
+        state.workers.queue.push(uid);
+    }
+}
+
+/// Applies the response to a refresh.
+pub(super) fn finish_refresh(
+    effects: &dyn Effects,
+    state: &mut State,
+    uid: String,
+    effect_count: u64,
+    observed: Option<PodState>,
+) {
+    let Some(worker) = state.workers.get_mut(&uid) else {
+        return;
+    };
+    worker.refresh.in_flight = false;
+    let mut again = std::mem::take(&mut worker.refresh.again);
+    if let Some(observed) = observed {
+        let observed = convert::runtime_pod(&observed);
+        let sent_at = worker.refresh.sent_at;
+        again |= apply_result::on_refreshed(&mut worker.pod, observed, effect_count, sent_at);
+    }
+    if again {
+        refresh_pod(effects, state, &uid);
+    }
+    state.workers.queue.push(&uid);
+}

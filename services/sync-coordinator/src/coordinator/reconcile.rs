@@ -1,0 +1,266 @@
+//! Reconciliation: plans for each queued pod, and starts the steps of the plan.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+use polylet_model::names;
+
+use super::{Coordinator, dispatch};
+use crate::convert;
+use crate::core::admission;
+use crate::core::plan::{Plan, SyncPhase};
+use crate::core::pod_worker::plan;
+use crate::core::runtime_state::ContainerState;
+use crate::core::step::StepKey;
+use crate::core::view::View;
+use crate::core::{apply_result, events};
+use crate::runtime::trace;
+use crate::state::pod_workers::PodWorkers;
+use crate::state::{name_conflicts, resource_usage};
+
+impl Coordinator {
+    /// Reconciles all queued pods.
+    pub fn reconcile(&mut self, now: Timestamp) {
+        let state = &mut self.state;
+        if state.node.state.all_synced {
+            state.orphans.adopt(&mut state.workers);
+        }
+        while let Some(uid) = self.state.workers.next_to_reconcile() {
+            self.reconcile_pod(&uid, now);
+        }
+        self.complete_declarations();
+        self.finish_initial_sync(now);
+        self.scan_for_orphans(now);
+    }
+
+    /// Plans for one pod, and starts the steps of the plan.
+    fn reconcile_pod(&mut self, uid: &str, now: Timestamp) {
+        let state = &mut self.state;
+        let blocked_by = name_conflicts::blocked_by(&state.workers, uid);
+        let Some(worker) = state.workers.get_mut(uid) else {
+            return;
+        };
+        worker.pod.blocked_by = blocked_by;
+        let observed = worker.pod.observed.as_deref();
+        if let Some(running) = state.logs.update(&worker.reference, observed) {
+            self.effects.set_running_containers(running);
+        }
+        let Some(next) = self.plan_with_permit(uid, now) else {
+            return;
+        };
+        let newly_cleaned_up = self.apply_plan(uid, &next, now);
+        let forget = next.forget && self.is_at_rest(uid);
+        let (steps, needs_refresh) = (next.steps.clone(), next.needs_refresh);
+        self.publish(uid, next);
+        self.account(uid, now);
+        for step in steps {
+            dispatch::start_step(&*self.effects, &mut self.state, uid, step);
+        }
+        let state = &mut self.state;
+        let refreshing = |uid| {
+            let worker = state.workers.get(uid);
+            worker.is_none_or(|worker| worker.refresh.in_flight)
+        };
+        if needs_refresh && !self.draining && !refreshing(uid) {
+            dispatch::refresh_pod(&*self.effects, state, uid);
+        }
+        state.starts.release_unused(&mut state.workers, uid);
+        if newly_cleaned_up {
+            state.workers.queue.push(uid);
+            name_conflicts::requeue_same_name(&mut state.workers, uid);
+        }
+        if forget {
+            self.forget_pod(uid, now);
+        }
+    }
+
+    /// The plan of a pod, after taking a start permit if the plan needs one.
+    fn plan_with_permit(&mut self, uid: &str, now: Timestamp) -> Option<Plan> {
+        let state = &mut self.state;
+        let worker = state.workers.get_mut(uid)?;
+        let node = &state.node.state;
+        let mut next = plan(&View {
+            pod: &worker.pod,
+            node,
+            now,
+        });
+        if next.needs_start_permit && !worker.pod.has_start_permit && !self.draining {
+            let observed = worker.pod.observed.as_ref();
+            let has_sandbox = observed.is_some_and(|o| !o.sandboxes.is_empty());
+            if state.starts.try_acquire(uid, has_sandbox) {
+                worker.pod.has_start_permit = true;
+                next = plan(&View {
+                    pod: &worker.pod,
+                    node,
+                    now,
+                });
+            } else if worker.permit_wait.is_none() {
+                let span = trace::permit_wait_span(&worker.reference, worker.cause.as_ref());
+                worker.permit_wait = Some(span);
+            }
+        }
+        if worker.pod.has_start_permit || !next.needs_start_permit {
+            worker.permit_wait = None;
+        }
+        if self.draining {
+            next.steps.clear();
+            next.stops.clear();
+            next.pending_restarts.clear();
+        }
+        Some(next)
+    }
+
+    /// Applies a plan to the pod's state: cancels needless steps, records events, and saves its
+    /// lifecycle before the steps that depend on it. True if the pod is newly cleaned up.
+    fn apply_plan(&mut self, uid: &str, next: &Plan, now: Timestamp) -> bool {
+        let state = &mut self.state;
+        let Some(worker) = state.workers.get_mut(uid) else {
+            return false;
+        };
+        if next.phase != SyncPhase::Syncing {
+            worker.cancel_steps(|key| matches!(key, StepKey::PullImage(_)));
+        }
+        worker.cancel_steps(|key| next.abandoned.contains(key));
+        let cleaned_up = next.phase == SyncPhase::CleanedUp && worker.pod.cleaned_up_at.is_none();
+        let view = View {
+            pod: &worker.pod,
+            node: &state.node.state,
+            now,
+        };
+        for event in events::events(&view, &worker.plan, next, self.started_at) {
+            self.effects.record_event(&worker.reference, event);
+        }
+        apply_result::on_started(&mut worker.pod, next, now);
+        if worker.saved_lifecycle != worker.pod.lifecycle {
+            worker.saved_lifecycle.clone_from(&worker.pod.lifecycle);
+            self.effects.save_lifecycle(uid, &worker.pod.lifecycle);
+        }
+        cleaned_up
+    }
+
+    fn is_at_rest(&self, uid: &str) -> bool {
+        let worker = self.state.workers.get(uid);
+        worker.is_some_and(|worker| worker.pod.in_flight.is_empty())
+    }
+
+    /// Stores a plan, publishes the pod's status and sets the time of the next reconciliation.
+    fn publish(&mut self, uid: &str, next: Plan) {
+        let workers = &mut self.state.workers;
+        let Some(worker) = workers.get_mut(uid) else {
+            return;
+        };
+        let wake_at = next.wake_at;
+        worker.set_plan(next);
+        if let Some(status) = worker.pod_sync() {
+            self.store.upsert(uid.to_owned(), status);
+        }
+        workers.queue.set_due(uid, wake_at);
+    }
+
+    /// Updates what a pod holds of the node, and preempts pods for it.
+    fn account(&mut self, uid: &str, now: Timestamp) {
+        let state = &mut self.state;
+        let Some(worker) = state.workers.get(uid) else {
+            return;
+        };
+        let waits = worker.plan.waits_for_capacity;
+        let victims = worker.plan.victims.clone();
+        let allocation = resource_usage::allocation(worker, state.node.state.all_synced);
+        state.set_allocation(uid, allocation);
+        state.workers.queue.set_waiting_for_capacity(uid, waits);
+        for victim in &victims {
+            let Some(worker) = state.workers.get_mut(victim) else {
+                continue;
+            };
+            tracing::warn!(
+                pod = %convert::pod_name(&worker.reference),
+                pod_uid = victim,
+                preemptor_uid = uid,
+                "pod is preempted by a critical pod"
+            );
+            worker.pod.eviction.get_or_insert(admission::preempted(now));
+            state.workers.queue.push(victim);
+        }
+    }
+
+    /// Forgets a pod of which nothing is left. If its source still serves it, it starts over.
+    fn forget_pod(&mut self, uid: &str, now: Timestamp) {
+        let state = &mut self.state;
+        state.starts.leave_queue(uid);
+        let Some(worker) = state.workers.remove(uid) else {
+            return;
+        };
+        if let Some(running) = state.logs.update(&worker.reference, None) {
+            self.effects.set_running_containers(running);
+        }
+        if !worker.is_orphan {
+            state.orphans.on_pod_gone(uid, now);
+        }
+        self.effects.forget_pod(uid);
+        state.set_allocation(uid, None);
+        self.store.remove(&uid.to_owned());
+        if worker.pod.has_source
+            && let (Some(manifest), Some(spec)) = (worker.manifest, worker.pod.spec)
+        {
+            let new = state.workers.get_or_insert(&worker.reference);
+            new.pod.checkpoint.acknowledged_at = Some(now);
+            new.set_source(worker.source);
+            new.set_manifest(manifest, (*spec).clone(), worker.cause);
+        }
+    }
+
+    /// Completes the volume declarations once all pods are declared.
+    fn complete_declarations(&mut self) {
+        let state = &mut self.state;
+        if self.draining {
+            return;
+        }
+        if let Some(count) = state.volumes.start_completion(&state.workers, &state.node) {
+            let epoch = state.volumes.client_epoch();
+            self.effects.complete_desired(epoch, count);
+        }
+    }
+
+    /// After the initial sync of all streams: forgets restored pods that neither a source nor the
+    /// runtime knows, and serves the complete status.
+    fn finish_initial_sync(&mut self, now: Timestamp) {
+        let state = &mut self.state;
+        if self.store.has_synced() || !state.streams.all_synced() {
+            return;
+        }
+        for uid in state.workers.take_unknown() {
+            self.effects.forget_pod(&uid);
+            state.set_allocation(&uid, None);
+        }
+        let workers = &state.workers;
+        self.effects.retain_pods(&|uid| workers.contains(uid));
+        self.store.mark_synced();
+        state.orphans.on_synced(now);
+    }
+
+    /// Searches for orphans if it is time.
+    fn scan_for_orphans(&mut self, now: Timestamp) {
+        let state = &mut self.state;
+        if state.may_scan(self.draining) && state.orphans.start(now) {
+            self.effects.find_orphans();
+            let in_use = log_links_in_use(&state.workers);
+            self.effects.remove_dead_log_links(in_use);
+        }
+    }
+}
+
+/// Names of the log links of containers that have not exited.
+fn log_links_in_use(workers: &PodWorkers) -> BTreeSet<String> {
+    let mut links = BTreeSet::new();
+    for worker in workers.iter() {
+        let (pod, namespace) = (&worker.reference.name, &worker.reference.namespace);
+        let observed = worker.pod.observed.iter();
+        let containers = observed.flat_map(|observed| &observed.containers);
+        let alive = containers.filter(|c| c.state != ContainerState::Exited);
+        links.extend(alive.map(|container| {
+            let id = container.id.clone().into();
+            names::container_log_link(pod, namespace, &container.name, &id)
+        }));
+    }
+    links
+}

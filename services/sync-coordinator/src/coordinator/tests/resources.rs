@@ -1,0 +1,97 @@
+//! Resources that pods are allocated, and resizes.
+
+use super::*;
+use crate::core::pod_spec::PodSpecView;
+
+/// Sets a pod of the API server that requests this many CPUs.
+fn request_cpus(coordinator: &mut Coordinator, uid: &str, cpus: u32, second: i64) {
+    let manifest = manifest(uid, cpus);
+    let pod = Pod {
+        r#ref: Some(PodRef {
+            uid: uid.to_owned(),
+            namespace: "default".to_owned(),
+            name: uid.to_owned(),
+        }),
+        manifest: manifest.raw().clone(),
+        ..Default::default()
+    };
+    let update = Update::Upsert(uid.to_owned(), pod);
+    set_desired(coordinator, PodSource::Api, update, second);
+    coordinator.reconcile(at(second));
+}
+
+fn manifest(uid: &str, cpus: u32) -> polylet_model::Manifest {
+    let manifest = json!({"apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": uid, "namespace": "default", "uid": uid,
+            "annotations": {"kubernetes.io/config.source": "api"}},
+        "spec": {"containers": [{"name": "a", "image": "a:1",
+            "resources": {"requests": {"cpu": cpus.to_string()}}}]}});
+    polylet_model::Manifest::from_json(manifest.to_string().as_bytes()).unwrap()
+}
+
+fn set_allocatable(coordinator: &mut Coordinator, milli_cpus: i64) {
+    let resources = &mut coordinator.state.node.state.resources;
+    resources.allocatable = Some([("cpu".to_owned(), milli_cpus)].into());
+}
+
+#[test]
+fn second_resize_waits_for_the_resources_that_the_first_pod_releases() {
+    let entry = |uid: &str| {
+        let spec = PodSpecView::from_manifest(&manifest(uid, 1), &[]);
+        let checkpoint = PodCheckpoint {
+            acknowledged_at: Some(at(-9)),
+            request: Some(spec.request),
+            allocated: Some(spec.allocation),
+            ..Default::default()
+        };
+        (uid.to_owned(), checkpoint)
+    };
+    let (mut coordinator, effects) = synced(RestoredState {
+        checkpoints: [entry("u1"), entry("u2")].into(),
+        ..Default::default()
+    });
+    set_allocatable(&mut coordinator, 3000);
+    let resized = || -> Vec<String> {
+        let steps = effects.steps.take().into_iter();
+        let resized = steps.filter(|(_, s)| matches!(s, Step::CheckpointAllocation { .. }));
+        resized.map(|(uid, _)| uid).collect()
+    };
+    let finish_checkpoint = |coordinator: &mut Coordinator, uid: &str, second: i64| {
+        let finished = Input::StepFinished {
+            uid: uid.to_owned(),
+            key: StepKey::Checkpoint,
+            outcome: Box::new(StepOutcome::Done),
+            state: None,
+        };
+        coordinator.handle_input(finished, at(second));
+        coordinator.reconcile(at(second));
+    };
+    request_cpus(&mut coordinator, "u1", 2, 1);
+    // Not even while the checkpoint of the first one is being written.
+    request_cpus(&mut coordinator, "u2", 2, 2);
+    assert_eq!(resized(), ["u1"]);
+    finish_checkpoint(&mut coordinator, "u1", 3);
+    assert_eq!(resized(), Vec::<String>::new());
+    request_cpus(&mut coordinator, "u1", 1, 4);
+    assert_eq!(resized(), ["u1"]);
+    // The capacity is free once the checkpoint with less is written.
+    finish_checkpoint(&mut coordinator, "u1", 5);
+    assert_eq!(resized(), ["u2"]);
+    let used = coordinator.state.node.state.resources.allocated.used("cpu");
+    assert_eq!(used, 3000);
+}
+
+#[test]
+fn pod_of_a_kubelet_keeps_its_allocated_resources() {
+    let before = PodSpecView::from_manifest(&manifest("u1", 1), &[]);
+    let (mut coordinator, _) = synced(RestoredState {
+        kubelet_allocations: [("u1".to_owned(), (*before.allocation).clone())].into(),
+        ..Default::default()
+    });
+    set_allocatable(&mut coordinator, 3000);
+    request_cpus(&mut coordinator, "u1", 4, 1);
+    let checkpoint = &worker(&coordinator, "u1").pod.checkpoint;
+    assert_eq!(checkpoint.allocated.as_deref(), Some(&*before.allocation));
+    let request = checkpoint.request.as_ref().unwrap();
+    assert_eq!(request.requests, before.request.requests);
+}

@@ -1,0 +1,123 @@
+//! The pod's sandbox: kept, created, or recreated.
+
+use polylet_model::{ContainerKind, RestartPolicy};
+
+use super::completion;
+use super::kill_container::KillOptions;
+use super::kill_pod::kill_pod;
+use crate::core::plan::{NETWORK_NOT_READY, Plan};
+use crate::core::pod_spec::PodSpecView;
+use crate::core::pod_worker::{images, restart, volumes};
+use crate::core::runtime_state::SandboxRecord;
+use crate::core::step::{Step, StepKey};
+use crate::core::view::View;
+
+/// The sandbox for the pod's containers. Without a usable one, plans what leads to it: the old
+/// sandbox stopped, the cgroup, the new sandbox, and images meanwhile.
+pub fn ensure_sandbox<'a>(
+    view: &View<'a>,
+    spec: &PodSpecView,
+    plan: &mut Plan,
+) -> Option<&'a SandboxRecord> {
+    if let Some(in_flight) = view.pod.in_flight.get(&StepKey::CreateSandbox) {
+        plan.needs_sandbox = true;
+        plan.wait_for(in_flight.step.to_string(), Some(in_flight.started_at));
+        images::prefetch(view, spec, plan);
+        return None;
+    }
+    if let Some(sandbox) = usable_sandbox(view, spec) {
+        stop_extra_sandboxes(view, sandbox, plan);
+        return Some(sandbox);
+    }
+    plan.needs_sandbox = true;
+    let options = KillOptions::restart(spec.termination_grace_period());
+    if !should_recreate(view, spec) {
+        if kill_pod(view, options, plan) {
+            let termination = completion::completed_without_sandbox(view, spec);
+            plan.start_step(view, Step::CheckpointTermination(termination));
+        }
+        return None;
+    }
+    if !spec.host_network
+        && let Err(reason) = &view.node.network
+    {
+        plan.wait_for(format!("{NETWORK_NOT_READY}{reason}"), None);
+        return None;
+    }
+    images::prefetch(view, spec, plan);
+    let observed = view.observed();
+    // The old sandbox stops before the new one is created.
+    if !observed.is_empty() && !kill_pod(view, options, plan) {
+        return None;
+    }
+    if !view.pod.cgroup_ready {
+        plan.start_step(view, Step::EnsureCgroup);
+        return None;
+    }
+    if !volumes::are_imminent(view, spec, plan) {
+        return None;
+    }
+    let next = observed
+        .newest_sandbox()
+        .map_or(0, |newest| newest.attempt.saturating_add(1));
+    let attempt = next.max(view.pod.min_sandbox_attempt);
+    plan.start_step(view, Step::CreateSandbox { attempt });
+    None
+}
+
+/// The sandbox to keep: ready, in the right network namespace, with an address. Of several, the one
+/// with containers, else the newest.
+fn usable_sandbox<'a>(view: &View<'a>, spec: &PodSpecView) -> Option<&'a SandboxRecord> {
+    let observed = view.observed();
+    observed
+        .sandboxes
+        .iter()
+        .filter(|s| {
+            s.ready && s.host_network == spec.host_network && (s.host_network || !s.ips.is_empty())
+        })
+        .filter(|s| !view.pod.stopped_sandboxes.contains(&s.id))
+        .max_by_key(|s| {
+            let has_containers = observed
+                .containers
+                .iter()
+                .any(|c| c.sandbox_id == s.id && c.may_run());
+            (has_containers, s.attempt, s.created_at)
+        })
+}
+
+/// Stops ready sandboxes other than the current one: a create call that timed out may have succeeded
+/// later.
+fn stop_extra_sandboxes(view: &View<'_>, current: &SandboxRecord, plan: &mut Plan) {
+    for other in view
+        .observed()
+        .sandboxes
+        .iter()
+        .filter(|s| s.id != current.id && s.ready)
+    {
+        let id = other.id.clone();
+        plan.start_step(view, Step::StopSandbox { id });
+    }
+}
+
+/// Whether a lost sandbox is created again: not when no container would start in it.
+fn should_recreate(view: &View<'_>, spec: &PodSpecView) -> bool {
+    let observed = view.observed();
+    if observed.containers.is_empty() {
+        return true;
+    }
+    let never_restarts = |container| !restart::after_kill(spec, container);
+    let mut regular = spec.containers_of_kind(ContainerKind::Regular);
+    if spec.restart_policy == RestartPolicy::Never && regular.all(never_restarts) {
+        return false;
+    }
+    spec.containers_of_kind(ContainerKind::Regular)
+        .any(
+            |container| match observed.newest_container(&container.name) {
+                Some(last) if last.succeeded() => {
+                    restart::should_restart(view, spec, container, Some(last))
+                }
+                // Killed with its sandbox, or not successful: it has not completed.
+                _ => true,
+            },
+        )
+}

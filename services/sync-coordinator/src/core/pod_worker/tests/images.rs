@@ -1,0 +1,114 @@
+//! Waiting reasons of image pulls.
+
+use polylet_model::constants::reason;
+
+use crate::core::step::{Step, StepFailure, StepKey};
+use crate::core::test_support::{TestEnv, simple};
+
+/// Fails the first pull, executes everything else, and returns reason and message of container `a`
+/// at once and three seconds later.
+fn waiting_after(failure: &StepFailure) -> [(String, String); 2] {
+    let mut env = TestEnv::new(simple("Always", &["a"]));
+    loop {
+        let steps = env.start_steps();
+        if steps.is_empty() {
+            break;
+        }
+        for step in steps {
+            match step {
+                Step::PullImage { .. } => env.fail(&step, failure.clone()),
+                other => env.finish(&other),
+            }
+        }
+    }
+    let waiting = |env: &TestEnv| {
+        let mut containers = env.plan().waiting_containers.into_iter();
+        let waiting = containers.find(|waiting| waiting.container == "a");
+        waiting
+            .map(|waiting| (waiting.reason, waiting.message))
+            .unwrap_or_default()
+    };
+    let first = waiting(&env);
+    env.advance_clock(3);
+    [first, waiting(&env)]
+}
+
+#[test]
+fn registry_errors_are_shown_and_then_the_back_off() {
+    let back_off = reason::IMAGE_PULL_BACK_OFF;
+    for (reason, image, first, message) in [
+        (
+            reason::ERR_IMAGE_PULL,
+            "",
+            reason::ERR_IMAGE_PULL,
+            "Back-off pulling image \"img-a:1\": ErrImagePull: error",
+        ),
+        (
+            reason::REGISTRY_UNAVAILABLE,
+            "img-a:1",
+            reason::REGISTRY_UNAVAILABLE,
+            "Back-off pulling image \"img-a:1\": RegistryUnavailable: error",
+        ),
+        (
+            reason::SIGNATURE_VALIDATION_FAILED,
+            // The image of a volume.
+            "vol:1",
+            reason::SIGNATURE_VALIDATION_FAILED,
+            "Back-off pulling image \"vol:1\": SignatureValidationFailed: error",
+        ),
+    ] {
+        let failure = StepFailure {
+            reason: reason.into(),
+            message: "error".into(),
+            image: image.into(),
+            ..StepFailure::default()
+        };
+        let [now, later] = waiting_after(&failure);
+        assert_eq!(now, (first.to_owned(), "error".to_owned()));
+        assert_eq!(later, (back_off.to_owned(), message.to_owned()));
+    }
+}
+
+#[test]
+fn local_errors_are_shown_without_back_off() {
+    for reason in [
+        reason::ERR_IMAGE_NEVER_PULL,
+        reason::IMAGE_INSPECT_ERROR,
+        reason::INVALID_IMAGE_NAME,
+    ] {
+        let failure = StepFailure {
+            reason: reason.into(),
+            message: "error".into(),
+            ..StepFailure::default()
+        };
+        let same = (reason.to_owned(), "error".to_owned());
+        assert_eq!(waiting_after(&failure), [same.clone(), same]);
+    }
+}
+
+#[test]
+fn an_image_removed_before_the_start_is_pulled_again() {
+    let mut env = TestEnv::new(simple("Always", &["a"]));
+    let mut missed = false;
+    loop {
+        let steps = env.start_steps();
+        if steps.is_empty() {
+            break;
+        }
+        for step in steps {
+            match &step {
+                Step::CreateContainer { .. } if !missed => {
+                    missed = true;
+                    let failure = StepFailure {
+                        image_missing: true,
+                        ..StepFailure::default()
+                    };
+                    env.fail(&step, failure);
+                    assert!(env.planned_keys().contains(&StepKey::PullImage("a".into())));
+                }
+                _ => env.finish(&step),
+            }
+        }
+    }
+    assert_eq!(env.running_names(), ["a"]);
+}

@@ -1,0 +1,132 @@
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::lifecycle::PodLifecycle;
+use crate::core::checkpoint::{PodCheckpoint, PodTermination};
+use crate::core::pod_spec::PodSpecView;
+use crate::core::runtime_state::{PendingEffect, PodRuntimeState};
+use crate::core::step::{Step, StepKey};
+use crate::core::volume_state::PodVolumeState;
+
+/// A step in flight.
+#[derive(Clone, Debug, PartialEq)]
+pub struct InFlight {
+    /// The step.
+    pub step: Step,
+    /// Time of its start.
+    pub started_at: Timestamp,
+}
+
+/// Back-off of a step after failures.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StepBackoff {
+    /// Number of failures in a row.
+    pub count: u32,
+    /// The container's waiting reason, or another one-word reason.
+    pub reason: String,
+    /// The last error message.
+    pub message: String,
+    /// The image of a failed pull; empty for other steps.
+    pub image: String,
+    /// Time of the first failure in the row.
+    pub first_failed_at: Timestamp,
+    /// Time of the last failure.
+    pub last_failed_at: Timestamp,
+    /// No retry before this time.
+    pub retry_at: Timestamp,
+}
+
+impl StepBackoff {
+    /// Whether the step must still wait. A failure in the future predates a backward clock step and
+    /// no longer counts.
+    pub fn is_active(&self, now: Timestamp) -> bool {
+        self.last_failed_at <= now && now < self.retry_at
+    }
+}
+
+/// A container's image after its pull step.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ResolvedImage {
+    /// The image as the manifest named it; a change invalidates the entry.
+    pub image: String,
+    /// The runtime's reference.
+    pub image_ref: Option<String>,
+}
+
+/// A probe result that requires killing a container.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProbeFailure {
+    /// The startup probe failed; otherwise the liveness probe.
+    pub startup: bool,
+    /// The probe's output.
+    pub message: String,
+}
+
+/// The state of one pod's worker.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PodSyncStatus {
+    /// The pod's UID.
+    pub uid: String,
+    /// The pod's spec; `None` when only the runtime knows the pod, or its manifest is invalid.
+    pub spec: Option<Arc<PodSpecView>>,
+    /// Whether a source serves the pod.
+    pub has_source: bool,
+    /// The pod is deleted or no longer served, so everything of it is removed. Never reset.
+    pub removal_requested: bool,
+    /// The runtime's state with pending effects applied, shared with steps in flight; `None` before
+    /// the first report.
+    pub observed: Option<Rc<PodRuntimeState>>,
+    /// The runtime's state as last reported.
+    pub last_reported: Rc<PodRuntimeState>,
+    /// Effects of steps that the last report may not show yet, by their number.
+    pub pending_effects: Vec<(u64, PendingEffect)>,
+    /// Number of effects so far.
+    pub effect_count: u64,
+    /// The pod's volumes.
+    pub volumes: PodVolumeState,
+    /// Images by container name.
+    pub images: BTreeMap<String, ResolvedImage>,
+    /// Steps in flight.
+    pub in_flight: BTreeMap<StepKey, InFlight>,
+    /// Steps whose last attempt failed.
+    pub failures: BTreeMap<StepKey, StepBackoff>,
+    /// Ids of containers whose startup probe succeeded.
+    pub startup_succeeded: BTreeSet<String>,
+    /// Failed probes by container id.
+    pub probe_failures: BTreeMap<String, ProbeFailure>,
+    /// The decision to evict or preempt the pod.
+    pub eviction: Option<PodTermination>,
+    /// The stored state.
+    pub checkpoint: PodCheckpoint,
+    /// Whether the checkpoint is on disk.
+    pub checkpointed: bool,
+    /// Start of the pending resize.
+    pub resize_pending_since: Option<Timestamp>,
+    /// Since when the pod is not admitted because of the node's labels alone.
+    pub affinity_unmet_since: Option<Timestamp>,
+    /// Start of the resize in progress.
+    pub resize_started_at: Option<Timestamp>,
+    /// Stops and hooks in progress.
+    pub lifecycle: PodLifecycle,
+    /// Lower sandbox attempts may be in use.
+    pub min_sandbox_attempt: u32,
+    /// Lower container attempts may be in use, by container name.
+    pub min_container_attempts: BTreeMap<String, u32>,
+    /// Ids of sandboxes that this instance has stopped.
+    pub stopped_sandboxes: BTreeSet<String>,
+    /// This instance has ensured the pod's cgroup.
+    pub cgroup_ready: bool,
+    /// The pod's cgroup was removed.
+    pub cgroup_removed: bool,
+    /// The pod's logs and directory were removed.
+    pub files_removed: bool,
+    /// When nothing of the pod was left.
+    pub cleaned_up_at: Option<Timestamp>,
+    /// UID of another pod of the same full name that still exists.
+    pub blocked_by: Option<String>,
+    /// Whether the pod has one of the start permits.
+    pub has_start_permit: bool,
+}

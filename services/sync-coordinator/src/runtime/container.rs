@@ -1,0 +1,398 @@
+//! Creation and start of containers.
+
+use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Container;
+use polylet_cri::labels::PodLabels;
+use polylet_cri::v1;
+use polylet_model::constants::{annotation, label, reason};
+use polylet_model::env::Environment;
+use polylet_model::{ContainerKind, Manifest, ResizableResources, hash, names};
+
+use super::security::{self, ImageUser};
+use super::{
+    RuntimeManager, StepContext, cri_failure, devices, env, failure, files, image, mounts,
+    require_manifest, resources, sandbox,
+};
+use crate::core::pod_worker::restart;
+use crate::core::runtime_state::{ContainerRecord, ContainerState};
+use crate::core::step::{Step, StepFailure, StepOutcome};
+
+/// Creates a container.
+pub async fn create(
+    manager: &Rc<RuntimeManager>,
+    context: &StepContext,
+) -> Result<StepOutcome, StepFailure> {
+    let Step::CreateContainer {
+        container: name,
+        attempt,
+        backoff_step,
+        sandbox_id,
+        image_ref,
+    } = &context.step
+    else {
+        return Ok(StepOutcome::Done);
+    };
+    let manifest = require_manifest(context)?;
+    let not_found = || {
+        failure(
+            reason::CREATE_CONTAINER_CONFIG_ERROR,
+            format!("container {name} is not in the manifest"),
+        )
+    };
+    let (kind, spec) = manifest.container(name).ok_or_else(not_found)?;
+    let sandbox_attempt = context.sandbox(sandbox_id).map_or(0, |s| s.attempt);
+    let attempt = match context.observed.newest_container(name) {
+        Some(_) => *attempt,
+        None => restart::unused_attempt(
+            *attempt,
+            files::logged_attempts(manager, &context.pod, name),
+        ),
+    };
+    let config = config(manager, context, manifest, kind, spec, attempt).await?;
+    let sandbox = sandbox::config(manager, context, manifest, sandbox_attempt).await?;
+    let created = manager
+        .runtime
+        .create_container(sandbox_id, config, sandbox)
+        .await;
+    let id = created.map_err(|error| {
+        let mut failure = cri_failure(reason::CREATE_CONTAINER_ERROR, &error);
+        failure.image_missing =
+            error.is_not_found() && error.message().contains(image_ref.as_str());
+        failure
+    })?;
+    Ok(StepOutcome::ContainerCreated(ContainerRecord {
+        id,
+        sandbox_id: sandbox_id.clone(),
+        name: name.clone(),
+        attempt,
+        state: ContainerState::Created,
+        exit_code: 0,
+        reason: String::new(),
+        aborted: false,
+        hash: hash::container_hash_annotation(spec),
+        backoff_step: *backoff_step,
+        created_resources: Some(requested_resources(manifest, spec)),
+        grace_period: None,
+        pre_stop: polylet_model::hook::Hook::pre_stop(spec).map(Into::into),
+        created_at: Some(Timestamp::now()),
+        started_at: None,
+        finished_at: None,
+    }))
+}
+
+/// Links the log of a created container and starts it. The link comes first: no later process
+/// instance would create it for a running container.
+pub async fn start(
+    manager: &Rc<RuntimeManager>,
+    context: &StepContext,
+    container: &str,
+    attempt: u32,
+    id: &str,
+) -> Result<StepOutcome, StepFailure> {
+    files::create_log_link(manager, &context.pod, container, attempt, id);
+    if let Err(error) = context.runtime(manager).start_container(id).await {
+        let message = error.message();
+        let mut failure = cri_failure(reason::RUN_CONTAINER_ERROR, &error);
+        if message.contains("already in starting state") {
+            // The call of a previous process instance is still in progress.
+            failure.name_reserved = true;
+            failure.reason = reason::CONTAINER_CREATING.to_owned();
+        }
+        if !message.contains("is in CONTAINER_RUNNING state") {
+            return Err(failure);
+        }
+    }
+    Ok(StepOutcome::Done)
+}
+
+async fn config(
+    manager: &Rc<RuntimeManager>,
+    context: &StepContext,
+    manifest: &Manifest,
+    kind: ContainerKind,
+    spec: &Container,
+    attempt: u32,
+) -> Result<v1::ContainerConfig, StepFailure> {
+    let Step::CreateContainer {
+        backoff_step,
+        sandbox_id,
+        image_ref,
+        ..
+    } = &context.step
+    else {
+        return Ok(v1::ContainerConfig::default());
+    };
+    let ips = context
+        .sandbox(sandbox_id)
+        .map(|sandbox| sandbox.ips.clone())
+        .unwrap_or_default();
+    let env = environment(manager, context, manifest, spec, &ips).await?;
+    let mut mounts =
+        mounts::container_mounts(manager, context, manifest, spec, attempt, &ips, &env).await?;
+    files::create_log_dir(manager, &context.pod, &spec.name).map_err(|error| {
+        failure(
+            reason::CREATE_CONTAINER_CONFIG_ERROR,
+            format!("failed to create the container's log directory: {error}"),
+        )
+    })?;
+    let userns = sandbox::user_namespace(manager, context, manifest).await?;
+    // Mounts are ID-mapped into the pod's user namespace.
+    for mount in &mut mounts {
+        let ids = userns.clone().unwrap_or_default();
+        mount.uid_mappings = ids.uids;
+        mount.gid_mappings = ids.gids;
+    }
+    let security = security_context(manager, context, manifest, kind, spec, userns).await?;
+    let expanded = |args: &Option<Vec<String>>| expand(args, &env);
+    Ok(v1::ContainerConfig {
+        metadata: Some(v1::ContainerMetadata {
+            name: spec.name.clone(),
+            attempt,
+        }),
+        image: Some(v1::ImageSpec {
+            image: image_ref.clone(),
+            user_specified_image: spec.image.clone().unwrap_or_default(),
+            runtime_handler: image::handler(manager, manifest).await?,
+            ..Default::default()
+        }),
+        command: expanded(&spec.command),
+        args: expanded(&spec.args),
+        working_dir: spec.working_dir.clone().unwrap_or_default(),
+        envs: env
+            .iter()
+            .map(|(key, value)| v1::KeyValue {
+                key: key.into(),
+                value: value.as_bytes().to_vec(),
+            })
+            .collect(),
+        mounts,
+        devices: devices::container_devices(context, manifest, spec)?,
+        labels: labels(context, spec),
+        annotations: annotations(manifest, spec, attempt, *backoff_step),
+        log_path: names::container_log_path(&spec.name, attempt),
+        stdin: spec.stdin == Some(true),
+        stdin_once: spec.stdin_once == Some(true),
+        tty: spec.tty == Some(true),
+        linux: Some(v1::LinuxContainerConfig {
+            resources: Some(resources::container_resources(manager, manifest, spec)),
+            security_context: Some(security),
+        }),
+        stop_signal: stop_signal(spec, &manager.ctx.config().kubelet.feature_gates).into(),
+        ..Default::default()
+    })
+}
+
+async fn environment(
+    manager: &RuntimeManager,
+    context: &StepContext,
+    manifest: &Manifest,
+    spec: &Container,
+    pod_ips: &[String],
+) -> Result<Environment, StepFailure> {
+    let host_ips = match &*context.host_ips {
+        // The node object does not exist yet, or the node is standalone.
+        [] => polylet_kit::address::node_address(manager.ctx.config())
+            .map(|ip| ip.to_string())
+            .into_iter()
+            .collect(),
+        reported => reported.to_vec(),
+    };
+    let facts = env::EnvFacts {
+        pod_ips,
+        host_ips: &host_ips,
+        volumes: &context.volumes,
+    };
+    env::container_env(manager, manifest, spec, &facts).await
+}
+
+async fn security_context(
+    manager: &RuntimeManager,
+    context: &StepContext,
+    manifest: &Manifest,
+    kind: ContainerKind,
+    spec: &Container,
+    userns: Option<v1::UserNamespace>,
+) -> Result<v1::LinuxContainerSecurityContext, StepFailure> {
+    let Step::CreateContainer {
+        sandbox_id,
+        image_ref,
+        ..
+    } = &context.step
+    else {
+        return Ok(v1::LinuxContainerSecurityContext::default());
+    };
+    let target = manifest
+        .ephemeral_target(&spec.name)
+        .and_then(|target| context.observed.newest_container_in(target, sandbox_id));
+    let image_user = match security::user(manifest, spec) {
+        Some(_) => None,
+        None => Some(manager.images.user(image_ref).await?),
+    };
+    verify_run_as_non_root(manifest, spec, image_user.as_ref())?;
+    let config = manager.ctx.config();
+    let facts = security::SecurityFacts {
+        target: target.map(|container| container.id.clone()),
+        userns,
+        volume_groups: &context.volume_groups(),
+        image_user,
+        root: &config.polylet.root_directory,
+        seccomp_default: config.kubelet.seccomp_default,
+    };
+    Ok(security::container_context(manifest, kind, spec, &facts))
+}
+
+/// The container's stop signal, if the feature gate is on (alpha, so off by default). Without one the
+/// image or the runtime decides.
+fn stop_signal(spec: &Container, gates: &BTreeMap<String, bool>) -> v1::Signal {
+    if gates.get("ContainerStopSignals") != Some(&true) {
+        return v1::Signal::RuntimeDefault;
+    }
+    let named = spec
+        .lifecycle
+        .as_ref()
+        .and_then(|l| l.stop_signal.as_deref());
+    // SIGRTMIN+1 in the API is SIGRTMINPLUS1 in the CRI.
+    let name = named.map(|name| name.replace('+', "PLUS").replace('-', "MINUS"));
+    name.and_then(|name| v1::Signal::from_str_name(&name))
+        .unwrap_or(v1::Signal::RuntimeDefault)
+}
+
+fn expand(args: &Option<Vec<String>>, env: &Environment) -> Vec<String> {
+    args.iter().flatten().map(|arg| env.expand(arg)).collect()
+}
+
+fn labels(context: &StepContext, spec: &Container) -> HashMap<String, String> {
+    let pod = &context.pod;
+    let mut labels = HashMap::new();
+    PodLabels {
+        uid: pod.uid.clone(),
+        namespace: pod.namespace.clone(),
+        name: pod.name.clone(),
+    }
+    .write(&mut labels);
+    labels.insert(label::CONTAINER_NAME.to_owned(), spec.name.clone());
+    labels
+}
+
+fn requested_resources(manifest: &Manifest, spec: &Container) -> ResizableResources {
+    let own = spec.resources.clone().unwrap_or_default();
+    ResizableResources::new(manifest.spec().resources.as_ref(), &own)
+}
+
+/// Annotations with what later process instances need about a container without its manifest.
+fn annotations(
+    manifest: &Manifest,
+    spec: &Container,
+    attempt: u32,
+    backoff_step: u32,
+) -> HashMap<String, String> {
+    let mut annotations = HashMap::from([
+        (
+            annotation::CONTAINER_HASH.to_owned(),
+            hash::container_hash_annotation(spec),
+        ),
+        (annotation::RESTART_COUNT.to_owned(), attempt.to_string()),
+        (
+            annotation::TERMINATION_MESSAGE_PATH.to_owned(),
+            spec.termination_message_path.clone().unwrap_or_default(),
+        ),
+        (
+            annotation::TERMINATION_MESSAGE_POLICY.to_owned(),
+            spec.termination_message_policy.clone().unwrap_or_default(),
+        ),
+        (
+            annotation::BACK_OFF_STEP.to_owned(),
+            backoff_step.to_string(),
+        ),
+        (
+            annotation::POD_TERMINATION_GRACE_PERIOD.to_owned(),
+            manifest.termination_grace().as_secs().to_string(),
+        ),
+    ]);
+    if let Some(grace) = manifest.deletion_grace() {
+        annotations.insert(
+            annotation::POD_DELETION_GRACE_PERIOD.to_owned(),
+            grace.as_secs().to_string(),
+        );
+    }
+    let json = |value: Result<String, serde_json::Error>| value.ok();
+    if let Some(text) = json(serde_json::to_string(&requested_resources(manifest, spec))) {
+        annotations.insert(annotation::CREATED_RESOURCES.to_owned(), text);
+    }
+    if let Some(hook) = spec.lifecycle.as_ref().and_then(|l| l.pre_stop.as_ref())
+        && let Some(text) = json(serde_json::to_string(hook))
+    {
+        annotations.insert(annotation::PRE_STOP_HANDLER.to_owned(), text);
+    }
+    if let Some(ports) = spec.ports.as_ref().filter(|p| !p.is_empty())
+        && let Some(text) = json(serde_json::to_string(ports))
+    {
+        annotations.insert(annotation::PORTS.to_owned(), text);
+    }
+    annotations
+}
+
+/// Refuses a container with `runAsNonRoot` that would run as root, with the kubelet's messages.
+fn verify_run_as_non_root(
+    manifest: &Manifest,
+    spec: &Container,
+    image: Option<&ImageUser>,
+) -> Result<(), StepFailure> {
+    if !security::requires_non_root(manifest.spec(), spec) {
+        return Ok(());
+    }
+    let error = match (security::user(manifest, spec), image) {
+        (Some(0), _) => "container's runAsUser breaks non-root policy".to_owned(),
+        (None, Some(ImageUser::Uid(0))) => {
+            "container has runAsNonRoot and image will run as root".to_owned()
+        }
+        (None, Some(ImageUser::Name(name))) => format!(
+            "container has runAsNonRoot and image has non-numeric user ({name}), cannot verify user is non-root"
+        ),
+        _ => return Ok(()),
+    };
+    let target = format!(
+        "(pod: \"{}_{}({})\", container: {})",
+        manifest.name(),
+        manifest.namespace(),
+        manifest.uid(),
+        spec.name
+    );
+    let message = format!("{error} {target}");
+    Err(failure(reason::CREATE_CONTAINER_CONFIG_ERROR, message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stop_signals_depend_on_their_gate() {
+        let on = BTreeMap::from([("ContainerStopSignals".to_owned(), true)]);
+        let off = BTreeMap::from([("ContainerStopSignals".to_owned(), false)]);
+        let container = |signal: &str| Container {
+            lifecycle: Some(k8s_openapi::api::core::v1::Lifecycle {
+                stop_signal: Some(signal.to_owned()),
+                ..Default::default()
+            }),
+            ..Default::default()
+        };
+        for (signal, expected) in [
+            ("SIGUSR1", v1::Signal::Sigusr1),
+            ("SIGRTMIN+1", v1::Signal::Sigrtminplus1),
+            ("SIGRTMAX-14", v1::Signal::Sigrtmaxminus14),
+            ("SIGNONE", v1::Signal::RuntimeDefault),
+        ] {
+            assert_eq!(stop_signal(&container(signal), &on), expected, "{signal}");
+            for gates in [&off, &BTreeMap::new()] {
+                let signal = stop_signal(&container(signal), gates);
+                assert_eq!(signal, v1::Signal::RuntimeDefault);
+            }
+        }
+        let none = stop_signal(&Container::default(), &on);
+        assert_eq!(none, v1::Signal::RuntimeDefault);
+    }
+}

@@ -1,0 +1,138 @@
+//! Images of containers and image volumes: presence, pulls, credentials.
+//!
+//! [`ensure()`] pulls an image by its policy, [`pull`] shares and limits pulls, [`credentials`] finds
+//! registry credentials, [`provider`] runs credential provider plugins, [`records`] stores the
+//! credentials that each image was pulled with, [`volume`] is for image volumes, and `run_as_user`
+//! caches the users of images.
+
+pub mod access;
+pub mod credentials;
+mod ensure;
+mod inspect;
+mod messages;
+pub mod provider;
+pub mod pull;
+pub mod records;
+mod run_as_user;
+mod service_account;
+pub mod volume;
+
+use std::rc::Rc;
+
+use jiff::Timestamp;
+use polylet_cri::{RuntimeClient, v1};
+use polylet_kit::BoxError;
+use polylet_kit::config::{Config, KubeletConfiguration};
+use polylet_model::constants::reason;
+
+use super::failure;
+use super::security::ImageUser;
+use crate::core::credentials::verify::VerificationPolicy;
+use crate::core::pod_spec::PullPolicy;
+use crate::core::step::StepFailure;
+pub use ensure::ensure;
+pub use inspect::handler;
+use provider::CredentialPlugins;
+use pull::ImagePuller;
+use records::PullRecords;
+use run_as_user::ImageUsers;
+
+/// The feature gate of the check whether a pod may use an image that is present.
+const VERIFY_GATE: &str = "KubeletEnsureSecretPulledImages";
+
+/// Image pulls and what they need.
+pub struct Images {
+    runtime: RuntimeClient,
+    pulls: ImagePuller,
+    plugins: CredentialPlugins,
+    /// `None` if every pod may use every image, by the feature gate.
+    records: Option<Rc<PullRecords>>,
+    policy: VerificationPolicy,
+    users: ImageUsers,
+}
+
+/// State that is read from disk before the first pull.
+pub struct ImageState {
+    plugins: CredentialPlugins,
+    records: Option<Rc<PullRecords>>,
+}
+
+impl ImageState {
+    /// Reads the plugins' configuration and the pull records.
+    ///
+    /// # Errors
+    /// The configuration is invalid, or the directory of the records cannot be created.
+    pub fn open(config: &Config) -> Result<Self, BoxError> {
+        let gate = config.kubelet.feature_gates.get(VERIFY_GATE);
+        let records =
+            (gate != Some(&false)).then(|| PullRecords::open(&config.polylet.root_directory));
+        Ok(Self {
+            plugins: CredentialPlugins::load(&config.polylet)?,
+            records: records.transpose()?.map(Rc::new),
+        })
+    }
+}
+
+/// An image to be present.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PullTarget {
+    /// The reference in the manifest.
+    pub reference: String,
+    /// The pull policy.
+    pub policy: PullPolicy,
+    /// Whether it is an image volume, whose events belong to the pod.
+    pub volume: bool,
+}
+
+impl Images {
+    /// Uses this runtime; nothing is called yet.
+    pub fn new(runtime: RuntimeClient, kubelet: &KubeletConfiguration, state: ImageState) -> Self {
+        let list = &kubelet.preloaded_images_verification_allowlist;
+        let policy = &kubelet.image_pull_credentials_verification_policy;
+        Images {
+            runtime,
+            pulls: ImagePuller::new(kubelet, Timestamp::now()),
+            plugins: state.plugins,
+            records: state.records,
+            policy: VerificationPolicy::from_name(policy, list),
+            users: ImageUsers::default(),
+        }
+    }
+
+    /// Reconciles the pull records of previous process instances with the images in the runtime.
+    pub async fn reconcile_records(&self) {
+        if let Some(records) = &self.records {
+            records.reconcile(&self.runtime).await;
+        }
+    }
+
+    /// The size of an image in bytes; zero if unknown.
+    async fn size(&self, image_ref: &str) -> u64 {
+        let spec = v1::ImageSpec {
+            image: image_ref.to_owned(),
+            ..Default::default()
+        };
+        let found = self.runtime.image_status(spec).await.ok().flatten();
+        found.map_or(0, |image| image.size)
+    }
+
+    /// The user that an image runs as.
+    pub async fn user(&self, image_ref: &str) -> Result<ImageUser, StepFailure> {
+        if let Some(known) = self.users.get(image_ref) {
+            return Ok(known);
+        }
+        let spec = v1::ImageSpec {
+            image: image_ref.to_owned(),
+            ..Default::default()
+        };
+        let found = self.runtime.image_status(spec).await;
+        let found = found.map_err(|e| failure(reason::IMAGE_INSPECT_ERROR, e.message()))?;
+        let image = found.ok_or_else(|| {
+            failure(
+                reason::IMAGE_INSPECT_ERROR,
+                format!("image {image_ref} is no longer present"),
+            )
+        })?;
+        Ok(self.users.insert(&image))
+    }
+}

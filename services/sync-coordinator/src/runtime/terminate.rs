@@ -1,0 +1,100 @@
+//! Stops and removals of containers and sandboxes.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use polylet_cri::CriError;
+use polylet_model::constants::reason;
+
+use super::{RuntimeManager, StepContext, cri_failure, files};
+use crate::core::step::{StepFailure, StepOutcome};
+
+/// Stops a container: the runtime sends its stop signal, waits for the grace period in seconds, and
+/// kills it.
+pub async fn stop_container(
+    manager: &Rc<RuntimeManager>,
+    context: &StepContext,
+    id: &str,
+    grace: u32,
+) -> Result<StepOutcome, StepFailure> {
+    tracing::info!(
+        pod = context.pod_name(),
+        pod_uid = context.pod.uid,
+        container_id = id,
+        grace_seconds = grace,
+        "stopping container"
+    );
+    let grace = Duration::from_secs(u64::from(grace));
+    let stopped = context.runtime(manager).stop_container(id, grace).await;
+    stopped.map_err(|error| kill_failure(reason::KILL_CONTAINER_ERROR, &error))?;
+    Ok(StepOutcome::Done)
+}
+
+/// Stops a sandbox and releases its network.
+pub async fn stop_sandbox(
+    manager: &Rc<RuntimeManager>,
+    context: &StepContext,
+    id: &str,
+) -> Result<StepOutcome, StepFailure> {
+    let _permit = manager.teardown_permit().await?;
+    let stopped = context.runtime(manager).stop_pod_sandbox(id).await;
+    stopped.map_err(|error| kill_failure(reason::KILL_POD_SANDBOX_ERROR, &error))?;
+    Ok(StepOutcome::Done)
+}
+
+/// The failure of a stop, whose message includes the code as the kubelet's does.
+fn kill_failure(reason: &str, error: &CriError) -> StepFailure {
+    StepFailure {
+        message: error.rpc_error(),
+        ..cri_failure(reason, error)
+    }
+}
+
+/// Removes a container, its log and the link to it.
+pub async fn remove_container(
+    manager: &Rc<RuntimeManager>,
+    context: &StepContext,
+    id: &str,
+    container: &str,
+) -> Result<StepOutcome, StepFailure> {
+    let _permit = manager.teardown_permit().await?;
+    // The container goes last: without it nothing leads a later process instance to its files.
+    files::remove_log_link(manager, &context.pod, container, id);
+    if let Some(observed) = context.observed.container(id) {
+        files::remove_attempt_files(manager, context, container, observed.attempt);
+    }
+    remove(manager, context, id).await
+}
+
+/// Removes a container that is created again. Its log stays.
+pub async fn remove_for_restart(
+    manager: &Rc<RuntimeManager>,
+    context: &StepContext,
+    id: &str,
+    container: &str,
+) -> Result<StepOutcome, StepFailure> {
+    files::remove_log_link(manager, &context.pod, container, id);
+    remove(manager, context, id).await
+}
+
+async fn remove(
+    manager: &Rc<RuntimeManager>,
+    context: &StepContext,
+    id: &str,
+) -> Result<StepOutcome, StepFailure> {
+    let removed = context.runtime(manager).remove_container(id).await;
+    removed.map_err(|error| cri_failure("RemoveContainerError", &error))?;
+    Ok(StepOutcome::Done)
+}
+
+/// Removes a sandbox.
+pub async fn remove_sandbox(
+    manager: &Rc<RuntimeManager>,
+    context: &StepContext,
+    id: &str,
+) -> Result<StepOutcome, StepFailure> {
+    let _permit = manager.teardown_permit().await?;
+    let removed = context.runtime(manager).remove_pod_sandbox(id).await;
+    removed.map_err(|error| cri_failure("RemoveSandboxError", &error))?;
+    Ok(StepOutcome::Done)
+}

@@ -1,0 +1,121 @@
+//! State of the coordinator: one sub-state per concern, each with methods of its own.
+//!
+//! Nothing here acts on the node; [`crate::coordinator`] combines the sub-states and requests
+//! effects. Updates of the peers' streams arrive in [`stream_handlers`].
+
+pub(crate) mod clock_monitor;
+pub(crate) mod log_targets;
+pub(crate) mod name_conflicts;
+pub(crate) mod node_context;
+pub(crate) mod orphan_scan;
+pub(crate) mod pod_worker;
+pub(crate) mod pod_workers;
+pub(crate) mod reconcile_queue;
+mod report_cache;
+pub(crate) mod resource_usage;
+pub(crate) mod start_limiter;
+mod stream_handlers;
+pub(crate) mod stream_sync;
+pub(crate) mod volume_sync;
+
+use jiff::Timestamp;
+use polylet_wire::podconfig::v1::PodSource;
+
+use crate::checkpoint::RestoredState;
+use crate::config::Config;
+use crate::core::node_resources::AllocatedPod;
+use clock_monitor::ClockMonitor;
+use log_targets::LogTargets;
+use node_context::NodeContext;
+use orphan_scan::OrphanScan;
+use pod_workers::PodWorkers;
+use start_limiter::StartLimiter;
+use stream_sync::StreamSync;
+use volume_sync::VolumeSync;
+
+/// The sources of pods.
+pub(crate) const POD_SOURCES: [PodSource; 3] = [PodSource::File, PodSource::Http, PodSource::Api];
+
+/// All sub-states of the coordinator.
+pub(crate) struct State {
+    pub(crate) workers: PodWorkers,
+    pub(crate) node: NodeContext,
+    pub(crate) streams: StreamSync,
+    pub(crate) starts: StartLimiter,
+    pub(crate) volumes: VolumeSync,
+    pub(crate) orphans: OrphanScan,
+    pub(crate) logs: LogTargets,
+    pub(crate) clock: ClockMonitor,
+}
+
+impl State {
+    /// The state at the start of the process: what was restored from disk, before any update.
+    pub(crate) fn new(config: &Config, restored: RestoredState, now: Timestamp) -> Self {
+        State {
+            node: NodeContext::new(config, &restored.checkpoints),
+            workers: PodWorkers::new(restored),
+            streams: StreamSync::new(&POD_SOURCES.map(i32::from)),
+            starts: StartLimiter::new(config.parallel_starts),
+            volumes: VolumeSync::new(now),
+            orphans: OrphanScan::default(),
+            logs: LogTargets::default(),
+            clock: ClockMonitor::default(),
+        }
+    }
+
+    /// When a reconciliation is due without an input.
+    pub(crate) fn next_due(&self, draining: bool) -> Option<Timestamp> {
+        let orphans = self.orphans.next_due().filter(|_| self.may_scan(draining));
+        [
+            self.workers.queue.next_due(),
+            self.volumes.next_due(),
+            orphans,
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+    }
+
+    /// Whether orphans may be searched for: never before all streams have synced.
+    pub(crate) fn may_scan(&self, draining: bool) -> bool {
+        self.node.state.all_synced && !draining
+    }
+
+    /// Updates whether all pod sources and pleg are synced, which orphaned pods wait for.
+    pub(crate) fn update_synced(&mut self) {
+        let all_synced = self.streams.all_current();
+        if all_synced != self.node.state.all_synced {
+            self.node.state.all_synced = all_synced;
+            self.workers.requeue_all();
+        }
+    }
+
+    /// Requeues the pods whose due time has come.
+    pub(crate) fn handle_timer(&mut self, now: Timestamp) {
+        self.workers.queue.requeue_due(now);
+        self.volumes.handle_timer(now);
+    }
+
+    /// Drops due times that were derived from a clock that has been set back since.
+    pub(crate) fn check_clock(&mut self, now: Timestamp) {
+        if !self.clock.was_set_back(now) {
+            return;
+        }
+        tracing::warn!("wall clock was set back; reconciling all pods");
+        self.workers.queue.clear_due();
+        self.volumes.clear_retry();
+        self.workers.requeue_all();
+    }
+
+    /// Sets or clears the node resources allocated to a pod.
+    pub(crate) fn set_allocation(&mut self, uid: &str, allocation: Option<AllocatedPod>) {
+        if self.node.state.resources.allocated.set(uid, allocation) {
+            self.workers.queue.requeue_waiting_for_capacity();
+        }
+    }
+
+    /// Restarts the declaration of all volumes under a new client epoch.
+    pub(crate) fn redeclare_volumes(&mut self) {
+        self.volumes.start_epoch(&mut self.workers);
+    }
+}

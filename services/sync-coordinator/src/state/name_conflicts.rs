@@ -1,0 +1,46 @@
+//! Static pods with the same full name run one after the other: the next starts when the previous
+//! one is gone. Pods of the cluster may overlap: after a forced deletion the replacement does not
+//! wait for the grace period of the deleted pod.
+
+use polylet_wire::podconfig::v1::PodSource;
+
+use super::pod_worker::PodWorker;
+use super::pod_workers::PodWorkers;
+
+/// The pod with the same full name that has to be gone first.
+pub(crate) fn blocked_by(workers: &PodWorkers, uid: &str) -> Option<String> {
+    let worker = workers.get(uid)?;
+    if worker.has_started() || worker.pod.spec.is_none() || is_from_api(worker) {
+        return None;
+    }
+    let name = worker.full_name();
+    let blocks = |other: &&PodWorker| {
+        other.reference.uid != uid
+            && !other.is_orphan
+            && !is_from_api(other)
+            && other.pod.cleaned_up_at.is_none()
+            && other.full_name() == name
+            && (other.has_started() || other.arrival < worker.arrival)
+    };
+    workers
+        .iter()
+        .find(blocks)
+        .map(|other| other.reference.uid.clone())
+}
+
+/// Requeues all pods with the full name of a pod that is gone.
+pub(crate) fn requeue_same_name(workers: &mut PodWorkers, uid: &str) {
+    let Some(name) = workers.get(uid).map(PodWorker::full_name) else {
+        return;
+    };
+    let same = workers
+        .iter()
+        .filter(|worker| worker.full_name() == name)
+        .map(|worker| worker.reference.uid.clone());
+    let same: Vec<_> = same.collect();
+    workers.queue.extend(same);
+}
+
+fn is_from_api(worker: &PodWorker) -> bool {
+    worker.source == i32::from(PodSource::Api)
+}

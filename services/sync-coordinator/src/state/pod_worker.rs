@@ -1,0 +1,201 @@
+//! The worker of one pod: its decision state, and what belongs to steps in flight.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use polylet_kit::CancellationToken;
+use polylet_model::Manifest;
+use polylet_wire::common::v1::{Cause, PodRef};
+use polylet_wire::sync::v1::PodSync;
+
+use crate::convert;
+use crate::core::plan::{Plan, SyncPhase};
+use crate::core::pod_spec::PodSpecView;
+use crate::core::step::StepKey;
+use crate::core::view::PodLifecycle;
+use crate::core::view::PodSyncStatus;
+
+/// One pod.
+pub(crate) struct PodWorker {
+    /// Name, namespace and UID.
+    pub(crate) reference: PodRef,
+    /// The order in which pods became known, which decides among pods of one name.
+    pub(crate) arrival: u64,
+    /// Everything that decisions are made from.
+    pub(crate) pod: PodSyncStatus,
+    /// The source that serves the pod; zero while it is known from the runtime only.
+    pub(crate) source: i32,
+    /// The desired manifest.
+    pub(crate) manifest: Option<Manifest>,
+    /// The span that causes the next steps.
+    pub(crate) cause: Option<Cause>,
+    /// The span of the last step.
+    pub(crate) last_step: Option<Cause>,
+    /// The pod was in sync once, so that later steps have causes of their own.
+    pub(crate) was_in_sync: bool,
+    /// Digest of the last manifest that was in sync.
+    pub(crate) digest_synced: String,
+    /// The last plan.
+    pub(crate) plan: Plan,
+    /// Tokens that cancel steps in flight.
+    pub(crate) cancel_tokens: BTreeMap<StepKey, CancellationToken>,
+    /// Tokens that end watches of objects whose absence failed a step.
+    pub(crate) object_watches: BTreeMap<StepKey, CancellationToken>,
+    /// Stops and hooks in progress, as they are on disk.
+    pub(crate) saved_lifecycle: PodLifecycle,
+    /// The request for the runtime's state of this pod.
+    pub(crate) refresh: RefreshState,
+    /// The span of the wait for a start permit.
+    pub(crate) permit_wait: Option<tracing::Span>,
+    /// Known only from data on the node.
+    pub(crate) is_orphan: bool,
+}
+
+/// A request to pleg to refresh the pod.
+#[derive(Debug, Default)]
+pub(crate) struct RefreshState {
+    /// A request is in flight.
+    pub(crate) in_flight: bool,
+    /// Another request has to follow it.
+    pub(crate) again: bool,
+    /// The time of the pod's last reported state when the request was sent.
+    pub(crate) sent_at: Option<Timestamp>,
+}
+
+impl PodWorker {
+    /// A pod about which nothing is known yet.
+    pub(crate) fn new(reference: PodRef, arrival: u64) -> Self {
+        PodWorker {
+            pod: PodSyncStatus {
+                uid: reference.uid.clone(),
+                ..PodSyncStatus::default()
+            },
+            reference,
+            arrival,
+            source: 0,
+            manifest: None,
+            cause: None,
+            last_step: None,
+            was_in_sync: false,
+            digest_synced: String::new(),
+            plan: Plan::default(),
+            cancel_tokens: BTreeMap::new(),
+            object_watches: BTreeMap::new(),
+            saved_lifecycle: PodLifecycle::default(),
+            refresh: RefreshState::default(),
+            permit_wait: None,
+            is_orphan: false,
+        }
+    }
+
+    /// Sets the source that serves the pod.
+    pub(crate) fn set_source(&mut self, source: i32) {
+        self.source = source;
+        self.pod.has_source = true;
+    }
+
+    /// Sets the manifest that the source serves, and what decisions need of it.
+    pub(crate) fn set_manifest(
+        &mut self,
+        manifest: Manifest,
+        spec: PodSpecView,
+        cause: Option<Cause>,
+    ) {
+        let known = self.manifest.as_ref();
+        if known.is_none_or(|known| known.digest() != manifest.digest()) {
+            self.cause = cause;
+            // Changed containers are tried without delay; changed labels and the like are not.
+            let before = self.pod.spec.as_ref();
+            if before.is_none_or(|before| before.containers != spec.containers) {
+                self.pod.failures.retain(|key, _| {
+                    !matches!(
+                        key,
+                        StepKey::PullImage(_)
+                            | StepKey::CreateContainer(_)
+                            | StepKey::StartContainer(_)
+                    )
+                });
+            }
+            self.pod.removal_requested |= spec.deletion_grace_period.is_some();
+            self.pod.spec = Some(Arc::new(spec));
+        }
+        self.manifest = Some(manifest);
+    }
+
+    /// The manifest with the allocated resources, which differ from the spec's while a resize is
+    /// pending.
+    pub(crate) fn allocated_manifest(&self) -> Option<Manifest> {
+        let manifest = self.manifest.as_ref()?;
+        let allocated = self.pod.checkpoint.allocated.as_ref();
+        let allocated = allocated.filter(|allocated| allocated.differs_from(manifest.spec()));
+        Some(allocated.map_or_else(
+            || manifest.clone(),
+            |allocated| allocated.apply_to(manifest),
+        ))
+    }
+
+    /// The manifest with the resources of the pod's cgroup, which are older than the allocated ones
+    /// while a resize is in progress.
+    pub(crate) fn cgroup_manifest(&self) -> Option<Manifest> {
+        match &self.pod.checkpoint.cgroup_resources {
+            Some(resources) => Some(resources.apply_to(self.manifest.as_ref()?)),
+            None => self.allocated_manifest(),
+        }
+    }
+
+    /// Cancels the steps in flight that match.
+    pub(crate) fn cancel_steps(&mut self, matches: impl Fn(&StepKey) -> bool) {
+        self.cancel_tokens.retain(|key, token| {
+            let cancel = matches(key);
+            if cancel {
+                token.cancel();
+            }
+            !cancel
+        });
+    }
+
+    /// `<name>_<namespace>`.
+    pub(crate) fn full_name(&self) -> String {
+        polylet_model::names::full_name(&self.reference.name, &self.reference.namespace)
+    }
+
+    /// Whether anything of the pod exists on the node or is being created.
+    pub(crate) fn has_started(&self) -> bool {
+        !self.pod.in_flight.is_empty() || self.pod.observed.as_ref().is_some_and(|o| !o.is_empty())
+    }
+
+    /// Whether the pod is in sync and at rest, so that an event is the cause of what follows.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.was_in_sync && self.pod.in_flight.is_empty()
+    }
+
+    /// Stores a new plan, and whether the pod is in sync with it.
+    pub(crate) fn set_plan(&mut self, plan: Plan) {
+        let complete = plan.steps.is_empty()
+            && plan.waiting_for.is_empty()
+            && plan.waiting_containers.is_empty();
+        if plan.phase == SyncPhase::Syncing && complete && self.pod.in_flight.is_empty() {
+            self.was_in_sync = true;
+            if let Some(spec) = &self.pod.spec {
+                self.digest_synced.clone_from(&spec.digest);
+            }
+        }
+        self.plan = plan;
+    }
+
+    /// The status to publish; none before the pod may be judged.
+    pub(crate) fn pod_sync(&self) -> Option<PodSync> {
+        if self.plan.phase == SyncPhase::Pending {
+            return None;
+        }
+        let last_manifest = self.manifest.as_ref().filter(|_| !self.pod.has_source);
+        let context = convert::PodSyncContext {
+            pod: &self.reference,
+            digest_synced: &self.digest_synced,
+            last_manifest: last_manifest.map(Manifest::raw),
+            cause: self.last_step.as_ref(),
+        };
+        Some(convert::pod_sync(&context, &self.pod, &self.plan))
+    }
+}

@@ -1,0 +1,143 @@
+//! The workers of all pods.
+
+use std::collections::BTreeMap;
+
+use polylet_model::{Manifest, PodAllocation};
+use polylet_wire::common::v1::PodRef;
+
+use super::pod_worker::PodWorker;
+use super::reconcile_queue::ReconcileQueue;
+use super::report_cache::ReportCache;
+use super::resource_usage;
+use crate::checkpoint::RestoredState;
+use crate::core::apply_result;
+use crate::core::runtime_state::PodRuntimeState;
+
+/// All workers by pod UID, and what waits for pods that are not known yet.
+pub(crate) struct PodWorkers {
+    workers: BTreeMap<String, PodWorker>,
+    arrivals: u64,
+    /// State of a previous process instance.
+    restored: RestoredState,
+    /// The initial list of pod states has arrived: a pod without one is not in the runtime.
+    pod_states_synced: bool,
+    pub(crate) reports: ReportCache,
+    pub(crate) queue: ReconcileQueue,
+}
+
+impl PodWorkers {
+    /// No workers, and the state of a previous process instance.
+    pub(crate) fn new(restored: RestoredState) -> Self {
+        PodWorkers {
+            workers: BTreeMap::new(),
+            arrivals: 0,
+            restored,
+            pod_states_synced: false,
+            reports: ReportCache::default(),
+            queue: ReconcileQueue::default(),
+        }
+    }
+
+    /// Whether a pod has a worker.
+    pub(crate) fn contains(&self, uid: &str) -> bool {
+        self.workers.contains_key(uid)
+    }
+
+    /// The worker of a pod.
+    pub(crate) fn get(&self, uid: &str) -> Option<&PodWorker> {
+        self.workers.get(uid)
+    }
+
+    /// The worker of a pod, to be changed.
+    pub(crate) fn get_mut(&mut self, uid: &str) -> Option<&mut PodWorker> {
+        self.workers.get_mut(uid)
+    }
+
+    /// All workers.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &PodWorker> {
+        self.workers.values()
+    }
+
+    /// All workers, to be changed.
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut PodWorker> {
+        self.workers.values_mut()
+    }
+
+    /// The worker of a pod, created if there is none. The pod is queued.
+    pub(crate) fn get_or_insert(&mut self, reference: &PodRef) -> &mut PodWorker {
+        let uid = &reference.uid;
+        self.queue.push(uid);
+        self.workers.entry(uid.clone()).or_insert_with(|| {
+            self.arrivals += 1;
+            let mut worker = PodWorker::new(reference.clone(), self.arrivals);
+            if let Some(checkpoint) = self.restored.checkpoints.remove(uid) {
+                worker.pod.checkpoint = checkpoint;
+                worker.pod.checkpointed = true;
+            }
+            if let Some(attempt) = self.restored.pending_sandboxes.remove(uid) {
+                worker.pod.min_sandbox_attempt = attempt.saturating_add(1);
+            }
+            if let Some(lifecycle) = self.restored.lifecycles.remove(uid) {
+                worker.saved_lifecycle = lifecycle.clone();
+                worker.pod.lifecycle = lifecycle;
+            }
+            self.reports.apply_to(&mut worker.pod);
+            if self.pod_states_synced {
+                // Not in the runtime so far; any later state is newer.
+                let _ = apply_result::on_observed(&mut worker.pod, PodRuntimeState::default());
+            }
+            worker
+        })
+    }
+
+    /// Removes a worker.
+    pub(crate) fn remove(&mut self, uid: &str) -> Option<PodWorker> {
+        self.queue.forget(uid);
+        self.workers.remove(uid)
+    }
+
+    /// Queues all pods.
+    pub(crate) fn requeue_all(&mut self) {
+        self.queue.extend(self.workers.keys().cloned());
+    }
+
+    /// The next pod to reconcile.
+    pub(crate) fn next_to_reconcile(&mut self) -> Option<String> {
+        let workers = &self.workers;
+        self.queue.pop(
+            |uid| workers.get(uid).map(|worker| worker.arrival),
+            |uid| workers.get(uid).map(resource_usage::capacity_priority),
+        )
+    }
+
+    /// The initial list of pod states has arrived: pods without a state are not in the runtime.
+    pub(crate) fn on_pod_states_synced(&mut self) {
+        self.pod_states_synced = true;
+        for worker in self.workers.values_mut() {
+            if worker.pod.observed.is_none() {
+                let _ = apply_result::on_observed(&mut worker.pod, PodRuntimeState::default());
+            }
+        }
+        self.requeue_all();
+    }
+
+    /// The manifest of a pod if these bytes are the same.
+    pub(crate) fn unchanged_manifest(&self, uid: &str, raw: &[u8]) -> Option<&Manifest> {
+        let manifest = self.workers.get(uid)?.manifest.as_ref()?;
+        (manifest.raw() == raw).then_some(manifest)
+    }
+
+    /// Takes the resources that a kubelet had allocated to a pod before this agent took over.
+    pub(crate) fn take_kubelet_allocation(&mut self, uid: &str) -> Option<PodAllocation> {
+        self.restored.kubelet_allocations.remove(uid)
+    }
+
+    /// Takes the UIDs of all restored pods that neither a source nor the runtime knows.
+    pub(crate) fn take_unknown(&mut self) -> Vec<String> {
+        let restored = &mut self.restored;
+        let checkpoints = std::mem::take(&mut restored.checkpoints).into_keys();
+        let sandboxes = std::mem::take(&mut restored.pending_sandboxes).into_keys();
+        let lifecycles = std::mem::take(&mut restored.lifecycles).into_keys();
+        checkpoints.chain(sandboxes).chain(lifecycles).collect()
+    }
+}

@@ -1,0 +1,270 @@
+//! Updates of the peers' streams.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use polylet_model::Manifest;
+use polylet_watch::{PressureItemKey, Update};
+use polylet_wire::common::v1::PodRef;
+use polylet_wire::eviction::v1::Pressure;
+use polylet_wire::eviction::v1::pressure::Fact;
+use polylet_wire::pleg::v1::PodState;
+use polylet_wire::podconfig::v1::Pod;
+use polylet_wire::prober::v1::{ProbeKind, ProbeStatus};
+use polylet_wire::volume::v1::PodVolumes;
+
+use super::State;
+use super::report_cache::ProbeKey;
+use super::stream_sync::SyncedStream;
+use crate::convert;
+use crate::core::apply_result;
+use crate::core::pod_spec::PodSpecView;
+
+impl State {
+    /// Handles a desired pod of a source.
+    pub(crate) fn handle_pod_config(
+        &mut self,
+        source: i32,
+        update: Update<String, Pod>,
+        allowed_sysctls: &[String],
+        now: Timestamp,
+    ) {
+        match update {
+            Update::Upsert(uid, pod) => {
+                self.streams.set_cached(&uid, pod.stale_since.is_some());
+                self.set_desired(source, &uid, pod, allowed_sysctls, now);
+            }
+            Update::Remove(uid) => {
+                self.streams.set_cached(&uid, false);
+                let worker = self.workers.get_mut(&uid);
+                let Some(worker) = worker.filter(|worker| worker.source == source) else {
+                    return;
+                };
+                worker.pod.has_source = false;
+                worker.pod.removal_requested = true;
+                let span = tracing::info_span!(parent: None, "sync.removed", k8s.pod.uid = uid,
+                    k8s.pod.name = worker.reference.name, k8s.namespace.name = worker.reference.namespace);
+                polylet_kit::cause::new_trace(&span);
+                worker.cause = Some(polylet_kit::cause::from_span(&span));
+                self.workers.queue.push(&uid);
+            }
+            Update::Synced => {
+                self.streams.mark_synced(SyncedStream::PodSource(source));
+            }
+            Update::Stale(reason) => {
+                tracing::debug!(source, reason, "pod source lost; keeping its pods");
+                self.streams.mark_stale(SyncedStream::PodSource(source));
+            }
+        }
+    }
+
+    fn set_desired(
+        &mut self,
+        source: i32,
+        uid: &str,
+        pod: Pod,
+        allowed_sysctls: &[String],
+        now: Timestamp,
+    ) {
+        let termination = convert::reported_termination(&pod, now);
+        let reference = pod.r#ref.unwrap_or_else(|| PodRef {
+            uid: uid.to_owned(),
+            ..PodRef::default()
+        });
+        let unchanged = self.workers.unchanged_manifest(uid, &pod.manifest).cloned();
+        let is_unchanged = unchanged.is_some();
+        let parsed = match unchanged {
+            Some(manifest) => Ok(manifest),
+            None => Manifest::from_bytes_with_digest(pod.manifest, &pod.digest),
+        };
+        let manifest = match parsed {
+            Ok(manifest) => manifest,
+            Err(error) => {
+                let error = polylet_kit::report(&error);
+                tracing::error!(
+                    pod = %convert::pod_name(&reference),
+                    pod_uid = uid,
+                    error,
+                    "invalid manifest from pod-config; keeping the pod as it is"
+                );
+                // Still served by its source, so not an orphan.
+                self.workers.get_or_insert(&reference).set_source(source);
+                return;
+            }
+        };
+        if manifest.is_mirror() {
+            return;
+        }
+        let from_kubelet = self.workers.take_kubelet_allocation(uid).map(|allocated| {
+            let before = allocated.apply_to(&manifest);
+            let before = PodSpecView::from_manifest(&before, allowed_sysctls);
+            (allocated, before.request)
+        });
+        let seen_at = manifest.seen_at();
+        let worker = self.workers.get_or_insert(&reference);
+        worker.set_source(source);
+        if !is_unchanged {
+            let spec = PodSpecView::from_manifest(&manifest, allowed_sysctls);
+            worker.set_manifest(manifest, spec, pod.cause);
+        }
+        let checkpoint = &mut worker.pod.checkpoint;
+        if checkpoint.acknowledged_at.is_none() {
+            checkpoint.acknowledged_at = Some(seen_at.unwrap_or(now));
+            if let Some((allocated, request)) = from_kubelet {
+                checkpoint.allocated = Some(Arc::new(allocated));
+                checkpoint.request = Some(request);
+            }
+        }
+        if checkpoint.termination.is_none() && termination.is_some() {
+            // The cluster has it as ended: it must not run again on a node that lost its state.
+            checkpoint.termination = termination;
+            worker.pod.checkpointed = false;
+        }
+    }
+
+    /// Handles the state of a pod in the runtime; returns the UID of a pod to refresh, because the
+    /// state may be older than what is known.
+    #[must_use]
+    pub(crate) fn handle_pod_state(&mut self, update: Update<String, PodState>) -> Option<String> {
+        match update {
+            Update::Upsert(uid, state) => {
+                let observed = convert::runtime_pod(&state);
+                let reference = state.r#ref.unwrap_or_else(|| PodRef {
+                    uid,
+                    ..PodRef::default()
+                });
+                let worker = self.workers.get_or_insert(&reference);
+                if worker.is_at_rest() && state.cause.is_some() && !worker.pod.removal_requested {
+                    worker.cause = state.cause;
+                }
+                apply_result::on_observed(&mut worker.pod, observed).then_some(reference.uid)
+            }
+            // A removal has no time, and may be older than the response to a refresh.
+            Update::Remove(uid) => Some(uid),
+            Update::Synced => {
+                if self.streams.mark_synced(SyncedStream::PodStates) {
+                    self.node.state.pleg_synced = true;
+                    self.workers.on_pod_states_synced();
+                }
+                None
+            }
+            Update::Stale(reason) => {
+                tracing::warn!(
+                    reason,
+                    "pod states of the runtime lost; no new steps until pleg is back"
+                );
+                self.streams.mark_stale(SyncedStream::PodStates);
+                self.node.state.pleg_synced = false;
+                self.workers.requeue_all();
+                None
+            }
+        }
+    }
+
+    /// Handles the state of a pod's volumes.
+    pub(crate) fn handle_volumes(&mut self, update: Update<String, PodVolumes>, now: Timestamp) {
+        match update {
+            Update::Upsert(uid, state) => {
+                if let Some(worker) = self.workers.get_mut(&uid) {
+                    let volumes = convert::observed_volumes(&state);
+                    apply_result::on_volumes(&mut worker.pod, state.sequence, volumes);
+                    self.workers.queue.push(&uid);
+                }
+                self.workers.reports.volumes.insert(uid, state);
+            }
+            Update::Remove(uid) => {
+                self.workers.reports.volumes.remove(&uid);
+                self.orphans.on_pod_gone(&uid, now);
+                if let Some(worker) = self.workers.get_mut(&uid) {
+                    worker.pod.volumes.reported = None;
+                    self.workers.queue.push(&uid);
+                }
+            }
+            Update::Synced => {
+                if self.streams.mark_synced(SyncedStream::Volumes) {
+                    // It may be a new instance of volume-manager without any declaration.
+                    self.redeclare_volumes();
+                    self.node.state.volumes_synced = true;
+                }
+            }
+            Update::Stale(reason) => {
+                tracing::warn!(
+                    reason,
+                    "volume states lost; pods with volumes wait for volume-manager"
+                );
+                self.streams.mark_stale(SyncedStream::Volumes);
+                self.node.state.volumes_synced = false;
+            }
+        }
+    }
+
+    /// Handles the status of a probe.
+    pub(crate) fn handle_probe_status(&mut self, update: Update<ProbeKey, ProbeStatus>) {
+        match update {
+            Update::Upsert((uid, container, kind), status) => {
+                if let Some(worker) = self.workers.get_mut(&uid)
+                    && let Some(result) = convert::probe_update(kind, &status)
+                {
+                    if result.is_failure() && worker.was_in_sync && status.cause.is_some() {
+                        worker.cause.clone_from(&status.cause);
+                    }
+                    result.apply_to(&mut worker.pod, &container);
+                    self.workers.queue.push(&uid);
+                }
+                let key = (uid, container, kind);
+                self.workers.reports.probes.insert(key, status);
+            }
+            Update::Remove(key) => {
+                self.workers.reports.probes.remove(&key);
+                let (uid, container, kind) = key;
+                let Some(worker) = self.workers.get_mut(&uid) else {
+                    return;
+                };
+                let pod = &mut worker.pod;
+                let startup = ProbeKind::try_from(kind) == Ok(ProbeKind::Startup);
+                if startup {
+                    pod.startup_succeeded.remove(&container);
+                }
+                let failure = pod.probe_failures.get(&container);
+                if failure.is_some_and(|failure| failure.startup == startup) {
+                    pod.probe_failures.remove(&container);
+                }
+            }
+            Update::Synced | Update::Stale(_) => {}
+        }
+    }
+
+    /// Handles a node pressure condition or an eviction.
+    pub(crate) fn handle_pressure(
+        &mut self,
+        update: Update<PressureItemKey, Pressure>,
+        now: Timestamp,
+    ) {
+        match update {
+            Update::Upsert(_, Pressure { fact }) => match fact {
+                Some(Fact::Condition(condition)) => {
+                    self.workers.queue.requeue_waiting_for_capacity();
+                    self.node.handle_condition(&condition);
+                }
+                Some(Fact::Eviction(eviction)) => {
+                    let termination = convert::eviction(&eviction, now);
+                    let uid = eviction.pod.map(|pod| pod.uid).unwrap_or_default();
+                    if let Some(worker) = self.workers.get_mut(&uid) {
+                        worker.pod.eviction = Some(termination.clone());
+                        worker.cause = eviction.cause.or(worker.cause.take());
+                        self.workers.queue.push(&uid);
+                    }
+                    self.workers.reports.evictions.insert(uid, termination);
+                }
+                None => {}
+            },
+            Update::Remove(PressureItemKey::Pod(uid)) => {
+                self.workers.reports.evictions.remove(&uid);
+                if let Some(worker) = self.workers.get_mut(&uid) {
+                    worker.pod.eviction = None;
+                }
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,36 @@
+//! Pods, as volumes know them.
+
+use std::collections::BTreeMap;
+
+/// Identifies one pod.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PodName {
+    /// The uid; the key of all state.
+    pub uid: String,
+    /// The namespace.
+    pub namespace: String,
+    /// The name.
+    pub name: String,
+}
+
+/// What claims and CSI drivers need to know of the pod that a volume is for.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PodContext {
+    /// The pod.
+    pub pod: PodName,
+    /// The name of its service account.
+    pub service_account: String,
+    /// The pod's `fsGroup`.
+    pub gid: Option<u32>,
+    /// `fsGroupChangePolicy: OnRootMismatch`.
+    pub on_root_mismatch: bool,
+}
+
+/// What is stored beside a pod's volumes, because the directories do not tell.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PodMetadata {
+    /// The pod.
+    pub pod: PodName,
+    /// The host paths of hostPath volumes and of volumes by claim, by volume name.
+    pub host_paths: BTreeMap<String, String>,
+}

@@ -1,0 +1,92 @@
+//! Reconstructs the actual state from directories, markers and the mount table. Volumes whose
+//! content does not belong to the pod are not accessed: their server may not answer.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use polylet_machine::mountinfo::Mount;
+
+use crate::core::actual_state::{ReconstructedPod, ReconstructedVolume};
+use crate::core::layout::{self, Layout, VolumeId};
+use crate::csi::{self, data};
+use crate::volume::{VolumeError, device, dir, metadata, mount};
+
+/// The pods below the root directory.
+pub fn pods(layout: &Layout) -> Result<Vec<ReconstructedPod>, VolumeError> {
+    let mounts = mount::table()?;
+    let mut pods = Vec::new();
+    for uid in list(&layout.pods())? {
+        if !layout::is_safe_uid(&uid) {
+            let path = layout.pods().join(uid);
+            tracing::warn!(path = %path.display(), "not the directory of a pod; ignoring it");
+            continue;
+        }
+        pods.push(pod(layout, &uid, &mounts)?);
+    }
+    Ok(pods)
+}
+
+fn list(path: &Path) -> Result<Vec<String>, VolumeError> {
+    dir::names_at(path).map_err(|source| VolumeError::Open {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+fn pod(layout: &Layout, uid: &str, mounts: &[Mount]) -> Result<ReconstructedPod, VolumeError> {
+    let mut volumes = BTreeMap::new();
+    let dir = layout.pod(uid).join("volumes");
+    for plugin in list(&dir)? {
+        for name in list(&dir.join(&plugin))? {
+            let id = VolumeId::new(uid, &plugin, &name);
+            let ready = is_ready(layout, &id, mounts);
+            let data_file = (plugin == layout::CSI).then(|| layout.volume(&id).join(data::DATA));
+            let in_use = data_file.and_then(|file| data::in_use(&file));
+            volumes.insert(
+                (plugin.clone(), name),
+                ReconstructedVolume { ready, in_use },
+            );
+        }
+    }
+    for plugin in [layout::CSI_DEVICE, layout::LOCAL_DEVICE] {
+        let links = layout::device_plugin(plugin)
+            .map(|name| layout.pod(uid).join(layout::DEVICES).join(name));
+        for name in list(&links.unwrap_or_default())? {
+            let id = VolumeId::new(uid, plugin, &name);
+            let volume = ReconstructedVolume {
+                ready: device::is_device(&layout.volume(&id)),
+                in_use: data::in_use(&csi::device::data_file(layout, &name))
+                    .filter(|_| plugin == layout::CSI_DEVICE),
+            };
+            volumes.insert((plugin.to_owned(), name), volume);
+        }
+    }
+    Ok(ReconstructedPod {
+        metadata: metadata::load(layout, uid),
+        volumes,
+    })
+}
+
+/// Whether the volume was set up completely, and is still mounted if it has to be.
+fn is_ready(layout: &Layout, id: &VolumeId, mounts: &[Mount]) -> bool {
+    let path = layout.volume(id);
+    let at = layout.mounted(id);
+    let mounted = mounts.iter().rev().find(|mount| mount.mount_point == at);
+    if !layout::is_owned(&id.plugin) {
+        return mounted.is_some();
+    }
+    if layout::in_memory(&id.plugin) && mounted.is_none_or(|mount| mount.fs_type != "tmpfs") {
+        return false;
+    }
+    let marked = layout
+        .pod(&id.uid)
+        .join(layout::marker(id))
+        .join("ready")
+        .is_file();
+    let written = || {
+        path.join("..data")
+            .symlink_metadata()
+            .is_ok_and(|data| data.is_symlink())
+    };
+    marked && (!layout::is_files(&id.plugin) || written())
+}

@@ -1,0 +1,103 @@
+//! Running operations, each in a task of its own that sends its result.
+
+use polylet_kit::{CancellationToken, cause, report};
+use tracing::field::Empty;
+use tracing::{Instrument, Span};
+
+use super::EventLoop;
+use super::operation_events::OperationEvents;
+use crate::core::layout::{self, VolumeId};
+use crate::core::operation::{Operation, OperationError, OperationResult};
+use crate::input::Input;
+use crate::volume::progress::OwnershipProgress;
+
+impl EventLoop {
+    pub(super) fn start(&mut self, operation: Operation) {
+        let (executor, inputs) = (self.executor.clone(), self.inputs.clone());
+        let cancel = CancellationToken::new();
+        if let Operation::SetUp(id, _) = &operation {
+            self.setting_up.insert(id.clone(), cancel.clone());
+        }
+        let span = self.span(&operation);
+        let events = self.operation_events(&operation);
+        (self.spawn)(Box::pin(async move {
+            let progress = OwnershipProgress::default();
+            let work = executor.execute(&operation, &cancel, &progress);
+            let work = work.instrument(span.clone());
+            let result = tokio::select! {
+                result = work => result,
+                never = events.emit_progress(&operation, &progress) => match never {},
+            };
+            events.emit_result(&operation, &result);
+            let result = result.map(|_| ()).map_err(|error| OperationError {
+                step: error.step(),
+                in_use: error.is_in_use(),
+                message: report(&error),
+            });
+            if let Err(error) = &result {
+                span.record("otel.status_code", "ERROR");
+                span.record("otel.status_description", &error.message);
+                let volume = operation.volume();
+                tracing::warn!(
+                    operation = operation.name(),
+                    pod_uid = operation.pod_uid(),
+                    plugin = volume.map(|id| id.plugin.as_str()),
+                    volume = volume.map(|id| id.name.as_str()),
+                    step = error.step,
+                    error = error.message,
+                    "volume operation failed; retrying"
+                );
+            }
+            span.record("result", if result.is_ok() { "ok" } else { "failed" });
+            let cause = (!span.is_disabled()).then(|| cause::from_span(&span));
+            drop(span);
+            let cause = cause.filter(|cause| !cause.traceparent.is_empty());
+            let result = OperationResult { operation, result };
+            // The event loop ends only with the process.
+            let _ = inputs.send(Input::OperationFinished(result, cause)).await;
+        }));
+    }
+
+    fn operation_events(&self, operation: &Operation) -> OperationEvents {
+        let id = match operation {
+            Operation::SetUp(id, _) | Operation::Update(id, _, _) => Some(id),
+            Operation::TearDown(_) | Operation::RemovePodDir(_) => None,
+        };
+        let by_claim =
+            |id: &&VolumeId| !layout::is_owned(&id.plugin) && id.plugin != layout::HOST_PATH;
+        OperationEvents {
+            events: self.events.clone(),
+            pod: self.state.pod(operation.pod_uid()),
+            bound: id
+                .filter(by_claim)
+                .and_then(|id| self.state.bound_claim(id)),
+            was_usable: id.is_some_and(|id| self.state.is_usable(id)),
+            node: self.state.node_name().to_owned(),
+            layout: self.state.layout().clone(),
+        }
+    }
+
+    /// A span for a mount that a pod's start waits for; other operations have none.
+    fn span(&self, operation: &Operation) -> Span {
+        let Operation::SetUp(id @ VolumeId { uid, plugin, name }, _) = operation else {
+            return Span::none();
+        };
+        if self.state.is_usable(id) {
+            return Span::none();
+        }
+        let pod = self.state.pod(uid);
+        let span = tracing::info_span!(
+            "volume.setup",
+            k8s.pod.uid = uid,
+            k8s.pod.name = pod.name,
+            k8s.namespace.name = pod.namespace,
+            volume.name = name,
+            volume.kind = plugin,
+            result = Empty,
+            otel.status_code = Empty,
+            otel.status_description = Empty,
+        );
+        cause::set_parent(&span, self.causes.get(uid));
+        span
+    }
+}

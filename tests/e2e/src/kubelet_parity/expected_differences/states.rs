@@ -1,0 +1,342 @@
+use super::{ExpectedDifference, expected};
+
+const TIMING: &str = "the state at the time of observation varies";
+const RESTART_COUNT: &str = "the number of restarts by then varies";
+const CGROUP: &str = "the kubelet reports values read from the pod's cgroup, which may be outdated, missing, \
+    or the kernel's value for no limit; Polylet reports the configured resources";
+const LAST_STATE: &str =
+    "Polylet reports the last terminations of the containers from before all were removed";
+const SANDBOX_EXIT: &str = "the kubelet observes the sandbox's exit later than its containers'";
+const MIRROR_DELETED: &str = "the kubelet deletes the mirror pod before the pod has terminated";
+const MIRROR_CREATED: &str = "when the mirror pod is created, and its first status, varies";
+
+pub(super) const EXPECTED: &[ExpectedDifference] = &[
+    expected("*", "*", "- status.resources={}", CGROUP),
+    expected(
+        "*",
+        "*",
+        "- status.resources.limits.memory=9007199254740988Ki",
+        CGROUP,
+    ),
+    expected("*", "the end", "+ status.resources.*", CGROUP),
+    expected("*", "* ended", "+ status.resources.*", CGROUP),
+    expected("resize-*", "*", "* status.resources.*", CGROUP),
+    expected(
+        "bad-command-never",
+        "transient",
+        "+ phase Running - -",
+        "the kubelet reports the start attempt only after the pod has failed",
+    ),
+    expected(
+        "bad-*",
+        "* fails",
+        "* status.containerStatuses[0].state.waiting.*",
+        TIMING,
+    ),
+    expected(
+        "bad-init",
+        "* fails",
+        "* status.initContainerStatuses[0].state.waiting.*",
+        TIMING,
+    ),
+    expected("always-*", "*", "* status.*restartCount=*", RESTART_COUNT),
+    expected(
+        "always-*",
+        "*",
+        "* status.*containerID=container *",
+        RESTART_COUNT,
+    ),
+    expected(
+        "on-failure-1",
+        "the end",
+        "* status.*restartCount=*",
+        RESTART_COUNT,
+    ),
+    expected(
+        "on-failure-1",
+        "the end",
+        "* status.*containerID=container *",
+        RESTART_COUNT,
+    ),
+    expected(
+        "init-again",
+        "the end",
+        "* status.*restartCount=*",
+        RESTART_COUNT,
+    ),
+    expected(
+        "init-again",
+        "the end",
+        "* status.*containerID=container *",
+        RESTART_COUNT,
+    ),
+    expected(
+        "unlively",
+        "the end",
+        "* status.*restartCount=*",
+        RESTART_COUNT,
+    ),
+    expected(
+        "unlively",
+        "the end",
+        "* status.*containerID=container *",
+        RESTART_COUNT,
+    ),
+    expected(
+        "unstarted-again",
+        "the end",
+        "* status.*restartCount=*",
+        RESTART_COUNT,
+    ),
+    expected(
+        "unstarted-again",
+        "the end",
+        "* status.*containerID=container *",
+        RESTART_COUNT,
+    ),
+    expected(
+        "hook-fails",
+        "the end",
+        "* status.*restartCount=*",
+        RESTART_COUNT,
+    ),
+    expected(
+        "hook-fails",
+        "the end",
+        "* status.*containerID=container *",
+        RESTART_COUNT,
+    ),
+    expected(
+        "end-crashing",
+        "the end",
+        "* status.*restartCount=*",
+        RESTART_COUNT,
+    ),
+    expected(
+        "end-crashing",
+        "the end",
+        "* status.*containerID=container *",
+        RESTART_COUNT,
+    ),
+    expected("end-crashing", "the end", "* status.*.lastState*", TIMING),
+    expected("own-policy", "the end", "* status.*.lastState*", TIMING),
+    expected(
+        "rule-all*",
+        "*",
+        "* status.*.lastState.terminated.*",
+        LAST_STATE,
+    ),
+    expected(
+        "rule-all*",
+        "transient",
+        "+ *Statuses * lastState.terminated.*",
+        LAST_STATE,
+    ),
+    expected(
+        "rule-all*",
+        "*",
+        "* status.*.containerID=container *",
+        "the kubelet reports no last termination, and thus not its container id",
+    ),
+    expected(
+        "rule-all*",
+        "transient",
+        "+ containerStatuses main * restartCount=0 state.terminated.* lastState={}",
+        TIMING,
+    ),
+    expected(
+        "rule-all*",
+        "transient",
+        "+ condition AllContainersRestarting True *",
+        TIMING,
+    ),
+    expected(
+        "resize-*",
+        "transient",
+        "+ condition PodResizeInProgress True - -",
+        "the kubelet completes the resize before it reports it",
+    ),
+    expected(
+        "resize-too-low",
+        "*",
+        "* *PodResizeInProgress*",
+        "the message contains the current usage",
+    ),
+    expected(
+        "long-name",
+        "*",
+        "* *PodReadyToStartContainers*",
+        "whether its sandbox is created varies",
+    ),
+    expected("long-name", "*", "* status.podIP*", "as above"),
+    expected("sees-host", "view", "* */proc/*", "processes of the host"),
+    expected(
+        "*",
+        "view",
+        "* *symbolic link*",
+        "upstream changes the owner of the symbolic links of tokens only",
+    ),
+    expected(
+        "sees-names",
+        "view",
+        "* * options *",
+        "the kubelet stores the options in a map, whose order is random",
+    ),
+    expected(
+        "bad-*",
+        "*",
+        "* status.*.containerID=container *",
+        RESTART_COUNT,
+    ),
+    expected(
+        "bad-*",
+        "the end",
+        "* status.*.restartCount=*",
+        RESTART_COUNT,
+    ),
+    expected(
+        "bad-*",
+        "transient",
+        "+ *ontainerStatuses * restartCount=* state.waiting.message=back-off * lastState.terminated.*",
+        TIMING,
+    ),
+    expected(
+        "own-policy",
+        "the end",
+        "* status.*restartCount=*",
+        RESTART_COUNT,
+    ),
+    expected(
+        "own-policy",
+        "the end",
+        "* status.*containerID=container *",
+        RESTART_COUNT,
+    ),
+    expected(
+        "sidecar-unlively",
+        "the end",
+        "* status.*restartCount=*",
+        RESTART_COUNT,
+    ),
+    expected(
+        "sidecar-unlively",
+        "the end",
+        "* status.*containerID=container *",
+        RESTART_COUNT,
+    ),
+    expected(
+        "debug*",
+        "transient",
+        "+ ephemeralContainerStatuses debug * state.waiting.reason=ContainerCreating lastState={}",
+        TIMING,
+    ),
+    expected(
+        "*",
+        "* ended",
+        "- status.conditions.PodReadyToStartContainers.status=True",
+        SANDBOX_EXIT,
+    ),
+    expected(
+        "*",
+        "* ended",
+        "+ status.conditions.PodReadyToStartContainers.status=False",
+        SANDBOX_EXIT,
+    ),
+    expected(
+        "*",
+        "the end",
+        "- status.conditions.PodReadyToStartContainers.status=True",
+        SANDBOX_EXIT,
+    ),
+    expected(
+        "*",
+        "the end",
+        "+ status.conditions.PodReadyToStartContainers.status=False",
+        SANDBOX_EXIT,
+    ),
+    expected(
+        "preempted",
+        "the end",
+        "+ status.podIP*",
+        "the kubelet no longer has the address when it terminates the pod a second time",
+    ),
+    expected(
+        "static",
+        "the end",
+        "* status.conditions.ContainersReady.*",
+        MIRROR_DELETED,
+    ),
+    expected(
+        "static",
+        "the end",
+        "* status.conditions.Ready.*",
+        MIRROR_DELETED,
+    ),
+    expected(
+        "static",
+        "the end",
+        "* status.containerStatuses[0].ready=*",
+        MIRROR_DELETED,
+    ),
+    expected(
+        "static",
+        "the end",
+        "* status.containerStatuses[0].started=*",
+        MIRROR_DELETED,
+    ),
+    expected(
+        "static",
+        "the end",
+        "- status.containerStatuses[0].state.running.startedAt=TIME",
+        MIRROR_DELETED,
+    ),
+    expected(
+        "static",
+        "the end",
+        "+ status.containerStatuses[0].state.terminated.*",
+        MIRROR_DELETED,
+    ),
+    expected(
+        "static",
+        "transient",
+        "+ containerStatuses main * restartCount=0 state.terminated.* state.terminated.exitCode=0 *",
+        MIRROR_DELETED,
+    ),
+    expected(
+        "hook-fails",
+        "0 hook failed",
+        "* status.*restartCount=*",
+        TIMING,
+    ),
+    expected(
+        "hook-fails",
+        "0 hook failed",
+        "* status.*containerID=container *",
+        TIMING,
+    ),
+    expected("tainted", "2 goes", "* status.*bservedGeneration=*", TIMING),
+    expected(
+        "static*",
+        "transient",
+        "+ condition Ready False ContainersNotReady *",
+        MIRROR_CREATED,
+    ),
+    expected(
+        "static*",
+        "transient",
+        "+ condition ContainersReady False ContainersNotReady *",
+        MIRROR_CREATED,
+    ),
+    expected(
+        "static",
+        "transient",
+        "+ condition PodReadyToStartContainers False - -",
+        MIRROR_CREATED,
+    ),
+    expected(
+        "static",
+        "transient",
+        "+ containerStatuses main * restartCount=0 state.waiting.reason=ContainerCreating lastState={}",
+        MIRROR_CREATED,
+    ),
+];
