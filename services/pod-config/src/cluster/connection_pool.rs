@@ -20,10 +20,10 @@ use super::request::{self, ApiRequestError};
 const WATCHES_PER_CONNECTION: usize = 100;
 /// Concurrent requests other than watches: as many pods may start at the same time.
 const MAX_REQUESTS: usize = 64;
-/// How long the Node authorizer may take to learn that a new pod refers to an object.
-const FORBIDDEN_GRACE: Duration = Duration::from_secs(2);
+/// How long the API server may take to learn of a new pod and of the objects that it refers to.
+const NEW_POD_GRACE: Duration = Duration::from_secs(2);
 /// Delays between requests within that time.
-const FORBIDDEN_RETRY: Backoff = Backoff::new(Duration::from_millis(20), FORBIDDEN_GRACE);
+const NEW_POD_RETRY: Backoff = Backoff::new(Duration::from_millis(20), NEW_POD_GRACE);
 
 /// All connections. Clones share them.
 #[derive(Clone)]
@@ -122,20 +122,21 @@ impl ConnectionPool {
         response
     }
 
-    /// Like [`ConnectionPool::request`], but retries for a while when the request is forbidden: just
-    /// after a pod was bound, the Node authorizer does not know yet what it refers to.
-    pub(crate) async fn retry_forbidden(
+    /// Like [`ConnectionPool::request`], but retries for a while when the API server does not know yet
+    /// that the pod was bound: its Node authorizer forbids the request, or its admission does not
+    /// find the pod.
+    pub(crate) async fn request_for_new_pod(
         &self,
         path: &str,
         body: Option<&str>,
     ) -> Result<Vec<u8>, ApiRequestError> {
         let started = Instant::now();
-        let mut backoff = FORBIDDEN_RETRY;
+        let mut backoff = NEW_POD_RETRY;
         loop {
             match self.request(path, body).await {
                 Err(error)
-                    if error.kind == ApiErrorKind::Forbidden
-                        && started.elapsed() < FORBIDDEN_GRACE =>
+                    if (error.kind == ApiErrorKind::Forbidden || error.pod_not_cached)
+                        && started.elapsed() < NEW_POD_GRACE =>
                 {
                     sleep(backoff.next_delay()).await;
                 }

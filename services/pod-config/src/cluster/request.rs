@@ -36,6 +36,9 @@ pub(crate) struct ApiRequestError {
     pub(crate) message: String,
     /// Whether it is a 404 for the resource type instead of an object: the server does not serve it.
     pub(crate) unserved: bool,
+    /// Whether the API server's admission does not know the pod yet. It looks pods up in a cache that
+    /// may be behind the watch that the node learned of the pod from.
+    pub(crate) pod_not_cached: bool,
 }
 
 impl ApiRequestError {
@@ -44,6 +47,7 @@ impl ApiRequestError {
             kind,
             message: message.into(),
             unserved: false,
+            pod_not_cached: false,
         }
     }
 
@@ -58,9 +62,16 @@ impl ApiRequestError {
                 .details
                 .as_ref()
                 .is_some_and(|details| !details.name.is_empty());
+        // A cache names the resource in the singular, the storage in the plural.
+        let pod_not_cached = names_object
+            && status
+                .details
+                .as_ref()
+                .is_some_and(|details| details.kind == "pod");
         ApiRequestError {
             kind,
             unserved: kind == ApiErrorKind::NotFound && !names_object,
+            pod_not_cached,
             message: if status.message.is_empty() {
                 format!("the API server responded with {}", status.code)
             } else {
@@ -324,6 +335,13 @@ mod tests {
         let absent = br#"{"reason":"NotFound","message":"m","code":404,"details":{"name":"s"}}"#;
         let absent = error_from_response(not_found, &none, absent);
         assert!(!absent.unserved && absent.message == "m");
+        let of_pod = |kind: &str| {
+            let body = format!(
+                r#"{{"reason":"NotFound","code":404,"details":{{"name":"p","kind":"{kind}"}}}}"#
+            );
+            error_from_response(not_found, &none, body.as_bytes())
+        };
+        assert!(of_pod("pod").pod_not_cached && !of_pod("pods").pod_not_cached);
         let secret = parse::<WatchEvent>(br#"{"type": {"hunter2": 1}}"#)
             .err()
             .unwrap();

@@ -188,7 +188,7 @@ impl TokenCache {
             "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec,
         })
         .to_string();
-        parse(&self.pool.retry_forbidden(&path, Some(&body)).await?)
+        parse(&self.pool.request_for_new_pod(&path, Some(&body)).await?)
     }
 }
 

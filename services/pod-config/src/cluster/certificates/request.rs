@@ -55,7 +55,7 @@ impl CertificateRequest<'_> {
             percent_encode(&desired.namespace),
             percent_encode(&desired.account)
         );
-        let account = pool.retry_forbidden(&account, None).await;
+        let account = pool.request_for_new_pod(&account, None).await;
         let account = account.map_err(|e| with_context("fetching service account", e))?;
         let account: NamedObject = request::parse(&account)?;
         let key = self.generate_key().await?;
@@ -66,7 +66,7 @@ impl CertificateRequest<'_> {
         };
         let body = request(desired, identity, &STANDARD.encode(&key.stub_request)).to_string();
         let path = self.path();
-        let created = pool.retry_forbidden(&path, Some(&body)).await;
+        let created = pool.request_for_new_pod(&path, Some(&body)).await;
         let created = created.map_err(|e| with_context("creating PodCertificateRequest", e))?;
         let created: NamedObject = request::parse(&created)?;
         let name = created.metadata.name;
