@@ -19,6 +19,7 @@ pub(super) const EXPECTED: &[ExpectedDifference] = &[
         CGROUP,
     ),
     expected("*", "the end", "+ status.resources.*", CGROUP),
+    expected("*", "the end", "- status.resources.requests.cpu=2m", CGROUP),
     expected("*", "* ended", "+ status.resources.*", CGROUP),
     expected("resize-*", "*", "* status.resources.*", CGROUP),
     expected(
