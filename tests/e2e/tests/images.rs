@@ -1,10 +1,12 @@
 //! Images from real registries with and without authentication: pull policies, references,
 //! credentials from every source, back-off, and shared pulls.
 
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+#[path = "images/credential_plugin.rs"]
+mod credential_plugin;
 
+use std::fs;
+
+use credential_plugin::{plugin_calls, plugin_settings};
 use polylet_e2e::steps::Steps;
 use polylet_e2e::{RUNS, node_with, ok, pod, try_exec};
 use polylet_harness::registry::{PASSWORD, USER};
@@ -366,41 +368,6 @@ async fn pulls(node: &Node, name: &str) {
     ok(node
         .wait_pod(name, "to wait for its image alone", waits)
         .await);
-}
-
-/// A plugin with credentials for one registry that counts its calls.
-fn plugin_settings(dir: &Path) -> Value {
-    let answer = json!({
-        "kind": "CredentialProviderResponse", "apiVersion": "credentialprovider.kubelet.k8s.io/v1",
-        "cacheKeyType": "Registry", "cacheDuration": "1h",
-        "auth": { "plugin.test/p": { "username": USER, "password": PASSWORD } },
-    });
-    let script = format!(
-        "#!/bin/sh\nread question\ncase \"$question\" in *plugin.test/p/*) ;; *) exit 3;; esac\n\
-         echo \"$COUNT\" >> {}\ncat <<'END'\n{answer}\nEND\n",
-        dir.join("asked").display()
-    );
-    let program = dir.join("keys");
-    fs::write(&program, script).unwrap();
-    fs::set_permissions(&program, fs::Permissions::from_mode(0o700)).unwrap();
-    let config = json!({
-        "apiVersion": "kubelet.config.k8s.io/v1", "kind": "CredentialProviderConfig",
-        "providers": [{
-            "name": "keys", "matchImages": ["*.test/p"], "defaultCacheDuration": "10m",
-            "apiVersion": "credentialprovider.kubelet.k8s.io/v1",
-            "env": [{ "name": "COUNT", "value": "one" }],
-        }],
-    });
-    let file = dir.join("config.yaml");
-    fs::write(&file, config.to_string()).unwrap();
-    json!({ "imageCredentialProviderConfigFile": file, "imageCredentialProviderBinDir": dir })
-}
-
-fn plugin_calls(dir: &Path) -> usize {
-    fs::read_to_string(dir.join("asked"))
-        .unwrap_or_default()
-        .lines()
-        .count()
 }
 
 /// No log, status or trace contains the password in any encoding.

@@ -1,8 +1,14 @@
 //! Resource limits, read back from cgroups and processes.
 
+#[path = "resources/cgroup_values.rs"]
+mod cgroup_values;
+#[path = "resources/static_resize.rs"]
+mod static_resize;
+
 use std::fs;
 use std::path::PathBuf;
 
+use cgroup_values::{CPU_SHARES, MEMORY, PIDS, bound, file, number, quota, read, weight};
 use polylet_e2e::steps::Steps;
 use polylet_e2e::{RUNS, node_with, ok, pod};
 use polylet_harness::wait::{Poll, until};
@@ -90,115 +96,6 @@ async fn cgroup_limits_are_set() {
         .await;
     steps.finish();
     ok(node.remove());
-}
-
-/// As upstream, static pods are not resized: with a changed manifest of the same uid the pod keeps its
-/// resources, also after a container restart, and its status says why.
-#[tokio::test]
-#[ignore = "needs root, a container runtime and built services: cargo verify"]
-async fn static_pods_are_not_resized() {
-    let mut node = node_with(NodeOptions::default()).await;
-    let manifest = |cpu: &str| {
-        let limits = json!({ "cpu": cpu, "memory": "32Mi" });
-        let fields = json!({ "container": { "resources": { "limits": limits } } });
-        let mut pod: Value = serde_json::from_str(&pod("fixed", RUNS, &fields)).unwrap();
-        pod["metadata"]["uid"] = json!("0f1e2d3c-0000-4000-8000-00000000000a");
-        pod.to_string()
-    };
-    ok(node.put("fixed.json", &manifest("100m")));
-    let before = ok(node.wait_ready("fixed").await);
-    let container_path = |pod: &PodView| {
-        let id = pod.container("main").unwrap().id;
-        let id = id.trim_start_matches("containerd://");
-        format!("pod{}/{id}", pod.uid)
-    };
-    assert_eq!(quota(&node, &container_path(&before)), Some(10_000));
-    assert_eq!(before.condition("PodResizePending"), None);
-
-    let pending = |pod: &PodView| pod.condition("PodResizePending").is_some();
-    let assert_allocated = |pod: &PodView| {
-        let container = &pod.status["containerStatuses"][0];
-        assert_eq!(container["resources"]["limits"]["cpu"], "100m");
-        assert_eq!(container["allocatedResources"]["cpu"], "100m");
-    };
-    let mut steps = Steps::new();
-    let condition = steps
-        .require("the resize is reported as infeasible", async {
-            ok(node.put("fixed.json", &manifest("200m")));
-            let infeasible = ok(node
-                .wait_pod("fixed", "to report the pending resize", pending)
-                .await);
-            let condition = infeasible.condition("PodResizePending").unwrap().clone();
-            assert_eq!(condition["status"], "True");
-            assert_eq!(condition["reason"], "Infeasible");
-            assert_eq!(
-                condition["message"],
-                "In-place resize of static-pods is not supported"
-            );
-            let requested =
-                infeasible.manifest["spec"]["containers"][0]["resources"]["limits"]["cpu"].clone();
-            assert_eq!(requested, "200m");
-            assert_allocated(&infeasible);
-            condition
-        })
-        .await;
-    steps
-        .run("a service restart changes nothing", async {
-            ok(node.kill("sync-coordinator").await);
-            ok(node.wait_in_step().await);
-            let unchanged = ok(node
-                .wait_pod("fixed", "to still report the pending resize", pending)
-                .await);
-            assert_eq!(unchanged.identity(), before.identity());
-            assert_eq!(unchanged.condition("PodResizePending"), Some(&condition));
-            assert_eq!(quota(&node, &container_path(&unchanged)), Some(10_000));
-        })
-        .await;
-    let restarted = steps
-        .require("a container restart changes nothing", async {
-            end_first_process(&node, &container_path(&before));
-            let restarted =
-                |pod: &PodView| pod.is_ready() && pod.container("main").unwrap().restarts == 1;
-            let restarted = ok(node.wait_pod("fixed", "to be restarted", restarted).await);
-            assert_eq!(quota(&node, &container_path(&restarted)), Some(10_000));
-            assert_eq!(
-                quota(&node, &format!("pod{}", restarted.uid)),
-                Some(10_000),
-                "the pod's own limit"
-            );
-            assert_allocated(&restarted);
-            restarted
-        })
-        .await;
-    steps
-        .run("the original manifest clears the condition", async {
-            ok(node.put("fixed.json", &manifest("100m")));
-            let reverted = |pod: &PodView| !pending(pod);
-            let reverted = ok(node
-                .wait_pod("fixed", "to have no pending resize", reverted)
-                .await);
-            assert_eq!(reverted.identity(), restarted.identity());
-        })
-        .await;
-    steps
-        .run("the pod is removed", async {
-            ok(node.take("fixed.json"));
-            ok(node.wait_gone("fixed").await);
-        })
-        .await;
-    steps.finish();
-    ok(node.remove());
-}
-
-/// Kills the container's first process.
-fn end_first_process(node: &Node, path: &str) {
-    let procs = file(node, path, ("pids", "cgroup.procs", "cgroup.procs"));
-    let procs = fs::read_to_string(procs).unwrap();
-    let first = procs.lines().next().unwrap();
-    let killed = std::process::Command::new("kill")
-        .args(["-9", first])
-        .status();
-    assert!(killed.is_ok_and(|status| status.success()));
 }
 
 /// Path below kubepods, and the expected values of the pod and of its container `main`.
@@ -402,69 +299,3 @@ fn shares(milli_cpu: i64) -> i64 {
 
 /// Controller and file of cgroup v1, and the file of v2.
 type Kind = (&'static str, &'static str, &'static str);
-
-const CPU_SHARES: Kind = ("cpu", "cpu.shares", "cpu.weight");
-const MEMORY: Kind = ("memory", "memory.limit_in_bytes", "memory.max");
-const PIDS: Kind = ("pids", "pids.max", "pids.max");
-
-fn file(node: &Node, path: &str, kind: Kind) -> PathBuf {
-    let root = PathBuf::from("/sys/fs/cgroup");
-    let (hierarchy, name) = match cgroup::is_v2() {
-        true => (root, kind.2),
-        false => (root.join(kind.0), kind.1),
-    };
-    hierarchy.join(below_root(node, path)).join(name)
-}
-
-/// Path of a QoS class, pod and container below kubepods for the cgroup driver in use.
-fn below_root(node: &Node, path: &str) -> String {
-    let root = node.cgroup().trim_start_matches('/');
-    let parts = path.split('/').filter(|part| !part.is_empty());
-    if cgroup::TestCgroupDriver::from_env() == cgroup::TestCgroupDriver::Cgroupfs {
-        let below: Vec<&str> = [root, "kubepods"].into_iter().chain(parts).collect();
-        return below.join("/");
-    }
-    let mut slice = format!("{}-kubepods", root.trim_end_matches(".slice"));
-    let mut path = format!("{root}/{slice}.slice");
-    for part in parts {
-        // Only container ids are that long; their cgroups are the runtime's.
-        if part.len() == 64 {
-            path.push_str(&format!("/cri-containerd-{part}.scope"));
-        } else {
-            slice = format!("{slice}-{}", part.replace('-', "_"));
-            path.push_str(&format!("/{slice}.slice"));
-        }
-    }
-    path
-}
-
-fn number(file: &PathBuf) -> i64 {
-    let text = fs::read_to_string(file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
-    text.trim().parse().unwrap_or(i64::MAX)
-}
-
-fn read(node: &Node, path: &str, kind: Kind) -> i64 {
-    number(&file(node, path, kind))
-}
-
-/// CPU shares converted to this machine's cgroup version.
-fn weight(shares: i64) -> i64 {
-    match cgroup::is_v2() {
-        true => 1 + (shares - 2) * 9_999 / 262_142,
-        false => shares,
-    }
-}
-
-/// A limit or none, which cgroup v1 shows as a huge number.
-fn bound(node: &Node, path: &str, kind: Kind) -> Option<i64> {
-    Some(read(node, path, kind)).filter(|bound| *bound < 1 << 60)
-}
-
-fn quota(node: &Node, path: &str) -> Option<i64> {
-    if cgroup::is_v2() {
-        let text = fs::read_to_string(file(node, path, ("", "", "cpu.max"))).unwrap();
-        return text.split_whitespace().next()?.parse().ok();
-    }
-    let kind = ("cpu", "cpu.cfs_quota_us", "");
-    Some(number(&file(node, path, kind))).filter(|quota| *quota > 0)
-}
