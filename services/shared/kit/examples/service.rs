@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use polylet_kit::{Api, Ctx, Dependency, Service, ServiceDescriptor};
+use polylet_wire::levels;
 
 static DESCRIPTOR: ServiceDescriptor = ServiceDescriptor {
     service: "pleg",
@@ -10,14 +11,15 @@ static DESCRIPTOR: ServiceDescriptor = ServiceDescriptor {
     about: "an example",
     serves: &[Api {
         package: "polylet.pleg.v1",
-        level: 1,
+        level: levels::PLEG,
     }],
     calls: &[Dependency {
         service: "pod-config",
         package: "polylet.podconfig.v1",
-        level: 1,
+        level: levels::PODCONFIG,
     }],
     state_files: &[],
+    subprocesses: &[],
 };
 
 fn main() -> ExitCode {

@@ -13,7 +13,8 @@ pub fn is_first_start(ctx: &Ctx) -> bool {
     let Some(parent) = parent() else {
         return true;
     };
-    let file = StateFile::<String>::new(ctx.run_dir().join("started.json"), VERSION);
+    let file =
+        StateFile::<String>::new(ctx.run_dir().join("started.json"), VERSION).without_condition();
     // An unusable file costs one repeated event.
     if file.load().unwrap_or_default().as_ref() == Some(&parent) {
         return false;

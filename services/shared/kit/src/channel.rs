@@ -6,7 +6,7 @@ use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -19,6 +19,8 @@ use tower_service::Service;
 
 use crate::BoxError;
 use crate::cause;
+use crate::descriptor::Dependency;
+use crate::handshake::Handshake;
 
 /// The largest message accepted from a peer, in bytes. A pod, ConfigMap or Secret can have 1.5 MiB in
 /// the cluster's store and several times that as JSON, some messages hold several manifests, and
@@ -39,14 +41,23 @@ pub struct Channel {
     inner: tonic::transport::Channel,
     /// Set once a stream of the peer is requested.
     watched: Arc<AtomicBool>,
+    handshake: Arc<Handshake>,
 }
 
 impl Channel {
-    pub(crate) fn new(name: &'static str, socket: &Path, watched: Arc<AtomicBool>) -> Channel {
+    /// `calls` has what the peer must serve, beside calls to other peers.
+    pub(crate) fn new(
+        name: &'static str,
+        socket: &Path,
+        calls: &[Dependency],
+        watched: Arc<AtomicBool>,
+    ) -> Channel {
+        let handshake = Handshake::new(name, calls);
         Channel {
             name,
-            inner: unix(socket),
+            inner: connect_lazily(socket, CONNECT_TIMEOUT, handshake.connections()),
             watched,
+            handshake: Arc::new(handshake),
         }
     }
 }
@@ -58,13 +69,26 @@ pub fn unix(socket: &Path) -> tonic::transport::Channel {
 
 /// The same with a connector that gives up after `timeout`.
 pub(crate) fn unix_with_timeout(socket: &Path, timeout: Duration) -> tonic::transport::Channel {
+    connect_lazily(socket, timeout, Arc::default())
+}
+
+/// The same; `connections` counts the connections.
+fn connect_lazily(
+    socket: &Path,
+    timeout: Duration,
+    connections: Arc<AtomicU64>,
+) -> tonic::transport::Channel {
     let socket: PathBuf = socket.to_owned();
     // Only the :authority of the requests; the connector opens the socket.
     Endpoint::from_static("http://localhost")
         .buffer_size(64)
         .connect_with_connector_lazy(tower::service_fn(move |_: Uri| {
-            let socket = socket.clone();
-            async move { connect(&socket, timeout).await.map(TokioIo::new) }
+            let (socket, connections) = (socket.clone(), connections.clone());
+            async move {
+                let stream = connect(&socket, timeout).await?;
+                connections.fetch_add(1, Ordering::AcqRel);
+                Ok::<_, std::io::Error>(TokioIo::new(stream))
+            }
         }))
 }
 
@@ -101,17 +125,27 @@ impl Service<Request<Body>> for Channel {
         if let Some(value) =
             cause::traceparent(&span).and_then(|text| HeaderValue::from_str(&text).ok())
         {
-            request.headers_mut().insert("traceparent", value);
+            // Without room for it, the call is not part of the trace.
+            let _ = request.headers_mut().try_insert("traceparent", value);
         }
         if is_watch(&request) {
             self.watched.store(true, Ordering::Relaxed);
         }
         let deadline = set_deadline(&mut request);
         let name = self.name;
-        let call = self.inner.call(request);
+        // The one that is ready is used for this call, a copy of it for the next one.
+        let copy = self.inner.clone();
+        let mut ready = std::mem::replace(&mut self.inner, copy.clone());
+        let handshake = self.handshake.clone();
+        let call = async move {
+            handshake.check(&copy).await?;
+            let response = ready.call(request).await?;
+            handshake.check(&copy).await?;
+            Ok::<_, BoxError>(response)
+        };
         Box::pin(async move {
             let Some(deadline) = deadline else {
-                return call.await.map_err(Into::into);
+                return call.await;
             };
             // The timers of the transport and the peer start later than this one, and their errors do
             // not name the peer.
@@ -121,7 +155,7 @@ impl Service<Request<Body>> for Channel {
                     let message = format!("no response from {name} within {deadline:?}");
                     Err(tonic::Status::deadline_exceeded(message).into())
                 }
-                response = call => response.map_err(Into::into),
+                response = call => response,
             }
         })
     }
@@ -137,7 +171,8 @@ fn set_deadline(request: &mut Request<Body>) -> Option<Duration> {
     }
     let millis = format!("{}m", DEFAULT_DEADLINE.as_millis());
     if let Ok(value) = HeaderValue::from_str(&millis) {
-        request.headers_mut().insert("grpc-timeout", value);
+        // Without room for it, only this side has the deadline.
+        let _ = request.headers_mut().try_insert("grpc-timeout", value);
     }
     Some(DEFAULT_DEADLINE)
 }

@@ -1,5 +1,11 @@
 use std::sync::{Arc, Mutex};
 
+use polylet_wire::lifecycle::v1::lifecycle_service_server::{
+    LifecycleService, LifecycleServiceServer,
+};
+use polylet_wire::lifecycle::v1::{
+    Api, DrainRequest, DrainResponse, GetInfoRequest, GetInfoResponse,
+};
 use polylet_wire::status::v1::status_service_client::StatusServiceClient;
 use polylet_wire::status::v1::status_service_server::{StatusService, StatusServiceServer};
 use polylet_wire::status::v1::*;
@@ -34,7 +40,8 @@ fn calls_have_a_deadline_and_streams_none() {
     let mut named = request("/a/B");
     named
         .headers_mut()
-        .insert("grpc-timeout", HeaderValue::from_static("3S"));
+        .try_insert("grpc-timeout", HeaderValue::from_static("3S"))
+        .unwrap();
     assert_eq!(set_deadline(&mut named), Some(Duration::from_secs(3)));
 }
 
@@ -81,7 +88,7 @@ fn started(socket: &Path, server: Server) -> tokio::task::JoinHandle<()> {
 async fn calls_succeed_again_after_the_peer_restarted() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("x.sock");
-    let mut client = StatusServiceClient::new(Channel::new("x", &socket, Arc::default()));
+    let mut client = StatusServiceClient::new(Channel::new("x", &socket, &[], Arc::default()));
     let server = Server::default();
     let first = started(&socket, server.clone());
     client
@@ -104,13 +111,123 @@ async fn calls_succeed_again_after_the_peer_restarted() {
     assert!(again(&mut client).await || again(&mut client).await);
 }
 
+/// Serves `GetInfo` of a build that serves the status package at a level.
+struct Info(u32);
+
+#[tonic::async_trait]
+impl LifecycleService for Info {
+    async fn get_info(
+        &self,
+        _: tonic::Request<GetInfoRequest>,
+    ) -> Result<tonic::Response<GetInfoResponse>, Status> {
+        let api = Api {
+            package: "polylet.status.v1".to_owned(),
+            level: self.0,
+        };
+        Ok(tonic::Response::new(GetInfoResponse {
+            serves: vec![api],
+            ..GetInfoResponse::default()
+        }))
+    }
+
+    async fn drain(
+        &self,
+        _: tonic::Request<DrainRequest>,
+    ) -> Result<tonic::Response<DrainResponse>, Status> {
+        Err(Status::unimplemented("not needed"))
+    }
+}
+
+/// A server with a runtime of its own, with which its connections end, as with a process.
+struct Build {
+    stop: tokio::sync::oneshot::Sender<()>,
+    thread: std::thread::JoinHandle<()>,
+}
+
+impl Build {
+    fn started(socket: &Path, server: &Server, level: u32) -> Build {
+        let listener = crate::listener::bind(socket).unwrap();
+        let mut routes = Routes::default();
+        routes.add(StatusServiceServer::new(server.clone()));
+        routes.add(LifecycleServiceServer::new(Info(level)));
+        let (stop, stopped) = tokio::sync::oneshot::channel();
+        let thread = std::thread::spawn(move || {
+            let mut runtime = tokio::runtime::Builder::new_current_thread();
+            let runtime = runtime.enable_all().build().unwrap();
+            runtime.block_on(async {
+                tokio::select! {
+                    _ = serve(listener, routes, std::future::pending()) => {}
+                    _ = stopped => {}
+                }
+            });
+        });
+        Build { stop, thread }
+    }
+
+    fn stop(self) {
+        self.stop.send(()).unwrap();
+        self.thread.join().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn an_older_peer_is_not_used_until_it_is_upgraded() {
+    const CALLS: &[Dependency] = &[Dependency {
+        service: "old-status",
+        package: "polylet.status.v1",
+        level: 3,
+    }];
+    let dir = tempfile::tempdir().unwrap();
+    let socket = dir.path().join("x.sock");
+    let server = Server::default();
+    let channel = Channel::new("old-status", &socket, CALLS, Arc::default());
+    let mut client = StatusServiceClient::new(channel);
+    let mut call = async || {
+        let request = ListPodStatusesRequest::default();
+        client.list_pod_statuses(request).await.map(drop)
+    };
+    let condition = || {
+        let all = crate::HealthConditions::of_process().to_wire();
+        let mut of_peer = all.into_iter().filter(|one| one.object == "old-status");
+        of_peer.next().map(|one| (one.reason, one.message))
+    };
+    let old = Build::started(&socket, &server, 2);
+    for _ in 0..2 {
+        let refused = call().await.unwrap_err();
+        assert_eq!(refused.code(), tonic::Code::FailedPrecondition);
+    }
+    assert!(server.seen.lock().unwrap().is_empty(), "nothing was called");
+    let (reason, message) = condition().unwrap();
+    assert_eq!(reason, "PeerIncompatible");
+    let expected = "serves polylet.status.v1 at level 2, needed is 3";
+    assert!(message.contains(expected), "{message}");
+
+    old.stop();
+    let new = Build::started(&socket, &server, 4);
+    // Calls may still meet the end of the old connection.
+    let mut attempts = 0..100;
+    while call().await.is_err() {
+        assert!(attempts.next().is_some(), "never used");
+    }
+    assert_eq!((condition(), server.seen.lock().unwrap().len()), (None, 1));
+
+    new.stop();
+    let old = Build::started(&socket, &server, 2);
+    let mut attempts = 0..100;
+    while call().await.unwrap_err().code() != tonic::Code::FailedPrecondition {
+        assert!(attempts.next().is_some(), "never refused");
+    }
+    assert!(condition().is_some());
+    old.stop();
+}
+
 #[tokio::test]
 async fn deadlines_apply_before_a_connection_is_accepted() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("x.sock");
     // Listens without accepting, like a peer that restarts.
     let _listener = crate::listener::bind(&socket).unwrap();
-    let mut client = StatusServiceClient::new(Channel::new("x", &socket, Arc::default()));
+    let mut client = StatusServiceClient::new(Channel::new("x", &socket, &[], Arc::default()));
     let mut request = tonic::Request::new(ListPodStatusesRequest::default());
     request.set_timeout(Duration::from_millis(50));
     let status = client.list_pod_statuses(request).await.unwrap_err();
@@ -123,7 +240,7 @@ async fn a_slow_response_is_cut_off_at_the_deadline() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("x.sock");
     let _server = started(&socket, Server::default());
-    let mut client = StatusServiceClient::new(Channel::new("x", &socket, Arc::default()));
+    let mut client = StatusServiceClient::new(Channel::new("x", &socket, &[], Arc::default()));
     let mut request = tonic::Request::new(ListPodStatusesRequest {
         pod_uid: "slow".to_owned(),
         ..ListPodStatusesRequest::default()
@@ -138,6 +255,7 @@ async fn the_error_names_a_missing_socket() {
     let mut client = StatusServiceClient::new(Channel::new(
         "x",
         Path::new("/nonexistent/x.sock"),
+        &[],
         Arc::default(),
     ));
     let status = client
@@ -164,7 +282,7 @@ async fn the_callers_trace_context_is_sent() {
     let socket = dir.path().join("x.sock");
     let server = Server::default();
     let _serving = started(&socket, server.clone());
-    let mut client = StatusServiceClient::new(Channel::new("x", &socket, Arc::default()));
+    let mut client = StatusServiceClient::new(Channel::new("x", &socket, &[], Arc::default()));
     let span = tracing::info_span!("caller");
     client
         .list_pod_statuses(ListPodStatusesRequest::default())

@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::conditions::HealthConditions;
 use crate::config::Config;
 use crate::descriptor::ServiceDescriptor;
 use crate::notices::Notices;
@@ -89,6 +90,11 @@ impl Ctx {
     /// Publishes notices, which status-reporter turns into events.
     pub fn notices(&self) -> &Notices {
         &self.inner.notices
+    }
+
+    /// What impairs this service at the moment, for `polylet status`.
+    pub fn conditions(&self) -> HealthConditions {
+        HealthConditions::of_process()
     }
 
     /// Cancelled when draining starts: no new side effects after that.

@@ -1,5 +1,7 @@
 use serde::Serialize;
 
+use crate::subprocess::SubprocessEntry;
+
 /// What a service serves, calls and stores: printed by `--descriptor`, returned by `GetInfo`,
 /// checked by `tests/tidy`.
 #[derive(Debug, Serialize)]
@@ -16,6 +18,9 @@ pub struct ServiceDescriptor {
     pub calls: &'static [Dependency],
     /// Files that outlive the process.
     pub state_files: &'static [StateFileDecl],
+    /// Tasks that run in child processes of the service.
+    #[serde(skip)]
+    pub subprocesses: &'static [SubprocessEntry],
 }
 
 /// A served wire package.

@@ -7,14 +7,17 @@
 //! watchdog if the service manager has one.
 //!
 //! Shared mechanisms: [`clock`] (sleep until a wall-clock time), [`state_file`] and [`state_dir`]
-//! (files that outlive the process), [`follow`] (streams of other services), [`config`].
+//! (files that outlive the process), [`follow`] (streams of other services), [`subprocess`] and
+//! [`BlockingCall`] (calls that may never return), [`config`].
 
 pub mod address;
 mod args;
+mod blocking_call;
 pub mod boot_marker;
 pub mod cause;
 pub mod channel;
 pub mod clock;
+mod conditions;
 pub mod config;
 mod ctx;
 mod descriptor;
@@ -22,6 +25,7 @@ mod drain;
 mod error;
 mod exit;
 pub mod follow;
+mod handshake;
 mod health;
 mod lifecycle;
 pub mod listener;
@@ -30,15 +34,20 @@ pub mod memory;
 pub mod notices;
 mod notify;
 mod peers;
+pub mod process_limits;
 pub mod serve;
 mod service;
+mod stale_files;
 mod start;
 pub mod state_dir;
 pub mod state_file;
+pub mod subprocess;
 pub mod telemetry;
 
 pub use args::DEFAULT_CONFIG;
+pub use blocking_call::{BlockingCall, BlockingCallError};
 pub use channel::{Channel, MAX_MESSAGE_SIZE};
+pub use conditions::HealthConditions;
 pub use config::Config;
 pub use ctx::Ctx;
 pub use descriptor::{Api, Dependency, ServiceDescriptor, StateFileDecl};

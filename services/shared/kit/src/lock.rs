@@ -30,12 +30,12 @@ pub enum LockError {
         source: std::io::Error,
     },
     /// Another process holds the lock.
-    #[error("{path} is held by process {holder}: is it already running?")]
+    #[error("{path} is held by process {}: is it already running?", describe(*.holder))]
     Locked {
         /// Path of the lock file.
         path: PathBuf,
-        /// Process id of the holder, or "unknown".
-        holder: String,
+        /// Process id of the holder, if the file names it.
+        holder: Option<u32>,
     },
 }
 
@@ -80,15 +80,16 @@ impl Lock {
     }
 }
 
-fn holder(file: &mut File) -> String {
+fn describe(holder: Option<u32>) -> String {
+    holder.map_or_else(|| "unknown".to_owned(), |pid| pid.to_string())
+}
+
+fn holder(file: &mut File) -> Option<u32> {
     let mut text = String::new();
     let read = file
         .rewind()
         .and_then(|()| file.take(32).read_to_string(&mut text));
-    match (read, text.trim().parse::<u32>()) {
-        (Ok(_), Ok(pid)) => pid.to_string(),
-        _ => "unknown".to_owned(),
-    }
+    read.ok().and_then(|_| text.trim().parse().ok())
 }
 
 #[cfg(test)]

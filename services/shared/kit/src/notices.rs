@@ -82,6 +82,22 @@ impl Notices {
         );
     }
 
+    /// Publishes a warning about a pod with annotations, which its event gets.
+    pub fn annotated_warning(
+        &self,
+        pod: &PodRef,
+        reason: &str,
+        message: impl Into<String>,
+        annotations: impl IntoIterator<Item = (String, String)>,
+    ) {
+        let notice = Notice {
+            pod: Some(pod.clone()),
+            annotations: annotations.into_iter().collect(),
+            ..notice("", Severity::Warning, reason, message.into())
+        };
+        self.publish_notice(notice);
+    }
+
     /// Publishes a notice about the node.
     pub fn node(&self, severity: Severity, reason: &str, message: impl Into<String>) {
         self.publish(Subject::Node, "", severity, reason, message.into());
@@ -112,29 +128,31 @@ impl Notices {
         reason: &str,
         message: String,
     ) {
-        let now = Timestamp::now();
-        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
-        recent.count += 1;
         let (pod, object) = match subject {
             Subject::Pod(pod) => (Some(pod.clone()), None),
             Subject::Object(object) => (None, Some(object)),
             Subject::Node => (None, None),
         };
+        self.publish_notice(Notice {
+            pod,
+            object,
+            ..notice(field_path, severity, reason, message)
+        });
+    }
+
+    /// Publishes a notice with a new id and the current time.
+    fn publish_notice(&self, notice: Notice) {
+        let now = Timestamp::now();
+        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        recent.count += 1;
         let id = format!("{}-{}", self.incarnation, recent.count);
         recent.oldest_first.push_back((now, id.clone()));
-        self.store.upsert(
-            id.clone(),
-            Notice {
-                id,
-                pod,
-                field_path: field_path.to_owned(),
-                severity: severity.into(),
-                reason: reason.to_owned(),
-                message,
-                at: Some(to_wire(now)),
-                object,
-            },
-        );
+        let notice = Notice {
+            id: id.clone(),
+            at: Some(to_wire(now)),
+            ..notice
+        };
+        self.store.upsert(id, notice);
         while let Some((at, id)) = recent.oldest_first.front() {
             if recent.oldest_first.len() <= MAX_NOTICES && now.duration_since(*at) < RETENTION {
                 break;
@@ -142,6 +160,17 @@ impl Notices {
             self.store.remove(id);
             recent.oldest_first.pop_front();
         }
+    }
+}
+
+/// A notice without id, time and subject.
+fn notice(field_path: &str, severity: Severity, reason: &str, message: String) -> Notice {
+    Notice {
+        field_path: field_path.to_owned(),
+        severity: severity.into(),
+        reason: reason.to_owned(),
+        message,
+        ..Notice::default()
     }
 }
 

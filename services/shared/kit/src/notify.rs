@@ -13,6 +13,11 @@ pub(crate) fn ready() {
     notify(&[NotifyState::Ready, NotifyState::MainPid(std::process::id())]);
 }
 
+/// Reports why this process fails, just before it exits.
+pub(crate) fn failed(error: &str) {
+    notify(&[NotifyState::Status(error)]);
+}
+
 pub(crate) fn stopping() {
     notify(&[NotifyState::Stopping]);
 }

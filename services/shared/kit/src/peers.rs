@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use polylet_wire::lifecycle::v1 as wire;
 
 use crate::channel::Channel;
-use crate::descriptor::ServiceDescriptor;
+use crate::descriptor::{Dependency, ServiceDescriptor};
 
 /// Another service of this node: its channel, and the state of its streams.
 #[derive(Clone)]
@@ -18,6 +18,8 @@ pub struct Peer {
 struct Inner {
     name: &'static str,
     socket: PathBuf,
+    /// All calls of this service, those to the peer among them.
+    calls: &'static [Dependency],
     channel: OnceLock<Channel>,
     /// Whether a stream of the peer has been requested.
     watched: Arc<AtomicBool>,
@@ -50,14 +52,22 @@ impl Peer {
         let inner = &self.inner;
         inner
             .channel
-            .get_or_init(|| Channel::new(inner.name, &inner.socket, inner.watched.clone()))
+            .get_or_init(|| {
+                Channel::new(
+                    inner.name,
+                    &inner.socket,
+                    inner.calls,
+                    inner.watched.clone(),
+                )
+            })
             .clone()
     }
 
     /// A transport for one-off requests: a stream opened through it does not make the peer a watched
     /// one, which counts as not synced once nothing follows it.
     pub fn unwatched_channel(&self) -> Channel {
-        Channel::new(self.inner.name, &self.inner.socket, Arc::default())
+        let inner = &self.inner;
+        Channel::new(inner.name, &inner.socket, inner.calls, Arc::default())
     }
 
     fn state(&self) -> MutexGuard<'_, PeerState> {
@@ -140,6 +150,7 @@ impl Peers {
                 inner: Arc::new(Inner {
                     name: call.service,
                     socket: socket_path(run_directory, call.service),
+                    calls: descriptor.calls,
                     channel: OnceLock::new(),
                     watched: Arc::default(),
                     state: Mutex::default(),
@@ -166,7 +177,6 @@ pub(crate) fn socket_path(run_directory: &Path, service: &str) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::descriptor::Dependency;
     use polylet_watch::StreamObserver as _;
 
     static DESCRIPTOR: ServiceDescriptor = ServiceDescriptor {
@@ -180,6 +190,7 @@ mod tests {
             level: 1,
         }],
         state_files: &[],
+        subprocesses: &[],
     };
 
     #[test]

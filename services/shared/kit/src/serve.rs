@@ -20,10 +20,13 @@ use tower::ServiceExt;
 use tower::util::BoxCloneSyncService;
 use tracing::Instrument;
 
-use crate::cause;
+use crate::{HealthConditions, cause};
 
 /// Concurrent calls per connection; streams count only until their first message.
 const MAX_CONCURRENT_CALLS: usize = 256;
+
+/// The health condition of a process that accepts no connections, for lack of file descriptors.
+const NOT_ACCEPTED: &str = "ConnectionsNotAccepted";
 
 type Handler = BoxCloneSyncService<Request<Body>, Response<Body>, Infallible>;
 
@@ -165,26 +168,31 @@ pub enum ServeError {
 /// covers inherited ones.
 fn incoming(listener: UnixListener) -> impl Stream<Item = Result<UnixStream, Infallible>> {
     let own = rustix::process::geteuid().as_raw();
-    futures::stream::unfold(listener, move |listener| async move {
-        loop {
-            match listener.accept().await {
-                Ok((stream, _)) => match stream.peer_cred() {
-                    Ok(peer) if peer.uid() == 0 || peer.uid() == own => {
-                        return Some((Ok(stream), listener));
+    let conditions = HealthConditions::of_process();
+    futures::stream::unfold(
+        (listener, conditions),
+        move |(listener, conditions)| async move {
+            loop {
+                let accepted = listener.accept().await;
+                conditions.record(NOT_ACCEPTED, "", &accepted);
+                match accepted {
+                    Ok((stream, _)) => match stream.peer_cred() {
+                        Ok(peer) if peer.uid() == 0 || peer.uid() == own => {
+                            return Some((Ok(stream), (listener, conditions)));
+                        }
+                        Ok(peer) => {
+                            tracing::warn!(uid = peer.uid(), "refused a connection of another user")
+                        }
+                        Err(error) => {
+                            tracing::warn!(%error, "refused a connection without peer credentials")
+                        }
+                    },
+                    Err(_) => {
+                        // Probably out of file descriptors: an immediate retry would spin.
+                        tokio::time::sleep(Duration::from_millis(100)).await;
                     }
-                    Ok(peer) => {
-                        tracing::warn!(uid = peer.uid(), "refused a connection of another user")
-                    }
-                    Err(error) => {
-                        tracing::warn!(%error, "refused a connection without peer credentials")
-                    }
-                },
-                Err(error) => {
-                    // Probably out of file descriptors: an immediate retry would spin.
-                    tracing::warn!(%error, "failed to accept a connection; retrying");
-                    tokio::time::sleep(Duration::from_millis(100)).await;
                 }
             }
-        }
-    })
+        },
+    )
 }

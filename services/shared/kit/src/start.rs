@@ -23,6 +23,7 @@ use crate::peers::{Peers, socket_path};
 use crate::telemetry::{self, Telemetry};
 use crate::{
     BoxError, Exit, Notices, Service, ServiceDescriptor, listener, lock, notify, report, serve,
+    stale_files, subprocess,
 };
 
 /// How long to wait for open connections after the drain; watches do not end by themselves.
@@ -71,6 +72,10 @@ where
     B: FnOnce(Ctx) -> F,
     F: Future<Output = Result<Service, BoxError>>,
 {
+    let arguments = std::env::args_os().skip(1);
+    if let Some(code) = subprocess::run_from_args(descriptor.subprocesses, arguments) {
+        return code;
+    }
     crate::memory::single_arena();
     let config = match args::parse(std::env::args().skip(1)) {
         Ok(Invocation::Run { config }) => config,
@@ -99,14 +104,18 @@ where
     let config = match config::load(&config) {
         Ok(config) => config,
         Err(error) => {
-            eprintln!("polylet-{}: {}", descriptor.service, report(&error));
+            let error = report(&error);
+            notify::failed(&error);
+            eprintln!("polylet-{}: {error}", descriptor.service);
             return Exit::Config.into();
         }
     };
     match start(descriptor, config, build) {
         Ok(()) => Exit::Ok.into(),
         Err(error) => {
-            tracing::error!(error = report(&error), "service failed");
+            let text = report(&error);
+            notify::failed(&text);
+            tracing::error!(error = text, "service failed");
             error.exit().into()
         }
     }
@@ -159,6 +168,7 @@ where
     for warning in &config.warnings {
         tracing::warn!(warning, "configuration warning");
     }
+    crate::process_limits::apply(&config.kubelet);
     let (failed, failures) = mpsc::unbounded_channel();
     let ctx = Ctx::new(Inner {
         descriptor,
@@ -193,6 +203,9 @@ where
     let mut terminate = signal(SignalKind::terminate()).map_err(StartError::Signals)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(StartError::Signals)?;
     telemetry.start();
+    let directories = vec![ctx.run_dir().to_owned(), ctx.state_dir().to_owned()];
+    stale_files::remove_temporary(&directories);
+    tokio::task::spawn_local(stale_files::remove_broken(directories));
     let service = tokio::select! {
         built = build(ctx.clone()) => built.map_err(StartError::Build)?,
         Some(failure) = failures.recv() => return Err(StartError::Task(failure)),

@@ -78,10 +78,23 @@ impl<T> StateDir<T> {
 }
 
 impl<T: DeserializeOwned> StateDir<T> {
-    /// Makes the directory if need be and reads all entries. One that cannot be used is logged, set
-    /// aside and left out; `effect` says in the log what follows from that. Temporary files that a
-    /// crash left are removed.
+    /// Makes the directory if need be and restores all entries, each as [`StateFile::restore`] does.
+    /// Temporary files that a crash left are removed. Blocks.
+    ///
+    /// # Errors
+    /// The directory or an entry cannot be read, after several attempts, or a newer build wrote one.
     pub fn open(&self, effect: &str) -> Result<BTreeMap<String, T>, StateFileError> {
+        let mut entries = BTreeMap::new();
+        for key in state_file::with_retry(|| self.keys())? {
+            if let Some(entry) = self.file(&key)?.restore(effect)? {
+                entries.insert(key, entry);
+            }
+        }
+        Ok(entries)
+    }
+
+    /// The keys of all entries, without what a crash left.
+    fn keys(&self) -> Result<Vec<String>, StateFileError> {
         let failed = |source| StateFileError::Directory {
             path: self.path().to_owned(),
             source,
@@ -89,7 +102,7 @@ impl<T: DeserializeOwned> StateDir<T> {
         let mut builder = DirBuilder::new();
         let made = builder.recursive(true).mode(0o700).create(self.path());
         made.map_err(failed)?;
-        let mut entries = BTreeMap::new();
+        let mut keys = Vec::new();
         for found in fs::read_dir(self.path()).map_err(failed)? {
             let name = found.map_err(failed)?.file_name();
             let Some(name) = name.to_str() else { continue };
@@ -99,18 +112,11 @@ impl<T: DeserializeOwned> StateDir<T> {
             let Some(key) = name.strip_suffix(SUFFIX) else {
                 continue;
             };
-            let Ok(file) = self.file(key) else { continue };
-            match file.load() {
-                Ok(Some(entry)) => drop(entries.insert(key.to_owned(), entry)),
-                Ok(None) => {}
-                Err(error) => {
-                    let (path, error) = (file.path().display(), crate::report(&error));
-                    tracing::warn!(%path, error, effect, "unusable state file; setting it aside");
-                    file.set_aside()?;
-                }
+            if self.file(key).is_ok() {
+                keys.push(key.to_owned());
             }
         }
-        Ok(entries)
+        Ok(keys)
     }
 }
 
@@ -154,6 +160,34 @@ mod tests {
                 dir.remove(key).unwrap();
             }
         }
+    }
+
+    #[test]
+    fn valid_entries_are_never_set_aside() {
+        let parent = tempfile::tempdir().unwrap();
+        let newer = StateDir::<u32>::new(parent.path().join("newer"), 3);
+        newer.open("").unwrap();
+        newer.put("a", &1).unwrap();
+        newer.put("b", &2).unwrap();
+        let older = StateDir::<u32>::new(newer.path(), 2);
+        let opened = older.open("losing both");
+        assert!(matches!(
+            opened,
+            Err(StateFileError::NewerVersion {
+                found: 3,
+                known: 2,
+                ..
+            })
+        ));
+        assert_eq!(newer.open("").unwrap().len(), 2);
+        // A directory in the place of a file is read with an error, as a file of a failing disk is.
+        fs::create_dir(newer.path().join("c.json")).unwrap();
+        let opened = newer.open("losing one");
+        assert!(matches!(opened, Err(StateFileError::Read { .. })));
+        assert!(newer.path().join("c.json").exists());
+        let unreadable = StateDir::<u32>::new("/proc/self/exe/x", 1);
+        let opened = unreadable.open("");
+        assert!(matches!(opened, Err(StateFileError::Directory { .. })));
     }
 
     #[test]

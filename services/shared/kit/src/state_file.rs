@@ -11,9 +11,12 @@ use std::io::{BufWriter, Write};
 use std::marker::PhantomData;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+
+use crate::HealthConditions;
 
 /// What can go wrong with a state file.
 #[derive(Debug, thiserror::Error)]
@@ -54,9 +57,22 @@ pub enum StateFileError {
         #[source]
         source: serde_json::Error,
     },
-    /// Written by another build, in a format that this one does not know.
+    /// Written by an older build, in a format that this one does not know.
     #[error("{path} has version {found}, this build reads version {known}")]
     Version {
+        /// The state file.
+        path: PathBuf,
+        /// The version in the file.
+        found: u32,
+        /// The version of this build.
+        known: u32,
+    },
+    /// Written by a newer build. Its content is still valid there.
+    #[error(
+        "{path} was written by a newer build (version {found}, this build reads version {known}); \
+         start that build again, or remove the file to lose what it holds"
+    )]
+    NewerVersion {
         /// The state file.
         path: PathBuf,
         /// The version in the file.
@@ -101,12 +117,27 @@ pub enum StateFileError {
     },
 }
 
+impl StateFileError {
+    /// Whether the content can never be decoded by any build from now on.
+    fn is_undecodable(&self) -> bool {
+        use StateFileError::{Corrupt, Version};
+        matches!(self, Corrupt { .. } | Version { .. })
+    }
+
+    /// Whether a later attempt to read may succeed: too many open files, a disk that recovers.
+    fn is_transient(&self) -> bool {
+        use StateFileError::{Directory, Read};
+        matches!(self, Read { .. } | Directory { .. })
+    }
+}
+
 /// One file that holds a `T`, readable by the owner alone.
 #[derive(Debug)]
 pub struct StateFile<T> {
     path: PathBuf,
     version: u32,
     synced: bool,
+    reported: bool,
     data: PhantomData<fn() -> T>,
 }
 
@@ -127,6 +158,7 @@ impl<T> StateFile<T> {
             path: path.into(),
             version,
             synced: true,
+            reported: true,
             data: PhantomData,
         }
     }
@@ -138,6 +170,13 @@ impl<T> StateFile<T> {
         self
     }
 
+    /// Sets no health condition when the file cannot be written: for files that can be done without
+    /// and are not written again.
+    pub fn without_condition(mut self) -> Self {
+        self.reported = false;
+        self
+    }
+
     /// The path of the file.
     pub fn path(&self) -> &Path {
         &self.path
@@ -145,7 +184,9 @@ impl<T> StateFile<T> {
 
     /// Removes the file, if there is one.
     pub fn remove(&self) -> Result<(), StateFileError> {
-        remove(&self.path)
+        remove(&self.path)?;
+        HealthConditions::of_process().clear(NOT_WRITTEN, self.path.display());
+        Ok(())
     }
 
     /// Renames a file that cannot be used to `<name>.broken`, for inspection.
@@ -160,25 +201,62 @@ impl<T: DeserializeOwned> StateFile<T> {
         load(&self.path, self.version)
     }
 
-    /// The saved data, of a file that can be done without: one that cannot be used is logged, set
-    /// aside and counts as none. `effect` says in the log what follows from that.
-    pub fn load_or_set_aside(&self, effect: &str) -> Option<T> {
-        self.load().unwrap_or_else(|error| {
-            let (path, error) = (self.path.display(), crate::report(&error));
-            tracing::warn!(%path, error, effect, "unusable state file; setting it aside");
-            if let Err(error) = self.set_aside() {
-                let error = crate::report(&error);
-                tracing::warn!(%path, error, "could not set the unusable state file aside");
+    /// The saved data, at the start of the process: content that cannot be decoded is logged, set
+    /// aside and counts as none. `effect` says in the log what follows from that. Blocks.
+    ///
+    /// # Errors
+    /// The file cannot be read, after several attempts, or a newer build wrote it. What it holds is
+    /// still valid, so the service must not start without it.
+    pub fn restore(&self, effect: &str) -> Result<Option<T>, StateFileError> {
+        match with_retry(|| self.load()) {
+            Err(error) if error.is_undecodable() => {
+                let (path, error) = (self.path.display(), crate::report(&error));
+                tracing::warn!(%path, error, effect, "corrupt state file; setting it aside");
+                if let Err(error) = self.set_aside() {
+                    let error = crate::report(&error);
+                    tracing::warn!(%path, error, "could not set the corrupt state file aside");
+                }
+                Ok(None)
             }
-            None
-        })
+            restored => restored,
+        }
     }
 }
 
+/// Delays before a file that cannot be read is read again. Then the start of the service fails, and
+/// the supervisor repeats it.
+const READ_RETRY_DELAYS: [Duration; 3] = [
+    Duration::from_millis(20),
+    Duration::from_millis(100),
+    Duration::from_millis(500),
+];
+
+/// Repeats an operation while it fails for a reason that may pass. Blocks.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "files are read before the service starts, where nothing else runs"
+)]
+pub(crate) fn with_retry<T>(
+    mut operation: impl FnMut() -> Result<T, StateFileError>,
+) -> Result<T, StateFileError> {
+    for delay in READ_RETRY_DELAYS {
+        match operation() {
+            Err(error) if error.is_transient() => std::thread::sleep(delay),
+            result => return result,
+        }
+    }
+    operation()
+}
+
 impl<T: Serialize> StateFile<T> {
-    /// Saves the data. Blocks.
+    /// Saves the data. Blocks. A failure is a health condition until the file is saved or removed:
+    /// the caller tries again.
     pub fn save(&self, data: &T) -> Result<(), StateFileError> {
-        save(&self.path, self.version, data, self.synced)
+        let saved = save(&self.path, self.version, data, self.synced);
+        if self.reported {
+            HealthConditions::of_process().record(NOT_WRITTEN, self.path.display(), &saved);
+        }
+        saved
     }
 
     /// The same on a thread that may block.
@@ -198,6 +276,11 @@ impl<T: Serialize> StateFile<T> {
     }
 }
 
+/// The health condition of a file that cannot be written.
+const NOT_WRITTEN: &str = "StateNotWritten";
+
+/// Suffix of a file that could not be used.
+pub(crate) const BROKEN: &str = ".broken";
 /// Suffix of a file that is still being written.
 pub(crate) const TEMPORARY: &str = ".new";
 
@@ -260,7 +343,9 @@ pub fn replace(
     path: &Path,
     fill: impl FnOnce(&mut BufWriter<&mut File>) -> std::io::Result<()>,
 ) -> std::io::Result<File> {
-    replace_with(path, true, fill)
+    let replaced = replace_with(path, true, fill);
+    HealthConditions::of_process().record(NOT_WRITTEN, path.display(), &replaced);
+    replaced
 }
 
 fn replace_with(
@@ -314,10 +399,11 @@ fn load<T: DeserializeOwned>(path: &Path, version: u32) -> Result<Option<T>, Sta
     }
     let Version { version: found } = serde_json::from_slice(&text).map_err(corrupt)?;
     if found != version {
-        return Err(StateFileError::Version {
-            path: path.to_owned(),
-            found,
-            known: version,
+        let (path, known) = (path.to_owned(), version);
+        return Err(if found > known {
+            StateFileError::NewerVersion { path, found, known }
+        } else {
+            StateFileError::Version { path, found, known }
         });
     }
     read.map(|read| Some(read.data)).map_err(corrupt)
@@ -325,7 +411,7 @@ fn load<T: DeserializeOwned>(path: &Path, version: u32) -> Result<Option<T>, Sta
 
 /// Renames a file that cannot be used to `<name>.broken`, for inspection.
 pub fn set_aside(path: &Path) -> Result<PathBuf, StateFileError> {
-    let to = with_suffix(path, ".broken");
+    let to = with_suffix(path, BROKEN);
     match fs::rename(path, &to) {
         Ok(()) => Ok(to),
         Err(source) => Err(StateFileError::SetAside {

@@ -1,6 +1,10 @@
-//! Memory and swap of the machine, from `/proc/meminfo` through `procfs`.
+//! Memory and swap of the machine, from `/proc/meminfo` (proc_meminfo(5)).
+//!
+//! An own parser, although `procfs` has one: `procfs::Meminfo` panics on a name that is not ASCII,
+//! overflows on large values, and fails as a whole when an unused field is missing, which is what
+//! file systems that stand in for the kernel's in system containers may serve.
 
-use procfs::{Current, ProcError};
+use std::collections::HashMap;
 
 /// The machine's memory in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,8 +25,14 @@ pub struct MemInfo {
 
 /// `/proc/meminfo` cannot be read or parsed.
 #[derive(Debug, thiserror::Error)]
-#[error("reading /proc/meminfo")]
-pub struct MemInfoError(#[from] ProcError);
+pub enum MemInfoError {
+    /// The file cannot be read.
+    #[error("reading /proc/meminfo")]
+    Read(#[source] std::io::Error),
+    /// A field is missing or not a number of kilobytes.
+    #[error("/proc/meminfo has no valid {0}")]
+    Missing(&'static str),
+}
 
 impl MemInfo {
     /// Memory in use: all that is not free.
@@ -39,15 +49,30 @@ impl MemInfo {
 
 /// Reads the present values.
 pub fn read() -> Result<MemInfo, MemInfoError> {
-    let info = procfs::Meminfo::current()?;
+    parse(&std::fs::read("/proc/meminfo").map_err(MemInfoError::Read)?)
+}
+
+/// The same for a text that was read already.
+pub fn parse(text: &[u8]) -> Result<MemInfo, MemInfoError> {
+    let text = String::from_utf8_lossy(text);
+    let values: HashMap<&str, u64> = text.lines().filter_map(parse_line).collect();
+    let value = |name| values.get(name).copied();
+    let required = |name| value(name).ok_or(MemInfoError::Missing(name));
     Ok(MemInfo {
-        total: info.mem_total,
-        free: info.mem_free,
-        inactive_file: info.inactive_file.unwrap_or(0),
-        anonymous: info.anon_pages.unwrap_or(0),
-        swap_total: info.swap_total,
-        swap_free: info.swap_free,
+        total: required("MemTotal")?,
+        free: required("MemFree")?,
+        inactive_file: value("Inactive(file)").unwrap_or(0),
+        anonymous: value("AnonPages").unwrap_or(0),
+        swap_total: required("SwapTotal")?,
+        swap_free: required("SwapFree")?,
     })
+}
+
+/// `MemTotal:       16323472 kB`, in bytes.
+fn parse_line(line: &str) -> Option<(&str, u64)> {
+    let (name, value) = line.split_once(':')?;
+    let (kibibytes, _) = value.trim().split_once(" kB")?;
+    Some((name, kibibytes.parse::<u64>().ok()?.checked_mul(1024)?))
 }
 
 #[cfg(test)]
@@ -60,6 +85,32 @@ mod tests {
         assert!(info.total > info.free && info.free > 0, "{info:?}");
         assert!(info.working_set() <= info.usage() && info.usage() < info.total);
         assert!(info.swap_free <= info.swap_total);
+    }
+
+    #[test]
+    fn agrees_with_procfs_on_this_machine() {
+        use procfs::Current;
+        let (ours, theirs) = (read().unwrap(), procfs::Meminfo::current().unwrap());
+        assert_eq!(
+            (ours.total, ours.swap_total),
+            (theirs.mem_total, theirs.swap_total)
+        );
+    }
+
+    #[test]
+    fn invalid_lines_are_left_out() {
+        let text = "MemTotal: 2 kB\nMemFree: 1 kB\nSwapTotal: 0 kB\nSwapFree:0 kB\n\u{4bb}x 20\n\
+            AnonPages: 99999999999999999 kB\nInactive(file): x kB\nMapped\n";
+        let expected = MemInfo {
+            total: 2048,
+            free: 1024,
+            ..MemInfo::default()
+        };
+        assert_eq!(parse(text.as_bytes()).unwrap(), expected);
+        assert!(matches!(
+            parse(b"MemTotal: 2 kB\n"),
+            Err(MemInfoError::Missing("MemFree"))
+        ));
     }
 
     #[test]

@@ -52,10 +52,8 @@ pub fn from_text(path: &Path, text: &str) -> Result<Config, ConfigError> {
     let (config, unknown, errors) = parse(path, text);
     match config {
         Some(mut config) if errors.is_empty() => {
-            config.warnings = unknown.iter().map(ToString::to_string).collect();
-            config
-                .warnings
-                .extend(unsupported::warnings(&config.kubelet));
+            let unknown = unknown.iter().map(ToString::to_string);
+            config.warnings = unknown.chain(config.warnings).collect();
             Ok(config)
         }
         _ => Err(ConfigError::Invalid(errors)),
@@ -100,7 +98,8 @@ fn read(path: &Path) -> Result<String, ConfigError> {
     Ok(text)
 }
 
-/// The configuration as far as it can be parsed, its unknown fields, and its errors.
+/// The configuration as far as it can be parsed, with warnings about settings without effect; its unknown
+/// fields; and its errors.
 fn parse(path: &Path, text: &str) -> (Option<Config>, Vec<ConfigProblem>, Vec<ConfigProblem>) {
     let mut unknown = Problems::new(path);
     let mut errors = Problems::new(path);
@@ -163,9 +162,9 @@ fn parse(path: &Path, text: &str) -> (Option<Config>, Vec<ConfigProblem>, Vec<Co
     gates::apply_all_alpha_beta(&mut kubelet.feature_gates);
     validate::polylet(&polylet, &mut errors);
     let config = Config {
+        warnings: unsupported::warnings(&kubelet, |field| given.get(field).is_some()),
         kubelet,
         polylet,
-        warnings: Vec::new(),
         path: path.to_owned(),
     };
     (Some(config), unknown.found, errors.found)

@@ -11,6 +11,7 @@ mod sections;
 #[cfg(test)]
 mod tests;
 mod threshold;
+mod tls;
 mod unsupported;
 mod validate;
 
@@ -19,10 +20,12 @@ use std::path::PathBuf;
 pub use go_duration::parse as parse_duration;
 pub use kubelet::KubeletConfiguration;
 pub use load::{ConfigError, check, from_text, load};
-pub use polylet::{PolyletConfiguration, TraceRing};
+pub use polylet::{KeepSecrets, PolyletConfiguration, TraceRing};
 pub use problems::ConfigProblem;
 pub use sections::*;
 pub use threshold::{EvictionThreshold, EvictionThresholdValue, parse_threshold};
+pub use tls::{AVAILABLE_CURVES, AVAILABLE_TLS12_SUITES};
+pub use unsupported::{INEFFECTIVE_FIELDS, UNSUPPORTED_FIELDS};
 
 /// The configuration of the node.
 #[derive(Debug, Clone)]
@@ -31,7 +34,7 @@ pub struct Config {
     pub kubelet: KubeletConfiguration,
     /// Polylet's document, with defaults.
     pub polylet: PolyletConfiguration,
-    /// Unknown fields, with their paths, and fields without effect.
+    /// Unknown fields, with their paths, and settings without effect.
     pub warnings: Vec<String>,
     /// The configuration file.
     pub path: PathBuf,

@@ -50,10 +50,23 @@ pub struct PolyletConfiguration {
     /// Lets eviction rank static pods by priority. Upstream never evicts a static pod, so a node
     /// without others could free nothing.
     pub evict_static_pods: bool,
+    /// Where Secrets and service account tokens are kept for outages of the API server.
+    pub keep_secrets: KeepSecrets,
     /// Limits of the supervisor's trace ring.
     pub trace_ring: TraceRing,
     /// `error`, `warn`, `info`, `debug`, `trace`, or `target=level` pairs.
     pub log_level: String,
+}
+
+/// Where Secrets and service account tokens are kept.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum KeepSecrets {
+    /// On disk, readable by root alone: pods that need them start after a reboot during an outage.
+    #[default]
+    Disk,
+    /// In memory only: such pods wait for the API server after a restart of the node agent.
+    Memory,
 }
 
 /// Limits of the supervisor's trace ring.
@@ -94,6 +107,7 @@ impl Default for PolyletConfiguration {
             image_credential_provider_bin_dir: None,
             parallel_starts: 10,
             evict_static_pods: false,
+            keep_secrets: KeepSecrets::default(),
             trace_ring: TraceRing::default(),
             log_level: "info".to_owned(),
         }

@@ -53,12 +53,6 @@ pub(super) fn choices(config: &KubeletConfiguration, problems: &mut Problems) {
         &["promiscuous-bridge", "hairpin-veth", "none"],
     );
     problems.one_of("logging.format", &config.logging.format, &["text", "json"]);
-    let version = &config.tls_min_version;
-    problems.one_of(
-        "tlsMinVersion",
-        version,
-        &["", "VersionTLS12", "VersionTLS13"],
-    );
     for name in &config.enforce_node_allocatable {
         problems.one_of(
             "enforceNodeAllocatable",
@@ -118,6 +112,10 @@ pub(super) fn addresses(config: &KubeletConfiguration, problems: &mut Problems) 
             "allowed is an http or https URL",
         );
     }
+    if config.run_once {
+        let message = "Runonce mode has been deprecated and should not be set".to_owned();
+        problems.add("runOnce", message);
+    }
     if config.tls_cert_file.is_empty() != config.tls_private_key_file.is_empty() {
         let message = "tlsCertFile and tlsPrivateKeyFile go together".to_owned();
         problems.add("tlsCertFile", message);
@@ -128,7 +126,8 @@ pub(super) fn addresses(config: &KubeletConfiguration, problems: &mut Problems) 
         ("healthzPort", config.healthz_port),
     ];
     for (at, (field, port)) in ports.iter().enumerate() {
-        if let Some((other, _)) = ports[..at].iter().find(|(_, p)| p == port && *p != 0) {
+        let mut before = ports.iter().take(at);
+        if let Some((other, _)) = before.find(|(_, p)| p == port && *p != 0) {
             problems.not_allowed(field, port, &format!("{other} uses it already"));
         }
     }

@@ -91,7 +91,9 @@ pub(super) fn numbers(config: &KubeletConfiguration, problems: &mut Problems) {
             "allowed is above 0, up to 1.0",
         );
     }
-    if !is_positive_quantity(&config.container_log_max_size) {
+    // A negative size disables the rotation of logs.
+    let log_size = &config.container_log_max_size;
+    if !is_positive_quantity(log_size.strip_prefix('-').unwrap_or(log_size)) {
         let value = format!("{:?}", config.container_log_max_size);
         problems.not_allowed(
             "containerLogMaxSize",

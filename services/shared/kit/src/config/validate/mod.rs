@@ -6,6 +6,7 @@ mod limits;
 mod reserved;
 
 use super::problems::Problems;
+use super::tls;
 use super::{KubeletConfiguration, PolyletConfiguration};
 
 /// Upstream's validation for Linux.
@@ -15,6 +16,7 @@ pub(super) fn kubelet(config: &KubeletConfiguration, problems: &mut Problems) {
     limits::numbers(config, problems);
     choices::choices(config, problems);
     choices::addresses(config, problems);
+    tls::validate(config, problems);
     limits::shutdown(config, problems);
     reserved::resources(config, problems);
 }
