@@ -27,10 +27,15 @@ impl Program {
         self.dir.ends_with("tests/e2e")
     }
 
+    /// Whether it runs a virtual machine; the crate's unit tests do not.
+    pub(crate) fn is_vm(&self) -> bool {
+        self.name.starts_with("tests/vm test ")
+    }
+
     /// Whether it needs a cluster, by its name: `cluster.rs`, `api_volumes.rs`, `registration.rs`.
     pub(crate) fn needs_cluster(&self) -> bool {
         let starts = ["cluster", "api_", "registration"];
-        self.is_e2e() && starts.iter().any(|start| self.target.starts_with(start))
+        self.is_vm() || self.is_e2e() && starts.iter().any(|start| self.target.starts_with(start))
     }
 }
 
@@ -207,14 +212,16 @@ fn run_error(name: &str, source: std::io::Error) -> HarnessError {
     }
 }
 
-/// The names of the end-to-end test programs.
-pub(crate) fn e2e_targets() -> Vec<String> {
-    let dir = machine::workspace().join("tests/e2e/tests");
+/// The names of the test programs in a directory, such as `tests/e2e/tests`: one per file, or
+/// directory with a `main.rs`.
+pub(crate) fn targets(dir: &str) -> Vec<String> {
+    let dir = machine::workspace().join(dir);
     let files = std::fs::read_dir(dir).into_iter().flatten().flatten();
     let names = files.filter_map(|file| {
         let path = file.path();
         let is_rust = path.extension().is_some_and(|end| end == "rs");
-        is_rust
+        let is_program = is_rust || path.join("main.rs").is_file();
+        is_program
             .then(|| path.file_stem()?.to_str().map(str::to_owned))
             .flatten()
     });

@@ -20,9 +20,20 @@ struct VerifyArgs {
     /// Runs only this part.
     #[arg(long, value_enum)]
     only: Option<Suite>,
-    /// Runs only the end-to-end test programs of these names, such as `images`.
+    /// Runs only the end-to-end test programs of these names, such as `images`; with `--only vm` only
+    /// the virtual machine's.
     #[arg(long)]
     e2e: Vec<String>,
+    /// Number of power cuts of the virtual machine's test `power_loss`.
+    #[arg(long)]
+    rounds: Option<u32>,
+}
+
+impl VerifyArgs {
+    /// Whether to run a part. The virtual machine's tests run only when asked for.
+    fn wants(&self, part: Suite) -> bool {
+        self.only.map_or(part != Suite::Vm, |only| only == part)
+    }
 }
 
 /// A part of the verification.
@@ -34,8 +45,13 @@ enum Suite {
     Clippy,
     /// Tests of one crate at a time: tables, properties, the repository's rules.
     Unit,
+    /// A minute of all fuzz targets.
+    Fuzz,
     /// Whole nodes on real container runtimes.
     E2e,
+    /// A node in a virtual machine, with a kernel and a disk to lose. Only when asked for: an emulated
+    /// processor is slow.
+    Vm,
 }
 
 fn main() -> ExitCode {

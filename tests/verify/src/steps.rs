@@ -1,4 +1,4 @@
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use polylet_harness::build::Profile;
@@ -15,11 +15,18 @@ const UNIT_LIMIT: Duration = Duration::from_secs(10 * 60);
 /// Time limit of an end-to-end test program; the longest test injects faults for two minutes.
 const E2E_LIMIT: Duration = Duration::from_secs(20 * 60);
 
+/// How long the fuzz targets run, all together.
+const FUZZ_SECONDS: u64 = 60;
+
+/// Time limit of a virtual machine's test program, and of each of its rounds beyond the default.
+const VM_LIMIT: Duration = Duration::from_secs(40 * 60);
+const ROUND_LIMIT: Duration = Duration::from_secs(5 * 60);
+
 /// Runs the selected parts; a failure does not stop the following ones.
 pub(crate) async fn all(args: &VerifyArgs) -> Result<Summary, HarnessError> {
-    let wanted = |part| args.only.is_none_or(|only| only == part);
+    let wanted = |part| args.wants(part);
     let mut summary = Summary::default();
-    prepare(wanted(Suite::E2e)).await?;
+    prepare(wanted(Suite::E2e) || wanted(Suite::Vm)).await?;
     if wanted(Suite::Fmt) {
         let step = cargo(&["fmt", "--all", "--check"]);
         check(&mut summary, "cargo fmt --check", step).await?;
@@ -35,33 +42,49 @@ pub(crate) async fn all(args: &VerifyArgs) -> Result<Summary, HarnessError> {
         ];
         check(&mut summary, "cargo clippy", cargo(&words)).await?;
     }
-    if !wanted(Suite::Unit) && !wanted(Suite::E2e) {
-        return Ok(summary);
+    if [Suite::Unit, Suite::E2e, Suite::Vm].into_iter().any(wanted) {
+        tests(&mut summary, args).await?;
     }
+    // After the tests, whose dependencies the fuzz targets share.
+    if wanted(Suite::Fuzz) {
+        fuzz(&mut summary).await?;
+    }
+    Ok(summary)
+}
+
+/// Unit tests, end-to-end tests and those in a virtual machine, whichever are selected.
+async fn tests(summary: &mut Summary, args: &VerifyArgs) -> Result<(), HarnessError> {
+    let wanted = |part| args.wants(part);
     title("building the tests");
     let begun = Instant::now();
     let targets = match (wanted(Suite::Unit), args.e2e.is_empty()) {
         (true, _) => Vec::new(),
-        (false, true) => command::e2e_targets(),
+        (false, true) if wanted(Suite::Vm) => command::targets("tests/vm/tests"),
+        (false, true) => command::targets("tests/e2e/tests"),
         (false, false) => args.e2e.clone(),
     };
     let Some(programs) = command::build_tests(&targets).await? else {
         summary.check("building the tests", false, begun.elapsed());
-        return Ok(summary);
+        return Ok(());
     };
+    let (vm, programs): (Vec<_>, Vec<_>) = programs.into_iter().partition(Program::is_vm);
     let (e2e, unit): (Vec<_>, Vec<_>) = programs.into_iter().partition(Program::is_e2e);
     if wanted(Suite::Unit) {
-        units(&mut summary, &unit).await?;
+        units(summary, &unit).await?;
     }
     if wanted(Suite::E2e) {
         let named = |program: &Program| args.e2e.is_empty() || args.e2e.contains(&program.target);
         let e2e: Vec<_> = e2e.into_iter().filter(named).collect();
         if e2e.iter().any(Program::needs_cluster) {
-            cluster_programs(&mut summary).await?;
+            cluster_programs(summary).await?;
         }
-        on_runtimes(&mut summary, &e2e).await?;
+        on_runtimes(summary, &e2e).await?;
     }
-    Ok(summary)
+    if wanted(Suite::Vm) {
+        cluster_programs(summary).await?;
+        in_virtual_machine(summary, &vm, args).await?;
+    }
+    Ok(())
 }
 
 /// Installs tools and packages, and cleans up after killed runs.
@@ -121,6 +144,14 @@ async fn units(summary: &mut Summary, programs: &[Program]) -> Result<(), Harnes
     Ok(())
 }
 
+/// Fuzzes all targets for [`FUZZ_SECONDS`] together; `cargo fuzz-long` does so for long.
+async fn fuzz(summary: &mut Summary) -> Result<(), HarnessError> {
+    let words = ["run", "--bin", "polylet-fuzz", "--", "--total-seconds"];
+    let mut step = cargo(&words);
+    step.arg(FUZZ_SECONDS.to_string());
+    check(summary, "fuzz targets", step).await
+}
+
 /// Builds etcd, kube-apiserver and the other cluster programs, unless already built.
 async fn cluster_programs(summary: &mut Summary) -> Result<(), HarnessError> {
     title("building the programs of a Kubernetes cluster (Go)");
@@ -137,18 +168,52 @@ async fn cluster_programs(summary: &mut Summary) -> Result<(), HarnessError> {
     Ok(())
 }
 
+/// Runs in a virtual machine; each program boots its own.
+async fn in_virtual_machine(
+    summary: &mut Summary,
+    programs: &[Program],
+    args: &VerifyArgs,
+) -> Result<(), HarnessError> {
+    let Some(bin_dir) = release_binaries(summary).await? else {
+        return Ok(());
+    };
+    title("in a virtual machine");
+    let begun = Instant::now();
+    let rounds = args.rounds.map(|rounds| rounds.to_string());
+    let rounds = rounds.as_deref().map(Path::new);
+    let mut env = vec![("POLYLET_TEST_BIN_DIR", bin_dir.as_path())];
+    env.extend(rounds.map(|rounds| ("POLYLET_VM_ROUNDS", rounds)));
+    let named = |program: &&Program| args.e2e.is_empty() || args.e2e.contains(&program.target);
+    let mut counts = Counts::default();
+    for program in programs.iter().filter(named) {
+        // Each round boots the machine, waits for its pods and may take minutes.
+        let limit = VM_LIMIT + ROUND_LIMIT * args.rounds.unwrap_or_default();
+        let words = ["--test-threads=1", "--include-ignored", "--nocapture"];
+        counts.add(command::test(program, &words, &env, limit).await?);
+    }
+    summary.tests("virtual machine", counts, begun.elapsed());
+    Ok(())
+}
+
+/// Builds the release binaries; `None` if they do not compile, which is in the summary then.
+async fn release_binaries(summary: &mut Summary) -> Result<Option<PathBuf>, HarnessError> {
+    title("building the release binaries");
+    let begun = Instant::now();
+    match build::programs(Profile::Release, &|_| ()).await {
+        Ok(bin_dir) => Ok(Some(bin_dir)),
+        Err(HarnessError::Failed { .. }) => {
+            summary.check("building the services", false, begun.elapsed());
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
 /// Runs on Debian's containerd, which has no events, and on 2.x, which has. Cluster tests run on one
 /// of them only: the other tests cover the runtime differences.
 async fn on_runtimes(summary: &mut Summary, programs: &[Program]) -> Result<(), HarnessError> {
-    title("building the release binaries for the end-to-end tests");
-    let begun = Instant::now();
-    let bin_dir = match build::programs(Profile::Release, &|_| ()).await {
-        Ok(bin_dir) => bin_dir,
-        Err(HarnessError::Failed { .. }) => {
-            summary.check("building the services", false, begun.elapsed());
-            return Ok(());
-        }
-        Err(error) => return Err(error),
+    let Some(bin_dir) = release_binaries(summary).await? else {
+        return Ok(());
     };
     for (flavour, word) in [(Flavour::Debian, "debian"), (Flavour::V2, "v2")] {
         let program = flavour.program(&|line| println!("{line}"))?;
@@ -160,7 +225,7 @@ async fn on_runtimes(summary: &mut Summary, programs: &[Program]) -> Result<(), 
         let mut counts = Counts::default();
         let env = [
             ("POLYLET_TEST_CONTAINERD", Path::new(word)),
-            ("POLYLET_TEST_BIN_DIR", &bin_dir),
+            ("POLYLET_TEST_BIN_DIR", bin_dir.as_path()),
         ];
         let once = |program: &&Program| flavour == Flavour::V2 || !program.needs_cluster();
         for program in programs.iter().filter(once) {

@@ -1,0 +1,15 @@
+#!/bin/sh
+# RUSTC_WORKSPACE_WRAPPER of the fuzzing build: cargo runs `<this> rustc <arguments>` for the crates of
+# the workspace only, so that they are instrumented and their dependencies are those of every other
+# build. All flags are those of stable compilers.
+set -eu
+rustc=$1
+shift
+exec "$rustc" "$@" \
+    -Copt-level=1 \
+    -Ccodegen-units=16 \
+    -Cpasses=sancov-module \
+    -Cllvm-args=-sanitizer-coverage-level=4 \
+    -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
+    -Cllvm-args=-sanitizer-coverage-pc-table \
+    -Cllvm-args=-sanitizer-coverage-trace-compares
