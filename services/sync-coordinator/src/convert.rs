@@ -169,10 +169,11 @@ pub(crate) fn reported_termination(
     now: Timestamp,
 ) -> Option<PodTermination> {
     use podconfig::v1::TerminalPhase as Wire;
-    let phase = match pod.terminal_phase() {
-        Wire::Unspecified => return None,
-        Wire::Succeeded => phase::SUCCEEDED,
-        Wire::Failed => phase::FAILED,
+    let phase = match Wire::try_from(pod.terminal_phase) {
+        Ok(Wire::Unspecified) => return None,
+        Ok(Wire::Succeeded) => phase::SUCCEEDED,
+        // One that a newer server knows is an end as well: the pod must not run again.
+        Ok(Wire::Failed) | Err(_) => phase::FAILED,
     };
     Some(PodTermination {
         reason: String::new(),

@@ -73,7 +73,6 @@ impl Coordinator {
     /// Handles one input. [`Coordinator::reconcile`] follows after one or several inputs.
     pub fn handle_input(&mut self, input: Input, now: Timestamp) {
         let (effects, state) = (&*self.effects, &mut self.state);
-        state.check_clock(now);
         match input {
             Input::PodConfig(source, update) => {
                 let sysctls = &self.config.allowed_unsafe_sysctls;
@@ -121,6 +120,7 @@ impl Coordinator {
             Input::ObjectAvailable { uid, key } => {
                 dispatch::retry_step(state, &uid, &key, now);
             }
+            Input::ClockStepped(step) => state.handle_clock_step(step),
             Input::Timer => state.handle_timer(now),
             Input::Housekeeping => state.orphans.on_housekeeping(now),
         }

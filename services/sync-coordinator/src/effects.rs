@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use polylet_kit::CancellationToken;
+use polylet_kit::state_file::StateFileError;
 use polylet_wire::common::v1::PodRef;
 use polylet_wire::volume::v1::CompleteDesiredRequest;
 use tokio::sync::mpsc::UnboundedSender;
@@ -31,7 +32,10 @@ pub trait Effects {
     /// [`Input::DesiredCompleted`] follows.
     fn complete_desired(&self, client_epoch: u32, pod_count: u32);
     /// Saves a pod's stops and hooks in progress, before the steps that depend on them.
-    fn save_lifecycle(&self, uid: &str, lifecycle: &PodLifecycle);
+    ///
+    /// # Errors
+    /// They cannot be written: a later process instance would not know of them.
+    fn save_lifecycle(&self, uid: &str, lifecycle: &PodLifecycle) -> Result<(), StateFileError>;
     /// Removes everything that is stored about a pod.
     fn forget_pod(&self, uid: &str);
     /// Starts a search for pods with data on the node; [`Input::OrphansFound`] follows.
@@ -152,8 +156,8 @@ impl Effects for Executor {
         });
     }
 
-    fn save_lifecycle(&self, uid: &str, lifecycle: &PodLifecycle) {
-        self.lifecycles.save(uid, lifecycle);
+    fn save_lifecycle(&self, uid: &str, lifecycle: &PodLifecycle) -> Result<(), StateFileError> {
+        self.lifecycles.save(uid, lifecycle)
     }
 
     fn forget_pod(&self, uid: &str) {

@@ -1,5 +1,6 @@
 //! Inputs of the event loop.
 
+use jiff::SignedDuration;
 use polylet_watch::{PressureItemKey, Update, Value};
 use polylet_wire::common::v1::PodRef;
 use polylet_wire::eviction::v1::Pressure;
@@ -58,6 +59,8 @@ pub enum Input {
         /// The key of the step that failed.
         key: StepKey,
     },
+    /// The wall clock was set by this much.
+    ClockStepped(SignedDuration),
     /// A due time has come.
     Timer,
     /// The housekeeping period is over.

@@ -10,11 +10,14 @@
 //! logs of running containers ([`runtime::logs`]).
 
 pub mod checkpoint;
+mod clock_monitor;
 pub mod config;
 mod convert;
 pub mod coordinator;
 pub mod core;
 pub mod effects;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod input;
 mod run;
 pub mod runtime;
@@ -25,6 +28,7 @@ use std::rc::Rc;
 
 use polylet_kit::{Api, BoxError, Ctx, Dependency, Service, ServiceDescriptor, StateFileDecl};
 use polylet_watch::Store;
+use polylet_wire::levels;
 use polylet_wire::notice::v1::Severity;
 use polylet_wire::sync::v1::sync_service_server::SyncServiceServer;
 
@@ -45,33 +49,33 @@ pub static DESCRIPTOR: ServiceDescriptor = ServiceDescriptor {
     about: "Brings pods to their desired state",
     serves: &[Api {
         package: "polylet.sync.v1",
-        level: 1,
+        level: levels::SYNC,
     }],
     calls: &[
         Dependency {
             service: "pod-config",
             package: "polylet.podconfig.v1",
-            level: 1,
+            level: levels::PODCONFIG,
         },
         Dependency {
             service: "pleg",
             package: "polylet.pleg.v1",
-            level: 1,
+            level: levels::PLEG,
         },
         Dependency {
             service: "volume-manager",
             package: "polylet.volume.v1",
-            level: 1,
+            level: levels::VOLUME,
         },
         Dependency {
             service: "prober",
             package: "polylet.prober.v1",
-            level: 1,
+            level: levels::PROBER,
         },
         Dependency {
             service: "eviction",
             package: "polylet.eviction.v1",
-            level: 1,
+            level: levels::EVICTION,
         },
     ],
     state_files: &[
@@ -96,6 +100,7 @@ pub static DESCRIPTOR: ServiceDescriptor = ServiceDescriptor {
             description: "the credentials that each image was pulled with, so that no pod uses an image by those of another",
         },
     ],
+    subprocesses: &[],
 };
 
 /// Builds the service.

@@ -1,6 +1,6 @@
 //! The event loop: collects inputs, then reconciles the pods that they concern.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 use futures::stream::{LocalBoxStream, SelectAll};
@@ -9,6 +9,7 @@ use polylet_kit::clock::{ClockSteps, sleep_until_opt};
 use polylet_kit::{Ctx, follow};
 use tokio::sync::mpsc::UnboundedReceiver;
 
+use crate::clock_monitor::ClockMonitor;
 use crate::coordinator::Coordinator;
 use crate::input::Input;
 use crate::state::POD_SOURCES;
@@ -46,6 +47,7 @@ impl EventLoop {
         let drain = self.ctx.drain();
         let mut housekeeping = tokio::time::interval(HOUSEKEEPING_PERIOD);
         let mut clock_steps = ClockSteps::subscribe();
+        let mut clock = ClockMonitor::default();
         let coordinator = &mut self.coordinator;
         loop {
             let due = coordinator.next_due();
@@ -53,7 +55,7 @@ impl EventLoop {
                 Some(input) = self.results.recv() => input,
                 Some(input) = self.streams.next() => input,
                 () = sleep_until_opt(due) => Input::Timer,
-                // A clock set back makes due times too late: they are derived again.
+                // The next reading of the clock measures the step.
                 () = clock_steps.next() => Input::Timer,
                 _ = housekeeping.tick() => Input::Housekeeping,
                 () = drain.cancelled(), if !coordinator.is_draining() => {
@@ -61,7 +63,11 @@ impl EventLoop {
                     continue;
                 }
             };
-            coordinator.handle_input(input, Timestamp::now());
+            let now = Timestamp::now();
+            if let Some(step) = clock.step(now, Instant::now()) {
+                coordinator.handle_input(Input::ClockStepped(step), now);
+            }
+            coordinator.handle_input(input, now);
             // Results that have arrived meanwhile belong into the same iteration.
             while let Ok(input) = self.results.try_recv() {
                 coordinator.handle_input(input, Timestamp::now());

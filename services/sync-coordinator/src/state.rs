@@ -3,7 +3,6 @@
 //! Nothing here acts on the node; [`crate::coordinator`] combines the sub-states and requests
 //! effects. Updates of the peers' streams arrive in [`stream_handlers`].
 
-pub(crate) mod clock_monitor;
 pub(crate) mod log_targets;
 pub(crate) mod name_conflicts;
 pub(crate) mod node_context;
@@ -13,23 +12,23 @@ pub(crate) mod pod_workers;
 pub(crate) mod reconcile_queue;
 mod report_cache;
 pub(crate) mod resource_usage;
-pub(crate) mod start_limiter;
 mod stream_handlers;
 pub(crate) mod stream_sync;
 pub(crate) mod volume_sync;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use polylet_wire::podconfig::v1::PodSource;
 
 use crate::checkpoint::RestoredState;
 use crate::config::Config;
+use crate::core::clock_step;
 use crate::core::node_resources::AllocatedPod;
-use clock_monitor::ClockMonitor;
+use crate::core::plan::start_class;
+use crate::core::start_limiter::StartLimiter;
 use log_targets::LogTargets;
 use node_context::NodeContext;
 use orphan_scan::OrphanScan;
 use pod_workers::PodWorkers;
-use start_limiter::StartLimiter;
 use stream_sync::StreamSync;
 use volume_sync::VolumeSync;
 
@@ -45,7 +44,6 @@ pub(crate) struct State {
     pub(crate) volumes: VolumeSync,
     pub(crate) orphans: OrphanScan,
     pub(crate) logs: LogTargets,
-    pub(crate) clock: ClockMonitor,
 }
 
 impl State {
@@ -59,7 +57,6 @@ impl State {
             volumes: VolumeSync::new(now),
             orphans: OrphanScan::default(),
             logs: LogTargets::default(),
-            clock: ClockMonitor::default(),
         }
     }
 
@@ -68,6 +65,7 @@ impl State {
         let orphans = self.orphans.next_due().filter(|_| self.may_scan(draining));
         [
             self.workers.queue.next_due(),
+            self.starts.next_due(),
             self.volumes.next_due(),
             orphans,
         ]
@@ -93,15 +91,54 @@ impl State {
     /// Requeues the pods whose due time has come.
     pub(crate) fn handle_timer(&mut self, now: Timestamp) {
         self.workers.queue.requeue_due(now);
+        self.pass_permits(now);
         self.volumes.handle_timer(now);
     }
 
-    /// Drops due times that were derived from a clock that has been set back since.
-    pub(crate) fn check_clock(&mut self, now: Timestamp) {
-        if !self.clock.was_set_back(now) {
+    /// Updates the age of a pod's start permit, returns it when none of the pod's steps in flight
+    /// needs it, and passes free permits on.
+    pub(crate) fn update_permit(&mut self, uid: &str, now: Timestamp) {
+        let Some(worker) = self.workers.get_mut(uid) else {
             return;
+        };
+        let pod = &mut worker.pod;
+        let in_flight = pod.in_flight.values();
+        let calls =
+            in_flight.filter_map(|call| Some((call.started_at, start_class(pod, &call.step)?)));
+        match calls.min() {
+            Some((since, class)) => self.starts.hold(uid, class, since),
+            None => {
+                pod.has_start_permit = false;
+                self.starts.release(uid);
+                if worker.plan.needs_start_permit.is_none() {
+                    self.starts.leave_queue(uid);
+                }
+            }
         }
-        tracing::warn!("wall clock was set back; reconciling all pods");
+        self.pass_permits(now);
+    }
+
+    /// Gives free start permits to pods that wait for one.
+    fn pass_permits(&mut self, now: Timestamp) {
+        for uid in self.starts.grant(now) {
+            match self.workers.get_mut(&uid) {
+                Some(worker) => worker.pod.has_start_permit = true,
+                None => self.starts.release(&uid),
+            }
+            self.workers.queue.push(&uid);
+        }
+    }
+
+    /// Moves times that were derived from the wall clock by a step of it.
+    pub(crate) fn handle_clock_step(&mut self, step: SignedDuration) {
+        tracing::warn!(
+            seconds = step.as_secs(),
+            "wall clock was set; reconciling all pods"
+        );
+        for worker in self.workers.iter_mut() {
+            clock_step::shift(&mut worker.pod, step);
+        }
+        self.starts.shift(step);
         self.workers.queue.clear_due();
         self.volumes.clear_retry();
         self.workers.requeue_all();

@@ -60,26 +60,25 @@ impl LifecycleStore {
         Ok((LifecycleStore { pods }, stored))
     }
 
-    /// Saves a pod's lifecycle: one small file, not synced, before its steps start.
-    pub(crate) fn save(&self, uid: &str, lifecycle: &PodLifecycle) {
-        let saved = if lifecycle.is_empty() {
+    /// Saves a pod's lifecycle: one small file, before its steps start.
+    pub(crate) fn save(&self, uid: &str, lifecycle: &PodLifecycle) -> Result<(), StateFileError> {
+        if lifecycle.is_empty() {
             self.pods.remove(uid)
         } else {
             self.pods.put(uid, &lifecycle.into())
-        };
-        if let Err(error) = saved {
-            let error = polylet_kit::report(&error);
-            tracing::warn!(
-                pod_uid = uid,
-                error,
-                "failed to save stops and hooks in progress"
-            );
         }
     }
 
     /// Removes a pod's lifecycle.
     pub(crate) fn remove(&self, uid: &str) {
-        self.save(uid, &PodLifecycle::default());
+        if let Err(error) = self.pods.remove(uid) {
+            let error = polylet_kit::report(&error);
+            tracing::warn!(
+                pod_uid = uid,
+                error,
+                "failed to remove stops and hooks of a removed pod"
+            );
+        }
     }
 }
 
@@ -176,7 +175,7 @@ mod tests {
             not_before: Some(at),
         };
         lifecycle.pending_restarts.insert("a".into(), restart);
-        store.save("u1", &lifecycle);
+        store.save("u1", &lifecycle).unwrap();
         let corrupt = dir.path().join(LIFECYCLES).join("u2.json");
         std::fs::write(corrupt, "{").unwrap();
         let (store, stored) = LifecycleStore::open(dir.path()).unwrap();

@@ -91,10 +91,10 @@ impl CheckpointStore {
         }
     }
 
-    /// Saves the attempt number of a sandbox before its creation is requested.
-    pub fn begin_sandbox(&self, uid: &str, attempt: u32) {
-        let saved = self.attempts.put(uid, &attempt);
-        log_failure(uid, saved, "save sandbox attempt");
+    /// Saves the attempt number of a sandbox before its creation is requested. Without it the next
+    /// process instance would request the same one again. Blocks.
+    pub fn begin_sandbox(&self, uid: &str, attempt: u32) -> Result<(), StateFileError> {
+        self.attempts.put(uid, &attempt)
     }
 
     /// Removes the attempt number: the creation has a known result.
@@ -178,8 +178,8 @@ mod tests {
             ..PodCheckpoint::default()
         };
         store.save("u1", checkpoint.clone()).unwrap();
-        store.begin_sandbox("u1", 3);
-        store.begin_sandbox("u2", 1);
+        store.begin_sandbox("u1", 3).unwrap();
+        store.begin_sandbox("u2", 1).unwrap();
         store.finish_sandbox("u2");
         let (store, stored) = open().unwrap();
         assert_eq!(stored.pods, [("u1".to_owned(), checkpoint)].into());
@@ -187,5 +187,16 @@ mod tests {
         store.remove("u1");
         let (_, stored) = open().unwrap();
         assert!(stored.pods.is_empty() && stored.attempts.is_empty());
+    }
+
+    #[test]
+    fn an_attempt_that_cannot_be_saved_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, _) = CheckpointStore::open(&dir.path().join("state"), dir.path()).unwrap();
+        let attempts = dir.path().join(SANDBOX_ATTEMPTS);
+        std::fs::remove_dir(&attempts).unwrap();
+        std::fs::write(&attempts, "").unwrap();
+        let saved = store.begin_sandbox("u1", 3);
+        assert!(matches!(saved, Err(StateFileError::Write { .. })));
     }
 }

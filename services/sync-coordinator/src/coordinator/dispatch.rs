@@ -48,6 +48,11 @@ pub(super) fn start_step(effects: &dyn Effects, state: &mut State, uid: &str, st
             .as_ref()
             .map(|(_, volumes)| Rc::clone(volumes))
             .unwrap_or_default(),
+        sub_paths: match &step {
+            Step::CreateContainer { container, .. } => pod.sub_paths.get(container).cloned(),
+            _ => None,
+        }
+        .unwrap_or_default(),
         checkpoint: matches!(key, StepKey::Checkpoint | StepKey::Resize)
             .then(|| step.checkpoint_after(&pod.checkpoint)),
         step,
@@ -112,6 +117,10 @@ pub(super) fn finish_step(
         }
     }
     let failed = matches!(outcome, StepOutcome::Failed(_));
+    let arrived = match &outcome {
+        StepOutcome::ImagePulled { image, .. } => Some(image.clone()),
+        _ => None,
+    };
     let superseded = apply_result::is_superseded(&worker.pod, &outcome);
     apply_result::on_finished(&mut worker.pod, key, outcome, now);
     let removal = worker.pod.removal_requested;
@@ -125,7 +134,25 @@ pub(super) fn finish_step(
         refresh_pod(effects, state, uid);
     }
     state.workers.queue.push(uid);
+    if let Some(image) = arrived {
+        wake_waiting_for_image(state, uid, &image);
+    }
     superseded
+}
+
+/// Has other pods look for an image whose pull they could not complete.
+fn wake_waiting_for_image(state: &mut State, uid: &str, image: &str) {
+    let mut woken = Vec::new();
+    for worker in state
+        .workers
+        .iter_mut()
+        .filter(|worker| worker.pod.uid != uid)
+    {
+        if apply_result::on_image_arrived(&mut worker.pod, image) {
+            woken.push(worker.pod.uid.clone());
+        }
+    }
+    state.workers.queue.extend(woken);
 }
 
 fn log_failure(worker: &PodWorker, key: &StepKey, failure: &StepFailure) {

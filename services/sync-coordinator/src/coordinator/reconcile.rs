@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
+use polylet_model::constants::reason;
 use polylet_model::names;
 
 use super::{Coordinator, dispatch};
@@ -11,10 +12,10 @@ use crate::core::admission;
 use crate::core::plan::{Plan, SyncPhase};
 use crate::core::pod_worker::plan;
 use crate::core::runtime_state::ContainerState;
-use crate::core::step::StepKey;
+use crate::core::step::{Step, StepKey, StepOutcome};
 use crate::core::view::View;
 use crate::core::{apply_result, events};
-use crate::runtime::trace;
+use crate::runtime::{failure, trace};
 use crate::state::pod_workers::PodWorkers;
 use crate::state::{name_conflicts, resource_usage};
 
@@ -49,8 +50,12 @@ impl Coordinator {
             return;
         };
         let newly_cleaned_up = self.apply_plan(uid, &next, now);
+        let mut steps = next.steps.clone();
+        if !self.save_lifecycle(uid) {
+            steps.retain(|step| !self.withhold(uid, step, now));
+        }
         let forget = next.forget && self.is_at_rest(uid);
-        let (steps, needs_refresh) = (next.steps.clone(), next.needs_refresh);
+        let needs_refresh = next.needs_refresh;
         self.publish(uid, next);
         self.account(uid, now);
         for step in steps {
@@ -64,7 +69,7 @@ impl Coordinator {
         if needs_refresh && !self.draining && !refreshing(uid) {
             dispatch::refresh_pod(&*self.effects, state, uid);
         }
-        state.starts.release_unused(&mut state.workers, uid);
+        state.update_permit(uid, now);
         if newly_cleaned_up {
             state.workers.queue.push(uid);
             name_conflicts::requeue_same_name(&mut state.workers, uid);
@@ -84,10 +89,11 @@ impl Coordinator {
             node,
             now,
         });
-        if next.needs_start_permit && !worker.pod.has_start_permit && !self.draining {
-            let observed = worker.pod.observed.as_ref();
-            let has_sandbox = observed.is_some_and(|o| !o.sandboxes.is_empty());
-            if state.starts.try_acquire(uid, has_sandbox) {
+        if let Some(class) = next.needs_start_permit
+            && !worker.pod.has_start_permit
+            && !self.draining
+        {
+            if state.starts.try_acquire(uid, class, now) {
                 worker.pod.has_start_permit = true;
                 next = plan(&View {
                     pod: &worker.pod,
@@ -99,7 +105,7 @@ impl Coordinator {
                 worker.permit_wait = Some(span);
             }
         }
-        if worker.pod.has_start_permit || !next.needs_start_permit {
+        if worker.pod.has_start_permit || next.needs_start_permit.is_none() {
             worker.permit_wait = None;
         }
         if self.draining {
@@ -110,8 +116,8 @@ impl Coordinator {
         Some(next)
     }
 
-    /// Applies a plan to the pod's state: cancels needless steps, records events, and saves its
-    /// lifecycle before the steps that depend on it. True if the pod is newly cleaned up.
+    /// Applies a plan to the pod's state: cancels needless steps, and records events. True if the pod
+    /// is newly cleaned up.
     fn apply_plan(&mut self, uid: &str, next: &Plan, now: Timestamp) -> bool {
         let state = &mut self.state;
         let Some(worker) = state.workers.get_mut(uid) else {
@@ -130,12 +136,59 @@ impl Coordinator {
         for event in events::events(&view, &worker.plan, next, self.started_at) {
             self.effects.record_event(&worker.reference, event);
         }
-        apply_result::on_started(&mut worker.pod, next, now);
-        if worker.saved_lifecycle != worker.pod.lifecycle {
-            worker.saved_lifecycle.clone_from(&worker.pod.lifecycle);
-            self.effects.save_lifecycle(uid, &worker.pod.lifecycle);
+        if let Some(missing) = worker.missing_features.take() {
+            let event = events::missing_features(&missing);
+            self.effects.record_event(&worker.reference, event);
         }
+        apply_result::on_started(&mut worker.pod, next, now);
         cleaned_up
+    }
+
+    /// Saves the pod's stops and hooks in progress, if they have changed. False if that failed: it is
+    /// tried again with the next reconciliation.
+    fn save_lifecycle(&mut self, uid: &str) -> bool {
+        let Some(worker) = self.state.workers.get_mut(uid) else {
+            return true;
+        };
+        if worker.saved_lifecycle == worker.pod.lifecycle {
+            return true;
+        }
+        match self.effects.save_lifecycle(uid, &worker.pod.lifecycle) {
+            Ok(()) => {
+                worker.saved_lifecycle.clone_from(&worker.pod.lifecycle);
+                true
+            }
+            Err(error) => {
+                let error = polylet_kit::report(&error);
+                tracing::warn!(
+                    pod_uid = uid,
+                    error,
+                    "failed to save stops and hooks in progress"
+                );
+                false
+            }
+        }
+    }
+
+    /// Fails a step whose intent could not be saved: a later process instance would miss the hook or
+    /// the restart. Stops are not withheld: an unknown grace period merely starts over.
+    fn withhold(&mut self, uid: &str, step: &Step, now: Timestamp) -> bool {
+        let Some(worker) = self.state.workers.get_mut(uid) else {
+            return false;
+        };
+        let depends = match step {
+            Step::StartContainer { id, .. } => worker.pod.lifecycle.post_starts.contains_key(id),
+            Step::RemoveForRestart { .. } => true,
+            _ => false,
+        };
+        if depends {
+            let reason = reason::RUN_CONTAINER_ERROR;
+            let failed = failure(reason, "failed to save the state of hooks and restarts");
+            let outcome = StepOutcome::Failed(failed);
+            apply_result::on_finished(&mut worker.pod, &step.key(), outcome, now);
+            self.state.workers.queue.push(uid);
+        }
+        depends
     }
 
     fn is_at_rest(&self, uid: &str) -> bool {
@@ -187,6 +240,7 @@ impl Coordinator {
     fn forget_pod(&mut self, uid: &str, now: Timestamp) {
         let state = &mut self.state;
         state.starts.leave_queue(uid);
+        state.starts.release(uid);
         let Some(worker) = state.workers.remove(uid) else {
             return;
         };

@@ -1,10 +1,11 @@
 //! Tests of the coordinator with effects that are only recorded.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use polylet_kit::CancellationToken;
+use polylet_kit::state_file::StateFileError;
 use polylet_watch::Update;
 use polylet_wire::common::v1::PodRef;
 use polylet_wire::pleg::v1::{PodState, Sandbox, WatchRuntimeResponse};
@@ -21,6 +22,7 @@ use crate::core::view::PodLifecycle;
 use crate::runtime::StepContext;
 use crate::state::{POD_SOURCES, name_conflicts};
 
+mod intents;
 mod resources;
 mod volumes;
 
@@ -32,6 +34,7 @@ struct RecordedEffects {
     /// Client epochs of completions, and the number of pods.
     completed: RefCell<Vec<(u32, u32)>>,
     refreshed: RefCell<Vec<String>>,
+    disk_full: Cell<bool>,
 }
 
 impl Effects for RecordedEffects {
@@ -53,7 +56,17 @@ impl Effects for RecordedEffects {
         self.completed.borrow_mut().push((client_epoch, pods));
     }
 
-    fn save_lifecycle(&self, _: &str, _: &PodLifecycle) {}
+    fn save_lifecycle(&self, _: &str, _: &PodLifecycle) -> Result<(), StateFileError> {
+        let full = || StateFileError::Write {
+            path: "lifecycles/u1.json".into(),
+            source: std::io::ErrorKind::StorageFull.into(),
+        };
+        if self.disk_full.get() {
+            Err(full())
+        } else {
+            Ok(())
+        }
+    }
 
     fn forget_pod(&self, _: &str) {}
 
@@ -264,10 +277,8 @@ fn clock_set_back_requeues_all_pods() {
     set_desired(&mut coordinator, POD_SOURCES[0], desired("u1"), 10);
     coordinator.reconcile(at(10));
     assert!(coordinator.state.workers.queue.is_empty());
-    coordinator.handle_input(Input::Timer, at(9));
-    let queue = &coordinator.state.workers.queue;
-    assert!(queue.is_empty(), "two readings out of order");
-    coordinator.handle_input(Input::Timer, at(-3600));
+    let step = jiff::SignedDuration::from_secs(-3600);
+    coordinator.handle_input(Input::ClockStepped(step), at(-3590));
     let queue = &coordinator.state.workers.queue;
     assert!(queue.contains("u1"));
     assert_eq!(queue.next_due(), None, "due times are derived again");
@@ -305,6 +316,25 @@ fn pod_that_the_cluster_holds_as_ended_never_starts() {
     );
     let status = worker(&coordinator, "u1").pod_sync().expect("it has one");
     assert_eq!(status.terminal.expect("it has ended").phase, "Succeeded");
+}
+
+#[test]
+fn pod_that_was_accepted_before_keeps_its_start_time() {
+    for (start_time, expected) in [(None, at(1)), (Some(at(-500)), at(-500))] {
+        let (mut coordinator, _) = synced(RestoredState::default());
+        let Update::Upsert(uid, mut pod) = desired("u1") else {
+            return;
+        };
+        pod.start_time = start_time.map(to_wire);
+        set_desired(
+            &mut coordinator,
+            POD_SOURCES[2],
+            Update::Upsert(uid, pod),
+            1,
+        );
+        let acknowledged = worker(&coordinator, "u1").pod.checkpoint.acknowledged_at;
+        assert_eq!(acknowledged, Some(expected));
+    }
 }
 
 #[test]

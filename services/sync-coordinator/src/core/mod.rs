@@ -5,13 +5,14 @@
 //! to decide again, and what to publish. Results of steps and reports of other services are applied
 //! by [`apply_result`].
 //!
-//! Imports point downwards, in this order: [`events`], [`apply_result`]; [`pod_worker`]; [`resize`];
-//! [`admission`]; [`plan`]; [`view`]; [`step`]; [`checkpoint`]; [`pod_spec`]; [`node_resources`],
+//! Imports point downwards, in this order: [`events`], [`apply_result`], [`clock_step`]; [`pod_worker`]; [`resize`];
+//! [`admission`]; [`plan`]; [`start_limiter`], [`view`]; [`step`]; [`checkpoint`]; [`pod_spec`]; [`node_resources`],
 //! [`runtime_state`], [`volume_state`]. The other modules stand alone.
 
 pub mod admission;
 pub mod apply_result;
 pub mod checkpoint;
+pub mod clock_step;
 pub mod credentials;
 pub mod events;
 pub mod log_rotation;
@@ -23,6 +24,7 @@ pub mod pod_worker;
 pub mod resize;
 pub mod runtime_state;
 pub mod sandbox_annotations;
+pub mod start_limiter;
 pub mod step;
 #[cfg(test)]
 mod test_support;

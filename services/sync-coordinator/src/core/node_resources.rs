@@ -217,9 +217,6 @@ pub struct NodeResources {
     pub node_object: NodeObject,
     /// Allocatable resources; `None` while unknown.
     pub allocatable: Option<ResourceList>,
-    /// The most that a single pod could have: capacity less reservations, including what hard
-    /// eviction thresholds keep free. `None` while unknown.
-    pub max_per_pod: Option<ResourceList>,
     /// The shares of admitted pods.
     pub allocated: AllocatedPods,
     /// Why AppArmor profiles cannot be enforced on this node, if they cannot.
@@ -228,6 +225,8 @@ pub struct NodeResources {
     pub supports_strict_supplemental_groups: bool,
     /// Whether `PodLevelResources` is disabled.
     pub pod_level_resources_disabled: bool,
+    /// The features that the node declares; `None` if it declares none at all.
+    pub declared_features: Option<Vec<String>>,
     /// Feature gates of in-place resize.
     pub resize_gates: ResizeGates,
     /// Memory and swap under `LimitedSwap`, where containers get swap by their memory request.

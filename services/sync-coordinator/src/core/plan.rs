@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use polylet_model::ResizableResources;
 
+use crate::core::start_limiter::StartClass;
 use crate::core::step::{Step, StepKey};
-use crate::core::view::{ContainerStop, PendingRestart, View};
+use crate::core::view::{ContainerStop, PendingRestart, PodSyncStatus, View};
 
 /// The pod waits for a complete inspection by pleg.
 pub const RUNTIME_STATUS_UNAVAILABLE: &str = "complete runtime status of the pod";
@@ -105,8 +106,8 @@ pub struct Plan {
     pub waiting_for: Vec<WaitingFor>,
     /// The pod needs a new sandbox.
     pub needs_sandbox: bool,
-    /// Some steps wait only for a start permit.
-    pub needs_start_permit: bool,
+    /// Some steps wait only for a start permit of this class.
+    pub needs_start_permit: Option<StartClass>,
     /// The worker can be dropped.
     pub forget: bool,
     /// The pod waits until other pods release resources.
@@ -179,8 +180,10 @@ impl Plan {
             });
             return false;
         }
-        if step.takes_start_permit() && !view.pod.has_start_permit {
-            self.needs_start_permit = true;
+        if let Some(class) = start_class(view.pod, &step)
+            && !view.pod.has_start_permit
+        {
+            self.needs_start_permit = Some(class);
             self.wait_for("start permit", None);
             return true;
         }
@@ -190,4 +193,20 @@ impl Plan {
         }
         true
     }
+}
+
+/// What a step depends on that needs a start permit: steps that load the runtime and belong to a
+/// pod's start are limited in number.
+pub fn start_class(pod: &PodSyncStatus, step: &Step) -> Option<StartClass> {
+    let spec = pod.spec.as_deref();
+    let own = match step {
+        Step::CreateSandbox { .. } if spec.is_some_and(|spec| spec.host_network) => {
+            StartClass::HostNetwork
+        }
+        Step::CreateSandbox { .. } => StartClass::PodNetwork,
+        Step::CreateContainer { .. } | Step::StartContainer { .. } => StartClass::InSandbox,
+        _ => return None,
+    };
+    let critical = spec.is_some_and(|spec| spec.critical);
+    Some(if critical { StartClass::Critical } else { own })
 }

@@ -10,6 +10,7 @@ use polylet_model::probe::{self, ProbeKind};
 use polylet_model::{ContainerKind, Manifest, PodAllocation, RestartPolicy, hash, qos, sysctl};
 
 use crate::core::node_resources::PodRequest;
+use crate::core::volume_mount;
 
 /// A container's `imagePullPolicy`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +53,8 @@ pub struct ContainerSpecView {
     pub startup_grace_period: Option<u32>,
     /// The liveness probe's own grace period in seconds.
     pub liveness_grace_period: Option<u32>,
+    /// Whether it mounts subPaths of volumes.
+    pub has_sub_paths: bool,
     /// The postStart hook.
     pub post_start: Option<Hook>,
     /// The preStop hook.
@@ -75,6 +78,7 @@ impl ContainerSpecView {
             waits_for_startup_probe: probe::spec(kind, &spec, ProbeKind::Startup).is_some(),
             startup_grace_period: grace_period(ProbeKind::Startup),
             liveness_grace_period: grace_period(ProbeKind::Liveness),
+            has_sub_paths: volume_mount::has_sub_paths(&spec),
             post_start: Hook::post_start(&spec),
             pre_stop: Hook::pre_stop(&spec),
             spec,

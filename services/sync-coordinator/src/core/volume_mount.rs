@@ -1,11 +1,21 @@
 //! The options of a container's volumeMount: sub path and recursive read-only, with upstream's rules
 //! and messages.
 
-use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::fmt::Display;
 
-use k8s_openapi::api::core::v1::VolumeMount;
+use k8s_openapi::api::core::v1::{Container, VolumeMount};
 use polylet_model::env::{self, Environment};
+
+/// Linux opens no longer path (PATH_MAX).
+const MAX_PATH_BYTES: usize = 4096;
+
+/// Whether a container mounts parts of volumes.
+pub fn has_sub_paths(container: &Container) -> bool {
+    let is_set = |path: &Option<String>| path.as_ref().is_some_and(|path| !path.is_empty());
+    let mut mounts = container.volume_mounts.iter().flatten();
+    mounts.any(|mount| is_set(&mount.sub_path) || is_set(&mount.sub_path_expr))
+}
 
 /// The path in the volume that is mounted; empty for the whole volume.
 ///
@@ -30,20 +40,24 @@ fn expanded(mount: &VolumeMount, env: &Environment) -> Result<String, String> {
     let Some(expression) = mount.sub_path_expr.as_deref().filter(|e| !e.is_empty()) else {
         return Ok(mount.sub_path.clone().unwrap_or_default());
     };
-    let missing = RefCell::new(BTreeSet::new());
-    let path = env::expand(expression, |name| {
+    let mut missing = BTreeSet::new();
+    let path = env::expand(expression, MAX_PATH_BYTES, |name| {
         let value = env.get(name).filter(|value| !value.is_empty());
         if value.is_none() {
-            missing.borrow_mut().insert(name.to_owned());
+            missing.insert(name.to_owned());
         }
         value
     });
-    let missing: Vec<String> = missing.into_inner().into_iter().collect();
-    if missing.is_empty() {
-        Ok(path)
-    } else {
-        Err(format!("missing value for {}", missing.join(", ")))
+    if !missing.is_empty() {
+        let missing: Vec<String> = missing.into_iter().collect();
+        return Err(format!("missing value for {}", missing.join(", ")));
     }
+    let of_mount = |error: &dyn Display| {
+        let path = &mount.mount_path;
+        format!("subPathExpr of the volume mount at {path:?} {error}")
+    };
+    let path = path.map_err(|error| of_mount(&error))?;
+    String::from_utf8(path).map_err(|_| of_mount(&"expands to a path that is not UTF-8"))
 }
 
 /// Whether the mount is recursively read-only; `None` when that depends on the runtime.
@@ -112,9 +126,11 @@ mod tests {
     #[test]
     fn sub_path_expr_requires_every_variable() {
         let mut env = Environment::new();
-        env.set("POD", "web");
-        env.set("EMPTY", "");
-        env.set("UP", "..");
+        for (name, value) in [("POD", "web"), ("EMPTY", ""), ("UP", "..")] {
+            env.set(name, value.as_bytes()).unwrap();
+        }
+        env.set("LONG", &[b'x'; 3000]).unwrap();
+        env.set("BINARY", &[0xff]).unwrap();
         let expanded = |expression: &str| {
             let mount = VolumeMount {
                 sub_path_expr: Some(expression.into()),
@@ -136,6 +152,11 @@ mod tests {
             expanded("/$(POD)").unwrap_err(),
             "error SubPath `/web` must not be an absolute path"
         );
+        assert_eq!(
+            expanded("$(LONG)$(LONG)").unwrap_err(),
+            "subPathExpr of the volume mount at \"\" expands to more than 4096 bytes"
+        );
+        assert!(expanded("$(BINARY)").unwrap_err().ends_with("is not UTF-8"));
         let plain = VolumeMount {
             sub_path: Some("$(POD)".into()),
             ..Default::default()

@@ -5,7 +5,7 @@ use std::fs;
 
 use polylet_kit::Ctx;
 use polylet_machine::architecture;
-use polylet_model::node;
+use polylet_model::{declared_features, node};
 
 use super::RuntimeManager;
 use crate::core::node_resources::{NodeObject, NodeResources, ResizeGates, SwapCapacity};
@@ -26,11 +26,11 @@ pub fn node_resources(ctx: &Ctx, manager: &RuntimeManager) -> NodeResources {
             None => NodeObject::Absent,
         },
         allocatable: Some(manager.allocatable.clone()),
-        max_per_pod: Some(manager.unreserved.clone()),
         allocated: Default::default(),
         apparmor_error: (!has_apparmor()).then(|| "AppArmor is not enabled on the host".to_owned()),
         supports_strict_supplemental_groups: false,
         pod_level_resources_disabled: gate("PodLevelResources") == Some(false),
+        declared_features: declared_features::declared(&kubelet.feature_gates),
         resize_gates: ResizeGates {
             pods: gate("InPlacePodVerticalScaling") != Some(false),
             pod_level: gate("InPlacePodLevelResourcesVerticalScaling") != Some(false),

@@ -2,8 +2,8 @@
 
 mod limits;
 mod node_allocatable;
-mod pod_settings;
-mod qos;
+pub(crate) mod pod_settings;
+pub(crate) mod qos;
 mod systemd_slice;
 mod tree;
 

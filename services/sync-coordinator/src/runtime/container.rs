@@ -127,11 +127,10 @@ async fn config(
     };
     let ips = context
         .sandbox(sandbox_id)
-        .map(|sandbox| sandbox.ips.clone())
-        .unwrap_or_default();
-    let env = environment(manager, context, manifest, spec, &ips).await?;
+        .map_or(&[][..], |sandbox| &sandbox.ips[..]);
+    let mut env = environment(manager, context, manifest, spec, sandbox_id).await?;
     let mut mounts =
-        mounts::container_mounts(manager, context, manifest, spec, attempt, &ips, &env).await?;
+        mounts::container_mounts(manager, context, manifest, spec, attempt, ips, &env).await?;
     files::create_log_dir(manager, &context.pod, &spec.name).map_err(|error| {
         failure(
             reason::CREATE_CONTAINER_CONFIG_ERROR,
@@ -146,7 +145,8 @@ async fn config(
         mount.gid_mappings = ids.gids;
     }
     let security = security_context(manager, context, manifest, kind, spec, userns).await?;
-    let expanded = |args: &Option<Vec<String>>| expand(args, &env);
+    let command = env::expand_arguments(spec, "command", &spec.command, &mut env)?;
+    let args = env::expand_arguments(spec, "args", &spec.args, &mut env)?;
     Ok(v1::ContainerConfig {
         metadata: Some(v1::ContainerMetadata {
             name: spec.name.clone(),
@@ -158,15 +158,13 @@ async fn config(
             runtime_handler: image::handler(manager, manifest).await?,
             ..Default::default()
         }),
-        command: expanded(&spec.command),
-        args: expanded(&spec.args),
+        command,
+        args,
         working_dir: spec.working_dir.clone().unwrap_or_default(),
         envs: env
-            .iter()
-            .map(|(key, value)| v1::KeyValue {
-                key: key.into(),
-                value: value.as_bytes().to_vec(),
-            })
+            .into_vec()
+            .into_iter()
+            .map(|(key, value)| v1::KeyValue { key, value })
             .collect(),
         mounts,
         devices: devices::container_devices(context, manifest, spec)?,
@@ -185,13 +183,15 @@ async fn config(
     })
 }
 
-async fn environment(
+/// The variables of a container in this sandbox.
+pub async fn environment(
     manager: &RuntimeManager,
     context: &StepContext,
     manifest: &Manifest,
     spec: &Container,
-    pod_ips: &[String],
+    sandbox_id: &str,
 ) -> Result<Environment, StepFailure> {
+    let sandbox = context.sandbox(sandbox_id);
     let host_ips = match &*context.host_ips {
         // The node object does not exist yet, or the node is standalone.
         [] => polylet_kit::address::node_address(manager.ctx.config())
@@ -201,7 +201,7 @@ async fn environment(
         reported => reported.to_vec(),
     };
     let facts = env::EnvFacts {
-        pod_ips,
+        pod_ips: sandbox.map_or(&[][..], |sandbox| &sandbox.ips[..]),
         host_ips: &host_ips,
         volumes: &context.volumes,
     };
@@ -224,9 +224,7 @@ async fn security_context(
     else {
         return Ok(v1::LinuxContainerSecurityContext::default());
     };
-    let target = manifest
-        .ephemeral_target(&spec.name)
-        .and_then(|target| context.observed.newest_container_in(target, sandbox_id));
+    let target = ephemeral_target(context, manifest, spec, sandbox_id)?;
     let image_user = match security::user(manifest, spec) {
         Some(_) => None,
         None => Some(manager.images.user(image_ref).await?),
@@ -244,6 +242,24 @@ async fn security_context(
     Ok(security::container_context(manifest, kind, spec, &facts))
 }
 
+/// The container whose namespaces an ephemeral container joins.
+fn ephemeral_target<'a>(
+    context: &'a StepContext,
+    manifest: &Manifest,
+    spec: &Container,
+    sandbox_id: &str,
+) -> Result<Option<&'a ContainerRecord>, StepFailure> {
+    let Some(name) = manifest.ephemeral_target(&spec.name) else {
+        return Ok(None);
+    };
+    let target = context.observed.newest_container_in(name, sandbox_id);
+    let target = target.ok_or_else(|| {
+        let message = format!("unable to find target container {name}");
+        failure(reason::CREATE_CONTAINER_CONFIG_ERROR, message)
+    })?;
+    Ok(Some(target))
+}
+
 /// The container's stop signal, if the feature gate is on (alpha, so off by default). Without one the
 /// image or the runtime decides.
 fn stop_signal(spec: &Container, gates: &BTreeMap<String, bool>) -> v1::Signal {
@@ -258,10 +274,6 @@ fn stop_signal(spec: &Container, gates: &BTreeMap<String, bool>) -> v1::Signal {
     let name = named.map(|name| name.replace('+', "PLUS").replace('-', "MINUS"));
     name.and_then(|name| v1::Signal::from_str_name(&name))
         .unwrap_or(v1::Signal::RuntimeDefault)
-}
-
-fn expand(args: &Option<Vec<String>>, env: &Environment) -> Vec<String> {
-    args.iter().flatten().map(|arg| env.expand(arg)).collect()
 }
 
 fn labels(context: &StepContext, spec: &Container) -> HashMap<String, String> {

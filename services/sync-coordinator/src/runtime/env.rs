@@ -1,26 +1,23 @@
 //! Environment of a container: values, fields, resources, ConfigMaps and Secrets.
 
-use std::collections::BTreeMap;
-use std::rc::Rc;
-
 use k8s_openapi::api::core::v1::{
-    ConfigMap, Container, EnvFromSource, EnvVarSource, ObjectFieldSelector, ResourceFieldSelector,
-    Secret,
+    Container, EnvFromSource, EnvVarSource, ObjectFieldSelector, ResourceFieldSelector,
 };
 use polylet_model::constants::reason;
-use polylet_model::env::{Environment, is_valid_name};
+use polylet_model::env::{Environment, EnvironmentTooLarge, is_valid_name};
 use polylet_model::node::EPHEMERAL_STORAGE;
 use polylet_model::quantity::{self, Amount};
-use polylet_model::{Manifest, resources};
-use serde::de::DeserializeOwned;
+use polylet_model::{Manifest, resources, status};
 
-use super::{RuntimeManager, failure, objects};
-use crate::core::step::{MissingObject, StepFailure};
+use super::env_file::EnvFiles;
+use super::env_objects::{EnvObjectKind, ObjectReader};
+use super::{RuntimeManager, failure};
+use crate::core::step::StepFailure;
 use crate::core::volume_state::ObservedVolume;
 
 /// Facts that variables refer to beside the manifest.
 pub struct EnvFacts<'a> {
-    /// The pod's IP addresses.
+    /// The pod's IP addresses, in the order of the runtime.
     pub pod_ips: &'a [String],
     /// The node's IP addresses, one per family.
     pub host_ips: &'a [String],
@@ -28,7 +25,8 @@ pub struct EnvFacts<'a> {
     pub volumes: &'a [ObservedVolume],
 }
 
-fn config_error(message: impl Into<String>) -> StepFailure {
+/// The failure of a container that cannot be configured.
+pub fn config_error(message: impl Into<String>) -> StepFailure {
     failure(reason::CREATE_CONTAINER_CONFIG_ERROR, message)
 }
 
@@ -45,44 +43,79 @@ pub async fn container_env(
         .await
         .map_err(config_error)?;
     let mut env = Environment::with_fallback(services);
-    let mut objects = ObjectReader {
-        manager,
-        manifest,
-        read: BTreeMap::new(),
+    let mut sources = ValueSources {
+        objects: ObjectReader::new(manager, manifest),
+        files: EnvFiles::default(),
+        container,
+        facts,
     };
+    let too_large = |error| environment_too_large(container, &error);
     for source in container.env_from.iter().flatten() {
-        from_object(&mut objects, source, &mut env).await?;
+        from_object(&mut sources, source, &mut env).await?;
     }
     for var in container.env.iter().flatten() {
-        let value = match (&var.value, &var.value_from) {
-            (Some(value), _) if !value.is_empty() => Some(env.expand(value)),
-            (_, Some(source)) => {
-                value_from(&mut objects, manifest, container, source, facts).await?
-            }
-            _ => Some(String::new()),
+        let set = match (&var.value, &var.value_from) {
+            (Some(value), _) if !value.is_empty() => env.set_expanded(&var.name, value),
+            (_, Some(source)) => match sources.value(source).await? {
+                Some(value) => env.set(&var.name, &value),
+                // A missing optional reference sets no variable.
+                None => continue,
+            },
+            _ => env.set(&var.name, b""),
         };
-        // A missing optional reference sets no variable.
-        if let Some(value) = value {
-            env.set(var.name.as_str(), value);
-        }
+        set.map_err(too_large)?;
     }
-    env.add_fallback();
+    env.add_fallback().map_err(too_large)?;
     Ok(env)
 }
 
+/// Expands the command or the arguments. They are text in the CRI: one with a value that is not fails
+/// as in the kubelet, whose call cannot be encoded.
+pub fn expand_arguments(
+    container: &Container,
+    field: &str,
+    args: &Option<Vec<String>>,
+    env: &mut Environment,
+) -> Result<Vec<String>, StepFailure> {
+    let expanded = args.iter().flatten().enumerate().map(|(index, arg)| {
+        let expanded = env
+            .expand_argument(arg, || format!("{field}[{index}]"))
+            .map_err(|error| environment_too_large(container, &error))?;
+        String::from_utf8(expanded).map_err(|_| {
+            let message = "grpc: error while marshaling: string field contains invalid UTF-8";
+            failure(reason::CREATE_CONTAINER_ERROR, message)
+        })
+    });
+    expanded.collect()
+}
+
+/// The failure of a container whose variables, command and arguments are too large.
+fn environment_too_large(container: &Container, error: &EnvironmentTooLarge) -> StepFailure {
+    config_error(format!("container {:?}: {error}", container.name))
+}
+
 async fn from_object(
-    objects: &mut ObjectReader<'_>,
+    sources: &mut ValueSources<'_>,
     source: &EnvFromSource,
     env: &mut Environment,
 ) -> Result<(), StepFailure> {
+    let (container, objects) = (sources.container, &mut sources.objects);
     let prefix = source.prefix.as_deref().unwrap_or_default();
     let data = if let Some(from) = &source.config_map_ref {
         objects
-            .data(Kind::ConfigMap, &from.name, from.optional == Some(true))
+            .data(
+                EnvObjectKind::ConfigMap,
+                &from.name,
+                from.optional == Some(true),
+            )
             .await?
     } else if let Some(from) = &source.secret_ref {
         objects
-            .data(Kind::Secret, &from.name, from.optional == Some(true))
+            .data(
+                EnvObjectKind::Secret,
+                &from.name,
+                from.optional == Some(true),
+            )
             .await?
     } else {
         None
@@ -90,51 +123,53 @@ async fn from_object(
     for (key, value) in data.iter().flat_map(|data| data.iter()) {
         let name = format!("{prefix}{key}");
         if is_valid_name(&name) {
-            env.set(name, value.as_str());
+            env.set(&name, value)
+                .map_err(|error| environment_too_large(container, &error))?;
         }
     }
     Ok(())
 }
 
-async fn value_from(
-    objects: &mut ObjectReader<'_>,
-    manifest: &Manifest,
-    container: &Container,
-    source: &EnvVarSource,
-    facts: &EnvFacts<'_>,
-) -> Result<Option<String>, StepFailure> {
-    if let Some(field) = &source.field_ref {
-        return self::field(objects.manager, manifest, field, facts).map(Some);
+/// What variables with `valueFrom` refer to.
+struct ValueSources<'a> {
+    objects: ObjectReader<'a>,
+    files: EnvFiles,
+    container: &'a Container,
+    facts: &'a EnvFacts<'a>,
+}
+
+impl ValueSources<'_> {
+    /// `None` when an optional reference is missing.
+    async fn value(&mut self, source: &EnvVarSource) -> Result<Option<Vec<u8>>, StepFailure> {
+        let (manager, manifest) = (self.objects.manager, self.objects.manifest);
+        let text = |text: Result<String, StepFailure>| text.map(|text| Some(text.into_bytes()));
+        if let Some(selector) = &source.field_ref {
+            return text(field(manager, manifest, selector, self.facts));
+        }
+        if let Some(selector) = &source.resource_field_ref {
+            return text(resource(manager, manifest, self.container, selector));
+        }
+        if let Some(from) = &source.config_map_key_ref {
+            let optional = from.optional == Some(true);
+            let key = self
+                .objects
+                .key(EnvObjectKind::ConfigMap, &from.name, &from.key, optional);
+            return key.await;
+        }
+        if let Some(from) = &source.secret_key_ref {
+            let optional = from.optional == Some(true);
+            let key = self
+                .objects
+                .key(EnvObjectKind::Secret, &from.name, &from.key, optional);
+            return key.await;
+        }
+        if let Some(file) = &source.file_key_ref {
+            return self.files.value(self.facts.volumes, file);
+        }
+        Err(config_error(
+            "unsupported source of an environment variable",
+        ))
     }
-    if let Some(selector) = &source.resource_field_ref {
-        return resource(objects.manager, manifest, container, selector).map(Some);
-    }
-    if let Some(from) = &source.config_map_key_ref {
-        return objects
-            .key(
-                Kind::ConfigMap,
-                &from.name,
-                &from.key,
-                from.optional == Some(true),
-            )
-            .await;
-    }
-    if let Some(from) = &source.secret_key_ref {
-        return objects
-            .key(
-                Kind::Secret,
-                &from.name,
-                &from.key,
-                from.optional == Some(true),
-            )
-            .await;
-    }
-    if let Some(file) = &source.file_key_ref {
-        return super::env_file::file_key_value(facts.volumes, file);
-    }
-    Err(config_error(
-        "unsupported source of an environment variable",
-    ))
 }
 
 /// The value of a pod field.
@@ -155,6 +190,7 @@ fn field(
         return Ok(values.and_then(|v| v.get(key)).cloned().unwrap_or_default());
     }
     let host = || facts.host_ips.first().cloned().unwrap_or_default();
+    let pod_ips = || status::sorted_pod_ips(facts.pod_ips, facts.host_ips);
     Ok(match path {
         "metadata.name" => manifest.name().to_owned(),
         "metadata.namespace" => manifest.namespace().to_owned(),
@@ -169,8 +205,8 @@ fn field(
         "status.hostIPs" => facts.host_ips.join(","),
         "status.podIP" if manifest.host_network() => host(),
         "status.podIPs" if manifest.host_network() => facts.host_ips.join(","),
-        "status.podIP" => facts.pod_ips.first().cloned().unwrap_or_default(),
-        "status.podIPs" => facts.pod_ips.join(","),
+        "status.podIP" => pod_ips().first().cloned().unwrap_or_default(),
+        "status.podIPs" => pod_ips().join(","),
         _ => return Err(config_error(format!("unsupported fieldPath: {path}"))),
     })
 }
@@ -237,129 +273,4 @@ fn resource(
         .map_or(1_000_000_000, quantity::Amount::nanos);
     // Rounded up, as by the kubelet.
     Ok(((amount.nanos() + divisor - 1) / divisor).to_string())
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Kind {
-    ConfigMap,
-    Secret,
-}
-
-impl Kind {
-    fn api(self) -> &'static str {
-        match self {
-            Kind::ConfigMap => "ConfigMap",
-            Kind::Secret => "Secret",
-        }
-    }
-
-    fn resource(self) -> &'static str {
-        match self {
-            Kind::ConfigMap => "configmap",
-            Kind::Secret => "secret",
-        }
-    }
-}
-
-type Data = BTreeMap<String, String>;
-
-/// Objects that one container refers to, each requested once.
-struct ObjectReader<'a> {
-    manager: &'a RuntimeManager,
-    manifest: &'a Manifest,
-    read: BTreeMap<(Kind, String), Option<Rc<Data>>>,
-}
-
-impl ObjectReader<'_> {
-    async fn key(
-        &mut self,
-        kind: Kind,
-        name: &str,
-        key: &str,
-        optional: bool,
-    ) -> Result<Option<String>, StepFailure> {
-        let Some(data) = self.data(kind, name, optional).await? else {
-            return Ok(None);
-        };
-        match data.get(key) {
-            Some(value) => Ok(Some(value.clone())),
-            None if optional => Ok(None),
-            None => {
-                let (kind_name, namespace) = (kind.api(), self.manifest.namespace());
-                let message = format!("couldn't find key {key} in {kind_name} {namespace}/{name}");
-                Err(self.missing(kind, name, true, message))
-            }
-        }
-    }
-
-    async fn data(
-        &mut self,
-        kind: Kind,
-        name: &str,
-        optional: bool,
-    ) -> Result<Option<Rc<Data>>, StepFailure> {
-        let at = (kind, name.to_owned());
-        if !self.read.contains_key(&at) {
-            let data = self.fetch(kind, name).await?;
-            self.read.insert(at.clone(), data.map(Rc::new));
-        }
-        match self.read.get(&at).cloned().flatten() {
-            Some(data) => Ok(Some(data)),
-            None if optional => Ok(None),
-            None => {
-                let message = format!("{} \"{name}\" not found", kind.resource());
-                Err(self.missing(kind, name, false, message))
-            }
-        }
-    }
-
-    async fn fetch(&self, kind: Kind, name: &str) -> Result<Option<Data>, StepFailure> {
-        let (manager, manifest) = (self.manager, self.manifest);
-        let namespace = manifest.namespace();
-        let response = objects::get(manager, manifest, kind.api(), namespace, name).await;
-        let failed = |error: &str| {
-            config_error(format!(
-                "failed to get {} \"{name}\": {error}",
-                kind.resource()
-            ))
-        };
-        let Some(json) = response.map_err(|status| failed(status.message()))? else {
-            return Ok(None);
-        };
-        match kind {
-            Kind::ConfigMap => {
-                parse::<ConfigMap>(&json).map(|map| Some(map.data.unwrap_or_default()))
-            }
-            Kind::Secret => parse::<Secret>(&json).map(|secret| Some(decode(secret))),
-        }
-        .map_err(|error| failed(&error.to_string()))
-    }
-
-    /// The failure for a missing object or key, which is then watched.
-    fn missing(&self, kind: Kind, name: &str, exists: bool, message: String) -> StepFailure {
-        StepFailure {
-            missing: Some(Box::new(MissingObject {
-                kind: kind.api(),
-                namespace: self.manifest.namespace().to_owned(),
-                name: name.to_owned(),
-                from_api_server: !self.manifest.is_static(),
-                exists,
-            })),
-            ..config_error(message)
-        }
-    }
-}
-
-fn parse<T: DeserializeOwned>(json: &[u8]) -> Result<T, serde_json::Error> {
-    serde_json::from_slice(json)
-}
-
-fn decode(secret: Secret) -> Data {
-    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-    secret
-        .data
-        .into_iter()
-        .flatten()
-        .map(|(key, value)| (key, text(value.0)))
-        .collect()
 }

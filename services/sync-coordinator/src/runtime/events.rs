@@ -89,9 +89,10 @@ pub fn record_outcome(manager: &RuntimeManager, context: &StepContext, outcome: 
         (Step::StartContainer { container, .. }, StepOutcome::Done) => {
             record(container, false, "Started", "Container started".to_owned());
         }
-        (Step::CreateContainer { container, .. }, StepOutcome::Failed(failure))
-            if !failure.name_reserved =>
-        {
+        (
+            Step::PrepareSubPaths { container, .. } | Step::CreateContainer { container, .. },
+            StepOutcome::Failed(failure),
+        ) if !failure.name_reserved => {
             let message = format!("Error: {}", failure.message);
             record(container, true, "Failed", message);
         }

@@ -207,6 +207,7 @@ async fn get(manager: &Rc<RuntimeManager>, run: &HookRun) -> Result<(), String> 
         target: GetTarget::new(*https, &host, *port, path),
         headers: headers.clone(),
         user_agent: USER_AGENT,
+        requester: run.reference.uid.clone(),
     };
     let mut response = manager.http.get_status(&request).await;
     if response.as_ref().is_err_and(GetError::is_plain_http) {

@@ -1,6 +1,7 @@
 //! Execution of steps against the container runtime, the node's kernel and other services. Nothing is
 //! decided here: each step of a plan is executed as it is.
 
+pub mod call_permits;
 pub mod capacity;
 pub mod cgroup;
 pub mod container;
@@ -8,6 +9,7 @@ pub mod devices;
 pub mod dns;
 pub mod env;
 pub mod env_file;
+pub mod env_objects;
 pub mod events;
 pub mod files;
 pub mod hook;
@@ -24,6 +26,7 @@ pub mod runtime_class;
 pub mod sandbox;
 pub mod security;
 pub mod service_env;
+pub mod sub_paths;
 pub mod terminate;
 pub mod trace;
 pub mod userns;
@@ -43,16 +46,16 @@ use polylet_wire::common::v1::{Cause, PodRef};
 use polylet_wire::pleg::v1::pleg_service_client::PlegServiceClient;
 use polylet_wire::podconfig::v1::object_service_client::ObjectServiceClient;
 use polylet_wire::volume::v1::volume_service_client::VolumeServiceClient;
-use tokio::sync::{Semaphore, SemaphorePermit};
 
+use self::call_permits::CallPermits;
 use crate::checkpoint::pod_store::CheckpointStore;
 use crate::convert;
 use crate::core::checkpoint::PodCheckpoint;
 use crate::core::runtime_state::{PodRuntimeState, SandboxRecord};
-use crate::core::step::{Step, StepFailure, StepOutcome};
+use crate::core::step::{PreparedSubPath, Step, StepFailure, StepOutcome};
 use crate::core::volume_state::ObservedVolume;
 
-/// Concurrent stops and removals: to remove a sandbox loads the runtime like to create one.
+/// Concurrent stops of sandboxes, and concurrent removals: each loads the runtime like a creation.
 const MAX_TEARDOWNS: usize = 16;
 
 /// Clients and node facts that steps are executed with. Shared by all steps.
@@ -85,7 +88,10 @@ pub struct RuntimeManager {
     pub unreserved: ResourceList,
     /// HTTP client of lifecycle hooks.
     pub http: polylet_http::Client,
-    teardown_permits: Semaphore,
+    /// Stops of sandboxes, which call network plugins.
+    sandbox_stops: CallPermits,
+    /// Removals of containers and sandboxes.
+    removals: CallPermits,
     /// The whole agent was started, and not this service alone: node events are recorded.
     pub is_agent_start: bool,
 }
@@ -122,7 +128,8 @@ impl RuntimeManager {
             ),
             machine,
             http: polylet_http::Client::for_probes(),
-            teardown_permits: Semaphore::new(MAX_TEARDOWNS),
+            sandbox_stops: CallPermits::new(MAX_TEARDOWNS),
+            removals: CallPermits::new(MAX_TEARDOWNS),
             is_agent_start: boot_marker::is_first_start(ctx),
             ctx: ctx.clone(),
             runtime,
@@ -133,12 +140,6 @@ impl RuntimeManager {
     /// The directory of all pods' logs.
     pub fn pod_logs_dir(&self) -> PathBuf {
         PathBuf::from(&self.ctx.config().kubelet.pod_logs_dir)
-    }
-
-    /// Waits for one of the permits for stops and removals.
-    async fn teardown_permit(&self) -> Result<SemaphorePermit<'_>, StepFailure> {
-        let permit = self.teardown_permits.acquire().await;
-        permit.map_err(|_| failure("Draining", "the process is shutting down"))
     }
 }
 
@@ -154,6 +155,8 @@ pub struct StepContext {
     pub observed: Rc<PodRuntimeState>,
     /// The state of its volumes.
     pub volumes: Rc<[ObservedVolume]>,
+    /// Prepared subPaths of the container to create.
+    pub sub_paths: Vec<PreparedSubPath>,
     /// The checkpoint to save, of steps that save one.
     pub checkpoint: Option<PodCheckpoint>,
     /// Sequence number of a volume declaration.
@@ -183,7 +186,9 @@ impl StepContext {
             | Step::PostStart { container, id, .. }
             | Step::RemoveForRestart { container, id }
             | Step::RemoveContainer { container, id } => (Some(container), attempt_of(id)),
-            Step::PullImage { container } => (Some(container), None),
+            Step::PullImage { container }
+            | Step::FindImage { container }
+            | Step::PrepareSubPaths { container, .. } => (Some(container), None),
             Step::StopSandbox { id } | Step::RemoveSandbox { id } => {
                 (None, self.sandbox(id).map(|sandbox| sandbox.attempt))
             }
@@ -230,6 +235,11 @@ pub async fn execute(manager: &Rc<RuntimeManager>, context: &StepContext) -> Ste
         Step::ReleaseVolumes => volumes::release(manager, context).await,
         Step::CreateSandbox { attempt } => sandbox::create(manager, context, *attempt).await,
         Step::PullImage { container } => image::ensure(manager, context, container).await,
+        Step::FindImage { container } => image::find(manager, context, container).await,
+        Step::PrepareSubPaths {
+            container,
+            sandbox_id,
+        } => sub_paths::prepare(manager, context, container, sandbox_id).await,
         Step::CreateContainer { .. } => container::create(manager, context).await,
         Step::StartContainer {
             container,

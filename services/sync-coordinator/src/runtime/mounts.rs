@@ -1,25 +1,20 @@
 //! Mounts of a container: volumes, /etc/hosts, the termination message file.
 
 use std::path::Path;
-use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, Volume, VolumeMount};
 use polylet_cri::v1;
 use polylet_model::Manifest;
 use polylet_model::constants::reason;
 use polylet_model::env::Environment;
-use polylet_wire::volume::v1::{PrepareSubPathsRequest, SubPath};
 
-use super::{RuntimeManager, StepContext, failure, files, hosts, image, runtime_class};
+use super::{RuntimeManager, StepContext, failure, files, hosts, image, runtime_class, sub_paths};
 use crate::core::step::StepFailure;
 use crate::core::volume_mount;
 
 fn config_error(message: impl Into<String>) -> StepFailure {
     failure(reason::CREATE_CONTAINER_CONFIG_ERROR, message)
 }
-
-/// The timeout of the call that prepares subpaths; volume-manager's own timeout is shorter.
-const PREPARE_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// All mounts of one container.
 pub async fn container_mounts(
@@ -32,22 +27,18 @@ pub async fn container_mounts(
     env: &Environment,
 ) -> Result<Vec<v1::Mount>, StepFailure> {
     let mut mounts = Vec::new();
-    let mut sub_paths = Vec::new();
+    let sub_paths = sub_paths::prepared(manager, context, manifest, container, env).await?;
     for (index, volume_mount) in (0_u32..).zip(container.volume_mounts.iter().flatten()) {
-        let path = volume_mount::sub_path(volume_mount, env).map_err(config_error)?;
         let mut mount = volume(manager, context, manifest, container, volume_mount).await?;
+        let mut prepared = sub_paths.iter();
         if mount.image.is_some() {
-            mount.image_sub_path = path;
-        } else if !path.is_empty() {
-            sub_paths.push(SubPath {
-                mount_index: index,
-                volume: volume_mount.name.clone(),
-                path,
-            });
+            let path = volume_mount::sub_path(volume_mount, env);
+            mount.image_sub_path = path.map_err(config_error)?;
+        } else if let Some(sub_path) = prepared.find(|prepared| prepared.mount_index == index) {
+            mount.host_path.clone_from(&sub_path.host_path);
         }
         mounts.push(mount);
     }
-    prepare_sub_paths(manager, context, container, sub_paths, &mut mounts).await?;
     let is_mounted = |path: &str, mounts: &[v1::Mount]| {
         mounts
             .iter()
@@ -81,47 +72,6 @@ fn file_mount(host: &Path, container: &str) -> v1::Mount {
         selinux_relabel: true,
         ..Default::default()
     }
-}
-
-/// Has volume-manager prepare the subpaths of volumes, and mounts those instead.
-async fn prepare_sub_paths(
-    manager: &RuntimeManager,
-    context: &StepContext,
-    container: &Container,
-    sub_paths: Vec<SubPath>,
-    mounts: &mut [v1::Mount],
-) -> Result<(), StepFailure> {
-    if sub_paths.is_empty() {
-        return Ok(());
-    }
-    let indices: Vec<_> = sub_paths
-        .iter()
-        .map(|sub_path| sub_path.mount_index)
-        .collect();
-    let mut request = tonic::Request::new(PrepareSubPathsRequest {
-        r#ref: Some(context.pod.clone()),
-        container: container.name.clone(),
-        sub_paths,
-        cause: Some(polylet_kit::cause::from_current_span()),
-    });
-    request.set_timeout(PREPARE_TIMEOUT);
-    let response = manager.volumes.clone().prepare_sub_paths(request).await;
-    let host_paths = response
-        .map_err(|status| config_error(status.message()))?
-        .into_inner()
-        .host_paths;
-    if host_paths.len() != indices.len() {
-        return Err(config_error(
-            "not every subPath of the container was prepared",
-        ));
-    }
-    for (index, host_path) in indices.into_iter().zip(host_paths) {
-        let mount = usize::try_from(index).ok().and_then(|i| mounts.get_mut(i));
-        if let Some(mount) = mount {
-            mount.host_path = host_path;
-        }
-    }
-    Ok(())
 }
 
 /// Whether a read-only mount is recursive, by the present features of the runtime.

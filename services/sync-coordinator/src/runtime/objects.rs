@@ -41,10 +41,13 @@ pub async fn get(
         source: source(manifest).into(),
     };
     let response = manager.objects.clone().get_object(request).await?;
-    Ok(match response.into_inner().state {
-        Some(State::Manifest(json)) => Some(json),
-        _ => None,
-    })
+    match response.into_inner().state {
+        Some(State::Manifest(json)) => Ok(Some(json)),
+        Some(State::Absent(_)) => Ok(None),
+        None => Err(Status::unknown(format!(
+            "{kind} {namespace}/{name} has a state that this build does not know; pod-config may be newer"
+        ))),
+    }
 }
 
 /// Waits until an object exists, or has changed if it lacks a key. Never gives up.

@@ -13,8 +13,8 @@ use polylet_wire::time::from_nanos;
 
 use super::dns::PodDns;
 use super::{
-    RuntimeManager, StepContext, cri_failure, dns, events, failure, files, hosts, require_manifest,
-    resources, runtime_class, security,
+    RuntimeManager, StepContext, cri_failure, dns, events, failure, failure_from, files, hosts,
+    require_manifest, resources, runtime_class, security,
 };
 use crate::core::runtime_state::SandboxRecord;
 use crate::core::sandbox_annotations;
@@ -35,8 +35,9 @@ pub async fn create(
                 let reason = reason::CREATE_POD_SANDBOX_ERROR.to_owned();
                 StepFailure { reason, ..failure }
             })?;
-    // After a crash this attempt number must not be used again.
-    manager.checkpoints.begin_sandbox(&context.pod.uid, attempt);
+    begin(manager, context, attempt)
+        .await
+        .inspect_err(|failure| record_create_failure(manager, context, &failure.message))?;
     let created = manager.runtime.run_pod_sandbox(config, &handler).await;
     match created {
         Ok(id) => {
@@ -55,6 +56,19 @@ pub async fn create(
             Err(failure)
         }
     }
+}
+
+/// Saves the attempt number: after a crash it must not be used again.
+async fn begin(
+    manager: &Rc<RuntimeManager>,
+    context: &StepContext,
+    attempt: u32,
+) -> Result<(), StepFailure> {
+    let (checkpoints, uid) = (manager.checkpoints.clone(), context.pod.uid.clone());
+    let save = move || checkpoints.begin_sandbox(&uid, attempt);
+    let saved = tokio::task::spawn_blocking(save).await;
+    let saved = saved.map_err(|error| failure_from(reason::CREATE_POD_SANDBOX_ERROR, &error))?;
+    saved.map_err(|error| failure_from(reason::CREATE_POD_SANDBOX_ERROR, &error))
 }
 
 /// Prepares everything that a sandbox needs before its creation.

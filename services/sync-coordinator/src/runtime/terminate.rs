@@ -36,8 +36,9 @@ pub async fn stop_sandbox(
     context: &StepContext,
     id: &str,
 ) -> Result<StepOutcome, StepFailure> {
-    let _permit = manager.teardown_permit().await?;
-    let stopped = context.runtime(manager).stop_pod_sandbox(id).await;
+    let runtime = context.runtime(manager);
+    let stopped = manager.sandbox_stops.run(runtime.stop_pod_sandbox(id));
+    let stopped = stopped.await?;
     stopped.map_err(|error| kill_failure(reason::KILL_POD_SANDBOX_ERROR, &error))?;
     Ok(StepOutcome::Done)
 }
@@ -57,7 +58,6 @@ pub async fn remove_container(
     id: &str,
     container: &str,
 ) -> Result<StepOutcome, StepFailure> {
-    let _permit = manager.teardown_permit().await?;
     // The container goes last: without it nothing leads a later process instance to its files.
     files::remove_log_link(manager, &context.pod, container, id);
     if let Some(observed) = context.observed.container(id) {
@@ -82,7 +82,8 @@ async fn remove(
     context: &StepContext,
     id: &str,
 ) -> Result<StepOutcome, StepFailure> {
-    let removed = context.runtime(manager).remove_container(id).await;
+    let runtime = context.runtime(manager);
+    let removed = manager.removals.run(runtime.remove_container(id)).await?;
     removed.map_err(|error| cri_failure("RemoveContainerError", &error))?;
     Ok(StepOutcome::Done)
 }
@@ -93,8 +94,8 @@ pub async fn remove_sandbox(
     context: &StepContext,
     id: &str,
 ) -> Result<StepOutcome, StepFailure> {
-    let _permit = manager.teardown_permit().await?;
-    let removed = context.runtime(manager).remove_pod_sandbox(id).await;
+    let runtime = context.runtime(manager);
+    let removed = manager.removals.run(runtime.remove_pod_sandbox(id)).await?;
     removed.map_err(|error| cri_failure("RemoveSandboxError", &error))?;
     Ok(StepOutcome::Done)
 }

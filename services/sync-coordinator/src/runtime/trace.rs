@@ -39,6 +39,10 @@ pub fn step_span(context: &StepContext) -> Span {
         Step::ApplyVolumes => span!("sync.volumes"),
         Step::CreateSandbox { attempt } => span!("sync.sandbox", Empty, *attempt),
         Step::PullImage { container } => span!("sync.pull", container.as_str(), Empty),
+        Step::FindImage { container } => span!("sync.find_image", container.as_str(), Empty),
+        Step::PrepareSubPaths { container, .. } => {
+            span!("sync.sub_paths", container.as_str(), Empty)
+        }
         Step::CreateContainer {
             container, attempt, ..
         } => span!("sync.container", container.as_str(), *attempt),

@@ -7,6 +7,7 @@ use polylet_watch::Value;
 use polylet_wire::eviction::v1::{Condition, Resource};
 use polylet_wire::pleg::v1::WatchRuntimeResponse;
 use polylet_wire::podconfig::v1::WatchNodeResponse;
+use polylet_wire::time::from_wire_opt;
 
 use super::resource_usage;
 use crate::config::Config;
@@ -39,6 +40,7 @@ impl NodeContext {
                 network: Err(NOT_SYNCED.to_owned()),
                 volumes_synced: false,
                 pressure: NodePressure::default(),
+                container_reclaim: None,
                 resources: NodeResources {
                     allocated: resource_usage::restored(checkpoints),
                     ..config.node_resources.clone()
@@ -91,8 +93,9 @@ impl NodeContext {
         }
     }
 
-    /// Handles a node pressure condition.
-    pub(crate) fn handle_condition(&mut self, condition: &Condition) {
+    /// Handles a node pressure condition; true when it brings a new request to remove dead containers.
+    #[must_use]
+    pub(crate) fn handle_condition(&mut self, condition: &Condition) -> bool {
         let pressure = &mut self.state.pressure;
         match condition.resource() {
             Resource::Memory => pressure.memory = condition.under_pressure,
@@ -100,5 +103,11 @@ impl NodeContext {
             Resource::Pids => pressure.pids = condition.under_pressure,
             Resource::Unspecified => {}
         }
+        let requested = condition.container_reclaim.as_ref();
+        let requested = requested.and_then(|request| from_wire_opt(request.requested_at.as_ref()));
+        let Some(requested) = requested.filter(|_| condition.resource() == Resource::Disk) else {
+            return false;
+        };
+        self.state.container_reclaim.replace(requested) != Some(requested)
     }
 }

@@ -50,6 +50,8 @@ pub(crate) struct PodWorker {
     pub(crate) permit_wait: Option<tracing::Span>,
     /// Known only from data on the node.
     pub(crate) is_orphan: bool,
+    /// Features that the last update requires and the node does not have, until they are reported.
+    pub(crate) missing_features: Option<String>,
 }
 
 /// A request to pleg to refresh the pod.
@@ -86,6 +88,7 @@ impl PodWorker {
             refresh: RefreshState::default(),
             permit_wait: None,
             is_orphan: false,
+            missing_features: None,
         }
     }
 
@@ -112,6 +115,8 @@ impl PodWorker {
                     !matches!(
                         key,
                         StepKey::PullImage(_)
+                            | StepKey::FindImage(_)
+                            | StepKey::PrepareSubPaths(_)
                             | StepKey::CreateContainer(_)
                             | StepKey::StartContainer(_)
                     )

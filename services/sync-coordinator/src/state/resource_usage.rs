@@ -9,7 +9,8 @@ use polylet_model::qos::QosClass;
 
 use super::pod_worker::PodWorker;
 use crate::core::checkpoint::PodCheckpoint;
-use crate::core::node_resources::{AllocatedPod, AllocatedPods};
+use crate::core::node_resources::{AllocatedPod, AllocatedPods, PodRequest};
+use crate::core::runtime_state::ContainerRecord;
 use crate::core::step::{Step, StepKey};
 
 /// The allocations of a previous process instance, before any source has synced.
@@ -56,6 +57,11 @@ pub(crate) fn allocation(worker: &PodWorker, all_synced: bool) -> Option<Allocat
         let spec = pod.spec.as_ref()?;
         (runs && pod.checkpoint.termination.is_none()).then(|| Arc::clone(&spec.request))
     })?;
+    // What running containers still have counts until the resize is actuated.
+    let request = match unresized_request(worker) {
+        Some(before) => Arc::new(request.max(&before)),
+        None => request,
+    };
     // While a resize is being written, the pod holds the larger of both.
     let in_flight = pod.in_flight.get(&StepKey::Checkpoint);
     let request = match in_flight.map(|in_flight| &in_flight.step) {
@@ -68,4 +74,14 @@ pub(crate) fn allocation(worker: &PodWorker, all_synced: bool) -> Option<Allocat
         request,
         terminating,
     })
+}
+
+/// The request of what the pod's running containers have while a resize of them is in progress.
+fn unresized_request(worker: &PodWorker) -> Option<PodRequest> {
+    let pod = &worker.pod;
+    let before = pod.checkpoint.cgroup_resources.as_ref()?;
+    let mut containers = pod.observed.as_ref()?.containers.iter();
+    let runs = containers.any(ContainerRecord::may_run);
+    let manifest = worker.manifest.as_ref().filter(|_| runs)?;
+    Some(PodRequest::from_manifest(&before.apply_to(manifest)))
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use polylet_model::Manifest;
+use polylet_model::{Manifest, declared_features};
 use polylet_watch::{PressureItemKey, Update};
 use polylet_wire::common::v1::PodRef;
 use polylet_wire::eviction::v1::Pressure;
@@ -11,6 +11,7 @@ use polylet_wire::eviction::v1::pressure::Fact;
 use polylet_wire::pleg::v1::PodState;
 use polylet_wire::podconfig::v1::Pod;
 use polylet_wire::prober::v1::{ProbeKind, ProbeStatus};
+use polylet_wire::time::from_wire_opt;
 use polylet_wire::volume::v1::PodVolumes;
 
 use super::State;
@@ -67,6 +68,7 @@ impl State {
         now: Timestamp,
     ) {
         let termination = convert::reported_termination(&pod, now);
+        let start_time = pod.start_time;
         let reference = pod.r#ref.unwrap_or_else(|| PodRef {
             uid: uid.to_owned(),
             ..PodRef::default()
@@ -100,16 +102,23 @@ impl State {
             let before = PodSpecView::from_manifest(&before, allowed_sysctls);
             (allocated, before.request)
         });
-        let seen_at = manifest.seen_at();
+        // Kept by the cluster while this node lost its state, or had another agent.
+        let started_at = from_wire_opt(start_time.as_ref()).or(manifest.seen_at());
         let worker = self.workers.get_or_insert(&reference);
         worker.set_source(source);
         if !is_unchanged {
             let spec = PodSpecView::from_manifest(&manifest, allowed_sysctls);
+            let declared = self.node.state.resources.declared_features.as_ref();
+            if let Some((before, declared)) = worker.manifest.as_ref().zip(declared) {
+                let required =
+                    declared_features::required_to_update(before.spec(), manifest.spec());
+                worker.missing_features = declared_features::missing(&required, declared);
+            }
             worker.set_manifest(manifest, spec, pod.cause);
         }
         let checkpoint = &mut worker.pod.checkpoint;
         if checkpoint.acknowledged_at.is_none() {
-            checkpoint.acknowledged_at = Some(seen_at.unwrap_or(now));
+            checkpoint.acknowledged_at = Some(started_at.unwrap_or(now));
             if let Some((allocated, request)) = from_kubelet {
                 checkpoint.allocated = Some(Arc::new(allocated));
                 checkpoint.request = Some(request);
@@ -244,7 +253,12 @@ impl State {
             Update::Upsert(_, Pressure { fact }) => match fact {
                 Some(Fact::Condition(condition)) => {
                     self.workers.queue.requeue_waiting_for_capacity();
-                    self.node.handle_condition(&condition);
+                    if self.node.handle_condition(&condition) {
+                        tracing::info!(
+                            "removing dead containers of terminated pods: disk space is needed"
+                        );
+                        self.workers.requeue_all();
+                    }
                 }
                 Some(Fact::Eviction(eviction)) => {
                     let termination = convert::eviction(&eviction, now);

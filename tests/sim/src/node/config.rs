@@ -58,6 +58,7 @@ pub fn accepted(
     now: Timestamp,
 ) -> Parsed {
     let manifest_origin = ManifestOrigin {
+        adoption: None,
         node: NODE,
         source: StaticPodSource::File,
         origin,
@@ -103,7 +104,13 @@ fn files(world: &mut World, updates: bool, unavailable: bool) -> Option<BTreeMap
             config.files.update(origin, content, fingerprint);
         }
     }
-    world.disk.accepted = PersistedSource::new(String::new(), None, &config.files, BTreeMap::new());
+    world.disk.accepted = PersistedSource::new(
+        String::new(),
+        None,
+        &config.files,
+        BTreeMap::new(),
+        BTreeMap::new(),
+    );
     let view = config.files.merged();
     let pods = view.pods.into_iter();
     Some(pods.map(|(uid, (_, item))| (uid, served(&item))).collect())

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use polylet_kit::CancellationToken;
+use polylet_kit::state_file::StateFileError;
 use polylet_sync_coordinator::checkpoint::RestoredState;
 use polylet_sync_coordinator::config::Config;
 use polylet_sync_coordinator::coordinator::Coordinator;
@@ -66,10 +67,11 @@ impl Effects for Outbox {
         self.0.borrow_mut().push(effect);
     }
 
-    fn save_lifecycle(&self, uid: &str, lifecycle: &PodLifecycle) {
+    fn save_lifecycle(&self, uid: &str, lifecycle: &PodLifecycle) -> Result<(), StateFileError> {
         self.0
             .borrow_mut()
             .push(Effect::SaveLifecycle(uid.to_owned(), lifecycle.clone()));
+        Ok(())
     }
 
     fn forget_pod(&self, uid: &str) {

@@ -120,25 +120,28 @@ pub fn synchronize(world: &mut World) {
     };
     let signals = [Signal::MemoryAvailable, Signal::ImageFsAvailable];
     let observations: Observations = signals.map(observation).into();
-    let mut action = eviction.manager.synchronize(&observations, false, now);
-    if let Action::Reclaim { bytes, .. } = action {
-        action = eviction.manager.synchronize(&observations, true, now);
-        images::begin(world, Some(bytes));
-    }
-    let Some(eviction) = &mut world.eviction else {
-        return;
+    let action = eviction.manager.synchronize(&observations, false, now);
+    let threshold = match action {
+        Action::None => return,
+        Action::Evict { threshold } => threshold,
+        Action::Reclaim { threshold } => {
+            eviction.manager.request_container_reclaim(now);
+            // All that is unused; it does not help enough.
+            images::begin(world, Some(0));
+            threshold
+        }
     };
-    let Action::Evict { threshold } = action else {
+    let Some(eviction) = &mut world.eviction else {
         return;
     };
     if !eviction.manager.may_evict(now) {
         return;
     }
     let candidates = eviction.manager.candidates_without_usage();
-    if eviction
+    let started = eviction
         .manager
-        .evict(&threshold, &observations, candidates, now)
-    {
+        .evict(&threshold, &observations, candidates, now);
+    if started.is_some() {
         for uid in world.disk.evictions.pods() {
             world.record(|| format!("eviction: evicting {uid}"));
             world.runtime.disturbed.insert(uid.clone());

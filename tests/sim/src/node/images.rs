@@ -147,7 +147,7 @@ fn continue_step(world: &mut World, at: Gc) -> Option<Gc> {
         }
         Gc::Remove(mut removals, listed_at) => {
             let removal = removals.pop()?;
-            invariants::check_image_removal(world, &removal.id, listed_at);
+            invariants::removal::check_image_removal(world, &removal.id, listed_at);
             world.record(|| format!("images: removing {}", removal.id));
             world.runtime.images.remove(&removal.id);
             world.images.as_mut()?.manager.on_removed(&removal.id);

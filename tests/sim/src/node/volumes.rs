@@ -216,7 +216,7 @@ pub fn execute_operation(world: &mut World, step: &Operation, complete: bool) {
             *ready |= complete;
         }
         Operation::TearDown(id) => {
-            invariants::check_unmount(world, &id.uid, &id.name);
+            invariants::removal::check_unmount(world, &id.uid, &id.name);
             if let Some(dir) = world.disk.pods.get_mut(&id.uid) {
                 let slot = (id.plugin.clone(), id.name.clone());
                 match complete {
@@ -226,7 +226,7 @@ pub fn execute_operation(world: &mut World, step: &Operation, complete: bool) {
             }
         }
         Operation::RemovePodDir(uid) => {
-            invariants::check_unmount(world, uid, "its directory");
+            invariants::removal::check_unmount(world, uid, "its directory");
             if complete {
                 world.disk.pods.remove(uid);
             }

@@ -155,7 +155,7 @@ fn start_step(world: &mut World, incarnation: u32, context: &StepContext) -> Opt
             Some(StepOutcome::Done)
         }
         Step::RemoveCgroup => {
-            invariants::check_removal(world, &uid, "cgroup");
+            invariants::removal::check_removal(world, &uid, "cgroup");
             if flaky(world, 5) {
                 return failed(step_failure("CgroupError", "device or resource busy"));
             }
@@ -163,7 +163,7 @@ fn start_step(world: &mut World, incarnation: u32, context: &StepContext) -> Opt
             Some(StepOutcome::Done)
         }
         Step::RemoveFiles => {
-            invariants::check_removal(world, &uid, "files");
+            invariants::removal::check_removal(world, &uid, "files");
             world.disk.logs.remove(&uid);
             Some(StepOutcome::Done)
         }
@@ -296,19 +296,19 @@ fn continue_step(
             StepOutcome::Done
         }
         Step::StopSandbox { id } => {
-            invariants::check_sandbox_stop(world, id);
+            invariants::removal::check_sandbox_stop(world, id);
             world.runtime.stop_sandbox(id, now);
             world.send_event(uid, id, RuntimeEventKind::Stopped);
             StepOutcome::Done
         }
         Step::RemoveContainer { id, .. } => {
-            invariants::check_container_removal(world, id);
+            invariants::removal::check_container_removal(world, id);
             world.runtime.remove_container(id);
             world.send_event(uid, id, RuntimeEventKind::Deleted);
             StepOutcome::Done
         }
         Step::RemoveSandbox { id } => {
-            invariants::check_sandbox_removal(world, id);
+            invariants::removal::check_sandbox_removal(world, id);
             world.runtime.remove_sandbox(id);
             world.send_event(uid, id, RuntimeEventKind::Deleted);
             StepOutcome::Done

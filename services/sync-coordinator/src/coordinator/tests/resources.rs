@@ -95,3 +95,52 @@ fn pod_of_a_kubelet_keeps_its_allocated_resources() {
     let request = checkpoint.request.as_ref().unwrap();
     assert_eq!(request.requests, before.request.requests);
 }
+
+#[test]
+fn shrinking_pod_holds_its_resources_until_it_has_shrunk() {
+    use polylet_wire::pleg::v1::{Container, ContainerPhase};
+    let before = PodSpecView::from_manifest(&manifest("u1", 2), &[]);
+    let checkpoint = PodCheckpoint {
+        acknowledged_at: Some(at(-9)),
+        request: Some(before.request),
+        allocated: Some(before.allocation),
+        ..Default::default()
+    };
+    let (mut coordinator, effects) = synced(RestoredState {
+        checkpoints: BTreeMap::from([("u1".to_owned(), checkpoint)]),
+        ..Default::default()
+    });
+    set_allocatable(&mut coordinator, 3000);
+    let Update::Upsert(uid, mut running) = state("u1", 1) else {
+        return;
+    };
+    running.sandboxes[0].ips = vec!["10.0.0.1".to_owned()];
+    let mut container = Container {
+        id: "c1".to_owned(),
+        name: "a".to_owned(),
+        sandbox_id: "s1".to_owned(),
+        ..Default::default()
+    };
+    container.set_phase(ContainerPhase::Running);
+    running.containers.push(container);
+    coordinator.handle_input(Input::PodState(Update::Upsert(uid, running)), at(1));
+    let used = |coordinator: &Coordinator| {
+        let resources = &coordinator.state.node.state.resources;
+        resources.allocated.used("cpu")
+    };
+    request_cpus(&mut coordinator, "u1", 1, 2);
+    for (key, after) in [(StepKey::Checkpoint, 2000), (StepKey::Resize, 1000)] {
+        assert_eq!(used(&coordinator), 2000, "before {key:?}");
+        let steps = effects.steps.take();
+        assert!(steps.iter().any(|(_, step)| step.key() == key), "{steps:?}");
+        let finished = Input::StepFinished {
+            uid: "u1".to_owned(),
+            key,
+            outcome: Box::new(StepOutcome::Done),
+            state: None,
+        };
+        coordinator.handle_input(finished, at(3));
+        coordinator.reconcile(at(3));
+        assert_eq!(used(&coordinator), after);
+    }
+}

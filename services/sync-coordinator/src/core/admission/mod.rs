@@ -1,6 +1,6 @@
 //! Admission: whether a pod may start on this node. Handlers run once per pod, in upstream's order:
 //! node pressure, sysctls, operating system, supplemental groups, predicates with preemption,
-//! AppArmor, pod features.
+//! AppArmor, pod features, features that the node declares.
 
 mod predicates;
 mod preemption;
@@ -10,7 +10,7 @@ mod tests;
 
 use jiff::{SignedDuration, Timestamp};
 use polylet_model::constants::{phase, reason};
-use polylet_model::{apparmor, resources};
+use polylet_model::{apparmor, declared_features, resources};
 
 use self::predicates::PredicateFailure;
 use crate::core::checkpoint::PodTermination;
@@ -77,7 +77,11 @@ pub fn admit(view: &View<'_>, spec: &PodSpecView) -> AdmissionDecision {
     if let Some(until) = wait_for_node_labels(view, spec, &failures) {
         return AdmissionDecision::WaitForNode { until: Some(until) };
     }
-    let later_handlers = || app_armor(view, spec).or_else(|| pod_features(view, spec));
+    let later_handlers = || {
+        app_armor(view, spec)
+            .or_else(|| pod_features(view, spec))
+            .or_else(|| node_features(view, spec))
+    };
     let Some(first) = failures.first() else {
         let rejection = later_handlers();
         return rejection.map_or(AdmissionDecision::Admitted, |r| reject(view, &r));
@@ -128,14 +132,31 @@ fn wait_for_node_labels(
     (since <= view.now && view.now < until).then_some(until)
 }
 
-/// Why the node cannot give an admitted pod the resources it asks for now. There is no preemption
-/// for it, not even for a critical pod: it keeps what it was admitted with.
+/// Why the node cannot give an admitted pod the resources it asks for now: it keeps what it was
+/// admitted with.
 pub fn check_resize(view: &View<'_>, spec: &PodSpecView) -> Option<Rejection> {
     node_pressure(view, spec).or_else(|| {
         let failures = predicates::check_predicates(view.pod, &view.node.resources, spec);
         let first = failures.iter().find(|failure| !failure.is_affinity());
         first.map(PredicateFailure::rejection)
     })
+}
+
+/// The pods to preempt for the resize of a critical pod, which needs nothing but their resources.
+pub fn resize_victims(view: &View<'_>, spec: &PodSpecView) -> Vec<String> {
+    if !spec.request.critical || node_pressure(view, spec).is_some() {
+        return Vec::new();
+    }
+    let failures = predicates::check_predicates(view.pod, &view.node.resources, spec);
+    let failures = failures.iter().filter(|failure| !failure.is_affinity());
+    let shortages: Option<Vec<_>> = failures.map(PredicateFailure::shortage).collect();
+    let allocated = &view.node.resources.allocated;
+    let victims = shortages.map(|shortages| {
+        preemption::select_victims(&spec.request, allocated, &shortages).unwrap_or_default()
+    });
+    let mut victims = victims.unwrap_or_default();
+    victims.retain(|victim| *victim != view.pod.uid);
+    victims
 }
 
 /// The termination of a preempted pod.
@@ -218,6 +239,23 @@ fn app_armor(view: &View<'_>, spec: &PodSpecView) -> Option<Rejection> {
     let error = unavailable.or_else(|| apparmor::invalid_reason(&spec.manifest))?;
     let message = format!("Cannot enforce AppArmor: {error}");
     Some(Rejection::new(reason::APP_ARMOR, message))
+}
+
+/// Whether the pod requires a feature that the node does not have. Claims of resources need dynamic
+/// resource allocation, without which containers would start without their devices; upstream's
+/// features that a node may lack are refused with the same reason.
+fn node_features(view: &View<'_>, spec: &PodSpecView) -> Option<Rejection> {
+    let api_spec = spec.manifest.spec();
+    let claims = api_spec.resource_claims.iter().flatten();
+    let missing = if claims.count() > 0 {
+        Some("DynamicResourceAllocation".to_owned())
+    } else {
+        let declared = view.node.resources.declared_features.as_ref();
+        let required = declared_features::required_to_start(api_spec);
+        declared.and_then(|declared| declared_features::missing(&required, declared))
+    }?;
+    let message = format!("Pod requires node features that are not available: {missing}");
+    Some(Rejection::new(reason::POD_FEATURE_UNSUPPORTED, message))
 }
 
 fn pod_features(view: &View<'_>, spec: &PodSpecView) -> Option<Rejection> {

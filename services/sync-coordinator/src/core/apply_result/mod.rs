@@ -21,6 +21,20 @@ pub fn retry_now(pod: &mut PodSyncStatus, key: &StepKey, now: Timestamp) {
     }
 }
 
+/// Looks at once for an image that another pod has pulled. True if a container waits for it.
+pub fn on_image_arrived(pod: &mut PodSyncStatus, image: &str) -> bool {
+    let mut waits = false;
+    for (key, failure) in &pod.failures {
+        if let StepKey::PullImage(container) = key
+            && failure.image == image
+        {
+            pod.image_searches.insert(container.clone(), Timestamp::MIN);
+            waits = true;
+        }
+    }
+    waits
+}
+
 /// Applies a plan whose steps are started.
 pub fn on_started(pod: &mut PodSyncStatus, plan: &Plan, now: Timestamp) {
     for step in &plan.steps {
@@ -63,6 +77,9 @@ fn on_step_started(pod: &mut PodSyncStatus, step: &Step, now: Timestamp) {
         let allocation = pod.spec.as_ref().map(|spec| Arc::clone(&spec.allocation));
         pod.checkpoint.allocated = pod.checkpoint.allocated.take().or(allocation);
     }
+    if let Step::FindImage { container } = step {
+        pod.image_searches.insert(container.clone(), now);
+    }
     let in_flight = InFlight {
         step: step.clone(),
         started_at: now,
@@ -87,6 +104,10 @@ pub fn on_finished(pod: &mut PodSyncStatus, key: &StepKey, outcome: StepOutcome,
     let Some(InFlight { step, .. }) = pod.in_flight.remove(key) else {
         return;
     };
+    if let Step::CreateContainer { container, .. } = &step {
+        // Used, or to be prepared again.
+        pod.sub_paths.remove(container);
+    }
     let declares = matches!(step, Step::ApplyVolumes | Step::ReleaseVolumes);
     let is_stale = declares && std::mem::take(&mut pod.volumes.in_flight_is_stale);
     match outcome {
@@ -125,10 +146,18 @@ fn on_succeeded(pod: &mut PodSyncStatus, step: Step, outcome: StepOutcome, now: 
         (Step::CreateSandbox { .. }, StepOutcome::SandboxCreated(sandbox)) => {
             apply_effect(pod, PendingEffect::SandboxCreated(sandbox));
         }
-        (Step::PullImage { container }, StepOutcome::ImagePulled { image, image_ref }) => {
+        (
+            Step::PullImage { container } | Step::FindImage { container },
+            StepOutcome::ImagePulled { image, image_ref },
+        ) => {
+            pod.image_searches.remove(&container);
+            pod.failures.remove(&StepKey::PullImage(container.clone()));
             let image_ref = Some(image_ref);
             let resolved = ResolvedImage { image, image_ref };
             pod.images.insert(container, resolved);
+        }
+        (Step::PrepareSubPaths { container, .. }, StepOutcome::SubPathsPrepared(prepared)) => {
+            pod.sub_paths.insert(container, prepared);
         }
         (Step::CreateContainer { container, .. }, StepOutcome::ContainerCreated(created)) => {
             // Resolved again before the next start: the tag may have moved by then.
@@ -190,6 +219,7 @@ fn on_failed(pod: &mut PodSyncStatus, step: &Step, failure: StepFailure, now: Ti
         Step::CreateContainer { container, .. } if failure.image_missing => {
             pod.images.remove(container);
         }
+        Step::PullImage { container } => drop(pod.image_searches.remove(container)),
         Step::EnsureCgroup => pod.cgroup_ready = false,
         // A full disk must not protect the pod that fills it: terminate it now, store it later.
         Step::CheckpointTermination(termination) if count >= 2 => {

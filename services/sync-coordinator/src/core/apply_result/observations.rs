@@ -1,10 +1,11 @@
 //! Reports of pleg and volume-manager, with the effects of later steps applied on top.
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::core::runtime_state::{PendingEffect, PodRuntimeState};
+use crate::core::runtime_state::{ContainerState, PendingEffect, PodRuntimeState};
 use crate::core::step::{Step, StepKey, StepOutcome};
 use crate::core::view::{PendingRestart, PodSyncStatus, StepBackoff};
 use crate::core::volume_state::ObservedVolume;
@@ -104,6 +105,7 @@ fn recompute(pod: &mut PodSyncStatus) {
         let restarts = &mut pod.lifecycle.pending_restarts;
         restarts.retain(|name, restart| !restarted(name, restart));
     }
+    record_previous_exits(&mut pod.previous_exits, &observed);
     pod.stopped_sandboxes
         .retain(|id| observed.sandbox(id).is_some());
     if !observed.is_empty() && pod.cleaned_up_at.take().is_some() {
@@ -114,6 +116,21 @@ fn recompute(pod: &mut PodSyncStatus) {
     pod.observed = Some(observed);
 }
 
+fn record_previous_exits(exits: &mut BTreeMap<String, Timestamp>, observed: &PodRuntimeState) {
+    exits.retain(|id, _| observed.container(id).is_some());
+    for container in &observed.containers {
+        let before = observed.containers.iter().filter(|other| {
+            other.name == container.name
+                && other.state == ContainerState::Exited
+                && other.attempt < container.attempt
+        });
+        let last = before.max_by_key(|other| other.attempt);
+        if let Some(exited_at) = last.and_then(|last| last.finished_at) {
+            exits.insert(container.id.clone(), exited_at);
+        }
+    }
+}
+
 /// Requires a new declaration of the volumes: volume-manager has restarted, or the declared data has
 /// changed.
 pub fn redeclare_volumes(pod: &mut PodSyncStatus) {
@@ -121,6 +138,7 @@ pub fn redeclare_volumes(pod: &mut PodSyncStatus) {
     let volumes = &mut pod.volumes;
     volumes.declared_digest = None;
     volumes.released = false;
+    pod.sub_paths.clear();
     volumes.in_flight_is_stale = calls.iter().any(|key| pod.in_flight.contains_key(key));
 }
 

@@ -3,10 +3,20 @@
 use std::collections::BTreeMap;
 
 use crate::core::credentials::docker_config::Logins;
+use crate::core::credentials::location::MatchBudget;
 use crate::core::credentials::{Credential, CredentialSource, location};
 
 /// The location of Docker Hub.
 const DOCKER_HUB: &str = "index.docker.io";
+
+/// The credentials for an image.
+#[derive(Clone, Debug, Default)]
+pub struct KeyringMatches {
+    /// Most specific location first.
+    pub credentials: Vec<Credential>,
+    /// The locations were too expensive to compare: some were not.
+    pub is_incomplete: bool,
+}
 
 /// Credentials of one rank: a pod's pull secrets, or the node's own.
 #[derive(Clone, Debug, Default)]
@@ -32,18 +42,22 @@ impl Keyring {
         }
     }
 
-    /// The credentials for an image (full name without tag or digest), most specific location first.
-    pub fn lookup(&self, image: &str) -> Vec<Credential> {
-        let matching = self
-            .locations
-            .iter()
-            .rev()
-            .filter(|(pattern, _)| location::matches(pattern, image));
-        let found: Vec<Credential> = matching.flat_map(|(_, logins)| logins.clone()).collect();
-        if found.is_empty() && location::is_docker_hub(image) {
-            return self.locations.get(DOCKER_HUB).cloned().unwrap_or_default();
+    /// The credentials for an image (full name without tag or digest).
+    pub fn lookup(&self, image: &str) -> KeyringMatches {
+        let mut budget = MatchBudget::default();
+        let mut credentials = Vec::new();
+        for (pattern, logins) in self.locations.iter().rev() {
+            if location::matches(pattern, image, &mut budget) {
+                credentials.extend_from_slice(logins);
+            }
         }
-        found
+        if credentials.is_empty() && location::is_docker_hub(image) {
+            credentials = self.locations.get(DOCKER_HUB).cloned().unwrap_or_default();
+        }
+        KeyringMatches {
+            credentials,
+            is_incomplete: budget.is_exhausted(),
+        }
     }
 }
 
@@ -70,7 +84,7 @@ mod tests {
     }
 
     fn found(locations: &[&str], image: &str) -> Vec<String> {
-        let found = ring(locations).lookup(image).into_iter();
+        let found = ring(locations).lookup(image).credentials.into_iter();
         found.map(|credential| credential.login.username).collect()
     }
 
@@ -94,6 +108,18 @@ mod tests {
         );
         assert_eq!(found(&locations, "r.example/x"), ["r.example", "*.example"]);
         assert!(found(&locations, "r.example:5000/x").is_empty());
+    }
+
+    #[test]
+    fn hostile_locations_are_compared_in_bounded_time() {
+        let hostile = (0..1000).map(|n| format!("*{}b{n}", "a".repeat(130)));
+        let hostile: Vec<String> = hostile.collect();
+        let mut locations: Vec<&str> = hostile.iter().map(String::as_str).collect();
+        assert!(ring(&locations).lookup(&"a".repeat(255)).is_incomplete);
+        locations = vec!["r.example", "*.*a*a*a*a*a*a*a*a*a*a*a*a"];
+        let matches = ring(&locations).lookup(&format!("r.example/{}", "a".repeat(200)));
+        assert!(!matches.is_incomplete);
+        assert_eq!(matches.credentials.len(), 1);
     }
 
     #[test]

@@ -65,9 +65,40 @@ pub fn normalize(location: &str) -> Option<Cow<'_, str>> {
     })
 }
 
+/// Steps that are left for comparing the locations of one keyring with an image. Pull secrets come from
+/// anyone who may create pods, so the work for their patterns is bounded.
+#[derive(Debug)]
+pub struct MatchBudget {
+    steps: usize,
+}
+
+impl Default for MatchBudget {
+    fn default() -> Self {
+        MatchBudget {
+            steps: Self::MAX_STEPS,
+        }
+    }
+}
+
+impl MatchBudget {
+    /// Enough for thousands of locations of usual length. A step takes nanoseconds.
+    const MAX_STEPS: usize = 1 << 20;
+
+    /// Whether all steps were used: further locations match nothing.
+    pub fn is_exhausted(&self) -> bool {
+        self.steps == 0
+    }
+
+    /// Takes a step; `None` when none is left.
+    fn step(&mut self) -> Option<()> {
+        self.steps = self.steps.checked_sub(1)?;
+        Some(())
+    }
+}
+
 /// Whether a location matches an image: equal ports, hosts with the same number of labels that match
 /// each (`*`, `?` and classes within a label), and the location's path as a prefix of the image's.
-pub fn matches(location: &str, image: &str) -> bool {
+pub fn matches(location: &str, image: &str, budget: &mut MatchBudget) -> bool {
     let (location, image) = (ImageLocation::parse(location), ImageLocation::parse(image));
     location.port == image.port
         && location.host.len() == image.host.len()
@@ -76,7 +107,7 @@ pub fn matches(location: &str, image: &str) -> bool {
             .host
             .iter()
             .zip(&image.host)
-            .all(|(pattern, label)| glob(pattern.as_bytes(), label.as_bytes()))
+            .all(|(pattern, label)| glob(pattern.as_bytes(), label.as_bytes(), budget))
 }
 
 /// The registry of an image name.
@@ -95,38 +126,72 @@ pub fn is_docker_hub(image: &str) -> bool {
     }
 }
 
-/// Shell patterns within one label of a host name. An invalid pattern matches nothing.
-fn glob(pattern: &[u8], text: &[u8]) -> bool {
-    match pattern.split_first() {
-        None => text.is_empty(),
-        Some((b'*', rest)) => (0..=text.len()).any(|at| glob(rest, &text[at..])),
-        Some((b'?', rest)) => text
-            .split_first()
-            .is_some_and(|(_, after)| glob(rest, after)),
-        Some((b'[', rest)) => {
-            let Some((&byte, after)) = text.split_first() else {
-                return false;
+/// Shell patterns within one label of a host name. An invalid pattern matches nothing, nor does one
+/// that exhausts the budget.
+///
+/// After a mismatch only the last star takes one byte more: what an earlier one could take instead, the
+/// last one can take as well. So the steps are at most the product of both lengths.
+fn glob(pattern: &[u8], text: &[u8], budget: &mut MatchBudget) -> bool {
+    let (mut pattern, mut text) = (pattern, text);
+    // The pattern after the last star, and the text that it was compared with.
+    let mut last_star: Option<(&[u8], &[u8])> = None;
+    while budget.step().is_some() {
+        if let [b'*', rest @ ..] = pattern {
+            pattern = rest;
+            last_star = Some((pattern, text));
+            continue;
+        }
+        if pattern.is_empty() && text.is_empty() {
+            return true;
+        }
+        let next = match_one(pattern, text, budget);
+        let next = next.or_else(|| {
+            let (after, [_, rest @ ..]) = last_star? else {
+                return None;
             };
-            matches!(class(rest, byte), Some((true, rest)) if glob(rest, after))
+            last_star = Some((after, rest));
+            last_star
+        });
+        let Some(next) = next else {
+            return false;
+        };
+        (pattern, text) = next;
+    }
+    false
+}
+
+/// Matches one byte of the text with the start of a pattern that begins with no star. Returns what
+/// follows in both.
+fn match_one<'a>(
+    pattern: &'a [u8],
+    text: &'a [u8],
+    budget: &mut MatchBudget,
+) -> Option<(&'a [u8], &'a [u8])> {
+    let (&byte, text) = text.split_first()?;
+    match pattern {
+        [b'?', rest @ ..] => Some((rest, text)),
+        [b'[', rest @ ..] => {
+            let (found, rest) = class(rest, byte, budget)?;
+            found.then_some((rest, text))
         }
-        Some((b'\\', rest)) => {
-            let both = rest.split_first().zip(text.split_first());
-            both.is_some_and(|((p, rest), (t, after))| p == t && glob(rest, after))
+        [b'\\', rest @ ..] => {
+            let (&escaped, rest) = rest.split_first()?;
+            (escaped == byte).then_some((rest, text))
         }
-        Some((byte, rest)) => text
-            .split_first()
-            .is_some_and(|(t, after)| t == byte && glob(rest, after)),
+        [first, rest @ ..] => (*first == byte).then_some((rest, text)),
+        [] => None,
     }
 }
 
 /// Whether a byte is in the class at the start of the pattern, and the pattern after the class.
-fn class(pattern: &[u8], byte: u8) -> Option<(bool, &[u8])> {
+fn class<'a>(pattern: &'a [u8], byte: u8, budget: &mut MatchBudget) -> Option<(bool, &'a [u8])> {
     let (negated, mut rest) = match pattern.strip_prefix(b"^") {
         Some(rest) => (true, rest),
         None => (false, pattern),
     };
     let (mut found, mut first) = (false, true);
     loop {
+        budget.step()?;
         if let Some(after) = rest.strip_prefix(b"]").filter(|_| !first) {
             return Some((found != negated, after));
         }
@@ -155,6 +220,54 @@ mod tests {
 
     use super::*;
 
+    fn matches(location: &str, image: &str) -> bool {
+        super::matches(location, image, &mut MatchBudget::default())
+    }
+
+    fn steps(pattern: &str, text: &str) -> usize {
+        let mut budget = MatchBudget::default();
+        assert!(!glob(pattern.as_bytes(), text.as_bytes(), &mut budget));
+        MatchBudget::MAX_STEPS - budget.steps
+    }
+
+    /// What the patterns mean, by trying all lengths for each star.
+    fn glob_by_definition(pattern: &[u8], text: &[u8]) -> bool {
+        match pattern {
+            [] => text.is_empty(),
+            [b'*', rest @ ..] => {
+                (0..=text.len()).any(|taken| glob_by_definition(rest, &text[taken..]))
+            }
+            _ => match_one(pattern, text, &mut MatchBudget::default())
+                .is_some_and(|(rest, text)| glob_by_definition(rest, text)),
+        }
+    }
+
+    /// Twelve stars before a host of 200 characters: more than 10^18 ways to divide it.
+    #[test]
+    fn hostile_patterns_take_few_steps() {
+        let text = "a".repeat(200) + "!";
+        let stars = "*a".repeat(12);
+        let classes = "*[a-z]".repeat(12);
+        let unclosed = "*[".to_owned() + &"a".repeat(200);
+        for pattern in [stars, classes, unclosed] {
+            let steps = steps(&pattern, &text);
+            assert!(
+                steps <= 2 * pattern.len() * text.len(),
+                "{steps} for {pattern}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_exhausted_budget_matches_nothing() {
+        let mut budget = MatchBudget::default();
+        let pattern = "*".to_owned() + &"a".repeat(3000) + "b";
+        let host = "a".repeat(6000);
+        assert!(!super::matches(&pattern, &host, &mut budget));
+        assert!(budget.is_exhausted());
+        assert!(!super::matches("a", "a", &mut budget));
+    }
+
     #[test]
     fn locations_match_images() {
         for (location, image, expected) in [
@@ -165,6 +278,10 @@ mod tests {
             ("*.*.kubernetes.io", "kubernetes.io", false),
             ("*kubernetes.io", "foo.kubernetes.io", false),
             ("*bernetes.io", "kubernetes.io", true),
+            ("*b*t*s.io", "kubernetes.io", true),
+            ("*b*z*s.io", "kubernetes.io", false),
+            ("k*es*.io", "kubernetes.io", true),
+            ("*[a-c]\\ernetes.io", "kubernetes.io", true),
             ("k?bernetes.io", "kubernetes.io", true),
             ("[k-m]ube.io", "kube.io", true),
             ("[^k]ube.io", "kube.io", false),
@@ -224,6 +341,13 @@ mod tests {
             normalize(&location);
             matches(&location, &image);
             is_docker_hub(&image);
+        }
+
+        #[test]
+        fn patterns_match_by_their_definition(pattern in "([ab*?]|\\[a\\]|\\[\\^a-b\\]|\\[|\\\\){0,8}", text in "[abc]{0,8}") {
+            let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
+            let expected = glob_by_definition(pattern, text);
+            prop_assert_eq!(glob(pattern, text, &mut MatchBudget::default()), expected);
         }
 
         #[test]

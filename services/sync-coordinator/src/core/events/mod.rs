@@ -60,6 +60,14 @@ impl PodEvent {
     }
 }
 
+/// The event of an update that requires features which the node does not have.
+pub fn missing_features(missing: &str) -> PodEvent {
+    PodEvent::warning(
+        reason::FAILED_NODE_DECLARED_FEATURES_CHECK,
+        format!("Pod requires node features that are not available: {missing}"),
+    )
+}
+
 /// The field path of a container in its pod.
 pub fn field_path(manifest: &Manifest, container: &str) -> String {
     let list = match manifest.container(container).map(|(kind, _)| kind) {
@@ -115,8 +123,12 @@ fn termination(view: &View<'_>, plan: &Plan, events: &mut Vec<PodEvent>) {
     else {
         return;
     };
-    let own_message = message.strip_prefix(REJECTION_MESSAGE_PREFIX);
-    let own_message = own_message.unwrap_or(message);
+    let rejection = message.strip_prefix(REJECTION_MESSAGE_PREFIX);
+    if reason == reason::EVICTED && rejection.is_none() {
+        // Reported by eviction, with what it measured.
+        return;
+    }
+    let own_message = rejection.unwrap_or(message);
     events.push(if reason == reason::DEADLINE_EXCEEDED {
         PodEvent::normal(reason, own_message)
     } else {

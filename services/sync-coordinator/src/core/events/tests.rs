@@ -55,6 +55,10 @@ fn kills_and_back_offs_are_reported_once() {
             "Container a failed liveness probe, will be restarted"
         )]
     );
+    // The kill of the first container is not counted, so this is the first crash.
+    env.advance_clock(1);
+    env.exit_container("a", 1);
+    assert_eq!(sync(&mut env, &mut before), []);
     env.advance_clock(1);
     env.exit_container("a", 1);
     let back_off = "Back-off restarting failed container a in pod web_default(u1)";
@@ -225,6 +229,17 @@ fn terminations_are_reported_with_their_reason() {
     let rejected = sync(&mut env, &mut Plan::default());
     let message = "The node had condition: [DiskPressure]. ";
     assert_eq!(rejected, [event("", "Evicted", message)]);
+    // An eviction has its event from the service that decides it.
+    let mut env = TestEnv::new(simple("Always", &["a"]));
+    let mut before = Plan::default();
+    sync(&mut env, &mut before);
+    env.pod.eviction = Some(PodTermination {
+        reason: reason::EVICTED.into(),
+        message: "The node was low on resource: memory. ".into(),
+        ..crate::core::admission::preempted(env.now)
+    });
+    let killing = event("spec.containers{a}", "Killing", "Stopping container a");
+    assert_eq!(sync(&mut env, &mut before), [killing]);
 }
 
 #[test]

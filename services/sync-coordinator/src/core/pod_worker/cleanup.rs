@@ -1,16 +1,18 @@
 //! Removal of records that are no longer needed.
 
-use std::collections::BTreeMap;
-
 use jiff::SignedDuration;
+use polylet_model::constants::reason;
 
+use crate::core::checkpoint::PodTermination;
 use crate::core::plan::{Plan, SyncPhase};
-use crate::core::runtime_state::{ContainerRecord, ContainerState, SandboxRecord};
+use crate::core::runtime_state::{ContainerRecord, ContainerState, PodRuntimeState, SandboxRecord};
 use crate::core::step::{Step, StepKey};
 use crate::core::view::View;
 
 /// How long a removed pod stays published.
 const FORGET_DELAY: SignedDuration = SignedDuration::from_secs(1);
+/// How long an ended container of an evicted pod stays, so that its last state is published.
+const RECORD_DELAY: SignedDuration = SignedDuration::from_secs(2);
 
 /// Removes everything of a stopped pod. Sandboxes go last: only their records tell the next process
 /// instance the pod's name.
@@ -42,50 +44,107 @@ pub fn remove_all(view: &View<'_>, volumes_released: bool, plan: &mut Plan) {
     }
 }
 
-/// Removes all but the newest exited container of each name, and old sandboxes without containers.
+/// Removes superseded containers, and old sandboxes without containers.
 pub fn remove_old_records(view: &View<'_>, current: &SandboxRecord, plan: &mut Plan) {
-    remove_dead_containers(view, plan);
+    remove_superseded_containers(view, plan);
     let observed = view.observed();
     for sandbox in observed
         .sandboxes
         .iter()
         .filter(|s| s.id != current.id && !s.ready)
     {
-        if observed
-            .containers
-            .iter()
-            .any(|c| c.sandbox_id == sandbox.id)
-        {
+        if has_containers(observed, sandbox) {
             continue;
         }
-        let id = sandbox.id.clone();
         // Stopped by us first: its network may still be set up.
-        if view.pod.stopped_sandboxes.contains(&id) {
-            plan.start_step(view, Step::RemoveSandbox { id });
-        } else {
-            plan.start_step(view, Step::StopSandbox { id });
+        remove_sandbox(view, sandbox, plan);
+    }
+}
+
+/// Removes what is no longer needed of a terminated pod, as upstream's container garbage collection:
+/// of an evicted pod everything; under disk pressure all containers and sandboxes; otherwise all but
+/// the newest. Containers go before logs, and sandboxes last, as in [`remove_all`].
+pub fn collect_terminated(view: &View<'_>, plan: &mut Plan) {
+    let observed = view.observed();
+    let evicted = is_evicted(view.pod.checkpoint.termination.as_ref());
+    remove_superseded_containers(view, plan);
+    for container in &observed.containers {
+        if (evicted && was_seen(view, container, plan)) || is_reclaimed(view, container) {
+            remove_container(view, container, plan);
+        }
+    }
+    if evicted && !observed.is_empty() && observed.containers.is_empty() && !view.pod.files_removed
+    {
+        plan.start_step(view, Step::RemoveFiles);
+        return;
+    }
+    let newest = observed.newest_sandbox().map(|newest| newest.id.as_str());
+    for sandbox in &observed.sandboxes {
+        let requested = view.node.container_reclaim;
+        let reclaimed = requested.is_some() && sandbox.created_at <= requested;
+        let old = newest != Some(sandbox.id.as_str());
+        if (evicted || reclaimed || old) && !has_containers(observed, sandbox) {
+            remove_sandbox(view, sandbox, plan);
         }
     }
 }
 
-/// Removes all but the newest exited container of each name.
-pub fn remove_dead_containers(view: &View<'_>, plan: &mut Plan) {
-    let mut by_name: BTreeMap<&str, Vec<&ContainerRecord>> = BTreeMap::new();
-    for container in view
-        .observed()
-        .containers
-        .iter()
-        .filter(|c| c.state == ContainerState::Exited)
-    {
-        by_name.entry(&container.name).or_default().push(container);
-    }
-    for (_, mut dead) in by_name {
-        dead.sort_by_key(|c| (c.attempt, c.created_at));
-        dead.pop();
-        for old in dead {
-            remove_container(view, old, plan);
+/// Whether upstream removes the pod's content while the pod still exists: it was evicted or preempted.
+fn is_evicted(termination: Option<&PodTermination>) -> bool {
+    let reasons = [reason::EVICTED, reason::PREEMPTING];
+    termination.is_some_and(|termination| reasons.contains(&termination.reason.as_str()))
+}
+
+/// Whether the last request to free disk space covers a container that does not run.
+fn is_reclaimed(view: &View<'_>, container: &ContainerRecord) -> bool {
+    let ended_at = match container.state {
+        ContainerState::Created => container.created_at,
+        _ => container.finished_at.or(container.created_at),
+    };
+    let requested = view.node.container_reclaim;
+    requested.is_some() && !container.may_run() && ended_at <= requested
+}
+
+/// Whether the end of a container is old enough that watchers have seen it.
+fn was_seen(view: &View<'_>, container: &ContainerRecord, plan: &mut Plan) -> bool {
+    let Some(finished_at) = container.finished_at else {
+        return true;
+    };
+    match finished_at.checked_add(RECORD_DELAY) {
+        // An end in the future predates a backward clock step.
+        Ok(due) if finished_at <= view.now && view.now < due => {
+            plan.wake_by(due);
+            false
         }
+        _ => true,
     }
+}
+
+fn remove_superseded_containers(view: &View<'_>, plan: &mut Plan) {
+    let observed = view.observed();
+    let superseded = observed.containers.iter();
+    for old in superseded.filter(|container| is_superseded(observed, container)) {
+        remove_container(view, old, plan);
+    }
+}
+
+/// Whether a newer container replaces this one: an exited one is kept while it is the last of its
+/// name that exited, one that was never started only while it is the last of its name.
+fn is_superseded(observed: &PodRuntimeState, container: &ContainerRecord) -> bool {
+    let order = |c: &ContainerRecord| (c.attempt, c.created_at);
+    observed.containers.iter().any(|other| {
+        let replaces = match container.state {
+            ContainerState::Exited => other.state == ContainerState::Exited,
+            ContainerState::Created => true,
+            ContainerState::Running | ContainerState::Unknown => false,
+        };
+        replaces && other.name == container.name && order(other) > order(container)
+    })
+}
+
+fn has_containers(observed: &PodRuntimeState, sandbox: &SandboxRecord) -> bool {
+    let mut containers = observed.containers.iter();
+    containers.any(|container| container.sandbox_id == sandbox.id)
 }
 
 /// Forgets a removed pod after a moment, so that watchers see its last state.
@@ -117,6 +176,21 @@ fn remove_container(view: &View<'_>, container: &ContainerRecord, plan: &mut Pla
         Step::RemoveContainer {
             id: container.id.clone(),
             container: container.name.clone(),
+        },
+    );
+}
+
+/// Removes a sandbox, after it was stopped by this instance or as part of the pod's termination.
+fn remove_sandbox(view: &View<'_>, sandbox: &SandboxRecord, plan: &mut Plan) {
+    let id = sandbox.id.clone();
+    let stopped = view.pod.stopped_sandboxes.contains(&id)
+        || (view.pod.checkpoint.terminated && !sandbox.ready);
+    plan.start_step(
+        view,
+        if stopped {
+            Step::RemoveSandbox { id }
+        } else {
+            Step::StopSandbox { id }
         },
     );
 }

@@ -211,6 +211,16 @@ fn create_or_start(
         plan.wait_for(what, None);
         return;
     }
+    if spec.has_sub_paths && !view.pod.sub_paths.contains_key(&spec.name) {
+        plan.start_step(
+            view,
+            Step::PrepareSubPaths {
+                container: spec.name.clone(),
+                sandbox_id: sandbox.id.clone(),
+            },
+        );
+        return;
+    }
     plan.start_step(
         view,
         Step::CreateContainer {
@@ -255,6 +265,7 @@ fn start_created(
 /// waiting reason.
 fn is_backing_off(view: &View<'_>, spec: &ContainerSpecView, plan: &mut Plan) -> bool {
     for key in [
+        StepKey::PrepareSubPaths(spec.name.clone()),
         StepKey::CreateContainer(spec.name.clone()),
         StepKey::StartContainer(spec.name.clone()),
     ] {

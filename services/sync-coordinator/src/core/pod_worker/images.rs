@@ -4,12 +4,15 @@ use jiff::SignedDuration;
 use polylet_model::constants::reason;
 
 use crate::core::plan::Plan;
-use crate::core::pod_spec::{ContainerSpecView, PodSpecView};
+use crate::core::pod_spec::{ContainerSpecView, PodSpecView, PullPolicy};
 use crate::core::step::{Step, StepKey};
 use crate::core::view::{StepBackoff, View};
 
 /// How long a failed pull is shown before the back-off replaces it.
 const SHOW_PULL_ERROR_FOR: SignedDuration = SignedDuration::from_secs(2);
+/// Between two looks for an image during the back-off of its pull; upstream's sync interval of a pod
+/// that failed.
+const SEARCH_INTERVAL: SignedDuration = SignedDuration::from_secs(10);
 
 /// Whether a container's image can be used.
 pub enum ImageReadiness {
@@ -40,6 +43,7 @@ pub fn ensure(view: &View<'_>, container: &ContainerSpecView, plan: &mut Plan) -
         };
         plan.set_waiting(&container.name, reason, message, Some(failure.retry_at));
         plan.wake_by(failure.retry_at);
+        find_arrived(view, container, failure, plan);
         return ImageReadiness::BackingOff;
     }
     if let Some(failure) = failure {
@@ -54,6 +58,33 @@ pub fn ensure(view: &View<'_>, container: &ContainerSpecView, plan: &mut Plan) -
         },
     );
     ImageReadiness::Pulling
+}
+
+/// Looks whether the image has arrived in another way, as upstream does in each sync of a pod that
+/// waits for the back-off of a pull.
+fn find_arrived(
+    view: &View<'_>,
+    container: &ContainerSpecView,
+    failure: &StepBackoff,
+    plan: &mut Plan,
+) {
+    if container.pull_policy == PullPolicy::Always || !is_registry_error(failure) {
+        return;
+    }
+    let searches = &view.pod.image_searches;
+    let last = searches.get(&container.name);
+    let last = last.copied().unwrap_or(failure.last_failed_at);
+    let due = last.checked_add(SEARCH_INTERVAL).unwrap_or(last);
+    if due > view.now {
+        plan.wake_by(due);
+        return;
+    }
+    plan.start_step(
+        view,
+        Step::FindImage {
+            container: container.name.clone(),
+        },
+    );
 }
 
 /// Whether the error came from the registry: it is shown first, then `ImagePullBackOff`.

@@ -22,6 +22,7 @@ pub fn kill_pod(view: &View<'_>, options: KillOptions, plan: &mut Plan) -> bool 
         matches!(
             key,
             StepKey::CreateSandbox
+                | StepKey::PrepareSubPaths(_)
                 | StepKey::CreateContainer(_)
                 | StepKey::StartContainer(_)
                 | StepKey::EnsureCgroup

@@ -108,7 +108,13 @@ pub fn next_attempt(view: &View<'_>, spec: &ContainerSpecView) -> NextAttempt {
         finished_at,
         spec_changed: last.hash != spec.hash || !resize::is_up_to_date(view, spec, last),
     };
-    let next = CrashLoopBackOff::with_cap(view.node.max_restart_backoff).after(&exit);
+    let back_off = CrashLoopBackOff::with_cap(view.node.max_restart_backoff);
+    let next = if was_killed_for_restart(view, &last.id) {
+        let previous_exit = view.pod.previous_exits.get(&last.id).copied();
+        back_off.after_kill(&exit, previous_exit)
+    } else {
+        back_off.after(&exit)
+    };
     NextAttempt {
         attempt,
         backoff_step: next.step,

@@ -26,13 +26,14 @@ pub fn remove_pod(view: &View<'_>, plan: &mut Plan) {
     }
 }
 
-/// Stops a completed, failed or evicted pod and releases its resources. Its container records stay.
+/// Stops a completed, failed or evicted pod and releases its resources. Of its containers the newest of
+/// each name stay until the pod is removed or their space is needed.
 pub fn terminate_pod(view: &View<'_>, plan: &mut Plan) {
     plan.needs_sandbox = !has_ready_sandbox(view);
     let mut containers = view.observed().containers.iter();
     if view.pod.checkpoint.terminated && !containers.any(ContainerRecord::may_run) {
         plan.phase = SyncPhase::Terminated;
-        cleanup::remove_dead_containers(view, plan);
+        cleanup::collect_terminated(view, plan);
         return;
     }
     plan.phase = SyncPhase::Terminating;

@@ -2,8 +2,8 @@
 //!
 //! The allocated resources of a pod are in its checkpoint. A manifest of the same UID with other
 //! resources is a request to resize: accepted when it fits beside the other pods, deferred while it
-//! does not, infeasible where it never can. Until it is accepted, everything goes on with the
-//! allocated resources, also restarted containers.
+//! does not, infeasible where this agent cannot do it. Until it is accepted, everything goes on with
+//! the allocated resources, also restarted containers.
 //!
 //! [`actuate()`] brings accepted resources to running containers.
 
@@ -55,6 +55,7 @@ pub fn checkpoint_allocation(view: &View<'_>, spec: &PodSpecView, plan: &mut Pla
         ResizeDecision::Pending { reason, .. } => {
             if *reason == condition_reason::DEFERRED {
                 plan.waits_for_capacity = true;
+                plan.victims = admission::resize_victims(view, spec);
                 plan.wait_for("capacity for the resize", None);
             }
         }
@@ -108,15 +109,7 @@ fn infeasible(
     {
         return Some("In-place resize of containers with swap is not supported.".to_owned());
     }
-    let max = node.max_per_pod.as_ref()?;
-    // Memory first: upstream checks it last, and its message replaces that of CPU.
-    ["memory", "cpu"].into_iter().find_map(|name| {
-        let capacity = *max.get(name)?;
-        let requested = spec.request.requested(name);
-        (requested > capacity).then(|| {
-            format!("Node didn't have enough capacity: {name}, requested: {requested}, capacity: {capacity}")
-        })
-    })
+    None
 }
 
 /// Whether the swap limit of a running container would change.

@@ -53,7 +53,6 @@ fn env(source: &str) -> TestEnv {
         &[],
     ));
     env.node.resources.allocatable = Some(numbers(4000, 4096 * MI));
-    env.node.resources.max_per_pod = Some(numbers(4000, 4196 * MI));
     let allocated = &mut env.node.resources.allocated;
     allocated.set("u1", allocated_pod(1000, 1000 * MI));
     allocated.set("other", allocated_pod(2000, 2000 * MI));
@@ -72,12 +71,6 @@ fn pending(reason: &'static str, message: &str) -> ResizeDecision {
 
 #[test]
 fn decisions_follow_upstream() {
-    let capacity = |what: &str| {
-        pending(
-            "Infeasible",
-            &format!("Node didn't have enough capacity: {what}"),
-        )
-    };
     let static_pod = || {
         pending(
             "Infeasible",
@@ -111,7 +104,7 @@ fn decisions_follow_upstream() {
                 "Node didn't have enough resource: cpu, requested: 2500, used: 2000, capacity: 4000",
             ),
         ),
-        // What eviction thresholds keep free does not make it infeasible.
+        // More than the node has is no more than deferred.
         (
             "api",
             requests("1", "4150Mi"),
@@ -123,17 +116,18 @@ fn decisions_follow_upstream() {
         (
             "api",
             requests("1", "4500Mi"),
-            capacity("memory, requested: 4718592000, capacity: 4399824896"),
-        ),
-        (
-            "api",
-            requests("5", "1000Mi"),
-            capacity("cpu, requested: 5000, capacity: 4000"),
+            pending(
+                "Deferred",
+                "Node didn't have enough resource: memory, requested: 4718592000, used: 2097152000, capacity: 4294967296",
+            ),
         ),
         (
             "api",
             requests("5", "4500Mi"),
-            capacity("memory, requested: 4718592000, capacity: 4399824896"),
+            pending(
+                "Deferred",
+                "Node didn't have enough resource: cpu, requested: 5000, used: 2000, capacity: 4000",
+            ),
         ),
         ("file", requests("500m", "500Mi"), static_pod()),
         ("http", requests("500m", "500Mi"), static_pod()),
@@ -147,6 +141,33 @@ fn decisions_follow_upstream() {
         let mut env = env(source);
         env.update_spec(&manifest(source, resources.clone()));
         assert_eq!(env.plan().resize, expected, "{source} {resources}");
+    }
+}
+
+#[test]
+fn the_resize_of_a_critical_pod_preempts() {
+    for (critical, victims) in [(false, &[][..]), (true, &["other"][..])] {
+        let mut env = env("api");
+        let mut pod = manifest("api", requests("2500m", "500Mi"));
+        if critical {
+            let mut value = serde_json::to_value(pod.spec()).unwrap();
+            value["priority"] = json!(2_000_000_000);
+            let json = json!({"apiVersion": "v1", "kind": "Pod", "spec": value,
+                "metadata": {"name": "web", "namespace": "default", "uid": "u1",
+                    "annotations": {"kubernetes.io/config.source": "api"}}});
+            pod = Manifest::from_json(json.to_string().as_bytes()).unwrap();
+        }
+        env.update_spec(&pod);
+        assert_eq!(env.plan().victims, victims);
+        // Nothing more is preempted while they terminate, and then the resize is accepted.
+        let terminating = allocated_pod(2000, 2000 * MI).map(|pod| AllocatedPod {
+            terminating: true,
+            ..pod
+        });
+        env.node.resources.allocated.set("other", terminating);
+        assert!(env.plan().victims.is_empty());
+        env.node.resources.allocated.set("other", None);
+        assert_eq!(env.plan().resize, ResizeDecision::Accepted);
     }
 }
 

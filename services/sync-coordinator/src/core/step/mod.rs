@@ -4,7 +4,7 @@ mod container_resize;
 mod outcome;
 
 pub use container_resize::{ContainerResize, ResizedResource};
-pub use outcome::{MissingObject, StepFailure, StepOutcome};
+pub use outcome::{MissingObject, PreparedSubPath, StepFailure, StepOutcome};
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -55,6 +55,19 @@ pub enum Step {
     PullImage {
         /// The container's name.
         container: String,
+    },
+    /// Use a container's image if it has arrived in another way while its pull backs off.
+    FindImage {
+        /// The container's name.
+        container: String,
+    },
+    /// Have volume-manager prepare the subPaths of a container's volumes. Before the creation, since a
+    /// volume that hangs must not keep a start permit.
+    PrepareSubPaths {
+        /// The container's name.
+        container: String,
+        /// The sandbox in which it is created next, whose addresses paths may contain.
+        sandbox_id: String,
     },
     /// Create a container.
     CreateContainer {
@@ -154,6 +167,10 @@ pub enum StepKey {
     CreateSandbox,
     /// Key of [`Step::PullImage`], by container name.
     PullImage(String),
+    /// Key of [`Step::FindImage`], by container name.
+    FindImage(String),
+    /// Key of [`Step::PrepareSubPaths`], by container name.
+    PrepareSubPaths(String),
     /// Key of [`Step::CreateContainer`], by container name.
     CreateContainer(String),
     /// Key of [`Step::StartContainer`], by container name.
@@ -191,6 +208,8 @@ impl Step {
             Step::ApplyVolumes => StepKey::ApplyVolumes,
             Step::CreateSandbox { .. } => StepKey::CreateSandbox,
             Step::PullImage { container } => StepKey::PullImage(container.clone()),
+            Step::FindImage { container } => StepKey::FindImage(container.clone()),
+            Step::PrepareSubPaths { container, .. } => StepKey::PrepareSubPaths(container.clone()),
             Step::CreateContainer { container, .. } => StepKey::CreateContainer(container.clone()),
             Step::StartContainer { container, .. } => StepKey::StartContainer(container.clone()),
             Step::PostStart { id, .. } => StepKey::PostStart(id.clone()),
@@ -205,15 +224,6 @@ impl Step {
             Step::RemoveCgroup => StepKey::RemoveCgroup,
             Step::RemoveFiles => StepKey::RemoveFiles,
         }
-    }
-
-    /// Whether the step needs a start permit: steps that load the runtime and belong to a pod's
-    /// start are limited in number.
-    pub fn takes_start_permit(&self) -> bool {
-        matches!(
-            self,
-            Step::CreateSandbox { .. } | Step::CreateContainer { .. } | Step::StartContainer { .. }
-        )
     }
 
     /// The checkpoint that the step stores.
@@ -262,6 +272,12 @@ impl fmt::Display for Step {
             Step::ApplyVolumes => f.write_str("declaration of volumes"),
             Step::CreateSandbox { attempt } => write!(f, "sandbox {attempt}"),
             Step::PullImage { container } => write!(f, "image of container {container}"),
+            Step::FindImage { container } => {
+                write!(f, "look for the image of container {container}")
+            }
+            Step::PrepareSubPaths { container, .. } => {
+                write!(f, "subPaths of container {container}")
+            }
             Step::CreateContainer { container, .. } => {
                 write!(f, "creation of container {container}")
             }

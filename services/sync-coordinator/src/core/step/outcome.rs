@@ -15,6 +15,8 @@ pub enum StepOutcome {
         /// The runtime's reference.
         image_ref: String,
     },
+    /// The subPaths of a container are prepared.
+    SubPathsPrepared(Vec<PreparedSubPath>),
     /// A container was created.
     ContainerCreated(ContainerRecord),
     /// volume-manager accepted the declaration.
@@ -37,6 +39,19 @@ pub enum StepOutcome {
     Failed(StepFailure),
     /// The step was abandoned.
     Cancelled,
+}
+
+/// A subPath of a volume that a container mounts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PreparedSubPath {
+    /// The index of the container's volume mount.
+    pub mount_index: u32,
+    /// The volume's name.
+    pub volume: String,
+    /// The path in the volume, with variables expanded.
+    pub path: String,
+    /// What to mount.
+    pub host_path: String,
 }
 
 /// How a step failed.

@@ -5,7 +5,7 @@ use polylet_model::hash;
 
 use super::TestEnv;
 use crate::core::runtime_state::{ContainerRecord, ContainerState, SandboxRecord};
-use crate::core::step::{Step, StepFailure, StepOutcome};
+use crate::core::step::{PreparedSubPath, Step, StepFailure, StepOutcome};
 use crate::core::volume_state::ObservedVolume;
 
 impl TestEnv {
@@ -28,6 +28,23 @@ impl TestEnv {
                     image_ref: format!("ref-{image}"),
                     image,
                 };
+            }
+            Step::FindImage { container } => {
+                let image = self.spec.container(&container).unwrap().image.clone();
+                if self.images.contains(&image) {
+                    return StepOutcome::ImagePulled {
+                        image_ref: format!("ref-{image}"),
+                        image,
+                    };
+                }
+            }
+            Step::PrepareSubPaths { .. } => {
+                return StepOutcome::SubPathsPrepared(vec![PreparedSubPath {
+                    mount_index: 0,
+                    volume: "data".into(),
+                    path: "sub".into(),
+                    host_path: format!("/prepared/{}", self.history.len()),
+                }]);
             }
             step @ Step::CreateContainer { .. } => return self.create_container(&step),
             Step::StartContainer { id, container, .. } => {

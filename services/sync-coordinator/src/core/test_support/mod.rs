@@ -34,6 +34,7 @@ pub(super) fn node() -> NodeState {
         network: Ok(()),
         volumes_synced: true,
         pressure: NodePressure::default(),
+        container_reclaim: None,
         resources: NodeResources::default(),
         max_restart_backoff: Duration::from_secs(300),
     }

@@ -1,5 +1,7 @@
 use std::time::Duration;
 
+use jiff::Timestamp;
+
 use crate::core::node_resources::NodeResources;
 
 /// The node's pressure conditions.
@@ -28,6 +30,8 @@ pub struct NodeState {
     pub volumes_synced: bool,
     /// The node's pressure conditions.
     pub pressure: NodePressure,
+    /// What had ended by then of terminated pods is removed, to free disk space.
+    pub container_reclaim: Option<Timestamp>,
     /// Capacity and allocation.
     pub resources: NodeResources,
     /// The longest back-off of a crashing container.

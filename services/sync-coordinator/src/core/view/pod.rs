@@ -8,7 +8,7 @@ use super::lifecycle::PodLifecycle;
 use crate::core::checkpoint::{PodCheckpoint, PodTermination};
 use crate::core::pod_spec::PodSpecView;
 use crate::core::runtime_state::{PendingEffect, PodRuntimeState};
-use crate::core::step::{Step, StepKey};
+use crate::core::step::{PreparedSubPath, Step, StepKey};
 use crate::core::volume_state::PodVolumeState;
 
 /// A step in flight.
@@ -89,6 +89,10 @@ pub struct PodSyncStatus {
     pub volumes: PodVolumeState,
     /// Images by container name.
     pub images: BTreeMap<String, ResolvedImage>,
+    /// When the images of containers whose pull backs off were looked for last, by container name.
+    pub image_searches: BTreeMap<String, Timestamp>,
+    /// Prepared subPaths for the next container, by its name.
+    pub sub_paths: BTreeMap<String, Vec<PreparedSubPath>>,
     /// Steps in flight.
     pub in_flight: BTreeMap<StepKey, InFlight>,
     /// Steps whose last attempt failed.
@@ -115,6 +119,9 @@ pub struct PodSyncStatus {
     pub min_sandbox_attempt: u32,
     /// Lower container attempts may be in use, by container name.
     pub min_container_attempts: BTreeMap<String, u32>,
+    /// When the container of the same name before this one exited, by container id: its record may be
+    /// removed before the next start is decided on.
+    pub previous_exits: BTreeMap<String, Timestamp>,
     /// Ids of sandboxes that this instance has stopped.
     pub stopped_sandboxes: BTreeSet<String>,
     /// This instance has ensured the pod's cgroup.

@@ -63,7 +63,7 @@ fn shares_of(weight: u64) -> u64 {
     low
 }
 
-fn parse_limit(text: &str) -> Option<i64> {
+pub(crate) fn parse_limit(text: &str) -> Option<i64> {
     match text {
         "max" => Some(i64::MAX),
         // v1 has values beyond `i64`.

@@ -75,7 +75,7 @@ fn unreclaimable(unified: bool, path: &str) -> i64 {
 
 /// The page cache in `memory.stat`, in bytes; v1 has the prefix `total_` for values with all
 /// descendants.
-fn reclaimable(stat: &str, unified: bool) -> i64 {
+pub(crate) fn reclaimable(stat: &str, unified: bool) -> i64 {
     let names = if unified {
         ["active_file", "inactive_file"]
     } else {

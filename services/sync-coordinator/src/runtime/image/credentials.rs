@@ -34,11 +34,11 @@ pub async fn lookup(
     manifest: &Manifest,
     image: &str,
 ) -> Result<Vec<Credential>, SecretError> {
-    let mut found = from_secrets(manager, manifest).await?.lookup(image);
+    let mut found = pull_secret_logins(manager, manifest, image).await?;
     let node = node_config(&manager.ctx.config().polylet.root_directory).await;
     let mut ring = Keyring::default();
     ring.add(&CredentialSource::Node, node);
-    found.extend(ring.lookup(image));
+    found.extend(matching(&ring, manifest, image));
     found.extend(
         manager
             .images
@@ -73,7 +73,22 @@ pub async fn pull_secret_logins(
     manifest: &Manifest,
     image: &str,
 ) -> Result<Vec<Credential>, SecretError> {
-    Ok(from_secrets(manager, manifest).await?.lookup(image))
+    let ring = from_secrets(manager, manifest).await?;
+    Ok(matching(&ring, manifest, image))
+}
+
+/// The credentials of a keyring for a pod's image.
+pub fn matching(ring: &Keyring, manifest: &Manifest, image: &str) -> Vec<Credential> {
+    let matches = ring.lookup(image);
+    if matches.is_incomplete {
+        tracing::warn!(
+            pod = format!("{}/{}", manifest.namespace(), manifest.name()),
+            pod_uid = %manifest.uid(),
+            image,
+            "image credentials have too expensive patterns; ignoring the remaining ones"
+        );
+    }
+    matches.credentials
 }
 
 /// The keyring of the pod's pull secrets. Missing ones are ignored: the image may need none.
@@ -118,7 +133,7 @@ async fn from_secrets(
 }
 
 /// The logins in a Secret; none for a Secret of another type.
-fn logins(secret: &Secret, namespace: &str, name: &str) -> Result<Logins, SecretError> {
+pub(crate) fn logins(secret: &Secret, namespace: &str, name: &str) -> Result<Logins, SecretError> {
     type ParseFn = fn(&[u8]) -> Result<Logins, DockerConfigError>;
     let (key, parse): (&'static str, ParseFn) = match secret.type_.as_deref() {
         Some("kubernetes.io/dockerconfigjson") => {

@@ -4,6 +4,7 @@ use std::rc::Rc;
 use std::time::Instant;
 
 use futures::future::{join, join_all};
+use k8s_openapi::api::core::v1::Container;
 use polylet_cri::{CallContext, v1};
 use polylet_model::constants::reason;
 use polylet_model::{Manifest, image};
@@ -32,11 +33,7 @@ pub async fn ensure(
     let (_, spec) = manifest
         .container(container)
         .ok_or_else(|| invalid_image(format!("no container {container}")))?;
-    let own = PullTarget {
-        reference: spec.image.clone().unwrap_or_default(),
-        policy: PullPolicy::from_name(spec.image_pull_policy.as_deref()),
-        volume: false,
-    };
+    let own = own_target(spec);
     let mounted = volume::pull_targets(manifest, spec);
     let one = |target: PullTarget| async move {
         let image = ImageEnsurer {
@@ -59,6 +56,51 @@ pub async fn ensure(
     }
     let image_ref = own?;
     Ok(StepOutcome::ImagePulled { image, image_ref })
+}
+
+/// Uses the images of a container and its image volumes if all are present by now; nothing is pulled.
+pub async fn find(
+    manager: &Rc<RuntimeManager>,
+    context: &StepContext,
+    container: &str,
+) -> Result<StepOutcome, StepFailure> {
+    let manifest = require_manifest(context)?;
+    let (_, spec) = manifest
+        .container(container)
+        .ok_or_else(|| invalid_image(format!("no container {container}")))?;
+    let own = own_target(spec);
+    let image = own.reference.clone();
+    let mut image_ref = None;
+    for target in volume::pull_targets(manifest, spec)
+        .into_iter()
+        .chain([own])
+    {
+        let ensurer = ImageEnsurer {
+            manager,
+            context,
+            manifest,
+            container,
+            target: &target,
+        };
+        image_ref = ensurer.find().await?;
+        if image_ref.is_none() {
+            break;
+        }
+    }
+    Ok(
+        image_ref.map_or(StepOutcome::Done, |image_ref| StepOutcome::ImagePulled {
+            image,
+            image_ref,
+        }),
+    )
+}
+
+fn own_target(spec: &Container) -> PullTarget {
+    PullTarget {
+        reference: spec.image.clone().unwrap_or_default(),
+        policy: PullPolicy::from_name(spec.image_pull_policy.as_deref()),
+        volume: false,
+    }
 }
 
 /// One image of a container.
@@ -87,17 +129,8 @@ impl ImageEnsurer<'_> {
             return self.pull(image).await;
         }
         let present = inspect(self.manager, image.clone()).await;
-        if let Some(image_ref) = present.map_err(inspect_failed)?
-            && access::may_use(self.manager, self.manifest, reference, &image_ref).await?
-        {
-            let accessed = match &self.manager.images.records {
-                Some(_) => " and can be accessed by the pod",
-                None => "",
-            };
-            let message =
-                format!("Container image {reference:?} already present on machine{accessed}");
-            self.record(false, "Pulled", message);
-            credentials::check_pull_secrets(self.manager, self.manifest);
+        let present = present.map_err(inspect_failed)?;
+        if let Some(image_ref) = self.usable(present).await? {
             return Ok(image_ref);
         }
         // An image that the pod may not use counts as absent.
@@ -109,6 +142,36 @@ impl ImageEnsurer<'_> {
             return Err(failure(reason, message));
         }
         self.pull(image).await
+    }
+
+    /// The runtime's reference if the image is present and the pod may use it. Nothing is pulled: an
+    /// image that is pulled at each start counts as absent.
+    async fn find(&self) -> Result<Option<String>, StepFailure> {
+        if self.target.policy == PullPolicy::Always {
+            return Ok(None);
+        }
+        let image = image_spec(self.manager, self.manifest, &self.target.reference).await?;
+        let present = inspect(self.manager, image).await?;
+        self.usable(present).await
+    }
+
+    /// The reference of a present image, if the pod may use it.
+    async fn usable(&self, present: Option<String>) -> Result<Option<String>, StepFailure> {
+        let reference = &self.target.reference;
+        let Some(image_ref) = present else {
+            return Ok(None);
+        };
+        if !access::may_use(self.manager, self.manifest, reference, &image_ref).await? {
+            return Ok(None);
+        }
+        let accessed = match &self.manager.images.records {
+            Some(_) => " and can be accessed by the pod",
+            None => "",
+        };
+        let message = format!("Container image {reference:?} already present on machine{accessed}");
+        self.record(false, "Pulled", message);
+        credentials::check_pull_secrets(self.manager, self.manifest);
+        Ok(Some(image_ref))
     }
 
     /// Pulls the image and records its credentials.

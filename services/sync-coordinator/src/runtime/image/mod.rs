@@ -30,7 +30,7 @@ use super::security::ImageUser;
 use crate::core::credentials::verify::VerificationPolicy;
 use crate::core::pod_spec::PullPolicy;
 use crate::core::step::StepFailure;
-pub use ensure::ensure;
+pub use ensure::{ensure, find};
 pub use inspect::handler;
 use provider::CredentialPlugins;
 use pull::ImagePuller;

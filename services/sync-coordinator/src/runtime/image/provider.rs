@@ -16,6 +16,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::Command;
 
 use super::super::RuntimeManager;
+use super::credentials;
 use super::service_account::{self, AccountError};
 use crate::core::credentials::docker_config::Logins;
 use crate::core::credentials::keyring::Keyring;
@@ -152,7 +153,7 @@ impl CredentialPlugins {
         for (source, logins) in responses.await {
             ring.add(&source, logins);
         }
-        ring.lookup(image)
+        credentials::matching(&ring, manifest, image)
     }
 }
 

@@ -24,6 +24,11 @@ pub fn pull_targets(manifest: &Manifest, container: &Container) -> Vec<PullTarge
     all
 }
 
+/// Whether the volume of this name is an image.
+pub fn is_image(manifest: &Manifest, volume: &str) -> bool {
+    pull_target(manifest, volume).is_some()
+}
+
 /// The image of a volume; `None` for a volume of another type.
 fn pull_target(manifest: &Manifest, volume: &str) -> Option<PullTarget> {
     let mut volumes = manifest.spec().volumes.iter().flatten();

@@ -101,6 +101,18 @@ struct LogRotator {
 /// Rotates logs until the process drains.
 pub async fn run(manager: Rc<RuntimeManager>, mut running: UnboundedReceiver<RunningContainers>) {
     let drain = manager.ctx.drain();
+    // As upstream, a negative size disables rotation.
+    if manager
+        .ctx
+        .config()
+        .kubelet
+        .container_log_max_size
+        .starts_with('-')
+    {
+        tracing::info!("containerLogMaxSize is negative; logs are not rotated");
+        running.close();
+        return drain.cancelled().await;
+    }
     let (finished_tx, mut finished) = unbounded_channel();
     let mut rotator = LogRotator::new(manager, finished_tx);
     let mut clock_steps = ClockSteps::subscribe();

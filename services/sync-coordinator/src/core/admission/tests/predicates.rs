@@ -142,6 +142,41 @@ fn unsupported_features_are_rejected() {
     assert_eq!(rejection(&pod_level).0, "PodLevelResourcesNotSupported");
 }
 
+#[test]
+fn pods_that_require_a_missing_feature_are_rejected() {
+    let mut restarts_all = simple("Always", &["a"]);
+    restarts_all["containers"][0]["restartPolicy"] = json!("Never");
+    restarts_all["containers"][0]["restartPolicyRules"] = json!([{
+        "action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [1]}}]);
+    let mut claims = simple("Always", &["a"]);
+    claims["resourceClaims"] = json!([{"name": "gpu", "resourceClaimName": "gpu"}]);
+    let restart_all = "RestartAllContainersOnContainerExits";
+    for (spec, declared, missing) in [
+        (simple("Always", &["a"]), Some(vec![]), None),
+        (restarts_all.clone(), None, None),
+        (
+            restarts_all.clone(),
+            Some(vec![restart_all.to_owned()]),
+            None,
+        ),
+        (restarts_all, Some(vec![]), Some(restart_all)),
+        (
+            claims.clone(),
+            Some(vec![]),
+            Some("DynamicResourceAllocation"),
+        ),
+        (claims, None, Some("DynamicResourceAllocation")),
+    ] {
+        let mut env = env(spec);
+        env.node.resources.declared_features = declared;
+        let expected = missing.map_or_else(Default::default, |missing| {
+            let message = format!("Pod requires node features that are not available: {missing}");
+            ("PodFeatureUnsupported".to_owned(), message)
+        });
+        assert_eq!(rejection(&env), expected);
+    }
+}
+
 /// Node pressure, then sysctls, then the operating system, then resources.
 #[test]
 fn handlers_run_in_upstream_order() {

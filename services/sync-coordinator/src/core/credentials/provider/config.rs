@@ -6,7 +6,7 @@ use std::time::Duration;
 use polylet_kit::config::parse_duration;
 use serde::Deserialize;
 
-use crate::core::credentials::location;
+use crate::core::credentials::location::{self, MatchBudget};
 
 const GROUP: &str = "kubelet.config.k8s.io";
 const KIND: &str = "CredentialProviderConfig";
@@ -66,9 +66,10 @@ pub struct TokenAttributes {
 impl CredentialProvider {
     /// Whether the plugin serves an image (full name without tag or digest).
     pub fn matches_image(&self, image: &str) -> bool {
+        let mut budget = MatchBudget::default();
         self.match_images
             .iter()
-            .any(|pattern| location::matches(pattern, image))
+            .any(|pattern| location::matches(pattern, image, &mut budget))
     }
 }
 

@@ -1,9 +1,11 @@
 //! Waiting reasons of image pulls.
 
 use polylet_model::constants::reason;
+use serde_json::json;
 
+use crate::core::apply_result;
 use crate::core::step::{Step, StepFailure, StepKey};
-use crate::core::test_support::{TestEnv, simple};
+use crate::core::test_support::{TestEnv, at, simple};
 
 /// Fails the first pull, executes everything else, and returns reason and message of container `a`
 /// at once and three seconds later.
@@ -111,4 +113,70 @@ fn an_image_removed_before_the_start_is_pulled_again() {
         }
     }
     assert_eq!(env.running_names(), ["a"]);
+}
+
+/// A pod that waits for the back-off of its pull since the start.
+fn backing_off(policy: &str) -> TestEnv {
+    let mut spec = simple("Always", &["a"]);
+    spec["containers"][0]["imagePullPolicy"] = json!(policy);
+    let mut env = TestEnv::new(spec);
+    for _ in 0..5 {
+        for step in env.start_steps() {
+            match step {
+                Step::PullImage { .. } => env.fail(
+                    &step,
+                    StepFailure {
+                        reason: reason::ERR_IMAGE_PULL.to_owned(),
+                        image: "img-a:1".to_owned(),
+                        ..StepFailure::default()
+                    },
+                ),
+                other => env.finish(&other),
+            }
+        }
+    }
+    let key = StepKey::PullImage("a".into());
+    env.pod.failures.get_mut(&key).unwrap().retry_at = at(300);
+    env
+}
+
+#[test]
+fn an_image_that_arrives_during_the_back_off_is_found() {
+    let mut env = backing_off("IfNotPresent");
+    let find = StepKey::FindImage("a".into());
+    for second in [10, 20] {
+        env.advance_clock(9);
+        assert_eq!(env.plan().wake_at, Some(at(second)));
+        assert!(!env.planned_keys().contains(&find), "{second}");
+        env.advance_clock(1);
+        assert!(env.planned_keys().contains(&find), "{second}");
+        env.run_until_idle();
+        let waiting = env.plan().waiting_containers;
+        assert_eq!(waiting[0].reason, reason::IMAGE_PULL_BACK_OFF, "still");
+    }
+    env.images.insert("img-a:1".into());
+    env.advance_clock(10);
+    env.run_until_idle();
+    assert_eq!(env.running_names(), ["a"]);
+    assert!(env.pod.failures.is_empty() && env.pod.image_searches.is_empty());
+}
+
+#[test]
+fn an_image_that_another_pod_has_pulled_is_found_at_once() {
+    let mut env = backing_off("IfNotPresent");
+    assert!(!apply_result::on_image_arrived(&mut env.pod, "other:1"));
+    env.images.insert("img-a:1".into());
+    assert!(apply_result::on_image_arrived(&mut env.pod, "img-a:1"));
+    env.run_until_idle();
+    assert_eq!(env.running_names(), ["a"]);
+}
+
+#[test]
+fn an_image_that_is_pulled_at_each_start_is_not_looked_for() {
+    let mut env = backing_off("Always");
+    env.images.insert("img-a:1".into());
+    env.advance_clock(60);
+    assert!(env.planned_keys().is_empty());
+    env.advance_clock(240);
+    assert_eq!(env.planned_keys(), [StepKey::PullImage("a".into())]);
 }

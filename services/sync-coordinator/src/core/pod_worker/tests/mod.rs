@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use crate::core::step::Step;
 use crate::core::test_support::simple;
 
+mod cleanup;
 mod convergence;
 mod grace_periods;
 mod images;

@@ -7,6 +7,7 @@ use super::{init_pod, sidecar_pod};
 use crate::core::apply_result;
 use crate::core::plan::SyncPhase;
 use crate::core::runtime_state::{PendingEffect, PodRuntimeState};
+use crate::core::start_limiter::StartClass;
 use crate::core::step::{Step, StepFailure, StepKey};
 use crate::core::test_support::{TestEnv, at, simple};
 
@@ -305,7 +306,8 @@ fn without_a_start_permit_only_light_steps_start() {
         env.finish(&step);
     }
     let plan = env.plan();
-    assert!(plan.steps.is_empty() && plan.needs_start_permit);
+    assert!(plan.steps.is_empty());
+    assert_eq!(plan.needs_start_permit, Some(StartClass::PodNetwork));
     env.pod.has_start_permit = true;
     assert_eq!(env.planned_keys(), [StepKey::CreateSandbox]);
 }

@@ -85,6 +85,27 @@ fn failed_probes_restart_containers_by_policy() {
 }
 
 #[test]
+fn a_container_that_lives_longer_than_the_back_off_restarts_at_once_after_a_failed_probe() {
+    let mut env = TestEnv::new(simple("Always", &["a"]));
+    env.run_until_idle();
+    for (life, waits) in [(30, false), (30, false), (5, true), (30, false)] {
+        env.advance_clock(life);
+        let id = env.running("a").unwrap();
+        let failure = ProbeFailure {
+            startup: false,
+            message: String::new(),
+        };
+        env.pod.probe_failures.insert(id, failure);
+        env.run_until_idle();
+        assert_eq!(env.running("a").is_none(), waits, "after {life} s");
+        if waits {
+            env.advance_clock(10);
+            env.run_until_idle();
+        }
+    }
+}
+
+#[test]
 fn a_lost_sandbox_is_recreated_unless_nothing_would_start() {
     for (policy, codes, again) in [
         ("Always", [None, None], true),

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::core::apply_result;
-use crate::core::step::{Step, StepKey, StepOutcome};
+use crate::core::step::{Step, StepFailure, StepKey, StepOutcome};
 use crate::core::test_support::{TestEnv, at, simple};
 use crate::core::volume_state::ObservedVolume;
 
@@ -96,4 +96,65 @@ fn a_pod_is_rejected_for_a_volume() {
     assert_eq!(termination.reason, "VolumeAttachmentLimitExceeded");
     assert_eq!(termination.message, "Pod was rejected: limit reached");
     assert_eq!(termination.phase, "Failed");
+}
+
+#[test]
+fn sub_paths_are_prepared_before_the_start_permit_and_for_each_container_anew() {
+    let mut spec = simple("Always", &["a", "b"]);
+    spec["volumes"] = json!([{"name": "data", "emptyDir": {}}]);
+    spec["containers"][0]["volumeMounts"] =
+        json!([{"name": "data", "mountPath": "/data", "subPath": "sub"}]);
+    let mut env = TestEnv::new(spec);
+    let create = StepKey::CreateContainer("a".into());
+    let prepare = StepKey::PrepareSubPaths("a".into());
+    for _ in 0..10 {
+        let keys = env.planned_keys();
+        if keys.contains(&prepare) {
+            break;
+        }
+        assert!(!keys.contains(&create), "{keys:?}");
+        for step in env.start_steps() {
+            env.finish(&step);
+        }
+    }
+    // A volume that hangs holds no permit, and keeps the other container from nothing.
+    env.pod.has_start_permit = false;
+    let keys = env.planned_keys();
+    assert!(keys.contains(&prepare), "{keys:?}");
+    assert!(env.plan().needs_start_permit.is_some(), "for container b");
+    env.pod.has_start_permit = true;
+    env.run_until_idle();
+    assert_eq!(env.running_names(), ["a", "b"]);
+    assert!(env.pod.sub_paths.is_empty(), "used");
+    env.exit_container("a", 1);
+    env.run_until_idle();
+    let prepared = env.history.iter().filter(|step| step.key() == prepare);
+    assert_eq!(prepared.count(), 2);
+}
+
+#[test]
+fn sub_paths_that_cannot_be_prepared_are_the_waiting_reason() {
+    let mut spec = simple("Always", &["a"]);
+    spec["volumes"] = json!([{"name": "data", "emptyDir": {}}]);
+    spec["containers"][0]["volumeMounts"] =
+        json!([{"name": "data", "mountPath": "/data", "subPath": "sub"}]);
+    let mut env = TestEnv::new(spec);
+    let prepare = StepKey::PrepareSubPaths("a".into());
+    for _ in 0..10 {
+        for step in env.start_steps() {
+            if step.key() == prepare {
+                let failure = StepFailure {
+                    reason: "CreateContainerConfigError".into(),
+                    message: "deadline exceeded".into(),
+                    ..StepFailure::default()
+                };
+                env.fail(&step, failure);
+            } else {
+                env.finish(&step);
+            }
+        }
+    }
+    let waiting = env.plan().waiting_containers;
+    assert_eq!(waiting[0].reason, "CreateContainerConfigError");
+    assert_eq!(waiting[0].message, "deadline exceeded");
 }
