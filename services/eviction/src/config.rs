@@ -7,7 +7,7 @@ use polylet_kit::config::go_duration;
 use polylet_kit::{BoxError, Ctx};
 
 use crate::core::synchronize::EvictionConfig;
-use crate::core::threshold;
+use crate::core::threshold::{self, ThresholdSettings};
 
 /// The settings.
 pub(crate) struct Config {
@@ -36,12 +36,14 @@ impl Config {
                 .map_err(|error| format!("evictionSoftGracePeriod.{signal}: {error}"))?;
             grace_periods.insert(signal.clone(), grace);
         }
-        let (thresholds, errors) = threshold::parse(
-            &kubelet.eviction_hard,
-            &kubelet.eviction_soft,
-            &grace_periods,
-            &kubelet.eviction_minimum_reclaim,
-        );
+        let enforced = &kubelet.enforce_node_allocatable;
+        let (thresholds, errors) = threshold::parse(ThresholdSettings {
+            hard: &kubelet.eviction_hard,
+            soft: &kubelet.eviction_soft,
+            soft_grace: &grace_periods,
+            minimum_reclaim: &kubelet.eviction_minimum_reclaim,
+            pods_are_limited: enforced.iter().any(|name| name == "pods"),
+        });
         if !errors.is_empty() {
             let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
             return Err(errors.join("; ").into());

@@ -3,34 +3,47 @@
 use jiff::Timestamp;
 use polylet_wire::common::v1::{Cause, PodRef};
 use polylet_wire::eviction::v1 as wire;
-use polylet_wire::pleg::v1::{ContainerPhase, PodState};
+use polylet_wire::pleg::v1::{Container, ContainerPhase, PodState, Sandbox};
 use polylet_wire::time;
 
-use crate::core::pods::{RunningContainer, RuntimePod};
-use crate::core::pressure::{ConditionState, NodeCondition};
+use crate::core::pods::{DeadContainer, RunningContainer, RuntimePod};
+use crate::core::pressure::{ConditionState, ContainerReclaim, NodeCondition};
 use crate::core::synchronize::PodEviction;
 
 /// A pod in the runtime.
 pub(crate) fn runtime_pod(state: &PodState) -> RuntimePod {
     let pod = state.r#ref.clone().unwrap_or_default();
+    let (running, others): (Vec<&Container>, Vec<&Container>) = state
+        .containers
+        .iter()
+        .partition(|container| container.phase() == ContainerPhase::Running);
+    let created = |sandbox: &Sandbox| time::from_wire_opt(sandbox.created_at.as_ref());
     RuntimePod {
         namespace: pod.namespace,
         name: pod.name,
-        running: state
-            .containers
-            .iter()
-            .filter(|container| container.phase() == ContainerPhase::Running)
+        running: running
+            .into_iter()
             .map(|container| RunningContainer {
                 id: container.id.clone(),
                 name: container.name.clone(),
                 started_at: time::from_wire_opt(container.started_at.as_ref()),
             })
             .collect(),
+        dead: others.into_iter().map(dead_container).collect(),
         sandbox_ready: state.sandboxes.iter().any(|sandbox| sandbox.ready),
-        created_at: state
-            .sandboxes
-            .first()
-            .and_then(|sandbox| time::from_wire_opt(sandbox.created_at.as_ref())),
+        sandboxes: state.sandboxes.iter().map(created).collect(),
+        created_at: state.sandboxes.first().and_then(created),
+    }
+}
+
+fn dead_container(container: &Container) -> DeadContainer {
+    let ended_at = match container.phase() {
+        ContainerPhase::Exited => container.finished_at.as_ref(),
+        _ => container.created_at.as_ref(),
+    };
+    DeadContainer {
+        at: time::from_wire_opt(ended_at),
+        failed: container.phase() != ContainerPhase::Exited || container.exit_code != 0,
     }
 }
 
@@ -44,7 +57,12 @@ pub(crate) fn resource(condition: NodeCondition) -> wire::Resource {
 }
 
 /// A node condition as an item of the state stream.
-pub(crate) fn condition(condition: NodeCondition, state: ConditionState) -> wire::Pressure {
+pub(crate) fn condition(
+    condition: NodeCondition,
+    state: ConditionState,
+    reclaim: Option<ContainerReclaim>,
+) -> wire::Pressure {
+    let reclaim = reclaim.filter(|_| condition == NodeCondition::Disk);
     wire::Pressure {
         fact: Some(wire::pressure::Fact::Condition(wire::Condition {
             resource: resource(condition).into(),
@@ -52,6 +70,10 @@ pub(crate) fn condition(condition: NodeCondition, state: ConditionState) -> wire
             reason: condition.reason(state.active).to_owned(),
             since: Some(time::to_wire(state.since)),
             cause: None,
+            container_reclaim: reclaim.map(|reclaim| wire::ContainerReclaim {
+                request: reclaim.request,
+                requested_at: Some(time::to_wire(reclaim.requested_at)),
+            }),
         })),
     }
 }

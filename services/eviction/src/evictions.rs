@@ -52,16 +52,19 @@ struct PersistedEviction {
 impl Evictions {
     /// Loads the stored evictions. A corrupt file is set aside: pods are evicted again while a
     /// threshold is met.
-    pub(crate) fn load(path: PathBuf) -> Self {
+    ///
+    /// # Errors
+    /// The file cannot be read, or a newer build wrote it.
+    pub(crate) fn load(path: PathBuf) -> Result<Self, StateFileError> {
         let file: StateFile<Vec<PersistedEviction>> = StateFile::new(path, VERSION);
         let stored = file
-            .load_or_set_aside("evictions in progress are forgotten")
+            .restore("evictions in progress are forgotten")?
             .unwrap_or_default();
         let current = stored
             .into_iter()
             .map(|eviction| (eviction.uid.clone(), eviction.into()))
             .collect();
-        Self::new(Box::new(EvictionFile(file)), current)
+        Ok(Self::new(Box::new(EvictionFile(file)), current))
     }
 
     /// Starts with `current`, which is in the store.

@@ -4,10 +4,13 @@ use jiff::Timestamp;
 use polylet_watch::Update;
 use polylet_wire::pleg::v1::PodState;
 use polylet_wire::podconfig::v1::Pod;
-use serde_json::Value;
 use tokio::sync::oneshot;
 
-use crate::usage::LocalStorageSample;
+use crate::core::pods::NodePods;
+use crate::core::rank::Candidate;
+use crate::core::signal::Observations;
+use crate::core::threshold::Threshold;
+use crate::usage::{LocalStorageSample, SummaryError};
 
 /// Everything that can happen to this service.
 pub(crate) enum Input {
@@ -15,12 +18,39 @@ pub(crate) enum Input {
     Pod(Update<String, Pod>),
     /// A change of the pods in the runtime.
     PodState(Update<String, PodState>),
-    /// A call of `GetSummary`.
-    Summary(SummaryRequest),
+    /// A summary needs the pods of the node.
+    Pods(oneshot::Sender<NodePods>),
     /// The usage of pods with local storage limits.
     LocalStorage(Vec<LocalStorageSample>),
     /// The next sync iteration is due.
     Timer,
+    /// The volumes of pods were checked a while ago.
+    VolumesChecked,
+    /// The node was observed.
+    Observed(NodeObservation),
+    /// Dead containers should have been removed by now.
+    ContainersOverdue,
+    /// Image-gc has removed unused images, or failed.
+    ImagesReclaimed,
+    /// The node was observed after dead containers and unused images were removed.
+    ObservedAfterReclaim(NodeObservation),
+    /// The candidates for an eviction were measured.
+    Candidates(MeasuredCandidates),
+}
+
+/// An observation of the node.
+pub(crate) struct NodeObservation {
+    pub(crate) observations: Observations,
+    /// Whether images and pods share a file system; `None` while that is unknown.
+    pub(crate) one_filesystem: Option<bool>,
+}
+
+/// The candidates for an eviction and its cause.
+pub(crate) struct MeasuredCandidates {
+    pub(crate) threshold: Threshold,
+    pub(crate) observations: Observations,
+    /// `None` when nothing could be measured.
+    pub(crate) candidates: Option<Vec<Candidate>>,
 }
 
 /// A call of `GetSummary`.
@@ -29,5 +59,5 @@ pub(crate) struct SummaryRequest {
     pub(crate) not_older_than: Option<Timestamp>,
     pub(crate) only_cpu_and_memory: bool,
     /// Receives the summary and its time.
-    pub(crate) response: oneshot::Sender<(Timestamp, Value)>,
+    pub(crate) response: oneshot::Sender<Result<(Timestamp, serde_json::Value), SummaryError>>,
 }

@@ -41,7 +41,8 @@ fn open(ctx: &Ctx) -> std::io::Result<(Receiver, KmsgReader)> {
     let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or_default();
     let mut kmsg = File::options().read(true).custom_flags(flags).open(KMSG)?;
     let file = StateFile::new(ctx.run_dir().join("oom.json"), VERSION);
-    let position = file.load_or_set_aside("the kernel log is read from now on");
+    let position = file.restore("the kernel log is read from now on");
+    let position = position.map_err(std::io::Error::other)?;
     if position.is_none() {
         kmsg.seek(SeekFrom::End(0))?;
     }

@@ -51,10 +51,10 @@ impl LocalStorageMonitor {
             return;
         }
         let (sender, receiver) = oneshot::channel();
-        let measuring = sampler.measure_local_storage(due);
+        let sampler = sampler.clone();
         ctx.background("measure local storage", async move {
             // The receiver is dropped only when the process ends.
-            let _ = sender.send(measuring.await);
+            let _ = sender.send(sampler.measure_local_storage(due).await);
         });
         self.in_flight = Some(receiver);
     }

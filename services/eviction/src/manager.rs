@@ -9,19 +9,20 @@ use std::time::Duration;
 use jiff::Timestamp;
 use polylet_kit::cause;
 use polylet_watch::{PressureItemKey, Store, Update};
+use polylet_wire::common::v1::PodRef;
 use polylet_wire::eviction::v1::{self as wire, Pressure};
 use polylet_wire::pleg::v1::PodState;
-use polylet_wire::podconfig::v1::Pod;
+use polylet_wire::podconfig::v1::{Pod, TerminalPhase};
 use polylet_wire::time;
 
 use crate::convert;
 use crate::core::limits::LocalStorageUsage;
 use crate::core::pods::{NodePods, PodUsageSpec, RuntimePod};
-use crate::core::pressure::{ConditionState, NodeCondition};
+use crate::core::pressure::{ConditionState, ContainerReclaim, NodeCondition};
 use crate::core::rank::Candidate;
 use crate::core::signal::{EvictionResource, Observations};
 use crate::core::synchronize::{self, Action, EvictionConfig, PodEviction, State};
-use crate::core::threshold::Threshold;
+use crate::core::threshold::{self, Threshold};
 use crate::evictions::Evictions;
 use crate::manifest::PodUsageManifest;
 
@@ -33,14 +34,25 @@ const LOCAL_STORAGE_GRACE_SECONDS: u32 = 1;
 /// The pods, the node conditions and the evictions.
 pub struct EvictionManager {
     config: EvictionConfig,
+    /// The thresholds of the configuration; those in effect depend on the file systems.
+    configured: Vec<Threshold>,
     cgroup_root: String,
     evict_static_pods: bool,
     pods: NodePods,
     /// The state of every pod in the runtime is known.
     runtime_synced: bool,
     state: State,
+    container_reclaim: Option<ContainerReclaim>,
     evictions: Evictions,
     store: Store<PressureItemKey, Pressure>,
+}
+
+/// A pod whose eviction has just begun, for its event.
+#[derive(Clone, Debug)]
+pub struct StartedEviction {
+    pub(crate) pod: PodRef,
+    pub(crate) message: String,
+    pub(crate) event_annotations: BTreeMap<String, String>,
 }
 
 impl EvictionManager {
@@ -50,16 +62,26 @@ impl EvictionManager {
         evictions: Evictions,
         store: Store<PressureItemKey, Pressure>,
     ) -> Self {
-        EvictionManager {
+        let mut manager = EvictionManager {
+            configured: config.thresholds.clone(),
             config,
             cgroup_root: String::new(),
             evict_static_pods: false,
             pods: NodePods::default(),
             runtime_synced: false,
             state: State::default(),
+            container_reclaim: None,
             evictions,
             store,
+        };
+        let (thresholds, ignored) = threshold::with_container_fs(&manager.configured, true);
+        manager.config.thresholds = thresholds;
+        if ignored {
+            tracing::warn!(
+                "thresholds of containerfs are ignored; those of nodefs or imagefs apply to it"
+            );
         }
+        manager
     }
 
     /// Sets what only the service configures.
@@ -78,8 +100,13 @@ impl EvictionManager {
         self
     }
 
+    /// Whether images and pods share a file system, which the runtime reports.
     pub(crate) fn set_one_filesystem(&mut self, one_filesystem: bool) {
-        self.config.one_filesystem = one_filesystem;
+        if self.config.one_filesystem != one_filesystem {
+            self.config.one_filesystem = one_filesystem;
+            let (thresholds, _) = threshold::with_container_fs(&self.configured, one_filesystem);
+            self.config.thresholds = thresholds;
+        }
     }
 
     pub(crate) fn conditions(&self) -> &BTreeMap<NodeCondition, ConditionState> {
@@ -95,7 +122,9 @@ impl EvictionManager {
         match update {
             Update::Upsert(uid, pod) => match PodUsageManifest::from_json(&pod.manifest) {
                 Ok(manifest) => {
-                    let spec = manifest.into_usage_spec(&self.cgroup_root, self.evict_static_pods);
+                    let mut spec =
+                        manifest.into_usage_spec(&self.cgroup_root, self.evict_static_pods);
+                    spec.has_terminal_phase = pod.terminal_phase() != TerminalPhase::Unspecified;
                     self.pods.specs.insert(uid, spec).is_none()
                 }
                 Err(error) => {
@@ -147,25 +176,25 @@ impl EvictionManager {
         }
     }
 
-    /// Takes observations and publishes the node conditions. `reclaimed` means that image-gc has just
-    /// freed what it could.
+    /// Takes observations and publishes the node conditions. While `reclaiming`, thresholds that this
+    /// can help lead to no action.
     pub fn synchronize(
         &mut self,
         observations: &Observations,
-        reclaimed: bool,
+        reclaiming: bool,
         now: Timestamp,
     ) -> Action {
         let (state, action) =
-            synchronize::synchronize(&self.config, &self.state, observations, reclaimed, now);
+            synchronize::synchronize(&self.config, &self.state, observations, reclaiming, now);
         for (condition, state) in &state.conditions {
-            let key = PressureItemKey::Resource(convert::resource(*condition).into());
-            let item = convert::condition(*condition, *state);
-            if self.store.upsert(key, item) && state.active {
+            let was_active = self.is_active(*condition);
+            if state.active && !was_active {
                 let reason = condition.reason(true);
                 tracing::warn!(reason, "node is under pressure");
             }
         }
         self.state = state;
+        self.publish_conditions();
         if !self.store.has_synced() {
             for (uid, eviction) in self.evictions.iter() {
                 let key = PressureItemKey::Pod(uid.clone());
@@ -174,6 +203,50 @@ impl EvictionManager {
             self.store.mark_synced();
         }
         action
+    }
+
+    fn is_active(&self, condition: NodeCondition) -> bool {
+        let state = self.state.conditions.get(&condition);
+        state.is_some_and(|state| state.active)
+    }
+
+    fn publish_conditions(&self) {
+        for (condition, state) in &self.state.conditions {
+            let key = PressureItemKey::Resource(convert::resource(*condition).into());
+            let item = convert::condition(*condition, *state, self.container_reclaim);
+            self.store.upsert(key, item);
+        }
+    }
+
+    /// Asks sync-coordinator to remove the dead containers of finished pods.
+    pub fn request_container_reclaim(&mut self, now: Timestamp) {
+        let reclaim = ContainerReclaim::next(self.container_reclaim, now);
+        self.container_reclaim = Some(reclaim);
+        self.publish_conditions();
+    }
+
+    /// Whether the last request has had its effect: no finished pod has a dead container of before.
+    /// Always while the pods in the runtime are unknown.
+    pub fn are_containers_reclaimed(&self) -> bool {
+        let Some(reclaim) = self.container_reclaim.filter(|_| self.runtime_synced) else {
+            return true;
+        };
+        let is_evicted = |uid: &str| self.evictions.contains(uid);
+        !self
+            .pods
+            .has_dead_containers(reclaim.requested_at, is_evicted)
+    }
+
+    /// The pods that will never run again: their images are not desired.
+    pub(crate) fn finished_pods(&self) -> Vec<String> {
+        let is_finished = |uid: &&String| self.pods.is_finished(uid, self.evictions.contains(uid));
+        let uids = self.pods.specs.keys().filter(is_finished);
+        uids.cloned().collect()
+    }
+
+    /// Whether reclaiming was enough; `None` when that could not be observed.
+    pub fn is_resolved(&self, threshold: &Threshold, observations: &Observations) -> Option<bool> {
+        synchronize::is_resolved(&self.config, threshold, observations)
     }
 
     /// Whether a pod may be evicted now: the previous one has terminated, and the pods in the runtime
@@ -203,14 +276,14 @@ impl EvictionManager {
         running.map(candidate).collect()
     }
 
-    /// Evicts the first candidate by rank. False when there is none.
+    /// Evicts the first candidate by rank, if there is one.
     pub fn evict(
         &mut self,
         threshold: &Threshold,
         observations: &Observations,
         candidates: Vec<Candidate>,
         now: Timestamp,
-    ) -> bool {
+    ) -> Option<StartedEviction> {
         let candidates: Vec<_> = candidates
             .into_iter()
             .filter(|pod| !self.evictions.contains(&pod.uid))
@@ -218,7 +291,7 @@ impl EvictionManager {
         let eviction = synchronize::evict(&self.config, threshold, observations, &candidates);
         let Some(eviction) = eviction else {
             tracing::warn!(signal = ?threshold.signal, "threshold is met, but no pod can be evicted");
-            return false;
+            return None;
         };
         self.start_eviction(eviction, now)
     }
@@ -243,17 +316,13 @@ impl EvictionManager {
         uid: String,
         usage: &LocalStorageUsage,
         now: Timestamp,
-    ) {
-        let Some(spec) = self.pods.specs.get(&uid) else {
-            return;
-        };
+    ) -> Option<StartedEviction> {
+        let spec = self.pods.specs.get(&uid)?;
         if spec.critical || self.evictions.contains(&uid) || !self.pods.is_running(&uid) {
-            return;
+            return None;
         }
         let limits = &spec.storage_limits;
-        let Some(message) = limits.exceeded(usage, self.config.one_filesystem) else {
-            return;
-        };
+        let message = limits.exceeded(usage, self.config.one_filesystem)?;
         let eviction = PodEviction {
             namespace: spec.namespace.clone(),
             name: spec.name.clone(),
@@ -261,13 +330,14 @@ impl EvictionManager {
             resource: EvictionResource::Disk,
             grace_seconds: LOCAL_STORAGE_GRACE_SECONDS,
             message,
+            event_annotations: BTreeMap::new(),
             disruption_target: false,
         };
-        self.start_eviction(eviction, now);
+        self.start_eviction(eviction, now)
     }
 
-    /// Saves and publishes an eviction. False when it cannot be saved.
-    fn start_eviction(&mut self, eviction: PodEviction, now: Timestamp) -> bool {
+    /// Saves and publishes an eviction; `None` when it cannot be saved.
+    fn start_eviction(&mut self, eviction: PodEviction, now: Timestamp) -> Option<StartedEviction> {
         let span = tracing::info_span!(
             "eviction.evict",
             k8s.pod.uid = eviction.uid,
@@ -283,12 +353,16 @@ impl EvictionManager {
                 error = polylet_kit::report(&error),
                 "failed to save eviction; not evicting the pod"
             );
-            return false;
+            return None;
         }
         tracing::warn!(pod, reason = eviction.message, "evicting pod");
         self.store
             .upsert(PressureItemKey::Pod(eviction.uid), item(&wire));
-        true
+        Some(StartedEviction {
+            pod: wire.pod.unwrap_or_default(),
+            message: eviction.message,
+            event_annotations: eviction.event_annotations,
+        })
     }
 }
 

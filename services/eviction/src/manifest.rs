@@ -9,15 +9,17 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use polylet_model::cgroup::{CgroupDriver, CgroupName};
 use polylet_model::constants::{SYSTEM_CRITICAL_PRIORITY, pod_annotation};
 use polylet_model::ids::PodUid;
+use polylet_model::quantity::Amount;
 use polylet_model::{qos, resources};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use crate::core::limits::LocalStorageLimits;
-use crate::core::pods::{ContainerRequests, PodUsageSpec};
+use crate::core::pods::{ContainerRequests, PodUsageSpec, RestartPolicy};
+use crate::core::rank::Requested;
 
 /// The paths of these fields, for a field mask.
-pub(crate) const FIELDS: [&str; 18] = [
+pub(crate) const FIELDS: [&str; 19] = [
     "metadata.annotations",
     "metadata.name",
     "metadata.namespace",
@@ -31,6 +33,7 @@ pub(crate) const FIELDS: [&str; 18] = [
     "spec.overhead",
     "spec.priority",
     "spec.resources",
+    "spec.restartPolicy",
     "spec.terminationGracePeriodSeconds",
     "spec.volumes.configMap.name",
     "spec.volumes.emptyDir.medium",
@@ -72,6 +75,7 @@ struct UsageManifestSpec {
     overhead: Option<BTreeMap<String, Quantity>>,
     priority: Option<i32>,
     resources: Option<ResourceRequirements>,
+    restart_policy: Option<String>,
     termination_grace_period_seconds: Option<i64>,
     volumes: Option<Vec<SpecVolume>>,
 }
@@ -114,11 +118,17 @@ impl PodUsageManifest {
         let grace = self.spec.termination_grace_period_seconds;
         let grace = grace.unwrap_or(DEFAULT_GRACE_SECONDS).max(0);
         let priority = self.spec.priority.unwrap_or(0);
+        let restart_policy = match self.spec.restart_policy.as_deref() {
+            Some("Never") => RestartPolicy::Never,
+            Some("OnFailure") => RestartPolicy::OnFailure,
+            _ => RestartPolicy::Always,
+        };
         let spec = PodSpec::from(self.spec);
         let requests = resources::pod_requests(&spec);
         let request = |name: &str| requests.get(name).map_or(0, |amount| amount.bytes());
-        let containers = spec.containers.iter().map(|container| {
-            let own = |name| resources::request(container, name).map_or(0, |amount| amount.bytes());
+        let init = spec.init_containers.iter().flatten();
+        let containers = spec.containers.iter().chain(init).map(|container| {
+            let own = |name| requested(container.resources.as_ref(), name).unwrap_or_default();
             let requests = ContainerRequests {
                 memory: own("memory"),
                 storage: own("ephemeral-storage"),
@@ -133,6 +143,10 @@ impl PodUsageManifest {
             critical,
             memory_request: request("memory"),
             storage_request: request("ephemeral-storage"),
+            pod_level_memory: requested(spec.resources.as_ref(), "memory"),
+            restart_policy,
+            // Set from the pod, not from its manifest.
+            has_terminal_phase: false,
             termination_grace_seconds: u32::try_from(grace).unwrap_or(u32::MAX),
             cgroups: [CgroupDriver::Cgroupfs, CgroupDriver::Systemd]
                 .map(|driver| cgroup.path(driver))
@@ -150,6 +164,15 @@ impl PodUsageManifest {
         let by_priority = self.spec.priority.unwrap_or(0) >= SYSTEM_CRITICAL_PRIORITY;
         by_priority || (!evict_static_pods && (is_static || is_mirror))
     }
+}
+
+/// A request as it is in the manifest.
+fn requested(resources: Option<&ResourceRequirements>, name: &str) -> Option<Requested> {
+    let text = &resources?.requests.as_ref()?.get(name)?.0;
+    Some(Requested {
+        bytes: Amount::parse(text).ok()?.bytes(),
+        text: text.clone(),
+    })
 }
 
 /// For the rules of [`polylet_model`], which take the API's types.
@@ -205,6 +228,7 @@ mod tests {
                 "priority": 7,
                 "terminationGracePeriodSeconds": 45,
                 "overhead": {"memory": "1Mi"},
+                "restartPolicy": "OnFailure",
                 "containers": [
                     {
                         "name": "a", "image": "x", "env": [{"name": "A", "value": "b"}],
@@ -246,7 +270,11 @@ mod tests {
             spec.storage_limits,
             LocalStorageLimits::from_spec(whole.spec())
         );
-        assert_eq!(spec.containers["a"].memory, 10 << 20);
+        assert_eq!(spec.containers["a"].memory.bytes, 10 << 20);
+        assert_eq!(spec.containers["a"].memory.text, "10Mi");
+        // Init containers and sidecars are blamed, too.
+        assert_eq!(spec.containers["s"].memory.text, "5Mi");
+        assert_eq!(spec.restart_policy, RestartPolicy::OnFailure);
         assert_eq!(spec.containers["b"], ContainerRequests::default());
         assert_eq!((spec.priority, spec.termination_grace_seconds), (7, 45));
         let cgroup = CgroupName::pod("/", qos::class(whole.spec()), whole.uid());

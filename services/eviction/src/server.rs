@@ -11,6 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 use tonic::{Request, Response, Status};
 
 use crate::input::SummaryRequest;
+use crate::usage::SummaryError;
 
 /// The gRPC methods of `EvictionService` and `StatsService`.
 #[derive(Clone)]
@@ -62,7 +63,11 @@ impl StatsService for Server {
             .send(request)
             .await
             .map_err(|_| stopping())?;
-        let (at, summary) = receiver.await.map_err(|_| stopping())?;
+        let summary = receiver.await.map_err(|_| stopping())?;
+        let (at, summary) = summary.map_err(|error| match error {
+            SummaryError::Deadline => Status::deadline_exceeded(error.to_string()),
+            error => Status::unavailable(error.to_string()),
+        })?;
         let summary = serde_json::to_vec(&summary)
             .map_err(|error| Status::internal(format!("failed to encode the summary: {error}")))?;
         Ok(Response::new(GetSummaryResponse {

@@ -11,6 +11,8 @@ pub(crate) enum Input {
     Pod(PodSource, Update<String, Pod>),
     /// A call of `Reclaim`.
     Reclaim(ReclaimCall),
+    /// The next list of images for the node's status is due.
+    ListTimer,
     /// The next periodic garbage collection is due.
     Timer,
 }

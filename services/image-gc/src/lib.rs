@@ -11,6 +11,8 @@
 mod config;
 mod convert;
 pub mod core;
+#[doc(hidden)]
+pub mod fuzzing;
 mod input;
 pub mod manager;
 mod manifest;
@@ -22,6 +24,7 @@ mod sources;
 use polylet_kit::{Api, BoxError, Ctx, Dependency, Service, ServiceDescriptor, StateFileDecl};
 use polylet_watch::Store;
 use polylet_wire::imagegc::v1::image_gc_service_server::ImageGcServiceServer;
+use polylet_wire::levels;
 use tokio::sync::mpsc;
 
 /// The service and its dependencies.
@@ -31,17 +34,18 @@ pub static DESCRIPTOR: ServiceDescriptor = ServiceDescriptor {
     about: "removes unused images when disk space is low",
     serves: &[Api {
         package: "polylet.imagegc.v1",
-        level: 1,
+        level: levels::IMAGEGC,
     }],
     calls: &[Dependency {
         service: "pod-config",
         package: "polylet.podconfig.v1",
-        level: 1,
+        level: levels::PODCONFIG,
     }],
     state_files: &[StateFileDecl {
         path: "state:ages.json",
         description: "when each image was first detected and last used",
     }],
+    subprocesses: &[],
 };
 
 /// Builds the service.
@@ -52,7 +56,7 @@ pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
     let config = config::Config::new(&ctx);
     let (reclaim_calls, receiver) = mpsc::channel(16);
     let store = Store::new(ctx.incarnation());
-    let event_loop = run::EventLoop::new(ctx.clone(), &config, store.clone(), receiver);
+    let event_loop = run::EventLoop::new(ctx.clone(), &config, store.clone(), receiver)?;
     ctx.spawn("run", event_loop.run());
     let server = server::Server::new(store, reclaim_calls);
     Ok(Service::new().grpc(ImageGcServiceServer::new(server)))

@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use polylet_kit::follow::podconfig::SOURCES;
 use polylet_watch::Update;
-use polylet_wire::podconfig::v1::{Pod, PodSource};
+use polylet_wire::podconfig::v1::{Pod, PodSource, TerminalPhase};
 
 use crate::core::plan::{self, ImageFsUsage, ImageGcPolicy, ImageRemoval};
 use crate::core::records::{self, ImageRecords, ImageSnapshot, ListedImage};
@@ -15,7 +15,7 @@ use crate::manifest::PodImages;
 /// The pods' images and the records of all images.
 pub struct ImageGcManager {
     policy: ImageGcPolicy,
-    /// Image references by pod uid.
+    /// Image references by uid of the pods that may still start a container.
     pods: BTreeMap<String, Vec<String>>,
     synced_sources: BTreeSet<i32>,
     records: ImageRecords,
@@ -42,6 +42,11 @@ impl ImageGcManager {
     pub fn handle_pod(&mut self, source: PodSource, update: Update<String, Pod>) -> Option<usize> {
         match update {
             Update::Upsert(uid, pod) => match PodImages::from_json(&pod.manifest) {
+                // A pod that has succeeded or failed starts nothing any more.
+                Ok(_) if pod.terminal_phase() != TerminalPhase::Unspecified => {
+                    self.pods.insert(uid, Vec::new());
+                    None
+                }
                 Ok(manifest) => {
                     let references = manifest.into_image_references();
                     let count = references.len();
@@ -124,6 +129,15 @@ impl ImageGcManager {
         (removals, bytes)
     }
 
+    /// The snapshot without the references of pods that the caller knows to have finished.
+    pub fn without_pods(&self, snapshot: ImageSnapshot, finished: &[String]) -> ImageSnapshot {
+        let others = self.pods.iter().filter(|(uid, _)| !finished.contains(uid));
+        ImageSnapshot {
+            pod_references: others.flat_map(|(_, images)| images).cloned().collect(),
+            ..snapshot
+        }
+    }
+
     /// The images to remove for a caller that needs `bytes`; zero for all removable images.
     pub fn reclaim(
         &self,
@@ -139,5 +153,66 @@ impl ImageGcManager {
     /// An image was removed.
     pub fn on_removed(&mut self, id: &str) {
         self.records.remove(id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use polylet_wire::common::v1::PodRef;
+    use serde_json::json;
+
+    use super::*;
+
+    fn pod(uid: &str, image: &str, phase: TerminalPhase) -> Update<String, Pod> {
+        let manifest = json!({ "spec": { "containers": [{ "name": "c", "image": image }] } });
+        let pod = Pod {
+            r#ref: Some(PodRef {
+                uid: uid.to_owned(),
+                ..PodRef::default()
+            }),
+            manifest: manifest.to_string().into_bytes().into(),
+            terminal_phase: phase.into(),
+            ..Pod::default()
+        };
+        Update::Upsert(uid.to_owned(), pod)
+    }
+
+    fn image(name: &str) -> ListedImage {
+        ListedImage {
+            id: format!("sha256:{name}"),
+            names: vec![format!("docker.io/library/{name}:1")],
+            size_bytes: 10,
+            pinned: false,
+        }
+    }
+
+    #[test]
+    fn images_of_finished_pods_are_not_desired() {
+        let policy = ImageGcPolicy {
+            high_threshold_percent: 100,
+            low_threshold_percent: 80,
+            minimum_age: Duration::ZERO,
+            maximum_age: Duration::ZERO,
+        };
+        let mut manager = ImageGcManager::new(policy, ImageRecords::default());
+        let source = PodSource::Api;
+        for (uid, name, phase) in [
+            ("runs", "a:1", TerminalPhase::Unspecified),
+            ("ended-here", "b:1", TerminalPhase::Unspecified),
+            ("ended", "c:1", TerminalPhase::Failed),
+        ] {
+            manager.handle_pod(source, pod(uid, name, phase));
+        }
+        let images = ["a", "b", "c"].map(image).to_vec();
+        let now = Timestamp::UNIX_EPOCH;
+        let snapshot = manager.update(images, BTreeSet::new(), now);
+        let removed = |finished: &[&str]| -> Vec<String> {
+            let finished: Vec<String> = finished.iter().map(|uid| (*uid).to_owned()).collect();
+            let snapshot = manager.without_pods(snapshot.clone(), &finished);
+            let removals = manager.reclaim(&snapshot, 0, Duration::ZERO, now);
+            removals.into_iter().map(|removal| removal.id).collect()
+        };
+        assert_eq!(removed(&[]), ["sha256:c"]);
+        assert_eq!(removed(&["ended-here"]), ["sha256:b", "sha256:c"]);
     }
 }

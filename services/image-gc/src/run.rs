@@ -6,13 +6,14 @@ use futures::StreamExt;
 use futures::stream::select_all;
 use jiff::Timestamp;
 use polylet_cri::RuntimeClient;
-use polylet_kit::state_file::StateFile;
+use polylet_kit::state_file::{StateFile, StateFileError};
 use polylet_kit::{Ctx, cause, report};
 use polylet_watch::{Store, Update};
 use polylet_wire::imagegc::v1::{Image, ReclaimRequest, ReclaimResponse};
 use polylet_wire::notice::v1::Severity;
 use polylet_wire::podconfig::v1::{Pod, PodSource};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use crate::config::Config;
 use crate::core::messages;
@@ -20,11 +21,13 @@ use crate::core::plan::ImageRemoval;
 use crate::core::records::{ImageRecords, ImageSnapshot};
 use crate::input::{Input, ReclaimCall};
 use crate::manager::ImageGcManager;
-use crate::runtime::{self, InspectError};
+use crate::runtime::{self, ImageFsProbe, InspectError};
 use crate::{convert, sources};
 
 /// Upstream's garbage collection period.
 const PERIOD: Duration = Duration::from_secs(300);
+/// Upstream's period for the images in the node's status.
+const LIST_PERIOD: Duration = Duration::from_secs(30);
 const RUNTIME_TIMEOUT: Duration = Duration::from_secs(60);
 const RECORDS_VERSION: u32 = 1;
 
@@ -36,6 +39,9 @@ pub(crate) struct EventLoop {
     records_file: StateFile<ImageRecords>,
     store: Store<String, Image>,
     reclaim_calls: mpsc::Receiver<ReclaimCall>,
+    image_fs: ImageFsProbe,
+    /// The uses of images when they were last inspected.
+    last: ImageSnapshot,
     /// The last attempt to get the usage of the image file system failed.
     failed: bool,
 }
@@ -47,20 +53,22 @@ impl EventLoop {
         config: &Config,
         store: Store<String, Image>,
         reclaim_calls: mpsc::Receiver<ReclaimCall>,
-    ) -> Self {
+    ) -> Result<Self, StateFileError> {
         let records_file = StateFile::new(ctx.state_dir().join("ages.json"), RECORDS_VERSION);
         let records = records_file
-            .load_or_set_aside("image ages start over")
+            .restore("image ages start over")?
             .unwrap_or_default();
-        Self {
+        Ok(Self {
             runtime: RuntimeClient::connect(&config.runtime_endpoint, RUNTIME_TIMEOUT),
             manager: ImageGcManager::new(config.policy, records),
             records_file,
             store,
             ctx,
             reclaim_calls,
+            image_fs: ImageFsProbe::default(),
+            last: ImageSnapshot::default(),
             failed: false,
-        }
+        })
     }
 
     /// Runs until the process drains.
@@ -69,12 +77,15 @@ impl EventLoop {
         let mut pods = select_all(sources::all(&self.ctx));
         let mut timer = tokio::time::interval(PERIOD);
         timer.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let mut list_timer = tokio::time::interval_at(Instant::now() + LIST_PERIOD, LIST_PERIOD);
+        list_timer.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             let input = tokio::select! {
                 () = drain.cancelled() => return,
                 Some(input) = pods.next() => input,
                 Some(call) = self.reclaim_calls.recv() => Input::Reclaim(call),
                 _ = timer.tick() => Input::Timer,
+                _ = list_timer.tick() => Input::ListTimer,
             };
             self.handle_input(input).await;
         }
@@ -96,6 +107,7 @@ impl EventLoop {
                 let _ = call.response.send(result);
             }
             Input::Timer => self.collect_garbage().await,
+            Input::ListTimer => self.publish_images().await,
         }
     }
 
@@ -130,13 +142,32 @@ impl EventLoop {
         {
             tracing::warn!(error = report(&error), "failed to save image ages");
         }
+        self.publish(&snapshot);
+        self.last = snapshot.clone();
+        Ok(snapshot)
+    }
+
+    fn publish(&self, snapshot: &ImageSnapshot) {
         let items = snapshot
             .images
             .iter()
-            .map(|image| (image.id.clone(), convert::image(&snapshot, image)));
+            .map(|image| (image.id.clone(), convert::image(snapshot, image)));
         self.store.replace(items);
         self.store.mark_synced();
-        Ok(snapshot)
+    }
+
+    /// Publishes the present images, with the uses of the last inspection. Decides nothing.
+    async fn publish_images(&mut self) {
+        match runtime::list_images(&self.runtime).await {
+            Ok(images) => {
+                self.last.images = images;
+                self.publish(&self.last);
+            }
+            Err(error) => {
+                let error = report(&error);
+                tracing::debug!(error, "failed to list images; keeping the last list");
+            }
+        }
     }
 
     async fn collect_garbage(&mut self) {
@@ -156,7 +187,7 @@ impl EventLoop {
         let now = Timestamp::now();
         let old = self.manager.exceeding_maximum_age(&snapshot, now);
         self.remove_all(old).await;
-        let usage = match runtime::image_fs_usage(&self.runtime).await {
+        let usage = match self.image_fs.usage(&self.runtime).await {
             Ok(usage) => usage,
             Err(error) => {
                 let error = report(&error);
@@ -205,6 +236,8 @@ impl EventLoop {
         } else {
             self.manager.policy().minimum_age
         };
+        let finished = &request.finished_pod_uids;
+        let snapshot = self.manager.without_pods(snapshot, finished);
         let (bytes, now) = (request.bytes_to_free, Timestamp::now());
         let removals = self.manager.reclaim(&snapshot, bytes, minimum_age, now);
         Ok(self.remove_all(removals).await)

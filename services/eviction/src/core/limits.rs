@@ -81,6 +81,11 @@ impl LocalStorageLimits {
         }
     }
 
+    /// Whether the volume's files count as the pod's usage.
+    pub(crate) fn is_local_volume(&self, name: &str) -> bool {
+        self.local_volumes.iter().any(|volume| volume.name == name)
+    }
+
     /// Whether the pod has no limit.
     pub(crate) fn is_empty(&self) -> bool {
         self.empty_dirs.is_empty() && !self.limits_containers()

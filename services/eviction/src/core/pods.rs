@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
+
 use super::limits::LocalStorageLimits;
+use super::rank::Requested;
 
 /// The fields of a pod's spec that eviction needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -16,19 +19,33 @@ pub(crate) struct PodUsageSpec {
     pub(crate) memory_request: u64,
     /// In bytes.
     pub(crate) storage_request: u64,
+    /// The memory request of the pod as a whole (`spec.resources`).
+    pub(crate) pod_level_memory: Option<Requested>,
     pub(crate) termination_grace_seconds: u32,
+    pub(crate) restart_policy: RestartPolicy,
+    /// The API server knows the pod as succeeded or failed.
+    pub(crate) has_terminal_phase: bool,
     /// Possible paths of the pod's cgroup, one for each cgroup driver.
     pub(crate) cgroups: Vec<String>,
-    /// Requests by container name.
+    /// Requests by the name of a container or init container.
     pub(crate) containers: BTreeMap<String, ContainerRequests>,
     pub(crate) storage_limits: LocalStorageLimits,
 }
 
-/// The requests of a container in bytes.
+/// When the containers of a pod are started again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum RestartPolicy {
+    #[default]
+    Always,
+    OnFailure,
+    Never,
+}
+
+/// The requests of a container.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ContainerRequests {
-    pub(crate) memory: u64,
-    pub(crate) storage: u64,
+    pub(crate) memory: Requested,
+    pub(crate) storage: Requested,
 }
 
 /// A running container in the runtime.
@@ -36,7 +53,15 @@ pub(crate) struct ContainerRequests {
 pub(crate) struct RunningContainer {
     pub(crate) id: String,
     pub(crate) name: String,
-    pub(crate) started_at: Option<jiff::Timestamp>,
+    pub(crate) started_at: Option<Timestamp>,
+}
+
+/// A container in the runtime that does not run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct DeadContainer {
+    /// When it ended, or was created if it was never started.
+    pub(crate) at: Option<Timestamp>,
+    pub(crate) failed: bool,
 }
 
 /// A pod in the runtime.
@@ -45,13 +70,23 @@ pub(crate) struct RuntimePod {
     pub(crate) namespace: String,
     pub(crate) name: String,
     pub(crate) running: Vec<RunningContainer>,
+    pub(crate) dead: Vec<DeadContainer>,
     pub(crate) sandbox_ready: bool,
-    pub(crate) created_at: Option<jiff::Timestamp>,
+    /// When its sandboxes were created.
+    pub(crate) sandboxes: Vec<Option<Timestamp>>,
+    pub(crate) created_at: Option<Timestamp>,
 }
 
 impl RuntimePod {
     fn is_running(&self) -> bool {
         self.sandbox_ready || !self.running.is_empty()
+    }
+
+    /// Whether anything is left of it that had ended by then.
+    fn is_left_since(&self, at: Timestamp) -> bool {
+        let dead = self.dead.iter().map(|dead| dead.at);
+        dead.chain(self.sandboxes.iter().copied())
+            .any(|then| then.is_none_or(|then| then <= at))
     }
 }
 
@@ -74,6 +109,34 @@ impl NodePods {
     ) -> impl Iterator<Item = (&String, &PodUsageSpec, &RuntimePod)> {
         self.running()
             .filter_map(|(uid, pod)| Some((uid, self.specs.get(uid)?, pod)))
+    }
+
+    /// Whether the pod runs nothing and never will again, as far as this service knows. `evicted` pods
+    /// are finished, and so are those that are no longer desired.
+    pub(crate) fn is_finished(&self, uid: &str, evicted: bool) -> bool {
+        let Some(pod) = self.runtime.get(uid).filter(|pod| !pod.is_running()) else {
+            return false;
+        };
+        let Some(spec) = self.specs.get(uid) else {
+            return true;
+        };
+        let ended = match spec.restart_policy {
+            RestartPolicy::Always => false,
+            RestartPolicy::OnFailure => pod.dead.iter().all(|dead| !dead.failed),
+            RestartPolicy::Never => true,
+        };
+        evicted || spec.has_terminal_phase || (ended && !pod.dead.is_empty())
+    }
+
+    /// Whether a finished pod still has a container or sandbox that had ended by then.
+    pub(crate) fn has_dead_containers(
+        &self,
+        at: Timestamp,
+        is_evicted: impl Fn(&str) -> bool,
+    ) -> bool {
+        self.runtime
+            .iter()
+            .any(|(uid, pod)| pod.is_left_since(at) && self.is_finished(uid, is_evicted(uid)))
     }
 
     /// Whether the pod has a ready sandbox or a running container.

@@ -80,3 +80,24 @@ impl ConditionState {
         }
     }
 }
+
+/// The last request to remove the dead containers of finished pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ContainerReclaim {
+    /// Greater than in all earlier requests, also of earlier process instances.
+    pub(crate) request: u64,
+    /// What had ended by then is to be removed.
+    pub(crate) requested_at: Timestamp,
+}
+
+impl ContainerReclaim {
+    /// The next request.
+    pub(crate) fn next(previous: Option<Self>, now: Timestamp) -> Self {
+        let after_previous = previous.map_or(0, |previous| previous.request.saturating_add(1));
+        let by_clock = u64::try_from(now.as_millisecond()).unwrap_or(0);
+        Self {
+            request: after_previous.max(by_clock),
+            requested_at: now,
+        }
+    }
+}

@@ -1,7 +1,9 @@
 //! Eviction signals and their observed values.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+
+use serde::{Deserialize, Serialize};
 
 /// A signal that a threshold watches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -18,6 +20,10 @@ pub enum Signal {
     ImageFsAvailable,
     /// Free inodes of the image file system.
     ImageFsInodesFree,
+    /// Free space of the file system of containers' writable layers.
+    ContainerFsAvailable,
+    /// Free inodes of the file system of containers' writable layers.
+    ContainerFsInodesFree,
     /// Free process ids.
     PidAvailable,
 }
@@ -32,41 +38,51 @@ pub(crate) enum EvictionResource {
 }
 
 impl Signal {
-    /// Parses a key of `evictionHard`. Allocatable memory cannot be configured separately.
+    /// Parses a key of `evictionHard`: all signals that the configuration accepts.
     pub(crate) fn parse(name: &str) -> Option<Self> {
         Some(match name {
             "memory.available" => Self::MemoryAvailable,
+            "allocatableMemory.available" => Self::AllocatableMemoryAvailable,
             "nodefs.available" => Self::NodeFsAvailable,
             "nodefs.inodesFree" => Self::NodeFsInodesFree,
             "imagefs.available" => Self::ImageFsAvailable,
             "imagefs.inodesFree" => Self::ImageFsInodesFree,
+            "containerfs.available" => Self::ContainerFsAvailable,
+            "containerfs.inodesFree" => Self::ContainerFsInodesFree,
             "pid.available" => Self::PidAvailable,
             _ => return None,
         })
     }
 
+    /// Whether the signal is about the file system of writable layers.
+    pub(crate) fn is_container_fs(self) -> bool {
+        matches!(
+            self,
+            Self::ContainerFsAvailable | Self::ContainerFsInodesFree
+        )
+    }
+
     pub(crate) fn resource(self) -> EvictionResource {
         match self {
             Self::MemoryAvailable | Self::AllocatableMemoryAvailable => EvictionResource::Memory,
-            Self::NodeFsAvailable | Self::ImageFsAvailable => EvictionResource::Disk,
-            Self::NodeFsInodesFree | Self::ImageFsInodesFree => EvictionResource::Inodes,
+            Self::NodeFsAvailable | Self::ImageFsAvailable | Self::ContainerFsAvailable => {
+                EvictionResource::Disk
+            }
+            Self::NodeFsInodesFree | Self::ImageFsInodesFree | Self::ContainerFsInodesFree => {
+                EvictionResource::Inodes
+            }
             Self::PidAvailable => EvictionResource::Pids,
         }
     }
 
-    /// Whether the signal is in bytes and not a count.
-    pub(crate) fn is_bytes(self) -> bool {
-        !matches!(
-            self,
-            Self::NodeFsInodesFree | Self::ImageFsInodesFree | Self::PidAvailable
-        )
-    }
-
-    /// Whether removing images can help. With one file system for images and pods, it also helps
-    /// `nodefs`.
+    /// Whether removing dead containers and unused images can help. With one file system for images
+    /// and pods, it also helps `nodefs`.
     pub(crate) fn is_reclaimable(self, one_filesystem: bool) -> bool {
         match self {
-            Self::ImageFsAvailable | Self::ImageFsInodesFree => true,
+            Self::ImageFsAvailable
+            | Self::ImageFsInodesFree
+            | Self::ContainerFsAvailable
+            | Self::ContainerFsInodesFree => true,
             Self::NodeFsAvailable | Self::NodeFsInodesFree => one_filesystem,
             _ => false,
         }
@@ -85,7 +101,7 @@ impl fmt::Display for EvictionResource {
 }
 
 /// The observed value of a signal: bytes or a count.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Observation {
     /// The free amount.
     pub available: u64,
@@ -93,5 +109,43 @@ pub struct Observation {
     pub capacity: u64,
 }
 
-/// Observed signals. A signal that could not be read is missing and meets no threshold.
-pub type Observations = BTreeMap<Signal, Observation>;
+/// The signals of one sync iteration. One that is neither observed nor failed does not exist on this
+/// node, such as the inodes of a file system without a limit on them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Observations {
+    observed: BTreeMap<Signal, Observation>,
+    failed: BTreeSet<Signal>,
+}
+
+impl Observations {
+    /// The observation of a signal.
+    pub fn get(&self, signal: Signal) -> Option<Observation> {
+        self.observed.get(&signal).copied()
+    }
+
+    /// Adds an observation.
+    pub fn insert(&mut self, signal: Signal, observation: Observation) {
+        self.failed.remove(&signal);
+        self.observed.insert(signal, observation);
+    }
+
+    /// Records that a signal could not be observed: what it was before stays in effect.
+    pub fn fail(&mut self, signal: Signal) {
+        self.observed.remove(&signal);
+        self.failed.insert(signal);
+    }
+
+    /// Whether the signal could not be observed.
+    pub fn is_failed(&self, signal: Signal) -> bool {
+        self.failed.contains(&signal)
+    }
+}
+
+impl<const N: usize> From<[(Signal, Observation); N]> for Observations {
+    fn from(observed: [(Signal, Observation); N]) -> Self {
+        Self {
+            observed: observed.into(),
+            failed: BTreeSet::new(),
+        }
+    }
+}

@@ -8,8 +8,8 @@ use jiff::Timestamp;
 use super::message;
 use super::pressure::{ConditionState, NodeCondition};
 use super::rank::{Candidate, rank};
-use super::signal::{EvictionResource, Observations, Signal};
-use super::threshold::{self, Threshold};
+use super::signal::{EvictionResource, Observations};
+use super::threshold::{self, Threshold, ThresholdSettings};
 
 /// The thresholds and limits of eviction.
 #[derive(Clone, Debug, Default)]
@@ -27,7 +27,13 @@ impl EvictionConfig {
     /// Hard thresholds only, as in `evictionHard`. Invalid ones are ignored.
     pub fn hard(thresholds: &BTreeMap<String, String>) -> Self {
         let none = BTreeMap::new();
-        let (thresholds, _) = threshold::parse(thresholds, &none, &BTreeMap::new(), &none);
+        let (thresholds, _) = threshold::parse(ThresholdSettings {
+            hard: thresholds,
+            soft: &none,
+            soft_grace: &BTreeMap::new(),
+            minimum_reclaim: &none,
+            pods_are_limited: true,
+        });
         EvictionConfig {
             thresholds,
             one_filesystem: true,
@@ -42,6 +48,8 @@ pub(crate) struct State {
     pub(crate) conditions: BTreeMap<NodeCondition, ConditionState>,
     /// The thresholds that are met, and since when.
     pub(crate) met_since: Vec<(Threshold, Timestamp)>,
+    /// Those that were met for their grace period: their minimum reclaim is due.
+    pub(crate) due: Vec<Threshold>,
 }
 
 /// What to do after an observation.
@@ -49,12 +57,10 @@ pub(crate) struct State {
 pub enum Action {
     /// No threshold is met, or its grace period is not over.
     None,
-    /// Request this many bytes from image-gc (zero for all it can free), then observe again.
+    /// Remove dead containers, then unused images, then observe again.
     Reclaim {
-        /// The signal of the threshold.
-        signal: Signal,
-        /// The bytes missing to the threshold.
-        bytes: u64,
+        /// The threshold that is met.
+        threshold: Threshold,
     },
     /// Evict the first pod by rank.
     Evict {
@@ -63,17 +69,16 @@ pub enum Action {
     },
 }
 
-/// Takes observations and returns the new state and the action to take. `reclaimed` means that
-/// image-gc has just freed what it could.
+/// Takes observations and returns the new state and the action to take. While `reclaiming`, thresholds
+/// that this can help wait for its end.
 pub(crate) fn synchronize(
     config: &EvictionConfig,
     previous: &State,
     observations: &Observations,
-    reclaimed: bool,
+    reclaiming: bool,
     now: Timestamp,
 ) -> (State, Action) {
-    let met_before: Vec<Threshold> = previous.met_since.iter().map(|(t, _)| t.clone()).collect();
-    let met = threshold::met(&config.thresholds, &met_before, observations);
+    let met = thresholds_met(config, previous, observations);
     let met_since: Vec<(Threshold, Timestamp)> = met
         .iter()
         .map(|threshold| {
@@ -84,72 +89,109 @@ pub(crate) fn synchronize(
     let conditions = NodeCondition::ALL
         .into_iter()
         .map(|condition| {
-            let is_met = met
-                .iter()
-                .any(|t| NodeCondition::from(t.signal.resource()) == condition);
-            let state = previous.conditions.get(&condition).copied();
-            let state = state.unwrap_or_else(|| ConditionState::inactive(now));
-            let transition = config.pressure_transition_period;
-            (condition, state.next(is_met, now, transition))
+            (
+                condition,
+                next_condition(config, previous, observations, condition, &met, now),
+            )
         })
         .collect();
-    let action = choose_action(config, &met_since, observations, reclaimed, now);
+    let due: Vec<Threshold> = met_since
+        .iter()
+        .filter(|(threshold, since)| {
+            let age = Duration::try_from(now.duration_since(*since)).unwrap_or(Duration::ZERO);
+            threshold.grace.is_none_or(|grace| age >= grace)
+        })
+        .map(|(threshold, _)| threshold.clone())
+        .collect();
+    let action = choose_action(config, &due, observations, reclaiming);
     let state = State {
         conditions,
         met_since,
+        due,
     };
     (state, action)
 }
 
-/// Acts on one threshold: memory first, then those that image-gc can help, then the rest.
+/// The thresholds that are met, whatever their grace period. One that was due stays met until its
+/// minimum reclaim is available, and one whose signal cannot be observed stays what it was.
+fn thresholds_met<'a>(
+    config: &'a EvictionConfig,
+    previous: &State,
+    observations: &Observations,
+) -> Vec<&'a Threshold> {
+    let is_met = |threshold: &&Threshold| {
+        if observations.is_failed(threshold.signal) {
+            return previous.met_since.iter().any(|(met, _)| met == *threshold);
+        }
+        threshold.is_met(observations, previous.due.contains(threshold))
+    };
+    config.thresholds.iter().filter(is_met).collect()
+}
+
+/// A condition that none of the observed signals sets is unchanged while another one cannot be
+/// observed: not to know is no reason to end it.
+fn next_condition(
+    config: &EvictionConfig,
+    previous: &State,
+    observations: &Observations,
+    condition: NodeCondition,
+    met: &[&Threshold],
+    now: Timestamp,
+) -> ConditionState {
+    let concerns = |t: &Threshold| NodeCondition::from(t.signal.resource()) == condition;
+    let state = previous.conditions.get(&condition).copied();
+    let state = state.unwrap_or_else(|| ConditionState::inactive(now));
+    let is_failed = |t: &Threshold| observations.is_failed(t.signal);
+    let is_met = met.iter().any(|t| concerns(t) && !is_failed(t));
+    if !is_met
+        && config
+            .thresholds
+            .iter()
+            .any(|t| concerns(t) && is_failed(t))
+    {
+        return state;
+    }
+    state.next(is_met, now, config.pressure_transition_period)
+}
+
+/// Acts on one observed threshold: memory first, then disks, then the rest.
 fn choose_action(
     config: &EvictionConfig,
-    met_since: &[(Threshold, Timestamp)],
+    due: &[Threshold],
     observations: &Observations,
-    reclaimed: bool,
-    now: Timestamp,
+    reclaiming: bool,
 ) -> Action {
-    let due = met_since.iter().filter(|(threshold, since)| {
-        let age = Duration::try_from(now.duration_since(*since)).unwrap_or(Duration::ZERO);
-        threshold.grace.is_none_or(|grace| age >= grace)
-    });
-    let order = |signal: Signal| match signal.resource() {
+    let is_reclaimable = |t: &Threshold| t.signal.is_reclaimable(config.one_filesystem);
+    let order = |threshold: &Threshold| match threshold.signal.resource() {
         EvictionResource::Memory => 0,
         EvictionResource::Disk | EvictionResource::Inodes => 1,
         EvictionResource::Pids => 2,
     };
-    // A hard threshold goes before a soft one of the same signal.
-    let first = due.min_by_key(|(t, _)| (order(t.signal), t.signal, t.grace.is_some()));
-    let Some((threshold, _)) = first else {
+    let first = due
+        .iter()
+        .filter(|t| !observations.is_failed(t.signal))
+        .filter(|t| !(reclaiming && is_reclaimable(t)))
+        // A hard threshold goes before a soft one of the same signal.
+        .min_by_key(|t| (order(t), t.signal, t.grace.is_some()));
+    let Some(threshold) = first.cloned() else {
         return Action::None;
     };
-    if threshold.signal.is_reclaimable(config.one_filesystem) && !reclaimed {
-        return Action::Reclaim {
-            signal: threshold.signal,
-            bytes: missing_bytes(threshold, observations),
-        };
+    if is_reclaimable(&threshold) {
+        return Action::Reclaim { threshold };
     }
-    Action::Evict {
-        threshold: threshold.clone(),
-    }
+    Action::Evict { threshold }
 }
 
-/// The bytes missing to the threshold and its minimum reclaim; zero for inodes.
-fn missing_bytes(threshold: &Threshold, observations: &Observations) -> u64 {
-    let Some(observation) = observations.get(&threshold.signal) else {
-        return 0;
-    };
-    if !threshold.signal.is_bytes() {
-        return 0;
-    }
-    let extra = threshold
-        .minimum_reclaim
-        .as_ref()
-        .map_or(0, |value| value.resolve(observation.capacity));
-    let bound = threshold.value.resolve(observation.capacity);
-    bound
-        .saturating_add(extra)
-        .saturating_sub(observation.available)
+/// Whether reclaiming was enough: no threshold is met any more, all with their minimum reclaim. `None`
+/// when the signal that led to it cannot be observed.
+pub(crate) fn is_resolved(
+    config: &EvictionConfig,
+    threshold: &Threshold,
+    observations: &Observations,
+) -> Option<bool> {
+    observations.get(threshold.signal)?;
+    let is_met = |t: &Threshold| t.is_met(observations, true);
+    Some(!config.thresholds.iter().any(is_met))
 }
 
 /// The eviction of one pod.
@@ -162,6 +204,8 @@ pub(crate) struct PodEviction {
     pub(crate) grace_seconds: u32,
     /// The pod's status message.
     pub(crate) message: String,
+    /// The annotations of the pod's event.
+    pub(crate) event_annotations: BTreeMap<String, String>,
     /// Whether the cause is a shortage of the node, and not the pod's own limit.
     pub(crate) disruption_target: bool,
 }
@@ -184,14 +228,16 @@ pub(crate) fn evict(
             .min(first.termination_grace_seconds)
             .max(1),
     };
-    let observation = observations.get(&threshold.signal).copied();
+    let observation = observations.get(threshold.signal);
+    let (message, event_annotations) = message::evicted(threshold, observation, first);
     Some(PodEviction {
         uid: first.uid.clone(),
         namespace: first.namespace.clone(),
         name: first.name.clone(),
         resource: threshold.signal.resource(),
         grace_seconds,
-        message: message::evicted(threshold, observation, first),
+        message,
+        event_annotations,
         disruption_target: true,
     })
 }

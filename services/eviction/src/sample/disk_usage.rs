@@ -1,72 +1,387 @@
-//! Disk usage of a directory, measured by walking it.
+//! The disk usage of directories of pods, measured in a child process that can be killed.
 
-use std::collections::HashSet;
-use std::fs;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::collections::{BTreeMap, VecDeque};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-/// Allocated bytes and inodes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct DiskUsage {
-    pub(crate) bytes: u64,
-    pub(crate) inodes: u64,
+use polylet_kit::subprocess::{SubprocessTask, TaskProgress};
+use polylet_machine::mountinfo::{self, Mount};
+use polylet_walk::{
+    Budget, DiskUsage, Measurement, Progress, Walk, open_dir, open_entry, open_root,
+};
+use rustix::fs::{FileType, FsWord, Mode, OFlags, ResolveFlags, fstat, fstatfs, openat2};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+
+use super::filesystem::{self, Filesystem};
+
+/// Entries that are walked before the next directory has its turn: none waits for a large one.
+const SLICE: u64 = 20_000;
+/// The longest time without progress. Walks skip what is mounted, so only a dead disk of the node
+/// itself takes as long.
+const DEADLINE: Duration = Duration::from_secs(5);
+/// File systems that need no other machine and no process: they are walked also where they are mounted.
+const IN_MEMORY: [(&str, FsWord); 2] = [("tmpfs", 0x0102_1994), ("hugetlbfs", 0x9584_58f6)];
+
+/// Measures directories of pods.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct DiskUsageTask {
+    /// Who asks: the same pods may be measured for several purposes at once.
+    pub(crate) purpose: String,
+    /// The time for all of them; what is not finished then is incomplete.
+    pub(crate) budget: Duration,
+    pub(crate) pods: Vec<PodPaths>,
 }
 
-impl DiskUsage {
-    pub(crate) fn add(self, other: Self) -> Self {
-        Self {
-            bytes: self.bytes.saturating_add(other.bytes),
-            inodes: self.inodes.saturating_add(other.inodes),
+/// The directories and files of a pod that are measured.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PodPaths {
+    pub(crate) uid: String,
+    /// A directory that pods cannot write to, and a path below it.
+    pub(crate) paths: Vec<(PathBuf, PathBuf)>,
+}
+
+/// The measured usage of one path.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PathUsage {
+    pub(crate) usage: DiskUsage,
+    /// The time ran out, and the usage is what was found until then.
+    pub(crate) incomplete: bool,
+    /// The file system that is mounted there, if it is one in memory.
+    pub(crate) memory: Option<Filesystem>,
+    /// Another file system is mounted there, which was not asked for anything.
+    pub(crate) is_mount: bool,
+}
+
+/// The measured usage of a pod.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PodDiskUsage {
+    /// In the order of [`PodPaths::paths`]; `None` for what cannot be read.
+    pub(crate) paths: Vec<Option<PathUsage>>,
+    /// How long this pod took.
+    pub(crate) took: Duration,
+}
+
+impl SubprocessTask for DiskUsageTask {
+    const NAME: &'static str = "disk-usage";
+    type Progress = ();
+    type Output = BTreeMap<String, PodDiskUsage>;
+
+    fn key(&self) -> String {
+        let first = self.pods.first().map_or("", |pod| &pod.uid);
+        format!("{} {first} {}", self.purpose, self.pods.len())
+    }
+
+    fn deadline(&self) -> Duration {
+        DEADLINE
+    }
+
+    fn run(self, progress: &mut TaskProgress<()>) -> Self::Output {
+        let until = Instant::now() + self.budget;
+        let mut bases = Bases::default();
+        let mut pods: VecDeque<PodMeasurement> =
+            self.pods.into_iter().map(PodMeasurement::new).collect();
+        let mut output = BTreeMap::new();
+        while let Some(mut pod) = pods.pop_front() {
+            let began = Instant::now();
+            let is_finished = pod.advance(&mut bases, until);
+            pod.result.took += began.elapsed();
+            progress.report(|| ());
+            if is_finished || Instant::now() >= until {
+                let (uid, usage) = pod.finish();
+                output.insert(uid, usage);
+            } else {
+                pods.push_back(pod);
+            }
         }
+        output
     }
 }
 
-/// Measures `root` and everything below it on the same file system. Hard links count once; files that
-/// disappear during the walk are omitted.
-pub(crate) fn measure(root: &Path) -> DiskUsage {
-    let mut total = DiskUsage::default();
-    let Ok(top) = fs::symlink_metadata(root) else {
-        return total;
-    };
-    let device = top.dev();
-    let mut seen = HashSet::new();
-    let mut stack = vec![(root.to_path_buf(), top)];
-    while let Some((path, meta)) = stack.pop() {
-        if meta.dev() != device || (meta.nlink() > 1 && !meta.is_dir() && !seen.insert(meta.ino()))
-        {
-            continue;
+/// A pod that is being measured.
+struct PodMeasurement {
+    uid: String,
+    rest: VecDeque<(PathBuf, PathBuf)>,
+    current: Option<PathMeasurement>,
+    result: PodDiskUsage,
+}
+
+/// A directory that is being measured.
+struct PathMeasurement {
+    walk: Walk,
+    measurement: Measurement,
+    usage: PathUsage,
+}
+
+impl PodMeasurement {
+    fn new(pod: PodPaths) -> Self {
+        Self {
+            uid: pod.uid,
+            rest: pod.paths.into(),
+            current: None,
+            result: PodDiskUsage::default(),
         }
-        total.bytes = total
-            .bytes
-            .saturating_add(meta.blocks().saturating_mul(512));
-        total.inodes += 1;
-        if !meta.is_dir() {
-            continue;
-        }
-        for entry in fs::read_dir(&path).into_iter().flatten().flatten() {
-            if let Ok(meta) = entry.path().symlink_metadata() {
-                stack.push((entry.path(), meta));
+    }
+
+    /// Measures one slice; true when everything is measured.
+    fn advance(&mut self, bases: &mut Bases, until: Instant) -> bool {
+        let mut budget = Budget::unlimited().with_steps(SLICE).with_deadline(until);
+        loop {
+            let Some(mut path) = self.current.take() else {
+                let Some((base, path)) = self.rest.pop_front() else {
+                    return true;
+                };
+                match begin(bases, &base, &path) {
+                    Ok(Begun::Walk(path)) => self.current = Some(*path),
+                    Ok(Begun::Done(usage)) => self.result.paths.push(Some(usage)),
+                    Err(_) => self.result.paths.push(None),
+                }
+                continue;
+            };
+            match path.walk.run(&mut budget, &mut path.measurement) {
+                Ok(Progress::Paused) => {
+                    self.current = Some(path);
+                    return false;
+                }
+                Ok(Progress::Finished) => self.result.paths.push(Some(path.usage(false))),
+                Err(_) => self.result.paths.push(None),
             }
         }
     }
-    total
+
+    /// What was measured until now.
+    fn finish(mut self) -> (String, PodDiskUsage) {
+        if let Some(path) = self.current.take() {
+            self.result.paths.push(Some(path.usage(true)));
+        }
+        let unmeasured = self.rest.iter().map(|_| None);
+        self.result.paths.extend(unmeasured);
+        (self.uid, self.result)
+    }
+}
+
+impl PathMeasurement {
+    fn usage(&self, incomplete: bool) -> PathUsage {
+        PathUsage {
+            usage: self.measurement.usage(),
+            incomplete,
+            ..self.usage
+        }
+    }
+}
+
+enum Begun {
+    Walk(Box<PathMeasurement>),
+    Done(PathUsage),
+}
+
+fn begin(bases: &mut Bases, base: &Path, path: &Path) -> io::Result<Begun> {
+    let absent = Ok(Begun::Done(PathUsage::default()));
+    let Some(base) = bases.open(base)? else {
+        return absent;
+    };
+    let entry = match open_entry(base, path) {
+        Ok(entry) => entry,
+        Err(Errno::NOENT) => return absent,
+        Err(Errno::XDEV) => return begin_mounted(base, path),
+        Err(errno) => return Err(errno.into()),
+    };
+    let stat = fstat(&entry)?;
+    let mut measurement = Measurement::default();
+    measurement.count(&stat);
+    if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
+        return Ok(Begun::Done(PathUsage {
+            usage: measurement.usage(),
+            ..PathUsage::default()
+        }));
+    }
+    walk(open_dir(&entry, c".")?, measurement, PathUsage::default())
+}
+
+fn walk(dir: OwnedFd, measurement: Measurement, usage: PathUsage) -> io::Result<Begun> {
+    let walk = Walk::new(&dir).map_err(|error| error.source)?;
+    Ok(Begun::Walk(Box::new(PathMeasurement {
+        walk,
+        measurement,
+        usage,
+    })))
+}
+
+/// A path at which, or on the way to which, a file system is mounted. Only one in memory is opened.
+fn begin_mounted(base: &OwnedFd, path: &Path) -> io::Result<Begun> {
+    let is_mount = Ok(Begun::Done(PathUsage {
+        is_mount: true,
+        ..PathUsage::default()
+    }));
+    let Some(magic) = memory_mount(base, path)? else {
+        return is_mount;
+    };
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let inside = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+    let dir = openat2(base, path, flags, Mode::empty(), inside)?;
+    if fstatfs(&dir)?.f_type != magic {
+        return is_mount;
+    }
+    let mut measurement = Measurement::default();
+    measurement.count(&fstat(&dir)?);
+    let usage = PathUsage {
+        memory: Some(filesystem::measure_open(&dir)?),
+        ..PathUsage::default()
+    };
+    walk(dir, measurement, usage)
+}
+
+/// The type of the file system in memory that is mounted at the path.
+fn memory_mount(base: &OwnedFd, path: &Path) -> io::Result<Option<FsWord>> {
+    use std::os::fd::AsRawFd;
+    let link = format!("/proc/self/fd/{}", base.as_fd().as_raw_fd());
+    let mount_point = std::fs::read_link(link)?.join(path);
+    let mounts = mountinfo::read()?;
+    let is_at = |mount: &&Mount| mount.mount_point == mount_point;
+    // The last one is on top.
+    let Some(mount) = mounts.iter().rev().find(is_at) else {
+        return Ok(None);
+    };
+    let known = IN_MEMORY.iter().find(|(name, _)| *name == mount.fs_type);
+    Ok(known.map(|(_, magic)| *magic))
+}
+
+/// The open base directories.
+#[derive(Default)]
+struct Bases(BTreeMap<PathBuf, Option<OwnedFd>>);
+
+impl Bases {
+    /// `None` for one that does not exist.
+    fn open(&mut self, path: &Path) -> io::Result<Option<&OwnedFd>> {
+        if !self.0.contains_key(path) {
+            let opened = match open_root(path) {
+                Ok(dir) => Some(dir),
+                Err(error) if error.source.kind() == io::ErrorKind::NotFound => None,
+                Err(error) => return Err(error.source),
+            };
+            self.0.insert(path.to_owned(), opened);
+        }
+        Ok(self.0.get(path).and_then(Option::as_ref))
+    }
+}
+
+/// The space of a mounted file system that may never answer.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct MountedSpaceTask {
+    pub(crate) path: PathBuf,
+}
+
+impl SubprocessTask for MountedSpaceTask {
+    const NAME: &'static str = "mounted-space";
+    type Progress = ();
+    type Output = Result<Filesystem, String>;
+
+    fn key(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    fn deadline(&self) -> Duration {
+        DEADLINE
+    }
+
+    fn run(self, _progress: &mut TaskProgress<()>) -> Self::Output {
+        filesystem::measure(&self.path).map_err(|error| error.to_string())
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
+    use polylet_harness::HungFuse;
+    use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+
     use super::*;
 
+    const MIB: usize = 1 << 20;
+
+    fn measure(base: &Path, paths: &[&str], budget: Duration) -> PodDiskUsage {
+        let task = DiskUsageTask {
+            purpose: "test".to_owned(),
+            budget,
+            pods: vec![PodPaths {
+                uid: "u".to_owned(),
+                paths: paths
+                    .iter()
+                    .map(|path| (base.to_owned(), path.into()))
+                    .collect(),
+            }],
+        };
+        task.run(&mut TaskProgress::none()).remove("u").unwrap()
+    }
+
+    const LONG: Duration = Duration::from_secs(60);
+
     #[test]
-    fn hard_links_count_once_and_symlinks_are_not_followed() {
-        let dir = tempfile::tempdir().expect("a directory");
-        fs::write(dir.path().join("a"), vec![0_u8; 8192]).expect("a file");
-        let single = measure(dir.path());
-        assert!(single.bytes >= 8192);
-        assert_eq!(single.inodes, 2);
-        fs::hard_link(dir.path().join("a"), dir.path().join("b")).expect("a hard link");
-        std::os::unix::fs::symlink("/", dir.path().join("c")).expect("a symlink");
-        let linked = measure(dir.path());
-        assert_eq!(linked.inodes, 3);
-        assert_eq!(measure(&dir.path().join("missing")), DiskUsage::default());
+    fn paths_are_measured_in_order_and_absent_ones_are_empty() {
+        let temp = tempfile::tempdir().unwrap();
+        fs::create_dir(temp.path().join("a")).unwrap();
+        fs::write(temp.path().join("a/f"), vec![0; MIB]).unwrap();
+        fs::write(temp.path().join("hosts"), "127.0.0.1").unwrap();
+        std::os::unix::fs::symlink("/", temp.path().join("link")).unwrap();
+        let usage = measure(temp.path(), &["absent", "a", "hosts", "link/etc"], LONG);
+        let inodes = |index: usize| usage.paths[index].map(|path| path.usage.inodes);
+        assert_eq!(
+            [inodes(0), inodes(1), inodes(2)],
+            [Some(0), Some(2), Some(1)]
+        );
+        // A link on the way is not followed.
+        assert_eq!(usage.paths[3], None);
+        assert!(usage.paths[1].unwrap().usage.bytes >= MIB as u64);
+    }
+
+    #[test]
+    fn what_the_budget_does_not_reach_is_unknown_or_incomplete() {
+        let temp = tempfile::tempdir().unwrap();
+        for name in ["a", "b"] {
+            fs::create_dir(temp.path().join(name)).unwrap();
+            fs::write(temp.path().join(name).join("f"), "").unwrap();
+        }
+        let usage = measure(temp.path(), &["a", "b"], Duration::ZERO);
+        let first = usage.paths[0].unwrap();
+        assert!(first.incomplete && first.usage.inodes == 1, "{first:?}");
+        assert_eq!(usage.paths[1], None);
+    }
+
+    #[test]
+    fn volumes_in_memory_are_measured_and_dead_mounts_are_not_touched() {
+        if !HungFuse::is_available() {
+            println!("skipped: mounting FUSE needs root and /dev/fuse");
+            return;
+        }
+        let temp = tempfile::tempdir().unwrap();
+        for name in ["scratch/mnt", "memory", "data"] {
+            fs::create_dir_all(temp.path().join(name)).unwrap();
+        }
+        fs::write(temp.path().join("scratch/f"), vec![0; MIB]).unwrap();
+        let memory = temp.path().join("memory");
+        mount("tmpfs", &memory, "tmpfs", MountFlags::empty(), None).unwrap();
+        fs::write(memory.join("f"), vec![0; MIB]).unwrap();
+        // In a volume of a pod, and as a volume.
+        let _inside = HungFuse::mount_unkillable(&temp.path().join("scratch/mnt")).unwrap();
+        let _volume = HungFuse::mount(&temp.path().join("data")).unwrap();
+        let base = temp.path().to_owned();
+        let (sender, receiver) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            sender.send(measure(&base, &["scratch", "memory", "data"], LONG))
+        });
+        let usage = receiver.recv_timeout(LONG).expect("an answer");
+        unmount(&memory, UnmountFlags::DETACH).unwrap();
+        let [scratch, memory, data] = usage.paths[..] else {
+            panic!("{usage:?}")
+        };
+        // Without the directory that is covered.
+        assert_eq!(scratch.unwrap().usage.inodes, 2);
+        let memory = memory.unwrap();
+        assert_eq!(memory.usage.inodes, 2);
+        assert!(memory.usage.bytes >= MIB as u64 && memory.memory.is_some());
+        assert!(data.unwrap().is_mount);
     }
 }

@@ -1,11 +1,16 @@
 //! File systems, from `statvfs`.
 
+use std::io;
+use std::os::fd::AsFd;
 use std::path::Path;
+
+use rustix::fs::{StatVfs, fstat, fstatvfs, stat, statvfs};
+use serde::{Deserialize, Serialize};
 
 use crate::core::signal::Observation;
 
 /// The space and inodes of a file system.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Filesystem {
     pub(crate) bytes: Observation,
     pub(crate) inodes: Observation,
@@ -13,10 +18,20 @@ pub(crate) struct Filesystem {
     pub(crate) id: u64,
 }
 
-/// The file system of `path`; `None` when the call fails.
-pub(crate) fn stat(path: &Path) -> Option<Filesystem> {
-    let stat = rustix::fs::statvfs(path).ok()?;
-    Some(Filesystem {
+/// The file system of `path`. May never return: call it where that harms nobody.
+pub(crate) fn measure(path: &Path) -> io::Result<Filesystem> {
+    let device = stat(path)?.st_dev;
+    Ok(filesystem(&statvfs(path)?, device))
+}
+
+/// The file system of an open file.
+pub(crate) fn measure_open(file: impl AsFd) -> io::Result<Filesystem> {
+    let device = fstat(&file)?.st_dev;
+    Ok(filesystem(&fstatvfs(&file)?, device))
+}
+
+fn filesystem(stat: &StatVfs, id: u64) -> Filesystem {
+    Filesystem {
         bytes: Observation {
             available: stat.f_bavail.saturating_mul(stat.f_frsize),
             capacity: stat.f_blocks.saturating_mul(stat.f_frsize),
@@ -25,6 +40,6 @@ pub(crate) fn stat(path: &Path) -> Option<Filesystem> {
             available: stat.f_ffree,
             capacity: stat.f_files,
         },
-        id: rustix::fs::stat(path).ok()?.st_dev,
-    })
+        id,
+    }
 }

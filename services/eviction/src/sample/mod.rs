@@ -1,5 +1,5 @@
 //! Samples `/proc`, cgroups, file systems and directories. What cannot be read is missing from the
-//! sample.
+//! sample. `disk_usage` runs in child processes.
 
 pub(crate) mod cgroup;
 pub(crate) mod disk_usage;

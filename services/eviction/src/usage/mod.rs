@@ -1,52 +1,72 @@
-//! Measures the node and its pods on demand.
+//! Measures the node and its pods: signals, candidates for eviction, local storage, the stats summary.
+//! Nothing here decides, and nothing waits without a deadline.
 
+mod disk;
 mod local;
+mod observe;
 mod pod;
 mod summary;
+mod summary_requests;
+mod volume_health;
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::time::Duration;
 
-use jiff::Timestamp;
 use polylet_cri::RuntimeClient;
-use polylet_kit::Channel;
+use polylet_kit::subprocess::{SubprocessLimits, SubprocessPool};
+use polylet_kit::{Channel, Ctx};
 use polylet_model::cgroup::{CgroupDriver, CgroupName};
+use polylet_walk::DiskUsage;
+use polylet_wire::common::v1::PodRef;
 use polylet_wire::volume::v1::volume_service_client::VolumeServiceClient;
 use polylet_wire::volume::v1::{GetVolumeStatsRequest, VolumeStats};
-use serde_json::Value;
+use tokio::sync::Mutex;
 
+use crate::DESCRIPTOR;
 use crate::config::Config;
 use crate::core::pods::{NodePods, PodUsageSpec, RuntimePod};
 use crate::core::rank::Candidate;
-use crate::core::signal::{EvictionResource, Observation, Observations, Signal};
-use crate::core::summary::render;
+use crate::core::signal::{EvictionResource, Observations, Signal};
 use crate::sample::cgroup::CgroupMounts;
-use crate::sample::disk_usage::DiskUsage;
-use crate::sample::{filesystem, node};
+use disk::{DiskMeasurer, MeasuredPod, ServiceChildren};
 pub(crate) use local::LocalStorageSample;
-use summary::{CpuCounters, SummaryJob};
+use observe::{NodeFilesystems, NodeObserver};
+use summary::CpuCounters;
+pub(crate) use summary_requests::{SummaryError, SummaryRequests};
+pub(crate) use volume_health::VOLUME_CHECK_PERIOD;
 
 const RUNTIME_TIMEOUT: Duration = Duration::from_secs(10);
 /// For volume-manager and the drivers that it calls.
 const VOLUMES_TIMEOUT: Duration = Duration::from_secs(3);
-/// For file systems and walks: a dead mount must not block eviction.
-const FILES_TIMEOUT: Duration = Duration::from_secs(30);
+/// The time to walk the files of all candidates: pods with more files have at least what was found.
+const CANDIDATES_BUDGET: Duration = Duration::from_secs(15);
+/// The same for limits, where nobody waits.
+const LIMITS_BUDGET: Duration = Duration::from_secs(60);
+/// Child processes at once, of all purposes.
+const CHILDREN: SubprocessLimits = SubprocessLimits {
+    active: 8,
+    total: 64,
+    per_pod: 4,
+};
 
 /// Writable layers by container id.
 type WritableLayers = BTreeMap<String, DiskUsage>;
 
-/// Measures on demand, with the state that rates and reused summaries need.
+/// A running pod: uid, spec and state.
+pub(crate) type RunningPod = (String, PodUsageSpec, RuntimePod);
+
+/// Measures on demand. Clones share the observer and the counters.
+#[derive(Clone)]
 pub(crate) struct Sampler {
     mounts: CgroupMounts,
     runtime: RuntimeClient,
     paths: NodePaths,
-    image_fs: Option<PathBuf>,
     volumes: Channel,
-    counters: Arc<CpuCounters>,
-    /// The last summaries by `only_cpu_and_memory`.
-    last: BTreeMap<bool, (Timestamp, Value)>,
+    observer: Rc<Mutex<NodeObserver>>,
+    disk: DiskMeasurer,
+    counters: CpuCounters,
 }
 
 #[derive(Clone)]
@@ -57,116 +77,159 @@ struct NodePaths {
     pods_cgroup: Vec<String>,
 }
 
+/// Paths as a directory that pods cannot write to, and the path below it.
 impl NodePaths {
-    fn pod_dir(&self, uid: &str) -> PathBuf {
-        self.root.join("pods").join(uid)
+    fn pods(&self) -> PathBuf {
+        self.root.join("pods")
     }
 
-    fn pod_volumes(&self, uid: &str) -> PathBuf {
-        self.pod_dir(uid).join("volumes")
+    fn volume(&self, uid: &str, plugin: &str, name: &str) -> (PathBuf, PathBuf) {
+        (
+            self.pods(),
+            Path::new(uid).join("volumes").join(plugin).join(name),
+        )
     }
 
-    fn pod_logs(&self, uid: &str, pod: &RuntimePod) -> PathBuf {
+    fn hosts_file(&self, uid: &str) -> (PathBuf, PathBuf) {
+        (self.pods(), Path::new(uid).join("etc-hosts"))
+    }
+
+    fn pod_logs(&self, uid: &str, pod: &RuntimePod) -> (PathBuf, PathBuf) {
         let name = format!("{}_{}_{uid}", pod.namespace, pod.name);
-        self.pod_logs.join(name)
+        (self.pod_logs.clone(), PathBuf::from(name))
+    }
+
+    fn container_logs(&self, uid: &str, pod: &RuntimePod, name: &str) -> (PathBuf, PathBuf) {
+        let (base, dir) = self.pod_logs(uid, pod);
+        (base, dir.join(name))
     }
 }
 
 impl Sampler {
-    /// `volumes` is the channel to volume-manager.
-    pub(crate) fn new(config: &Config, volumes: Channel) -> Self {
+    pub(crate) fn new(config: &Config, ctx: &Ctx) -> Self {
         let pods = CgroupName::kubepods(&config.cgroup_root);
+        let mounts = CgroupMounts::detect();
+        let runtime = RuntimeClient::connect(&config.runtime_endpoint, RUNTIME_TIMEOUT);
+        let paths = NodePaths {
+            root: config.root_directory.clone(),
+            pod_logs: config.pod_logs.clone(),
+            pods_cgroup: [CgroupDriver::Cgroupfs, CgroupDriver::Systemd]
+                .map(|driver| pods.path(driver))
+                .into(),
+        };
+        let observer = NodeObserver::new(
+            runtime.clone(),
+            mounts.clone(),
+            paths.pods_cgroup.clone(),
+            paths.root.clone(),
+            ctx.conditions(),
+        );
+        let children = ServiceChildren {
+            pool: SubprocessPool::new(&DESCRIPTOR, CHILDREN),
+            notices: ctx.notices().clone(),
+        };
         Self {
-            mounts: CgroupMounts::detect(),
-            runtime: RuntimeClient::connect(&config.runtime_endpoint, RUNTIME_TIMEOUT),
-            paths: NodePaths {
-                root: config.root_directory.clone(),
-                pod_logs: config.pod_logs.clone(),
-                pods_cgroup: [CgroupDriver::Cgroupfs, CgroupDriver::Systemd]
-                    .map(|driver| pods.path(driver))
-                    .into(),
-            },
-            image_fs: None,
-            volumes,
-            counters: Arc::default(),
-            last: BTreeMap::new(),
+            mounts,
+            runtime,
+            paths,
+            volumes: ctx.peer("volume-manager").channel(),
+            observer: Rc::new(Mutex::new(observer)),
+            disk: DiskMeasurer::new(Rc::new(children), ctx.conditions()),
+            counters: CpuCounters::default(),
         }
     }
 
-    /// The present signals, and whether images and pods share a file system. What cannot be read is
-    /// missing.
-    pub(crate) async fn observe(&mut self) -> (Observations, bool) {
-        let image_fs = self.image_fs().await;
-        let (mounts, paths) = (self.mounts.clone(), self.paths.clone());
-        let observe = move || observe(&mounts, &paths, image_fs);
-        let observed = blocking(observe).await;
-        observed.unwrap_or_else(|| (Observations::new(), true))
+    /// The present signals, and the file systems behind them. Takes a few seconds at most.
+    pub(crate) async fn observe(&self) -> (Observations, NodeFilesystems) {
+        self.observer.lock().await.observe().await
     }
 
-    /// The directory of the runtime's images, requested until the runtime has answered once.
-    async fn image_fs(&mut self) -> Option<PathBuf> {
-        if self.image_fs.is_none() {
-            let info = self.runtime.image_fs_info().await.ok()?;
-            let first = info.image_filesystems.into_iter().next()?;
-            self.image_fs = first.fs_id.map(|id| PathBuf::from(id.mountpoint));
-        }
-        self.image_fs.clone()
+    /// Forgets what is known about pods that are gone.
+    pub(crate) fn retain_pods(&self, pods: &NodePods) {
+        self.disk.retain_pods(|uid| pods.runtime.contains_key(uid));
     }
 
     /// All running pods with their usage. Files are measured only for a signal about files: a walk can
-    /// take long, and memory pressure cannot wait. `None` after a timeout.
+    /// take long, and memory pressure cannot wait. `None` when nothing could be measured.
     pub(crate) async fn candidates(
         &self,
-        pods: &NodePods,
+        running: Vec<RunningPod>,
         signal: Signal,
     ) -> Option<Vec<Candidate>> {
         let with_files = matches!(
             signal.resource(),
             EvictionResource::Disk | EvictionResource::Inodes
         );
-        let running: Vec<(String, PodUsageSpec, RuntimePod)> = pods
-            .running_with_spec()
-            .map(|(uid, spec, pod)| (uid.clone(), spec.clone(), pod.clone()))
-            .collect();
-        let (mounts, paths) = (self.mounts.clone(), self.paths.clone());
-        let layers = match with_files {
-            true => Some(writable_layers(&self.runtime).await),
-            false => None,
+        let (layers, disk) = if with_files {
+            let pods = running.iter().map(|(uid, spec, pod)| MeasuredPod {
+                pod: pod_ref(uid, pod),
+                paths: pod::candidate_paths(&self.paths, uid, spec, pod),
+            });
+            let disk = self
+                .disk
+                .measure("candidates", pods.collect(), CANDIDATES_BUDGET);
+            let (layers, disk) = futures::join!(writable_layers(&self.runtime), disk);
+            match disk {
+                Ok(disk) => (layers, disk),
+                Err(error) => {
+                    let error = polylet_kit::report(&error);
+                    tracing::warn!(error, "failed to measure candidates for eviction");
+                    return None;
+                }
+            }
+        } else {
+            (BTreeMap::new(), BTreeMap::new())
         };
-        blocking(move || {
-            running
-                .into_iter()
-                .map(|(uid, spec, pod)| {
-                    pod::candidate(&mounts, &paths, layers.as_ref(), uid, &spec, &pod)
-                })
-                .collect()
-        })
-        .await
+        let mounts = self.mounts.clone();
+        let measure = move || {
+            let candidate = |(uid, spec, pod): RunningPod| {
+                let files = pod::CandidateFiles {
+                    disk: disk.get(&uid),
+                    layers: &layers,
+                };
+                pod::candidate(&mounts, with_files.then_some(&files), uid, &spec, &pod)
+            };
+            running.into_iter().map(candidate).collect()
+        };
+        // Cgroups always answer.
+        tokio::task::spawn_blocking(measure).await.ok()
     }
 
-    /// Measures the local storage of pods with limits, without a timeout.
-    pub(crate) fn measure_local_storage(
+    /// Measures the local storage of pods with limits. Pods that could not be measured are left out.
+    pub(crate) async fn measure_local_storage(
         &self,
-        pods: Vec<(String, PodUsageSpec, RuntimePod)>,
-    ) -> impl Future<Output = Vec<LocalStorageSample>> + 'static {
-        let (runtime, paths) = (self.runtime.clone(), self.paths.clone());
-        async move {
-            let with_layers = pods
-                .iter()
-                .any(|(_, spec, _)| spec.storage_limits.limits_containers());
-            let layers = match with_layers {
-                true => writable_layers(&runtime).await,
-                false => BTreeMap::new(),
-            };
-            let measure = move || {
-                pods.into_iter()
-                    .map(|(uid, spec, pod)| local::measure(&paths, &layers, uid, &spec, &pod))
-                    .collect()
-            };
-            // A measurement that panicked has no result.
-            let samples = tokio::task::spawn_blocking(measure).await;
-            samples.unwrap_or_default()
+        pods: Vec<RunningPod>,
+    ) -> Vec<LocalStorageSample> {
+        let with_layers = pods
+            .iter()
+            .any(|(_, spec, _)| spec.storage_limits.limits_containers());
+        let (mut measured, mut kinds) = (Vec::new(), Vec::new());
+        for (uid, spec, pod) in &pods {
+            let (paths, kind) = local::limited_paths(&self.paths, uid, spec, pod);
+            kinds.push(kind);
+            measured.push(MeasuredPod {
+                pod: pod_ref(uid, pod),
+                paths,
+            });
         }
+        let layers = async {
+            match with_layers {
+                true => writable_layers(&self.runtime).await,
+                false => BTreeMap::new(),
+            }
+        };
+        let disk = self.disk.measure("limits", measured, LIMITS_BUDGET);
+        let (layers, disk) = futures::join!(layers, disk);
+        let disk = disk.unwrap_or_else(|error| {
+            let error = polylet_kit::report(&error);
+            tracing::warn!(error, "failed to measure pods with local storage limits");
+            BTreeMap::new()
+        });
+        let sample = |((uid, spec, pod), kinds): (RunningPod, Vec<local::LocalPath>)| {
+            let measured = disk.get(&uid)?;
+            Some(local::sample(uid, &spec, &pod, &layers, &kinds, measured))
+        };
+        pods.into_iter().zip(kinds).filter_map(sample).collect()
     }
 
     /// The volumes of volume-manager by host path; none while it is unavailable.
@@ -189,50 +252,13 @@ impl Sampler {
             .map(|volume| (PathBuf::from(&volume.host_path), volume))
             .collect()
     }
+}
 
-    /// The stats summary and its time. The last one is reused when it was taken at `not_older_than` or
-    /// later.
-    pub(crate) async fn summary(
-        &mut self,
-        node_name: &str,
-        pods: &NodePods,
-        not_older_than: Option<Timestamp>,
-        only_cpu_and_memory: bool,
-    ) -> (Timestamp, Value) {
-        if let (Some(oldest), Some((at, summary))) =
-            (not_older_than, self.last.get(&only_cpu_and_memory))
-            && *at >= oldest
-        {
-            return (*at, summary.clone());
-        }
-        let at = Timestamp::now();
-        let image_fs = self.image_fs().await;
-        let (layers, volumes) = match only_cpu_and_memory {
-            true => (BTreeMap::new(), HashMap::new()),
-            false => (
-                writable_layers(&self.runtime).await,
-                self.volume_stats().await,
-            ),
-        };
-        let job = SummaryJob {
-            at,
-            node_name: node_name.to_owned(),
-            mounts: self.mounts.clone(),
-            paths: self.paths.clone(),
-            image_fs,
-            layers,
-            counters: Arc::clone(&self.counters),
-            pods: pods
-                .running()
-                .map(|(uid, pod)| (uid.clone(), pods.specs.get(uid).cloned(), pod.clone()))
-                .collect(),
-            with_files: !only_cpu_and_memory,
-            volumes,
-        };
-        let summary = blocking(move || job.run()).await.unwrap_or_default();
-        let summary = render(&summary, only_cpu_and_memory);
-        self.last.insert(only_cpu_and_memory, (at, summary.clone()));
-        (at, summary)
+fn pod_ref(uid: &str, pod: &RuntimePod) -> PodRef {
+    PodRef {
+        uid: uid.to_owned(),
+        namespace: pod.namespace.clone(),
+        name: pod.name.clone(),
     }
 }
 
@@ -256,65 +282,4 @@ async fn writable_layers(runtime: &RuntimeClient) -> WritableLayers {
             Some((id, DiskUsage { bytes, inodes }))
         })
         .collect()
-}
-
-/// Runs file work on a blocking thread, with a timeout.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-    tokio::time::timeout(FILES_TIMEOUT, tokio::task::spawn_blocking(work))
-        .await
-        .ok()?
-        .ok()
-}
-
-/// The signals, and whether images and pods share a file system.
-fn observe(
-    mounts: &CgroupMounts,
-    paths: &NodePaths,
-    image_fs: Option<PathBuf>,
-) -> (Observations, bool) {
-    let mut observations = Observations::new();
-    if let Some(memory) = node::memory() {
-        let available = node::available_memory(&memory);
-        observations.insert(Signal::MemoryAvailable, available);
-        if let Some(allocatable) = allocatable_memory(mounts, &paths.pods_cgroup) {
-            observations.insert(Signal::AllocatableMemoryAvailable, allocatable);
-        }
-    }
-    if let Some(pids) = node::pids() {
-        observations.insert(Signal::PidAvailable, pids);
-    }
-    let node_fs = filesystem::stat(&paths.root);
-    let image_fs = image_fs.as_deref().and_then(filesystem::stat);
-    let one_filesystem = match (node_fs, image_fs) {
-        (Some(node_fs), Some(image_fs)) => node_fs.id == image_fs.id,
-        _ => true,
-    };
-    for (fs, bytes, inodes) in [
-        (node_fs, Signal::NodeFsAvailable, Signal::NodeFsInodesFree),
-        (
-            image_fs,
-            Signal::ImageFsAvailable,
-            Signal::ImageFsInodesFree,
-        ),
-    ] {
-        let Some(fs) = fs else {
-            continue;
-        };
-        observations.insert(bytes, fs.bytes);
-        // Some file systems have no limit on inodes.
-        if fs.inodes.capacity > 0 {
-            observations.insert(inodes, fs.inodes);
-        }
-    }
-    (observations, one_filesystem)
-}
-
-/// The available memory of the pods' cgroup, if it has a limit.
-fn allocatable_memory(mounts: &CgroupMounts, pods_cgroup: &[String]) -> Option<Observation> {
-    let memory = mounts.read(mounts.first_existing(pods_cgroup)?).memory?;
-    let capacity = memory.limit?;
-    Some(Observation {
-        available: capacity.saturating_sub(memory.working_set),
-        capacity,
-    })
 }

@@ -1,10 +1,15 @@
-//! The cgroups of a pod, and its usage as a candidate for eviction.
+//! The cgroups of a pod, the directories that count as its usage, and its usage as a candidate for
+//! eviction.
+
+use std::path::PathBuf;
+
+use polylet_walk::DiskUsage;
 
 use super::{NodePaths, WritableLayers};
 use crate::core::pods::{PodUsageSpec, RunningContainer, RuntimePod, container_cgroups};
-use crate::core::rank::{Candidate, ContainerUsage, PodUsage};
+use crate::core::rank::{Candidate, ContainerUsage, FileUsage, PodUsage};
 use crate::sample::cgroup::{CgroupMounts, CgroupUsage};
-use crate::sample::disk_usage::{self, DiskUsage};
+use crate::sample::disk_usage::{PathUsage, PodDiskUsage, PodPaths};
 
 pub(super) fn pod_cgroup(mounts: &CgroupMounts, spec: Option<&PodUsageSpec>) -> Option<String> {
     let candidates = &spec?.cgroups;
@@ -26,47 +31,91 @@ pub(super) fn container_usage(
         .unwrap_or_default()
 }
 
-/// Measures a candidate. Files are measured only with `layers`.
+/// The paths of a pod that count for eviction, as upstream: the logs of its running containers, in
+/// their order, then its volumes on the node's disk.
+pub(super) fn candidate_paths(
+    paths: &NodePaths,
+    uid: &str,
+    spec: &PodUsageSpec,
+    pod: &RuntimePod,
+) -> PodPaths {
+    let logs = pod
+        .running
+        .iter()
+        .map(|container| paths.container_logs(uid, pod, &container.name));
+    let volumes = spec
+        .storage_limits
+        .local_volumes
+        .iter()
+        .map(|volume| paths.volume(uid, volume.plugin, &volume.name));
+    PodPaths {
+        uid: uid.to_owned(),
+        paths: logs.chain(volumes).collect::<Vec<(PathBuf, PathBuf)>>(),
+    }
+}
+
+/// The measured files of a candidate: the paths of [`candidate_paths`], and the writable layers.
+pub(super) struct CandidateFiles<'a> {
+    pub(super) disk: Option<&'a PodDiskUsage>,
+    pub(super) layers: &'a WritableLayers,
+}
+
+impl CandidateFiles<'_> {
+    /// The usage of the nth path.
+    fn path(&self, index: usize) -> Option<DiskUsage> {
+        let path: PathUsage = (*self.disk?.paths.get(index)?)?;
+        Some(path.usage)
+    }
+
+    fn layer(&self, container: &RunningContainer) -> Option<DiskUsage> {
+        self.layers.get(&container.id).copied()
+    }
+
+    /// The sum of everything; `None` when nothing could be measured.
+    fn total(&self, pod: &RuntimePod) -> Option<FileUsage> {
+        let paths = &self.disk?.paths;
+        if !paths.is_empty() && paths.iter().all(Option::is_none) {
+            return None;
+        }
+        let local = paths.iter().flatten();
+        let local = local.fold(DiskUsage::default(), |sum, path| sum.plus(path.usage));
+        let layers = pod.running.iter().filter_map(|one| self.layer(one));
+        let layer = layers.fold(DiskUsage::default(), DiskUsage::plus);
+        Some(FileUsage {
+            local_bytes: local.bytes,
+            local_inodes: local.inodes,
+            layer_bytes: layer.bytes,
+            layer_inodes: layer.inodes,
+        })
+    }
+}
+
+/// Measures a candidate. Files are known only for a signal about files.
 pub(super) fn candidate(
     mounts: &CgroupMounts,
-    paths: &NodePaths,
-    layers: Option<&WritableLayers>,
+    files: Option<&CandidateFiles<'_>>,
     uid: String,
     spec: &PodUsageSpec,
     pod: &RuntimePod,
 ) -> Candidate {
     let cgroup = pod_cgroup(mounts, Some(spec));
     let total = cgroup.as_deref().map(|cgroup| mounts.read(cgroup));
-    let local = match layers {
-        Some(_) => disk_usage::measure(&paths.pod_volumes(&uid))
-            .add(disk_usage::measure(&paths.pod_logs(&uid, pod))),
-        None => DiskUsage::default(),
-    };
-    let layer = |container: &RunningContainer| {
-        let layer = layers.and_then(|layers| layers.get(&container.id));
-        layer.copied().unwrap_or_default()
-    };
-    let layer_sum = pod
-        .running
-        .iter()
-        .map(&layer)
-        .fold(DiskUsage::default(), DiskUsage::add);
-    let containers = pod
-        .running
-        .iter()
-        .map(|container| {
-            let requests = spec.containers.get(&container.name).copied();
-            let requests = requests.unwrap_or_default();
-            let usage = container_usage(mounts, cgroup.as_deref(), &container.id);
-            ContainerUsage {
-                name: container.name.clone(),
-                memory: usage.memory.map_or(0, |memory| memory.working_set),
-                memory_request: requests.memory,
-                storage: layer(container).bytes,
-                storage_request: requests.storage,
-            }
+    let container = |(index, container): (usize, &RunningContainer)| {
+        // Ephemeral containers have no requests and are not blamed.
+        let requests = spec.containers.get(&container.name)?.clone();
+        let usage = container_usage(mounts, cgroup.as_deref(), &container.id);
+        let storage = files.and_then(|files| {
+            let (layer, logs) = (files.layer(container)?, files.path(index)?);
+            Some(layer.plus(logs).bytes)
+        });
+        Some(ContainerUsage {
+            name: container.name.clone(),
+            memory: usage.memory.map(|memory| memory.working_set),
+            memory_request: requests.memory,
+            storage,
+            storage_request: requests.storage,
         })
-        .collect();
+    };
     Candidate {
         uid,
         namespace: spec.namespace.clone(),
@@ -75,17 +124,20 @@ pub(super) fn candidate(
         critical: spec.critical,
         memory_request: spec.memory_request,
         storage_request: spec.storage_request,
+        pod_level_memory: spec.pod_level_memory.clone(),
         termination_grace_seconds: spec.termination_grace_seconds,
         usage: total.and_then(|total| {
             Some(PodUsage {
                 memory: total.memory?.working_set,
-                local_bytes: local.bytes,
-                local_inodes: local.inodes,
-                layer_bytes: layer_sum.bytes,
-                layer_inodes: layer_sum.inodes,
+                files: files.and_then(|files| files.total(pod)),
                 processes: total.processes.unwrap_or(0),
             })
         }),
-        containers,
+        containers: pod
+            .running
+            .iter()
+            .enumerate()
+            .filter_map(container)
+            .collect(),
     }
 }

@@ -1,25 +1,30 @@
-//! Measures everything in the stats summary.
+//! The stats summary, out of measured files, file systems and cgroups.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
+use polylet_walk::DiskUsage;
 use polylet_wire::volume::v1::{FsUsage, VolumeStats};
 
-use super::{NodePaths, WritableLayers, pod};
+use super::disk::DiskUsages;
+use super::{NodeFilesystems, NodePaths, WritableLayers, pod};
 use crate::core::pods::{PodUsageSpec, RunningContainer, RuntimePod};
 use crate::core::signal::Observation;
 use crate::core::summary::{
     ContainerStats, CpuStats, FsStats, MemoryStats, PodStats, PodVolumeStats, StatsSummary,
 };
 use crate::sample::cgroup::{CgroupMounts, CgroupUsage};
-use crate::sample::disk_usage::{self, DiskUsage};
-use crate::sample::{filesystem, node};
+use crate::sample::disk_usage::{PathUsage, PodPaths};
+use crate::sample::filesystem::Filesystem;
+use crate::sample::node;
 
-/// The CPU counters of the last summary, to calculate rates.
-#[derive(Default)]
-pub(super) struct CpuCounters(Mutex<HashMap<String, (Timestamp, u64)>>);
+const CSI: &str = "kubernetes.io~csi";
+
+/// The CPU counters of the last summary, to calculate rates. Clones share them.
+#[derive(Clone, Default)]
+pub(super) struct CpuCounters(Arc<Mutex<HashMap<String, (Timestamp, u64)>>>);
 
 impl CpuCounters {
     fn update(&self, counter: &str, at: Timestamp, nanoseconds: u64) -> CpuStats {
@@ -43,23 +48,93 @@ impl CpuCounters {
     }
 }
 
-/// A summary to be measured on a blocking thread.
+/// A volume of a pod, by its directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct VolumeDir {
+    /// The directory's name.
+    pub(super) name: String,
+    pub(super) dir: PathBuf,
+    pub(super) is_csi: bool,
+}
+
+/// The volumes of a pod, by name. The directories belong to the node, not to pods.
+pub(super) fn volume_dirs(paths: &NodePaths, uid: &str) -> Vec<VolumeDir> {
+    let children = |dir: &Path| -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path()).collect()
+    };
+    let volumes = paths.pods().join(uid).join("volumes");
+    let mut all: Vec<VolumeDir> = children(&volumes)
+        .iter()
+        .flat_map(|plugin| {
+            let is_csi = plugin.ends_with(CSI);
+            let volume = move |dir: PathBuf| {
+                let name = dir.file_name()?.to_string_lossy().into_owned();
+                Some(VolumeDir { name, dir, is_csi })
+            };
+            children(plugin).into_iter().filter_map(volume)
+        })
+        .collect();
+    all.sort_by(|a, b| a.name.cmp(&b.name));
+    all
+}
+
+/// The paths that are measured for the summary: the logs of the pod and of its running containers, in
+/// their order, then the volumes that no driver measures.
+pub(super) fn summary_paths(
+    paths: &NodePaths,
+    uid: &str,
+    pod: &RuntimePod,
+    volumes: &[VolumeDir],
+) -> PodPaths {
+    let logs = pod
+        .running
+        .iter()
+        .map(|container| paths.container_logs(uid, pod, &container.name));
+    let base = paths.pods();
+    let volumes = volumes.iter().filter(|volume| !volume.is_csi);
+    let volumes = volumes.filter_map(|volume| {
+        let below = volume.dir.strip_prefix(&base).ok()?;
+        Some((base.clone(), below.to_owned()))
+    });
+    PodPaths {
+        uid: uid.to_owned(),
+        paths: std::iter::once(paths.pod_logs(uid, pod))
+            .chain(logs)
+            .chain(volumes)
+            .collect(),
+    }
+}
+
+/// Everything in a summary that was measured before the cgroups are read.
 pub(super) struct SummaryJob {
     pub(super) at: Timestamp,
     pub(super) node_name: String,
     pub(super) mounts: CgroupMounts,
     pub(super) paths: NodePaths,
-    pub(super) image_fs: Option<PathBuf>,
+    pub(super) filesystems: NodeFilesystems,
     pub(super) layers: WritableLayers,
-    pub(super) counters: Arc<CpuCounters>,
-    pub(super) pods: Vec<(String, Option<PodUsageSpec>, RuntimePod)>,
-    /// Whether to measure file systems and files.
+    pub(super) counters: CpuCounters,
+    pub(super) pods: Vec<SummaryPod>,
+    /// Whether files and file systems were measured.
     pub(super) with_files: bool,
+    pub(super) disk: DiskUsages,
+    /// The space of mounted volumes, by directory.
+    pub(super) mounted: BTreeMap<PathBuf, Filesystem>,
     /// The volumes of volume-manager by host path.
     pub(super) volumes: HashMap<PathBuf, VolumeStats>,
 }
 
+/// A pod in a summary.
+pub(super) struct SummaryPod {
+    pub(super) uid: String,
+    pub(super) spec: Option<PodUsageSpec>,
+    pub(super) pod: RuntimePod,
+    pub(super) volumes: Vec<VolumeDir>,
+}
+
 impl SummaryJob {
+    /// Reads the cgroups.
     pub(super) fn run(self) -> StatsSummary {
         let memory = node::memory();
         let pods_cgroup = self.mounts.first_existing(&self.paths.pods_cgroup);
@@ -81,57 +156,51 @@ impl SummaryJob {
                 ..ContainerStats::default()
             },
             system: vec![self.cgroup_stats("pods", "/pods", pods_usage)],
-            fs: self.fs_stats(&self.paths.root),
-            image_fs: self
-                .image_fs
-                .as_deref()
-                .and_then(|path| self.fs_stats(path)),
+            fs: self.filesystems.node.map(space),
+            image_fs: self.filesystems.image.map(space),
             pids: node::pids(),
             swap: memory.map(|memory| Observation {
                 available: memory.swap_free,
                 capacity: memory.swap_total,
             }),
-            pods: self
-                .pods
-                .iter()
-                .map(|(uid, spec, pod)| self.pod_stats(uid, spec.as_ref(), pod))
-                .collect(),
+            pods: self.pods.iter().map(|pod| self.pod_stats(pod)).collect(),
         };
         self.counters.retain_updated(self.at);
         summary
     }
 
-    fn pod_stats(&self, uid: &str, spec: Option<&PodUsageSpec>, pod: &RuntimePod) -> PodStats {
-        let cgroup = pod::pod_cgroup(&self.mounts, spec);
+    fn pod_stats(&self, summary: &SummaryPod) -> PodStats {
+        let SummaryPod { uid, spec, pod, .. } = summary;
+        let cgroup = pod::pod_cgroup(&self.mounts, spec.as_ref());
         let usage = cgroup
             .as_deref()
             .map(|cgroup| self.mounts.read(cgroup))
             .unwrap_or_default();
         let mut total = self.cgroup_stats(&pod.name, uid, usage);
         total.started_at = pod.created_at;
-        let logs_dir = self.paths.pod_logs(uid, pod);
         let containers: Vec<_> = pod
             .running
             .iter()
-            .map(|container| self.container_stats(cgroup.as_deref(), &logs_dir, container))
+            .enumerate()
+            .map(|(index, container)| {
+                let logs = self.path(uid, 1 + index);
+                self.container_stats(cgroup.as_deref(), container, logs)
+            })
             .collect();
-        let volumes = match self.with_files {
-            true => self.volume_stats(uid),
-            false => Vec::new(),
-        };
-        let ephemeral = self.with_files.then(|| {
+        let volumes = self.volume_stats(summary);
+        // A pod that could not be measured has no sum.
+        let ephemeral = self.path(uid, 0).map(|logs| {
             let layers = containers.iter().filter_map(|container| container.rootfs);
             let local = volumes.iter().filter(|volume| volume.local);
             let all = layers.chain(local.map(|volume| volume.files));
-            let logs = usage_stats(disk_usage::measure(&logs_dir));
-            all.fold(logs, |sum, files| FsStats {
-                used_bytes: sum.used_bytes + files.used_bytes,
-                used_inodes: sum.used_inodes + files.used_inodes,
+            all.fold(used(logs.usage), |sum, files| FsStats {
+                used_bytes: sum.used_bytes.saturating_add(files.used_bytes),
+                used_inodes: sum.used_inodes.saturating_add(files.used_inodes),
                 ..sum
             })
         });
         PodStats {
-            uid: uid.to_owned(),
+            uid: uid.clone(),
             namespace: pod.namespace.clone(),
             total,
             containers,
@@ -140,65 +209,80 @@ impl SummaryJob {
         }
     }
 
+    /// The nth of [`summary_paths`].
+    fn path(&self, uid: &str, index: usize) -> Option<PathUsage> {
+        *self.disk.get(uid)?.paths.get(index)?
+    }
+
     fn container_stats(
         &self,
         pod_cgroup: Option<&str>,
-        logs_dir: &Path,
         container: &RunningContainer,
+        logs: Option<PathUsage>,
     ) -> ContainerStats {
         let usage = pod::container_usage(&self.mounts, pod_cgroup, &container.id);
         let mut stats = self.cgroup_stats(&container.name, &container.id, usage);
         stats.started_at = container.started_at;
-        stats.rootfs = self.layers.get(&container.id).copied().map(usage_stats);
-        if self.with_files {
-            let logs = disk_usage::measure(&logs_dir.join(&container.name));
-            stats.logs = Some(usage_stats(logs));
-        }
+        stats.rootfs = self.layers.get(&container.id).copied().map(used);
+        stats.logs = logs.map(|logs| used(logs.usage));
         stats
     }
 
-    /// The volume directories of a pod, by volume name.
-    fn volume_stats(&self, uid: &str) -> Vec<PodVolumeStats> {
-        let children = |dir: &Path| -> Vec<PathBuf> {
-            let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
-            entries.map(|entry| entry.path()).collect()
+    fn volume_stats(&self, summary: &SummaryPod) -> Vec<PodVolumeStats> {
+        let first = 1 + summary.pod.running.len();
+        let mut index = first;
+        let volume = |volume: &VolumeDir| {
+            let path = match volume.is_csi {
+                true => None,
+                false => {
+                    index += 1;
+                    self.path(&summary.uid, index - 1)
+                }
+            };
+            self.volume(summary, volume, path)
         };
-        let mut volumes: Vec<PodVolumeStats> = children(&self.paths.pod_volumes(uid))
-            .iter()
-            .flat_map(|plugin| children(plugin))
-            .filter_map(|volume| self.volume(&volume))
-            .collect();
-        volumes.sort_by(|a, b| a.name.cmp(&b.name));
-        volumes
+        summary.volumes.iter().filter_map(volume).collect()
     }
 
-    /// The stats of a volume directory. The files on persistent volumes are not walked: their driver
-    /// or file system reports the usage. A CSI volume without stats of its driver is omitted.
-    fn volume(&self, dir: &Path) -> Option<PodVolumeStats> {
-        let name = dir.file_name()?.to_string_lossy().into_owned();
-        let is_csi = dir.parent()?.ends_with("kubernetes.io~csi");
-        let host_path = match is_csi {
-            true => dir.join("mount"),
-            false => dir.to_owned(),
+    /// The stats of a volume. The files on persistent volumes are not walked: their driver or file
+    /// system reports the usage. A volume that could not be measured is omitted.
+    fn volume(
+        &self,
+        summary: &SummaryPod,
+        volume: &VolumeDir,
+        path: Option<PathUsage>,
+    ) -> Option<PodVolumeStats> {
+        let host_path = match volume.is_csi {
+            true => volume.dir.join("mount"),
+            false => volume.dir.clone(),
         };
         let stats = self.volumes.get(&host_path);
         let claim = stats.map(|stats| stats.claim.clone());
         let claim = claim.filter(|claim| !claim.is_empty());
-        let name = stats.map_or(name, |stats| stats.name.clone());
-        let files = if is_csi {
+        let name = stats.map_or(&volume.name, |stats| &stats.name).clone();
+        let files = if volume.is_csi {
             driver_stats(stats?)?
-        } else if claim.is_some() {
-            self.fs_stats(dir)?
         } else {
-            let fs = filesystem::stat(dir);
-            FsStats {
-                bytes: fs.map(|fs| fs.bytes),
-                inodes: fs.map(|fs| fs.inodes),
-                ..usage_stats(disk_usage::measure(dir))
+            let path = path?;
+            match self.mounted.get(&volume.dir) {
+                Some(mounted) => space(*mounted),
+                None if path.is_mount => return None,
+                None => {
+                    let fs = path.memory.or(self.filesystems.node);
+                    FsStats {
+                        bytes: fs.map(|fs| fs.bytes),
+                        inodes: fs.map(|fs| fs.inodes),
+                        ..used(path.usage)
+                    }
+                }
             }
         };
+        let local = summary
+            .spec
+            .as_ref()
+            .is_some_and(|spec| spec.storage_limits.is_local_volume(&name));
         Some(PodVolumeStats {
-            local: !is_csi && claim.is_none(),
+            local: local && claim.is_none(),
             name,
             claim,
             files,
@@ -225,22 +309,20 @@ impl SummaryJob {
             ..ContainerStats::default()
         }
     }
+}
 
-    fn fs_stats(&self, path: &Path) -> Option<FsStats> {
-        if !self.with_files {
-            return None;
-        }
-        let fs = filesystem::stat(path)?;
-        Some(FsStats {
-            bytes: Some(fs.bytes),
-            inodes: Some(fs.inodes),
-            used_bytes: fs.bytes.capacity.saturating_sub(fs.bytes.available),
-            used_inodes: fs.inodes.capacity.saturating_sub(fs.inodes.available),
-        })
+/// A file system as a whole.
+fn space(fs: Filesystem) -> FsStats {
+    FsStats {
+        bytes: Some(fs.bytes),
+        inodes: Some(fs.inodes),
+        used_bytes: fs.bytes.capacity.saturating_sub(fs.bytes.available),
+        used_inodes: fs.inodes.capacity.saturating_sub(fs.inodes.available),
     }
 }
 
-fn usage_stats(usage: DiskUsage) -> FsStats {
+/// Files on a file system.
+fn used(usage: DiskUsage) -> FsStats {
     FsStats {
         used_bytes: usage.bytes,
         used_inodes: usage.inodes,

@@ -3,7 +3,8 @@
 //! Upstream's rules: images in use or pinned are never removed; the least recently used goes first,
 //! then the one detected first; images younger than the minimum age stay; above the high threshold,
 //! space is freed down to the low one; with a maximum age, images unused for longer are removed.
-//! Beyond upstream, an image that a pod of this node names stays too: it would be pulled again at once.
+//! Beyond upstream, an image that a pod of this node names stays too, unless the pod has finished: it
+//! would be pulled again at once.
 
 use std::time::Duration;
 

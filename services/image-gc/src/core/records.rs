@@ -46,7 +46,7 @@ pub struct ImageSnapshot {
     pub images: Vec<ListedImage>,
     /// Image references of all containers, running or exited.
     pub container_references: BTreeSet<String>,
-    /// Image references in the specs of this node's pods, normalized.
+    /// Image references in the specs of this node's pods that have not finished, normalized.
     pub pod_references: BTreeSet<String>,
 }
 
