@@ -1,46 +1,44 @@
 //! The operation executor: local work on blocking threads, calls that can hang in child processes.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use polylet_kit::CancellationToken;
+use polylet_kit::{CancellationToken, report};
 
-use crate::core::builtin::PathCheck;
 use crate::core::layout::{self, Layout, VolumeId};
 use crate::core::mount_plan::MountPlan;
 use crate::core::operation::Operation;
 use crate::core::pod::PodMetadata;
 use crate::core::sub_path::{self, ContainerSubPaths, SubPathStage};
-use crate::csi::volume::CsiDrivers;
+use crate::csi::volume::{CsiDrivers, SetUpContext};
 use crate::keyed_lock::KeyedMutex;
-use crate::subprocess::{HelperTask, SubprocessError, SubprocessPool};
-use crate::volume::delete::DeleteLimit;
+use crate::subprocess::Subprocesses;
+use crate::volume::host_path::CheckPathTask;
+use crate::volume::local_volume::LocalVolumes;
 use crate::volume::progress::OwnershipProgress;
+use crate::volume::sub_path::{BindSubPathsTask, FailedSubPath};
 use crate::volume::{
-    VolumeError, Warning, device, host_path, local_volume, metadata, set_up, tear_down,
+    VolumeError, Warning, delete, device, host_path, local_volume, metadata, nfs, set_up, tear_down,
 };
 
 /// Executes operations. Clones share it.
 #[derive(Debug, Clone)]
 pub struct OperationExecutor {
     layout: Layout,
-    subprocesses: SubprocessPool,
+    subprocesses: Subprocesses,
     drivers: CsiDrivers,
     /// One operation at a time on each local volume.
     local_volumes: KeyedMutex,
-    stop: Arc<AtomicBool>,
 }
 
 impl OperationExecutor {
     /// An executor without CSI drivers.
-    pub fn new(layout: Layout, subprocesses: SubprocessPool) -> Self {
+    pub fn new(layout: Layout, subprocesses: Subprocesses) -> Self {
         Self {
             layout,
             subprocesses,
             drivers: CsiDrivers::default(),
             local_volumes: KeyedMutex::default(),
-            stop: Arc::new(AtomicBool::new(false)),
         }
     }
 
@@ -54,9 +52,12 @@ impl OperationExecutor {
         &self.drivers
     }
 
-    /// Interrupts long deletions: the process is about to end.
-    pub fn stop(&self) {
-        self.stop.store(true, Ordering::Relaxed);
+    fn local_volumes(&self) -> LocalVolumes<'_> {
+        LocalVolumes {
+            layout: &self.layout,
+            locks: &self.local_volumes,
+            subprocesses: &self.subprocesses,
+        }
     }
 
     /// Executes one operation. Canceling abandons a set-up that hangs.
@@ -66,17 +67,20 @@ impl OperationExecutor {
         cancel: &CancellationToken,
         progress: &OwnershipProgress,
     ) -> Result<Option<Warning>, VolumeError> {
-        let (layout, locks) = (&self.layout, &self.local_volumes);
+        let layout = &self.layout;
         let done = match operation {
             Operation::SetUp(id, plan) => match &**plan {
                 MountPlan::Local(local) => {
-                    return local_volume::set_up(layout, id, local, locks, progress).await;
+                    let volumes = self.local_volumes();
+                    return local_volume::set_up(volumes, id, local, progress, cancel).await;
                 }
                 _ => self.set_up(id, plan, cancel, progress).await,
             },
             Operation::Update(id, plan, update) => match &**plan {
                 MountPlan::Csi(csi) => self.drivers.update(layout, id, csi, *update).await,
-                MountPlan::Local(local) => local_volume::expand(layout, id, local, locks).await,
+                MountPlan::Local(local) => {
+                    local_volume::expand(self.local_volumes(), id, local).await
+                }
                 // A block device has the size of its disk.
                 _ => Ok(()),
             },
@@ -93,98 +97,74 @@ impl OperationExecutor {
         cancel: &CancellationToken,
         progress: &OwnershipProgress,
     ) -> Result<(), VolumeError> {
+        let (layout, subprocesses) = (&self.layout, &self.subprocesses);
         match &**plan {
             MountPlan::HostPath { path, check } => {
-                return self.check_host_path(path.into(), *check, cancel).await;
+                let task = CheckPathTask {
+                    path: path.into(),
+                    check: *check,
+                };
+                return host_path::check_for_pod(task, &id.uid, subprocesses, cancel).await;
             }
             MountPlan::Csi(csi) => {
-                return self.drivers.set_up(&self.layout, id, csi, progress).await;
+                let context = SetUpContext {
+                    subprocesses,
+                    progress,
+                    cancel,
+                };
+                return self.drivers.set_up(layout, id, csi, context).await;
+            }
+            MountPlan::Nfs(nfs) => {
+                return nfs::set_up(layout, id, nfs, subprocesses, cancel).await;
             }
             MountPlan::LocalDevice { path, .. } => {
-                return device::map_local(&self.layout, id, path).await;
+                return device::map_local(layout, id, path, subprocesses).await;
             }
             MountPlan::EmptyDir { .. } | MountPlan::Files(_) | MountPlan::Local(_) => {}
         }
         let (layout, volume, plan) = (self.layout.clone(), id.clone(), plan.clone());
-        let limit = DeleteLimit::new(&self.stop);
         let work = move || match &*plan {
             MountPlan::EmptyDir { medium, gid } => {
                 set_up::empty_dir(&layout, &volume, *medium, *gid)
             }
-            MountPlan::Files(files) => set_up::files(&layout, &volume, files, &limit),
+            MountPlan::Files(files) => set_up::files(&layout, &volume, files),
             MountPlan::HostPath { .. }
             | MountPlan::Local(_)
             | MountPlan::LocalDevice { .. }
+            | MountPlan::Nfs(_)
             | MountPlan::Csi(_) => Ok(()),
         };
         run_blocking(&self.layout.volume(id), work).await
     }
 
-    async fn check_host_path(
-        &self,
-        path: PathBuf,
-        check: PathCheck,
-        cancel: &CancellationToken,
-    ) -> Result<(), VolumeError> {
-        if check == PathCheck::None {
-            return Ok(());
-        }
-        let local_path = path.clone();
-        let checked = run_blocking(&path, move || {
-            let is_local = host_path::is_local(&local_path);
-            Ok(is_local.then(|| host_path::check(&local_path, check)))
-        });
-        match checked.await? {
-            Some(result) => result,
-            None => {
-                let task = HelperTask::HostPath { path, check };
-                Ok(self.subprocesses.run(&task, cancel).await?)
-            }
-        }
-    }
-
     async fn tear_down(&self, id: &VolumeId) -> Result<(), VolumeError> {
+        let (layout, subprocesses) = (&self.layout, &self.subprocesses);
         match id.plugin.as_str() {
-            layout::CSI_DEVICE => return self.drivers.tear_down(&self.layout, id).await,
-            layout::LOCAL_DEVICE => return device::unmap_local(&self.layout, id).await,
+            layout::CSI_DEVICE => return self.drivers.tear_down(layout, id, subprocesses).await,
+            layout::LOCAL_DEVICE => return device::unmap_local(layout, id, subprocesses).await,
             _ => {}
         }
         // The subPaths go first, as upstream.
         let sub_paths = match layout::is_owned(&id.plugin) || id.plugin == layout::HOST_PATH {
-            true => self.layout.sub_paths(&id.uid, &id.name),
+            true => layout.sub_paths(&id.uid, &id.name),
             // Their directory has the name in the pod; the id has that of the persistent volume.
-            false => self.layout.pod(&id.uid).join(layout::SUB_PATHS),
+            false => layout.pod(&id.uid).join(layout::SUB_PATHS),
         };
-        tear_down::unmount_all(&sub_paths, &self.subprocesses).await?;
-        let path = self.layout.volume(id);
+        tear_down::unmount_all(&sub_paths, &id.uid, subprocesses).await?;
         if id.plugin == layout::CSI {
-            self.drivers.tear_down(&self.layout, id).await?;
+            self.drivers.tear_down(layout, id, subprocesses).await?;
         }
         match id.plugin.as_str() {
             layout::HOST_PATH => {}
-            layout::LOCAL => {
-                let (locks, subprocesses) = (&self.local_volumes, &self.subprocesses);
-                local_volume::tear_down(&self.layout, id, locks, subprocesses).await?;
-            }
-            _ => tear_down::unmount_all(&path, &self.subprocesses).await?,
+            layout::LOCAL => local_volume::tear_down(self.local_volumes(), id).await?,
+            _ => tear_down::unmount_all(&layout.volume(id), &id.uid, subprocesses).await?,
         }
-        let (layout, id) = (self.layout.clone(), id.clone());
-        let limit = DeleteLimit::new(&self.stop);
-        run_blocking(&path, move || {
-            tear_down::remove_volume(&layout, &id, &limit)
-        })
-        .await
+        delete::volume(layout, id, subprocesses).await
     }
 
     async fn remove_pod_dir(&self, uid: &str) -> Result<(), VolumeError> {
-        let path = self.layout.pod(uid);
-        tear_down::unmount_all(&path, &self.subprocesses).await?;
-        let (layout, uid) = (self.layout.clone(), uid.to_owned());
-        let limit = DeleteLimit::new(&self.stop);
-        run_blocking(&path, move || {
-            tear_down::remove_pod_dir(&layout, &uid, &limit)
-        })
-        .await
+        tear_down::unmount_all(&self.layout.pod(uid), uid, &self.subprocesses).await?;
+        delete::pod_dir(&self.layout, uid, &self.subprocesses).await
     }
 
     /// Binds the subPaths of a container; an error is the message of the container's status.
@@ -196,31 +176,38 @@ impl OperationExecutor {
         let container = sub_paths.container.clone();
         let first = sub_paths.sub_paths.first();
         let first_volume = first.map(|(_, sub_path)| sub_path.volume.clone());
-        let task = HelperTask::SubPaths(sub_paths);
-        let done = self
+        let bound = self
             .subprocesses
-            .run(&task, &CancellationToken::new())
+            .call(uid, &BindSubPathsTask(sub_paths))
             .await;
-        done.map_err(|error| {
-            tracing::warn!(
-                pod_uid = uid,
-                container,
-                error = polylet_kit::report(&error),
-                "failed to bind subPaths"
-            );
-            match (error, first_volume) {
-                (SubprocessError::SubPath { stage, volume, .. }, _) => {
-                    sub_path::stage_failed(stage, &container, &volume)
-                }
-                // It is not known which subPath hangs.
-                (error, Some(volume)) => {
-                    let message =
-                        sub_path::stage_failed(SubPathStage::Prepare, &container, &volume);
-                    format!("{message}: {error}")
-                }
-                (error, None) => error.to_string(),
+        let warn = |error: &str| {
+            tracing::warn!(pod_uid = uid, container, error, "failed to bind subPaths");
+        };
+        match (bound, first_volume) {
+            (Ok(Ok(())), _) => Ok(()),
+            (
+                Ok(Err(FailedSubPath {
+                    stage,
+                    volume,
+                    error,
+                })),
+                _,
+            ) => {
+                warn(&error);
+                Err(sub_path::stage_failed(stage, &container, &volume))
             }
-        })
+            (Err(error), first_volume) => {
+                warn(&report(&error));
+                // It is not known which subPath hangs.
+                let message = first_volume.map(|volume| {
+                    sub_path::stage_failed(SubPathStage::Prepare, &container, &volume)
+                });
+                Err(message.map_or_else(
+                    || error.to_string(),
+                    |message| format!("{message}: {error}"),
+                ))
+            }
+        }
     }
 
     /// Stores the metadata of a pod for the next process. A failure is logged only.
@@ -229,7 +216,7 @@ impl OperationExecutor {
         let path = layout.metadata(&uid);
         let stored = run_blocking(&path, move || metadata::store(&layout, metadata)).await;
         if let Err(error) = stored {
-            let error = polylet_kit::report(&error);
+            let error = report(&error);
             tracing::warn!(pod_uid = uid, error, "failed to store pod metadata");
         }
     }

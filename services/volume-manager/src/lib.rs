@@ -30,7 +30,6 @@ pub mod event;
 pub mod executor;
 pub mod input;
 pub mod keyed_lock;
-pub mod mount_helper;
 pub mod node_info;
 pub mod reconstruct;
 pub mod references;
@@ -42,7 +41,6 @@ pub mod tokens;
 pub mod volume;
 
 use std::collections::BTreeMap;
-use std::process::ExitCode;
 use std::rc::Rc;
 
 use polylet_kit::{
@@ -50,6 +48,7 @@ use polylet_kit::{
     boot_marker, follow,
 };
 use polylet_watch::Store;
+use polylet_wire::levels;
 use polylet_wire::notice::v1::Severity;
 use polylet_wire::volume::v1::volume_service_server::VolumeServiceServer;
 use tokio::sync::{mpsc, watch};
@@ -62,7 +61,7 @@ use crate::driver_state::DriverState;
 use crate::executor::OperationExecutor;
 use crate::run::EventLoop;
 use crate::server::Server;
-use crate::subprocess::SubprocessPool;
+use crate::subprocess::Subprocesses;
 use crate::subscriptions::Subscriptions;
 
 /// Describes this service.
@@ -72,12 +71,12 @@ pub static DESCRIPTOR: ServiceDescriptor = ServiceDescriptor {
     about: "Mounts, updates and unmounts the volumes of pods.",
     serves: &[Api {
         package: "polylet.volume.v1",
-        level: 1,
+        level: levels::VOLUME,
     }],
     calls: &[Dependency {
         service: "pod-config",
         package: "polylet.podconfig.v1",
-        level: 1,
+        level: levels::PODCONFIG,
     }],
     state_files: &[
         StateFileDecl {
@@ -93,24 +92,16 @@ pub static DESCRIPTOR: ServiceDescriptor = ServiceDescriptor {
             description: "the driver and handle of the CSI volume mounted beside it, in the kubelet's format",
         },
     ],
+    subprocesses: subprocess::TASKS,
 };
 
 /// The capacity of the event loop's queue.
 const INPUT_QUEUE: usize = 256;
 
-/// Runs the service, or one task of it in a child process.
-pub fn main() -> ExitCode {
-    match mount_helper::run_from_args() {
-        Some(code) => code,
-        None => polylet_kit::main(&DESCRIPTOR, build),
-    }
-}
-
 /// Reconstructs the actual state from disk, and starts the event loop.
 pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
-    let root = &ctx.config().polylet.root_directory;
-    // The mount table has canonical paths.
-    let root = std::fs::canonicalize(root).unwrap_or_else(|_| root.clone());
+    let root = ctx.config().polylet.root_directory.clone();
+    let root = tokio::task::spawn_blocking(move || volume::mount::make_root(&root)).await??;
     let layout = Layout::new(root.clone());
     if let Err(error) = tokio::task::spawn_blocking(move || volume::mount::share(&root)).await? {
         // Everything but propagation works without.
@@ -140,7 +131,7 @@ pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
     let event_loop = EventLoop::new(
         StateOfWorld::new(layout.clone(), reconstructed).with_node_name(ctx.node_name()),
         store.clone(),
-        OperationExecutor::new(layout.clone(), SubprocessPool::default())
+        OperationExecutor::new(layout.clone(), Subprocesses::new(&DESCRIPTOR))
             .with_drivers(CsiDrivers::new(ctx.node_name())),
         spawner(&ctx, "operation"),
         Subscriptions::new(references::subscribe(&ctx, peer(), inputs.clone())),
@@ -153,6 +144,7 @@ pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
         peer(),
         inputs.clone(),
     )))
+    .with_conditions(ctx.conditions())
     .with_driver_state(drivers.clone())
     .with_allocatable_updates(allocatable_updates);
     let registry = csi::registry::run(

@@ -9,7 +9,7 @@ use polylet_machine::mountinfo::Mount;
 use crate::core::actual_state::{ReconstructedPod, ReconstructedVolume};
 use crate::core::layout::{self, Layout, VolumeId};
 use crate::csi::{self, data};
-use crate::volume::{VolumeError, device, dir, metadata, mount};
+use crate::volume::{VolumeError, dir, metadata, mount};
 
 /// The pods below the root directory.
 pub fn pods(layout: &Layout) -> Result<Vec<ReconstructedPod>, VolumeError> {
@@ -53,8 +53,10 @@ fn pod(layout: &Layout, uid: &str, mounts: &[Mount]) -> Result<ReconstructedPod,
             .map(|name| layout.pod(uid).join(layout::DEVICES).join(name));
         for name in list(&links.unwrap_or_default())? {
             let id = VolumeId::new(uid, plugin, &name);
+            let bound = layout.device(&id);
             let volume = ReconstructedVolume {
-                ready: device::is_device(&layout.volume(&id)),
+                // Its link may lead to a file system that does not answer.
+                ready: mounts.iter().any(|mount| mount.mount_point == bound),
                 in_use: data::in_use(&csi::device::data_file(layout, &name))
                     .filter(|_| plugin == layout::CSI_DEVICE),
             };

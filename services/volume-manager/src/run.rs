@@ -4,11 +4,11 @@
 mod operation_events;
 mod operations;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use jiff::Timestamp;
-use polylet_kit::{CancellationToken, cause, clock};
+use polylet_kit::{CancellationToken, HealthConditions, cause, clock};
 use polylet_watch::Store;
 use polylet_wire::common::v1::Cause;
 use polylet_wire::volume::v1::PodVolumes;
@@ -24,10 +24,10 @@ use crate::core::layout::VolumeId;
 use crate::core::operation::Operation;
 use crate::core::reference_key::ReferenceKey;
 use crate::core::state_of_world::StateOfWorld;
-use crate::core::status::{PodVolumeStatus, VolumePhase, VolumeStatus};
 use crate::core::status_messages::event_reason;
 use crate::core::sub_path::ContainerSubPaths;
 use crate::core::tokens::PodTokenKey;
+use crate::core::warnings::WarningSchedule;
 use crate::driver_state::{DriverState, replace};
 use crate::event::{Event, EventSender, EventSubject};
 use crate::executor::OperationExecutor;
@@ -48,12 +48,12 @@ pub struct EventLoop {
     drivers: DriverState,
     allocatable_updates: watch::Sender<BTreeMap<String, AllocatableUpdate>>,
     events: EventSender,
+    conditions: HealthConditions,
     /// Where operations send their results.
     inputs: mpsc::Sender<Input>,
     /// The span that last caused a change of each pod.
     causes: BTreeMap<String, Cause>,
-    /// The messages last emitted as warnings, by pod.
-    warnings: BTreeMap<String, BTreeSet<String>>,
+    warnings: WarningSchedule,
     /// Cancels the operations that set volumes up.
     setting_up: BTreeMap<VolumeId, CancellationToken>,
 }
@@ -83,9 +83,10 @@ impl EventLoop {
             drivers: DriverState::default(),
             allocatable_updates: watch::Sender::default(),
             events: Rc::new(|_| {}),
+            conditions: HealthConditions::default(),
             inputs,
             causes: BTreeMap::new(),
-            warnings: BTreeMap::new(),
+            warnings: WarningSchedule::default(),
             setting_up: BTreeMap::new(),
         }
     }
@@ -93,6 +94,11 @@ impl EventLoop {
     /// Emits events.
     pub fn with_events(self, events: EventSender) -> Self {
         Self { events, ..self }
+    }
+
+    /// Names volumes that do not answer among these conditions.
+    pub fn with_conditions(self, conditions: HealthConditions) -> Self {
+        Self { conditions, ..self }
     }
 
     /// Subscribes to pod certificates.
@@ -127,7 +133,7 @@ impl EventLoop {
             let mut next = tokio::select! {
                 () = drain.cancelled() => break,
                 input = inputs.recv() => input,
-                () = clock::sleep_until_opt(self.state.next_retry()) => None,
+                () = clock::sleep_until_opt(self.next_due()) => None,
             };
             let mut replies = PendingReplies::new();
             while let Some(input) = next {
@@ -137,7 +143,11 @@ impl EventLoop {
             }
             self.sync(replies);
         }
-        self.executor.stop();
+    }
+
+    fn next_due(&self) -> Option<Timestamp> {
+        let due = [self.state.next_retry(), self.warnings.next_due()];
+        due.into_iter().flatten().min()
     }
 
     fn handle_input(&mut self, input: Input, replies: &mut PendingReplies) {
@@ -183,6 +193,7 @@ impl EventLoop {
                     let uid = result.operation.pod_uid().to_owned();
                     self.causes.insert(uid, cause);
                 }
+                self.record_health(&result);
                 if let Operation::SetUp(id, _) = &result.operation {
                     self.setting_up.remove(id);
                 }
@@ -261,6 +272,9 @@ impl EventLoop {
         let updates = self.state.allocatable_updates();
         self.allocatable_updates
             .send_if_modified(|old| replace(old, updates));
+        for (uid, message) in self.warnings.take_due(now) {
+            self.emit_warning(&uid, message);
+        }
         for (uid, reply) in replies {
             let removed = || PodVolumes {
                 r#ref: Some(convert::pod_ref(&self.state.pod(&uid))),
@@ -274,7 +288,9 @@ impl EventLoop {
         for (uid, status) in self.state.take_changes(now) {
             match status {
                 Some(status) => {
-                    self.emit_warnings(&status);
+                    for message in self.warnings.update(&status, now) {
+                        self.emit_warning(&uid, message);
+                    }
                     let cause = self.causes.get(&uid).cloned();
                     self.store
                         .upsert(uid.clone(), convert::pod_volumes(&status, cause));
@@ -294,26 +310,14 @@ impl EventLoop {
         }
     }
 
-    /// Emits each new message about volumes that cannot be mounted or expanded.
-    fn emit_warnings(&mut self, status: &PodVolumeStatus) {
-        let is_warning = |volume: &&VolumeStatus| {
-            let not_mounted = matches!(volume.phase, VolumePhase::Waiting | VolumePhase::Failed);
-            event_reason(&volume.message)
-                .is_some_and(|reason| not_mounted || reason == "VolumeResizeFailed")
-        };
-        let volumes = status.volumes.iter().filter(is_warning);
-        let messages: BTreeSet<String> = volumes.map(|volume| volume.message.clone()).collect();
-        let uid = status.pod.uid.clone();
-        let before = self.warnings.insert(uid, messages.clone());
-        for message in messages.difference(&before.unwrap_or_default()) {
-            let reason = event_reason(message).unwrap_or("FailedMount");
-            (self.events)(Event {
-                subject: EventSubject::Pod(status.pod.clone()),
-                warning: true,
-                reason: reason.to_owned(),
-                message: message.clone(),
-            });
-        }
+    fn emit_warning(&self, uid: &str, message: String) {
+        let reason = event_reason(&message).unwrap_or("FailedMount");
+        (self.events)(Event {
+            subject: EventSubject::Pod(self.state.pod(uid)),
+            warning: true,
+            reason: reason.to_owned(),
+            message,
+        });
     }
 }
 

@@ -1,229 +1,112 @@
-//! Child processes for calls that may hang for ever: the service's own binary with a hidden
-//! subcommand, killed at a deadline.
+//! The child processes of this service: calls that can hang on a foreign file system, and walks of
+//! large trees. The tasks are beside the code that they run, in [`volume`](crate::volume).
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::process::Stdio;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use polylet_kit::CancellationToken;
-use serde::{Deserialize, Serialize};
-use thiserror::Error;
-use tokio::io::AsyncReadExt;
-use tokio::process::{Child, Command};
+use polylet_kit::subprocess::{
+    SubprocessEntry, SubprocessError, SubprocessLimits, SubprocessPool, SubprocessTask,
+};
+use polylet_kit::{CancellationToken, ServiceDescriptor};
 
-use crate::core::builtin::PathCheck;
-use crate::core::sub_path::{ContainerSubPaths, SubPathStage};
+use crate::volume::delete::{RemovePodDirTask, RemoveVolumeTask};
+use crate::volume::device::{MapDeviceTask, UnmapDeviceTask};
+use crate::volume::format::{MountDiskTask, ResizeDiskTask};
+use crate::volume::fs_group::SetOwnershipTask;
+use crate::volume::host_path::{CheckPathTask, PathTypeTask};
+use crate::volume::local_volume::BindLocalTask;
+use crate::volume::nfs::MountNfsTask;
+use crate::volume::sub_path::BindSubPathsTask;
+use crate::volume::tear_down::UnmountTask;
 
-/// The hidden subcommand.
-pub const SUBCOMMAND: &str = "run-mount-helper";
-/// The program name of a child, by which the multicall binary recognizes it.
-const PROGRAM: &str = "polylet-volume-manager";
+/// All tasks.
+pub const TASKS: &[SubprocessEntry] = &[
+    SubprocessEntry::new::<BindLocalTask>(),
+    SubprocessEntry::new::<BindSubPathsTask>(),
+    SubprocessEntry::new::<CheckPathTask>(),
+    SubprocessEntry::new::<MapDeviceTask>(),
+    SubprocessEntry::new::<MountDiskTask>(),
+    SubprocessEntry::new::<MountNfsTask>(),
+    SubprocessEntry::new::<PathTypeTask>(),
+    SubprocessEntry::new::<RemovePodDirTask>(),
+    SubprocessEntry::new::<RemoveVolumeTask>(),
+    SubprocessEntry::new::<ResizeDiskTask>(),
+    SubprocessEntry::new::<SetOwnershipTask>(),
+    SubprocessEntry::new::<UnmapDeviceTask>(),
+    SubprocessEntry::new::<UnmountTask>(),
+];
 
-/// The deadline of a task.
-const DEADLINE: Duration = Duration::from_secs(30);
-/// The deadline of subPaths, for which the start of a container waits.
-const SUB_PATHS_DEADLINE: Duration = Duration::from_secs(10);
+/// Calls last a moment, unless their file system does not answer.
+const CALLS: SubprocessLimits = SubprocessLimits {
+    active: 8,
+    total: 256,
+    per_pod: 4,
+};
+/// Walks keep a disk busy.
+const WALKS: SubprocessLimits = SubprocessLimits {
+    active: 3,
+    total: 256,
+    per_pod: 2,
+};
 
-/// A task for a child process.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub enum HelperTask {
-    /// Unmount a file system that may not answer.
-    Unmount {
-        /// The mount point.
-        path: PathBuf,
-    },
-    /// Check a path that may be on such a file system.
-    HostPath {
-        /// The path.
-        path: PathBuf,
-        /// What must be there.
-        check: PathCheck,
-    },
-    /// Bind the subPaths of a container.
-    SubPaths(ContainerSubPaths),
-}
-
-impl HelperTask {
-    /// The key of the resource that may hang.
-    fn key(&self) -> String {
-        match self {
-            Self::Unmount { path } => format!("unmount {}", path.display()),
-            Self::HostPath { path, .. } => format!("hostPath {}", path.display()),
-            Self::SubPaths(all) => format!("{} {}", all.pod_dir.display(), all.container),
-        }
-    }
-
-    fn deadline(&self) -> Duration {
-        match self {
-            Self::SubPaths(_) => SUB_PATHS_DEADLINE,
-            _ => DEADLINE,
-        }
-    }
-}
-
-/// The response of a child.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum HelperResponse {
-    /// The task succeeded.
-    Done,
-    /// Failed with this error.
-    Failed(String),
-    /// A subPath failed.
-    SubPath {
-        /// The stage that failed.
-        stage: SubPathStage,
-        /// The name of its volume.
-        volume: String,
-        /// The error.
-        error: String,
-    },
-}
-
-/// Why a task failed.
-#[derive(Debug, Error)]
-pub enum SubprocessError {
-    /// The child could not be started.
-    #[error("starting a child process")]
-    Start(#[source] std::io::Error),
-    /// The child missed its deadline and was killed.
-    #[error("no answer within {0} s")]
-    Deadline(u64),
-    /// The task was canceled.
-    #[error("canceled")]
-    Canceled,
-    /// The child ended without a response.
-    #[error("the child process ended without an answer")]
-    NoResponse,
-    /// A killed child has not ended: another would hang beside it.
-    #[error("an earlier attempt still waits for an answer")]
-    StillRunning,
-    /// The task failed.
-    #[error("{0}")]
-    Failed(String),
-    /// A subPath failed.
-    #[error("{error}")]
-    SubPath {
-        /// The stage that failed.
-        stage: SubPathStage,
-        /// The name of its volume.
-        volume: String,
-        /// The error, for the log.
-        error: String,
-    },
-}
-
-/// Runs tasks in child processes. Clones share it.
+/// Runs tasks in child processes. Clones share the bounds.
 #[derive(Debug, Clone)]
-pub struct SubprocessPool {
-    binary: PathBuf,
-    /// Replaces the deadline of all tasks, in tests.
-    deadline: Option<Duration>,
-    /// Killed children that have not ended, by the key of their task.
-    killed: Arc<Mutex<BTreeMap<String, Child>>>,
+pub struct Subprocesses {
+    calls: SubprocessPool,
+    walks: SubprocessPool,
 }
 
-impl Default for SubprocessPool {
-    fn default() -> Self {
-        // Works also right after an upgrade has replaced the file.
-        Self::new(PathBuf::from("/proc/self/exe"))
-    }
-}
-
-impl SubprocessPool {
-    /// Children of this binary.
-    pub fn new(binary: PathBuf) -> Self {
+impl Subprocesses {
+    /// Children of the service.
+    pub fn new(descriptor: &ServiceDescriptor) -> Self {
         Self {
-            binary,
-            deadline: None,
-            killed: Arc::default(),
+            calls: SubprocessPool::new(descriptor, CALLS),
+            walks: SubprocessPool::new(descriptor, WALKS),
         }
     }
 
-    /// Replaces the deadline of all tasks.
-    pub fn with_deadline(self, deadline: Duration) -> Self {
-        let deadline = Some(deadline);
-        Self { deadline, ..self }
+    /// Children of this binary, with this deadline for all tasks.
+    #[must_use]
+    pub fn with_binary_and_deadline(self, binary: impl Into<PathBuf>, deadline: Duration) -> Self {
+        let binary = binary.into();
+        let replace =
+            |pool: SubprocessPool| pool.with_binary(binary.clone()).with_deadline(deadline);
+        Self {
+            calls: replace(self.calls),
+            walks: replace(self.walks),
+        }
     }
 
-    /// Runs a task until its end, its deadline, or until it is canceled.
-    pub async fn run(
+    /// Runs a call for a pod to its end or its deadline.
+    pub async fn call<T: SubprocessTask>(
         &self,
-        task: &HelperTask,
+        pod_uid: &str,
+        task: &T,
+    ) -> Result<T::Output, SubprocessError> {
+        self.call_until(pod_uid, task, &CancellationToken::new())
+            .await
+    }
+
+    /// The same, unless it is canceled.
+    pub async fn call_until<T: SubprocessTask>(
+        &self,
+        pod_uid: &str,
+        task: &T,
         cancel: &CancellationToken,
-    ) -> Result<(), SubprocessError> {
-        let key = task.key();
-        if self.is_still_running(&key) {
-            return Err(SubprocessError::StillRunning);
-        }
-        // Plain data: it can always be encoded.
-        let text = serde_json::to_string(task).unwrap_or_default();
-        let mut child = Command::new(&self.binary)
-            .arg0(PROGRAM)
-            .arg(SUBCOMMAND)
-            .arg(text)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .kill_on_drop(true)
-            .spawn()
-            .map_err(SubprocessError::Start)?;
-        let mut response = String::new();
-        let Some(mut stdout) = child.stdout.take() else {
-            return Err(SubprocessError::NoResponse);
-        };
-        let deadline = self.deadline.unwrap_or_else(|| task.deadline());
-        let read = tokio::time::timeout(deadline, stdout.read_to_string(&mut response));
-        let read = tokio::select! {
-            biased;
-            read = read => read,
-            () = cancel.cancelled() => {
-                self.kill(key, child);
-                return Err(SubprocessError::Canceled);
-            }
-        };
-        match read {
-            Err(_) => {
-                self.kill(key, child);
-                return Err(SubprocessError::Deadline(deadline.as_secs()));
-            }
-            Ok(Err(_)) => return Err(SubprocessError::NoResponse),
-            Ok(Ok(_)) => {}
-        }
-        // The response is complete: the child is about to end.
-        let _ = tokio::time::timeout(Duration::from_secs(1), child.wait()).await;
-        match serde_json::from_str(&response) {
-            Ok(HelperResponse::Done) => Ok(()),
-            Ok(HelperResponse::Failed(error)) => Err(SubprocessError::Failed(error)),
-            Ok(HelperResponse::SubPath {
-                stage,
-                volume,
-                error,
-            }) => Err(SubprocessError::SubPath {
-                stage,
-                volume,
-                error,
-            }),
-            Err(_) => Err(SubprocessError::NoResponse),
-        }
+    ) -> Result<T::Output, SubprocessError> {
+        self.calls.run(task, Some(pod_uid), cancel).await
     }
 
-    fn is_still_running(&self, key: &str) -> bool {
-        let mut killed = self.killed.lock().unwrap_or_else(PoisonError::into_inner);
-        let has_ended = |child: &mut Child| !matches!(child.try_wait(), Ok(None));
-        if killed.get_mut(key).is_some_and(has_ended) {
-            killed.remove(key);
-        }
-        killed.contains_key(key)
-    }
-
-    /// Kills a child. One that hangs in the kernel ends when the kernel lets it.
-    fn kill(&self, key: String, mut child: Child) {
-        // Fails only for a child that has ended.
-        let _ = child.start_kill();
-        let mut killed = self.killed.lock().unwrap_or_else(PoisonError::into_inner);
-        killed.retain(|_, child| matches!(child.try_wait(), Ok(None)));
-        killed.insert(key, child);
+    /// Runs a walk for a pod as long as it makes progress.
+    pub async fn walk<T: SubprocessTask>(
+        &self,
+        pod_uid: &str,
+        task: &T,
+        cancel: &CancellationToken,
+        on_progress: impl FnMut(T::Progress),
+    ) -> Result<T::Output, SubprocessError> {
+        self.walks
+            .run_with_progress(task, Some(pod_uid), cancel, on_progress)
+            .await
     }
 }

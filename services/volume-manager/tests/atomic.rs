@@ -6,12 +6,10 @@ use std::fs;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use polylet_volume_manager::core::builtin::Medium;
 use polylet_volume_manager::core::files::{VolumeFile, VolumeFiles};
 use polylet_volume_manager::volume::atomic::AtomicWriter;
-use polylet_volume_manager::volume::delete::DeleteLimit;
 use polylet_volume_manager::volume::{VolumeError, dir};
 use proptest::prelude::*;
 
@@ -39,7 +37,6 @@ fn files(content: &Content) -> VolumeFiles {
 /// Writes, interrupted after `steps` changes; returns whether the content has changed if it finished.
 fn write(path: &Path, content: &Content, steps: usize) -> Option<bool> {
     let opened = dir::open(path).unwrap();
-    let limit = DeleteLimit::new(&Arc::new(AtomicBool::new(false)));
     let mut left = steps;
     let mut before_change = || {
         left = left.checked_sub(1).ok_or(VolumeError::Interrupted)?;
@@ -49,7 +46,6 @@ fn write(path: &Path, content: &Content, steps: usize) -> Option<bool> {
     let mut writer = AtomicWriter {
         dir,
         path,
-        limit: &limit,
         before_change: &mut before_change,
     };
     match writer.write(&files(content)) {

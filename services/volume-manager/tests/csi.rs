@@ -251,3 +251,69 @@ fn an_inline_volume_lives_as_long_as_its_pod() {
         assert!(root.mounts().is_empty());
     });
 }
+
+#[test]
+fn a_lost_data_file_is_replaced_by_what_is_known_otherwise() {
+    if !is_root() {
+        return;
+    }
+    run(async {
+        let root = Root::new();
+        let disk = tempfile::tempdir().unwrap();
+        let driver = TestCsiDriver::new(root.dir.path(), disk.path()).unwrap();
+        let _runs = driver.start().unwrap();
+        let by_claim = || json!({"name": "v", "persistentVolumeClaim": {"claimName": "c"}});
+        let data = |uid: &str| {
+            let volume = root.pod(uid).join("volumes/kubernetes.io~csi/pv");
+            volume.join("vol_data.json")
+        };
+        let not_attached = json!({"metadata": {"name": NAME}, "spec": {"attachRequired": false}});
+        let mount = async |manager: &Manager, uid: &str| {
+            manager.apply(&cluster_pod(uid, by_claim())).await.unwrap();
+            cluster(manager).await;
+            manager
+                .set_cluster_object(ObjectKind::CsiDriver, "", NAME, not_attached.clone())
+                .await;
+            manager.wait_mounted(uid).await;
+            driver.calls();
+        };
+        let torn_down = ["unpublish vol", "unstage vol"];
+
+        // The process that has mounted the volume knows its driver.
+        let manager = Manager::start(&root, "d");
+        for content in [&b""[..], b"{\"driverName\":", b"{}"] {
+            mount(&manager, "u1").await;
+            std::fs::write(data("u1"), content).unwrap();
+            manager.remove("u1").await;
+            assert_eq!(driver.calls(), torn_down);
+        }
+        // Another one finds it beside the staged volume.
+        mount(&manager, "u2").await;
+        manager.stop();
+        std::fs::write(data("u2"), "").unwrap();
+        let manager = Manager::start(&root, "e");
+        let mut drivers = manager.drivers.drivers.subscribe();
+        let registered = drivers.wait_for(|response| !response.drivers.is_empty());
+        drop(registered.await.unwrap());
+        manager.remove("u2").await;
+        assert_eq!(driver.calls(), torn_down);
+        assert!(root.mounts().is_empty(), "{:?}", root.mounts());
+    });
+}
+
+#[test]
+fn the_data_of_a_volume_that_is_not_mounted_holds_up_no_pod() {
+    if !is_root() {
+        return;
+    }
+    run(async {
+        let root = Root::new();
+        let volume = root.pod("u1").join("volumes/kubernetes.io~csi/pv");
+        std::fs::create_dir_all(volume.join("mount")).unwrap();
+        // As a loss of power may leave it.
+        std::fs::write(volume.join("vol_data.json"), "").unwrap();
+        let manager = Manager::start(&root, "d");
+        manager.remove("u1").await;
+        assert!(!root.pod("u1").exists());
+    });
+}

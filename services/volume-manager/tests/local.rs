@@ -219,15 +219,7 @@ fn ownership_follows_the_first_pod() {
         let gid = || fs::metadata(disk.path().join("file")).unwrap().gid();
         assert_eq!(gid(), 9);
         let message = "The requested fsGroup is 10, but the volume pv has GID 9. The volume may not be shareable.";
-        assert!(
-            manager
-                .events
-                .borrow()
-                .iter()
-                .any(|notice| notice == message),
-            "{:?}",
-            manager.events.borrow()
-        );
+        manager.wait_event(message).await;
         for uid in ["u1", "u2"] {
             manager.remove(uid).await;
         }

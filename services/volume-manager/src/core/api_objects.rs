@@ -11,7 +11,10 @@ use k8s_openapi::api::storage::v1::{CSIDriver, VolumeAttachment};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use polylet_model::quantity;
 
+use super::blocked::Blocked;
 use super::builtin::{self, PathCheck};
+use super::csi_translation;
+use super::mount_plan::NfsVolume;
 use super::reference_key::ObjectKind;
 
 pub use trust_bundle::TrustBundle;
@@ -82,8 +85,8 @@ pub struct PersistentVolume {
     pub uid: String,
     /// The uid in its `claimRef`.
     pub claim: Option<String>,
-    /// The source, or why this node does not support it.
-    pub source: Result<PersistentSource, String>,
+    /// The source, or why this node cannot have the volume.
+    pub source: Result<PersistentSource, Blocked>,
     /// `ReadWriteOnce` and so on.
     pub access_modes: Vec<String>,
     /// Mount options.
@@ -105,6 +108,8 @@ pub enum PersistentSource {
     HostPath(String, PathCheck),
     /// The path of a directory or disk of the node, and the file system of a disk.
     Local(String, String),
+    /// An NFS export.
+    Nfs(Box<NfsVolume>),
     /// A CSI driver.
     Csi(Box<CsiSource>),
 }
@@ -243,15 +248,37 @@ fn capacity(resources: Option<&BTreeMap<String, Quantity>>) -> Capacity {
 /// Annotation of a persistent volume: the group of its users.
 const GID: &str = "pv.beta.kubernetes.io/gid";
 
-fn persistent_volume(object: api::PersistentVolume) -> PersistentVolume {
+/// The inline volume of a former in-tree plugin as a persistent volume of its CSI driver; `None` for
+/// other volumes.
+pub fn migrated(
+    volume: &api::Volume,
+    namespace: &str,
+) -> Option<Result<(PersistentVolume, CsiSource), Blocked>> {
+    let translated = match csi_translation::translate_inline(volume, namespace)? {
+        Ok(object) => persistent_volume(object),
+        Err(error) => return Some(Err(Blocked::Unresolved(error))),
+    };
+    let source = match translated.source.clone() {
+        Ok(PersistentSource::Csi(source)) => *source,
+        Ok(_) => return None,
+        Err(blocked) => return Some(Err(blocked)),
+    };
+    Some(Ok((translated, source)))
+}
+
+fn persistent_volume(mut object: api::PersistentVolume) -> PersistentVolume {
+    let translated = csi_translation::translate(&mut object);
     let spec = object.spec.unwrap_or_default();
+    let name = object.metadata.name.unwrap_or_default();
     let claim = spec.claim_ref.as_ref();
     let gid = object.metadata.annotations.unwrap_or_default().remove(GID);
     PersistentVolume {
-        name: object.metadata.name.unwrap_or_default(),
         uid: object.metadata.uid.unwrap_or_default(),
         claim: claim.map(|claim| claim.uid.clone().unwrap_or_default()),
-        source: source(&spec),
+        source: translated
+            .map_err(Blocked::Unresolved)
+            .and_then(|()| source(&name, &spec)),
+        name,
         capacity: capacity(spec.capacity.as_ref()),
         nodes: spec.node_affinity.and_then(|affinity| affinity.required),
         gid: gid.and_then(|gid| gid.parse().ok()),
@@ -261,9 +288,9 @@ fn persistent_volume(object: api::PersistentVolume) -> PersistentVolume {
     }
 }
 
-fn source(spec: &PersistentVolumeSpec) -> Result<PersistentSource, String> {
+fn source(name: &str, spec: &PersistentVolumeSpec) -> Result<PersistentSource, Blocked> {
     if let Some(path) = &spec.host_path {
-        let (path, check) = builtin::host_path(path)?;
+        let (path, check) = builtin::host_path(path).map_err(Blocked::Failed)?;
         return Ok(PersistentSource::HostPath(path, check));
     }
     if let Some(local) = &spec.local {
@@ -271,10 +298,18 @@ fn source(spec: &PersistentVolumeSpec) -> Result<PersistentSource, String> {
         let fs_type = fs_type.unwrap_or_else(|| DEFAULT_FS_TYPE.to_owned());
         return Ok(PersistentSource::Local(local.path.clone(), fs_type));
     }
+    if let Some(nfs) = &spec.nfs {
+        let options = spec.mount_options.clone();
+        let nfs = NfsVolume {
+            mount_options: options.unwrap_or_default(),
+            ..builtin::nfs(nfs).map_err(Blocked::Failed)?
+        };
+        return Ok(PersistentSource::Nfs(Box::new(nfs)));
+    }
     let Some(csi) = &spec.csi else {
-        let supported = "supported are hostPath, local, csi";
-        return Err(format!(
-            "the persistent volume is of a type that this node does not support: {supported}"
+        return Err(Blocked::no_plugin(
+            name,
+            "supported are hostPath, local, nfs, csi",
         ));
     };
     let secret = |reference: &Option<SecretReference>| {

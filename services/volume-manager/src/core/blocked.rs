@@ -28,3 +28,12 @@ pub enum Blocked {
     /// The same, with upstream's name of the step that fails.
     FailedIn(&'static str, String),
 }
+
+impl Blocked {
+    /// A volume of a type that this node does not have; `detail` follows upstream's words.
+    pub fn no_plugin(volume: &str, detail: &str) -> Self {
+        Self::Unresolved(format!(
+            "failed to get Plugin from volumeSpec for volume {volume:?} err=no volume plugin matched: {detail}"
+        ))
+    }
+}

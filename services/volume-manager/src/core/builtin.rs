@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde::{Deserialize, Serialize};
 
+use super::mount_plan::NfsVolume;
 use super::usage::{least, nanos};
 
 /// Where the files of a volume are stored.
@@ -67,39 +68,48 @@ pub(super) fn medium(
             page_size: only_huge_page_size(pod)?,
         },
         other => match other.strip_prefix("HugePages-").map(page_size) {
-            Some(Some(page_size)) => Medium::HugePages { page_size },
+            Some(Some(size))
+                if huge_page_sizes(pod).any(|found| page_size(found) == Some(size)) =>
+            {
+                Medium::HugePages { page_size: size }
+            }
+            Some(Some(_)) => return Err(no_huge_pages(other)),
             _ => return Err(format!("unknown storage medium {other:?}")),
         },
     })
 }
 
-/// The page size, where the containers of the pod request huge pages of one size only.
+fn no_huge_pages(medium: &str) -> String {
+    format!(
+        "medium {medium}: hugePages storage requested, but there is no resource request for huge pages"
+    )
+}
+
+/// The sizes of huge pages that the pod or its containers request.
+fn huge_page_sizes(pod: &Pod) -> impl Iterator<Item = &str> {
+    let spec = pod.spec.iter();
+    let resources = spec.flat_map(|spec| {
+        let init = spec.init_containers.iter().flatten();
+        let containers = spec.containers.iter().chain(init);
+        let own = containers.filter_map(|container| container.resources.as_ref());
+        spec.resources.iter().chain(own)
+    });
+    let names = resources.flat_map(|all| all.requests.iter().flatten().map(|(name, _)| name));
+    names.filter_map(|name| name.strip_prefix("hugepages-"))
+}
+
+/// The page size, where pod and containers request huge pages of one size only.
 fn only_huge_page_size(pod: &Pod) -> Result<u64, String> {
-    let spec = pod.spec.as_ref();
-    let containers = spec
-        .map(|spec| spec.containers.as_slice())
-        .unwrap_or_default();
-    let init = spec
-        .and_then(|spec| spec.init_containers.as_deref())
-        .unwrap_or_default();
-    let mut sizes = BTreeSet::new();
-    for container in containers.iter().chain(init) {
-        let requests = container
-            .resources
-            .as_ref()
-            .and_then(|r| r.requests.as_ref());
-        let names = requests.into_iter().flatten().map(|(name, _)| name);
-        sizes.extend(names.filter_map(|name| name.strip_prefix("hugepages-")));
-    }
+    let sizes: BTreeSet<&str> = huge_page_sizes(pod).collect();
     let mut sizes = sizes.into_iter();
     match (sizes.next(), sizes.next()) {
         (Some(size), None) => {
             page_size(size).ok_or_else(|| format!("{size:?} is not a size of huge pages"))
         }
-        (None, _) => Err("medium HugePages needs a container that requests them".into()),
-        (Some(_), Some(_)) => {
-            Err("medium HugePages needs a size: the containers request several".into())
-        }
+        (None, _) => Err(no_huge_pages("HugePages")),
+        (Some(_), Some(_)) => Err(
+            "medium: HugePages can't be used if container requests multiple huge page sizes".into(),
+        ),
     }
 }
 
@@ -109,6 +119,24 @@ fn page_size(text: &str) -> Option<u64> {
     u64::try_from(bytes)
         .ok()
         .filter(|bytes| bytes.is_power_of_two())
+}
+
+/// An NFS export; the API server has validated it, files of static pods may say anything.
+pub(super) fn nfs(source: &api::NFSVolumeSource) -> Result<NfsVolume, String> {
+    let (server, path) = (source.server.clone(), source.path.clone());
+    let is_text = |text: &str| !text.is_empty() && !text.contains('\0');
+    if !is_text(&server) {
+        return Err(format!("nfs server {server:?} is not a host"));
+    }
+    if !path.starts_with('/') || !is_text(&path) {
+        return Err(format!("nfs path {path:?} is not an absolute path"));
+    }
+    Ok(NfsVolume {
+        server,
+        path,
+        mount_options: Vec::new(),
+        read_only: source.read_only.unwrap_or(false),
+    })
 }
 
 /// The path of a hostPath and its check.

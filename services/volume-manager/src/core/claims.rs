@@ -5,17 +5,19 @@ use std::sync::Arc;
 
 use polylet_model::node_affinity;
 
-use super::api_objects::{ObjectDetails, PersistentSource, PersistentVolume, VolumeClaim};
+use super::api_objects::{
+    ClaimResize, ObjectDetails, PersistentSource, PersistentVolume, VolumeClaim,
+};
 use super::blocked::Blocked;
 use super::csi;
 use super::layout::{self, VolumeKey};
 use super::lookup::Lookup;
-use super::mount_plan::{LocalVolume, MountPlan};
+use super::mount_plan::{LocalVolume, MountPlan, NfsVolume};
 use super::pod::PodContext;
 use super::reference_key::{ObjectKind, ReferenceKey};
 use super::references::{ObjectState, ReferencedObject};
 use super::resize::volume_size;
-use super::spec::ClaimSpec;
+use super::spec::{ClaimSpec, MigratedVolume};
 use super::usage::VolumeUse;
 
 /// A volume with its key, and its plan or why it is blocked.
@@ -117,6 +119,28 @@ pub fn attachable(spec: &ClaimSpec, lookup: &impl Lookup) -> Option<String> {
     }
 }
 
+/// Resolves an inline volume of a former in-tree plugin.
+pub fn resolve_migrated(
+    volume: &str,
+    spec: &MigratedVolume,
+    lookup: &impl Lookup,
+) -> ResolvedVolume {
+    let persistent = &spec.persistent;
+    let Some(name) = layout::escaped_spec_name(&persistent.name) else {
+        let error = format!("{:?} cannot name a directory", persistent.name);
+        return (unresolved_key(volume), Err(Blocked::Failed(error)));
+    };
+    let plan = csi::persistent(
+        persistent,
+        &spec.source,
+        &ClaimResize::default(),
+        false,
+        &spec.pod_context,
+        lookup,
+    );
+    ((layout::CSI.to_owned(), name), plan)
+}
+
 /// A bound claim and its persistent volume.
 pub fn bound_volume(
     spec: &ClaimSpec,
@@ -193,7 +217,7 @@ fn plan(
     }
     let block = persistent.block;
     let (key, plan) = match &persistent.source {
-        Err(error) => return failed(error.clone()),
+        Err(blocked) => return (unresolved_key(volume), Err(blocked.clone())),
         Ok(PersistentSource::HostPath(..)) if block => {
             return failed("a hostPath volume cannot be a block device".to_owned());
         }
@@ -201,6 +225,18 @@ fn plan(
             let key = (layout::HOST_PATH.to_owned(), volume.to_owned());
             let (path, check) = (path.clone(), *check);
             (key, Ok(Arc::new(MountPlan::HostPath { path, check })))
+        }
+        Ok(PersistentSource::Nfs(_)) if block => {
+            return failed("an NFS volume cannot be a block device".to_owned());
+        }
+        Ok(PersistentSource::Nfs(nfs)) => {
+            // As upstream, by the claim's use and not by the persistent volume's source.
+            let nfs = NfsVolume {
+                read_only: spec.read_only,
+                ..(**nfs).clone()
+            };
+            let plan = MountPlan::Nfs(Box::new(nfs));
+            ((layout::NFS.to_owned(), name), Ok(Arc::new(plan)))
         }
         Ok(PersistentSource::Local(path, _)) if block => {
             let plan = MountPlan::LocalDevice {

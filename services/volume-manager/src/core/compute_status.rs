@@ -76,8 +76,10 @@ fn present_volume(
     layout: &Layout,
 ) -> VolumeStatus {
     let name = &volume.name;
-    if let VolumeSource::Unsupported(error) = &volume.source {
-        return VolumeStatus::new(name, VolumePhase::Failed, error.as_str());
+    if let VolumeSource::Unsupported(blocked) = &volume.source {
+        let key = (layout::UNRESOLVED.to_owned(), name.clone());
+        let (_, message) = blocked_status(name, &key, blocked);
+        return VolumeStatus::new(name, VolumePhase::Failed, message).repeated(blocked);
     }
     let Some(plugin) = volume.plugin() else {
         return VolumeStatus::new(name, VolumePhase::Failed, "not a volume of this node");
@@ -96,7 +98,9 @@ fn present_volume(
         .get(name)
         .filter(|path| match volume.source {
             VolumeSource::Builtin(_) => true,
-            VolumeSource::Claim(_) => is_still_mounted(input, path, layout),
+            VolumeSource::Claim(_) | VolumeSource::Migrated(_) => {
+                is_still_mounted(input, path, layout)
+            }
             _ => false,
         });
     if actual.mount.is_usable() || stored.is_some() {
@@ -109,9 +113,12 @@ fn present_volume(
         };
         return status;
     }
-    match problem {
-        Some((phase, message)) => VolumeStatus::new(name, phase, message),
-        None => VolumeStatus::new(name, VolumePhase::Waiting, "being set up"),
+    match (problem, desired.get(&key)) {
+        (Some((phase, message)), Some(Err(blocked))) => {
+            VolumeStatus::new(name, phase, message).repeated(blocked)
+        }
+        (Some((phase, message)), _) => VolumeStatus::new(name, phase, message),
+        (None, _) => VolumeStatus::new(name, VolumePhase::Waiting, "being set up"),
     }
 }
 

@@ -274,7 +274,9 @@ mod tests {
     fn spec(volumes: usize) -> Arc<PodVolumeSpec> {
         let volume = |n| crate::core::spec::VolumeSpec {
             name: format!("v{n}"),
-            source: crate::core::spec::VolumeSource::Unsupported("no".into()),
+            source: crate::core::spec::VolumeSource::Unsupported(
+                crate::core::blocked::Blocked::Failed("no".into()),
+            ),
         };
         Arc::new(PodVolumeSpec {
             volumes: (0..volumes).map(volume).collect(),

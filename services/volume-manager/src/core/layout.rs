@@ -3,6 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
+use serde::{Deserialize, Serialize};
+
 /// Directory name of emptyDir volumes, and of the `ready` markers of volumes.
 pub const EMPTY_DIR: &str = "kubernetes.io~empty-dir";
 /// Directory name of ConfigMap volumes.
@@ -17,6 +19,8 @@ pub const PROJECTED: &str = "kubernetes.io~projected";
 pub const HOST_PATH: &str = "kubernetes.io~host-path";
 /// Directory name of local persistent volumes.
 pub const LOCAL: &str = "kubernetes.io~local-volume";
+/// Directory name of NFS volumes.
+pub const NFS: &str = "kubernetes.io~nfs";
 /// Directory name of volumes of CSI drivers.
 pub const CSI: &str = "kubernetes.io~csi";
 /// Plugin name of block devices of CSI drivers.
@@ -36,7 +40,7 @@ pub const METADATA: &str = "polylet.dev~volume";
 pub type VolumeKey = (String, String);
 
 /// Identifies one volume of one pod.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct VolumeId {
     /// The uid of the pod.
     pub uid: String,
@@ -87,6 +91,11 @@ impl Layout {
         Self { root: root.into() }
     }
 
+    /// The root directory.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
     /// The directory of all pods.
     pub fn pods(&self) -> PathBuf {
         self.root.join("pods")
@@ -116,9 +125,14 @@ impl Layout {
         }
     }
 
+    /// The directory of the volumes of CSI drivers on this node.
+    pub fn csi_plugins(&self) -> PathBuf {
+        self.root.join("plugins/kubernetes.io/csi")
+    }
+
     /// The staging path of a CSI volume; `volume` is the digest of its handle.
     pub fn staging(&self, driver: &str, volume: &str) -> PathBuf {
-        let drivers = self.root.join("plugins/kubernetes.io/csi");
+        let drivers = self.csi_plugins();
         drivers.join(driver).join(volume).join("globalmount")
     }
 
@@ -195,6 +209,17 @@ pub fn is_safe_uid(uid: &str) -> bool {
 pub fn is_safe_spec_name(name: &str) -> bool {
     let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c);
     !name.is_empty() && name.len() <= 253 && !name.starts_with('.') && name.chars().all(allowed)
+}
+
+/// The directory name of a volume whose name is not that of an API object, escaped as upstream;
+/// `None` if it cannot be one.
+pub fn escaped_spec_name(name: &str) -> Option<String> {
+    let escaped = name.replace('/', "~");
+    let is_safe = !escaped.is_empty()
+        && escaped.len() <= 255
+        && !escaped.starts_with('.')
+        && !escaped.contains('\0');
+    is_safe.then_some(escaped)
 }
 
 /// Whether a volume's name is a DNS label, as the API requires.

@@ -1,8 +1,9 @@
 //! Parses a pod's manifest into the volumes that it asks for.
 
 mod projected;
+mod sources;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1 as api;
 use k8s_openapi::api::core::v1::Pod;
@@ -10,7 +11,9 @@ use polylet_model::constants::pod_annotation;
 use serde_ignored::Path;
 use thiserror::Error;
 
-use super::api_objects::CsiSource;
+use self::sources::{UnknownSources, sources, unknown_source};
+use super::api_objects::{self, CsiSource, PersistentVolume};
+use super::blocked::Blocked;
 use super::builtin::{self, Medium};
 use super::csi_volume::InlineVolume;
 use super::downward;
@@ -20,8 +23,8 @@ use super::mount_plan::MountPlan;
 use super::pod::{PodContext, PodName};
 use super::reference_key::{ObjectKind, ReferenceKey};
 use super::spec::{
-    Allocatable, ClaimSpec, FileSource, FilesSpec, KeyPath, ObjectSource, PodVolumeSpec,
-    VolumeSource, VolumeSpec,
+    Allocatable, ClaimSpec, FileSource, FilesSpec, KeyPath, MigratedVolume, ObjectSource,
+    PodVolumeSpec, VolumeSource, VolumeSpec,
 };
 use super::usage::{VolumeUse, least, pod_memory_limit, used_volumes};
 
@@ -35,10 +38,6 @@ pub enum ParsePodError {
     #[error("spec.securityContext.fsGroup: {0} is not a group id")]
     FsGroup(i64),
 }
-
-/// Fields of volumes that k8s-openapi does not know, by the volume's index: without them a volume
-/// of an unknown type would pass for an emptyDir.
-type UnknownSources = BTreeMap<usize, Vec<String>>;
 
 /// Parses the volumes of a pod from its JSON.
 pub fn parse(json: &[u8], node: Allocatable) -> Result<PodVolumeSpec, ParsePodError> {
@@ -89,7 +88,7 @@ pub fn parse(json: &[u8], node: Allocatable) -> Result<PodVolumeSpec, ParsePodEr
             let sources = sources(volume, unknown.get(&index));
             let mut source = parser
                 .volume_source(volume, &sources)
-                .unwrap_or_else(VolumeSource::Unsupported);
+                .unwrap_or_else(|error| VolumeSource::Unsupported(Blocked::Failed(error)));
             if let VolumeSource::Claim(claim) = &mut source {
                 claim.usage = *usage;
             }
@@ -100,44 +99,6 @@ pub fn parse(json: &[u8], node: Allocatable) -> Result<PodVolumeSpec, ParsePodEr
         }
     }
     Ok(PodVolumeSpec { volumes })
-}
-
-/// The volume's index and the field's name, of a path `spec.volumes[index].field`.
-fn unknown_source<'a>(path: &'a Path<'a>) -> Option<(usize, &'a str)> {
-    let Path::Map { parent, key: field } = path else {
-        return None;
-    };
-    let Path::Seq { parent, index } = unwrapped(parent) else {
-        return None;
-    };
-    let is_field = |path: &'a Path<'a>, name: &str| match unwrapped(path) {
-        Path::Map { parent, key } if key == name => Some(*parent),
-        _ => None,
-    };
-    let spec = is_field(parent, "volumes")?;
-    let root = is_field(spec, "spec")?;
-    matches!(unwrapped(root), Path::Root).then_some((*index, field))
-}
-
-fn unwrapped<'a>(path: &'a Path<'a>) -> &'a Path<'a> {
-    match path {
-        Path::Some { parent } | Path::NewtypeStruct { parent } => unwrapped(parent),
-        other => other,
-    }
-}
-
-/// The names of all sources of a volume, in order; the API allows one.
-fn sources(volume: &api::Volume, unknown: Option<&Vec<String>>) -> Vec<String> {
-    // Plain data: it can always be encoded.
-    let known = serde_json::to_value(volume).unwrap_or_default();
-    let known = known.as_object().into_iter().flat_map(|map| map.keys());
-    let known = known.filter(|field| *field != "name");
-    let mut all: Vec<String> = known
-        .chain(unknown.into_iter().flatten())
-        .cloned()
-        .collect();
-    all.sort_unstable();
-    all
 }
 
 fn items(items: Option<&Vec<api::KeyToPath>>) -> Result<Vec<KeyPath>, String> {
@@ -163,7 +124,7 @@ struct ManifestParser<'a> {
     cluster: bool,
 }
 
-const SUPPORTED: &str = "emptyDir, hostPath, configMap, secret, downwardAPI, projected, persistentVolumeClaim, ephemeral, csi";
+const SUPPORTED: &str = "emptyDir, hostPath, nfs, configMap, secret, downwardAPI, projected, persistentVolumeClaim, ephemeral, csi";
 
 impl ManifestParser<'_> {
     fn volume_source(
@@ -189,6 +150,10 @@ impl ManifestParser<'_> {
         if let Some(source) = &volume.host_path {
             let (path, check) = builtin::host_path(source)?;
             return Ok(VolumeSource::Builtin(MountPlan::HostPath { path, check }));
+        }
+        if let Some(source) = &volume.nfs {
+            let nfs = Box::new(builtin::nfs(source)?);
+            return Ok(VolumeSource::Builtin(MountPlan::Nfs(nfs)));
         }
         if let Some(source) = &volume.config_map {
             let object = self.object(
@@ -229,14 +194,18 @@ impl ManifestParser<'_> {
         if let Some(source) = &volume.csi {
             return self.inline(name, source);
         }
+        if let Some(migrated) = api_objects::migrated(volume, &self.namespace()) {
+            return Ok(self.migrated(name, migrated));
+        }
         match sources.first() {
             // The API's default is an emptyDir.
             None => self
                 .empty_dir(&api::EmptyDirVolumeSource::default())
                 .map(VolumeSource::Builtin),
-            Some(other) => Err(format!(
-                "volume \"{name}\" is of type {other}, which this node does not support: supported are {SUPPORTED}"
-            )),
+            Some(other) => {
+                let detail = format!("{other} is not supported, supported are {SUPPORTED}");
+                Ok(VolumeSource::Unsupported(Blocked::no_plugin(name, &detail)))
+            }
         }
     }
 
@@ -294,6 +263,24 @@ impl ManifestParser<'_> {
             source,
             pod_context,
         })))
+    }
+
+    fn migrated(
+        &self,
+        volume: &str,
+        translated: Result<(PersistentVolume, CsiSource), Blocked>,
+    ) -> VolumeSource {
+        match translated {
+            Ok(_) if !self.cluster => VolumeSource::Unsupported(Blocked::Failed(format!(
+                "volume \"{volume}\" is a CSI driver's, which only a pod of the API server can have"
+            ))),
+            Ok((persistent, source)) => VolumeSource::Migrated(Box::new(MigratedVolume {
+                persistent,
+                source,
+                pod_context: self.pod_context(),
+            })),
+            Err(blocked) => VolumeSource::Unsupported(blocked),
+        }
     }
 
     /// The pod, for claims and drivers.

@@ -21,6 +21,7 @@ pub mod claims;
 pub mod cluster_trust_bundle;
 pub mod compute_status;
 pub mod csi;
+mod csi_translation;
 pub mod csi_volume;
 pub mod desired_state;
 pub mod downward;
@@ -47,6 +48,7 @@ pub mod status_messages;
 pub mod sub_path;
 pub mod tokens;
 mod usage;
+pub mod warnings;
 
 #[cfg(test)]
 mod claims_tests;

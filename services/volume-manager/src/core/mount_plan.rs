@@ -33,8 +33,23 @@ pub enum MountPlan {
         /// The size reported for its claim.
         size: VolumeSize,
     },
+    /// An NFS export.
+    Nfs(Box<NfsVolume>),
     /// A volume of a CSI driver.
     Csi(Box<CsiVolume>),
+}
+
+/// An NFS export.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct NfsVolume {
+    /// The server's name or address.
+    pub server: String,
+    /// The exported path.
+    pub path: String,
+    /// Mount options.
+    pub mount_options: Vec<String>,
+    /// Mounted read-only.
+    pub read_only: bool,
 }
 
 /// A local persistent volume.

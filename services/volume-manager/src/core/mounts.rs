@@ -4,41 +4,51 @@ use std::path::Path;
 
 use polylet_machine::mountinfo::Mount;
 
-/// File systems whose calls need no other machine or process.
-const LOCAL: &[&str] = &[
+/// File systems of the kernel and of memory, which wait for nothing.
+const KERNEL: &[&str] = &[
     "bpf",
-    "btrfs",
     "cgroup",
     "cgroup2",
     "configfs",
     "debugfs",
     "devpts",
     "devtmpfs",
-    "erofs",
-    "ext2",
-    "ext3",
-    "ext4",
-    "f2fs",
     "hugetlbfs",
-    "iso9660",
     "mqueue",
-    "overlay",
     "proc",
     "pstore",
     "ramfs",
     "securityfs",
-    "squashfs",
     "sysfs",
     "tmpfs",
     "tracefs",
-    "vfat",
-    "xfs",
-    "zfs",
 ];
 
-/// Whether calls on the mount cannot hang on another machine or process.
-pub fn is_local(mount: &Mount) -> bool {
-    LOCAL.contains(&mount.fs_type.as_str())
+/// File systems of a server, whose unmount can be forced.
+const REMOTE: &[&str] = &["9p", "ceph", "cifs", "nfs", "nfs4", "smb3"];
+
+/// Whether the mount is in memory.
+pub fn is_memory(mount: &Mount) -> bool {
+    ["hugetlbfs", "ramfs", "tmpfs"].contains(&mount.fs_type.as_str())
+}
+
+/// Whether unmounting it writes nothing: it is in memory, or the node's own file system, which stays
+/// mounted elsewhere.
+pub fn unmounts_at_once(mounts: &[Mount], mount: &Mount) -> bool {
+    let of_node = |node: &Mount| node.device == mount.device && !is_remote(mount);
+    is_memory(mount) || node_mount(mounts).is_some_and(of_node)
+}
+
+/// The mount of the node's own file system.
+fn node_mount(mounts: &[Mount]) -> Option<&Mount> {
+    let mut from_last = mounts.iter().rev();
+    from_last.find(|mount| mount.mount_point == Path::new("/"))
+}
+
+/// Whether the mount is of a server, and its unmount can be forced.
+pub fn is_remote(mount: &Mount) -> bool {
+    let fs_type = mount.fs_type.as_str();
+    REMOTE.contains(&fs_type) || fs_type == "fuse" || fs_type.starts_with("fuse.")
 }
 
 /// The mounts at or below `dir`, deepest and latest first: the order in which to unmount them.
@@ -72,8 +82,13 @@ pub fn other_mounts<'a>(mounts: &'a [Mount], path: &Path) -> Vec<&'a Mount> {
     mounts.iter().filter(same).collect()
 }
 
-/// The mount of `path`, if all file systems on the way to it are local.
+/// The mount of `path`, if no file system on the way to it can hang: those of the kernel, and that of
+/// the node itself. A disk of its own may be one of the network.
 pub fn local_mount<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
+    let node = node_mount(mounts)?;
+    let is_local = |m: &Mount| {
+        KERNEL.contains(&m.fs_type.as_str()) || (m.device == node.device && !is_remote(m))
+    };
     let on_the_way = || mounts.iter().filter(|m| path.starts_with(&m.mount_point));
     if !on_the_way().all(is_local) {
         return None;
@@ -166,6 +181,21 @@ mod tests {
         assert_eq!(other("/disk/x"), ["/pods/b"]);
         assert_eq!(other("/mounts/pv"), ["/pods/c"]);
         assert_eq!(other("/mounts/pv/x"), Vec::<&str>::new());
+    }
+
+    #[test]
+    fn only_mounts_that_write_nothing_are_unmounted_at_once() {
+        let table = [
+            TABLE,
+            b"32 22 254:0 /pods/x /sub rw - ext4 /dev/vda rw\n33 22 8:1 / /disk rw - ext4 /dev/sda rw\n",
+        ];
+        let mounts = parse(&table.concat());
+        let at_once = |path: &str| {
+            let mount = mounts.iter().find(|m| m.mount_point == Path::new(path));
+            unmounts_at_once(&mounts, mount.unwrap())
+        };
+        assert!(at_once("/a b") && at_once("/sub"));
+        assert!(!at_once("/disk") && !at_once("/a b/c"));
     }
 
     #[test]

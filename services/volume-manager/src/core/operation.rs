@@ -80,6 +80,8 @@ pub struct OperationError {
     /// Everything is done except the expansion, which the driver does not do while the volume is in
     /// use: it is not retried.
     pub in_use: bool,
+    /// Something that the operation needs did not answer.
+    pub not_responding: bool,
 }
 
 impl<T: Into<String>> From<T> for OperationError {
@@ -129,7 +131,7 @@ impl FailedOperation {
 }
 
 const BACKOFF: BackoffPolicy =
-    BackoffPolicy::new(Duration::from_millis(500), Duration::from_secs(120));
+    BackoffPolicy::new(Duration::from_millis(500), Duration::from_secs(122));
 
 impl OperationState {
     /// Starts an operation towards `target`; `None` for tearing down.

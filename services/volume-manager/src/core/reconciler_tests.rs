@@ -174,7 +174,7 @@ fn retries_back_off_up_to_two_minutes() {
         waits.push(failure.retry_at.duration_since(now()).as_millis());
     }
     let expected = [
-        500, 1000, 2000, 4000, 8000, 16_000, 32_000, 64_000, 120_000, 120_000,
+        500, 1000, 2000, 4000, 8000, 16_000, 32_000, 64_000, 122_000, 122_000,
     ];
     assert_eq!(waits, expected);
 }

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use super::api_objects::{CsiSource, PersistentVolume};
+use super::blocked::Blocked;
 use super::builtin::Medium;
 use super::certificates::{CertificateKey, CertificateSource};
 use super::cluster_trust_bundle::TrustBundleSource;
@@ -70,6 +72,16 @@ impl PodVolumeSpec {
             })
     }
 
+    /// The inline volumes of former in-tree plugins.
+    pub fn migrated(&self) -> impl Iterator<Item = &MigratedVolume> {
+        self.volumes
+            .iter()
+            .filter_map(|volume| match &volume.source {
+                VolumeSource::Migrated(migrated) => Some(&**migrated),
+                _ => None,
+            })
+    }
+
     fn file_sources(&self) -> impl Iterator<Item = &FileSource> {
         self.volumes.iter().flat_map(|volume| match &volume.source {
             VolumeSource::Files(spec) => spec.sources.as_slice(),
@@ -93,9 +105,10 @@ impl VolumeSpec {
         match &self.source {
             VolumeSource::Builtin(MountPlan::EmptyDir { .. }) => Some(layout::EMPTY_DIR),
             VolumeSource::Builtin(MountPlan::HostPath { .. }) => Some(layout::HOST_PATH),
+            VolumeSource::Builtin(MountPlan::Nfs(_)) => Some(layout::NFS),
             VolumeSource::Files(spec) => Some(spec.plugin),
             VolumeSource::Claim(_) => Some(layout::UNRESOLVED),
-            VolumeSource::Inline(_) => Some(layout::CSI),
+            VolumeSource::Inline(_) | VolumeSource::Migrated(_) => Some(layout::CSI),
             VolumeSource::Builtin(
                 MountPlan::Files(_)
                 | MountPlan::Local(_)
@@ -110,7 +123,7 @@ impl VolumeSpec {
 /// The source of a volume.
 #[derive(Debug, Clone, PartialEq)]
 pub enum VolumeSource {
-    /// emptyDir or hostPath: needs nothing but the manifest.
+    /// emptyDir, hostPath or NFS: needs nothing but the manifest.
     Builtin(MountPlan),
     /// Files from sources that may change.
     Files(FilesSpec),
@@ -118,8 +131,21 @@ pub enum VolumeSource {
     Claim(ClaimSpec),
     /// An inline volume of a CSI driver.
     Inline(Box<InlineVolume>),
+    /// An inline volume of a former in-tree plugin, as its CSI driver has it.
+    Migrated(Box<MigratedVolume>),
     /// The volume cannot be had on this node, and why.
-    Unsupported(String),
+    Unsupported(Blocked),
+}
+
+/// An inline volume of a former in-tree plugin.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MigratedVolume {
+    /// The volume as a persistent volume of its CSI driver.
+    pub persistent: PersistentVolume,
+    /// Its source.
+    pub source: CsiSource,
+    /// The pod.
+    pub pod_context: PodContext,
 }
 
 /// A volume by claim.

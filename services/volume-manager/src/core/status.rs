@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use super::actual_state::ActualPod;
+use super::blocked::Blocked;
 use super::desired_state::DesiredVolumes;
 use super::layout::VolumeKey;
 use super::pod::PodName;
 use super::spec::PodVolumeSpec;
+use super::warnings::WarningRepeat;
 
 /// The phase of a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +46,8 @@ pub struct VolumeStatus {
     pub rejected: bool,
     /// The supplemental group of the persistent volume.
     pub group: Option<i64>,
+    /// When the event of the message is emitted again.
+    pub warning_repeat: Option<WarningRepeat>,
 }
 
 impl VolumeStatus {
@@ -57,7 +61,14 @@ impl VolumeStatus {
             since: Timestamp::UNIX_EPOCH,
             rejected: false,
             group: None,
+            warning_repeat: None,
         }
+    }
+
+    /// The same, of a volume that is blocked.
+    pub(super) fn repeated(mut self, blocked: &Blocked) -> Self {
+        self.warning_repeat = WarningRepeat::new(blocked);
+        self
     }
 }
 

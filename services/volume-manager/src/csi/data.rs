@@ -1,12 +1,12 @@
 //! `vol_data.json` beside a CSI volume: its driver and handle, in the kubelet's format.
 
-use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
+use polylet_kit::state_file;
 use serde::{Deserialize, Serialize};
 
 use crate::core::csi_volume::{CsiVolume, unique_name};
-use crate::volume::VolumeError;
+use crate::volume::{VolumeError, dir};
 
 /// The name of the file.
 pub const DATA: &str = "vol_data.json";
@@ -43,34 +43,57 @@ impl VolumeData {
     }
 }
 
-/// The name in the Node's `volumesInUse` of the volume in this file, if it is attached.
+/// The name in the Node's `volumesInUse` of the volume in this file, if it is attached. A file that
+/// cannot be used is reported when the volume is torn down.
 pub fn in_use(file: &Path) -> Option<String> {
-    let data = read(file).filter(|data| !data.attachment_id.is_empty())?;
+    let data = read(file).ok().flatten();
+    let data = data.filter(|data| !data.attachment_id.is_empty())?;
     Some(unique_name(&data.driver_name, &data.volume_handle))
 }
 
 pub(super) fn make_dir(path: &Path) -> Result<(), VolumeError> {
-    let mut builder = std::fs::DirBuilder::new();
-    let created = builder.recursive(true).mode(0o750).create(path);
-    created.map_err(|source| VolumeError::MakeDir {
+    dir::create_all(path, 0o750).map_err(|source| VolumeError::MakeDir {
         path: path.to_owned(),
         source,
     })
 }
 
+/// Replaces a file; it is on disk when this returns: after a loss of power it still names the driver
+/// that has to be called.
 pub(super) fn write(path: &Path, data: &impl Serialize) -> Result<(), VolumeError> {
-    let temporary = path.with_extension("new");
     // Plain strings: they can always be encoded.
     let text = serde_json::to_vec(data).unwrap_or_default();
-    let written = std::fs::write(&temporary, text).and_then(|()| std::fs::rename(&temporary, path));
-    written.map_err(|source| VolumeError::Write {
+    // Not again at each attempt.
+    if std::fs::read(path).is_ok_and(|present| present == text) {
+        return Ok(());
+    }
+    state_file::write(path, &text).map_err(|source| VolumeError::Write {
         path: path.to_owned(),
         source,
     })
 }
 
-pub(super) fn read(path: &Path) -> Option<VolumeData> {
-    serde_json::from_slice(&std::fs::read(path).ok()?).ok()
+/// The content of a file; `None` if it does not exist.
+pub(super) fn read(path: &Path) -> Result<Option<VolumeData>, VolumeError> {
+    let text = match std::fs::read(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(source) => {
+            return Err(VolumeError::Open {
+                path: path.to_owned(),
+                source,
+            });
+        }
+    };
+    let data: VolumeData =
+        serde_json::from_slice(&text).map_err(|source| VolumeError::VolumeData {
+            path: path.to_owned(),
+            source,
+        })?;
+    if data.driver_name.is_empty() || data.volume_handle.is_empty() {
+        return Err(VolumeError::IncompleteVolumeData(path.to_owned()));
+    }
+    Ok(Some(data))
 }
 
 pub(super) fn ignore_missing(path: &Path, removed: std::io::Result<()>) -> Result<(), VolumeError> {

@@ -9,7 +9,8 @@ use super::expand::expand;
 use crate::core::csi_volume::CsiVolume;
 use crate::core::layout::{Layout, VolumeId};
 use crate::core::resize::{self, Expansion};
-use crate::volume::{VolumeError, blocking, device};
+use crate::subprocess::Subprocesses;
+use crate::volume::{VolumeError, blocking, device, dir};
 
 const STAGE_STEP: &str = "MapVolume.SetUpDevice failed";
 const PUBLISH_STEP: &str = "MapVolume.MapPodDevice failed";
@@ -36,6 +37,7 @@ pub(super) async fn set_up(
     id: &VolumeId,
     csi: &CsiVolume,
     node: &str,
+    subprocesses: &Subprocesses,
 ) -> Result<(), VolumeError> {
     let (file, data) = (data_file(layout, &csi.name), VolumeData::new(csi, node));
     let (staging, target) = (staging_path(layout, &csi.name), publish_path(layout, id));
@@ -59,7 +61,7 @@ pub(super) async fn set_up(
     }
     let done = client::publish(csi, staging.as_deref(), &target).await;
     done.map_err(|error| VolumeError::from(error).in_step(PUBLISH_STEP))?;
-    let mapped = device::map(layout, id, &target).await;
+    let mapped = device::map(layout, id, &target, subprocesses).await;
     mapped.map_err(|error| error.in_step(device::MAP_STEP))?;
     if csi.size.expansion == Expansion::Requested {
         let done = expand(csi, staging.as_deref(), &layout.mounted(id)).await;
@@ -74,8 +76,9 @@ pub(super) async fn tear_down(
     id: &VolumeId,
     endpoint: &Path,
     handle: &str,
+    subprocesses: &Subprocesses,
 ) -> Result<(), VolumeError> {
-    device::unmap(layout, id).await?;
+    device::unmap(layout, id, subprocesses).await?;
     let target = publish_path(layout, id);
     client::unpublish(endpoint, handle, &target).await?;
     let staging = staging_path(layout, &id.name);
@@ -84,7 +87,11 @@ pub(super) async fn tear_down(
         ignore_missing(&target, std::fs::remove_file(&target))?;
         // Fails while other pods have the device.
         let last = pods_dir.is_none_or(|dir| std::fs::remove_dir(&dir).is_ok() || !dir.exists());
-        Ok((last, staging_dir.exists()))
+        let is_staged = dir::exists(&staging_dir).map_err(|source| VolumeError::Open {
+            path: staging_dir.clone(),
+            source,
+        })?;
+        Ok((last, is_staged))
     });
     let (last, is_staged) = last.await?;
     if !last {
@@ -109,7 +116,11 @@ pub(super) async fn tear_down(
 }
 
 /// Removes what is left of a device without a data file.
-pub(super) async fn clean_up(layout: &Layout, id: &VolumeId) -> Result<(), VolumeError> {
-    device::unmap(layout, id).await?;
+pub(super) async fn clean_up(
+    layout: &Layout,
+    id: &VolumeId,
+    subprocesses: &Subprocesses,
+) -> Result<(), VolumeError> {
+    device::unmap(layout, id, subprocesses).await?;
     device::unlink(layout, id).await
 }

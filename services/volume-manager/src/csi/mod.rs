@@ -5,6 +5,7 @@ pub mod client;
 pub mod data;
 pub mod device;
 mod expand;
+mod identity;
 pub mod registry;
 pub mod stats;
 pub mod volume;

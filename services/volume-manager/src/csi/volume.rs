@@ -3,18 +3,23 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use polylet_kit::{CancellationToken, report};
 
 use super::data::{DATA, VolumeData, make_dir, read, remove_dir, remove_file, write};
 use super::expand::expand;
+use super::identity::{self, VolumeIdentity};
 use super::{client, device};
 use crate::core::csi_volume::{CsiVolume, RegisteredDriver, sha256};
 use crate::core::layout::{self, Layout, VolumeId};
 use crate::core::operation::VolumeUpdate;
 use crate::core::resize::{self, Expansion};
 use crate::keyed_lock::KeyedMutex;
+use crate::subprocess::Subprocesses;
+use crate::volume::fs_group::SetOwnershipTask;
 use crate::volume::progress::OwnershipProgress;
-use crate::volume::{VolumeError, blocking, dir, fs_group};
+use crate::volume::{VolumeError, blocking, dir, mount};
 
 const STAGE_STEP: &str = "MountVolume.MountDevice failed";
 
@@ -25,6 +30,19 @@ pub struct CsiDrivers {
     endpoints: Arc<Mutex<BTreeMap<String, PathBuf>>>,
     /// One call at a time for each volume.
     locks: KeyedMutex,
+    /// The volumes set up by this process, in case their data files are lost.
+    identities: Arc<Mutex<BTreeMap<VolumeId, VolumeIdentity>>>,
+}
+
+/// What accompanies the set-up of a volume.
+#[derive(Debug, Clone, Copy)]
+pub struct SetUpContext<'a> {
+    /// For calls to the volume's file system.
+    pub subprocesses: &'a Subprocesses,
+    /// The progress of a change of ownership.
+    pub progress: &'a OwnershipProgress,
+    /// The set-up is abandoned.
+    pub cancel: &'a CancellationToken,
 }
 
 impl CsiDrivers {
@@ -62,11 +80,12 @@ impl CsiDrivers {
         layout: &Layout,
         id: &VolumeId,
         csi: &CsiVolume,
-        progress: &OwnershipProgress,
+        context: SetUpContext<'_>,
     ) -> Result<(), VolumeError> {
         let _lock = self.locks.lock(lock_key(&csi.driver, &csi.handle)).await;
+        self.identities().insert(id.clone(), csi.into());
         if csi.block {
-            return device::set_up(layout, id, csi, &self.node).await;
+            return device::set_up(layout, id, csi, &self.node, context.subprocesses).await;
         }
         let target = layout.mounted(id);
         let data = VolumeData::new(csi, &self.node);
@@ -93,12 +112,17 @@ impl CsiDrivers {
         }
         client::publish(csi, staging.as_deref(), &target).await?;
         if let Some(gid) = csi.gid {
-            let (at, on_root_mismatch) = (target.clone(), csi.on_root_mismatch);
-            let progress = progress.clone();
-            blocking(move || {
-                fs_group::set_ownership(&dir::open(&at)?, &at, gid, on_root_mismatch, &progress)
-            })
-            .await?;
+            let task = SetOwnershipTask {
+                path: target.clone(),
+                gid,
+                on_root_mismatch: csi.on_root_mismatch,
+            };
+            let SetUpContext {
+                subprocesses,
+                progress,
+                cancel,
+            } = context;
+            task.start(&id.uid, subprocesses, progress, cancel).await?;
         }
         if csi.size.expansion == Expansion::Requested {
             let done = expand(csi, staging.as_deref(), &target).await;
@@ -126,44 +150,71 @@ impl CsiDrivers {
     }
 
     /// Unpublishes a volume for a pod, and unstages it when no other pod has it.
-    pub async fn tear_down(&self, layout: &Layout, id: &VolumeId) -> Result<(), VolumeError> {
-        let volume_dir = layout.volume(id);
-        let file = match id.plugin.as_str() {
-            layout::CSI_DEVICE => device::data_file(layout, &id.name),
-            _ => volume_dir.join(DATA),
-        };
-        let Some(data) = blocking(move || Ok(read(&file))).await? else {
+    pub async fn tear_down(
+        &self,
+        layout: &Layout,
+        id: &VolumeId,
+        subprocesses: &Subprocesses,
+    ) -> Result<(), VolumeError> {
+        let known = self.identities().get(id).cloned();
+        let (at, volume) = (layout.clone(), id.clone());
+        let identity = blocking(move || identity::find(&at, &volume, known)).await?;
+        let Some(VolumeIdentity { driver, handle }) = identity else {
             return match id.plugin.as_str() {
-                layout::CSI_DEVICE => device::clean_up(layout, id).await,
-                _ => Ok(()),
+                layout::CSI_DEVICE => device::clean_up(layout, id, subprocesses).await,
+                _ => self.clean_up(layout, id).await,
             };
         };
-        let (driver, handle) = (data.driver_name, data.volume_handle);
         let _lock = self.locks.lock(lock_key(&driver, &handle)).await;
         let endpoint = self.endpoint(&driver)?;
         if id.plugin == layout::CSI_DEVICE {
-            return device::tear_down(layout, id, &endpoint, &handle).await;
+            device::tear_down(layout, id, &endpoint, &handle, subprocesses).await?;
+            self.identities().remove(id);
+            return Ok(());
         }
         let target = layout.mounted(id);
         client::unpublish(&endpoint, &handle, &target).await?;
         let staging = layout.staging(&driver, &sha256(&handle));
-        let (pods, at) = (layout.clone(), staging.clone());
-        let (name, volume, own_dir) = (driver.clone(), handle.clone(), volume_dir.clone());
+        let (pods, at, own_dir) = (layout.clone(), staging.clone(), layout.volume(id));
+        let identity = VolumeIdentity {
+            driver: driver.clone(),
+            handle: handle.clone(),
+        };
         let last = blocking(move || {
-            let others = used_by_others(&pods, &own_dir, &name, &volume);
-            Ok(!others && at.exists())
+            let others = used_by_others(&pods, &own_dir, &identity);
+            let is_staged = dir::exists(&at).map_err(|source| VolumeError::Open {
+                path: at.clone(),
+                source,
+            })?;
+            Ok(!others && is_staged)
         });
         if last.await? {
             client::unstage(&endpoint, &handle, &staging).await?;
         }
+        blocking(move || match remove_data_if_empty(&staging)? {
+            true => remove_dir(&staging),
+            false => Ok(()),
+        })
+        .await?;
+        self.clean_up(layout, id).await
+    }
+
+    /// Removes what is left of a volume that is not mounted.
+    async fn clean_up(&self, layout: &Layout, id: &VolumeId) -> Result<(), VolumeError> {
+        let (target, data) = (layout.mounted(id), layout.volume(id).join(DATA));
         blocking(move || {
             remove_dir(&target)?;
-            if !staging.as_os_str().is_empty() && remove_data_if_empty(&staging) {
-                remove_dir(&staging)?;
-            }
-            remove_file(&volume_dir.join(DATA))
+            remove_file(&data)
         })
-        .await
+        .await?;
+        self.identities().remove(id);
+        Ok(())
+    }
+
+    fn identities(&self) -> MutexGuard<'_, BTreeMap<VolumeId, VolumeIdentity>> {
+        self.identities
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -181,21 +232,32 @@ pub fn staging_path(layout: &Layout, csi: &CsiVolume) -> Option<PathBuf> {
 }
 
 /// Removes the data file beside an empty staging directory; returns whether it did.
-fn remove_data_if_empty(staging: &Path) -> bool {
+fn remove_data_if_empty(staging: &Path) -> Result<bool, VolumeError> {
+    // What is mounted may not answer.
+    if mount::table()?
+        .iter()
+        .any(|mount| mount.mount_point == staging)
+    {
+        return Ok(false);
+    }
     let empty = std::fs::read_dir(staging).is_ok_and(|mut names| names.next().is_none());
     let beside = staging.parent().map(|dir| dir.join(DATA));
-    empty && beside.is_some_and(|data| std::fs::remove_file(data).is_ok())
+    Ok(empty && beside.is_some_and(|data| std::fs::remove_file(data).is_ok()))
 }
 
 /// Whether another pod has the volume.
-fn used_by_others(layout: &Layout, own_dir: &Path, driver: &str, handle: &str) -> bool {
+fn used_by_others(layout: &Layout, own_dir: &Path, identity: &VolumeIdentity) -> bool {
     let list = |dir: &Path| std::fs::read_dir(dir).into_iter().flatten().flatten();
     let mut volumes = list(&layout.pods())
         .flat_map(|pod| list(&pod.path().join("volumes").join(layout::CSI)))
         .map(|volume| volume.path())
         .filter(|volume| volume != own_dir);
-    volumes.any(|volume| {
-        read(&volume.join(DATA))
-            .is_some_and(|d| d.driver_name == driver && d.volume_handle == handle)
+    volumes.any(|volume| match read(&volume.join(DATA)) {
+        Ok(data) => data.is_some_and(|data| VolumeIdentity::from(data) == *identity),
+        Err(error) => {
+            let (path, error) = (volume.display(), report(&error));
+            tracing::warn!(%path, error, "data of a volume unusable; not unstaging another one");
+            true
+        }
     })
 }

@@ -11,6 +11,9 @@ use crate::core::operation::{Operation, OperationError, OperationResult};
 use crate::input::Input;
 use crate::volume::progress::OwnershipProgress;
 
+/// The reason of the condition of a volume that does not answer.
+const NOT_RESPONDING: &str = "VolumeNotResponding";
+
 impl EventLoop {
     pub(super) fn start(&mut self, operation: Operation) {
         let (executor, inputs) = (self.executor.clone(), self.inputs.clone());
@@ -32,6 +35,7 @@ impl EventLoop {
             let result = result.map(|_| ()).map_err(|error| OperationError {
                 step: error.step(),
                 in_use: error.is_in_use(),
+                not_responding: error.is_not_responding(),
                 message: report(&error),
             });
             if let Err(error) = &result {
@@ -56,6 +60,23 @@ impl EventLoop {
             // The event loop ends only with the process.
             let _ = inputs.send(Input::OperationFinished(result, cause)).await;
         }));
+    }
+
+    /// Names a volume that does not answer in the health of the service, until it does.
+    pub(super) fn record_health(&self, result: &OperationResult) {
+        let pod = self.state.pod(result.operation.pod_uid());
+        let mut object = format!("{}/{}", pod.namespace, pod.name);
+        if let Some(id) = result.operation.volume() {
+            object = format!("{object}/{}", id.name);
+        }
+        match &result.result {
+            Err(error) if error.not_responding => {
+                let name = result.operation.name();
+                let message = format!("{name}: {}; retrying", error.message);
+                self.conditions.set(NOT_RESPONDING, object, message);
+            }
+            _ => self.conditions.clear(NOT_RESPONDING, object),
+        }
     }
 
     fn operation_events(&self, operation: &Operation) -> OperationEvents {

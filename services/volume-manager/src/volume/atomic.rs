@@ -17,7 +17,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::delete::{self, DeleteLimit};
+use super::delete;
 use super::{VolumeError, dir};
 use crate::core::files::{VolumeFile, VolumeFiles};
 
@@ -31,8 +31,6 @@ pub struct AtomicWriter<'a> {
     pub dir: BorrowedFd<'a>,
     /// Its path, for errors.
     pub path: &'a Path,
-    /// The limit for deleting the old files.
-    pub limit: &'a DeleteLimit,
     /// Called before each change; a test simulates a crash here.
     pub before_change: &'a mut dyn FnMut() -> Result<(), VolumeError>,
 }
@@ -175,7 +173,9 @@ impl AtomicWriter<'_> {
 
     /// Removes links to deleted files, and the directories of earlier writes.
     fn clean(&mut self, current: &str, tops: &BTreeSet<&str>) -> Result<(), VolumeError> {
-        for (name, kind) in dir::names(self.dir).map_err(self.failed(""))? {
+        let names = dir::names(self.dir).map_err(self.failed(""))?;
+        for entry in names {
+            let (name, kind) = entry.map_err(self.failed(""))?;
             let Ok(text) = name.to_str() else { continue };
             let stale = if text.starts_with("..") {
                 text != DATA && text != current
@@ -184,12 +184,8 @@ impl AtomicWriter<'_> {
             };
             if stale {
                 (self.before_change)()?;
-                delete::tree(self.dir, &name, self.limit).map_err(|source| {
-                    VolumeError::Remove {
-                        path: self.path.join(text),
-                        source,
-                    }
-                })?;
+                let deleted = delete::tree(self.dir, &name, &mut delete::attempt());
+                deleted.map_err(|error| error.at(&self.path.join(text)))?;
             }
         }
         Ok(())
@@ -215,21 +211,22 @@ fn has_content(dir: &OwnedFd, files: &VolumeFiles) -> bool {
 
 /// Counts files down from `left`; `false` if there are more, or anything but files.
 fn count(dir: BorrowedFd<'_>, left: &mut usize, depth: usize) -> bool {
-    let Ok(names) = dir::names(dir) else {
+    let Ok(mut names) = dir::names(dir) else {
         return false;
     };
-    names.iter().all(|(name, kind)| match kind {
-        FileType::RegularFile => {
-            let more = *left > 0;
-            *left = left.saturating_sub(1);
-            more
-        }
-        // Far deeper than any path of a manifest.
-        FileType::Directory if depth < 256 => {
-            dir::open_on_same_fs(dir, name).is_ok_and(|below| count(below.as_fd(), left, depth + 1))
-        }
-        _ => false,
-    })
+    names.all(
+        |entry| match entry.as_ref().map(|(name, kind)| (name, *kind)) {
+            Ok((_, FileType::RegularFile)) => {
+                let more = *left > 0;
+                *left = left.saturating_sub(1);
+                more
+            }
+            // Far deeper than any path of a manifest.
+            Ok((name, FileType::Directory)) if depth < 256 => dir::open_on_same_fs(dir, name)
+                .is_ok_and(|below| count(below.as_fd(), left, depth + 1)),
+            _ => false,
+        },
+    )
 }
 
 fn is_same(dir: &OwnedFd, path: &str, file: &VolumeFile, gid: Option<u32>) -> io::Result<bool> {

@@ -1,21 +1,73 @@
 //! Maps a block device to a pod as upstream does: a bind mount that stays valid when the device name
 //! is reused, a loop device that keeps the device open, and a symbolic link for the containers.
 
+use std::ffi::OsStr;
 use std::fs;
-use std::os::unix::fs::{FileTypeExt, symlink};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
-use std::time::Duration;
+use std::process::{Command, Stdio};
 
-use tokio::process::Command;
+use polylet_kit::report;
+use polylet_kit::subprocess::{SubprocessTask, TaskProgress};
+use serde::{Deserialize, Serialize};
 
-use super::{VolumeError, blocking, mount};
+use super::host_path::{self, PathType};
+use super::{VolumeError, blocking, dir, mount, program};
 use crate::core::layout::{Layout, VolumeId};
+use crate::subprocess::Subprocesses;
 
 /// Upstream's name of the step that maps a device.
 pub const MAP_STEP: &str = "MapVolume.MapBlockVolume failed";
-/// The deadline of `losetup`.
-const DEADLINE: Duration = Duration::from_secs(30);
+
+/// Binds a device for a pod and keeps it open.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct MapDeviceTask {
+    device: PathBuf,
+    at: PathBuf,
+}
+
+/// Undoes [`MapDeviceTask`].
+#[derive(Debug, Serialize, Deserialize)]
+pub struct UnmapDeviceTask {
+    at: PathBuf,
+}
+
+impl SubprocessTask for MapDeviceTask {
+    const NAME: &'static str = "map-device";
+    type Progress = ();
+    type Output = Result<(), String>;
+
+    fn key(&self) -> String {
+        self.at.display().to_string()
+    }
+
+    fn run(self, _progress: &mut TaskProgress<()>) -> Self::Output {
+        bind(&self.device, &self.at).map_err(|error| report(&error))?;
+        if loop_devices(&self.at).is_empty() {
+            losetup(&["-f".as_ref(), self.at.as_os_str()], &self.at)?;
+        }
+        Ok(())
+    }
+}
+
+impl SubprocessTask for UnmapDeviceTask {
+    const NAME: &'static str = "unmap-device";
+    type Progress = ();
+    type Output = Result<(), String>;
+
+    fn key(&self) -> String {
+        self.at.display().to_string()
+    }
+
+    fn run(self, _progress: &mut TaskProgress<()>) -> Self::Output {
+        for device in loop_devices(&self.at) {
+            losetup(&["-d".as_ref(), device.as_os_str()], &self.at)?;
+        }
+        let unmounted = mount::unmount(&self.at)
+            .and_then(|()| ignore_missing(&self.at, fs::remove_file(&self.at)));
+        unmounted.map_err(|error| report(&error))
+    }
+}
 
 /// Creates the pod's link to the device: first, and removed last, so that a restarted process finds
 /// the device.
@@ -25,27 +77,29 @@ pub async fn link(layout: &Layout, id: &VolumeId, device: &Path) -> Result<(), V
 }
 
 /// Binds the device for the pod and keeps it open, unless that is done already.
-pub async fn map(layout: &Layout, id: &VolumeId, device: &Path) -> Result<(), VolumeError> {
-    let bound = layout.device(id);
-    let (at, from) = (bound.clone(), device.to_owned());
-    blocking(move || bind(&from, &at)).await?;
-    if loop_devices(&bound).is_empty() {
-        losetup(&["-f".as_ref(), bound.as_os_str()], &bound).await?;
-    }
-    Ok(())
+pub async fn map(
+    layout: &Layout,
+    id: &VolumeId,
+    device: &Path,
+    subprocesses: &Subprocesses,
+) -> Result<(), VolumeError> {
+    let task = MapDeviceTask {
+        device: device.to_owned(),
+        at: layout.device(id),
+    };
+    let done = subprocesses.call(&id.uid, &task).await?;
+    done.map_err(VolumeError::Task)
 }
 
 /// Undoes [`map`]; the link stays.
-pub async fn unmap(layout: &Layout, id: &VolumeId) -> Result<(), VolumeError> {
-    let bound = layout.device(id);
-    for device in loop_devices(&bound) {
-        losetup(&["-d".as_ref(), device.as_os_str()], &bound).await?;
-    }
-    blocking(move || {
-        mount::unmount(&bound)?;
-        ignore_missing(&bound, fs::remove_file(&bound))
-    })
-    .await
+pub async fn unmap(
+    layout: &Layout,
+    id: &VolumeId,
+    subprocesses: &Subprocesses,
+) -> Result<(), VolumeError> {
+    let at = layout.device(id);
+    let done = subprocesses.call(&id.uid, &UnmapDeviceTask { at }).await?;
+    done.map_err(VolumeError::Task)
 }
 
 /// Removes the pod's link.
@@ -55,22 +109,32 @@ pub async fn unlink(layout: &Layout, id: &VolumeId) -> Result<(), VolumeError> {
 }
 
 /// Maps a device of the node to a pod.
-pub async fn map_local(layout: &Layout, id: &VolumeId, device: &str) -> Result<(), VolumeError> {
+pub async fn map_local(
+    layout: &Layout,
+    id: &VolumeId,
+    device: &str,
+    subprocesses: &Subprocesses,
+) -> Result<(), VolumeError> {
     let device = PathBuf::from(device);
     let done = async {
-        if !is_device(&device) {
+        let found = host_path::type_for_pod(&device, &id.uid, subprocesses).await?;
+        if found != PathType::BlockDevice {
             let message = format!("{} is not a block device", device.display());
             return Err(VolumeError::NotABlockDevice(message));
         }
         link(layout, id, &device).await?;
-        map(layout, id, &device).await
+        map(layout, id, &device, subprocesses).await
     };
     done.await.map_err(|error| error.in_step(MAP_STEP))
 }
 
 /// Unmaps a device of the node from a pod.
-pub async fn unmap_local(layout: &Layout, id: &VolumeId) -> Result<(), VolumeError> {
-    unmap(layout, id).await?;
+pub async fn unmap_local(
+    layout: &Layout,
+    id: &VolumeId,
+    subprocesses: &Subprocesses,
+) -> Result<(), VolumeError> {
+    unmap(layout, id, subprocesses).await?;
     let bound = layout.device(id);
     blocking(move || {
         // Fails while other pods have the device.
@@ -83,11 +147,6 @@ pub async fn unmap_local(layout: &Layout, id: &VolumeId) -> Result<(), VolumeErr
     unlink(layout, id).await
 }
 
-/// Whether a path is, or links to, a block device.
-pub fn is_device(path: &Path) -> bool {
-    fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_block_device())
-}
-
 fn bind(device: &Path, at: &Path) -> Result<(), VolumeError> {
     let failed = |source| VolumeError::Write {
         path: at.to_owned(),
@@ -97,7 +156,7 @@ fn bind(device: &Path, at: &Path) -> Result<(), VolumeError> {
         return Ok(());
     }
     if let Some(parent) = at.parent() {
-        fs::create_dir_all(parent).map_err(failed)?;
+        dir::create_all(parent, 0o755).map_err(failed)?;
     }
     fs::File::create(at).map_err(failed)?;
     rustix::mount::mount_bind(device, at).map_err(|errno| VolumeError::Mount {
@@ -135,25 +194,15 @@ fn loop_devices(backing: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-async fn losetup(arguments: &[&std::ffi::OsStr], path: &Path) -> Result<(), VolumeError> {
-    let failed = |source| VolumeError::LoopDevice {
-        path: path.to_owned(),
-        source,
-    };
+fn losetup(arguments: &[&OsStr], path: &Path) -> Result<(), String> {
+    let failed = |error: &str| format!("a loop device over {}: {error}", path.display());
     let mut command = Command::new("losetup");
-    command
-        .args(arguments)
-        .stdin(Stdio::null())
-        .kill_on_drop(true);
-    let ran = tokio::time::timeout(DEADLINE, command.output()).await;
-    let output = ran
-        .unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()))
-        .map_err(failed)?;
-    if output.status.success() {
+    command.args(arguments).stdin(Stdio::null());
+    let done = program::run(command).map_err(|error| failed(&error))?;
+    if done.status.success() {
         return Ok(());
     }
-    let output_text = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    Err(failed(std::io::Error::other(output_text)))
+    Err(failed(String::from_utf8_lossy(&done.stderr).trim()))
 }
 
 fn ignore_missing(path: &Path, removed: std::io::Result<()>) -> Result<(), VolumeError> {

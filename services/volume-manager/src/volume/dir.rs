@@ -39,15 +39,55 @@ pub fn open_on_same_fs(parent: impl AsFd, name: &CStr) -> rustix::io::Result<Own
     openat2(parent, name, DIRECTORY, Mode::empty(), inside)
 }
 
+/// Creates a directory; returns whether it did not exist. What is mounted there is not accessed.
+pub fn create(parent: impl AsFd, name: &str, mode: u32) -> rustix::io::Result<bool> {
+    match mkdirat(parent, name, Mode::from_raw_mode(mode)) {
+        Ok(()) => Ok(true),
+        Err(Errno::EXIST) => Ok(false),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Creates a directory with this mode, and its parents; success if it exists. What is mounted there
+/// is not accessed.
+pub fn create_all(path: &Path, mode: u32) -> io::Result<()> {
+    let mkdir = |path: &Path| match rustix::fs::mkdir(path, Mode::from_raw_mode(mode)) {
+        Ok(()) | Err(Errno::EXIST) => Ok(()),
+        Err(errno) => Err(errno),
+    };
+    match (mkdir(path), path.parent()) {
+        (Err(Errno::NOENT), Some(parent)) => {
+            create_all(parent, mode)?;
+            Ok(mkdir(path)?)
+        }
+        (done, _) => Ok(done?),
+    }
+}
+
+/// Whether a path exists, without access to what is mounted there.
+pub fn exists(path: &Path) -> io::Result<bool> {
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+        return Ok(true);
+    };
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let parent = match rustix::fs::open(parent, flags, Mode::empty()) {
+        Ok(parent) => parent,
+        Err(Errno::NOENT | Errno::NOTDIR) => return Ok(false),
+        Err(errno) => return Err(errno.into()),
+    };
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    match openat2(parent, name, flags, Mode::empty(), ResolveFlags::NO_XDEV) {
+        Ok(_) | Err(Errno::XDEV) => Ok(true),
+        Err(Errno::NOENT) => Ok(false),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
 /// Opens a directory, and creates it with exactly this mode if it does not exist; returns whether it
 /// was created.
 pub fn make(parent: impl AsFd, name: &str, mode: u32) -> rustix::io::Result<(OwnedFd, bool)> {
     let parent = parent.as_fd();
-    let created = match mkdirat(parent, name, Mode::from_raw_mode(mode)) {
-        Ok(()) => true,
-        Err(Errno::EXIST) => false,
-        Err(errno) => return Err(errno),
-    };
+    let created = create(parent, name, mode)?;
     let dir = openat(parent, name, DIRECTORY, Mode::empty())?;
     if created {
         // mkdir applies the umask.
@@ -92,16 +132,20 @@ pub fn set_owner_as(
     fchmod(file, Mode::from_raw_mode(mode))
 }
 
-/// The names in a directory, without `.` and `..`.
-pub fn names(dir: impl AsFd) -> rustix::io::Result<Vec<(CString, FileType)>> {
-    let mut names = Vec::new();
-    for entry in Dir::read_from(dir)? {
+/// The names in a directory, without `.` and `..`. They are read in pieces: a pod may create any
+/// number of them.
+pub fn names(
+    dir: impl AsFd,
+) -> rustix::io::Result<impl Iterator<Item = rustix::io::Result<(CString, FileType)>>> {
+    let entries = Dir::read_from(dir)?.map(|entry| {
         let entry = entry?;
-        if ![c".", c".."].contains(&entry.file_name()) {
-            names.push((entry.file_name().to_owned(), entry.file_type()));
-        }
-    }
-    Ok(names)
+        Ok((entry.file_name().to_owned(), entry.file_type()))
+    });
+    let is_name = |entry: &rustix::io::Result<(CString, FileType)>| match entry {
+        Ok((name, _)) => ![c".", c".."].contains(&name.as_c_str()),
+        Err(_) => true,
+    };
+    Ok(entries.filter(is_name))
 }
 
 /// The names in a directory; none if it does not exist.

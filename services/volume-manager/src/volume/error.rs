@@ -1,9 +1,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use polylet_kit::subprocess::SubprocessError;
 use thiserror::Error;
-
-use crate::subprocess::SubprocessError;
 
 /// A CSI call that failed.
 #[derive(Debug, Error)]
@@ -105,9 +104,15 @@ pub enum VolumeError {
     /// A hostPath fails its type check.
     #[error("{0}")]
     HostPath(String),
-    /// A task in a child process failed or missed its deadline.
+    /// A large tree is not deleted completely yet.
+    #[error("{}", super::delete::DeleteError::Unfinished)]
+    DeletionUnfinished(PathBuf),
+    /// A task has no result: its child process missed its deadline, or failed.
     #[error(transparent)]
     Subprocess(#[from] SubprocessError),
+    /// A task in a child process failed.
+    #[error("{0}")]
+    Task(String),
     /// A CSI call failed.
     #[error(transparent)]
     Csi(#[from] CsiError),
@@ -117,6 +122,27 @@ pub enum VolumeError {
     /// The volume's driver is not registered.
     #[error("driver name {0} not found in the list of registered CSI drivers")]
     DriverNotRegistered(String),
+    /// The data file of a CSI volume is not JSON of its kind.
+    #[error("{path} is not the data of a CSI volume")]
+    VolumeData {
+        /// The path.
+        path: PathBuf,
+        /// The decoder's error.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// The data file of a CSI volume does not name driver and volume.
+    #[error("{0} names no driver and volume")]
+    IncompleteVolumeData(PathBuf),
+    /// It is not known which driver a CSI volume is of.
+    #[error("the driver of the volume at {path} is not known")]
+    UnknownDriver {
+        /// The directory of the volume.
+        path: PathBuf,
+        /// Why its data file cannot be used.
+        #[source]
+        source: Box<VolumeError>,
+    },
     /// A local volume is missing or cannot be mounted.
     #[error("{0}")]
     Local(String),
@@ -134,15 +160,6 @@ pub enum VolumeError {
     /// The path is not a block device.
     #[error("{0}")]
     NotABlockDevice(String),
-    /// A loop device cannot be created or removed.
-    #[error("a loop device over {path}")]
-    LoopDevice {
-        /// The backing file.
-        path: PathBuf,
-        /// The system error.
-        #[source]
-        source: io::Error,
-    },
     /// A blocking thread panicked.
     #[error("the work on {0} was aborted")]
     Aborted(PathBuf),
@@ -164,6 +181,19 @@ impl VolumeError {
         match self {
             Self::InUse(_) => true,
             Self::InStep { error, .. } => error.is_in_use(),
+            _ => false,
+        }
+    }
+
+    /// Whether a file system or a driver did not answer in time.
+    pub fn is_not_responding(&self) -> bool {
+        match self {
+            Self::Subprocess(error) => matches!(
+                error,
+                SubprocessError::Deadline(_) | SubprocessError::StillRunning
+            ),
+            Self::Csi(error) => error.code == tonic::Code::DeadlineExceeded,
+            Self::InStep { error, .. } => error.is_not_responding(),
             _ => false,
         }
     }

@@ -1,15 +1,18 @@
 //! Formats, checks, mounts and resizes disks: upstream's SafeFormatAndMount, with the same programs
-//! of the node and the same messages.
+//! of the node and the same messages. Runs in a child process: a dead disk answers nothing.
 
 use std::fs::File;
-use std::path::Path;
-use std::process::{Output, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
+use polylet_kit::subprocess::{SubprocessTask, TaskProgress};
 use rustix::fs::{FlockOperation, flock};
-use tokio::process::Command;
+use serde::{Deserialize, Serialize};
 
-/// The deadline of a program: large disks are formatted in seconds and checked in minutes.
+use super::program::{self, exit_status, output};
+
+/// The deadline of all programs: large disks are formatted in seconds and checked in minutes.
 const DEADLINE: Duration = Duration::from_secs(30 * 60);
 /// The exit code of `blkid` for an empty disk.
 const BLKID_NOT_FOUND: i32 = 2;
@@ -18,21 +21,32 @@ const FSCK_UNCORRECTED: i32 = 4;
 /// The format of a disk with a partition table, which is never formatted.
 const PARTITIONS: &str = "unknown data, probably partitions";
 
-/// A disk to mount.
-#[derive(Debug, Clone)]
-pub struct DiskMount<'a> {
+/// Mounts a disk; formats an empty one first, and checks others.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct MountDiskTask {
     /// The block device.
-    pub device: &'a Path,
+    pub device: PathBuf,
     /// The mount point.
-    pub at: &'a Path,
+    pub at: PathBuf,
     /// The file system; an empty disk is formatted with it.
-    pub fs_type: &'a str,
+    pub fs_type: String,
     /// Options for `mount -o`.
-    pub options: &'a [String],
+    pub options: Vec<String>,
+}
+
+/// What was found out about a mounted disk, for the log.
+#[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MountedDisk {
+    /// It was empty and has been formatted.
+    pub formatted: bool,
+    /// It has another file system than specified: this one.
+    pub mismatch: Option<String>,
+    /// The check could not be run.
+    pub check_error: Option<String>,
 }
 
 /// Why a disk cannot be mounted, in upstream's wording.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskMountError {
     /// The message.
     pub message: String,
@@ -47,11 +61,55 @@ impl From<String> for DiskMountError {
     }
 }
 
-/// Mounts a disk; formats an empty one first, and checks others.
-pub async fn mount(disk: &DiskMount<'_>) -> Result<(), DiskMountError> {
+impl SubprocessTask for MountDiskTask {
+    const NAME: &'static str = "mount-disk";
+    type Progress = ();
+    type Output = Result<MountedDisk, DiskMountError>;
+
+    fn key(&self) -> String {
+        self.device.display().to_string()
+    }
+
+    fn deadline(&self) -> Duration {
+        DEADLINE
+    }
+
+    fn run(self, _progress: &mut TaskProgress<()>) -> Self::Output {
+        mount(&self)
+    }
+}
+
+/// Resizes a mounted file system to the present size of its disk.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ResizeDiskTask {
+    /// The block device.
+    pub device: PathBuf,
+    /// The mount point.
+    pub at: PathBuf,
+}
+
+impl SubprocessTask for ResizeDiskTask {
+    const NAME: &'static str = "resize-disk";
+    type Progress = ();
+    type Output = Result<(), String>;
+
+    fn key(&self) -> String {
+        self.device.display().to_string()
+    }
+
+    fn deadline(&self) -> Duration {
+        DEADLINE
+    }
+
+    fn run(self, _progress: &mut TaskProgress<()>) -> Self::Output {
+        resize(&self.device, &self.at)
+    }
+}
+
+fn mount(disk: &MountDiskTask) -> Result<MountedDisk, DiskMountError> {
     let device = disk.device.display();
     let read_only = disk.options.iter().any(|option| option == "ro");
-    let present = detect_format(disk.device).await;
+    let present = detect_format(&disk.device);
     let present =
         present.map_err(|error| format!("failed to get disk format of disk {device}: {error}"))?;
     if present.is_empty() && read_only {
@@ -61,42 +119,30 @@ pub async fn mount(disk: &DiskMount<'_>) -> Result<(), DiskMountError> {
         return Err(message.into());
     }
     let mismatch = !present.is_empty() && present != disk.fs_type;
-    if present.is_empty() {
-        mkfs(disk).await?;
-    } else {
-        if mismatch {
-            tracing::warn!(
-                %device,
-                present,
-                specified = disk.fs_type,
-                "disk has another file system than specified"
-            );
-        }
-        if !read_only {
-            fsck(disk.device).await?;
-        }
+    let mut mounted = MountedDisk {
+        formatted: present.is_empty(),
+        mismatch: mismatch.then(|| present.clone()),
+        check_error: None,
+    };
+    if mounted.formatted {
+        mkfs(disk)?;
+    } else if !read_only {
+        mounted.check_error = fsck(&disk.device)?;
     }
-    let options = [disk.options, &["defaults".to_owned()]].concat().join(",");
+    let options = [disk.options.as_slice(), &["defaults".to_owned()]]
+        .concat()
+        .join(",");
     let (from, at) = (device.to_string(), disk.at.display().to_string());
-    let arguments = ["-t", disk.fs_type, "-o", &options, &from, &at];
-    let done = run("mount", &arguments, None).await;
-    let done = done.map_err(|error| format!("mount failed: {error}"))?;
-    if done.status.success() {
-        return Ok(());
+    let arguments = ["-t", &disk.fs_type, "-o", &options, &from, &at];
+    match program::mount(&arguments) {
+        Ok(()) => Ok(mounted),
+        Err(message) => Err(DiskMountError { message, mismatch }),
     }
-    let message = format!(
-        "mount failed: {}\nMounting command: mount\nMounting arguments: {}\nOutput: {}",
-        exit_status(&done),
-        arguments.join(" "),
-        output(&done)
-    );
-    Err(DiskMountError { message, mismatch })
 }
 
-/// Resizes a mounted file system to the present size of its disk.
-pub async fn resize(device: &Path, at: &Path) -> Result<(), String> {
+fn resize(device: &Path, at: &Path) -> Result<(), String> {
     let (disk, at) = (device.display().to_string(), at.display().to_string());
-    let present = detect_format(device).await;
+    let present = detect_format(device);
     let present = present.map_err(|error| {
         format!("ResizeFS.Resize - error checking format for device {disk}: {error}")
     })?;
@@ -115,7 +161,7 @@ pub async fn resize(device: &Path, at: &Path) -> Result<(), String> {
     let failed = |error: String, output: String| {
         format!("resize of device {target} failed: {error}. {program} output: {output}")
     };
-    let done = run(program, arguments, None).await;
+    let done = run(program, arguments, None);
     let done = done.map_err(|error| failed(error, String::new()))?;
     match done.status.success() {
         true => Ok(()),
@@ -124,10 +170,10 @@ pub async fn resize(device: &Path, at: &Path) -> Result<(), String> {
 }
 
 /// The file system of a disk; empty if there is none.
-async fn detect_format(device: &Path) -> Result<String, String> {
+fn detect_format(device: &Path) -> Result<String, String> {
     let device = device.display().to_string();
     let arguments = ["-p", "-s", "TYPE", "-s", "PTTYPE", "-o", "export", &device];
-    let done = run("blkid", &arguments, None).await?;
+    let done = run("blkid", &arguments, None)?;
     match done.status.code() {
         Some(0) => Ok(parse_blkid(&output(&done))?),
         Some(BLKID_NOT_FOUND) => Ok(String::new()),
@@ -156,8 +202,8 @@ fn parse_blkid(output: &str) -> Result<String, String> {
 
 /// Formats a disk. `mkfs` inherits a lock on the disk, so that a restarted process does not run
 /// another beside it.
-async fn mkfs(disk: &DiskMount<'_>) -> Result<(), String> {
-    let (device, kind) = (disk.device.display().to_string(), disk.fs_type);
+fn mkfs(disk: &MountDiskTask) -> Result<(), String> {
+    let (device, kind) = (disk.device.display().to_string(), &disk.fs_type);
     let failed = |code: String, output: String| {
         let at = disk.at.display();
         format!(
@@ -166,18 +212,17 @@ async fn mkfs(disk: &DiskMount<'_>) -> Result<(), String> {
             disk.options
         )
     };
-    let locked = File::open(disk.device).and_then(|file| {
+    let locked = File::open(&disk.device).and_then(|file| {
         flock(&file, FlockOperation::NonBlockingLockExclusive)?;
         Ok(file)
     });
     let locked = locked.map_err(|error| failed(error.to_string(), String::new()))?;
-    let arguments: &[&str] = match kind {
+    let arguments: &[&str] = match kind.as_str() {
         "ext3" | "ext4" => &["-F", "-m0", &device],
         "xfs" => &["-f", &device],
         _ => &[&device],
     };
-    tracing::info!(path = device, fs_type = kind, "formatting empty disk");
-    let done = run(&format!("mkfs.{kind}"), arguments, Some(locked)).await;
+    let done = run(&format!("mkfs.{kind}"), arguments, Some(locked));
     let done = done.map_err(|error| failed(error, String::new()))?;
     match done.status.success() {
         true => Ok(()),
@@ -185,15 +230,12 @@ async fn mkfs(disk: &DiskMount<'_>) -> Result<(), String> {
     }
 }
 
-/// Checks a file system and repairs what is safe to repair.
-async fn fsck(device: &Path) -> Result<(), String> {
+/// Checks a file system and repairs what is safe to repair; returns why the check could not be run.
+fn fsck(device: &Path) -> Result<Option<String>, String> {
     let path = device.display().to_string();
-    let done = match run("fsck", &["-a", &path], None).await {
+    let done = match run("fsck", &["-a", &path], None) {
         Ok(done) => done,
-        Err(error) => {
-            tracing::warn!(path, error, "failed to run fsck; mounting without a check");
-            return Ok(());
-        }
+        Err(error) => return Ok(Some(error)),
     };
     if done.status.code() == Some(FSCK_UNCORRECTED) {
         return Err(format!(
@@ -201,36 +243,14 @@ async fn fsck(device: &Path) -> Result<(), String> {
             output(&done)
         ));
     }
-    Ok(())
+    Ok(None)
 }
 
-async fn run(program: &str, arguments: &[&str], lock: Option<File>) -> Result<Output, String> {
+fn run(program: &str, arguments: &[&str], lock: Option<File>) -> Result<Output, String> {
     let mut command = Command::new(program);
-    command.args(arguments).kill_on_drop(true);
+    command.args(arguments);
     command.stdin(lock.map_or_else(Stdio::null, Stdio::from));
-    match tokio::time::timeout(DEADLINE, command.output()).await {
-        Ok(Ok(output)) => Ok(output),
-        Ok(Err(error)) if error.kind() == std::io::ErrorKind::NotFound => Err(format!(
-            "exec: {program:?}: executable file not found in $PATH"
-        )),
-        Ok(Err(error)) => Err(format!("exec: {program:?}: {error}")),
-        Err(_) => Err(format!(
-            "{program} did not end within {} s",
-            DEADLINE.as_secs()
-        )),
-    }
-}
-
-fn output(done: &Output) -> String {
-    let both = [done.stdout.as_slice(), &done.stderr].concat();
-    String::from_utf8_lossy(&both).into_owned()
-}
-
-fn exit_status(done: &Output) -> String {
-    match done.status.code() {
-        Some(code) => format!("exit status {code}"),
-        None => done.status.to_string(),
-    }
+    program::run(command)
 }
 
 #[cfg(test)]

@@ -3,14 +3,131 @@
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use polylet_kit::subprocess::{SubprocessTask, TaskProgress};
+use polylet_kit::{CancellationToken, report};
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
 
-use super::{VolumeError, dir, mount};
+use super::{VolumeError, blocking, dir, mount};
 use crate::core::builtin::PathCheck;
 use crate::core::mounts;
+use crate::subprocess::Subprocesses;
+
+/// Checks a path, and creates it where the check asks for that.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct CheckPathTask {
+    /// The path.
+    pub path: PathBuf,
+    /// What must be there.
+    pub check: PathCheck,
+}
+
+impl SubprocessTask for CheckPathTask {
+    const NAME: &'static str = "check-path";
+    type Progress = ();
+    type Output = Result<(), String>;
+
+    fn key(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    fn run(self, _progress: &mut TaskProgress<()>) -> Self::Output {
+        check(&self.path, self.check).map_err(|error| report(&error))
+    }
+}
+
+/// Finds out what is at a path; links are followed.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct PathTypeTask {
+    /// The path.
+    pub path: PathBuf,
+}
+
+/// What is at a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PathType {
+    /// Nothing at all.
+    Missing,
+    /// A directory.
+    Directory,
+    /// A block device.
+    BlockDevice,
+    /// Anything else.
+    Other,
+}
+
+impl SubprocessTask for PathTypeTask {
+    const NAME: &'static str = "path-type";
+    type Progress = ();
+    type Output = Result<PathType, String>;
+
+    fn key(&self) -> String {
+        self.path.display().to_string()
+    }
+
+    fn run(self, _progress: &mut TaskProgress<()>) -> Self::Output {
+        path_type(&self.path).map_err(|error| report(&error))
+    }
+}
+
+/// Checks the path of a pod's hostPath.
+pub async fn check_for_pod(
+    task: CheckPathTask,
+    pod_uid: &str,
+    subprocesses: &Subprocesses,
+    cancel: &CancellationToken,
+) -> Result<(), VolumeError> {
+    if task.check == PathCheck::None {
+        return Ok(());
+    }
+    let local = task.clone();
+    let here = blocking(move || {
+        let is_local = is_local(&local.path);
+        Ok(is_local.then(|| check(&local.path, local.check)))
+    });
+    match here.await? {
+        Some(result) => result,
+        None => {
+            let done = subprocesses.call_until(pod_uid, &task, cancel).await?;
+            done.map_err(VolumeError::HostPath)
+        }
+    }
+}
+
+/// Finds out what is at a path of the node.
+pub async fn type_for_pod(
+    path: &Path,
+    pod_uid: &str,
+    subprocesses: &Subprocesses,
+) -> Result<PathType, VolumeError> {
+    let local = path.to_owned();
+    let here = blocking(move || {
+        let is_local = is_local(&local);
+        is_local.then(|| path_type(&local)).transpose()
+    });
+    if let Some(found) = here.await? {
+        return Ok(found);
+    }
+    let path = path.to_owned();
+    let done = subprocesses.call(pod_uid, &PathTypeTask { path }).await?;
+    done.map_err(VolumeError::Task)
+}
+
+fn path_type(path: &Path) -> Result<PathType, VolumeError> {
+    match fs::metadata(path) {
+        Ok(metadata) if metadata.is_dir() => Ok(PathType::Directory),
+        Ok(metadata) if metadata.file_type().is_block_device() => Ok(PathType::BlockDevice),
+        Ok(_) => Ok(PathType::Other),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(PathType::Missing),
+        Err(source) => Err(VolumeError::Open {
+            path: path.to_owned(),
+            source,
+        }),
+    }
+}
 
 /// Whether access to the path cannot hang: every file system on the way is local, and no link leads
 /// elsewhere.

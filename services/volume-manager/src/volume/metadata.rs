@@ -21,7 +21,9 @@ struct MetadataFile {
 }
 
 fn state_file(layout: &Layout, uid: &str) -> StateFile<MetadataFile> {
-    StateFile::new(layout.metadata(uid), VERSION).without_sync()
+    StateFile::new(layout.metadata(uid), VERSION)
+        .without_sync()
+        .without_condition()
 }
 
 /// Loads the metadata of a pod; only its uid if there is no usable file.

@@ -11,6 +11,8 @@ pub mod host_path;
 pub mod local_volume;
 pub mod metadata;
 pub mod mount;
+pub mod nfs;
+mod program;
 pub mod progress;
 pub mod set_up;
 pub mod sub_path;

@@ -3,7 +3,7 @@
 use std::ffi::CString;
 use std::io;
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use polylet_machine::mountinfo::{self, Mount};
@@ -13,7 +13,7 @@ use rustix::mount::{
     FsOpenFlags, MountFlags, MountPropagationFlags, UnmountFlags, fsconfig_set_flag, fsopen,
 };
 
-use super::VolumeError;
+use super::{VolumeError, dir};
 use crate::core::builtin::Medium;
 use crate::core::mounts::{self, Share};
 
@@ -90,6 +90,19 @@ pub fn is_on(medium: Medium, dir: impl AsFd) -> rustix::io::Result<bool> {
     })
 }
 
+/// Creates the root directory where it is missing, as upstream, and returns its canonical path, as in
+/// the mount table.
+pub fn make_root(root: &Path) -> Result<PathBuf, VolumeError> {
+    dir::create_all(root, 0o750).map_err(|source| VolumeError::MakeDir {
+        path: root.to_owned(),
+        source,
+    })?;
+    std::fs::canonicalize(root).map_err(|source| VolumeError::Open {
+        path: root.to_owned(),
+        source,
+    })
+}
+
 /// Makes the root directory a shared mount, so that mounts propagate to containers
 /// (`HostToContainer`) and from them (`Bidirectional`); as upstream at its start.
 pub fn share(root: &Path) -> Result<(), VolumeError> {
@@ -132,5 +145,39 @@ pub fn unmount(at: &Path) -> Result<(), VolumeError> {
             path: at.to_owned(),
             source: errno.into(),
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A private mount, which is removed with its directory.
+    struct PrivateMount(tempfile::TempDir);
+
+    impl Drop for PrivateMount {
+        fn drop(&mut self) {
+            let _ = rustix::mount::unmount(self.0.path(), UnmountFlags::DETACH);
+        }
+    }
+
+    #[test]
+    fn a_missing_root_directory_is_made_before_it_is_shared() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let mounted = PrivateMount(tempfile::tempdir().unwrap());
+        let at = mounted.0.path();
+        mount_with(TMPFS, at, TMPFS, "").unwrap();
+        rustix::mount::mount_change(at, MountPropagationFlags::PRIVATE).unwrap();
+        let missing = at.join("var/kubelet");
+        let root = make_root(&missing).unwrap();
+        share(&root).unwrap();
+        let shared = |table: Vec<Mount>| {
+            let mut at_root = table.into_iter().filter(|mount| mount.mount_point == root);
+            at_root.next().is_some_and(|mount| mount.shared)
+        };
+        assert!(shared(table().unwrap()), "mounts do not propagate");
+        assert_eq!(make_root(&missing).unwrap(), root);
     }
 }

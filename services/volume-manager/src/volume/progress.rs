@@ -49,9 +49,9 @@ impl OwnershipProgress {
         OwnershipChange(self)
     }
 
-    /// Counts one file.
-    pub fn count_file(&self) {
-        self.files.fetch_add(1, Ordering::Relaxed);
+    /// Sets the number of files processed.
+    pub fn set_files(&self, files: u64) {
+        self.files.store(files, Ordering::Relaxed);
     }
 
     /// The number of files processed.
@@ -100,7 +100,7 @@ mod tests {
         assert!(not_due(progress.clone()).await.is_err());
         {
             let _change = progress.begin();
-            progress.count_file();
+            progress.set_files(1);
             progress.due(0).await;
             progress.due(1).await;
             assert_eq!(progress.files(), 1);

@@ -7,11 +7,11 @@ use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
 
 use super::atomic::AtomicWriter;
-use super::delete::DeleteLimit;
 use super::{VolumeError, dir, mount};
 use crate::core::builtin::Medium;
 use crate::core::files::VolumeFiles;
 use crate::core::layout::{self, Layout, VolumeId};
+use crate::core::mounts;
 
 /// Sets up an emptyDir.
 pub fn empty_dir(
@@ -24,12 +24,7 @@ pub fn empty_dir(
 }
 
 /// Sets up a directory with files.
-pub fn files(
-    layout: &Layout,
-    id: &VolumeId,
-    files: &VolumeFiles,
-    limit: &DeleteLimit,
-) -> Result<(), VolumeError> {
+pub fn files(layout: &Layout, id: &VolumeId, files: &VolumeFiles) -> Result<(), VolumeError> {
     let volume = prepare_dir(layout, id, files.medium, files.gid)?;
     let path = layout.volume(id);
     let mut before_change = || Ok(());
@@ -37,7 +32,6 @@ pub fn files(
     AtomicWriter {
         dir,
         path: &path,
-        limit,
         before_change: &mut before_change,
     }
     .write(files)?;
@@ -97,7 +91,11 @@ fn prepare_dir<'a>(
         path: path.clone(),
         source: errno.into(),
     };
-    let (mut dir, fresh) = dir::make(&parent, &id.name, 0o777).map_err(make_error)?;
+    let fresh = dir::create(&parent, &id.name, 0o777).map_err(make_error)?;
+    if !fresh && has_foreign_mount(&path)? {
+        return Err(VolumeError::ForeignMount(path));
+    }
+    let (mut dir, _) = dir::make(&parent, &id.name, 0o777).map_err(make_error)?;
     let open_error = |errno: Errno| VolumeError::Open {
         path: path.clone(),
         source: errno.into(),
@@ -127,6 +125,14 @@ fn prepare_dir<'a>(
         dir,
         ready,
     })
+}
+
+/// Whether something is mounted at a volume that its set-up does not mount: a pod may have mounted
+/// it, and it may not answer.
+fn has_foreign_mount(path: &Path) -> Result<bool, VolumeError> {
+    let table = mount::table()?;
+    let mut at = table.iter().filter(|mount| mount.mount_point == path);
+    Ok(at.any(|mount| !mounts::is_memory(mount)))
 }
 
 fn pods_dir(layout: &Layout) -> Result<OwnedFd, VolumeError> {

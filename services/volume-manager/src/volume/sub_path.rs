@@ -12,10 +12,14 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Component, Path};
+use std::time::Duration;
 
+use polylet_kit::report;
+use polylet_kit::subprocess::{SubprocessTask, TaskProgress};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat, openat2};
 use rustix::io::Errno;
 use rustix::mount::{MoveMountFlags, OpenTreeFlags, UnmountFlags, move_mount, open_tree};
+use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::dir;
@@ -24,6 +28,46 @@ use crate::core::sub_path::{ContainerSubPaths, SubPath, SubPathStage};
 
 /// How often to retry when the mount point changes in between.
 const MAX_ATTEMPTS: usize = 8;
+
+/// The deadline, which the start of a container waits for.
+const DEADLINE: Duration = Duration::from_secs(10);
+
+/// Binds the subPaths of a container.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct BindSubPathsTask(pub ContainerSubPaths);
+
+/// The first subPath that cannot be bound.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct FailedSubPath {
+    /// The stage that failed.
+    pub stage: SubPathStage,
+    /// The name of its volume.
+    pub volume: String,
+    /// The error, for the log.
+    pub error: String,
+}
+
+impl SubprocessTask for BindSubPathsTask {
+    const NAME: &'static str = "bind-sub-paths";
+    type Progress = ();
+    type Output = Result<(), FailedSubPath>;
+
+    fn key(&self) -> String {
+        format!("{} {}", self.0.pod_dir.display(), self.0.container)
+    }
+
+    fn deadline(&self) -> Duration {
+        DEADLINE
+    }
+
+    fn run(self, _progress: &mut TaskProgress<()>) -> Self::Output {
+        bind_all(&self.0).map_err(|error| FailedSubPath {
+            error: report(&error),
+            stage: error.stage,
+            volume: error.volume,
+        })
+    }
+}
 
 /// Why a subPath cannot be bound.
 #[derive(Debug, Error)]

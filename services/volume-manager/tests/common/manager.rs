@@ -27,7 +27,7 @@ use polylet_volume_manager::executor::OperationExecutor;
 use polylet_volume_manager::input::{Caller, Input, Reply, SubPathRequest};
 use polylet_volume_manager::reconstruct;
 use polylet_volume_manager::run::EventLoop;
-use polylet_volume_manager::subprocess::SubprocessPool;
+use polylet_volume_manager::subprocess::Subprocesses;
 use polylet_volume_manager::subscriptions::{Subscribe, Subscriptions};
 use polylet_watch::Store;
 use polylet_wire::volume::v1::{PodVolumes, WatchPodVolumesResponse};
@@ -53,7 +53,7 @@ pub struct Manager {
     pub objects: Started<ReferenceKey>,
     pub tokens: Started<PodTokenKey>,
     /// The messages of all events.
-    pub events: Rc<RefCell<Vec<String>>>,
+    pub events: watch::Sender<Vec<String>>,
     pub drivers: DriverState,
     client_id: String,
     sequence: Cell<u64>,
@@ -71,10 +71,11 @@ impl Manager {
         let (inputs, queue) = mpsc::channel(64);
         let (objects, tokens) = (Started::default(), Started::default());
         let drivers = DriverState::default();
-        let events: Rc<RefCell<Vec<String>>> = Rc::default();
+        let events = watch::Sender::<Vec<String>>::default();
         let emitted = events.clone();
-        let subprocesses = SubprocessPool::new(env!("CARGO_BIN_EXE_polylet-volume-manager").into());
-        let subprocesses = subprocesses.with_deadline(deadline);
+        let subprocesses = Subprocesses::new(&polylet_volume_manager::DESCRIPTOR);
+        let binary = env!("CARGO_BIN_EXE_polylet-volume-manager");
+        let subprocesses = subprocesses.with_binary_and_deadline(binary, deadline);
         let (allocatable_updates, updates) = watch::channel(BTreeMap::new());
         let spawn: Spawn = Rc::new(|work| {
             tokio::task::spawn_local(work);
@@ -89,7 +90,7 @@ impl Manager {
             inputs.clone(),
         )
         .with_events(Rc::new(move |event: Event| {
-            emitted.borrow_mut().push(event.message);
+            emitted.send_modify(|all| all.push(event.message));
         }))
         .with_driver_state(drivers.clone())
         .with_allocatable_updates(allocatable_updates);
@@ -248,6 +249,15 @@ impl Manager {
         };
         if tokio::time::timeout(TIMEOUT, wait).await.is_err() {
             panic!("timeout: {:?}", self.store.get(&uid.to_owned()));
+        }
+    }
+
+    /// Waits for an event whose message starts with this text.
+    pub async fn wait_event(&self, text: &str) {
+        let mut events = self.events.subscribe();
+        let emitted = events.wait_for(|all| all.iter().any(|event| event.starts_with(text)));
+        if tokio::time::timeout(TIMEOUT, emitted).await.is_err() {
+            panic!("no event {text:?}: {:?}", self.events.borrow());
         }
     }
 

@@ -27,6 +27,7 @@ pub async fn eventually(what: &str, condition: impl Fn() -> bool) {
 pub fn run(test: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
+        .max_blocking_threads(16)
         .build()
         .unwrap();
     tokio::task::LocalSet::new().block_on(&runtime, test);

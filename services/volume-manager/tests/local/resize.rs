@@ -139,11 +139,7 @@ fn a_failed_resize_is_reported_and_the_volume_stays_mounted() {
         let message = format!(
             "NodeExpandVolume.NodeExpandVolume failed for volume \"pv\" : resize of device {device} failed: exit status 1. resize2fs output: "
         );
-        eventually("the failure", || {
-            let events = test.manager.events.borrow();
-            events.iter().any(|event| event.starts_with(&message))
-        })
-        .await;
+        test.manager.wait_event(&message).await;
         test.manager.wait_mounted("u1").await;
         // Failures are not reported in the claims of such volumes.
         assert!(test.sizes.borrow().claims.is_empty() && test.events(RESIZED) == 0);

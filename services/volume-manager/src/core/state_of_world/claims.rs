@@ -6,11 +6,12 @@ use super::StateOfWorld;
 use crate::core::actual_state::{ActualVolume, MountState};
 use crate::core::api_objects::{ClaimResize, PersistentVolume};
 use crate::core::claims;
+use crate::core::csi;
 use crate::core::layout::VolumeId;
 use crate::core::operation::OperationState;
 use crate::core::reference_key::ReferenceKey;
 use crate::core::resize::{self, Expansion};
-use crate::core::spec::ClaimSpec;
+use crate::core::spec::{ClaimSpec, PodVolumeSpec};
 
 /// The progress of a resize on this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,8 +53,13 @@ pub struct BoundClaim {
 pub(super) fn volumes_in_use(world: &StateOfWorld) -> BTreeSet<String> {
     let lookup = world.lookup();
     let desired = claims(world).filter_map(|(_, spec)| claims::attachable(spec, &lookup));
+    let specs = world.applied_pods().map(|(_, spec)| spec);
+    let migrated = specs
+        .flat_map(PodVolumeSpec::migrated)
+        .filter_map(|volume| csi::attachable(&volume.source, &lookup));
     let mut all = world.actual.in_use();
     all.extend(desired);
+    all.extend(migrated);
     all
 }
 

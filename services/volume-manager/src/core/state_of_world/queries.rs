@@ -118,8 +118,8 @@ impl StateOfWorld {
         let host_path = |volume: &VolumeStatus| {
             let path = match &spec.volume(&volume.name)?.source {
                 VolumeSource::Builtin(MountPlan::HostPath { path, .. }) => path,
-                // The directories do not tell which claim led to them.
-                VolumeSource::Claim(_) => &volume.host_path,
+                // The directories do not tell which volume of the pod led to them.
+                VolumeSource::Claim(_) | VolumeSource::Migrated(_) => &volume.host_path,
                 _ => return None,
             };
             Some((volume.name.clone(), path.clone()))

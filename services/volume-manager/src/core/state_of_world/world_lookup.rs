@@ -128,6 +128,9 @@ pub(super) fn resolve(volume: &VolumeSpec, lookup: &impl Lookup) -> Option<Resol
         }
         VolumeSource::Inline(inline) => csi::inline(&volume.name, inline, lookup),
         VolumeSource::Claim(claim) => claims::resolve(&volume.name, claim, lookup),
+        VolumeSource::Migrated(migrated) => {
+            claims::resolve_migrated(&volume.name, migrated, lookup)
+        }
         VolumeSource::Unsupported(_) => return None,
     })
 }
