@@ -1,15 +1,23 @@
 //! Authentication and authorization of every request to the node API.
 
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use axum::Extension;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
-use axum::http::header::AUTHORIZATION;
+use axum::http::header::{AUTHORIZATION, RETRY_AFTER};
+use axum::http::request::Parts;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use polylet_kit::report;
 
 use crate::config::AccessPolicy;
-use crate::core::access::{AuthDecision, RequestUser, attributes, decide, forbidden};
-use crate::reviews::Reviews;
+use crate::core::access::{
+    AuthDecision, RequestUser, attributes, authorization_error, decide, forbidden,
+};
+use crate::reviews::{ReviewError, Reviews};
+use crate::server::HttpConnection;
 
 /// The state of the middleware.
 #[derive(Clone)]
@@ -19,72 +27,84 @@ pub(crate) struct Guard {
     pub(crate) reviews: Option<Reviews>,
 }
 
-/// Passes a request on, or responds with 401, 403 or 500.
-pub(crate) async fn guard(State(guard): State<Guard>, request: Request, next: Next) -> Response {
-    let certificate_caller = request.extensions().get::<RequestUser>().cloned();
-    let caller = match (
-        certificate_caller.unwrap_or(RequestUser::Anonymous),
-        token(&request),
-    ) {
-        (RequestUser::Anonymous, Some(token)) => match guard.authenticate(&token).await {
-            Some(caller) => caller,
-            None => return unauthorized(),
-        },
-        (caller, _) => caller,
-    };
-    let attributes = attributes(request.method().as_str(), request.uri().path());
-    let user = match decide(guard.access.mode, guard.access.anonymous, &caller) {
-        AuthDecision::Allow => return next.run(request).await,
-        AuthDecision::Unauthorized => return unauthorized(),
-        AuthDecision::Review(user) => user,
-    };
-    let forbidden = forbidden(&user, &attributes);
-    let Some(reviews) = guard.reviews else {
-        let message = format!(
-            "{}: no API server to review the access\n",
-            forbidden.trim_end()
-        );
-        return (StatusCode::FORBIDDEN, message).into_response();
-    };
-    for subresource in &attributes.subresources {
-        match reviews.authorize(&user, attributes.verb, subresource).await {
-            Ok(true) => return next.run(request).await,
-            Ok(false) => {}
-            Err(error) => {
-                tracing::warn!(
-                    user = user.name,
-                    error = report(&error),
-                    "failed to authorize request"
-                );
-                let message = format!(
-                    "Authorization error {}",
-                    forbidden.trim_start_matches("Forbidden ")
-                );
-                return (StatusCode::INTERNAL_SERVER_ERROR, message).into_response();
-            }
+/// Passes a request on, or responds with 401, 403, 429 or 500.
+pub(crate) async fn guard(
+    State(guard): State<Guard>,
+    Extension(connection): Extension<Arc<HttpConnection>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let (parts, body) = request.into_parts();
+    match guard.check(&parts, connection.address()).await {
+        Ok(()) => {
+            connection.trust();
+            next.run(Request::from_parts(parts, body)).await
         }
+        Err(response) => response,
     }
-    (StatusCode::FORBIDDEN, forbidden).into_response()
 }
 
 impl Guard {
-    async fn authenticate(&self, token: &str) -> Option<RequestUser> {
-        let reviews = self
-            .reviews
-            .as_ref()
-            .filter(|_| self.access.token_reviews)?;
-        match reviews.authenticate(token).await {
-            Ok(user) => user.map(RequestUser::Authenticated),
+    /// Whether a client may make this request; otherwise the response that says why not.
+    async fn check(&self, request: &Parts, client: IpAddr) -> Result<(), Response> {
+        let certificate_caller = request.extensions.get::<RequestUser>().cloned();
+        let caller = match (
+            certificate_caller.unwrap_or(RequestUser::Anonymous),
+            token(request),
+        ) {
+            (RequestUser::Anonymous, Some(token)) => self.authenticate(&token, client).await?,
+            (caller, _) => caller,
+        };
+        let attributes = attributes(request.method.as_str(), request.uri.path());
+        let user = match decide(self.access.mode, self.access.anonymous, &caller) {
+            AuthDecision::Allow => return Ok(()),
+            AuthDecision::Unauthorized => return Err(unauthorized()),
+            AuthDecision::Review(user) => user,
+        };
+        let forbidden = forbidden(&user, &attributes);
+        let Some(reviews) = &self.reviews else {
+            let message = format!(
+                "{}: no API server to review the access\n",
+                forbidden.trim_end()
+            );
+            return Err((StatusCode::FORBIDDEN, message).into_response());
+        };
+        for subresource in &attributes.subresources {
+            let review = reviews.authorize(&user, attributes.verb, subresource, client);
+            match review.await {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+                Err(error) if matches!(*error, ReviewError::TooMany) => return Err(too_many()),
+                Err(error) => {
+                    let (name, error) = (&user.name, report(&*error));
+                    tracing::warn!(user = name, error, "failed to authorize request");
+                    let message = authorization_error(&user, attributes.verb, subresource);
+                    return Err((StatusCode::INTERNAL_SERVER_ERROR, message).into_response());
+                }
+            }
+        }
+        Err((StatusCode::FORBIDDEN, forbidden).into_response())
+    }
+
+    async fn authenticate(&self, token: &str, client: IpAddr) -> Result<RequestUser, Response> {
+        let reviews = self.reviews.as_ref();
+        let Some(reviews) = reviews.filter(|_| self.access.token_reviews) else {
+            return Err(unauthorized());
+        };
+        match reviews.authenticate(token, client).await {
+            Ok(Some(user)) => Ok(RequestUser::Authenticated(user)),
+            Ok(None) => Err(unauthorized()),
+            Err(error) if matches!(*error, ReviewError::TooMany) => Err(too_many()),
             Err(error) => {
-                tracing::warn!(error = report(&error), "failed to authenticate request");
-                None
+                tracing::warn!(error = report(&*error), "failed to authenticate request");
+                Err(unauthorized())
             }
         }
     }
 }
 
-fn token(request: &Request) -> Option<String> {
-    let header = request.headers().get(AUTHORIZATION)?.to_str().ok()?;
+fn token(request: &Parts) -> Option<String> {
+    let header = request.headers.get(AUTHORIZATION)?.to_str().ok()?;
     let (scheme, token) = header.trim().split_once(' ')?;
     let token = token.trim();
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then(|| token.to_owned())
@@ -92,4 +112,10 @@ fn token(request: &Request) -> Option<String> {
 
 fn unauthorized() -> Response {
     (StatusCode::UNAUTHORIZED, "Unauthorized").into_response()
+}
+
+/// The client may try again: reviews are limited, since each of them is a request to the API server.
+fn too_many() -> Response {
+    let headers = [(RETRY_AFTER, "1")];
+    (StatusCode::TOO_MANY_REQUESTS, headers, "Too many requests").into_response()
 }

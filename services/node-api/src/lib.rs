@@ -10,10 +10,22 @@
 //! peers (status-reporter: pods and statuses; pleg: containers; eviction: the stats summary; prober:
 //! counts of probes). It does nothing at rest.
 
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::indexing_slicing
+    )
+)]
+
 mod auth;
 mod config;
 mod convert;
 mod core;
+#[doc(hidden)]
+pub mod fuzzing;
 mod http;
 mod peers;
 mod reviews;
@@ -21,6 +33,7 @@ mod server;
 mod tls;
 
 use polylet_kit::{BoxError, Ctx, Dependency, Service, ServiceDescriptor, StateFileDecl};
+use polylet_wire::levels;
 
 /// Interfaces, dependencies and state files of this service.
 pub static DESCRIPTOR: ServiceDescriptor = ServiceDescriptor {
@@ -32,28 +45,29 @@ pub static DESCRIPTOR: ServiceDescriptor = ServiceDescriptor {
         Dependency {
             service: "status-reporter",
             package: "polylet.status.v1",
-            level: 1,
+            level: levels::STATUS,
         },
         Dependency {
             service: "eviction",
             package: "polylet.stats.v1",
-            level: 1,
+            level: levels::STATS,
         },
         Dependency {
             service: "pleg",
             package: "polylet.pleg.v1",
-            level: 1,
+            level: levels::PLEG,
         },
         Dependency {
             service: "prober",
             package: "polylet.prober.v1",
-            level: 1,
+            level: levels::PROBER,
         },
     ],
     state_files: &[StateFileDecl {
-        path: "state:node-api.pem",
-        description: "the self-signed serving certificate and its key",
+        path: "root:pki",
+        description: "the self-signed serving certificate and its key (certDirectory), under upstream's names",
     }],
+    subprocesses: &[],
 };
 
 /// Builds the service. All ports are bound before it reports ready.
@@ -63,23 +77,31 @@ pub static DESCRIPTOR: ServiceDescriptor = ServiceDescriptor {
 pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
     let config = config::Config::from_ctx(&ctx)?;
     let state = http::HandlerState::new(&ctx, &config);
+    let limits = server::ServerLimits::default();
     if let Some(address) = config.healthz {
         let listener = server::bind(address).await?;
         ctx.spawn(
             "healthz",
-            server::plain(listener, http::health::router(), ctx.drain()),
+            server::plain(listener, http::health::router(), limits, ctx.drain()),
         );
     }
     if let Some(address) = config.read_only {
         let listener = server::bind(address).await?;
         let router = http::read_only(state.clone());
-        ctx.spawn("read-only", server::plain(listener, router, ctx.drain()));
+        ctx.spawn(
+            "read-only",
+            server::plain(listener, router, limits, ctx.drain()),
+        );
     }
     if let Some(address) = config.https {
         let listener = server::bind(address).await?;
-        let router = http::node(state, config.access, reviews::Reviews::from_ctx(&ctx));
-        let tls = tls::ReloadingTls::new(config, ctx.state_dir(), ctx.node_name())?;
-        ctx.spawn("https", server::secure(listener, tls, router, ctx.drain()));
+        let reviews = reviews::Reviews::from_ctx(&ctx);
+        let router = http::node(state, config.access, config.debugging, reviews);
+        let tls = tls::ReloadingTls::new(config, ctx.node_name())?;
+        ctx.spawn(
+            "https",
+            server::secure(listener, tls, router, limits, ctx.drain()),
+        );
     }
     Ok(Service::new())
 }

@@ -75,7 +75,10 @@ impl PeerClients {
         loop {
             let mut client = StatusServiceClient::new(self.status.clone())
                 .max_decoding_message_size(MAX_MESSAGE_SIZE);
-            let request = WatchPodStatusesRequest::default();
+            let request = WatchPodStatusesRequest {
+                pod_uid: uid.clone(),
+                ..WatchPodStatusesRequest::default()
+            };
             if let Ok(stream) = client.watch_pod_statuses(request).await {
                 let mut stream = stream.into_inner();
                 let mut seen = false;

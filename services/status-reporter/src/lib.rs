@@ -20,11 +20,23 @@
 //! The last statuses are persisted: they hold the times of past changes, and exits of containers that the
 //! runtime has forgotten.
 
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::indexing_slicing
+    )
+)]
+
 mod api_writer;
 mod certificates;
 mod convert;
 mod core;
 mod events;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod input;
 mod mirror;
 mod node;
@@ -39,6 +51,7 @@ mod trace;
 
 use polylet_kit::{Api, BoxError, Ctx, Dependency, Service, ServiceDescriptor, StateFileDecl};
 use polylet_watch::Store;
+use polylet_wire::levels;
 use polylet_wire::status::v1::status_service_server::StatusServiceServer;
 use tokio::sync::{oneshot, watch};
 
@@ -49,78 +62,78 @@ pub static DESCRIPTOR: ServiceDescriptor = ServiceDescriptor {
     about: "computes, serves and reports the status of pods and of the node",
     serves: &[Api {
         package: "polylet.status.v1",
-        level: 1,
+        level: levels::STATUS,
     }],
     calls: &[
         Dependency {
             service: "sync-coordinator",
             package: "polylet.sync.v1",
-            level: 1,
+            level: levels::SYNC,
         },
         Dependency {
             service: "eviction",
             package: "polylet.eviction.v1",
-            level: 1,
+            level: levels::EVICTION,
         },
         Dependency {
             service: "image-gc",
             package: "polylet.imagegc.v1",
-            level: 1,
+            level: levels::IMAGEGC,
         },
         Dependency {
             service: "prober",
             package: "polylet.prober.v1",
-            level: 1,
+            level: levels::PROBER,
         },
         Dependency {
             service: "pleg",
             package: "polylet.pleg.v1",
-            level: 1,
+            level: levels::PLEG,
         },
         Dependency {
             service: "pod-config",
             package: "polylet.podconfig.v1",
-            level: 1,
+            level: levels::PODCONFIG,
         },
         Dependency {
             service: "sync-coordinator",
             package: "polylet.notice.v1",
-            level: 1,
+            level: levels::NOTICE,
         },
         Dependency {
             service: "eviction",
             package: "polylet.notice.v1",
-            level: 1,
+            level: levels::NOTICE,
         },
         Dependency {
             service: "volume-manager",
             package: "polylet.volume.v1",
-            level: 1,
+            level: levels::VOLUME,
         },
         Dependency {
             service: "volume-manager",
             package: "polylet.notice.v1",
-            level: 1,
+            level: levels::NOTICE,
         },
         Dependency {
             service: "image-gc",
             package: "polylet.notice.v1",
-            level: 1,
+            level: levels::NOTICE,
         },
         Dependency {
             service: "prober",
             package: "polylet.notice.v1",
-            level: 1,
+            level: levels::NOTICE,
         },
         Dependency {
             service: "pleg",
             package: "polylet.notice.v1",
-            level: 1,
+            level: levels::NOTICE,
         },
         Dependency {
             service: "pod-config",
             package: "polylet.notice.v1",
-            level: 1,
+            level: levels::NOTICE,
         },
     ],
     state_files: &[
@@ -141,6 +154,7 @@ pub static DESCRIPTOR: ServiceDescriptor = ServiceDescriptor {
             description: "the start of Polylet that has its events: restarts of one service have none",
         },
     ],
+    subprocesses: &[],
 };
 
 /// Builds the service.
@@ -152,11 +166,11 @@ pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
     let (unsynced, unsynced_streams) = watch::channel(vec!["all streams".to_owned()]);
     let (finished, done) = oneshot::channel();
     let (busy, is_busy) = watch::channel(false);
-    let event_loop = run::EventLoop::new(&ctx, statuses.clone(), unsynced, busy);
+    let event_loop = run::EventLoop::new(&ctx, statuses.clone(), unsynced, busy)?;
     ctx.spawn("status-reporter", event_loop.run(finished));
     let registered = node::start(&ctx);
     certificates::start(&ctx, registered);
-    events::start(&ctx, is_busy);
+    events::start(&ctx, is_busy)?;
     let server = server::Server {
         statuses,
         unsynced: unsynced_streams,

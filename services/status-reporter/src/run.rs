@@ -3,6 +3,7 @@
 use futures::stream::{LocalBoxStream, SelectAll};
 use futures::{FutureExt, StreamExt};
 use polylet_api::ClientConfig;
+use polylet_kit::state_file::StateFileError;
 use polylet_kit::{CancellationToken, Ctx, address, cause};
 use polylet_watch::Update;
 use polylet_wire::podconfig::v1::PodSource;
@@ -42,11 +43,11 @@ impl EventLoop {
         statuses: StatusStore,
         unsynced: watch::Sender<Vec<String>>,
         busy: watch::Sender<bool>,
-    ) -> Self {
+    ) -> Result<Self, StateFileError> {
         let path = ctx.run_dir().join("statuses.json");
-        let (writer, restored) = StateWriter::<PersistedStatuses>::open(path);
+        let (writer, restored) = StateWriter::<PersistedStatuses>::open(path)?;
         let access = ClientConfig::from_config(ctx.config(), crate::DESCRIPTOR.service);
-        Self {
+        Ok(Self {
             inputs: sources::all(ctx, access.is_some()),
             api_writer: access.map(|access| ApiWriter::new(ctx, access, busy)),
             state: State::new(restored.statuses, statuses),
@@ -55,7 +56,7 @@ impl EventLoop {
             writer,
             drain: ctx.drain(),
             ctx: ctx.clone(),
-        }
+        })
     }
 
     /// Runs until the drain; sends `finished` what could not be persisted.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures::stream::BoxStream;
-use polylet_watch::serve;
+use polylet_watch::{serve, serve_key};
 use polylet_wire::status::v1::status_service_server::StatusService;
 use polylet_wire::status::v1::{
     ListPodStatusesRequest, ListPodStatusesResponse, WatchPodStatusesRequest,
@@ -32,8 +32,15 @@ impl StatusService for Server {
         request: Request<WatchPodStatusesRequest>,
     ) -> Result<Response<Self::WatchPodStatusesStream>, Status> {
         let store = self.statuses.watched();
-        let resume_after = request.into_inner().resume_after;
-        Ok(Response::new(serve(store, resume_after)))
+        let WatchPodStatusesRequest {
+            resume_after,
+            pod_uid,
+        } = request.into_inner();
+        Ok(Response::new(if pod_uid.is_empty() {
+            serve(store, resume_after)
+        } else {
+            serve_key(store, pod_uid, resume_after)
+        }))
     }
 
     /// Lists what is known even if some streams do not sync in time: the list is for display. It
@@ -54,5 +61,56 @@ impl StatusService for Server {
         }
         let pods = self.statuses.list(&request.into_inner());
         Ok(Response::new(ListPodStatusesResponse { pods }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::{FutureExt, StreamExt};
+    use polylet_watch::{Change, Store, WatchWire};
+    use polylet_wire::common::v1::PodRef;
+    use polylet_wire::status::v1::PodStatus;
+
+    use super::*;
+
+    fn status(uid: &str, content: &'static str) -> PodStatus {
+        PodStatus {
+            r#ref: Some(PodRef {
+                uid: uid.to_owned(),
+                ..PodRef::default()
+            }),
+            status: content.into(),
+            ..PodStatus::default()
+        }
+    }
+
+    #[tokio::test]
+    async fn a_follower_of_one_pod_receives_only_its_statuses() {
+        let statuses = StatusStore::new(Store::new("1"));
+        statuses.upsert("u1".to_owned(), status("u1", "{}"));
+        for n in 0..200 {
+            statuses.upsert(format!("other {n}"), status(&format!("other {n}"), "{}"));
+        }
+        statuses.mark_synced();
+        let (_, unsynced) = watch::channel(Vec::new());
+        let server = Server {
+            statuses: statuses.clone(),
+            unsynced,
+        };
+        let request = WatchPodStatusesRequest {
+            resume_after: None,
+            pod_uid: "u1".to_owned(),
+        };
+        let response = server.watch_pod_statuses(Request::new(request)).await;
+        let mut stream = response.unwrap().into_inner();
+        let mut read = async || stream.next().await.unwrap().unwrap().into_change().unwrap();
+        assert_eq!(read().await, Change::Reset);
+        assert_eq!(read().await, Change::Upsert(status("u1", "{}")));
+        assert!(matches!(read().await, Change::Synced(_)));
+        statuses.upsert("other 7".to_owned(), status("other 7", "changed"));
+        statuses.remove(&"other 8".to_owned());
+        assert_eq!(read().now_or_never(), None);
+        statuses.upsert("u1".to_owned(), status("u1", "changed"));
+        assert_eq!(read().await, Change::Upsert(status("u1", "changed")));
     }
 }

@@ -40,9 +40,12 @@ pub(crate) struct StateWriter<T> {
 
 impl<T: Serialize + DeserializeOwned + Default + Send + 'static> StateWriter<T> {
     /// Opens the file and loads its content. A corrupt file is set aside.
-    pub(crate) fn open(path: PathBuf) -> (Self, T) {
+    ///
+    /// # Errors
+    /// The file cannot be read, or a newer build wrote it.
+    pub(crate) fn open(path: PathBuf) -> Result<(Self, T), StateFileError> {
         let file = StateFile::new(path, VERSION);
-        let loaded: Option<T> = file.load_or_set_aside("starting without persisted state");
+        let loaded: Option<T> = file.restore("starting without persisted state")?;
         let writer = Self {
             file,
             due: None,
@@ -50,7 +53,7 @@ impl<T: Serialize + DeserializeOwned + Default + Send + 'static> StateWriter<T> 
             write_started: Instant::now(),
             writing: None,
         };
-        (writer, loaded.unwrap_or_default())
+        Ok((writer, loaded.unwrap_or_default()))
     }
 
     /// Schedules a write after a change.

@@ -85,7 +85,10 @@ fn watch(dir: &Path) -> impl futures::Stream<Item = Update<String, PodStatus>> +
         let mut client = client.clone();
         async move {
             client
-                .watch_pod_statuses(WatchPodStatusesRequest { resume_after })
+                .watch_pod_statuses(WatchPodStatusesRequest {
+                    resume_after,
+                    ..WatchPodStatusesRequest::default()
+                })
                 .await
         }
     })

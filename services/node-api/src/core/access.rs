@@ -13,7 +13,7 @@ pub(crate) enum AuthorizationMode {
 }
 
 /// An authenticated user, as reviews describe it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct UserInfo {
     pub(crate) name: String,
     pub(crate) uid: String,
@@ -55,7 +55,8 @@ pub(crate) fn attributes(method: &str, path: &str) -> Attributes {
         "PUT" => "update",
         "PATCH" => "patch",
         "DELETE" => "delete",
-        _ => "get",
+        "GET" => "get",
+        _ => "",
     };
     let below = |prefix: &str| path == prefix || path.starts_with(&format!("{prefix}/"));
     let subresources = if below("/stats") {
@@ -70,10 +71,12 @@ pub(crate) fn attributes(method: &str, path: &str) -> Attributes {
         vec!["healthz", "proxy"]
     } else if below("/pods") || below("/runningpods") {
         vec!["pods", "proxy"]
-    } else if below("/configz") || below("/flagz") {
+    } else if below("/configz") {
         vec!["configz", "proxy"]
+    } else if below("/flagz") {
+        vec!["configz"]
     } else if below("/statusz") {
-        vec!["statusz", "proxy"]
+        vec!["statusz"]
     } else {
         vec!["proxy"]
     };
@@ -115,5 +118,13 @@ pub(crate) fn forbidden(user: &UserInfo, attributes: &Attributes) -> String {
         user.name,
         attributes.verb,
         attributes.subresources.join(" ")
+    )
+}
+
+/// The message of a 500 response, when a review failed.
+pub(crate) fn authorization_error(user: &UserInfo, verb: &str, subresource: &str) -> String {
+    let name = &user.name;
+    format!(
+        "Authorization error (user={name}, verb={verb}, resource=nodes, subresource={subresource})"
     )
 }

@@ -19,12 +19,17 @@ pub(crate) enum QueryError {
     Invalid(String),
 }
 
-/// Parses a query as upstream does: `tailLines` (or `tail`), `sinceSeconds` or `sinceTime`,
+/// Parses a query as upstream does. `split_streams` is the feature gate `PodLogsQuerySplitStreams`: one
+/// stream alone may be requested. Parameters: `tailLines` (or `tail`), `sinceSeconds` or `sinceTime`,
 /// `timestamps`, `limitBytes`, `follow`, `previous`, `stream`. Unknown parameters are ignored.
 ///
 /// # Errors
 /// Names the parameter and the expected value.
-pub(crate) fn parse(pairs: &[(String, String)], now: Timestamp) -> Result<LogQuery, QueryError> {
+pub(crate) fn parse(
+    pairs: &[(String, String)],
+    split_streams: bool,
+    now: Timestamp,
+) -> Result<LogQuery, QueryError> {
     let get = |name: &str| {
         let pair = pairs.iter().find(|(key, _)| key == name);
         pair.map(|(_, value)| value.as_str())
@@ -82,6 +87,19 @@ pub(crate) fn parse(pairs: &[(String, String)], now: Timestamp) -> Result<LogQue
             )));
         }
     };
+    if streams != StreamFilter::All {
+        if tail.is_some() {
+            let message = "`tailLines` and specific `stream` are mutually exclusive for now";
+            return Err(QueryError::Invalid(message.to_owned()));
+        }
+        if !split_streams {
+            return Err(QueryError::Malformed(format!(
+                "unable to return the given log stream: {:?}. Please enable \
+                 PodLogsQuerySplitStreams feature gate in kubelet",
+                get("stream").unwrap_or_default()
+            )));
+        }
+    }
     Ok(LogQuery {
         options: LogOptions {
             tail,

@@ -245,7 +245,10 @@ pub(crate) fn resource(summary: &Value) -> MetricFamilies {
     add(&mut node_cpu, &Vec::new(), cpu_usage(node));
     add(&mut node_memory, &Vec::new(), working_set(node));
     for pod in list(&summary["pods"]) {
-        let text = |name: &str| pod["podRef"][name].as_str().unwrap_or_default().to_owned();
+        let text = |name: &str| {
+            let text = pod.get("podRef").and_then(|of| of.get(name)?.as_str());
+            text.unwrap_or_default().to_owned()
+        };
         let pod_labels = vec![("namespace", text("namespace")), ("pod", text("name"))];
         add(&mut pod_cpu, &pod_labels, cpu_usage(pod));
         add(&mut pod_memory, &pod_labels, working_set(pod));
@@ -320,12 +323,12 @@ fn gauge(value: &Value) -> Option<SampleValue> {
 }
 
 fn cpu_usage(stats: &Value) -> Option<SampleValue> {
-    let nanoseconds = stats["cpu"]["usageCoreNanoSeconds"].as_f64()?;
+    let nanoseconds = stats.pointer("/cpu/usageCoreNanoSeconds")?.as_f64()?;
     Some(SampleValue::Counter(nanoseconds / 1e9))
 }
 
 fn working_set(stats: &Value) -> Option<SampleValue> {
-    gauge(&stats["memory"]["workingSetBytes"])
+    gauge(stats.pointer("/memory/workingSetBytes")?)
 }
 
 fn start_time(stats: &Value) -> Option<SampleValue> {

@@ -1,10 +1,13 @@
 //! Authorization, queries and content of responses. Pure.
 
 pub(crate) mod access;
+pub(crate) mod connections;
 pub(crate) mod log_query;
+pub(crate) mod log_target;
 pub(crate) mod metrics;
 pub(crate) mod pods;
 pub(crate) mod probes;
+pub(crate) mod review_limit;
 #[cfg(test)]
 mod tests;
 pub(crate) mod ttl_cache;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{ContainerStatus, PodStatus};
+use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
@@ -53,6 +54,40 @@ pub(crate) fn running(pod: &RunningPod) -> Value {
         "spec": {"containers": containers},
         "status": {},
     })
+}
+
+/// The names of a pod's containers.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct ContainerNames {
+    containers: Vec<ContainerName>,
+    init_containers: Vec<ContainerName>,
+    ephemeral_containers: Vec<ContainerName>,
+}
+
+#[derive(Debug, Deserialize)]
+struct ContainerName {
+    name: String,
+}
+
+/// Whether a pod has a container of this name. A pod without a manifest is known by its status alone.
+pub(crate) fn has_container(manifest: &[u8], status: &PodStatus, name: &str) -> bool {
+    #[derive(Deserialize)]
+    struct PodContainers {
+        spec: ContainerNames,
+    }
+    let spec = serde_json::from_slice::<PodContainers>(manifest).map(|pod| pod.spec);
+    let ContainerNames {
+        containers,
+        init_containers,
+        ephemeral_containers,
+    } = spec.unwrap_or_default();
+    let mut names = containers
+        .iter()
+        .chain(&init_containers)
+        .chain(&ephemeral_containers);
+    names.any(|container| container.name == name)
+        || container_statuses(status).any(|status| status.name == name)
 }
 
 /// The statuses of all containers of a pod.

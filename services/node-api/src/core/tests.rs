@@ -23,6 +23,11 @@ fn paths_map_to_upstream_subresources() {
         ("GET", "/healthz", "get", &["healthz", "proxy"]),
         ("GET", "/containerLogs/a/b/c", "get", &["proxy"]),
         ("GET", "/podsy", "get", &["proxy"]),
+        ("GET", "/configz", "get", &["configz", "proxy"]),
+        ("GET", "/flagz", "get", &["configz"]),
+        ("GET", "/statusz", "get", &["statusz"]),
+        ("HEAD", "/pods", "", &["pods", "proxy"]),
+        ("OPTIONS", "/logs/x", "", &["log"]),
     ];
     for (method, path, verb, subresources) in cases {
         let found = attributes(method, path);
@@ -123,7 +128,6 @@ fn pairs(list: &[(&str, &str)]) -> Vec<(String, String)> {
 fn log_query_is_parsed() {
     let now = Timestamp::from_second(1000).expect("a time");
     let query = pairs(&[
-        ("tailLines", "5"),
         ("sinceSeconds", "10"),
         ("timestamps", "true"),
         ("limitBytes", "100"),
@@ -132,14 +136,14 @@ fn log_query_is_parsed() {
         ("stream", "Stderr"),
         ("other", "x"),
     ]);
-    let read = parse(&query, now).expect("a query");
+    let read = parse(&query, true, now).expect("a query");
     assert!(read.previous && read.options.follow && read.options.timestamps);
-    assert_eq!(read.options.tail, Some(5));
+    assert_eq!(read.options.tail, None);
     assert_eq!(read.options.limit_bytes, Some(100));
     assert_eq!(read.options.since.map(|at| at.as_second()), Some(990));
     assert_eq!(read.options.streams, StreamFilter::Stderr);
     assert_eq!(
-        parse(&pairs(&[("tail", "3")]), now)
+        parse(&pairs(&[("tail", "3")]), false, now)
             .expect("a query")
             .options
             .tail,
@@ -155,7 +159,8 @@ fn log_query_is_parsed() {
         ("follow", "maybe", true),
         ("stream", "both", false),
     ] {
-        let (malformed, message) = match parse(&pairs(&[(name, value)]), now).expect_err(name) {
+        let (malformed, message) = match parse(&pairs(&[(name, value)]), true, now).expect_err(name)
+        {
             QueryError::Malformed(message) => (true, message),
             QueryError::Invalid(message) => (false, message),
         };
@@ -168,17 +173,33 @@ fn log_query_is_parsed() {
     assert!(
         parse(
             &pairs(&[("sinceSeconds", "1"), ("sinceTime", "2020-01-01T00:00:00Z")]),
+            true,
             now
         )
         .is_err()
     );
+    let one = pairs(&[("stream", "Stdout")]);
+    match parse(&one, false, now).expect_err("the gate is off") {
+        QueryError::Malformed(message) => assert_eq!(
+            message,
+            "unable to return the given log stream: \"Stdout\". Please enable \
+             PodLogsQuerySplitStreams feature gate in kubelet"
+        ),
+        other => panic!("{other:?}"),
+    }
+    assert!(parse(&pairs(&[("stream", "All"), ("tailLines", "1")]), false, now).is_ok());
+    let both = pairs(&[("stream", "Stdout"), ("tailLines", "1")]);
+    assert!(matches!(
+        parse(&both, true, now),
+        Err(QueryError::Invalid(_))
+    ));
 }
 
 proptest! {
     #[test]
     fn parsing_never_panics(list in prop::collection::vec((".{0,12}", ".{0,12}"), 0..6), huge: u64) {
-        let _ = parse(&list, Timestamp::UNIX_EPOCH);
-        let _ = parse(&pairs(&[("sinceSeconds", &huge.to_string())]), Timestamp::UNIX_EPOCH);
+        let _ = parse(&list, true, Timestamp::UNIX_EPOCH);
+        let _ = parse(&pairs(&[("sinceSeconds", &huge.to_string())]), false, Timestamp::UNIX_EPOCH);
     }
 }
 
@@ -240,4 +261,28 @@ fn status_is_inserted_into_the_pod() {
     let list: Value = serde_json::from_str(&format!("{begin}{pod}{end}")).unwrap();
     let plain = pods::list(vec![serde_json::from_str(&pod).unwrap()]);
     assert_eq!(list, plain);
+}
+
+#[test]
+fn containers_are_those_of_spec_and_status() {
+    let manifest = br#"{"spec":{"containers":[{"name":"a"}],"initContainers":[{"name":"b"}],
+        "ephemeralContainers":[{"name":"c"}]}}"#;
+    let status = serde_json::from_value(json!({"containerStatuses": [
+        {"name": "d", "image": "", "imageID": "", "ready": true, "restartCount": 0}]}));
+    let status = status.unwrap();
+    for (name, expected) in [
+        ("a", true),
+        ("b", true),
+        ("c", true),
+        ("d", true),
+        ("e", false),
+    ] {
+        assert_eq!(
+            pods::has_container(manifest, &status, name),
+            expected,
+            "{name}"
+        );
+    }
+    assert!(pods::has_container(b"", &status, "d"));
+    assert!(!pods::has_container(b"", &status, "a"));
 }

@@ -1,6 +1,7 @@
 //! `/containerLogs/{namespace}/{pod}/{container}`. As upstream, and so for kubectl, both streams are one
 //! text unless `stream` names one. Unlike upstream, rotated files are read, too.
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
 
 use axum::body::{Body, Bytes};
@@ -10,18 +11,17 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use futures::stream;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{ContainerStatus, PodStatus};
+use k8s_openapi::api::core::v1::PodStatus;
 use polylet_cri::log::{LogReadError, LogReader};
 use polylet_model::names;
 
 use super::{HandlerState, PeerError};
 use crate::core::log_query::{self, QueryError};
-use crate::core::pods::container_statuses;
+use crate::core::{log_target, pods};
 
 /// The log file to read.
 struct LogTarget {
     pod_uid: String,
-    /// Without the prefix with the runtime's name.
     container_id: String,
     path: PathBuf,
 }
@@ -32,7 +32,7 @@ pub(crate) async fn get(
     Path((namespace, pod, container)): Path<(String, String, String)>,
     Query(query): Query<Vec<(String, String)>>,
 ) -> Response {
-    let query = match log_query::parse(&query, Timestamp::now()) {
+    let query = match log_query::parse(&query, state.split_streams, Timestamp::now()) {
         Ok(query) => query,
         Err(QueryError::Malformed(message)) => {
             return (StatusCode::BAD_REQUEST, message).into_response();
@@ -60,17 +60,20 @@ pub(crate) async fn get(
             Body::from_stream(chunks(reader)),
         )
             .into_response(),
-        Err(error) => {
-            let code = match &error {
-                LogReadError::Open { source, .. }
-                    if source.kind() == std::io::ErrorKind::NotFound =>
-                {
-                    StatusCode::NOT_FOUND
-                }
-                _ => StatusCode::INTERNAL_SERVER_ERROR,
-            };
-            (code, polylet_kit::report(&error)).into_response()
+        // As upstream, also for a file that is missing: the container exists.
+        Err(error) => (StatusCode::BAD_REQUEST, unreadable(&error)).into_response(),
+    }
+}
+
+fn unreadable(error: &LogReadError) -> String {
+    match error {
+        LogReadError::Open { path, source } if source.kind() == ErrorKind::NotFound => {
+            let path = path.display().to_string();
+            format!(
+                "failed to try resolving symlinks in path {path:?}: lstat {path}: no such file or directory"
+            )
         }
+        _ => polylet_kit::report(error),
     }
 }
 
@@ -90,40 +93,23 @@ async fn find(
     container: &str,
     previous: bool,
 ) -> Result<LogTarget, Response> {
-    let pods = state
-        .peers
-        .pods_named(namespace, pod)
-        .await
-        .map_err(|status| PeerError(status).into_response())?;
-    let found = pods
-        .iter()
-        .find_map(|found| Some((found, found.r#ref.as_ref()?)));
+    let found = state.peers.pods_named(namespace, pod).await;
+    let found = found.map_err(|status| PeerError(status).into_response())?;
+    let found = found.iter();
+    let found = found
+        .filter_map(|found| Some((found, found.r#ref.as_ref()?)))
+        .next();
     let Some((found, reference)) = found else {
-        let message = format!("pod {namespace}/{pod} not found");
+        let message = format!("pod {pod:?} does not exist");
         return Err((StatusCode::NOT_FOUND, message).into_response());
     };
     let status: PodStatus = serde_json::from_slice(&found.status).unwrap_or_default();
-    let Some(container_status) =
-        container_statuses(&status).find(|status| status.name == container)
-    else {
-        let message = format!("container {container} not found in pod {namespace}/{pod}");
+    if !pods::has_container(&found.manifest, &status, container) {
+        let message = format!("container {container:?} not found in pod {pod:?}");
         return Err((StatusCode::NOT_FOUND, message).into_response());
-    };
-    let Some((attempt, container_id)) = attempt(container_status, previous) else {
-        let what = if previous { "previous terminated " } else { "" };
-        let waiting = container_status
-            .state
-            .as_ref()
-            .and_then(|state| state.waiting.as_ref());
-        let reason = waiting.and_then(|waiting| waiting.reason.as_deref());
-        let message = match reason {
-            Some(reason) if !previous => {
-                format!("container {container:?} in pod {pod:?} is waiting to start: {reason}")
-            }
-            _ => format!("{what}container {container:?} in pod {pod:?} not found"),
-        };
-        return Err((StatusCode::BAD_REQUEST, message).into_response());
-    };
+    }
+    let instance = log_target::select(&status, pod, container, previous)
+        .map_err(|message| (StatusCode::BAD_REQUEST, message).into_response())?;
     let directory = names::pod_log_dir(
         &state.pod_logs,
         namespace,
@@ -132,43 +118,9 @@ async fn find(
     );
     Ok(LogTarget {
         pod_uid: reference.uid.clone(),
-        container_id,
-        path: directory.join(container).join(format!("{attempt}.log")),
+        container_id: instance.id,
+        path: directory
+            .join(container)
+            .join(format!("{}.log", instance.restart_count)),
     })
-}
-
-/// The restart count and id of the container to read. As upstream: the running container, or the last
-/// one that ended; with `previous` the one before.
-fn attempt(status: &ContainerStatus, previous: bool) -> Option<(i32, String)> {
-    let state = status.state.as_ref();
-    let last = status
-        .last_state
-        .as_ref()
-        .and_then(|last| last.terminated.as_ref());
-    let ended = state.and_then(|state| state.terminated.as_ref());
-    let without_prefix = |id: Option<&String>| {
-        let id = id?;
-        Some(id.rsplit("//").next().unwrap_or(id).to_owned())
-    };
-    if previous {
-        let id = without_prefix(last?.container_id.as_ref())?;
-        let waiting = state.is_some_and(|state| state.waiting.is_some());
-        let count = if waiting {
-            status.restart_count
-        } else {
-            status.restart_count - 1
-        };
-        return Some((count.max(0), id));
-    }
-    if state.is_some_and(|state| state.running.is_some()) {
-        return Some((
-            status.restart_count,
-            without_prefix(status.container_id.as_ref())?,
-        ));
-    }
-    let terminated = ended.or(last)?;
-    Some((
-        status.restart_count,
-        without_prefix(terminated.container_id.as_ref())?,
-    ))
 }

@@ -1,6 +1,6 @@
 //! `/metrics`, `/metrics/resource` and `/metrics/probes`.
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use axum::extract::State;
 use axum::http::HeaderMap;
@@ -16,15 +16,13 @@ use crate::core::probes;
 const TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
 const OPENMETRICS: &str = "application/openmetrics-text";
 
-/// How old volume statistics may be: upstream's `volumeStatsAggPeriod` by default.
-const MAX_VOLUME_AGE: Duration = Duration::from_secs(60);
-
 /// Counts of pods and containers, and usage of volumes.
 pub(crate) async fn node(
     State(state): State<HandlerState>,
     headers: HeaderMap,
 ) -> Result<Response, PeerError> {
-    let since = SystemTime::now() - MAX_VOLUME_AGE;
+    let now = SystemTime::now();
+    let since = now.checked_sub(state.max_volume_age).unwrap_or(now);
     let (pods, states, summary) = tokio::join!(
         state.peers.pods(),
         state.peers.runtime_states(),

@@ -1,6 +1,7 @@
 //! TLS of the node API: the serving certificate, and the identity in client certificates.
 
 mod certificate;
+pub(crate) mod settings;
 
 use std::fs::File;
 use std::io::BufReader;
@@ -17,6 +18,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::config::{Config, ServingCertificate};
 use crate::core::access::{RequestUser, UserInfo};
+use settings::TlsSettings;
 
 /// Why the node API cannot serve.
 #[derive(Debug, thiserror::Error)]
@@ -46,6 +48,10 @@ pub(crate) enum ServingTlsError {
         #[source]
         source: std::io::Error,
     },
+    #[error("error reading {path}, certificate and key must be supplied as a pair")]
+    Unpaired { path: PathBuf },
+    #[error("tlsMinVersion, tlsCipherSuites and tlsCurvePreferences leave nothing to offer")]
+    Settings(#[source] rustls::Error),
 }
 
 /// Accepts TLS connections, and reloads changed files, so that a renewed certificate or client CA is used
@@ -63,17 +69,12 @@ type FileStamp = Option<(u64, i64, i64)>;
 
 impl ReloadingTls {
     /// Loads the files. A certificate that the cluster has not signed yet may be missing.
-    pub(crate) fn new(
-        config: Config,
-        state_dir: &Path,
-        node: &str,
-    ) -> Result<Self, ServingTlsError> {
+    pub(crate) fn new(config: Config, node: &str) -> Result<Self, ServingTlsError> {
         let files = match &config.certificate {
             ServingCertificate::Configured(certificate, key) => (certificate.clone(), key.clone()),
             ServingCertificate::Bootstrapped(path) => (path.clone(), path.clone()),
-            ServingCertificate::SelfSigned => {
-                let path = certificate::load_or_generate(state_dir, node, config.node_ip)?;
-                (path.clone(), path)
+            ServingCertificate::SelfSigned(directory) => {
+                certificate::load_or_generate(directory, node, config.node_ip)?
             }
         };
         let mut tls = Self {
@@ -133,7 +134,8 @@ impl ReloadingTls {
     }
 
     fn load(&self) -> Result<TlsAcceptor, ServingTlsError> {
-        acceptor(&self.files, self.config.client_ca.as_deref())
+        let Config { client_ca, tls, .. } = &self.config;
+        acceptor(&self.files, client_ca.as_deref(), tls)
     }
 }
 
@@ -142,11 +144,12 @@ impl ReloadingTls {
 fn acceptor(
     (certificate, key): &(PathBuf, PathBuf),
     client_ca: Option<&Path>,
+    settings: &TlsSettings,
 ) -> Result<TlsAcceptor, ServingTlsError> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let provider = Arc::new(settings.provider());
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
-        .with_safe_default_protocol_versions()
-        .map_err(ServingTlsError::KeyPair)?;
+        .with_protocol_versions(settings.versions())
+        .map_err(ServingTlsError::Settings)?;
     let builder = match client_ca {
         None => builder.with_no_client_auth(),
         Some(path) => {
@@ -235,6 +238,35 @@ fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, ServingTlsError> {
         file,
         path: path.to_owned(),
     })
+}
+
+#[cfg(test)]
+pub(crate) mod test_support {
+    use super::*;
+    use crate::config::AccessPolicy;
+    use crate::core::access::AuthorizationMode;
+
+    /// A server with a certificate of its own in this directory, and the certificate.
+    pub(crate) fn self_signed(directory: &Path, tls: TlsSettings) -> (ReloadingTls, PathBuf) {
+        let config = Config {
+            https: None,
+            healthz: None,
+            read_only: None,
+            certificate: ServingCertificate::SelfSigned(directory.to_owned()),
+            client_ca: None,
+            tls,
+            access: AccessPolicy {
+                anonymous: true,
+                mode: AuthorizationMode::AlwaysAllow,
+                token_reviews: false,
+            },
+            debugging: true,
+            pod_logs: PathBuf::new(),
+            node_ip: None,
+        };
+        let tls = ReloadingTls::new(config, "node-1").expect("a certificate");
+        (tls, directory.join("kubelet.crt"))
+    }
 }
 
 #[cfg(test)]

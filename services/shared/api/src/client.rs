@@ -12,7 +12,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use jiff::Timestamp;
 use kube::client::{Body, ConfigExt};
-use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::config::{KubeConfigOptions, KubeconfigError};
 use kube::{Client, Config};
 use tokio::time::timeout;
 use tower::retry::RetryLayer;
@@ -22,7 +22,7 @@ use crate::client_cert;
 use crate::credential_files::CredentialFiles;
 use crate::exec_credential::PluginRunner;
 use crate::goaway_retry::GoawayRetry;
-use crate::kubeconfig::current_cluster_mut;
+use crate::kubeconfig::{self, current_cluster_mut};
 use crate::proxy::{self, ProxyConnector, ProxyError, ProxyUrl};
 use crate::{ClientConfig, ConnectError};
 
@@ -51,8 +51,7 @@ pub(crate) async fn build(
     plugins: &mut PluginRunner,
 ) -> Result<BuiltClient, ConnectError> {
     let path = config.kubeconfig();
-    let mut kubeconfig =
-        Kubeconfig::read_from(path).map_err(|error| kubeconfig_error(path, error))?;
+    let mut kubeconfig = kubeconfig::read(path).map_err(|error| kubeconfig_error(path, error))?;
     // Versions are taken before the certificates are read: the next call notices a change in between.
     let files = CredentialFiles::new(path, Some(&kubeconfig)).with(config.client_cert());
     if let Some(rotated) = config.client_cert() {

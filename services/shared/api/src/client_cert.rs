@@ -19,7 +19,7 @@ pub fn is_valid(path: &Path) -> bool {
 }
 
 /// The expiry of the first certificate in a file, in seconds since 1970.
-fn expiry(pem: &[u8]) -> Option<i64> {
+pub(crate) fn expiry(pem: &[u8]) -> Option<i64> {
     let pem = Pem::iter_from_buffer(pem)
         .filter_map(Result::ok)
         .find(|pem| pem.label == "CERTIFICATE")?;

@@ -2,7 +2,6 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use kube::config::Kubeconfig;
 use polylet_kit::Config;
 
 use crate::kubeconfig;
@@ -49,7 +48,7 @@ impl ClientConfig {
     /// The URL of the server in the kubeconfig and the certificate authority that it trusts, as
     /// PEM; `None` while the kubeconfig cannot be read.
     pub fn server_and_ca(&self) -> Option<(String, String)> {
-        let kubeconfig = Kubeconfig::read_from(&self.kubeconfig).ok()?;
+        let kubeconfig = kubeconfig::read(&self.kubeconfig).ok()?;
         let cluster = kubeconfig::current_cluster(&kubeconfig)?;
         let authority = match (
             &cluster.certificate_authority_data,

@@ -2,12 +2,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
 use kube::Client;
-use kube::config::Kubeconfig;
 use tokio::time::sleep;
 
 use crate::client::{self, BuiltClient};
 use crate::credential_files::CredentialFiles;
 use crate::exec_credential::{self, PluginRunner};
+use crate::kubeconfig;
 use crate::{ClientConfig, ConnectError};
 
 /// A client of the API server on a connection of its own. Clones share both.
@@ -107,7 +107,7 @@ impl ApiConnection {
     /// The present files that a client would be built from.
     fn files(&self) -> CredentialFiles {
         let path = self.config.kubeconfig();
-        let kubeconfig = Kubeconfig::read_from(path).ok();
+        let kubeconfig = kubeconfig::read(path).ok();
         CredentialFiles::new(path, kubeconfig.as_ref()).with(self.config.client_cert())
     }
 

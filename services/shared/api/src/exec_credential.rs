@@ -11,7 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use kube::config::{ExecAuthCluster, ExecConfig, ExecInteractiveMode, Kubeconfig};
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Map, json};
 use tokio::io::AsyncReadExt;
 use tokio::process::Command;
 use tokio::time::timeout;
@@ -77,7 +77,7 @@ struct ExecCredential {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct ExecCredentialStatus {
+pub(crate) struct ExecCredentialStatus {
     expiration_timestamp: Option<Timestamp>,
     #[serde(default)]
     token: String,
@@ -141,12 +141,13 @@ async fn request(
     if exec.interactive_mode == Some(ExecInteractiveMode::Always) {
         return Err(PluginError::Interactive(command));
     }
-    let mut spec = json!({ "interactive": false });
+    let mut spec = Map::from_iter([("interactive".to_owned(), false.into())]);
     if exec.provide_cluster_info {
         let cluster = current_cluster(kubeconfig);
         let cluster = cluster.and_then(|cluster| ExecAuthCluster::try_from(cluster).ok());
         let cluster = cluster.and_then(|cluster| serde_json::to_value(cluster).ok());
-        spec["cluster"] = cluster.ok_or_else(|| PluginError::ClusterInfo(command.clone()))?;
+        let cluster = cluster.ok_or_else(|| PluginError::ClusterInfo(command.clone()))?;
+        spec.insert("cluster".to_owned(), cluster);
     }
     let version = exec.api_version.clone().unwrap_or_default();
     let info = json!({ "apiVersion": version, "kind": "ExecCredential", "spec": spec });
@@ -185,7 +186,7 @@ async fn run(mut plugin: Command, command: &str) -> Result<Vec<u8>, PluginError>
     })
 }
 
-fn parse(output: &[u8], version: &str) -> Result<ExecCredentialStatus, &'static str> {
+pub(crate) fn parse(output: &[u8], version: &str) -> Result<ExecCredentialStatus, &'static str> {
     let credential: ExecCredential =
         serde_json::from_slice(output).map_err(|_| "output is not an ExecCredential as JSON")?;
     if credential.kind != "ExecCredential" || credential.api_version != version {

@@ -12,6 +12,16 @@
 //! - `goaway_retry`: requests that a server has not processed before it closed the connection.
 //! - `proxy`: the proxy in front of the API server.
 
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::indexing_slicing
+    )
+)]
+
 mod client;
 pub mod client_cert;
 mod client_config;
@@ -20,6 +30,8 @@ mod credential_files;
 mod error;
 mod error_kind;
 mod exec_credential;
+#[doc(hidden)]
+pub mod fuzzing;
 mod goaway_retry;
 pub mod kubeconfig;
 mod proxy;

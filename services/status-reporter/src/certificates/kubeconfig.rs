@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use polylet_api::kube::config::{Kubeconfig, KubeconfigError};
+use polylet_api::kube::config::KubeconfigError;
+use polylet_api::kubeconfig;
 use polylet_kit::state_file;
 use serde_json::json;
 
@@ -33,7 +34,7 @@ pub(super) enum KubeconfigWriteError {
 /// The node's credentials in a kubeconfig. The certificate in the file `managed` replaces that of the
 /// kubeconfig where certificates are rotated.
 pub(super) fn credentials(path: &Path, managed: &Path, rotate: bool) -> Credentials {
-    let Ok(kubeconfig) = Kubeconfig::read_from(path) else {
+    let Ok(kubeconfig) = kubeconfig::read(path) else {
         return Credentials::None;
     };
     let Some(user) = polylet_api::kubeconfig::current_user(&kubeconfig) else {
@@ -67,13 +68,16 @@ pub(super) fn credentials(path: &Path, managed: &Path, rotate: bool) -> Credenti
 
 /// The certificate and the key embedded in a kubeconfig, as PEM.
 pub(super) fn embedded(path: &Path) -> Option<(String, String)> {
-    let kubeconfig = Kubeconfig::read_from(path).ok()?;
+    let kubeconfig = kubeconfig::read(path).ok()?;
     let user = polylet_api::kubeconfig::current_user(&kubeconfig)?;
     let text = |data: &str| String::from_utf8(STANDARD.decode(data).ok()?).ok();
     let certificate = text(user.client_certificate_data.as_ref()?)?;
     // The key is a secret type, readable only through serialization.
     let written = serde_json::to_value(user).ok()?;
-    Some((certificate, text(written["client-key-data"].as_str()?)?))
+    Some((
+        certificate,
+        text(written.get("client-key-data")?.as_str()?)?,
+    ))
 }
 
 /// Creates the kubeconfig with the server of the bootstrap kubeconfig and the managed certificate.
@@ -82,11 +86,10 @@ pub(super) fn create(
     path: &Path,
     certificate: &Path,
 ) -> Result<(), KubeconfigWriteError> {
-    let read =
-        Kubeconfig::read_from(bootstrap).map_err(|source| KubeconfigWriteError::Bootstrap {
-            path: bootstrap.to_owned(),
-            source,
-        })?;
+    let read = kubeconfig::read(bootstrap).map_err(|source| KubeconfigWriteError::Bootstrap {
+        path: bootstrap.to_owned(),
+        source,
+    })?;
     let context = read
         .contexts
         .iter()

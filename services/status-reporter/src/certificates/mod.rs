@@ -12,7 +12,7 @@ mod csr;
 mod error;
 mod kubeconfig;
 mod serving;
-mod store;
+pub(crate) mod store;
 
 use polylet_api::{ApiConnection, ClientConfig};
 use polylet_kit::Ctx;

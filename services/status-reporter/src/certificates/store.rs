@@ -124,7 +124,7 @@ pub(super) fn create_directory(directory: &Path) -> std::io::Result<()> {
 }
 
 /// Validity, names and addresses of a certificate.
-pub(super) fn read(pem: &[u8]) -> Option<(Validity, BTreeSet<String>)> {
+pub(crate) fn read(pem: &[u8]) -> Option<(Validity, BTreeSet<String>)> {
     let pem = Pem::iter_from_buffer(pem)
         .filter_map(Result::ok)
         .find(|pem| pem.label == "CERTIFICATE")?;
@@ -148,13 +148,13 @@ pub(super) fn read(pem: &[u8]) -> Option<(Validity, BTreeSet<String>)> {
 }
 
 /// The subject of a certificate.
-pub(super) struct CertificateSubject {
+pub(crate) struct CertificateSubject {
     pub(super) name: String,
     /// The public key, as `SubjectPublicKeyInfo` in DER.
     pub(super) key: Vec<u8>,
 }
 
-pub(super) fn subject(pem: &[u8]) -> Option<CertificateSubject> {
+pub(crate) fn subject(pem: &[u8]) -> Option<CertificateSubject> {
     let pem = Pem::iter_from_buffer(pem)
         .filter_map(Result::ok)
         .find(|pem| pem.label == "CERTIFICATE")?;

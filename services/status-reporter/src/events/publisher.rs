@@ -7,6 +7,7 @@ use futures::future::LocalBoxFuture;
 use futures::{FutureExt, StreamExt};
 use polylet_api::{ApiConnection, ApiErrorKind, ClientConfig};
 use polylet_kit::Ctx;
+use polylet_kit::state_file::StateFileError;
 use polylet_schedule::TokenBucket;
 use polylet_wire::notice::v1::{Notice, Severity};
 use polylet_wire::time;
@@ -54,12 +55,16 @@ pub(super) struct EventPublisher {
 }
 
 impl EventPublisher {
-    pub(super) fn new(ctx: &Ctx, access: ClientConfig, busy: watch::Receiver<bool>) -> Self {
+    pub(super) fn new(
+        ctx: &Ctx,
+        access: ClientConfig,
+        busy: watch::Receiver<bool>,
+    ) -> Result<Self, StateFileError> {
         let path = ctx.run_dir().join("notices.json");
-        let (writer, sent) = StateWriter::<NoticePositions>::open(path);
+        let (writer, sent) = StateWriter::<NoticePositions>::open(path)?;
         let config = &ctx.config().kubelet;
         let (rate, burst) = (config.event_record_qps, config.event_burst);
-        Self {
+        Ok(Self {
             started: Instant::now(),
             node: ctx.node_name().to_owned(),
             correlator: Correlator::new(ctx.node_name()),
@@ -73,7 +78,7 @@ impl EventPublisher {
             writer,
             dropped: 0,
             ctx: ctx.clone(),
-        }
+        })
     }
 
     pub(super) async fn run(mut self) {
@@ -159,6 +164,7 @@ impl EventPublisher {
             reason: notice.reason.clone(),
             message: notice.message.clone(),
             at: time::from_wire_opt(notice.at.as_ref()).unwrap_or_default(),
+            annotations: notice.annotations.clone().into_iter().collect(),
         }
     }
 

@@ -1,7 +1,7 @@
 //! From notices of the services to events: which are created, which count up an earlier one, and which
 //! are dropped. Rules and figures are those of client-go's `EventCorrelator`.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use lru::LruCache;
 use polylet_model::hash::fnv1a_128;
 use polylet_schedule::TokenBucket;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 pub(crate) mod delay;
 
@@ -47,6 +47,8 @@ pub(crate) struct EventNotice {
     pub(crate) reason: String,
     pub(crate) message: String,
     pub(crate) at: Timestamp,
+    /// Annotations of the event.
+    pub(crate) annotations: BTreeMap<String, String>,
 }
 
 /// An event to write to the API server.
@@ -159,20 +161,29 @@ impl Correlator {
             namespace => namespace,
         };
         let last = whole_second(notice.at);
-        let mut object = json!({
-            "kind": involved.kind, "apiVersion": "v1", "name": involved.name, "uid": involved.uid,
-        });
+        let mut object = Map::from_iter([
+            ("kind".to_owned(), json!(involved.kind)),
+            ("apiVersion".to_owned(), json!("v1")),
+            ("name".to_owned(), json!(involved.name)),
+            ("uid".to_owned(), json!(involved.uid)),
+        ]);
         for (field, value) in [
             ("namespace", &involved.namespace),
             ("fieldPath", &notice.field_path),
         ] {
             if !value.is_empty() {
-                object[field] = value.as_str().into();
+                object.insert(field.to_owned(), json!(value));
             }
         }
+        let mut metadata = Map::from_iter([
+            ("name".to_owned(), json!(emitted.name)),
+            ("namespace".to_owned(), json!(namespace)),
+        ]);
+        if !notice.annotations.is_empty() {
+            metadata.insert("annotations".to_owned(), json!(notice.annotations));
+        }
         let event = json!({
-            "apiVersion": "v1", "kind": "Event",
-            "metadata": { "name": emitted.name, "namespace": namespace },
+            "apiVersion": "v1", "kind": "Event", "metadata": metadata,
             "involvedObject": object,
             "reason": notice.reason, "message": message,
             "source": { "component": "kubelet", "host": self.node },

@@ -14,6 +14,7 @@ fn notice(id: u32, message: &str) -> EventNotice {
         reason: "Unhealthy".into(),
         message: message.into(),
         at: Timestamp::from_second(1_767_225_600 + i64::from(id)).unwrap(),
+        annotations: BTreeMap::new(),
     }
 }
 
@@ -49,6 +50,15 @@ fn event_has_upstream_form() {
         .correlate(&notice(1, "no"), at(9))
         .unwrap();
     assert_eq!(again.name, pending.name);
+}
+
+#[test]
+fn annotations_of_a_notice_are_those_of_its_event() {
+    let mut notice = notice(1, "The node was low on resource: memory. ");
+    notice.annotations = BTreeMap::from([("starved_resource".into(), "memory".into())]);
+    let pending = Correlator::new("node").correlate(&notice, at(0)).unwrap();
+    let annotations = &pending.event["metadata"]["annotations"];
+    assert_eq!(*annotations, json!({ "starved_resource": "memory" }));
 }
 
 #[test]

@@ -13,7 +13,8 @@ pub(crate) const PLEG_TIMEOUT: SignedDuration = SignedDuration::from_mins(3);
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NodeSettings {
     pub(crate) name: String,
-    /// The addresses are configured rather than detected.
+    /// The addresses are configured, or their family: on a cloud's node, all others are left to its
+    /// controller.
     pub(crate) addresses_configured: bool,
     /// A cloud controller sets the addresses.
     pub(crate) external_cloud: bool,

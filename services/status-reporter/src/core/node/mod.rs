@@ -5,7 +5,6 @@ pub(crate) mod conditions;
 pub(crate) mod csi_node;
 pub(crate) mod events;
 pub(crate) mod facts;
-pub(crate) mod features;
 pub(crate) mod object;
 pub(crate) mod patch;
 pub(crate) mod report_schedule;

@@ -103,10 +103,16 @@ impl Registration {
         } else if !self.controller_attach_detach && managed {
             annotations.insert(ATTACH_DETACH.to_owned(), Value::Null);
         }
-        if let Some((key, ips)) = self.provided_ip_annotation()
-            && present.and_then(|all| all.get(&key)) != Some(&ips)
-        {
-            annotations.insert(key, ips.into());
+        let provided = present.and_then(|all| all.get(PROVIDED_IP));
+        match self.provided_ip_annotation() {
+            Some((key, ips)) if provided != Some(&ips) => {
+                annotations.insert(key, ips.into());
+            }
+            // Addresses are not configured any more, or there is no cloud controller.
+            None if provided.is_some() => {
+                annotations.insert(PROVIDED_IP.to_owned(), Value::Null);
+            }
+            _ => {}
         }
         patch::metadata(labels, annotations)
     }

@@ -53,7 +53,9 @@ fn object_is_created_and_corrected() {
         external_cloud: false,
         ..registration
     };
-    let off = json!({"metadata": {"annotations": {"volumes.kubernetes.io/controller-managed-attach-detach": null}}});
+    let off = json!({"metadata": {"annotations": {
+        "volumes.kubernetes.io/controller-managed-attach-detach": null,
+        "alpha.kubernetes.io/provided-node-ip": null}}});
     assert_eq!(plain.corrections(&made), Some(off));
 }
 

@@ -1,0 +1,53 @@
+//! Private parsers of foreign data, for the fuzz targets in `tests/fuzz`.
+
+use jiff::Timestamp;
+use polylet_wire::pleg::v1::PodState;
+use polylet_wire::prober::v1::ListProbeCountsResponse;
+use serde_json::Value;
+
+use crate::convert;
+use crate::core::{access, log_query, metrics, pods, probes};
+
+/// Parses the query of a log request.
+pub fn log_query(query: &str, now: Timestamp) {
+    let pairs: Vec<(String, String)> = query
+        .split('&')
+        .filter_map(|pair| pair.split_once('='))
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .collect();
+    // Most queries are invalid.
+    let _ = log_query::parse(&pairs, true, now);
+}
+
+/// Determines the attributes of a request.
+pub fn request(method: &str, path: &str) {
+    access::attributes(method, path);
+}
+
+/// Puts a manifest and a status together.
+pub fn pod(manifest: &[u8], status: &[u8]) {
+    pods::with_status(manifest, status);
+}
+
+/// Computes the metrics of a summary.
+pub fn summary(summary: &Value) {
+    let counts = metrics::NodeCounts::default();
+    for families in [
+        metrics::node("n", "1", &counts, summary),
+        metrics::resource(summary),
+    ] {
+        assert!(families.encode().is_ok(), "metrics cannot be encoded");
+    }
+}
+
+/// Converts the messages of the peers.
+pub fn messages(states: &[PodState], counts: ListProbeCountsResponse) {
+    convert::node_counts(states.len(), states);
+    for state in states {
+        convert::running_pod(state).as_ref().map(pods::running);
+    }
+    let series = counts.probes.into_iter().filter_map(convert::probe_series);
+    let series: Vec<_> = series.collect();
+    let families = probes::families(&counts.bucket_bounds, &series);
+    assert!(families.encode().is_ok(), "metrics cannot be encoded");
+}

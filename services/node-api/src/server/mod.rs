@@ -1,0 +1,231 @@
+//! The HTTP servers, plain and with TLS.
+
+mod connection;
+#[cfg(test)]
+mod tests;
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::Request;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use polylet_kit::CancellationToken;
+use rustix::net::sockopt;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
+use tower::ServiceExt;
+
+pub(crate) use connection::HttpConnection;
+use connection::{ActiveRequest, AdmittedConnection, Connections, ResponseBody};
+
+use crate::core::access::RequestUser;
+use crate::core::connections::{ConnectionLimits, ConnectionTimeouts};
+use crate::tls::{self, ReloadingTls};
+
+/// Interval of keep-alive pings to an HTTP/2 client.
+const PING_INTERVAL: Duration = Duration::from_secs(30);
+/// Interval of TCP keep-alive probes, as Go's servers send them, and how many may be lost.
+const PROBE_INTERVAL: Duration = Duration::from_secs(15);
+const MAX_LOST_PROBES: u32 = 9;
+/// Largest headers of a request: a token has 16 KiB at most.
+const MAX_HEADER_BYTES: u32 = 64 << 10;
+/// How long responses in progress may take once the process drains.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(8);
+/// How long the goodbye to an idle client may take.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Connections of a port at most, and what they may wait for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ServerLimits {
+    handshake_timeout: Duration,
+    connections: ConnectionLimits,
+    timeouts: ConnectionTimeouts,
+}
+
+impl Default for ServerLimits {
+    fn default() -> Self {
+        Self {
+            handshake_timeout: Duration::from_secs(10),
+            connections: ConnectionLimits {
+                untrusted: 128,
+                untrusted_per_address: 64,
+                trusted: 256,
+            },
+            timeouts: ConnectionTimeouts {
+                first_request: Duration::from_secs(10),
+                // Upstream's idle and write timeouts.
+                idle: Duration::from_secs(90),
+                unread: Duration::from_secs(60),
+                unread_trusted: Duration::from_secs(4 * 3600),
+            },
+        }
+    }
+}
+
+/// Why a port cannot be bound.
+#[derive(Debug, thiserror::Error)]
+#[error("listening on {address}")]
+pub(crate) struct BindError {
+    address: SocketAddr,
+    #[source]
+    source: std::io::Error,
+}
+
+/// Binds a port.
+///
+/// # Errors
+/// When it is in use or not permitted.
+pub(crate) async fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
+    TcpListener::bind(address)
+        .await
+        .map_err(|source| BindError { address, source })
+}
+
+/// Serves plain HTTP until the process drains.
+pub(crate) async fn plain(
+    listener: TcpListener,
+    router: Router,
+    limits: ServerLimits,
+    drain: CancellationToken,
+) {
+    let connections = Connections::new(limits.connections, limits.timeouts);
+    while let Some((stream, admitted)) = accept(&listener, &connections, &drain).await {
+        let (router, drain) = (router.clone(), drain.clone());
+        tokio::task::spawn_local(async move {
+            serve(stream, router, RequestUser::Anonymous, &admitted, drain).await;
+        });
+    }
+}
+
+/// Serves HTTPS until the process drains.
+pub(crate) async fn secure(
+    listener: TcpListener,
+    mut tls: ReloadingTls,
+    router: Router,
+    limits: ServerLimits,
+    drain: CancellationToken,
+) {
+    let connections = Connections::new(limits.connections, limits.timeouts);
+    while let Some((stream, admitted)) = accept(&listener, &connections, &drain).await {
+        // There is none before the cluster has signed the certificate.
+        let Some(tls) = tls.acceptor() else {
+            continue;
+        };
+        let (router, drain) = (router.clone(), drain.clone());
+        tokio::task::spawn_local(async move {
+            let handshake = timeout(limits.handshake_timeout, tls.accept(stream));
+            let accepted = tokio::select! {
+                () = admitted.0.displaced() => return,
+                accepted = handshake => accepted,
+            };
+            // A failed handshake is the client's problem.
+            let Ok(Ok(stream)) = accepted else {
+                return;
+            };
+            let caller = tls::caller(stream.get_ref().1);
+            serve(stream, router, caller, &admitted, drain).await;
+        });
+    }
+}
+
+/// The next connection with its place; `None` once the process drains.
+async fn accept(
+    listener: &TcpListener,
+    connections: &Connections,
+    drain: &CancellationToken,
+) -> Option<(TcpStream, AdmittedConnection)> {
+    loop {
+        let accepted = tokio::select! {
+            () = drain.cancelled() => return None,
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((stream, peer)) => {
+                if let Err(error) = set_options(&stream) {
+                    // Most likely closed by the client already.
+                    tracing::debug!(%error, "failed to set options of a connection; closing it");
+                    continue;
+                }
+                return Some((stream, connections.admit(peer.ip())));
+            }
+            Err(error) => {
+                // Most likely out of descriptors, until connections are closed.
+                tracing::warn!(%error, "failed to accept connection; retrying");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+}
+
+/// Without probes, a client that vanished while nothing is sent to it would hold its place for ever.
+fn set_options(stream: &TcpStream) -> std::io::Result<()> {
+    stream.set_nodelay(true)?;
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, PROBE_INTERVAL)?;
+    sockopt::set_tcp_keepintvl(stream, PROBE_INTERVAL)?;
+    sockopt::set_tcp_keepcnt(stream, MAX_LOST_PROBES)?;
+    Ok(())
+}
+
+async fn serve<S>(
+    stream: S,
+    router: Router,
+    caller: RequestUser,
+    admitted: &AdmittedConnection,
+    drain: CancellationToken,
+) where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let connection = Arc::clone(&admitted.0);
+    let service = service_fn(move |request: Request<Incoming>| {
+        let active = ActiveRequest::start(&connection);
+        let router = router.clone();
+        let mut request = request.map(Body::new);
+        request.extensions_mut().insert(caller.clone());
+        request.extensions_mut().insert(Arc::clone(&connection));
+        async move {
+            let response = router
+                .oneshot(request)
+                .await
+                .unwrap_or_else(|never| match never {});
+            Ok::<_, Infallible>(response.map(|body| ResponseBody::new(body, active)))
+        }
+    });
+    let mut builder = Builder::new(TokioExecutor::new());
+    // How long a client may take is decided for both protocols, and before the protocol is known, by
+    // `HttpConnection::expired`.
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(None)
+        .max_buf_size(MAX_HEADER_BYTES as usize);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_header_list_size(MAX_HEADER_BYTES)
+        .keep_alive_interval(PING_INTERVAL);
+    let http = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
+    tokio::pin!(http);
+    let closing = tokio::select! {
+        // A client that disconnects is no error of ours.
+        _ = http.as_mut() => return,
+        () = admitted.0.displaced() => return,
+        idle = admitted.0.expired() => {
+            if !idle {
+                return;
+            }
+            CLOSE_TIMEOUT
+        }
+        () = drain.cancelled() => SHUTDOWN_TIMEOUT,
+    };
+    http.as_mut().graceful_shutdown();
+    let _ = timeout(closing, http).await;
+}
