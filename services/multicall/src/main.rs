@@ -30,7 +30,10 @@ const PROGRAMS: [(&str, Main); 10] = [
     ("polylet-prober", || {
         polylet_kit::main(&polylet_prober::DESCRIPTOR, polylet_prober::build)
     }),
-    ("polylet-volume-manager", polylet_volume_manager::main),
+    ("polylet-volume-manager", || {
+        let descriptor = &polylet_volume_manager::DESCRIPTOR;
+        polylet_kit::main(descriptor, polylet_volume_manager::build)
+    }),
     ("polylet-image-gc", || {
         polylet_kit::main(&polylet_image_gc::DESCRIPTOR, polylet_image_gc::build)
     }),

@@ -17,6 +17,8 @@ mod convert;
 pub mod core;
 mod events;
 mod exit_watcher;
+#[doc(hidden)]
+pub mod fuzzing;
 mod input;
 pub mod manager;
 mod pidfd;
@@ -26,8 +28,10 @@ mod server;
 
 use jiff::Timestamp;
 use polylet_cri::RuntimeClient;
+use polylet_kit::subprocess::SubprocessEntry;
 use polylet_kit::{Api, BoxError, Ctx, Service, ServiceDescriptor};
 use polylet_watch::Store;
+use polylet_wire::levels;
 use polylet_wire::pleg::v1::pleg_service_server::PlegServiceServer;
 use tokio::sync::{mpsc, watch};
 
@@ -38,10 +42,11 @@ pub static DESCRIPTOR: ServiceDescriptor = ServiceDescriptor {
     about: "reports the state of pods in the container runtime",
     serves: &[Api {
         package: "polylet.pleg.v1",
-        level: 1,
+        level: levels::PLEG,
     }],
     calls: &[],
     state_files: &[],
+    subprocesses: &[SubprocessEntry::new::<runtime::TerminationFileTask>()],
 };
 
 /// Builds the service.
@@ -68,7 +73,9 @@ pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
         pidfd::raise_open_file_limit(),
         pidfd::in_host_pid_namespace(),
     );
-    let event_loop = run::EventLoop::new(runtime, manager, wake, exits);
+    let root = &ctx.config().polylet.root_directory;
+    let messages = runtime::TerminationMessageReader::new(root, ctx.drain());
+    let event_loop = run::EventLoop::new(runtime, manager, wake, exits, messages);
     ctx.spawn("run", event_loop.run(ctx.drain(), receiver));
     let server = server::Server::new(store, inputs, runtime_status_receiver);
     Ok(Service::new().grpc(PlegServiceServer::new(server)))

@@ -11,7 +11,7 @@ use crate::events::EventWake;
 use crate::exit_watcher::ExitWatcher;
 use crate::input::Input;
 use crate::manager::{Pleg, RuntimeCall};
-use crate::runtime;
+use crate::runtime::{self, TerminationMessageReader};
 
 /// Feeds inputs to the manager and makes its calls to the runtime.
 pub(crate) struct EventLoop {
@@ -20,6 +20,7 @@ pub(crate) struct EventLoop {
     manager: Pleg,
     calls: FuturesUnordered<LocalBoxFuture<'static, Input>>,
     exits: ExitWatcher,
+    messages: TerminationMessageReader,
 }
 
 impl EventLoop {
@@ -28,6 +29,7 @@ impl EventLoop {
         manager: Pleg,
         wake: EventWake,
         exits: ExitWatcher,
+        messages: TerminationMessageReader,
     ) -> Self {
         Self {
             runtime,
@@ -35,6 +37,7 @@ impl EventLoop {
             manager,
             calls: FuturesUnordered::new(),
             exits,
+            messages,
         }
     }
 
@@ -100,7 +103,7 @@ impl EventLoop {
     }
 
     fn start(&mut self, call: RuntimeCall) {
-        let runtime = self.runtime.clone();
+        let (runtime, messages) = (self.runtime.clone(), self.messages.clone());
         self.calls.push(match call {
             RuntimeCall::CheckHealth => {
                 Box::pin(async move { Input::HealthChecked(runtime::check_health(&runtime).await) })
@@ -114,7 +117,7 @@ impl EventLoop {
                 listed,
                 cached,
             } => Box::pin(async move {
-                let result = runtime::inspect(&runtime, &uid, listed, &cached).await;
+                let result = runtime::inspect(&runtime, &messages, &uid, listed, &cached).await;
                 Input::Inspected { uid, result }
             }),
         });

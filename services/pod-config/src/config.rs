@@ -24,6 +24,8 @@ pub struct DirectoryConfig {
     pub path: PathBuf,
     /// Interval of complete scans, which are independent of inotify.
     pub interval: Duration,
+    /// The directory of pods' logs, which names the pods that a kubelet left running.
+    pub pod_logs: PathBuf,
 }
 
 /// The manifest URL.
@@ -60,6 +62,7 @@ impl Config {
         let directory = (!kubelet.static_pod_path.is_empty()).then(|| DirectoryConfig {
             path: PathBuf::from(&kubelet.static_pod_path),
             interval: or_default(kubelet.file_check_frequency),
+            pod_logs: PathBuf::from(&kubelet.pod_logs_dir),
         });
         let headers = kubelet.static_pod_url_header.iter();
         let http = (!kubelet.static_pod_url.is_empty()).then(|| UrlConfig {

@@ -60,6 +60,7 @@ pub(crate) fn api_pod(pod: ApiPod, cause: Cause) -> Pod {
         Some("Failed") => TerminalPhase::Failed,
         _ => TerminalPhase::Unspecified,
     };
+    let start_time = pod::parse_start_time(&pod.status).map(to_wire);
     Pod {
         r#ref: Some(PodRef {
             uid: pod.uid,
@@ -73,6 +74,7 @@ pub(crate) fn api_pod(pod: ApiPod, cause: Cause) -> Pod {
         stale_since: None,
         reported_status: pod.status,
         terminal_phase: terminal_phase.into(),
+        start_time,
     }
 }
 

@@ -1,9 +1,12 @@
 //! Inputs of the event loop: what the static sources have read.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use tracing::Span;
+
+use crate::core::adoption::PodLogDirectory;
 
 /// All inputs of the event loop.
 #[derive(Debug)]
@@ -21,6 +24,9 @@ pub struct ScanResult {
     pub listing: DirListing,
     /// Files that were read or have failed.
     pub files: Vec<FileState>,
+    /// Log directories of pods that may be left from a kubelet; of the first scan only, as no kubelet
+    /// starts pods later.
+    pub pod_logs: Arc<[PodLogDirectory]>,
 }
 
 /// The files of the manifest directory.
@@ -58,6 +64,8 @@ pub enum ReadResult {
         bytes: Vec<u8>,
         /// Device, inode, size and modification time.
         fingerprint: String,
+        /// When the file was last written or moved into place.
+        changed_at: Option<Timestamp>,
         /// Whether the file appears to be written completely.
         settled: bool,
     },

@@ -37,6 +37,7 @@ mod trace;
 
 use polylet_api::ClientConfig;
 use polylet_kit::{Api, BoxError, Ctx, Service, ServiceDescriptor, StateFileDecl};
+use polylet_wire::levels;
 use polylet_wire::podconfig::v1::object_service_server::ObjectServiceServer;
 use polylet_wire::podconfig::v1::pod_config_service_server::PodConfigServiceServer;
 use tokio::sync::mpsc;
@@ -48,7 +49,7 @@ pub const DESCRIPTOR: ServiceDescriptor = ServiceDescriptor {
     about: "the pods that should run on this node",
     serves: &[Api {
         package: "polylet.podconfig.v1",
-        level: 1,
+        level: levels::PODCONFIG,
     }],
     calls: &[],
     state_files: &[
@@ -85,20 +86,24 @@ pub const DESCRIPTOR: ServiceDescriptor = ServiceDescriptor {
             description: "service account tokens: used while the API server is unavailable",
         },
     ],
+    subprocesses: &[],
 };
 
 /// Builds the service and starts its tasks.
 pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
     let config = config::Config::new(ctx.config());
     let (inputs, received) = mpsc::channel(64);
-    let file_writer = persist::ImmediateWriter::new(ctx.state_dir().join("file.json"));
-    let http_writer = persist::ImmediateWriter::new(ctx.state_dir().join("http.json"));
+    let keep_secrets = ctx.config().polylet.keep_secrets;
+    let file_writer =
+        persist::ImmediateWriter::new(ctx.state_dir().join("file.json"), keep_secrets);
+    let http_writer =
+        persist::ImmediateWriter::new(ctx.state_dir().join("http.json"), keep_secrets);
     let (sources, streams) = state::PodSources::new(
         &config,
         ctx.incarnation(),
         file_writer.clone(),
         http_writer.clone(),
-    );
+    )?;
 
     if let Some(directory) = config.directory {
         let task = source::directory::DirectoryWatcher::new(directory, sources.fingerprints());
@@ -115,7 +120,7 @@ pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
     ctx.spawn("run", event_loop.run(received, ctx.drain()));
 
     let cluster = match ClientConfig::from_config(ctx.config(), DESCRIPTOR.service) {
-        Some(config) => cluster::ApiServerSource::start(&ctx, config),
+        Some(config) => cluster::ApiServerSource::start(&ctx, config)?,
         None => cluster::ApiServerSource::standalone(ctx.incarnation()),
     };
     let server = server::Server::new(streams, cluster.clone());

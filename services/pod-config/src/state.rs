@@ -3,6 +3,7 @@
 mod source_state;
 mod traces;
 
+use polylet_kit::state_file::StateFileError;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -56,7 +57,7 @@ impl PodSources {
         incarnation: &str,
         file_writer: ImmediateWriter,
         http_writer: ImmediateWriter,
-    ) -> (PodSources, PodStreams) {
+    ) -> Result<(PodSources, PodStreams), StateFileError> {
         let streams = PodStreams {
             file: Store::new(incarnation),
             http: Store::new(incarnation),
@@ -76,7 +77,7 @@ impl PodSources {
                 path,
                 file_writer,
                 streams.file.clone(),
-            ),
+            )?,
             http: SourceState::new(
                 StaticPodSource::Http,
                 &config.node,
@@ -84,11 +85,11 @@ impl PodSources {
                 redacted,
                 http_writer,
                 streams.http.clone(),
-            ),
+            )?,
             published: streams.published.clone(),
         };
         sources.publish_objects_and_errors(&sources.file.merged());
-        (sources, streams)
+        Ok((sources, streams))
     }
 
     /// Fingerprints of the restored files.

@@ -15,6 +15,7 @@ fn main() -> ExitCode {
         serves: &[],
         calls: &[],
         state_files: &[],
+        subprocesses: &[],
     }));
     polylet_kit::main(descriptor, |ctx| async move {
         // With the attributes of a pod, by which tests find the trace.

@@ -14,11 +14,14 @@ mod cli;
 mod client;
 pub mod core;
 mod flags;
+#[doc(hidden)]
+pub mod fuzzing;
 mod run;
 mod show;
 mod traces;
 
 use polylet_kit::{Api, Dependency, ServiceDescriptor, StateFileDecl};
+use polylet_wire::levels;
 
 pub use cli::main;
 
@@ -30,18 +33,18 @@ pub static DESCRIPTOR: ServiceDescriptor = ServiceDescriptor {
     about: "supervises the services; the command line",
     serves: &[Api {
         package: "polylet.supervisor.v1",
-        level: 1,
+        level: levels::SUPERVISOR,
     }],
     calls: &[
         Dependency {
             service: "status-reporter",
             package: "polylet.status.v1",
-            level: 1,
+            level: levels::STATUS,
         },
         Dependency {
             service: "pod-config",
             package: "polylet.podconfig.v1",
-            level: 1,
+            level: levels::PODCONFIG,
         },
     ],
     state_files: &[
@@ -54,4 +57,5 @@ pub static DESCRIPTOR: ServiceDescriptor = ServiceDescriptor {
             description: "the effective configuration out of files and flags, for the services",
         },
     ],
+    subprocesses: &[],
 };

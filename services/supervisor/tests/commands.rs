@@ -62,8 +62,11 @@ impl StatusService for Fake {
 
     async fn watch_pod_statuses(
         &self,
-        _: Request<WatchPodStatusesRequest>,
+        request: Request<WatchPodStatusesRequest>,
     ) -> Result<Response<Self::WatchPodStatusesStream>, Status> {
+        if request.into_inner().pod_uid != "u1" {
+            return Err(Status::invalid_argument("the statuses of one pod suffice"));
+        }
         let changes =
             futures::stream::unfold((self.running.clone(), true), |(mut rx, first)| async move {
                 if !first {

@@ -26,8 +26,8 @@ fn services_start_and_stop_in_order() {
         );
     }
     let text = String::from_utf8(node.run(&["status"]).stdout).unwrap();
-    assert!(text.starts_with("SERVICE"), "{text}");
-    assert_eq!(text.lines().count(), 11, "{text}");
+    assert!(text.starts_with("Node: n1\n\nSERVICE"), "{text}");
+    assert_eq!(text.lines().count(), 13, "{text}");
     node.until("the ready message", || {
         node.log().contains("all services are serving")
     });
@@ -62,6 +62,17 @@ fn services_start_and_stop_in_order() {
     let exited = |name| log.find(&format!("service exited service={name}")).unwrap();
     assert!(exited("node-api") < exited("sync-coordinator"), "{log}");
     assert!(exited("sync-coordinator") < exited("pleg"), "{log}");
+}
+
+#[test]
+fn status_names_the_node_that_the_flags_name() {
+    let mut node = Node::prepared();
+    node.start_with_args(&["run", "--hostname-override", "Edge-7"]);
+    node.until_serving();
+    let text = String::from_utf8(node.run(&["status"]).stdout).unwrap();
+    assert!(text.starts_with("Node: edge-7\n"), "{text}");
+    let json: Value = serde_json::from_slice(&node.run(&["status", "-o", "json"]).stdout).unwrap();
+    assert_eq!(json["node"], "edge-7");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The service without its server, against a fake runtime.
 
+use std::path::Path;
 use std::time::Duration;
 
 use polylet_cri::v1;
@@ -48,7 +49,13 @@ impl RunningService {
             wake.clone(),
         ));
         let manager = Pleg::new(store.clone(), sender, Timestamp::now());
-        let event_loop = EventLoop::new(runtime, manager, wake, ExitWatcher::new(None, false));
+        let event_loop = EventLoop::new(
+            runtime,
+            manager,
+            wake,
+            ExitWatcher::new(None, false),
+            TerminationMessageReader::new(Path::new("/nonexistent"), CancellationToken::new()),
+        );
         tokio::task::spawn_local(event_loop.run(CancellationToken::new(), receiver));
         Self {
             fake,

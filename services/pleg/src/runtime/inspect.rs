@@ -1,10 +1,12 @@
 use futures::future::join_all;
+use polylet_cri::v1::Mount;
 use polylet_cri::{CriError, RuntimeClient};
 use polylet_kit::report;
 use polylet_model::status::ContainerPhase;
 
+use super::STATUS_TIMEOUT;
 use super::list::list_pod;
-use super::{STATUS_TIMEOUT, termination_message};
+use super::termination_message::TerminationMessageReader;
 use crate::convert;
 use crate::core::{
     CachedStatuses, ContainerStatus, FreshStatuses, Inspected, ListedPod, SandboxStatus,
@@ -25,6 +27,7 @@ pub(crate) struct InspectResult {
 /// Only when the runtime is unavailable. The error of a single status call is part of the result.
 pub(crate) async fn inspect(
     runtime: &RuntimeClient,
+    messages: &TerminationMessageReader,
     uid: &str,
     listed: Option<ListedPod>,
     cached: &CachedStatuses,
@@ -44,7 +47,13 @@ pub(crate) async fn inspect(
         // A container that was listed as created may run by now.
         let verbose = entry.is_none_or(|c| c.phase != ContainerPhase::Exited);
         let sandbox_id = entry.map(|c| c.sandbox_id.clone()).unwrap_or_default();
-        let result = container_status(&runtime, &id, sandbox_id, verbose).await;
+        let mut result = container_status(&runtime, &id, sandbox_id, verbose).await;
+        if let Ok((status, _, mounts)) = &mut result
+            && status.phase == ContainerPhase::Exited
+        {
+            messages.append(uid, status, mounts).await;
+        }
+        let result = result.map(|(status, pid, _)| (status, pid));
         (id, result)
     }));
     let (sandboxes, containers) = futures::join!(sandboxes, containers);
@@ -86,13 +95,13 @@ async fn sandbox_status(runtime: &RuntimeClient, id: &str) -> Result<SandboxStat
     Ok(convert::sandbox(response.status.unwrap_or_default()))
 }
 
-/// The status, and the first process of a running container where the runtime reports it.
+/// The status, the first process of a running container where the runtime reports it, and the mounts.
 async fn container_status(
     runtime: &RuntimeClient,
     id: &str,
     sandbox_id: String,
     verbose: bool,
-) -> Result<(ContainerStatus, Option<i32>), CriError> {
+) -> Result<(ContainerStatus, Option<i32>, Vec<Mount>), CriError> {
     let response = match runtime.container_status_raw(id, verbose).await {
         Err(error) if verbose && is_verbose_only(&error) => {
             runtime.container_status_raw(id, false).await?
@@ -101,12 +110,10 @@ async fn container_status(
     };
     let mut status = response.status.unwrap_or_default();
     let mounts = std::mem::take(&mut status.mounts);
-    let mut status = convert::container(status, sandbox_id);
+    let status = convert::container(status, sandbox_id);
     let running = status.phase == ContainerPhase::Running;
-    if status.phase == ContainerPhase::Exited {
-        termination_message::append(&mut status, &mounts).await;
-    }
-    Ok((status, convert::pid(&response.info).filter(|_| running)))
+    let pid = convert::pid(&response.info).filter(|_| running);
+    Ok((status, pid, mounts))
 }
 
 /// Whether a call may succeed without verbose information, which the runtime collects from more

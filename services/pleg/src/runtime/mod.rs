@@ -8,6 +8,7 @@ mod termination_message;
 pub(crate) use health_check::check_health;
 pub(crate) use inspect::{InspectResult, inspect};
 pub(crate) use list::list;
+pub(crate) use termination_message::{TerminationFileTask, TerminationMessageReader};
 
 use std::time::Duration;
 

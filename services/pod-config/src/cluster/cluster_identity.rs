@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use polylet_api::ClientConfig;
 use polylet_kit::report;
-use polylet_kit::state_file::StateFile;
+use polylet_kit::state_file::{StateFile, StateFileError};
 use tokio::sync::watch;
 
 use crate::core::cluster::state::{PersistedCluster, VERSION};
@@ -29,10 +29,15 @@ pub(crate) struct ClusterIdentity {
 
 impl ClusterIdentity {
     /// Removes the cached state of another cluster. Must run before any of it is loaded.
-    pub(crate) fn verify(config: ClientConfig, dir: &Path) -> ClusterIdentity {
+    ///
+    /// # Errors
+    /// The file cannot be read, or a newer build wrote it.
+    pub(crate) fn verify(
+        config: ClientConfig,
+        dir: &Path,
+    ) -> Result<ClusterIdentity, StateFileError> {
         let file = StateFile::new(dir.join("cluster.json"), VERSION);
-        let known =
-            file.load_or_set_aside("cluster of the cached state is unknown; assuming the same");
+        let known = file.restore("cluster of the cached state is unknown; assuming the same")?;
         let mut identity = ClusterIdentity {
             config,
             dir: dir.to_owned(),
@@ -48,7 +53,7 @@ impl ClusterIdentity {
             identity.known = None;
             identity.probe();
         }
-        identity
+        Ok(identity)
     }
 
     /// Returns when the kubeconfig names another cluster: the process must restart, since nothing in
@@ -80,12 +85,16 @@ impl ClusterIdentity {
 
     fn remove_cached_state(&self) {
         for name in CACHED_STATE_FILES {
-            let path = self.dir.join(name);
-            match std::fs::remove_file(&path) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    tracing::warn!(path = %path.display(), %error, "failed to remove cached state");
+            // With what is left of an earlier write, or was set aside.
+            for suffix in ["", ".new", ".broken"] {
+                let path = self.dir.join(format!("{name}{suffix}"));
+                match std::fs::remove_file(&path) {
+                    Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                        let path = path.display();
+                        tracing::warn!(%path, %error, "failed to remove cached state");
+                    }
+                    _ => {}
                 }
-                _ => {}
             }
         }
     }
@@ -107,10 +116,13 @@ mod tests {
             std::fs::write(&path, text).unwrap();
         };
         let api = dir.path().join("api.json");
+        let broken = dir.path().join("objects.json.broken");
         let verify = || {
             std::fs::write(&api, "{}").unwrap();
+            std::fs::write(&broken, "{}").unwrap();
             let config = ClientConfig::new(path.clone(), "test");
-            drop(ClusterIdentity::verify(config, dir.path()));
+            drop(ClusterIdentity::verify(config, dir.path()).unwrap());
+            assert_eq!(api.exists(), broken.exists());
             api.exists()
         };
         assert!(verify(), "there is no kubeconfig yet");

@@ -37,6 +37,7 @@ pub(crate) async fn wait_until_served(
                     kind: ApiErrorKind::NotFound,
                     message: kind.unserved_message(),
                     unserved: true,
+                    pod_not_cached: false,
                 });
                 retry.succeeded();
                 sleep(UNSERVED_INTERVAL).await;

@@ -19,6 +19,8 @@ pub(crate) mod certificates;
 mod cluster_identity;
 mod connection_pool;
 mod discovery;
+#[doc(hidden)]
+pub mod fuzzing;
 mod node;
 mod objects;
 mod pods;
@@ -33,6 +35,7 @@ use std::sync::Arc;
 
 use polylet_api::ClientConfig;
 use polylet_kit::Ctx;
+use polylet_kit::state_file::StateFileError;
 use polylet_wire::podconfig::v1::ManifestError;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -108,22 +111,25 @@ impl ApiServerSource {
     }
 
     /// Starts the tasks.
-    pub fn start(ctx: &Ctx, config: ClientConfig) -> ApiServerSource {
+    ///
+    /// # Errors
+    /// A state file cannot be read, or a newer build wrote it.
+    pub fn start(ctx: &Ctx, config: ClientConfig) -> Result<ApiServerSource, StateFileError> {
         let mut source = ApiServerSource::new_unsynced(ctx.incarnation());
-        let identity = ClusterIdentity::verify(config.clone(), ctx.state_dir());
+        let identity = ClusterIdentity::verify(config.clone(), ctx.state_dir())?;
         let pool = ConnectionPool::new(config);
         ctx.spawn("cluster identity", identity.watch(pool.credentials()));
         ctx.spawn("credentials", pool.clone().watch_credentials());
         source.start_pods(ctx, &pool);
-        source.start_node(ctx, &pool);
-        source.start_services(ctx, &pool);
+        source.start_node(ctx, &pool)?;
+        source.start_services(ctx, &pool)?;
         source.on_demand = Some(OnDemand {
             objects: source.start_objects(ctx, &pool),
-            tokens: source.start_tokens(ctx, &pool),
+            tokens: source.start_tokens(ctx, &pool)?,
             certificates: source.start_certificates(ctx, &pool),
             pool,
         });
-        source
+        Ok(source)
     }
 
     fn file<T>(&mut self, dir: &Path, name: &str) -> DebouncedFile<T>
@@ -166,10 +172,10 @@ impl ApiServerSource {
         });
     }
 
-    fn start_node(&mut self, ctx: &Ctx, pool: &ConnectionPool) {
+    fn start_node(&mut self, ctx: &Ctx, pool: &ConnectionPool) -> Result<(), StateFileError> {
         let name = ctx.node_name().to_owned();
         let file = self.file(ctx.state_dir(), "node.json");
-        let mut handler = node::NodeHandler::new(self.node.clone(), file.clone(), &name);
+        let mut handler = node::NodeHandler::new(self.node.clone(), file.clone(), &name)?;
         let (published, of) = (self.node.clone(), name.clone());
         let collect = move || node::to_persisted(&published.borrow(), &of);
         ctx.spawn("persist node", file.run(collect, ctx.drain()));
@@ -181,11 +187,12 @@ impl ApiServerSource {
                 () = watcher::watch(&pool, &target, &mut handler) => {}
             }
         });
+        Ok(())
     }
 
-    fn start_services(&mut self, ctx: &Ctx, pool: &ConnectionPool) {
+    fn start_services(&mut self, ctx: &Ctx, pool: &ConnectionPool) -> Result<(), StateFileError> {
         let file = self.file(ctx.state_dir(), "services.json");
-        let mut handler = services::ServiceHandler::new(self.services.clone(), file.clone());
+        let mut handler = services::ServiceHandler::new(self.services.clone(), file.clone())?;
         let services = self.services.clone();
         let collect = move || services::to_persisted(&services);
         ctx.spawn("persist services", file.run(collect, ctx.drain()));
@@ -197,24 +204,35 @@ impl ApiServerSource {
                 () = watcher::watch(&pool, &target, &mut handler) => {}
             }
         });
+        Ok(())
     }
 
     fn start_objects(&mut self, ctx: &Ctx, pool: &ConnectionPool) -> ObjectWatches {
         let log = self.log(ctx.state_dir(), "objects.json");
-        let (objects, queue) = ObjectWatches::new(log.clone());
+        let (objects, queue) = ObjectWatches::new(log.clone(), ctx.config().polylet.keep_secrets);
         ctx.spawn("persist objects", log.run(objects.cached(), ctx.drain()));
         let running = objects.clone().run(pool.clone(), queue, ctx.drain());
         ctx.spawn("objects", running);
         objects
     }
 
-    fn start_tokens(&mut self, ctx: &Ctx, pool: &ConnectionPool) -> TokenCache {
+    fn start_tokens(
+        &mut self,
+        ctx: &Ctx,
+        pool: &ConnectionPool,
+    ) -> Result<TokenCache, StateFileError> {
         let file = self.file(ctx.state_dir(), "tokens.json");
-        let tokens = TokenCache::new(pool.clone(), self.pods.pods.clone(), file.clone());
+        let keep_secrets = ctx.config().polylet.keep_secrets;
+        let tokens = TokenCache::new(
+            pool.clone(),
+            self.pods.pods.clone(),
+            file.clone(),
+            keep_secrets,
+        )?;
         let cache = tokens.clone();
         let collect = move || cache.to_persisted();
         ctx.spawn("persist tokens", file.run(collect, ctx.drain()));
-        tokens
+        Ok(tokens)
     }
 
     fn start_certificates(&self, ctx: &Ctx, pool: &ConnectionPool) -> PodCertificates {

@@ -1,6 +1,7 @@
 //! The Node object of this node.
 
 use bytes::Bytes;
+use polylet_kit::state_file::StateFileError;
 use serde_json::Value;
 use tokio::sync::watch;
 
@@ -43,13 +44,13 @@ impl NodeHandler {
         published: watch::Sender<CachedNode>,
         file: DebouncedFile<PersistedNode>,
         node: &str,
-    ) -> NodeHandler {
-        let restored = file.load().filter(|restored| restored.name == node);
-        NodeHandler {
+    ) -> Result<NodeHandler, StateFileError> {
+        let restored = file.load()?.filter(|restored| restored.name == node);
+        Ok(NodeHandler {
             published,
             file,
             restored,
-        }
+        })
     }
 
     fn set_node(&mut self, node: Option<Value>) {

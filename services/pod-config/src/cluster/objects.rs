@@ -10,6 +10,7 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use polylet_api::ApiErrorKind;
 use polylet_kit::CancellationToken;
+use polylet_kit::config::KeepSecrets;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::{Notify, mpsc, watch};
@@ -64,9 +65,12 @@ type StartObject = (ObjectId, ApiKind, ObjectEntry);
 /// Objects whose watches are to be started.
 pub(crate) type ObjectStartQueue = mpsc::UnboundedReceiver<StartObject>;
 
-/// Existing objects, which are persisted.
+/// Existing objects, which are persisted, Secrets as configured.
 #[derive(Clone)]
-pub(crate) struct CachedObjects(Arc<Mutex<BTreeMap<ObjectId, Bytes>>>);
+pub(crate) struct CachedObjects {
+    by_id: Arc<Mutex<BTreeMap<ObjectId, Bytes>>>,
+    keep_secrets: KeepSecrets,
+}
 
 /// An object in the log: JSON in a JSON string.
 #[derive(Serialize, Deserialize)]
@@ -76,11 +80,17 @@ impl RecordSource<ObjectId> for CachedObjects {
     type Record = ObjectRecord;
 
     fn keys(&self) -> Vec<ObjectId> {
-        lock(&self.0).keys().cloned().collect()
+        let keep_secrets = self.keep_secrets;
+        let objects = lock(&self.by_id);
+        let persisted = objects.keys().filter(|key| key.is_persisted(keep_secrets));
+        persisted.cloned().collect()
     }
 
     fn record(&self, key: &ObjectId) -> Option<ObjectRecord> {
-        let manifest = lock(&self.0).get(key).cloned()?;
+        if !key.is_persisted(self.keep_secrets) {
+            return None;
+        }
+        let manifest = lock(&self.by_id).get(key).cloned()?;
         Some(ObjectRecord(
             String::from_utf8_lossy(&manifest).into_owned(),
         ))
@@ -88,14 +98,27 @@ impl RecordSource<ObjectId> for CachedObjects {
 }
 
 impl ObjectWatches {
-    pub(crate) fn new(log: KeyedLog<ObjectId>) -> (ObjectWatches, ObjectStartQueue) {
-        let records = log.load(|_, _: &ObjectRecord| true).into_iter();
+    pub(crate) fn new(
+        log: KeyedLog<ObjectId>,
+        keep_secrets: KeepSecrets,
+    ) -> (ObjectWatches, ObjectStartQueue) {
+        let records = log.load(|key, _: &ObjectRecord| {
+            // Those that were persisted before go off the disk.
+            key.is_persisted(keep_secrets) || {
+                log.schedule(key.clone());
+                false
+            }
+        });
+        let records = records.into_iter();
         let manifest = |ObjectRecord(text)| text.into_boxed_str().into_boxed_bytes().into();
         let cached = records.map(|(key, record)| (key, manifest(record)));
         let (start, queue) = mpsc::unbounded_channel();
         let objects = ObjectWatches {
             entries: Arc::default(),
-            cached: CachedObjects(Arc::new(Mutex::new(cached.collect()))),
+            cached: CachedObjects {
+                by_id: Arc::new(Mutex::new(cached.collect())),
+                keep_secrets,
+            },
             start,
             log,
         };
@@ -202,7 +225,7 @@ impl ObjectWatches {
                     let mut entries = lock(&self.entries);
                     if entry.state.receiver_count() == 0 {
                         entries.remove(&key);
-                        if lock(&self.cached.0).remove(&key).is_some() {
+                        if lock(&self.cached.by_id).remove(&key).is_some() {
                             self.log.schedule_lazy(key.clone());
                         }
                         return;
@@ -214,7 +237,7 @@ impl ObjectWatches {
 
     fn prune_unsubscribed(&self) {
         let entries = lock(&self.entries);
-        lock(&self.cached.0).retain(|key, _| {
+        lock(&self.cached.by_id).retain(|key, _| {
             let subscribed = entries.contains_key(key);
             if !subscribed {
                 self.log.schedule_lazy(key.clone());
@@ -263,7 +286,7 @@ impl ObjectHandler<'_> {
         self.complete = object.as_ref().is_some_and(|it| self.kind.is_immutable(it));
         self.value = object.clone().filter(|_| !self.kind.watched);
         let manifest = object.map(|object| self.kind.to_json(object));
-        let mut cached = lock(&self.objects.cached.0);
+        let mut cached = lock(&self.objects.cached.by_id);
         let changed = match &manifest {
             Some(manifest) => {
                 let before = cached.insert(self.key.clone(), manifest.clone());
@@ -302,7 +325,7 @@ impl ObjectHandler<'_> {
         ) {
             return;
         }
-        let cached = lock(&self.objects.cached.0).get(&self.key).cloned();
+        let cached = lock(&self.objects.cached.by_id).get(&self.key).cloned();
         self.publish(match cached.filter(|_| outage) {
             Some(cached) => PublishedObject::Manifest(cached),
             None => PublishedObject::Unknown(message.to_owned()),
@@ -377,3 +400,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Every change under the lock is complete in itself.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+#[path = "objects_tests.rs"]
+mod tests;

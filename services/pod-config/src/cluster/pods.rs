@@ -330,6 +330,8 @@ enum ObjectChange {
 
 /// The pod with its cause: a new trace for each new manifest.
 fn with_cause(pod: ApiPod, current: Option<&Pod>) -> Pod {
+    // Otherwise the first report of the pod's own status would be a change for every watcher.
+    let first_start_time = current.map(|current| current.start_time);
     let current = current.filter(|current| current.digest == pod.digest);
     let cause = match current {
         Some(current) => current.cause.clone().unwrap_or_default(),
@@ -340,7 +342,11 @@ fn with_cause(pod: ApiPod, current: Option<&Pod>) -> Pod {
             cause
         }
     };
-    convert::api_pod(pod, cause)
+    let pod = convert::api_pod(pod, cause);
+    Pod {
+        start_time: first_start_time.unwrap_or(pod.start_time),
+        ..pod
+    }
 }
 
 /// The root span of a pod's trace.

@@ -104,7 +104,7 @@ impl ListResponse {
         })?
     }
 
-    fn parse_blocking(text: Vec<u8>) -> Result<ListResponse, ApiRequestError> {
+    pub(crate) fn parse_blocking(text: Vec<u8>) -> Result<ListResponse, ApiRequestError> {
         #[derive(Deserialize)]
         struct RawList<'a> {
             metadata: ListMetadata,
@@ -265,7 +265,7 @@ async fn send(
 }
 
 /// The error of a response. Proxies and overloaded servers send something else than a Status.
-fn error_from_response(
+pub(crate) fn error_from_response(
     code: http::StatusCode,
     headers: &HeaderMap,
     body: &[u8],
@@ -323,7 +323,8 @@ mod tests {
     #[test]
     fn errors_are_classified_and_quote_nothing() {
         let mut headers = HeaderMap::new();
-        headers.insert(RETRY_AFTER, http::HeaderValue::from_static("3"));
+        let retry_after = http::HeaderValue::from_static("3");
+        headers.try_insert(RETRY_AFTER, retry_after).unwrap();
         let code = http::StatusCode::TOO_MANY_REQUESTS;
         let busy = error_from_response(code, &headers, b"Too many\n");
         let delay = Some(Duration::from_secs(3));

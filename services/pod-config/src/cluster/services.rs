@@ -1,5 +1,6 @@
 //! Services with a cluster IP.
 
+use polylet_kit::state_file::StateFileError;
 use std::collections::BTreeMap;
 
 use polylet_watch::Store;
@@ -44,13 +45,13 @@ impl ServiceHandler {
     pub(crate) fn new(
         services: ServiceStore,
         file: DebouncedFile<PersistedServices>,
-    ) -> ServiceHandler {
-        let restored = file.load();
-        ServiceHandler {
+    ) -> Result<ServiceHandler, StateFileError> {
+        let restored = file.load()?;
+        Ok(ServiceHandler {
             services,
             file,
             restored,
-        }
+        })
     }
 
     /// Publishes the restored Services: without any, no pod could start, while a missing one does

@@ -1,12 +1,14 @@
 //! Service account tokens, bound to pods. They are persisted, readable by root alone like the Secrets
 //! that pods refer to: nearly every pod has a token, and must start after a power loss without the
-//! API server.
+//! API server. With `keepSecrets: memory` they are not.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
 use polylet_api::random;
+use polylet_kit::config::KeepSecrets;
+use polylet_kit::state_file::StateFileError;
 use polylet_watch::Store;
 use polylet_wire::common::v1::PodRef;
 use polylet_wire::podconfig::v1::{IssueTokenRequest, IssueTokenResponse, Pod};
@@ -64,6 +66,7 @@ pub(crate) struct TokenCache {
     pods: Store<String, Pod>,
     entries: Arc<Mutex<BTreeMap<TokenKey, Arc<TokenEntry>>>>,
     file: DebouncedFile<PersistedTokens>,
+    keep_secrets: KeepSecrets,
 }
 
 impl TokenCache {
@@ -72,19 +75,33 @@ impl TokenCache {
         pool: ConnectionPool,
         pods: Store<String, Pod>,
         file: DebouncedFile<PersistedTokens>,
-    ) -> TokenCache {
-        let persisted = file.load().unwrap_or_default();
+        keep_secrets: KeepSecrets,
+    ) -> Result<TokenCache, StateFileError> {
+        let persisted = match keep_secrets {
+            KeepSecrets::Disk => file.load()?.unwrap_or_default(),
+            KeepSecrets::Memory => {
+                file.remove();
+                PersistedTokens::default()
+            }
+        };
         let entry = |token| TokenEntry {
             token: Mutex::new(Some(token)),
             ..TokenEntry::default()
         };
         let tokens = persisted.tokens.into_iter();
         let entries = tokens.map(|(key, token)| (key, Arc::new(entry(token))));
-        TokenCache {
+        Ok(TokenCache {
             pool,
             pods,
             entries: Arc::new(Mutex::new(entries.collect())),
             file,
+            keep_secrets,
+        })
+    }
+
+    fn schedule_write(&self) {
+        if self.keep_secrets == KeepSecrets::Disk {
+            self.file.schedule();
         }
     }
 
@@ -127,13 +144,13 @@ impl TokenCache {
             Ok(token) => {
                 let response = to_response(&token);
                 entry.set(Some(token));
-                self.file.schedule();
+                self.schedule_write();
                 Ok(response)
             }
             // A deleted account or pod, among others, invalidates its tokens.
             Err(error) if !error.kind.is_transient() => {
                 entry.set(None);
-                self.file.schedule();
+                self.schedule_write();
                 Err(error)
             }
             Err(error) => {

@@ -310,7 +310,7 @@ async fn handle_response(
 }
 
 /// Handles one line of a watch; returns its resource version.
-fn handle_line(
+pub(crate) fn handle_line(
     line: &[u8],
     handler: &mut impl EventHandler,
 ) -> Result<Option<String>, ApiRequestError> {

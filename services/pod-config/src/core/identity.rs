@@ -4,7 +4,8 @@
 //! `host:<node>` and `file:<path>` or `url:<url>`, in hexadecimal. The kubelet hashes a dump of its
 //! Go structures, which only a Go program can reproduce; this is the canonical JSON of the pod as
 //! received. Not of the typed pod: defaults and fields added by a later build must not change the
-//! identity of a running pod.
+//! identity of a running pod. A pod that a kubelet left running keeps the kubelet's uid
+//! ([`super::adoption`]).
 
 use jiff::Timestamp;
 use polylet_model::constants::pod_annotation::{
@@ -13,6 +14,7 @@ use polylet_model::constants::pod_annotation::{
 use polylet_model::hash::Fnv1a128;
 use serde_json::{Map, Value, json};
 
+use super::adoption::Adoption;
 use super::canonical;
 use super::decode::quoted;
 use super::validate::names;
@@ -27,6 +29,19 @@ pub struct ManifestOrigin<'a> {
     pub source: StaticPodSource,
     /// File path or URL, which is part of the identity.
     pub origin: &'a str,
+    /// The uids of pods that a kubelet left running.
+    pub adoption: Option<&'a Adoption>,
+}
+
+/// The identity of a static pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StaticPodIdentity {
+    /// The uid.
+    pub uid: String,
+    /// The generated uid, if another one was adopted.
+    pub replaced_uid: Option<String>,
+    /// When the uid was first seen.
+    pub first_seen: Timestamp,
 }
 
 /// Removes fields that only the API server sets.
@@ -52,32 +67,41 @@ pub fn remove_server_fields(pod: &mut Value) {
     }
 }
 
-/// Assigns the identity to a pod without server fields; returns the uid and when it was first seen.
+/// Assigns the identity to a pod without server fields.
 pub fn assign(
     pod: &mut Value,
     origin: &ManifestOrigin<'_>,
     seen: impl FnOnce(&str) -> Timestamp,
-) -> Result<(String, Timestamp), Vec<field::Error>> {
+) -> Result<StaticPodIdentity, Vec<field::Error>> {
     let name = checked_name(pod, origin.node)?;
-    let uid = match metadata_field(pod, "uid") {
-        Some(uid) => uid,
-        None => generate_uid(pod, origin),
-    };
+    let name = format!("{name}-{}", origin.node.to_lowercase());
+    let namespace = metadata_field(pod, "namespace").unwrap_or_else(|| "default".to_owned());
+    let mut replaced_uid = None;
+    let uid = metadata_field(pod, "uid").unwrap_or_else(|| {
+        let generated = generate_uid(pod, origin);
+        let adopted = origin
+            .adoption
+            .map(|adoption| adoption.uid(&generated, &namespace, &name).to_owned());
+        match adopted {
+            Some(adopted) if adopted != generated => {
+                replaced_uid = Some(generated);
+                adopted
+            }
+            _ => generated,
+        }
+    });
     let seen = seen(&uid);
     let Value::Object(root) = pod else {
         return Err(vec![field::Error::new("", "expected a mapping")]);
     };
     let meta = object_in(root, "metadata")?;
-    meta.insert(
-        "name".into(),
-        format!("{name}-{}", origin.node.to_lowercase()).into(),
-    );
+    meta.insert("name".into(), name.into());
     if meta
         .get("namespace")
         .and_then(Value::as_str)
         .is_none_or(str::is_empty)
     {
-        meta.insert("namespace".into(), "default".into());
+        meta.insert("namespace".into(), namespace.into());
     }
     meta.insert("uid".into(), uid.clone().into());
     let annotations = object_in(meta, "annotations")?;
@@ -89,7 +113,11 @@ pub fn assign(
     if origin.source == StaticPodSource::File {
         tolerate_no_execute(spec);
     }
-    Ok((uid, seen))
+    Ok(StaticPodIdentity {
+        uid,
+        replaced_uid,
+        first_seen: seen,
+    })
 }
 
 fn checked_name(pod: &Value, node: &str) -> Result<String, Vec<field::Error>> {
@@ -173,6 +201,7 @@ fn generate_uid(pod: &Value, origin: &ManifestOrigin<'_>) -> String {
         node,
         source,
         origin,
+        ..
     } = origin;
     let mut hash = Fnv1a128::default();
     hash.update(&canonical::to_bytes(pod));

@@ -1,6 +1,7 @@
 //! Decisions, without I/O or a clock: what a manifest file or a URL response contains, the identity
 //! of its pods, whether they are valid, and how the manifests of one source are merged.
 
+pub mod adoption;
 pub mod canonical;
 pub mod cluster;
 pub mod decode;
@@ -20,6 +21,7 @@ mod tests;
 
 use bytes::Bytes;
 use jiff::Timestamp;
+use polylet_kit::config::KeepSecrets;
 use serde::{Deserialize, Serialize};
 
 /// A source of static pods.
@@ -85,6 +87,13 @@ pub struct ObjectId {
     pub namespace: String,
     /// Object name.
     pub name: String,
+}
+
+impl ObjectId {
+    /// Whether the object may be kept on disk.
+    pub fn is_persisted(&self, keep_secrets: KeepSecrets) -> bool {
+        keep_secrets == KeepSecrets::Disk || self.kind != "Secret"
+    }
 }
 
 /// A valid Secret, ConfigMap or RuntimeClass from a manifest file.

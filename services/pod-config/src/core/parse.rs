@@ -1,11 +1,13 @@
 //! From the bytes of a manifest file or URL response to valid pods and objects, and errors.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use serde_json::Value;
 
 use super::canonical::PodText;
 use super::decode::{ManifestObject, decode};
-use super::identity::{self, ManifestOrigin};
+use super::identity::{self, ManifestOrigin, StaticPodIdentity};
 use super::{LocalObject, StaticPod, StaticPodSource, canonical, field, object, typed, validate};
 
 /// Errors that are listed for one manifest; further ones are counted.
@@ -18,6 +20,8 @@ pub struct Parsed {
     pub pods: Vec<StaticPod>,
     /// Valid Secrets, ConfigMaps and RuntimeClasses.
     pub objects: Vec<LocalObject>,
+    /// Uids of pods that a kubelet left running, by the generated uids that they replace.
+    pub adopted: BTreeMap<String, String>,
     /// Errors and warnings.
     pub errors: Vec<field::Error>,
     /// Whether a part was rejected: an item that is missing now may be in that part, so nothing is
@@ -38,7 +42,14 @@ pub fn parse(
         let result = match document.body {
             Err(error) => Err(vec![error]),
             Ok(ManifestObject::Pod(value)) => {
-                pod(value, origin, first_seen, now).map(|(mut pod, warnings)| {
+                pod(value, origin, first_seen, now).map(|parsed_pod| {
+                    let ParsedPod {
+                        mut pod,
+                        replaced_uid,
+                        warnings,
+                    } = parsed_pod;
+                    let adopted = replaced_uid.map(|replaced| (replaced, pod.uid.clone()));
+                    parsed.adopted.extend(adopted);
                     pod.location.clone_from(&location);
                     parsed.pods.push(pod);
                     let warnings = warnings.into_iter().map(|w| w.at(&location));
@@ -79,15 +90,24 @@ impl Parsed {
     }
 }
 
+struct ParsedPod {
+    pod: StaticPod,
+    replaced_uid: Option<String>,
+    warnings: Vec<field::Error>,
+}
+
 fn pod(
     mut value: Value,
     origin: &ManifestOrigin<'_>,
     first_seen: &dyn Fn(&str) -> Option<Timestamp>,
     now: Timestamp,
-) -> Result<(StaticPod, Vec<field::Error>), Vec<field::Error>> {
+) -> Result<ParsedPod, Vec<field::Error>> {
     identity::remove_server_fields(&mut value);
-    let (uid, first_seen) =
-        identity::assign(&mut value, origin, |uid| first_seen(uid).unwrap_or(now))?;
+    let StaticPodIdentity {
+        uid,
+        replaced_uid,
+        first_seen,
+    } = identity::assign(&mut value, origin, |uid| first_seen(uid).unwrap_or(now))?;
     if let Some(volumes) = value.pointer_mut("/spec/volumes") {
         typed::parse_octal_modes(volumes);
     }
@@ -120,5 +140,9 @@ fn pod(
         .into_iter()
         .map(|path| field::Error::new(path, "unknown field; ignored"))
         .collect();
-    Ok((pod, warnings))
+    Ok(ParsedPod {
+        pod,
+        replaced_uid,
+        warnings,
+    })
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use polylet_kit::config::KeepSecrets;
 use serde::{Deserialize, Serialize};
 
 use super::merge::{ManifestState, Manifests};
@@ -22,6 +23,9 @@ pub struct PersistedSource {
     pub manifests: BTreeMap<String, PersistedManifest>,
     /// Causes by pod uid.
     pub causes: BTreeMap<String, PersistedCause>,
+    /// Adopted uids by generated ones, see [`super::adoption`].
+    #[serde(default)]
+    pub adopted: BTreeMap<String, String>,
 }
 
 /// Items of one manifest.
@@ -53,6 +57,7 @@ impl PersistedSource {
         stale_since: Option<Timestamp>,
         manifests: &Manifests,
         causes: BTreeMap<String, PersistedCause>,
+        adopted: BTreeMap<String, String>,
     ) -> Self {
         let manifests = manifests
             .iter()
@@ -71,7 +76,18 @@ impl PersistedSource {
             stale_since,
             manifests,
             causes,
+            adopted,
         }
+    }
+
+    /// The state that may be kept on disk.
+    #[must_use]
+    pub fn persisted(mut self, keep_secrets: KeepSecrets) -> Self {
+        for manifest in self.manifests.values_mut() {
+            let objects = &mut manifest.objects;
+            objects.retain(|object| object.key.is_persisted(keep_secrets));
+        }
+        self
     }
 
     /// The manifests as they were.

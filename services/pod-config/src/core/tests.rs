@@ -3,6 +3,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::adoption::{Adoption, PodLogDirectory};
 use super::decode::{ManifestObject, decode};
 use super::identity::ManifestOrigin;
 use super::merge::Manifests;
@@ -23,6 +24,7 @@ fn origin(path: &str) -> ManifestOrigin<'_> {
         node: "Node1",
         source: StaticPodSource::File,
         origin: path,
+        adoption: None,
     }
 }
 
@@ -122,6 +124,50 @@ fn uid_depends_on_content_node_and_origin() {
 }
 
 #[test]
+fn pod_that_a_kubelet_left_running_keeps_its_uid() {
+    let text = pod_text("etcd").replace("{name", "{namespace: kube-system, name");
+    let generated = read(&text).pods[0].uid.clone();
+    let kubelet = "8cd7ba3c5c3ea8ff1f3ffa1d1f5ae6ab";
+    let directory = format!("kube-system_etcd-node1_{kubelet}");
+    let directory = PodLogDirectory::from_name(&directory, NOW).expect("a static pod");
+    let mut adoption = Adoption {
+        directories: [directory].into(),
+        changed_at: Some(NOW),
+        ..Adoption::default()
+    };
+    let parsed = |adoption: &Adoption, text: &str| {
+        let origin = ManifestOrigin {
+            adoption: Some(adoption),
+            ..origin("/m/a.yaml")
+        };
+        parse(text.as_bytes(), &origin, &|_| None, NOW)
+    };
+    let adopted = parsed(&adoption, &text);
+    let pod = &adopted.pods[0];
+    assert_eq!(pod.uid, kubelet);
+    let manifest: Value = serde_json::from_slice(&pod.manifest).expect("JSON");
+    let hash = &manifest["metadata"]["annotations"]["kubernetes.io/config.hash"];
+    assert_eq!(
+        (&manifest["metadata"]["uid"], hash),
+        (&json!(kubelet), &json!(kubelet))
+    );
+    assert_eq!(adopted.adopted, [(generated, kubelet.to_owned())].into());
+
+    // A later start knows it without the directory; a changed manifest is another pod.
+    adoption = Adoption {
+        adopted: adopted.adopted,
+        ..Adoption::default()
+    };
+    assert_eq!(parsed(&adoption, &text).pods[0].uid, kubelet);
+    let changed = parsed(&adoption, &text.replace("busybox", "other"));
+    assert!(changed.adopted.is_empty() && changed.pods[0].uid != kubelet);
+    // A uid in the manifest stays.
+    let own = text.replace("name: etcd", "name: etcd, uid: my-own");
+    let own = parsed(&adoption, &own);
+    assert_eq!((own.pods[0].uid.as_str(), own.adopted.len()), ("my-own", 0));
+}
+
+#[test]
 fn first_seen_is_stable_and_not_part_of_the_digest() {
     let text = pod_text("web");
     let later: Timestamp = "2026-01-01T00:00:00Z".parse().expect("a time");
@@ -184,7 +230,13 @@ fn invalid_manifest_retains_its_previous_pods() {
     );
     manifests.mark_failed("/m/a", "cannot be read".into(), String::new());
     assert_eq!(names(&manifests), both);
-    let persisted = PersistedSource::new("n".into(), None, &manifests, BTreeMap::new());
+    let persisted = PersistedSource::new(
+        "n".into(),
+        None,
+        &manifests,
+        BTreeMap::new(),
+        BTreeMap::new(),
+    );
     let back: PersistedSource =
         serde_json::from_str(&serde_json::to_string(&persisted).expect("JSON")).expect("state");
     assert_eq!(back, persisted);

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use polylet_kit::state_file::StateFile;
+use polylet_kit::state_file::{StateFile, StateFileError};
 use polylet_kit::{CancellationToken, report};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -35,8 +35,18 @@ impl<T: Serialize + DeserializeOwned + Send + 'static> DebouncedFile<T> {
     }
 
     /// The state of an earlier process. A corrupt file is set aside.
-    pub(crate) fn load(&self) -> Option<T> {
-        self.file.load_or_set_aside(EFFECT_OF_LOSS)
+    ///
+    /// # Errors
+    /// The file cannot be read, or a newer build wrote it.
+    pub(crate) fn load(&self) -> Result<Option<T>, StateFileError> {
+        self.file.restore(EFFECT_OF_LOSS)
+    }
+
+    /// Removes the file of an earlier process.
+    pub(crate) fn remove(&self) {
+        if let Err(error) = self.file.remove() {
+            tracing::warn!(error = report(&error), "failed to remove state file");
+        }
     }
 
     /// Schedules a write of a change that is needed after a crash.

@@ -78,7 +78,7 @@ impl Debouncer {
             let pause = match write().await {
                 Ok(()) => (started.elapsed() * PAUSE_FACTOR).clamp(MIN_PAUSE, MAX_PAUSE),
                 Err(error) => {
-                    tracing::warn!(error, "failed to write state; retrying");
+                    tracing::debug!(error, "failed to write state; retrying");
                     self.schedule_after(RETRY_DELAY);
                     RETRY_DELAY
                 }

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use polylet_kit::state_file::StateFile;
+use polylet_kit::config::KeepSecrets;
+use polylet_kit::state_file::{StateFile, StateFileError};
 use polylet_kit::{CancellationToken, report};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
@@ -22,35 +23,41 @@ pub struct ImmediateWriter {
     file: StateFile<PersistedSource>,
     desired: watch::Sender<Arc<PersistedSource>>,
     saved: watch::Sender<Arc<PersistedSource>>,
+    keep_secrets: KeepSecrets,
 }
 
 impl ImmediateWriter {
     /// A writer of the file at `path`.
-    pub fn new(path: PathBuf) -> ImmediateWriter {
+    pub fn new(path: PathBuf, keep_secrets: KeepSecrets) -> ImmediateWriter {
         let empty = Arc::new(PersistedSource::default());
         ImmediateWriter {
             file: StateFile::new(path, VERSION),
             desired: watch::Sender::new(empty.clone()),
             saved: watch::Sender::new(empty),
+            keep_secrets,
         }
     }
 
     /// The state of an earlier process, if it is of the same source. A corrupt file is set aside:
     /// the node goes on with what its sources return.
-    pub fn load(&self, source_id: &str) -> PersistedSource {
+    ///
+    /// # Errors
+    /// The file cannot be read, or a newer build wrote it.
+    pub fn load(&self, source_id: &str) -> Result<PersistedSource, StateFileError> {
         let effect = "state file cannot be used; waiting for the source";
-        let state = Arc::new(self.file.load_or_set_aside(effect).unwrap_or_default());
+        let state = Arc::new(self.file.restore(effect)?.unwrap_or_default());
         self.desired.send_replace(state.clone());
         self.saved.send_replace(state.clone());
-        if state.source_id == source_id {
+        Ok(if state.source_id == source_id {
             PersistedSource::clone(&state)
         } else {
             PersistedSource::default()
-        }
+        })
     }
 
     /// Schedules a write, unless the state is already on disk.
     pub fn schedule(&self, state: PersistedSource) {
+        let state = state.persisted(self.keep_secrets);
         self.desired.send_if_modified(|desired| {
             let changed = **desired != state;
             if changed {
@@ -80,7 +87,7 @@ impl ImmediateWriter {
                 changed = desired.changed() => if changed.is_err() { return },
             }
             while let Err(error) = self.save().await {
-                tracing::warn!(error, "failed to write state; retrying");
+                tracing::debug!(error, "failed to write state; retrying");
                 tokio::select! {
                     () = drain.cancelled() => return,
                     () = sleep(RETRY_DELAY) => {}

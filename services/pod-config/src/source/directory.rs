@@ -5,6 +5,8 @@
 //! checked again a moment later, since editors replace files by deleting them first.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -40,6 +42,8 @@ pub struct DirectoryWatcher {
     observed_at: BTreeMap<String, Timestamp>,
     events: Option<DirectoryEvents>,
     retry: Backoff,
+    /// Where pods of a kubelet are to be found, until the directory was read.
+    pod_logs: Option<PathBuf>,
     /// Whether an earlier process has read manifests.
     had_manifests: bool,
     missing_since: Option<Instant>,
@@ -50,6 +54,7 @@ impl DirectoryWatcher {
     pub fn new(config: DirectoryConfig, restored: BTreeMap<String, String>) -> DirectoryWatcher {
         DirectoryWatcher {
             retry: Backoff::new(WATCH_RETRY_DELAY, config.interval),
+            pod_logs: Some(config.pod_logs.clone()),
             config,
             known: BTreeMap::new(),
             had_manifests: !restored.is_empty(),
@@ -77,6 +82,7 @@ impl DirectoryWatcher {
             let request = ReadRequest::All {
                 known: self.known.clone(),
                 restored: std::mem::take(&mut self.restored),
+                pod_logs: self.pod_logs.clone(),
             };
             if !self.scan(request, to).await {
                 return;
@@ -227,6 +233,7 @@ impl DirectoryWatcher {
         match &scan.listing {
             DirListing::Missing => self.known.clear(),
             DirListing::Complete(origins) => {
+                self.pod_logs = None;
                 self.known.retain(|origin, _| origins.contains(origin));
             }
             DirListing::Partial | DirListing::Unreadable(_) => {}
@@ -264,19 +271,20 @@ fn unreadable(message: String) -> ScanResult {
     ScanResult {
         listing: DirListing::Unreadable(message),
         files: Vec::new(),
+        pod_logs: Arc::default(),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::PathBuf;
 
     #[test]
     fn last_event_of_a_file_decides_when_it_is_read() {
         let config = DirectoryConfig {
             path: PathBuf::from("/m"),
             interval: QUIET_PERIOD,
+            pod_logs: PathBuf::from("/l"),
         };
         let mut watcher = DirectoryWatcher::new(config, BTreeMap::new());
         let path = || PathBuf::from("/m/a");

@@ -22,6 +22,7 @@ pub(super) async fn get(
         target: GetTarget::parse(url).map_err(|error| error.to_string())?,
         headers: headers.to_vec(),
         user_agent: "",
+        requester: String::new(),
     };
     match client.get(&request, &GetProgress::default()).await {
         Ok(response) if response.status == 200 => Ok(response.body),

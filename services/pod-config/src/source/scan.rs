@@ -5,11 +5,13 @@ use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Read, Seek};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use jiff::Timestamp;
 use tracing::Span;
 
+use crate::core::adoption::PodLogDirectory;
 use crate::input::{DirListing, FileState, ReadResult, ScanResult};
 use crate::trace::new_pod_trace;
 
@@ -25,6 +27,8 @@ pub(super) enum ReadRequest {
     All {
         known: BTreeMap<String, String>,
         restored: BTreeMap<String, String>,
+        /// The directory of pods' logs, if pods of a kubelet are to be found there.
+        pod_logs: Option<PathBuf>,
     },
     /// Some files, which were closed by their writers or quiet for a while.
     Some(Vec<ReadTarget>),
@@ -42,8 +46,18 @@ pub(super) fn scan(root: &Path, request: ReadRequest) -> ScanResult {
         ReadRequest::Some(targets) => ScanResult {
             listing: DirListing::Partial,
             files: targets.into_iter().map(read_target).collect(),
+            pod_logs: Arc::default(),
         },
-        ReadRequest::All { known, restored } => scan_all(root, &known, &restored),
+        ReadRequest::All {
+            known,
+            restored,
+            pod_logs,
+        } => ScanResult {
+            pod_logs: pod_logs
+                .map(|path| list_pod_logs(&path))
+                .unwrap_or_default(),
+            ..scan_all(root, &known, &restored)
+        },
     }
 }
 
@@ -71,6 +85,7 @@ fn scan_all(
     let failed = |listing| ScanResult {
         listing,
         files: Vec::new(),
+        pod_logs: Arc::default(),
     };
     let paths = match list(root) {
         Ok(paths) => paths,
@@ -116,7 +131,36 @@ fn scan_all(
     ScanResult {
         listing: DirListing::Complete(origins),
         files,
+        pod_logs: Arc::default(),
     }
+}
+
+/// The log directories of static pods. Without the directory, no pod was left by a kubelet.
+fn list_pod_logs(path: &Path) -> Arc<[PodLogDirectory]> {
+    let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
+    let directory = |entry: std::fs::DirEntry| {
+        let meta = entry.metadata().ok()?;
+        // Not every file system has the time of birth. The modification time is later: it changes
+        // with the first start of each container.
+        let created_at = meta.created().or_else(|_| meta.modified()).ok()?;
+        let created_at = Timestamp::try_from(created_at).ok()?;
+        PodLogDirectory::from_name(entry.file_name().to_str()?, created_at)
+    };
+    entries.filter_map(directory).collect()
+}
+
+/// When a file was last written, or moved to its path. A change of its mode alone, which also changes
+/// the inode's time, does not count: it leaves the directory as it is.
+fn changed_at(path: &Path, meta: &Metadata) -> Option<Timestamp> {
+    let modified = Timestamp::try_from(meta.modified().ok()?).ok()?;
+    let inode_changed = nanoseconds(meta.ctime(), meta.ctime_nsec())?;
+    let directory = std::fs::metadata(path.parent()?).ok()?;
+    let directory_modified = Timestamp::try_from(directory.modified().ok()?).ok()?;
+    Some(modified.max(inode_changed.min(directory_modified)))
+}
+
+fn nanoseconds(seconds: i64, nanoseconds: i64) -> Option<Timestamp> {
+    Timestamp::new(seconds, i32::try_from(nanoseconds).ok()?).ok()
 }
 
 /// The files of a directory, or the one file. Hidden files are no manifests.
@@ -210,6 +254,7 @@ fn try_read(path: &Path, complete: bool) -> ReadResult {
                 bytes,
                 settled: stable && (complete || is_quiet(&meta)),
                 fingerprint: fingerprint(&meta),
+                changed_at: changed_at(path, &meta),
             }
         }
         Err(error) if error.kind() == ErrorKind::NotFound => ReadResult::Gone,
@@ -267,4 +312,52 @@ fn is_quiet(meta: &Metadata) -> bool {
     SystemTime::now()
         .duration_since(modified)
         .map_or(true, |age| age >= QUIET_PERIOD)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_of_mode_is_no_change_of_a_manifest() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.yaml");
+        std::fs::write(&path, "a").unwrap();
+        let changed = || changed_at(&path, &std::fs::metadata(&path).unwrap()).unwrap();
+        let written = changed();
+        let mode = std::fs::Permissions::from_mode(0o600);
+        while nanoseconds_of_inode(&path) <= written {
+            std::fs::set_permissions(&path, mode.clone()).unwrap();
+        }
+        assert_eq!(changed(), written);
+        // Moving an older file into place is a change.
+        let other = dir.path().join("b");
+        std::fs::hard_link(&path, &other).unwrap();
+        std::fs::rename(&other, dir.path().join("c.yaml")).unwrap();
+        assert!(changed() > written);
+    }
+
+    fn nanoseconds_of_inode(path: &Path) -> Timestamp {
+        let meta = std::fs::metadata(path).unwrap();
+        nanoseconds(meta.ctime(), meta.ctime_nsec()).unwrap()
+    }
+
+    #[test]
+    fn log_directories_have_the_time_of_their_birth() {
+        let dir = tempfile::tempdir().unwrap();
+        let before = Timestamp::now() - jiff::SignedDuration::from_secs(1);
+        let name = "kube-system_etcd-n1_8cd7ba3c5c3ea8ff1f3ffa1d1f5ae6ab";
+        std::fs::create_dir(dir.path().join(name)).unwrap();
+        std::fs::create_dir(
+            dir.path()
+                .join("default_web_0b7b3e1c-55d5-4d6f-9d8f-6a4b0a3f2a11"),
+        )
+        .unwrap();
+        let found = list_pod_logs(dir.path());
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].name, "etcd-n1");
+        assert!(found[0].created_at > before);
+        assert!(list_pod_logs(&dir.path().join("absent")).is_empty());
+    }
 }

@@ -1,9 +1,11 @@
 //! State of one static source.
 
+use polylet_kit::state_file::StateFileError;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use polylet_kit::HealthConditions;
 use polylet_watch::Store;
 use polylet_wire::podconfig::v1::{ManifestError, Pod};
 use tokio::time::timeout;
@@ -11,6 +13,7 @@ use tracing::Span;
 
 use super::traces::PodTraces;
 use crate::convert;
+use crate::core::adoption::Adoption;
 use crate::core::identity::ManifestOrigin;
 use crate::core::merge::{Manifests, MergedPods};
 use crate::core::parse::{Parsed, parse};
@@ -19,6 +22,8 @@ use crate::core::{StaticPodSource, field};
 use crate::input::{DirListing, FetchResult, FileState, ReadResult, ScanResult, UrlResponse};
 use crate::persist::ImmediateWriter;
 
+/// The health condition of a source that cannot be read; its pods are retained.
+const UNREADABLE: &str = "ManifestsUnreadable";
 /// Larger manifests are parsed on a thread that may block.
 const BLOCKING_PARSE_BYTES: usize = 64 * 1024;
 /// Limit of the time for parsing, far above that of any real manifest.
@@ -43,6 +48,8 @@ pub(super) struct SourceState {
     traces: PodTraces,
     store: Store<String, Pod>,
     writer: ImmediateWriter,
+    /// Pods that a kubelet left running.
+    adoption: Adoption,
 }
 
 impl SourceState {
@@ -54,18 +61,18 @@ impl SourceState {
         display_name: Option<String>,
         writer: ImmediateWriter,
         store: Store<String, Pod>,
-    ) -> SourceState {
+    ) -> Result<SourceState, StateFileError> {
         let configured = origin.is_some();
         let source_id = format!("{node} {}", origin.unwrap_or_default());
         let persisted = if configured {
-            writer.load(&source_id)
+            writer.load(&source_id)?
         } else {
             PersistedSource::default()
         };
         if !configured {
             store.mark_synced();
         }
-        SourceState {
+        Ok(SourceState {
             source,
             node: node.to_owned(),
             source_id,
@@ -73,13 +80,17 @@ impl SourceState {
             manifests: persisted.manifests(),
             stale_since: persisted.stale_since,
             causes: persisted.causes,
+            adoption: Adoption {
+                adopted: persisted.adopted,
+                ..Adoption::default()
+            },
             error: None,
             synced: !configured,
             errors: Vec::new(),
             traces: PodTraces::default(),
             store,
             writer,
-        }
+        })
     }
 
     /// Fingerprints of all manifests by origin.
@@ -113,6 +124,7 @@ impl SourceState {
             }
             DirListing::Unreadable(message) => self.mark_failed(message),
         }
+        self.adoption.directories = scan.pod_logs;
         for file in scan.files {
             self.handle_file(file).await;
         }
@@ -139,9 +151,14 @@ impl SourceState {
             // A half-written file removes nothing; the source reads it again.
             ReadResult::Read { settled: false, .. } if self.manifests.has_items(&origin) => return,
             ReadResult::Read {
-                bytes, fingerprint, ..
+                bytes,
+                fingerprint,
+                changed_at,
+                ..
             } => {
+                self.adoption.changed_at = changed_at;
                 let parsed = self.parse(bytes, origin.clone(), &span).await;
+                self.adopt(&parsed);
                 self.manifests.update(&origin, parsed, fingerprint);
             }
         }
@@ -181,15 +198,26 @@ impl SourceState {
         }
     }
 
+    fn adopt(&mut self, parsed: &Parsed) {
+        for (generated, uid) in &parsed.adopted {
+            let adopted = self.adoption.adopted.insert(generated.clone(), uid.clone());
+            if adopted.is_none() {
+                tracing::info!(pod_uid = uid, "static pod continues the pod of a kubelet");
+            }
+        }
+    }
+
     fn mark_synced(&mut self) {
         self.synced = true;
         self.error = None;
+        HealthConditions::of_process().clear(UNREADABLE, &self.display_name);
         self.stale_since = None;
     }
 
     /// Handles a source that could not be read: its pods are retained, and stale if they were
     /// restored and not confirmed since.
     fn mark_failed(&mut self, message: String) {
+        HealthConditions::of_process().set(UNREADABLE, &self.display_name, &message);
         self.error = Some(message);
         if !self.synced && self.manifests.iter().next().is_some() {
             self.stale_since.get_or_insert_with(Timestamp::now);
@@ -208,7 +236,7 @@ impl SourceState {
                 otel.status_description = tracing::field::Empty,
             )
         };
-        let first_seen = self.first_seen();
+        let (first_seen, adoption) = (self.first_seen(), self.adoption.clone());
         let (node, source, length) = (self.node.clone(), self.source, bytes.len());
         let entered = validating.clone();
         let work = move || {
@@ -216,6 +244,7 @@ impl SourceState {
                 node: &node,
                 source,
                 origin: &origin,
+                adoption: Some(&adoption),
             };
             let first_seen = |uid: &str| first_seen.get(uid).copied();
             entered.in_scope(|| parse(&bytes, &origin, &first_seen, Timestamp::now()))
@@ -300,16 +329,20 @@ impl SourceState {
             causes.insert(uid.clone(), cause);
         }
         self.causes = causes;
+        let adopted = &mut self.adoption.adopted;
+        adopted.retain(|_, uid| merged.pods.contains_key(uid));
         traces.record_unused();
         if !self.can_publish() {
             return;
         }
-        self.writer.schedule(PersistedSource::new(
+        let state = PersistedSource::new(
             self.source_id.clone(),
             self.stale_since,
             &self.manifests,
             self.causes.clone(),
-        ));
+            self.adoption.adopted.clone(),
+        );
+        self.writer.schedule(state);
         if self.source == StaticPodSource::Http {
             // Unlike files, the response cannot be read again during an outage.
             self.writer.wait_until_saved().await;

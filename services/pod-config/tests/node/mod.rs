@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use prost_types::FieldMask;
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 
 use polylet_wire::podconfig::v1::object_service_client::ObjectServiceClient;
 use polylet_wire::podconfig::v1::pod_config_service_client::PodConfigServiceClient;
@@ -72,7 +73,10 @@ impl Node {
     }
 
     pub(crate) fn start(&mut self) {
-        let child = Command::new(env!("CARGO_BIN_EXE_polylet-pod-config"))
+        // A write beyond a limit of the file size is an error then, like one to a full disk.
+        let child = Command::new("sh")
+            .args(["-c", r#"trap "" XFSZ; exec "$0" "$@""#])
+            .arg(env!("CARGO_BIN_EXE_polylet-pod-config"))
             .arg("--config")
             .arg(self.path("config.yaml"))
             .stdout(Stdio::null())
@@ -85,6 +89,21 @@ impl Node {
             )
             .spawn();
         self.child = Some(child.expect("the service"));
+    }
+
+    /// Sets the soft limit of a resource for the running process; returns the former one.
+    pub(crate) fn limit(&self, resource: Resource, limit: u64) -> u64 {
+        let pid = self.child.as_ref().map(Child::id).expect("started");
+        let pid = Pid::from_raw(pid.cast_signed());
+        let former = prlimit(
+            pid,
+            resource,
+            Rlimit {
+                current: Some(limit).filter(|limit| *limit != u64::MAX),
+                maximum: getrlimit(resource).maximum,
+            },
+        );
+        former.expect("a limit").current.unwrap_or(u64::MAX)
     }
 
     pub(crate) fn kill(&mut self) {

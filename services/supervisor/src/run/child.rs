@@ -5,15 +5,12 @@ use std::os::unix::net::UnixListener;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
-use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use tokio::process::{Child, Command};
 
 use super::sockets::LISTEN_FDS_START;
-
-/// The watchdog timeout: a ready service that does not ping for this long is killed.
-pub(super) const WATCHDOG: Duration = Duration::from_secs(30);
+use crate::core::liveness::WATCHDOG_TIMEOUT;
 
 /// What a child is started with.
 pub(super) struct ChildSpec<'a> {
@@ -52,7 +49,7 @@ pub(super) fn start(spec: &ChildSpec<'_>) -> std::io::Result<(ChildHandle, Child
         // The process id is unknown before the fork; services accept the sockets without it.
         .env_remove("LISTEN_PID")
         .env("NOTIFY_SOCKET", spec.notify)
-        .env("WATCHDOG_USEC", WATCHDOG.as_micros().to_string())
+        .env("WATCHDOG_USEC", WATCHDOG_TIMEOUT.as_micros().to_string())
         .env_remove("WATCHDOG_PID")
         // One thread does nearly all work: more arenas would only waste memory.
         .env("MALLOC_ARENA_MAX", "1")

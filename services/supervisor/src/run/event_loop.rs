@@ -1,24 +1,25 @@
 //! The event loop that owns the services' processes.
 
-use std::os::unix::net::UnixListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use polylet_kit::Config;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::time::Instant;
 
 use super::input::Input;
 use super::service_manager::{ServiceManager, ServiceManagerError};
+use super::sockets::ServiceSocket;
 use crate::core::order::SERVICES;
 
 /// What the services are started with.
 pub(super) struct ServiceSetup<'a> {
-    pub(super) config: &'a Config,
+    /// The configuration file that services read.
+    pub(super) config_file: &'a Path,
+    pub(super) run_directory: &'a Path,
     /// The supervisor's own directory, for notify sockets.
     pub(super) directory: PathBuf,
     pub(super) programs: Vec<PathBuf>,
-    pub(super) sockets: Vec<UnixListener>,
+    pub(super) sockets: Vec<ServiceSocket>,
     pub(super) inputs: UnboundedSender<Input>,
     pub(super) incoming: UnboundedReceiver<Input>,
 }
@@ -28,24 +29,25 @@ pub(super) async fn run(setup: ServiceSetup<'_>) -> Result<(), ServiceManagerErr
     let mut terminate = signal(SignalKind::terminate()).map_err(ServiceManagerError::Signals)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(ServiceManagerError::Signals)?;
     let ServiceSetup {
-        config,
+        config_file,
+        run_directory,
         directory,
         programs,
         sockets,
         inputs,
         mut incoming,
     } = setup;
-    let mut manager = ServiceManager::new(&config.path, &config.polylet.run_directory, inputs);
+    let mut manager = ServiceManager::new(config_file, run_directory, inputs);
     for ((service, program), socket) in SERVICES.iter().zip(programs).zip(sockets) {
         manager.add(service.name, program, socket, &directory)?;
     }
     manager.start_all();
     loop {
-        let watchdog = manager.watchdog_deadline();
+        let deadline = manager.deadline();
         tokio::select! {
             Some(input) = incoming.recv() => manager.handle_input(input),
-            () = tokio::time::sleep_until(watchdog.unwrap_or_else(Instant::now)),
-                if watchdog.is_some() => manager.kill_unresponsive(),
+            () = tokio::time::sleep_until(deadline.unwrap_or_else(Instant::now)),
+                if deadline.is_some() => manager.kill_unresponsive(),
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
         }

@@ -1,9 +1,9 @@
 //! Health of the running services.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedSender;
+use tonic::transport::Channel;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
@@ -18,10 +18,10 @@ const RETRY_DELAY: Duration = Duration::from_secs(1);
 pub(super) async fn watch(
     at: usize,
     instance: u64,
-    socket: PathBuf,
+    channel: Channel,
     inputs: UnboundedSender<Input>,
 ) {
-    let mut health = HealthClient::new(polylet_kit::channel::unix(&socket));
+    let mut health = HealthClient::new(channel);
     loop {
         if let Ok(response) = health.watch(HealthCheckRequest::default()).await {
             let mut changes = response.into_inner();

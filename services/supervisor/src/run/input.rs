@@ -34,9 +34,11 @@ pub(super) enum Input {
 }
 
 /// A message of a service on its notify socket.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum NotifyMessage {
     Ready,
     Stopping,
     Watchdog,
+    /// Why the process fails.
+    Error(String),
 }

@@ -1,11 +1,13 @@
 //! `polylet run`: the services as children of this process.
 
 mod child;
+mod effective_config;
 mod event_loop;
 mod health;
 mod input;
 mod memory;
 mod notify;
+mod process;
 mod programs;
 mod server;
 mod service_manager;
@@ -18,9 +20,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use polylet_kit::serve::Routes;
-use polylet_kit::{CancellationToken, Exit, listener, lock, report, state_file, telemetry};
+use polylet_kit::{CancellationToken, Exit, listener, lock, report, telemetry};
 use polylet_wire::supervisor::v1::supervisor_service_server::SupervisorServiceServer;
 use tokio::sync::mpsc;
+
+use effective_config::ConfigFile;
 
 use crate::flags::EffectiveConfig;
 use crate::traces::TraceStore;
@@ -112,14 +116,13 @@ fn start(effective: &EffectiveConfig) -> Result<(), RunError> {
     let lock = directory.join("supervisor.lock");
     let _lock = lock::Lock::acquire(&lock, Duration::ZERO)?;
     // After the lock, as the services of another supervisor may read the file.
-    if let Some(text) = &effective.text {
-        state_file::write(&config.path, text.as_bytes()).map_err(|source| {
-            RunError::Configuration {
-                path: config.path.clone(),
-                source,
-            }
-        })?;
-    }
+    let config_file = match &effective.text {
+        None => ConfigFile::existing(&config.path),
+        Some(text) => ConfigFile::write(&config.path, text).map_err(|source| {
+            let path = config.path.clone();
+            RunError::Configuration { path, source }
+        })?,
+    };
     let programs = programs::find(polylet.bin_directory.as_deref())?;
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
@@ -131,6 +134,7 @@ fn start(effective: &EffectiveConfig) -> Result<(), RunError> {
     for warning in &config.warnings {
         tracing::warn!(warning, "configuration warning");
     }
+    polylet_kit::process_limits::apply(&config.kubelet);
     let sockets = sockets::open(&directory)?;
     let listener = listener::bind(&directory.join("supervisor.sock"))
         .map_err(|error| RunError::Sockets(error.into()))?;
@@ -145,7 +149,7 @@ fn start(effective: &EffectiveConfig) -> Result<(), RunError> {
         let server = server::Server {
             inputs: inputs.clone(),
             traces: traces.clone(),
-            directory,
+            node_name: polylet.node_name.clone(),
         };
         let mut routes = Routes::default();
         routes.add(traces.server());
@@ -153,7 +157,8 @@ fn start(effective: &EffectiveConfig) -> Result<(), RunError> {
         let stop = CancellationToken::new();
         let serving = polylet_kit::serve::serve(listener, routes, stop.clone().cancelled_owned());
         let services = event_loop::run(event_loop::ServiceSetup {
-            config,
+            config_file: &config_file.path,
+            run_directory: &polylet.run_directory,
             directory: own,
             programs,
             sockets,
@@ -161,6 +166,7 @@ fn start(effective: &EffectiveConfig) -> Result<(), RunError> {
             incoming,
         });
         tokio::select! {
+            () = config_file.keep_trying() => Ok(()),
             stopped = services => stopped.map_err(RunError::Services),
             served = serving => served.map_err(RunError::Serve),
         }

@@ -20,7 +20,7 @@ pub(super) fn open(directory: &Path, service: &str) -> std::io::Result<(PathBuf,
 
 /// Reads messages for ever.
 pub(super) async fn read(at: usize, socket: UnixDatagram, inputs: UnboundedSender<Input>) {
-    let mut buffer = [0; 1024];
+    let mut buffer = [0; 4096];
     loop {
         let Ok(length) = socket.recv(&mut buffer).await else {
             // Most likely out of memory.
@@ -45,7 +45,10 @@ fn parse(message: &[u8]) -> Vec<(NotifyMessage, Option<u32>)> {
         "READY=1" => Some(NotifyMessage::Ready),
         "STOPPING=1" => Some(NotifyMessage::Stopping),
         "WATCHDOG=1" => Some(NotifyMessage::Watchdog),
-        _ => None,
+        _ => {
+            let error = line.strip_prefix("STATUS=")?;
+            Some(NotifyMessage::Error(error.to_owned()))
+        }
     };
     text.lines()
         .filter_map(message)
@@ -66,7 +69,10 @@ mod tests {
         assert_eq!(parse(b"WATCHDOG=1"), [(NotifyMessage::Watchdog, None)]);
         assert_eq!(
             parse(b"STATUS=x\nSTOPPING=1\n"),
-            [(NotifyMessage::Stopping, None)]
+            [
+                (NotifyMessage::Error("x".to_owned()), None),
+                (NotifyMessage::Stopping, None)
+            ]
         );
         assert_eq!(parse(b"\xff\xfe=\nREADY=0"), []);
     }

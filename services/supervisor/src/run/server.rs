@@ -3,12 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use polylet_kit::HealthConditions;
 use polylet_wire::lifecycle::v1::lifecycle_service_client::LifecycleServiceClient;
-use polylet_wire::lifecycle::v1::{GetInfoRequest, GetInfoResponse};
+use polylet_wire::lifecycle::v1::{GetInfoRequest, GetInfoResponse, HealthCondition};
 use polylet_wire::supervisor::v1 as wire;
 use polylet_wire::supervisor::v1::supervisor_service_server::SupervisorService;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
+use tonic::transport::Channel;
 use tonic::{Request, Response, Status};
 
 use super::input::Input;
@@ -25,7 +27,7 @@ const SPAN_BUFFER_TIME: Duration = Duration::from_millis(150);
 pub(super) struct Server {
     pub(super) inputs: UnboundedSender<Input>,
     pub(super) traces: TraceStore,
-    pub(super) directory: PathBuf,
+    pub(super) node_name: String,
 }
 
 #[tonic::async_trait]
@@ -43,7 +45,10 @@ impl SupervisorService for Server {
         let each = views.into_iter().map(|view| self.service_status(view));
         let mut services = futures::future::join_all(each).await;
         services.push(own_status());
-        Ok(Response::new(wire::ListServicesResponse { services }))
+        Ok(Response::new(wire::ListServicesResponse {
+            services,
+            node_name: self.node_name.clone(),
+        }))
     }
 
     async fn get_trace(
@@ -60,10 +65,20 @@ impl SupervisorService for Server {
 
 impl Server {
     async fn service_status(&self, view: ServiceView) -> wire::ServiceStatus {
-        let info = match view.health {
-            "SERVING" | "NOT_SERVING" => self.info(view.name).await,
-            _ => GetInfoResponse::default(),
+        let mut conditions = view.conditions;
+        let info = match view.channel {
+            Some(channel) => info(channel).await,
+            None => Ok(GetInfoResponse::default()),
         };
+        let mut info = info.unwrap_or_else(|message| {
+            conditions.push(HealthCondition {
+                reason: "ServiceNotResponding".to_owned(),
+                message,
+                ..HealthCondition::default()
+            });
+            GetInfoResponse::default()
+        });
+        conditions.append(&mut info.conditions);
         wire::ServiceStatus {
             service: view.name.to_owned(),
             version: info.version,
@@ -78,17 +93,20 @@ impl Server {
             started_at: view.started_at.map(polylet_wire::time::to_wire),
             peers: info.peers,
             last_exit: view.last_exit,
+            conditions,
         }
     }
+}
 
-    async fn info(&self, service: &str) -> GetInfoResponse {
-        let channel = polylet_kit::channel::unix(&service_socket(&self.directory, service));
-        let mut lifecycle = LifecycleServiceClient::new(channel);
-        let info = lifecycle.get_info(GetInfoRequest {});
-        match tokio::time::timeout(INFO_TIMEOUT, info).await {
-            Ok(Ok(info)) => info.into_inner(),
-            _ => GetInfoResponse::default(),
-        }
+/// The info of a service, over the connection that watches its health: one more connection could be
+/// refused, as in a service that is out of file descriptors.
+async fn info(channel: Channel) -> Result<GetInfoResponse, String> {
+    let mut lifecycle = LifecycleServiceClient::new(channel);
+    let info = lifecycle.get_info(GetInfoRequest {});
+    match tokio::time::timeout(INFO_TIMEOUT, info).await {
+        Ok(Ok(info)) => Ok(info.into_inner()),
+        Ok(Err(status)) => Err(status.message().to_owned()),
+        Err(_) => Err(format!("no response within {INFO_TIMEOUT:?}")),
     }
 }
 
@@ -101,6 +119,7 @@ fn own_status() -> wire::ServiceStatus {
         health: "SERVING".to_owned(),
         pid,
         memory_bytes: memory::pss(pid),
+        conditions: HealthConditions::of_process().to_wire(),
         ..wire::ServiceStatus::default()
     }
 }

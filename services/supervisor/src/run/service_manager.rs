@@ -1,11 +1,11 @@
 //! Starts, watches, restarts and stops the services' processes.
 
-use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use polylet_kit::Exit;
 use rustix::process::Signal;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::time::Instant;
@@ -14,17 +14,25 @@ use super::child::{self, ChildSpec};
 use super::input::Input;
 use super::input::NotifyMessage;
 use super::notify;
+use super::process;
+use super::sockets::ServiceSocket;
 use super::table::{RunningService, ServiceEntry, ServicePhase};
 use super::{health, server};
+use crate::core::liveness::{Expiry, Liveness};
 use crate::core::order::{SERVICES, stop_groups};
 use crate::core::restart::RestartBackoff;
 
 /// How long a group of services may take to drain and exit before it is killed.
 const STOP_TIMEOUT: Duration = Duration::from_secs(12);
-/// How long the kernel may take to end a killed process.
+/// How long to wait for killed services before the supervisor exits without them.
 const KILL_TIMEOUT: Duration = Duration::from_secs(2);
 /// A watchdog timer that fires this late shows that the supervisor itself was not running.
 const MAX_TIMER_DELAY: Duration = Duration::from_secs(1);
+
+/// Condition of a service whose lock another process holds.
+const LOCKED: &str = "ServiceLocked";
+/// Condition of a service that exits.
+const FAILING: &str = "ServiceFailing";
 
 /// Why the services cannot be supervised.
 #[derive(Debug, thiserror::Error)]
@@ -73,7 +81,7 @@ impl<'a> ServiceManager<'a> {
         &mut self,
         name: &'static str,
         program: PathBuf,
-        socket: UnixListener,
+        socket: ServiceSocket,
         directory: &Path,
     ) -> Result<(), ServiceManagerError> {
         let (notify, reader) =
@@ -83,16 +91,22 @@ impl<'a> ServiceManager<'a> {
             })?;
         let at = self.entries.len();
         tokio::spawn(notify::read(at, reader, self.inputs.clone()));
-        self.entries.push(ServiceEntry {
+        let mut entry = ServiceEntry {
             name,
             program,
-            socket,
+            socket: socket.listener,
             notify,
             phase: ServicePhase::Stopped,
             restarts: RestartBackoff::default(),
             last_exit: String::new(),
+            failure: None,
+            reported_error: String::new(),
             instance: 0,
-        });
+        };
+        if let Some(locked) = socket.locked {
+            entry.fail(LOCKED, locked);
+        }
+        self.entries.push(entry);
         Ok(())
     }
 
@@ -107,6 +121,7 @@ impl<'a> ServiceManager<'a> {
         let socket = server::service_socket(self.run_directory, self.entries[at].name);
         let entry = &mut self.entries[at];
         entry.instance += 1;
+        entry.reported_error.clear();
         let instance = entry.instance;
         let started = child::start(&ChildSpec {
             service: entry.name,
@@ -138,16 +153,23 @@ impl<'a> ServiceManager<'a> {
                 status,
             });
         });
-        let watch = tokio::spawn(health::watch(at, instance, socket, self.inputs.clone()));
+        let channel = polylet_kit::channel::unix(&socket);
+        let watch = tokio::spawn(health::watch(
+            at,
+            instance,
+            channel.clone(),
+            self.inputs.clone(),
+        ));
         let since = Instant::now();
         entry.phase = ServicePhase::Running(RunningService {
             child,
             since,
             started_at: Timestamp::now(),
-            ready: false,
             serving: false,
+            channel,
             tasks: [wait, watch],
-            watchdog_deadline: since + child::WATCHDOG,
+            liveness: Liveness::started(since.into_std()),
+            expiry: None,
         });
     }
 
@@ -187,13 +209,19 @@ impl<'a> ServiceManager<'a> {
         let entry = &mut self.entries[at];
         let mut uptime = Duration::ZERO;
         let mut pid = 0;
+        let mut expiry = None;
         if let ServicePhase::Running(running) =
             std::mem::replace(&mut entry.phase, ServicePhase::Stopped)
         {
             running.tasks.iter().for_each(|task| task.abort());
-            uptime = running.since.elapsed();
+            // One that never became ready does not end a series of failures, however long it took.
+            if running.liveness.has_been_ready() {
+                uptime = running.since.elapsed();
+            }
             pid = running.child.pid;
+            expiry = running.expiry;
         }
+        let locked = matches!(&status, Ok(status) if status.code() == Some(Exit::Locked as i32));
         let reason = match status {
             Ok(status) => child::describe_exit(status),
             Err(error) => format!("failed to start: {error}"),
@@ -202,6 +230,12 @@ impl<'a> ServiceManager<'a> {
         if stopping {
             tracing::info!(service = entry.name, pid, reason, "service exited");
             return;
+        }
+        entry.forget_failure(uptime);
+        match expiry {
+            Some(expiry) => entry.fail(expiry.condition(), expiry.describe()),
+            None if locked => entry.fail(LOCKED, "another process holds its lock".to_owned()),
+            None => entry.fail(FAILING, reason.clone()),
         }
         let delay = entry.restarts.next_delay(uptime);
         entry.phase = ServicePhase::BackOff;
@@ -224,17 +258,22 @@ impl<'a> ServiceManager<'a> {
     }
 
     fn handle_notify(&mut self, at: usize, message: NotifyMessage, pid: Option<u32>) {
+        if let NotifyMessage::Error(error) = message {
+            self.entries[at].report_error(error);
+            return;
+        }
         let Some(running) = self.entries[at].running() else {
             return;
         };
         if pid.is_some_and(|pid| pid != running.child.pid) {
             return;
         }
-        running.reset_watchdog();
+        let now = Instant::now().into_std();
+        running.liveness.ping(now);
         match message {
-            NotifyMessage::Ready => running.ready = true,
+            NotifyMessage::Ready => running.liveness.ready(now),
             NotifyMessage::Stopping => running.serving = false,
-            NotifyMessage::Watchdog => {}
+            NotifyMessage::Watchdog | NotifyMessage::Error(_) => {}
         }
         self.notify_when_ready();
     }
@@ -253,43 +292,51 @@ impl<'a> ServiceManager<'a> {
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
     }
 
-    /// The earliest watchdog deadline. Services are watched once they are ready: before, they may wait
-    /// for a lock or load state.
-    pub(super) fn watchdog_deadline(&self) -> Option<Instant> {
+    /// The earliest deadline of a service's process.
+    pub(super) fn deadline(&self) -> Option<Instant> {
         let deadline = |entry: &ServiceEntry| match &entry.phase {
-            ServicePhase::Running(running) if running.ready => Some(running.watchdog_deadline),
+            ServicePhase::Running(running) => running.liveness.deadline(),
             _ => None,
         };
-        self.entries.iter().filter_map(deadline).min()
+        let earliest = self.entries.iter().filter_map(deadline).min();
+        earliest.map(Instant::from_std)
     }
 
-    /// Kills the services whose watchdog has expired.
+    /// Kills the services that have missed their deadline.
     pub(super) fn kill_unresponsive(&mut self) {
         let now = Instant::now();
         if self
-            .watchdog_deadline()
+            .deadline()
             .is_some_and(|at| now.duration_since(at) > MAX_TIMER_DELAY)
         {
-            // The supervisor itself was delayed: pings of the services are still unread.
+            // The supervisor itself was delayed: messages of the services are still unread.
             for running in self.entries.iter_mut().filter_map(ServiceEntry::running) {
-                running.reset_watchdog();
+                running.liveness.postpone(now.into_std());
             }
             return;
         }
         for entry in &mut self.entries {
-            let name = entry.name;
-            if let Some(running) = entry.running()
-                && running.watchdog_expired(now)
-            {
-                tracing::error!(
-                    service = name,
-                    pid = running.child.pid,
-                    timeout = ?child::WATCHDOG,
-                    "watchdog expired; killing service"
-                );
-                running.child.signal(Signal::KILL);
-                // Not killed again before the kernel has ended it.
-                running.reset_watchdog();
+            let service = entry.name;
+            let Some(running) = entry.running() else {
+                continue;
+            };
+            let pid = running.child.pid;
+            match running.liveness.expire(now.into_std()) {
+                None => {}
+                Some(Expiry::NotExited) => {
+                    let state = process::describe_unkillable(pid);
+                    tracing::error!(
+                        service,
+                        state,
+                        "killed service has not exited; waiting for it"
+                    );
+                }
+                Some(expiry) => {
+                    let reason = expiry.describe();
+                    tracing::error!(service, pid, reason, "service is unresponsive; killing it");
+                    running.child.signal(Signal::KILL);
+                    running.expiry = Some(expiry);
+                }
             }
         }
     }
@@ -343,3 +390,7 @@ impl<'a> ServiceManager<'a> {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "service_manager_tests.rs"]
+mod tests;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use polylet_kit::{listener, lock};
 
+use super::process;
 use crate::core::order::SERVICES;
 
 /// The first inherited descriptor (`SD_LISTEN_FDS_START`).
@@ -43,17 +44,49 @@ pub(super) fn reserve() -> std::io::Result<Vec<File>> {
     }
 }
 
+/// The listening socket of a service.
+#[derive(Debug)]
+pub(super) struct ServiceSocket {
+    pub(super) listener: UnixListener,
+    /// The dying process that holds the service's lock.
+    pub(super) locked: Option<String>,
+}
+
 /// Opens the listening socket of every service, in the order of [`SERVICES`]. All are open before the first
 /// service starts, so that no call is refused. A stale socket is replaced once the lock of the service
-/// shows that no process serves it.
-pub(super) fn open(directory: &Path) -> Result<Vec<UnixListener>, SocketsError> {
+/// shows that no process serves it, or that the one which holds the lock has been killed: that one may
+/// wait for a dead disk for ever, and the other services do not wait with it. The service itself starts
+/// when the lock is released.
+pub(super) fn open(directory: &Path) -> Result<Vec<ServiceSocket>, SocketsError> {
+    open_within(directory, LOCK_TIMEOUT)
+}
+
+/// The same with another time for the services of a killed supervisor.
+fn open_within(directory: &Path, timeout: Duration) -> Result<Vec<ServiceSocket>, SocketsError> {
     let mut sockets = Vec::with_capacity(SERVICES.len());
     for service in &SERVICES {
         let lock = directory.join(format!("{}.lock", service.name));
-        drop(lock::Lock::acquire(&lock, LOCK_TIMEOUT).map_err(SocketsError::Running)?);
-        sockets.push(listener::bind(
-            &directory.join(format!("{}.sock", service.name)),
-        )?);
+        let locked = match lock::Lock::acquire(&lock, timeout) {
+            Ok(lock) => {
+                drop(lock);
+                None
+            }
+            Err(lock::LockError::Locked {
+                holder: Some(pid), ..
+            }) if process::is_dying(pid) => {
+                let holder = process::describe_unkillable(pid);
+                tracing::error!(
+                    service = service.name,
+                    holder,
+                    "service is locked by a killed process; starting the others"
+                );
+                Some(holder)
+            }
+            Err(error) => return Err(SocketsError::Running(error)),
+        };
+        let socket = directory.join(format!("{}.sock", service.name));
+        let listener = listener::bind(&socket)?;
+        sockets.push(ServiceSocket { listener, locked });
     }
     Ok(sockets)
 }
@@ -61,6 +94,39 @@ pub(super) fn open(directory: &Path) -> Result<Vec<UnixListener>, SocketsError> 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_killed_process_with_a_lock_does_not_hold_up_the_other_services() {
+        let dir = tempfile::tempdir().unwrap();
+        let held = lock::Lock::acquire(&dir.path().join("pleg.lock"), Duration::ZERO).unwrap();
+        let refused = open_within(dir.path(), Duration::from_millis(20)).unwrap_err();
+        assert!(matches!(refused, SocketsError::Running(_)), "{refused}");
+
+        // A zombie stands for a process that was killed and has not ended.
+        let mut zombie = std::process::Command::new("true").spawn().unwrap();
+        std::fs::write(dir.path().join("pleg.lock"), zombie.id().to_string()).unwrap();
+        while !process::is_dying(zombie.id()) {
+            std::thread::yield_now();
+        }
+        let sockets = open_within(dir.path(), Duration::from_millis(20)).unwrap();
+        let locked: Vec<bool> = sockets.iter().map(|one| one.locked.is_some()).collect();
+        let pleg = |at: usize| SERVICES[at].name == "pleg";
+        assert!(
+            locked
+                .iter()
+                .enumerate()
+                .all(|(at, locked)| *locked == pleg(at))
+        );
+        zombie.wait().unwrap();
+        drop(held);
+        drop(sockets);
+        assert!(
+            open_within(dir.path(), Duration::from_millis(20))
+                .unwrap()
+                .iter()
+                .all(|one| one.locked.is_none())
+        );
+    }
 
     #[test]
     fn descriptor_three_is_reserved() {

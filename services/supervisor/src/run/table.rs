@@ -4,11 +4,15 @@ use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 
 use jiff::Timestamp;
+use polylet_wire::lifecycle::v1::HealthCondition;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
+use tonic::transport::Channel;
 
-use super::child::{ChildHandle, WATCHDOG};
-use crate::core::restart::RestartBackoff;
+use super::child::ChildHandle;
+use super::process;
+use crate::core::liveness::{Expiry, Liveness};
+use crate::core::restart::{RESET_AFTER, RestartBackoff};
 
 /// The phase of a service.
 pub(super) enum ServicePhase {
@@ -25,25 +29,34 @@ pub(super) struct RunningService {
     pub(super) child: ChildHandle,
     pub(super) since: Instant,
     pub(super) started_at: Timestamp,
-    /// It has sent `READY=1`.
-    pub(super) ready: bool,
     /// Its health check reports `SERVING`.
     pub(super) serving: bool,
+    /// The connection to it, open for as long as it runs.
+    pub(super) channel: Channel,
     /// Tasks that wait for its exit and watch its health.
     pub(super) tasks: [JoinHandle<()>; 2],
-    /// When the watchdog expires without a ping.
-    pub(super) watchdog_deadline: Instant,
+    pub(super) liveness: Liveness,
+    /// Why it was killed.
+    pub(super) expiry: Option<Expiry>,
 }
 
 impl RunningService {
-    pub(super) fn reset_watchdog(&mut self) {
-        self.watchdog_deadline = Instant::now() + WATCHDOG;
+    /// Whether it has been ready, and running long enough for earlier failures to be over.
+    fn is_stable(&self) -> bool {
+        self.liveness.is_ready() && self.since.elapsed() >= RESET_AFTER
     }
+}
 
-    /// Whether a ready service has missed its watchdog ping.
-    pub(super) fn watchdog_expired(&self, now: Instant) -> bool {
-        self.ready && self.watchdog_deadline <= now
-    }
+/// Why a service does not run as it should.
+#[derive(Debug)]
+pub(super) struct ServiceFailure {
+    /// Reason of the condition.
+    pub(super) reason: &'static str,
+    /// How its process ended, or why it was killed.
+    pub(super) message: String,
+    /// The error that the process itself reported.
+    pub(super) detail: String,
+    pub(super) since: Timestamp,
 }
 
 /// One service.
@@ -55,6 +68,10 @@ pub(super) struct ServiceEntry {
     pub(super) phase: ServicePhase,
     pub(super) restarts: RestartBackoff,
     pub(super) last_exit: String,
+    /// Shown until a process has run for a while.
+    pub(super) failure: Option<ServiceFailure>,
+    /// The error that the current process has reported.
+    pub(super) reported_error: String,
     /// Number of the current process, so that events of an earlier one are ignored.
     pub(super) instance: u64,
 }
@@ -68,6 +85,9 @@ pub(super) struct ServiceView {
     pub(super) restarts: u32,
     pub(super) started_at: Option<Timestamp>,
     pub(super) last_exit: String,
+    pub(super) conditions: Vec<HealthCondition>,
+    /// The connection to its process, once that is ready.
+    pub(super) channel: Option<Channel>,
 }
 
 impl ServiceEntry {
@@ -80,13 +100,15 @@ impl ServiceEntry {
 
     /// Whether the process is ready and reports that it is serving.
     pub(super) fn is_serving(&self) -> bool {
-        matches!(&self.phase, ServicePhase::Running(running) if running.ready && running.serving)
+        matches!(&self.phase, ServicePhase::Running(running) if running.liveness.is_ready() && running.serving)
     }
 
     pub(super) fn view(&self) -> ServiceView {
+        let mut channel = None;
         let (health, pid, started_at) = match &self.phase {
             ServicePhase::Running(running) => {
-                let health = match (running.ready, running.serving) {
+                channel = running.liveness.is_ready().then(|| running.channel.clone());
+                let health = match (running.liveness.is_ready(), running.serving) {
                     (true, true) => "SERVING",
                     (true, false) => "NOT_SERVING",
                     (false, _) => "STARTING",
@@ -103,6 +125,67 @@ impl ServiceEntry {
             restarts: self.restarts.total(),
             started_at,
             last_exit: self.last_exit.clone(),
+            conditions: self.conditions(),
+            channel,
+        }
+    }
+
+    /// Records why the service does not run; an earlier failure that is not over keeps its time.
+    pub(super) fn fail(&mut self, reason: &'static str, message: String) {
+        let lasts = |failure: &ServiceFailure| failure.since;
+        let since = self.failure.as_ref().map_or_else(Timestamp::now, lasts);
+        let detail = std::mem::take(&mut self.reported_error);
+        self.failure = Some(ServiceFailure {
+            reason,
+            message,
+            detail,
+            since,
+        });
+    }
+
+    /// An error that its process reported, possibly just before it exited.
+    pub(super) fn report_error(&mut self, error: String) {
+        match (&self.phase, &mut self.failure) {
+            (ServicePhase::BackOff, Some(failure)) => failure.detail = error,
+            _ => self.reported_error = error,
+        }
+    }
+
+    fn conditions(&self) -> Vec<HealthCondition> {
+        let mut conditions = Vec::new();
+        let condition = |reason: &str, message: String, since| HealthCondition {
+            reason: reason.to_owned(),
+            object: String::new(),
+            message,
+            since: Some(polylet_wire::time::to_wire(since)),
+        };
+        let running = match &self.phase {
+            ServicePhase::Running(running) => Some(running),
+            _ => None,
+        };
+        if let Some(failure) = &self.failure
+            && !running.is_some_and(RunningService::is_stable)
+        {
+            let message = match failure.detail.as_str() {
+                "" => failure.message.clone(),
+                detail => format!("{}: {detail}", failure.message),
+            };
+            conditions.push(condition(failure.reason, message, failure.since));
+        }
+        if let Some(running) = running.filter(|running| running.liveness.is_unkillable()) {
+            let message = format!(
+                "{}; restarting it when it has exited",
+                process::describe_unkillable(running.child.pid)
+            );
+            conditions.push(condition("ServiceNotExiting", message, running.started_at));
+        }
+        conditions
+    }
+
+    /// Forgets a failure that was over when the process, which ran for `uptime`, exited.
+    pub(super) fn forget_failure(&mut self, uptime: std::time::Duration) {
+        if uptime >= RESET_AFTER {
+            self.failure = None;
         }
     }
 }

@@ -202,19 +202,32 @@ async fn until_ended(config: Config, uid: String, container: String, id: Option<
         if let Ok(channel) = client::connect(&config, "status-reporter") {
             let mut reporter = StatusServiceClient::new(channel)
                 .max_decoding_message_size(polylet_kit::MAX_MESSAGE_SIZE);
-            let watch = reporter
-                .watch_pod_statuses(WatchPodStatusesRequest::default())
-                .await;
+            let request = WatchPodStatusesRequest {
+                pod_uid: uid.clone(),
+                ..WatchPodStatusesRequest::default()
+            };
+            let watch = reporter.watch_pod_statuses(request).await;
             if let Ok(watch) = watch {
                 let mut watch = watch.into_inner();
+                let mut seen = false;
                 while let Ok(Some(message)) = watch.message().await {
-                    if has_ended(&message, &uid, &container, id.as_deref()) {
+                    // A pod that was removed while the stream was down is missing from the snapshot.
+                    let gone = !seen && matches!(&message.change, Some(Change::Synced(_)));
+                    seen |= is_of(&message, &uid);
+                    if gone || has_ended(&message, &uid, &container, id.as_deref()) {
                         return;
                     }
                 }
             }
         }
         tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    }
+}
+
+fn is_of(message: &WatchPodStatusesResponse, uid: &str) -> bool {
+    match &message.change {
+        Some(Change::Upsert(pod)) => pod.r#ref.as_ref().is_some_and(|pod| pod.uid == uid),
+        _ => false,
     }
 }
 
@@ -226,7 +239,7 @@ fn has_ended(
 ) -> bool {
     match &message.change {
         Some(Change::Remove(pod)) => pod.uid == uid,
-        Some(Change::Upsert(pod)) if pod.r#ref.as_ref().is_some_and(|pod| pod.uid == uid) => {
+        Some(Change::Upsert(pod)) if is_of(message, uid) => {
             let Ok(status) = serde_json::from_slice::<PodStatus>(&pod.status) else {
                 return false;
             };

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use polylet_kit::Config;
 use polylet_wire::podconfig::v1::{ManifestError, PodSource};
 use polylet_wire::supervisor::v1::supervisor_service_client::SupervisorServiceClient;
-use polylet_wire::supervisor::v1::{ListServicesRequest, ServiceStatus};
+use polylet_wire::supervisor::v1::{ListServicesRequest, ListServicesResponse, ServiceStatus};
 use serde_json::{Value, json};
 
 use super::pods::manifest_errors;
@@ -16,10 +16,19 @@ use crate::core::{pods::seconds_since, text};
 pub(crate) async fn show(config: &Config, output: OutputFormat) -> Result<(), ClientError> {
     let mut supervisor = SupervisorServiceClient::new(client::connect(config, "supervisor")?);
     let list = supervisor.list_services(ListServicesRequest {});
-    let services = client::call("supervisor", list).await?.services;
+    let ListServicesResponse {
+        services,
+        node_name: running_as,
+    } = client::call("supervisor", list).await?;
+    // The supervisor's flags may name the node. One of an older version does not report it.
+    let node = if running_as.is_empty() {
+        &config.polylet.node_name
+    } else {
+        &running_as
+    };
     if output == OutputFormat::Json {
         let list: Vec<Value> = services.iter().map(as_json).collect();
-        super::json(&json!({"node": config.polylet.node_name, "services": list}));
+        super::json(&json!({"node": node, "services": list}));
         return Ok(());
     }
     let titles = [
@@ -39,7 +48,12 @@ pub(crate) async fn show(config: &Config, output: OutputFormat) -> Result<(), Cl
             .iter()
             .map(|service| row(service, Timestamp::now())),
     );
+    super::print(&format!("Node: {node}\n\n"));
     super::print(&text::table(&rows));
+    let conditions = conditions(&services, Timestamp::now());
+    if conditions.len() > 1 {
+        super::print(&format!("\n{}", text::table(&conditions)));
+    }
     let errors = manifest_errors(config).await;
     for error in errors.iter().filter(|error| is_source_error(error)) {
         super::print(&format!("\n{} {}\n", error.origin, error.message));
@@ -52,14 +66,15 @@ fn is_source_error(error: &ManifestError) -> bool {
     error.source() == PodSource::Api && error.field.is_empty()
 }
 
+fn or_dash(text: String) -> String {
+    if text.is_empty() {
+        "-".to_owned()
+    } else {
+        text
+    }
+}
+
 fn row(service: &ServiceStatus, now: Timestamp) -> Vec<String> {
-    let or_dash = |text: String| {
-        if text.is_empty() {
-            "-".to_owned()
-        } else {
-            text
-        }
-    };
     let started = polylet_wire::time::from_wire_opt(service.started_at.as_ref());
     let memory = match service.memory_bytes {
         0 => String::new(),
@@ -86,6 +101,26 @@ fn row(service: &ServiceStatus, now: Timestamp) -> Vec<String> {
         service.last_exit.clone(),
     ]
     .into()
+}
+
+/// The rows of all services' conditions, with their titles.
+fn conditions(services: &[ServiceStatus], now: Timestamp) -> Vec<Vec<String>> {
+    let titles = ["CONDITION", "SERVICE", "FOR", "OBJECT", "MESSAGE"];
+    let mut rows = vec![titles.map(str::to_owned).to_vec()];
+    for service in services {
+        rows.extend(service.conditions.iter().map(|condition| {
+            let since = polylet_wire::time::from_wire_opt(condition.since.as_ref());
+            let age = since.map(|at| text::age(seconds_since(at, now)));
+            vec![
+                condition.reason.clone(),
+                service.service.clone(),
+                or_dash(age.unwrap_or_default()),
+                or_dash(condition.object.clone()),
+                condition.message.clone(),
+            ]
+        }));
+    }
+    rows
 }
 
 /// "synced", or the peers that have not synced.
@@ -116,6 +151,18 @@ fn as_json(service: &ServiceStatus) -> Value {
             })
         })
         .collect();
+    let conditions: Vec<Value> = service
+        .conditions
+        .iter()
+        .map(|condition| {
+            json!({
+                "reason": condition.reason,
+                "object": condition.object,
+                "message": condition.message,
+                "since": client::time(condition.since.as_ref()),
+            })
+        })
+        .collect();
     json!({
         "service": service.service,
         "version": service.version,
@@ -125,6 +172,7 @@ fn as_json(service: &ServiceStatus) -> Value {
         "memoryBytes": service.memory_bytes,
         "startedAt": client::time(service.started_at.as_ref()),
         "peers": peers,
+        "conditions": conditions,
         "lastExit": service.last_exit,
     })
 }

@@ -13,7 +13,7 @@ use crate::core::span::SpanRecord;
 const MAX_TEXT: usize = 2048;
 
 /// The short name of the service that recorded the spans.
-pub(super) fn service_of(spans: &ResourceSpans) -> String {
+pub(crate) fn service_of(spans: &ResourceSpans) -> String {
     let attributes = spans
         .resource
         .as_ref()
@@ -30,7 +30,7 @@ pub(super) fn service_of(spans: &ResourceSpans) -> String {
 }
 
 /// The record of a span; `None` without valid IDs or times.
-pub(super) fn record(service: &str, span: &Span) -> Option<SpanRecord> {
+pub(crate) fn record(service: &str, span: &Span) -> Option<SpanRecord> {
     let time = |nanos: u64| Timestamp::from_nanosecond(i128::from(nanos)).ok();
     let trace: [u8; 16] = span.trace_id.as_slice().try_into().ok()?;
     let status = span.status.as_ref();
@@ -84,7 +84,7 @@ fn cut(text: &str) -> String {
 }
 
 /// The span on the wire.
-pub(super) fn to_wire(record: SpanRecord) -> wire::Span {
+pub(crate) fn to_wire(record: SpanRecord) -> wire::Span {
     wire::Span {
         span_id: hex(&record.span),
         parent_span_id: record.parent.map(|id| hex(&id)).unwrap_or_default(),

@@ -1,6 +1,6 @@
 //! Spans of the services: received over OTLP, stored in the ring, and forwarded if configured.
 
-mod convert;
+pub(crate) mod convert;
 mod forward;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

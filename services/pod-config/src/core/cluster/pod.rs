@@ -199,6 +199,18 @@ pub fn parse_phase(status: &[u8]) -> Option<String> {
     serde_json::from_slice::<WithPhase>(status).ok()?.phase
 }
 
+/// Reads the start time from a status.
+pub fn parse_start_time(status: &[u8]) -> Option<Timestamp> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct WithStartTime {
+        start_time: Option<Timestamp>,
+    }
+    serde_json::from_slice::<WithStartTime>(status)
+        .ok()?
+        .start_time
+}
+
 fn metadata(pod: &mut Value) -> Option<&mut Map<String, Value>> {
     pod.get_mut("metadata")?.as_object_mut()
 }
@@ -267,6 +279,17 @@ mod tests {
         assert_eq!(pod.status, r#"{"phase":"Pending"}"#);
         assert_eq!(parse_phase(&pod.status).as_deref(), Some("Pending"));
         assert_eq!(parse_phase(b"[]"), None);
+        let started =
+            parse_start_time(br#"{"startTime": "2026-01-02T03:04:05Z", "phase": "Running"}"#);
+        assert_eq!(started, "2026-01-02T03:04:05Z".parse().ok());
+        for without in [
+            &b"{}"[..],
+            br#"{"startTime": null}"#,
+            br#"{"startTime": 7}"#,
+            b"[]",
+        ] {
+            assert_eq!(parse_start_time(without), None);
+        }
         assert_eq!(parse_first_seen(&pod.manifest), Some(FIRST));
         assert_eq!(parse_first_seen(b"{}"), None);
     }

@@ -1,0 +1,36 @@
+//! Private parsers of foreign data, for the fuzz targets in `tests/fuzz`.
+
+use opentelemetry_proto::tonic::trace::v1::ResourceSpans;
+use polylet_kit::report;
+
+use crate::core::ring::SpanRing;
+use crate::flags::{ParsedArgs, configuration, parse};
+use crate::traces::convert;
+
+/// Parses the arguments of `polylet run`, and derives the configuration unless they name files.
+pub fn flags(args: Vec<String>) {
+    match parse(args) {
+        Ok(ParsedArgs::Run(args)) if args.config.is_none() && args.directory.is_none() => {
+            // Values may be invalid.
+            drop(configuration(args).map_err(|error| report(&error)));
+        }
+        Ok(_) => {}
+        Err(error) => drop(report(&error)),
+    }
+}
+
+/// Records the spans of a service, and finds them again.
+pub fn spans(spans: &ResourceSpans, query: &str) {
+    let service = convert::service_of(spans);
+    let mut ring = SpanRing::new(100, 1 << 16);
+    for span in spans.scope_spans.iter().flat_map(|scope| &scope.spans) {
+        if let Some(record) = convert::record(&service, span) {
+            ring.push(&record);
+            let trace = ring.trace(record.trace);
+            trace
+                .into_iter()
+                .for_each(|record| drop(convert::to_wire(record)));
+        }
+    }
+    ring.find(query);
+}

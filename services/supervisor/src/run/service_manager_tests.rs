@@ -1,0 +1,122 @@
+use std::os::unix::fs::PermissionsExt;
+
+use polylet_kit::listener;
+use tokio::sync::mpsc;
+
+use super::*;
+use crate::core::liveness::{EXIT_TIMEOUT, START_TIMEOUT};
+
+/// A manager of one service, whose program is a shell script.
+struct Fixture {
+    dir: tempfile::TempDir,
+    incoming: UnboundedReceiver<Input>,
+    inputs: UnboundedSender<Input>,
+}
+
+impl Fixture {
+    fn new() -> Fixture {
+        let (inputs, incoming) = mpsc::unbounded_channel();
+        let dir = tempfile::tempdir().unwrap();
+        Fixture {
+            dir,
+            incoming,
+            inputs,
+        }
+    }
+
+    fn manager<'a>(&self, directory: &'a Path, script: &str) -> ServiceManager<'a> {
+        let program = self.dir.path().join("polylet-pleg");
+        std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
+        let executable = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(&program, executable).unwrap();
+        let socket = ServiceSocket {
+            listener: listener::bind(&directory.join("pleg.sock")).unwrap(),
+            locked: None,
+        };
+        let config = Path::new("/nonexistent/config.yaml");
+        let mut manager = ServiceManager::new(config, directory, self.inputs.clone());
+        manager.add("pleg", program, socket, directory).unwrap();
+        manager.start_all();
+        manager
+    }
+
+    /// Handles the next input.
+    async fn step(&mut self, manager: &mut ServiceManager<'_>) {
+        let input = self.incoming.recv().await.unwrap();
+        manager.handle_input(input);
+    }
+}
+
+fn pid(manager: &mut ServiceManager<'_>) -> Option<u32> {
+    manager.entries[0]
+        .running()
+        .map(|running| running.child.pid)
+}
+
+fn conditions(manager: &ServiceManager<'_>) -> Vec<(String, String)> {
+    let conditions = manager.entries[0].view().conditions.into_iter();
+    conditions.map(|one| (one.reason, one.message)).collect()
+}
+
+#[tokio::test]
+async fn a_service_that_never_gets_ready_is_killed_and_restarted() {
+    let mut fixture = Fixture::new();
+    let directory = fixture.dir.path().to_owned();
+    let mut manager = fixture.manager(&directory, "exec sleep 600");
+    let first = pid(&mut manager).unwrap();
+    assert_eq!(conditions(&manager), []);
+    let now = Instant::now();
+    let left = manager.deadline().unwrap().duration_since(now);
+    assert!(left <= START_TIMEOUT && left > START_TIMEOUT / 2);
+
+    // As if the deadline had come, on time.
+    let running = manager.entries[0].running().unwrap();
+    running.liveness = Liveness::started(now.into_std() - START_TIMEOUT);
+    manager.kill_unresponsive();
+    while pid(&mut manager).is_none_or(|pid| pid == first) {
+        fixture.step(&mut manager).await;
+    }
+    let expected = ("ServiceStartTimeout", "not ready within 90s");
+    let expected = (expected.0.to_owned(), expected.1.to_owned());
+    assert_eq!(conditions(&manager), [expected]);
+    let view = manager.entries[0].view();
+    assert_eq!((view.health, view.restarts), ("STARTING", 1));
+    manager.kill_all(&mut fixture.incoming).await;
+}
+
+#[tokio::test]
+async fn a_failing_service_is_named_with_its_own_error() {
+    let mut fixture = Fixture::new();
+    let directory = fixture.dir.path().to_owned();
+    let mut manager = fixture.manager(&directory, "exit 70");
+    while manager.entries[0].restarts.total() < 2 {
+        fixture.step(&mut manager).await;
+    }
+    let message = NotifyMessage::Error("writing /x: no space left on device".to_owned());
+    manager.handle_notify(0, message, None);
+    let (reason, message) = conditions(&manager).remove(0);
+    assert_eq!(reason, "ServiceFailing");
+    let expected = "exit code 70: writing /x: no space left on device";
+    assert_eq!(message, expected);
+}
+
+#[tokio::test]
+async fn a_service_that_outlives_its_kill_is_named() {
+    let mut fixture = Fixture::new();
+    let directory = fixture.dir.path().to_owned();
+    let mut manager = fixture.manager(&directory, "exec sleep 600");
+    let running = manager.entries[0].running().unwrap();
+    // The kill was a while ago, and the process is still there.
+    let killed = std::time::Instant::now() - EXIT_TIMEOUT;
+    running.liveness = Liveness::started(killed - START_TIMEOUT);
+    running.liveness.expire(killed);
+    manager.kill_unresponsive();
+    let (reason, message) = conditions(&manager).remove(0);
+    assert_eq!(reason, "ServiceNotExiting");
+    assert!(
+        message.contains("was killed but waits in the kernel"),
+        "{message}"
+    );
+    assert_eq!(manager.deadline(), None, "nothing is left to be done");
+    manager.kill_all(&mut fixture.incoming).await;
+}
