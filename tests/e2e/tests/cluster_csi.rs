@@ -173,7 +173,7 @@ async fn csi_volumes_survive_kills_at_every_step() {
         assert!(calls.contains(&staged), "{calls:?}");
         // Block devices get no tokens, as upstream.
         let published = format!(
-            "publish {claim} for first, tokens {}, told openly false",
+            "publish {claim} for first, tokens {}, tokens in attributes false",
             claim != "raw"
         );
         assert!(calls.contains(&published), "{calls:?}");
@@ -194,7 +194,7 @@ async fn csi_volumes_survive_kills_at_every_step() {
     grow(&cluster, "files").await;
     ok(node.kill("volume-manager").await);
     ok(node.wait_in_step().await);
-    let republished = ["publish files for first, tokens true, told openly false"];
+    let republished = ["publish files for first, tokens true, tokens in attributes false"];
     let mut calls = wait_for_calls(&driver, &republished).await;
     grown(&cluster, "files").await;
     calls.extend(driver.calls());

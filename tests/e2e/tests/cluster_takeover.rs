@@ -8,6 +8,8 @@ use polylet_harness::{Cluster, Node};
 use serde_json::{Value, json};
 
 const PODS: [&str; 3] = ["plain", "volumes", "sidecar"];
+/// The mirror pod of a static pod, whose uid is the kubelet's own.
+const STATIC: &str = "etcd-node";
 
 #[tokio::test]
 #[ignore = "needs root, a container runtime, the programs of a cluster: cargo verify"]
@@ -23,7 +25,8 @@ async fn takeover_from_the_kubelet_and_back() {
     for (name, more) in PODS.iter().zip([json!({}), volumes(), sidecar()]) {
         create(&cluster, name, &more).await;
     }
-    for name in PODS {
+    ok(node.put("etcd.json", &pod("etcd", RUNS, &json!({}))));
+    for name in all() {
         ok(cluster.wait_pod_ready(name).await);
     }
     let before = identities(&cluster).await;
@@ -64,13 +67,18 @@ async fn takeover_from_the_kubelet_and_back() {
     for name in PODS {
         ok(cluster.client().delete(&pod_path(name), &Value::Null).await);
     }
-    for name in PODS {
+    ok(node.take("etcd.json"));
+    for name in all() {
         ok(cluster.wait_absent(&pod_path(name)).await);
     }
     kubelet.stop(false);
     steps.finish();
     ok(node.remove());
     ok(cluster.remove());
+}
+
+fn all() -> impl Iterator<Item = &'static str> {
+    PODS.into_iter().chain([STATIC])
 }
 
 /// A new pod becomes Ready and is deleted, which shows that the agent has synced.
@@ -93,7 +101,7 @@ impl Unready {
             while let Ok(Some((_, pod))) = watch.next().await {
                 let name = pod["metadata"]["name"].as_str().unwrap_or_default();
                 let ending = pod["metadata"]["deletionTimestamp"].is_string();
-                if PODS.contains(&name) && !ending && !is_ready(&pod) {
+                if all().any(|one| one == name) && !ending && !is_ready(&pod) {
                     let _ = sender.send(format!("{name}: {}", pod["status"]));
                 }
             }
@@ -159,9 +167,10 @@ async fn create(cluster: &Cluster, name: &str, more: &Value) {
 /// Container ids, restart counts, and the transition time of Ready.
 async fn identities(cluster: &Cluster) -> Vec<String> {
     let mut all = Vec::new();
-    for name in PODS {
+    for name in self::all() {
         let pod = ok(cluster.client().get(&pod_path(name)).await).unwrap();
         let status = &pod["status"];
+        all.push(format!("{name} {}", pod["metadata"]["uid"]));
         for list in ["initContainerStatuses", "containerStatuses"] {
             for container in status[list].as_array().into_iter().flatten() {
                 let (id, restarts) = (&container["containerID"], &container["restartCount"]);

@@ -96,6 +96,8 @@ fn objects(node: &Node) {
     let secret = json!({
         "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "login" },
         "stringData": { "user": "me" },
+        // The bytes ff fe 78, which are no text.
+        "data": { "binary": "//54" },
     });
     ok(node.put("login.json", &secret.to_string()));
 }
@@ -128,6 +130,10 @@ fn env() -> String {
             from("configMapKeyRef", key("settings", "color", false)),
         ),
         ("SECRET", from("secretKeyRef", key("login", "user", false))),
+        (
+            "BINARY",
+            from("secretKeyRef", key("login", "binary", false)),
+        ),
         (
             "NO_KEY",
             from("configMapKeyRef", key("settings", "absent", true)),
@@ -212,6 +218,8 @@ async fn environment_variables(node: &Node) {
     for name in ["NO_KEY", "NO_MAP", "NO_FILE_KEY"] {
         assert_eq!(found(name), None, "{name}");
     }
+    let dump = "printf %s \"$BINARY\" | od -An -tx1 | tr -d ' \\n'";
+    assert_eq!(exec(node, &pod, "main", dump).await, "fffe78");
     let host = found("HOST_IP").and_then(|ip| ip.parse::<std::net::IpAddr>().ok());
     assert!(host.is_some(), "{text}");
     let arguments = exec(node, &pod, "main", "tr '\\0' ' ' < /proc/1/cmdline").await;

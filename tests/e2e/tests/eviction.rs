@@ -4,11 +4,15 @@ use std::io::Write;
 
 use polylet_e2e::steps::Steps;
 use polylet_e2e::{RUNS, node_with, ok, pod};
-use polylet_harness::{Node, NodeOptions};
+use polylet_harness::{HungFuse, Node, NodeOptions};
+use polylet_wire::lifecycle::v1::GetInfoRequest;
+use polylet_wire::lifecycle::v1::lifecycle_service_client::LifecycleServiceClient;
 use polylet_wire::notice::v1::notice_service_client::NoticeServiceClient;
 use polylet_wire::notice::v1::watch_notices_response::Change;
 use polylet_wire::notice::v1::{Notice, Severity, WatchNoticesRequest};
-use serde_json::json;
+use polylet_wire::stats::v1::GetSummaryRequest;
+use polylet_wire::stats::v1::stats_service_client::StatsServiceClient;
+use serde_json::{Value, json};
 use tokio_stream::StreamExt;
 
 #[tokio::test]
@@ -117,6 +121,11 @@ async fn out_of_memory(node: &mut Node) {
 
 /// Waits for a notice about a process.
 async fn wait_for_notice(node: &Node, process: &str) -> Notice {
+    first_notice(node, |notice| notice.message.contains(process)).await
+}
+
+/// The first notice of eviction that matches, recent ones included.
+async fn first_notice(node: &Node, matches: impl Fn(&Notice) -> bool) -> Notice {
     let mut client = NoticeServiceClient::new(ok(node.channel("eviction")));
     let notices = ok(client.watch_notices(WatchNoticesRequest::default()).await);
     let mut notices = notices.into_inner();
@@ -126,10 +135,104 @@ async fn wait_for_notice(node: &Node, process: &str) -> Notice {
             let Some(Change::Upsert(notice)) = change.change else {
                 continue;
             };
-            if notice.message.contains(process) {
+            if matches(&notice) {
                 return notice;
             }
         }
     };
     ok(tokio::time::timeout(polylet_harness::wait::timeout(), matching).await)
+}
+
+/// File systems that never answer, in a volume of a pod and as a volume of it, hide nothing: the
+/// summary is served, the volume is named, and the pod that fills the disk is evicted first.
+#[tokio::test]
+#[ignore = "needs root, a container runtime and built services: cargo verify"]
+async fn dead_mounts_do_not_stop_eviction() {
+    if !HungFuse::is_available() {
+        println!("skipped: this machine has no FUSE");
+        return;
+    }
+    let node = node_with(NodeOptions {
+        // Met from the first sample on, and acted upon when the pods run.
+        kubelet: json!({
+            "evictionHard": { "memory.available": "1Mi" },
+            "evictionSoft": { "nodefs.available": "1000Ti" },
+            "evictionSoftGracePeriod": { "nodefs.available": "30s" },
+            "evictionMaxPodGracePeriod": 5,
+        }),
+        polylet: json!({ "evictStaticPods": true }),
+        ..NodeOptions::default()
+    })
+    .await;
+    let volume = |name: &str| {
+        json!({
+            "volumes": [{ "name": name, "emptyDir": {} }, { "name": "data", "emptyDir": {} }],
+            "container": { "volumeMounts": [{ "name": name, "mountPath": "/v" }] },
+        })
+    };
+    ok(node.put("hung.json", &pod("hung", RUNS, &volume("scratch"))));
+    let fills = format!("dd if=/dev/zero of=/v/big bs=1M count=30; {RUNS}");
+    ok(node.put("hog.json", &pod("hog", &fills, &volume("scratch"))));
+    let hung = ok(node.wait_ready("hung").await);
+    ok(node.wait_ready("hog").await);
+    let volumes = node.dirs().root.join("pods").join(&hung.uid);
+    let volumes = volumes.join("volumes/kubernetes.io~empty-dir");
+    let inside = volumes.join("scratch/mnt");
+    ok(std::fs::create_dir(&inside));
+    let mounts = (
+        ok(HungFuse::mount_unkillable(&inside)),
+        ok(HungFuse::mount(&volumes.join("data"))),
+    );
+
+    let mut steps = Steps::new();
+    steps
+        .run("the summary is served, without the dead volume", async {
+            let mut client = StatsServiceClient::new(ok(node.channel("eviction")));
+            let response = ok(client.get_summary(GetSummaryRequest::default()).await);
+            let summary: Value = ok(serde_json::from_slice(&response.into_inner().summary));
+            assert_eq!(volume_names(&summary, &hung.uid), ["scratch"], "{summary}");
+        })
+        .await;
+    steps
+        .run("the dead volume is named", async {
+            let mut client = LifecycleServiceClient::new(ok(node.channel("eviction")));
+            let info = ok(client.get_info(GetInfoRequest {}).await).into_inner();
+            let conditions = info.conditions;
+            let expected = format!("default/{}/data", hung.name);
+            let named = |reason: &str, object: &str| {
+                let mut all = conditions.iter();
+                all.any(|one| one.reason == reason && one.object == object)
+            };
+            assert!(named("VolumeNotResponding", &expected), "{conditions:?}");
+            let notice = first_notice(&node, |one| one.reason == "VolumeNotResponding").await;
+            assert_eq!(notice.pod.map(|pod| pod.uid), Some(hung.uid.clone()));
+        })
+        .await;
+    steps
+        .run("the pod that fills the disk is evicted first", async {
+            let notice = first_notice(&node, |one| one.reason == "Evicted").await;
+            let name = notice.pod.unwrap_or_default().name;
+            assert!(name.starts_with("hog"), "{name}: {}", notice.message);
+            let low = "The node was low on resource: ephemeral-storage. Threshold quantity: 1000Ti";
+            assert!(notice.message.starts_with(low), "{}", notice.message);
+            let starved = notice.annotations.get("starved_resource");
+            assert_eq!(starved.map(String::as_str), Some("ephemeral-storage"));
+        })
+        .await;
+    drop(mounts);
+    steps.finish();
+    ok(node.take("hung.json"));
+    ok(node.take("hog.json"));
+    ok(node.wait_gone("hung").await);
+    ok(node.remove());
+}
+
+/// The names of a pod's volumes in a summary.
+fn volume_names(summary: &Value, uid: &str) -> Vec<String> {
+    let pods = summary["pods"].as_array().cloned().unwrap_or_default();
+    let pod = pods.into_iter().find(|pod| pod["podRef"]["uid"] == uid);
+    let pod = pod.expect("the pod in the summary");
+    let volumes = pod["volume"].as_array().cloned().unwrap_or_default();
+    let name = |volume: &Value| volume["name"].as_str().map(str::to_owned);
+    volumes.iter().filter_map(name).collect()
 }

@@ -92,11 +92,11 @@ struct Running {
 fn running(node: &Node) -> Vec<Running> {
     let processes = procs::list(node.scratch());
     let ours = processes.iter().filter(|process| {
-        // Child processes of volume-manager are short-lived.
+        // Child processes of services are short-lived.
         let is_helper = process
             .args
             .iter()
-            .any(|argument| argument == "run-mount-helper");
+            .any(|argument| argument == "run-subprocess");
         process.name().starts_with("polylet") && !is_helper
     });
     ours.map(|process| Running {

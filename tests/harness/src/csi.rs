@@ -38,6 +38,7 @@ struct State {
     calls: Vec<String>,
     refused: Vec<(String, Status)>,
     most: i64,
+    silent: Option<String>,
 }
 
 /// A running driver; stopped on drop.
@@ -56,8 +57,8 @@ impl TestCsiDriver {
     /// A driver for the node with this root directory, with volumes in `disk` and at most five of
     /// them on the node.
     ///
+    /// # Errors
     /// Fails if its directories cannot be created.
-    /// When its directories cannot be made.
     pub fn new(root: &Path, disk: &Path) -> io::Result<Self> {
         let (own, registry) = (
             root.join("plugins").join(NAME),
@@ -113,6 +114,11 @@ impl TestCsiDriver {
         self.state().refused.push((call.to_owned(), with));
     }
 
+    /// Never answers calls whose text starts with this prefix.
+    pub fn never_answer(&self, call: &str) {
+        self.state().silent = Some(call.to_owned());
+    }
+
     /// Sets the maximum number of volumes on the node.
     pub fn can_have(&self, most: i64) {
         self.state().most = most;
@@ -127,15 +133,20 @@ impl TestCsiDriver {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn note(&self, call: String) -> Result<(), Status> {
-        let mut state = self.state();
-        let mut refused = state.refused.iter();
-        let refused = refused.position(|(words, _)| call.starts_with(words));
-        state.calls.push(call);
-        match refused {
-            Some(at) => Err(state.refused.remove(at).1),
-            None => Ok(()),
+    async fn note(&self, call: String) -> Result<(), Status> {
+        let (refused, silent) = {
+            let mut state = self.state();
+            let silent = state.silent.as_ref();
+            let silent = silent.is_some_and(|prefix| call.starts_with(prefix));
+            let mut refused = state.refused.iter();
+            let refused = refused.position(|(words, _)| call.starts_with(words));
+            state.calls.push(call);
+            (refused.map(|at| state.refused.remove(at).1), silent)
+        };
+        if silent {
+            std::future::pending::<()>().await;
         }
+        refused.map_or(Ok(()), Err)
     }
 }
 
@@ -199,7 +210,8 @@ impl Registration for TestCsiDriver {
     ) -> Result<Response<RegistrationStatusResponse>, Status> {
         let status = status.into_inner();
         if !status.plugin_registered {
-            self.note(format!("registration failed: {}", status.error))?;
+            self.note(format!("registration failed: {}", status.error))
+                .await?;
         }
         Ok(Response::new(RegistrationStatusResponse {}))
     }

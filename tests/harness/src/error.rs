@@ -128,7 +128,10 @@ pub fn report(error: &dyn std::error::Error) -> String {
 }
 
 /// Adds operation and path to an I/O error.
-pub(crate) fn file<T>(
+///
+/// # Errors
+/// Fails if `result` is an error.
+pub fn file<T>(
     what: &'static str,
     path: impl Into<PathBuf>,
     result: std::io::Result<T>,

@@ -7,6 +7,8 @@
 
 /// Build of the services.
 pub mod build;
+/// Cache directories of what is built once.
+pub mod cache;
 /// Creation and removal of a run's cgroups.
 pub mod cgroup;
 /// Removal of all resources of a run.
@@ -25,6 +27,8 @@ pub mod error;
 pub mod guard;
 /// Minimal HTTP requests to pods.
 pub mod http;
+/// A mounted file system that never answers.
+pub mod hung_fuse;
 /// Busybox images, built without a registry.
 pub mod image;
 /// Properties of this machine.
@@ -53,6 +57,7 @@ pub mod wait;
 pub use cluster::{Cluster, ClusterOptions};
 pub use containerd::{Containerd, Flavour};
 pub use error::HarnessError;
+pub use hung_fuse::HungFuse;
 pub use node::{Node, NodeOptions};
 pub use registry::Registry;
 pub use view::{ContainerView, PodView, SupervisedService};

@@ -18,7 +18,10 @@ pub struct Need {
     pub why: &'static str,
 }
 
-const NEEDS: [(Need, fn() -> bool); 5] = [
+/// A program with the check whether it is there.
+type NeedCheck = (Need, fn() -> bool);
+
+const NEEDS: [NeedCheck; 5] = [
     (
         Need {
             package: "containerd",
@@ -65,13 +68,42 @@ const NEEDS: [(Need, fn() -> bool); 5] = [
     ),
 ];
 
+/// Programs that build a virtual machine.
+const VM_NEEDS: [NeedCheck; 2] = [
+    (
+        Need {
+            package: "mmdebstrap",
+            program: "mmdebstrap",
+            why: "builds the virtual machine's image",
+        },
+        || on_path("mmdebstrap"),
+    ),
+    (
+        Need {
+            package: "e2fsprogs",
+            program: "mke2fs",
+            why: "makes the virtual machine's disks",
+        },
+        || on_path("mke2fs"),
+    ),
+];
+
 fn on_path(name: &str) -> bool {
     machine::program(name).is_some()
 }
 
 /// Missing programs. Installed ones are used regardless of their origin.
 pub fn missing() -> Vec<Need> {
-    NEEDS
+    missing_of(&NEEDS)
+}
+
+/// Missing programs of a virtual machine.
+pub fn missing_for_vm() -> Vec<Need> {
+    missing_of(&VM_NEEDS)
+}
+
+fn missing_of(needs: &[NeedCheck]) -> Vec<Need> {
+    needs
         .iter()
         .filter(|(_, there)| !there())
         .map(|(need, _)| *need)
@@ -100,7 +132,8 @@ pub fn install(needs: &[Need], say: &dyn Fn(&str)) -> Result<(), HarnessError> {
         .into();
     args.extend(names.iter().map(|name| (*name).to_owned()));
     apt_get(&args, &format!("install {}", names.join(" ")), here, say)?;
-    match missing().first() {
+    let mut still_missing = missing().into_iter().chain(missing_for_vm());
+    match still_missing.find(|need| needs.contains(need)) {
         None => Ok(()),
         Some(need) => Err(HarnessError::StillMissing {
             program: need.program.to_owned(),
@@ -219,7 +252,10 @@ pub(crate) fn unpack(work: &Path) -> Result<(), HarnessError> {
 }
 
 /// URL of the configured Debian mirror.
-pub(crate) fn debian_mirror() -> Result<Option<String>, HarnessError> {
+///
+/// # Errors
+/// Fails if apt cannot be asked.
+pub fn debian_mirror() -> Result<Option<String>, HarnessError> {
     let format = "$(ORIGIN) $(COMPONENT) $(REPO_URI)";
     let text = machine::run(
         Path::new("apt-get"),

@@ -33,9 +33,17 @@ pub fn list(dir: &Path) -> Vec<RunProcess> {
     let mut found: Vec<RunProcess> = all()
         .into_iter()
         .filter(|process| {
-            let known = ["polylet", "containerd", "docker-registry", "etcd", "kube"]
-                .iter()
-                .any(|name| process.name().starts_with(name));
+            let known = [
+                "polylet",
+                "containerd",
+                "docker-registry",
+                "etcd",
+                "kube",
+                // A virtual machine's QEMU is run by its own dynamic linker.
+                "ld-linux",
+            ]
+            .iter()
+            .any(|name| process.name().starts_with(name));
             known && process.args.iter().skip(1).any(|arg| arg.contains(&below))
         })
         .collect();

@@ -151,7 +151,7 @@ pub fn remove_leftovers() -> Vec<String> {
 }
 
 /// Copies these logs of a failed run to a directory that is not removed.
-pub(crate) fn keep_logs(id: &str, logs: &[PathBuf]) {
+pub fn keep_logs(id: &str, logs: &[PathBuf]) {
     let saved = machine::target_dir().join("testbed/failed").join(id);
     if fs::create_dir_all(&saved).is_err() {
         return;

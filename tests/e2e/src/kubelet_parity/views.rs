@@ -5,7 +5,7 @@ use super::cases::ready;
 use crate::RUNS;
 
 /// Scripts that print parts of a container's environment.
-const SCRIPT: &str = include_str!("tells.sh");
+const SCRIPT: &str = include_str!("container_report.sh");
 
 /// Pods whose containers print their environment.
 pub fn cases() -> Vec<Case> {

@@ -1,5 +1,5 @@
 use std::fs;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -56,6 +56,9 @@ pub struct ClusterOptions {
     pub api_server: Vec<String>,
     /// Further controller manager flags.
     pub controller_manager: Vec<String>,
+    /// Further addresses in the API server's certificate, such as the host's address as seen from a
+    /// virtual machine.
+    pub addresses: Vec<IpAddr>,
 }
 
 /// A real control plane on free loopback ports: etcd, kube-apiserver, kube-controller-manager and
@@ -106,7 +109,9 @@ impl Cluster {
         let authority = CertificateAuthority::create(&pki)?;
         let ca = authority.own();
         let first: Ipv4Addr = args::FIRST_SERVICE.into();
-        let serving = authority.server("kube-apiserver", &[SanType::IpAddress(first.into())])?;
+        let addresses = options.addresses.iter().copied().chain([first.into()]);
+        let names: Vec<SanType> = addresses.map(SanType::IpAddress).collect();
+        let serving = authority.server("kube-apiserver", &names)?;
         let admin = authority.client("admin", "polylet-admin", &["system:masters"])?;
         let node_client = authority.client("to-nodes", "kube-apiserver", &["system:masters"])?;
         let etcd_server = authority.server("etcd", &[])?;

@@ -1,11 +1,11 @@
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Instant;
 
-use rustix::fs::{FlockOperation, flock};
 use tokio::process::Command;
 
+use crate::cache::{self, Fingerprint};
 use crate::error::{HarnessError, file};
 use crate::machine;
 
@@ -114,13 +114,12 @@ impl Programs {
 /// # Errors
 /// Fails if the module's files cannot be read.
 pub fn cache_dir() -> Result<PathBuf, HarnessError> {
-    let mut hash = Fnv::default();
+    let mut inputs = Fingerprint::default();
     for name in ["go.mod", "go.sum"] {
         let path = module_dir().join(name);
-        hash.add(&file("read", &path, fs::read(&path))?);
+        inputs.add(&file("read", &path, fs::read(&path))?);
     }
-    let name = format!("controlplane-{:016x}", hash.0);
-    Ok(machine::target_dir().join("testbed").join(name))
+    Ok(cache::dir("controlplane", &inputs))
 }
 
 fn given(assets: &Path, name: &str) -> Option<PathBuf> {
@@ -164,7 +163,8 @@ impl Cache {
             return Ok(path);
         }
         if self.lock.is_none() {
-            self.lock = Some(self.locked(say).await?);
+            let waiting = "waiting for another process to build the control plane";
+            self.lock = Some(cache::lock(&self.dir, &|| say(waiting)).await?);
             go().await?;
             say("building the programs of a Kubernetes cluster with Go, once (about 5 minutes)");
         }
@@ -179,28 +179,6 @@ impl Cache {
             say(&format!("built {} in {seconds} s", source.name));
         }
         Ok(path)
-    }
-
-    async fn locked(&self, say: &dyn Fn(&str)) -> Result<File, HarnessError> {
-        file("make", &self.dir, fs::create_dir_all(&self.dir))?;
-        let path = self.dir.join("lock");
-        let opened = OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .open(&path);
-        let lock = file("open", &path, opened)?;
-        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
-            return Ok(lock);
-        }
-        say("waiting for another process to build the control plane");
-        while let Err(error) = flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-            if error != rustix::io::Errno::WOULDBLOCK {
-                return file("lock", &path, Err(error.into()));
-            }
-            tokio::time::sleep(std::time::Duration::from_millis(500)).await;
-        }
-        Ok(lock)
     }
 
     async fn build(&self, source: &ProgramSource, to: &Path) -> Result<(), HarnessError> {
@@ -285,23 +263,6 @@ fn go_version(text: &str) -> Option<(u32, u32)> {
         .take_while(char::is_ascii_digit)
         .collect();
     Some((major, minor.parse().ok()?))
-}
-
-/// FNV-1a hash for the cache directory's name; not security-relevant.
-struct Fnv(u64);
-
-impl Default for Fnv {
-    fn default() -> Self {
-        Self(0xcbf2_9ce4_8422_2325)
-    }
-}
-
-impl Fnv {
-    fn add(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-        }
-    }
 }
 
 #[cfg(test)]

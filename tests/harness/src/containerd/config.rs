@@ -48,7 +48,7 @@ sandbox = "{pause}"
 [{cri}]
 {common}
 [{cri}.cni]
-bin_dirs = ["{plugins}"]
+bin_dirs = ["{plugins}", "{dir}/cni-bin"]
 conf_dir = "{dir}/cni"
 [{cri}.containerd.runtimes.runc]
 runtime_type = "io.containerd.runc.v2"

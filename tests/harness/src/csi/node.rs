@@ -24,7 +24,8 @@ impl Node for TestCsiDriver {
         let secret = secret.map_or_else(String::new, |key| format!(", key {key}"));
         self.note(format!(
             "stage {id} by {device} knowing {attributes}{secret}"
-        ))?;
+        ))
+        .await?;
         if is_block(asked.volume_capability.as_ref()) {
             std::fs::File::create(self.volume(id))?.set_len(8 << 20)?;
         } else {
@@ -39,7 +40,7 @@ impl Node for TestCsiDriver {
         request: Request<NodeUnstageVolumeRequest>,
     ) -> Result<Response<NodeUnstageVolumeResponse>, Status> {
         let asked = request.into_inner();
-        self.note(format!("unstage {}", asked.volume_id))?;
+        self.note(format!("unstage {}", asked.volume_id)).await?;
         unbind(&asked.staging_target_path)?;
         Ok(Response::new(NodeUnstageVolumeResponse {}))
     }
@@ -60,8 +61,9 @@ impl Node for TestCsiDriver {
         let vault = tokens.is_some_and(|json| json.starts_with("{\"vault\":{"));
         let open = of("serviceAccount.tokens").is_some();
         self.note(format!(
-            "publish {id} for {pod}, tokens {vault}, told openly {open}"
-        ))?;
+            "publish {id} for {pod}, tokens {vault}, tokens in attributes {open}"
+        ))
+        .await?;
         if is_block(asked.volume_capability.as_ref()) {
             let file = self.volume(id);
             let device = match device(&file)? {
@@ -88,7 +90,7 @@ impl Node for TestCsiDriver {
     ) -> Result<Response<NodeUnpublishVolumeResponse>, Status> {
         let asked = request.into_inner();
         let (id, target) = (&asked.volume_id, Path::new(&asked.target_path));
-        self.note(format!("unpublish {id}"))?;
+        self.note(format!("unpublish {id}")).await?;
         unbind(&asked.target_path)?;
         if target.is_dir() {
             std::fs::remove_dir(target)?;
@@ -107,7 +109,8 @@ impl Node for TestCsiDriver {
     ) -> Result<Response<NodeExpandVolumeResponse>, Status> {
         let asked = request.into_inner();
         let bytes = asked.capacity_range.map_or(0, |range| range.required_bytes);
-        self.note(format!("expand {} to {bytes}", asked.volume_id))?;
+        self.note(format!("expand {} to {bytes}", asked.volume_id))
+            .await?;
         if !Path::new(&asked.volume_path).exists() {
             return Err(Status::not_found(asked.volume_path));
         }

@@ -43,8 +43,19 @@ impl NodeDirs {
     }
 }
 
-/// Mounts a tmpfs as a small disk for containerd's root.
-pub(crate) fn image_disk(dir: &Path, mebibytes: u32) -> Result<(), HarnessError> {
+/// Mounts a directory on itself, unless it is a mount point, so that mounts below it propagate.
+pub(super) fn shared_mount(dir: &Path) -> Result<(), HarnessError> {
+    if crate::cleanup::mounts_below(dir).iter().any(|at| at == dir) {
+        return Ok(());
+    }
+    let bound = rustix::mount::mount_bind(dir, dir);
+    file("mount on itself", dir, bound.map_err(Into::into))?;
+    let shared = rustix::mount::mount_change(dir, rustix::mount::MountPropagationFlags::SHARED);
+    file("share the mounts of", dir, shared.map_err(Into::into))
+}
+
+/// Mounts a tmpfs as a small disk.
+pub(crate) fn small_disk(dir: &Path, mebibytes: u32) -> Result<(), HarnessError> {
     let size = std::ffi::CString::new(format!("size={mebibytes}m")).unwrap_or_default();
     let mounted = mount("tmpfs", dir, "tmpfs", MountFlags::empty(), size.as_c_str());
     file("mount a tmpfs on", dir, mounted.map_err(Into::into))

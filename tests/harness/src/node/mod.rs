@@ -41,6 +41,10 @@ pub struct NodeOptions {
     pub env: Vec<(String, String)>,
     /// Size in MiB of a separate disk (tmpfs) for images and containers.
     pub image_disk: Option<u32>,
+    /// Size in MiB of a separate disk (tmpfs) for state files.
+    pub state_disk: Option<u32>,
+    /// Resolver configuration of the services instead of the machine's.
+    pub resolv_conf: Option<PathBuf>,
 }
 
 impl Default for NodeOptions {
@@ -53,6 +57,8 @@ impl Default for NodeOptions {
             polylet: Value::Null,
             env: Vec::new(),
             image_disk: None,
+            state_disk: None,
+            resolv_conf: None,
         }
     }
 }
@@ -90,11 +96,14 @@ impl Node {
         let guard = CleanupGuard::new(scratch.dir());
         cgroup::create(&scratch.facts().cgroup)?;
         if let Some(size) = options.image_disk {
-            config::image_disk(&scratch.sub("root")?, size)?;
+            config::small_disk(&scratch.sub("root")?, size)?;
         }
         let containerd = Containerd::start(&mut scratch, options.flavour, say).await?;
         let ports = (machine::free_port()?, machine::free_port()?);
         let dirs = NodeDirs::create(&scratch)?;
+        if let Some(size) = options.state_disk {
+            config::small_disk(&dirs.state, size)?;
+        }
         let pki = Pki::create(&scratch.sub("pki")?)?;
         let node = Self {
             options,
@@ -142,7 +151,8 @@ impl Node {
         let log = File::options().create(true).append(true).open(&log_path);
         let log = file("open", &log_path, log)?;
         let also = file("open", &log_path, log.try_clone())?;
-        let child = Command::new(self.program("polylet"))
+        let child = self
+            .command()?
             .arg("run")
             .arg("--config")
             .arg(self.config())
@@ -159,6 +169,22 @@ impl Node {
         })?;
         self.child = Some(child);
         Ok(())
+    }
+
+    /// The supervisor's program, in a mount namespace of its own when it has another resolver.
+    fn command(&self) -> Result<Command, HarnessError> {
+        let program = self.program("polylet");
+        let Some(resolv_conf) = &self.options.resolv_conf else {
+            return Ok(Command::new(program));
+        };
+        // Mounts below the root directory still reach the runtime.
+        config::shared_mount(&self.dirs.root)?;
+        let script =
+            "mount --make-private / && mount --bind \"$0\" /etc/resolv.conf && exec \"$@\"";
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--propagation", "unchanged", "sh", "-c", script]);
+        command.arg(resolv_conf).arg(program);
+        Ok(command)
     }
 
     /// Stops the services with SIGTERM; pods keep running. Returns the exit status.
