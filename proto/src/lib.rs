@@ -7,6 +7,11 @@
 //! Within v1 only additions are made: removed numbers and names are reserved, and an unset field
 //! means what happened before the field existed.
 
+/// Levels of our packages: each addition to the wire raises that of its package, and services check
+/// those of their peers.
+pub mod levels {
+    include!("gen/levels.rs");
+}
 mod secrets;
 /// Nanosecond timestamps to and from the wire.
 pub mod time;

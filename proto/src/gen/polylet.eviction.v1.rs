@@ -12,6 +12,19 @@ pub struct Condition {
     pub since: ::core::option::Option<::prost_types::Timestamp>,
     #[prost(message, optional, tag = "5")]
     pub cause: ::core::option::Option<super::super::common::v1::Cause>,
+    /// The last request to remove dead containers; only of RESOURCE_DISK.
+    #[prost(message, optional, tag = "6")]
+    pub container_reclaim: ::core::option::Option<ContainerReclaim>,
+}
+/// A request to remove the containers and sandboxes of pods that have terminated, before
+/// images are removed. It concerns what had ended by then, and never expires.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ContainerReclaim {
+    /// Greater than in every earlier request of this node, of earlier processes too.
+    #[prost(uint64, tag = "1")]
+    pub request: u64,
+    #[prost(message, optional, tag = "2")]
+    pub requested_at: ::core::option::Option<::prost_types::Timestamp>,
 }
 /// A decision to evict one pod. Valid until the pod has left the node, so that a
 /// watcher that was disconnected cannot miss it.

@@ -21,6 +21,9 @@ pub struct ReclaimRequest {
     pub ignore_minimum_age: bool,
     #[prost(message, optional, tag = "3")]
     pub cause: ::core::option::Option<super::super::common::v1::Cause>,
+    /// Pods that will never run again: an image that only they name is unused.
+    #[prost(string, repeated, tag = "4")]
+    pub finished_pod_uids: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ReclaimResponse {

@@ -18,6 +18,21 @@ pub struct Peer {
     #[prost(message, optional, tag = "4")]
     pub last_received_at: ::core::option::Option<::prost_types::Timestamp>,
 }
+/// Something that impairs the service, or what it is responsible for, at the moment.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct HealthCondition {
+    /// CamelCase and stable, such as StateNotWritten.
+    #[prost(string, tag = "1")]
+    pub reason: ::prost::alloc::string::String,
+    /// What it concerns: a path, a pod as namespace/name, a peer. Empty: the whole service.
+    #[prost(string, tag = "2")]
+    pub object: ::prost::alloc::string::String,
+    /// Human-readable; never contains a secret.
+    #[prost(string, tag = "3")]
+    pub message: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "4")]
+    pub since: ::core::option::Option<::prost_types::Timestamp>,
+}
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetInfoRequest {}
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -38,6 +53,8 @@ pub struct GetInfoResponse {
     pub peers: ::prost::alloc::vec::Vec<Peer>,
     #[prost(uint32, tag = "8")]
     pub pid: u32,
+    #[prost(message, repeated, tag = "9")]
+    pub conditions: ::prost::alloc::vec::Vec<HealthCondition>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DrainRequest {

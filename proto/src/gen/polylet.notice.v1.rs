@@ -12,7 +12,7 @@ pub struct ObjectRef {
     #[prost(string, tag = "4")]
     pub uid: ::prost::alloc::string::String,
 }
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Notice {
     /// Unique among the notices of all services.
     #[prost(string, tag = "1")]
@@ -35,6 +35,12 @@ pub struct Notice {
     pub at: ::core::option::Option<::prost_types::Timestamp>,
     #[prost(message, optional, tag = "8")]
     pub object: ::core::option::Option<ObjectRef>,
+    /// Annotations of the event.
+    #[prost(btree_map = "string, string", tag = "9")]
+    pub annotations: ::prost::alloc::collections::BTreeMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct NoticeKey {
@@ -46,14 +52,14 @@ pub struct WatchNoticesRequest {
     #[prost(message, optional, tag = "1")]
     pub resume_after: ::core::option::Option<super::super::common::v1::Position>,
 }
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct WatchNoticesResponse {
     #[prost(oneof = "watch_notices_response::Change", tags = "1, 2, 3, 4")]
     pub change: ::core::option::Option<watch_notices_response::Change>,
 }
 /// Nested message and enum types in `WatchNoticesResponse`.
 pub mod watch_notices_response {
-    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
     pub enum Change {
         #[prost(message, tag = "1")]
         Reset(super::super::super::common::v1::Reset),

@@ -26,6 +26,10 @@ pub struct Pod {
     /// the pod is not terminal. Other status changes cause no update.
     #[prost(enumeration = "TerminalPhase", tag = "8")]
     pub terminal_phase: i32,
+    /// status.startTime of an API pod as it was when the pod was first seen, on every
+    /// stream; absent for a pod that no node agent had accepted.
+    #[prost(message, optional, tag = "9")]
+    pub start_time: ::core::option::Option<::prost_types::Timestamp>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct WatchPodsRequest {

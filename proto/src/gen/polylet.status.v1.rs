@@ -22,6 +22,9 @@ pub struct PodStatus {
 pub struct WatchPodStatusesRequest {
     #[prost(message, optional, tag = "1")]
     pub resume_after: ::core::option::Option<super::super::common::v1::Position>,
+    /// Only the pod with this uid; empty: all pods. An older server sends all pods, so clients check the uid.
+    #[prost(string, tag = "2")]
+    pub pod_uid: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct WatchPodStatusesResponse {

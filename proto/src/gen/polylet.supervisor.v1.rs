@@ -22,6 +22,10 @@ pub struct ServiceStatus {
     /// Exit status of the previous process.
     #[prost(string, tag = "9")]
     pub last_exit: ::prost::alloc::string::String,
+    #[prost(message, repeated, tag = "10")]
+    pub conditions: ::prost::alloc::vec::Vec<
+        super::super::lifecycle::v1::HealthCondition,
+    >,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListServicesRequest {}
@@ -29,6 +33,9 @@ pub struct ListServicesRequest {}
 pub struct ListServicesResponse {
     #[prost(message, repeated, tag = "1")]
     pub services: ::prost::alloc::vec::Vec<ServiceStatus>,
+    /// The name of the node that the services run as.
+    #[prost(string, tag = "2")]
+    pub node_name: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct GetTraceRequest {

@@ -4,6 +4,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+/// The accepted wire, and the levels that follow from it.
+pub mod baseline;
 /// Parsed Rust files: their types, references and documentation.
 pub mod syntax;
 /// Compilation, code generation and description of the wire.

@@ -2,6 +2,7 @@ use std::error::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::baseline;
 use prost_types::{DescriptorProto, EnumDescriptorProto, FileDescriptorSet};
 
 /// Messages that can contain secrets and have no derived `Debug`; `proto/src/secrets.rs` has their
@@ -71,6 +72,7 @@ pub fn generate_into(root: &Path, out: &Path) -> Result<usize, Box<dyn Error>> {
         // A store and its watchers share large values.
         .bytes(".polylet")
         .compile_fds(set)?;
+    fs::write(out.join("levels.rs"), baseline::levels_code(root)?)?;
     Ok(fs::read_dir(out)?.count())
 }
 

@@ -7,7 +7,9 @@ use crate::log::{Batch, ChangeLog, KeyChange};
 use crate::{Change, Position};
 
 /// The position of one watcher in a store.
-pub(crate) struct Cursor {
+pub(crate) struct Cursor<K> {
+    /// The only key that is watched; `None` for all.
+    key: Option<K>,
     position: Option<Position>,
     /// The watcher was sent `Synced` at least once.
     synced: bool,
@@ -38,24 +40,38 @@ impl<K, V: Clone> Queued<K, V> {
     }
 }
 
-impl Cursor {
+impl<K: Ord + Clone> Cursor<K> {
     pub(crate) fn new(resume_after: Option<Position>) -> Self {
         Cursor {
+            key: None,
             position: resume_after,
             synced: false,
         }
     }
 
+    /// The position of a watcher of one key.
+    pub(crate) fn for_key(key: K, resume_after: Option<Position>) -> Self {
+        Cursor {
+            key: Some(key),
+            ..Cursor::new(resume_after)
+        }
+    }
+
     /// Queues all that the watcher has not been sent, `Synced` last.
-    pub(crate) fn refill<K, V>(&mut self, log: &ChangeLog<K, V>, queue: &mut VecDeque<Queued<K, V>>)
+    pub(crate) fn refill<V>(&mut self, log: &ChangeLog<K, V>, queue: &mut VecDeque<Queued<K, V>>)
     where
-        K: Ord + Clone,
         V: Clone + PartialEq,
     {
-        let position = match log.next(self.position.as_ref()) {
+        let position = match log.next(self.position.as_ref(), self.key.as_ref()) {
             // A watcher that resumes at the current position must be sent `Synced`.
             Batch::Nothing if !self.synced && log.has_synced() => log.position(),
-            Batch::Nothing => return,
+            Batch::Nothing => {
+                // Other keys may have changed: their removals must not make the position too old.
+                if self.synced {
+                    self.position = Some(log.position());
+                }
+                return;
+            }
             Batch::Snapshot(all, position) => {
                 queue.push_back(Queued::Reset);
                 queue.extend(
@@ -75,7 +91,7 @@ impl Cursor {
     }
 
     /// The message that an idle stream repeats.
-    pub(crate) fn idle<K, V>(&self) -> Option<Queued<K, V>> {
+    pub(crate) fn idle<V>(&self) -> Option<Queued<K, V>> {
         self.position
             .clone()
             .filter(|_| self.synced)

@@ -1,7 +1,7 @@
 //! The watch contract: keyed state that one service owns and others follow.
 //!
 //! - [`Store`]: the owner's state with revisions, and a bounded log of removals.
-//! - [`serve`]: a store as the stream of a server method.
+//! - [`serve`]: a store as the stream of a server method; [`serve_key`]: one key of it.
 //! - [`Replica`]: applies the messages of a stream to a copy of the server's keys (pure). Of the
 //!   values it stores digests only.
 //! - [`follow`]: a stream that reconnects without end and yields only real differences.
@@ -36,7 +36,7 @@ pub use change::{Change, Digest};
 pub use follow::{StreamObserver, follow, follow_named};
 pub use polylet_wire::common::v1::Position;
 pub use replica::{Replica, Update};
-pub use serve::serve;
+pub use serve::{serve, serve_key};
 pub use store::Store;
 pub use value::{Value, ValueWire, follow_value};
 pub use wire::{PressureItemKey, WatchWire};

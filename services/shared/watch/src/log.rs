@@ -148,18 +148,44 @@ impl<K: Ord + Clone, V: Clone + PartialEq> ChangeLog<K, V> {
         }
     }
 
-    /// The next messages for a watcher at the position `from`.
+    /// The next messages for a watcher at the position `from`, of all keys or of one.
     ///
     /// Taken in one step: a key that changed while a snapshot was sent in pieces would be missing
     /// from it, and a client would consider it removed.
-    pub(crate) fn next(&self, from: Option<&Position>) -> Batch<K, V> {
+    pub(crate) fn next(&self, from: Option<&Position>, only: Option<&K>) -> Batch<K, V> {
         if !self.synced {
             return Batch::Nothing;
         }
-        let Some(after) = from
+        let after = from
             .filter(|from| self.can_resume(from))
-            .map(|from| from.revision)
-        else {
+            .map(|from| from.revision);
+        match only {
+            Some(key) => self.next_of_key(after, key),
+            None => self.next_of_all(after),
+        }
+    }
+
+    fn next_of_key(&self, after: Option<u64>, key: &K) -> Batch<K, V> {
+        let live = self.live.get(key);
+        let Some(after) = after else {
+            let all = live.map(|(revision, value)| (*revision, Arc::clone(value)));
+            return Batch::Snapshot(all.into_iter().collect(), self.position());
+        };
+        let removed = self.removed.get(key);
+        let step = match (live, removed) {
+            (Some((revision, value)), _) if *revision > after => {
+                (*revision, KeyChange::Upsert(Arc::clone(value)))
+            }
+            (None, Some(revision)) if *revision > after => {
+                (*revision, KeyChange::Remove(key.clone()))
+            }
+            _ => return Batch::Nothing,
+        };
+        Batch::Changes(vec![step], self.position())
+    }
+
+    fn next_of_all(&self, after: Option<u64>) -> Batch<K, V> {
+        let Some(after) = after else {
             let all = self.order.iter().filter_map(|(revision, key)| {
                 self.live
                     .get(key)

@@ -17,7 +17,9 @@ use crate::{Change, Digest, Position, Replica, Update};
 /// Keys below this are in every synced state: no client may see one removed.
 const PERMANENT_KEYS: u8 = 3;
 const KEYS: u8 = 9;
-const CLIENTS: usize = 4;
+const CLIENTS: usize = 5;
+/// What the last client watches; the others watch all keys.
+const ONLY_KEY: u8 = 5;
 /// Few, so that clients often resume too late.
 const MAX_REMOVALS: usize = 2;
 
@@ -74,11 +76,13 @@ fn operation() -> impl Strategy<Value = ModelStep> {
 }
 
 struct Connection {
-    cursor: Cursor,
+    cursor: Cursor<u8>,
     wire: VecDeque<Queued<u8, Item>>,
 }
 
 struct Client {
+    /// The only key that it watches.
+    only: Option<u8>,
     replica: Replica<u8, Item>,
     connection: Option<Connection>,
     /// The state of a consumer of the updates.
@@ -98,10 +102,11 @@ struct Simulation {
 
 impl Simulation {
     fn new(shortcut: Option<Shortcut>) -> Self {
-        let clients = (0..CLIENTS).map(|_| {
+        let clients = (0..CLIENTS).map(|client| {
             let mut replica = Replica::new();
             replica.apply_in_place = shortcut == Some(Shortcut::SnapshotsInPlace);
             Client {
+                only: (client == CLIENTS - 1).then_some(ONLY_KEY),
                 replica,
                 connection: None,
                 seen: State::new(),
@@ -173,7 +178,11 @@ impl Simulation {
             ModelStep::Connect(client) => {
                 let client = &mut self.clients[client];
                 if client.connection.is_none() {
-                    let cursor = Cursor::new(client.replica.position().cloned());
+                    let position = client.replica.position().cloned();
+                    let cursor = match client.only {
+                        Some(key) => Cursor::for_key(key, position),
+                        None => Cursor::new(position),
+                    };
                     client.connection = Some(Connection {
                         cursor,
                         wire: VecDeque::new(),
@@ -216,6 +225,7 @@ impl Simulation {
     fn read(&mut self, client: usize) -> Result<(), TestCaseError> {
         let incarnation = self.log.position().incarnation;
         let Client {
+            only,
             replica,
             connection,
             seen,
@@ -253,9 +263,11 @@ impl Simulation {
             "a consumer has the state of its replica"
         );
         if let Some(position) = synced {
+            let published = self.published.get(&position);
+            let published = published.map(|state| watched(state, *only));
             prop_assert_eq!(
                 Some(&*seen),
-                self.published.get(&position),
+                published.as_ref(),
                 "a synced client equals its server"
             );
         }
@@ -275,12 +287,20 @@ impl Simulation {
             self.apply(ModelStep::Read(client, 100))?;
             prop_assert_eq!(
                 &self.clients[client].seen,
-                &self.truth,
+                &watched(&self.truth, self.clients[client].only),
                 "a client ends equal to the server"
             );
         }
         Ok(())
     }
+}
+
+/// The part of a state that a client watches.
+fn watched(state: &State, only: Option<u8>) -> State {
+    let items = state
+        .iter()
+        .filter(|(key, _)| only.is_none_or(|only| only == **key));
+    items.map(|(key, item)| (*key, *item)).collect()
 }
 
 fn consume(seen: &mut State, update: Update<u8, Item>) -> Result<(), TestCaseError> {

@@ -17,7 +17,7 @@ use tokio_stream::wrappers::TcpListenerStream;
 use tonic::transport::{Channel, Endpoint, Server};
 use tonic::{Request, Response, Status};
 
-use crate::{Change, Store, StreamObserver, Update, WatchWire, follow, serve};
+use crate::{Change, Store, StreamObserver, Update, WatchWire, follow, serve, serve_key};
 
 type Pods = Store<String, PodState>;
 
@@ -210,6 +210,47 @@ async fn an_idle_stream_repeats_synced() {
     let begun = tokio::time::Instant::now();
     assert_eq!(read().await, Change::Synced(pods.position()));
     assert_eq!(begun.elapsed(), crate::IDLE);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_of_one_key_receives_nothing_of_the_others() {
+    let pods = Pods::new("first");
+    pods.upsert("a".into(), pod("a", ""));
+    pods.upsert("b".into(), pod("b", ""));
+    pods.mark_synced();
+    let mut stream = serve_key::<WatchPodStatesResponse>(pods.clone(), "a".into(), None);
+    let mut read = async || stream.next().await.unwrap().unwrap().into_change().unwrap();
+    assert_eq!(read().await, Change::Reset);
+    assert_eq!(read().await, Change::Upsert(pod("a", "")));
+    assert_eq!(read().await, Change::Synced(pods.position()));
+
+    // Others change all the time, with more removals than the server remembers.
+    let others = pods.clone();
+    let churn = tokio::spawn(async move {
+        for n in 0..3 * crate::log::REMOVALS {
+            let uid = format!("other {n}");
+            others.upsert(uid.clone(), pod(&uid, ""));
+            others.remove(&uid);
+            tokio::time::sleep(crate::IDLE / 1024).await;
+        }
+    });
+    for _ in 0..3 {
+        let begun = tokio::time::Instant::now();
+        let Change::Synced(_) = read().await else {
+            panic!("a change of another key was sent");
+        };
+        assert_eq!(
+            begun.elapsed(),
+            crate::IDLE,
+            "only the idle stream's message"
+        );
+    }
+    churn.await.unwrap();
+    pods.upsert("a".into(), pod("a", "changed"));
+    assert_eq!(read().await, Change::Upsert(pod("a", "changed")));
+    assert_eq!(read().await, Change::Synced(pods.position()));
+    pods.remove(&"a".into());
+    assert_eq!(read().await, Change::Remove("a".into()));
 }
 
 #[tokio::test(start_paused = true)]

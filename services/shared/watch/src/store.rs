@@ -92,7 +92,7 @@ impl<K: Ord + Clone, V: Clone + PartialEq> Store<K, V> {
         self.log().position()
     }
 
-    pub(crate) fn refill(&self, cursor: &mut Cursor, queue: &mut VecDeque<Queued<K, V>>) {
+    pub(crate) fn refill(&self, cursor: &mut Cursor<K>, queue: &mut VecDeque<Queued<K, V>>) {
         cursor.refill(&self.log(), queue);
     }
 

@@ -22,6 +22,11 @@ use crate::follow::{Reconnect, StreamObserver, status_message};
 pub trait ValueWire: Sized + Send + PartialEq + Clone + 'static {
     /// Name of the stream in health and logs.
     const STREAM: &'static str;
+
+    /// Whether this build knows what the message says: a newer server may send another state.
+    fn is_known(&self) -> bool {
+        true
+    }
 }
 
 impl ValueWire for WatchRuntimeResponse {
@@ -30,14 +35,26 @@ impl ValueWire for WatchRuntimeResponse {
 
 impl ValueWire for WatchObjectResponse {
     const STREAM: &'static str = "WatchObject";
+
+    fn is_known(&self) -> bool {
+        self.state.is_some()
+    }
 }
 
 impl ValueWire for WatchNodeResponse {
     const STREAM: &'static str = "WatchNode";
+
+    fn is_known(&self) -> bool {
+        self.state.is_some()
+    }
 }
 
 impl ValueWire for WatchPodCertificateResponse {
     const STREAM: &'static str = "WatchPodCertificate";
+
+    fn is_known(&self) -> bool {
+        self.state.is_some()
+    }
 }
 
 impl ValueWire for WatchDriversResponse {
@@ -130,6 +147,12 @@ where
 
     fn handle_message(&mut self, message: W) -> Option<Value<W>> {
         self.reconnect.reset();
+        if !message.is_known() {
+            // It is not what an unset field would mean: nothing is known but the last value.
+            let reason = "a state of unknown kind; the server may be newer";
+            self.peer.lost(W::STREAM, reason);
+            return self.current.take().map(|_| Value::Stale(reason.to_owned()));
+        }
         self.peer.received(W::STREAM, "", true);
         if self.current.as_ref() == Some(&message) {
             return None;
@@ -142,5 +165,44 @@ where
         self.connection = None;
         self.peer.lost(W::STREAM, reason);
         self.current.take().map(|_| Value::Stale(reason.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use polylet_wire::podconfig::v1::Absent;
+    use polylet_wire::podconfig::v1::watch_node_response::State;
+
+    use super::*;
+
+    struct NoObserver;
+
+    impl StreamObserver for NoObserver {
+        fn received(&self, _: &'static str, _: &str, _: bool) {}
+        fn lost(&self, _: &'static str, _: &str) {}
+    }
+
+    #[test]
+    fn a_state_of_unknown_kind_is_not_absence() {
+        type Opened = Result<Response<Streaming<WatchNodeResponse>>, Status>;
+        let mut follower = ValueFollower {
+            peer: NoObserver,
+            open: std::future::pending::<Opened>,
+            connection: None,
+            current: None,
+            reconnect: Reconnect::new(),
+        };
+        let absent = WatchNodeResponse {
+            state: Some(State::Absent(Absent {})),
+            ..WatchNodeResponse::default()
+        };
+        let unknown = WatchNodeResponse::default();
+        let current = Some(Value::Current(absent.clone()));
+        assert_eq!(follower.handle_message(unknown.clone()), None);
+        assert_eq!(follower.handle_message(absent.clone()), current);
+        let stale = follower.handle_message(unknown.clone());
+        assert!(matches!(stale, Some(Value::Stale(_))), "{stale:?}");
+        assert_eq!(follower.handle_message(unknown), None);
+        assert_eq!(follower.handle_message(absent), current);
     }
 }

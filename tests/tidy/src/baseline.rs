@@ -1,0 +1,185 @@
+//! `proto/baseline.txt`: every line of the wire's surface that was ever accepted. A line of our own
+//! packages names the level at which it was added, from which the levels that services announce to
+//! each other are generated.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::error::Error;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use prost_types::FileDescriptorSet;
+
+use crate::wire;
+
+/// The first recorded level. Builds from before levels were recorded announce 1, whatever they serve.
+const FIRST_LEVEL: u32 = 2;
+/// What separates a line from its level.
+const LEVEL: &str = " (level ";
+
+/// Lines of the surface, with the level of each of our own.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Baseline {
+    lines: BTreeMap<String, Option<u32>>,
+}
+
+impl Baseline {
+    /// The committed baseline.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn committed(root: &Path) -> std::io::Result<Baseline> {
+        Ok(Baseline::parse(&fs::read_to_string(
+            root.join("proto/baseline.txt"),
+        )?))
+    }
+
+    fn parse(text: &str) -> Baseline {
+        let line = |line: &str| match line.split_once(LEVEL) {
+            Some((line, level)) => (line.to_owned(), level.trim_end_matches(')').parse().ok()),
+            None => (line.to_owned(), None),
+        };
+        Baseline {
+            lines: text.lines().map(line).collect(),
+        }
+    }
+
+    /// All lines.
+    pub fn lines(&self) -> BTreeSet<&str> {
+        self.lines.keys().map(String::as_str).collect()
+    }
+
+    /// Accepts a surface: lines that are new to our own packages are added at the next level.
+    #[must_use]
+    pub fn accept(&self, surface: Vec<String>) -> Baseline {
+        let next = self.lines.values().flatten().max();
+        let next = next.map_or(FIRST_LEVEL, |level| level + 1);
+        let line = |line: String| {
+            let level = match self.lines.get(&line) {
+                Some(Some(level)) => Some(*level),
+                _ => package(&line).map(|_| next),
+            };
+            (line, level)
+        };
+        Baseline {
+            lines: surface.into_iter().map(line).collect(),
+        }
+    }
+
+    /// The text of the file.
+    pub fn to_text(&self) -> String {
+        let mut text = String::new();
+        for (line, level) in &self.lines {
+            text.push_str(line);
+            if let Some(level) = level {
+                let _ = write!(text, "{LEVEL}{level})");
+            }
+            text.push('\n');
+        }
+        text
+    }
+
+    /// The level of each of our packages that has services: that of the newest line in it or in a
+    /// package that it imports.
+    pub fn levels(&self, wire: &FileDescriptorSet) -> BTreeMap<String, u32> {
+        let mut own: BTreeMap<&str, u32> = BTreeMap::new();
+        for (line, level) in &self.lines {
+            if let (Some(package), Some(level)) = (package(line), level) {
+                let newest = own.entry(package).or_default();
+                *newest = (*newest).max(*level);
+            }
+        }
+        let mut levels = BTreeMap::new();
+        for file in wire.file.iter().filter(|file| !file.service.is_empty()) {
+            let packages = imports(wire, file.name());
+            let newest = packages.iter().filter_map(|name| own.get(name)).max();
+            if let (Some(newest), true) = (newest, file.package().starts_with("polylet.")) {
+                levels.insert(file.package().to_owned(), *newest);
+            }
+        }
+        levels
+    }
+}
+
+/// Our own package of a line, such as `polylet.pleg.v1`.
+fn package(line: &str) -> Option<&str> {
+    let name = line.split(' ').nth(1)?;
+    let end = name.find(".v1.")? + ".v1".len();
+    name.starts_with("polylet.").then(|| &name[..end])
+}
+
+/// The package of a file and those that it imports.
+fn imports<'a>(wire: &'a FileDescriptorSet, file: &str) -> BTreeSet<&'a str> {
+    let Some(found) = wire.file.iter().find(|one| one.name() == file) else {
+        return BTreeSet::new();
+    };
+    let imported = found.dependency.iter().flat_map(|name| imports(wire, name));
+    imported.chain([found.package()]).collect()
+}
+
+/// The Rust code of the levels.
+///
+/// # Errors
+/// If the baseline cannot be read or a .proto file does not compile.
+pub fn levels_code(root: &Path) -> Result<String, Box<dyn Error>> {
+    let levels = Baseline::committed(root)?.levels(&wire::descriptors(root)?);
+    let mut code = "// This file is @generated from proto/baseline.txt.\n".to_owned();
+    for (package, level) in levels {
+        let name = package.split('.').nth(1).unwrap_or_default().to_uppercase();
+        let _ = writeln!(code, "/// Level of `{package}`.");
+        let _ = writeln!(code, "pub const {name}: u32 = {level};");
+    }
+    Ok(code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(lines: &[&str]) -> Vec<String> {
+        lines.iter().map(|line| (*line).to_owned()).collect()
+    }
+
+    #[test]
+    fn levels_grow_with_their_package_and_what_it_imports() {
+        let old = Baseline::parse("enum csi.v1.A B = 0\nfield polylet.pleg.v1.Pod uid = 1\n");
+        let first = old.accept(lines(&[
+            "enum csi.v1.A B = 0",
+            "field polylet.pleg.v1.Pod uid = 1",
+            "field polylet.sync.v1.Pod uid = 1",
+        ]));
+        let second = first.accept(lines(&[
+            "enum csi.v1.A B = 0",
+            "enum csi.v1.A C = 1",
+            "field polylet.common.v1.Cause links = 3",
+            "field polylet.pleg.v1.Pod uid = 1",
+            "field polylet.sync.v1.Pod uid = 1",
+        ]));
+        assert_eq!(Baseline::parse(&second.to_text()), second);
+        assert_eq!(
+            second.to_text(),
+            "enum csi.v1.A B = 0\nenum csi.v1.A C = 1\n\
+             field polylet.common.v1.Cause links = 3 (level 3)\n\
+             field polylet.pleg.v1.Pod uid = 1 (level 2)\n\
+             field polylet.sync.v1.Pod uid = 1 (level 2)\n"
+        );
+        let file =
+            |name: &str, imports: &[&str], services: usize| prost_types::FileDescriptorProto {
+                name: Some(name.to_owned()),
+                package: Some(format!("polylet.{name}.v1")),
+                dependency: lines(imports),
+                service: vec![prost_types::ServiceDescriptorProto::default(); services],
+                ..prost_types::FileDescriptorProto::default()
+            };
+        let wire = FileDescriptorSet {
+            file: vec![
+                file("common", &[], 0),
+                file("pleg", &["common"], 1),
+                file("sync", &[], 1),
+            ],
+        };
+        let expected = [("polylet.pleg.v1", 3), ("polylet.sync.v1", 2)];
+        let expected = expected.map(|(package, level)| (package.to_owned(), level));
+        assert_eq!(second.levels(&wire), expected.into());
+    }
+}
