@@ -31,6 +31,10 @@ const FIRST_RETRY: Duration = Duration::from_millis(10);
 /// A command in a container costs the runtime tens of milliseconds of work.
 const FIRST_RETRY_EXEC: Duration = Duration::from_millis(100);
 
+/// The most bytes of the commands of all probes of a pod, expanded: what Linux usually allows for one
+/// program (a quarter of the stack limit of 8 MiB). They are kept as long as the pod.
+const MAX_COMMAND_BYTES: usize = 2 << 20;
+
 /// A change of the desired pods; `None` when the update carries none. A pod whose manifest cannot be
 /// parsed is not probed.
 pub fn pod_change(
@@ -68,10 +72,11 @@ pub fn pod_change(
 fn pod_probes(manifest: &[u8]) -> Result<PodProbes, ManifestParseError> {
     let manifest = Manifest::from_json(manifest)?;
     let mut containers = Vec::new();
+    let mut command_bytes = MAX_COMMAND_BYTES;
     for (kind, container) in manifest.all_containers() {
         let probes: Vec<_> = probe::specs(kind, container)
             .into_iter()
-            .map(|spec| Arc::new(probe_config(spec, kind, container)))
+            .map(|spec| Arc::new(probe_config(spec, kind, container, &mut command_bytes)))
             .collect();
         if !probes.is_empty() {
             containers.push(ContainerProbes {
@@ -88,7 +93,12 @@ fn pod_probes(manifest: &[u8]) -> Result<PodProbes, ManifestParseError> {
     })
 }
 
-fn probe_config(spec: ProbeSpec, kind: ContainerKind, container: &Container) -> ProbeConfig {
+fn probe_config(
+    spec: ProbeSpec,
+    kind: ContainerKind,
+    container: &Container,
+    command_bytes: &mut usize,
+) -> ProbeConfig {
     let list = match kind {
         ContainerKind::Init | ContainerKind::Sidecar => "initContainers",
         ContainerKind::Regular => "containers",
@@ -109,11 +119,15 @@ fn probe_config(spec: ProbeSpec, kind: ContainerKind, container: &Container) -> 
             first_retry,
         },
         timeout: spec.timeout,
-        handler: resolve(spec.handler, container),
+        handler: resolve(spec.handler, container, command_bytes),
     }
 }
 
-fn resolve(handler: ProbeHandler, container: &Container) -> ResolvedHandler {
+fn resolve(
+    handler: ProbeHandler,
+    container: &Container,
+    command_bytes: &mut usize,
+) -> ResolvedHandler {
     let ports = container.ports.as_deref().unwrap_or_default();
     let port_number = |port| {
         probe::port_number(port, ports).ok_or_else(|| ResolvedHandler::Invalid(port_error(port)))
@@ -121,10 +135,9 @@ fn resolve(handler: ProbeHandler, container: &Container) -> ResolvedHandler {
     let resolved = match handler {
         ProbeHandler::Exec { command } => {
             let vars = literal_values(container.env.as_deref().unwrap_or_default());
-            let expand = |arg: &String| env::expand(arg, |name| vars.get(name).copied());
-            Ok(ResolvedHandler::Exec {
-                command: command.iter().map(expand).collect(),
-            })
+            expand(&command, &vars, command_bytes)
+                .map(|command| ResolvedHandler::Exec { command })
+                .map_err(ResolvedHandler::Invalid)
         }
         ProbeHandler::HttpGet {
             host,
@@ -149,6 +162,25 @@ fn resolve(handler: ProbeHandler, container: &Container) -> ResolvedHandler {
             .map_err(|_| ResolvedHandler::Invalid(port_error(&IntOrString::Int(port)))),
     };
     resolved.unwrap_or_else(|invalid| invalid)
+}
+
+/// Expands a command, and takes its bytes from those that are left.
+fn expand(
+    command: &[String],
+    vars: &BTreeMap<&str, &str>,
+    command_bytes: &mut usize,
+) -> Result<Vec<String>, String> {
+    let mut expanded = Vec::with_capacity(command.len());
+    for arg in command {
+        let lookup = |name: &str| vars.get(name).map(|value| value.as_bytes());
+        let arg = env::expand(arg, *command_bytes, lookup).map_err(|_| {
+            format!("the expanded commands of the pod's probes exceed {MAX_COMMAND_BYTES} bytes")
+        })?;
+        *command_bytes -= arg.len();
+        // Made of texts at the boundaries of their characters.
+        expanded.push(String::from_utf8_lossy(&arg).into_owned());
+    }
+    Ok(expanded)
 }
 
 /// Worded as upstream.
@@ -260,7 +292,8 @@ pub(crate) fn counts(metrics: &ProbeMetrics) -> prober::v1::ListProbeCountsRespo
             kind: kind_to_wire(kind) as i32,
             successful: counter.successful,
             failed: counter.failed,
-            unknown: counter.unknown,
+            // As upstream, which never counts one.
+            unknown: 0,
             bucket_counts: counter.buckets.to_vec(),
             duration_seconds_sum: counter.duration.as_secs_f64(),
         }
@@ -269,5 +302,52 @@ pub(crate) fn counts(metrics: &ProbeMetrics) -> prober::v1::ListProbeCountsRespo
     prober::v1::ListProbeCountsResponse {
         probes: probes.collect(),
         bucket_bounds: bounds.to_vec(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn handlers(probes: &PodProbes) -> Vec<&ResolvedHandler> {
+        let probes = probes.containers.iter().flat_map(|c| &c.probes);
+        probes.map(|probe| &probe.handler).collect()
+    }
+
+    /// A command of 100 KB in the manifest that would have 10 GB.
+    #[test]
+    fn expanded_commands_are_bounded() {
+        let pod = |references: usize| {
+            let probe = serde_json::json!({"exec": {"command": ["a", "$(A)".repeat(references)]}});
+            let container = serde_json::json!({
+                "name": "c",
+                "image": "i",
+                "env": [{"name": "A", "value": "x".repeat(100_000)}],
+                "livenessProbe": probe,
+                "readinessProbe": probe,
+            });
+            let pod = serde_json::json!({
+                "metadata": {"name": "p", "namespace": "n", "uid": "u"},
+                "spec": {"containers": [container]},
+            });
+            pod_probes(pod.to_string().as_bytes()).unwrap()
+        };
+        let message = "the expanded commands of the pod's probes exceed 2097152 bytes";
+        let is_exec = |handler: &ResolvedHandler| match handler {
+            ResolvedHandler::Exec { .. } => true,
+            ResolvedHandler::Invalid(reason) => {
+                assert_eq!(reason, message);
+                false
+            }
+            other => panic!("{other:?}"),
+        };
+        let valid = |references| {
+            let pod = pod(references);
+            let valid = handlers(&pod)
+                .into_iter()
+                .filter(|handler| is_exec(handler));
+            valid.count()
+        };
+        assert_eq!((valid(10), valid(15), valid(25_000)), (2, 1, 0));
     }
 }

@@ -20,6 +20,8 @@ mod clock;
 pub mod convert;
 #[doc(hidden)]
 pub mod core;
+#[doc(hidden)]
+pub mod fuzzing;
 mod input;
 pub mod manager;
 mod probe;
@@ -32,6 +34,7 @@ mod state_file;
 
 use polylet_cri::RuntimeClient;
 use polylet_kit::{Api, BoxError, Ctx, Dependency, Service, ServiceDescriptor, StateFileDecl};
+use polylet_wire::levels;
 use polylet_wire::prober::v1::prober_service_server::ProberServiceServer;
 use tokio::sync::mpsc;
 
@@ -42,24 +45,25 @@ pub static DESCRIPTOR: ServiceDescriptor = ServiceDescriptor {
     about: "probes containers and publishes the results",
     serves: &[Api {
         package: "polylet.prober.v1",
-        level: 1,
+        level: levels::PROBER,
     }],
     calls: &[
         Dependency {
             service: "pleg",
             package: "polylet.pleg.v1",
-            level: 1,
+            level: levels::PLEG,
         },
         Dependency {
             service: "pod-config",
             package: "polylet.podconfig.v1",
-            level: 1,
+            level: levels::PODCONFIG,
         },
     ],
     state_files: &[StateFileDecl {
         path: "run:probe-results.json",
         description: "probe results of running containers: a restart must not change readiness or forget a failure",
     }],
+    subprocesses: &[],
 };
 
 /// Builds the service.
@@ -72,7 +76,7 @@ pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
     let store = publisher::ProbeStatusStore::new(ctx.incarnation());
     let (counts_requests, receiver) = mpsc::channel(16);
     let prober = probe::Prober::new(runtime);
-    let event_loop = run::EventLoop::new(&ctx, prober, store.clone(), receiver);
+    let event_loop = run::EventLoop::new(&ctx, prober, store.clone(), receiver)?;
     ctx.spawn("prober", event_loop.run());
     let server = server::Server {
         store,

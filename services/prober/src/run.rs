@@ -5,6 +5,7 @@ use std::future::pending;
 
 use futures::StreamExt;
 use futures::stream::{LocalBoxStream, SelectAll};
+use polylet_kit::state_file::StateFileError;
 use polylet_kit::{CancellationToken, Ctx, address, cause, report};
 use polylet_model::ids::PodUid;
 use polylet_watch::Update;
@@ -51,10 +52,10 @@ impl EventLoop {
         prober: Prober,
         store: ProbeStatusStore,
         counts_requests: mpsc::Receiver<oneshot::Sender<ListProbeCountsResponse>>,
-    ) -> Self {
+    ) -> Result<Self, StateFileError> {
         let file = ResultsFile::new(ctx.run_dir());
-        let manager = ProbeManager::new(file.load());
-        EventLoop {
+        let manager = ProbeManager::new(file.load()?);
+        Ok(EventLoop {
             publisher: Publisher::new(store, manager.results()),
             manager,
             clock: ProbeClock::new(),
@@ -68,7 +69,7 @@ impl EventLoop {
             counts_requests,
             ctx: ctx.clone(),
             drain: ctx.drain(),
-        }
+        })
     }
 
     /// Runs until the drain. Attempts in flight are dropped then and repeated by the next process
@@ -115,7 +116,9 @@ impl EventLoop {
                 duration,
                 span,
             } => {
-                self.metrics.record(&attempt, &output, duration);
+                if attempt.is_reported(&output) {
+                    self.metrics.record(&attempt, &output, duration);
+                }
                 self.handle_attempt(&attempt, output, &span);
             }
             // The caller may have cancelled.
@@ -186,7 +189,9 @@ impl EventLoop {
                 "probe attempt did not succeed"
             );
         }
-        if let Some((reason, message)) = output.event(attempt.id.kind) {
+        if let Some((reason, message)) = output.event(attempt.id.kind)
+            && attempt.is_reported(&output)
+        {
             let pod = PodRef {
                 uid: attempt.id.pod.to_string(),
                 namespace: attempt.namespace.to_string(),

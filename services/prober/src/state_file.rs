@@ -42,15 +42,15 @@ impl ResultsFile {
     }
 
     /// Loads all results. A corrupt file is set aside: its containers are probed again.
-    pub(crate) fn load(&self) -> Results {
+    ///
+    /// # Errors
+    /// The file cannot be read, or a newer build wrote it.
+    pub(crate) fn load(&self) -> Result<Results, StateFileError> {
         let stored = self
             .0
-            .load_or_set_aside("containers are probed as if they had just started");
-        stored
-            .unwrap_or_default()
-            .into_iter()
-            .map(from_stored)
-            .collect()
+            .restore("containers are probed as if they had just started")?;
+        let stored = stored.unwrap_or_default().into_iter();
+        Ok(stored.map(from_stored).collect())
     }
 
     /// Saves all results. Blocks.

@@ -146,6 +146,7 @@ impl Engine {
             container: entry.desired.container.clone(),
             attempt: entry.desired.attempt,
             awaited: entry.worker.is_awaited(),
+            counts: entry.worker.counts(),
             id,
         })
     }

@@ -4,6 +4,6 @@ pub(crate) mod engine;
 pub(crate) mod metrics;
 pub(crate) mod plan;
 #[cfg(test)]
-mod test_support;
+pub(crate) mod test_support;
 pub mod types;
 pub(crate) mod worker;

@@ -8,11 +8,11 @@ use polylet_model::probe::ProbeKind;
 
 use super::types::{ProbeAttempt, ProbeConfig, ProbeId, ProbeOutput, ProbeTiming, ResolvedHandler};
 
-pub(in crate::core) fn at(ms: u64) -> Timestamp {
+pub(crate) fn at(ms: u64) -> Timestamp {
     Timestamp::from_second(1_700_000_000).unwrap() + Duration::from_millis(ms)
 }
 
-pub(in crate::core) fn timing(delay: u64, period: u64, success: u32, failure: u32) -> ProbeTiming {
+pub(crate) fn timing(delay: u64, period: u64, success: u32, failure: u32) -> ProbeTiming {
     ProbeTiming {
         initial_delay: Duration::from_secs(delay),
         period: Duration::from_secs(period),
@@ -22,11 +22,11 @@ pub(in crate::core) fn timing(delay: u64, period: u64, success: u32, failure: u3
     }
 }
 
-pub(in crate::core) fn failure() -> ProbeOutput {
+pub(crate) fn failure() -> ProbeOutput {
     ProbeOutput::Failure("no".to_owned())
 }
 
-pub(in crate::core) fn probe_id(container: &str, kind: ProbeKind) -> ProbeId {
+pub(crate) fn probe_id(container: &str, kind: ProbeKind) -> ProbeId {
     ProbeId {
         pod: "pod".into(),
         container: container.into(),
@@ -35,7 +35,7 @@ pub(in crate::core) fn probe_id(container: &str, kind: ProbeKind) -> ProbeId {
 }
 
 /// An attempt of a probe of the container `main` of `default/web`.
-pub(in crate::core) fn attempt(container: &str, kind: ProbeKind) -> ProbeAttempt {
+pub(crate) fn attempt(container: &str, kind: ProbeKind) -> ProbeAttempt {
     ProbeAttempt {
         id: probe_id(container, kind),
         serial: 1,
@@ -52,5 +52,6 @@ pub(in crate::core) fn attempt(container: &str, kind: ProbeKind) -> ProbeAttempt
         container: "main".into(),
         attempt: 0,
         awaited: false,
+        counts: true,
     }
 }

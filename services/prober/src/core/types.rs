@@ -149,7 +149,7 @@ pub(crate) enum ProbeOutput {
     /// Counts as a success and is reported as an event.
     Warning(String),
     Failure(String),
-    /// The probe itself failed, which does not count.
+    /// The probe itself failed, which does not count and is in no metric.
     Unknown(String),
 }
 
@@ -208,12 +208,20 @@ pub struct ProbeAttempt {
     pub(crate) attempt: u32,
     /// The pod's start waits for this attempt.
     pub(crate) awaited: bool,
+    /// The attempt counts, whatever its result.
+    pub(crate) counts: bool,
 }
 
 impl ProbeAttempt {
     /// The id of the probed container.
     pub fn container_id(&self) -> &str {
         self.id.container.as_str()
+    }
+
+    /// Whether a result is an event and in the metrics: not a failure between the ticks, which
+    /// upstream would not have seen.
+    pub(crate) fn is_reported(&self, output: &ProbeOutput) -> bool {
+        self.counts || matches!(output, ProbeOutput::Success | ProbeOutput::Warning(_))
     }
 }
 

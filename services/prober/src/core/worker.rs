@@ -6,8 +6,8 @@
 //!
 //! Two things differ, and neither makes a failure come sooner than upstream's:
 //! - A readiness probe that has never succeeded is also tried between its ticks, with growing delays.
-//!   These attempts can succeed, so that a pod start waits for no tick; their failures do not count.
-//!   (Upstream triggers such a probe at every status change.)
+//!   These attempts can succeed, so that a pod start waits for no tick; their failures do not count,
+//!   and are neither events nor in the metrics. (Upstream triggers such a probe at every status change.)
 //! - After the first success, and for liveness from the start, attempts are due at a phase of the
 //!   period that is derived from the container's id, which spreads the load of many containers.
 
@@ -104,6 +104,11 @@ impl Worker {
     /// Whether a pod's start waits for the next attempt.
     pub(crate) fn is_awaited(&self) -> bool {
         self.kind != ProbeKind::Liveness && !self.succeeded && self.attempts <= MAX_TRACED_ATTEMPTS
+    }
+
+    /// Whether the attempt in flight counts: it is one that upstream would make, too.
+    pub(crate) fn counts(&self) -> bool {
+        self.counts
     }
 
     /// Starts an attempt.

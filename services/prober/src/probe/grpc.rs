@@ -5,6 +5,7 @@ use std::io;
 use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
+use polylet_http::Client;
 use polylet_kit::report;
 use polylet_schedule::Backoff;
 use tokio::net::TcpStream;
@@ -24,11 +25,11 @@ const RETRY_MAX: Duration = Duration::from_secs(1);
 
 /// How far an attempt has come, for the message of a timeout.
 #[derive(Debug, Default)]
-pub(crate) struct Progress {
+pub(crate) struct HealthCheckProgress {
     connected: Cell<bool>,
 }
 
-impl Progress {
+impl HealthCheckProgress {
     /// The result of an attempt without a response in time.
     pub(crate) fn timed_out(&self, host: &str, port: u16, timeout: Duration) -> ProbeOutput {
         ProbeOutput::Failure(if self.connected.get() {
@@ -44,14 +45,14 @@ impl Progress {
 /// Opens a connection and calls `Check`; the caller limits the time. As upstream, a refused connection
 /// is retried until then.
 pub(crate) async fn probe(
-    host: &str,
-    port: u16,
+    client: &Client,
+    (requester, host, port): (&str, &str, u16),
     service: &str,
-    progress: &Progress,
+    progress: &HealthCheckProgress,
 ) -> ProbeOutput {
     let mut backoff = Backoff::new(RETRY_INITIAL, RETRY_MAX);
     let stream = loop {
-        match tcp::connect(host, port).await {
+        match client.connect(requester, host, port).await {
             Ok(stream) => break stream,
             Err(_) => sleep(backoff.next_delay()).await,
         }

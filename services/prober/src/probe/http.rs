@@ -4,15 +4,16 @@ use polylet_http::{Client, Get, GetError, GetProgress, GetResponse, GetTarget, H
 use polylet_kit::report;
 
 use super::USER_AGENT;
-use crate::core::types::{HttpGet, ProbeOutput};
+use crate::core::types::{HttpGet, ProbeAttempt, ProbeOutput};
 
-/// The request of a probe. `pod_address` is the default host.
-pub(crate) fn request(get: &HttpGet, pod_address: &str) -> Get {
-    let host = get.host.as_deref().unwrap_or(pod_address);
+/// The request of a probe. The pod's address is the default host.
+pub(crate) fn request(get: &HttpGet, attempt: &ProbeAttempt) -> Get {
+    let host = get.host.as_deref().unwrap_or(&attempt.host);
     Get {
         target: GetTarget::new(get.https, host, get.port, &get.path),
         headers: get.headers.clone(),
         user_agent: USER_AGENT,
+        requester: attempt.id.pod.to_string(),
     }
 }
 

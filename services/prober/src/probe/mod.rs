@@ -7,6 +7,7 @@
 mod exec;
 mod grpc;
 mod http;
+mod permits;
 mod tcp;
 #[cfg(test)]
 mod tests;
@@ -16,20 +17,28 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
+use permits::{AttemptPermits, MAX_PERMIT_TIME};
 use polylet_cri::RuntimeClient;
+use polylet_model::ids::PodUid;
+use polylet_schedule::FairLimits;
 use timeout::with_timeout;
-use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use crate::core::types::{ProbeAttempt, ProbeOutput, ResolvedHandler};
 
-/// Concurrent commands in containers. They are work for the runtime: more at once would make each
-/// one later.
-const MAX_EXECS: usize = 8;
-/// Concurrent connections.
-const MAX_CONNECTIONS: usize = 256;
-/// An attempt holds its permit for at most this time.
-const MAX_PERMIT_TIME: Duration = Duration::from_secs(1);
+/// Commands in containers that start at once. They are work for the runtime: more at once would make
+/// each one later.
+const EXEC_LIMITS: FairLimits = FairLimits {
+    total: 8,
+    per_owner: 2,
+    slow: 4,
+};
+/// Connections that are opened at once.
+const CONNECTION_LIMITS: FairLimits = FairLimits {
+    total: 256,
+    per_owner: 32,
+    slow: 128,
+};
 /// The part of a body or output that is read, as upstream.
 const MAX_BODY: usize = 10 << 10;
 /// Attempts that fail themselves are repeated at once, as upstream.
@@ -45,8 +54,8 @@ pub(crate) struct Prober {
 
 struct ProberInner {
     runtime: RuntimeClient,
-    execs: Semaphore,
-    connections: Semaphore,
+    execs: AttemptPermits,
+    connections: AttemptPermits,
     http: polylet_http::Client,
 }
 
@@ -55,8 +64,8 @@ impl Prober {
         Prober {
             inner: Rc::new(ProberInner {
                 runtime,
-                execs: Semaphore::new(MAX_EXECS),
-                connections: Semaphore::new(MAX_CONNECTIONS),
+                execs: AttemptPermits::new(EXEC_LIMITS),
+                connections: AttemptPermits::new(CONNECTION_LIMITS),
                 http: polylet_http::Client::for_probes(),
             }),
         }
@@ -68,18 +77,7 @@ impl Prober {
             ResolvedHandler::Exec { .. } => &self.inner.execs,
             _ => &self.inner.connections,
         };
-        // The semaphore is never closed.
-        let permit = permits.acquire().await;
-        let began = Instant::now();
-        let mut probing = pin!(self.probe_with_retries(attempt));
-        let early = tokio::time::timeout(MAX_PERMIT_TIME, probing.as_mut()).await;
-        // Starts are limited, not runs: commands that hang must not block those of other containers.
-        drop(permit);
-        let output = match early {
-            Ok(output) => output,
-            Err(_) => probing.await,
-        };
-        (output, began.elapsed())
+        with_permit(permits, &attempt.id.pod, self.probe_with_retries(attempt)).await
     }
 
     async fn probe_with_retries(&self, attempt: &ProbeAttempt) -> ProbeOutput {
@@ -103,22 +101,50 @@ impl Prober {
             }
             ResolvedHandler::Http(get) => {
                 let progress = polylet_http::GetProgress::default();
-                let get = http::request(get, pod_address);
+                let get = http::request(get, attempt);
                 let probing = http::probe(&get, &self.inner.http, &progress);
                 with_timeout(timeout, probing, || http::timed_out(&get, &progress)).await
             }
             ResolvedHandler::Tcp { host, port } => {
                 let host = host.as_deref().unwrap_or(pod_address);
-                let probing = tcp::probe(host, *port);
+                let client = &self.inner.http;
+                let probing = tcp::probe(client, attempt.id.pod.as_str(), host, *port);
                 with_timeout(timeout, probing, || tcp::timed_out(host, *port)).await
             }
             ResolvedHandler::Grpc { port, service } => {
-                let progress = grpc::Progress::default();
-                let probing = grpc::probe(pod_address, *port, service, &progress);
+                let progress = grpc::HealthCheckProgress::default();
+                let server = (attempt.id.pod.as_str(), &**pod_address, *port);
+                let probing = grpc::probe(&self.inner.http, server, service, &progress);
                 let timed_out = || progress.timed_out(pod_address, *port, timeout);
                 with_timeout(timeout, probing, timed_out).await
             }
             ResolvedHandler::Invalid(reason) => ProbeOutput::Unknown(reason.clone()),
         }
     }
+}
+
+/// Runs an attempt once its pod gets a permit. Returns its duration, without the wait.
+async fn with_permit(
+    permits: &AttemptPermits,
+    pod: &PodUid,
+    attempt: impl Future<Output = ProbeOutput>,
+) -> (ProbeOutput, Duration) {
+    let permit = permits.acquire(pod).await;
+    let began = Instant::now();
+    let mut attempt = pin!(attempt);
+    let early = tokio::time::timeout(permit.time(), attempt.as_mut()).await;
+    // Starts are limited, not runs: commands that hang must not block those of other containers.
+    let output = match early {
+        Ok(output) => output,
+        Err(_) => {
+            if permit.time() >= MAX_PERMIT_TIME {
+                permits.set_slow(pod, true);
+            }
+            drop(permit);
+            attempt.await
+        }
+    };
+    let duration = began.elapsed();
+    permits.set_slow(pod, duration >= MAX_PERMIT_TIME);
+    (output, duration)
 }

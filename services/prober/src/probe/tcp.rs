@@ -1,14 +1,14 @@
 //! `tcpSocket`: succeeds when the port accepts a connection.
 
-pub(crate) use polylet_http::{connect, host_port};
-use polylet_http::{connect_error, dial_error};
+pub(crate) use polylet_http::host_port;
+use polylet_http::{Client, dial_error};
 
 use crate::core::types::ProbeOutput;
 
-pub(crate) async fn probe(host: &str, port: u16) -> ProbeOutput {
-    match connect(host, port).await {
+pub(crate) async fn probe(client: &Client, requester: &str, host: &str, port: u16) -> ProbeOutput {
+    match client.connect(requester, host, port).await {
         Ok(_) => ProbeOutput::Success,
-        Err(error) => ProbeOutput::Failure(connect_error(host, port, &error)),
+        Err(error) => ProbeOutput::Failure(error.to_string()),
     }
 }
 

@@ -3,16 +3,19 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use polylet_model::probe::ProbeKind;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
-use tokio_stream::wrappers::TcpListenerStream;
+
+mod grpc_server;
 
 use super::timeout::with_timeout;
 use super::{grpc, http, tcp};
-use crate::core::types::{HttpGet, ProbeOutput};
+use crate::core::test_support;
+use crate::core::types::{HttpGet, ProbeAttempt, ProbeOutput};
 
 const HOST: &str = "127.0.0.1";
 const SECOND: Duration = Duration::from_secs(1);
@@ -82,14 +85,27 @@ async fn get(request: &HttpGet) -> ProbeOutput {
 async fn get_within(limit: Duration, request: &HttpGet) -> ProbeOutput {
     let client = polylet_http::Client::for_probes();
     let progress = polylet_http::GetProgress::default();
-    let get = http::request(request, HOST);
+    let get = http::request(request, &attempt());
     let probing = http::probe(&get, &client, &progress);
     with_timeout(limit, probing, || http::timed_out(&get, &progress)).await
 }
 
+/// An attempt of a pod that has the address of these servers.
+fn attempt() -> ProbeAttempt {
+    ProbeAttempt {
+        host: HOST.into(),
+        ..test_support::attempt("c", ProbeKind::Readiness)
+    }
+}
+
+async fn connect(host: &str, port: u16) -> ProbeOutput {
+    tcp::probe(&polylet_http::Client::for_probes(), "pod", host, port).await
+}
+
 async fn check(port: u16, service: &str) -> ProbeOutput {
-    let progress = grpc::Progress::default();
-    let probing = grpc::probe(HOST, port, service, &progress);
+    let progress = grpc::HealthCheckProgress::default();
+    let client = polylet_http::Client::for_probes();
+    let probing = grpc::probe(&client, ("pod", HOST, port), service, &progress);
     with_timeout(SECOND, probing, || progress.timed_out(HOST, port, SECOND)).await
 }
 
@@ -255,6 +271,12 @@ async fn large_incomplete_and_invalid_http_responses() {
     let output = get(&at(port, "/short")).await;
     assert!(matches!(&output, ProbeOutput::Unknown(_)), "{output:?}");
     assert!(failure(get(&at(port, "/junk")).await).starts_with("Get "));
+    let many = (0..30_000).map(|n| (format!("X-{n}"), String::new()));
+    let many = HttpGet {
+        headers: many.collect(),
+        ..at(port, "/")
+    };
+    assert!(failure(get(&many).await).starts_with("request has more than 10000 headers"));
     let bad = vec![("no colon:".to_owned(), String::new())];
     assert_eq!(
         failure(
@@ -275,11 +297,11 @@ async fn refused_connections_and_silent_servers_fail() {
     assert!(failure(silent).ends_with("(Client.Timeout exceeded while awaiting headers)"));
     let silent = failure(check(port, "").await);
     assert_eq!(silent, "timeout: health rpc did not complete within 1s");
-    assert_eq!(tcp::probe(HOST, port).await, ProbeOutput::Success);
-    assert_eq!(tcp::probe("localhost", port).await, ProbeOutput::Success);
+    assert_eq!(connect(HOST, port).await, ProbeOutput::Success);
+    assert_eq!(connect("localhost", port).await, ProbeOutput::Success);
     drop(listener);
     let refused = format!("dial tcp {HOST}:{port}: connect: connection refused");
-    assert_eq!(failure(tcp::probe(HOST, port).await), refused);
+    assert_eq!(failure(connect(HOST, port).await), refused);
     let url = format!("http://{HOST}:{port}/");
     assert_eq!(
         failure(get(&at(port, "/")).await),
@@ -349,43 +371,4 @@ async fn https_accepts_any_certificate() {
         ..at(plain, "/")
     };
     assert!(failure(get(&request).await).contains("TLS with"));
-}
-
-#[tokio::test(flavor = "local")]
-async fn grpc_health_status_decides_the_result() {
-    let (listener, port) = listen().await;
-    let reporter = tonic_health::server::HealthReporter::new();
-    reporter
-        .set_service_status("up", tonic_health::ServingStatus::Serving)
-        .await;
-    reporter
-        .set_service_status("down", tonic_health::ServingStatus::NotServing)
-        .await;
-    let health = tonic_health::pb::health_server::HealthServer::new(
-        tonic_health::server::HealthService::from_health_reporter(reporter),
-    );
-    let server = tonic::transport::Server::builder()
-        .add_service(health)
-        .serve_with_incoming(TcpListenerStream::new(listener));
-    tokio::task::spawn_local(async move { server.await.unwrap() });
-    assert_eq!(check(port, "up").await, ProbeOutput::Success);
-    assert_eq!(
-        failure(check(port, "down").await),
-        "service unhealthy (responded with \"NOT_SERVING\")"
-    );
-    assert!(failure(check(port, "missing").await).starts_with("error: health rpc probe failed"));
-}
-
-#[tokio::test(flavor = "local")]
-async fn grpc_server_without_health_service_fails() {
-    let (listener, port) = listen().await;
-    let server = tonic::transport::Server::builder()
-        .add_routes(tonic::service::Routes::default())
-        .serve_with_incoming(TcpListenerStream::new(listener));
-    tokio::task::spawn_local(async move { server.await.unwrap() });
-    let output = failure(check(port, "").await);
-    assert!(
-        output.starts_with("error: this server does not implement the grpc health protocol"),
-        "{output}"
-    );
 }

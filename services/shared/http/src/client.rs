@@ -8,26 +8,34 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use futures::future::{Either, select};
-use http::header::{ACCEPT, AUTHORIZATION, CONNECTION, HOST, LOCATION, USER_AGENT};
-use http::{HeaderMap, HeaderName, HeaderValue, Request};
+use http::header::{AUTHORIZATION, CONNECTION, HOST, LOCATION};
+use http::{HeaderMap, HeaderValue, Request};
 use http_body_util::{BodyExt, Empty};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use crate::connect;
+use crate::connect::{self, DialError};
 use crate::error::{GetError, HttpError};
+use crate::headers::{self, insert};
+use crate::resolver::Resolver;
 use crate::target::{GetTarget, MAX_REQUESTS, ResolvedTarget, is_absolute};
 use crate::tls::{FirstBytes, TlsClient};
 
 /// The kubelet reads this much of the response to a probe or hook.
 const PROBE_BODY: usize = 10 << 10;
 
+/// Headers of a response that are accepted: more than any server in use sends. Beyond some 24,000
+/// distinct names the type that holds them panics.
+const MAX_RESPONSE_HEADERS: usize = 1000;
+
 /// Makes GET requests by one of two policies.
 pub struct Client {
+    resolver: Resolver,
     tls: TlsClient,
     redirects: Redirects,
     max_body: usize,
@@ -51,6 +59,8 @@ pub struct Get {
     pub headers: Vec<(String, String)>,
     /// The `User-Agent` unless the headers have one; not sent when empty.
     pub user_agent: &'static str,
+    /// Who makes the request, such as the uid of a pod: lookups of names are fair between requesters.
+    pub requester: String,
 }
 
 /// The final response.
@@ -85,6 +95,7 @@ impl Client {
     /// certificate, the first 10 KiB of the body.
     pub fn for_probes() -> Self {
         Client {
+            resolver: Resolver::new(),
             tls: TlsClient::Unverified(OnceLock::new()),
             redirects: Redirects::SameHost,
             max_body: PROBE_BODY,
@@ -95,28 +106,39 @@ impl Client {
     /// `max_body` bytes.
     pub fn for_sources(max_body: usize) -> Self {
         Client {
+            resolver: Resolver::new(),
             tls: TlsClient::Verified,
             redirects: Redirects::All,
             max_body,
         }
     }
 
+    /// Opens a connection to an address or a name, without a request.
+    pub async fn connect(
+        &self,
+        requester: &str,
+        host: &str,
+        port: u16,
+    ) -> Result<TcpStream, DialError> {
+        connect::connect(&self.resolver, requester, host, port).await
+    }
+
     /// Makes the request and follows redirects. `progress` may be read meanwhile.
     pub async fn get(&self, get: &Get, progress: &GetProgress) -> Result<GetResponse, GetError> {
         let mut target = get.target.clone();
-        let headers = headers(get).map_err(GetError::Headers)?;
+        let headers = headers::request_headers(get).map_err(GetError::Headers)?;
         // A `Host` header of the caller goes along only while the server names no other host.
         let mut keeps_host = true;
-        for request in 1.. {
+        for count in 1.. {
             progress.set(false);
             let is_own = target.host == get.target.host && target.https == get.target.https;
-            let response = if is_own || self.redirects == Redirects::SameHost {
-                self.request(&target, &headers, keeps_host, progress).await
+            let request = if is_own || self.redirects == Redirects::SameHost {
+                build(&target, &headers, keeps_host)
             } else {
-                let none = HeaderMap::new();
-                self.request(&target, &none, false, progress).await
+                build(&target, &HeaderMap::new(), false)
             };
-            let response = response.map_err(|source| GetError::Get {
+            let response = self.request(&get.requester, &target, request, progress);
+            let response = response.await.map_err(|source| GetError::Get {
                 url: target.url(),
                 source,
             })?;
@@ -135,7 +157,7 @@ impl Client {
                     return Err(GetError::Redirect { url, location });
                 }
             };
-            if request >= MAX_REQUESTS {
+            if count >= MAX_REQUESTS {
                 break;
             }
             keeps_host = !is_absolute(location);
@@ -159,17 +181,15 @@ impl Client {
     /// One request on a new connection.
     async fn request(
         &self,
+        requester: &str,
         target: &GetTarget,
-        headers: &HeaderMap,
-        keeps_host: bool,
+        request: Result<Request<Empty<Bytes>>, HttpError>,
         progress: &GetProgress,
     ) -> Result<GetResponse, HttpError> {
         let address = target.authority();
-        let stream = connect::connect(&target.host, target.port).await;
-        let stream = stream.map_err(|error| {
-            HttpError::Connect(connect::connect_error(&target.host, target.port, &error))
-        })?;
-        let request = build(target, headers, keeps_host)?;
+        let stream = self.connect(requester, &target.host, target.port).await;
+        let stream = stream.map_err(HttpError::Connect)?;
+        let request = request?;
         if !target.https {
             return self.exchange(stream, request, address, progress).await;
         }
@@ -198,7 +218,9 @@ impl Client {
             address: address.clone(),
             source,
         };
-        let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
+        let (mut sender, connection) = http1::Builder::new()
+            .max_headers(MAX_RESPONSE_HEADERS)
+            .handshake(TokioIo::new(stream))
             .await
             .map_err(failed)?;
         let response = async {
@@ -264,31 +286,6 @@ fn is_redirect(status: u16) -> bool {
     matches!(status, 301 | 302 | 303 | 307 | 308)
 }
 
-/// The caller's headers and the default ones. Of a header that can occur only once, the first
-/// counts; an empty one suppresses the default.
-fn headers(get: &Get) -> Result<HeaderMap, HttpError> {
-    let mut headers = HeaderMap::new();
-    for (name, value) in &get.headers {
-        let invalid = || HttpError::Header(name.clone());
-        let key = HeaderName::try_from(name.as_str()).map_err(|_| invalid())?;
-        let value = HeaderValue::try_from(value.as_str()).map_err(|_| invalid())?;
-        if [HOST, USER_AGENT].contains(&key) && headers.contains_key(&key) {
-            continue;
-        }
-        headers.append(key, value);
-    }
-    for (key, default) in [(USER_AGENT, get.user_agent), (ACCEPT, "*/*"), (HOST, "")] {
-        match headers.get(&key) {
-            None if !default.is_empty() => {
-                headers.insert(key, HeaderValue::from_static(default));
-            }
-            Some(value) if value.is_empty() => drop(headers.remove(key)),
-            _ => {}
-        }
-    }
-    Ok(headers)
-}
-
 fn build(
     target: &GetTarget,
     headers: &HeaderMap,
@@ -299,11 +296,11 @@ fn build(
         .map_err(HttpError::Request)?;
     let all = request.headers_mut();
     *all = headers.clone();
-    all.insert(CONNECTION, HeaderValue::from_static("close"));
+    insert(all, CONNECTION, HeaderValue::from_static("close"))?;
     if !keeps_host || !all.contains_key(HOST) {
         let host = HeaderValue::try_from(target.host_header())
             .map_err(|_| HttpError::Header("Host".to_owned()))?;
-        all.insert(HOST, host);
+        insert(all, HOST, host)?;
     }
     if let Some(user_info) = &target.user_info
         && !all.contains_key(AUTHORIZATION)
@@ -312,7 +309,7 @@ fn build(
         let encoded = STANDARD.encode(format!("{user_info}{colon}"));
         let value = HeaderValue::try_from(format!("Basic {encoded}"))
             .map_err(|_| HttpError::Header("Authorization".to_owned()))?;
-        all.insert(AUTHORIZATION, value);
+        insert(all, AUTHORIZATION, value)?;
     }
     Ok(request)
 }

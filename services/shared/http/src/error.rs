@@ -1,5 +1,7 @@
 //! Errors of a request and of a chain of redirects.
 
+use crate::connect::DialError;
+use crate::headers::{MAX_HEADER_BYTES, MAX_HEADERS};
 use crate::target::MAX_REQUESTS;
 use crate::tls::TlsError;
 
@@ -7,8 +9,8 @@ use crate::tls::TlsError;
 #[derive(Debug, thiserror::Error)]
 pub enum HttpError {
     /// The connection could not be opened; the message is upstream's.
-    #[error("{0}")]
-    Connect(String),
+    #[error(transparent)]
+    Connect(DialError),
     /// TLS could not be set up.
     #[error(transparent)]
     Tls(TlsError),
@@ -33,6 +35,11 @@ pub enum HttpError {
     /// The name or value of a header has bytes that HTTP does not allow.
     #[error("header {0} cannot be sent")]
     Header(String),
+    /// More headers than a server could accept.
+    #[error(
+        "request has more than {MAX_HEADERS} headers, or more than {MAX_HEADER_BYTES} bytes of them"
+    )]
+    TooManyHeaders,
     /// The path has bytes that HTTP does not allow.
     #[error("building the request")]
     Request(#[source] http::Error),

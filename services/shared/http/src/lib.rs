@@ -1,5 +1,6 @@
 //! HTTP GET as probes, lifecycle hooks and URL sources make it: one connection per request, without
-//! a pool. The caller bounds the time.
+//! a pool. The caller bounds the time. Requests come from the manifests of pods: headers, bodies and
+//! lookups of names are bounded.
 //!
 //! - [`Client::for_probes`]: follows redirects to the same host only and does not verify
 //!   certificates, as the kubelet's prober and lifecycle handlers.
@@ -17,11 +18,14 @@
 mod client;
 mod connect;
 mod error;
+mod headers;
+mod resolver;
 mod target;
 mod tls;
 
 pub use client::{Client, Get, GetProgress, GetResponse};
-pub use connect::{connect, connect_error, dial_error, host_port};
+pub use connect::{DialError, dial_error, host_port};
 pub use error::{GetError, HttpError};
+pub use resolver::LookupError;
 pub use target::{GetTarget, InvalidUrl};
 pub use tls::TlsError;

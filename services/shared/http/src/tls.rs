@@ -142,8 +142,12 @@ impl ServerCertVerifier for AcceptAll {
         Ok(HandshakeSignatureValid::assertion())
     }
 
+    /// Those of the library, and P-521, which upstream offers, too: nothing is verified, but a server
+    /// with such a certificate needs to be offered its scheme.
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
+        let mut schemes = self.0.signature_verification_algorithms.supported_schemes();
+        schemes.push(SignatureScheme::ECDSA_NISTP521_SHA512);
+        schemes
     }
 }
 
@@ -199,5 +203,26 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for FirstBytes<S> {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn probes_offer_the_schemes_of_upstream() {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let schemes = AcceptAll(provider).supported_verify_schemes();
+        for scheme in [
+            SignatureScheme::RSA_PSS_SHA256,
+            SignatureScheme::RSA_PKCS1_SHA512,
+            SignatureScheme::ECDSA_NISTP256_SHA256,
+            SignatureScheme::ECDSA_NISTP384_SHA384,
+            SignatureScheme::ECDSA_NISTP521_SHA512,
+            SignatureScheme::ED25519,
+        ] {
+            assert!(schemes.contains(&scheme), "{scheme:?}");
+        }
     }
 }

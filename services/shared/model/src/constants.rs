@@ -154,6 +154,10 @@ pub mod reason {
     pub const APP_ARMOR: &str = "AppArmor";
     /// Pod: pod-level resources are disabled.
     pub const POD_LEVEL_RESOURCES: &str = "PodLevelResourcesNotSupported";
+    /// Pod: it requires a feature that the node does not have.
+    pub const POD_FEATURE_UNSUPPORTED: &str = "PodFeatureUnsupported";
+    /// Event: a pod's update requires a feature that the node does not have.
+    pub const FAILED_NODE_DECLARED_FEATURES_CHECK: &str = "FailedNodeDeclaredFeaturesCheck";
     /// Pod: a CSI driver's attach limit for this node is reached.
     pub const VOLUME_ATTACHMENT_LIMIT_EXCEEDED: &str = "VolumeAttachmentLimitExceeded";
     /// Pod: admission failed for another reason.

@@ -7,6 +7,7 @@ pub mod allocation;
 pub mod apparmor;
 pub mod cgroup;
 pub mod constants;
+pub mod declared_features;
 pub mod defaults;
 pub mod env;
 pub mod env_file;

@@ -14,6 +14,10 @@
 //!   restarts at once, with step 1.
 //!
 //! This is upstream's sequence (0, 10, 20, 40, 80, 160, 300, 300 s) for a kubelet that never restarts.
+//!
+//! A container that was killed to be replaced, for example by its liveness probe, is started in the
+//! same sync as it is killed. Upstream then measures the back-off from the exit of the container
+//! before it ([`CrashLoopBackOff::after_kill`]): one that lived longer than the delay restarts at once.
 
 use std::time::Duration;
 
@@ -173,6 +177,25 @@ impl CrashLoopBackOff {
             step: next,
             delay,
             not_before,
+        }
+    }
+
+    /// The next start after a container was killed to be replaced; `previous_exit` is the time when the
+    /// container before it exited, if there was one.
+    pub fn after_kill(&self, exit: &ContainerExit, previous_exit: Option<Timestamp>) -> NextStart {
+        let next = self.after(exit);
+        // Without a dead container upstream does not count the restart either.
+        let is_first = previous_exit.is_none() && exit.attempt == 0 && !exit.spec_changed;
+        let since = previous_exit.or(exit.started_at);
+        let lived = since.map(|since| exit.finished_at.duration_since(since));
+        let delay = SignedDuration::try_from(next.delay).unwrap_or(SignedDuration::MAX);
+        if !is_first && lived.is_none_or(|lived| lived < delay) {
+            return next;
+        }
+        NextStart {
+            step: if is_first { 0 } else { next.step },
+            delay: Duration::ZERO,
+            not_before: exit.finished_at,
         }
     }
 

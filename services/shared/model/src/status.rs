@@ -4,6 +4,8 @@
 //! a probe's result, a decision) or comes from the previous status. A reporter that restarts, even
 //! without its state, publishes the same status again.
 
+use std::net::IpAddr;
+
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{HostIP, PodIP, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -172,7 +174,23 @@ fn host_ips(facts: &StatusInputs<'_>) -> Vec<String> {
         .collect()
 }
 
-/// The first IP of the node's primary family, then the first one of the other family.
+/// The first IP of the node's primary family, then the first one of the other family. Addresses of the
+/// runtime may be in any notation.
+pub fn sorted_pod_ips(ips: &[String], host_ips: &[String]) -> Vec<String> {
+    let parse = |ip: &String| ip.parse::<IpAddr>().ok().map(|ip| ip.to_canonical());
+    let ipv6_first = host_ips
+        .first()
+        .and_then(parse)
+        .is_some_and(|ip| ip.is_ipv6());
+    let first = |ipv6: bool| ips.iter().filter_map(parse).find(|ip| ip.is_ipv6() == ipv6);
+    let sorted = [first(ipv6_first), first(!ipv6_first)];
+    sorted
+        .into_iter()
+        .flatten()
+        .map(|ip| ip.to_string())
+        .collect()
+}
+
 fn pod_ips(facts: &StatusInputs<'_>) -> Vec<String> {
     let sandbox_ips = match facts.sandboxes.first() {
         Some(newest) if newest.ready || facts.worker_state != PodWorkerState::Syncing => {
@@ -180,15 +198,7 @@ fn pod_ips(facts: &StatusInputs<'_>) -> Vec<String> {
         }
         _ => &[],
     };
-    let ipv6_first = facts.host_ips.first().is_some_and(|ip| ip.contains(':'));
-    let first = |ipv6: bool| {
-        let mut ips = sandbox_ips.iter();
-        ips.find(|ip| ip.contains(':') == ipv6).cloned()
-    };
-    let mut ips: Vec<String> = [first(ipv6_first), first(!ipv6_first)]
-        .into_iter()
-        .flatten()
-        .collect();
+    let mut ips = sorted_pod_ips(sandbox_ips, facts.host_ips);
     if ips.is_empty() && facts.manifest.host_network() {
         ips = host_ips(facts);
     }

@@ -4,6 +4,7 @@
 //!
 //! - [`DueQueue`]: one due time per key, ordered.
 //! - [`Backoff`] and [`BackoffPolicy`]: exponential delays between attempts.
+//! - [`FairQueue`]: items of many owners that wait for few places.
 //! - [`TokenBucket`]: a rate with a burst.
 //! - [`go_duration`]: durations as text, as Go reads and prints them.
 //!
@@ -19,11 +20,13 @@
 
 mod backoff;
 mod due_queue;
+mod fair_queue;
 pub mod go_duration;
 mod time;
 mod token_bucket;
 
 pub use backoff::{Backoff, BackoffPolicy};
 pub use due_queue::DueQueue;
+pub use fair_queue::{FairLimits, FairPlace, FairQueue, FairStart};
 pub use time::TimePoint;
 pub use token_bucket::TokenBucket;

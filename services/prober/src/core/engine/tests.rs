@@ -62,6 +62,35 @@ fn only_running_containers_of_known_pods_are_probed() {
     assert_eq!(engine.next_due(), None);
 }
 
+/// A pod that is not ready for ten seconds: two failures are reported, and the success between ticks.
+#[test]
+fn only_failures_of_ticks_are_reported() {
+    let mut engine = Engine::default();
+    engine.set_pod(&"pod".into(), Some(pod(&[Readiness])), at(0));
+    engine.set_observed(&"pod".into(), observed(&[("a", true)]), at(0));
+    let mut reported = Vec::new();
+    let mut failures = 0;
+    while let Some(due) = engine.next_due().filter(|due| *due <= at(20_000)) {
+        for attempt in engine.start_due(due) {
+            let output = if due > at(10_000) {
+                ProbeOutput::Success
+            } else {
+                failures += 1;
+                ProbeOutput::Failure("not yet".to_owned())
+            };
+            if attempt.is_reported(&output) {
+                reported.push((output.as_str(), attempt.counts));
+            }
+            engine.complete(&attempt.id, attempt.serial, output, due);
+        }
+    }
+    assert!(failures > 5, "{failures}");
+    assert_eq!(
+        reported[..3],
+        [("failure", true), ("failure", true), ("success", false)]
+    );
+}
+
 #[test]
 fn other_probes_wait_for_the_startup_probe() {
     let mut engine = Engine::default();

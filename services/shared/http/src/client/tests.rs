@@ -8,6 +8,7 @@ fn get(target: GetTarget) -> Get {
         target,
         headers: vec![("X-Secret".to_owned(), "1".to_owned())],
         user_agent: "",
+        requester: String::new(),
     }
 }
 
@@ -107,4 +108,30 @@ async fn probes_do_not_follow_redirects_to_other_hosts() {
     let invalid = redirect(&format!("http://127.0.0.1:{port}x/"));
     let (status, _) = tokio::join!(client.get_status(&request), respond(&listener, &invalid));
     assert!(matches!(status, Err(GetError::Redirect { .. })));
+}
+
+#[tokio::test]
+async fn headers_of_a_response_are_bounded() {
+    let (listener, port) = listen().await;
+    let request = get(GetTarget::new(false, "127.0.0.1", port, "/"));
+    let client = Client::for_probes();
+    for (count, accepted) in [(500, true), (30_000, false)] {
+        let headers: String = (0..count).map(|n| format!("X{n}:\r\n")).collect();
+        let response = format!("HTTP/1.1 200 OK\r\n{headers}Content-Length: 0\r\n\r\n");
+        let (status, _) = tokio::join!(client.get_status(&request), respond(&listener, &response));
+        assert_eq!(status.is_ok(), accepted, "{count}: {status:?}");
+    }
+}
+
+#[tokio::test]
+async fn requests_with_too_many_headers_are_an_error() {
+    let mut request = get(GetTarget::new(false, "127.0.0.1", 1, "/"));
+    request.headers = (0..30_000)
+        .map(|n| (format!("X-{n}"), String::new()))
+        .collect();
+    let error = Client::for_probes().get_status(&request).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "request has more than 10000 headers, or more than 1048576 bytes of them"
+    );
 }

@@ -60,6 +60,51 @@ fn long_runs_and_changed_specs_reset_the_step() {
     assert_eq!(back_off.after(&never_ran).delay.as_secs(), 20);
 }
 
+/// The delays of a container whose liveness probe fails again and again after each of these lives,
+/// in seconds.
+fn delays_after_kills(lives: &[i64]) -> Vec<u64> {
+    let back_off = CrashLoopBackOff::default();
+    let (mut step, mut started, mut previous) = (0, at(1_000), None);
+    let mut delays = Vec::new();
+    for (attempt, life) in (0..).zip(lives) {
+        let finished_at = started + SignedDuration::from_secs(*life);
+        let exit = ContainerExit {
+            attempt,
+            step: Some(step),
+            started_at: Some(started),
+            finished_at,
+            spec_changed: false,
+        };
+        let next = back_off.after_kill(&exit, previous);
+        delays.push(next.delay.as_secs());
+        (step, started, previous) = (next.step, next.not_before, Some(finished_at));
+    }
+    delays
+}
+
+#[test]
+fn kills_back_off_from_the_exit_before() {
+    assert_eq!(
+        delays_after_kills(&[30, 30, 30, 30, 30, 30]),
+        [0, 0, 0, 0, 40, 80]
+    );
+    assert_eq!(delays_after_kills(&[5, 5, 5, 5]), [0, 0, 10, 20]);
+    assert_eq!(
+        delays_after_kills(&[500; 9]),
+        [0; 9],
+        "longer than any delay"
+    );
+    assert_eq!(delays_after_kills(&[5, 5, 5, 700, 5]), [0, 0, 10, 0, 10]);
+}
+
+#[test]
+fn a_kill_after_a_lost_record_counts_from_the_start() {
+    let back_off = CrashLoopBackOff::default();
+    assert_eq!(back_off.after_kill(&exit(2, 15), None).delay.as_secs(), 20);
+    let long = back_off.after_kill(&exit(2, 25), None);
+    assert_eq!((long.delay.as_secs(), long.step), (0, 3));
+}
+
 #[test]
 fn a_cap_below_the_initial_delay_replaces_it() {
     let quick = CrashLoopBackOff::with_cap(Duration::from_secs(3));

@@ -243,10 +243,20 @@ fn initialized(
     }
     match message(&unknown, &incomplete, "incomplete") {
         None => PodConditionState::TRUE,
+        // A pod that was initialized stays so while its containers are restarted.
+        Some(_) if was_initialized(facts) => PodConditionState::TRUE,
         message => {
             PodConditionState::false_because(condition_reason::CONTAINERS_NOT_INITIALIZED, message)
         }
     }
+}
+
+fn was_initialized(facts: &StatusInputs<'_>) -> bool {
+    let previous = facts
+        .previous
+        .and_then(|previous| previous.conditions.as_ref());
+    let mut conditions = previous.into_iter().flatten();
+    conditions.any(|c| c.type_ == condition::INITIALIZED && c.status == "True")
 }
 
 fn containers_ready(

@@ -89,8 +89,11 @@ fn a_restart_of_all_containers() {
             Some(reason::RESTARTING_ALL_CONTAINERS)
         );
     }
-    // All start again.
+    // All start again. Once initialized, the pod stays so.
     pod.waiting.clear();
+    pod.containers = vec![running("i", 1)];
+    let status = pod.publish();
+    assert_eq!(condition(&status, condition::INITIALIZED).status, "True");
     pod.containers = vec![running("a", 1), running("b", 1), exited("i", 1, 0)];
     let status = pod.publish();
     assert_eq!(restarting(&status).0, "False");
