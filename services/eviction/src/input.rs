@@ -1,6 +1,5 @@
 //! The inputs of the event loop.
 
-use jiff::Timestamp;
 use polylet_watch::Update;
 use polylet_wire::pleg::v1::PodState;
 use polylet_wire::podconfig::v1::Pod;
@@ -10,7 +9,7 @@ use crate::core::pods::NodePods;
 use crate::core::rank::Candidate;
 use crate::core::signal::Observations;
 use crate::core::threshold::Threshold;
-use crate::usage::{LocalStorageSample, SummaryError};
+use crate::usage::LocalStorageSample;
 
 /// Everything that can happen to this service.
 pub(crate) enum Input {
@@ -51,13 +50,4 @@ pub(crate) struct MeasuredCandidates {
     pub(crate) observations: Observations,
     /// `None` when nothing could be measured.
     pub(crate) candidates: Option<Vec<Candidate>>,
-}
-
-/// A call of `GetSummary`.
-pub(crate) struct SummaryRequest {
-    /// A summary taken at this time or later may be reused.
-    pub(crate) not_older_than: Option<Timestamp>,
-    pub(crate) only_cpu_and_memory: bool,
-    /// Receives the summary and its time.
-    pub(crate) response: oneshot::Sender<Result<(Timestamp, serde_json::Value), SummaryError>>,
 }

@@ -15,7 +15,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use crate::core::limits::LocalStorageLimits;
-use crate::core::pods::{ContainerRequests, PodUsageSpec, RestartPolicy};
+use crate::core::pods::{ContainerRequests, PodRestartPolicy, PodUsageSpec};
 use crate::core::rank::Requested;
 
 /// The paths of these fields, for a field mask.
@@ -119,9 +119,9 @@ impl PodUsageManifest {
         let grace = grace.unwrap_or(DEFAULT_GRACE_SECONDS).max(0);
         let priority = self.spec.priority.unwrap_or(0);
         let restart_policy = match self.spec.restart_policy.as_deref() {
-            Some("Never") => RestartPolicy::Never,
-            Some("OnFailure") => RestartPolicy::OnFailure,
-            _ => RestartPolicy::Always,
+            Some("Never") => PodRestartPolicy::Never,
+            Some("OnFailure") => PodRestartPolicy::OnFailure,
+            _ => PodRestartPolicy::Always,
         };
         let spec = PodSpec::from(self.spec);
         let requests = resources::pod_requests(&spec);
@@ -274,7 +274,7 @@ mod tests {
         assert_eq!(spec.containers["a"].memory.text, "10Mi");
         // Init containers and sidecars are blamed, too.
         assert_eq!(spec.containers["s"].memory.text, "5Mi");
-        assert_eq!(spec.restart_policy, RestartPolicy::OnFailure);
+        assert_eq!(spec.restart_policy, PodRestartPolicy::OnFailure);
         assert_eq!(spec.containers["b"], ContainerRequests::default());
         assert_eq!((spec.priority, spec.termination_grace_seconds), (7, 45));
         let cgroup = CgroupName::pod("/", qos::class(whole.spec()), whole.uid());

@@ -29,7 +29,7 @@ use crate::local_storage::LocalStorageMonitor;
 use crate::manager::{EvictionManager, StartedEviction};
 use crate::reclaim::{self, Reclaim, ReclaimStage};
 use crate::sources;
-use crate::usage::{LocalStorageSample, RunningPod, Sampler, VOLUME_CHECK_PERIOD};
+use crate::usage::{LocalStorageSample, SampledPod, Sampler, VOLUME_CHECK_PERIOD};
 
 /// Upstream's monitoring interval.
 const PERIOD: Duration = Duration::from_secs(10);
@@ -375,7 +375,7 @@ async fn observe(sampler: Sampler) -> NodeObservation {
 }
 
 /// The running pods with their specs.
-fn running(pods: &NodePods) -> Vec<RunningPod> {
+fn running(pods: &NodePods) -> Vec<SampledPod> {
     pods.running_with_spec()
         .map(|(uid, spec, pod)| (uid.clone(), spec.clone(), pod.clone()))
         .collect()

@@ -10,8 +10,8 @@ use polylet_wire::time;
 use tokio::sync::{mpsc, oneshot};
 use tonic::{Request, Response, Status};
 
-use crate::input::SummaryRequest;
 use crate::usage::SummaryError;
+use crate::usage::SummaryRequest;
 
 /// The gRPC methods of `EvictionService` and `StatsService`.
 #[derive(Clone)]

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use polylet_kit::{BoxError, Ctx};
 
 use crate::core::access::AuthorizationMode;
-use crate::tls::settings::TlsSettings;
+use crate::tls_settings::TlsSettings;
 
 /// Ports, certificates and access.
 pub(crate) struct Config {

@@ -31,6 +31,7 @@ mod peers;
 mod reviews;
 mod server;
 mod tls;
+mod tls_settings;
 
 use polylet_kit::{BoxError, Ctx, Dependency, Service, ServiceDescriptor, StateFileDecl};
 use polylet_wire::levels;

@@ -11,6 +11,16 @@
 //! Inputs: refreshes, events, process exits, results of calls, time. Outputs: pod states and the
 //! runtime's status. Nothing is stored: the runtime has it all.
 
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::indexing_slicing
+    )
+)]
+
 mod convert;
 /// Public for the simulation only.
 #[doc(hidden)]

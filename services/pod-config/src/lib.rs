@@ -23,6 +23,16 @@
 //! empty from the start. During an outage of the API server its last state is served, after a restart
 //! from the state files and marked as stale.
 
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::indexing_slicing
+    )
+)]
+
 pub mod cluster;
 pub mod config;
 mod convert;

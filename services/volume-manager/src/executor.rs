@@ -18,7 +18,8 @@ use crate::volume::local_volume::LocalVolumes;
 use crate::volume::progress::OwnershipProgress;
 use crate::volume::sub_path::{BindSubPathsTask, FailedSubPath};
 use crate::volume::{
-    VolumeError, Warning, delete, device, host_path, local_volume, metadata, nfs, set_up, tear_down,
+    VolumeError, Warning, device, host_path, local_volume, metadata, nfs, removal, set_up,
+    tear_down,
 };
 
 /// Executes operations. Clones share it.
@@ -159,12 +160,12 @@ impl OperationExecutor {
             layout::LOCAL => local_volume::tear_down(self.local_volumes(), id).await?,
             _ => tear_down::unmount_all(&layout.volume(id), &id.uid, subprocesses).await?,
         }
-        delete::volume(layout, id, subprocesses).await
+        removal::volume(layout, id, subprocesses).await
     }
 
     async fn remove_pod_dir(&self, uid: &str) -> Result<(), VolumeError> {
         tear_down::unmount_all(&self.layout.pod(uid), uid, &self.subprocesses).await?;
-        delete::pod_dir(&self.layout, uid, &self.subprocesses).await
+        removal::pod_dir(&self.layout, uid, &self.subprocesses).await
     }
 
     /// Binds the subPaths of a container; an error is the message of the container's status.

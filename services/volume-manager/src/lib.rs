@@ -36,6 +36,7 @@ pub mod references;
 pub mod run;
 pub mod server;
 pub mod subprocess;
+mod subprocess_tasks;
 pub mod subscriptions;
 pub mod tokens;
 pub mod volume;
@@ -92,7 +93,7 @@ pub static DESCRIPTOR: ServiceDescriptor = ServiceDescriptor {
             description: "the driver and handle of the CSI volume mounted beside it, in the kubelet's format",
         },
     ],
-    subprocesses: subprocess::TASKS,
+    subprocesses: subprocess_tasks::TASKS,
 };
 
 /// The capacity of the event loop's queue.

@@ -4,37 +4,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use polylet_kit::subprocess::{
-    SubprocessEntry, SubprocessError, SubprocessLimits, SubprocessPool, SubprocessTask,
-};
+use polylet_kit::subprocess::{SubprocessError, SubprocessLimits, SubprocessPool, SubprocessTask};
 use polylet_kit::{CancellationToken, ServiceDescriptor};
-
-use crate::volume::delete::{RemovePodDirTask, RemoveVolumeTask};
-use crate::volume::device::{MapDeviceTask, UnmapDeviceTask};
-use crate::volume::format::{MountDiskTask, ResizeDiskTask};
-use crate::volume::fs_group::SetOwnershipTask;
-use crate::volume::host_path::{CheckPathTask, PathTypeTask};
-use crate::volume::local_volume::BindLocalTask;
-use crate::volume::nfs::MountNfsTask;
-use crate::volume::sub_path::BindSubPathsTask;
-use crate::volume::tear_down::UnmountTask;
-
-/// All tasks.
-pub const TASKS: &[SubprocessEntry] = &[
-    SubprocessEntry::new::<BindLocalTask>(),
-    SubprocessEntry::new::<BindSubPathsTask>(),
-    SubprocessEntry::new::<CheckPathTask>(),
-    SubprocessEntry::new::<MapDeviceTask>(),
-    SubprocessEntry::new::<MountDiskTask>(),
-    SubprocessEntry::new::<MountNfsTask>(),
-    SubprocessEntry::new::<PathTypeTask>(),
-    SubprocessEntry::new::<RemovePodDirTask>(),
-    SubprocessEntry::new::<RemoveVolumeTask>(),
-    SubprocessEntry::new::<ResizeDiskTask>(),
-    SubprocessEntry::new::<SetOwnershipTask>(),
-    SubprocessEntry::new::<UnmapDeviceTask>(),
-    SubprocessEntry::new::<UnmountTask>(),
-];
 
 /// Calls last a moment, unless their file system does not answer.
 const CALLS: SubprocessLimits = SubprocessLimits {

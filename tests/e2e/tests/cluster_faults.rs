@@ -24,6 +24,9 @@ use polylet_e2e::steps::Steps;
 #[tokio::test]
 #[ignore = "needs root, a container runtime, built services, the programs of a cluster: cargo verify"]
 async fn faults_reach_neither_healthy_pods_nor_new_ones() {
+    if !polylet_e2e::long() {
+        return;
+    }
     let mut steps = Steps::new();
     let mut node = steps
         .require("thirty healthy pods", FaultyNode::start())

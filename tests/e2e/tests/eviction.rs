@@ -167,7 +167,10 @@ async fn dead_mounts_do_not_stop_eviction() {
     let volume = |name: &str| {
         json!({
             "volumes": [{ "name": name, "emptyDir": {} }, { "name": "data", "emptyDir": {} }],
-            "container": { "volumeMounts": [{ "name": name, "mountPath": "/v" }] },
+            "container": { "volumeMounts": [
+                { "name": name, "mountPath": "/v" },
+                { "name": "data", "mountPath": "/data" },
+            ] },
         })
     };
     ok(node.put("hung.json", &pod("hung", RUNS, &volume("scratch"))));

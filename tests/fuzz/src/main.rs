@@ -28,9 +28,6 @@ struct FuzzArgs {
     /// Targets that run at the same time; by default as many as there are processors.
     #[arg(long)]
     jobs: Option<usize>,
-    /// Adds inputs that reach new code to the corpus in the tree, instead of fuzzing.
-    #[arg(long)]
-    merge: bool,
     /// Reduces this input to the smallest that fails in the same target, instead of fuzzing.
     #[arg(long, value_name = "INPUT")]
     minimize: Option<std::path::PathBuf>,
@@ -71,10 +68,9 @@ fn run(args: &FuzzArgs) -> Result<bool, FuzzError> {
             None => args.seconds,
         },
     };
-    match (&args.minimize, args.merge) {
-        (Some(input), _) => session.minimize(&targets, input),
-        (None, true) => session.merge(&targets),
-        (None, false) => session.fuzz(&targets, jobs),
+    match &args.minimize {
+        Some(input) => session.minimize(&targets, input),
+        None => session.fuzz(&targets, jobs),
     }
 }
 

@@ -55,7 +55,7 @@ fn repeat(value: &mut Value, bytes: usize) {
                 fields.extend(originals.iter().map(renamed));
             }
         }
-        Value::String(text) => *text = text.repeat(copies),
+        Value::String(text) => *text = text.repeat(bytes / text.len().max(1)),
         _ => {}
     }
 }

@@ -10,9 +10,9 @@ const IN_MEMORY: &str = "/dev/shm";
 
 /// An empty directory, removed at the end.
 #[derive(Debug)]
-pub struct Scratch(TempDir);
+pub struct FuzzScratch(TempDir);
 
-impl Scratch {
+impl FuzzScratch {
     /// A new directory.
     ///
     /// # Panics
@@ -20,7 +20,7 @@ impl Scratch {
     pub fn new() -> Self {
         let builder = tempfile::Builder::new().prefix("polylet-fuzz-").to_owned();
         let dir = builder.tempdir_in(IN_MEMORY).or_else(|_| builder.tempdir());
-        Scratch(dir.expect("a temporary directory"))
+        FuzzScratch(dir.expect("a temporary directory"))
     }
 
     /// The path of the directory.
@@ -42,7 +42,7 @@ impl Scratch {
     }
 }
 
-impl Default for Scratch {
+impl Default for FuzzScratch {
     fn default() -> Self {
         Self::new()
     }

@@ -70,22 +70,6 @@ impl Session {
         Ok(status.success())
     }
 
-    /// Adds the inputs of earlier runs that reach new code to the corpus in the tree.
-    pub(crate) fn merge(&self, targets: &[&Target]) -> Result<bool, FuzzError> {
-        let mut merged = true;
-        for target in targets {
-            let dirs = Directories::create(target)?;
-            let corpus = target.corpus();
-            fs::create_dir_all(&corpus).map_err(write_error(&corpus))?;
-            let mut command = self.command(target, &dirs);
-            command
-                .args(["-merge=1", "-max_len=2048"])
-                .args([&corpus, &dirs.corpus]);
-            merged &= self.run(&mut command)?.success();
-        }
-        Ok(merged)
-    }
-
     /// Reduces an input that fails.
     pub(crate) fn minimize(&self, targets: &[&Target], input: &Path) -> Result<bool, FuzzError> {
         let [target] = targets else {

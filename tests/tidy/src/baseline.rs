@@ -19,27 +19,27 @@ const LEVEL: &str = " (level ";
 
 /// Lines of the surface, with the level of each of our own.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Baseline {
+pub struct WireBaseline {
     lines: BTreeMap<String, Option<u32>>,
 }
 
-impl Baseline {
+impl WireBaseline {
     /// The committed baseline.
     ///
     /// # Errors
     /// If it cannot be read.
-    pub fn committed(root: &Path) -> std::io::Result<Baseline> {
-        Ok(Baseline::parse(&fs::read_to_string(
+    pub fn committed(root: &Path) -> std::io::Result<WireBaseline> {
+        Ok(WireBaseline::parse(&fs::read_to_string(
             root.join("proto/baseline.txt"),
         )?))
     }
 
-    fn parse(text: &str) -> Baseline {
+    fn parse(text: &str) -> WireBaseline {
         let line = |line: &str| match line.split_once(LEVEL) {
             Some((line, level)) => (line.to_owned(), level.trim_end_matches(')').parse().ok()),
             None => (line.to_owned(), None),
         };
-        Baseline {
+        WireBaseline {
             lines: text.lines().map(line).collect(),
         }
     }
@@ -51,7 +51,7 @@ impl Baseline {
 
     /// Accepts a surface: lines that are new to our own packages are added at the next level.
     #[must_use]
-    pub fn accept(&self, surface: Vec<String>) -> Baseline {
+    pub fn accept(&self, surface: Vec<String>) -> WireBaseline {
         let next = self.lines.values().flatten().max();
         let next = next.map_or(FIRST_LEVEL, |level| level + 1);
         let line = |line: String| {
@@ -61,7 +61,7 @@ impl Baseline {
             };
             (line, level)
         };
-        Baseline {
+        WireBaseline {
             lines: surface.into_iter().map(line).collect(),
         }
     }
@@ -122,7 +122,7 @@ fn imports<'a>(wire: &'a FileDescriptorSet, file: &str) -> BTreeSet<&'a str> {
 /// # Errors
 /// If the baseline cannot be read or a .proto file does not compile.
 pub fn levels_code(root: &Path) -> Result<String, Box<dyn Error>> {
-    let levels = Baseline::committed(root)?.levels(&wire::descriptors(root)?);
+    let levels = WireBaseline::committed(root)?.levels(&wire::descriptors(root)?);
     let mut code = "// This file is @generated from proto/baseline.txt.\n".to_owned();
     for (package, level) in levels {
         let name = package.split('.').nth(1).unwrap_or_default().to_uppercase();
@@ -142,7 +142,7 @@ mod tests {
 
     #[test]
     fn levels_grow_with_their_package_and_what_it_imports() {
-        let old = Baseline::parse("enum csi.v1.A B = 0\nfield polylet.pleg.v1.Pod uid = 1\n");
+        let old = WireBaseline::parse("enum csi.v1.A B = 0\nfield polylet.pleg.v1.Pod uid = 1\n");
         let first = old.accept(lines(&[
             "enum csi.v1.A B = 0",
             "field polylet.pleg.v1.Pod uid = 1",
@@ -155,7 +155,7 @@ mod tests {
             "field polylet.pleg.v1.Pod uid = 1",
             "field polylet.sync.v1.Pod uid = 1",
         ]));
-        assert_eq!(Baseline::parse(&second.to_text()), second);
+        assert_eq!(WireBaseline::parse(&second.to_text()), second);
         assert_eq!(
             second.to_text(),
             "enum csi.v1.A B = 0\nenum csi.v1.A C = 1\n\

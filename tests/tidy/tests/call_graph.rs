@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use polylet_kit::ServiceDescriptor;
-use polylet_tidy::baseline::Baseline;
+use polylet_tidy::baseline::WireBaseline;
 use polylet_tidy::{RANKS, code_lines, files, root, wire};
 
 const DESCRIPTORS: &[&ServiceDescriptor] = &[
@@ -81,7 +81,7 @@ fn called_packages_are_served_at_the_declared_level() {
 #[test]
 fn served_levels_are_those_of_the_wire() {
     let wire = wire::descriptors(&root()).expect("the wire");
-    let baseline = Baseline::committed(&root()).expect("the baseline");
+    let baseline = WireBaseline::committed(&root()).expect("the baseline");
     let levels = baseline.levels(&wire);
     for manifest in DESCRIPTORS {
         for api in manifest.serves {

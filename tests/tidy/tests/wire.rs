@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
-use polylet_tidy::baseline::Baseline;
+use polylet_tidy::baseline::WireBaseline;
 use polylet_tidy::{root, wire};
 
 #[test]
@@ -39,7 +39,7 @@ fn generated_code_is_up_to_date() {
 
 #[test]
 fn baseline_is_compatible() {
-    let baseline = Baseline::committed(&root()).expect("the baseline");
+    let baseline = WireBaseline::committed(&root()).expect("the baseline");
     let now: BTreeSet<String> = wire::surface(&root())
         .expect("the wire")
         .into_iter()

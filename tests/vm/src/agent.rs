@@ -83,7 +83,7 @@ pub struct StateInspection {
 
 /// What the agent observes of pods, without asking the services or the runtime.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct NodeObservation {
+pub struct RuntimeObservation {
     /// Tasks of the runtime, from its bundles.
     pub tasks: Vec<ObservedTask>,
     /// UIDs that have a pod directory.

@@ -6,7 +6,7 @@ use polylet_harness::{Cluster, ClusterOptions};
 use serde_json::{Value, json};
 
 use crate::HOST;
-use crate::agent::{NodeObservation, StateInspection};
+use crate::agent::{RuntimeObservation, StateInspection};
 use crate::error::VmError;
 use crate::guest::{Guest, until};
 use crate::programs::PROGRAMS;
@@ -165,23 +165,21 @@ fn all_serving(status: &Value) -> bool {
 /// # Errors
 /// Fails if the machine does not respond.
 pub async fn inspect(guest: &Guest) -> Result<StateInspection, VmError> {
-    let agent = format!("{PROGRAMS}/polylet-vm-agent");
-    let mut args = vec![agent.as_str(), "inspect"];
-    args.extend(STATE_DIRECTORIES);
-    guest.json(&args).await
+    let script = format!("{PROGRAMS}/polylet-vm-agent inspect {STATE_DIRECTORIES}");
+    guest.json(&["sh", "-c", &script]).await
 }
 
 /// Observes the node's pods without asking the services.
 ///
 /// # Errors
 /// Fails if the machine does not respond.
-pub async fn observe(guest: &Guest) -> Result<NodeObservation, VmError> {
+pub async fn observe(guest: &Guest) -> Result<RuntimeObservation, VmError> {
     let agent = format!("{PROGRAMS}/polylet-vm-agent");
     guest.json(&[agent.as_str(), "observe"]).await
 }
 
-/// Directories of the services' state.
-const STATE_DIRECTORIES: [&str; 2] = ["/var/lib/polylet", "/run/polylet"];
+/// Directories of the services' state, as words of a shell.
+const STATE_DIRECTORIES: &str = "/var/lib/polylet /run/polylet /var/lib/kubelet/pods/*/plugins";
 
 fn kubeconfig(server: &str) -> Value {
     let at = |name: &str| Path::new("/etc/polylet").join(name);
@@ -213,7 +211,6 @@ fn polylet_configuration() -> Value {
 
 /// The state files are inspected before the services can repair or replace them.
 fn unit() -> String {
-    let directories = STATE_DIRECTORIES.join(" ");
     format!(
         "[Unit]\n\
          Description=Polylet\n\
@@ -222,7 +219,7 @@ fn unit() -> String {
          After=containerd.service network.target\n\
          \n\
          [Service]\n\
-         ExecStartPre=/bin/sh -c '{PROGRAMS}/polylet-vm-agent inspect {directories} > {INSPECTION}'\n\
+         ExecStartPre=/bin/sh -c '{PROGRAMS}/polylet-vm-agent inspect {STATE_DIRECTORIES} > {INSPECTION}'\n\
          ExecStart={PROGRAMS}/node/polylet --config {CONFIG} run\n\
          Restart=always\n\
          RestartSec=1\n\

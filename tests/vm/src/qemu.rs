@@ -196,7 +196,7 @@ fn arguments(files: &MachineFiles, hardware: &Hardware, agent_socket: &Path) -> 
         &files.initrd.display().to_string(),
         "-append",
         // A kernel that panics reboots, which the tests notice.
-        "root=/dev/vda rw console=ttyS0 net.ifnames=0 panic=-1 quiet loglevel=4 \
+        "root=/dev/vda rw console=ttyS0 net.ifnames=0 panic=-1 loglevel=6 \
          systemd.show_status=no systemd.log_target=console systemd.log_level=warning",
         // The guest sees a disk with a write cache, and its flushes reach the server.
         "-blockdev",

@@ -22,7 +22,7 @@ pub(crate) struct PodUsageSpec {
     /// The memory request of the pod as a whole (`spec.resources`).
     pub(crate) pod_level_memory: Option<Requested>,
     pub(crate) termination_grace_seconds: u32,
-    pub(crate) restart_policy: RestartPolicy,
+    pub(crate) restart_policy: PodRestartPolicy,
     /// The API server knows the pod as succeeded or failed.
     pub(crate) has_terminal_phase: bool,
     /// Possible paths of the pod's cgroup, one for each cgroup driver.
@@ -34,7 +34,7 @@ pub(crate) struct PodUsageSpec {
 
 /// When the containers of a pod are started again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum RestartPolicy {
+pub(crate) enum PodRestartPolicy {
     #[default]
     Always,
     OnFailure,
@@ -121,9 +121,9 @@ impl NodePods {
             return true;
         };
         let ended = match spec.restart_policy {
-            RestartPolicy::Always => false,
-            RestartPolicy::OnFailure => pod.dead.iter().all(|dead| !dead.failed),
-            RestartPolicy::Never => true,
+            PodRestartPolicy::Always => false,
+            PodRestartPolicy::OnFailure => pod.dead.iter().all(|dead| !dead.failed),
+            PodRestartPolicy::Never => true,
         };
         evicted || spec.has_terminal_phase || (ended && !pod.dead.is_empty())
     }

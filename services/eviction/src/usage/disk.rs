@@ -44,20 +44,21 @@ pub(crate) struct DiskUsageError(#[source] SubprocessError);
 /// The child processes; something else in tests.
 pub(crate) trait DiskChildren {
     /// Measures directories. `pod` is the uid of the pod, if it is only one.
-    fn disk_usage(&self, task: DiskUsageTask, pod: Option<String>) -> Answer<DiskUsages>;
+    fn disk_usage(&self, task: DiskUsageTask, pod: Option<String>)
+    -> MeasurementFuture<DiskUsages>;
 
     /// Measures a mounted file system.
     fn mounted_space(
         &self,
         task: MountedSpaceTask,
         pod: String,
-    ) -> Answer<Result<Filesystem, String>>;
+    ) -> MeasurementFuture<Result<Filesystem, String>>;
 
     /// Emits an event of a pod.
     fn warn(&self, pod: &PodRef, reason: &'static str, message: &str);
 }
 
-pub(crate) type Answer<T> = LocalBoxFuture<'static, Result<T, SubprocessError>>;
+pub(crate) type MeasurementFuture<T> = LocalBoxFuture<'static, Result<T, SubprocessError>>;
 
 /// Child processes of this service.
 pub(crate) struct ServiceChildren {
@@ -66,7 +67,11 @@ pub(crate) struct ServiceChildren {
 }
 
 impl DiskChildren for ServiceChildren {
-    fn disk_usage(&self, task: DiskUsageTask, pod: Option<String>) -> Answer<DiskUsages> {
+    fn disk_usage(
+        &self,
+        task: DiskUsageTask,
+        pod: Option<String>,
+    ) -> MeasurementFuture<DiskUsages> {
         let pool = self.pool.clone();
         async move {
             let never = CancellationToken::new();
@@ -79,7 +84,7 @@ impl DiskChildren for ServiceChildren {
         &self,
         task: MountedSpaceTask,
         pod: String,
-    ) -> Answer<Result<Filesystem, String>> {
+    ) -> MeasurementFuture<Result<Filesystem, String>> {
         let pool = self.pool.clone();
         async move { pool.run(&task, Some(&pod), &CancellationToken::new()).await }.boxed_local()
     }
@@ -302,7 +307,11 @@ mod tests {
     }
 
     impl DiskChildren for FakeChildren {
-        fn disk_usage(&self, task: DiskUsageTask, _pod: Option<String>) -> Answer<DiskUsages> {
+        fn disk_usage(
+            &self,
+            task: DiskUsageTask,
+            _pod: Option<String>,
+        ) -> MeasurementFuture<DiskUsages> {
             let uids: Vec<String> = task.pods.into_iter().map(|pod| pod.uid).collect();
             self.tasks.borrow_mut().push(uids.clone());
             let answer = match uids.iter().any(|uid| uid == "hung") {
@@ -316,7 +325,7 @@ mod tests {
             &self,
             _task: MountedSpaceTask,
             _pod: String,
-        ) -> Answer<Result<Filesystem, String>> {
+        ) -> MeasurementFuture<Result<Filesystem, String>> {
             std::future::ready(Err(SubprocessError::Deadline(5))).boxed_local()
         }
 

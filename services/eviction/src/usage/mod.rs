@@ -34,7 +34,7 @@ use disk::{DiskMeasurer, MeasuredPod, ServiceChildren};
 pub(crate) use local::LocalStorageSample;
 use observe::{NodeFilesystems, NodeObserver};
 use summary::CpuCounters;
-pub(crate) use summary_requests::{SummaryError, SummaryRequests};
+pub(crate) use summary_requests::{SummaryError, SummaryRequest, SummaryRequests};
 pub(crate) use volume_health::VOLUME_CHECK_PERIOD;
 
 const RUNTIME_TIMEOUT: Duration = Duration::from_secs(10);
@@ -55,7 +55,7 @@ const CHILDREN: SubprocessLimits = SubprocessLimits {
 type WritableLayers = BTreeMap<String, DiskUsage>;
 
 /// A running pod: uid, spec and state.
-pub(crate) type RunningPod = (String, PodUsageSpec, RuntimePod);
+pub(crate) type SampledPod = (String, PodUsageSpec, RuntimePod);
 
 /// Measures on demand. Clones share the observer and the counters.
 #[derive(Clone)]
@@ -153,7 +153,7 @@ impl Sampler {
     /// take long, and memory pressure cannot wait. `None` when nothing could be measured.
     pub(crate) async fn candidates(
         &self,
-        running: Vec<RunningPod>,
+        running: Vec<SampledPod>,
         signal: Signal,
     ) -> Option<Vec<Candidate>> {
         let with_files = matches!(
@@ -182,7 +182,7 @@ impl Sampler {
         };
         let mounts = self.mounts.clone();
         let measure = move || {
-            let candidate = |(uid, spec, pod): RunningPod| {
+            let candidate = |(uid, spec, pod): SampledPod| {
                 let files = pod::CandidateFiles {
                     disk: disk.get(&uid),
                     layers: &layers,
@@ -198,7 +198,7 @@ impl Sampler {
     /// Measures the local storage of pods with limits. Pods that could not be measured are left out.
     pub(crate) async fn measure_local_storage(
         &self,
-        pods: Vec<RunningPod>,
+        pods: Vec<SampledPod>,
     ) -> Vec<LocalStorageSample> {
         let with_layers = pods
             .iter()
@@ -225,7 +225,7 @@ impl Sampler {
             tracing::warn!(error, "failed to measure pods with local storage limits");
             BTreeMap::new()
         });
-        let sample = |((uid, spec, pod), kinds): (RunningPod, Vec<local::LocalPath>)| {
+        let sample = |((uid, spec, pod), kinds): (SampledPod, Vec<local::LocalPath>)| {
             let measured = disk.get(&uid)?;
             Some(local::sample(uid, &spec, &pod, &layers, &kinds, measured))
         };

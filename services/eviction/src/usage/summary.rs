@@ -50,7 +50,7 @@ impl CpuCounters {
 
 /// A volume of a pod, by its directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct VolumeDir {
+pub(super) struct MeasuredVolume {
     /// The directory's name.
     pub(super) name: String,
     pub(super) dir: PathBuf,
@@ -58,19 +58,19 @@ pub(super) struct VolumeDir {
 }
 
 /// The volumes of a pod, by name. The directories belong to the node, not to pods.
-pub(super) fn volume_dirs(paths: &NodePaths, uid: &str) -> Vec<VolumeDir> {
+pub(super) fn volume_dirs(paths: &NodePaths, uid: &str) -> Vec<MeasuredVolume> {
     let children = |dir: &Path| -> Vec<PathBuf> {
         let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
         entries.map(|entry| entry.path()).collect()
     };
     let volumes = paths.pods().join(uid).join("volumes");
-    let mut all: Vec<VolumeDir> = children(&volumes)
+    let mut all: Vec<MeasuredVolume> = children(&volumes)
         .iter()
         .flat_map(|plugin| {
             let is_csi = plugin.ends_with(CSI);
             let volume = move |dir: PathBuf| {
                 let name = dir.file_name()?.to_string_lossy().into_owned();
-                Some(VolumeDir { name, dir, is_csi })
+                Some(MeasuredVolume { name, dir, is_csi })
             };
             children(plugin).into_iter().filter_map(volume)
         })
@@ -85,7 +85,7 @@ pub(super) fn summary_paths(
     paths: &NodePaths,
     uid: &str,
     pod: &RuntimePod,
-    volumes: &[VolumeDir],
+    volumes: &[MeasuredVolume],
 ) -> PodPaths {
     let logs = pod
         .running
@@ -130,7 +130,7 @@ pub(super) struct SummaryPod {
     pub(super) uid: String,
     pub(super) spec: Option<PodUsageSpec>,
     pub(super) pod: RuntimePod,
-    pub(super) volumes: Vec<VolumeDir>,
+    pub(super) volumes: Vec<MeasuredVolume>,
 }
 
 impl SummaryJob {
@@ -231,7 +231,7 @@ impl SummaryJob {
     fn volume_stats(&self, summary: &SummaryPod) -> Vec<PodVolumeStats> {
         let first = 1 + summary.pod.running.len();
         let mut index = first;
-        let volume = |volume: &VolumeDir| {
+        let volume = |volume: &MeasuredVolume| {
             let path = match volume.is_csi {
                 true => None,
                 false => {
@@ -249,7 +249,7 @@ impl SummaryJob {
     fn volume(
         &self,
         summary: &SummaryPod,
-        volume: &VolumeDir,
+        volume: &MeasuredVolume,
         path: Option<PathUsage>,
     ) -> Option<PodVolumeStats> {
         let host_path = match volume.is_csi {

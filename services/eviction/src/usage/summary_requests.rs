@@ -17,7 +17,6 @@ use super::summary::{SummaryJob, SummaryPod, summary_paths, volume_dirs};
 use super::{Sampler, pod_ref, writable_layers};
 use crate::core::pods::NodePods;
 use crate::core::summary::render;
-use crate::input::SummaryRequest;
 use crate::sample::filesystem::Filesystem;
 
 /// The time to walk the files of all pods: those with more files have at least what was found.
@@ -38,8 +37,17 @@ pub(crate) enum SummaryError {
     Stopping,
 }
 
+/// A call of `GetSummary`.
+pub(crate) struct SummaryRequest {
+    /// A summary taken at this time or later may be reused.
+    pub(crate) not_older_than: Option<Timestamp>,
+    pub(crate) only_cpu_and_memory: bool,
+    /// Receives the summary and its time.
+    pub(crate) response: oneshot::Sender<Result<(Timestamp, serde_json::Value), SummaryError>>,
+}
+
 /// A summary and when it was begun.
-pub(crate) type Summary = (Timestamp, Value);
+pub(crate) type TimedSummary = (Timestamp, Value);
 
 /// The requests, and the summaries that were measured last by `only_cpu_and_memory`.
 pub(crate) struct SummaryRequests {
@@ -56,7 +64,7 @@ struct Waiting {
     requests: Vec<SummaryRequest>,
     /// When the measurement in flight was begun.
     in_flight: Option<Timestamp>,
-    last: Option<Summary>,
+    last: Option<TimedSummary>,
 }
 
 impl SummaryRequests {
@@ -278,7 +286,7 @@ async fn mounted_spaces(sampler: &Sampler, job: &SummaryJob) -> BTreeMap<PathBuf
 mod tests {
     use super::*;
 
-    type Receiver = oneshot::Receiver<Result<Summary, SummaryError>>;
+    type Receiver = oneshot::Receiver<Result<TimedSummary, SummaryError>>;
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(second).unwrap()

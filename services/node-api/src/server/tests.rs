@@ -10,8 +10,8 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::*;
-use crate::tls::settings::TlsSettings;
 use crate::tls::test_support::self_signed;
+use crate::tls_settings::TlsSettings;
 
 /// Generous, as the machine may be busy.
 const PATIENCE: Duration = Duration::from_secs(20);

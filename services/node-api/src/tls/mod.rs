@@ -1,7 +1,6 @@
 //! TLS of the node API: the serving certificate, and the identity in client certificates.
 
 mod certificate;
-pub(crate) mod settings;
 
 use std::fs::File;
 use std::io::BufReader;
@@ -18,7 +17,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::config::{Config, ServingCertificate};
 use crate::core::access::{RequestUser, UserInfo};
-use settings::TlsSettings;
+use crate::tls_settings::TlsSettings;
 
 /// Why the node API cannot serve.
 #[derive(Debug, thiserror::Error)]

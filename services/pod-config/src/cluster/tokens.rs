@@ -198,8 +198,9 @@ impl TokenCache {
                 "apiVersion": "v1", "kind": "Pod", "name": pod.name, "uid": pod.uid,
             },
         });
-        if request.expiration_seconds > 0 {
-            spec["expirationSeconds"] = request.expiration_seconds.into();
+        let expiration = Some(request.expiration_seconds).filter(|seconds| *seconds > 0);
+        if let (Some(seconds), Some(fields)) = (expiration, spec.as_object_mut()) {
+            fields.insert("expirationSeconds".to_owned(), seconds.into());
         }
         let body = json!({
             "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec,

@@ -162,7 +162,7 @@ fn chunks(text: &str) -> impl Iterator<Item = (usize, &str)> {
     starts
         .into_iter()
         .zip(ends)
-        .map(|((number, from), to)| (number, &text[from..to]))
+        .map(|((number, from), to)| (number, text.get(from..to).unwrap_or_default()))
 }
 
 fn is_marker(line: &str) -> bool {

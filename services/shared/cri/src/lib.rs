@@ -6,6 +6,16 @@
 //! - [`log`] reads the log files that the runtime writes.
 //! - [`v1`] has the messages of the interface.
 
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::indexing_slicing
+    )
+)]
+
 mod client;
 mod error;
 pub mod labels;

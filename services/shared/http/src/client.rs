@@ -126,7 +126,8 @@ impl Client {
     /// Makes the request and follows redirects. `progress` may be read meanwhile.
     pub async fn get(&self, get: &Get, progress: &GetProgress) -> Result<GetResponse, GetError> {
         let mut target = get.target.clone();
-        let headers = headers::request_headers(get).map_err(GetError::Headers)?;
+        let headers =
+            headers::request_headers(&get.headers, get.user_agent).map_err(GetError::Headers)?;
         // A `Host` header of the caller goes along only while the server names no other host.
         let mut keeps_host = true;
         for count in 1.. {

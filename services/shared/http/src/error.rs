@@ -1,9 +1,14 @@
 //! Errors of a request and of a chain of redirects.
 
 use crate::connect::DialError;
-use crate::headers::{MAX_HEADER_BYTES, MAX_HEADERS};
 use crate::target::MAX_REQUESTS;
 use crate::tls::TlsError;
+
+/// The most headers of a request. Servers accept some hundred at most.
+pub(crate) const MAX_HEADERS: usize = 10_000;
+
+/// The most bytes of a request's headers: what Go's server accepts, which is more than others do.
+pub(crate) const MAX_HEADER_BYTES: usize = 1 << 20;
 
 /// Why one request got no response.
 #[derive(Debug, thiserror::Error)]

@@ -4,27 +4,20 @@
 use http::header::{ACCEPT, HOST, USER_AGENT};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use crate::client::Get;
-use crate::error::HttpError;
-
-/// The most headers of a request. Servers accept some hundred at most.
-pub(crate) const MAX_HEADERS: usize = 10_000;
-
-/// The most bytes of a request's headers: what Go's server accepts, which is more than others do.
-pub(crate) const MAX_HEADER_BYTES: usize = 1 << 20;
+use crate::error::{HttpError, MAX_HEADER_BYTES, MAX_HEADERS};
 
 /// The caller's headers and the default ones. Of a header that can occur only once, the first
 /// counts; an empty one suppresses the default.
-pub(crate) fn request_headers(get: &Get) -> Result<HeaderMap, HttpError> {
-    let bytes = get
-        .headers
-        .iter()
-        .map(|(name, value)| name.len() + value.len());
-    if get.headers.len() > MAX_HEADERS || bytes.sum::<usize>() > MAX_HEADER_BYTES {
+pub(crate) fn request_headers(
+    given: &[(String, String)],
+    user_agent: &'static str,
+) -> Result<HeaderMap, HttpError> {
+    let bytes = given.iter().map(|(name, value)| name.len() + value.len());
+    if given.len() > MAX_HEADERS || bytes.sum::<usize>() > MAX_HEADER_BYTES {
         return Err(HttpError::TooManyHeaders);
     }
     let mut headers = HeaderMap::new();
-    for (name, value) in &get.headers {
+    for (name, value) in given {
         let invalid = || HttpError::Header(name.clone());
         let key = HeaderName::try_from(name.as_str()).map_err(|_| invalid())?;
         let value = HeaderValue::try_from(value.as_str()).map_err(|_| invalid())?;
@@ -34,7 +27,7 @@ pub(crate) fn request_headers(get: &Get) -> Result<HeaderMap, HttpError> {
         let appended = headers.try_append(key, value);
         appended.map_err(|_| HttpError::TooManyHeaders)?;
     }
-    for (key, default) in [(USER_AGENT, get.user_agent), (ACCEPT, "*/*"), (HOST, "")] {
+    for (key, default) in [(USER_AGENT, user_agent), (ACCEPT, "*/*"), (HOST, "")] {
         match headers.get(&key) {
             None if !default.is_empty() => {
                 insert(&mut headers, key, HeaderValue::from_static(default))?;
@@ -59,15 +52,9 @@ pub(crate) fn insert(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::target::GetTarget;
 
     fn headers_of(headers: Vec<(String, String)>) -> Result<HeaderMap, HttpError> {
-        request_headers(&Get {
-            target: GetTarget::new(false, "h", 80, "/"),
-            headers,
-            user_agent: "test",
-            requester: String::new(),
-        })
+        request_headers(&headers, "test")
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! a probe's result, a decision) or comes from the previous status. A reporter that restarts, even
 //! without its state, publishes the same status again.
 
-use std::net::IpAddr;
+use core::net::IpAddr;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{HostIP, PodIP, PodStatus};

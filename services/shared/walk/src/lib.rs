@@ -18,7 +18,7 @@
 //! | --- | --- |
 //! | bytes and inodes of a directory | [`measure`], or a [`Measurement`] as the visitor of a [`Walk`] |
 //! | deleting a tree | [`remove_tree`] |
-//! | anything else, such as changing owners | [`Walk`] with a [`Visitor`] of your own; [`Entry::set_owner`] and [`Entry::set_mode`] act on exactly the visited inode |
+//! | anything else, such as changing owners | [`Walk`] with a [`Visitor`] of your own; [`VisitedEntry::set_owner`] and [`VisitedEntry::set_mode`] act on exactly the visited inode |
 //!
 //! The file system of the tree itself may hang, too: walk a tree of a network file system only in a
 //! child process that can be killed.
@@ -54,4 +54,4 @@ pub use error::{WalkError, WalkOperation};
 pub use measure::{DiskUsage, Measured, Measurement, measure};
 pub use open::{is_mount_point, open_dir, open_entry, open_root};
 pub use remove::remove_tree;
-pub use walk::{Descent, Entry, Visitor, Walk};
+pub use walk::{Descent, VisitedEntry, Visitor, Walk};

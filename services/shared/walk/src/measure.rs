@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::budget::{Budget, Progress};
 use crate::error::{WalkError, WalkOperation};
-use crate::walk::{Descent, Entry, Visitor, Walk};
+use crate::walk::{Descent, VisitedEntry, Visitor, Walk};
 
 /// Files with several names of which not all were met yet: some 10 MiB. Beyond that a name counts as
 /// its share of the file.
@@ -126,12 +126,12 @@ impl Measurement {
 }
 
 impl Visitor for Measurement {
-    fn enter(&mut self, dir: &Entry<'_>) -> io::Result<Descent> {
+    fn enter(&mut self, dir: &VisitedEntry<'_>) -> io::Result<Descent> {
         self.count(dir.stat());
         Ok(Descent::Enter)
     }
 
-    fn visit(&mut self, entry: &Entry<'_>) -> io::Result<()> {
+    fn visit(&mut self, entry: &VisitedEntry<'_>) -> io::Result<()> {
         self.count(entry.stat());
         Ok(())
     }

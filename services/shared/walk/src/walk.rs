@@ -37,7 +37,7 @@ pub trait Visitor {
     ///
     /// # Errors
     /// Ends the walk.
-    fn enter(&mut self, dir: &Entry<'_>) -> io::Result<Descent> {
+    fn enter(&mut self, dir: &VisitedEntry<'_>) -> io::Result<Descent> {
         let _ = dir;
         Ok(Descent::Enter)
     }
@@ -46,13 +46,13 @@ pub trait Visitor {
     ///
     /// # Errors
     /// Ends the walk.
-    fn visit(&mut self, entry: &Entry<'_>) -> io::Result<()>;
+    fn visit(&mut self, entry: &VisitedEntry<'_>) -> io::Result<()>;
 
     /// A directory below the root, after all that is in it: deepest first. Its name is unknown.
     ///
     /// # Errors
     /// Ends the walk.
-    fn leave(&mut self, dir: &Entry<'_>) -> io::Result<()> {
+    fn leave(&mut self, dir: &VisitedEntry<'_>) -> io::Result<()> {
         let _ = dir;
         Ok(())
     }
@@ -74,13 +74,13 @@ pub trait Visitor {
 
 /// A visited entry: its descriptor and status, which belong to the same inode.
 #[derive(Debug)]
-pub struct Entry<'a> {
+pub struct VisitedEntry<'a> {
     name: &'a CStr,
     fd: BorrowedFd<'a>,
     stat: Stat,
 }
 
-impl Entry<'_> {
+impl VisitedEntry<'_> {
     /// The last component of its path; empty in [`Visitor::leave`].
     pub fn name(&self) -> &CStr {
         self.name
@@ -122,7 +122,7 @@ impl Entry<'_> {
     }
 }
 
-impl AsFd for Entry<'_> {
+impl AsFd for VisitedEntry<'_> {
     /// Opened with `O_PATH`, except in [`Visitor::leave`].
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd
@@ -217,7 +217,7 @@ impl Walk {
             Err(error) if error.is_gone() => return Ok(()),
             Err(error) => return visitor.skip_failed(error),
         };
-        let entry = Entry {
+        let entry = VisitedEntry {
             name,
             fd: fd.as_fd(),
             stat,
@@ -271,7 +271,7 @@ impl Walk {
             visitor.skip_failed(WalkError::new(WalkOperation::Ascend, c"..", errno))?;
         }
         let stat = fstat(fd).map_err(|errno| WalkError::new(WalkOperation::Stat, c".", errno))?;
-        let entry = Entry {
+        let entry = VisitedEntry {
             name: c"",
             fd,
             stat,

@@ -9,8 +9,8 @@ use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
 
 use polylet_walk::{
-    Budget, Descent, Entry, Progress, Visitor, Walk, WalkError, measure, open_dir, open_root,
-    remove_tree,
+    Budget, Descent, Progress, VisitedEntry, Visitor, Walk, WalkError, measure, open_dir,
+    open_root, remove_tree,
 };
 use rustix::fs::{Mode, OFlags, mkdirat, openat};
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, unmount};
@@ -96,7 +96,7 @@ struct Swapper<'a> {
 }
 
 impl Visitor for Swapper<'_> {
-    fn enter(&mut self, dir: &Entry<'_>) -> io::Result<Descent> {
+    fn enter(&mut self, dir: &VisitedEntry<'_>) -> io::Result<Descent> {
         let name = dir.name().to_str().unwrap();
         fs::rename(
             self.tree.join(name),
@@ -106,7 +106,7 @@ impl Visitor for Swapper<'_> {
         Ok(Descent::Enter)
     }
 
-    fn visit(&mut self, entry: &Entry<'_>) -> io::Result<()> {
+    fn visit(&mut self, entry: &VisitedEntry<'_>) -> io::Result<()> {
         self.visited.borrow_mut().push(entry.stat().st_ino);
         if entry.file_type() == rustix::fs::FileType::RegularFile {
             entry.set_mode(0o640)?;
@@ -151,7 +151,7 @@ struct Mover<'a> {
 }
 
 impl Visitor for Mover<'_> {
-    fn enter(&mut self, _dir: &Entry<'_>) -> io::Result<Descent> {
+    fn enter(&mut self, _dir: &VisitedEntry<'_>) -> io::Result<Descent> {
         self.depth += 1;
         if self.depth == 200 {
             let deep: String = (0..100).map(|_| "/d").collect();
@@ -161,7 +161,7 @@ impl Visitor for Mover<'_> {
         Ok(Descent::Enter)
     }
 
-    fn visit(&mut self, _entry: &Entry<'_>) -> io::Result<()> {
+    fn visit(&mut self, _entry: &VisitedEntry<'_>) -> io::Result<()> {
         self.files += 1;
         Ok(())
     }

@@ -15,13 +15,13 @@ pub const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The deadlines of one process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Liveness {
-    stage: Stage,
+    stage: LivenessStage,
     deadline: Option<Instant>,
     has_been_ready: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum LivenessStage {
     Starting,
     Ready,
     Killed,
@@ -62,7 +62,7 @@ impl Liveness {
     /// Of a process that starts now.
     pub fn started(now: Instant) -> Liveness {
         Liveness {
-            stage: Stage::Starting,
+            stage: LivenessStage::Starting,
             deadline: Some(now + START_TIMEOUT),
             has_been_ready: false,
         }
@@ -70,7 +70,7 @@ impl Liveness {
 
     /// Whether the process has reported that it is ready, and was not killed since.
     pub fn is_ready(&self) -> bool {
-        self.stage == Stage::Ready
+        self.stage == LivenessStage::Ready
     }
 
     /// Whether the process has ever been ready.
@@ -80,7 +80,7 @@ impl Liveness {
 
     /// Whether the process outlives its kill.
     pub fn is_unkillable(&self) -> bool {
-        self.stage == Stage::Killed && self.deadline.is_none()
+        self.stage == LivenessStage::Killed && self.deadline.is_none()
     }
 
     /// When to call [`Liveness::expire`].
@@ -90,8 +90,8 @@ impl Liveness {
 
     /// The process has reported that it is ready.
     pub fn ready(&mut self, now: Instant) {
-        if self.stage == Stage::Starting {
-            self.stage = Stage::Ready;
+        if self.stage == LivenessStage::Starting {
+            self.stage = LivenessStage::Ready;
             self.has_been_ready = true;
         }
         self.ping(now);
@@ -99,7 +99,7 @@ impl Liveness {
 
     /// The process has sent any message. Before it is ready, messages do not extend its start.
     pub fn ping(&mut self, now: Instant) {
-        if self.stage == Stage::Ready {
+        if self.stage == LivenessStage::Ready {
             self.deadline = Some(now + WATCHDOG_TIMEOUT);
         }
     }
@@ -107,9 +107,9 @@ impl Liveness {
     /// The supervisor itself did not run for a while: messages may be unread.
     pub fn postpone(&mut self, now: Instant) {
         let timeout = match self.stage {
-            Stage::Starting => START_TIMEOUT,
-            Stage::Ready => WATCHDOG_TIMEOUT,
-            Stage::Killed => EXIT_TIMEOUT,
+            LivenessStage::Starting => START_TIMEOUT,
+            LivenessStage::Ready => WATCHDOG_TIMEOUT,
+            LivenessStage::Killed => EXIT_TIMEOUT,
         };
         self.deadline = self.deadline.map(|_| now + timeout);
     }
@@ -121,12 +121,12 @@ impl Liveness {
             return None;
         }
         let expiry = match self.stage {
-            Stage::Starting => Expiry::NotReady,
-            Stage::Ready => Expiry::NoPing,
-            Stage::Killed => Expiry::NotExited,
+            LivenessStage::Starting => Expiry::NotReady,
+            LivenessStage::Ready => Expiry::NoPing,
+            LivenessStage::Killed => Expiry::NotExited,
         };
         self.deadline = (expiry != Expiry::NotExited).then_some(now + EXIT_TIMEOUT);
-        self.stage = Stage::Killed;
+        self.stage = LivenessStage::Killed;
         Some(expiry)
     }
 }

@@ -27,7 +27,7 @@ pub(super) async fn read(at: usize, socket: UnixDatagram, inputs: UnboundedSende
             tokio::time::sleep(std::time::Duration::from_millis(100)).await;
             continue;
         };
-        for (message, pid) in parse(&buffer[..length]) {
+        for (message, pid) in parse(buffer.get(..length).unwrap_or_default()) {
             if inputs.send(Input::Notified { at, message, pid }).is_err() {
                 return;
             }

@@ -1,20 +1,18 @@
 //! Creation and start of containers.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Container;
-use polylet_cri::labels::PodLabels;
 use polylet_cri::v1;
-use polylet_model::constants::{annotation, label, reason};
-use polylet_model::env::Environment;
-use polylet_model::{ContainerKind, Manifest, ResizableResources, hash, names};
+use polylet_model::constants::reason;
+use polylet_model::{ContainerKind, Manifest, hash, names};
 
 use super::security::{self, ImageUser};
 use super::{
-    RuntimeManager, StepContext, cri_failure, devices, env, failure, files, image, mounts,
-    require_manifest, resources, sandbox,
+    RuntimeManager, StepContext, container_metadata, cri_failure, devices, env, failure, files,
+    image, mounts, require_manifest, resources, sandbox,
 };
 use crate::core::pod_worker::restart;
 use crate::core::runtime_state::{ContainerRecord, ContainerState};
@@ -74,7 +72,7 @@ pub async fn create(
         aborted: false,
         hash: hash::container_hash_annotation(spec),
         backoff_step: *backoff_step,
-        created_resources: Some(requested_resources(manifest, spec)),
+        created_resources: Some(container_metadata::requested_resources(manifest, spec)),
         grace_period: None,
         pre_stop: polylet_model::hook::Hook::pre_stop(spec).map(Into::into),
         created_at: Some(Timestamp::now()),
@@ -128,7 +126,7 @@ async fn config(
     let ips = context
         .sandbox(sandbox_id)
         .map_or(&[][..], |sandbox| &sandbox.ips[..]);
-    let mut env = environment(manager, context, manifest, spec, sandbox_id).await?;
+    let mut env = env::environment(manager, context, manifest, spec, sandbox_id).await?;
     let mut mounts =
         mounts::container_mounts(manager, context, manifest, spec, attempt, ips, &env).await?;
     files::create_log_dir(manager, &context.pod, &spec.name).map_err(|error| {
@@ -168,8 +166,8 @@ async fn config(
             .collect(),
         mounts,
         devices: devices::container_devices(context, manifest, spec)?,
-        labels: labels(context, spec),
-        annotations: annotations(manifest, spec, attempt, *backoff_step),
+        labels: container_metadata::labels(context, spec),
+        annotations: container_metadata::annotations(manifest, spec, attempt, *backoff_step),
         log_path: names::container_log_path(&spec.name, attempt),
         stdin: spec.stdin == Some(true),
         stdin_once: spec.stdin_once == Some(true),
@@ -181,31 +179,6 @@ async fn config(
         stop_signal: stop_signal(spec, &manager.ctx.config().kubelet.feature_gates).into(),
         ..Default::default()
     })
-}
-
-/// The variables of a container in this sandbox.
-pub async fn environment(
-    manager: &RuntimeManager,
-    context: &StepContext,
-    manifest: &Manifest,
-    spec: &Container,
-    sandbox_id: &str,
-) -> Result<Environment, StepFailure> {
-    let sandbox = context.sandbox(sandbox_id);
-    let host_ips = match &*context.host_ips {
-        // The node object does not exist yet, or the node is standalone.
-        [] => polylet_kit::address::node_address(manager.ctx.config())
-            .map(|ip| ip.to_string())
-            .into_iter()
-            .collect(),
-        reported => reported.to_vec(),
-    };
-    let facts = env::EnvFacts {
-        pod_ips: sandbox.map_or(&[][..], |sandbox| &sandbox.ips[..]),
-        host_ips: &host_ips,
-        volumes: &context.volumes,
-    };
-    env::container_env(manager, manifest, spec, &facts).await
 }
 
 async fn security_context(
@@ -274,77 +247,6 @@ fn stop_signal(spec: &Container, gates: &BTreeMap<String, bool>) -> v1::Signal {
     let name = named.map(|name| name.replace('+', "PLUS").replace('-', "MINUS"));
     name.and_then(|name| v1::Signal::from_str_name(&name))
         .unwrap_or(v1::Signal::RuntimeDefault)
-}
-
-fn labels(context: &StepContext, spec: &Container) -> HashMap<String, String> {
-    let pod = &context.pod;
-    let mut labels = HashMap::new();
-    PodLabels {
-        uid: pod.uid.clone(),
-        namespace: pod.namespace.clone(),
-        name: pod.name.clone(),
-    }
-    .write(&mut labels);
-    labels.insert(label::CONTAINER_NAME.to_owned(), spec.name.clone());
-    labels
-}
-
-fn requested_resources(manifest: &Manifest, spec: &Container) -> ResizableResources {
-    let own = spec.resources.clone().unwrap_or_default();
-    ResizableResources::new(manifest.spec().resources.as_ref(), &own)
-}
-
-/// Annotations with what later process instances need about a container without its manifest.
-fn annotations(
-    manifest: &Manifest,
-    spec: &Container,
-    attempt: u32,
-    backoff_step: u32,
-) -> HashMap<String, String> {
-    let mut annotations = HashMap::from([
-        (
-            annotation::CONTAINER_HASH.to_owned(),
-            hash::container_hash_annotation(spec),
-        ),
-        (annotation::RESTART_COUNT.to_owned(), attempt.to_string()),
-        (
-            annotation::TERMINATION_MESSAGE_PATH.to_owned(),
-            spec.termination_message_path.clone().unwrap_or_default(),
-        ),
-        (
-            annotation::TERMINATION_MESSAGE_POLICY.to_owned(),
-            spec.termination_message_policy.clone().unwrap_or_default(),
-        ),
-        (
-            annotation::BACK_OFF_STEP.to_owned(),
-            backoff_step.to_string(),
-        ),
-        (
-            annotation::POD_TERMINATION_GRACE_PERIOD.to_owned(),
-            manifest.termination_grace().as_secs().to_string(),
-        ),
-    ]);
-    if let Some(grace) = manifest.deletion_grace() {
-        annotations.insert(
-            annotation::POD_DELETION_GRACE_PERIOD.to_owned(),
-            grace.as_secs().to_string(),
-        );
-    }
-    let json = |value: Result<String, serde_json::Error>| value.ok();
-    if let Some(text) = json(serde_json::to_string(&requested_resources(manifest, spec))) {
-        annotations.insert(annotation::CREATED_RESOURCES.to_owned(), text);
-    }
-    if let Some(hook) = spec.lifecycle.as_ref().and_then(|l| l.pre_stop.as_ref())
-        && let Some(text) = json(serde_json::to_string(hook))
-    {
-        annotations.insert(annotation::PRE_STOP_HANDLER.to_owned(), text);
-    }
-    if let Some(ports) = spec.ports.as_ref().filter(|p| !p.is_empty())
-        && let Some(text) = json(serde_json::to_string(ports))
-    {
-        annotations.insert(annotation::PORTS.to_owned(), text);
-    }
-    annotations
 }
 
 /// Refuses a container with `runAsNonRoot` that would run as root, with the kubelet's messages.

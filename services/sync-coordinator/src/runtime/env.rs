@@ -11,7 +11,7 @@ use polylet_model::{Manifest, resources, status};
 
 use super::env_file::EnvFiles;
 use super::env_objects::{EnvObjectKind, ObjectReader};
-use super::{RuntimeManager, failure};
+use super::{RuntimeManager, StepContext, config_error, failure};
 use crate::core::step::StepFailure;
 use crate::core::volume_state::ObservedVolume;
 
@@ -25,9 +25,29 @@ pub struct EnvFacts<'a> {
     pub volumes: &'a [ObservedVolume],
 }
 
-/// The failure of a container that cannot be configured.
-pub fn config_error(message: impl Into<String>) -> StepFailure {
-    failure(reason::CREATE_CONTAINER_CONFIG_ERROR, message)
+/// The variables of a container in this sandbox.
+pub async fn environment(
+    manager: &RuntimeManager,
+    context: &StepContext,
+    manifest: &Manifest,
+    spec: &Container,
+    sandbox_id: &str,
+) -> Result<Environment, StepFailure> {
+    let sandbox = context.sandbox(sandbox_id);
+    let host_ips = match &*context.host_ips {
+        // The node object does not exist yet, or the node is standalone.
+        [] => polylet_kit::address::node_address(manager.ctx.config())
+            .map(|ip| ip.to_string())
+            .into_iter()
+            .collect(),
+        reported => reported.to_vec(),
+    };
+    let facts = EnvFacts {
+        pod_ips: sandbox.map_or(&[][..], |sandbox| &sandbox.ips[..]),
+        host_ips: &host_ips,
+        volumes: &context.volumes,
+    };
+    container_env(manager, manifest, spec, &facts).await
 }
 
 /// The environment of a container.

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use polylet_model::Manifest;
 use serde::de::DeserializeOwned;
 
-use super::env::config_error;
+use super::config_error;
 use super::{RuntimeManager, objects};
 use crate::core::step::{MissingObject, StepFailure};
 

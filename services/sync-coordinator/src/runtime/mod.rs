@@ -5,6 +5,7 @@ pub mod call_permits;
 pub mod capacity;
 pub mod cgroup;
 pub mod container;
+pub mod container_metadata;
 pub mod devices;
 pub mod dns;
 pub mod env;
@@ -309,6 +310,14 @@ pub fn failure(reason: &str, message: impl Into<String>) -> StepFailure {
         message: message.into(),
         ..StepFailure::default()
     }
+}
+
+/// The failure of a container that cannot be configured.
+pub fn config_error(message: impl Into<String>) -> StepFailure {
+    failure(
+        polylet_model::constants::reason::CREATE_CONTAINER_CONFIG_ERROR,
+        message,
+    )
 }
 
 /// The failure of a call to the runtime.

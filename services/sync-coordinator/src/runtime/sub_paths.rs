@@ -10,7 +10,7 @@ use polylet_model::constants::reason;
 use polylet_model::env::Environment;
 use polylet_wire::volume::v1::{PrepareSubPathsRequest, SubPath};
 
-use super::{RuntimeManager, StepContext, container, failure, image, require_manifest};
+use super::{RuntimeManager, StepContext, env, failure, image, require_manifest};
 use crate::core::step::{PreparedSubPath, StepFailure, StepOutcome};
 use crate::core::volume_mount;
 
@@ -28,7 +28,7 @@ pub async fn prepare(
     let (_, spec) = manifest
         .container(container)
         .ok_or_else(|| config_error(format!("container {container} is not in the manifest")))?;
-    let env = container::environment(manager, context, manifest, spec, sandbox_id).await?;
+    let env = env::environment(manager, context, manifest, spec, sandbox_id).await?;
     let prepared = prepared(manager, context, manifest, spec, &env).await?;
     Ok(StepOutcome::SubPathsPrepared(prepared))
 }

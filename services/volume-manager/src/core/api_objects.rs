@@ -14,7 +14,7 @@ use polylet_model::quantity;
 use super::blocked::Blocked;
 use super::builtin::{self, PathCheck};
 use super::csi_translation;
-use super::mount_plan::NfsVolume;
+use super::nfs_volume::NfsVolume;
 use super::reference_key::ObjectKind;
 
 pub use trust_bundle::TrustBundle;

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde::{Deserialize, Serialize};
 
-use super::mount_plan::NfsVolume;
+use super::nfs_volume::NfsVolume;
 use super::usage::{least, nanos};
 
 /// Where the files of a volume are stored.

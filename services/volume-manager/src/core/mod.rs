@@ -32,6 +32,7 @@ pub mod lookup;
 pub mod manifest;
 pub mod mount_plan;
 pub mod mounts;
+pub mod nfs_volume;
 pub mod node_info;
 pub mod operation;
 pub mod payload;
@@ -48,6 +49,7 @@ pub mod status_messages;
 pub mod sub_path;
 pub mod tokens;
 mod usage;
+pub mod warning_repeat;
 pub mod warnings;
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use super::builtin::{Medium, PathCheck};
 use super::csi_volume::{CsiVolume, RequiredUpdate};
 use super::files::VolumeFiles;
+use super::nfs_volume::NfsVolume;
 use super::resize::{Expansion, VolumeSize};
 
 /// Everything that setting one volume up takes.
@@ -37,19 +38,6 @@ pub enum MountPlan {
     Nfs(Box<NfsVolume>),
     /// A volume of a CSI driver.
     Csi(Box<CsiVolume>),
-}
-
-/// An NFS export.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct NfsVolume {
-    /// The server's name or address.
-    pub server: String,
-    /// The exported path.
-    pub path: String,
-    /// Mount options.
-    pub mount_options: Vec<String>,
-    /// Mounted read-only.
-    pub read_only: bool,
 }
 
 /// A local persistent volume.

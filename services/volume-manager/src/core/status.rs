@@ -10,7 +10,7 @@ use super::desired_state::DesiredVolumes;
 use super::layout::VolumeKey;
 use super::pod::PodName;
 use super::spec::PodVolumeSpec;
-use super::warnings::WarningRepeat;
+use super::warning_repeat::WarningRepeat;
 
 /// The phase of a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

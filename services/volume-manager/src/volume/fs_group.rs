@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use polylet_kit::subprocess::{SubprocessTask, TaskProgress};
 use polylet_kit::{CancellationToken, report};
-use polylet_walk::{Budget, Descent, Entry, Progress, Visitor, Walk};
+use polylet_walk::{Budget, Descent, Progress, VisitedEntry, Visitor, Walk};
 use rustix::fs::{FileType, Stat, fstat};
 use serde::{Deserialize, Serialize};
 
@@ -108,11 +108,11 @@ struct OwnershipVisitor {
 }
 
 impl Visitor for OwnershipVisitor {
-    fn enter(&mut self, _dir: &Entry<'_>) -> io::Result<Descent> {
+    fn enter(&mut self, _dir: &VisitedEntry<'_>) -> io::Result<Descent> {
         Ok(Descent::Enter)
     }
 
-    fn visit(&mut self, entry: &Entry<'_>) -> io::Result<()> {
+    fn visit(&mut self, entry: &VisitedEntry<'_>) -> io::Result<()> {
         self.files += 1;
         match entry.file_type() {
             FileType::RegularFile => change(entry, FILE_MODE, self.gid),
@@ -120,13 +120,13 @@ impl Visitor for OwnershipVisitor {
         }
     }
 
-    fn leave(&mut self, dir: &Entry<'_>) -> io::Result<()> {
+    fn leave(&mut self, dir: &VisitedEntry<'_>) -> io::Result<()> {
         self.files += 1;
         change(dir, DIRECTORY_MODE, self.gid)
     }
 }
 
-fn change(entry: &Entry<'_>, permissions: u32, gid: u32) -> io::Result<()> {
+fn change(entry: &VisitedEntry<'_>, permissions: u32, gid: u32) -> io::Result<()> {
     let Some(mode) = missing_mode(entry.stat(), permissions, gid) else {
         return Ok(());
     };

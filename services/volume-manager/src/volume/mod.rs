@@ -14,6 +14,7 @@ pub mod mount;
 pub mod nfs;
 mod program;
 pub mod progress;
+pub mod removal;
 pub mod set_up;
 pub mod sub_path;
 pub mod tear_down;

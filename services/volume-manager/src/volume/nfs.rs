@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{VolumeError, blocking, dir, mount, program};
 use crate::core::layout::{Layout, VolumeId};
-use crate::core::mount_plan::NfsVolume;
+use crate::core::nfs_volume::NfsVolume;
 use crate::subprocess::Subprocesses;
 
 /// The deadline of a mount: `mount.nfs` itself tries for two minutes.

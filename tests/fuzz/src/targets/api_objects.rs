@@ -14,10 +14,10 @@ use serde_json::Value;
 
 use super::manifests::now;
 use crate::input::{halves, select};
-use crate::scratch::Scratch;
+use crate::scratch::FuzzScratch;
 
 thread_local! {
-    static SCRATCH: LazyCell<Scratch> = LazyCell::new(Scratch::new);
+    static SCRATCH: LazyCell<FuzzScratch> = LazyCell::new(FuzzScratch::new);
 }
 
 const KINDS: [ObjectKind; 8] = [

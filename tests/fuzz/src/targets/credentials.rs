@@ -8,10 +8,10 @@ use polylet_sync_coordinator::core::credentials::provider::{config, response};
 use polylet_sync_coordinator::core::credentials::{CredentialSource, docker_config, location};
 
 use crate::input::{halves, select, text};
-use crate::scratch::Scratch;
+use crate::scratch::FuzzScratch;
 
 thread_local! {
-    static SCRATCH: LazyCell<Scratch> = LazyCell::new(Scratch::new);
+    static SCRATCH: LazyCell<FuzzScratch> = LazyCell::new(FuzzScratch::new);
 }
 
 /// A kubeconfig, the output of its plugin, certificates, and proxies of the environment.

@@ -9,10 +9,10 @@ use polylet_cri::log::{
 
 use super::manifests::now;
 use crate::input::halves;
-use crate::scratch::Scratch;
+use crate::scratch::FuzzScratch;
 
 thread_local! {
-    static SCRATCH: LazyCell<Scratch> = LazyCell::new(Scratch::new);
+    static SCRATCH: LazyCell<FuzzScratch> = LazyCell::new(FuzzScratch::new);
 }
 
 /// A log and its rotated predecessor, separated by a zero byte. The first byte selects the options.

@@ -5,10 +5,10 @@ use std::cell::LazyCell;
 use polylet_machine::{meminfo, mountinfo};
 
 use crate::input::{halves, select, text};
-use crate::scratch::Scratch;
+use crate::scratch::FuzzScratch;
 
 thread_local! {
-    static SCRATCH: LazyCell<Scratch> = LazyCell::new(Scratch::new);
+    static SCRATCH: LazyCell<FuzzScratch> = LazyCell::new(FuzzScratch::new);
 }
 
 /// One file of the kernel, or those of one cgroup.

@@ -4,10 +4,10 @@ use std::cell::LazyCell;
 use std::fs;
 
 use crate::input::select;
-use crate::scratch::Scratch;
+use crate::scratch::FuzzScratch;
 
 thread_local! {
-    static SCRATCH: LazyCell<Scratch> = LazyCell::new(Scratch::new);
+    static SCRATCH: LazyCell<FuzzScratch> = LazyCell::new(FuzzScratch::new);
 }
 
 /// The files, by the first byte of the input. Their services load all of them.

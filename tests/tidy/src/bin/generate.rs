@@ -6,7 +6,7 @@ use std::error::Error;
 use std::path::Path;
 use std::process::ExitCode;
 
-use polylet_tidy::baseline::{Baseline, levels_code};
+use polylet_tidy::baseline::{WireBaseline, levels_code};
 
 fn main() -> ExitCode {
     let root = polylet_tidy::root();
@@ -31,7 +31,7 @@ fn main() -> ExitCode {
 fn accept(root: &Path) -> Result<String, Box<dyn Error>> {
     let surface = polylet_tidy::wire::surface(root)?;
     let count = surface.len();
-    let baseline = Baseline::committed(root)?.accept(surface);
+    let baseline = WireBaseline::committed(root)?.accept(surface);
     std::fs::write(root.join("proto/baseline.txt"), baseline.to_text())?;
     let levels = root.join("proto/src/gen/levels.rs");
     std::fs::write(levels, levels_code(root)?)?;

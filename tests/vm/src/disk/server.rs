@@ -75,8 +75,8 @@ impl VolatileDisk {
             // QEMU may connect more than once: a first time to learn the size.
             while let Ok((stream, _)) = listener.accept() {
                 match connection(&stream, &shared) {
-                    Ok(Session::Probe) => {}
-                    Ok(Session::Ended) | Err(_) => break,
+                    Ok(ConnectionEnd::BeforeRequests) => {}
+                    Ok(ConnectionEnd::AfterRequests) | Err(_) => break,
                 }
             }
         };
@@ -184,28 +184,28 @@ impl CachedFile {
 }
 
 /// How a connection ended.
-enum Session {
+enum ConnectionEnd {
     /// The client left before its first request.
-    Probe,
+    BeforeRequests,
     /// The client disconnected after requests.
-    Ended,
+    AfterRequests,
 }
 
 /// Serves one connection. An error is the end of it: QEMU was killed.
-fn connection(stream: &UnixStream, shared: &Mutex<CachedFile>) -> io::Result<Session> {
+fn connection(stream: &UnixStream, shared: &Mutex<CachedFile>) -> io::Result<ConnectionEnd> {
     let size = shared.lock().unwrap_or_else(PoisonError::into_inner).size;
     let mut both = stream;
     if !nbd::negotiate(&mut both, size)? {
-        return Ok(Session::Probe);
+        return Ok(ConnectionEnd::BeforeRequests);
     }
     let mut requests = BufReader::with_capacity(1 << 18, stream);
     let mut replies = stream;
-    let mut session = Session::Probe;
+    let mut end = ConnectionEnd::BeforeRequests;
     loop {
         let request = nbd::read_request(&mut requests)?;
         let mut disk = shared.lock().unwrap_or_else(PoisonError::into_inner);
         let (handle, result) = match request {
-            NbdRequest::Disconnect => return Ok(session),
+            NbdRequest::Disconnect => return Ok(end),
             NbdRequest::Read {
                 handle,
                 offset,
@@ -224,7 +224,7 @@ fn connection(stream: &UnixStream, shared: &Mutex<CachedFile>) -> io::Result<Ses
             NbdRequest::Unsupported { handle } => (handle, Err(NbdError::Unsupported)),
         };
         drop(disk);
-        session = Session::Ended;
+        end = ConnectionEnd::AfterRequests;
         let data = result.as_ref().map(Vec::as_slice).map_err(|error| *error);
         nbd::reply(&mut replies, handle, data)?;
     }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use polylet_vm::agent::NodeObservation;
+use polylet_vm::agent::RuntimeObservation;
 use serde_json::Value;
 
 use crate::pods::KIND;
@@ -82,7 +82,7 @@ impl Differences {
 pub(crate) fn compare(
     pods: &[ApiPod],
     static_pods: &[String],
-    node: &NodeObservation,
+    node: &RuntimeObservation,
 ) -> Differences {
     let mut differences = Differences::default();
     let by_uid: BTreeMap<&str, &ApiPod> = pods.iter().map(|pod| (pod.uid.as_str(), pod)).collect();
@@ -100,7 +100,7 @@ pub(crate) fn compare(
     differences
 }
 
-fn status_differences(pod: &ApiPod, node: &NodeObservation) -> Vec<String> {
+fn status_differences(pod: &ApiPod, node: &RuntimeObservation) -> Vec<String> {
     let ApiPod { name, phase, .. } = pod;
     if pod.is_deleting {
         return vec![format!("{name}: still being deleted")];
@@ -129,7 +129,7 @@ fn status_differences(pod: &ApiPod, node: &NodeObservation) -> Vec<String> {
     found
 }
 
-fn orphans(by_uid: &BTreeMap<&str, &ApiPod>, node: &NodeObservation) -> Vec<String> {
+fn orphans(by_uid: &BTreeMap<&str, &ApiPod>, node: &RuntimeObservation) -> Vec<String> {
     let is_live = |uid: &str| by_uid.get(uid).is_some_and(|pod| !pod.has_ended());
     let mut found = Vec::new();
     for task in node.tasks.iter().filter(|task| task.is_alive) {

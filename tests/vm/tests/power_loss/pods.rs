@@ -22,7 +22,9 @@ const REPORT: &str = r#"
 trap 'exit 0' TERM
 id=$(cat /proc/sys/kernel/random/uuid)
 report() {
-  until wget -q -T 10 -O /dev/null "http://$SERVER/$1/$UID_OF_POD/$id"; do sleep 1; done
+  until printf "GET /$1/$UID_OF_POD/$id HTTP/1.0\r\n\r\n" | nc -w 10 $SERVER | grep -q "200 OK"; do
+    sleep 1
+  done
 }
 report begun
 if [ -e /config ]; then
@@ -97,7 +99,7 @@ fn pod(name: &str, kind: &str, port: u16, script: &str) -> Value {
                 "imagePullPolicy": "IfNotPresent",
                 "command": ["sh", "-c", script],
                 "env": [
-                    { "name": "SERVER", "value": format!("{HOST}:{port}") },
+                    { "name": "SERVER", "value": format!("{HOST} {port}") },
                     { "name": "UID_OF_POD", "valueFrom": { "fieldRef": { "fieldPath": "metadata.uid" } } },
                 ],
             }],

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::core::pods::{
-    DeadContainer, NodePods, PodUsageSpec, RestartPolicy, RunningContainer, RuntimePod,
+    DeadContainer, NodePods, PodRestartPolicy, PodUsageSpec, RunningContainer, RuntimePod,
 };
 
 fn dead(second: i64, failed: bool) -> DeadContainer {
@@ -19,7 +19,7 @@ fn node(spec: Option<PodUsageSpec>, pod: RuntimePod) -> NodePods {
     pods
 }
 
-fn spec(restart_policy: RestartPolicy) -> PodUsageSpec {
+fn spec(restart_policy: PodRestartPolicy) -> PodUsageSpec {
     PodUsageSpec {
         restart_policy,
         ..PodUsageSpec::default()
@@ -33,7 +33,7 @@ fn pods_that_will_not_run_again_are_finished() {
         sandboxes: vec![Some(at(1))],
         ..RuntimePod::default()
     };
-    use RestartPolicy::{Always, Never, OnFailure};
+    use PodRestartPolicy::{Always, Never, OnFailure};
     for (policy, failed, evicted, finished) in [
         (Some(Always), true, false, false),
         (Some(Always), true, true, true),
@@ -70,7 +70,7 @@ fn a_reclaim_waits_for_what_had_ended_before_it() {
         dead: vec![dead(5, false)],
         ..RuntimePod::default()
     };
-    let pods = node(Some(spec(RestartPolicy::Never)), pod);
+    let pods = node(Some(spec(PodRestartPolicy::Never)), pod);
     let left = |pods: &NodePods, second| pods.has_dead_containers(at(second), |_| false);
     assert!(left(&pods, 5) && !left(&pods, 4));
     // Its sandbox is removed after them.
@@ -84,5 +84,8 @@ fn a_reclaim_waits_for_what_had_ended_before_it() {
         dead: vec![dead(1, true)],
         ..RuntimePod::default()
     };
-    assert!(!left(&node(Some(spec(RestartPolicy::Always)), restarts), 9));
+    assert!(!left(
+        &node(Some(spec(PodRestartPolicy::Always)), restarts),
+        9
+    ));
 }

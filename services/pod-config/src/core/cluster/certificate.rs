@@ -60,11 +60,15 @@ pub fn request(desired: &DesiredCertificate, identity: RequestIdentity<'_>, stub
         "nodeUID": identity.node_uid,
         "stubPKCS10Request": stub,
     });
-    if desired.max_expiration_seconds > 0 {
-        spec["maxExpirationSeconds"] = desired.max_expiration_seconds.into();
-    }
-    if !desired.annotations.is_empty() {
-        spec["unverifiedUserAnnotations"] = json!(desired.annotations);
+    if let Some(fields) = spec.as_object_mut() {
+        if desired.max_expiration_seconds > 0 {
+            let seconds = desired.max_expiration_seconds.into();
+            fields.insert("maxExpirationSeconds".to_owned(), seconds);
+        }
+        if !desired.annotations.is_empty() {
+            let annotations = json!(desired.annotations);
+            fields.insert("unverifiedUserAnnotations".to_owned(), annotations);
+        }
     }
     json!({
         "apiVersion": "certificates.k8s.io/v1beta1",

@@ -66,11 +66,11 @@ pub fn parse_line(line: &[u8]) -> Result<CriLogLine<'_>, ParseLineError> {
 }
 
 fn split_word(text: &[u8]) -> Result<(&[u8], &[u8]), ParseLineError> {
-    let end = text
-        .iter()
-        .position(|b| *b == b' ')
+    let end = text.iter().position(|b| *b == b' ');
+    let (word, rest) = end
+        .and_then(|end| text.split_at_checked(end))
         .ok_or(ParseLineError::Short)?;
-    Ok((&text[..end], &text[end + 1..]))
+    Ok((word, rest.strip_prefix(b" ").unwrap_or(rest)))
 }
 
 #[cfg(test)]

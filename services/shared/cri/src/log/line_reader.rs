@@ -38,7 +38,7 @@ impl LineReader {
 
     /// The bytes of a line, valid until the next one is read.
     pub(super) fn line(&self, range: Range<usize>) -> &[u8] {
-        &self.buffer[range]
+        self.buffer.get(range).unwrap_or_default()
     }
 
     /// Reads the next line, including its line break, and returns its range in the buffer. With
@@ -46,7 +46,8 @@ impl LineReader {
     pub(super) fn next_line(&mut self, at_end: bool) -> io::Result<Option<Range<usize>>> {
         let mut searched = self.used;
         loop {
-            let found = self.buffer[searched..].iter().position(|b| *b == b'\n');
+            let mut unsearched = self.buffer.iter().skip(searched);
+            let found = unsearched.position(|b| *b == b'\n');
             let end = match found {
                 Some(at) => Some(searched + at + 1),
                 None if self.buffer.len() - self.used >= MAX_LINE_BYTES => Some(self.buffer.len()),
@@ -71,7 +72,10 @@ impl LineReader {
     fn fill(&mut self) -> io::Result<usize> {
         let filled = self.buffer.len();
         self.buffer.resize(filled + BLOCK, 0);
-        let read = self.reader.read(&mut self.buffer[filled..]);
+        let read = match self.buffer.get_mut(filled..) {
+            Some(free) => self.reader.read(free),
+            None => Ok(0),
+        };
         self.buffer
             .truncate(filled + read.as_ref().copied().unwrap_or(0));
         match read {

@@ -56,7 +56,11 @@ pub(super) fn format_line(
     if !stream_matches || options.since.is_some_and(|since| line.time < since) {
         return None;
     }
-    let line_open = &mut line_open[usize::from(line.stream == LogStream::Stderr)];
+    let [stdout_open, stderr_open] = line_open;
+    let line_open = match line.stream {
+        LogStream::Stdout => stdout_open,
+        LogStream::Stderr => stderr_open,
+    };
     let mut bytes = Vec::with_capacity(line.content.len() + 32);
     // Only the first part of a long line has a timestamp.
     if options.timestamps && !*line_open {

@@ -98,7 +98,7 @@ pub fn admit(view: &View<'_>, spec: &PodSpecView) -> AdmissionDecision {
         .filter_map(PredicateFailure::shortage)
         .collect();
     let allocated = &view.node.resources.allocated;
-    match preemption::select_victims(&spec.request, allocated, &shortages) {
+    match preemption::select_victims(&view.pod.uid, &spec.request, allocated, &shortages) {
         // No pod is preempted for one that a later handler rejects.
         Ok(victims) => match later_handlers() {
             Some(rejection) => reject(view, &rejection),
@@ -152,11 +152,10 @@ pub fn resize_victims(view: &View<'_>, spec: &PodSpecView) -> Vec<String> {
     let shortages: Option<Vec<_>> = failures.map(PredicateFailure::shortage).collect();
     let allocated = &view.node.resources.allocated;
     let victims = shortages.map(|shortages| {
-        preemption::select_victims(&spec.request, allocated, &shortages).unwrap_or_default()
+        preemption::select_victims(&view.pod.uid, &spec.request, allocated, &shortages)
+            .unwrap_or_default()
     });
-    let mut victims = victims.unwrap_or_default();
-    victims.retain(|victim| *victim != view.pod.uid);
-    victims
+    victims.unwrap_or_default()
 }
 
 /// The termination of a preempted pod.

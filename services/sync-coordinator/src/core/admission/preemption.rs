@@ -10,18 +10,20 @@ use crate::core::node_resources::{AllocatedPods, PodRequest};
 
 type PreemptionCandidate<'a> = (&'a str, &'a PodRequest);
 
-/// Selects the pods to preempt: as few as possible, BestEffort before Burstable before Guaranteed,
-/// and none where terminating pods suffice.
+/// Selects the pods to preempt for the pod with this uid: as few as possible, BestEffort before
+/// Burstable before Guaranteed, and none where terminating pods suffice.
 ///
 /// # Errors
 /// When all candidates together do not free enough.
 pub(super) fn select_victims(
+    preemptor_uid: &str,
     preemptor: &PodRequest,
     allocated: &AllocatedPods,
     shortages: &[Shortage],
 ) -> Result<Vec<String>, String> {
-    let terminating_pods = allocated
-        .pods()
+    // A pod that is resized has resources already.
+    let others = || allocated.pods().filter(|(uid, _)| *uid != preemptor_uid);
+    let terminating_pods = others()
         .filter(|(_, pod)| pod.terminating)
         .map(|(uid, pod)| (uid, pod.request.as_ref()));
     let missing = without(shortages, terminating_pods);
@@ -31,7 +33,7 @@ pub(super) fn select_victims(
         QosClass::Guaranteed,
     ];
     let [best_effort, burstable, guaranteed] = classes.map(|class| {
-        let of_class = allocated.pods().filter(|(_, pod)| {
+        let of_class = others().filter(|(_, pod)| {
             !pod.terminating && pod.request.qos == class && preemptor.may_preempt(&pod.request)
         });
         of_class

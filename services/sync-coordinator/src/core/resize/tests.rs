@@ -38,11 +38,14 @@ fn requests(cpu: &str, memory: &str) -> Value {
 }
 
 fn manifest(source: &str, resources: Value) -> Manifest {
-    let pod = json!({"apiVersion": "v1", "kind": "Pod",
+    Manifest::from_json(pod(source, resources).to_string().as_bytes()).unwrap()
+}
+
+fn pod(source: &str, resources: Value) -> Value {
+    json!({"apiVersion": "v1", "kind": "Pod",
         "metadata": {"name": "web", "namespace": "default", "uid": "u1",
             "annotations": {"kubernetes.io/config.source": source}},
-        "spec": {"containers": [{"name": "a", "image": "img-a:1", "resources": resources}]}});
-    Manifest::from_json(pod.to_string().as_bytes()).unwrap()
+        "spec": {"containers": [{"name": "a", "image": "img-a:1", "resources": resources}]}})
 }
 
 /// A node with four CPUs and 4096 Mi: this pod has 1 CPU and 1000 Mi, another pod 2 and 2000 Mi.
@@ -148,15 +151,11 @@ fn decisions_follow_upstream() {
 fn the_resize_of_a_critical_pod_preempts() {
     for (critical, victims) in [(false, &[][..]), (true, &["other"][..])] {
         let mut env = env("api");
-        let mut pod = manifest("api", requests("2500m", "500Mi"));
+        let mut pod = pod("api", requests("2500m", "500Mi"));
         if critical {
-            let mut value = serde_json::to_value(pod.spec()).unwrap();
-            value["priority"] = json!(2_000_000_000);
-            let json = json!({"apiVersion": "v1", "kind": "Pod", "spec": value,
-                "metadata": {"name": "web", "namespace": "default", "uid": "u1",
-                    "annotations": {"kubernetes.io/config.source": "api"}}});
-            pod = Manifest::from_json(json.to_string().as_bytes()).unwrap();
+            pod["spec"]["priority"] = json!(2_000_000_000);
         }
+        let pod = Manifest::from_json(pod.to_string().as_bytes()).unwrap();
         env.update_spec(&pod);
         assert_eq!(env.plan().victims, victims);
         // Nothing more is preempted while they terminate, and then the resize is accepted.

@@ -6,7 +6,8 @@ use super::{NODE, parse_one, pod, unsupported};
 use crate::core::blocked::Blocked;
 use crate::core::builtin::Medium;
 use crate::core::manifest::parse;
-use crate::core::mount_plan::{MountPlan, NfsVolume};
+use crate::core::mount_plan::MountPlan;
+use crate::core::nfs_volume::NfsVolume;
 use crate::core::spec::VolumeSource;
 
 fn pod_object(volumes: Value) -> Value {

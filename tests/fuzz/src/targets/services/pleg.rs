@@ -15,7 +15,7 @@ use crate::targets::manifests::now;
 
 /// The runtime as the frames describe it.
 #[derive(Default)]
-struct Runtime {
+struct FuzzedRuntime {
     sandboxes: cri::ListPodSandboxResponse,
     containers: cri::ListContainersResponse,
     sandbox_statuses: BTreeMap<String, SandboxStatus>,
@@ -26,7 +26,7 @@ struct Runtime {
 pub(in crate::targets) fn run(data: &[u8]) {
     let (status, _) = watch::channel(WatchRuntimeResponse::default());
     let mut pleg = Pleg::new(Store::new("fuzz"), status, now());
-    let mut runtime = Runtime::default();
+    let mut runtime = FuzzedRuntime::default();
     for frame in frames(data).iter().take(64) {
         handle(&mut pleg, &mut runtime, frame);
         // Calls may lead to further ones, with the same results.
@@ -38,7 +38,7 @@ pub(in crate::targets) fn run(data: &[u8]) {
     }
 }
 
-fn handle(pleg: &mut Pleg, runtime: &mut Runtime, frame: &Frame<'_>) {
+fn handle(pleg: &mut Pleg, runtime: &mut FuzzedRuntime, frame: &Frame<'_>) {
     match frame.select(7) {
         0 => runtime.sandboxes = frame.message().unwrap_or_default(),
         1 => runtime.containers = frame.message().unwrap_or_default(),
@@ -69,7 +69,7 @@ fn handle(pleg: &mut Pleg, runtime: &mut Runtime, frame: &Frame<'_>) {
     }
 }
 
-impl Runtime {
+impl FuzzedRuntime {
     fn answer(&self, pleg: &mut Pleg, call: RuntimeCall) {
         match call {
             RuntimeCall::CheckHealth => {

@@ -2,7 +2,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use polylet_vm::agent::{NodeObservation, ObservedTask};
+use polylet_vm::agent::{ObservedTask, RuntimeObservation};
 use serde_json::Value;
 
 /// Bundles of the runtime's tasks.
@@ -19,7 +19,7 @@ pub(crate) fn print() -> io::Result<()> {
     let mount_points = mounts.lines().filter_map(|line| line.split(' ').nth(4));
     let below = format!("{PODS}/");
     let is_address = |name: &String| name.parse::<std::net::IpAddr>().is_ok();
-    let observation = NodeObservation {
+    let observation = RuntimeObservation {
         tasks: names(BUNDLES)
             .into_iter()
             .filter_map(|id| task(&Path::new(BUNDLES).join(&id), id))

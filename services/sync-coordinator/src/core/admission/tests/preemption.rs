@@ -93,14 +93,15 @@ fn selects_victims_as_upstream() {
         ),
     ] {
         let missing: Vec<_> = missing.iter().map(|(n, q)| ((*n).to_owned(), *q)).collect();
-        let mut selected = select_victims(&preemptor, &upstream_pods(), &missing).unwrap();
+        let mut selected =
+            select_victims("preemptor", &preemptor, &upstream_pods(), &missing).unwrap();
         selected.sort();
         let mut expected: Vec<_> = expected.iter().map(|uid| (*uid).to_owned()).collect();
         expected.sort();
         assert_eq!(selected, expected, "{missing:?}");
     }
     let too_much = [("memory".to_owned(), 801 * MI)];
-    assert!(select_victims(&preemptor, &upstream_pods(), &too_much).is_err());
+    assert!(select_victims("preemptor", &preemptor, &upstream_pods(), &too_much).is_err());
 }
 
 #[test]
@@ -142,7 +143,7 @@ proptest! {
         let free = |name: &str, of: &dyn Fn(&str, &AllocatedPod) -> bool| -> i64 {
             allocated.pods().filter(|(uid, h)| of(uid, h)).map(|(_, h)| h.request.requested(name)).sum()
         };
-        match select_victims(&preemptor, &allocated, &missing) {
+        match select_victims("preemptor", &preemptor, &allocated, &missing) {
             Ok(selected) => {
                 let removed = |uid: &str, h: &AllocatedPod| h.terminating || selected.iter().any(|c| c == uid);
                 prop_assert!(free("cpu", &removed) >= cpu && free("memory", &removed) >= memory);

@@ -6,16 +6,20 @@ use std::time::{Duration, Instant};
 
 use polylet_harness::cluster::{is_ready, pod_path};
 use polylet_harness::wait::Poll;
-use polylet_harness::{Cluster, guard, image};
+use polylet_harness::{Cluster, guard};
 use polylet_vm::guest::until;
 use polylet_vm::node::{self, NODE};
 use polylet_vm::{Guest, GuestNode, Hardware, ProgramSet, VirtualMachine, VmError, ok};
 use serde_json::{Value, json};
 
-const PODS: &str = "/api/v1/namespaces/default/pods";
+/// Pods, volumes and claims.
+mod objects;
+/// The NFS server, and its loss.
+mod server;
 
-/// The machine's own address: traffic to it can be dropped like that to any server.
-const SERVER: &str = "10.0.2.15";
+use objects::{READ_ONLY, SERVE, USE, inline, pod};
+
+const PODS: &str = "/api/v1/namespaces/default/pods";
 
 /// Limit of everything that needs the server, once it is back: TCP's retries are far apart by then.
 const RECOVERY_LIMIT: Duration = Duration::from_secs(300);
@@ -54,7 +58,7 @@ async fn scenario(cluster: &Cluster, guest: &Guest) -> Result<(), VmError> {
         plain: 0,
         usual: Duration::ZERO,
     };
-    start_server(guest).await?;
+    server::start(guest).await?;
     test.create(&pod("neighbour", &Value::Null, SERVE)).await?;
     test.ready("neighbour", STEP_LIMIT).await?;
     let neighbour = test.identity("neighbour").await?;
@@ -72,86 +76,6 @@ async fn scenario(cluster: &Cluster, guest: &Guest) -> Result<(), VmError> {
         "the neighbour was disturbed"
     );
     Ok(())
-}
-
-/// Serves its working directory until it is stopped.
-const SERVE: &str = "trap 'exit 0' TERM; echo fine > /tmp/index.html; httpd -p 8080 -h /tmp; \
-                     while :; do sleep 3600 & wait $!; done";
-
-/// Also uses its volume all the time.
-const USE: &str = "trap 'exit 0' TERM; echo \"$HOSTNAME\" > /data/written-by-$HOSTNAME; \
-                   (while :; do date > /data/used-by-$HOSTNAME; sleep 1; done) & \
-                   echo fine > /tmp/index.html; httpd -p 8080 -h /tmp; \
-                   while :; do sleep 3600 & wait $!; done";
-
-/// Serves if its volume can be read and not written.
-const READ_ONLY: &str = "trap 'exit 0' TERM; grep -q content /data/file || exit 1; \
-                         touch /data/new 2>/dev/null && exit 2; \
-                         echo fine > /tmp/index.html; httpd -p 8080 -h /tmp; \
-                         while :; do sleep 3600 & wait $!; done";
-
-fn pod(name: &str, volume: &Value, script: &str) -> Value {
-    let mut pod = json!({
-        "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name },
-        "spec": {
-            "nodeName": NODE,
-            "terminationGracePeriodSeconds": 5,
-            "automountServiceAccountToken": false,
-            "containers": [{
-                "name": "main", "image": image::TEST, "imagePullPolicy": "IfNotPresent",
-                "command": ["sh", "-c", script],
-                "readinessProbe": {
-                    "httpGet": { "port": 8080, "path": "/" },
-                    "periodSeconds": 2, "timeoutSeconds": 5,
-                },
-            }],
-        },
-    });
-    if !volume.is_null() {
-        let mut volume = volume.clone();
-        volume["name"] = json!("data");
-        pod["spec"]["volumes"] = json!([volume]);
-        let mount = json!([{ "name": "data", "mountPath": "/data" }]);
-        pod["spec"]["containers"][0]["volumeMounts"] = mount;
-    }
-    pod
-}
-
-fn inline(path: &str, read_only: bool) -> Value {
-    json!({ "nfs": { "server": SERVER, "path": path, "readOnly": read_only } })
-}
-
-async fn start_server(guest: &Guest) -> Result<(), VmError> {
-    // The grace period after a restart would otherwise be as long as the whole test.
-    guest
-        .write(
-            "/etc/nfs.conf.d/vm.conf",
-            "[nfsd]\nvers3=n\ngrace-time=10\nlease-time=10\n",
-        )
-        .await?;
-    let export = "rw,sync,no_root_squash,no_subtree_check,insecure";
-    guest
-        .sh(&format!(
-            "mkdir -p /srv/share; chmod 777 /srv/share; echo content > /srv/share/file; \
-             echo '/srv/share *({export})' > /etc/exports; systemctl start nfs-server"
-        ))
-        .await?;
-    Ok(())
-}
-
-/// Drops all packets from and to the server, as a broken network does.
-async fn lose_server(guest: &Guest) -> Result<(), VmError> {
-    guest
-        .sh("nft 'add table inet lost; \
-             add chain inet lost out { type filter hook output priority 0; }; \
-             add rule inet lost out tcp dport 2049 drop; \
-             add rule inet lost out tcp sport 2049 drop'")
-        .await
-        .map(drop)
-}
-
-async fn find_server(guest: &Guest) -> Result<(), VmError> {
-    guest.sh("nft delete table inet lost").await.map(drop)
 }
 
 struct NfsTest<'a> {
@@ -193,30 +117,12 @@ impl NfsTest<'_> {
 
     /// A volume with mount options, and its claim.
     async fn claim(&self) -> Result<(), VmError> {
-        let volume = json!({
-            "apiVersion": "v1", "kind": "PersistentVolume", "metadata": { "name": "share" },
-            "spec": {
-                "capacity": { "storage": "1Gi" },
-                "accessModes": ["ReadWriteMany"],
-                "persistentVolumeReclaimPolicy": "Retain",
-                "storageClassName": "",
-                "mountOptions": ["nfsvers=4.1", "noatime", "timeo=50"],
-                "nfs": { "server": SERVER, "path": "/srv/share" },
-            },
-        });
-        let claim = json!({
-            "apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": { "name": "share" },
-            "spec": {
-                "accessModes": ["ReadWriteMany"],
-                "storageClassName": "",
-                "volumeName": "share",
-                "resources": { "requests": { "storage": "1Gi" } },
-            },
-        });
         let client = self.cluster.client();
-        client.create("/api/v1/persistentvolumes", &volume).await?;
+        client
+            .create("/api/v1/persistentvolumes", &objects::volume())
+            .await?;
         let claims = "/api/v1/namespaces/default/persistentvolumeclaims";
-        client.create(claims, &claim).await?;
+        client.create(claims, &objects::claim()).await?;
         Ok(())
     }
 
@@ -246,14 +152,14 @@ impl NfsTest<'_> {
     }
 
     async fn server_gone_at_mount(&mut self) -> Result<(), VmError> {
-        lose_server(self.guest).await?;
+        server::lose(self.guest).await?;
         self.create(&pod("waiting", &inline("/srv/share", false), USE))
             .await?;
         self.hanging("mount.nfs").await?;
         self.others_are_unharmed("gone at mount").await?;
         let waiting = self.pod("waiting").await?;
         assert_eq!(waiting["status"]["phase"], "Pending");
-        find_server(self.guest).await?;
+        server::find_again(self.guest).await?;
         self.recovered("waiting").await
     }
 
@@ -263,10 +169,10 @@ impl NfsTest<'_> {
         for name in names {
             before.push(self.identity(name).await?);
         }
-        lose_server(self.guest).await?;
+        server::lose(self.guest).await?;
         self.hanging("sh -c trap").await?;
         self.others_are_unharmed("gone while used").await?;
-        find_server(self.guest).await?;
+        server::find_again(self.guest).await?;
         for (name, before) in names.iter().zip(before) {
             self.recovered(name).await?;
             assert_eq!(self.identity(name).await?, before, "{name} was restarted");
@@ -275,7 +181,7 @@ impl NfsTest<'_> {
     }
 
     async fn server_gone_at_unmount(&mut self) -> Result<(), VmError> {
-        lose_server(self.guest).await?;
+        server::lose(self.guest).await?;
         let begun = Instant::now();
         self.delete("inline").await?;
         self.delete("claimed").await?;
@@ -288,7 +194,7 @@ impl NfsTest<'_> {
             "pods of the lost server were removed after {:.1?}",
             begun.elapsed()
         );
-        find_server(self.guest).await?;
+        server::find_again(self.guest).await?;
         self.recovered("waiting").await?;
         self.delete("waiting").await?;
         self.gone("waiting", STEP_LIMIT).await?;
