@@ -30,9 +30,10 @@ struct VerifyArgs {
 }
 
 impl VerifyArgs {
-    /// Whether to run a part. The virtual machine's tests run only when asked for.
+    /// Whether to run a part. Those that take long run only when asked for.
     fn wants(&self, part: Suite) -> bool {
-        self.only.map_or(part != Suite::Vm, |only| only == part)
+        let is_long = matches!(part, Suite::Fuzz | Suite::Vm);
+        self.only.map_or(!is_long, |only| only == part)
     }
 }
 
@@ -45,7 +46,7 @@ enum Suite {
     Clippy,
     /// Tests of one crate at a time: tables, properties, the repository's rules.
     Unit,
-    /// A minute of all fuzz targets.
+    /// A minute of all fuzz targets. Only when asked for: their build takes minutes.
     Fuzz,
     /// Whole nodes on real container runtimes.
     E2e,
