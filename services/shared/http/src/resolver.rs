@@ -6,7 +6,7 @@
 //! up once for all that wait for it. The thread of a lookup that nobody waits for any more counts until
 //! it ends: a stuck one is not multiplied by retries.
 //!
-//! The system's resolver, and not one of crates.io: it alone follows the node's `nsswitch.conf`.
+//! The system's resolver, and not one of a crate: it alone follows the node's `nsswitch.conf`.
 
 use std::collections::BTreeMap;
 use std::io;

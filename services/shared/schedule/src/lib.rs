@@ -10,7 +10,7 @@
 //!
 //! To wait for a due time, use `polylet_kit::clock`.
 //!
-//! # Why not a crate from crates.io
+//! # Why not a published crate
 //!
 //! `tokio_util::time::DelayQueue` and `tokio::time::interval` read tokio's monotonic clock and need
 //! its runtime. Due times here are mostly wall-clock times out of statuses and files, which must

@@ -37,7 +37,7 @@
 //! # }
 //! ```
 //!
-//! # Why not a crate from crates.io
+//! # Why not a published crate
 //!
 //! `walkdir` and `jwalk` go by paths, `ignore` follows them, `openat`-based ones (`cap-std`,
 //! `fs_at`) have no walk; none of them knows mounts, and all read what is below one.
