@@ -130,10 +130,12 @@ fn resize_pending(facts: &StatusInputs<'_>) -> Option<PodCondition> {
         ..PodConditionState::TRUE
     };
     let type_ = condition::POD_RESIZE_PENDING;
+    let condition = build(facts, type_, state, pending.since);
     Some(PodCondition {
         reason: Some(pending.reason.clone()),
-        last_probe_time: pending.since.map(whole_second),
-        ..build(facts, type_, state, pending.since)
+        // Not `since`, which begins anew when the coordinator is restarted.
+        last_probe_time: condition.last_transition_time.clone(),
+        ..condition
     })
 }
 
