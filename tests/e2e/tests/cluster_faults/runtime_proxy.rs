@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::future::Future;
+use std::marker::PhantomData;
 use std::path::Path;
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -39,44 +40,37 @@ impl RuntimeProxy {
         let channel = ok(polylet_harness::cri::channel(runtime));
         let listener = UnixListenerStream::new(ok(UnixListener::bind(socket)));
         let serve = tonic::transport::Server::builder()
-            .add_service(RuntimeService(channel.clone()))
-            .add_service(ImageService(channel))
+            .add_service(ForwardedService(
+                channel.clone(),
+                PhantomData::<RuntimeService>,
+            ))
+            .add_service(ForwardedService(channel, PhantomData::<ImageService>))
             .serve_with_incoming(listener);
         Self(tokio::spawn(async move { ok(serve.await) }))
     }
 }
 
+/// Forwards the calls of one of CRI's services.
 #[derive(Clone)]
-struct RuntimeService(Channel);
+struct ForwardedService<S>(Channel, PhantomData<S>);
 
 #[derive(Clone)]
-struct ImageService(Channel);
+struct RuntimeService;
 
-impl NamedService for RuntimeService {
+#[derive(Clone)]
+struct ImageService;
+
+impl NamedService for ForwardedService<RuntimeService> {
     const NAME: &'static str = "runtime.v1.RuntimeService";
 }
 
-impl NamedService for ImageService {
+impl NamedService for ForwardedService<ImageService> {
     const NAME: &'static str = "runtime.v1.ImageService";
 }
 
 type Forwarded = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
 
-impl Service<Request<Body>> for RuntimeService {
-    type Response = Response<Body>;
-    type Error = Infallible;
-    type Future = Forwarded;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<Body>) -> Forwarded {
-        Box::pin(forward(self.0.clone(), request))
-    }
-}
-
-impl Service<Request<Body>> for ImageService {
+impl<S> Service<Request<Body>> for ForwardedService<S> {
     type Response = Response<Body>;
     type Error = Infallible;
     type Future = Forwarded;

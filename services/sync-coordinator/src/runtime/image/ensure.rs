@@ -22,6 +22,19 @@ use crate::core::credentials::verify::ImagePullCredentials;
 use crate::core::pod_spec::PullPolicy;
 use crate::core::step::{StepFailure, StepOutcome};
 
+/// The image of a container, and those of its image volumes.
+fn images_of<'a>(
+    context: &'a StepContext,
+    container: &str,
+) -> Result<(&'a Manifest, PullTarget, Vec<PullTarget>), StepFailure> {
+    let manifest = require_manifest(context)?;
+    let (_, spec) = manifest
+        .container(container)
+        .ok_or_else(|| invalid_image(format!("no container {container}")))?;
+    let mounted = volume::pull_targets(manifest, spec);
+    Ok((manifest, own_target(spec), mounted))
+}
+
 /// Ensures that the image of a container and those of its image volumes are present. The failure of a
 /// volume takes precedence, as in the kubelet.
 pub async fn ensure(
@@ -29,12 +42,7 @@ pub async fn ensure(
     context: &StepContext,
     container: &str,
 ) -> Result<StepOutcome, StepFailure> {
-    let manifest = require_manifest(context)?;
-    let (_, spec) = manifest
-        .container(container)
-        .ok_or_else(|| invalid_image(format!("no container {container}")))?;
-    let own = own_target(spec);
-    let mounted = volume::pull_targets(manifest, spec);
+    let (manifest, own, mounted) = images_of(context, container)?;
     let one = |target: PullTarget| async move {
         let image = ImageEnsurer {
             manager,
@@ -64,17 +72,10 @@ pub async fn find(
     context: &StepContext,
     container: &str,
 ) -> Result<StepOutcome, StepFailure> {
-    let manifest = require_manifest(context)?;
-    let (_, spec) = manifest
-        .container(container)
-        .ok_or_else(|| invalid_image(format!("no container {container}")))?;
-    let own = own_target(spec);
+    let (manifest, own, mounted) = images_of(context, container)?;
     let image = own.reference.clone();
     let mut image_ref = None;
-    for target in volume::pull_targets(manifest, spec)
-        .into_iter()
-        .chain([own])
-    {
+    for target in mounted.into_iter().chain([own]) {
         let ensurer = ImageEnsurer {
             manager,
             context,
