@@ -6,7 +6,7 @@ use polylet_kit::state_file::StateFile;
 use tokio::sync::watch;
 
 use super::api_health::ApiHealth;
-use super::objects::ObjectRecord;
+use super::object_cache::ObjectRecord;
 use super::pods::{PodHandler, PodStores};
 use super::request::{self, ListResponse};
 use super::tokens::PersistedTokens;

@@ -22,6 +22,7 @@ mod discovery;
 #[doc(hidden)]
 pub mod fuzzing;
 mod node;
+mod object_cache;
 mod objects;
 mod pods;
 mod poller;
@@ -210,7 +211,7 @@ impl ApiServerSource {
     fn start_objects(&mut self, ctx: &Ctx, pool: &ConnectionPool) -> ObjectWatches {
         let log = self.log(ctx.state_dir(), "objects.json");
         let (objects, queue) = ObjectWatches::new(log.clone(), ctx.config().polylet.keep_secrets);
-        ctx.spawn("persist objects", log.run(objects.cached(), ctx.drain()));
+        ctx.spawn("persist objects", log.run(objects.cache(), ctx.drain()));
         let running = objects.clone().run(pool.clone(), queue, ctx.drain());
         ctx.spawn("objects", running);
         objects

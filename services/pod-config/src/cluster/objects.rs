@@ -11,19 +11,19 @@ use futures::stream::FuturesUnordered;
 use polylet_api::ApiErrorKind;
 use polylet_kit::CancellationToken;
 use polylet_kit::config::KeepSecrets;
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::time::sleep;
 
 use super::connection_pool::ConnectionPool;
 use super::discovery::wait_until_served;
+use super::object_cache::ObjectCache;
 use super::poller::{PolledObject, poll};
 use super::request::ApiRequestError;
 use super::watcher::{self, EventHandler, WatchTarget};
 use crate::core::ObjectId;
 use crate::core::cluster::kinds::ApiKind;
-use crate::persist::{KeyedLog, RecordSource};
+use crate::persist::KeyedLog;
 
 /// How long an object without subscribers is watched: a replaced pod needs the same ones.
 const UNSUBSCRIBE_GRACE: Duration = Duration::from_secs(60);
@@ -54,9 +54,8 @@ pub(crate) struct ObjectEntry {
 #[derive(Clone)]
 pub(crate) struct ObjectWatches {
     entries: Arc<Mutex<BTreeMap<ObjectId, ObjectEntry>>>,
-    cached: CachedObjects,
+    cache: ObjectCache,
     start: mpsc::UnboundedSender<StartObject>,
-    log: KeyedLog<ObjectId>,
 }
 
 /// An object whose watch is to be started.
@@ -65,62 +64,16 @@ type StartObject = (ObjectId, ApiKind, ObjectEntry);
 /// Objects whose watches are to be started.
 pub(crate) type ObjectStartQueue = mpsc::UnboundedReceiver<StartObject>;
 
-/// Existing objects, which are persisted, Secrets as configured.
-#[derive(Clone)]
-pub(crate) struct CachedObjects {
-    by_id: Arc<Mutex<BTreeMap<ObjectId, Bytes>>>,
-    keep_secrets: KeepSecrets,
-}
-
-/// An object in the log: JSON in a JSON string.
-#[derive(Serialize, Deserialize)]
-pub(crate) struct ObjectRecord(String);
-
-impl RecordSource<ObjectId> for CachedObjects {
-    type Record = ObjectRecord;
-
-    fn keys(&self) -> Vec<ObjectId> {
-        let keep_secrets = self.keep_secrets;
-        let objects = lock(&self.by_id);
-        let persisted = objects.keys().filter(|key| key.is_persisted(keep_secrets));
-        persisted.cloned().collect()
-    }
-
-    fn record(&self, key: &ObjectId) -> Option<ObjectRecord> {
-        if !key.is_persisted(self.keep_secrets) {
-            return None;
-        }
-        let manifest = lock(&self.by_id).get(key).cloned()?;
-        Some(ObjectRecord(
-            String::from_utf8_lossy(&manifest).into_owned(),
-        ))
-    }
-}
-
 impl ObjectWatches {
     pub(crate) fn new(
         log: KeyedLog<ObjectId>,
         keep_secrets: KeepSecrets,
     ) -> (ObjectWatches, ObjectStartQueue) {
-        let records = log.load(|key, _: &ObjectRecord| {
-            // Those that were persisted before go off the disk.
-            key.is_persisted(keep_secrets) || {
-                log.schedule(key.clone());
-                false
-            }
-        });
-        let records = records.into_iter();
-        let manifest = |ObjectRecord(text)| text.into_boxed_str().into_boxed_bytes().into();
-        let cached = records.map(|(key, record)| (key, manifest(record)));
         let (start, queue) = mpsc::unbounded_channel();
         let objects = ObjectWatches {
             entries: Arc::default(),
-            cached: CachedObjects {
-                by_id: Arc::new(Mutex::new(cached.collect())),
-                keep_secrets,
-            },
+            cache: ObjectCache::load(log, keep_secrets),
             start,
-            log,
         };
         (objects, queue)
     }
@@ -148,8 +101,8 @@ impl ObjectWatches {
     }
 
     /// The objects to persist.
-    pub(crate) fn cached(&self) -> CachedObjects {
-        self.cached.clone()
+    pub(crate) fn cache(&self) -> ObjectCache {
+        self.cache.clone()
     }
 
     /// Runs all watches.
@@ -225,9 +178,7 @@ impl ObjectWatches {
                     let mut entries = lock(&self.entries);
                     if entry.state.receiver_count() == 0 {
                         entries.remove(&key);
-                        if lock(&self.cached.by_id).remove(&key).is_some() {
-                            self.log.schedule_lazy(key.clone());
-                        }
+                        self.cache.remove(&key);
                         return;
                     }
                 }
@@ -237,13 +188,7 @@ impl ObjectWatches {
 
     fn prune_unsubscribed(&self) {
         let entries = lock(&self.entries);
-        lock(&self.cached.by_id).retain(|key, _| {
-            let subscribed = entries.contains_key(key);
-            if !subscribed {
-                self.log.schedule_lazy(key.clone());
-            }
-            subscribed
-        });
+        self.cache.retain(|key| entries.contains_key(key));
     }
 }
 
@@ -286,18 +231,7 @@ impl ObjectHandler<'_> {
         self.complete = object.as_ref().is_some_and(|it| self.kind.is_immutable(it));
         self.value = object.clone().filter(|_| !self.kind.watched);
         let manifest = object.map(|object| self.kind.to_json(object));
-        let mut cached = lock(&self.objects.cached.by_id);
-        let changed = match &manifest {
-            Some(manifest) => {
-                let before = cached.insert(self.key.clone(), manifest.clone());
-                before.as_ref() != Some(manifest)
-            }
-            None => cached.remove(&self.key).is_some(),
-        };
-        drop(cached);
-        if changed {
-            self.objects.log.schedule(self.key.clone());
-        }
+        self.objects.cache.set(&self.key, manifest.as_ref());
         self.publish(manifest.map_or(PublishedObject::Absent, PublishedObject::Manifest));
     }
 
@@ -325,7 +259,7 @@ impl ObjectHandler<'_> {
         ) {
             return;
         }
-        let cached = lock(&self.objects.cached.by_id).get(&self.key).cloned();
+        let cached = self.objects.cache.get(&self.key);
         self.publish(match cached.filter(|_| outage) {
             Some(cached) => PublishedObject::Manifest(cached),
             None => PublishedObject::Unknown(message.to_owned()),
@@ -400,7 +334,3 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Every change under the lock is complete in itself.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
-
-#[cfg(test)]
-#[path = "objects_tests.rs"]
-mod tests;

@@ -15,18 +15,17 @@ fn id(kind: &str) -> ObjectId {
 /// Starts with the state on disk, hears of two objects, and stops.
 async fn run(path: &std::path::Path, keep_secrets: KeepSecrets, events: bool) -> Vec<ObjectId> {
     let log = KeyedLog::new(path.to_owned());
-    let (objects, _queue) = ObjectWatches::new(log.clone(), keep_secrets);
-    let loaded = lock(&objects.cached.by_id).keys().cloned().collect();
+    let cache = ObjectCache::load(log.clone(), keep_secrets);
+    let loaded = cache.lock().keys().cloned().collect();
     if events {
         for kind in ["ConfigMap", "Secret"] {
             let manifest = format!(r#"{{"data":{{"k":"{SECRET}","kind":"{kind}"}}}}"#);
-            lock(&objects.cached.by_id).insert(id(kind), manifest.into());
-            log.schedule(id(kind));
+            cache.set(&id(kind), Some(&manifest.into()));
         }
     }
     let drain = CancellationToken::new();
     drain.cancel();
-    log.run(objects.cached(), drain).await;
+    log.run(cache, drain).await;
     loaded
 }
 
