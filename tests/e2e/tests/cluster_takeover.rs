@@ -1,5 +1,5 @@
-//! Takeover of a node: from the real kubelet to Polylet and back, on the same directories, without
-//! disturbing pods.
+//! Takeover of a node: from the real kubelet to Polylet, back, and to Polylet again, on the same
+//! directories, without disturbing pods.
 
 use polylet_e2e::steps::Steps;
 use polylet_e2e::{RUNS, cluster, ok, pod};
@@ -8,12 +8,13 @@ use polylet_harness::{Cluster, Node};
 use serde_json::{Value, json};
 
 const PODS: [&str; 3] = ["plain", "volumes", "sidecar"];
-/// The mirror pod of a static pod, whose uid is the kubelet's own.
-const STATIC: &str = "etcd-node";
+/// The mirror pods of static pods, whose uids are generated: the first by the kubelet, the other one by
+/// Polylet.
+const STATIC: [&str; 2] = ["etcd-node", "web-node"];
 
 #[tokio::test]
 #[ignore = "needs root, a container runtime, the programs of a cluster: cargo verify"]
-async fn takeover_from_the_kubelet_and_back() {
+async fn takeover_between_the_kubelet_and_polylet() {
     let mut steps = Steps::new();
     let cluster = cluster().await;
     let options = ok(cluster.node_options("node"));
@@ -26,10 +27,10 @@ async fn takeover_from_the_kubelet_and_back() {
         create(&cluster, name, &more).await;
     }
     ok(node.put("etcd.json", &pod("etcd", RUNS, &json!({}))));
-    for name in all() {
+    for name in at_first() {
         ok(cluster.wait_pod_ready(name).await);
     }
-    let before = identities(&cluster).await;
+    let before = identities(&cluster, at_first()).await;
     let unready = Unready::watch(&cluster).await;
 
     kubelet.stop(false);
@@ -40,9 +41,13 @@ async fn takeover_from_the_kubelet_and_back() {
             agent_has_synced(&cluster, "under-polylet"),
         )
         .await;
-    assert_eq!(identities(&cluster).await, before, "Polylet took over");
+    let after = identities(&cluster, at_first()).await;
+    assert_eq!(after, before, "Polylet took over");
     unready.never();
 
+    ok(node.put("web.json", &pod("web", RUNS, &of_control_plane())));
+    ok(cluster.wait_pod_ready(STATIC[1]).await);
+    let before = identities(&cluster, all()).await;
     node.down();
     ok(kubelet.start());
     steps
@@ -51,40 +56,71 @@ async fn takeover_from_the_kubelet_and_back() {
             agent_has_synced(&cluster, "under-the-kubelet"),
         )
         .await;
-    let after = identities(&cluster).await;
-    // The kubelet also treats a probed container as unready after its own restart, until the first
-    // probe, and gives the conditions of a static pod new times.
-    let comparable = |lines: &[String]| -> Vec<String> {
-        let probed = |line: &&String| !line.starts_with("plain") && line.contains("Ready\"");
-        let of_static = |line: &&String| line.starts_with(STATIC) && line.contains("\"True\"");
-        let differs = |line: &&String| probed(line) || of_static(line);
-        lines
-            .iter()
-            .filter(|line| !differs(line))
-            .cloned()
-            .collect()
-    };
+    let after = identities(&cluster, all()).await;
     assert_eq!(
         comparable(&after),
         comparable(&before),
         "the kubelet took over"
     );
 
+    kubelet.stop(false);
+    ok(node.up().await);
+    steps
+        .run("agent has synced", agent_has_synced(&cluster, "again"))
+        .await;
+    let again = identities(&cluster, all()).await;
+    assert_eq!(again, after, "Polylet took over again");
+
     for name in PODS {
         ok(cluster.client().delete(&pod_path(name), &Value::Null).await);
     }
-    ok(node.take("etcd.json"));
+    for file in ["etcd.json", "web.json"] {
+        ok(node.take(file));
+    }
     for name in all() {
         ok(cluster.wait_absent(&pod_path(name)).await);
     }
-    kubelet.stop(false);
+    node.down();
     steps.finish();
     ok(node.remove());
     ok(cluster.remove());
 }
 
 fn all() -> impl Iterator<Item = &'static str> {
-    PODS.into_iter().chain([STATIC])
+    PODS.into_iter().chain(STATIC)
+}
+
+/// The pods before there is one that Polylet has started.
+fn at_first() -> impl Iterator<Item = &'static str> {
+    PODS.into_iter().chain([STATIC[0]])
+}
+
+/// The lines that a kubelet leaves as they are. It also treats a probed container as unready after its
+/// own restart, until the first probe, and gives the conditions of a static pod new times.
+fn comparable(lines: &[String]) -> Vec<String> {
+    let probed = |line: &&String| !line.starts_with("plain") && line.contains("Ready\"");
+    let of_static = |line: &&String| {
+        STATIC.iter().any(|name| line.starts_with(name)) && line.contains("\"True\"")
+    };
+    let differs = |line: &&String| probed(line) || of_static(line);
+    let kept = lines.iter().filter(|line| !differs(line));
+    kept.cloned().collect()
+}
+
+/// Fields of a static pod as those of a control plane have them, so that its uid is of more than names.
+fn of_control_plane() -> Value {
+    json!({
+        "hostNetwork": true,
+        "priorityClassName": "system-node-critical",
+        "priority": 2_000_001_000,
+        "securityContext": { "seccompProfile": { "type": "RuntimeDefault" } },
+        "volumes": [{ "name": "data", "hostPath": { "path": "/tmp", "type": "Directory" } }],
+        "container": {
+            "volumeMounts": [{ "name": "data", "mountPath": "/data", "readOnly": true }],
+            "resources": { "requests": { "cpu": "10m", "memory": "1.5Mi" } },
+            "livenessProbe": { "exec": { "command": ["true"] }, "failureThreshold": 8 },
+        },
+    })
 }
 
 /// A new pod becomes Ready and is deleted, which shows that the agent has synced.
@@ -171,9 +207,9 @@ async fn create(cluster: &Cluster, name: &str, more: &Value) {
 }
 
 /// Container ids, restart counts, and the transition time of Ready.
-async fn identities(cluster: &Cluster) -> Vec<String> {
+async fn identities(cluster: &Cluster, names: impl Iterator<Item = &'static str>) -> Vec<String> {
     let mut all = Vec::new();
-    for name in self::all() {
+    for name in names {
         let pod = ok(cluster.client().get(&pod_path(name)).await).unwrap();
         let status = &pod["status"];
         all.push(format!("{name} {}", pod["metadata"]["uid"]));

@@ -1,12 +1,16 @@
-//! Static pods that a kubelet left running keep their uid, so that they are not restarted.
+//! A static pod that runs keeps its uid for as long as its manifest is the one that it was made from,
+//! whichever agent made it, so that it is not restarted.
 //!
-//! The kubelet's uid of a static pod is a hash of a dump of its own Go structures. It differs between
-//! versions of the kubelet and cannot be computed here, so it is found: the kubelet makes a directory
-//! `<namespace>_<name>_<uid>` for the logs of each pod when it first starts the pod. A pod takes over
-//! the uid of such a directory if its manifest has not changed since the directory was made; one that
-//! was changed while no node agent ran is another pod, as it would be to the kubelet. The uid in the
-//! name is that of the annotation `kubernetes.io/config.hash` on the pod's sandbox, but needs no
-//! container runtime, which may start later than the static pods are known.
+//! The uid of a kubelet of the same version is the generated one ([`super::kubelet_uid`]). Those of other
+//! kubelets and of former versions of Polylet are found: an agent makes a directory
+//! `<namespace>_<name>_<uid>` for the logs of each pod when it first starts the pod. A directory is of the
+//! present manifest if its uid is known to be, or if the manifest has not changed since the directory was
+//! made; a manifest that was changed while no node agent ran is another pod, as it would be to the kubelet.
+//! The uid in the name is that of the annotation `kubernetes.io/config.hash` on the pod's sandbox, but
+//! needs no container runtime, which may start later than the static pods are known.
+//!
+//! The uid is remembered under the fingerprint of the manifest, which all versions of Polylet compute
+//! alike, so that neither a later version nor a former one gives the pod another.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -44,38 +48,44 @@ impl PodLogDirectory {
     }
 }
 
-/// The uids to adopt.
+/// What is known of the uids that pods run under.
 #[derive(Clone, Debug, Default)]
 pub struct Adoption {
-    /// Adopted uids by generated ones; these are persisted.
-    pub adopted: BTreeMap<String, String>,
+    /// Uids by the fingerprints of their manifests; these are persisted.
+    pub uids: BTreeMap<String, String>,
     /// Log directories at the start of this process.
     pub directories: Arc<[PodLogDirectory]>,
-    /// When the manifest last changed; `None` if unknown, for which nothing is adopted.
+    /// When the manifest last changed; `None` if unknown.
     pub changed_at: Option<Timestamp>,
 }
 
+/// Uids that a manifest gives its pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ManifestUids {
+    /// Identifies the manifest; also the pod's uid in former versions of Polylet.
+    pub fingerprint: String,
+    /// The uid of a new pod.
+    pub generated: String,
+}
+
 impl Adoption {
-    /// The uid of a static pod whose generated uid is `generated`.
-    pub fn uid<'a>(&'a self, generated: &'a str, namespace: &str, name: &str) -> &'a str {
-        if let Some(adopted) = self.adopted.get(generated) {
-            return adopted;
-        }
-        let Some(changed_at) = self.changed_at else {
-            return generated;
-        };
-        let is_of_pod = |directory: &&PodLogDirectory| {
-            directory.namespace == namespace && directory.name == name
-        };
-        let of_pod = || self.directories.iter().filter(is_of_pod);
-        // It already runs under its own uid.
-        if of_pod().any(|directory| directory.uid == generated) {
-            return generated;
-        }
-        of_pod()
-            .filter(|directory| directory.created_at >= changed_at)
-            .max_by_key(|directory| directory.created_at)
-            .map_or(generated, |directory| &directory.uid)
+    /// The uid of a static pod.
+    pub fn uid<'a>(&'a self, own: &'a ManifestUids, namespace: &str, name: &str) -> &'a str {
+        let remembered = self.uids.get(&own.fingerprint).map(String::as_str);
+        let of_manifest =
+            |uid: &str| uid == own.fingerprint || uid == own.generated || remembered == Some(uid);
+        // An agent that starts the pod under another uid ends it under the former one.
+        let running = self
+            .directories
+            .iter()
+            .filter(|directory| directory.namespace == namespace && directory.name == name)
+            .filter(|directory| {
+                let unchanged = self.changed_at.is_some_and(|at| directory.created_at >= at);
+                unchanged || of_manifest(&directory.uid)
+            })
+            .max_by_key(|directory| (directory.created_at, of_manifest(&directory.uid)))
+            .map(|directory| directory.uid.as_str());
+        running.or(remembered).unwrap_or(&own.generated)
     }
 }
 
@@ -83,6 +93,7 @@ impl Adoption {
 mod tests {
     use super::*;
 
+    const FINGERPRINT: &str = "f0000000000000000000000000000001";
     const GENERATED: &str = "00000000000000000000000000000001";
     const KUBELET: &str = "8cd7ba3c5c3ea8ff1f3ffa1d1f5ae6ab";
     const OLDER: &str = "c3f1d09bd1b6c8a1a1fb0bb1b6d8e4d2";
@@ -126,14 +137,24 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_uid_is_adopted_unless_the_manifest_changed_since() {
-        let directory = |name: &str, uid: &str, at: i64| PodLogDirectory {
+    fn own() -> ManifestUids {
+        ManifestUids {
+            fingerprint: FINGERPRINT.to_owned(),
+            generated: GENERATED.to_owned(),
+        }
+    }
+
+    fn directory(name: &str, uid: &str, at: i64) -> PodLogDirectory {
+        PodLogDirectory {
             namespace: "kube-system".to_owned(),
             name: name.to_owned(),
             uid: uid.to_owned(),
             created_at: second(at),
-        };
+        }
+    }
+
+    #[test]
+    fn a_uid_is_adopted_unless_the_manifest_changed_since() {
         let kubelet = || directory("etcd-n1", KUBELET, 100);
         for (directories, changed_at, expected, case) in [
             (vec![kubelet()], Some(90), KUBELET, "left running"),
@@ -154,10 +175,34 @@ mod tests {
                 "the newer of two",
             ),
             (
-                vec![directory("etcd-n1", GENERATED, 80), kubelet()],
+                vec![kubelet(), directory("etcd-n1", GENERATED, 110)],
                 Some(40),
                 GENERATED,
                 "runs under its own uid",
+            ),
+            (
+                vec![directory("etcd-n1", GENERATED, 100), kubelet()],
+                Some(40),
+                GENERATED,
+                "its own uid, made at the same time",
+            ),
+            (
+                vec![directory("etcd-n1", GENERATED, 80), kubelet()],
+                Some(40),
+                KUBELET,
+                "a kubelet of another version took over",
+            ),
+            (
+                vec![directory("etcd-n1", FINGERPRINT, 80)],
+                Some(101),
+                FINGERPRINT,
+                "started by a former version of Polylet, its manifest written anew",
+            ),
+            (
+                vec![directory("etcd-n1", GENERATED, 80)],
+                Some(101),
+                GENERATED,
+                "its manifest written anew",
             ),
         ] {
             let adoption = Adoption {
@@ -165,18 +210,32 @@ mod tests {
                 changed_at: changed_at.map(second),
                 ..Adoption::default()
             };
-            let uid = adoption.uid(GENERATED, "kube-system", "etcd-n1");
+            let uid = adoption.uid(&own(), "kube-system", "etcd-n1").to_owned();
             assert_eq!(uid, expected, "{case}");
         }
     }
 
     #[test]
-    fn an_adopted_uid_stays() {
-        let adoption = Adoption {
-            adopted: [(GENERATED.to_owned(), KUBELET.to_owned())].into(),
+    fn a_remembered_uid_stays_until_another_agent_replaces_the_pod() {
+        let uids = [(FINGERPRINT.to_owned(), KUBELET.to_owned())].into();
+        let mut adoption = Adoption {
+            uids,
             ..Adoption::default()
         };
-        assert_eq!(adoption.uid(GENERATED, "kube-system", "etcd-n1"), KUBELET);
-        assert_eq!(adoption.uid(OLDER, "kube-system", "etcd-n1"), OLDER);
+        let uid = |adoption: &Adoption, own: &ManifestUids| {
+            adoption.uid(own, "kube-system", "etcd-n1").to_owned()
+        };
+        assert_eq!(uid(&adoption, &own()), KUBELET);
+        let changed = ManifestUids {
+            fingerprint: OLDER.to_owned(),
+            ..own()
+        };
+        assert_eq!(uid(&adoption, &changed), GENERATED);
+        adoption.changed_at = Some(second(200));
+        adoption.directories = [directory("etcd-n1", KUBELET, 100)].into();
+        assert_eq!(uid(&adoption, &own()), KUBELET, "its manifest written anew");
+        let replaced = directory("etcd-n1", GENERATED, 110);
+        adoption.directories = [directory("etcd-n1", KUBELET, 100), replaced].into();
+        assert_eq!(uid(&adoption, &own()), GENERATED);
     }
 }

@@ -1,11 +1,11 @@
 //! Identity of static pods: name, namespace, uid and annotations, as the kubelet assigns them.
 //!
-//! A uid that the manifest does not set is the 128-bit FNV-1a hash of the pod followed by
-//! `host:<node>` and `file:<path>` or `url:<url>`, in hexadecimal. The kubelet hashes a dump of its
-//! Go structures, which only a Go program can reproduce; this is the canonical JSON of the pod as
-//! received. Not of the typed pod: defaults and fields added by a later build must not change the
-//! identity of a running pod. A pod that a kubelet left running keeps the kubelet's uid
-//! ([`super::adoption`]).
+//! A uid that the manifest does not set is the kubelet's ([`super::kubelet_uid`]); a pod that runs under
+//! another one keeps that ([`super::adoption`]). What tells whether the manifest is still the same is its
+//! fingerprint: the 128-bit FNV-1a hash of the pod followed by `host:<node>` and `file:<path>` or
+//! `url:<url>`, in hexadecimal. It is of the canonical JSON of the pod as received, not of the typed pod:
+//! defaults and fields added by a later build must not change it. A pod that no kubelet can decode has
+//! its fingerprint as its uid.
 
 use jiff::Timestamp;
 use polylet_model::constants::pod_annotation::{
@@ -14,11 +14,11 @@ use polylet_model::constants::pod_annotation::{
 use polylet_model::hash::Fnv1a128;
 use serde_json::{Map, Value, json};
 
-use super::adoption::Adoption;
-use super::canonical;
+use super::adoption::{Adoption, ManifestUids};
 use super::decode::quoted;
 use super::validate::names;
 use super::{StaticPodSource, field};
+use super::{canonical, kubelet_uid, typed};
 
 /// The manifest that defines a pod.
 #[derive(Clone, Debug)]
@@ -29,7 +29,7 @@ pub struct ManifestOrigin<'a> {
     pub source: StaticPodSource,
     /// File path or URL, which is part of the identity.
     pub origin: &'a str,
-    /// The uids of pods that a kubelet left running.
+    /// The uids of pods that run.
     pub adoption: Option<&'a Adoption>,
 }
 
@@ -38,10 +38,23 @@ pub struct ManifestOrigin<'a> {
 pub struct StaticPodIdentity {
     /// The uid.
     pub uid: String,
-    /// The generated uid, if another one was adopted.
-    pub replaced_uid: Option<String>,
+    /// The uids from the manifest; `None` if it sets one itself.
+    pub from_manifest: Option<ManifestUids>,
     /// When the uid was first seen.
     pub first_seen: Timestamp,
+}
+
+/// The uid that a kubelet generates for a pod as received; `None` if the manifest sets one, or if no
+/// kubelet can decode it.
+pub fn generate_uid(pod: &Value, origin: &ManifestOrigin<'_>) -> Option<String> {
+    if metadata_field(pod, "uid").is_some() {
+        return None;
+    }
+    let mut pod = pod.clone();
+    if let Some(volumes) = pod.pointer_mut("/spec/volumes") {
+        typed::parse_octal_modes(volumes);
+    }
+    kubelet_uid::generate(pod, origin.node, origin.source, origin.origin).ok()
 }
 
 /// Removes fields that only the API server sets.
@@ -67,29 +80,31 @@ pub fn remove_server_fields(pod: &mut Value) {
     }
 }
 
-/// Assigns the identity to a pod without server fields.
+/// Assigns the identity to a pod without server fields. `generated` is from [`generate_uid`].
 pub fn assign(
     pod: &mut Value,
     origin: &ManifestOrigin<'_>,
+    generated: Option<String>,
     seen: impl FnOnce(&str) -> Timestamp,
 ) -> Result<StaticPodIdentity, Vec<field::Error>> {
     let name = checked_name(pod, origin.node)?;
     let name = format!("{name}-{}", origin.node.to_lowercase());
     let namespace = metadata_field(pod, "namespace").unwrap_or_else(|| "default".to_owned());
-    let mut replaced_uid = None;
-    let uid = metadata_field(pod, "uid").unwrap_or_else(|| {
-        let generated = generate_uid(pod, origin);
-        let adopted = origin
-            .adoption
-            .map(|adoption| adoption.uid(&generated, &namespace, &name).to_owned());
-        match adopted {
-            Some(adopted) if adopted != generated => {
-                replaced_uid = Some(generated);
-                adopted
-            }
-            _ => generated,
+    let (uid, from_manifest) = match metadata_field(pod, "uid") {
+        Some(uid) => (uid, None),
+        None => {
+            let fingerprint = fingerprint(pod, origin);
+            let own = ManifestUids {
+                generated: generated.unwrap_or_else(|| fingerprint.clone()),
+                fingerprint,
+            };
+            let uid = match origin.adoption {
+                Some(adoption) => adoption.uid(&own, &namespace, &name),
+                None => own.generated.as_str(),
+            };
+            (uid.to_owned(), Some(own))
         }
-    });
+    };
     let seen = seen(&uid);
     let Value::Object(root) = pod else {
         return Err(vec![field::Error::new("", "expected a mapping")]);
@@ -115,7 +130,7 @@ pub fn assign(
     }
     Ok(StaticPodIdentity {
         uid,
-        replaced_uid,
+        from_manifest,
         first_seen: seen,
     })
 }
@@ -196,7 +211,7 @@ fn checked_name(pod: &Value, node: &str) -> Result<String, Vec<field::Error>> {
     }
 }
 
-fn generate_uid(pod: &Value, origin: &ManifestOrigin<'_>) -> String {
+fn fingerprint(pod: &Value, origin: &ManifestOrigin<'_>) -> String {
     let ManifestOrigin {
         node,
         source,

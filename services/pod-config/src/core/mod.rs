@@ -8,6 +8,7 @@ pub mod decode;
 pub mod field;
 pub mod identity;
 mod json_text;
+pub mod kubelet_uid;
 pub mod mask;
 pub mod merge;
 pub mod object;

@@ -1,10 +1,11 @@
 //! From the bytes of a manifest file or URL response to valid pods and objects, and errors.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use serde_json::Value;
 
+use super::adoption::ManifestUids;
 use super::canonical::PodText;
 use super::decode::{ManifestObject, decode};
 use super::identity::{self, ManifestOrigin, StaticPodIdentity};
@@ -20,8 +21,10 @@ pub struct Parsed {
     pub pods: Vec<StaticPod>,
     /// Valid Secrets, ConfigMaps and RuntimeClasses.
     pub objects: Vec<LocalObject>,
-    /// Uids of pods that a kubelet left running, by the generated uids that they replace.
-    pub adopted: BTreeMap<String, String>,
+    /// Uids by the fingerprints of their manifests; without those that a manifest sets.
+    pub uids: BTreeMap<String, String>,
+    /// Those of the uids that are not the generated ones.
+    pub adopted: BTreeSet<String>,
     /// Errors and warnings.
     pub errors: Vec<field::Error>,
     /// Whether a part was rejected: an item that is missing now may be in that part, so nothing is
@@ -45,11 +48,15 @@ pub fn parse(
                 pod(value, origin, first_seen, now).map(|parsed_pod| {
                     let ParsedPod {
                         mut pod,
-                        replaced_uid,
+                        from_manifest,
                         warnings,
                     } = parsed_pod;
-                    let adopted = replaced_uid.map(|replaced| (replaced, pod.uid.clone()));
-                    parsed.adopted.extend(adopted);
+                    if let Some(own) = from_manifest {
+                        if own.generated != pod.uid {
+                            parsed.adopted.insert(pod.uid.clone());
+                        }
+                        parsed.uids.insert(own.fingerprint, pod.uid.clone());
+                    }
                     pod.location.clone_from(&location);
                     parsed.pods.push(pod);
                     let warnings = warnings.into_iter().map(|w| w.at(&location));
@@ -92,7 +99,7 @@ impl Parsed {
 
 struct ParsedPod {
     pod: StaticPod,
-    replaced_uid: Option<String>,
+    from_manifest: Option<ManifestUids>,
     warnings: Vec<field::Error>,
 }
 
@@ -102,12 +109,14 @@ fn pod(
     first_seen: &dyn Fn(&str) -> Option<Timestamp>,
     now: Timestamp,
 ) -> Result<ParsedPod, Vec<field::Error>> {
+    let generated = identity::generate_uid(&value, origin);
     identity::remove_server_fields(&mut value);
+    let seen = |uid: &str| first_seen(uid).unwrap_or(now);
     let StaticPodIdentity {
         uid,
-        replaced_uid,
+        from_manifest,
         first_seen,
-    } = identity::assign(&mut value, origin, |uid| first_seen(uid).unwrap_or(now))?;
+    } = identity::assign(&mut value, origin, generated, seen)?;
     if let Some(volumes) = value.pointer_mut("/spec/volumes") {
         typed::parse_octal_modes(volumes);
     }
@@ -142,7 +151,7 @@ fn pod(
         .collect();
     Ok(ParsedPod {
         pod,
-        replaced_uid,
+        from_manifest,
         warnings,
     })
 }

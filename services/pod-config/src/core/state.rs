@@ -1,6 +1,6 @@
 //! Persisted state of a static source: the last valid manifests, and the causes of its pods.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 use polylet_kit::config::KeepSecrets;
@@ -23,9 +23,10 @@ pub struct PersistedSource {
     pub manifests: BTreeMap<String, PersistedManifest>,
     /// Causes by pod uid.
     pub causes: BTreeMap<String, PersistedCause>,
-    /// Adopted uids by generated ones, see [`super::adoption`].
-    #[serde(default)]
-    pub adopted: BTreeMap<String, String>,
+    /// Uids by the fingerprints of their manifests, see [`super::adoption`]. Former versions have only
+    /// those of pods that a kubelet left running.
+    #[serde(default, rename = "adopted")]
+    pub uids: BTreeMap<String, String>,
 }
 
 /// Items of one manifest.
@@ -57,7 +58,7 @@ impl PersistedSource {
         stale_since: Option<Timestamp>,
         manifests: &Manifests,
         causes: BTreeMap<String, PersistedCause>,
-        adopted: BTreeMap<String, String>,
+        uids: BTreeMap<String, String>,
     ) -> Self {
         let manifests = manifests
             .iter()
@@ -76,7 +77,7 @@ impl PersistedSource {
             stale_since,
             manifests,
             causes,
-            adopted,
+            uids,
         }
     }
 
@@ -88,6 +89,18 @@ impl PersistedSource {
             objects.retain(|object| object.key.is_persisted(keep_secrets));
         }
         self
+    }
+
+    /// The uids that pods run under, by the fingerprints of their manifests. In former versions, a uid
+    /// that was not adopted was the fingerprint itself.
+    pub fn uids(&self) -> BTreeMap<String, String> {
+        let mut uids = self.uids.clone();
+        let remembered: BTreeSet<&String> = self.uids.values().collect();
+        let pods = self.manifests.values().flat_map(|manifest| &manifest.pods);
+        for pod in pods.filter(|pod| !remembered.contains(&pod.uid)) {
+            uids.insert(pod.uid.clone(), pod.uid.clone());
+        }
+        uids
     }
 
     /// The manifests as they were.

@@ -151,11 +151,17 @@ fn pod_that_a_kubelet_left_running_keeps_its_uid() {
         (&manifest["metadata"]["uid"], hash),
         (&json!(kubelet), &json!(kubelet))
     );
-    assert_eq!(adopted.adopted, [(generated, kubelet.to_owned())].into());
+    assert_eq!(adopted.adopted, [kubelet.to_owned()].into());
+    assert_eq!(
+        adopted.uids.values().collect::<Vec<_>>(),
+        [kubelet],
+        "it is remembered"
+    );
+    assert_ne!(generated, kubelet);
 
     // A later start knows it without the directory; a changed manifest is another pod.
     adoption = Adoption {
-        adopted: adopted.adopted,
+        uids: adopted.uids,
         ..Adoption::default()
     };
     assert_eq!(parsed(&adoption, &text).pods[0].uid, kubelet);
@@ -164,7 +170,7 @@ fn pod_that_a_kubelet_left_running_keeps_its_uid() {
     // A uid in the manifest stays.
     let own = text.replace("name: etcd", "name: etcd, uid: my-own");
     let own = parsed(&adoption, &own);
-    assert_eq!((own.pods[0].uid.as_str(), own.adopted.len()), ("my-own", 0));
+    assert_eq!((own.pods[0].uid.as_str(), own.uids.len()), ("my-own", 0));
 }
 
 #[test]

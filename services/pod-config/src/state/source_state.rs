@@ -48,7 +48,7 @@ pub(super) struct SourceState {
     traces: PodTraces,
     store: Store<String, Pod>,
     writer: ImmediateWriter,
-    /// Pods that a kubelet left running.
+    /// The uids of pods that run.
     adoption: Adoption,
 }
 
@@ -78,12 +78,12 @@ impl SourceState {
             source_id,
             display_name: display_name.unwrap_or_default(),
             manifests: persisted.manifests(),
-            stale_since: persisted.stale_since,
-            causes: persisted.causes,
             adoption: Adoption {
-                adopted: persisted.adopted,
+                uids: persisted.uids(),
                 ..Adoption::default()
             },
+            stale_since: persisted.stale_since,
+            causes: persisted.causes,
             error: None,
             synced: !configured,
             errors: Vec::new(),
@@ -158,7 +158,7 @@ impl SourceState {
             } => {
                 self.adoption.changed_at = changed_at;
                 let parsed = self.parse(bytes, origin.clone(), &span).await;
-                self.adopt(&parsed);
+                self.remember_uids(&parsed);
                 self.manifests.update(&origin, parsed, fingerprint);
             }
         }
@@ -190,6 +190,7 @@ impl SourceState {
                 } else {
                     self.parse(bytes, url, &span).await
                 };
+                self.remember_uids(&parsed);
                 self.manifests.retain(|other| other == origin);
                 self.manifests.update(&origin, parsed, fingerprint);
                 self.traces.add(origin, span, observed_at);
@@ -198,11 +199,11 @@ impl SourceState {
         }
     }
 
-    fn adopt(&mut self, parsed: &Parsed) {
-        for (generated, uid) in &parsed.adopted {
-            let adopted = self.adoption.adopted.insert(generated.clone(), uid.clone());
-            if adopted.is_none() {
-                tracing::info!(pod_uid = uid, "static pod continues the pod of a kubelet");
+    fn remember_uids(&mut self, parsed: &Parsed) {
+        for (fingerprint, uid) in &parsed.uids {
+            let known = self.adoption.uids.insert(fingerprint.clone(), uid.clone());
+            if known.as_ref() != Some(uid) && parsed.adopted.contains(uid) {
+                tracing::info!(pod_uid = uid, "static pod keeps the uid that it runs under");
             }
         }
     }
@@ -329,8 +330,8 @@ impl SourceState {
             causes.insert(uid.clone(), cause);
         }
         self.causes = causes;
-        let adopted = &mut self.adoption.adopted;
-        adopted.retain(|_, uid| merged.pods.contains_key(uid));
+        let uids = &mut self.adoption.uids;
+        uids.retain(|_, uid| merged.pods.contains_key(uid));
         traces.record_unused();
         if !self.can_publish() {
             return;
@@ -340,7 +341,7 @@ impl SourceState {
             self.stale_since,
             &self.manifests,
             self.causes.clone(),
-            self.adoption.adopted.clone(),
+            self.adoption.uids.clone(),
         );
         self.writer.schedule(state);
         if self.source == StaticPodSource::Http {
