@@ -19,6 +19,16 @@
 //! before the current client of the coordinator has released the pod, or has declared everything
 //! without it. Calls that can hang run in a child process ([`subprocess`]).
 
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::indexing_slicing
+    )
+)]
+
 pub mod allocatable;
 pub mod background;
 pub mod certificates;
@@ -46,7 +56,7 @@ use std::rc::Rc;
 
 use polylet_kit::{
     Api, BoxError, Ctx, Dependency, MAX_MESSAGE_SIZE, Service, ServiceDescriptor, StateFileDecl,
-    boot_marker, follow,
+    StateFormat, boot_marker, follow,
 };
 use polylet_watch::Store;
 use polylet_wire::levels;
@@ -82,14 +92,17 @@ pub static DESCRIPTOR: ServiceDescriptor = ServiceDescriptor {
     state_files: &[
         StateFileDecl {
             path: "run:started.json",
+            format: Some(StateFormat::only(polylet_kit::boot_marker::VERSION)),
             description: "the start of Polylet for which node events have been emitted",
         },
         StateFileDecl {
             path: "root:pods/<uid>/plugins/polylet.dev~volume/pod.json",
+            format: Some(StateFormat::only(volume::metadata::VERSION)),
             description: "the pod's name and the host paths of its volumes, which the directory does not tell",
         },
         StateFileDecl {
             path: "root:pods/<uid>/volumes/kubernetes.io~csi/<volume>/vol_data.json",
+            format: None,
             description: "the driver and handle of the CSI volume mounted beside it, in the kubelet's format",
         },
     ],
@@ -163,13 +176,15 @@ pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
     ctx.spawn("volumes", event_loop.run(queue, ctx.drain()));
     let server = VolumeServiceServer::new(Server {
         inputs,
-        store,
+        store: store.clone(),
         drivers,
         layout,
         allocatable: allocatable::allocatable(ctx.config()),
     });
     // Pods are declared with their manifests.
-    Ok(Service::new().grpc(server.max_decoding_message_size(MAX_MESSAGE_SIZE)))
+    Ok(Service::new()
+        .grpc(server.max_decoding_message_size(MAX_MESSAGE_SIZE))
+        .activity(move || format!("volumes of {} pods", store.keys().len())))
 }
 
 fn spawner(ctx: &Ctx, name: &'static str) -> Spawn {

@@ -9,7 +9,7 @@ use polylet_machine::mountinfo::Mount;
 use crate::core::actual_state::{ReconstructedPod, ReconstructedVolume};
 use crate::core::layout::{self, Layout, VolumeId};
 use crate::csi::{self, data};
-use crate::volume::{VolumeError, dir, metadata, mount};
+use crate::volume::{VolumeError, dir, marker, metadata, mount};
 
 /// The pods below the root directory.
 pub fn pods(layout: &Layout) -> Result<Vec<ReconstructedPod>, VolumeError> {
@@ -80,15 +80,10 @@ fn is_ready(layout: &Layout, id: &VolumeId, mounts: &[Mount]) -> bool {
     if layout::in_memory(&id.plugin) && mounted.is_none_or(|mount| mount.fs_type != "tmpfs") {
         return false;
     }
-    let marked = layout
-        .pod(&id.uid)
-        .join(layout::marker(id))
-        .join("ready")
-        .is_file();
     let written = || {
         path.join("..data")
             .symlink_metadata()
             .is_ok_and(|data| data.is_symlink())
     };
-    marked && (!layout::is_files(&id.plugin) || written())
+    marker::is_valid(layout, id) && (!layout::is_files(&id.plugin) || written())
 }

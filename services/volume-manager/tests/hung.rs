@@ -196,7 +196,7 @@ fn nfs_is_mounted_by_the_programs_of_the_node() {
             pod.is_some_and(|pod| {
                 let message = &pod.volumes[0].message;
                 message.starts_with("MountVolume.SetUp failed for volume \"pv0\" : mount failed: ")
-                    && message.contains(&format!("Mounting arguments: {arguments}; Output: "))
+                    && message.contains(&format!("Mounting arguments: {arguments}\nOutput: "))
             })
         };
         manager.wait_for("u0", failed).await;

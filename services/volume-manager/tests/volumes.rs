@@ -1,6 +1,8 @@
 //! Volumes on the real kernel: tmpfs mounts, files, restarts, orphaned pods. Needs root.
 
 mod common;
+#[path = "volumes/reboot.rs"]
+mod reboot;
 #[path = "volumes/tokens.rs"]
 mod tokens;
 

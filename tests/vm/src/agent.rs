@@ -1,5 +1,5 @@
-//! The messages between a test and the agent in the machine: over a virtio serial port, each as JSON
-//! after its length.
+//! The messages between a test and the agent in the machine, over a virtio serial port: each as JSON
+//! and a payload, after the lengths of both.
 
 use std::io::{self, Read, Write};
 
@@ -12,18 +12,19 @@ pub const PORT: &str = "polylet.agent";
 /// The longest message: the output of a command, cut by the agent.
 const MAX_MESSAGE: usize = 16 << 20;
 
+/// Bytes of the lengths before a message.
+const HEADER: usize = 8;
+
 /// Bytes of a command's output that the agent keeps, of each stream.
 pub const MAX_OUTPUT: usize = 4 << 20;
 
-/// A command to run in the machine.
+/// A command to run in the machine; the payload is its standard input.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct GuestCommand {
     /// Identifies the response.
     pub id: u64,
     /// Program and arguments.
     pub args: Vec<String>,
-    /// Standard input.
-    pub input: String,
     /// Time limit, in milliseconds; the command and its children are killed then.
     pub limit_ms: u64,
 }
@@ -107,37 +108,45 @@ pub struct ObservedTask {
     pub is_alive: bool,
 }
 
-/// Writes a message as the bytes to send.
+/// Writes a message and its payload as the bytes to send.
 ///
 /// # Errors
 /// Fails if it cannot be encoded or is too long.
-pub fn encode<T: Serialize>(message: &T) -> io::Result<Vec<u8>> {
+pub fn encode<T: Serialize>(message: &T, payload: &[u8]) -> io::Result<Vec<u8>> {
     let json = serde_json::to_vec(message)?;
-    let length = u32::try_from(json.len()).ok();
-    let length = length.filter(|_| json.len() <= MAX_MESSAGE);
-    let length = length.ok_or(io::ErrorKind::FileTooLarge)?;
-    let mut bytes = length.to_le_bytes().to_vec();
+    if json.len() + payload.len() > MAX_MESSAGE {
+        return Err(io::ErrorKind::FileTooLarge.into());
+    }
+    let mut bytes = Vec::with_capacity(HEADER + json.len() + payload.len());
+    for length in [json.len(), payload.len()] {
+        let length = u32::try_from(length).map_err(|_| io::ErrorKind::FileTooLarge)?;
+        bytes.extend(length.to_le_bytes());
+    }
     bytes.extend(json);
+    bytes.extend(payload);
     Ok(bytes)
 }
 
-/// Decodes the first message of `bytes` and removes it; `None` if it is not complete.
+/// Decodes the first message of `bytes`, with its payload, and removes it; `None` if it is not
+/// complete.
 ///
 /// # Errors
 /// Fails if it is too long or not a message.
-pub fn decode<T: DeserializeOwned>(bytes: &mut Vec<u8>) -> io::Result<Option<T>> {
-    let Some((length, rest)) = bytes.split_first_chunk::<4>() else {
+pub fn decode<T: DeserializeOwned>(bytes: &mut Vec<u8>) -> io::Result<Option<(T, Vec<u8>)>> {
+    let Some((header, rest)) = bytes.split_first_chunk::<HEADER>() else {
         return Ok(None);
     };
-    let length = u32::from_le_bytes(*length) as usize;
+    let [a, b, c, d, e, f, g, h] = *header;
+    let json = u32::from_le_bytes([a, b, c, d]) as usize;
+    let length = json.saturating_add(u32::from_le_bytes([e, f, g, h]) as usize);
     if length > MAX_MESSAGE {
         return Err(io::ErrorKind::InvalidData.into());
     }
-    let Some(json) = rest.get(..length) else {
+    let Some((json, payload)) = rest.get(..length).map(|message| message.split_at(json)) else {
         return Ok(None);
     };
-    let message = serde_json::from_slice(json)?;
-    bytes.drain(..4 + length);
+    let message = (serde_json::from_slice(json)?, payload.to_vec());
+    bytes.drain(..HEADER + length);
     Ok(Some(message))
 }
 
@@ -152,12 +161,12 @@ pub fn read_some(stream: &mut impl Read, bytes: &mut Vec<u8>) -> io::Result<usiz
     Ok(count)
 }
 
-/// Sends a message.
+/// Sends a message without a payload.
 ///
 /// # Errors
 /// Fails if it cannot be encoded or written.
 pub fn send<T: Serialize>(stream: &mut impl Write, message: &T) -> io::Result<()> {
-    stream.write_all(&encode(message)?)?;
+    stream.write_all(&encode(message, &[])?)?;
     stream.flush()
 }
 
@@ -175,8 +184,8 @@ mod tests {
             output: CommandOutput::default(),
         };
         let sent = [
-            encode(&ready).expect("encoded"),
-            encode(&ended).expect("encoded"),
+            encode(&ready, b"").expect("encoded"),
+            encode(&ended, &[0, 0xff, 1]).expect("encoded"),
         ]
         .concat();
         let (mut received, mut decoded) = (Vec::new(), Vec::new());
@@ -188,15 +197,17 @@ mod tests {
         assert!(matches!(
             decoded[..],
             [
-                AgentMessage::Ready { .. },
-                AgentMessage::Ended { id: 4, .. }
+                (AgentMessage::Ready { .. }, _),
+                (AgentMessage::Ended { id: 4, .. }, _)
             ]
         ));
+        let payloads: Vec<&[u8]> = decoded.iter().map(|(_, payload)| &payload[..]).collect();
+        assert_eq!(payloads, [&b""[..], &[0, 0xff, 1]]);
     }
 
     #[test]
     fn a_length_that_cannot_be_is_an_error() {
-        let mut bytes = u32::MAX.to_le_bytes().to_vec();
+        let mut bytes = vec![0xff; HEADER];
         assert!(decode::<AgentMessage>(&mut bytes).is_err());
     }
 }

@@ -1,11 +1,14 @@
 use std::collections::HashMap;
 use std::fmt::Display;
 use std::future::Future;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use polylet_harness::HarnessError;
+use polylet_harness::error::file;
 use polylet_harness::wait::Poll;
 use serde::de::DeserializeOwned;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -21,6 +24,9 @@ pub const LIMIT: Duration = Duration::from_secs(120);
 
 /// Time for a response beyond the command's own time limit.
 const RESPONSE_LIMIT: Duration = Duration::from_secs(30);
+
+/// Bytes of a file that are written by one command.
+const PIECE: usize = 4 << 20;
 
 /// Commands that wait for their end; closed when the connection breaks.
 type Pending = Arc<Mutex<Option<HashMap<u64, oneshot::Sender<CommandOutput>>>>>;
@@ -73,14 +79,13 @@ impl Guest {
     pub async fn run(
         &self,
         args: &[&str],
-        input: &str,
+        input: impl AsRef<[u8]>,
         limit: Duration,
     ) -> Result<CommandOutput, VmError> {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let command = GuestCommand {
             id,
             args: args.iter().map(|arg| (*arg).to_owned()).collect(),
-            input: input.to_owned(),
             limit_ms: u64::try_from(limit.as_millis()).unwrap_or(u64::MAX),
         };
         let (sender, ended) = oneshot::channel();
@@ -88,7 +93,7 @@ impl Guest {
             Some(pending) => pending.insert(id, sender),
             None => return Err(VmError::AgentGone),
         };
-        let bytes = encode(&command).map_err(|source| VmError::Agent { source })?;
+        let bytes = encode(&command, input.as_ref()).map_err(|source| VmError::Agent { source })?;
         let exchange = async {
             let written = self.writer.lock().await.write_all(&bytes).await;
             written.map_err(|source| VmError::Agent { source })?;
@@ -102,6 +107,14 @@ impl Guest {
                 output: "no response from the machine's agent".to_owned(),
             }),
         }
+    }
+
+    /// Runs a shell script and returns its result, whatever it is, within [`LIMIT`].
+    ///
+    /// # Errors
+    /// Fails if the machine does not respond.
+    pub async fn output(&self, script: &str) -> Result<CommandOutput, VmError> {
+        self.run(&["sh", "-euc", script], "", LIMIT).await
     }
 
     /// Runs a shell script and returns its standard output.
@@ -131,25 +144,77 @@ impl Guest {
         serde_json::from_str(&text).map_err(|source| VmError::CommandOutput { command, source })
     }
 
-    /// Writes a file atomically, with its directory if necessary.
+    /// Writes a file atomically, with its directory if necessary. It is in the machine's memory until
+    /// somebody syncs it.
     ///
     /// # Errors
     /// Fails if it cannot be written.
-    pub async fn write(&self, path: &str, text: &str) -> Result<(), VmError> {
-        let script = r#"mkdir -p "$(dirname "$0")" && cat > "$0.tmp" && mv "$0.tmp" "$0""#;
-        let output = self.run(&["sh", "-euc", script, path], text, LIMIT).await?;
-        checked(&format!("writing {path}"), output, LIMIT).map(drop)
+    pub async fn write(&self, path: &str, content: impl AsRef<[u8]>) -> Result<(), VmError> {
+        self.write_with_mode(path, content.as_ref(), 0o644).await
     }
 
-    /// Copies a text file of this machine into the virtual one.
+    async fn write_with_mode(&self, path: &str, content: &[u8], mode: u32) -> Result<(), VmError> {
+        // An empty file is one piece, too.
+        let pieces = content
+            .chunks(PIECE)
+            .chain(content.is_empty().then_some(content));
+        let mut script = r#"mkdir -p "$(dirname "$0")" && cat > "$0.part""#;
+        for piece in pieces {
+            self.script(script, &[path], piece).await?;
+            script = r#"cat >> "$0.part""#;
+        }
+        let finish = r#"chmod "$1" "$0.part" && mv "$0.part" "$0""#;
+        self.script(finish, &[path, &format!("{mode:o}")], &[])
+            .await
+    }
+
+    /// Copies a file or a directory of this machine into the virtual one, with the modes. `to` is the
+    /// copy's path; the directories on the way are made, and other files of a directory that exists stay.
     ///
     /// # Errors
-    /// Fails if it cannot be read or written.
+    /// Fails if something cannot be read or written.
     pub async fn copy(&self, from: &Path, to: &str) -> Result<(), VmError> {
-        let read = std::fs::read_to_string(from);
-        let text = polylet_harness::error::file("read", from, read)?;
-        self.write(to, &text).await
+        let metadata = file("read", from, std::fs::metadata(from))?;
+        if !metadata.is_dir() {
+            let content = file("read", from, std::fs::read(from))?;
+            let mode = metadata.permissions().mode() & 0o7777;
+            return self.write_with_mode(to, &content, mode).await;
+        }
+        let archive = archive(from).await?;
+        let unpacked = format!(
+            "/run/polylet-vm-{}.tar",
+            self.next_id.load(Ordering::Relaxed)
+        );
+        self.write(&unpacked, &archive).await?;
+        let unpack = r#"mkdir -p "$1" && tar --extract --preserve-permissions --file "$0" --directory "$1" && rm "$0""#;
+        self.script(unpack, &[&unpacked, to], &[]).await
     }
+
+    /// Runs a script with these arguments, the first as `$0`.
+    async fn script(&self, script: &str, args: &[&str], input: &[u8]) -> Result<(), VmError> {
+        let command = [&["sh", "-euc", script][..], args].concat();
+        let output = self.run(&command, input, LIMIT).await?;
+        checked(&command.join(" "), output, LIMIT).map(drop)
+    }
+}
+
+/// An archive of the content of a directory.
+async fn archive(dir: &Path) -> Result<Vec<u8>, VmError> {
+    let mut tar = tokio::process::Command::new("tar");
+    tar.args(["--create", "--owner=0", "--group=0", "--directory"]);
+    let output = tar.arg(dir).arg(".").kill_on_drop(true).output().await;
+    let output = output.map_err(|source| HarnessError::Run {
+        program: "tar".to_owned(),
+        source,
+    })?;
+    if output.status.success() {
+        return Ok(output.stdout);
+    }
+    Err(VmError::Harness(HarnessError::Failed {
+        program: "tar".to_owned(),
+        status: output.status.to_string(),
+        output: String::from_utf8_lossy(&output.stderr).into_owned(),
+    }))
 }
 
 fn checked(command: &str, output: CommandOutput, limit: Duration) -> Result<String, VmError> {
@@ -182,7 +247,7 @@ async fn receive(
 ) {
     let mut received = Vec::new();
     while matches!(reader.read_buf(&mut received).await, Ok(count) if count > 0) {
-        while let Ok(Some(message)) = decode(&mut received) {
+        while let Ok(Some((message, _))) = decode(&mut received) {
             match message {
                 AgentMessage::Ready { boot_id } => {
                     booted.send_replace(Some(boot_id));
@@ -199,6 +264,9 @@ async fn receive(
     // Waiting callers see the end of the connection.
     *pending.lock().unwrap_or_else(PoisonError::into_inner) = None;
 }
+
+/// Time between two polls. Each may run a program in an emulated machine, which does little else then.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Polls until the condition holds, with a time limit of its own: an emulated machine is slow.
 ///
@@ -226,6 +294,6 @@ where
                 last,
             });
         }
-        tokio::time::sleep(Duration::from_millis(250)).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }

@@ -19,6 +19,13 @@ const ACCELERATOR: &str = "POLYLET_VM_ACCEL";
 /// Time until QEMU has created its sockets.
 const START_LIMIT: Duration = Duration::from_secs(30);
 
+/// A kernel that panics reboots, which the tests notice. Mitigations of processors' faults and waits
+/// for quiescent states cost an emulated processor most of a boot; each character of the console
+/// interrupts it.
+const KERNEL_PARAMETERS: &str = "root=/dev/vda rw console=ttyS0 net.ifnames=0 panic=-1 loglevel=4 \
+    mitigations=off rcupdate.rcu_expedited=1 \
+    systemd.show_status=no systemd.log_target=console systemd.log_level=warning";
+
 /// The hardware of a machine.
 #[derive(Debug, Clone)]
 pub struct Hardware {
@@ -195,9 +202,7 @@ fn arguments(files: &MachineFiles, hardware: &Hardware, agent_socket: &Path) -> 
         "-initrd",
         &files.initrd.display().to_string(),
         "-append",
-        // A kernel that panics reboots, which the tests notice.
-        "root=/dev/vda rw console=ttyS0 net.ifnames=0 panic=-1 loglevel=6 \
-         systemd.show_status=no systemd.log_target=console systemd.log_level=warning",
+        KERNEL_PARAMETERS,
         // The guest sees a disk with a write cache, and its flushes reach the server.
         "-blockdev",
         &format!("driver=nbd,node-name=disk,server.type=unix,server.path={disk},export=disk"),

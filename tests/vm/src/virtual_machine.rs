@@ -18,6 +18,10 @@ const BOOT_LIMIT: Duration = Duration::from_secs(240);
 /// Time for switching off in order.
 const POWER_OFF_LIMIT: Duration = Duration::from_secs(180);
 
+/// The most writes before the power is cut, and the longest wait for them.
+const MOST_WRITES: u32 = 64;
+const WRITES_LIMIT: Duration = Duration::from_secs(3);
+
 /// Commands of a diagnosis.
 const DIAGNOSIS: [&str; 8] = [
     "systemctl --no-pager list-units --failed; systemctl --no-pager status polylet containerd",
@@ -166,6 +170,23 @@ impl VirtualMachine {
         let (mut qemu, _) = self.running.take().ok_or(VmError::NotRunning)?;
         qemu.kill();
         self.disk.cut_power(random)
+    }
+
+    /// Cuts the power like [`cut_power`](Self::cut_power), in the middle of what the machine is writing:
+    /// after one of its next writes, if there are any soon.
+    ///
+    /// # Errors
+    /// See [`cut_power`](Self::cut_power).
+    pub async fn cut_power_while_writing(
+        &mut self,
+        random: &mut fastrand::Rng,
+    ) -> Result<CacheLoss, VmError> {
+        self.disk.lose_power_after(random.u32(1..MOST_WRITES));
+        let begun = Instant::now();
+        while !self.disk.is_off() && begun.elapsed() < WRITES_LIMIT {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        self.cut_power(random)
     }
 
     /// Switches the machine off in order.

@@ -1,7 +1,8 @@
 //! The machine itself: it boots, runs commands, reboots, and loses what was not flushed.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use polylet_harness::guard;
 use polylet_vm::{Hardware, ProgramSet, VirtualMachine, VmError, ok};
@@ -15,6 +16,7 @@ async fn machine_boots_and_loses_what_was_not_flushed() {
     let mut vm = ok(VirtualMachine::create(&programs, Hardware::default(), &say).await);
     println!("booted in {:.1?}", ok(vm.boot().await));
     commands(&vm).await;
+    copies(&vm).await;
     surroundings(&vm).await;
 
     // Enough cuts that some lose everything and others a part.
@@ -65,6 +67,54 @@ async fn commands(vm: &VirtualMachine) {
     );
     ok(guest.write("/run/some/file", "content\n").await);
     assert_eq!(ok(guest.sh("cat /run/some/file").await), "content\n");
+}
+
+/// A file of several pieces that is no text, and a directory with a program in it.
+async fn copies(vm: &VirtualMachine) {
+    let guest = ok(vm.guest());
+    let dir = vm.scratch().join("to-copy");
+    let content: Vec<u8> = (0..9_000_001_u32)
+        .map(|n| n.to_le_bytes()[n as usize % 4])
+        .collect();
+    let files: [(&str, &[u8], u32); 3] = [
+        ("large", &content, 0o600),
+        (
+            "bin/program",
+            b"#!/bin/sh\necho ran \"$1\"; exit 3\n",
+            0o755,
+        ),
+        ("empty", b"", 0o644),
+    ];
+    std::fs::create_dir_all(dir.join("bin")).expect("a directory");
+    for (name, content, mode) in files {
+        std::fs::write(dir.join(name), content).expect("a file");
+        let permissions = std::fs::Permissions::from_mode(mode);
+        std::fs::set_permissions(dir.join(name), permissions).expect("a mode");
+    }
+    let sum = polylet_harness::machine::run(
+        Path::new("sha256sum"),
+        &[&dir.join("large").display().to_string()],
+    );
+    let sum = ok(sum).split(' ').next().unwrap_or_default().to_owned();
+    let begun = Instant::now();
+    ok(guest.copy(&dir.join("large"), "/root/large file").await);
+    println!("copied {} bytes in {:.1?}", content.len(), begun.elapsed());
+    ok(guest.copy(&dir, "/root/a/directory").await);
+    for copy in ["/root/large file", "/root/a/directory/large"] {
+        let shown = ok(guest
+            .sh(&format!("sha256sum < '{copy}'; stat -c %a '{copy}'"))
+            .await);
+        assert_eq!(shown, format!("{sum}  -\n600\n"), "{copy}");
+    }
+    assert_eq!(
+        ok(guest.sh("stat -c %s /root/a/directory/empty").await),
+        "0\n"
+    );
+    let output = ok(guest.output("/root/a/directory/bin/program twice").await);
+    assert_eq!(
+        (output.code, output.stdout.as_str()),
+        (Some(3), "ran twice\n")
+    );
 }
 
 /// What the image promises: systemd as process 1, cgroup v2, a disk with a write cache.

@@ -1,6 +1,15 @@
 use std::fs;
 use std::path::Path;
 
+/// The kernel's id of the boot, below the root directory.
+const BOOT_ID: &str = "proc/sys/kernel/random/boot_id";
+
+/// The kernel's id of this boot; `None` if it cannot be read.
+pub fn boot_id() -> Option<String> {
+    let id = fs::read_to_string(Path::new("/").join(BOOT_ID)).ok()?;
+    Some(id.trim().to_owned()).filter(|id| !id.is_empty())
+}
+
 /// Fields of a Node's `nodeInfo` that identify machine and system. What cannot be read is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
@@ -48,7 +57,7 @@ impl Identity {
                 firmware
             },
             machine_id,
-            boot_id: first(&["proc/sys/kernel/random/boot_id"]),
+            boot_id: first(&[BOOT_ID]),
             kernel_version: rustix::system::uname()
                 .release()
                 .to_string_lossy()

@@ -3,9 +3,19 @@
 //!
 //! - [`Machine`]: memory, processors, swap, the version of cgroups.
 //! - [`capacity`] and [`allocatable`]: the node's resources, and those available to pods.
-//! - [`Identity`]: ids, kernel and operating system.
+//! - [`Identity`]: ids, kernel and operating system. [`boot_id`] alone.
 //! - [`meminfo`] and [`mountinfo`]: memory, and the mount table.
 //! - [`preflight`]: whether a node may start here with its configuration.
+
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::indexing_slicing
+    )
+)]
 
 mod identity;
 pub mod meminfo;
@@ -19,7 +29,7 @@ use polylet_kit::Config;
 use polylet_model::node::{self, ResourceList};
 use polylet_model::quantity::Amount;
 
-pub use identity::{Identity, architecture};
+pub use identity::{Identity, architecture, boot_id};
 pub use preflight::{PreflightError, check, tmpfs_may_swap};
 
 /// Resources of the machine.

@@ -5,6 +5,13 @@
 //! file systems that stand in for the kernel's in system containers may serve.
 
 use std::collections::HashMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::OnceLock;
+
+const PATH: &str = "/proc/meminfo";
+/// The most bytes of it: it has some 50 short lines.
+const MAX_BYTES: usize = 16 << 10;
 
 /// The machine's memory in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,9 +54,33 @@ impl MemInfo {
     }
 }
 
-/// Reads the present values.
+/// Reads the present values. After the first time also when no file can be opened, for lack of file
+/// descriptors: memory pressure must be seen then, too.
 pub fn read() -> Result<MemInfo, MemInfoError> {
-    parse(&std::fs::read("/proc/meminfo").map_err(MemInfoError::Read)?)
+    static OPEN: OnceLock<File> = OnceLock::new();
+    let text = match std::fs::read(PATH) {
+        Ok(text) => {
+            if OPEN.get().is_none()
+                && let Ok(file) = File::open(PATH)
+            {
+                OPEN.get_or_init(|| file);
+            }
+            text
+        }
+        Err(error) => match OPEN.get() {
+            Some(file) => read_again(file).map_err(MemInfoError::Read)?,
+            None => return Err(MemInfoError::Read(error)),
+        },
+    };
+    parse(&text)
+}
+
+/// The present content of an open file of the kernel.
+fn read_again(file: &File) -> std::io::Result<Vec<u8>> {
+    let mut text = vec![0; MAX_BYTES];
+    let length = file.read_at(&mut text, 0)?;
+    text.truncate(length);
+    Ok(text)
 }
 
 /// The same for a text that was read already.
@@ -85,6 +116,18 @@ mod tests {
         assert!(info.total > info.free && info.free > 0, "{info:?}");
         assert!(info.working_set() <= info.usage() && info.usage() < info.total);
         assert!(info.swap_free <= info.swap_total);
+    }
+
+    #[test]
+    fn an_open_file_shows_the_present_values() {
+        let file = File::open(PATH).unwrap();
+        let whole = std::fs::read(PATH).unwrap();
+        for _ in 0..2 {
+            let text = read_again(&file).unwrap();
+            assert_eq!(parse(&text).unwrap().total, parse(&whole).unwrap().total);
+            let lines = |text: &[u8]| text.iter().filter(|byte| **byte == b'\n').count();
+            assert_eq!(lines(&text), lines(&whole));
+        }
     }
 
     #[test]

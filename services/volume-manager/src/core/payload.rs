@@ -1,6 +1,7 @@
 //! The payload of volumes made of files: content and mode of each file, from its sources.
 
 use std::collections::BTreeMap;
+use std::iter;
 use std::sync::Arc;
 
 use super::blocked::Blocked;
@@ -198,10 +199,13 @@ pub fn clean(path: &str) -> Result<String, &'static str> {
     }
 }
 
+fn parent(path: &str) -> Option<&str> {
+    path.rsplit_once('/').map(|(parent, _)| parent)
+}
+
 fn check_no_file_is_a_directory(content: &BTreeMap<String, VolumeFile>) -> Result<(), Blocked> {
     for path in content.keys() {
-        let parents = path.match_indices('/').map(|(end, _)| &path[..end]);
-        for parent in parents {
+        for parent in iter::successors(parent(path), |path| parent(path)) {
             if content.contains_key(parent) {
                 let message = format!("{parent:?} is a file and, for {path:?}, a directory");
                 return Err(Blocked::Failed(message));

@@ -1,6 +1,6 @@
 //! Running operations, each in a task of its own that sends its result.
 
-use polylet_kit::{CancellationToken, cause, report};
+use polylet_kit::{CancellationToken, cause, report_lines};
 use tracing::field::Empty;
 use tracing::{Instrument, Span};
 
@@ -36,7 +36,7 @@ impl EventLoop {
                 step: error.step(),
                 in_use: error.is_in_use(),
                 not_responding: error.is_not_responding(),
-                message: report(&error),
+                message: report_lines(&error),
             });
             if let Err(error) = &result {
                 span.record("otel.status_code", "ERROR");

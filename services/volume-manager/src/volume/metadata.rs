@@ -1,5 +1,5 @@
 //! The metadata file beside a pod's volumes: the pod's name and the host paths of its volumes, which
-//! the directories do not tell. Its loss costs nothing but names, so it is not synced.
+//! the directories do not tell.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,8 @@ use super::{VolumeError, dir};
 use crate::core::layout::{self, Layout};
 use crate::core::pod::{PodMetadata, PodName};
 
-const VERSION: u32 = 1;
+/// Version of the format of `pod.json`.
+pub(crate) const VERSION: u32 = 1;
 
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 struct MetadataFile {
@@ -21,9 +22,7 @@ struct MetadataFile {
 }
 
 fn state_file(layout: &Layout, uid: &str) -> StateFile<MetadataFile> {
-    StateFile::new(layout.metadata(uid), VERSION)
-        .without_sync()
-        .without_condition()
+    StateFile::new(layout.metadata(uid), VERSION).without_condition()
 }
 
 /// Loads the metadata of a pod; only its uid if there is no usable file.

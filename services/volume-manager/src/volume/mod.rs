@@ -9,6 +9,7 @@ pub mod format;
 pub mod fs_group;
 pub mod host_path;
 pub mod local_volume;
+pub mod marker;
 pub mod metadata;
 pub mod mount;
 pub mod nfs;

@@ -3,11 +3,10 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
 
 use super::atomic::AtomicWriter;
-use super::{VolumeError, dir, mount};
+use super::{VolumeError, dir, marker, mount};
 use crate::core::builtin::Medium;
 use crate::core::files::VolumeFiles;
 use crate::core::layout::{self, Layout, VolumeId};
@@ -48,26 +47,18 @@ struct VolumeDir<'a> {
 }
 
 impl VolumeDir<'_> {
-    /// Creates the marker `ready`.
+    /// Creates the marker `ready`, unless there is a valid one.
     fn finish(self) -> Result<(), VolumeError> {
-        if self.ready {
+        if self.ready && marker::is_valid(self.layout, self.id) {
             return Ok(());
         }
-        let marker = layout::marker(self.id);
-        let path = self.layout.pod(&self.id.uid);
-        let parts: Vec<_> = marker.iter().filter_map(|part| part.to_str()).collect();
-        let dir = dir::make_all(self.pod, &path, &parts)?;
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        match openat(&dir, "ready", flags, Mode::from_raw_mode(0o640)) {
-            Ok(_) => Ok(()),
-            Err(errno) => {
-                let path = path.join(marker).join("ready");
-                Err(VolumeError::Write {
-                    path,
-                    source: errno.into(),
-                })
-            }
-        }
+        let within = layout::marker(self.id);
+        let parts: Vec<_> = within.iter().filter_map(|part| part.to_str()).collect();
+        let dir = dir::make_all(self.pod, &self.layout.pod(&self.id.uid), &parts)?;
+        marker::create(&dir, self.id).map_err(|source| VolumeError::Write {
+            path: marker::path(self.layout, self.id),
+            source,
+        })
     }
 }
 
@@ -106,8 +97,8 @@ fn prepare_dir<'a>(
     if !is_valid {
         return Err(VolumeError::ForeignMount(path));
     }
-    let marker = layout::marker(id).join("ready");
-    let was_ready = !fresh && dir::stat(&pod, marker).map_err(open_error)?.is_some();
+    let marker = dir::stat(&pod, marker::within_pod(id)).map_err(open_error)?;
+    let was_ready = !fresh && marker.is_some();
     let ready = was_ready && (mounted || medium == Medium::Disk);
     if medium != Medium::Disk && !mounted {
         let span = tracing::info_span!("volume.mount", path = %path.display());

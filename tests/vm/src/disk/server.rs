@@ -31,6 +31,10 @@ struct CachedFile {
     file: File,
     size: u64,
     cache: WriteCache,
+    /// Writes until the disk loses its power.
+    writes_left: Option<u32>,
+    /// Whether it has: nothing is processed any more.
+    is_off: bool,
     /// The first error of the backing file: the test's disk failed, not the guest's.
     failed: Option<io::Error>,
 }
@@ -51,6 +55,8 @@ impl VolatileDisk {
                 file: opened,
                 size: size - size % SECTOR as u64,
                 cache: WriteCache::default(),
+                writes_left: None,
+                is_off: false,
                 failed: None,
             })),
             connection: None,
@@ -84,6 +90,17 @@ impl VolatileDisk {
         Ok(())
     }
 
+    /// The disk loses its power after this many more writes: it processes no further request. That is
+    /// the only way to hit the moments between a write and the flush after it, which are short.
+    pub fn lose_power_after(&self, writes: u32) {
+        self.lock().writes_left = Some(writes);
+    }
+
+    /// Whether the disk has lost its power.
+    pub fn is_off(&self) -> bool {
+        self.lock().is_off
+    }
+
     /// Waits until all requests of a QEMU that has ended are processed.
     ///
     /// # Errors
@@ -109,6 +126,7 @@ impl VolatileDisk {
         self.disconnected()?;
         let survival = Survival::choose(random);
         let mut disk = self.lock();
+        (disk.is_off, disk.writes_left) = (false, None);
         let (surviving, loss) = disk.cache.cut_power(survival, random);
         file("write", &self.backing, disk.store(&surviving))?;
         Ok(loss)
@@ -163,6 +181,13 @@ impl CachedFile {
     fn write(&mut self, offset: u64, data: &[u8], durable: bool) -> Result<(), NbdError> {
         let first = self.first_sector(offset, data.len());
         self.cache.write(first.ok_or(NbdError::Invalid)?, data);
+        if let Some(left) = &mut self.writes_left {
+            *left = left.saturating_sub(1);
+            self.is_off = *left == 0;
+        }
+        if self.is_off {
+            return Ok(());
+        }
         if durable || self.cache.size() > CACHE_SIZE {
             // A drive may make more durable than it was asked to.
             return self.flushed();
@@ -204,6 +229,9 @@ fn connection(stream: &UnixStream, shared: &Mutex<CachedFile>) -> io::Result<Con
     loop {
         let request = nbd::read_request(&mut requests)?;
         let mut disk = shared.lock().unwrap_or_else(PoisonError::into_inner);
+        if disk.is_off && !matches!(request, NbdRequest::Disconnect) {
+            continue;
+        }
         let (handle, result) = match request {
             NbdRequest::Disconnect => return Ok(end),
             NbdRequest::Read {
@@ -223,7 +251,12 @@ fn connection(stream: &UnixStream, shared: &Mutex<CachedFile>) -> io::Result<Con
             NbdRequest::Flush { handle } => (handle, disk.flushed().map(|()| Vec::new())),
             NbdRequest::Unsupported { handle } => (handle, Err(NbdError::Unsupported)),
         };
+        let is_off = disk.is_off;
         drop(disk);
+        if is_off {
+            // Without an error, which the guest would have time to handle.
+            continue;
+        }
         end = ConnectionEnd::AfterRequests;
         let data = result.as_ref().map(Vec::as_slice).map_err(|error| *error);
         nbd::reply(&mut replies, handle, data)?;
@@ -256,7 +289,7 @@ mod tests {
             Self(stream)
         }
 
-        fn request(&mut self, kind: u16, offset: u64, length: u32, data: &[u8]) -> u32 {
+        fn send(&mut self, kind: u16, offset: u64, length: u32, data: &[u8]) {
             let mut request = 0x2560_9513_u32.to_be_bytes().to_vec();
             request.extend([0, 0]);
             request.extend(kind.to_be_bytes());
@@ -265,6 +298,10 @@ mod tests {
             request.extend(length.to_be_bytes());
             request.extend(data);
             self.0.write_all(&request).expect("a request");
+        }
+
+        fn request(&mut self, kind: u16, offset: u64, length: u32, data: &[u8]) -> u32 {
+            self.send(kind, offset, length, data);
             let mut reply = [0; 16];
             self.0.read_exact(&mut reply).expect("a reply");
             assert_eq!(reply[8..], 7_u64.to_be_bytes());
@@ -303,6 +340,30 @@ mod tests {
         let after = std::fs::read(&backing).expect("the disk");
         assert!(after[..512].iter().all(|byte| *byte == 1), "flushed");
         assert!(after[512..].iter().all(|byte| *byte == 0), "not flushed");
+        std::fs::remove_dir_all(&dir).expect("removed");
+    }
+
+    #[test]
+    fn a_disk_without_power_processes_nothing() {
+        let dir = std::env::temp_dir().join(format!("polylet-vm-off-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).expect("a directory");
+        let (backing, socket) = (dir.join("disk"), dir.join("disk.sock"));
+        std::fs::write(&backing, vec![0; 8192]).expect("a disk");
+        let mut disk = VolatileDisk::open(&backing, &socket).expect("a disk");
+        disk.serve().expect("a server");
+        let mut client = RawClient::connect(&disk);
+        disk.lose_power_after(2);
+        assert_eq!(client.request(1, 0, 512, &[1; 512]), 0);
+        client.send(1, 512, 512, &[2; 512]);
+        // Flushes of the last write, and another one.
+        client.send(3, 0, 0, &[]);
+        client.send(1, 1024, 512, &[3; 512]);
+        drop(client);
+        let loss = disk
+            .cut_power(&mut fastrand::Rng::with_seed(1))
+            .expect("a cut");
+        assert_eq!(loss.unflushed, 2, "both writes before, none after");
+        assert!(!disk.is_off());
         std::fs::remove_dir_all(&dir).expect("removed");
     }
 }

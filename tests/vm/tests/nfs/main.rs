@@ -24,7 +24,7 @@ const PODS: &str = "/api/v1/namespaces/default/pods";
 /// Limit of everything that needs the server, once it is back: TCP's retries are far apart by then.
 const RECOVERY_LIMIT: Duration = Duration::from_secs(300);
 
-/// Limit of a removal without the server: `umount` hangs for a minute before it is forced.
+/// Limit of a removal without the server: an unmount that hangs is forced after a minute.
 const REMOVAL_LIMIT: Duration = Duration::from_secs(240);
 
 /// Time for a healthy step on an emulated processor.
@@ -181,11 +181,13 @@ impl NfsTest<'_> {
     }
 
     async fn server_gone_at_unmount(&mut self) -> Result<(), VmError> {
+        // In use when the server is lost: a request waits for it when its process is killed.
         server::lose(self.guest).await?;
+        self.hanging("sh -c trap").await?;
+        let before = self.nfs_mounts().await?;
         let begun = Instant::now();
         self.delete("inline").await?;
         self.delete("claimed").await?;
-        self.hanging("umount").await?;
         self.others_are_unharmed("gone at unmount").await?;
         for name in ["inline", "claimed"] {
             self.gone(name, REMOVAL_LIMIT).await?;
@@ -194,18 +196,28 @@ impl NfsTest<'_> {
             "pods of the lost server were removed after {:.1?}",
             begun.elapsed()
         );
+        let after = self.nfs_mounts().await?;
+        assert_eq!((before, after), (3, 1), "NFS mounts before and after");
         server::find_again(self.guest).await?;
         self.recovered("waiting").await?;
         self.delete("waiting").await?;
         self.gone("waiting", STEP_LIMIT).await?;
         until("no NFS mount to be left", STEP_LIMIT, || async {
-            let left = self.guest.sh("grep ' nfs4 ' /proc/mounts || true").await?;
-            Ok(match left.is_empty() {
-                true => Poll::Ready(()),
-                false => Poll::Pending(left),
+            Ok(match self.nfs_mounts().await? {
+                0 => Poll::Ready(()),
+                left => Poll::Pending(left.to_string()),
             })
         })
         .await
+    }
+
+    /// Number of NFS mounts.
+    async fn nfs_mounts(&self) -> Result<usize, VmError> {
+        let mounts = self.guest.sh("cat /proc/mounts").await?;
+        Ok(mounts
+            .lines()
+            .filter(|line| line.contains(" nfs4 "))
+            .count())
     }
 
     /// Waits until a process with this command line waits for the server.

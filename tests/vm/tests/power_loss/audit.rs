@@ -57,6 +57,20 @@ impl ApiPod {
         self.kind == "once"
     }
 
+    fn unsettled(&self) -> Option<String> {
+        let Self { name, phase, .. } = self;
+        if self.is_deleting {
+            return Some(format!("{name}: still being deleted"));
+        }
+        let is_settled = match self.kind.as_str() {
+            "serving" | "static" => self.is_ready,
+            // Between two executions no container runs, and the phase stays.
+            "restarting" => phase == "Running",
+            _ => true,
+        };
+        (!is_settled).then(|| format!("{name}: {phase}, ready: {}", self.is_ready))
+    }
+
     pub(crate) fn has_ended(&self) -> bool {
         matches!(self.phase.as_str(), "Succeeded" | "Failed")
     }
@@ -77,6 +91,18 @@ impl Differences {
     }
 }
 
+/// What the API server alone shows to be unsettled.
+pub(crate) fn unsettled(pods: &[ApiPod], static_pods: &[String]) -> Vec<String> {
+    let mut found: Vec<String> = pods.iter().filter_map(ApiPod::unsettled).collect();
+    for name in static_pods {
+        let is_mirror_of = |pod: &&ApiPod| pod.name.starts_with(&format!("{name}-"));
+        if !pods.iter().any(|pod| is_mirror_of(&pod) && pod.is_ready) {
+            found.push(format!("static pod {name}: no ready mirror"));
+        }
+    }
+    found
+}
+
 /// Compares pods with what the node has. Both change while they are read, so that only a difference
 /// that stays is one.
 pub(crate) fn compare(
@@ -84,27 +110,17 @@ pub(crate) fn compare(
     static_pods: &[String],
     node: &RuntimeObservation,
 ) -> Differences {
-    let mut differences = Differences::default();
     let by_uid: BTreeMap<&str, &ApiPod> = pods.iter().map(|pod| (pod.uid.as_str(), pod)).collect();
-    for pod in pods {
-        differences.statuses.extend(status_differences(pod, node));
+    let mut statuses = unsettled(pods, static_pods);
+    statuses.extend(pods.iter().flat_map(|pod| status_differences(pod, node)));
+    Differences {
+        statuses,
+        orphans: orphans(&by_uid, node),
     }
-    for name in static_pods {
-        let is_mirror_of = |pod: &&ApiPod| pod.name.starts_with(&format!("{name}-"));
-        if !pods.iter().any(|pod| is_mirror_of(&pod) && pod.is_ready) {
-            let missing = format!("static pod {name}: no ready mirror");
-            differences.statuses.push(missing);
-        }
-    }
-    differences.orphans = orphans(&by_uid, node);
-    differences
 }
 
 fn status_differences(pod: &ApiPod, node: &RuntimeObservation) -> Vec<String> {
     let ApiPod { name, phase, .. } = pod;
-    if pod.is_deleting {
-        return vec![format!("{name}: still being deleted")];
-    }
     let tasks = node.tasks.iter().filter(|task| task.pod_uid == pod.uid);
     let alive: BTreeSet<String> = tasks
         .filter(|task| task.is_alive && !task.container.is_empty())
@@ -117,14 +133,8 @@ fn status_differences(pod: &ApiPod, node: &RuntimeObservation) -> Vec<String> {
             "{name}: running {alive:?}, according to its status {said:?}"
         ));
     }
-    match pod.kind.as_str() {
-        "serving" | "static" if !pod.is_ready => found.push(format!("{name}: {phase}, not ready")),
-        // Between two executions no container runs, and the phase stays.
-        "restarting" if phase != "Running" => found.push(format!("{name}: {phase}")),
-        "once" if !pod.has_ended() && alive.is_empty() => {
-            found.push(format!("{name}: {phase}, but nothing runs"));
-        }
-        _ => {}
+    if pod.runs_once() && !pod.has_ended() && alive.is_empty() {
+        found.push(format!("{name}: {phase}, but nothing runs"));
     }
     found
 }

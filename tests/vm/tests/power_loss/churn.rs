@@ -15,8 +15,9 @@ pub(crate) const PODS: &str = "/api/v1/namespaces/default/pods";
 const CONFIG_MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const JOBS: &str = "/apis/batch/v1/namespaces/default/jobs";
 
-/// Pods that may exist at a time; an emulated machine starts one in a second or two.
-const MOST_PODS: usize = 10;
+/// Pods that may exist at a time, those of Jobs aside. An emulated machine takes seconds to start one,
+/// and all that run are started again after each power cut.
+const MOST_PODS: usize = 6;
 
 /// The churn's objects and choices.
 pub(crate) struct Churn<'a> {

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
+use polylet_harness::cluster::is_ready;
 use polylet_harness::wait::Poll;
 use polylet_harness::{Cluster, guard};
 use polylet_vm::agent::StateInspection;
@@ -33,7 +34,7 @@ use executions::ExecutionCounter;
 const ROUNDS: u64 = 3;
 
 /// Time until the node is Ready and agrees with the API server again.
-const SETTLE_LIMIT: Duration = Duration::from_secs(300);
+const SETTLE_LIMIT: Duration = Duration::from_secs(480);
 
 fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
@@ -83,14 +84,14 @@ struct Round<'a> {
 impl Round<'_> {
     async fn run(&self, vm: &mut VirtualMachine, churn: &mut Churn<'_>, random: &mut Rng) {
         // Some cuts come while the first pods start, others after a while.
-        let duration = Duration::from_millis(random.u64(2_000..25_000));
+        let duration = Duration::from_millis(random.u64(2_000..15_000));
         let before_churn = churn.changes;
         let churned = tokio::time::timeout(duration, churn.run(ok(vm.guest()))).await;
         if let Ok(error) = churned {
             ok::<(), VmError>(Err(error));
         }
         let changes = churn.changes - before_churn;
-        let loss = ok(vm.cut_power(random));
+        let loss = ok(vm.cut_power_while_writing(random).await);
         // What the API server knew, and what had run, when the power was lost.
         let before = ok(self.pods().await);
         let runs_before = self.counter.begun();
@@ -107,8 +108,14 @@ impl Round<'_> {
         let booted = ok(vm.boot().await);
         let guest = ok(vm.guest());
         let begun = Instant::now();
-        let found = ok(node::services_ready(guest).await);
+        // Asked of the API server: the machine has enough to do.
+        let ready = self.node_ready(&guest.boot_id().unwrap_or_default()).await;
+        if ready.is_err() {
+            vm.diagnose().await;
+        }
+        ok(ready);
         let serving = begun.elapsed();
+        let found = ok(node::services_ready(guest).await);
         ok(churn.read_static_pods(guest).await);
         let pods = self.settled(vm, churn).await;
         if pods.is_err() {
@@ -118,7 +125,7 @@ impl Round<'_> {
         let settled = begun.elapsed();
         let after = ok(node::inspect(guest).await);
         println!(
-            "  booted in {:.1} s, services after {:.1} s more, settled after {:.1} s: {} pods, {} ended; \
+            "  booted in {:.1} s, node Ready after {:.1} s more, settled after {:.1} s: {} pods, {} ended; \
              state files at boot: {} whole, {} torn, {} set aside",
             booted.as_secs_f64(),
             serving.as_secs_f64(),
@@ -130,23 +137,11 @@ impl Round<'_> {
             found.set_aside.len(),
         );
         let mut wrong = repeated(&before, &runs_before, self.counter);
-        wrong.extend(
-            self.counter
-                .torn()
-                .into_iter()
-                .map(|uid| format!("torn ConfigMap in pod {uid}")),
-        );
-        for inspection in [found, after] {
-            let StateInspection {
-                torn, set_aside, ..
-            } = inspection;
-            wrong.extend(torn.into_iter().map(|file| format!("torn: {file}")));
-            wrong.extend(
-                set_aside
-                    .into_iter()
-                    .map(|file| format!("set aside: {file}")),
-            );
-        }
+        wrong.extend(changed_ends(&before, &pods));
+        let torn = self.counter.torn().into_iter();
+        wrong.extend(torn.map(|uid| format!("torn ConfigMap in pod {uid}")));
+        wrong.extend(unusable_files(found));
+        wrong.extend(unusable_files(after));
         assert!(wrong.is_empty(), "round {}: {wrong:#?}", self.label);
     }
 
@@ -157,44 +152,50 @@ impl Round<'_> {
         Ok(audit::api_pods(&list.unwrap_or(Value::Null)))
     }
 
-    /// Waits until the node is Ready and everything agrees, twice in succession.
+    /// Waits until the node of this boot is Ready.
+    async fn node_ready(&self, boot_id: &str) -> Result<(), VmError> {
+        let path = format!("/api/v1/nodes/{NODE}");
+        until("the node to be Ready", SETTLE_LIMIT, || async {
+            let node = self.cluster.client().get(&path).await?;
+            let node = node.unwrap_or(Value::Null);
+            let is_this_boot = node["status"]["nodeInfo"]["bootID"] == boot_id;
+            Ok(match is_this_boot && is_ready(&node) {
+                true => Poll::Ready(()),
+                false => Poll::Pending(format!("of this boot: {is_this_boot}")),
+            })
+        })
+        .await
+    }
+
+    /// Waits until everything agrees, twice in succession.
     async fn settled(
         &self,
         vm: &VirtualMachine,
         churn: &Churn<'_>,
     ) -> Result<Vec<ApiPod>, VmError> {
         let guest = vm.guest()?;
-        let boot_id = guest.boot_id().unwrap_or_default();
+        let static_pods = churn.static_pods();
         let agreed = std::cell::Cell::new(0);
-        until(
-            "the node to agree with the API server",
-            SETTLE_LIMIT,
-            || async {
-                let node = self
-                    .cluster
-                    .client()
-                    .get(&format!("/api/v1/nodes/{NODE}"))
-                    .await?;
-                let node = node.unwrap_or(Value::Null);
-                let is_this_boot = node["status"]["nodeInfo"]["bootID"] == boot_id.as_str();
-                if !is_this_boot || !polylet_harness::cluster::is_ready(&node) {
-                    agreed.set(0);
-                    return Ok(Poll::Pending("the node is not Ready".to_owned()));
-                }
-                let observed = node::observe(guest).await?;
-                let pods = self.pods().await?;
-                let differences = audit::compare(&pods, churn.static_pods(), &observed);
-                agreed.set(if differences.is_empty() {
-                    agreed.get() + 1
-                } else {
-                    0
-                });
-                Ok(match agreed.get() {
-                    0 | 1 => Poll::Pending(format!("{differences:#?}")),
-                    _ => Poll::Ready(pods),
-                })
-            },
-        )
+        let what = "the node to agree with the API server";
+        until(what, SETTLE_LIMIT, || async {
+            let unsettled = audit::unsettled(&self.pods().await?, static_pods);
+            if !unsettled.is_empty() {
+                agreed.set(0);
+                return Ok(Poll::Pending(format!("{unsettled:#?}")));
+            }
+            let observed = node::observe(guest).await?;
+            let pods = self.pods().await?;
+            let differences = audit::compare(&pods, static_pods, &observed);
+            if !differences.is_empty() {
+                agreed.set(0);
+                return Ok(Poll::Pending(format!("{differences:#?}")));
+            }
+            agreed.set(agreed.get() + 1);
+            Ok(match agreed.get() {
+                1 => Poll::Pending("agreed once".to_owned()),
+                _ => Poll::Ready(pods),
+            })
+        })
         .await
     }
 }
@@ -221,4 +222,22 @@ fn repeated(
         }
     }
     found
+}
+
+/// Pods that had ended, and have ended in another way or not at all now.
+fn changed_ends(before: &[ApiPod], after: &[ApiPod]) -> Vec<String> {
+    let ended = before.iter().filter(|pod| pod.has_ended());
+    let changed = ended.filter_map(|pod| {
+        let now = after.iter().find(|now| now.uid == pod.uid)?;
+        let (name, before, now) = (&pod.name, &pod.phase, &now.phase);
+        (before != now).then(|| format!("{name} was {before} and is {now}"))
+    });
+    changed.collect()
+}
+
+/// State files that are torn or were set aside.
+fn unusable_files(found: StateInspection) -> impl Iterator<Item = String> {
+    let torn = found.torn.into_iter().map(|file| format!("torn: {file}"));
+    let set_aside = found.set_aside.into_iter();
+    torn.chain(set_aside.map(|file| format!("set aside: {file}")))
 }

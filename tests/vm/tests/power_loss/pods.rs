@@ -59,14 +59,14 @@ pub(crate) fn restarting(name: &str, port: u16, seconds: u8) -> Value {
     with_volumes(pod(name, "restarting", port, &script))
 }
 
-/// A Job of two pods, one after the other.
+/// A Job of one pod, and another for each that is lost.
 pub(crate) fn job(name: &str, port: u16) -> Value {
     let template = once(name, port, 1, 0);
     json!({
         "apiVersion": "batch/v1", "kind": "Job",
         "metadata": { "name": name, "labels": { KIND: "job" } },
         "spec": {
-            "completions": 2, "parallelism": 1, "backoffLimit": 100,
+            "completions": 1, "parallelism": 1, "backoffLimit": 100,
             "template": {
                 "metadata": { "labels": { KIND: "once" } },
                 "spec": template["spec"],

@@ -154,9 +154,25 @@ fn a_token_is_imminent_only_if_nothing_else_is_missing() {
 
 #[test]
 fn a_file_cannot_also_be_a_directory() {
-    let clash = spec(&[("a", "x", None), ("b", "x/y", None)], false, None);
-    let result = project(&clash, &present(&["a", "b"]));
-    assert!(matches!(result, Err(Blocked::Failed(_))), "{result:?}");
+    for (file, other, message) in [
+        (
+            "x",
+            "x/y",
+            Some(r#""x" is a file and, for "x/y", a directory"#),
+        ),
+        (
+            "é/x",
+            "é/x/y/z",
+            Some(r#""é/x" is a file and, for "é/x/y/z", a directory"#),
+        ),
+        ("x", "xy/z", None),
+        ("x/y", "x/z", None),
+    ] {
+        let items = spec(&[("a", file, None), ("b", other, None)], false, None);
+        let result = project(&items, &present(&["a", "b"]));
+        let expected = message.map(|message| Blocked::Failed(message.to_owned()));
+        assert_eq!(result.err(), expected, "{file} {other}");
+    }
 }
 
 #[test]

@@ -13,9 +13,9 @@ use rustix::process::{Pid, Signal, kill_process_group};
 const OUTPUT_LIMIT: Duration = Duration::from_secs(1);
 
 /// Runs a command in a process group of its own, which is killed at its time limit.
-pub(crate) fn run(command: &GuestCommand) -> CommandOutput {
+pub(crate) fn run(command: &GuestCommand, input: Vec<u8>) -> CommandOutput {
     match start(command) {
-        Ok(child) => finish(child, command),
+        Ok(child) => finish(child, command, input),
         Err(error) => CommandOutput {
             stderr: format!("cannot run {:?}: {error}", command.args),
             ..CommandOutput::default()
@@ -38,11 +38,10 @@ fn start(command: &GuestCommand) -> io::Result<Child> {
         .spawn()
 }
 
-fn finish(mut child: Child, command: &GuestCommand) -> CommandOutput {
-    let input = command.input.clone();
+fn finish(mut child: Child, command: &GuestCommand, input: Vec<u8>) -> CommandOutput {
     if let Some(mut stdin) = child.stdin.take() {
         // A command that does not read its input is no error.
-        std::thread::spawn(move || stdin.write_all(input.as_bytes()));
+        std::thread::spawn(move || stdin.write_all(&input));
     }
     let stdout = child.stdout.take().map(OutputReader::start);
     let stderr = child.stderr.take().map(OutputReader::start);
@@ -112,14 +111,16 @@ mod tests {
         GuestCommand {
             id: 1,
             args: args.iter().map(|arg| (*arg).to_owned()).collect(),
-            input: "in".to_owned(),
             limit_ms,
         }
     }
 
     #[test]
     fn output_and_exit_code_are_returned() {
-        let output = run(&command(&["sh", "-c", "cat; echo oh >&2; exit 3"], 10_000));
+        let output = run(
+            &command(&["sh", "-c", "cat; echo oh >&2; exit 3"], 10_000),
+            b"in".to_vec(),
+        );
         assert_eq!(output.code, Some(3));
         assert_eq!(
             (output.stdout.as_str(), output.stderr.as_str()),
@@ -130,14 +131,17 @@ mod tests {
 
     #[test]
     fn a_command_is_killed_at_its_limit() {
-        let output = run(&command(&["sh", "-c", "echo begun; sleep 1000"], 500));
+        let output = run(
+            &command(&["sh", "-c", "echo begun; sleep 1000"], 500),
+            b"in".to_vec(),
+        );
         assert!(output.timed_out);
         assert_eq!((output.stdout.as_str(), output.code), ("begun\n", None));
     }
 
     #[test]
     fn a_program_that_does_not_exist_is_reported() {
-        let output = run(&command(&["/does/not/exist"], 1000));
+        let output = run(&command(&["/does/not/exist"], 1000), b"in".to_vec());
         assert!(output.stderr.contains("/does/not/exist"), "{output:?}");
         assert!(!output.succeeded());
     }

@@ -5,6 +5,9 @@ use std::path::{Path, PathBuf};
 use polylet_vm::agent::StateInspection;
 use serde::de::IgnoredAny;
 
+/// Files with one record in each line, to which records are appended.
+const RECORD_LOGS: [&str; 2] = ["pod-config/api.json", "pod-config/objects.json"];
+
 /// Prints an inspection of these directories as JSON.
 pub(crate) fn print(directories: &[&str]) -> io::Result<()> {
     let mut inspection = StateInspection::default();
@@ -15,8 +18,8 @@ pub(crate) fn print(directories: &[&str]) -> io::Result<()> {
     Ok(())
 }
 
-/// Adds the files below a directory. State files are JSON; other files (certificates, logs of
-/// records, files that were still being written) are skipped.
+/// Adds the files below a directory. State files are JSON; other files (certificates, files that were
+/// still being written) are skipped.
 fn inspect(directory: &Path, inspection: &mut StateInspection) -> io::Result<()> {
     let mut queue: Vec<PathBuf> = vec![directory.to_owned()];
     while let Some(path) = queue.pop() {
@@ -36,11 +39,42 @@ fn inspect_file(path: &Path, inspection: &mut StateInspection) -> io::Result<()>
     let shown = path.display().to_string();
     match path.extension().and_then(|extension| extension.to_str()) {
         Some("broken") => inspection.set_aside.push(shown),
-        Some("json") => match serde_json::from_slice::<IgnoredAny>(&fs::read(path)?) {
-            Ok(_) => inspection.whole += 1,
-            Err(error) => inspection.torn.push(format!("{shown}: {error}")),
-        },
+        Some("json") => {
+            let content = match fs::read(path) {
+                // Replaced or removed by a running service.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+                content => content?,
+            };
+            let checked = match RECORD_LOGS.iter().any(|log| path.ends_with(log)) {
+                true => check_records(&content),
+                false => check(&content),
+            };
+            match checked {
+                Ok(()) => inspection.whole += 1,
+                Err(error) => {
+                    let size = content.len();
+                    inspection
+                        .torn
+                        .push(format!("{shown} ({size} bytes): {error}"));
+                }
+            }
+        }
         _ => {}
+    }
+    Ok(())
+}
+
+fn check(json: &[u8]) -> serde_json::Result<()> {
+    serde_json::from_slice::<IgnoredAny>(json).map(drop)
+}
+
+/// A power cut may end the file within the last record, which was not acknowledged then; the first
+/// ones are written before the file has its name.
+fn check_records(lines: &[u8]) -> serde_json::Result<()> {
+    for (index, line) in lines.split_inclusive(|byte| *byte == b'\n').enumerate() {
+        if index == 0 || line.ends_with(b"\n") {
+            check(line)?;
+        }
     }
     Ok(())
 }
@@ -71,5 +105,20 @@ mod tests {
             (found.whole, found.torn.len(), found.set_aside.len()),
             (1, 2, 1)
         );
+    }
+
+    #[test]
+    fn only_the_last_record_of_a_log_may_be_cut() {
+        for (log, is_whole) in [
+            ("", true),
+            ("{}\n", true),
+            ("{}\n[1]\n", true),
+            ("{}\n[1", true),
+            ("{}\n[1\n{}\n", false),
+            ("{}\n\0\0\n", false),
+            ("[1", false),
+        ] {
+            assert_eq!(check_records(log.as_bytes()).is_ok(), is_whole, "{log:?}");
+        }
     }
 }

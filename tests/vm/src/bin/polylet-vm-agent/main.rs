@@ -56,11 +56,11 @@ fn serve(port: &Path) -> io::Result<()> {
             std::thread::sleep(Duration::from_millis(100));
             continue;
         }
-        while let Some(command) = decode::<GuestCommand>(&mut received)? {
+        while let Some((command, input)) = decode::<GuestCommand>(&mut received)? {
             let writer = Arc::clone(&writer);
             std::thread::spawn(move || {
                 let id = command.id;
-                let output = execute::run(&command);
+                let output = execute::run(&command, input);
                 // A broken port ends the reader, too.
                 let _ = respond(&writer, &AgentMessage::Ended { id, output });
             });
