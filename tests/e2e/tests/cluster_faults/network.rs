@@ -16,6 +16,8 @@ use crate::faulty_node::{FaultyNode, bound};
 
 /// Clients that connect and send nothing.
 const CLIENTS: usize = 256;
+/// Pause of a client before it comes again.
+const CLIENT_PAUSE: Duration = Duration::from_secs(5);
 /// Pause between two requests with new tokens: 10,000 a minute.
 const TOKEN_PAUSE: Duration = Duration::from_millis(6);
 
@@ -116,70 +118,100 @@ async fn trickle(mut stream: TcpStream) {
     }
 }
 
-/// Makes the network plugin of pods named `cni-hang` hang.
-pub(crate) fn hanging_cni_plugin(node: &Node) {
+/// Installs a network plugin that hangs for pods named `cni-hang`, until the fault is over.
+pub(crate) fn install_cni_plugin(node: &Node) {
     let dir = node.scratch().join("cni-bin");
     ok(fs::create_dir_all(&dir));
     let script = dir.join("hang");
-    let text = "#!/bin/sh\ncase \"$CNI_COMMAND:$CNI_ARGS\" in\n\
-        ADD:*K8S_POD_NAME=cni-hang*) while :; do sleep 1; done ;;\n\
-        ADD:*) echo '{\"cniVersion\":\"0.4.0\"}' ;;\n\
-        VERSION:*) echo '{\"cniVersion\":\"0.4.0\",\"supportedVersions\":[\"0.3.1\",\"0.4.0\"]}' ;;\n\
-        esac\nexit 0\n";
+    let over = hang_over(node);
+    let over = over.display();
+    let text = format!(
+        "#!/bin/sh\ncase \"$CNI_COMMAND:$CNI_ARGS\" in\n\
+        ADD:*K8S_POD_NAME=cni-hang*) while [ ! -e {over} ]; do sleep 1; done ;;\n\
+        ADD:*) echo '{{\"cniVersion\":\"0.4.0\"}}' ;;\n\
+        VERSION:*) echo '{{\"cniVersion\":\"0.4.0\",\"supportedVersions\":[\"0.3.1\",\"0.4.0\"]}}' ;;\n\
+        esac\nexit 0\n"
+    );
     ok(fs::write(&script, text));
-    ok(fs::set_permissions(
-        &script,
-        fs::Permissions::from_mode(0o755),
-    ));
+    let executable = fs::Permissions::from_mode(0o755);
+    ok(fs::set_permissions(&script, executable));
     let path = node.scratch().join("cni/10-polylet.conflist");
     let mut network: Value = ok(serde_json::from_slice(&ok(fs::read(&path))));
     if let Some(plugins) = network["plugins"].as_array_mut() {
         plugins.insert(0, json!({ "type": "hang" }));
     }
-    let aside = node.scratch().join("network");
-    ok(fs::write(&aside, network.to_string()));
-    ok(fs::rename(aside, path));
+    // In place: containerd reads it again after a write, but not after a rename.
+    ok(fs::write(&path, network.to_string()));
 }
 
-/// Clients of the node API that say nothing: half of them before, half after the TLS handshake.
-pub(crate) async fn silent_clients(node: &FaultyNode) -> Background {
+/// The file whose existence ends the hang.
+fn hang_over(node: &Node) -> PathBuf {
+    node.scratch().join("cni-bin/over")
+}
+
+/// A file that is written on drop.
+pub(crate) struct WrittenOnDrop(PathBuf);
+
+impl Drop for WrittenOnDrop {
+    fn drop(&mut self) {
+        // Without it the plugin ends with the runtime.
+        let _ = fs::write(&self.0, "");
+    }
+}
+
+/// A pod whose network plugin hangs.
+pub(crate) async fn hung_cni_plugin(node: &FaultyNode) -> WrittenOnDrop {
+    node.start_pod("cni-hang").await;
+    WrittenOnDrop(hang_over(&node.node))
+}
+
+/// Clients of the node API that say nothing: half of them before, half after the TLS handshake. Each
+/// comes again when it is turned away.
+pub(crate) async fn silent_clients(node: &FaultyNode) -> Vec<Background> {
     let (port, _) = node.node.ports();
     let tls = ok(node.node.pki().tls(true));
-    let clients = tokio::spawn(async move {
-        let connector = tokio_rustls::TlsConnector::from(tls);
-        let mut open: Vec<Box<dyn Send>> = Vec::new();
-        for number in 0..CLIENTS {
-            let Ok(stream) = TcpStream::connect(("127.0.0.1", port)).await else {
-                continue;
-            };
-            if number % 2 == 0 {
-                open.push(Box::new(stream));
-                continue;
+    let connector = tokio_rustls::TlsConnector::from(tls);
+    let clients = (0..CLIENTS).map(|number| {
+        let connector = connector.clone();
+        Background(tokio::spawn(async move {
+            loop {
+                // Turned away, or not even accepted.
+                let _ = stay_silent(port, (number % 2 == 1).then_some(&connector)).await;
+                tokio::time::sleep(CLIENT_PAUSE).await;
             }
-            let name = rustls::pki_types::ServerName::from(std::net::IpAddr::from([127, 0, 0, 1]));
-            let shaken = connector.connect(name, stream);
-            if let Ok(Ok(stream)) = tokio::time::timeout(Duration::from_secs(5), shaken).await {
-                open.push(Box::new(stream));
-            }
-        }
-        println!("{} silent clients", open.len());
-        std::future::pending::<()>().await;
+        }))
     });
+    let clients = clients.collect();
     let answered = async {
-        let logs = "/api/v1/nodes/node/proxy/healthz";
-        loop {
-            if node.cluster.client().text(logs).await.is_ok() {
-                return;
-            }
+        let health = "/api/v1/nodes/node/proxy/healthz";
+        while node.cluster.client().text(health).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(100)).await;
         }
     };
     let limit = polylet_harness::wait::timeout();
     ok(tokio::time::timeout(limit, answered).await);
-    Background(clients)
+    clients
+}
+
+/// Connects, and sends nothing but a handshake. Returns when the server closes the connection.
+async fn stay_silent(
+    port: u16,
+    connector: Option<&tokio_rustls::TlsConnector>,
+) -> std::io::Result<()> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
+    let mut nothing = [0; 64];
+    let Some(connector) = connector else {
+        while stream.read(&mut nothing).await? > 0 {}
+        return Ok(());
+    };
+    let name = rustls::pki_types::ServerName::from(std::net::IpAddr::from([127, 0, 0, 1]));
+    let mut stream = connector.connect(name, stream).await?;
+    while stream.read(&mut nothing).await? > 0 {}
+    Ok(())
 }
 
 /// Requests with 10,000 different tokens a minute.
-pub(crate) fn token_flood(node: &FaultyNode) -> Background {
+pub(crate) async fn token_flood(node: &FaultyNode) -> Background {
     let (port, _) = node.node.ports();
     let tls = ok(node.node.pki().tls(true));
     Background(tokio::spawn(async move {
@@ -196,12 +228,11 @@ pub(crate) fn token_flood(node: &FaultyNode) -> Background {
     }))
 }
 
-/// Ends the flood and checks how many of its tokens were sent to the API server.
-pub(crate) async fn reviews_are_few(node: &FaultyNode, flood: Background) {
-    drop(flood);
+/// Checks how many of the flood's tokens were sent to the API server: eight a second for one address.
+pub(crate) async fn reviews_are_few(node: &FaultyNode) {
     let (requests, _) = ok(node.cluster.requests(0));
     let reviews = requests.iter().map(|request| request.line());
     let reviews = reviews.filter(|line| line.contains("tokenreviews")).count();
-    println!("{reviews} token reviews");
-    assert!(reviews < 2_000, "{reviews} token reviews");
+    println!("  {reviews} token reviews");
+    assert!((1..2_000).contains(&reviews), "{reviews} token reviews");
 }

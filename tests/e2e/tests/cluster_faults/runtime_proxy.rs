@@ -5,12 +5,15 @@ use std::future::Future;
 use std::marker::PhantomData;
 use std::path::Path;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use http_body_util::{BodyExt, Full};
-use polylet_e2e::ok;
+use polylet_e2e::{RUNS, ok};
+use serde_json::json;
 use tokio::net::UnixListener;
+use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::body::Body;
@@ -19,18 +22,41 @@ use tonic::codegen::http::{Request, Response};
 use tonic::server::NamedService;
 use tonic::transport::Channel;
 
+use crate::faulty_node::{FaultyNode, bound};
+
 /// Calls whose message contains this name are delayed.
 const SLOW: &[u8] = b"slow-runtime";
 /// The delay.
 const DELAY: Duration = Duration::from_secs(30);
 
 /// The proxy; stopped on drop.
-pub(crate) struct RuntimeProxy(JoinHandle<()>);
+pub(crate) struct RuntimeProxy {
+    serve: JoinHandle<()>,
+    over: Arc<Notify>,
+}
 
 impl Drop for RuntimeProxy {
     fn drop(&mut self) {
-        self.0.abort();
+        self.serve.abort();
     }
+}
+
+/// Ends the delay of calls in progress on drop.
+pub(crate) struct SlowCalls(Arc<Notify>);
+
+impl Drop for SlowCalls {
+    fn drop(&mut self) {
+        self.0.notify_waiters();
+    }
+}
+
+/// A pod whose start and whose probe are calls that take half a minute.
+pub(crate) async fn slow_calls(node: &FaultyNode) -> SlowCalls {
+    let probe = json!({ "exec": { "command": ["echo", "slow-runtime"] },
+        "periodSeconds": 1, "timeoutSeconds": 2 });
+    let more = json!({ "container": { "readinessProbe": probe } });
+    node.create(&bound("slow-runtime", RUNS, &more)).await;
+    SlowCalls(Arc::clone(&node.proxy.over))
 }
 
 impl RuntimeProxy {
@@ -38,21 +64,32 @@ impl RuntimeProxy {
     pub(crate) fn start(socket: &Path, endpoint: &str) -> Self {
         let runtime = Path::new(endpoint.trim_start_matches("unix://"));
         let channel = ok(polylet_harness::cri::channel(runtime));
+        let over = Arc::new(Notify::new());
         let listener = UnixListenerStream::new(ok(UnixListener::bind(socket)));
         let serve = tonic::transport::Server::builder()
-            .add_service(ForwardedService(
-                channel.clone(),
-                PhantomData::<RuntimeService>,
-            ))
-            .add_service(ForwardedService(channel, PhantomData::<ImageService>))
+            .add_service(ForwardedService {
+                channel: channel.clone(),
+                over: Arc::clone(&over),
+                service: PhantomData::<RuntimeService>,
+            })
+            .add_service(ForwardedService {
+                channel,
+                over: Arc::clone(&over),
+                service: PhantomData::<ImageService>,
+            })
             .serve_with_incoming(listener);
-        Self(tokio::spawn(async move { ok(serve.await) }))
+        let serve = tokio::spawn(async move { ok(serve.await) });
+        Self { serve, over }
     }
 }
 
 /// Forwards the calls of one of CRI's services.
 #[derive(Clone)]
-struct ForwardedService<S>(Channel, PhantomData<S>);
+struct ForwardedService<S> {
+    channel: Channel,
+    over: Arc<Notify>,
+    service: PhantomData<S>,
+}
 
 #[derive(Clone)]
 struct RuntimeService;
@@ -80,13 +117,18 @@ impl<S> Service<Request<Body>> for ForwardedService<S> {
     }
 
     fn call(&mut self, request: Request<Body>) -> Forwarded {
-        Box::pin(forward(self.0.clone(), request))
+        Box::pin(forward(
+            self.channel.clone(),
+            Arc::clone(&self.over),
+            request,
+        ))
     }
 }
 
 /// Each call has one request message; responses are streamed.
 async fn forward(
     mut channel: Channel,
+    over: Arc<Notify>,
     request: Request<Body>,
 ) -> Result<Response<Body>, Infallible> {
     let (head, body) = request.into_parts();
@@ -95,7 +137,10 @@ async fn forward(
         Err(status) => return Ok(status.into_http()),
     };
     if bytes.windows(SLOW.len()).any(|part| part == SLOW) {
-        tokio::time::sleep(DELAY).await;
+        tokio::select! {
+            () = tokio::time::sleep(DELAY) => {}
+            () = over.notified() => {}
+        }
     }
     let body = Body::new(Full::new(bytes));
     let ready = std::future::poll_fn(|cx| channel.poll_ready(cx)).await;
