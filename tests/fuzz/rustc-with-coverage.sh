@@ -1,12 +1,13 @@
 #!/bin/sh
-# RUSTC_WORKSPACE_WRAPPER of the fuzzing build: cargo runs `<this> rustc <arguments>` for the crates of
-# the workspace only, so that they are instrumented and their dependencies are those of every other
-# build. All flags are those of stable compilers.
+# The workspace wrapper of `cargo fuzz-long`: cargo runs `<this> rustc <arguments>` for the crates of the
+# workspace only, so that they are instrumented and their dependencies are those of the tests. All
+# flags are those of stable compilers. A panic says where it is without debug info.
 set -eu
 rustc=$1
 shift
 exec "$rustc" "$@" \
     -Copt-level=1 \
+    -Cdebuginfo=0 \
     -Ccodegen-units=16 \
     -Cpasses=sancov-module \
     -Cllvm-args=-sanitizer-coverage-level=4 \

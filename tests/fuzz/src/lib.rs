@@ -2,8 +2,8 @@
 //! cases that go with them.
 //!
 //! A target takes bytes and must neither panic, nor take long, nor allocate much, whatever they are.
-//! `tests/regressions.rs` replays all stored inputs; `polylet-fuzz-engine` is libFuzzer around one
-//! target, and `polylet-fuzz` builds it with instrumentation and runs it for some or all targets.
+//! `tests/regressions.rs` replays all stored inputs. `cargo fuzz-long` builds `polylet-fuzz` with
+//! instrumentation: libFuzzer around one target, and what runs it for some or all targets.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,6 +12,8 @@ use std::time::Duration;
 pub mod input;
 /// Limits of time and memory.
 pub mod limits;
+/// `cargo fuzz-long`.
+pub mod runner;
 /// Inputs with one part repeated.
 pub mod scale;
 /// The scratch directory for parsers that read files.

@@ -1,43 +1,48 @@
-//! `cargo fuzz-long`: builds the engine with instrumentation and runs it for some or all targets.
+//! `cargo fuzz-long`: runs itself once per target, as libFuzzer around the target that the environment
+//! names. The arguments of those runs are libFuzzer's.
 
+// libFuzzer calls back through C.
+#![allow(unsafe_code)]
+
+use std::ffi::{CString, c_char, c_int};
 use std::process::ExitCode;
+use std::sync::OnceLock;
+use std::time::Duration;
 
 use clap::Parser;
-use polylet_fuzz::{TARGETS, Target, target};
+use polylet_fuzz::runner::{self, FuzzArgs};
+use polylet_fuzz::{TARGET_VARIABLE, Target, target};
 
-/// The build of the engine.
-mod build;
-/// Runs of the engine.
-mod session;
+/// Processor time of one input.
+const MAX_TIME: Duration = Duration::from_secs(1);
 
-use session::Session;
+static TARGET: OnceLock<&'static Target> = OnceLock::new();
 
-/// Fuzzes for a time; a finding ends the target's run and is printed with its input.
-#[derive(Debug, Parser)]
-#[command(name = "cargo fuzz-long")]
-struct FuzzArgs {
-    /// Fuzzes only the targets of these names.
-    #[arg(long)]
-    target: Vec<String>,
-    /// The time for each target.
-    #[arg(long, default_value_t = 600)]
-    seconds: u64,
-    /// The time for all targets together, instead.
-    #[arg(long)]
-    total_seconds: Option<u64>,
-    /// Targets that run at the same time; by default as many as there are processors.
-    #[arg(long)]
-    jobs: Option<usize>,
-    /// Reduces this input to the smallest that fails in the same target, instead of fuzzing.
-    #[arg(long, value_name = "INPUT")]
-    minimize: Option<std::path::PathBuf>,
-    /// Lists the targets.
-    #[arg(long)]
-    list: bool,
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    if let Some(target) = TARGET.get() {
+        target.run(data, MAX_TIME);
+    }
+});
+
+unsafe extern "C" {
+    fn LLVMFuzzerRunDriver(
+        argc: *mut c_int,
+        argv: *mut *mut *mut c_char,
+        callback: unsafe extern "C" fn(*const u8, usize) -> c_int,
+    ) -> c_int;
 }
 
+unsafe extern "C" fn test_one_input(data: *const u8, size: usize) -> c_int {
+    // SAFETY: libFuzzer passes a buffer of this size.
+    unsafe { libfuzzer_sys::test_input_wrap(data, size) }
+}
+
+// Rust's own main and not libFuzzer's: it sets up the handler that reports stack overflows.
 fn main() -> ExitCode {
-    match run(&FuzzArgs::parse()) {
+    if let Ok(name) = std::env::var(TARGET_VARIABLE) {
+        return engine(&name);
+    }
+    match runner::run(&FuzzArgs::parse()) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
@@ -47,65 +52,19 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whether nothing was found.
-fn run(args: &FuzzArgs) -> Result<bool, FuzzError> {
-    if args.list {
-        TARGETS
-            .iter()
-            .for_each(|target| println!("{}", target.name));
-        return Ok(true);
-    }
-    let targets = match args.target.as_slice() {
-        [] => TARGETS.iter().collect(),
-        names => selected(names)?,
+/// Runs libFuzzer, which usually exits by itself.
+fn engine(name: &str) -> ExitCode {
+    let Some(found) = target(name) else {
+        eprintln!("{TARGET_VARIABLE}: no target {name:?}");
+        return ExitCode::FAILURE;
     };
-    let processors = std::thread::available_parallelism();
-    let jobs = args.jobs.or(processors.ok().map(Into::into)).unwrap_or(1);
-    let session = Session {
-        engine: build::engine()?,
-        seconds: match args.total_seconds {
-            Some(total) => share(total, jobs, targets.len()),
-            None => args.seconds,
-        },
-    };
-    match &args.minimize {
-        Some(input) => session.minimize(&targets, input),
-        None => session.fuzz(&targets, jobs),
-    }
-}
-
-/// The seconds of one target, when this many run at a time.
-fn share(total: u64, jobs: usize, targets: usize) -> u64 {
-    let rounds = targets.div_ceil(jobs.max(1)).max(1) as u64;
-    (total / rounds).max(1)
-}
-
-fn selected(names: &[String]) -> Result<Vec<&'static Target>, FuzzError> {
-    let found = names
-        .iter()
-        .map(|name| target(name).ok_or_else(|| FuzzError::NoTarget(name.clone())));
-    found.collect()
-}
-
-/// Why nothing can be fuzzed.
-#[derive(Debug, thiserror::Error)]
-enum FuzzError {
-    #[error("no target {0:?}; --list shows them")]
-    NoTarget(String),
-    #[error("--minimize needs one --target")]
-    OneTarget,
-    #[error("failed to run {program}")]
-    Run {
-        program: String,
-        #[source]
-        source: std::io::Error,
-    },
-    #[error("the engine does not compile")]
-    Build,
-    #[error("failed to write {path}")]
-    Write {
-        path: std::path::PathBuf,
-        #[source]
-        source: std::io::Error,
-    },
+    TARGET.get_or_init(|| found);
+    let args = std::env::args_os().filter_map(|arg| CString::new(arg.into_encoded_bytes()).ok());
+    let mut args: Vec<*mut c_char> = args.map(CString::into_raw).collect();
+    let mut argc = c_int::try_from(args.len()).unwrap_or_default();
+    args.push(std::ptr::null_mut());
+    let mut argv = args.as_mut_ptr();
+    // SAFETY: the arguments live as long as the process.
+    let code = unsafe { LLVMFuzzerRunDriver(&raw mut argc, &raw mut argv, test_one_input) };
+    u8::try_from(code).map_or(ExitCode::FAILURE, ExitCode::from)
 }
