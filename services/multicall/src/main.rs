@@ -4,6 +4,16 @@
 //! else changes: each is a process with its own sockets, and a single service is upgraded by replacing the
 //! file under its name. `polylet-multicall --install DIR` creates the names, its own included.
 
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::indexing_slicing
+    )
+)]
+
 mod install;
 
 use std::ffi::OsStr;

@@ -1,12 +1,15 @@
 //! `cargo generate` regenerates `proto/src/gen` from the .proto files;
 //! `cargo generate baseline` accepts the current wire as the new compatibility baseline, additions at
-//! the next level.
+//! the next level;
+//! `cargo generate units` regenerates the units of systemd in `systemd/`;
+//! `cargo generate static-pods` regenerates what the uids of static pods follow from, with Go.
 
 use std::error::Error;
 use std::path::Path;
 use std::process::ExitCode;
 
 use polylet_tidy::baseline::{WireBaseline, levels_code};
+use polylet_tidy::static_pods;
 
 fn main() -> ExitCode {
     let root = polylet_tidy::root();
@@ -14,7 +17,15 @@ fn main() -> ExitCode {
         None => polylet_tidy::wire::generate_into(&root, &root.join("proto/src/gen"))
             .map(|files| format!("wrote {files} files under proto/src/gen")),
         Some("baseline") => accept(&root),
-        Some(other) => Err(format!("unknown argument {other}; expected `baseline`").into()),
+        Some("units") => units(),
+        Some("static-pods") => {
+            static_pods::generate_into(&root, &root.join(static_pods::DIRECTORY))
+                .map(|files| format!("wrote {files} files under {}", static_pods::DIRECTORY))
+        }
+        Some(other) => {
+            let expected = "expected `baseline`, `units` or `static-pods`";
+            Err(format!("unknown argument {other}; {expected}").into())
+        }
     };
     match done {
         Ok(what) => {
@@ -25,6 +36,19 @@ fn main() -> ExitCode {
             eprintln!("failed to generate: {error}");
             ExitCode::FAILURE
         }
+    }
+}
+
+/// By a program of its own: it contains the services' descriptors, and this one has to run before the
+/// services compile.
+fn units() -> Result<String, Box<dyn Error>> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let status = std::process::Command::new(cargo)
+        .args(["run", "--quiet", "--bin", "polylet-units"])
+        .status()?;
+    match status.success() {
+        true => Ok("the units are up to date".to_owned()),
+        false => Err(format!("polylet-units: {status}").into()),
     }
 }
 
