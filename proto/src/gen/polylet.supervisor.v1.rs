@@ -79,6 +79,188 @@ pub struct Span {
     #[prost(string, repeated, tag = "9")]
     pub links: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
+/// The new program of a service.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ServiceProgram {
+    #[prost(string, tag = "1")]
+    pub service: ::prost::alloc::string::String,
+    /// Absolute path of the file to install.
+    #[prost(string, tag = "2")]
+    pub path: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct UpgradeRequest {
+    /// In any order: callees are upgraded first.
+    #[prost(message, repeated, tag = "1")]
+    pub programs: ::prost::alloc::vec::Vec<ServiceProgram>,
+    /// Check only.
+    #[prost(bool, tag = "2")]
+    pub dry_run: bool,
+    /// How long each new process may take to be in step with its peers. Unset: a minute.
+    #[prost(message, optional, tag = "3")]
+    pub timeout: ::core::option::Option<::prost_types::Duration>,
+    /// Accept a program whose state files the present one cannot read, so that there is no way back.
+    #[prost(bool, tag = "4")]
+    pub one_way: bool,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RollbackRequest {
+    /// Empty: all that were upgraded.
+    #[prost(string, repeated, tag = "1")]
+    pub services: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(bool, tag = "2")]
+    pub dry_run: bool,
+    #[prost(message, optional, tag = "3")]
+    pub timeout: ::core::option::Option<::prost_types::Duration>,
+}
+/// A step of one service.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct UpgradeProgress {
+    #[prost(string, tag = "1")]
+    pub service: ::prost::alloc::string::String,
+    #[prost(enumeration = "UpgradeStep", tag = "2")]
+    pub step: i32,
+    #[prost(string, tag = "3")]
+    pub message: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct UpgradeResponse {
+    #[prost(message, optional, tag = "1")]
+    pub progress: ::core::option::Option<UpgradeProgress>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RollbackResponse {
+    #[prost(message, optional, tag = "1")]
+    pub progress: ::core::option::Option<UpgradeProgress>,
+}
+/// The swap of one service's program.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct UpgradeRecord {
+    /// The same for all services of one call.
+    #[prost(uint64, tag = "1")]
+    pub run: u64,
+    #[prost(enumeration = "UpgradeKind", tag = "2")]
+    pub kind: i32,
+    #[prost(string, tag = "3")]
+    pub service: ::prost::alloc::string::String,
+    #[prost(string, tag = "4")]
+    pub from_version: ::prost::alloc::string::String,
+    #[prost(string, tag = "5")]
+    pub to_version: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "6")]
+    pub started_at: ::core::option::Option<::prost_types::Timestamp>,
+    /// Unset while it is under way.
+    #[prost(message, optional, tag = "7")]
+    pub finished_at: ::core::option::Option<::prost_types::Timestamp>,
+    /// DONE, ROLLED_BACK or FAILED; while it is under way, the last step.
+    #[prost(enumeration = "UpgradeStep", tag = "8")]
+    pub step: i32,
+    /// Why it was rolled back or failed.
+    #[prost(string, tag = "9")]
+    pub cause: ::prost::alloc::string::String,
+    /// The supervisor was restarted meanwhile.
+    #[prost(bool, tag = "10")]
+    pub resumed: bool,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListUpgradesRequest {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListUpgradesResponse {
+    #[prost(message, repeated, tag = "1")]
+    pub upgrades: ::prost::alloc::vec::Vec<UpgradeRecord>,
+}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum UpgradeStep {
+    Unspecified = 0,
+    /// Compatible with what runs.
+    Checked = 1,
+    /// The new version is among the installed ones.
+    Installed = 2,
+    /// No side effects any more; the message names unfinished work.
+    Drained = 3,
+    /// The link names the other version.
+    Activated = 4,
+    /// The process was replaced.
+    Restarted = 5,
+    /// Healthy, and in step with its peers.
+    Done = 6,
+    /// The message says why the version before is brought back.
+    RollingBack = 7,
+    /// The version before is in step again.
+    RolledBack = 8,
+    /// Neither version is in step.
+    Failed = 9,
+    /// The requested version runs already.
+    Unchanged = 10,
+}
+impl UpgradeStep {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "UPGRADE_STEP_UNSPECIFIED",
+            Self::Checked => "UPGRADE_STEP_CHECKED",
+            Self::Installed => "UPGRADE_STEP_INSTALLED",
+            Self::Drained => "UPGRADE_STEP_DRAINED",
+            Self::Activated => "UPGRADE_STEP_ACTIVATED",
+            Self::Restarted => "UPGRADE_STEP_RESTARTED",
+            Self::Done => "UPGRADE_STEP_DONE",
+            Self::RollingBack => "UPGRADE_STEP_ROLLING_BACK",
+            Self::RolledBack => "UPGRADE_STEP_ROLLED_BACK",
+            Self::Failed => "UPGRADE_STEP_FAILED",
+            Self::Unchanged => "UPGRADE_STEP_UNCHANGED",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "UPGRADE_STEP_UNSPECIFIED" => Some(Self::Unspecified),
+            "UPGRADE_STEP_CHECKED" => Some(Self::Checked),
+            "UPGRADE_STEP_INSTALLED" => Some(Self::Installed),
+            "UPGRADE_STEP_DRAINED" => Some(Self::Drained),
+            "UPGRADE_STEP_ACTIVATED" => Some(Self::Activated),
+            "UPGRADE_STEP_RESTARTED" => Some(Self::Restarted),
+            "UPGRADE_STEP_DONE" => Some(Self::Done),
+            "UPGRADE_STEP_ROLLING_BACK" => Some(Self::RollingBack),
+            "UPGRADE_STEP_ROLLED_BACK" => Some(Self::RolledBack),
+            "UPGRADE_STEP_FAILED" => Some(Self::Failed),
+            "UPGRADE_STEP_UNCHANGED" => Some(Self::Unchanged),
+            _ => None,
+        }
+    }
+}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum UpgradeKind {
+    Unspecified = 0,
+    Upgrade = 1,
+    Rollback = 2,
+}
+impl UpgradeKind {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "UPGRADE_KIND_UNSPECIFIED",
+            Self::Upgrade => "UPGRADE_KIND_UPGRADE",
+            Self::Rollback => "UPGRADE_KIND_ROLLBACK",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "UPGRADE_KIND_UNSPECIFIED" => Some(Self::Unspecified),
+            "UPGRADE_KIND_UPGRADE" => Some(Self::Upgrade),
+            "UPGRADE_KIND_ROLLBACK" => Some(Self::Rollback),
+            _ => None,
+        }
+    }
+}
 /// Generated client implementations.
 pub mod supervisor_service_client {
     #![allow(
@@ -219,6 +401,94 @@ pub mod supervisor_service_client {
                 );
             self.inner.unary(req, path, codec).await
         }
+        /// Replaces the programs of services, one after the other, and reports each step. It goes on when the
+        /// caller is gone. FAILED_PRECONDITION: refused, nothing was changed. ABORTED: rolled back, or failed.
+        pub async fn upgrade(
+            &mut self,
+            request: impl tonic::IntoRequest<super::UpgradeRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::UpgradeResponse>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/polylet.supervisor.v1.SupervisorService/Upgrade",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new("polylet.supervisor.v1.SupervisorService", "Upgrade"),
+                );
+            self.inner.server_streaming(req, path, codec).await
+        }
+        /// Brings back the programs from before the last upgrade of each service, callers first.
+        pub async fn rollback(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RollbackRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::RollbackResponse>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/polylet.supervisor.v1.SupervisorService/Rollback",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new(
+                        "polylet.supervisor.v1.SupervisorService",
+                        "Rollback",
+                    ),
+                );
+            self.inner.server_streaming(req, path, codec).await
+        }
+        /// Upgrades and rollbacks, the latest last.
+        pub async fn list_upgrades(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListUpgradesRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListUpgradesResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/polylet.supervisor.v1.SupervisorService/ListUpgrades",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new(
+                        "polylet.supervisor.v1.SupervisorService",
+                        "ListUpgrades",
+                    ),
+                );
+            self.inner.unary(req, path, codec).await
+        }
     }
 }
 /// Generated server implementations.
@@ -247,6 +517,37 @@ pub mod supervisor_service_server {
             request: tonic::Request<super::GetTraceRequest>,
         ) -> std::result::Result<
             tonic::Response<super::GetTraceResponse>,
+            tonic::Status,
+        >;
+        /// Server streaming response type for the Upgrade method.
+        type UpgradeStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::UpgradeResponse, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// Replaces the programs of services, one after the other, and reports each step. It goes on when the
+        /// caller is gone. FAILED_PRECONDITION: refused, nothing was changed. ABORTED: rolled back, or failed.
+        async fn upgrade(
+            &self,
+            request: tonic::Request<super::UpgradeRequest>,
+        ) -> std::result::Result<tonic::Response<Self::UpgradeStream>, tonic::Status>;
+        /// Server streaming response type for the Rollback method.
+        type RollbackStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::RollbackResponse, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// Brings back the programs from before the last upgrade of each service, callers first.
+        async fn rollback(
+            &self,
+            request: tonic::Request<super::RollbackRequest>,
+        ) -> std::result::Result<tonic::Response<Self::RollbackStream>, tonic::Status>;
+        /// Upgrades and rollbacks, the latest last.
+        async fn list_upgrades(
+            &self,
+            request: tonic::Request<super::ListUpgradesRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListUpgradesResponse>,
             tonic::Status,
         >;
     }
@@ -403,6 +704,144 @@ pub mod supervisor_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = GetTraceSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/polylet.supervisor.v1.SupervisorService/Upgrade" => {
+                    #[allow(non_camel_case_types)]
+                    struct UpgradeSvc<T: SupervisorService>(pub Arc<T>);
+                    impl<
+                        T: SupervisorService,
+                    > tonic::server::ServerStreamingService<super::UpgradeRequest>
+                    for UpgradeSvc<T> {
+                        type Response = super::UpgradeResponse;
+                        type ResponseStream = T::UpgradeStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::UpgradeRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as SupervisorService>::upgrade(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = UpgradeSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/polylet.supervisor.v1.SupervisorService/Rollback" => {
+                    #[allow(non_camel_case_types)]
+                    struct RollbackSvc<T: SupervisorService>(pub Arc<T>);
+                    impl<
+                        T: SupervisorService,
+                    > tonic::server::ServerStreamingService<super::RollbackRequest>
+                    for RollbackSvc<T> {
+                        type Response = super::RollbackResponse;
+                        type ResponseStream = T::RollbackStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::RollbackRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as SupervisorService>::rollback(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = RollbackSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/polylet.supervisor.v1.SupervisorService/ListUpgrades" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListUpgradesSvc<T: SupervisorService>(pub Arc<T>);
+                    impl<
+                        T: SupervisorService,
+                    > tonic::server::UnaryService<super::ListUpgradesRequest>
+                    for ListUpgradesSvc<T> {
+                        type Response = super::ListUpgradesResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ListUpgradesRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as SupervisorService>::list_upgrades(&inner, request)
+                                    .await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListUpgradesSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

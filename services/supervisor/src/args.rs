@@ -1,5 +1,8 @@
 //! Arguments of commands that print something.
 
+use std::path::PathBuf;
+use std::time::Duration;
+
 use clap::{Args, ValueEnum};
 use polylet_kit::config;
 
@@ -10,6 +13,46 @@ pub(crate) enum OutputFormat {
     Text,
     /// A JSON document
     Json,
+}
+
+/// Arguments of `polylet upgrade`.
+#[derive(Args)]
+pub(crate) struct UpgradeArgs {
+    /// The service to upgrade, such as pleg
+    #[arg(required_unless_present = "all")]
+    pub(crate) service: Option<String>,
+    /// Upgrade all services, callees first
+    #[arg(long, conflicts_with = "service")]
+    pub(crate) all: bool,
+    /// The new program; with --all, a directory with the programs of all services
+    #[arg(long, value_name = "PATH")]
+    pub(crate) to: PathBuf,
+    /// Only check whether the programs are compatible with those that run
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// How long each new process may take to be in step with its peers, before it is rolled back
+    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = config::parse_duration)]
+    pub(crate) timeout: Duration,
+    /// Upgrade even if the present program cannot read state files of the new one: there is no way back
+    #[arg(long)]
+    pub(crate) one_way: bool,
+}
+
+/// Arguments of `polylet rollback`.
+#[derive(Args)]
+pub(crate) struct RollbackArgs {
+    /// The service to roll back
+    #[arg(required_unless_present = "all")]
+    pub(crate) service: Option<String>,
+    /// Roll back all services that were upgraded, callers first
+    #[arg(long, conflicts_with = "service")]
+    pub(crate) all: bool,
+    /// Only check whether the programs are compatible with those that run
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// How long each process may take to be in step with its peers
+    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = config::parse_duration)]
+    pub(crate) timeout: Duration,
 }
 
 /// Arguments of `polylet logs`.

@@ -6,8 +6,10 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 use polylet_kit::{Config, DEFAULT_CONFIG, Exit, config, report};
 
-use crate::args::{LogArgs, OutputFormat};
+use crate::args::{LogArgs, OutputFormat, RollbackArgs, UpgradeArgs};
+use crate::backend::BackendKind;
 use crate::flags::{self, EffectiveConfig, FlagError, ParsedArgs};
+use crate::takeover::{self, TakeoverArgs};
 use crate::{client, run, show};
 
 /// A Kubernetes node agent in ten processes.
@@ -48,11 +50,24 @@ enum Command {
         /// Name, namespace/name or uid of the pod, or a trace ID
         pod: String,
     },
+    /// Run Polylet instead of the kubelet, or go back; says first what it will do
+    Takeover(TakeoverArgs),
+    /// Replace the program of a service, or of all, while pods keep running
+    Upgrade(UpgradeArgs),
+    /// Bring back the program from before the last upgrade
+    Rollback(RollbackArgs),
+    /// List upgrades and rollbacks
+    History,
     /// Validate a configuration file
     CheckConfig {
         /// The configuration file
         file: PathBuf,
     },
+}
+
+/// The command line, for manual pages and completions.
+pub fn command() -> clap::Command {
+    <Cli as clap::CommandFactory>::command()
 }
 
 /// The `main` function of the command.
@@ -78,6 +93,10 @@ pub fn main() -> ExitCode {
     if let Command::CheckConfig { file } = &cli.command {
         return show::config::check(file, output).into();
     }
+    if let Command::Takeover(args) = &cli.command {
+        let file = cli.global.config.as_deref();
+        return takeover::main(args, file.unwrap_or(Path::new(DEFAULT_CONFIG)));
+    }
     let running = matches!(cli.command, Command::Run);
     let config = match configuration(&cli.global, running) {
         Ok(config) => config,
@@ -87,13 +106,19 @@ pub fn main() -> ExitCode {
         }
     };
     match cli.command {
-        Command::Run => run::main(EffectiveConfig { config, text: None }).into(),
+        Command::Run => {
+            let effective = EffectiveConfig { config, text: None };
+            run::main(effective, BackendKind::Child).into()
+        }
         Command::Status => client::run(show::status::show(&config, output)),
         Command::Pods => client::run(show::pods::show(&config, output)),
         Command::Logs(args) => client::run(show::logs::show(&config, args)),
         Command::Trace { pod } => client::run(show::trace::show(&config, &pod, output)),
-        // Handled above, as it needs no configuration of the node.
-        Command::CheckConfig { .. } => Exit::Ok.into(),
+        Command::Upgrade(args) => client::run(show::upgrade::upgrade(&config, args, output)),
+        Command::Rollback(args) => client::run(show::upgrade::roll_back(&config, args, output)),
+        Command::History => client::run(show::history::show(&config, output)),
+        // Handled above, as they need no configuration of the node.
+        Command::CheckConfig { .. } | Command::Takeover(_) => Exit::Ok.into(),
     }
 }
 
@@ -111,8 +136,11 @@ fn run_args(mut args: Vec<String>) -> Option<Vec<String>> {
 }
 
 fn run_with(args: Vec<String>) -> Exit {
-    let parsed = match flags::parse(args) {
-        Ok(ParsedArgs::Run(parsed)) => parsed,
+    let (parsed, backend) = match flags::parse(args) {
+        Ok(ParsedArgs::Run(parsed)) => {
+            let backend = parsed.backend;
+            (parsed, backend)
+        }
         Ok(ParsedArgs::Help) => {
             print!("{}", flags::help());
             return Exit::Ok;
@@ -128,7 +156,14 @@ fn run_with(args: Vec<String>) -> Exit {
         }
     };
     match flags::configuration(parsed) {
-        Ok(effective) => run::main(effective),
+        Ok(effective) if backend == BackendKind::Systemd && effective.text.is_some() => {
+            eprintln!(
+                "polylet run: --backend systemd accepts no flag but --config: the services are units of \
+                 systemd and read the configuration file themselves"
+            );
+            Exit::Usage
+        }
+        Ok(effective) => run::main(effective, backend),
         Err(error) => {
             eprintln!("polylet run: {}", report(&error));
             match error {

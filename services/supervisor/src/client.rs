@@ -38,6 +38,10 @@ pub(crate) enum ClientError {
     },
     #[error("{0}")]
     NotFound(String),
+    #[error("refused: {0}")]
+    Refused(String),
+    #[error("{0}")]
+    NotUpgraded(String),
     #[error("reading {what}")]
     Read {
         what: String,
@@ -67,7 +71,10 @@ pub(crate) fn run(command: impl Future<Output = Result<(), ClientError>>) -> Exi
         | ClientError::NoResponse { .. }
         | ClientError::NotSynced { .. } => Exit::Unavailable,
         ClientError::NotFound(_) => Exit::NotFound,
-        ClientError::Read { .. } | ClientError::Runtime(_) => Exit::Failed,
+        ClientError::Read { .. }
+        | ClientError::Runtime(_)
+        | ClientError::Refused(_)
+        | ClientError::NotUpgraded(_) => Exit::Failed,
     }
     .into()
 }

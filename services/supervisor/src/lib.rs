@@ -8,8 +8,22 @@
 //!
 //! `polylet run` accepts the kubelet's flags (`flags`) and merges them with the files into one effective
 //! configuration, which the services are started with. The other commands are clients of the sockets.
+//!
+//! `polylet upgrade` and `polylet rollback` replace the programs of services one by one (`upgrade`): the
+//! supervisor carries that out, and continues it after a restart of its own.
+
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::indexing_slicing
+    )
+)]
 
 mod args;
+mod backend;
 mod cli;
 mod client;
 pub mod core;
@@ -18,12 +32,15 @@ mod flags;
 pub mod fuzzing;
 mod run;
 mod show;
+mod systemctl;
+mod takeover;
 mod traces;
+mod upgrade;
 
-use polylet_kit::{Api, Dependency, ServiceDescriptor, StateFileDecl};
+use polylet_kit::{Api, Dependency, ServiceDescriptor, StateFileDecl, StateFormat};
 use polylet_wire::levels;
 
-pub use cli::main;
+pub use cli::{command, main};
 
 /// Interfaces, dependencies and state files of the supervisor and the command line. In addition it calls
 /// every service for its health and info.
@@ -50,11 +67,18 @@ pub static DESCRIPTOR: ServiceDescriptor = ServiceDescriptor {
     state_files: &[
         StateFileDecl {
             path: "run:supervisor.lock",
+            format: None,
             description: "the lock that excludes a second supervisor on these directories",
         },
         StateFileDecl {
             path: "run:config.yaml",
+            format: None,
             description: "the effective configuration out of files and flags, for the services",
+        },
+        StateFileDecl {
+            path: "state:upgrades.json",
+            format: Some(StateFormat::only(upgrade::log::VERSION)),
+            description: "how far an upgrade is, so that it is continued after a crash, and those that ended",
         },
     ],
     subprocesses: &[],

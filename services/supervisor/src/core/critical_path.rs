@@ -1,5 +1,7 @@
 //! The critical path of a trace: the spans that its end waited for.
 
+use std::collections::BTreeSet;
+
 /// A span: its times, and the index of its parent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PathNode {
@@ -11,44 +13,64 @@ pub struct PathNode {
     pub parent: Option<usize>,
 }
 
-/// Marks the spans on the critical path.
+/// Nodes below their parents, by their indices.
+#[derive(Debug)]
+pub struct PathTree {
+    roots: Vec<usize>,
+    children: Vec<Vec<usize>>,
+}
+
+impl PathTree {
+    /// A node without a parent among the nodes is a root, as is one whose ancestors form a cycle.
+    pub fn new(nodes: &[PathNode]) -> Self {
+        let mut tree = PathTree {
+            roots: Vec::new(),
+            children: vec![Vec::new(); nodes.len()],
+        };
+        for (at, node) in nodes.iter().enumerate() {
+            let parent = node.parent.filter(|_| !is_in_cycle(nodes, at));
+            let siblings = parent.and_then(|parent| tree.children.get_mut(parent));
+            siblings.unwrap_or(&mut tree.roots).push(at);
+        }
+        tree
+    }
+
+    /// The nodes without a parent.
+    pub fn roots(&self) -> &[usize] {
+        &self.roots
+    }
+
+    /// The children of a node.
+    pub fn children(&self, at: usize) -> &[usize] {
+        self.children.get(at).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// The indices of the spans on the critical path.
 ///
 /// Computed from the end backwards: the child whose subtree ended last is on the path, before its start
 /// the child whose subtree had ended last by then, and so on. A child may outlive its parent, as a change
 /// that a span publishes is processed after the span has ended.
-pub fn critical_path(nodes: &[PathNode]) -> Vec<bool> {
-    let children = children(nodes);
-    let ends = subtree_ends(nodes, &children);
-    let mut marked = vec![false; nodes.len()];
+pub fn critical_path(nodes: &[PathNode]) -> BTreeSet<usize> {
+    let tree = PathTree::new(nodes);
+    let ends = subtree_ends(nodes, &tree);
+    let times = |at: &usize| Some((*ends.get(*at)?, nodes.get(*at)?.start, *at));
+    let mut path = BTreeSet::new();
     // All roots are siblings.
-    let mut waiting: Vec<(&[usize], i128)> = vec![(&children[nodes.len()], i128::MAX)];
-    while let Some((siblings, until)) = waiting.pop() {
-        let mut until = until;
-        let mut by_end: Vec<usize> = siblings.to_vec();
-        by_end.sort_by_key(|at| (ends[*at], nodes[*at].start));
-        while let Some(at) = by_end.pop() {
-            if ends[at] > until {
+    let mut waiting: Vec<(&[usize], i128)> = vec![(tree.roots(), i128::MAX)];
+    while let Some((siblings, mut until)) = waiting.pop() {
+        let mut by_end: Vec<(i128, i128, usize)> = siblings.iter().filter_map(times).collect();
+        by_end.sort_by_key(|(end, start, _)| (*end, *start));
+        while let Some((end, start, at)) = by_end.pop() {
+            if end > until {
                 continue;
             }
-            marked[at] = true;
-            waiting.push((&children[at], ends[at]));
-            until = nodes[at].start;
+            path.insert(at);
+            waiting.push((tree.children(at), end));
+            until = start;
         }
     }
-    marked
-}
-
-/// The children of each node, and under the last index the roots. A node whose ancestors form a cycle
-/// counts as a root.
-pub fn children(nodes: &[PathNode]) -> Vec<Vec<usize>> {
-    let mut children = vec![Vec::new(); nodes.len() + 1];
-    for (at, node) in nodes.iter().enumerate() {
-        let parent = node
-            .parent
-            .filter(|parent| *parent < nodes.len() && !is_in_cycle(nodes, at));
-        children[parent.unwrap_or(nodes.len())].push(at);
-    }
-    children
+    path
 }
 
 /// Whether a node is its own ancestor.
@@ -65,18 +87,20 @@ fn is_in_cycle(nodes: &[PathNode], from: usize) -> bool {
 }
 
 /// The end of each subtree.
-fn subtree_ends(nodes: &[PathNode], children: &[Vec<usize>]) -> Vec<i128> {
+fn subtree_ends(nodes: &[PathNode], tree: &PathTree) -> Vec<i128> {
     let mut ends: Vec<i128> = nodes.iter().map(|node| node.end.max(node.start)).collect();
     // Parents come before children; folded in reverse.
-    let mut order: Vec<usize> = children[nodes.len()].clone();
+    let mut order: Vec<usize> = tree.roots().to_vec();
     let mut next = 0;
     while let Some(at) = order.get(next).copied() {
-        order.extend(&children[at]);
+        order.extend(tree.children(at));
         next += 1;
     }
     for at in order.into_iter().rev() {
-        if let Some(last) = children[at].iter().map(|child| ends[*child]).max() {
-            ends[at] = ends[at].max(last);
+        let children = tree.children(at).iter();
+        let last = children.filter_map(|child| ends.get(*child).copied()).max();
+        if let (Some(end), Some(last)) = (ends.get_mut(at), last) {
+            *end = last.max(*end);
         }
     }
     ends
@@ -92,8 +116,7 @@ mod tests {
     }
 
     fn path(nodes: &[PathNode]) -> Vec<usize> {
-        let marked = critical_path(nodes);
-        (0..nodes.len()).filter(|at| marked[*at]).collect()
+        critical_path(nodes).into_iter().collect()
     }
 
     #[test]
@@ -130,7 +153,7 @@ mod tests {
             node(1, 2, Some(7)),
             node(0, 1, Some(3)),
         ];
-        assert_eq!(critical_path(&nodes).len(), 4);
+        assert_eq!(path(&nodes), [2, 3]);
     }
 
     proptest! {
@@ -140,13 +163,14 @@ mod tests {
         ) {
             let nodes: Vec<PathNode> =
                 raw.iter().map(|(start, long, parent)| node(*start, start + long, *parent)).collect();
-            let marked = critical_path(&nodes);
-            let children = children(&nodes);
-            prop_assert!(marked.contains(&true));
-            prop_assert_eq!(children.concat().len(), nodes.len());
-            for (at, below) in children.iter().enumerate().take(nodes.len()) {
-                for child in below.iter().filter(|child| marked[**child]) {
-                    prop_assert!(marked[at], "{child} is on the path without its parent {at}");
+            let path = critical_path(&nodes);
+            let tree = PathTree::new(&nodes);
+            prop_assert!(!path.is_empty());
+            let below: usize = (0..nodes.len()).map(|at| tree.children(at).len()).sum();
+            prop_assert_eq!(tree.roots().len() + below, nodes.len());
+            for at in 0..nodes.len() {
+                for child in tree.children(at).iter().filter(|child| path.contains(child)) {
+                    prop_assert!(path.contains(&at), "{child} is on the path without its parent {at}");
                 }
             }
         }

@@ -8,5 +8,8 @@ pub mod pods;
 pub mod restart;
 pub mod ring;
 pub mod span;
+pub mod takeover;
 pub mod text;
+pub mod unit_state;
+pub mod upgrade;
 pub mod waterfall;

@@ -55,8 +55,10 @@ pub fn stop_groups(services: &[RankedService]) -> Vec<Vec<usize>> {
     ranks.sort_unstable();
     ranks.dedup();
     let group = |rank: u8| {
-        (0..services.len())
-            .filter(|at| services[*at].rank == rank)
+        let ranked = services.iter().enumerate();
+        ranked
+            .filter(|(_, service)| service.rank == rank)
+            .map(|(at, _)| at)
             .collect()
     };
     ranks.into_iter().rev().map(group).collect()

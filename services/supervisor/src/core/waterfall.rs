@@ -1,11 +1,12 @@
 //! A trace as text: one line per span, children below their parents.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::critical_path::{PathNode, children, critical_path};
+use super::critical_path::{PathNode, PathTree, critical_path};
 use super::text;
 
 /// Width of the bar in columns.
@@ -45,12 +46,14 @@ pub fn waterfall(trace_id: &str, spans: &[WaterfallSpan]) -> String {
     let nodes = nodes(spans);
     let begin = nodes.iter().map(|node| node.start).min().unwrap_or(0);
     let end = nodes.iter().map(|node| node.end).max().unwrap_or(begin);
-    let marked = critical_path(&nodes);
+    let path = critical_path(&nodes);
     let mut rows: Vec<[String; 6]> = Vec::new();
     for (at, depth) in in_order(&nodes) {
-        let (span, node) = (&spans[at], nodes[at]);
+        let (Some(span), Some(node)) = (spans.get(at), nodes.get(at)) else {
+            continue;
+        };
         rows.push([
-            if marked[at] { "*" } else { " " }.to_owned(),
+            if path.contains(&at) { "*" } else { " " }.to_owned(),
             text::duration(nanos(node.start - begin)),
             text::duration(nanos(node.end - node.start)),
             span.service.clone(),
@@ -64,15 +67,14 @@ pub fn waterfall(trace_id: &str, spans: &[WaterfallSpan]) -> String {
     let failed = spans.iter().filter(|span| !span.error.is_empty()).count();
     let mut text = format!("trace {trace_id}\n\n");
     let titles = ["", "START", "TOOK", "SERVICE", "", "SPAN"].map(str::to_owned);
-    let widths = [0, 1, 2, 3].map(|column: usize| {
-        let cells = rows
-            .iter()
-            .chain([&titles])
-            .map(|row| row[column].chars().count());
-        cells.max().unwrap_or(0)
-    });
+    let mut widths = [0; 4];
+    for [mark, start, took, service, ..] in [&titles].into_iter().chain(&rows) {
+        for (width, cell) in widths.iter_mut().zip([mark, start, took, service]) {
+            *width = cell.chars().count().max(*width);
+        }
+    }
+    let [m, s, t, v] = widths;
     for [mark, start, took, service, bar, name] in [&titles].into_iter().chain(&rows) {
-        let [m, s, t, v] = widths;
         let line = format!("{mark:<m$} {start:>s$} {took:>t$}  {service:<v$}  {bar:<34}  {name}");
         text.push_str(line.trim_end());
         text.push('\n');
@@ -103,21 +105,20 @@ fn nodes(spans: &[WaterfallSpan]) -> Vec<PathNode> {
 
 /// Indices with depths, children below their parents, earlier ones first.
 fn in_order(nodes: &[PathNode]) -> Vec<(usize, usize)> {
-    let children = children(nodes);
+    let tree = PathTree::new(nodes);
+    let times = |at: &usize| nodes.get(*at).map(|node| (node.start, node.end));
     let sorted = |indices: &[usize]| {
         let mut indices = indices.to_vec();
-        indices.sort_by_key(|at| std::cmp::Reverse((nodes[*at].start, nodes[*at].end)));
+        indices.sort_by_key(|at| Reverse(times(at)));
         indices
     };
     let mut order = Vec::with_capacity(nodes.len());
-    let mut waiting: Vec<(usize, usize)> = sorted(&children[nodes.len()])
-        .into_iter()
-        .map(|at| (at, 0))
-        .collect();
+    let mut waiting: Vec<(usize, usize)> =
+        sorted(tree.roots()).into_iter().map(|at| (at, 0)).collect();
     while let Some((at, depth)) = waiting.pop() {
         order.push((at, depth));
         waiting.extend(
-            sorted(&children[at])
+            sorted(tree.children(at))
                 .into_iter()
                 .map(|child| (child, depth + 1)),
         );

@@ -40,7 +40,8 @@ impl Documents {
                 error: error.to_string(),
             })?;
             let mut document = read;
-            if document["kind"] == "PolyletConfiguration" {
+            let kind = document.get("kind").and_then(Value::as_str);
+            if kind == Some("PolyletConfiguration") {
                 merge_patch(&mut self.polylet, document);
             } else {
                 for pointer in PATH_FIELDS {

@@ -70,7 +70,7 @@ pub(crate) struct EffectiveConfig {
 /// The help text of `polylet run`.
 pub(crate) fn help() -> String {
     let mut text =
-        "Start the node's services and supervise them.\n\nUsage: polylet run [FLAGS]\n\nFlags of the kubelet, and the fields that they set:\n"
+        "Start the node's services and supervise them.\n\nUsage: polylet run [FLAGS]\n\n  --backend child|systemd   services as children of this process (default), or as units of systemd\n\nFlags of the kubelet, and the fields that they set:\n"
             .to_owned();
     for flag in &table::FLAGS {
         let effect = match flag.effect {
@@ -90,6 +90,21 @@ pub(crate) fn help() -> String {
     text
 }
 
+/// The text of the effective configuration of a command line, for a file.
+///
+/// # Errors
+/// When a file or a value is invalid.
+pub(crate) fn text(mut args: RunArgs) -> Result<String, FlagError> {
+    let mut documents = files::Documents::default();
+    let directory = args.directory.take();
+    let file = args.config.take().into_iter();
+    for path in file.chain(files::drop_ins(directory.as_deref())?) {
+        documents.merge(&path)?;
+    }
+    let effective = effective::merge(documents, args.settings, args.warnings)?;
+    Ok(effective.text.unwrap_or_default())
+}
+
 /// The effective configuration of a command line.
 ///
 /// # Errors
@@ -101,6 +116,7 @@ pub(crate) fn configuration(args: RunArgs) -> Result<EffectiveConfig, FlagError>
         directory,
         settings,
         warnings,
+        backend: _,
     } = args;
     let plain = directory.is_none() && settings.is_empty() && warnings.is_empty();
     let file = file.or_else(|| (plain || default.exists()).then(|| default.to_owned()));

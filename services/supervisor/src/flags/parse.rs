@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::FlagError;
 use super::table::{FLAGS, Flag, FlagEffect, FlagKind};
 use super::value;
+use crate::backend::BackendKind;
 
 /// A parsed command line.
 pub(crate) enum ParsedArgs {
@@ -29,6 +30,8 @@ pub(crate) struct RunArgs {
     pub(crate) config: Option<PathBuf>,
     /// `--config-dir`.
     pub(crate) directory: Option<PathBuf>,
+    /// `--backend`, which is not a flag of the kubelet.
+    pub(crate) backend: BackendKind,
     pub(super) settings: Vec<Setting>,
     /// Warnings about deprecated and ignored flags.
     pub(crate) warnings: Vec<String>,
@@ -47,6 +50,11 @@ pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<ParsedArgs
             "help" | "h" => return Ok(ParsedArgs::Help),
             "version" if value.as_deref() == Some("false") => continue,
             "version" => return Ok(ParsedArgs::Version),
+            "backend" => {
+                let value = value.or_else(|| args.next());
+                parsed.backend = backend(value.ok_or(FlagError::NoValue { name: "backend" })?)?;
+                continue;
+            }
             _ => {}
         }
         let Some(flag) = FLAGS.iter().find(|flag| flag.name == name) else {
@@ -64,6 +72,18 @@ pub(crate) fn parse(args: impl IntoIterator<Item = String>) -> Result<ParsedArgs
         parsed.set(flag, value)?;
     }
     Ok(ParsedArgs::Run(parsed))
+}
+
+fn backend(value: String) -> Result<BackendKind, FlagError> {
+    match value.as_str() {
+        "child" => Ok(BackendKind::Child),
+        "systemd" => Ok(BackendKind::Systemd),
+        _ => Err(FlagError::Value {
+            name: "backend",
+            value,
+            expected: "expected child or systemd".to_owned(),
+        }),
+    }
 }
 
 /// Splits `--name=value`, `--name`, `-v=4` or `-v4`; underscores are dashes.

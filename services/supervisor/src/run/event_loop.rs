@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use super::input::Input;
 use super::service_manager::{ServiceManager, ServiceManagerError};
 use super::sockets::ServiceSocket;
+use crate::backend::ChildRequest;
 use crate::core::order::SERVICES;
 
 /// What the services are started with.
@@ -22,6 +23,7 @@ pub(super) struct ServiceSetup<'a> {
     pub(super) sockets: Vec<ServiceSocket>,
     pub(super) inputs: UnboundedSender<Input>,
     pub(super) incoming: UnboundedReceiver<Input>,
+    pub(super) requests: UnboundedReceiver<ChildRequest>,
 }
 
 /// Starts the services, restarts those that exit, and on SIGTERM or SIGINT stops them, callers first.
@@ -36,18 +38,22 @@ pub(super) async fn run(setup: ServiceSetup<'_>) -> Result<(), ServiceManagerErr
         sockets,
         inputs,
         mut incoming,
+        mut requests,
     } = setup;
     let mut manager = ServiceManager::new(config_file, run_directory, inputs);
     for ((service, program), socket) in SERVICES.iter().zip(programs).zip(sockets) {
         manager.add(service.name, program, socket, &directory)?;
     }
     manager.start_all();
+    // From the thread of this loop: a stuck process is silent, and systemd replaces it.
+    let watchdog = tokio::spawn(polylet_kit::notify::watchdog());
     loop {
         let deadline = manager.deadline();
         tokio::select! {
             Some(input) = incoming.recv() => manager.handle_input(input),
+            Some(request) = requests.recv() => manager.handle_request(request),
             () = tokio::time::sleep_until(deadline.unwrap_or_else(Instant::now)),
-                if deadline.is_some() => manager.kill_unresponsive(),
+                if deadline.is_some() => manager.handle_deadlines(),
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
         }
@@ -60,6 +66,7 @@ pub(super) async fn run(setup: ServiceSetup<'_>) -> Result<(), ServiceManagerErr
         _ = interrupt.recv() => manager.kill_all(&mut incoming).await,
         _ = terminate.recv() => manager.kill_all(&mut incoming).await,
     }
+    watchdog.abort();
     tracing::info!("stopped");
     Ok(())
 }

@@ -8,7 +8,7 @@ use super::table::ServiceView;
 
 /// An event about a service, by its index in the table. `instance` counts the processes of a service, so
 /// that events of an earlier one are ignored.
-pub(super) enum Input {
+pub(crate) enum Input {
     /// A process exited, or could not be started.
     Exited {
         at: usize,
@@ -31,11 +31,13 @@ pub(super) enum Input {
     RestartDue { at: usize, instance: u64 },
     /// A request for the list of services.
     List(oneshot::Sender<Vec<ServiceView>>),
+    /// A process that is to be restarted has had its time to stop.
+    StopOverdue { at: usize, instance: u64 },
 }
 
 /// A message of a service on its notify socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum NotifyMessage {
+pub(crate) enum NotifyMessage {
     Ready,
     Stopping,
     Watchdog,

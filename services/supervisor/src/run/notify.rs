@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use polylet_kit::notify::ERROR_VARIABLE;
 use tokio::net::UnixDatagram;
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -46,8 +47,8 @@ fn parse(message: &[u8]) -> Vec<(NotifyMessage, Option<u32>)> {
         "STOPPING=1" => Some(NotifyMessage::Stopping),
         "WATCHDOG=1" => Some(NotifyMessage::Watchdog),
         _ => {
-            let error = line.strip_prefix("STATUS=")?;
-            Some(NotifyMessage::Error(error.to_owned()))
+            let (name, error) = line.split_once('=')?;
+            (name == ERROR_VARIABLE).then(|| NotifyMessage::Error(error.to_owned()))
         }
     };
     text.lines()
@@ -68,7 +69,7 @@ mod tests {
         );
         assert_eq!(parse(b"WATCHDOG=1"), [(NotifyMessage::Watchdog, None)]);
         assert_eq!(
-            parse(b"STATUS=x\nSTOPPING=1\n"),
+            parse(b"STATUS=12 pods\nX_POLYLET_ERROR=x\nSTOPPING=1\n"),
             [
                 (NotifyMessage::Error("x".to_owned()), None),
                 (NotifyMessage::Stopping, None)

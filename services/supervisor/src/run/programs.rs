@@ -14,16 +14,25 @@ pub(super) enum ProgramsError {
     Missing { directory: PathBuf, names: String },
 }
 
-/// The program of each service in the order of [`SERVICES`], from the configured directory or that of
-/// this program.
-pub(super) fn find(directory: Option<&Path>) -> Result<Vec<PathBuf>, ProgramsError> {
-    let directory = match directory {
-        Some(directory) => directory.to_owned(),
+/// The directory of all programs: the configured one or that of this program.
+pub(super) fn directory(configured: Option<&Path>) -> Result<PathBuf, ProgramsError> {
+    match configured {
+        Some(directory) => Ok(directory.to_owned()),
         None => {
             let own = std::env::current_exe().map_err(ProgramsError::OwnDirectory)?;
-            own.parent().map(Path::to_owned).unwrap_or_default()
+            let directory = own.parent().unwrap_or(Path::new(""));
+            // The file that the link names, as `supervisor/<version>/polylet`.
+            let versions = directory
+                .parent()
+                .filter(|path| path.ends_with("supervisor"));
+            let directory = versions.and_then(Path::parent).unwrap_or(directory);
+            Ok(directory.to_owned())
         }
-    };
+    }
+}
+
+/// The program of each service in the order of [`SERVICES`].
+pub(super) fn find(directory: &Path) -> Result<Vec<PathBuf>, ProgramsError> {
     let programs = SERVICES.map(|service| directory.join(format!("polylet-{}", service.name)));
     let missing: Vec<String> = programs
         .iter()
@@ -34,7 +43,7 @@ pub(super) fn find(directory: Option<&Path>) -> Result<Vec<PathBuf>, ProgramsErr
         Ok(programs.into())
     } else {
         Err(ProgramsError::Missing {
-            directory,
+            directory: directory.to_owned(),
             names: missing.join(", "),
         })
     }
@@ -57,7 +66,7 @@ mod tests {
             std::fs::write(&path, "").unwrap();
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
         }
-        let error = find(Some(dir.path())).unwrap_err().to_string();
+        let error = find(dir.path()).unwrap_err().to_string();
         assert!(error.contains("polylet-pleg (set binDirectory"), "{error}");
     }
 }

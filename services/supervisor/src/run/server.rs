@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use futures::StreamExt;
+use futures::stream::BoxStream;
 use polylet_kit::HealthConditions;
 use polylet_wire::lifecycle::v1::lifecycle_service_client::LifecycleServiceClient;
 use polylet_wire::lifecycle::v1::{GetInfoRequest, GetInfoResponse, HealthCondition};
@@ -17,6 +19,7 @@ use super::input::Input;
 use super::memory;
 use super::table::ServiceView;
 use crate::traces::TraceStore;
+use crate::upgrade::{self, UpgradeSteps, Upgrades};
 
 /// Timeout of `GetInfo`; a service that exceeds it is listed without version and peers.
 const INFO_TIMEOUT: Duration = Duration::from_secs(1);
@@ -28,6 +31,7 @@ pub(super) struct Server {
     pub(super) inputs: UnboundedSender<Input>,
     pub(super) traces: TraceStore,
     pub(super) node_name: String,
+    pub(super) upgrades: Upgrades,
 }
 
 #[tonic::async_trait]
@@ -61,6 +65,50 @@ impl SupervisorService for Server {
             .get(&request.into_inner().query)
             .map(Response::new)
     }
+
+    type UpgradeStream = BoxStream<'static, Result<wire::UpgradeResponse, Status>>;
+
+    async fn upgrade(
+        &self,
+        request: Request<wire::UpgradeRequest>,
+    ) -> Result<Response<Self::UpgradeStream>, Status> {
+        let (programs, options) = upgrade::upgrade_options(request.into_inner())?;
+        let steps = self.upgrades.upgrade(programs, options);
+        let response = |progress| wire::UpgradeResponse {
+            progress: Some(progress),
+        };
+        Ok(Response::new(steps_as(steps, response)))
+    }
+
+    type RollbackStream = BoxStream<'static, Result<wire::RollbackResponse, Status>>;
+
+    async fn rollback(
+        &self,
+        request: Request<wire::RollbackRequest>,
+    ) -> Result<Response<Self::RollbackStream>, Status> {
+        let (services, options) = upgrade::rollback_options(request.into_inner())?;
+        let steps = self.upgrades.roll_back(services, options);
+        let response = |progress| wire::RollbackResponse {
+            progress: Some(progress),
+        };
+        Ok(Response::new(steps_as(steps, response)))
+    }
+
+    async fn list_upgrades(
+        &self,
+        _: Request<wire::ListUpgradesRequest>,
+    ) -> Result<Response<wire::ListUpgradesResponse>, Status> {
+        let history = self.upgrades.history().map_err(Status::from)?;
+        Ok(Response::new(upgrade::history_to_wire(&history)))
+    }
+}
+
+/// The steps of an upgrade as a stream of responses.
+fn steps_as<T: 'static>(
+    steps: UpgradeSteps,
+    response: impl Fn(wire::UpgradeProgress) -> T + Send + 'static,
+) -> BoxStream<'static, Result<T, Status>> {
+    steps.map(move |step| step.map(&response)).boxed()
 }
 
 impl Server {

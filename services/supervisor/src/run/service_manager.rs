@@ -8,17 +8,19 @@ use jiff::Timestamp;
 use polylet_kit::Exit;
 use rustix::process::Signal;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::child::{self, ChildSpec};
 use super::input::Input;
 use super::input::NotifyMessage;
 use super::notify;
-use super::process;
+use super::readiness::Readiness;
 use super::sockets::ServiceSocket;
 use super::table::{RunningService, ServiceEntry, ServicePhase};
 use super::{health, server};
-use crate::core::liveness::{Expiry, Liveness};
+use crate::backend::ChildRequest;
+use crate::core::liveness::Liveness;
 use crate::core::order::{SERVICES, stop_groups};
 use crate::core::restart::RestartBackoff;
 
@@ -53,9 +55,7 @@ pub(super) struct ServiceManager<'a> {
     run_directory: &'a Path,
     entries: Vec<ServiceEntry>,
     inputs: UnboundedSender<Input>,
-    started: Instant,
-    /// All services were serving once, which was logged and notified.
-    ready: bool,
+    readiness: Readiness,
     stopping: bool,
 }
 
@@ -70,8 +70,7 @@ impl<'a> ServiceManager<'a> {
             run_directory,
             entries: Vec::with_capacity(SERVICES.len()),
             inputs,
-            started: Instant::now(),
-            ready: false,
+            readiness: Readiness::new(),
             stopping: false,
         }
     }
@@ -102,6 +101,7 @@ impl<'a> ServiceManager<'a> {
             failure: None,
             reported_error: String::new(),
             instance: 0,
+            restart_requests: Vec::new(),
         };
         if let Some(locked) = socket.locked {
             entry.fail(LOCKED, locked);
@@ -118,10 +118,16 @@ impl<'a> ServiceManager<'a> {
     }
 
     fn start(&mut self, at: usize) {
-        let socket = server::service_socket(self.run_directory, self.entries[at].name);
-        let entry = &mut self.entries[at];
+        let Some(entry) = self.entries.get_mut(at) else {
+            return;
+        };
+        let socket = server::service_socket(self.run_directory, entry.name);
         entry.instance += 1;
         entry.reported_error.clear();
+        for request in entry.restart_requests.drain(..) {
+            // The requester may be gone.
+            let _ = request.send(());
+        }
         let instance = entry.instance;
         let started = child::start(&ChildSpec {
             service: entry.name,
@@ -173,40 +179,91 @@ impl<'a> ServiceManager<'a> {
         });
     }
 
+    /// Whether `instance` is the service's present process, not an earlier one.
+    fn is_current(&self, at: usize, instance: u64) -> bool {
+        let entry = self.entries.get(at);
+        entry.is_some_and(|entry| entry.instance == instance)
+    }
+
+    /// The process of a service, if it is running.
+    fn running(&mut self, at: usize) -> Option<&mut RunningService> {
+        self.entries.get_mut(at)?.running()
+    }
+
     pub(super) fn handle_input(&mut self, input: Input) {
         match input {
             Input::Exited {
                 at,
                 instance,
                 status,
-            } if self.entries[at].instance == instance => self.handle_exit(at, status),
+            } if self.is_current(at, instance) => self.handle_exit(at, status),
             Input::Notified { at, message, pid } => self.handle_notify(at, message, pid),
             Input::Health {
                 at,
                 instance,
                 serving,
-            } if self.entries[at].instance == instance => {
-                if let Some(running) = self.entries[at].running() {
+            } if self.is_current(at, instance) => {
+                if let Some(running) = self.running(at) {
                     running.serving = serving;
                 }
-                self.notify_when_ready();
             }
             Input::RestartDue { at, instance }
-                if self.entries[at].instance == instance && !self.stopping =>
+                if self.is_current(at, instance) && !self.stopping =>
             {
                 self.start(at);
             }
             Input::List(response) => {
                 let _ = response.send(self.entries.iter().map(ServiceEntry::view).collect());
             }
+            Input::StopOverdue { at, instance } if self.is_current(at, instance) => {
+                self.signal(&[at], Signal::KILL);
+            }
             // Of an earlier process.
-            Input::Exited { .. } | Input::Health { .. } | Input::RestartDue { .. } => {}
+            Input::Exited { .. }
+            | Input::Health { .. }
+            | Input::RestartDue { .. }
+            | Input::StopOverdue { .. } => {}
         }
+        self.update_readiness();
+    }
+
+    /// Answers a request of an upgrade.
+    pub(super) fn handle_request(&mut self, request: ChildRequest) {
+        match request {
+            ChildRequest::States(response) => {
+                let states = self.entries.iter().map(|entry| entry.view().state());
+                let _ = response.send(states.collect());
+            }
+            ChildRequest::Restart { at, response } => self.restart(at, response),
+        }
+        self.update_readiness();
+    }
+
+    /// Stops a service for its restart, which follows its exit. One that waits to be restarted starts now.
+    fn restart(&mut self, at: usize, response: oneshot::Sender<()>) {
+        let inputs = self.inputs.clone();
+        let Some(entry) = self.entries.get_mut(at).filter(|_| !self.stopping) else {
+            return;
+        };
+        let instance = entry.instance;
+        let is_running = entry.is_running();
+        entry.restart_requests.push(response);
+        if !is_running {
+            self.start(at);
+            return;
+        }
+        self.signal(&[at], Signal::TERM);
+        tokio::spawn(async move {
+            tokio::time::sleep(STOP_TIMEOUT).await;
+            let _ = inputs.send(Input::StopOverdue { at, instance });
+        });
     }
 
     fn handle_exit(&mut self, at: usize, status: std::io::Result<ExitStatus>) {
         let stopping = self.stopping;
-        let entry = &mut self.entries[at];
+        let Some(entry) = self.entries.get_mut(at) else {
+            return;
+        };
         let mut uptime = Duration::ZERO;
         let mut pid = 0;
         let mut expiry = None;
@@ -232,6 +289,16 @@ impl<'a> ServiceManager<'a> {
             return;
         }
         entry.forget_failure(uptime);
+        if !entry.restart_requests.is_empty() {
+            tracing::info!(
+                service = entry.name,
+                pid,
+                reason,
+                "service exited; restarting it as requested"
+            );
+            self.start(at);
+            return;
+        }
         match expiry {
             Some(expiry) => entry.fail(expiry.condition(), expiry.describe()),
             None if locked => entry.fail(LOCKED, "another process holds its lock".to_owned()),
@@ -259,10 +326,12 @@ impl<'a> ServiceManager<'a> {
 
     fn handle_notify(&mut self, at: usize, message: NotifyMessage, pid: Option<u32>) {
         if let NotifyMessage::Error(error) = message {
-            self.entries[at].report_error(error);
+            if let Some(entry) = self.entries.get_mut(at) {
+                entry.report_error(error);
+            }
             return;
         }
-        let Some(running) = self.entries[at].running() else {
+        let Some(running) = self.running(at) else {
             return;
         };
         if pid.is_some_and(|pid| pid != running.child.pid) {
@@ -275,25 +344,34 @@ impl<'a> ServiceManager<'a> {
             NotifyMessage::Stopping => running.serving = false,
             NotifyMessage::Watchdog | NotifyMessage::Error(_) => {}
         }
-        self.notify_when_ready();
     }
 
-    /// Once all services are serving, logs it and notifies systemd.
-    fn notify_when_ready(&mut self) {
-        if self.ready || !self.entries.iter().all(ServiceEntry::is_serving) {
-            return;
+    /// Tells systemd what has changed in readiness and state.
+    fn update_readiness(&mut self) {
+        if !self.stopping {
+            let entries = self.entries.iter();
+            self.readiness
+                .update(entries.map(|entry| (entry.name, entry.is_serving())));
         }
-        self.ready = true;
-        tracing::info!(
-            count = self.entries.len(),
-            duration = ?self.started.elapsed(),
-            "all services are serving"
-        );
-        let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+    }
+
+    /// When [`ServiceManager::handle_deadlines`] has something to do.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        let both = [self.process_deadline(), self.readiness.deadline()];
+        both.into_iter().flatten().min()
+    }
+
+    /// Kills the services that have missed their deadline, and stops waiting for those that are not ready.
+    pub(super) fn handle_deadlines(&mut self) {
+        let now = Instant::now();
+        if self.process_deadline().is_some_and(|at| at <= now) {
+            self.kill_unresponsive();
+        }
+        self.update_readiness();
     }
 
     /// The earliest deadline of a service's process.
-    pub(super) fn deadline(&self) -> Option<Instant> {
+    fn process_deadline(&self) -> Option<Instant> {
         let deadline = |entry: &ServiceEntry| match &entry.phase {
             ServicePhase::Running(running) => running.liveness.deadline(),
             _ => None,
@@ -303,10 +381,10 @@ impl<'a> ServiceManager<'a> {
     }
 
     /// Kills the services that have missed their deadline.
-    pub(super) fn kill_unresponsive(&mut self) {
+    fn kill_unresponsive(&mut self) {
         let now = Instant::now();
         if self
-            .deadline()
+            .process_deadline()
             .is_some_and(|at| now.duration_since(at) > MAX_TIMER_DELAY)
         {
             // The supervisor itself was delayed: messages of the services are still unread.
@@ -316,28 +394,7 @@ impl<'a> ServiceManager<'a> {
             return;
         }
         for entry in &mut self.entries {
-            let service = entry.name;
-            let Some(running) = entry.running() else {
-                continue;
-            };
-            let pid = running.child.pid;
-            match running.liveness.expire(now.into_std()) {
-                None => {}
-                Some(Expiry::NotExited) => {
-                    let state = process::describe_unkillable(pid);
-                    tracing::error!(
-                        service,
-                        state,
-                        "killed service has not exited; waiting for it"
-                    );
-                }
-                Some(expiry) => {
-                    let reason = expiry.describe();
-                    tracing::error!(service, pid, reason, "service is unresponsive; killing it");
-                    running.child.signal(Signal::KILL);
-                    running.expiry = Some(expiry);
-                }
-            }
+            entry.kill_if_expired(now);
         }
     }
 
@@ -353,8 +410,9 @@ impl<'a> ServiceManager<'a> {
                 continue;
             }
             for at in &group {
-                if self.entries[*at].running().is_some() {
-                    let service = self.entries[*at].name;
+                let entry = self.entries.get(*at);
+                if let Some(entry) = entry.filter(|entry| entry.is_running()) {
+                    let service = entry.name;
                     tracing::warn!(service, "service did not stop in time; killing it");
                 }
             }
@@ -375,14 +433,14 @@ impl<'a> ServiceManager<'a> {
 
     fn signal(&mut self, group: &[usize], signal: Signal) {
         for at in group {
-            if let Some(running) = self.entries[*at].running() {
+            if let Some(running) = self.running(*at) {
                 running.child.signal(signal);
             }
         }
     }
 
     async fn wait_for_exit(&mut self, group: &[usize], incoming: &mut UnboundedReceiver<Input>) {
-        while group.iter().any(|at| self.entries[*at].running().is_some()) {
+        while group.iter().any(|at| self.running(*at).is_some()) {
             match incoming.recv().await {
                 Some(input) => self.handle_input(input),
                 None => return,

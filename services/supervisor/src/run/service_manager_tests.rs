@@ -66,7 +66,7 @@ async fn a_service_that_never_gets_ready_is_killed_and_restarted() {
     let first = pid(&mut manager).unwrap();
     assert_eq!(conditions(&manager), []);
     let now = Instant::now();
-    let left = manager.deadline().unwrap().duration_since(now);
+    let left = manager.process_deadline().unwrap().duration_since(now);
     assert!(left <= START_TIMEOUT && left > START_TIMEOUT / 2);
 
     // As if the deadline had come, on time.
@@ -117,6 +117,34 @@ async fn a_service_that_outlives_its_kill_is_named() {
         message.contains("was killed but waits in the kernel"),
         "{message}"
     );
-    assert_eq!(manager.deadline(), None, "nothing is left to be done");
+    assert_eq!(
+        manager.process_deadline(),
+        None,
+        "nothing is left to be done"
+    );
+    manager.kill_all(&mut fixture.incoming).await;
+}
+
+#[tokio::test]
+async fn requested_restart_is_no_failure_and_starts_the_present_program() {
+    let mut fixture = Fixture::new();
+    let directory = tempfile::tempdir().unwrap();
+    let script = "trap 'exit 0' TERM; while :; do sleep 0.01; done";
+    let mut manager = fixture.manager(directory.path(), script);
+    let before = pid(&mut manager).unwrap();
+    let (response, mut started) = oneshot::channel();
+    manager.handle_request(ChildRequest::Restart { at: 0, response });
+    while started.try_recv().is_err() {
+        fixture.step(&mut manager).await;
+    }
+    let after = pid(&mut manager).unwrap();
+    assert_ne!(before, after);
+    let view = manager.entries[0].view();
+    assert_eq!((view.restarts, view.conditions.len()), (0, 0));
+    // One that waits for its restart starts at once.
+    manager.entries[0].phase = ServicePhase::BackOff;
+    let (response, mut started) = oneshot::channel();
+    manager.handle_request(ChildRequest::Restart { at: 0, response });
+    assert!(started.try_recv().is_ok());
     manager.kill_all(&mut fixture.incoming).await;
 }

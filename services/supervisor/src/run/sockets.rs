@@ -1,9 +1,10 @@
 //! The listening sockets of all services.
 
-use std::fs::File;
+use std::fs::{DirBuilder, File};
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use polylet_kit::{listener, lock};
@@ -24,6 +25,12 @@ pub(super) enum SocketsError {
     Reserve(#[from] std::io::Error),
     #[error("a service is running without a supervisor")]
     Running(#[source] lock::LockError),
+    #[error("creating the directory {path}")]
+    Directory {
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
     #[error(transparent)]
     Listen(#[from] listener::ListenError),
 }
@@ -65,7 +72,15 @@ pub(super) fn open(directory: &Path) -> Result<Vec<ServiceSocket>, SocketsError>
 fn open_within(directory: &Path, timeout: Duration) -> Result<Vec<ServiceSocket>, SocketsError> {
     let mut sockets = Vec::with_capacity(SERVICES.len());
     for service in &SERVICES {
-        let lock = directory.join(format!("{}.lock", service.name));
+        let lock = lock::path(directory, service.name);
+        // The service makes it; at its first start it is not there yet.
+        if let Some(own) = lock.parent() {
+            let made = DirBuilder::new().recursive(true).mode(0o700).create(own);
+            made.map_err(|source| SocketsError::Directory {
+                path: own.to_owned(),
+                source,
+            })?;
+        }
         let locked = match lock::Lock::acquire(&lock, timeout) {
             Ok(lock) => {
                 drop(lock);
@@ -98,13 +113,15 @@ mod tests {
     #[test]
     fn a_killed_process_with_a_lock_does_not_hold_up_the_other_services() {
         let dir = tempfile::tempdir().unwrap();
-        let held = lock::Lock::acquire(&dir.path().join("pleg.lock"), Duration::ZERO).unwrap();
+        let lock = lock::path(dir.path(), "pleg");
+        std::fs::create_dir(lock.parent().unwrap()).unwrap();
+        let held = lock::Lock::acquire(&lock, Duration::ZERO).unwrap();
         let refused = open_within(dir.path(), Duration::from_millis(20)).unwrap_err();
         assert!(matches!(refused, SocketsError::Running(_)), "{refused}");
 
         // A zombie stands for a process that was killed and has not ended.
         let mut zombie = std::process::Command::new("true").spawn().unwrap();
-        std::fs::write(dir.path().join("pleg.lock"), zombie.id().to_string()).unwrap();
+        std::fs::write(&lock, zombie.id().to_string()).unwrap();
         while !process::is_dying(zombie.id()) {
             std::thread::yield_now();
         }

@@ -5,14 +5,18 @@ use std::path::PathBuf;
 
 use jiff::Timestamp;
 use polylet_wire::lifecycle::v1::HealthCondition;
+use rustix::process::Signal;
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 use tonic::transport::Channel;
 
 use super::child::ChildHandle;
 use super::process;
+use crate::backend::ServiceState;
 use crate::core::liveness::{Expiry, Liveness};
 use crate::core::restart::{RESET_AFTER, RestartBackoff};
+use crate::core::unit_state::UnitPhase;
 
 /// The phase of a service.
 pub(super) enum ServicePhase {
@@ -74,11 +78,13 @@ pub(super) struct ServiceEntry {
     pub(super) reported_error: String,
     /// Number of the current process, so that events of an earlier one are ignored.
     pub(super) instance: u64,
+    /// Requests to restart it that wait for its exit.
+    pub(super) restart_requests: Vec<oneshot::Sender<()>>,
 }
 
 /// A service as `polylet status` shows it.
 #[derive(Debug, Clone)]
-pub(super) struct ServiceView {
+pub(crate) struct ServiceView {
     pub(super) name: &'static str,
     pub(super) health: &'static str,
     pub(super) pid: u32,
@@ -90,11 +96,60 @@ pub(super) struct ServiceView {
     pub(super) channel: Option<Channel>,
 }
 
+impl ServiceView {
+    /// What the service manager knows of the service.
+    pub(crate) fn state(&self) -> ServiceState {
+        ServiceState {
+            service: self.name,
+            phase: match self.health {
+                "STARTING" => UnitPhase::Starting,
+                "BACKOFF" => UnitPhase::BackOff,
+                "STOPPED" => UnitPhase::Stopped,
+                _ => UnitPhase::Running,
+            },
+            pid: (self.pid != 0).then_some(self.pid),
+            started_at: self.started_at,
+            restarts: self.restarts,
+            last_exit: self.last_exit.clone(),
+        }
+    }
+}
+
 impl ServiceEntry {
     pub(super) fn running(&mut self) -> Option<&mut RunningService> {
         match &mut self.phase {
             ServicePhase::Running(running) => Some(running),
             _ => None,
+        }
+    }
+
+    pub(super) fn is_running(&self) -> bool {
+        matches!(self.phase, ServicePhase::Running(_))
+    }
+
+    /// Kills its process if that has missed a deadline.
+    pub(super) fn kill_if_expired(&mut self, now: Instant) {
+        let service = self.name;
+        let Some(running) = self.running() else {
+            return;
+        };
+        let pid = running.child.pid;
+        match running.liveness.expire(now.into_std()) {
+            None => {}
+            Some(Expiry::NotExited) => {
+                let state = process::describe_unkillable(pid);
+                tracing::error!(
+                    service,
+                    state,
+                    "killed service has not exited; waiting for it"
+                );
+            }
+            Some(expiry) => {
+                let reason = expiry.describe();
+                tracing::error!(service, pid, reason, "service is unresponsive; killing it");
+                running.child.signal(Signal::KILL);
+                running.expiry = Some(expiry);
+            }
         }
     }
 

@@ -1,10 +1,12 @@
 //! Output of the commands.
 
 pub(crate) mod config;
+pub(crate) mod history;
 pub(crate) mod logs;
 pub(crate) mod pods;
 pub(crate) mod status;
 pub(crate) mod trace;
+pub(crate) mod upgrade;
 
 /// Prints a JSON document.
 pub(crate) fn json(value: &serde_json::Value) {

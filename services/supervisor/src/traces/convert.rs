@@ -80,7 +80,7 @@ fn cut(text: &str) -> String {
     while !text.is_char_boundary(end) {
         end -= 1;
     }
-    text[..end].to_owned()
+    text.get(..end).unwrap_or_default().to_owned()
 }
 
 /// The span on the wire.

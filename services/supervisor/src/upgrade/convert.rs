@@ -1,0 +1,103 @@
+//! Wire types to domain types and back.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use polylet_wire::supervisor::v1 as wire;
+use polylet_wire::time::to_wire;
+use tonic::Status;
+
+use super::log::UpgradeHistory;
+use super::{DEFAULT_TIMEOUT, UpgradeOptions};
+use crate::core::upgrade::journal::{
+    SwapStage, UpgradeJournal, UpgradeKind, UpgradeOutcome, UpgradeRecord,
+};
+
+pub(crate) fn upgrade_options(
+    request: wire::UpgradeRequest,
+) -> Result<(Vec<(String, PathBuf)>, UpgradeOptions), Status> {
+    let options = UpgradeOptions {
+        dry_run: request.dry_run,
+        timeout: timeout(request.timeout)?,
+        one_way: request.one_way,
+    };
+    let programs = request.programs.into_iter();
+    let programs = programs.map(|program| (program.service, PathBuf::from(program.path)));
+    Ok((programs.collect(), options))
+}
+
+pub(crate) fn rollback_options(
+    request: wire::RollbackRequest,
+) -> Result<(Vec<String>, UpgradeOptions), Status> {
+    let options = UpgradeOptions {
+        dry_run: request.dry_run,
+        timeout: timeout(request.timeout)?,
+        one_way: true,
+    };
+    Ok((request.services, options))
+}
+
+fn timeout(timeout: Option<prost_types::Duration>) -> Result<Duration, Status> {
+    match timeout {
+        None => Ok(DEFAULT_TIMEOUT),
+        Some(timeout) => Duration::try_from(timeout)
+            .map_err(|_| Status::invalid_argument("the timeout is negative")),
+    }
+}
+
+pub(crate) fn history_to_wire(history: &UpgradeHistory) -> wire::ListUpgradesResponse {
+    let ended = history.records.iter().map(record_to_wire);
+    let current = history.current.iter().map(journal_to_wire);
+    wire::ListUpgradesResponse {
+        upgrades: ended.chain(current).collect(),
+    }
+}
+
+fn record_to_wire(record: &UpgradeRecord) -> wire::UpgradeRecord {
+    let (step, cause) = match &record.outcome {
+        UpgradeOutcome::Done => (wire::UpgradeStep::Done, ""),
+        UpgradeOutcome::RolledBack { cause } => (wire::UpgradeStep::RolledBack, cause.as_str()),
+        UpgradeOutcome::Failed { cause } => (wire::UpgradeStep::Failed, cause.as_str()),
+    };
+    wire::UpgradeRecord {
+        run: record.run,
+        kind: kind_to_wire(record.kind).into(),
+        service: record.service.clone(),
+        from_version: record.from.clone(),
+        to_version: record.to.clone(),
+        started_at: Some(to_wire(record.started_at)),
+        finished_at: Some(to_wire(record.finished_at)),
+        step: step.into(),
+        cause: cause.to_owned(),
+        resumed: record.resumed,
+    }
+}
+
+fn journal_to_wire(journal: &UpgradeJournal) -> wire::UpgradeRecord {
+    let step = match (&journal.back, &journal.stage) {
+        (Some(_), _) => wire::UpgradeStep::RollingBack,
+        (None, SwapStage::Drain) => wire::UpgradeStep::Installed,
+        (None, SwapStage::Activate) => wire::UpgradeStep::Drained,
+        (None, SwapStage::Restart { .. }) => wire::UpgradeStep::Activated,
+        (None, SwapStage::Verify) => wire::UpgradeStep::Restarted,
+    };
+    wire::UpgradeRecord {
+        run: journal.run,
+        kind: kind_to_wire(journal.kind).into(),
+        service: journal.swap.service.clone(),
+        from_version: journal.swap.from.clone(),
+        to_version: journal.swap.to.clone(),
+        started_at: Some(to_wire(journal.started_at)),
+        finished_at: None,
+        step: step.into(),
+        cause: journal.back.clone().unwrap_or_default(),
+        resumed: journal.resumed,
+    }
+}
+
+fn kind_to_wire(kind: UpgradeKind) -> wire::UpgradeKind {
+    match kind {
+        UpgradeKind::Upgrade => wire::UpgradeKind::Upgrade,
+        UpgradeKind::Rollback => wire::UpgradeKind::Rollback,
+    }
+}
