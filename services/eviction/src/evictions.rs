@@ -10,7 +10,8 @@ use polylet_wire::eviction::v1 as wire;
 use polylet_wire::time;
 use serde::{Deserialize, Serialize};
 
-const VERSION: u32 = 1;
+/// Version of the format of `evictions.json`.
+pub(crate) const VERSION: u32 = 1;
 
 /// The evictions of pods that have not terminated yet, by pod uid.
 pub struct Evictions {

@@ -15,7 +15,8 @@ use tokio::net::unix::pipe::Receiver;
 use crate::core::oom::{OomLogParser, parse_record};
 
 const KMSG: &str = "/dev/kmsg";
-const VERSION: u32 = 1;
+/// Version of the format of `oom.json`.
+pub(crate) const VERSION: u32 = 1;
 /// The longest record of the kernel.
 const MAX_RECORD: usize = 8192;
 

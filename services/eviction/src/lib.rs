@@ -19,6 +19,16 @@
 //! above a limit are evicted (`localStorageCapacityIsolation`; static pods only with
 //! `evictStaticPods`).
 
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::indexing_slicing
+    )
+)]
+
 mod config;
 mod convert;
 mod core;
@@ -44,7 +54,9 @@ pub use crate::core::threshold::Threshold;
 pub use crate::evictions::{EvictionStore, Evictions};
 pub use crate::manager::StartedEviction;
 use polylet_kit::subprocess::SubprocessEntry;
-use polylet_kit::{Api, BoxError, Ctx, Dependency, Service, ServiceDescriptor, StateFileDecl};
+use polylet_kit::{
+    Api, BoxError, Ctx, Dependency, Service, ServiceDescriptor, StateFileDecl, StateFormat,
+};
 use polylet_watch::Store;
 use polylet_wire::eviction::v1::eviction_service_server::EvictionServiceServer;
 use polylet_wire::levels;
@@ -94,14 +106,17 @@ pub static DESCRIPTOR: ServiceDescriptor = ServiceDescriptor {
     state_files: &[
         StateFileDecl {
             path: "run:evictions.json",
+            format: Some(StateFormat::only(evictions::VERSION)),
             description: "evictions in progress",
         },
         StateFileDecl {
             path: "run:oom.json",
+            format: Some(StateFormat::only(kmsg::VERSION)),
             description: "position in the kernel log",
         },
         StateFileDecl {
             path: "run:pressure.json",
+            format: Some(StateFormat::only(run::CONDITIONS_VERSION)),
             description: "pressure conditions and since when they are active",
         },
     ],

@@ -9,7 +9,7 @@ use futures::StreamExt;
 use futures::future::LocalBoxFuture;
 use futures::stream::{FuturesUnordered, select_all};
 use jiff::Timestamp;
-use polylet_kit::state_file::{StateFile, StateFileError};
+use polylet_kit::state_file::{RetriedFile, StateFile, StateFileError};
 use polylet_kit::{Ctx, cause, report};
 use polylet_watch::{PressureItemKey, Store, Update};
 use polylet_wire::eviction::v1::Pressure;
@@ -35,7 +35,8 @@ use crate::usage::{LocalStorageSample, SampledPod, Sampler, VOLUME_CHECK_PERIOD}
 const PERIOD: Duration = Duration::from_secs(10);
 /// The delay before the next iteration after an eviction.
 const PERIOD_AFTER_EVICTION: Duration = Duration::from_secs(1);
-const CONDITIONS_VERSION: u32 = 1;
+/// Version of the format of `pressure.json`.
+pub(crate) const CONDITIONS_VERSION: u32 = 1;
 
 /// Stored so that a restart does not end a transition period.
 pub(crate) type ConditionsFile = StateFile<Vec<(NodeCondition, ConditionState)>>;
@@ -44,7 +45,7 @@ pub(crate) type ConditionsFile = StateFile<Vec<(NodeCondition, ConditionState)>>
 pub(crate) struct EventLoop {
     ctx: Ctx,
     manager: EvictionManager,
-    conditions_file: ConditionsFile,
+    conditions_file: RetriedFile<Vec<(NodeCondition, ConditionState)>>,
     sampler: Sampler,
     pod_requests: mpsc::Receiver<oneshot::Sender<NodePods>>,
     /// `None` when `localStorageCapacityIsolation` is disabled.
@@ -85,7 +86,7 @@ impl EventLoop {
         Ok(Self {
             ctx,
             manager,
-            conditions_file,
+            conditions_file: RetriedFile::new(conditions_file),
             sampler,
             pod_requests,
             local_storage,
@@ -240,11 +241,10 @@ impl EventLoop {
             .manager
             .synchronize(observations, reclaiming, Timestamp::now());
         let conditions = self.manager.conditions();
-        if *conditions != previous {
-            let stored = conditions.iter().map(|(c, state)| (*c, *state)).collect();
-            if let Err(error) = self.conditions_file.save(&stored) {
-                tracing::warn!(error = report(&error), "failed to save node conditions");
-            }
+        let stored = conditions.iter().map(|(c, state)| (*c, *state)).collect();
+        let changed = *conditions != previous;
+        if let Err(error) = self.conditions_file.save_changed(changed, &stored) {
+            tracing::warn!(error = report(&error), "failed to save node conditions");
         }
         action
     }

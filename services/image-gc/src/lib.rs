@@ -8,6 +8,16 @@
 //! Every removal is decided from a list taken just before it. Images that a container uses, that a pod
 //! of this node names, or that the runtime has pinned are never removed.
 
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::indexing_slicing
+    )
+)]
+
 mod config;
 mod convert;
 pub mod core;
@@ -21,7 +31,9 @@ mod runtime;
 mod server;
 mod sources;
 
-use polylet_kit::{Api, BoxError, Ctx, Dependency, Service, ServiceDescriptor, StateFileDecl};
+use polylet_kit::{
+    Api, BoxError, Ctx, Dependency, Service, ServiceDescriptor, StateFileDecl, StateFormat,
+};
 use polylet_watch::Store;
 use polylet_wire::imagegc::v1::image_gc_service_server::ImageGcServiceServer;
 use polylet_wire::levels;
@@ -43,6 +55,7 @@ pub static DESCRIPTOR: ServiceDescriptor = ServiceDescriptor {
     }],
     state_files: &[StateFileDecl {
         path: "state:ages.json",
+        format: Some(StateFormat::only(run::RECORDS_VERSION)),
         description: "when each image was first detected and last used",
     }],
     subprocesses: &[],
@@ -58,6 +71,8 @@ pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
     let store = Store::new(ctx.incarnation());
     let event_loop = run::EventLoop::new(ctx.clone(), &config, store.clone(), receiver)?;
     ctx.spawn("run", event_loop.run());
-    let server = server::Server::new(store, reclaim_calls);
-    Ok(Service::new().grpc(ImageGcServiceServer::new(server)))
+    let server = server::Server::new(store.clone(), reclaim_calls);
+    Ok(Service::new()
+        .grpc(ImageGcServiceServer::new(server))
+        .activity(move || format!("{} images", store.keys().len())))
 }

@@ -6,7 +6,7 @@ use futures::StreamExt;
 use futures::stream::select_all;
 use jiff::Timestamp;
 use polylet_cri::RuntimeClient;
-use polylet_kit::state_file::{StateFile, StateFileError};
+use polylet_kit::state_file::{RetriedFile, StateFile, StateFileError};
 use polylet_kit::{Ctx, cause, report};
 use polylet_watch::{Store, Update};
 use polylet_wire::imagegc::v1::{Image, ReclaimRequest, ReclaimResponse};
@@ -29,14 +29,15 @@ const PERIOD: Duration = Duration::from_secs(300);
 /// Upstream's period for the images in the node's status.
 const LIST_PERIOD: Duration = Duration::from_secs(30);
 const RUNTIME_TIMEOUT: Duration = Duration::from_secs(60);
-const RECORDS_VERSION: u32 = 1;
+/// Version of the format of `ages.json`.
+pub(crate) const RECORDS_VERSION: u32 = 1;
 
 /// The state of the event loop.
 pub(crate) struct EventLoop {
     ctx: Ctx,
     runtime: RuntimeClient,
     manager: ImageGcManager,
-    records_file: StateFile<ImageRecords>,
+    records_file: RetriedFile<ImageRecords>,
     store: Store<String, Image>,
     reclaim_calls: mpsc::Receiver<ReclaimCall>,
     image_fs: ImageFsProbe,
@@ -61,7 +62,7 @@ impl EventLoop {
         Ok(Self {
             runtime: RuntimeClient::connect(&config.runtime_endpoint, RUNTIME_TIMEOUT),
             manager: ImageGcManager::new(config.policy, records),
-            records_file,
+            records_file: RetriedFile::new(records_file),
             store,
             ctx,
             reclaim_calls,
@@ -107,7 +108,10 @@ impl EventLoop {
                 let _ = call.response.send(result);
             }
             Input::Timer => self.collect_garbage().await,
-            Input::ListTimer => self.publish_images().await,
+            Input::ListTimer => {
+                self.save_records(false);
+                self.publish_images().await;
+            }
         }
     }
 
@@ -136,15 +140,18 @@ impl EventLoop {
         let (images, references) = runtime::list(&self.runtime).await?;
         let previous = self.manager.records().clone();
         let snapshot = self.manager.update(images, references, Timestamp::now());
-        let records = self.manager.records();
-        if *records != previous
-            && let Err(error) = self.records_file.save(records)
-        {
-            tracing::warn!(error = report(&error), "failed to save image ages");
-        }
+        self.save_records(*self.manager.records() != previous);
         self.publish(&snapshot);
         self.last = snapshot.clone();
         Ok(snapshot)
+    }
+
+    /// Saves the records if they have changed, or could not be saved before.
+    fn save_records(&mut self, changed: bool) {
+        let records = self.manager.records();
+        if let Err(error) = self.records_file.save_changed(changed, records) {
+            tracing::warn!(error = report(&error), "failed to save image ages");
+        }
     }
 
     fn publish(&self, snapshot: &ImageSnapshot) {

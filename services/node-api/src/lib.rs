@@ -66,6 +66,7 @@ pub static DESCRIPTOR: ServiceDescriptor = ServiceDescriptor {
     ],
     state_files: &[StateFileDecl {
         path: "root:pki",
+        format: None,
         description: "the self-signed serving certificate and its key (certDirectory), under upstream's names",
     }],
     subprocesses: &[],

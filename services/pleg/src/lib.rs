@@ -87,6 +87,8 @@ pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
     let messages = runtime::TerminationMessageReader::new(root, ctx.drain());
     let event_loop = run::EventLoop::new(runtime, manager, wake, exits, messages);
     ctx.spawn("run", event_loop.run(ctx.drain(), receiver));
-    let server = server::Server::new(store, inputs, runtime_status_receiver);
-    Ok(Service::new().grpc(PlegServiceServer::new(server)))
+    let server = server::Server::new(store.clone(), inputs, runtime_status_receiver);
+    Ok(Service::new()
+        .grpc(PlegServiceServer::new(server))
+        .activity(move || format!("{} pods in the runtime", store.keys().len())))
 }

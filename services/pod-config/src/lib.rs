@@ -46,7 +46,7 @@ pub mod state;
 mod trace;
 
 use polylet_api::ClientConfig;
-use polylet_kit::{Api, BoxError, Ctx, Service, ServiceDescriptor, StateFileDecl};
+use polylet_kit::{Api, BoxError, Ctx, Service, ServiceDescriptor, StateFileDecl, StateFormat};
 use polylet_wire::levels;
 use polylet_wire::podconfig::v1::object_service_server::ObjectServiceServer;
 use polylet_wire::podconfig::v1::pod_config_service_server::PodConfigServiceServer;
@@ -65,34 +65,42 @@ pub const DESCRIPTOR: ServiceDescriptor = ServiceDescriptor {
     state_files: &[
         StateFileDecl {
             path: "state:file.json",
+            format: Some(StateFormat::only(crate::core::state::VERSION)),
             description: "last valid manifests of the directory: used when a file is invalid at start",
         },
         StateFileDecl {
             path: "state:http.json",
+            format: Some(StateFormat::only(crate::core::state::VERSION)),
             description: "last valid manifest of the URL: used while the URL is unavailable",
         },
         StateFileDecl {
             path: "state:api.json",
+            format: Some(StateFormat::only(persist::KEYED_LOG_VERSION)),
             description: "pods bound to this node: run while the API server is unavailable",
         },
         StateFileDecl {
             path: "state:cluster.json",
+            format: Some(StateFormat::only(crate::core::cluster::state::VERSION)),
             description: "identity of the cluster: cached state of another one is discarded",
         },
         StateFileDecl {
             path: "state:node.json",
+            format: Some(StateFormat::only(crate::core::cluster::state::VERSION)),
             description: "the Node object: used while the API server is unavailable",
         },
         StateFileDecl {
             path: "state:services.json",
+            format: Some(StateFormat::only(crate::core::cluster::state::VERSION)),
             description: "Services with a cluster IP: variables of containers while the API server is unavailable",
         },
         StateFileDecl {
             path: "state:objects.json",
+            format: Some(StateFormat::only(persist::KEYED_LOG_VERSION)),
             description: "Secrets, ConfigMaps and other objects that pods refer to: used while the API server is unavailable",
         },
         StateFileDecl {
             path: "state:tokens.json",
+            format: Some(StateFormat::only(crate::core::cluster::state::VERSION)),
             description: "service account tokens: used while the API server is unavailable",
         },
     ],

@@ -14,6 +14,16 @@
 //! Behaves as upstream, except for what `core::worker` and `probe` state, and except that the startup
 //! probe of a pod that is being deleted is not reported as successful; it just ends.
 
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::indexing_slicing
+    )
+)]
+
 mod clock;
 /// Public for the simulation only.
 #[doc(hidden)]
@@ -33,7 +43,9 @@ mod spans;
 mod state_file;
 
 use polylet_cri::RuntimeClient;
-use polylet_kit::{Api, BoxError, Ctx, Dependency, Service, ServiceDescriptor, StateFileDecl};
+use polylet_kit::{
+    Api, BoxError, Ctx, Dependency, Service, ServiceDescriptor, StateFileDecl, StateFormat,
+};
 use polylet_wire::levels;
 use polylet_wire::prober::v1::prober_service_server::ProberServiceServer;
 use tokio::sync::mpsc;
@@ -61,6 +73,7 @@ pub static DESCRIPTOR: ServiceDescriptor = ServiceDescriptor {
     ],
     state_files: &[StateFileDecl {
         path: "run:probe-results.json",
+        format: Some(StateFormat::only(state_file::VERSION)),
         description: "probe results of running containers: a restart must not change readiness or forget a failure",
     }],
     subprocesses: &[],
@@ -79,8 +92,10 @@ pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
     let event_loop = run::EventLoop::new(&ctx, prober, store.clone(), receiver)?;
     ctx.spawn("prober", event_loop.run());
     let server = server::Server {
-        store,
+        store: store.clone(),
         counts_requests,
     };
-    Ok(Service::new().grpc(ProberServiceServer::new(server)))
+    Ok(Service::new()
+        .grpc(ProberServiceServer::new(server))
+        .activity(move || format!("{} probe results", store.keys().len())))
 }

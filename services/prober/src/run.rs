@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::future::pending;
+use std::time::Duration;
 
 use futures::StreamExt;
 use futures::stream::{LocalBoxStream, SelectAll};
@@ -20,13 +21,19 @@ use tracing::{Instrument, Span};
 
 use crate::clock::ProbeClock;
 use crate::core::metrics::ProbeMetrics;
-use crate::core::types::{OutcomeChange, ProbeAttempt, ProbeOutput};
+use crate::core::types::{OutcomeChange, ProbeAttempt, ProbeOutput, ResolvedHandler};
 use crate::input::Input;
 use crate::manager::ProbeManager;
 use crate::probe::Prober;
 use crate::publisher::{ProbeStatusStore, Publisher};
 use crate::state_file::ResultsFile;
 use crate::{convert, sources, spans};
+
+/// The health conditions of a probe that nothing answers and of one whose command does not end, and how
+/// long they last without another attempt.
+const NOT_ANSWERED: &str = "ProbeNotAnswered";
+const COMMAND_TIMEOUT: &str = "ExecProbeTimeout";
+const CONDITION_TIME: Duration = Duration::from_secs(30);
 
 /// The state of the event loop.
 pub(crate) struct EventLoop {
@@ -116,6 +123,7 @@ impl EventLoop {
                 duration,
                 span,
             } => {
+                self.record_health(&attempt, &output, duration);
                 if attempt.is_reported(&output) {
                     self.metrics.record(&attempt, &output, duration);
                 }
@@ -175,6 +183,26 @@ impl EventLoop {
                 span,
             }
         });
+    }
+
+    /// Names a probe that nothing answers in the health of the service, until it is answered.
+    fn record_health(&self, attempt: &ProbeAttempt, output: &ProbeOutput, duration: Duration) {
+        let (namespace, pod, container) = (&attempt.namespace, &attempt.pod, &attempt.container);
+        let kind = attempt.id.kind.as_str();
+        let reason = match attempt.probe.handler {
+            ResolvedHandler::Exec { .. } => COMMAND_TIMEOUT,
+            _ => NOT_ANSWERED,
+        };
+        let conditions = self.ctx.conditions();
+        if !attempt.is_unanswered(output, duration) {
+            conditions.clear(reason, format_args!("{namespace}/{pod}/{container}/{kind}"));
+            return;
+        }
+        let object = format!("{namespace}/{pod}/{container}/{kind}");
+        let message = output.message().unwrap_or_default();
+        // The pod may be removed before the next attempt.
+        let next = attempt.probe.timing.period + attempt.probe.timeout;
+        conditions.set_for(reason, object, message, next + CONDITION_TIME);
     }
 
     fn handle_attempt(&mut self, attempt: &ProbeAttempt, output: ProbeOutput, span: &Span) {

@@ -11,7 +11,8 @@ use crate::core::types::{ProbeId, ProbeOutcome, ProbeResult, Results};
 
 /// The file in the run directory.
 pub(crate) const FILE_NAME: &str = "probe-results.json";
-const VERSION: u32 = 1;
+/// Version of the file's format.
+pub(crate) const VERSION: u32 = 1;
 
 /// The stored results.
 #[derive(Clone)]

@@ -49,7 +49,9 @@ mod state_file;
 pub mod status_store;
 mod trace;
 
-use polylet_kit::{Api, BoxError, Ctx, Dependency, Service, ServiceDescriptor, StateFileDecl};
+use polylet_kit::{
+    Api, BoxError, Ctx, Dependency, Service, ServiceDescriptor, StateFileDecl, StateFormat,
+};
 use polylet_watch::Store;
 use polylet_wire::levels;
 use polylet_wire::status::v1::status_service_server::StatusServiceServer;
@@ -139,18 +141,22 @@ pub static DESCRIPTOR: ServiceDescriptor = ServiceDescriptor {
     state_files: &[
         StateFileDecl {
             path: "run:notices.json",
+            format: Some(StateFormat::only(state_file::VERSION)),
             description: "the last notice of each service that was sent as an event, so that none is counted twice",
         },
         StateFileDecl {
             path: "run:statuses.json",
+            format: Some(StateFormat::only(state_file::VERSION)),
             description: "the last status of each pod: times of past changes, and exits of containers that the runtime has forgotten",
         },
         StateFileDecl {
             path: "root:pki",
+            format: None,
             description: "certificates and keys signed by the cluster (certDirectory), under upstream's names",
         },
         StateFileDecl {
             path: "run:started.json",
+            format: Some(StateFormat::only(polylet_kit::boot_marker::VERSION)),
             description: "the start of Polylet that has its events: restarts of one service have none",
         },
     ],

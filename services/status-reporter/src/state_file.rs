@@ -12,7 +12,8 @@ use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-const VERSION: u32 = 1;
+/// Version of the files' format.
+pub(crate) const VERSION: u32 = 1;
 /// Changes within this time are written together.
 const MIN_INTERVAL: Duration = Duration::from_millis(100);
 /// A file that takes long to write is written less often: at most a tenth of the time is spent writing,

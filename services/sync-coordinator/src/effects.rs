@@ -18,7 +18,9 @@ use crate::core::step::{Step, StepKey};
 use crate::core::view::PodLifecycle;
 use crate::input::Input;
 use crate::runtime::logs::RunningContainers;
-use crate::runtime::{self, RuntimeManager, StepContext, objects, orphans, pod_refresh, trace};
+use crate::runtime::{
+    self, RuntimeManager, StepContext, delay, objects, orphans, pod_refresh, trace,
+};
 
 /// The effects of the coordinator. None of them blocks; the default implementations do nothing.
 pub trait Effects {
@@ -101,8 +103,9 @@ impl Effects for Executor {
         let cancel = token.clone().unwrap_or_default();
         let (manager, inputs) = (Rc::clone(&self.manager), self.inputs.clone());
         let work = async move {
+            let execution = runtime::execute(&manager, &context);
             let outcome = tokio::select! {
-                outcome = runtime::execute(&manager, &context) => outcome,
+                outcome = delay::with_report(&manager, &context, execution) => outcome,
                 () = cancel.cancelled() => StepOutcome::Cancelled,
             };
             trace::record_outcome(&Span::current(), &outcome);

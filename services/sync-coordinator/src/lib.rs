@@ -9,6 +9,16 @@
 //! One task (`run`) owns the [`coordinator`]; a pod at rest costs nothing. Another task rotates the
 //! logs of running containers ([`runtime::logs`]).
 
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::indexing_slicing
+    )
+)]
+
 pub mod checkpoint;
 mod clock_monitor;
 pub mod config;
@@ -26,7 +36,9 @@ mod state;
 
 use std::rc::Rc;
 
-use polylet_kit::{Api, BoxError, Ctx, Dependency, Service, ServiceDescriptor, StateFileDecl};
+use polylet_kit::{
+    Api, BoxError, Ctx, Dependency, Service, ServiceDescriptor, StateFileDecl, StateFormat,
+};
 use polylet_watch::Store;
 use polylet_wire::levels;
 use polylet_wire::notice::v1::Severity;
@@ -81,22 +93,27 @@ pub static DESCRIPTOR: ServiceDescriptor = ServiceDescriptor {
     state_files: &[
         StateFileDecl {
             path: "state:checkpoints/",
+            format: Some(StateFormat::only(checkpoint::pod_store::VERSION)),
             description: "when each pod was admitted, its allocated resources, and why one may never run again",
         },
         StateFileDecl {
             path: "run:sandbox_attempts/",
+            format: Some(StateFormat::only(checkpoint::pod_store::VERSION)),
             description: "attempt numbers of sandboxes in creation, so that none is requested twice",
         },
         StateFileDecl {
             path: "run:started.json",
+            format: Some(StateFormat::only(polylet_kit::boot_marker::VERSION)),
             description: "the boot that node events were recorded for: a restart of the service records none",
         },
         StateFileDecl {
             path: "run:lifecycles/",
+            format: Some(StateFormat::only(checkpoint::lifecycle_store::VERSION)),
             description: "stops and hooks in progress, so that no grace period restarts",
         },
         StateFileDecl {
             path: "root:image_manager/",
+            format: None,
             description: "the credentials that each image was pulled with, so that no pod uses an image by those of another",
         },
     ],
@@ -136,7 +153,10 @@ pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
     );
     let event_loop = EventLoop::new(ctx.clone(), coordinator, results);
     ctx.spawn("run", event_loop.run());
-    Ok(Service::new().grpc(SyncServiceServer::new(server::Server { store })))
+    let pods = store.clone();
+    Ok(Service::new()
+        .grpc(SyncServiceServer::new(server::Server { store }))
+        .activity(move || format!("{} pods", pods.keys().len())))
 }
 
 /// Records an event of the node if its resolv.conf exceeds what resolvers accept.

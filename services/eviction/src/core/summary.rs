@@ -95,7 +95,7 @@ pub(crate) fn render(summary: &StatsSummary, only_cpu_and_memory: bool) -> Value
     node.insert("systemContainers".into(), Value::Array(system));
     if !only_cpu_and_memory {
         if let Some(fs) = &summary.fs {
-            node.insert("fs".into(), files(fs, at));
+            node.insert("fs".into(), files(fs, at).into());
         }
         if let Some(fs) = &summary.image_fs {
             node.insert(
@@ -148,17 +148,18 @@ fn pod(pod: &PodStats, at: Timestamp, only_cpu_and_memory: bool) -> Value {
             .iter()
             .map(|volume| {
                 let mut one = files(&volume.files, at);
-                one["name"] = json!(volume.name);
+                one.insert("name".into(), json!(volume.name));
                 if let Some(claim) = &volume.claim {
-                    one["pvcRef"] = json!({"name": claim, "namespace": pod.namespace});
+                    let claim = json!({"name": claim, "namespace": pod.namespace});
+                    one.insert("pvcRef".into(), claim);
                 }
-                one
+                Value::Object(one)
             })
             .collect();
         out.insert("volume".into(), Value::Array(volumes));
     }
     if let Some(ephemeral) = &pod.ephemeral {
-        out.insert("ephemeral-storage".into(), files(ephemeral, at));
+        out.insert("ephemeral-storage".into(), files(ephemeral, at).into());
     }
     if let Some(count) = pod.total.processes {
         out.insert("process_stats".into(), json!({"process_count": count}));
@@ -177,49 +178,53 @@ fn container(
         out.insert("startTime".into(), json!(started));
     }
     if let Some(cpu) = stats.cpu {
-        let mut value = json!({"time": at, "usageCoreNanoSeconds": cpu.nanoseconds});
+        let mut value = Map::new();
+        value.insert("time".into(), json!(at));
+        value.insert("usageCoreNanoSeconds".into(), cpu.nanoseconds.into());
         if let Some(rate) = cpu.nanocores {
-            value["usageNanoCores"] = json!(rate);
+            value.insert("usageNanoCores".into(), rate.into());
         }
-        out.insert("cpu".into(), value);
+        out.insert("cpu".into(), value.into());
     }
     if let Some(memory) = stats.memory {
-        let mut value = json!({
-            "time": at,
-            "usageBytes": memory.usage,
-            "workingSetBytes": memory.working_set,
-            "rssBytes": memory.rss,
-            "pageFaults": memory.page_faults,
-            "majorPageFaults": memory.major_page_faults,
-        });
-        if let Some(available) = memory.available {
-            value["availableBytes"] = json!(available);
+        let mut value = Map::new();
+        value.insert("time".into(), json!(at));
+        for (name, number) in [
+            ("usageBytes", memory.usage),
+            ("workingSetBytes", memory.working_set),
+            ("rssBytes", memory.rss),
+            ("pageFaults", memory.page_faults),
+            ("majorPageFaults", memory.major_page_faults),
+        ] {
+            value.insert(name.into(), number.into());
         }
-        out.insert("memory".into(), value);
+        if let Some(available) = memory.available {
+            value.insert("availableBytes".into(), available.into());
+        }
+        out.insert("memory".into(), value.into());
     }
     if !only_cpu_and_memory {
         for (name, fs) in [("rootfs", &stats.rootfs), ("logs", &stats.logs)] {
             if let Some(fs) = fs {
-                out.insert(name.into(), files(fs, at));
+                out.insert(name.into(), files(fs, at).into());
             }
         }
     }
     out
 }
 
-fn files(files: &FsStats, at: Timestamp) -> Value {
-    let mut out = json!({
-        "time": at,
-        "usedBytes": files.used_bytes,
-        "inodesUsed": files.used_inodes,
-    });
+fn files(files: &FsStats, at: Timestamp) -> Map<String, Value> {
+    let mut out = Map::new();
+    out.insert("time".into(), json!(at));
+    out.insert("usedBytes".into(), files.used_bytes.into());
+    out.insert("inodesUsed".into(), files.used_inodes.into());
     if let Some(bytes) = files.bytes {
-        out["availableBytes"] = json!(bytes.available);
-        out["capacityBytes"] = json!(bytes.capacity);
+        out.insert("availableBytes".into(), bytes.available.into());
+        out.insert("capacityBytes".into(), bytes.capacity.into());
     }
     if let Some(inodes) = files.inodes {
-        out["inodesFree"] = json!(inodes.available);
-        out["inodes"] = json!(inodes.capacity);
+        out.insert("inodesFree".into(), inodes.available.into());
+        out.insert("inodes".into(), inodes.capacity.into());
     }
     out
 }

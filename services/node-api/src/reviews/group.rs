@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::future::{BoxFuture, FutureExt, Shared, WeakShared};
+use polylet_kit::HealthConditions;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
@@ -27,6 +28,10 @@ const RATE: ReviewRate = ReviewRate {
     burst: 128.0,
     per_second: 32.0,
 };
+/// The health condition of an address that causes too many reviews, and how long it lasts after the last
+/// refused request.
+const TOO_MANY: &str = "TooManyReviews";
+const CONDITION_TIME: Duration = Duration::from_secs(30);
 /// Cached results of each kind.
 const MAX_CACHED: usize = 4096;
 
@@ -129,6 +134,9 @@ where
             return Err(Some(review));
         }
         if !state.limit.try_take(client, now) {
+            let message = "requests whose credentials need a review are refused";
+            let conditions = HealthConditions::of_process();
+            conditions.set_for(TOO_MANY, client, message, CONDITION_TIME);
             return Err(None);
         }
         let (shared, review) = (Arc::clone(&self.shared), review());

@@ -110,6 +110,11 @@ async fn flood_of_bad_tokens_neither_reaches_the_api_server_nor_flushes_good_one
     assert_eq!(sent + limited, 4096);
     assert!(server.most_active.load(Ordering::SeqCst) <= 8);
 
+    let conditions = polylet_kit::HealthConditions::of_process().to_wire();
+    let (reason, object) = ("TooManyReviews", address(2).to_string());
+    let mut named = conditions.iter();
+    assert!(named.any(|one| one.reason == reason && one.object == object));
+
     // Neither those who were there before nor those at other addresses feel it.
     let before = server.count();
     for n in 0..8 {

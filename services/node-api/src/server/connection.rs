@@ -10,13 +10,18 @@ use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use hyper::body::{Frame, SizeHint};
-use polylet_kit::CancellationToken;
+use polylet_kit::{CancellationToken, HealthConditions};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 use crate::core::connections::{
     ConnectionId, ConnectionLimits, ConnectionTable, ConnectionTimeouts,
 };
+
+/// The health condition of an address with too many connections, and how long it lasts after one of them
+/// gave its place to another.
+const TOO_MANY: &str = "TooManyConnections";
+const CONDITION_TIME: Duration = Duration::from_secs(30);
 
 /// The connections of one port. Clones share them.
 #[derive(Clone)]
@@ -51,6 +56,11 @@ impl Connections {
         shared.open.insert(id, closing.clone());
         shared.close(closed);
         drop(shared);
+        if closed.is_some() {
+            let message = "connections without an allowed request are closed for new ones";
+            let conditions = HealthConditions::of_process();
+            conditions.set_for(TOO_MANY, address, message, CONDITION_TIME);
+        }
         AdmittedConnection(Arc::new(HttpConnection {
             id,
             address,

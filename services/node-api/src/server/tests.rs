@@ -167,6 +167,11 @@ async fn silent_clients_lock_nobody_out() {
             begun.elapsed()
         );
         assert_eq!(open.len(), 512);
+        let conditions = polylet_kit::HealthConditions::of_process().to_wire();
+        let named = conditions
+            .iter()
+            .find(|one| one.reason == "TooManyConnections");
+        assert_eq!(named.map(|one| one.object.as_str()), Some("127.0.0.1"));
     };
     LocalSet::new().run_until(test).await;
 }

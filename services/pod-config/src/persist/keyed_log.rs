@@ -22,7 +22,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
 use super::Debouncer;
-pub(crate) use log_file::LogFile;
+pub(crate) use log_file::{LogFile, VERSION};
 
 /// Deleted and replaced records, which may contain passwords, are off the disk after this time, …
 const COMPACT_AFTER: Duration = Duration::from_secs(60);

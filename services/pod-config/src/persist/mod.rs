@@ -13,4 +13,4 @@ pub(crate) use debouncer::Debouncer;
 pub use immediate_writer::ImmediateWriter;
 #[cfg(test)]
 pub(crate) use keyed_log::LogFile;
-pub(crate) use keyed_log::{KeyedLog, RecordSource};
+pub(crate) use keyed_log::{KeyedLog, RecordSource, VERSION as KEYED_LOG_VERSION};

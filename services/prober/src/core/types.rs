@@ -218,6 +218,12 @@ impl ProbeAttempt {
         self.id.container.as_str()
     }
 
+    /// Whether the attempt ended because nothing answered in time.
+    pub(crate) fn is_unanswered(&self, output: &ProbeOutput, duration: Duration) -> bool {
+        let failed = matches!(output, ProbeOutput::Failure(_) | ProbeOutput::Unknown(_));
+        failed && duration >= self.probe.timeout
+    }
+
     /// Whether a result is an event and in the metrics: not a failure between the ticks, which
     /// upstream would not have seen.
     pub(crate) fn is_reported(&self, output: &ProbeOutput) -> bool {
@@ -253,6 +259,22 @@ pub type Results = BTreeMap<ProbeId, ProbeResult>;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_attempt_that_nothing_answers_takes_its_whole_time() {
+        let attempt = crate::core::test_support::attempt("c", ProbeKind::Readiness);
+        let timeout = attempt.probe.timeout;
+        let early = timeout - Duration::from_millis(1);
+        let failure = || ProbeOutput::Failure("why".to_owned());
+        for (output, duration, expected) in [
+            (failure(), timeout, true),
+            (failure(), early, false),
+            (ProbeOutput::Unknown("why".to_owned()), timeout, true),
+            (ProbeOutput::Success, timeout, false),
+        ] {
+            assert_eq!(attempt.is_unanswered(&output, duration), expected);
+        }
+    }
 
     #[test]
     fn events_are_worded_as_upstream() {

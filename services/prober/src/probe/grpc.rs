@@ -54,6 +54,9 @@ pub(crate) async fn probe(
     let stream = loop {
         match client.connect(requester, host, port).await {
             Ok(stream) => break stream,
+            Err(error) if error.is_out_of_descriptors() => {
+                return ProbeOutput::Unknown(error.to_string());
+            }
             Err(_) => sleep(backoff.next_delay()).await,
         }
     };

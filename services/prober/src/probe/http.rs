@@ -23,6 +23,7 @@ pub(crate) async fn probe(get: &Get, client: &Client, progress: &GetProgress) ->
         Ok(response) => output(&response),
         // As upstream: an incomplete body is an error of the probe itself.
         Err(error) if is_incomplete_body(&error) => ProbeOutput::Unknown(report(&error)),
+        Err(error) if error.is_out_of_descriptors() => ProbeOutput::Unknown(report(&error)),
         Err(error) => ProbeOutput::Failure(report(&error)),
     }
 }

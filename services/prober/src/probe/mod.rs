@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use permits::{AttemptPermits, MAX_PERMIT_TIME};
 use polylet_cri::RuntimeClient;
+use polylet_kit::HealthConditions;
 use polylet_model::ids::PodUid;
 use polylet_schedule::FairLimits;
 use timeout::with_timeout;
@@ -43,6 +44,10 @@ const CONNECTION_LIMITS: FairLimits = FairLimits {
 const MAX_BODY: usize = 10 << 10;
 /// Attempts that fail themselves are repeated at once, as upstream.
 const MAX_TRIES: usize = 3;
+/// The health condition of a name that the system's resolver does not answer, and how long it lasts
+/// after the last attempt that has waited for it.
+const RESOLVER_NOT_RESPONDING: &str = "ResolverNotResponding";
+const CONDITION_TIME: Duration = Duration::from_secs(30);
 /// As upstream, with the API version of this node.
 const USER_AGENT: &str = "kube-probe/1.36";
 
@@ -103,13 +108,21 @@ impl Prober {
                 let progress = polylet_http::GetProgress::default();
                 let get = http::request(get, attempt);
                 let probing = http::probe(&get, &self.inner.http, &progress);
-                with_timeout(timeout, probing, || http::timed_out(&get, &progress)).await
+                let timed_out = || {
+                    self.record_lookup(get.target.host());
+                    http::timed_out(&get, &progress)
+                };
+                with_timeout(timeout, probing, timed_out).await
             }
             ResolvedHandler::Tcp { host, port } => {
                 let host = host.as_deref().unwrap_or(pod_address);
                 let client = &self.inner.http;
                 let probing = tcp::probe(client, attempt.id.pod.as_str(), host, *port);
-                with_timeout(timeout, probing, || tcp::timed_out(host, *port)).await
+                let timed_out = || {
+                    self.record_lookup(host);
+                    tcp::timed_out(host, *port)
+                };
+                with_timeout(timeout, probing, timed_out).await
             }
             ResolvedHandler::Grpc { port, service } => {
                 let progress = grpc::HealthCheckProgress::default();
@@ -119,6 +132,18 @@ impl Prober {
                 with_timeout(timeout, probing, timed_out).await
             }
             ResolvedHandler::Invalid(reason) => ProbeOutput::Unknown(reason.clone()),
+        }
+    }
+}
+
+impl Prober {
+    /// Names the resolver when it is what an attempt has waited for in vain.
+    fn record_lookup(&self, host: &str) {
+        if let Some(age) = self.inner.http.lookup_age(host) {
+            let seconds = age.as_secs();
+            let message = format!("no response to a lookup of this name for {seconds} s");
+            let conditions = HealthConditions::of_process();
+            conditions.set_for(RESOLVER_NOT_RESPONDING, host, message, CONDITION_TIME);
         }
     }
 }

@@ -8,6 +8,7 @@ use crate::core::types::ProbeOutput;
 pub(crate) async fn probe(client: &Client, requester: &str, host: &str, port: u16) -> ProbeOutput {
     match client.connect(requester, host, port).await {
         Ok(_) => ProbeOutput::Success,
+        Err(error) if error.is_out_of_descriptors() => ProbeOutput::Unknown(error.to_string()),
         Err(error) => ProbeOutput::Failure(error.to_string()),
     }
 }

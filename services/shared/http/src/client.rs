@@ -4,6 +4,7 @@ use std::future::pending;
 use std::pin::pin;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -121,6 +122,11 @@ impl Client {
         port: u16,
     ) -> Result<TcpStream, DialError> {
         connect::connect(&self.resolver, requester, host, port).await
+    }
+
+    /// How long the system's resolver has been looking up a name, if it is.
+    pub fn lookup_age(&self, host: &str) -> Option<Duration> {
+        self.resolver.lookup_age(host)
     }
 
     /// Makes the request and follows redirects. `progress` may be read meanwhile.

@@ -30,6 +30,23 @@ pub enum DialError {
     },
 }
 
+impl DialError {
+    /// Whether this process or machine has no file descriptor left: says nothing about the server.
+    pub fn is_out_of_descriptors(&self) -> bool {
+        // EMFILE and ENFILE, the same on all Linux architectures.
+        const CODES: [i32; 2] = [24, 23];
+        let code = match self {
+            DialError::Lookup {
+                cause: LookupError::Failed(cause),
+                ..
+            } => cause.raw_os_error(),
+            DialError::Lookup { .. } => None,
+            DialError::Connect { cause, .. } => cause.raw_os_error(),
+        };
+        code.is_some_and(|code| CODES.contains(&code))
+    }
+}
+
 /// Opens a connection to an address or a name.
 ///
 /// The socket does not linger (upstream sets one second): on Linux that keeps nothing out of
@@ -98,6 +115,19 @@ pub fn host_port(host: &str, port: u16) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lack_of_descriptors_is_not_the_servers() {
+        for (code, expected) in [(24, true), (23, true), (111, false)] {
+            let cause = io::Error::from_raw_os_error(code);
+            let (host, port) = ("10.0.0.1".to_owned(), 80);
+            let error = DialError::Connect { host, port, cause };
+            assert_eq!(error.is_out_of_descriptors(), expected, "{error}");
+        }
+        let cause = LookupError::Timeout;
+        let host = "a".to_owned();
+        assert!(!DialError::Lookup { host, cause }.is_out_of_descriptors());
+    }
 
     #[tokio::test]
     async fn errors_are_worded_as_upstream() {

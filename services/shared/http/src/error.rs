@@ -121,6 +121,17 @@ impl GetError {
         )
     }
 
+    /// Whether the connection failed for lack of file descriptors, which says nothing about the server.
+    pub fn is_out_of_descriptors(&self) -> bool {
+        matches!(
+            self,
+            GetError::Get {
+                source: HttpError::Connect(error),
+                ..
+            } if error.is_out_of_descriptors()
+        )
+    }
+
     /// The failure of the request without its URL, which may hold secrets.
     pub fn http_error(&self) -> Option<&HttpError> {
         match self {

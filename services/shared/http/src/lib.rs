@@ -15,6 +15,16 @@
 //! lead elsewhere, so a redirect would be followed that upstream does not follow. It would also add
 //! 20 crates, and 210 KiB of code and Unicode tables for names that nodes do not use.
 
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::indexing_slicing
+    )
+)]
+
 mod client;
 mod connect;
 mod error;

@@ -136,6 +136,13 @@ impl Resolver {
         Ok(addresses)
     }
 
+    /// How long a name has been looked up, if it is.
+    pub(crate) fn lookup_age(&self, host: &str) -> Option<Duration> {
+        let state = self.shared.state();
+        let (began, _) = state.lookups.get(host)?.started.as_ref()?;
+        Some(began.elapsed())
+    }
+
     fn enqueue(
         &self,
         requester: &str,

@@ -62,6 +62,11 @@ impl GetTarget {
         target.ok_or(InvalidUrl)
     }
 
+    /// The address or name, without brackets.
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
     /// Whether the request goes over TLS.
     pub fn is_https(&self) -> bool {
         self.https

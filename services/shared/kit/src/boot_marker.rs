@@ -5,7 +5,8 @@ use std::os::unix::process::parent_id;
 use crate::state_file::StateFile;
 use crate::{Ctx, report};
 
-const VERSION: u32 = 1;
+/// Version of the file's format.
+pub const VERSION: u32 = 1;
 
 /// Whether this is the service's first start under the present supervisor process: node events of
 /// an agent start are emitted only then.

@@ -7,11 +7,12 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt::Display;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use polylet_wire::lifecycle::v1 as wire;
 
-use crate::report;
+use crate::{report, status_change};
 
 /// The most objects of one reason; further ones are ignored.
 const MAX_OBJECTS: usize = 256;
@@ -33,6 +34,8 @@ type ByReason = BTreeMap<&'static str, BTreeMap<String, ActiveCondition>>;
 struct ActiveCondition {
     message: String,
     since: Timestamp,
+    /// When it ends by itself; `None` for one that is cleared.
+    until: Option<Instant>,
 }
 
 impl HealthConditions {
@@ -45,17 +48,47 @@ impl HealthConditions {
     /// Sets a condition, or updates its message. `object` is what it concerns, such as a path or a
     /// pod as `namespace/name`; empty for the whole service.
     pub fn set(&self, reason: &'static str, object: impl Display, message: impl Display) {
-        let (object, message) = (one_line(object), one_line(message));
+        self.insert(reason, one_line(object), one_line(message), None);
+    }
+
+    /// The same for what happens now and then, such as a request that is refused: the condition ends
+    /// when this was not called for `duration`.
+    pub fn set_for(
+        &self,
+        reason: &'static str,
+        object: impl Display,
+        message: impl Display,
+        duration: Duration,
+    ) {
+        let until = Instant::now().checked_add(duration);
+        self.insert(reason, one_line(object), one_line(message), until);
+    }
+
+    fn insert(
+        &self,
+        reason: &'static str,
+        object: String,
+        message: String,
+        until: Option<Instant>,
+    ) {
         let mut by_reason = self.lock();
         let objects = by_reason.entry(reason).or_default();
+        if objects.len() >= MAX_OBJECTS {
+            remove_ended(reason, objects);
+        }
         if let Some(known) = objects.get_mut(&object) {
-            known.message = message;
+            (known.message, known.until) = (message, until);
             return;
         }
         if objects.len() < MAX_OBJECTS {
             tracing::warn!(reason, object, message, "health condition set");
             let since = Timestamp::now();
-            objects.insert(object, ActiveCondition { message, since });
+            let condition = ActiveCondition {
+                message,
+                since,
+                until,
+            };
+            objects.insert(object, condition);
         }
     }
 
@@ -115,7 +148,11 @@ impl HealthConditions {
     /// The current conditions for `GetInfo`. Of many objects with one reason, those that are
     /// affected longest, and the number of the others.
     pub fn to_wire(&self) -> Vec<wire::HealthCondition> {
-        let by_reason = self.lock();
+        let mut by_reason = self.lock();
+        by_reason.retain(|reason, objects| {
+            remove_ended(reason, objects);
+            !objects.is_empty()
+        });
         let mut all = Vec::new();
         for (reason, objects) in by_reason.iter() {
             let mut objects: Vec<_> = objects.iter().collect();
@@ -144,7 +181,20 @@ impl HealthConditions {
     }
 }
 
+/// Removes the conditions whose time is over.
+fn remove_ended(reason: &'static str, objects: &mut BTreeMap<String, ActiveCondition>) {
+    let now = Instant::now();
+    objects.retain(|object, condition| {
+        let stays = condition.until.is_none_or(|until| now < until);
+        if !stays {
+            log_cleared(reason, object, condition);
+        }
+        stays
+    });
+}
+
 fn log_cleared(reason: &'static str, object: &str, condition: &ActiveCondition) {
+    status_change::notify();
     let lasted = Timestamp::now().duration_since(condition.since);
     tracing::info!(reason, object, ?lasted, "health condition cleared");
 }
@@ -218,6 +268,23 @@ mod tests {
         let rows = expected(&[("StateNotWritten", "/a", "no space")]);
         assert_eq!(current(&conditions), rows);
         conditions.record::<_, std::io::Error>("StateNotWritten", "/a", &Ok(()));
+        assert_eq!(current(&conditions), expected(&[]));
+    }
+
+    #[test]
+    fn what_happened_once_ends_by_itself() {
+        let conditions = HealthConditions::default();
+        let hour = Duration::from_secs(3600);
+        conditions.set_for("TooManyReviews", "a", "x", hour);
+        for n in 0..MAX_OBJECTS {
+            conditions.set_for("TooManyReviews", format!("b{n}"), "x", Duration::ZERO);
+        }
+        conditions.set_for("TooManyReviews", "c", "y", hour);
+        conditions.set_for("TooManyReviews", "d", "y", Duration::ZERO);
+        let rows = expected(&[("TooManyReviews", "a", "x"), ("TooManyReviews", "c", "y")]);
+        assert_eq!(current(&conditions), rows);
+        conditions.set_for("TooManyReviews", "a", "x", Duration::ZERO);
+        conditions.clear("TooManyReviews", "c");
         assert_eq!(current(&conditions), expected(&[]));
     }
 

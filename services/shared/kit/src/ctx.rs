@@ -77,6 +77,10 @@ impl Ctx {
     /// # Panics
     /// When the descriptor does not declare it: the call graph is checked by the descriptors, so an
     /// undeclared call is a programming error that must show at the first start.
+    #[expect(
+        clippy::panic,
+        reason = "an undeclared call is a programming error, which no input can cause"
+    )]
     pub fn peer(&self, service: &'static str) -> Peer {
         match self.inner.peers.get(service) {
             Some(peer) => peer,

@@ -1,4 +1,5 @@
-use serde::Serialize;
+use polylet_wire::levels;
+use serde::{Serialize, Serializer};
 
 use crate::subprocess::SubprocessEntry;
 
@@ -12,7 +13,8 @@ pub struct ServiceDescriptor {
     pub version: &'static str,
     /// One line for `--help`.
     pub about: &'static str,
-    /// Wire packages that it serves.
+    /// Wire packages that it serves, besides the common ones.
+    #[serde(serialize_with = "with_common")]
     pub serves: &'static [Api],
     /// Peers that it calls.
     pub calls: &'static [Dependency],
@@ -51,6 +53,44 @@ pub struct StateFileDecl {
     pub path: &'static str,
     /// Content, and why it cannot be recovered from elsewhere.
     pub description: &'static str,
+    /// Versions of its format; `None` for a format that others define.
+    pub format: Option<StateFormat>,
+}
+
+/// Versions of the format of a state file. An upgrade compares those of both programs.
+#[derive(Debug, Serialize)]
+pub struct StateFormat {
+    /// The version that is written.
+    pub written: u32,
+    /// The oldest version that is read; all up to the written one are.
+    pub oldest_read: u32,
+}
+
+impl StateFormat {
+    /// A format that is read at the version alone that is written.
+    pub const fn only(version: u32) -> StateFormat {
+        StateFormat {
+            written: version,
+            oldest_read: version,
+        }
+    }
+}
+
+/// What every service serves, through this crate.
+pub(crate) const COMMON_APIS: &[Api] = &[
+    Api {
+        package: "polylet.lifecycle.v1",
+        level: levels::LIFECYCLE,
+    },
+    Api {
+        package: "polylet.notice.v1",
+        level: levels::NOTICE,
+    },
+];
+
+/// Own packages together with the common ones.
+fn with_common<S: Serializer>(own: &[Api], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(own.iter().chain(COMMON_APIS))
 }
 
 impl ServiceDescriptor {

@@ -6,6 +6,16 @@ pub type BoxError = Box<dyn Error + Send + Sync + 'static>;
 /// An error and its causes on one line, outermost first. A cause that the text before it already
 /// ends with is not repeated.
 pub fn report(error: &(dyn Error + 'static)) -> String {
+    let text = report_lines(error);
+    if text.contains('\n') {
+        text.replace('\n', "; ")
+    } else {
+        text
+    }
+}
+
+/// The same with the lines of the messages, for events: upstream's contain the output of programs.
+pub fn report_lines(error: &(dyn Error + 'static)) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {
@@ -16,16 +26,12 @@ pub fn report(error: &(dyn Error + 'static)) -> String {
         }
         next = cause.source();
     }
-    if text.contains('\n') {
-        text.replace('\n', "; ")
-    } else {
-        text
-    }
+    text
 }
 
 #[cfg(test)]
 mod tests {
-    use super::report;
+    use super::{report, report_lines};
 
     #[derive(Debug, thiserror::Error)]
     #[error("reading /x")]
@@ -45,6 +51,10 @@ mod tests {
             report(&Repeats(std::io::Error::other("gone"))),
             "outer: gone"
         );
-        assert_eq!(report(&std::io::Error::other("a\nb")), "a; b");
+        let lines = std::io::Error::other("a\nb");
+        assert_eq!(
+            (report(&lines).as_str(), report_lines(&lines).as_str()),
+            ("a; b", "a\nb")
+        );
     }
 }

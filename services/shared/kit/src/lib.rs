@@ -3,13 +3,24 @@
 //! A service is a [`ServiceDescriptor`] and a `build` function: [`main`] parses arguments and
 //! configuration, sets up telemetry, acquires the service's lock, inherits or binds its socket,
 //! calls `build`, serves the result together with health, info and drain, notifies the service
-//! manager, and shuts down cleanly. It starts these tasks: the server, the span exporter, and the
-//! watchdog if the service manager has one.
+//! manager, and shuts down cleanly. It starts these tasks: the server, the span exporter, and with a
+//! service manager the watchdog and the line of status.
 //!
 //! Shared mechanisms: [`clock`] (sleep until a wall-clock time), [`state_file`] and [`state_dir`]
 //! (files that outlive the process), [`follow`] (streams of other services), [`subprocess`] and
 //! [`BlockingCall`] (calls that may never return), [`config`].
 
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::indexing_slicing
+    )
+)]
+
+mod access;
 pub mod address;
 mod args;
 mod blocking_call;
@@ -32,7 +43,7 @@ pub mod listener;
 pub mod lock;
 pub mod memory;
 pub mod notices;
-mod notify;
+pub mod notify;
 mod peers;
 pub mod process_limits;
 pub mod serve;
@@ -41,8 +52,11 @@ mod stale_files;
 mod start;
 pub mod state_dir;
 pub mod state_file;
+mod status_change;
+mod status_line;
 pub mod subprocess;
 pub mod telemetry;
+mod watchdog;
 
 pub use args::DEFAULT_CONFIG;
 pub use blocking_call::{BlockingCall, BlockingCallError};
@@ -50,8 +64,8 @@ pub use channel::{Channel, MAX_MESSAGE_SIZE};
 pub use conditions::HealthConditions;
 pub use config::Config;
 pub use ctx::Ctx;
-pub use descriptor::{Api, Dependency, ServiceDescriptor, StateFileDecl};
-pub use error::{BoxError, report};
+pub use descriptor::{Api, Dependency, ServiceDescriptor, StateFileDecl, StateFormat};
+pub use error::{BoxError, report, report_lines};
 pub use exit::Exit;
 pub use notices::Notices;
 pub use peers::Peer;

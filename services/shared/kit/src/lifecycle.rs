@@ -1,25 +1,12 @@
 use std::time::Duration;
 
-use polylet_wire::levels;
 use polylet_wire::lifecycle::v1 as wire;
 use polylet_wire::lifecycle::v1::lifecycle_service_server::LifecycleService;
 use tonic::{Request, Response, Status};
 
 use crate::ctx::Ctx;
-use crate::descriptor::Api;
+use crate::descriptor::COMMON_APIS;
 use crate::drain::Drain;
-
-/// What every service serves, through this crate.
-const COMMON_APIS: &[Api] = &[
-    Api {
-        package: "polylet.lifecycle.v1",
-        level: levels::LIFECYCLE,
-    },
-    Api {
-        package: "polylet.notice.v1",
-        level: levels::NOTICE,
-    },
-];
 
 /// Deadline of a drain without one in the request.
 pub(crate) const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);

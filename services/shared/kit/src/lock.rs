@@ -11,6 +11,11 @@ use rustix::fs::{FlockOperation, flock};
 /// How long to wait for a previous instance to exit.
 pub const TIMEOUT: Duration = Duration::from_secs(10);
 
+/// The lock file of a service: in its own directory, as it may run as a user of its own.
+pub fn path(run_directory: &Path, service: &str) -> PathBuf {
+    run_directory.join(service).join("lock")
+}
+
 /// Released when dropped; the kernel releases it when the process ends, however it ends.
 #[derive(Debug)]
 pub struct Lock {

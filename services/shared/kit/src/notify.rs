@@ -1,6 +1,20 @@
+//! Messages to the service manager, in the protocol of `sd_notify(3)`.
+
 use std::time::Duration;
 
 use sd_notify::NotifyState;
+
+use crate::HealthConditions;
+use crate::watchdog::{WatchdogSocket, record_descriptors};
+
+/// The variable with the error of a process that fails, beside `STATUS`, which also has the state of one
+/// that does not. Our own: `sd_notify(3)` has the prefix `X_` for such.
+pub const ERROR_VARIABLE: &str = "X_POLYLET_ERROR";
+
+/// Whether a service manager receives the messages of this process.
+pub(crate) fn has_manager() -> bool {
+    std::env::var_os("NOTIFY_SOCKET").is_some()
+}
 
 /// Notifies the service manager, if there is one.
 fn notify(state: &[NotifyState<'_>]) {
@@ -13,24 +27,36 @@ pub(crate) fn ready() {
     notify(&[NotifyState::Ready, NotifyState::MainPid(std::process::id())]);
 }
 
+/// Publishes the state of this process in one line.
+pub(crate) fn status(line: &str) {
+    notify(&[NotifyState::Status(line)]);
+}
+
 /// Reports why this process fails, just before it exits.
 pub(crate) fn failed(error: &str) {
-    notify(&[NotifyState::Status(error)]);
+    // A message is lines of variables.
+    let error = error.replace(['\n', '\r'], " ");
+    let own = format!("{ERROR_VARIABLE}={error}");
+    notify(&[NotifyState::Status(&error), NotifyState::Custom(&own)]);
 }
 
 pub(crate) fn stopping() {
-    notify(&[NotifyState::Stopping]);
+    notify(&[NotifyState::Stopping, NotifyState::Status("Stopping")]);
 }
 
 /// Sends watchdog notifications at half the interval of the service manager; returns at once
 /// without one. They come from the thread that does all work, so a stuck process is silent.
-pub(crate) async fn watchdog() {
+pub async fn watchdog() {
     let Some(interval) = sd_notify::watchdog_enabled() else {
         return;
     };
     let mut timer = tokio::time::interval((interval / 2).max(Duration::from_millis(1)));
+    let socket = WatchdogSocket::open();
     loop {
         timer.tick().await;
-        notify(&[NotifyState::Watchdog]);
+        if !socket.ping() {
+            notify(&[NotifyState::Watchdog]);
+        }
+        record_descriptors(&HealthConditions::of_process());
     }
 }

@@ -101,12 +101,17 @@ impl polylet_watch::StreamObserver for Peer {
             state.incarnation = incarnation.to_owned();
         }
         let before = state.streams.insert(stream, StreamState { synced, keyed });
-        if synced && !before.is_some_and(|before| before.synced) {
+        let was_synced = before.is_some_and(|before| before.synced);
+        if synced != was_synced {
+            crate::status_change::notify();
+        }
+        if synced && !was_synced {
             tracing::debug!(service = self.inner.name, stream, "stream synced");
         }
     }
 
     fn lost(&self, stream: &'static str, reason: &str) {
+        crate::status_change::notify();
         let mut state = self.state();
         let was_lost = match state.streams.get_mut(stream) {
             // Its follower may be gone for good, and nothing would set it to synced again.

@@ -20,6 +20,7 @@ use tower::ServiceExt;
 use tower::util::BoxCloneSyncService;
 use tracing::Instrument;
 
+use crate::access::SocketAccess;
 use crate::{HealthConditions, cause};
 
 /// Concurrent calls per connection; streams count only until their first message.
@@ -144,11 +145,12 @@ pub async fn serve(
     routes: Routes,
     stop: impl Future<Output = ()>,
 ) -> Result<(), ServeError> {
+    let access = SocketAccess::of(&listener);
     listener.set_nonblocking(true).map_err(ServeError::Listen)?;
     let listener = UnixListener::from_std(listener).map_err(ServeError::Listen)?;
     tonic::transport::Server::builder()
         .concurrency_limit_per_connection(MAX_CONCURRENT_CALLS)
-        .serve_with_incoming_shutdown(routes, incoming(listener), stop)
+        .serve_with_incoming_shutdown(routes, incoming(listener, access), stop)
         .await
         .map_err(ServeError::Serve)
 }
@@ -164,10 +166,11 @@ pub enum ServeError {
     Serve(#[source] tonic::transport::Error),
 }
 
-/// Accepts connections of root and of our own user. The sockets have mode 0600 anyway; this also
-/// covers inherited ones.
-fn incoming(listener: UnixListener) -> impl Stream<Item = Result<UnixStream, Infallible>> {
-    let own = rustix::process::geteuid().as_raw();
+/// Accepts connections of those who have access.
+fn incoming(
+    listener: UnixListener,
+    access: SocketAccess,
+) -> impl Stream<Item = Result<UnixStream, Infallible>> {
     let conditions = HealthConditions::of_process();
     futures::stream::unfold(
         (listener, conditions),
@@ -176,15 +179,11 @@ fn incoming(listener: UnixListener) -> impl Stream<Item = Result<UnixStream, Inf
                 let accepted = listener.accept().await;
                 conditions.record(NOT_ACCEPTED, "", &accepted);
                 match accepted {
-                    Ok((stream, _)) => match stream.peer_cred() {
-                        Ok(peer) if peer.uid() == 0 || peer.uid() == own => {
-                            return Some((Ok(stream), (listener, conditions)));
-                        }
-                        Ok(peer) => {
-                            tracing::warn!(uid = peer.uid(), "refused a connection of another user")
-                        }
+                    Ok((stream, _)) => match access.check(&stream) {
+                        Ok(()) => return Some((Ok(stream), (listener, conditions))),
                         Err(error) => {
-                            tracing::warn!(%error, "refused a connection without peer credentials")
+                            let error = crate::report(&error);
+                            tracing::warn!(error, "refused a connection");
                         }
                     },
                     Err(_) => {

@@ -15,7 +15,11 @@ pub(crate) type OnDrain = Pin<Box<dyn Future<Output = Vec<String>>>>;
 pub struct Service {
     pub(crate) routes: Routes,
     pub(crate) on_drain: Vec<OnDrain>,
+    pub(crate) activity: Option<Activity>,
 }
+
+/// Describes what the service works on.
+pub(crate) type Activity = Box<dyn Fn() -> String>;
 
 impl Service {
     /// A service without servers.
@@ -38,6 +42,13 @@ impl Service {
         S::Future: Send + 'static,
     {
         self.routes.add(server);
+        self
+    }
+
+    /// What the service works on, such as `12 pods`: the beginning of the line that `systemctl status`
+    /// shows. Called now and then.
+    pub fn activity(mut self, describe: impl Fn() -> String + 'static) -> Service {
+        self.activity = Some(Box::new(describe));
         self
     }
 

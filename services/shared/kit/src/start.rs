@@ -23,7 +23,7 @@ use crate::peers::{Peers, socket_path};
 use crate::telemetry::{self, Telemetry};
 use crate::{
     BoxError, Exit, Notices, Service, ServiceDescriptor, listener, lock, notify, report, serve,
-    stale_files, subprocess,
+    stale_files, status_line, subprocess,
 };
 
 /// How long to wait for open connections after the drain; watches do not end by themselves.
@@ -152,9 +152,9 @@ where
     let state_dir = polylet.state_directory.join(service);
     directory(&run_directory, 0o755)?;
     directory(&polylet.state_directory, 0o755)?;
-    directory(&run_dir, 0o700)?;
-    directory(&state_dir, 0o700)?;
-    let lock = run_directory.join(format!("{service}.lock"));
+    own_directory(&run_dir)?;
+    own_directory(&state_dir)?;
+    let lock = lock::path(&run_directory, service);
     let _lock = lock::Lock::acquire(&lock, lock::TIMEOUT).map_err(StartError::Lock)?;
     let listener = listener::inherit_or_bind(&socket_path(&run_directory, service))
         .map_err(StartError::Listen)?;
@@ -230,6 +230,7 @@ where
     let serving = serve::serve(listener, routes, closing.clone().cancelled_owned());
     tokio::pin!(serving);
     let watchdog = tokio::task::spawn_local(notify::watchdog());
+    let status = tokio::task::spawn_local(status_line::publish(ctx, service.activity));
     let ended = tokio::select! {
         _ = terminate.recv() => Ok(()),
         _ = interrupt.recv() => Ok(()),
@@ -239,6 +240,7 @@ where
         }),
         Some(failure) = failures.recv() => Err(StartError::Task(failure)),
     };
+    status.abort();
     notify::stopping();
     if ended.is_ok() {
         // Calls are served while draining: callers may still need responses.
@@ -272,6 +274,24 @@ fn directory(path: &Path, mode: u32) -> Result<(), StartError> {
             path: path.to_owned(),
             source,
         })
+}
+
+/// A directory of this service alone. Root takes over one of another user, as of a service that a unit
+/// started: systemd gives all of it back when the directory itself is not that user's.
+fn own_directory(path: &Path) -> Result<(), StartError> {
+    use std::os::unix::fs::MetadataExt;
+    directory(path, 0o700)?;
+    let own = rustix::process::geteuid();
+    let taken_over = || {
+        if own.is_root() && std::fs::metadata(path)?.uid() != own.as_raw() {
+            std::os::unix::fs::chown(path, Some(own.as_raw()), None)?;
+        }
+        Ok(())
+    };
+    taken_over().map_err(|source| StartError::Directory {
+        path: path.to_owned(),
+        source,
+    })
 }
 
 /// Unique on one machine: the clock and the process id together.

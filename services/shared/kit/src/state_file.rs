@@ -19,8 +19,10 @@ use serde::{Deserialize, Serialize};
 use crate::HealthConditions;
 
 mod error;
+mod retried;
 
 pub use error::StateFileError;
+pub use retried::RetriedFile;
 
 /// One file that holds a `T`, readable by the owner alone.
 #[derive(Debug)]

@@ -118,6 +118,13 @@ fn prints_version_and_descriptor() {
     let descriptor: serde_json::Value =
         serde_json::from_slice(&run("--descriptor").stdout).unwrap();
     assert_eq!(descriptor["calls"][0]["service"], "pod-config");
+    let serves = descriptor["serves"].as_array().unwrap();
+    for common in ["polylet.lifecycle.v1", "polylet.notice.v1"] {
+        assert!(
+            serves.iter().any(|api| api["package"] == common),
+            "{serves:?}"
+        );
+    }
     let wrong = run("--nonsense");
     assert_eq!(wrong.status.code(), Some(64));
     let missing = Command::new(program())

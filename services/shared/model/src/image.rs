@@ -52,10 +52,8 @@ impl ImageReference {
             Some((rest, digest)) => (rest, Some(digest)),
             None => (text, None),
         };
-        // A colon is followed by a tag after the last slash, and by a port before.
-        let last = rest.rfind('/').map_or(0, |at| at + 1);
-        let (path, tag) = match rest[last..].split_once(':') {
-            Some((_, tag)) => (&rest[..rest.len() - tag.len() - 1], Some(tag)),
+        let (path, tag) = match split_tag(rest) {
+            Some((path, tag)) => (path, Some(tag)),
             None => (rest, None),
         };
         let (registry, repository) = split_registry(path);
@@ -116,7 +114,7 @@ impl ImageReference {
 /// upstream's requests.
 pub fn with_default_tag(text: &str) -> Result<String, ImageReferenceError> {
     let reference = ImageReference::parse(text)?;
-    let untagged = reference.digest.is_none() && !has_tag(text);
+    let untagged = reference.digest.is_none() && split_tag(text).is_none();
     Ok(if untagged {
         format!("{text}:latest")
     } else {
@@ -128,9 +126,7 @@ pub fn with_default_tag(text: &str) -> Result<String, ImageReferenceError> {
 pub fn without_tag(text: &str) -> Option<&str> {
     ImageReference::parse(text).ok()?;
     let name = text.split('@').next().unwrap_or(text);
-    let last = name.rfind('/').map_or(0, |at| at + 1);
-    let end = name[last..].find(':').map_or(name.len(), |at| last + at);
-    name.get(..end)
+    Some(split_tag(name).map_or(name, |(untagged, _)| untagged))
 }
 
 /// The canonical form of a reference.
@@ -154,9 +150,13 @@ pub fn default_pull_policy(text: &str) -> &'static str {
 
 const DOCKER_HUB: &str = "docker.io";
 
-fn has_tag(text: &str) -> bool {
-    let last = text.rfind('/').map_or(0, |at| at + 1);
-    text[last..].contains(':')
+/// Splits a reference without a digest into name and tag; `None` without a tag. A colon is followed by
+/// a tag after the last slash, and by a port before.
+fn split_tag(text: &str) -> Option<(&str, &str)> {
+    let last = text.rsplit('/').next()?;
+    let (_, tag) = last.split_once(':')?;
+    let name = text.strip_suffix(tag)?.strip_suffix(':')?;
+    Some((name, tag))
 }
 
 /// The first component is a registry if it cannot be part of a repository's name: with a dot, a port
@@ -180,21 +180,18 @@ fn split_registry(path: &str) -> (&str, &str) {
 }
 
 fn is_registry(text: &str) -> bool {
-    let (host, port) = if text.starts_with('[') {
-        match text.split_once(']') {
-            Some((host, port)) => (&host[1..], port.strip_prefix(':')),
-            None => return false,
-        }
+    let (host_ok, port) = if let Some(bracketed) = text.strip_prefix('[') {
+        let Some((host, port)) = bracketed.split_once(']') else {
+            return false;
+        };
+        let is_address = host.bytes().all(|b| b.is_ascii_hexdigit() || b == b':');
+        (!host.is_empty() && is_address, port.strip_prefix(':'))
     } else {
-        match text.split_once(':') {
+        let (host, port) = match text.split_once(':') {
             Some((host, port)) => (host, Some(port)),
             None => (text, None),
-        }
-    };
-    let host_ok = if text.starts_with('[') {
-        !host.is_empty() && host.bytes().all(|b| b.is_ascii_hexdigit() || b == b':')
-    } else {
-        host.split('.').all(is_host_part)
+        };
+        (host.split('.').all(is_host_part), port)
     };
     host_ok && port.is_none_or(|p| !p.is_empty() && p.bytes().all(|b| b.is_ascii_digit()))
 }

@@ -3,6 +3,16 @@
 //! The functions work on the types of the API. They do no I/O, read no clock and know nothing of
 //! the wire format between services: the present time is an argument.
 
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::indexing_slicing
+    )
+)]
+
 pub mod allocation;
 pub mod apparmor;
 pub mod cgroup;

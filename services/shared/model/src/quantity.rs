@@ -165,10 +165,9 @@ pub fn format_list(list: &BTreeMap<String, Amount>) -> BTreeMap<String, Quantity
 }
 
 fn parse(text: &str) -> Option<Amount> {
-    let (negative, rest) = match text.as_bytes().first()? {
-        b'-' => (true, &text[1..]),
-        b'+' => (false, &text[1..]),
-        _ => (false, text),
+    let (negative, rest) = match text.strip_prefix('-') {
+        Some(rest) => (true, rest),
+        None => (false, text.strip_prefix('+').unwrap_or(text)),
     };
     let whole_end = rest
         .find(|c: char| !c.is_ascii_digit())

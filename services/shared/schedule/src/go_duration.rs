@@ -65,7 +65,7 @@ fn multiply(number: &str, unit: u128) -> Option<u128> {
         }
     };
     // An hour has fewer nanoseconds than 10^15: further digits make no difference.
-    let fraction = &fraction[..fraction.len().min(15)];
+    let fraction = fraction.get(..15).unwrap_or(fraction);
     let scale = 10_u128.pow(u32::try_from(fraction.len()).ok()?);
     value(whole)?
         .checked_mul(unit)?

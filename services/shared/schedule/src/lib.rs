@@ -18,6 +18,16 @@
 //! `leaky-bucket` own a clock or a timer; `backon` and `backoff` wrap a future and draw jitter
 //! themselves. Each would bring a clock or a source of randomness into `core/`.
 
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::indexing_slicing
+    )
+)]
+
 mod backoff;
 mod due_queue;
 mod fair_queue;

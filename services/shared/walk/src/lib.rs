@@ -42,6 +42,16 @@
 //! `walkdir` and `jwalk` go by paths, `ignore` follows them, `openat`-based ones (`cap-std`,
 //! `fs_at`) have no walk; none of them knows mounts, and all read what is below one.
 
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::indexing_slicing
+    )
+)]
+
 mod budget;
 mod error;
 mod measure;

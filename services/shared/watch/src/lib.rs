@@ -18,6 +18,16 @@
 //! 4. `Synced` is repeated on an idle stream, so that silence means loss.
 //! 5. A server sends nothing before its own state has synced.
 
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::indexing_slicing
+    )
+)]
+
 mod change;
 mod cursor;
 mod follow;

@@ -12,7 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::core::view::{ContainerStop, PendingRestart, PodLifecycle, PostStartState};
 
-const VERSION: u32 = 1;
+/// Version of the format of a file.
+pub(crate) const VERSION: u32 = 1;
 
 /// Directory of the store, below the run directory.
 const LIFECYCLES: &str = "lifecycles";

@@ -14,7 +14,8 @@ use serde::{Deserialize, Serialize};
 use crate::core::checkpoint::{PodCheckpoint, PodTermination};
 use crate::core::node_resources::PodRequest;
 
-const VERSION: u32 = 1;
+/// Version of the format of a file.
+pub(crate) const VERSION: u32 = 1;
 
 /// Directory of checkpoints, below the state directory.
 pub(crate) const CHECKPOINTS: &str = "checkpoints";

@@ -115,6 +115,16 @@ pub fn record_outcome(manager: &RuntimeManager, context: &StepContext, outcome: 
             let message = "PreStopHook failed".to_owned();
             record(container, true, "FailedPreStopHook", message);
         }
+        (
+            Step::Checkpoint
+            | Step::CheckpointTermination(_)
+            | Step::CheckpointTerminated
+            | Step::CheckpointAllocation { .. },
+            StepOutcome::Failed(failure),
+        ) => {
+            let message = format!("Failed to save the pod's state: {}", failure.message);
+            record_pod(manager, context, true, "FailedCheckpoint", message);
+        }
         (Step::EnsureCgroup, StepOutcome::Failed(failure)) => {
             let message = format!("unable to ensure pod container exists: {}", failure.message);
             record_pod(manager, context, true, "FailedCreatePodContainer", message);

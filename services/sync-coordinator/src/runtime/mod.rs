@@ -6,6 +6,7 @@ pub mod capacity;
 pub mod cgroup;
 pub mod container;
 pub mod container_metadata;
+pub mod delay;
 pub mod devices;
 pub mod dns;
 pub mod env;

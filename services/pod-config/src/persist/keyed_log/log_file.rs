@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 /// Version of the format.
-const VERSION: u32 = 3;
+pub(crate) const VERSION: u32 = 3;
 /// A file is compacted when it is larger than twice its live records and this.
 const SLACK: u64 = 256 * 1024;
 

@@ -72,6 +72,16 @@ impl BlackHole {
 }
 
 #[tokio::test]
+async fn the_age_of_a_lookup_is_known_while_it_lasts() {
+    let hole = black_hole();
+    hole.answers("pod", "good").await;
+    hole.give_up("pod", "bad").await;
+    hole.wait_for_stuck_calls(1).await;
+    assert!(hole.resolver.lookup_age("bad").is_some());
+    assert_eq!(hole.resolver.lookup_age("good"), None);
+}
+
+#[tokio::test]
 async fn addresses_need_no_lookup() {
     let hole = black_hole();
     for (host, expected) in [("10.0.0.1", "10.0.0.1:80"), ("fd00::1", "[fd00::1]:80")] {

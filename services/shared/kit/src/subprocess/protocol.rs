@@ -1,6 +1,6 @@
 //! What a child and its parent send each other: JSON behind its length.
 
-use std::io::{self, Write};
+use std::io::{self, Cursor, Write};
 
 use serde::{Deserialize, Serialize};
 
@@ -22,14 +22,17 @@ pub(super) enum ChildMessage<P, O> {
 
 /// Writes a message.
 pub(super) fn write(mut to: impl Write, message: &impl Serialize) -> io::Result<()> {
-    let mut bytes = vec![0; size_of::<u32>()];
-    serde_json::to_writer(&mut bytes, message)?;
-    let size = bytes.len() - size_of::<u32>();
+    // The length is known once the message is written behind it.
+    let mut frame = Cursor::new(Vec::new());
+    frame.write_all(&[0; size_of::<u32>()])?;
+    serde_json::to_writer(&mut frame, message)?;
+    let size = frame.get_ref().len() - size_of::<u32>();
     if size > MAX_SIZE {
         return Err(io::ErrorKind::FileTooLarge.into());
     }
     let size = u32::try_from(size).map_err(|_| io::ErrorKind::FileTooLarge)?;
-    bytes[..size_of::<u32>()].copy_from_slice(&size.to_le_bytes());
-    to.write_all(&bytes)?;
+    frame.set_position(0);
+    frame.write_all(&size.to_le_bytes())?;
+    to.write_all(frame.get_ref())?;
     to.flush()
 }

@@ -41,10 +41,18 @@ where
     }
 }
 
+/// The fields of an event as text.
 #[derive(Default)]
-struct Fields {
+pub(super) struct Fields {
     message: String,
     rest: String,
+}
+
+impl Fields {
+    /// The message, followed by the other fields.
+    pub(super) fn text(&self) -> String {
+        format!("{}{}", self.message, self.rest)
+    }
 }
 
 impl Visit for Fields {

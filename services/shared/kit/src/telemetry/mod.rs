@@ -1,7 +1,8 @@
-//! Logs to stderr and spans to the supervisor. Spans are lossy by design: work never waits for them,
+//! Logs to stderr, or to the journal with fields if stderr is connected to it, and spans to the supervisor. Spans are lossy by design: work never waits for them,
 //! the queue is bounded, dropped ones are counted, and a missing receiver costs one log line.
 
 mod export;
+mod journal;
 mod line;
 
 use std::path::{Path, PathBuf};
@@ -58,10 +59,14 @@ struct Spans {
 pub fn init(setup: &Setup<'_>) -> Telemetry {
     let log = std::env::var(LOG_VARIABLE).unwrap_or_else(|_| setup.log_level.to_owned());
     let (filter, wrong) = log_filter(&log);
-    let lines = tracing_subscriber::fmt::layer()
-        .with_writer(std::io::stderr)
-        .event_format(line::OneLine::new(setup.service))
-        .with_filter(filter);
+    let journal = journal::JournalLayer::from_environment(setup.service);
+    let lines = journal.is_none().then(|| {
+        tracing_subscriber::fmt::layer()
+            .with_writer(std::io::stderr)
+            .event_format(line::OneLine::new(setup.service))
+    });
+    let logs = lines.with_filter(filter.clone());
+    let journal = journal.with_filter(filter);
     let spans = setup.span_socket.map(|socket| spans(setup, socket));
     let layer = spans.as_ref().map(|spans| {
         tracing_opentelemetry::layer()
@@ -76,7 +81,7 @@ pub fn init(setup: &Setup<'_>) -> Telemetry {
             .with_filter(Targets::new().with_target("polylet", LevelFilter::INFO))
     });
     // Fails only where a subscriber is set already, as in tests; that one stays.
-    let _ = registry().with(lines).with(layer).try_init();
+    let _ = registry().with(logs).with(journal).with(layer).try_init();
     if wrong {
         tracing::warn!(filter = log, "invalid log level or filter; using info");
     }

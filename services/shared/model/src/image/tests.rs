@@ -54,6 +54,10 @@ fn invalid_references_are_rejected() {
         "foo:-x",
         "http://x/y",
         "host:port/x",
+        "[::1/x",
+        "[]/x",
+        "[é]/x",
+        "é:é",
         "é",
         "foo\n",
         "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
@@ -85,6 +89,10 @@ fn invalid_references_are_rejected() {
             "a:b:c",
             "couldn't parse image name \"a:b:c\": invalid reference format",
         ),
+        (
+            "a:B:c",
+            "couldn't parse image name \"a:B:c\": invalid reference format",
+        ),
     ] {
         assert_eq!(
             ImageReference::parse(invalid).unwrap_err().to_string(),
@@ -112,6 +120,7 @@ fn references_without_tag_and_digest() {
         ("busybox", Some("busybox")),
         ("busybox:1", Some("busybox")),
         ("h:5000/a", Some("h:5000/a")),
+        ("h:5000/a:5000", Some("h:5000/a")),
         (&*both, Some("h:5000/a/b")),
         ("not valid", None),
     ] {

@@ -47,7 +47,7 @@ fn forms_as_upstream() {
 fn invalid_quantities_are_rejected() {
     for wrong in [
         "", "-", "+", ".", "m", "Ki", "1.1.1", "1 ", " 1", "1Kii", "1K", "1ki", "1mi", "1e", "1e+",
-        "1ee3", "0x10", "é", "--1", "1_000",
+        "1ee3", "0x10", "é", "-é", "--1", "+-1", "-+1", "1_000",
     ] {
         assert!(Amount::parse(wrong).is_err(), "{wrong:?}");
     }

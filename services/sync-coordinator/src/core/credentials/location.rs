@@ -56,11 +56,13 @@ pub fn normalize(location: &str) -> Option<Cow<'_, str>> {
     if !port.bytes().all(|b| b.is_ascii_digit()) {
         return None;
     }
-    let versioned = path.starts_with("/v1/") || path.starts_with("/v2/");
-    let path = if versioned { &path[3..] } else { path };
-    Some(match path {
+    let below_version = ["/v1", "/v2"]
+        .iter()
+        .filter_map(|version| path.strip_prefix(version))
+        .find(|below| below.starts_with('/'));
+    Some(match below_version.unwrap_or(path) {
         "" | "/" => Cow::Borrowed(host),
-        _ if versioned => Cow::Owned(format!("{host}{path}")),
+        below if below_version.is_some() => Cow::Owned(format!("{host}{below}")),
         _ => Cow::Borrowed(bare),
     })
 }
@@ -311,6 +313,9 @@ mod tests {
             ("registry.example/v2/", Some("registry.example")),
             ("registry.example/v2/team", Some("registry.example/team")),
             ("registry.example/v2", Some("registry.example/v2")),
+            ("registry.example/v1é", Some("registry.example/v1é")),
+            ("registry.example/v3/", Some("registry.example/v3/")),
+            ("https://registry.example/v1/é", Some("registry.example/é")),
             ("registry.example/team", Some("registry.example/team")),
             ("two words", None),
             ("host:port", None),

@@ -1,9 +1,11 @@
 //! Steps: the actions that a plan can start for a pod, and their results.
 
 mod container_resize;
+mod delay;
 mod outcome;
 
 pub use container_resize::{ContainerResize, ResizedResource};
+pub use delay::DelayReport;
 pub use outcome::{MissingObject, PreparedSubPath, StepFailure, StepOutcome};
 
 use std::collections::BTreeMap;

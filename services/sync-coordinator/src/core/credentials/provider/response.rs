@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use polylet_kit::config::parse_duration;
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
 use crate::core::credentials::Login;
 use crate::core::credentials::docker_config::Logins;
@@ -57,18 +57,18 @@ pub enum ProviderResponseError {
 
 /// The plugin's input for an image (full name without tag or digest).
 pub fn request(api_version: &str, image: &str, account: Option<&ServiceAccountToken>) -> Vec<u8> {
-    let mut request = json!({
-        "kind": "CredentialProviderRequest",
-        "apiVersion": api_version,
-        "image": image,
-    });
+    let mut request = Map::new();
+    let mut set = |field: &str, value: Value| drop(request.insert(field.to_owned(), value));
+    set("kind", json!("CredentialProviderRequest"));
+    set("apiVersion", json!(api_version));
+    set("image", json!(image));
     if let Some(account) = account {
-        request["serviceAccountToken"] = json!(account.token);
+        set("serviceAccountToken", json!(account.token));
         if !account.annotations.is_empty() {
-            request["serviceAccountAnnotations"] = json!(account.annotations);
+            set("serviceAccountAnnotations", json!(account.annotations));
         }
     }
-    let mut bytes = request.to_string().into_bytes();
+    let mut bytes = Value::Object(request).to_string().into_bytes();
     bytes.push(b'\n');
     bytes
 }
