@@ -68,6 +68,16 @@ const NEEDS: [NeedCheck; 5] = [
     ),
 ];
 
+/// Programs that build the engine of the fuzz targets.
+const FUZZ_NEEDS: [NeedCheck; 1] = [(
+    Need {
+        package: "g++",
+        program: "g++",
+        why: "compiles the fuzz engine",
+    },
+    || on_path("g++"),
+)];
+
 /// Programs that build a virtual machine.
 const VM_NEEDS: [NeedCheck; 2] = [
     (
@@ -100,6 +110,11 @@ pub fn missing() -> Vec<Need> {
 /// Missing programs of a virtual machine.
 pub fn missing_for_vm() -> Vec<Need> {
     missing_of(&VM_NEEDS)
+}
+
+/// Missing programs that the engine of the fuzz targets is built with.
+pub fn missing_for_fuzzing() -> Vec<Need> {
+    missing_of(&FUZZ_NEEDS)
 }
 
 fn missing_of(needs: &[NeedCheck]) -> Vec<Need> {

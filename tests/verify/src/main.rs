@@ -30,10 +30,9 @@ struct VerifyArgs {
 }
 
 impl VerifyArgs {
-    /// Whether to run a part. Those that take long run only when asked for.
+    /// Whether to run a part. The one that takes long runs only when asked for.
     fn wants(&self, part: Suite) -> bool {
-        let is_long = matches!(part, Suite::Fuzz | Suite::Vm);
-        self.only.map_or(!is_long, |only| only == part)
+        self.only.map_or(part != Suite::Vm, |only| only == part)
     }
 }
 
@@ -46,7 +45,7 @@ enum Suite {
     Clippy,
     /// Tests of one crate at a time: tables, properties, the repository's rules.
     Unit,
-    /// A minute of all fuzz targets. Only when asked for: their build takes minutes.
+    /// A minute of all fuzz targets.
     Fuzz,
     /// Whole nodes on real container runtimes.
     E2e,

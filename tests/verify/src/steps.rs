@@ -34,6 +34,9 @@ pub(crate) async fn all(args: &VerifyArgs) -> Result<Summary, HarnessError> {
     let wanted = |part| args.wants(part);
     let mut summary = Summary::default();
     prepare(wanted(Suite::E2e) || wanted(Suite::Vm)).await?;
+    if wanted(Suite::Fuzz) {
+        install(&packages::missing_for_fuzzing())?;
+    }
     if wanted(Suite::Fmt) {
         let step = cargo(&["fmt", "--all", "--check"]);
         check(&mut summary, "cargo fmt --check", step).await?;
@@ -109,16 +112,19 @@ async fn prepare(e2e: bool) -> Result<(), HarnessError> {
     }
     machine::need_root()?;
     machine::architecture()?;
-    let missing = packages::missing();
-    for need in &missing {
-        println!("installing {} ({})", need.package, need.why);
-    }
-    packages::install(&missing, &|line| println!("  {line}"))?;
+    install(&packages::missing())?;
     Programs::can_be_had().await?;
     for left in scratch::remove_leftovers() {
         println!("failed to remove leftovers of an earlier run: {left}");
     }
     Ok(())
+}
+
+fn install(missing: &[packages::Need]) -> Result<(), HarnessError> {
+    for need in missing {
+        println!("installing {} ({})", need.package, need.why);
+    }
+    packages::install(missing, &|line| println!("  {line}"))
 }
 
 async fn check(
