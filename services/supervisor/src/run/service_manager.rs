@@ -1,5 +1,7 @@
 //! Starts, watches, restarts and stops the services' processes.
 
+mod stop;
+
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::Duration;
@@ -7,13 +9,12 @@ use std::time::Duration;
 use jiff::Timestamp;
 use polylet_kit::Exit;
 use rustix::process::Signal;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::child::{self, ChildSpec};
-use super::input::Input;
-use super::input::NotifyMessage;
+use super::input::{Input, NotifyMessage};
 use super::notify;
 use super::readiness::Readiness;
 use super::sockets::ServiceSocket;
@@ -21,13 +22,11 @@ use super::table::{RunningService, ServiceEntry, ServicePhase};
 use super::{health, server};
 use crate::backend::ChildRequest;
 use crate::core::liveness::Liveness;
-use crate::core::order::{SERVICES, stop_groups};
+use crate::core::order::SERVICES;
 use crate::core::restart::RestartBackoff;
 
 /// How long a group of services may take to drain and exit before it is killed.
 const STOP_TIMEOUT: Duration = Duration::from_secs(12);
-/// How long to wait for killed services before the supervisor exits without them.
-const KILL_TIMEOUT: Duration = Duration::from_secs(2);
 /// A watchdog timer that fires this late shows that the supervisor itself was not running.
 const MAX_TIMER_DELAY: Duration = Duration::from_secs(1);
 
@@ -395,56 +394,6 @@ impl<'a> ServiceManager<'a> {
         }
         for entry in &mut self.entries {
             entry.kill_if_expired(now);
-        }
-    }
-
-    /// Stops the services, callers first, each group with a timeout.
-    pub(super) async fn stop_all(&mut self, incoming: &mut UnboundedReceiver<Input>) {
-        self.stopping = true;
-        for group in stop_groups(&SERVICES) {
-            self.signal(&group, Signal::TERM);
-            if tokio::time::timeout(STOP_TIMEOUT, self.wait_for_exit(&group, incoming))
-                .await
-                .is_ok()
-            {
-                continue;
-            }
-            for at in &group {
-                let entry = self.entries.get(*at);
-                if let Some(entry) = entry.filter(|entry| entry.is_running()) {
-                    let service = entry.name;
-                    tracing::warn!(service, "service did not stop in time; killing it");
-                }
-            }
-            self.kill(&group, incoming).await;
-        }
-    }
-
-    /// Kills all services that are still running.
-    pub(super) async fn kill_all(&mut self, incoming: &mut UnboundedReceiver<Input>) {
-        let all: Vec<usize> = (0..self.entries.len()).collect();
-        self.kill(&all, incoming).await;
-    }
-
-    async fn kill(&mut self, group: &[usize], incoming: &mut UnboundedReceiver<Input>) {
-        self.signal(group, Signal::KILL);
-        let _ = tokio::time::timeout(KILL_TIMEOUT, self.wait_for_exit(group, incoming)).await;
-    }
-
-    fn signal(&mut self, group: &[usize], signal: Signal) {
-        for at in group {
-            if let Some(running) = self.running(*at) {
-                running.child.signal(signal);
-            }
-        }
-    }
-
-    async fn wait_for_exit(&mut self, group: &[usize], incoming: &mut UnboundedReceiver<Input>) {
-        while group.iter().any(|at| self.running(*at).is_some()) {
-            match incoming.recv().await {
-                Some(input) => self.handle_input(input),
-                None => return,
-            }
         }
     }
 }

@@ -1,7 +1,7 @@
 use std::os::unix::fs::PermissionsExt;
 
 use polylet_kit::listener;
-use tokio::sync::mpsc;
+use tokio::sync::mpsc::{self, UnboundedReceiver};
 
 use super::*;
 use crate::core::liveness::{EXIT_TIMEOUT, START_TIMEOUT};
