@@ -17,7 +17,7 @@ fn scaled(quantity: &GoQuantity) -> (i64, i32, &str, &str) {
 }
 
 #[test]
-fn canonical_text_is_kept() {
+fn canonical_text_is_unchanged() {
     for (text, value, scale, kept, format) in [
         ("0", 0, 0, "0", "DecimalSI"),
         ("00", 0, 0, "", "DecimalSI"),
