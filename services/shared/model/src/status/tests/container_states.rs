@@ -316,35 +316,6 @@ fn ephemeral_containers_are_never_ready() {
 }
 
 #[test]
-fn pod_ips_and_their_order() {
-    let ips = |fixture: &Fixture| {
-        let status = fixture.status();
-        (
-            status.pod_ip.clone(),
-            status.pod_ips.unwrap_or_default().len(),
-            status.host_ip,
-        )
-    };
-    let mut fixture = one().sandbox();
-    assert_eq!(
-        ips(&fixture),
-        (Some("10.0.0.1".into()), 2, Some("192.0.2.1".into()))
-    );
-    fixture.publish();
-    fixture.sandboxes[0].ready = false;
-    assert_eq!(
-        ips(&fixture).0,
-        Some("10.0.0.1".into()),
-        "until another one is ready"
-    );
-    fixture.worker_state = PodWorkerState::Terminating;
-    fixture.sandboxes.clear();
-    assert_eq!(ips(&fixture).0, Some("10.0.0.1".into()), "kept to the end");
-    let host = super::fixture(json!({"hostNetwork": true, "containers": [{"name": "a"}]}));
-    assert_eq!(ips(&host).0, Some("192.0.2.1".into()));
-}
-
-#[test]
 fn starting_containers_are_not_published() {
     let mut fixture = one();
     fixture = fixture.sandbox();

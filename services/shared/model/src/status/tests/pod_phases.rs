@@ -358,3 +358,32 @@ fn stopped_init_containers_have_not_completed() {
         );
     }
 }
+
+#[test]
+fn pod_ips_and_their_order() {
+    let ips = |fixture: &Fixture| {
+        let status = fixture.status();
+        (
+            status.pod_ip.clone(),
+            status.pod_ips.unwrap_or_default().len(),
+            status.host_ip,
+        )
+    };
+    let mut fixture = super::fixture(json!({"containers": [{"name": "a"}]})).sandbox();
+    assert_eq!(
+        ips(&fixture),
+        (Some("10.0.0.1".into()), 2, Some("192.0.2.1".into()))
+    );
+    fixture.publish();
+    fixture.sandboxes[0].ready = false;
+    assert_eq!(
+        ips(&fixture).0,
+        Some("10.0.0.1".into()),
+        "until another one is ready"
+    );
+    fixture.worker_state = PodWorkerState::Terminating;
+    fixture.sandboxes.clear();
+    assert_eq!(ips(&fixture).0, Some("10.0.0.1".into()), "kept to the end");
+    let host = super::fixture(json!({"hostNetwork": true, "containers": [{"name": "a"}]}));
+    assert_eq!(ips(&host).0, Some("192.0.2.1".into()));
+}
