@@ -2,7 +2,8 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use polylet_harness::{HarnessError, build, machine};
+use polylet_harness::build::{self, Profile};
+use polylet_harness::{HarnessError, machine};
 use rustix::process::Signal;
 use serde::Deserialize;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
@@ -39,6 +40,12 @@ impl Program {
     }
 }
 
+/// A cargo subcommand that compiles the workspace, in the profile of `cargo demo`: one after the other,
+/// both commands compile their dependencies once.
+pub(crate) fn compiling(subcommand: &str) -> Command {
+    cargo(&[subcommand, "--workspace", "--profile", Profile::Demo.name()])
+}
+
 /// A cargo command with these arguments in the workspace's root.
 pub(crate) fn cargo(words: &[&str]) -> Command {
     let mut command = build::cargo();
@@ -61,7 +68,8 @@ pub(crate) async fn succeeds(mut command: Command, name: &str) -> Result<bool, H
 pub(crate) async fn build_tests(targets: &[String]) -> Result<Option<Vec<Program>>, HarnessError> {
     let format = "--message-format=json-render-diagnostics";
     // Always the whole workspace, so that features are the same and nothing is built twice.
-    let mut command = cargo(&["test", "--workspace", "--no-run", format]);
+    let mut command = compiling("test");
+    command.args(["--no-run", format]);
     for target in targets {
         command.args(["--test", target]);
     }

@@ -5,7 +5,7 @@ use polylet_harness::build::Profile;
 use polylet_harness::cluster::Programs;
 use polylet_harness::{Flavour, HarnessError, build, machine, packages, scratch};
 
-use crate::command::{self, Program, cargo};
+use crate::command::{self, Program, cargo, compiling};
 use crate::results::{Counts, Summary};
 use crate::{Suite, VerifyArgs};
 
@@ -42,15 +42,9 @@ pub(crate) async fn all(args: &VerifyArgs) -> Result<Summary, HarnessError> {
         check(&mut summary, "cargo fmt --check", step).await?;
     }
     if wanted(Suite::Clippy) {
-        let words = [
-            "clippy",
-            "--workspace",
-            "--all-targets",
-            "--",
-            "--deny",
-            "warnings",
-        ];
-        check(&mut summary, "cargo clippy", cargo(&words)).await?;
+        let mut step = compiling("clippy");
+        step.args(["--all-targets", "--", "--deny", "warnings"]);
+        check(&mut summary, "cargo clippy", step).await?;
     }
     if [Suite::Unit, Suite::E2e, Suite::Vm].into_iter().any(wanted) {
         tests(&mut summary, args).await?;
@@ -151,7 +145,8 @@ async fn units(summary: &mut Summary, programs: &[Program]) -> Result<(), Harnes
         };
         counts.add(command::test(program, args, &[], UNIT_LIMIT).await?);
     }
-    let mut docs = cargo(&["test", "--workspace", "--doc", "--quiet"]);
+    let mut docs = compiling("test");
+    docs.args(["--doc", "--quiet"]);
     counts.add(command::counted(&mut docs, "examples in the documentation", UNIT_LIMIT).await?);
     summary.tests("unit, property and tidy tests", counts, begun.elapsed());
     Ok(())
