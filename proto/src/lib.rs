@@ -5,13 +5,15 @@
 //! by `cargo generate` and committed; a tidy test regenerates and compares.
 //!
 //! Within v1 only additions are made: removed numbers and names are reserved, and an unset field
-//! means what happened before the field existed.
+//! means what happened before the field existed. `proto/README.md` says how to change a message.
 
 /// Levels of our packages: each addition to the wire raises that of its package, and services check
 /// those of their peers.
 pub mod levels {
     include!("gen/levels.rs");
 }
+/// Messages with values that this build does not know.
+pub mod known;
 mod secrets;
 /// Nanosecond timestamps to and from the wire.
 pub mod time;

@@ -230,7 +230,7 @@ pub mod eviction_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::known::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/polylet.eviction.v1.EvictionService/WatchPressure",
             );
@@ -382,7 +382,7 @@ pub mod eviction_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = WatchPressureSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::known::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,

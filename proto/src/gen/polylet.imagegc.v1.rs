@@ -159,7 +159,7 @@ pub mod image_gc_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::known::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/polylet.imagegc.v1.ImageGcService/Reclaim",
             );
@@ -183,7 +183,7 @@ pub mod image_gc_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::known::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/polylet.imagegc.v1.ImageGcService/WatchImages",
             );
@@ -336,7 +336,7 @@ pub mod image_gc_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ReclaimSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::known::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -382,7 +382,7 @@ pub mod image_gc_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = WatchImagesSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::known::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,

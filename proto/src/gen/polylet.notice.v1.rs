@@ -199,7 +199,7 @@ pub mod notice_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::known::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/polylet.notice.v1.NoticeService/WatchNotices",
             );
@@ -350,7 +350,7 @@ pub mod notice_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = WatchNoticesSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::known::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,

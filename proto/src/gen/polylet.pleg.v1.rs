@@ -329,7 +329,7 @@ pub mod pleg_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::known::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/polylet.pleg.v1.PlegService/WatchPodStates",
             );
@@ -357,7 +357,7 @@ pub mod pleg_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::known::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/polylet.pleg.v1.PlegService/RefreshPod",
             );
@@ -382,7 +382,7 @@ pub mod pleg_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::known::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/polylet.pleg.v1.PlegService/WatchRuntime",
             );
@@ -551,7 +551,7 @@ pub mod pleg_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = WatchPodStatesSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::known::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -596,7 +596,7 @@ pub mod pleg_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = RefreshPodSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::known::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -642,7 +642,7 @@ pub mod pleg_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = WatchRuntimeSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::known::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,

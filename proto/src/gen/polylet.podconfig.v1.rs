@@ -528,7 +528,7 @@ pub mod pod_config_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::known::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/polylet.podconfig.v1.PodConfigService/WatchPods",
             );
@@ -556,7 +556,7 @@ pub mod pod_config_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::known::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/polylet.podconfig.v1.PodConfigService/WatchMirrorPods",
             );
@@ -586,7 +586,7 @@ pub mod pod_config_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::known::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/polylet.podconfig.v1.PodConfigService/WatchNode",
             );
@@ -613,7 +613,7 @@ pub mod pod_config_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::known::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/polylet.podconfig.v1.PodConfigService/ListManifestErrors",
             );
@@ -798,7 +798,7 @@ pub mod pod_config_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = WatchPodsSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::known::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -846,7 +846,7 @@ pub mod pod_config_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = WatchMirrorPodsSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::known::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -892,7 +892,7 @@ pub mod pod_config_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = WatchNodeSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::known::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -941,7 +941,7 @@ pub mod pod_config_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ListManifestErrorsSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::known::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1094,7 +1094,7 @@ pub mod object_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::known::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/polylet.podconfig.v1.ObjectService/WatchObject",
             );
@@ -1121,7 +1121,7 @@ pub mod object_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::known::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/polylet.podconfig.v1.ObjectService/GetObject",
             );
@@ -1148,7 +1148,7 @@ pub mod object_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::known::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/polylet.podconfig.v1.ObjectService/WatchServices",
             );
@@ -1179,7 +1179,7 @@ pub mod object_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::known::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/polylet.podconfig.v1.ObjectService/IssueToken",
             );
@@ -1208,7 +1208,7 @@ pub mod object_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::known::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/polylet.podconfig.v1.ObjectService/WatchPodCertificate",
             );
@@ -1411,7 +1411,7 @@ pub mod object_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = WatchObjectSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::known::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1456,7 +1456,7 @@ pub mod object_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = GetObjectSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::known::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1502,7 +1502,7 @@ pub mod object_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = WatchServicesSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::known::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1547,7 +1547,7 @@ pub mod object_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = IssueTokenSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::known::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1595,7 +1595,7 @@ pub mod object_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = WatchPodCertificateSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::known::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,

@@ -246,7 +246,7 @@ pub mod prober_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::known::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/polylet.prober.v1.ProberService/WatchProbeStatuses",
             );
@@ -276,7 +276,7 @@ pub mod prober_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::known::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/polylet.prober.v1.ProberService/ListProbeCounts",
             );
@@ -437,7 +437,7 @@ pub mod prober_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = WatchProbeStatusesSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::known::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -483,7 +483,7 @@ pub mod prober_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ListProbeCountsSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::known::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,

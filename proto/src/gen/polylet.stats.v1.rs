@@ -111,7 +111,7 @@ pub mod stats_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::known::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/polylet.stats.v1.StatsService/GetSummary",
             );
@@ -250,7 +250,7 @@ pub mod stats_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = GetSummarySvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::known::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,

@@ -357,7 +357,7 @@ pub mod supervisor_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::known::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/polylet.supervisor.v1.SupervisorService/ListServices",
             );
@@ -387,7 +387,7 @@ pub mod supervisor_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::known::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/polylet.supervisor.v1.SupervisorService/GetTrace",
             );
@@ -418,7 +418,7 @@ pub mod supervisor_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::known::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/polylet.supervisor.v1.SupervisorService/Upgrade",
             );
@@ -445,7 +445,7 @@ pub mod supervisor_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::known::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/polylet.supervisor.v1.SupervisorService/Rollback",
             );
@@ -475,7 +475,7 @@ pub mod supervisor_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::known::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/polylet.supervisor.v1.SupervisorService/ListUpgrades",
             );
@@ -659,7 +659,7 @@ pub mod supervisor_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ListServicesSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::known::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -704,7 +704,7 @@ pub mod supervisor_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = GetTraceSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::known::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -750,7 +750,7 @@ pub mod supervisor_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = UpgradeSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::known::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -796,7 +796,7 @@ pub mod supervisor_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = RollbackSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::known::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -842,7 +842,7 @@ pub mod supervisor_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ListUpgradesSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::known::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,

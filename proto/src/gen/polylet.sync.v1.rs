@@ -261,7 +261,7 @@ pub mod sync_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::known::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/polylet.sync.v1.SyncService/WatchPodSync",
             );
@@ -407,7 +407,7 @@ pub mod sync_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = WatchPodSyncSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::known::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,

@@ -409,7 +409,7 @@ pub mod volume_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::known::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/polylet.volume.v1.VolumeService/ApplyPod",
             );
@@ -434,7 +434,7 @@ pub mod volume_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::known::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/polylet.volume.v1.VolumeService/ReleasePod",
             );
@@ -461,7 +461,7 @@ pub mod volume_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::known::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/polylet.volume.v1.VolumeService/CompleteDesired",
             );
@@ -491,7 +491,7 @@ pub mod volume_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::known::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/polylet.volume.v1.VolumeService/PrepareSubPaths",
             );
@@ -517,7 +517,7 @@ pub mod volume_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::known::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/polylet.volume.v1.VolumeService/WatchPodVolumes",
             );
@@ -545,7 +545,7 @@ pub mod volume_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::known::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/polylet.volume.v1.VolumeService/WatchDrivers",
             );
@@ -573,7 +573,7 @@ pub mod volume_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::known::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/polylet.volume.v1.VolumeService/WatchVolumesInUse",
             );
@@ -604,7 +604,7 @@ pub mod volume_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::known::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/polylet.volume.v1.VolumeService/WatchClaimSizes",
             );
@@ -632,7 +632,7 @@ pub mod volume_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = tonic_prost::ProstCodec::default();
+            let codec = crate::known::Codec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/polylet.volume.v1.VolumeService/GetVolumeStats",
             );
@@ -873,7 +873,7 @@ pub mod volume_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ApplyPodSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::known::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -918,7 +918,7 @@ pub mod volume_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ReleasePodSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::known::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -964,7 +964,7 @@ pub mod volume_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = CompleteDesiredSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::known::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1010,7 +1010,7 @@ pub mod volume_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = PrepareSubPathsSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::known::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1058,7 +1058,7 @@ pub mod volume_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = WatchPodVolumesSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::known::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1104,7 +1104,7 @@ pub mod volume_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = WatchDriversSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::known::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1152,7 +1152,7 @@ pub mod volume_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = WatchVolumesInUseSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::known::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1200,7 +1200,7 @@ pub mod volume_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = WatchClaimSizesSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::known::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1246,7 +1246,7 @@ pub mod volume_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = GetVolumeStatsSvc(inner);
-                        let codec = tonic_prost::ProstCodec::default();
+                        let codec = crate::known::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,

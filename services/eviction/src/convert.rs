@@ -16,7 +16,7 @@ pub(crate) fn runtime_pod(state: &PodState) -> RuntimePod {
     let (running, others): (Vec<&Container>, Vec<&Container>) = state
         .containers
         .iter()
-        .partition(|container| container.phase() == ContainerPhase::Running);
+        .partition(|container| may_run(container));
     let created = |sandbox: &Sandbox| time::from_wire_opt(sandbox.created_at.as_ref());
     RuntimePod {
         namespace: pod.namespace,
@@ -34,6 +34,15 @@ pub(crate) fn runtime_pod(state: &PodState) -> RuntimePod {
         sandboxes: state.sandboxes.iter().map(created).collect(),
         created_at: state.sandboxes.first().and_then(created),
     }
+}
+
+/// Whether it runs, as far as is known: a phase that this build does not know is no end, after which
+/// images are removed.
+fn may_run(container: &Container) -> bool {
+    matches!(
+        container.phase(),
+        ContainerPhase::Running | ContainerPhase::Unspecified
+    )
 }
 
 fn dead_container(container: &Container) -> DeadContainer {
@@ -96,5 +105,28 @@ pub(crate) fn eviction(
         decided_at: Some(time::to_wire(decided_at)),
         cause,
         disruption_target: eviction.disruption_target,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn a_container_in_a_phase_of_a_newer_peer_has_not_ended(
+            number in prop_oneof![i32::MIN..0, 50..i32::MAX]
+        ) {
+            let container = |phase| Container { phase, ..Container::default() };
+            let state = PodState {
+                containers: vec![container(ContainerPhase::Exited.into()), container(number)],
+                ..PodState::default()
+            };
+            let pod = runtime_pod(&state);
+            prop_assert_eq!(pod.running.len(), 1);
+            prop_assert_eq!(pod.dead.len(), 1);
+        }
     }
 }

@@ -28,11 +28,21 @@ pub(crate) fn pod_name(pod: &common::v1::PodRef) -> String {
 
 /// The runtime's state of a pod.
 pub(crate) fn runtime_pod(state: &pleg::v1::PodState) -> PodRuntimeState {
+    let mut inspect_error = state.inspect_error.clone();
+    let not_said =
+        |one: &&pleg::v1::Container| one.phase() == pleg::v1::ContainerPhase::Unspecified;
+    if let Some(container) = state.containers.iter().find(not_said) {
+        // Other than the state `Unknown`, which the runtime itself reports and which ends in a kill.
+        inspect_error = format!(
+            "pleg does not say in which state container {} is",
+            container.name
+        );
+    }
     PodRuntimeState {
         sandboxes: state.sandboxes.iter().map(sandbox).collect(),
         containers: state.containers.iter().map(container).collect(),
         observed_at: from_wire_opt(state.observed_at.as_ref()),
-        inspect_error: state.inspect_error.clone(),
+        inspect_error,
     }
 }
 
@@ -169,11 +179,11 @@ pub(crate) fn reported_termination(
     now: Timestamp,
 ) -> Option<PodTermination> {
     use podconfig::v1::TerminalPhase as Wire;
-    let phase = match Wire::try_from(pod.terminal_phase) {
-        Ok(Wire::Unspecified) => return None,
-        Ok(Wire::Succeeded) => phase::SUCCEEDED,
-        // One that a newer server knows is an end as well: the pod must not run again.
-        Ok(Wire::Failed) | Err(_) => phase::FAILED,
+    let phase = match pod.terminal_phase() {
+        // Also one that this build does not know: a pod is not ended on a guess.
+        Wire::Unspecified => return None,
+        Wire::Succeeded => phase::SUCCEEDED,
+        Wire::Failed => phase::FAILED,
     };
     Some(PodTermination {
         reason: String::new(),
@@ -185,13 +195,16 @@ pub(crate) fn reported_termination(
     })
 }
 
-/// What admission needs of the node's object, and the addresses in its status.
+/// What admission needs of the node's object, and the addresses in its status. An unknown state is not
+/// the absence of the object.
 pub(crate) fn node_object(
     response: &podconfig::v1::WatchNodeResponse,
 ) -> Result<(NodeObject, Vec<String>), serde_json::Error> {
     use podconfig::v1::watch_node_response::State;
-    let Some(State::Manifest(json)) = &response.state else {
-        return Ok((NodeObject::Absent, Vec::new()));
+    let json = match &response.state {
+        Some(State::Manifest(json)) => json,
+        Some(State::Absent(_)) => return Ok((NodeObject::Absent, Vec::new())),
+        None => return Ok((NodeObject::NotSynced, Vec::new())),
     };
     let node: k8s_openapi::api::core::v1::Node = serde_json::from_slice(json)?;
     let host_ips = node.status.as_ref().map(node::host_ips).unwrap_or_default();
@@ -345,25 +358,5 @@ fn waiting_for(waiting: &plan::WaitingFor) -> sync::v1::WaitingFor {
 }
 
 #[cfg(test)]
-mod tests {
-    use polylet_wire::prober::v1::{Outcome, ProbeKind, ProbeStatus};
-
-    use super::*;
-
-    #[test]
-    fn only_startup_success_and_failures_change_a_pod() {
-        let mut pod = PodSyncStatus::default();
-        let mut apply = |kind: ProbeKind, outcome: Outcome| {
-            let mut status = ProbeStatus::default();
-            status.set_outcome(outcome);
-            let result = probe_update(kind.into(), &status)?;
-            let is_failure = result.is_failure();
-            result.apply_to(&mut pod, "c1");
-            Some(is_failure)
-        };
-        assert_eq!(apply(ProbeKind::Readiness, Outcome::Failure), None);
-        assert_eq!(apply(ProbeKind::Startup, Outcome::Success), Some(false));
-        assert_eq!(apply(ProbeKind::Liveness, Outcome::Failure), Some(true));
-        assert!(pod.startup_succeeded.contains("c1") && !pod.probe_failures["c1"].startup);
-    }
-}
+#[path = "convert_tests.rs"]
+mod tests;

@@ -17,6 +17,16 @@ const FIRST_LEVEL: u32 = 2;
 /// What separates a line from its level.
 const LEVEL: &str = " (level ";
 
+/// A change of the wire that another version would misread.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "removed or changed without a reservation of name and number (proto/README.md):\n{}", gone.join("\n")
+)]
+pub struct Incompatible {
+    /// The lines that are gone.
+    pub gone: Vec<String>,
+}
+
 /// Lines of the surface, with the level of each of our own.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WireBaseline {
@@ -50,8 +60,18 @@ impl WireBaseline {
     }
 
     /// Accepts a surface: lines that are new to our own packages are added at the next level.
-    #[must_use]
-    pub fn accept(&self, surface: Vec<String>) -> WireBaseline {
+    ///
+    /// # Errors
+    /// If a line of our own packages is gone and its name and number are not reserved, or if it is a
+    /// method: a peer of another version would use them, or take something else for them.
+    pub fn accept(&self, surface: Vec<String>) -> Result<WireBaseline, Incompatible> {
+        let now: BTreeSet<&str> = surface.iter().map(String::as_str).collect();
+        let own = self.lines.keys().filter(|line| package(line).is_some());
+        let gone = own.filter(|line| !now.contains(line.as_str()) && !is_reserved(line, &now));
+        let gone: Vec<String> = gone.cloned().collect();
+        if !gone.is_empty() {
+            return Err(Incompatible { gone });
+        }
         let next = self.lines.values().flatten().max();
         let next = next.map_or(FIRST_LEVEL, |level| level + 1);
         let line = |line: String| {
@@ -61,9 +81,9 @@ impl WireBaseline {
             };
             (line, level)
         };
-        WireBaseline {
+        Ok(WireBaseline {
             lines: surface.into_iter().map(line).collect(),
-        }
+        })
     }
 
     /// The text of the file.
@@ -108,6 +128,28 @@ fn package(line: &str) -> Option<&str> {
     name.starts_with("polylet.").then(|| &name[..end])
 }
 
+/// Whether the name and the number of a field or an enum value are reserved now.
+fn is_reserved(line: &str, now: &BTreeSet<&str>) -> bool {
+    let words: Vec<&str> = line.split(' ').collect();
+    let ["field" | "enum", scope, name, "=", number, ..] = words.as_slice() else {
+        return false;
+    };
+    let Ok(number) = number.parse::<i64>() else {
+        return false;
+    };
+    let range = format!("reserved {scope} = ");
+    let has_number = now.iter().any(|line| {
+        let range = line.strip_prefix(&range);
+        let range = range.and_then(|range| range.split_once(" to "));
+        range.is_some_and(|(first, last)| {
+            let first = first.parse().unwrap_or(i64::MAX);
+            let last = last.parse().unwrap_or(i64::MIN);
+            (first..=last).contains(&number)
+        })
+    });
+    has_number && now.contains(format!("reserved {scope} {name}").as_str())
+}
+
 /// The package of a file and those that it imports.
 fn imports<'a>(wire: &'a FileDescriptorSet, file: &str) -> BTreeSet<&'a str> {
     let Some(found) = wire.file.iter().find(|one| one.name() == file) else {
@@ -148,6 +190,7 @@ mod tests {
             "field polylet.pleg.v1.Pod uid = 1",
             "field polylet.sync.v1.Pod uid = 1",
         ]));
+        let first = first.expect("additions");
         let second = first.accept(lines(&[
             "enum csi.v1.A B = 0",
             "enum csi.v1.A C = 1",
@@ -155,6 +198,7 @@ mod tests {
             "field polylet.pleg.v1.Pod uid = 1",
             "field polylet.sync.v1.Pod uid = 1",
         ]));
+        let second = second.expect("additions");
         assert_eq!(WireBaseline::parse(&second.to_text()), second);
         assert_eq!(
             second.to_text(),
@@ -181,5 +225,35 @@ mod tests {
         let expected = [("polylet.pleg.v1", 3), ("polylet.sync.v1", 2)];
         let expected = expected.map(|(package, level)| (package.to_owned(), level));
         assert_eq!(second.levels(&wire), expected.into());
+    }
+
+    #[test]
+    fn removals_need_reservations_and_raise_the_level() {
+        let old = WireBaseline::parse(
+            "enum polylet.pleg.v1.Phase PHASE_B = 2 (level 3)\n\
+             field polylet.pleg.v1.Pod uid = 1 (level 2)\n\
+             rpc polylet.pleg.v1.S/Call .A -> .B (level 2)\n",
+        );
+        let call = "rpc polylet.pleg.v1.S/Call .A -> .B";
+        let gone = |surface: &[&str]| old.accept(lines(surface)).map_err(|error| error.gone);
+        let value = "enum polylet.pleg.v1.Phase PHASE_B = 2";
+        let uid = "field polylet.pleg.v1.Pod uid = 1";
+        assert_eq!(gone(&[value, uid]), Err(lines(&[call])));
+        assert_eq!(gone(&[call, uid]), Err(lines(&[value])));
+        let number = "reserved polylet.pleg.v1.Phase = 2 to 2";
+        let name = "reserved polylet.pleg.v1.Phase PHASE_B";
+        assert_eq!(gone(&[call, uid, number]), Err(lines(&[value])));
+        assert_eq!(gone(&[call, uid, name]), Err(lines(&[value])));
+        let other = "reserved polylet.pleg.v1.Phase = 3 to 9";
+        assert_eq!(gone(&[call, uid, name, other]), Err(lines(&[value])));
+        // Of another type.
+        let changed = "field polylet.pleg.v1.Pod uid = 1 Bytes";
+        assert_eq!(gone(&[call, value, changed]), Err(lines(&[uid])));
+        let accepted = gone(&[call, uid, name, number]).expect("a reserved removal");
+        assert!(
+            accepted
+                .to_text()
+                .contains("reserved polylet.pleg.v1.Phase PHASE_B (level 4)")
+        );
     }
 }

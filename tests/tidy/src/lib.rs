@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 /// The accepted wire, and the levels that follow from it.
 pub mod baseline;
+/// Code that finds values in messages that this build does not know.
+pub mod known;
 /// What a kubelet computes of static pods, from its own code.
 pub mod static_pods;
 /// Parsed Rust files: their types, references and documentation.

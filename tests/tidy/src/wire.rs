@@ -2,7 +2,7 @@ use std::error::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::baseline;
+use crate::{baseline, known};
 use prost_types::{DescriptorProto, EnumDescriptorProto, FileDescriptorSet};
 
 /// Messages that can contain secrets and have no derived `Debug`; `proto/src/secrets.rs` has their
@@ -63,21 +63,35 @@ pub fn generate_into(root: &Path, out: &Path) -> Result<usize, Box<dyn Error>> {
     for old in fs::read_dir(out)? {
         fs::remove_file(old?.path())?;
     }
-    tonic_prost_build::configure()
-        .out_dir(out)
-        .build_transport(false)
-        .skip_debug(SECRETS)
+    let builder = || {
+        let builder = tonic_prost_build::configure();
+        let builder = builder.out_dir(out).build_transport(false);
+        builder.skip_debug(SECRETS)
+    };
+    let files = |wanted: fn(&str) -> bool| FileDescriptorSet {
+        file: set
+            .file
+            .iter()
+            .filter(|file| file.package().starts_with("google.") || wanted(file.package()))
+            .cloned()
+            .collect(),
+    };
+    builder()
         // Equal messages have equal encodings.
         .btree_map(".polylet")
         // A store and its watchers share large values.
         .bytes(".polylet")
-        .compile_fds(set)?;
+        .codec_path("crate::known::Codec")
+        .compile_fds(files(|package| package.starts_with("polylet.")))?;
+    // The container runtime's and so on.
+    builder().compile_fds(files(|package| !package.starts_with("polylet.")))?;
+    fs::write(out.join("known.rs"), known::code(&set)?)?;
     fs::write(out.join("levels.rs"), baseline::levels_code(root)?)?;
     Ok(fs::read_dir(out)?.count())
 }
 
-/// The compatibility surface of the wire: one line per service method, message field and enum value,
-/// sorted. The committed copy is `proto/baseline.txt`.
+/// The compatibility surface of the wire: one line per service method, message field, enum value and
+/// reserved name or number, sorted. The committed copy is `proto/baseline.txt`.
 ///
 /// # Errors
 /// If a .proto file does not compile.
@@ -132,6 +146,14 @@ fn describe_message(scope: &str, message: &DescriptorProto, lines: &mut Vec<Stri
             field.type_name(),
         ));
     }
+    for reserved in &message.reserved_range {
+        // Its end is not part of it, other than that of an enum.
+        let last = reserved.end() - 1;
+        lines.push(format!("reserved {name} = {} to {last}", reserved.start()));
+    }
+    for reserved in &message.reserved_name {
+        lines.push(format!("reserved {name} {reserved}"));
+    }
     for nested in &message.nested_type {
         describe_message(&name, nested, lines);
     }
@@ -148,5 +170,13 @@ fn describe_enum(scope: &str, one: &EnumDescriptorProto, lines: &mut Vec<String>
             value.name(),
             value.number()
         ));
+    }
+    let name = format!("{scope}.{}", one.name());
+    for reserved in &one.reserved_range {
+        let (first, last) = (reserved.start(), reserved.end());
+        lines.push(format!("reserved {name} = {first} to {last}"));
+    }
+    for reserved in &one.reserved_name {
+        lines.push(format!("reserved {name} {reserved}"));
     }
 }

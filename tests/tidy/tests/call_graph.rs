@@ -4,22 +4,9 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use polylet_kit::ServiceDescriptor;
+use polylet_packaging::DESCRIPTORS;
 use polylet_tidy::baseline::WireBaseline;
 use polylet_tidy::{RANKS, code_lines, files, root, wire};
-
-const DESCRIPTORS: &[&ServiceDescriptor] = &[
-    &polylet_pleg::DESCRIPTOR,
-    &polylet_pod_config::DESCRIPTOR,
-    &polylet_prober::DESCRIPTOR,
-    &polylet_image_gc::DESCRIPTOR,
-    &polylet_volume_manager::DESCRIPTOR,
-    &polylet_eviction::DESCRIPTOR,
-    &polylet_sync_coordinator::DESCRIPTOR,
-    &polylet_status_reporter::DESCRIPTOR,
-    &polylet_node_api::DESCRIPTOR,
-    &polylet_supervisor::DESCRIPTOR,
-];
 
 /// The package of notices, which all services serve.
 const NOTICES: &str = "polylet.notice.v1";
@@ -71,6 +58,26 @@ fn called_packages_are_served_at_the_declared_level() {
                 served.level >= call.level,
                 "{}: {} is served at a lower level",
                 manifest.service,
+                call.package
+            );
+        }
+    }
+}
+
+/// A caller needs of each peer all that it was compiled with: no number is kept by hand.
+#[test]
+fn needed_levels_are_those_of_the_wire() {
+    let wire = wire::descriptors(&root()).expect("the wire");
+    let baseline = WireBaseline::committed(&root()).expect("the baseline");
+    let levels = baseline.levels(&wire);
+    for manifest in DESCRIPTORS {
+        for call in manifest.calls {
+            let reached = levels.get(call.package).copied();
+            let (service, callee) = (manifest.service, call.service);
+            assert_eq!(
+                Some(call.level),
+                reached,
+                "{service}: {} of {callee}",
                 call.package
             );
         }

@@ -81,7 +81,7 @@ impl HealthConditions {
             return;
         }
         if objects.len() < MAX_OBJECTS {
-            tracing::warn!(reason, object, message, "health condition set");
+            tracing::warn!(reason, object, detail = message, "health condition set");
             let since = Timestamp::now();
             let condition = ActiveCondition {
                 message,

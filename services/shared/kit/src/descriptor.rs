@@ -30,7 +30,7 @@ pub struct ServiceDescriptor {
 pub struct Api {
     /// For example `polylet.pleg.v1`.
     pub package: &'static str,
-    /// Raised by one with every addition.
+    /// Its level in [`levels`], which grows with every addition.
     pub level: u32,
 }
 
@@ -41,7 +41,7 @@ pub struct Dependency {
     pub service: &'static str,
     /// The package, for example `polylet.podconfig.v1`.
     pub package: &'static str,
-    /// The lowest sufficient level.
+    /// The lowest sufficient level: that of [`levels`], with which the caller was compiled.
     pub level: u32,
 }
 

@@ -15,6 +15,18 @@ use crate::descriptor::Dependency;
 /// The health condition of a service whose peer is too old.
 const INCOMPATIBLE: &str = "PeerIncompatible";
 
+/// Checks a peer of a command once: whether it serves what `calls` need of it.
+///
+/// # Errors
+/// `FailedPrecondition` with the reason if it does not; otherwise that of the call.
+pub async fn check_peer(
+    channel: &tonic::transport::Channel,
+    peer: &'static str,
+    calls: &[Dependency],
+) -> Result<(), Status> {
+    Handshake::new(peer, calls).check(channel).await
+}
+
 /// The state of the check with one peer.
 #[derive(Default)]
 pub(crate) struct Handshake {

@@ -6,8 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use jiff::Timestamp;
 use polylet_wire::lifecycle::v1 as wire;
 
+use crate::HealthConditions;
 use crate::channel::Channel;
 use crate::descriptor::{Dependency, ServiceDescriptor};
+
+/// The health condition of a service whose peer sends values that it does not know.
+const NOT_UNDERSTOOD: &str = "PeerNotUnderstood";
 
 /// Another service of this node: its channel, and the state of its streams.
 #[derive(Clone)]
@@ -137,6 +141,21 @@ impl polylet_watch::StreamObserver for Peer {
             );
         }
     }
+
+    fn unknown(&self, stream: &'static str, field: Option<&'static str>) {
+        let conditions = HealthConditions::of_process();
+        let peer = self.inner.name;
+        let object = format!("{peer} {stream}");
+        match field {
+            None => conditions.clear(NOT_UNDERSTOOD, object),
+            Some(field) => {
+                let what = polylet_wire::known::message(field);
+                let message =
+                    format!("{what}; its last known state is kept until this service is upgraded");
+                conditions.set(NOT_UNDERSTOOD, object, message);
+            }
+        }
+    }
 }
 
 /// Every peer that the descriptor names.
@@ -167,6 +186,13 @@ impl Peers {
 
     pub(crate) fn get(&self, service: &str) -> Option<Peer> {
         self.all.iter().find(|peer| peer.name() == service).cloned()
+    }
+
+    /// The peers of which no stream was requested so far.
+    pub(crate) fn only_called(&self) -> Vec<Peer> {
+        let watched = |peer: &Peer| peer.inner.watched.load(Ordering::Relaxed);
+        let called = self.all.iter().filter(|peer| !watched(peer));
+        called.cloned().collect()
     }
 
     pub(crate) fn to_wire(&self) -> Vec<wire::Peer> {
@@ -219,5 +245,16 @@ mod tests {
         peer.received("A", "2", true);
         assert!(synced());
         assert!(peers.get("prober").is_none());
+        let not_understood = || {
+            let all = HealthConditions::of_process().to_wire();
+            let mut found = all.into_iter().filter(|one| one.object == "pleg A");
+            found.next().map(|one| (one.reason, one.message))
+        };
+        peer.unknown("A", Some("polylet.x.v1.Y.z"));
+        let (reason, message) = not_understood().unwrap();
+        assert_eq!(reason, "PeerNotUnderstood");
+        assert!(message.starts_with("polylet.x.v1.Y.z has a value that this build does not know"));
+        peer.unknown("A", None);
+        assert_eq!(not_understood(), None);
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures::Stream;
 use futures::stream;
 use polylet_schedule::Backoff;
+use polylet_wire::known;
 use tokio::time::{Instant, sleep_until, timeout};
 use tonic::{Response, Status, Streaming};
 
@@ -18,6 +19,9 @@ pub trait StreamObserver {
     fn received(&self, stream: &'static str, incarnation: &str, synced: bool);
     /// The stream was lost, or could not be opened.
     fn lost(&self, stream: &'static str, reason: &str);
+    /// The server sends a value of this field that this build does not know; `None` once it does not
+    /// any more. What the value is part of keeps its last known state, and the stream is not synced.
+    fn unknown(&self, stream: &'static str, field: Option<&'static str>);
 }
 
 /// Follows a stream named after its method. See [`follow_named`].
@@ -58,6 +62,7 @@ where
         queue: VecDeque::new(),
         connection: None,
         incarnation: String::new(),
+        unknown: None,
         reconnect: Reconnect::new(),
     };
     Box::pin(stream::unfold(follower, |mut follower| async move {
@@ -74,6 +79,8 @@ struct KeyedFollower<P, O, W: WatchWire> {
     queue: VecDeque<Update<W::Key, W::Item>>,
     connection: Option<Streaming<W>>,
     incarnation: String,
+    /// The field that was unknown last, as long as something is.
+    unknown: Option<&'static str>,
     reconnect: Reconnect,
 }
 
@@ -118,13 +125,34 @@ where
 
     fn handle_message(&mut self, message: W) {
         self.reconnect.reset();
-        let Some(change) = message.into_change() else {
-            tracing::debug!(
-                stream = self.stream,
-                "ignoring a message of unknown kind; the server may be newer"
-            );
-            return;
-        };
+        let unknown = message.unknown();
+        match (message.into_change(), unknown) {
+            // The removal of what this build does not know is a removal.
+            (Some(Change::Remove(key)), _) => self.apply(Change::Remove(key)),
+            (Some(change), None) => self.apply(change),
+            (change, Some(field)) => {
+                let key = match &change {
+                    Some(Change::Upsert(item)) => Some(W::key(item)),
+                    _ => None,
+                };
+                self.unknown = Some(field);
+                let stale = self.replica.apply_unknown(key, || known::message(field));
+                self.queue.extend(stale);
+            }
+            (None, None) => {
+                tracing::debug!(stream = self.stream, "ignoring a message without a key");
+                return;
+            }
+        }
+        let unknown = self.unknown.filter(|_| self.replica.has_unknown());
+        if unknown.is_some() || self.unknown.take().is_some() {
+            self.peer.unknown(self.stream, unknown);
+        }
+        self.peer
+            .received(self.stream, &self.incarnation, self.replica.is_synced());
+    }
+
+    fn apply(&mut self, change: Change<W::Key, W::Item>) {
         if let Change::Synced(position) = &change {
             self.incarnation.clone_from(&position.incarnation);
         }
@@ -133,8 +161,6 @@ where
             other => other,
         };
         self.replica.apply(change, W::key, &mut self.queue);
-        self.peer
-            .received(self.stream, &self.incarnation, self.replica.is_synced());
     }
 
     fn disconnect(&mut self, reason: &str) {
@@ -188,3 +214,7 @@ impl Reconnect {
         self.delay = self.backoff.next_delay();
     }
 }
+
+#[cfg(test)]
+#[path = "follow_tests.rs"]
+mod tests;

@@ -66,6 +66,9 @@ impl StreamObserver for RecordingObserver {
     fn lost(&self, stream: &'static str, _: &str) {
         self.0.lock().unwrap().push(format!("lost {stream}"));
     }
+    fn unknown(&self, _: &'static str, field: Option<&'static str>) {
+        self.0.lock().unwrap().push(format!("unknown {field:?}"));
+    }
 }
 
 fn pod(uid: &str, error: &str) -> PodState {
@@ -197,6 +200,57 @@ async fn a_restart_of_the_server_yields_only_differences() {
         "{received:?}"
     );
     assert_eq!(received.last().map(String::as_str), Some("second true"));
+}
+
+#[tokio::test]
+async fn a_value_of_a_newer_server_is_unknown_and_not_absent() {
+    const PHASE: &str = "polylet.pleg.v1.Container.phase";
+    let newer = |uid: &str| PodState {
+        containers: vec![Container {
+            phase: 77,
+            ..Container::default()
+        }],
+        ..pod(uid, "")
+    };
+    let first = Pods::new("first");
+    first.upsert("a".into(), pod("a", ""));
+    first.upsert("b".into(), pod("b", ""));
+    first.mark_synced();
+    let server = ServerProcess::start(&first, None);
+    let address = server.address;
+    let observer = RecordingObserver::default();
+    let mut updates = follow(observer.clone(), |resume_after| async move {
+        PlegServiceClient::new(channel(address))
+            .watch_pod_states(WatchPodStatesRequest { resume_after })
+            .await
+    });
+    while next(&mut updates).await != Update::Synced {}
+    first.upsert("a".into(), newer("a"));
+    let Update::Stale(reason) = next(&mut updates).await else {
+        panic!("handed on");
+    };
+    assert!(reason.starts_with(PHASE), "{reason}");
+    // The others are followed on.
+    first.upsert("b".into(), pod("b", "changed"));
+    let changed = Update::Upsert("b".into(), pod("b", "changed"));
+    assert_eq!(next(&mut updates).await, changed);
+
+    drop(server);
+    let second = Pods::new("second");
+    second.upsert("a".into(), newer("a"));
+    second.mark_synced();
+    let _server = ServerProcess::start(&second, Some(address));
+    assert_eq!(next(&mut updates).await, Update::Remove("b".into()));
+    second.upsert("a".into(), pod("a", "known"));
+    let known = Update::Upsert("a".into(), pod("a", "known"));
+    assert_eq!(next(&mut updates).await, known);
+    assert_eq!(next(&mut updates).await, Update::Synced);
+    let received = observer.0.lock().unwrap().clone();
+    assert!(received.contains(&format!("unknown {:?}", Some(PHASE))));
+    assert!(
+        received.contains(&"unknown None".to_owned()),
+        "{received:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,6 +1,6 @@
 //! A client's copy of a server's keys, with digests of the values. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::RandomState;
 
 use crate::{Change, Digest, Position};
@@ -26,6 +26,10 @@ pub struct Replica<K, V> {
     keys: RandomState,
     /// A snapshot in progress: it has no effect before `Synced`.
     staged: Option<BTreeMap<K, Staged<V>>>,
+    /// Keys whose present value this build does not know; `None` for a message without a known key.
+    unknown: BTreeSet<Option<K>>,
+    /// The same of the snapshot in progress.
+    staged_unknown: BTreeSet<Option<K>>,
     /// Values received in snapshots.
     received: u64,
     position: Option<Position>,
@@ -58,6 +62,8 @@ impl<K: Ord + Clone, V: Digest> Replica<K, V> {
             items: BTreeMap::new(),
             keys: RandomState::new(),
             staged: None,
+            unknown: BTreeSet::new(),
+            staged_unknown: BTreeSet::new(),
             received: 0,
             position: None,
             synced: false,
@@ -81,12 +87,19 @@ impl<K: Ord + Clone, V: Digest> Replica<K, V> {
             .eq(all.iter().map(|(key, value)| (key, digest(value))))
     }
 
-    /// The position to resume after.
+    /// The position to resume after. None after a message without a known key, which the next snapshot
+    /// may explain.
     pub fn position(&self) -> Option<&Position> {
-        self.position.as_ref()
+        let position = self.position.as_ref();
+        position.filter(|_| !self.unknown.contains(&None))
     }
 
-    /// Whether the stream is connected and has reached `Synced`.
+    /// Whether the server has something that this build does not know.
+    pub fn has_unknown(&self) -> bool {
+        !self.unknown.is_empty() || !self.staged_unknown.is_empty()
+    }
+
+    /// Whether the stream is connected and has reached `Synced`, and nothing in it is unknown.
     pub fn is_synced(&self) -> bool {
         self.synced
     }
@@ -111,30 +124,60 @@ impl<K: Ord + Clone, V: Digest> Replica<K, V> {
                             digest,
                             value: is_new.then_some(value),
                         };
-                        staged.insert(key, value);
+                        let key = Some(key);
+                        self.staged_unknown.remove(&key);
+                        staged.extend(key.map(|key| (key, value)));
                     }
                     None => self.upsert(key, digest, value, out),
                 }
             }
             Change::Remove(key) => match &mut self.staged {
-                Some(staged) => drop(staged.remove(&key)),
-                None => self.remove(&key, out),
+                Some(staged) => {
+                    staged.remove(&key);
+                    self.staged_unknown.remove(&Some(key));
+                }
+                None => self.remove(key, out),
             },
             Change::Synced(position) => {
                 if let Some(snapshot) = self.staged.take() {
                     self.swap(snapshot, out);
                 }
                 self.position = Some(position);
-                if !std::mem::replace(&mut self.synced, true) {
+                // Without unknown items; with one, `Stale` came with it.
+                let synced = self.unknown.is_empty();
+                if synced && !std::mem::replace(&mut self.synced, true) {
                     out.extend([Update::Synced]);
                 }
             }
         }
     }
 
+    /// Applies a message that this build does not fully know: of an item with this key, or of anything.
+    /// The last known state stays, and nothing counts as removed because of it. `Stale` comes now, and
+    /// `Synced` only when nothing is unknown any more.
+    pub fn apply_unknown(
+        &mut self,
+        key: Option<K>,
+        reason: impl FnOnce() -> String,
+    ) -> Option<Update<K, V>> {
+        match &mut self.staged {
+            Some(staged) => {
+                if let Some(key) = &key {
+                    staged.remove(key);
+                }
+                self.staged_unknown.insert(key);
+            }
+            None => {
+                self.unknown.insert(key);
+            }
+        }
+        std::mem::take(&mut self.synced).then(|| Update::Stale(reason()))
+    }
+
     /// The stream was lost: discards a snapshot in progress.
     pub fn disconnect(&mut self, reason: impl FnOnce() -> String) -> Option<Update<K, V>> {
         self.staged = None;
+        self.staged_unknown.clear();
         std::mem::take(&mut self.synced).then(|| Update::Stale(reason()))
     }
 
@@ -146,9 +189,13 @@ impl<K: Ord + Clone, V: Digest> Replica<K, V> {
         // A server may reset in the middle of a stream, too; the state stays until `Synced`.
         let _ = out;
         self.staged = Some(BTreeMap::new());
+        self.staged_unknown.clear();
     }
 
     fn upsert(&mut self, key: K, digest: u64, value: V, out: &mut impl Extend<Update<K, V>>) {
+        let unknown = Some(key);
+        self.unknown.remove(&unknown);
+        let Some(key) = unknown else { return };
         if self.items.get(&key) == Some(&digest) {
             return;
         }
@@ -156,22 +203,25 @@ impl<K: Ord + Clone, V: Digest> Replica<K, V> {
         out.extend([Update::Upsert(key, value)]);
     }
 
-    fn remove(&mut self, key: &K, out: &mut impl Extend<Update<K, V>>) {
-        if let Some((key, _)) = self.items.remove_entry(key) {
+    fn remove(&mut self, key: K, out: &mut impl Extend<Update<K, V>>) {
+        if let Some((key, _)) = self.items.remove_entry(&key) {
             out.extend([Update::Remove(key)]);
         }
+        self.unknown.remove(&Some(key));
     }
 
     fn swap(&mut self, snapshot: BTreeMap<K, Staged<V>>, out: &mut impl Extend<Update<K, V>>) {
-        let removed: Vec<K> = self
-            .items
-            .keys()
-            .filter(|key| !snapshot.contains_key(key))
-            .cloned()
-            .collect();
-        for key in removed {
-            self.remove(&key, out);
+        let unknown = std::mem::take(&mut self.staged_unknown);
+        // An unknown message may concern any key.
+        let is_complete = !unknown.contains(&None);
+        let keys = self.items.keys().filter(|_| is_complete);
+        let gone = keys.filter(|key| !snapshot.contains_key(key));
+        let gone = gone.cloned().map(Some);
+        let gone: Vec<Option<K>> = gone.filter(|key| !unknown.contains(key)).collect();
+        for key in gone.into_iter().flatten() {
+            self.remove(key, out);
         }
+        self.unknown = unknown;
         let mut snapshot: Vec<(K, Staged<V>)> = snapshot.into_iter().collect();
         snapshot.sort_by_key(|(_, staged)| staged.sequence);
         for (key, staged) in snapshot {

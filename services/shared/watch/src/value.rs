@@ -5,6 +5,7 @@ use std::future::Future;
 
 use futures::Stream;
 use futures::stream;
+use polylet_wire::known::{self, Known};
 use polylet_wire::pleg::v1::WatchRuntimeResponse;
 use polylet_wire::podconfig::v1::{
     WatchNodeResponse, WatchObjectResponse, WatchPodCertificateResponse,
@@ -19,14 +20,9 @@ use crate::SILENCE;
 use crate::follow::{Reconnect, StreamObserver, status_message};
 
 /// The response message of a watch method for one value.
-pub trait ValueWire: Sized + Send + PartialEq + Clone + 'static {
+pub trait ValueWire: Known + Sized + Send + PartialEq + Clone + 'static {
     /// Name of the stream in health and logs.
     const STREAM: &'static str;
-
-    /// Whether this build knows what the message says: a newer server may send another state.
-    fn is_known(&self) -> bool {
-        true
-    }
 }
 
 impl ValueWire for WatchRuntimeResponse {
@@ -35,26 +31,14 @@ impl ValueWire for WatchRuntimeResponse {
 
 impl ValueWire for WatchObjectResponse {
     const STREAM: &'static str = "WatchObject";
-
-    fn is_known(&self) -> bool {
-        self.state.is_some()
-    }
 }
 
 impl ValueWire for WatchNodeResponse {
     const STREAM: &'static str = "WatchNode";
-
-    fn is_known(&self) -> bool {
-        self.state.is_some()
-    }
 }
 
 impl ValueWire for WatchPodCertificateResponse {
     const STREAM: &'static str = "WatchPodCertificate";
-
-    fn is_known(&self) -> bool {
-        self.state.is_some()
-    }
 }
 
 impl ValueWire for WatchDriversResponse {
@@ -94,6 +78,7 @@ where
         open,
         connection: None,
         current: None,
+        unknown: false,
         reconnect: Reconnect::new(),
     };
     Box::pin(stream::unfold(follower, |mut follower| async move {
@@ -107,6 +92,8 @@ struct ValueFollower<P, O, W> {
     open: O,
     connection: Option<Streaming<W>>,
     current: Option<W>,
+    /// The last message had a value that this build does not know.
+    unknown: bool,
     reconnect: Reconnect,
 }
 
@@ -147,11 +134,16 @@ where
 
     fn handle_message(&mut self, message: W) -> Option<Value<W>> {
         self.reconnect.reset();
-        if !message.is_known() {
+        let unknown = message.unknown();
+        if unknown.is_some() || self.unknown {
+            self.unknown = unknown.is_some();
+            self.peer.unknown(W::STREAM, unknown);
+        }
+        if let Some(field) = unknown {
             // It is not what an unset field would mean: nothing is known but the last value.
-            let reason = "a state of unknown kind; the server may be newer";
-            self.peer.lost(W::STREAM, reason);
-            return self.current.take().map(|_| Value::Stale(reason.to_owned()));
+            let reason = known::message(field);
+            self.peer.lost(W::STREAM, &reason);
+            return self.current.take().map(|_| Value::Stale(reason));
         }
         self.peer.received(W::STREAM, "", true);
         if self.current.as_ref() == Some(&message) {
@@ -180,6 +172,7 @@ mod tests {
     impl StreamObserver for NoObserver {
         fn received(&self, _: &'static str, _: &str, _: bool) {}
         fn lost(&self, _: &'static str, _: &str) {}
+        fn unknown(&self, _: &'static str, _: Option<&'static str>) {}
     }
 
     #[test]
@@ -190,6 +183,7 @@ mod tests {
             open: std::future::pending::<Opened>,
             connection: None,
             current: None,
+            unknown: false,
             reconnect: Reconnect::new(),
         };
         let absent = WatchNodeResponse {

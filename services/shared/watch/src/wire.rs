@@ -2,12 +2,13 @@
 
 use bytes::Bytes;
 use polylet_wire::common::v1::{PodRef, Reset, Synced};
+use polylet_wire::known::Known;
 use polylet_wire::{eviction, imagegc, notice, pleg, podconfig, prober, status, sync, volume};
 
 use crate::{Change, Digest};
 
 /// The response message of a watch method.
-pub trait WatchWire: Sized + Send + 'static {
+pub trait WatchWire: Known + Sized + Send + 'static {
     /// Name of the stream in health and logs.
     const STREAM: &'static str;
     /// Key of an item.
@@ -23,8 +24,8 @@ pub trait WatchWire: Sized + Send + 'static {
     }
     /// Converts a change to its message.
     fn from_change(change: Change<Self::Key, Self::Item>) -> Self;
-    /// Converts a message to its change; `None` for one without a known change or a key, as a newer
-    /// server may send.
+    /// Converts a message to its change; `None` for one without a change or a key. Where a newer server
+    /// says what this build does not know, [`Known::unknown`] names it.
     fn into_change(self) -> Option<Change<Self::Key, Self::Item>>;
 }
 

@@ -1,6 +1,6 @@
 //! `cargo generate` regenerates `proto/src/gen` from the .proto files;
 //! `cargo generate baseline` accepts the current wire as the new compatibility baseline, additions at
-//! the next level;
+//! the next level, and refuses what another version would misread;
 //! `cargo generate units` regenerates the units of systemd in `systemd/`;
 //! `cargo generate static-pods` regenerates what the uids of static pods follow from, with Go.
 
@@ -55,7 +55,7 @@ fn units() -> Result<String, Box<dyn Error>> {
 fn accept(root: &Path) -> Result<String, Box<dyn Error>> {
     let surface = polylet_tidy::wire::surface(root)?;
     let count = surface.len();
-    let baseline = WireBaseline::committed(root)?.accept(surface);
+    let baseline = WireBaseline::committed(root)?.accept(surface)?;
     std::fs::write(root.join("proto/baseline.txt"), baseline.to_text())?;
     let levels = root.join("proto/src/gen/levels.rs");
     std::fs::write(levels, levels_code(root)?)?;
