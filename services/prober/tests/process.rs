@@ -120,6 +120,7 @@ struct NoObserver;
 impl StreamObserver for NoObserver {
     fn received(&self, _: &'static str, _: &str, _: bool) {}
     fn lost(&self, _: &'static str, _: &str) {}
+    fn unknown(&self, _: &'static str, _: Option<&'static str>) {}
 }
 
 /// The process under test, killed on drop.

@@ -121,7 +121,10 @@ impl ApiWriter {
     }
 
     pub(crate) fn handle_node(&mut self, value: &Value<podconfig::WatchNodeResponse>) {
-        if let Value::Current(response) = value {
+        // A state that is not known is not the absence of the Node.
+        if let Value::Current(response) = value
+            && response.state.is_some()
+        {
             self.mirrors.manager.set_node(convert::node_ref(response));
         }
     }

@@ -160,17 +160,23 @@ pub(crate) fn probe_kind(kind: i32) -> Option<ProbeKind> {
     }
 }
 
+/// The result of a probe; `None` if this build does not know the outcome, which is no failure.
 pub(crate) fn probe_result(
     container_id: &str,
     kind: ProbeKind,
     result: &prober::ProbeStatus,
-) -> status::ContainerProbeResult {
-    status::ContainerProbeResult {
+) -> Option<status::ContainerProbeResult> {
+    let success = match result.outcome() {
+        prober::Outcome::Success => true,
+        prober::Outcome::Failure => false,
+        prober::Outcome::Unknown | prober::Outcome::Unspecified => return None,
+    };
+    Some(status::ContainerProbeResult {
         container_id: container_id.into(),
         kind,
-        success: result.outcome() == prober::Outcome::Success,
+        success,
         since: time::from_wire_opt(result.since.as_ref()),
-    }
+    })
 }
 
 /// A pod's status at the API server; `None` while it is unknown.
@@ -249,5 +255,28 @@ pub(crate) fn pod_status(published: &PublishedStatus, cause: Cause) -> wire::Pod
         cause: Some(cause),
         waiting_for: published.waiting_for.clone(),
         stale: published.stale.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        /// None of them may end a pod or take it out of service: what a newer peer means is not known.
+        #[test]
+        fn numbers_of_newer_peers_decide_nothing(
+            number in prop_oneof![i32::MIN..0, 50..i32::MAX]
+        ) {
+            prop_assert_eq!(probe_kind(number), None);
+            let result = prober::ProbeStatus { outcome: number, ..Default::default() };
+            prop_assert!(probe_result("c", ProbeKind::Readiness, &result).is_none());
+            let sync = sync::PodSync { phase: number, ..Default::default() };
+            let progress = sync_progress(&sync);
+            prop_assert_eq!(progress.worker_state, PodWorkerState::Syncing);
+            prop_assert!(!progress.cleaned_up);
+        }
     }
 }

@@ -148,7 +148,7 @@ impl EventLoop {
             let found = address::node_address(ctx.config());
             found.iter().map(ToString::to_string).collect()
         };
-        let unsaved = self.state.reconcile_with(host_ips, |uid, change| {
+        let mut unsaved = self.state.reconcile_with(host_ips, |uid, change| {
             let cause = traces.drain(uid);
             match change {
                 StatusChange::Updated { published, changed } => {
@@ -175,6 +175,9 @@ impl EventLoop {
         });
         if let Some(api_writer) = api_writer {
             api_writer.set_pods_synced(self.state.has_synced());
+        }
+        if self.state.has_synced() {
+            unsaved |= traces.mark_synced(|| self.state.statuses());
         }
         if unsaved {
             self.writer.schedule();

@@ -124,8 +124,10 @@ impl State {
         let facts = &mut self.manager.facts;
         match update {
             Update::Upsert((uid, container_id, kind), result) => {
-                if let Some(kind) = convert::probe_kind(kind) {
-                    let result = convert::probe_result(&container_id, kind, &result);
+                // An outcome that is not known leaves the last one as it is.
+                if let Some(kind) = convert::probe_kind(kind)
+                    && let Some(result) = convert::probe_result(&container_id, kind, &result)
+                {
                     facts.set_probe(uid, container_id, kind, Some(result));
                 }
             }

@@ -16,6 +16,8 @@ pub(crate) struct StartTraces {
     causes: BTreeMap<String, Cause>,
     /// Pods that were Ready once: their start is over.
     started: BTreeSet<String>,
+    /// Those of the previous process instance were compared with the pods that exist.
+    synced: bool,
 }
 
 impl StartTraces {
@@ -24,7 +26,22 @@ impl StartTraces {
         Self {
             causes: BTreeMap::new(),
             started,
+            synced: false,
         }
+    }
+
+    /// Forgets the pods of the previous process instance that no longer exist, once all that do are known.
+    /// Whether there were any.
+    pub(crate) fn mark_synced<V>(
+        &mut self,
+        existing: impl FnOnce() -> BTreeMap<String, V>,
+    ) -> bool {
+        if std::mem::replace(&mut self.synced, true) {
+            return false;
+        }
+        let (existing, before) = (existing(), self.started.len());
+        self.started.retain(|uid| existing.contains_key(uid));
+        self.started.len() != before
     }
 
     /// Pods whose start is over.

@@ -28,6 +28,7 @@ struct IgnoredPeer;
 impl StreamObserver for IgnoredPeer {
     fn received(&self, _: &'static str, _: &str, _: bool) {}
     fn lost(&self, _: &'static str, _: &str) {}
+    fn unknown(&self, _: &'static str, _: Option<&'static str>) {}
 }
 
 /// The process under test, killed with the value.
@@ -304,4 +305,31 @@ async fn restarts_change_no_status() {
             .exists()
     );
     drop(reporter);
+}
+
+/// A crash between the removal of a pod and the write of the file leaves the pod there.
+#[tokio::test]
+async fn pods_that_were_removed_meanwhile_leave_the_state_file() {
+    let dir = directory();
+    let peers = filled("1");
+    let _serving = start_peers(dir.path(), &peers);
+    let file = dir.path().join("status-reporter/statuses.json");
+    std::fs::create_dir(file.parent().unwrap()).unwrap();
+    for left in [
+        r#"{"statuses": {"gone": {}}, "started": ["gone"]}"#,
+        r#"{"statuses": {}, "started": ["gone"]}"#,
+    ] {
+        let content = format!(r#"{{"version": 1, "data": {left}}}"#);
+        std::fs::write(&file, content).unwrap();
+        let reporter = Reporter::start(dir.path());
+        peers.mark_all_synced();
+        let removed = async {
+            while std::fs::read_to_string(&file).unwrap().contains("gone") {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        let removed = timeout(Duration::from_secs(20), removed).await;
+        removed.expect("a file without the pod that is gone");
+        drop(reporter);
+    }
 }

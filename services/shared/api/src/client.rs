@@ -181,6 +181,8 @@ fn build_service(
         .http2_keep_alive_timeout(PING_TIMEOUT)
         .http2_keep_alive_while_idle(true)
         .build::<_, Body>(connector);
+    #[cfg(feature = "crash-points")]
+    let service = crate::crash_points::CrashPoints(service);
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer()?)

@@ -26,6 +26,8 @@ mod client;
 pub mod client_cert;
 mod client_config;
 mod connection;
+#[cfg(feature = "crash-points")]
+mod crash_points;
 mod credential_files;
 mod error;
 mod error_kind;

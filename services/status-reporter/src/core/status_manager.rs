@@ -62,11 +62,12 @@ impl StatusManager {
     /// Recomputes the status of one pod.
     pub(crate) fn reconcile(&mut self, uid: &str) -> StatusChange {
         if self.facts.is_gone(uid) {
-            self.restored.remove(uid);
+            // A status that only the previous process instance published is removed from the file as well.
+            let was_restored = self.restored.remove(uid).is_some();
             self.api_statuses.remove(uid);
             return match self.published.remove(uid) {
-                Some(_) => StatusChange::Removed,
-                None => StatusChange::Unchanged,
+                None if !was_restored => StatusChange::Unchanged,
+                _ => StatusChange::Removed,
             };
         }
         let current = self.published.get(uid);

@@ -279,7 +279,7 @@ fn publish_event(notices: &Notices, event: NodeEvent) {
     } else {
         Severity::Normal
     };
-    tracing::info!(reason, message, "node event");
+    tracing::info!(reason, detail = message, "node event");
     notices.node(severity, reason, message);
 }
 

@@ -14,6 +14,8 @@ use tracing::{Instrument, Span};
 use crate::CriError;
 
 mod containers;
+#[cfg(feature = "crash-points")]
+mod crash_points;
 mod images;
 mod node;
 mod sandboxes;
@@ -143,6 +145,8 @@ impl CriCall<'_> {
             request.set_timeout(timeout);
         }
         let call = send(request).instrument(self.span.clone());
+        #[cfg(feature = "crash-points")]
+        let call = crash_points::around(self.name, call);
         let result = match self.timeout {
             Some(timeout) => tokio::time::timeout(timeout, call)
                 .await

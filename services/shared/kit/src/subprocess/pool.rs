@@ -144,6 +144,10 @@ impl SubprocessPool {
             .stderr(Stdio::null())
             // The programs that it starts are killed with it.
             .process_group(0);
+        #[cfg(feature = "crash-points")]
+        if let Some(directory) = std::env::var_os(polylet_crash_points::VARIABLE) {
+            command.env(polylet_crash_points::VARIABLE, directory);
+        }
         command.into()
     }
 }

@@ -320,3 +320,18 @@ fn restart_publishes_the_same_status() {
     assert!(manager.drop_restored());
     assert!(!manager.statuses().contains_key("gone") && !manager.drop_restored());
 }
+
+#[test]
+fn a_restored_status_of_a_pod_that_is_gone_is_removed() {
+    let mut manager = ready_with(BTreeMap::from([("gone".to_owned(), Arc::default())]));
+    reconcile_all(&mut manager);
+    // Reported by a peer, and then no longer.
+    manager
+        .facts
+        .set_runtime_state("gone".into(), runtime_state(ContainerPhase::Running));
+    manager.facts.set_runtime_state("gone".into(), None);
+    assert!(manager.take_dirty().iter().any(|uid| uid == "gone"));
+    assert_eq!(manager.reconcile("gone"), StatusChange::Removed);
+    assert!(!manager.statuses().contains_key("gone"));
+    assert_eq!(manager.reconcile("gone"), StatusChange::Unchanged);
+}
