@@ -170,7 +170,8 @@ pub fn forget_after_delay(view: &View<'_>, plan: &mut Plan) {
     }
 }
 
-fn remove_container(view: &View<'_>, container: &ContainerRecord, plan: &mut Plan) {
+/// Removes a container that does not run, with its log.
+pub fn remove_container(view: &View<'_>, container: &ContainerRecord, plan: &mut Plan) {
     plan.start_step(
         view,
         Step::RemoveContainer {

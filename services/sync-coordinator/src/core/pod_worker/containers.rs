@@ -3,6 +3,7 @@
 use polylet_model::ContainerKind;
 use polylet_model::constants::reason;
 
+use super::cleanup;
 use super::completion::{self, InitProgress};
 use super::kill_container::{self, KillOptions};
 use super::lifecycle_hooks::{self, PostStartProgress};
@@ -179,6 +180,12 @@ fn create_or_start(
         return;
     }
     let newest = view.observed().newest_container_in(&spec.name, &sandbox.id);
+    if let Some(aborted) = newest.filter(|c| c.aborted) {
+        // It is created again under the same restart count, which its record still holds.
+        cleanup::remove_container(view, aborted, plan);
+        order.earlier_pending = true;
+        return;
+    }
     let created = newest.filter(|c| c.state == ContainerState::Created && !spec_changed(c, spec));
     let next = restart::next_attempt(view, spec);
     if created.is_none() && restart::wait_for_backoff(view, pod, spec, &next, plan) {

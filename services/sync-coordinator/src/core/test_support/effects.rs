@@ -71,6 +71,11 @@ impl TestEnv {
                     !container.is_some_and(ContainerRecord::may_run),
                     "running container removed"
                 );
+                // No other restart count is used twice.
+                if let Some(aborted) = container.filter(|container| container.aborted) {
+                    let name = format!("{} {}", aborted.name, aborted.attempt);
+                    self.names.remove(&name);
+                }
                 self.runtime.containers.retain(|c| c.id != id);
             }
             Step::RemoveSandbox { id } => {

@@ -353,6 +353,7 @@ fn an_aborted_start_is_no_exit() {
         env.relist();
         env.run_until_idle();
         assert_eq!(env.running_names(), ["a"], "{policy}");
-        assert_eq!(env.runtime.newest_container("a").unwrap().backoff_step, 0);
+        let again = env.runtime.newest_container("a").unwrap();
+        assert_eq!((again.attempt, again.backoff_step), (0, 0), "{policy}");
     }
 }
