@@ -33,7 +33,9 @@ mod server;
 mod tls;
 mod tls_settings;
 
-use polylet_kit::{BoxError, Ctx, Dependency, Service, ServiceDescriptor, StateFileDecl};
+use polylet_kit::{
+    BoxError, Ctx, Dependency, Service, ServiceDescriptor, StateFileDecl, TaskTracker,
+};
 use polylet_wire::levels;
 
 /// Interfaces, dependencies and state files of this service.
@@ -80,30 +82,43 @@ pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
     let config = config::Config::from_ctx(&ctx)?;
     let state = http::HandlerState::new(&ctx, &config);
     let limits = server::ServerLimits::default();
+    let tasks = TaskTracker::new();
     if let Some(address) = config.healthz {
-        let listener = server::bind(address).await?;
+        let listener = ctx.bind_port("healthz", address)?;
         ctx.spawn(
             "healthz",
-            server::plain(listener, http::health::router(), limits, ctx.drain()),
+            server::plain(
+                listener,
+                http::health::router(),
+                limits,
+                tasks.clone(),
+                ctx.drain(),
+            ),
         );
     }
     if let Some(address) = config.read_only {
-        let listener = server::bind(address).await?;
+        let listener = ctx.bind_port("read-only", address)?;
         let router = http::read_only(state.clone());
         ctx.spawn(
             "read-only",
-            server::plain(listener, router, limits, ctx.drain()),
+            server::plain(listener, router, limits, tasks.clone(), ctx.drain()),
         );
     }
     if let Some(address) = config.https {
-        let listener = server::bind(address).await?;
+        let listener = ctx.bind_port("https", address)?;
         let reviews = reviews::Reviews::from_ctx(&ctx);
         let router = http::node(state, config.access, config.debugging, reviews);
         let tls = tls::ReloadingTls::new(config, ctx.node_name())?;
         ctx.spawn(
             "https",
-            server::secure(listener, tls, router, limits, ctx.drain()),
+            server::secure(listener, tls, router, limits, tasks.clone(), ctx.drain()),
         );
     }
+    let drain = ctx.drain();
+    ctx.background("connections", async move {
+        drain.cancelled().await;
+        tasks.close();
+        tasks.wait().await;
+    });
     Ok(Service::new())
 }

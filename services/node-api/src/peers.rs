@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use polylet_kit::{Channel, Ctx, MAX_MESSAGE_SIZE};
 use polylet_watch::{Change, WatchWire};
+use polylet_wire::known::{self, Known};
 use polylet_wire::pleg::v1::pleg_service_client::PlegServiceClient;
 use polylet_wire::pleg::v1::{PodState, WatchPodStatesRequest};
 use polylet_wire::prober::v1::prober_service_client::ProberServiceClient;
@@ -14,13 +15,16 @@ use polylet_wire::stats::v1::stats_service_client::StatsServiceClient;
 use polylet_wire::status::v1::status_service_client::StatusServiceClient;
 use polylet_wire::status::v1::{ListPodStatusesRequest, PodStatus, WatchPodStatusesRequest};
 use tokio::time::timeout;
-use tonic::{Request, Status};
+use tonic::{Code, Request, Status};
 
 /// Timeout of a snapshot of a stream.
 const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Timeout of a list of pods: all of them with their manifests may exceed a hundred megabytes.
 const LIST_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How often a call is repeated whose connection broke.
+const MAX_REPEATS: usize = 2;
 
 /// The clients. Clones share their connections.
 #[derive(Clone)]
@@ -62,12 +66,14 @@ impl PeerClients {
     }
 
     async fn list_pods(&self, request: ListPodStatusesRequest) -> Result<Vec<PodStatus>, Status> {
-        let mut client = StatusServiceClient::new(self.status.clone())
-            .max_decoding_message_size(MAX_MESSAGE_SIZE);
-        let mut request = Request::new(request);
-        request.set_timeout(LIST_TIMEOUT);
-        let response = client.list_pod_statuses(request).await?;
-        Ok(response.into_inner().pods)
+        repeated(|| {
+            let mut client = StatusServiceClient::new(self.status.clone())
+                .max_decoding_message_size(MAX_MESSAGE_SIZE);
+            let mut request = Request::new(request.clone());
+            request.set_timeout(LIST_TIMEOUT);
+            async move { Ok(client.list_pod_statuses(request).await?.into_inner().pods) }
+        })
+        .await
     }
 
     /// Resolves once the container is no longer the running one of its pod, or the pod is gone.
@@ -83,6 +89,8 @@ impl PeerClients {
                 let mut stream = stream.into_inner();
                 let mut seen = false;
                 while let Ok(Some(message)) = stream.message().await {
+                    // An end that was not reported is not one.
+                    seen |= message.unknown().is_some();
                     match message.into_change() {
                         Some(Change::Upsert(pod))
                             if pod.r#ref.as_ref().is_some_and(|r| r.uid == uid) =>
@@ -105,23 +113,28 @@ impl PeerClients {
 
     /// A snapshot of sandboxes and containers in the runtime.
     pub(crate) async fn runtime_states(&self) -> Result<Vec<PodState>, Status> {
-        let mut client =
-            PlegServiceClient::new(self.pleg.clone()).max_decoding_message_size(MAX_MESSAGE_SIZE);
-        let read = async {
-            let mut stream = client
-                .watch_pod_states(WatchPodStatesRequest::default())
-                .await?
-                .into_inner();
-            let mut states = Vec::new();
-            while let Some(message) = stream.message().await? {
-                match message.into_change() {
-                    Some(Change::Upsert(state)) => states.push(state),
-                    Some(Change::Synced(_)) => return Ok(states),
-                    _ => {}
+        let read = repeated(|| {
+            let mut client = PlegServiceClient::new(self.pleg.clone())
+                .max_decoding_message_size(MAX_MESSAGE_SIZE);
+            async move {
+                let mut stream = client
+                    .watch_pod_states(WatchPodStatesRequest::default())
+                    .await?
+                    .into_inner();
+                let mut states = Vec::new();
+                while let Some(message) = stream.message().await? {
+                    if let Some(field) = message.unknown() {
+                        return Err(Status::unavailable(known::message(field)));
+                    }
+                    match message.into_change() {
+                        Some(Change::Upsert(state)) => states.push(state),
+                        Some(Change::Synced(_)) => return Ok(states),
+                        _ => {}
+                    }
                 }
+                Err(Status::unavailable("pleg ended the stream"))
             }
-            Err(Status::unavailable("pleg ended the stream"))
-        };
+        });
         timeout(SNAPSHOT_TIMEOUT, read).await.unwrap_or_else(|_| {
             Err(Status::deadline_exceeded(
                 "pleg has not synced within the timeout",
@@ -131,10 +144,15 @@ impl PeerClients {
 
     /// Counts of probes.
     pub(crate) async fn probe_counts(&self) -> Result<ListProbeCountsResponse, Status> {
-        let mut client = ProberServiceClient::new(self.prober.clone())
-            .max_decoding_message_size(MAX_MESSAGE_SIZE);
-        let response = client.list_probe_counts(ListProbeCountsRequest {}).await?;
-        Ok(response.into_inner())
+        repeated(|| {
+            let mut client = ProberServiceClient::new(self.prober.clone())
+                .max_decoding_message_size(MAX_MESSAGE_SIZE);
+            async move {
+                let response = client.list_probe_counts(ListProbeCountsRequest {}).await?;
+                Ok(response.into_inner())
+            }
+        })
+        .await
     }
 
     /// The stats summary as JSON: a new one, or one that is not older than this.
@@ -143,14 +161,38 @@ impl PeerClients {
         only_cpu_and_memory: bool,
         not_older_than: Option<SystemTime>,
     ) -> Result<Bytes, Status> {
-        let mut client = StatsServiceClient::new(self.eviction.clone())
-            .max_decoding_message_size(MAX_MESSAGE_SIZE);
-        let request = GetSummaryRequest {
-            not_older_than: not_older_than.map(Into::into),
-            only_cpu_and_memory,
-        };
-        Ok(client.get_summary(request).await?.into_inner().summary)
+        repeated(|| {
+            let mut client = StatsServiceClient::new(self.eviction.clone())
+                .max_decoding_message_size(MAX_MESSAGE_SIZE);
+            let request = GetSummaryRequest {
+                not_older_than: not_older_than.map(Into::into),
+                only_cpu_and_memory,
+            };
+            async move { Ok(client.get_summary(request).await?.into_inner().summary) }
+        })
+        .await
     }
+}
+
+/// Repeats a call whose connection broke, because the peer was restarted. None of the calls changes anything,
+/// and the next one waits in the backlog of the peer's socket.
+async fn repeated<T, F>(call: impl Fn() -> F) -> Result<T, Status>
+where
+    F: Future<Output = Result<T, Status>>,
+{
+    for _ in 0..MAX_REPEATS {
+        match call().await {
+            Err(status) if is_broken(&status) => {}
+            result => return result,
+        }
+    }
+    call().await
+}
+
+/// Whether a call failed on its way, and not in the peer.
+fn is_broken(status: &Status) -> bool {
+    let is_timeout = matches!(status.code(), Code::Cancelled | Code::DeadlineExceeded);
+    !is_timeout && std::error::Error::source(status).is_some()
 }
 
 /// Whether this container is running according to the status.
@@ -170,4 +212,35 @@ fn is_running(pod: &PodStatus, container_id: &str) -> bool {
                 .as_ref()
                 .is_some_and(|state| state.running.is_some())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    #[tokio::test]
+    async fn broken_calls_are_repeated_and_failed_ones_are_not() {
+        let broken = || Status::from_error(Box::new(std::io::Error::other("reset")));
+        let calls = Cell::new(0);
+        let call = |fail: fn(usize) -> bool, status: fn() -> Status| {
+            let number = calls.get() + 1;
+            calls.set(number);
+            std::future::ready(if fail(number) {
+                Err(status())
+            } else {
+                Ok(number)
+            })
+        };
+        let once = repeated(|| call(|number| number == 1, broken)).await;
+        assert_eq!(once.unwrap(), 2);
+
+        calls.set(0);
+        let failed = repeated(|| call(|_| true, || Status::unavailable("not yet"))).await;
+        assert_eq!((failed.is_err(), calls.get()), (true, 1));
+
+        calls.set(0);
+        let always = repeated(|| call(|_| true, broken)).await;
+        assert_eq!((always.is_err(), calls.get()), (true, 1 + MAX_REPEATS));
+    }
 }

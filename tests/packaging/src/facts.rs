@@ -327,6 +327,10 @@ pub const FACTS: [ServiceNeeds; 10] = [
                 directives: &NETWORK_SET,
             },
             RequiredAccess {
+                reason: "The sockets of its TCP ports are held while it restarts: clients wait, and are not refused.",
+                directives: &[("FileDescriptorStoreMax", "4")],
+            },
+            RequiredAccess {
                 reason: "The logs of containers, and the keys of certificates, are readable by root alone.",
                 directives: &[
                     ("CapabilityBoundingSet", "CAP_DAC_READ_SEARCH"),

@@ -66,6 +66,7 @@ impl Connections {
             address,
             closing,
             changed: Notify::new(),
+            used: CancellationToken::new(),
             connections: self.clone(),
         }))
     }
@@ -109,6 +110,8 @@ pub(crate) struct HttpConnection {
     closing: CancellationToken,
     /// Notified when the connection begins to wait for its client.
     changed: Notify,
+    /// Cancelled at the first request.
+    used: CancellationToken,
     connections: Connections,
 }
 
@@ -123,6 +126,11 @@ impl HttpConnection {
         let mut shared = self.connections.lock();
         let closed = shared.table.trust(self.id);
         shared.close(closed);
+    }
+
+    /// Resolves when its first request has been received.
+    pub(super) async fn used(&self) {
+        self.used.cancelled().await;
     }
 
     /// Resolves when it has to give its place to another connection.
@@ -165,6 +173,7 @@ pub(super) struct ActiveRequest {
 
 impl ActiveRequest {
     pub(super) fn start(connection: &Arc<HttpConnection>) -> Self {
+        connection.used.cancel();
         connection.update(|table, now| table.start_request(connection.id, now));
         Self {
             connection: Arc::clone(connection),

@@ -5,7 +5,6 @@ mod connection;
 mod tests;
 
 use std::convert::Infallible;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +15,7 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
-use polylet_kit::CancellationToken;
+use polylet_kit::{CancellationToken, TaskTracker};
 use rustix::net::sockopt;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -37,8 +36,11 @@ const PROBE_INTERVAL: Duration = Duration::from_secs(15);
 const MAX_LOST_PROBES: u32 = 9;
 /// Largest headers of a request: a token has 16 KiB at most.
 const MAX_HEADER_BYTES: u32 = 64 << 10;
-/// How long responses in progress may take once the process drains.
-const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(8);
+/// How long responses in progress may take once the process drains: new connections wait for the next
+/// process meanwhile.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long a connection without a request is kept then: its first request may be under way.
+const UNUSED_TIMEOUT: Duration = Duration::from_millis(500);
 /// How long the goodbye to an idle client may take.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -70,47 +72,30 @@ impl Default for ServerLimits {
     }
 }
 
-/// Why a port cannot be bound.
-#[derive(Debug, thiserror::Error)]
-#[error("listening on {address}")]
-pub(crate) struct BindError {
-    address: SocketAddr,
-    #[source]
-    source: std::io::Error,
-}
-
-/// Binds a port.
-///
-/// # Errors
-/// When it is in use or not permitted.
-pub(crate) async fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
-    TcpListener::bind(address)
-        .await
-        .map_err(|source| BindError { address, source })
-}
-
-/// Serves plain HTTP until the process drains.
+/// Serves plain HTTP until the process drains; `tasks` end a moment later.
 pub(crate) async fn plain(
     listener: TcpListener,
     router: Router,
     limits: ServerLimits,
+    tasks: TaskTracker,
     drain: CancellationToken,
 ) {
     let connections = Connections::new(limits.connections, limits.timeouts);
     while let Some((stream, admitted)) = accept(&listener, &connections, &drain).await {
         let (router, drain) = (router.clone(), drain.clone());
-        tokio::task::spawn_local(async move {
+        tasks.spawn_local(async move {
             serve(stream, router, RequestUser::Anonymous, &admitted, drain).await;
         });
     }
 }
 
-/// Serves HTTPS until the process drains.
+/// Serves HTTPS until the process drains; `tasks` end a moment later.
 pub(crate) async fn secure(
     listener: TcpListener,
     mut tls: ReloadingTls,
     router: Router,
     limits: ServerLimits,
+    tasks: TaskTracker,
     drain: CancellationToken,
 ) {
     let connections = Connections::new(limits.connections, limits.timeouts);
@@ -120,10 +105,11 @@ pub(crate) async fn secure(
             continue;
         };
         let (router, drain) = (router.clone(), drain.clone());
-        tokio::task::spawn_local(async move {
+        tasks.spawn_local(async move {
             let handshake = timeout(limits.handshake_timeout, tls.accept(stream));
             let accepted = tokio::select! {
                 () = admitted.0.displaced() => return,
+                () = unused(&drain) => return,
                 accepted = handshake => accepted,
             };
             // A failed handshake is the client's problem.
@@ -175,6 +161,12 @@ fn set_options(stream: &TcpStream) -> std::io::Result<()> {
     Ok(())
 }
 
+/// Resolves when a connection without a request is not kept any longer.
+async fn unused(drain: &CancellationToken) {
+    drain.cancelled().await;
+    tokio::time::sleep(UNUSED_TIMEOUT).await;
+}
+
 async fn serve<S>(
     stream: S,
     router: Router,
@@ -224,7 +216,11 @@ async fn serve<S>(
             }
             CLOSE_TIMEOUT
         }
-        () = drain.cancelled() => SHUTDOWN_TIMEOUT,
+        () = drain.cancelled() => tokio::select! {
+            _ = http.as_mut() => return,
+            () = unused(&drain) => SHUTDOWN_TIMEOUT,
+            () = admitted.0.used() => SHUTDOWN_TIMEOUT,
+        }
     };
     http.as_mut().graceful_shutdown();
     let _ = timeout(closing, http).await;

@@ -9,6 +9,8 @@ use tokio::task::LocalSet;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
+use std::net::SocketAddr;
+
 use super::*;
 use crate::tls::test_support::self_signed;
 use crate::tls_settings::TlsSettings;
@@ -69,12 +71,19 @@ impl TestServer {
     async fn start_with(limits: ServerLimits, settings: TlsSettings) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let (tls, certificate) = self_signed(directory.path(), settings);
-        let listener = bind(([127, 0, 0, 1], 0).into()).await.unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let drain = CancellationToken::new();
         let given_up = Arc::new(Notify::new());
         let router = router(&given_up);
-        tokio::task::spawn_local(secure(listener, tls, router, limits, drain.clone()));
+        tokio::task::spawn_local(secure(
+            listener,
+            tls,
+            router,
+            limits,
+            TaskTracker::new(),
+            drain.clone(),
+        ));
         let mut roots = RootCertStore::empty();
         let certificate = CertificateDer::from_pem_file(certificate).unwrap();
         roots.add(certificate).unwrap();
@@ -193,10 +202,16 @@ async fn a_client_that_was_allowed_a_request_is_not_displaced() {
             "trusted"
         };
         let router = router(&Arc::default()).route("/trusted", get(trusting));
-        let listener = bind(([127, 0, 0, 1], 0).into()).await.unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let drain = CancellationToken::new();
-        tokio::task::spawn_local(plain(listener, router, limits, drain.clone()));
+        tokio::task::spawn_local(plain(
+            listener,
+            router,
+            limits,
+            TaskTracker::new(),
+            drain.clone(),
+        ));
         let send = async |client: &mut TcpStream, path: &str, response: &str| {
             client.write_all(request(path).as_bytes()).await.unwrap();
             let mut received = String::new();

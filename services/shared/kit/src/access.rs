@@ -34,8 +34,8 @@ pub(crate) struct SocketAccess {
 impl SocketAccess {
     /// That of a listening socket, by the owner of its file.
     pub(crate) fn of(listener: &UnixListener) -> SocketAccess {
-        let file = listener.local_addr().ok();
-        let file = file.and_then(|address| std::fs::metadata(address.as_pathname()?).ok());
+        let file = crate::listener::path(listener);
+        let file = file.and_then(|path| std::fs::metadata(path).ok());
         let group = file
             .filter(|file| file.mode() & GROUP_WRITES != 0)
             .map(|file| file.gid());

@@ -1,4 +1,5 @@
 use std::future::Future;
+use std::net::SocketAddr;
 use std::panic::AssertUnwindSafe;
 use std::path::Path;
 use std::path::PathBuf;
@@ -6,6 +7,7 @@ use std::sync::Arc;
 
 use futures::FutureExt;
 use jiff::Timestamp;
+use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -15,6 +17,7 @@ use crate::config::Config;
 use crate::descriptor::ServiceDescriptor;
 use crate::notices::Notices;
 use crate::peers::{Peer, Peers};
+use crate::ports::{InheritedPorts, PortError};
 
 /// The context of a service: configuration, peers, directories and tasks.
 #[derive(Clone)]
@@ -30,6 +33,7 @@ pub(crate) struct Inner {
     pub(crate) run_dir: PathBuf,
     pub(crate) state_dir: PathBuf,
     pub(crate) peers: Peers,
+    pub(crate) ports: InheritedPorts,
     pub(crate) notices: Notices,
     pub(crate) drain: CancellationToken,
     pub(crate) background: TaskTracker,
@@ -89,6 +93,19 @@ impl Ctx {
                 self.inner.descriptor.service
             ),
         }
+    }
+
+    /// Listens on a TCP port, which `name` distinguishes from others of the service. The service manager holds
+    /// the socket while the service restarts. Needs the tokio runtime.
+    ///
+    /// # Errors
+    /// When the address is in use or not permitted.
+    pub fn bind_port(
+        &self,
+        name: &'static str,
+        address: SocketAddr,
+    ) -> Result<TcpListener, PortError> {
+        self.inner.ports.bind(name, address)
     }
 
     /// Publishes notices, which status-reporter turns into events.

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{Read, Seek, Write};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -19,7 +20,7 @@ pub fn path(run_directory: &Path, service: &str) -> PathBuf {
 /// Released when dropped; the kernel releases it when the process ends, however it ends.
 #[derive(Debug)]
 pub struct Lock {
-    _file: File,
+    file: File,
 }
 
 /// Why the lock was not acquired.
@@ -45,6 +46,11 @@ pub enum LockError {
 }
 
 impl Lock {
+    /// A lock that the program before in this process has acquired.
+    pub fn inherited(file: File) -> Lock {
+        Lock { file }
+    }
+
     /// Acquires the lock; waits up to `timeout` for the holder to exit.
     pub fn acquire(path: &Path, timeout: Duration) -> Result<Lock, LockError> {
         let open = |source| LockError::Open {
@@ -81,7 +87,13 @@ impl Lock {
         // For error messages only; the kernel decides.
         let _ = file.set_len(0).and_then(|()| file.rewind());
         let _ = write!(file, "{}", std::process::id());
-        Ok(Lock { _file: file })
+        Ok(Lock { file })
+    }
+}
+
+impl AsFd for Lock {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
     }
 }
 

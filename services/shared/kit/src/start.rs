@@ -22,8 +22,8 @@ use crate::lifecycle::{DRAIN_TIMEOUT, Lifecycle};
 use crate::peers::{Peers, socket_path};
 use crate::telemetry::{self, Telemetry};
 use crate::{
-    BoxError, Exit, Notices, Service, ServiceDescriptor, listener, lock, notify, report, serve,
-    stale_files, status_line, subprocess,
+    BoxError, Exit, Notices, Service, ServiceDescriptor, listener, lock, notify, peer_checks,
+    report, serve, stale_files, status_line, subprocess,
 };
 
 /// How long to wait for open connections after the drain; watches do not end by themselves.
@@ -156,7 +156,9 @@ where
     own_directory(&state_dir)?;
     let lock = lock::path(&run_directory, service);
     let _lock = lock::Lock::acquire(&lock, lock::TIMEOUT).map_err(StartError::Lock)?;
-    let listener = listener::inherit_or_bind(&socket_path(&run_directory, service))
+    let mut inherited = listener::InheritedSockets::from_env().map_err(StartError::Listen)?;
+    let listener = inherited
+        .own_or_bind(&socket_path(&run_directory, service))
         .map_err(StartError::Listen)?;
 
     tracing::info!(
@@ -173,6 +175,7 @@ where
     let ctx = Ctx::new(Inner {
         descriptor,
         peers: Peers::new(descriptor, &run_directory),
+        ports: inherited.ports,
         notices: Notices::new(descriptor.service, &incarnation),
         config,
         incarnation,
@@ -230,6 +233,7 @@ where
     let serving = serve::serve(listener, routes, closing.clone().cancelled_owned());
     tokio::pin!(serving);
     let watchdog = tokio::task::spawn_local(notify::watchdog());
+    let checks = tokio::task::spawn_local(peer_checks::run(ctx.clone()));
     let status = tokio::task::spawn_local(status_line::publish(ctx, service.activity));
     let ended = tokio::select! {
         _ = terminate.recv() => Ok(()),
@@ -240,6 +244,7 @@ where
         }),
         Some(failure) = failures.recv() => Err(StartError::Task(failure)),
     };
+    checks.abort();
     status.abort();
     notify::stopping();
     if ended.is_ok() {
