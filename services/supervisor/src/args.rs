@@ -18,13 +18,13 @@ pub(crate) enum OutputFormat {
 /// Arguments of `polylet upgrade`.
 #[derive(Args)]
 pub(crate) struct UpgradeArgs {
-    /// The service to upgrade, such as pleg
+    /// The service to upgrade, such as pleg, or supervisor
     #[arg(required_unless_present = "all")]
     pub(crate) service: Option<String>,
-    /// Upgrade all services, callees first
+    /// Upgrade all services, callees first, and the supervisor last
     #[arg(long, conflicts_with = "service")]
     pub(crate) all: bool,
-    /// The new program; with --all, a directory with the programs of all services
+    /// The new program; with --all, a directory with all programs, polylet included
     #[arg(long, value_name = "PATH")]
     pub(crate) to: PathBuf,
     /// Only check whether the programs are compatible with those that run
@@ -41,10 +41,10 @@ pub(crate) struct UpgradeArgs {
 /// Arguments of `polylet rollback`.
 #[derive(Args)]
 pub(crate) struct RollbackArgs {
-    /// The service to roll back
+    /// The service to roll back, or supervisor
     #[arg(required_unless_present = "all")]
     pub(crate) service: Option<String>,
-    /// Roll back all services that were upgraded, callers first
+    /// Roll back all that were upgraded, the supervisor first, then the services, callers first
     #[arg(long, conflicts_with = "service")]
     pub(crate) all: bool,
     /// Only check whether the programs are compatible with those that run

@@ -9,6 +9,7 @@ use polylet_kit::{Config, DEFAULT_CONFIG, Exit, config, report};
 use crate::args::{LogArgs, OutputFormat, RollbackArgs, UpgradeArgs};
 use crate::backend::BackendKind;
 use crate::flags::{self, EffectiveConfig, FlagError, ParsedArgs};
+use crate::handover::check;
 use crate::takeover::{self, TakeoverArgs};
 use crate::{client, run, show};
 
@@ -43,6 +44,11 @@ enum Command {
     Status,
     /// List the pods on this node
     Pods,
+    /// Check whether a service serves; for health checks of service managers
+    Health {
+        /// The service, such as pleg, or supervisor
+        service: String,
+    },
     /// Print the logs of a container
     Logs(LogArgs),
     /// Show a trace of a pod's start
@@ -52,7 +58,7 @@ enum Command {
     },
     /// Run Polylet instead of the kubelet, or go back; says first what it will do
     Takeover(TakeoverArgs),
-    /// Replace the program of a service, or of all, while pods keep running
+    /// Replace the program of a service, of the supervisor, or of all, while pods keep running
     Upgrade(UpgradeArgs),
     /// Bring back the program from before the last upgrade
     Rollback(RollbackArgs),
@@ -73,10 +79,25 @@ pub fn command() -> clap::Command {
 /// The `main` function of the command.
 pub fn main() -> ExitCode {
     let args = std::env::args_os().map(|arg| arg.to_string_lossy().into_owned());
-    if let Some(args) = run_args(args.collect()) {
-        return run_with(args).into();
+    let mut args: Vec<String> = args.collect();
+    let mut mode = RunMode::Run;
+    match args.get(1).map(String::as_str) {
+        Some("--descriptor") if args.len() == 2 => {
+            println!("{}", crate::DESCRIPTOR.to_json());
+            return Exit::Ok.into();
+        }
+        Some(check::OPTION) => {
+            args.remove(1);
+            mode = RunMode::Check;
+        }
+        _ => {}
     }
-    let cli = match Cli::try_parse() {
+    if let Some(args) = run_args(args.clone()) {
+        return run_with(args, mode).into();
+    }
+    let args = std::env::args_os().enumerate();
+    let args = args.filter(|(at, arg)| *at != 1 || arg != check::OPTION);
+    let cli = match Cli::try_parse_from(args.map(|(_, arg)| arg)) {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version are errors to the parser.
@@ -108,9 +129,10 @@ pub fn main() -> ExitCode {
     match cli.command {
         Command::Run => {
             let effective = EffectiveConfig { config, text: None };
-            run::main(effective, BackendKind::Child).into()
+            mode.run(effective, BackendKind::Child).into()
         }
         Command::Status => client::run(show::status::show(&config, output)),
+        Command::Health { service } => client::run(show::health::show(&config, &service, output)),
         Command::Pods => client::run(show::pods::show(&config, output)),
         Command::Logs(args) => client::run(show::logs::show(&config, args)),
         Command::Trace { pod } => client::run(show::trace::show(&config, &pod, output)),
@@ -119,6 +141,29 @@ pub fn main() -> ExitCode {
         Command::History => client::run(show::history::show(&config, output)),
         // Handled above, as they need no configuration of the node.
         Command::CheckConfig { .. } | Command::Takeover(_) => Exit::Ok.into(),
+    }
+}
+
+/// Whether to run, or only to check whether this program could continue in the process of another one.
+#[derive(Clone, Copy)]
+enum RunMode {
+    Run,
+    Check,
+}
+
+impl RunMode {
+    fn run(self, effective: EffectiveConfig, backend: BackendKind) -> Exit {
+        match self {
+            RunMode::Run => run::main(effective, backend),
+            RunMode::Check => run::answer_check(&effective.config),
+        }
+    }
+
+    /// There is no valid configuration to run with.
+    fn give_back(self, error: &FlagError) {
+        if matches!(self, RunMode::Run) {
+            run::give_back(report(error));
+        }
     }
 }
 
@@ -135,7 +180,7 @@ fn run_args(mut args: Vec<String>) -> Option<Vec<String>> {
     Some(args.split_off(first))
 }
 
-fn run_with(args: Vec<String>) -> Exit {
+fn run_with(args: Vec<String>, mode: RunMode) -> Exit {
     let (parsed, backend) = match flags::parse(args) {
         Ok(ParsedArgs::Run(parsed)) => {
             let backend = parsed.backend;
@@ -156,16 +201,17 @@ fn run_with(args: Vec<String>) -> Exit {
         }
     };
     match flags::configuration(parsed) {
-        Ok(effective) if backend == BackendKind::Systemd && effective.text.is_some() => {
+        Ok(effective) if backend != BackendKind::Child && effective.text.is_some() => {
             eprintln!(
-                "polylet run: --backend systemd accepts no flag but --config: the services are units of \
-                 systemd and read the configuration file themselves"
+                "polylet run: --backend systemd or external accepts no flag but --config: the services are no \
+                 children of this process and read the configuration file themselves"
             );
             Exit::Usage
         }
-        Ok(effective) => run::main(effective, backend),
+        Ok(effective) => mode.run(effective, backend),
         Err(error) => {
             eprintln!("polylet run: {}", report(&error));
+            mode.give_back(&error);
             match error {
                 FlagError::Config(_) | FlagError::Read { .. } | FlagError::Document { .. } => {
                     Exit::Config

@@ -95,12 +95,52 @@ pub(crate) fn connect(
     }
 }
 
+/// A channel to a peer that the command line declares to call, if it is listening and serves what this
+/// build needs.
+pub(crate) async fn connect_to_peer(
+    config: &Config,
+    service: &'static str,
+) -> Result<tonic::transport::Channel, ClientError> {
+    let channel = connect(config, service)?;
+    let check = polylet_kit::check_peer(&channel, service, crate::DESCRIPTOR.calls);
+    let no_response = |message| ClientError::NoResponse { service, message };
+    match tokio::time::timeout(TIMEOUT, check).await {
+        Ok(Ok(())) => Ok(channel),
+        Ok(Err(status)) if status.code() == tonic::Code::FailedPrecondition => {
+            Err(ClientError::Refused(status.message().to_owned()))
+        }
+        Ok(Err(status)) => Err(no_response(status.message().to_owned())),
+        Err(_) => Err(no_response(format!("timed out after {TIMEOUT:?}"))),
+    }
+}
+
 /// Waits for the response to a call.
 pub(crate) async fn call<T>(
     service: &'static str,
     call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
 ) -> Result<T, ClientError> {
     call_with_timeout(TIMEOUT, service, call).await
+}
+
+/// The same for a call that only reads: it is repeated once if its connection was lost, as when it was accepted
+/// just before the supervisor's program was replaced.
+pub(crate) async fn read<T, F>(
+    service: &'static str,
+    attempt: impl Fn() -> F,
+) -> Result<T, ClientError>
+where
+    F: Future<Output = Result<tonic::Response<T>, tonic::Status>>,
+{
+    use tonic::Code::{Cancelled, Unavailable, Unknown};
+    let repeated = async {
+        match attempt().await {
+            Err(status) if matches!(status.code(), Cancelled | Unavailable | Unknown) => {
+                attempt().await
+            }
+            response => response,
+        }
+    };
+    call(service, repeated).await
 }
 
 /// The same for a list of pods.

@@ -1,11 +1,14 @@
 //! Private parsers of foreign data, for the fuzz targets in `tests/fuzz`.
 
+use std::path::Path;
+
 use opentelemetry_proto::tonic::trace::v1::ResourceSpans;
 use polylet_kit::report;
 
 use crate::core::ring::SpanRing;
 use crate::flags::{ParsedArgs, configuration, parse};
 use crate::traces::convert;
+use crate::upgrade::log::UpgradeLog;
 
 /// Parses the arguments of `polylet run`, and derives the configuration unless they name files.
 pub fn flags(args: Vec<String>) {
@@ -17,6 +20,12 @@ pub fn flags(args: Vec<String>) {
         Ok(_) => {}
         Err(error) => drop(report(&error)),
     }
+}
+
+/// Loads the state file of the supervisor in this directory. Returns the number of its records.
+pub fn state_files(directory: &Path) -> Option<usize> {
+    let log = UpgradeLog::open(directory);
+    Some(log.ok()?.history().records.len())
 }
 
 /// Records the spans of a service, and finds them again.

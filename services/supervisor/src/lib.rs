@@ -30,6 +30,7 @@ pub mod core;
 mod flags;
 #[doc(hidden)]
 pub mod fuzzing;
+mod handover;
 mod run;
 mod show;
 mod systemctl;

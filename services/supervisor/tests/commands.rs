@@ -164,6 +164,7 @@ impl Node {
             let mut routes = Routes::default();
             routes.add(StatusServiceServer::new(fake.clone()));
             routes.add(PodConfigServiceServer::new(fake.clone()));
+            routes.add(tonic_health::server::health_reporter().1);
             tokio::spawn(serve(socket, routes, std::future::pending()));
         }
         let node = Node { dir, running };
@@ -287,4 +288,23 @@ async fn following_ends_when_the_container_exits() {
         String::from_utf8(output.stdout).unwrap(),
         "one\ntwo\nthree\n"
     );
+}
+
+#[tokio::test]
+async fn health_of_one_service_is_checked() {
+    let node = Node::started();
+    assert_eq!(node.text(&["health", "pod-config"]).await, "SERVING\n");
+    for (service, code, message) in [
+        ("pleg", 69, "(pleg is not listening)"),
+        (
+            "plex",
+            1,
+            "unknown service \"plex\"; known are pleg, pod-config",
+        ),
+    ] {
+        let output = node.run(&["health", service]).await;
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(code), "{stderr}");
+        assert!(stderr.contains(message), "{stderr}");
+    }
 }

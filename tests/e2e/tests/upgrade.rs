@@ -1,29 +1,21 @@
 //! Upgrades of each service in turn while a pod runs: no container is restarted, a program that does not
 //! work is rolled back, one that does not fit is refused, and a killed supervisor continues.
 
-use std::fs;
-use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::process::Output;
+mod upgrade_programs;
 
 use polylet_e2e::steps::Steps;
 use polylet_e2e::{example, node_with, ok};
-use polylet_harness::node::{SERVICES, default_bin_dir};
+use polylet_harness::node::SERVICES;
 use polylet_harness::wait::{Poll, until};
 use polylet_harness::{Node, NodeOptions, PodView};
-use serde_json::{Value, json};
+use serde_json::json;
+
+use upgrade_programs::{build, cli, history, installed, programs, script, shown, text};
 
 #[tokio::test]
 #[ignore = "needs root, a container runtime and built services: cargo verify"]
 async fn services_are_upgraded_under_running_pods() {
-    let bin = ok(tempfile::tempdir());
-    for name in programs() {
-        ok(fs::copy(
-            default_bin_dir().join(&name),
-            bin.path().join(&name),
-        ));
-    }
+    let bin = installed();
     let new = ok(tempfile::tempdir());
     for name in programs() {
         build(&name, new.path());
@@ -88,7 +80,7 @@ async fn services_are_upgraded_under_running_pods() {
             ok(until("the end of the upgrade", || async {
                 let upgrades = history(&node).await;
                 let last = upgrades.last().cloned().unwrap_or_default();
-                match last["service"] == "node-api" && last["step"] == "done" {
+                match last["service"] == "supervisor" && last["step"] == "done" {
                     true => Poll::Ready(()),
                     false => Poll::Pending(last.to_string()),
                 }
@@ -134,58 +126,6 @@ async fn services_are_upgraded_under_running_pods() {
         .await;
     steps.finish();
     ok(node.remove());
-}
-
-fn programs() -> Vec<String> {
-    let services = SERVICES.iter().map(|service| format!("polylet-{service}"));
-    services.chain(["polylet".to_owned()]).collect()
-}
-
-/// Another build: bytes after the end of a program do not matter to the kernel.
-fn build(name: &str, directory: &Path) {
-    let path = directory.join(name);
-    ok(fs::copy(default_bin_dir().join(name), &path));
-    let mut file = ok(fs::File::options().append(true).open(&path));
-    ok(file.write_all(b"another build"));
-}
-
-/// A program with the changed descriptor of another one that otherwise does nothing.
-fn script(program: &Path, directory: &Path, change: impl Fn(&mut Value)) -> PathBuf {
-    let printed = ok(std::process::Command::new(program)
-        .arg("--descriptor")
-        .output());
-    let mut descriptor: Value = ok(serde_json::from_slice(&printed.stdout));
-    change(&mut descriptor);
-    let path = directory.join("script");
-    let text = format!(
-        "#!/bin/sh\nif [ \"$1\" = --descriptor ]; then cat <<'END'\n{descriptor}\nEND\nexit; fi\n\
-         exec sleep 600\n"
-    );
-    ok(fs::write(&path, text));
-    ok(fs::set_permissions(
-        &path,
-        fs::Permissions::from_mode(0o755),
-    ));
-    path
-}
-
-async fn cli(node: &Node, args: &[&str]) -> Output {
-    ok(node.cli(args).await)
-}
-
-fn shown(path: &Path) -> String {
-    path.display().to_string()
-}
-
-fn text(output: &Output) -> String {
-    let out = String::from_utf8_lossy(&output.stdout);
-    format!("{out}{}", String::from_utf8_lossy(&output.stderr))
-}
-
-async fn history(node: &Node) -> Vec<Value> {
-    let output = cli(node, &["history", "-o", "json"]).await;
-    let parsed: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
-    parsed["upgrades"].as_array().cloned().unwrap_or_default()
 }
 
 /// The pod is Ready, in the same containers as before.

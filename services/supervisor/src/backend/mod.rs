@@ -1,7 +1,8 @@
 //! The service manager behind `polylet run`: this process, whose children the services are, or systemd,
-//! which owns their sockets and processes as units. An upgrade needs the same of both: their states, and
+//! which owns their sockets and processes as units, or another one, which is not known. An upgrade needs the same of both: their states, and
 //! the restart of one service with the program that its link names.
 
+pub(crate) mod own;
 pub(crate) mod programs;
 
 use jiff::Timestamp;
@@ -10,6 +11,7 @@ use tokio::sync::oneshot;
 
 use crate::core::order::SERVICES;
 use crate::core::unit_state::{UnitPhase, UnitState};
+use crate::handover::ReplaceError;
 use crate::systemctl::{Systemctl, SystemctlError};
 
 /// Which backend runs the services.
@@ -20,6 +22,8 @@ pub(crate) enum BackendKind {
     Child,
     /// The services are units of systemd.
     Systemd,
+    /// Something else runs the services, such as a container engine: they are followed, and nothing more.
+    External,
 }
 
 /// Why the service manager did not do something.
@@ -29,8 +33,15 @@ pub(crate) enum BackendError {
     Unknown { service: String },
     #[error("the supervisor is stopping")]
     Stopping,
+    #[error(
+        "another service manager runs the services and replaces their programs; in containers: set another image for \
+         the service and run `docker compose up -d --no-deps SERVICE`"
+    )]
+    External,
     #[error(transparent)]
     Systemctl(#[from] SystemctlError),
+    #[error("replacing the program of the supervisor")]
+    Replace(#[source] ReplaceError),
 }
 
 /// A service as its manager sees it.
@@ -63,6 +74,8 @@ pub(crate) enum Backend {
     Child(UnboundedSender<ChildRequest>),
     /// The units of systemd.
     Systemd(Systemctl),
+    /// A service manager that is not known.
+    External,
 }
 
 impl Backend {
@@ -81,6 +94,7 @@ impl Backend {
                 let state = |name| service_state(name, &units, &now);
                 Ok(SERVICES.iter().map(|service| state(service.name)).collect())
             }
+            Backend::External => Err(BackendError::External),
         }
     }
 
@@ -104,6 +118,7 @@ impl Backend {
                 // Without waiting for readiness, which a service that is not compatible never reaches.
                 Ok(systemctl.restart(&unit).await?)
             }
+            Backend::External => Err(BackendError::External),
         }
     }
 }

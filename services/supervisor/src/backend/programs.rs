@@ -194,6 +194,10 @@ impl ProgramStore {
         let new = directory.join(".new");
         let placed = || {
             fs::create_dir_all(&directory)?;
+            // Services of other users run it, whatever this process keeps from them by default (umask).
+            let all_enter = fs::Permissions::from_mode(0o755);
+            fs::set_permissions(self.directory.join(service), all_enter.clone())?;
+            fs::set_permissions(&directory, all_enter)?;
             // May remain from an interrupted installation.
             let _ = fs::remove_file(&new);
             write(&new)?;
@@ -218,7 +222,7 @@ impl ProgramStore {
 }
 
 /// The name of a service's program.
-fn file_name(service: &str) -> String {
+pub(crate) fn file_name(service: &str) -> String {
     match service {
         "supervisor" => "polylet".to_owned(),
         _ => format!("polylet-{service}"),
@@ -333,6 +337,25 @@ mod tests {
             store.install("pleg", "0.1.0", &program).unwrap();
             let installed = store.file("pleg", "0.1.0");
             assert_eq!(inode(&installed) == inode(&program), linked);
+        }
+    }
+
+    #[test]
+    fn other_users_may_run_a_version() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = ProgramStore::new(dir.path().to_owned());
+        // As with a umask of 0077.
+        let made = [dir.path().join("pleg"), dir.path().join("pleg/0.1.0")];
+        fs::create_dir_all(&made[1]).unwrap();
+        for directory in &made {
+            fs::set_permissions(directory, fs::Permissions::from_mode(0o700)).unwrap();
+        }
+        let program = dir.path().join("program");
+        fs::write(&program, "v1").unwrap();
+        store.install("pleg", "0.1.0", &program).unwrap();
+        for path in made.into_iter().chain([store.file("pleg", "0.1.0")]) {
+            let mode = fs::metadata(&path).unwrap().permissions().mode();
+            assert_eq!(mode & 0o777, 0o755, "{}", path.display());
         }
     }
 

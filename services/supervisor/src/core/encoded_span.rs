@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use crate::core::span::{SpanId, SpanRecord, TraceId};
 
 /// A span in compact form.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) struct EncodedSpan {
     pub(super) trace: TraceId,
     span: SpanId,

@@ -3,6 +3,8 @@
 
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
+
 /// How long a service may take from its start until it is ready. Generous: it may wait for a lock
 /// or load state from a slow disk.
 pub const START_TIMEOUT: Duration = Duration::from_secs(90);
@@ -20,15 +22,27 @@ pub struct Liveness {
     has_been_ready: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 enum LivenessStage {
     Starting,
+    #[default]
     Ready,
     Killed,
 }
 
+/// The deadlines of a process for another program that continues to supervise it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SavedLiveness {
+    stage: LivenessStage,
+    has_been_ready: bool,
+    unkillable: bool,
+}
+
 /// A missed deadline.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub enum Expiry {
     /// It did not become ready: to be killed.
     NotReady,
@@ -66,6 +80,26 @@ impl Liveness {
             deadline: Some(now + START_TIMEOUT),
             has_been_ready: false,
         }
+    }
+
+    /// For another program.
+    pub fn save(&self) -> SavedLiveness {
+        SavedLiveness {
+            stage: self.stage,
+            has_been_ready: self.has_been_ready,
+            unkillable: self.is_unkillable(),
+        }
+    }
+
+    /// Continued by another program. Deadlines begin anew: messages may be unread.
+    pub fn continued(saved: SavedLiveness, now: Instant) -> Liveness {
+        let mut liveness = Liveness {
+            stage: saved.stage,
+            deadline: (!saved.unkillable).then_some(now),
+            has_been_ready: saved.has_been_ready,
+        };
+        liveness.postpone(now);
+        liveness
     }
 
     /// Whether the process has reported that it is ready, and was not killed since.
@@ -170,6 +204,28 @@ mod tests {
         assert!(process.is_ready());
         let expired = process.expire(last + WATCHDOG_TIMEOUT);
         assert_eq!(expired, Some(Expiry::NoPing));
+    }
+
+    #[test]
+    fn another_program_continues_with_new_deadlines() {
+        let start = Instant::now();
+        let starting = Liveness::started(start);
+        let mut ready = starting;
+        ready.ready(start);
+        let mut unkillable = ready;
+        unkillable.expire(start + WATCHDOG_TIMEOUT);
+        unkillable.expire(start + WATCHDOG_TIMEOUT + EXIT_TIMEOUT);
+        let later = start + Duration::from_secs(20);
+        let continued = |process: Liveness| Liveness::continued(process.save(), later);
+        assert_eq!(continued(starting), Liveness::started(later));
+        let still_ready = continued(ready);
+        assert!(still_ready.is_ready() && still_ready.has_been_ready());
+        assert_eq!(still_ready.deadline(), Some(later + WATCHDOG_TIMEOUT));
+        let stuck = continued(unkillable);
+        assert!(stuck.is_unkillable() && stuck.has_been_ready());
+        // Of a process that is not known otherwise.
+        let unknown = Liveness::continued(SavedLiveness::default(), later);
+        assert!(unknown.is_ready() && !unknown.has_been_ready());
     }
 
     #[test]

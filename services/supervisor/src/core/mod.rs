@@ -2,6 +2,7 @@
 
 pub mod critical_path;
 mod encoded_span;
+pub mod handover;
 pub mod liveness;
 pub mod order;
 pub mod pods;

@@ -49,6 +49,15 @@ pub const SERVICES: [RankedService; 9] = [
     },
 ];
 
+/// The supervisor itself, which calls all others.
+pub const SUPERVISOR: &str = "supervisor";
+
+/// All that can be upgraded, callees before callers: the services, and the supervisor itself.
+pub fn upgradable() -> impl DoubleEndedIterator<Item = &'static str> {
+    let services = SERVICES.iter().map(|service| service.name);
+    services.chain(std::iter::once(SUPERVISOR))
+}
+
 /// Groups of indices to stop one after the other, callers first.
 pub fn stop_groups(services: &[RankedService]) -> Vec<Vec<usize>> {
     let mut ranks: Vec<u8> = services.iter().map(|service| service.rank).collect();

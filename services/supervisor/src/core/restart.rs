@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use polylet_schedule::BackoffPolicy;
+use serde::{Deserialize, Serialize};
 
 /// The delay before the second consecutive restart, doubled for each further one.
 pub const INITIAL_DELAY: Duration = Duration::from_millis(100);
@@ -14,14 +15,14 @@ pub const RESET_AFTER: Duration = Duration::from_secs(30);
 const BACKOFF: BackoffPolicy = BackoffPolicy::new(INITIAL_DELAY, MAX_DELAY);
 
 /// The restarts of one service.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RestartBackoff {
     total: u32,
     consecutive: u32,
 }
 
 impl RestartBackoff {
-    /// RestartBackoff since the supervisor started.
+    /// Restarts since the supervisor started.
     pub fn total(&self) -> u32 {
         self.total
     }

@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use serde::{Deserialize, Deserializer, Serialize};
+
 use crate::core::encoded_span::EncodedSpan;
 use crate::core::span::{POD_UID, SpanRecord, TraceId};
 
@@ -18,6 +20,13 @@ pub struct SpanRing {
     dropped: u64,
 }
 
+/// The content of a ring.
+#[derive(Serialize, Deserialize)]
+struct SavedRing<T> {
+    dropped: u64,
+    records: T,
+}
+
 impl SpanRing {
     /// An empty ring.
     pub fn new(max_spans: usize, max_bytes: usize) -> SpanRing {
@@ -32,7 +41,10 @@ impl SpanRing {
 
     /// Adds a span, and drops the oldest ones beyond the bounds.
     pub fn push(&mut self, record: &SpanRecord) {
-        let record = EncodedSpan::new(record);
+        self.push_encoded(EncodedSpan::new(record));
+    }
+
+    fn push_encoded(&mut self, record: EncodedSpan) {
         self.bytes += record.size();
         self.records.push_back(record);
         while self.records.len() > self.max_spans || self.bytes > self.max_bytes {
@@ -42,6 +54,27 @@ impl SpanRing {
             self.bytes -= oldest.size();
             self.dropped += 1;
         }
+    }
+
+    /// The content, for another program. An encoded sequence is decoded by [`SpanRing::restore`].
+    pub fn content(&self) -> impl Serialize {
+        SavedRing {
+            dropped: self.dropped,
+            records: &self.records,
+        }
+    }
+
+    /// Fills an empty ring with decoded content of another program's.
+    ///
+    /// # Errors
+    /// It is no such content; the ring stays empty.
+    pub fn restore<'de, D: Deserializer<'de>>(&mut self, content: D) -> Result<(), D::Error> {
+        let saved = SavedRing::<VecDeque<EncodedSpan>>::deserialize(content)?;
+        self.dropped = saved.dropped;
+        for record in saved.records {
+            self.push_encoded(record);
+        }
+        Ok(())
     }
 
     /// Counts spans that were dropped before.

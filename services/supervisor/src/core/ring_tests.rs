@@ -26,6 +26,32 @@ fn span(trace: u8, pod: (&str, &str, &str), start: i64, end: i64) -> SpanRecord 
 }
 
 #[test]
+fn another_program_takes_over_the_spans() {
+    let mut ring = SpanRing::new(2, 10_000);
+    for start in 1..=3 {
+        ring.push(&span(1, ("u1", "ns", "web"), start, 40));
+    }
+    let content = serde_json::to_string(&ring.content()).unwrap();
+    let mut next = SpanRing::new(2, 10_000);
+    next.restore(&mut serde_json::Deserializer::from_str(&content))
+        .unwrap();
+    assert_eq!(next.trace([1; 16]), ring.trace([1; 16]));
+    assert_eq!((next.len(), next.dropped()), (2, 1));
+    // With less room.
+    let mut small = SpanRing::new(1, 10_000);
+    small
+        .restore(&mut serde_json::Deserializer::from_str(&content))
+        .unwrap();
+    assert_eq!((small.len(), small.dropped()), (1, 2));
+    let mut none = SpanRing::new(1, 10_000);
+    assert!(
+        none.restore(&mut serde_json::Deserializer::from_str("{}"))
+            .is_err()
+    );
+    assert!(none.is_empty());
+}
+
+#[test]
 fn pod_is_found_by_uid_and_names() {
     let mut ring = SpanRing::new(10, 10_000);
     ring.push(&span(1, ("u1", "ns", "web"), 10, 20));

@@ -70,7 +70,7 @@ pub(crate) struct EffectiveConfig {
 /// The help text of `polylet run`.
 pub(crate) fn help() -> String {
     let mut text =
-        "Start the node's services and supervise them.\n\nUsage: polylet run [FLAGS]\n\n  --backend child|systemd   services as children of this process (default), or as units of systemd\n\nFlags of the kubelet, and the fields that they set:\n"
+        "Start the node's services and supervise them.\n\nUsage: polylet run [FLAGS]\n\n  --backend child|systemd|external   services as children of this process (default), as units of systemd, or run by\n                                     something else, such as containers\n\nFlags of the kubelet, and the fields that they set:\n"
             .to_owned();
     for flag in &table::FLAGS {
         let effect = match flag.effect {

@@ -78,10 +78,11 @@ fn backend(value: String) -> Result<BackendKind, FlagError> {
     match value.as_str() {
         "child" => Ok(BackendKind::Child),
         "systemd" => Ok(BackendKind::Systemd),
+        "external" => Ok(BackendKind::External),
         _ => Err(FlagError::Value {
             name: "backend",
             value,
-            expected: "expected child or systemd".to_owned(),
+            expected: "expected child, systemd or external".to_owned(),
         }),
     }
 }

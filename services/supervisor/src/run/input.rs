@@ -1,5 +1,6 @@
 //! Everything that the event loop reacts to.
 
+use std::os::fd::OwnedFd;
 use std::process::ExitStatus;
 
 use tokio::sync::oneshot;
@@ -20,6 +21,12 @@ pub(crate) enum Input {
         at: usize,
         message: NotifyMessage,
         pid: Option<u32>,
+    },
+    /// A service stores a descriptor for its next process, or none of this name any more.
+    Stored {
+        at: usize,
+        name: String,
+        descriptor: Option<OwnedFd>,
     },
     /// The health of a process changed.
     Health {

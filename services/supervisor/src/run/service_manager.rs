@@ -1,39 +1,42 @@
 //! Starts, watches, restarts and stops the services' processes.
 
+pub(super) mod deadlines;
+mod exit;
+pub(super) mod handover;
 mod stop;
 
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::process::ExitStatus;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use polylet_kit::Exit;
 use rustix::process::Signal;
 use tokio::sync::mpsc::UnboundedSender;
-use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
+use tonic::transport::Channel;
 
-use super::child::{self, ChildSpec};
+use super::child::{self, ChildExit, ChildSpec};
 use super::input::{Input, NotifyMessage};
 use super::notify;
+use super::own::OwnServerError;
 use super::readiness::Readiness;
 use super::sockets::ServiceSocket;
+use super::stored_descriptors::StoredDescriptors;
 use super::table::{RunningService, ServiceEntry, ServicePhase};
 use super::{health, server};
 use crate::backend::ChildRequest;
 use crate::core::liveness::Liveness;
 use crate::core::order::SERVICES;
 use crate::core::restart::RestartBackoff;
+use crate::handover::Handover;
+use crate::handover::descriptors::notify_of;
 
 /// How long a group of services may take to drain and exit before it is killed.
 const STOP_TIMEOUT: Duration = Duration::from_secs(12);
-/// A watchdog timer that fires this late shows that the supervisor itself was not running.
-const MAX_TIMER_DELAY: Duration = Duration::from_secs(1);
 
 /// Condition of a service whose lock another process holds.
 const LOCKED: &str = "ServiceLocked";
-/// Condition of a service that exits.
-const FAILING: &str = "ServiceFailing";
 
 /// Why the services cannot be supervised.
 #[derive(Debug, thiserror::Error)]
@@ -46,6 +49,8 @@ pub(super) enum ServiceManagerError {
     },
     #[error("listening for signals")]
     Signals(#[source] std::io::Error),
+    #[error(transparent)]
+    Server(#[from] OwnServerError),
 }
 
 /// Owns the table of services.
@@ -54,6 +59,8 @@ pub(super) struct ServiceManager<'a> {
     run_directory: &'a Path,
     entries: Vec<ServiceEntry>,
     inputs: UnboundedSender<Input>,
+    /// What the program before in this process has left.
+    handover: Option<&'a Handover>,
     readiness: Readiness,
     stopping: bool,
 }
@@ -63,12 +70,14 @@ impl<'a> ServiceManager<'a> {
         config: &'a Path,
         run_directory: &'a Path,
         inputs: UnboundedSender<Input>,
+        handover: Option<&'a Handover>,
     ) -> Self {
         Self {
             config,
             run_directory,
             entries: Vec::with_capacity(SERVICES.len()),
             inputs,
+            handover,
             readiness: Readiness::new(),
             stopping: false,
         }
@@ -82,18 +91,27 @@ impl<'a> ServiceManager<'a> {
         socket: ServiceSocket,
         directory: &Path,
     ) -> Result<(), ServiceManagerError> {
-        let (notify, reader) =
-            notify::open(directory, name).map_err(|source| ServiceManagerError::Notify {
-                service: name,
-                source,
-            })?;
+        let failed = |source| ServiceManagerError::Notify {
+            service: name,
+            source,
+        };
+        let notify = notify::path(directory, name);
+        let inherited = self.handover.and_then(|one| one.get(&notify_of(name)));
+        let notify_socket = match inherited {
+            Some(socket) => socket.into(),
+            None => notify::open(&notify).map_err(failed)?,
+        };
         let at = self.entries.len();
-        tokio::spawn(notify::read(at, reader, self.inputs.clone()));
+        let reader = notify_socket.try_clone().map_err(failed)?;
+        let reading = notify::read(at, reader, self.inputs.clone());
+        tokio::spawn(reading.map_err(failed)?);
         let mut entry = ServiceEntry {
             name,
             program,
             socket: socket.listener,
             notify,
+            notify_socket,
+            stored: StoredDescriptors::default(),
             phase: ServicePhase::Stopped,
             restarts: RestartBackoff::default(),
             last_exit: String::new(),
@@ -109,10 +127,14 @@ impl<'a> ServiceManager<'a> {
         Ok(())
     }
 
-    /// Starts all services. Their sockets are open, so callers need not wait for their callees.
+    /// Starts all services that do not run and do not wait to be restarted. Their sockets are open, so callers
+    /// need not wait for their callees.
     pub(super) fn start_all(&mut self) {
         for at in 0..self.entries.len() {
-            self.start(at);
+            let phase = self.entries.get(at).map(|entry| &entry.phase);
+            if matches!(phase, Some(ServicePhase::Stopped)) {
+                self.start(at);
+            }
         }
     }
 
@@ -120,7 +142,6 @@ impl<'a> ServiceManager<'a> {
         let Some(entry) = self.entries.get_mut(at) else {
             return;
         };
-        let socket = server::service_socket(self.run_directory, entry.name);
         entry.instance += 1;
         entry.reported_error.clear();
         for request in entry.restart_requests.drain(..) {
@@ -134,9 +155,10 @@ impl<'a> ServiceManager<'a> {
             config: self.config,
             socket: &entry.socket,
             notify: &entry.notify,
+            stored: &entry.stored,
         });
         let inputs = self.inputs.clone();
-        let (child, mut process) = match started {
+        let (child, exit) = match started {
             Ok(started) => started,
             Err(error) => {
                 // Logged and retried like a process that exits at once.
@@ -150,32 +172,43 @@ impl<'a> ServiceManager<'a> {
             }
         };
         tracing::debug!(service = entry.name, pid = child.pid, "service started");
+        let now = Instant::now();
+        self.supervise(at, exit, |channel, tasks| RunningService {
+            child,
+            since: now,
+            started_at: Timestamp::now(),
+            serving: false,
+            channel,
+            tasks,
+            liveness: Liveness::started(now.into_std()),
+            expiry: None,
+        });
+    }
+
+    /// Waits for the exit of a process and watches its health.
+    fn supervise(
+        &mut self,
+        at: usize,
+        exit: ChildExit,
+        process: impl FnOnce(Channel, [JoinHandle<()>; 2]) -> RunningService,
+    ) {
+        let inputs = self.inputs.clone();
+        let Some(entry) = self.entries.get_mut(at) else {
+            return;
+        };
+        let instance = entry.instance;
+        let socket = server::service_socket(self.run_directory, entry.name);
+        let channel = polylet_kit::channel::unix(&socket);
+        let watch = health::watch(at, instance, channel.clone(), inputs.clone());
         let wait = tokio::spawn(async move {
-            let status = process.wait().await;
+            let status = exit.wait().await;
             let _ = inputs.send(Input::Exited {
                 at,
                 instance,
                 status,
             });
         });
-        let channel = polylet_kit::channel::unix(&socket);
-        let watch = tokio::spawn(health::watch(
-            at,
-            instance,
-            channel.clone(),
-            self.inputs.clone(),
-        ));
-        let since = Instant::now();
-        entry.phase = ServicePhase::Running(RunningService {
-            child,
-            since,
-            started_at: Timestamp::now(),
-            serving: false,
-            channel,
-            tasks: [wait, watch],
-            liveness: Liveness::started(since.into_std()),
-            expiry: None,
-        });
+        entry.phase = ServicePhase::Running(process(channel, [wait, tokio::spawn(watch)]));
     }
 
     /// Whether `instance` is the service's present process, not an earlier one.
@@ -195,8 +228,13 @@ impl<'a> ServiceManager<'a> {
                 at,
                 instance,
                 status,
-            } if self.is_current(at, instance) => self.handle_exit(at, status),
+            } if self.is_current(at, instance) => exit::handle_exit(self, at, status),
             Input::Notified { at, message, pid } => self.handle_notify(at, message, pid),
+            Input::Stored {
+                at,
+                name,
+                descriptor,
+            } => self.store(at, name, descriptor),
             Input::Health {
                 at,
                 instance,
@@ -233,94 +271,26 @@ impl<'a> ServiceManager<'a> {
                 let states = self.entries.iter().map(|entry| entry.view().state());
                 let _ = response.send(states.collect());
             }
-            ChildRequest::Restart { at, response } => self.restart(at, response),
+            ChildRequest::Restart { at, response } => exit::restart(self, at, response),
         }
         self.update_readiness();
     }
 
-    /// Stops a service for its restart, which follows its exit. One that waits to be restarted starts now.
-    fn restart(&mut self, at: usize, response: oneshot::Sender<()>) {
-        let inputs = self.inputs.clone();
-        let Some(entry) = self.entries.get_mut(at).filter(|_| !self.stopping) else {
-            return;
-        };
-        let instance = entry.instance;
-        let is_running = entry.is_running();
-        entry.restart_requests.push(response);
-        if !is_running {
-            self.start(at);
-            return;
-        }
-        self.signal(&[at], Signal::TERM);
-        tokio::spawn(async move {
-            tokio::time::sleep(STOP_TIMEOUT).await;
-            let _ = inputs.send(Input::StopOverdue { at, instance });
-        });
-    }
-
-    fn handle_exit(&mut self, at: usize, status: std::io::Result<ExitStatus>) {
-        let stopping = self.stopping;
+    /// Stores a descriptor for the next process of a service, or removes the one of this name.
+    fn store(&mut self, at: usize, name: String, descriptor: Option<OwnedFd>) {
         let Some(entry) = self.entries.get_mut(at) else {
             return;
         };
-        let mut uptime = Duration::ZERO;
-        let mut pid = 0;
-        let mut expiry = None;
-        if let ServicePhase::Running(running) =
-            std::mem::replace(&mut entry.phase, ServicePhase::Stopped)
-        {
-            running.tasks.iter().for_each(|task| task.abort());
-            // One that never became ready does not end a series of failures, however long it took.
-            if running.liveness.has_been_ready() {
-                uptime = running.since.elapsed();
-            }
-            pid = running.child.pid;
-            expiry = running.expiry;
-        }
-        let locked = matches!(&status, Ok(status) if status.code() == Some(Exit::Locked as i32));
-        let reason = match status {
-            Ok(status) => child::describe_exit(status),
-            Err(error) => format!("failed to start: {error}"),
+        let Some(descriptor) = descriptor else {
+            entry.stored.remove(&name);
+            return;
         };
-        entry.last_exit.clone_from(&reason);
-        if stopping {
-            tracing::info!(service = entry.name, pid, reason, "service exited");
-            return;
-        }
-        entry.forget_failure(uptime);
-        if !entry.restart_requests.is_empty() {
-            tracing::info!(
+        if !entry.stored.store(name, descriptor) {
+            tracing::warn!(
                 service = entry.name,
-                pid,
-                reason,
-                "service exited; restarting it as requested"
+                "too many stored descriptors; ignoring one"
             );
-            self.start(at);
-            return;
         }
-        match expiry {
-            Some(expiry) => entry.fail(expiry.condition(), expiry.describe()),
-            None if locked => entry.fail(LOCKED, "another process holds its lock".to_owned()),
-            None => entry.fail(FAILING, reason.clone()),
-        }
-        let delay = entry.restarts.next_delay(uptime);
-        entry.phase = ServicePhase::BackOff;
-        tracing::warn!(
-            service = entry.name,
-            pid,
-            reason,
-            retry_in = ?delay,
-            "service exited; restarting"
-        );
-        let (instance, inputs) = (entry.instance, self.inputs.clone());
-        if delay.is_zero() {
-            let _ = inputs.send(Input::RestartDue { at, instance });
-            return;
-        }
-        tokio::spawn(async move {
-            tokio::time::sleep(delay).await;
-            let _ = inputs.send(Input::RestartDue { at, instance });
-        });
     }
 
     fn handle_notify(&mut self, at: usize, message: NotifyMessage, pid: Option<u32>) {
@@ -351,49 +321,6 @@ impl<'a> ServiceManager<'a> {
             let entries = self.entries.iter();
             self.readiness
                 .update(entries.map(|entry| (entry.name, entry.is_serving())));
-        }
-    }
-
-    /// When [`ServiceManager::handle_deadlines`] has something to do.
-    pub(super) fn deadline(&self) -> Option<Instant> {
-        let both = [self.process_deadline(), self.readiness.deadline()];
-        both.into_iter().flatten().min()
-    }
-
-    /// Kills the services that have missed their deadline, and stops waiting for those that are not ready.
-    pub(super) fn handle_deadlines(&mut self) {
-        let now = Instant::now();
-        if self.process_deadline().is_some_and(|at| at <= now) {
-            self.kill_unresponsive();
-        }
-        self.update_readiness();
-    }
-
-    /// The earliest deadline of a service's process.
-    fn process_deadline(&self) -> Option<Instant> {
-        let deadline = |entry: &ServiceEntry| match &entry.phase {
-            ServicePhase::Running(running) => running.liveness.deadline(),
-            _ => None,
-        };
-        let earliest = self.entries.iter().filter_map(deadline).min();
-        earliest.map(Instant::from_std)
-    }
-
-    /// Kills the services that have missed their deadline.
-    fn kill_unresponsive(&mut self) {
-        let now = Instant::now();
-        if self
-            .process_deadline()
-            .is_some_and(|at| now.duration_since(at) > MAX_TIMER_DELAY)
-        {
-            // The supervisor itself was delayed: messages of the services are still unread.
-            for running in self.entries.iter_mut().filter_map(ServiceEntry::running) {
-                running.liveness.postpone(now.into_std());
-            }
-            return;
-        }
-        for entry in &mut self.entries {
-            entry.kill_if_expired(now);
         }
     }
 }

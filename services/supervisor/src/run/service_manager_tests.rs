@@ -2,6 +2,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use polylet_kit::listener;
 use tokio::sync::mpsc::{self, UnboundedReceiver};
+use tokio::sync::oneshot;
 
 use super::*;
 use crate::core::liveness::{EXIT_TIMEOUT, START_TIMEOUT};
@@ -34,7 +35,7 @@ impl Fixture {
             locked: None,
         };
         let config = Path::new("/nonexistent/config.yaml");
-        let mut manager = ServiceManager::new(config, directory, self.inputs.clone());
+        let mut manager = ServiceManager::new(config, directory, self.inputs.clone(), None);
         manager.add("pleg", program, socket, directory).unwrap();
         manager.start_all();
         manager
@@ -66,13 +67,15 @@ async fn a_service_that_never_gets_ready_is_killed_and_restarted() {
     let first = pid(&mut manager).unwrap();
     assert_eq!(conditions(&manager), []);
     let now = Instant::now();
-    let left = manager.process_deadline().unwrap().duration_since(now);
+    let left = deadlines::process_deadline(&manager)
+        .unwrap()
+        .duration_since(now);
     assert!(left <= START_TIMEOUT && left > START_TIMEOUT / 2);
 
     // As if the deadline had come, on time.
     let running = manager.entries[0].running().unwrap();
     running.liveness = Liveness::started(now.into_std() - START_TIMEOUT);
-    manager.kill_unresponsive();
+    deadlines::kill_unresponsive(&mut manager);
     while pid(&mut manager).is_none_or(|pid| pid == first) {
         fixture.step(&mut manager).await;
     }
@@ -110,7 +113,7 @@ async fn a_service_that_outlives_its_kill_is_named() {
     let killed = std::time::Instant::now() - EXIT_TIMEOUT;
     running.liveness = Liveness::started(killed - START_TIMEOUT);
     running.liveness.expire(killed);
-    manager.kill_unresponsive();
+    deadlines::kill_unresponsive(&mut manager);
     let (reason, message) = conditions(&manager).remove(0);
     assert_eq!(reason, "ServiceNotExiting");
     assert!(
@@ -118,7 +121,7 @@ async fn a_service_that_outlives_its_kill_is_named() {
         "{message}"
     );
     assert_eq!(
-        manager.process_deadline(),
+        deadlines::process_deadline(&manager),
         None,
         "nothing is left to be done"
     );
@@ -142,7 +145,9 @@ async fn requested_restart_is_no_failure_and_starts_the_present_program() {
     let view = manager.entries[0].view();
     assert_eq!((view.restarts, view.conditions.len()), (0, 0));
     // One that waits for its restart starts at once.
-    manager.entries[0].phase = ServicePhase::BackOff;
+    manager.entries[0].phase = ServicePhase::BackOff {
+        due: Instant::now(),
+    };
     let (response, mut started) = oneshot::channel();
     manager.handle_request(ChildRequest::Restart { at: 0, response });
     assert!(started.try_recv().is_ok());

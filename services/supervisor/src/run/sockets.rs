@@ -10,10 +10,14 @@ use std::time::Duration;
 use polylet_kit::{listener, lock};
 
 use super::process;
+use super::stored_descriptors::MAX_STORED;
 use crate::core::order::SERVICES;
+use crate::handover::{Handover, descriptors};
 
 /// The first inherited descriptor (`SD_LISTEN_FDS_START`).
 pub(super) const LISTEN_FDS_START: i32 = 3;
+/// The last one: the service's socket and its stored descriptors.
+const LISTEN_FDS_END: i32 = LISTEN_FDS_START + MAX_STORED as i32;
 
 /// How long the services of a killed supervisor may take to exit.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
@@ -21,7 +25,7 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 /// Why the sockets cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SocketsError {
-    #[error("reserving descriptor {LISTEN_FDS_START}")]
+    #[error("reserving descriptors {LISTEN_FDS_START} to {LISTEN_FDS_END}")]
     Reserve(#[from] std::io::Error),
     #[error("a service is running without a supervisor")]
     Running(#[source] lock::LockError),
@@ -35,17 +39,18 @@ pub(super) enum SocketsError {
     Listen(#[from] listener::ListenError),
 }
 
-/// Reserves descriptor 3 in this process. Between fork and exec it is replaced by the service's socket,
-/// which would overwrite any descriptor of ours, such as the pipe that reports a failed exec.
+/// Reserves the numbers of inherited descriptors in this process. Between fork and exec they are replaced by
+/// the service's sockets, which would overwrite any descriptor of ours, such as the pipe that reports a
+/// failed exec.
 pub(super) fn reserve() -> std::io::Result<Vec<File>> {
     let mut reserved = Vec::new();
     loop {
         let file = File::open("/dev/null")?;
         let number = file.as_raw_fd();
-        if number <= LISTEN_FDS_START {
+        if number <= LISTEN_FDS_END {
             reserved.push(file);
         }
-        if number >= LISTEN_FDS_START {
+        if number >= LISTEN_FDS_END {
             return Ok(reserved);
         }
     }
@@ -64,46 +69,60 @@ pub(super) struct ServiceSocket {
 /// shows that no process serves it, or that the one which holds the lock has been killed: that one may
 /// wait for a dead disk for ever, and the other services do not wait with it. The service itself starts
 /// when the lock is released.
-pub(super) fn open(directory: &Path) -> Result<Vec<ServiceSocket>, SocketsError> {
-    open_within(directory, LOCK_TIMEOUT)
-}
-
-/// The same with another time for the services of a killed supervisor.
-fn open_within(directory: &Path, timeout: Duration) -> Result<Vec<ServiceSocket>, SocketsError> {
+///
+/// The sockets of a handover are used as they are.
+pub(super) fn open(
+    directory: &Path,
+    handover: Option<&Handover>,
+) -> Result<Vec<ServiceSocket>, SocketsError> {
     let mut sockets = Vec::with_capacity(SERVICES.len());
     for service in &SERVICES {
-        let lock = lock::path(directory, service.name);
-        // The service makes it; at its first start it is not there yet.
-        if let Some(own) = lock.parent() {
-            let made = DirBuilder::new().recursive(true).mode(0o700).create(own);
-            made.map_err(|source| SocketsError::Directory {
-                path: own.to_owned(),
-                source,
-            })?;
-        }
-        let locked = match lock::Lock::acquire(&lock, timeout) {
-            Ok(lock) => {
-                drop(lock);
-                None
-            }
-            Err(lock::LockError::Locked {
-                holder: Some(pid), ..
-            }) if process::is_dying(pid) => {
-                let holder = process::describe_unkillable(pid);
-                tracing::error!(
-                    service = service.name,
-                    holder,
-                    "service is locked by a killed process; starting the others"
-                );
-                Some(holder)
-            }
-            Err(error) => return Err(SocketsError::Running(error)),
-        };
-        let socket = directory.join(format!("{}.sock", service.name));
-        let listener = listener::bind(&socket)?;
-        sockets.push(ServiceSocket { listener, locked });
+        let inherited = handover.and_then(|one| one.get(&descriptors::socket_of(service.name)));
+        sockets.push(match inherited {
+            Some(socket) => ServiceSocket {
+                listener: socket.into(),
+                locked: None,
+            },
+            None => open_one(directory, service.name, LOCK_TIMEOUT)?,
+        });
     }
     Ok(sockets)
+}
+
+fn open_one(
+    directory: &Path,
+    service: &str,
+    timeout: Duration,
+) -> Result<ServiceSocket, SocketsError> {
+    let lock = lock::path(directory, service);
+    // The service makes it; at its first start it is not there yet.
+    if let Some(own) = lock.parent() {
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(own);
+        made.map_err(|source| SocketsError::Directory {
+            path: own.to_owned(),
+            source,
+        })?;
+    }
+    let locked = match lock::Lock::acquire(&lock, timeout) {
+        Ok(lock) => {
+            drop(lock);
+            None
+        }
+        Err(lock::LockError::Locked {
+            holder: Some(pid), ..
+        }) if process::is_dying(pid) => {
+            let holder = process::describe_unkillable(pid);
+            tracing::error!(
+                service,
+                holder,
+                "service is locked by a killed process; starting the others"
+            );
+            Some(holder)
+        }
+        Err(error) => return Err(SocketsError::Running(error)),
+    };
+    let listener = listener::bind(&directory.join(format!("{service}.sock")))?;
+    Ok(ServiceSocket { listener, locked })
 }
 
 #[cfg(test)]
@@ -116,7 +135,8 @@ mod tests {
         let lock = lock::path(dir.path(), "pleg");
         std::fs::create_dir(lock.parent().unwrap()).unwrap();
         let held = lock::Lock::acquire(&lock, Duration::ZERO).unwrap();
-        let refused = open_within(dir.path(), Duration::from_millis(20)).unwrap_err();
+        let open = |service| open_one(dir.path(), service, Duration::from_millis(20));
+        let refused = open("pleg").unwrap_err();
         assert!(matches!(refused, SocketsError::Running(_)), "{refused}");
 
         // A zombie stands for a process that was killed and has not ended.
@@ -125,31 +145,20 @@ mod tests {
         while !process::is_dying(zombie.id()) {
             std::thread::yield_now();
         }
-        let sockets = open_within(dir.path(), Duration::from_millis(20)).unwrap();
-        let locked: Vec<bool> = sockets.iter().map(|one| one.locked.is_some()).collect();
-        let pleg = |at: usize| SERVICES[at].name == "pleg";
-        assert!(
-            locked
-                .iter()
-                .enumerate()
-                .all(|(at, locked)| *locked == pleg(at))
-        );
+        for service in SERVICES {
+            let socket = open(service.name).unwrap();
+            assert_eq!(socket.locked.is_some(), service.name == "pleg");
+        }
         zombie.wait().unwrap();
         drop(held);
-        drop(sockets);
-        assert!(
-            open_within(dir.path(), Duration::from_millis(20))
-                .unwrap()
-                .iter()
-                .all(|one| one.locked.is_none())
-        );
+        assert!(open("pleg").unwrap().locked.is_none());
     }
 
     #[test]
-    fn descriptor_three_is_reserved() {
+    fn numbers_of_inherited_descriptors_are_reserved() {
         let reserved = reserve().unwrap();
         let next = File::open("/dev/null").unwrap();
-        assert!(next.as_raw_fd() > LISTEN_FDS_START);
+        assert!(next.as_raw_fd() > LISTEN_FDS_END);
         drop(reserved);
     }
 }

@@ -10,13 +10,16 @@ use tokio::time::Instant;
 use tonic::transport::Channel;
 
 use super::input::Input;
+use super::own::{OwnEvent, OwnProcess};
 use super::readiness::Readiness;
 use super::service_manager::ServiceManagerError;
 use super::table::ServiceView;
 use super::{health, server};
 use crate::backend::{self, MonotonicNow, ServiceState};
+use crate::core::handover::HandoverState;
 use crate::core::order::SERVICES;
 use crate::core::unit_state::{UnitExpiry, UnitPhase, UnitState};
+use crate::handover::{Handover, signals};
 use crate::systemctl::Systemctl;
 
 /// Condition of units whose states systemd does not tell.
@@ -34,6 +37,8 @@ pub(super) async fn run(
     run_directory: &Path,
     inputs: UnboundedSender<Input>,
     mut incoming: UnboundedReceiver<Input>,
+    mut own: OwnProcess,
+    handover: Option<&Handover>,
 ) -> Result<(), ServiceManagerError> {
     let mut terminate = signal(SignalKind::terminate()).map_err(ServiceManagerError::Signals)?;
     let mut interrupt = signal(SignalKind::interrupt()).map_err(ServiceManagerError::Signals)?;
@@ -50,12 +55,25 @@ pub(super) async fn run(
             serving: false,
         });
     }
+    if let Some(handover) = handover {
+        handover.complete();
+        signals::unblock();
+    }
     let _watchdog = tokio::spawn(polylet_kit::notify::watchdog());
     let mut readiness = Readiness::supervisor_only();
     loop {
         readiness.update(services.iter().map(|one| (one.name, one.serving)));
         tokio::select! {
             Some(input) = incoming.recv() => handle_input(&mut services, input),
+            event = own.next() => match event {
+                OwnEvent::State(response) => {
+                    let _ = response.send(HandoverState::new(Vec::new()));
+                }
+                OwnEvent::Replace(request) => {
+                    own.replace(request, HandoverState::new(Vec::new()), Vec::new())?;
+                }
+                OwnEvent::Failed(error) => return Err(error.into()),
+            },
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
         }
@@ -84,6 +102,7 @@ fn handle_input(services: &mut [Followed], input: Input) {
         // Of processes that are children.
         Input::Exited { .. }
         | Input::Notified { .. }
+        | Input::Stored { .. }
         | Input::RestartDue { .. }
         | Input::StopOverdue { .. } => {}
     }

@@ -1,6 +1,7 @@
 //! The state of each service's process.
 
-use std::os::unix::net::UnixListener;
+use std::borrow::Cow;
+use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::path::PathBuf;
 
 use jiff::Timestamp;
@@ -13,6 +14,7 @@ use tonic::transport::Channel;
 
 use super::child::ChildHandle;
 use super::process;
+use super::stored_descriptors::StoredDescriptors;
 use crate::backend::ServiceState;
 use crate::core::liveness::{Expiry, Liveness};
 use crate::core::restart::{RESET_AFTER, RestartBackoff};
@@ -23,7 +25,10 @@ pub(super) enum ServicePhase {
     /// Its process runs, ready or not.
     Running(RunningService),
     /// It waits to be restarted.
-    BackOff,
+    BackOff {
+        /// When it is.
+        due: Instant,
+    },
     /// It is not started, or stopped for good.
     Stopped,
 }
@@ -55,7 +60,7 @@ impl RunningService {
 #[derive(Debug)]
 pub(super) struct ServiceFailure {
     /// Reason of the condition.
-    pub(super) reason: &'static str,
+    pub(super) reason: Cow<'static, str>,
     /// How its process ended, or why it was killed.
     pub(super) message: String,
     /// The error that the process itself reported.
@@ -69,6 +74,10 @@ pub(super) struct ServiceEntry {
     pub(super) program: PathBuf,
     pub(super) socket: UnixListener,
     pub(super) notify: PathBuf,
+    /// A copy of the notify socket, for the next program.
+    pub(super) notify_socket: UnixDatagram,
+    /// What its next process inherits beside the socket.
+    pub(super) stored: StoredDescriptors,
     pub(super) phase: ServicePhase,
     pub(super) restarts: RestartBackoff,
     pub(super) last_exit: String,
@@ -170,7 +179,7 @@ impl ServiceEntry {
                 };
                 (health, running.child.pid, Some(running.started_at))
             }
-            ServicePhase::BackOff => ("BACKOFF", 0, None),
+            ServicePhase::BackOff { .. } => ("BACKOFF", 0, None),
             ServicePhase::Stopped => ("STOPPED", 0, None),
         };
         ServiceView {
@@ -191,7 +200,7 @@ impl ServiceEntry {
         let since = self.failure.as_ref().map_or_else(Timestamp::now, lasts);
         let detail = std::mem::take(&mut self.reported_error);
         self.failure = Some(ServiceFailure {
-            reason,
+            reason: Cow::Borrowed(reason),
             message,
             detail,
             since,
@@ -201,7 +210,7 @@ impl ServiceEntry {
     /// An error that its process reported, possibly just before it exited.
     pub(super) fn report_error(&mut self, error: String) {
         match (&self.phase, &mut self.failure) {
-            (ServicePhase::BackOff, Some(failure)) => failure.detail = error,
+            (ServicePhase::BackOff { .. }, Some(failure)) => failure.detail = error,
             _ => self.reported_error = error,
         }
     }
@@ -225,7 +234,7 @@ impl ServiceEntry {
                 "" => failure.message.clone(),
                 detail => format!("{}: {detail}", failure.message),
             };
-            conditions.push(condition(failure.reason, message, failure.since));
+            conditions.push(condition(&failure.reason, message, failure.since));
         }
         if let Some(running) = running.filter(|running| running.liveness.is_unkillable()) {
             let message = format!(

@@ -5,16 +5,14 @@ use polylet_wire::supervisor::v1::supervisor_service_client::SupervisorServiceCl
 use polylet_wire::supervisor::v1::{ListUpgradesRequest, UpgradeKind, UpgradeRecord};
 use serde_json::{Value, json};
 
-use super::upgrade::word;
+use super::upgrade_steps::word;
 use crate::args::OutputFormat;
 use crate::client::{self, ClientError};
 use crate::core::text;
 
 /// Prints upgrades and rollbacks, the latest last.
 pub(crate) async fn show(config: &Config, output: OutputFormat) -> Result<(), ClientError> {
-    let mut supervisor = SupervisorServiceClient::new(client::connect(config, "supervisor")?);
-    let list = supervisor.list_upgrades(ListUpgradesRequest {});
-    let upgrades = client::call("supervisor", list).await?.upgrades;
+    let upgrades = upgrades(config).await?;
     if output == OutputFormat::Json {
         let list: Vec<Value> = upgrades.iter().map(as_json).collect();
         super::json(&json!({ "upgrades": list }));
@@ -27,6 +25,16 @@ pub(crate) async fn show(config: &Config, output: OutputFormat) -> Result<(), Cl
     rows.extend(upgrades.iter().map(row));
     super::print(&text::table(&rows));
     Ok(())
+}
+
+/// Upgrades and rollbacks, the latest last.
+pub(super) async fn upgrades(config: &Config) -> Result<Vec<UpgradeRecord>, ClientError> {
+    let supervisor = SupervisorServiceClient::new(client::connect(config, "supervisor")?);
+    let list = || {
+        let mut supervisor = supervisor.clone();
+        async move { supervisor.list_upgrades(ListUpgradesRequest {}).await }
+    };
+    Ok(client::read("supervisor", list).await?.upgrades)
 }
 
 fn kind(upgrade: &UpgradeRecord) -> &'static str {

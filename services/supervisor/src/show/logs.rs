@@ -10,6 +10,7 @@ use polylet_cri::log::{LogOptions, LogReader, LogStream, select_container};
 use polylet_kit::Config;
 use polylet_model::ids::PodUid;
 use polylet_model::names;
+use polylet_wire::known::Known;
 use polylet_wire::status::v1::status_service_client::StatusServiceClient;
 use polylet_wire::status::v1::watch_pod_statuses_response::Change;
 use polylet_wire::status::v1::{WatchPodStatusesRequest, WatchPodStatusesResponse};
@@ -199,7 +200,7 @@ fn is_running(status: Option<&ContainerStatus>) -> bool {
 /// log may still grow.
 async fn until_ended(config: Config, uid: String, container: String, id: Option<String>) {
     loop {
-        if let Ok(channel) = client::connect(&config, "status-reporter") {
+        if let Ok(channel) = client::connect_to_peer(&config, "status-reporter").await {
             let mut reporter = StatusServiceClient::new(channel)
                 .max_decoding_message_size(polylet_kit::MAX_MESSAGE_SIZE);
             let request = WatchPodStatusesRequest {
@@ -212,6 +213,8 @@ async fn until_ended(config: Config, uid: String, container: String, id: Option<
                 let mut seen = false;
                 while let Ok(Some(message)) = watch.message().await {
                     // A pod that was removed while the stream was down is missing from the snapshot.
+                    // So may be one of which a newer peer says something that this build does not know.
+                    seen |= message.unknown().is_some();
                     let gone = !seen && matches!(&message.change, Some(Change::Synced(_)));
                     seen |= is_of(&message, &uid);
                     if gone || has_ended(&message, &uid, &container, id.as_deref()) {

@@ -1,12 +1,15 @@
 //! Output of the commands.
 
 pub(crate) mod config;
+mod follow_upgrade;
+pub(crate) mod health;
 pub(crate) mod history;
 pub(crate) mod logs;
 pub(crate) mod pods;
 pub(crate) mod status;
 pub(crate) mod trace;
 pub(crate) mod upgrade;
+mod upgrade_steps;
 
 /// Prints a JSON document.
 pub(crate) fn json(value: &serde_json::Value) {

@@ -83,8 +83,9 @@ async fn list(
     config: &Config,
     request: ListPodStatusesRequest,
 ) -> Result<Vec<PodRow>, ClientError> {
-    let mut reporter = StatusServiceClient::new(client::connect(config, "status-reporter")?)
-        .max_decoding_message_size(polylet_kit::MAX_MESSAGE_SIZE);
+    let channel = client::connect_to_peer(config, "status-reporter").await?;
+    let mut reporter =
+        StatusServiceClient::new(channel).max_decoding_message_size(polylet_kit::MAX_MESSAGE_SIZE);
     let pods = reporter.list_pod_statuses(request);
     let found = match client::list("status-reporter", pods).await {
         Ok(found) => found.pods,
@@ -125,10 +126,15 @@ fn pod_row(found: PodStatus) -> Result<PodRow, ClientError> {
     })
 }
 
-/// Manifests that were rejected; none if pod-config is unavailable.
+/// Manifests that were rejected; none if pod-config is unavailable, or too old, which is printed.
 pub(crate) async fn manifest_errors(config: &Config) -> Vec<ManifestError> {
-    let Ok(channel) = client::connect(config, "pod-config") else {
-        return Vec::new();
+    let channel = match client::connect_to_peer(config, "pod-config").await {
+        Ok(channel) => channel,
+        Err(error @ ClientError::Refused(_)) => {
+            eprintln!("polylet: {}", polylet_kit::report(&error));
+            return Vec::new();
+        }
+        Err(_) => return Vec::new(),
     };
     let mut pod_config = PodConfigServiceClient::new(channel)
         .max_decoding_message_size(polylet_kit::MAX_MESSAGE_SIZE);

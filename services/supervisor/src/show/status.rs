@@ -14,12 +14,15 @@ use crate::core::{pods::seconds_since, text};
 
 /// Prints the services.
 pub(crate) async fn show(config: &Config, output: OutputFormat) -> Result<(), ClientError> {
-    let mut supervisor = SupervisorServiceClient::new(client::connect(config, "supervisor")?);
-    let list = supervisor.list_services(ListServicesRequest {});
+    let supervisor = SupervisorServiceClient::new(client::connect(config, "supervisor")?);
+    let list = || {
+        let mut supervisor = supervisor.clone();
+        async move { supervisor.list_services(ListServicesRequest {}).await }
+    };
     let ListServicesResponse {
         services,
         node_name: running_as,
-    } = client::call("supervisor", list).await?;
+    } = client::read("supervisor", list).await?;
     // The supervisor's flags may name the node. One of an older version does not report it.
     let node = if running_as.is_empty() {
         &config.polylet.node_name

@@ -5,17 +5,15 @@ use std::time::Duration;
 
 use polylet_kit::Config;
 use polylet_wire::supervisor::v1 as wire;
-use polylet_wire::supervisor::v1::UpgradeStep;
 use polylet_wire::supervisor::v1::supervisor_service_client::SupervisorServiceClient;
-use serde_json::json;
 use tonic::{Code, Status, Streaming};
 
+use super::follow_upgrade::FollowedRun;
+use super::upgrade_steps::STEP_TIMEOUT;
 use crate::args::{OutputFormat, RollbackArgs, UpgradeArgs};
+use crate::backend::programs::file_name;
 use crate::client::{self, ClientError};
-use crate::core::order::SERVICES;
-
-/// How long the steps of one service may take beside the time until it is in step.
-const STEP_TIMEOUT: Duration = Duration::from_secs(120);
+use crate::core::order::upgradable;
 
 /// Upgrades one service or all.
 pub(crate) async fn upgrade(
@@ -24,6 +22,7 @@ pub(crate) async fn upgrade(
     output: OutputFormat,
 ) -> Result<(), ClientError> {
     let programs = programs(&args)?;
+    let mut run = FollowedRun::begin(config, args.timeout, output).await?;
     let mut supervisor = SupervisorServiceClient::new(client::connect(config, "supervisor")?);
     let request = wire::UpgradeRequest {
         programs,
@@ -33,10 +32,13 @@ pub(crate) async fn upgrade(
     };
     let steps = supervisor.upgrade(request).await;
     let mut steps = steps.map_err(|status| error(&status))?.into_inner();
-    while let Some(step) = next(&mut steps, args.timeout).await? {
-        print(step.progress.unwrap_or_default(), output);
-    }
-    Ok(())
+    let ended = loop {
+        match next(&mut steps, args.timeout).await {
+            Ok(Some(step)) => run.print(step.progress.unwrap_or_default()),
+            ended => break ended.map(drop),
+        }
+    };
+    run.end(ended).await
 }
 
 /// Rolls back one service or all.
@@ -45,6 +47,7 @@ pub(crate) async fn roll_back(
     args: RollbackArgs,
     output: OutputFormat,
 ) -> Result<(), ClientError> {
+    let mut run = FollowedRun::begin(config, args.timeout, output).await?;
     let mut supervisor = SupervisorServiceClient::new(client::connect(config, "supervisor")?);
     let request = wire::RollbackRequest {
         services: args.service.into_iter().collect(),
@@ -54,14 +57,17 @@ pub(crate) async fn roll_back(
     let steps = supervisor.rollback(request).await;
     let mut steps = steps.map_err(|status| error(&status))?.into_inner();
     let mut nothing = true;
-    while let Some(step) = next(&mut steps, args.timeout).await? {
-        print(step.progress.unwrap_or_default(), output);
+    let ended = loop {
+        match next(&mut steps, args.timeout).await {
+            Ok(Some(step)) => run.print(step.progress.unwrap_or_default()),
+            ended => break ended.map(drop),
+        }
         nothing = false;
-    }
-    if nothing && output == OutputFormat::Text {
+    };
+    if nothing && ended.is_ok() && output == OutputFormat::Text {
         super::print("nothing to roll back\n");
     }
-    Ok(())
+    run.end(ended).await
 }
 
 /// The programs that the arguments name.
@@ -69,10 +75,8 @@ fn programs(args: &UpgradeArgs) -> Result<Vec<wire::ServiceProgram>, ClientError
     if let Some(service) = &args.service {
         return Ok(vec![program(service, &args.to)?]);
     }
-    let paths = SERVICES.map(|service| {
-        let file = args.to.join(format!("polylet-{}", service.name));
-        (service.name, file)
-    });
+    let paths = upgradable().map(|service| (service, args.to.join(file_name(service))));
+    let paths: Vec<_> = paths.collect();
     let missing: Vec<String> = paths
         .iter()
         .filter(|(_, path)| !path.is_file())
@@ -124,39 +128,5 @@ fn error(status: &Status) -> ClientError {
             service: "supervisor",
             message,
         },
-    }
-}
-
-fn print(progress: wire::UpgradeProgress, output: OutputFormat) {
-    let word = word(progress.step());
-    if output == OutputFormat::Json {
-        let line = json!({
-            "service": progress.service,
-            "step": word,
-            "message": progress.message,
-        });
-        super::print(&format!("{line}\n"));
-        return;
-    }
-    let wire::UpgradeProgress {
-        service, message, ..
-    } = progress;
-    super::print(&format!("{service}: {word}: {message}\n"));
-}
-
-/// The name of a step, also in the history.
-pub(super) fn word(step: UpgradeStep) -> &'static str {
-    match step {
-        UpgradeStep::Unspecified => "unknown",
-        UpgradeStep::Checked => "checked",
-        UpgradeStep::Installed => "installed",
-        UpgradeStep::Drained => "drained",
-        UpgradeStep::Activated => "activated",
-        UpgradeStep::Restarted => "restarted",
-        UpgradeStep::Done => "done",
-        UpgradeStep::RollingBack => "rolling back",
-        UpgradeStep::RolledBack => "rolled back",
-        UpgradeStep::Failed => "failed",
-        UpgradeStep::Unchanged => "unchanged",
     }
 }

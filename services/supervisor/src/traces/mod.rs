@@ -3,6 +3,8 @@
 pub(crate) mod convert;
 mod forward;
 
+use std::fs::File;
+use std::io::{BufReader, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
@@ -58,6 +60,20 @@ impl TraceStore {
             .ring
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes the spans for another program.
+    pub(crate) fn save(&self, file: &mut dyn Write) -> std::io::Result<()> {
+        serde_json::to_writer(file, &self.ring().content()).map_err(Into::into)
+    }
+
+    /// Takes over the spans of another program.
+    pub(crate) fn restore(&self, file: File) {
+        let mut content = serde_json::Deserializer::from_reader(BufReader::new(file));
+        let restored = self.ring().restore(&mut content);
+        if let Err(error) = restored {
+            tracing::warn!(%error, "spans of the program before are lost");
+        }
     }
 
     /// Finds a trace by ID or pod.

@@ -9,6 +9,7 @@ use tonic::Status;
 
 use super::log::UpgradeHistory;
 use super::{DEFAULT_TIMEOUT, UpgradeOptions};
+use crate::core::order::SUPERVISOR;
 use crate::core::upgrade::journal::{
     SwapStage, UpgradeJournal, UpgradeKind, UpgradeOutcome, UpgradeRecord,
 };
@@ -74,8 +75,12 @@ fn record_to_wire(record: &UpgradeRecord) -> wire::UpgradeRecord {
 }
 
 fn journal_to_wire(journal: &UpgradeJournal) -> wire::UpgradeRecord {
+    let is_own = journal.swap.service == SUPERVISOR;
     let step = match (&journal.back, &journal.stage) {
         (Some(_), _) => wire::UpgradeStep::RollingBack,
+        // The link is changed last.
+        (None, SwapStage::Restart { .. }) if is_own => wire::UpgradeStep::Installed,
+        (None, SwapStage::Activate) if is_own => wire::UpgradeStep::Restarted,
         (None, SwapStage::Drain) => wire::UpgradeStep::Installed,
         (None, SwapStage::Activate) => wire::UpgradeStep::Drained,
         (None, SwapStage::Restart { .. }) => wire::UpgradeStep::Activated,

@@ -11,11 +11,13 @@ use tonic::Status;
 use super::log::UpgradeLog;
 use super::observe::UpgradeObserver;
 use super::progress::ProgressSender;
+use crate::backend::own::OwnHandle;
 use crate::backend::programs::{ActiveProgram, ProgramStore, ProgramStoreError};
 use crate::backend::{Backend, BackendError};
 use crate::core::upgrade::in_step::{StepVerdict, excused_edges, judge};
 use crate::core::upgrade::journal::{SwapStage, UpgradeJournal, UpgradeOutcome, obsolete_versions};
-use crate::core::upgrade::next::{SwapAction, SwapObservation, next, on_failure};
+use crate::core::upgrade::next::{SwapAction, SwapObservation, first_stage_back, next, on_failure};
+use crate::core::upgrade::own;
 
 /// The delay between two observations.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
@@ -25,6 +27,7 @@ const RESTART_TIMEOUT: Duration = Duration::from_secs(30);
 /// An upgrade under way in this process.
 pub(crate) struct UpgradeDriver {
     pub(crate) backend: Backend,
+    pub(super) own: OwnHandle,
     pub(crate) store: ProgramStore,
     pub(crate) observer: UpgradeObserver,
     pub(crate) log: UpgradeLog,
@@ -39,6 +42,7 @@ pub(crate) struct UpgradeDriver {
 impl UpgradeDriver {
     pub(crate) fn new(
         backend: Backend,
+        own: OwnHandle,
         store: ProgramStore,
         observer: UpgradeObserver,
         log: UpgradeLog,
@@ -47,6 +51,7 @@ impl UpgradeDriver {
     ) -> UpgradeDriver {
         UpgradeDriver {
             backend,
+            own,
             store,
             observer,
             log,
@@ -92,15 +97,22 @@ impl UpgradeDriver {
                 None
             }
         };
+        let own_version = self.own_version();
         let in_step_for = self.in_step_since.map(|since| since.elapsed());
         let observation = SwapObservation {
             active: active.as_deref(),
             process: process.as_deref(),
+            own_version: own_version.as_deref(),
+            refusal: self.own.refusal.as_deref(),
             verdict: &verdict,
             stage_age: self.stage_started.elapsed(),
             in_step_for: in_step_for.unwrap_or_default(),
         };
-        next(&self.journal, &observation)
+        if self.is_own() {
+            own::next(&self.journal, &observation)
+        } else {
+            next(&self.journal, &observation)
+        }
     }
 
     async fn verdict(&mut self, service: &str) -> StepVerdict {
@@ -121,18 +133,15 @@ impl UpgradeDriver {
             SwapAction::Record(stage) => self.enter(stage).await,
             SwapAction::Drain => self.drain().await,
             SwapAction::Activate => return self.activate().await,
+            SwapAction::Restart if self.is_own() => return self.replace_own().await,
             SwapAction::Restart => return self.restart().await,
-            SwapAction::TurnBack(cause) => {
-                self.step(UpgradeStep::RollingBack, &cause);
-                self.journal.back = Some(cause);
-                self.enter(SwapStage::Activate).await;
-            }
+            SwapAction::TurnBack(cause) => self.turn_back(cause).await,
             SwapAction::Finish(outcome) => return self.finish(outcome).await,
         }
         true
     }
 
-    fn step(&self, step: UpgradeStep, message: &str) {
+    pub(super) fn step(&self, step: UpgradeStep, message: &str) {
         self.progress
             .step(&self.journal.swap.service, step, message);
     }
@@ -140,6 +149,9 @@ impl UpgradeDriver {
     /// Records a stage, before its first effect. Where that fails, as on a full disk, the upgrade goes on:
     /// after a crash it would continue from the stage that is recorded, whose steps may be repeated.
     async fn enter(&mut self, stage: SwapStage) {
+        if self.journal.stage == SwapStage::Verify {
+            self.end_deadline();
+        }
         self.journal.stage = stage;
         self.stage_started = Instant::now();
         self.in_step_since = None;
@@ -232,17 +244,23 @@ impl UpgradeDriver {
         match on_failure(&self.journal, cause) {
             SwapAction::Finish(outcome) => self.finish(outcome).await,
             SwapAction::TurnBack(cause) => {
-                self.step(UpgradeStep::RollingBack, &cause);
-                self.journal.back = Some(cause);
-                self.enter(SwapStage::Activate).await;
+                self.turn_back(cause).await;
                 true
             }
             _ => true,
         }
     }
 
+    /// Records that the version before is brought back.
+    async fn turn_back(&mut self, cause: String) {
+        self.step(UpgradeStep::RollingBack, &cause);
+        self.journal.back = Some(cause);
+        self.enter(first_stage_back(&self.journal)).await;
+    }
+
     /// Records the end of the swap and begins the next one; `false` if there is none.
-    async fn finish(&mut self, outcome: UpgradeOutcome) -> bool {
+    pub(super) async fn finish(&mut self, outcome: UpgradeOutcome) -> bool {
+        self.end_deadline();
         let record = self.journal.record(outcome.clone(), Timestamp::now());
         let next = match &outcome {
             UpgradeOutcome::Done => self.next_swap().await,

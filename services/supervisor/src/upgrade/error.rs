@@ -9,6 +9,7 @@ use super::describe::DescribeError;
 use crate::backend::BackendError;
 use crate::backend::programs::ProgramStoreError;
 use crate::core::upgrade::compatibility::Incompatibility;
+use crate::handover::check::CheckError;
 
 /// Why an upgrade or a rollback was refused. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
@@ -37,6 +38,17 @@ pub(crate) enum UpgradeError {
         #[source]
         source: std::io::Error,
     },
+    #[error(transparent)]
+    NotManaged(BackendError),
+    #[error(
+        "{link} is not the program that this supervisor runs: restart it first, or set binDirectory in \
+         PolyletConfiguration"
+    )]
+    OtherSupervisor { link: PathBuf },
+    #[error(transparent)]
+    Handover(#[from] CheckError),
+    #[error("decoding the descriptor of this program")]
+    OwnDescriptor(#[source] serde_json::Error),
     #[error("asking the service manager")]
     Backend(#[from] BackendError),
     #[error("{}", lines(.0))]

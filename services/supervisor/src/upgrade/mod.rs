@@ -4,6 +4,7 @@
 //! process drains, the link is changed, the process is replaced, and has to become healthy and in step with
 //! its peers, or the version before is brought back. Each stage is on disk (`log`) before its first effect,
 //! so that another supervisor continues after a crash; what comes next is decided in `core::upgrade`.
+//! The supervisor's own program is replaced in its process (`own`); the new one continues the upgrade.
 
 mod convert;
 mod describe;
@@ -11,6 +12,7 @@ mod driver;
 mod error;
 pub(crate) mod log;
 mod observe;
+mod own;
 mod prepare;
 mod progress;
 
@@ -33,10 +35,13 @@ use self::log::{UpgradeHistory, UpgradeLog};
 use self::observe::UpgradeObserver;
 use self::prepare::known_service;
 use self::progress::ProgressSender;
-use crate::backend::Backend;
+use crate::backend::own::OwnHandle;
 use crate::backend::programs::ProgramStore;
+use crate::backend::{Backend, BackendError};
+use crate::core::order::SUPERVISOR;
 use crate::core::upgrade::in_step::excused_edges;
 use crate::core::upgrade::journal::{ProgramSwap, SwapStage, UpgradeJournal, UpgradeKind};
+use crate::handover::set_alarm;
 
 /// How long a new process may take to be in step, unless the caller says.
 pub(crate) const DEFAULT_TIMEOUT: Duration = Duration::from_secs(60);
@@ -62,6 +67,7 @@ pub(crate) struct UpgradeOptions {
 #[derive(Clone)]
 pub(crate) struct Upgrades {
     backend: Backend,
+    own: OwnHandle,
     store: ProgramStore,
     run_directory: PathBuf,
     log: Result<UpgradeLog, Arc<StateFileError>>,
@@ -72,6 +78,7 @@ impl Upgrades {
     /// Reads the history below `state_directory`. Blocks.
     pub(crate) fn open(
         backend: Backend,
+        own: OwnHandle,
         programs: PathBuf,
         run_directory: &Path,
         state_directory: &Path,
@@ -86,6 +93,7 @@ impl Upgrades {
         }
         Upgrades {
             backend,
+            own,
             store: ProgramStore::new(programs),
             run_directory: run_directory.to_owned(),
             log,
@@ -96,7 +104,13 @@ impl Upgrades {
     /// Continues an upgrade that the end of another supervisor interrupted. Needs the tokio runtime.
     pub(crate) fn resume(&self) {
         let Ok(log) = &self.log else { return };
-        let Some(mut journal) = log.history().current else {
+        let current = log.history().current;
+        let is_own = |journal: &UpgradeJournal| journal.swap.service == SUPERVISOR;
+        if self.own.continued && !current.as_ref().is_some_and(is_own) {
+            // Nothing is left to be shown by this program.
+            set_alarm(Duration::ZERO);
+        }
+        let Some(mut journal) = current else {
             return;
         };
         let Ok(place) = self.running.clone().try_lock_owned() else {
@@ -108,7 +122,8 @@ impl Upgrades {
             back = journal.back,
             "continuing an upgrade"
         );
-        journal.resumed = true;
+        // The program of the supervisor was replaced as intended.
+        journal.resumed |= !self.own.continued;
         self.drive(place, log.clone(), ProgressSender::log_only(), journal);
     }
 
@@ -137,7 +152,8 @@ impl Upgrades {
             let place = upgrades.claim(&options)?;
             let store = &upgrades.store;
             let programs =
-                prepare::check_upgrade(store, requested, options.one_way, &progress).await?;
+                prepare::check_upgrade(store, &upgrades.own, requested, options.one_way, &progress)
+                    .await?;
             if options.dry_run {
                 return Ok(());
             }
@@ -162,8 +178,9 @@ impl Upgrades {
                 .collect();
             let place = upgrades.claim(&options)?;
             let history = upgrades.log()?.history().records;
+            let (store, own) = (&upgrades.store, &upgrades.own);
             let swaps =
-                prepare::check_rollback(&upgrades.store, &history, &requested?, &progress).await?;
+                prepare::check_rollback(store, own, &history, &requested?, &progress).await?;
             if options.dry_run {
                 return Ok(());
             }
@@ -196,6 +213,9 @@ impl Upgrades {
 
     /// The place of the one upgrade at a time.
     fn claim(&self, options: &UpgradeOptions) -> Result<OwnedMutexGuard<()>, UpgradeError> {
+        if matches!(self.backend, Backend::External) {
+            return Err(UpgradeError::NotManaged(BackendError::External));
+        }
         if !TIMEOUTS.contains(&options.timeout) {
             return Err(UpgradeError::Timeout);
         }
@@ -217,7 +237,7 @@ impl Upgrades {
         }
         let log = self.log()?;
         let last = log.history().records.last().map_or(0, |record| record.run);
-        let observer = UpgradeObserver::new(self.backend.clone(), &self.run_directory);
+        let observer = self.observer();
         let journal = UpgradeJournal {
             run: last + 1,
             kind,
@@ -235,6 +255,10 @@ impl Upgrades {
         Ok(())
     }
 
+    fn observer(&self) -> UpgradeObserver {
+        UpgradeObserver::new(self.backend.clone(), self.own.clone(), &self.run_directory)
+    }
+
     fn drive(
         &self,
         place: OwnedMutexGuard<()>,
@@ -242,9 +266,9 @@ impl Upgrades {
         progress: ProgressSender,
         journal: UpgradeJournal,
     ) {
-        let observer = UpgradeObserver::new(self.backend.clone(), &self.run_directory);
-        let (backend, store) = (self.backend.clone(), self.store.clone());
-        let driver = UpgradeDriver::new(backend, store, observer, log, progress, journal);
+        let observer = self.observer();
+        let (backend, own, store) = (self.backend.clone(), self.own.clone(), self.store.clone());
+        let driver = UpgradeDriver::new(backend, own, store, observer, log, progress, journal);
         tokio::spawn(async move {
             driver.run().await;
             drop(place);

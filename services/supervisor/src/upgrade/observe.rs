@@ -7,13 +7,16 @@ use std::time::Duration;
 use futures::future::join_all;
 use polylet_wire::lifecycle::v1::lifecycle_service_client::LifecycleServiceClient;
 use polylet_wire::lifecycle::v1::{DrainRequest, GetInfoRequest, GetInfoResponse};
+use polylet_wire::supervisor::v1::ListUpgradesRequest;
+use polylet_wire::supervisor::v1::supervisor_service_client::SupervisorServiceClient;
 use tonic::transport::Channel;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
+use crate::backend::own::OwnHandle;
 use crate::backend::{Backend, BackendError, ServiceState};
-use crate::core::order::SERVICES;
+use crate::core::order::{SUPERVISOR, upgradable};
 use crate::core::unit_state::UnitPhase;
 use crate::core::upgrade::in_step::{ObservedPeer, ObservedService};
 
@@ -25,25 +28,56 @@ const DRAIN_DEADLINE: Duration = Duration::from_secs(10);
 /// Asks the service manager and the services, over one connection each.
 pub(crate) struct UpgradeObserver {
     backend: Backend,
+    own: OwnHandle,
     channels: BTreeMap<&'static str, Channel>,
 }
 
 impl UpgradeObserver {
-    pub(crate) fn new(backend: Backend, run_directory: &Path) -> UpgradeObserver {
+    pub(crate) fn new(backend: Backend, own: OwnHandle, run_directory: &Path) -> UpgradeObserver {
         let channel = |service| {
             let socket = run_directory.join(format!("{service}.sock"));
             (service, polylet_kit::channel::unix(&socket))
         };
         UpgradeObserver {
             backend,
-            channels: SERVICES.iter().map(|one| channel(one.name)).collect(),
+            own,
+            channels: upgradable().map(channel).collect(),
         }
     }
 
-    /// All services.
+    /// All services and the supervisor.
     pub(crate) async fn services(&self) -> Result<Vec<ObservedService>, BackendError> {
         let states = self.backend.states().await?;
-        Ok(join_all(states.into_iter().map(|state| self.service(state))).await)
+        let mut services = join_all(states.into_iter().map(|state| self.service(state))).await;
+        services.push(self.supervisor(&services).await);
+        Ok(services)
+    }
+
+    /// The supervisor. It serves if it answers calls, and is in step with each service that serves.
+    async fn supervisor(&self, services: &[ObservedService]) -> ObservedService {
+        let mut observed = ObservedService {
+            name: SUPERVISOR.to_owned(),
+            incarnation: self.own.image.clone(),
+            ..ObservedService::default()
+        };
+        for service in services {
+            observed.peers.push(ObservedPeer {
+                service: service.name.clone(),
+                synced: service.serving,
+                incarnation: String::new(),
+            });
+        }
+        let Some(channel) = self.channels.get(SUPERVISOR) else {
+            return observed;
+        };
+        let mut client = SupervisorServiceClient::new(channel.clone());
+        let list = client.list_upgrades(ListUpgradesRequest {});
+        match tokio::time::timeout(TIMEOUT, list).await {
+            Ok(Ok(_)) => observed.serving = true,
+            Ok(Err(status)) => observed.problem = status.message().to_owned(),
+            Err(_) => observed.problem = format!("no response within {TIMEOUT:?}"),
+        }
+        observed
     }
 
     async fn service(&self, state: ServiceState) -> ObservedService {
@@ -76,6 +110,9 @@ impl UpgradeObserver {
 
     /// Identifies the process of a service; `None` if it has none.
     pub(crate) async fn process(&self, service: &str) -> Result<Option<String>, BackendError> {
+        if service == SUPERVISOR {
+            return Ok(Some(self.own.image.clone()));
+        }
         let states = self.backend.states().await?;
         let state = states.iter().find(|state| state.service == service);
         Ok(state.and_then(|state| state.pid).map(identity))

@@ -7,11 +7,13 @@ use std::path::{Path, PathBuf};
 use super::UpgradeError;
 use super::describe::describe;
 use super::progress::ProgressSender;
-use crate::backend::programs::{ActiveProgram, ProgramStore};
-use crate::core::order::SERVICES;
+use crate::backend::own::{self, OwnHandle};
+use crate::backend::programs::{ActiveProgram, ProgramStore, ProgramStoreError};
+use crate::core::order::{SERVICES, SUPERVISOR, upgradable};
 use crate::core::upgrade::compatibility::{self, RunningPrograms};
 use crate::core::upgrade::journal::{ProgramSwap, UpgradeRecord, version_before};
 use crate::core::upgrade::program::{ProgramDescriptor, version_name};
+use crate::handover::check::check;
 use polylet_wire::supervisor::v1::UpgradeStep;
 
 /// The new program of a service.
@@ -28,34 +30,55 @@ pub(crate) struct NewProgram {
 
 /// The known service of that name.
 pub(crate) fn known_service(name: &str) -> Result<&'static str, UpgradeError> {
-    let known = SERVICES.iter().find(|service| service.name == name);
-    known
-        .map(|service| service.name)
-        .ok_or_else(|| UpgradeError::UnknownService {
-            service: name.to_owned(),
-        })
+    let known = upgradable().find(|service| *service == name);
+    known.ok_or_else(|| UpgradeError::UnknownService {
+        service: name.to_owned(),
+    })
 }
 
-/// The descriptors of the programs of all services.
+/// The descriptors of the programs of all services, and of this program.
 async fn running(store: &ProgramStore) -> Result<RunningPrograms, UpgradeError> {
     let mut running = RunningPrograms::new();
     for service in &SERVICES {
         let link = store.link(service.name);
         running.insert(service.name.to_owned(), describe(&link, &link).await?);
     }
+    running.insert(SUPERVISOR.to_owned(), describe_own()?);
     Ok(running)
+}
+
+/// The descriptor of this program.
+fn describe_own() -> Result<ProgramDescriptor, UpgradeError> {
+    serde_json::from_str(&crate::DESCRIPTOR.to_json()).map_err(UpgradeError::OwnDescriptor)
+}
+
+/// Whether another program could continue in the process of this one, which has to be the one that the link
+/// names: a service manager starts that when this process has ended.
+async fn check_own(
+    store: &ProgramStore,
+    own: &OwnHandle,
+    program: &Path,
+) -> Result<(), UpgradeError> {
+    let link = store.link(SUPERVISOR);
+    // Not found: the store's error names the path.
+    store.active(SUPERVISOR)?;
+    if !own::runs(&link) {
+        return Err(UpgradeError::OtherSupervisor { link });
+    }
+    Ok(check(&link, program, &own.state().await?).await?)
 }
 
 /// Checks new programs against those that run, callees first.
 pub(crate) async fn check_upgrade(
     store: &ProgramStore,
+    own: &OwnHandle,
     requested: Vec<(&'static str, PathBuf)>,
     one_way: bool,
     progress: &ProgressSender,
 ) -> Result<Vec<NewProgram>, UpgradeError> {
     let mut programs = Vec::with_capacity(requested.len());
-    for known in &SERVICES {
-        for (service, path) in requested.iter().filter(|(name, _)| *name == known.name) {
+    for known in upgradable() {
+        for (service, path) in requested.iter().filter(|(name, _)| *name == known) {
             let descriptor = describe(&store.link(service), path).await?;
             programs.push(NewProgram {
                 service,
@@ -67,16 +90,19 @@ pub(crate) async fn check_upgrade(
         }
     }
     let running = running(store).await?;
-    let no_way_back = check(&mut programs, &running, progress)?;
+    let no_way_back = check_compatible(&mut programs, &running, progress)?;
     if !no_way_back.is_empty() && !one_way {
         return Err(UpgradeError::NoWayBack(no_way_back));
+    }
+    if let Some(program) = programs.iter().find(|one| one.service == SUPERVISOR) {
+        check_own(store, own, &program.path).await?;
     }
     Ok(programs)
 }
 
 /// Refuses programs that are not compatible. Returns the files that the present ones could not read
 /// afterwards.
-fn check(
+fn check_compatible(
     programs: &mut [NewProgram],
     running: &RunningPrograms,
     progress: &ProgressSender,
@@ -182,18 +208,22 @@ fn is_same(one: &Path, other: &Path) -> std::io::Result<bool> {
 /// services, those of all that were upgraded.
 pub(crate) async fn check_rollback(
     store: &ProgramStore,
+    own: &OwnHandle,
     history: &[UpgradeRecord],
     requested: &[&'static str],
     progress: &ProgressSender,
 ) -> Result<Vec<ProgramSwap>, UpgradeError> {
     let mut swaps = Vec::new();
     let mut programs = Vec::new();
-    for service in SERVICES.iter().rev().map(|service| service.name) {
+    for service in upgradable().rev() {
         if !requested.is_empty() && !requested.contains(&service) {
             continue;
         }
-        let ActiveProgram::Version(from) = store.active(service)? else {
-            continue;
+        let from = match store.active(service) {
+            Ok(ActiveProgram::Version(from)) => from,
+            // The supervisor may run from elsewhere.
+            Ok(ActiveProgram::File) | Err(ProgramStoreError::Missing { .. }) => continue,
+            Err(error) => return Err(error.into()),
         };
         let Some(to) = version_before(history, service, &from) else {
             continue;
@@ -222,7 +252,10 @@ pub(crate) async fn check_rollback(
     }
     let running = running(store).await?;
     // A rollback may have no way forth again.
-    check(&mut programs, &running, progress)?;
+    check_compatible(&mut programs, &running, progress)?;
+    if let Some(program) = programs.iter().find(|one| one.service == SUPERVISOR) {
+        check_own(store, own, &program.path).await?;
+    }
     for (swap, program) in swaps.iter_mut().zip(&programs) {
         swap.one_way = program.one_way;
     }

@@ -25,7 +25,12 @@ impl ProgressSender {
     }
 
     pub(crate) fn step(&self, service: &str, step: wire::UpgradeStep, message: &str) {
-        tracing::info!(service, step = step.as_str_name(), message, "upgrade");
+        tracing::info!(
+            service,
+            step = step.as_str_name(),
+            detail = message,
+            "upgrade"
+        );
         self.send(Ok(wire::UpgradeProgress {
             service: service.to_owned(),
             step: step.into(),

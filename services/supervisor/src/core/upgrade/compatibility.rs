@@ -84,8 +84,11 @@ pub fn check<'a>(
         if let Some(present) = running.get(service) {
             found.extend(unreadable_state(program, present));
         }
+        // An edge that does not fit now is no reason to keep the program.
+        let unfit = edges_of(service, &running);
         running.insert(service.to_owned(), program.clone());
-        found.extend(edges_of(service, &running));
+        let edges = edges_of(service, &running).into_iter();
+        found.extend(edges.filter(|edge| !unfit.contains(edge)));
     }
     found
 }

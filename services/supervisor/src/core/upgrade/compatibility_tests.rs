@@ -84,6 +84,19 @@ fn edges_that_do_not_fit_are_named() {
 }
 
 #[test]
+fn an_edge_that_does_not_fit_already_is_no_reason_to_refuse() {
+    let mut unfit = running();
+    unfit.insert("prober".to_owned(), program("prober", 2, &[("pleg", 3)]));
+    let found = |service: &str, program: &ProgramDescriptor| {
+        check([(service, program)], unfit.clone()).len()
+    };
+    assert_eq!(found("pleg", &program("pleg", 2, &[])), 0);
+    assert_eq!(found("pleg", &program("pleg", 3, &[])), 0);
+    assert_eq!(found("pleg", &program("pleg", 1, &[])), 1, "it gets worse");
+    assert_eq!(found("prober", &program("prober", 2, &[("pleg", 4)])), 1);
+}
+
+#[test]
 fn programs_of_other_services_and_invalid_versions_are_refused() {
     let other = program("prober", 2, &[]);
     let found = check([("pleg", &other)], running());

@@ -1,6 +1,7 @@
 //! Whether a service is healthy and in step with its peers.
 
 use super::journal::CallEdge;
+use crate::core::order::SUPERVISOR;
 
 /// Automatic restarts of a new process that show that it will not run.
 const MAX_RESTARTS: u32 = 3;
@@ -98,12 +99,13 @@ pub fn edges_behind(services: &[ObservedService]) -> Vec<CallEdge> {
     behind
 }
 
-/// The calls that an upgrade of `service` does not wait for: those that are not in step although both ends
-/// serve.
+/// The calls that an upgrade does not wait for: those that are not in step although both ends serve, and those
+/// of the supervisor to services that do not serve.
 pub fn excused_edges(services: &[ObservedService]) -> Vec<CallEdge> {
     let serves = |name: &str| services.iter().any(|one| one.name == name && one.serving);
     let mut behind = edges_behind(services);
-    behind.retain(|edge| serves(&edge.caller) && serves(&edge.callee));
+    behind
+        .retain(|edge| serves(&edge.caller) && (edge.caller == SUPERVISOR || serves(&edge.callee)));
     behind
 }
 

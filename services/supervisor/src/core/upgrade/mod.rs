@@ -5,4 +5,5 @@ pub mod compatibility;
 pub mod in_step;
 pub mod journal;
 pub mod next;
+pub mod own;
 pub mod program;

@@ -4,12 +4,16 @@ use super::*;
 use crate::core::upgrade::journal::{ProgramSwap, UpgradeKind};
 
 fn journal(stage: SwapStage) -> UpgradeJournal {
+    journal_of("pleg", stage)
+}
+
+pub(crate) fn journal_of(service: &str, stage: SwapStage) -> UpgradeJournal {
     UpgradeJournal {
         run: 1,
         kind: UpgradeKind::Upgrade,
         timeout_ms: 10_000,
         swap: ProgramSwap {
-            service: "pleg".to_owned(),
+            service: service.to_owned(),
             from: "1".to_owned(),
             to: "2".to_owned(),
             one_way: false,
@@ -27,6 +31,8 @@ fn seen<'a>(active: &'a str, process: Option<&'a str>) -> SwapObservation<'a> {
     SwapObservation {
         active: Some(active),
         process,
+        own_version: None,
+        refusal: None,
         verdict: &StepVerdict::InStep,
         stage_age: Duration::ZERO,
         in_step_for: STABLE_FOR,
@@ -173,6 +179,8 @@ impl World {
             let seen = SwapObservation {
                 active: Some(self.link),
                 process: Some(&process),
+                own_version: None,
+                refusal: None,
                 verdict: &verdict,
                 stage_age: Duration::from_secs(60),
                 in_step_for: STABLE_FOR,
