@@ -9,7 +9,7 @@ use polylet_tidy::{RANKS, root};
 /// All files and directories of the repository's own trees, relative to the root.
 fn paths() -> BTreeSet<String> {
     let mut found = BTreeSet::new();
-    let mut queue: Vec<_> = ["services", "tests", "proto", "systemd"]
+    let mut queue: Vec<_> = ["services", "tests", "proto", "systemd", "compose"]
         .map(|d| root().join(d))
         .into();
     while let Some(at) = queue.pop() {
