@@ -7,6 +7,7 @@
 //! - [`units`]: the text of the unit files.
 //! - [`accounts`]: users, groups and their members.
 //! - [`extras`]: manual pages, completions and links of the Debian package.
+//! - [`deb`]: the Debian package.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,24 +17,14 @@ use std::path::{Path, PathBuf};
 use polylet_kit::ServiceDescriptor;
 
 pub mod accounts;
+pub mod deb;
 pub mod extras;
 pub mod facts;
 pub mod profile;
 pub mod units;
 
 /// Descriptors of all services, callees before callers; the supervisor's comes last.
-pub const DESCRIPTORS: [&ServiceDescriptor; 10] = [
-    &polylet_pleg::DESCRIPTOR,
-    &polylet_pod_config::DESCRIPTOR,
-    &polylet_prober::DESCRIPTOR,
-    &polylet_image_gc::DESCRIPTOR,
-    &polylet_volume_manager::DESCRIPTOR,
-    &polylet_eviction::DESCRIPTOR,
-    &polylet_sync_coordinator::DESCRIPTOR,
-    &polylet_status_reporter::DESCRIPTOR,
-    &polylet_node_api::DESCRIPTOR,
-    &polylet_supervisor::DESCRIPTOR,
-];
+pub use polylet_multicall::DESCRIPTORS;
 
 /// The service that receives the spans of all others, in addition to the declared calls.
 pub const SUPERVISOR: &str = "supervisor";

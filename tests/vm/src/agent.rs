@@ -108,6 +108,19 @@ pub struct ObservedTask {
     pub is_alive: bool,
 }
 
+/// What happened to a gRPC client that connected to a socket.
+#[derive(Debug, Clone, Serialize, Deserialize, PartialEq, Eq)]
+pub enum ConnectOutcome {
+    /// The other side began to speak.
+    Served,
+    /// It closed the connection.
+    Closed,
+    /// The system did not permit the connection.
+    Refused,
+    /// Something else, such as that nobody listens.
+    Failed(String),
+}
+
 /// Writes a message and its payload as the bytes to send.
 ///
 /// # Errors

@@ -40,6 +40,8 @@
 
 /// The protocol of the machine's agent.
 pub mod agent;
+/// Credentials of a node.
+pub mod credentials;
 /// The disk.
 pub mod disk;
 /// Errors of the virtual machine.
@@ -48,6 +50,8 @@ pub mod error;
 pub mod guest;
 /// The image that machines boot from.
 pub mod image;
+/// A node with a kubelet in the machine.
+pub mod kubelet_node;
 /// A node in the machine.
 pub mod node;
 /// The disk with the programs under test.
@@ -59,6 +63,7 @@ mod virtual_machine;
 
 pub use error::VmError;
 pub use guest::Guest;
+pub use kubelet_node::KubeletNode;
 pub use node::GuestNode;
 pub use programs::ProgramSet;
 pub use qemu::Hardware;

@@ -1,4 +1,3 @@
-use std::path::Path;
 use std::time::Duration;
 
 use polylet_harness::wait::Poll;
@@ -7,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::HOST;
 use crate::agent::{RuntimeObservation, StateInspection};
+use crate::credentials::{CredentialFiles, yaml};
 use crate::error::VmError;
 use crate::guest::{Guest, until};
 use crate::programs::PROGRAMS;
@@ -19,6 +19,14 @@ pub const MANIFESTS: &str = "/etc/kubernetes/manifests";
 
 /// The services' configuration in the machine.
 const CONFIG: &str = "/etc/polylet/config.yaml";
+
+/// The node's credentials in the machine.
+const CREDENTIALS: CredentialFiles = CredentialFiles {
+    authority: "/etc/polylet/ca.crt",
+    certificate: "/etc/polylet/node.crt",
+    key: "/etc/polylet/node.key",
+    kubeconfig: "/etc/polylet/kubeconfig",
+};
 
 /// Result of the inspection of state files before each start of the services.
 const INSPECTION: &str = "/run/polylet-inspection.json";
@@ -56,25 +64,10 @@ impl GuestNode {
     /// Fails if the machine does not respond or a step fails in it.
     pub async fn install(&self, guest: &Guest, cluster: &Cluster) -> Result<(), VmError> {
         containerd_ready(guest).await?;
-        guest
-            .sh(&format!(
-                "for archive in {PROGRAMS}/images/*.tar; do ctr -n k8s.io images import $archive; done"
-            ))
-            .await?;
-        let user = format!("system:node:{NODE}");
-        let (certificate, key) = cluster.identity("vm-node", &user, &["system:nodes"])?;
-        for (from, name) in [
-            (cluster.authority().as_path(), "ca.crt"),
-            (&certificate, "node.crt"),
-            (&key, "node.key"),
-        ] {
-            guest.copy(from, &format!("/etc/polylet/{name}")).await?;
-        }
-        let server = cluster.server().replace("127.0.0.1", &HOST.to_string());
-        let kubeconfig = yaml(&kubeconfig(&server))?;
-        guest.write("/etc/polylet/kubeconfig", &kubeconfig).await?;
+        import_images(guest).await?;
+        CREDENTIALS.write(guest, cluster).await?;
         let documents = [
-            yaml(&self.kubelet_configuration())?,
+            yaml(&kubelet_configuration(CREDENTIALS.authority, &self.kubelet))?,
             yaml(&polylet_configuration())?,
         ];
         guest.write(CONFIG, &documents.join("---\n")).await?;
@@ -89,28 +82,36 @@ impl GuestNode {
             .await?;
         Ok(())
     }
+}
 
-    fn kubelet_configuration(&self) -> Value {
-        let mut base = json!({
-            "apiVersion": "kubelet.config.k8s.io/v1beta1",
-            "kind": "KubeletConfiguration",
-            "staticPodPath": MANIFESTS,
-            "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
-            "cgroupDriver": "systemd",
-            "clusterDNS": ["10.96.0.10"],
-            "clusterDomain": "cluster.local",
-            "authentication": {
-                "anonymous": { "enabled": false },
-                "webhook": { "enabled": true },
-                "x509": { "clientCAFile": "/etc/polylet/ca.crt" },
-            },
-            "authorization": { "mode": "Webhook" },
-        });
-        if let (Some(fields), Some(more)) = (base.as_object_mut(), self.kubelet.as_object()) {
-            fields.extend(more.clone());
-        }
-        base
+/// The kubelet's configuration of a node in a cluster, with these fields merged into it.
+pub(crate) fn kubelet_configuration(authority: &str, more: &Value) -> Value {
+    let mut base = json!({
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "staticPodPath": MANIFESTS,
+        "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
+        "cgroupDriver": "systemd",
+        "clusterDNS": ["10.96.0.10"],
+        "clusterDomain": "cluster.local",
+        "authentication": {
+            "anonymous": { "enabled": false },
+            "webhook": { "enabled": true },
+            "x509": { "clientCAFile": authority },
+        },
+        "authorization": { "mode": "Webhook" },
+    });
+    if let (Some(fields), Some(more)) = (base.as_object_mut(), more.as_object()) {
+        fields.extend(more.clone());
     }
+    base
+}
+
+/// Imports the images of the disk of programs.
+pub(crate) async fn import_images(guest: &Guest) -> Result<(), VmError> {
+    let import = "ctr -n k8s.io images import $archive";
+    let script = format!("for archive in {PROGRAMS}/images/*.tar; do {import}; done");
+    guest.sh(&script).await.map(drop)
 }
 
 /// Waits until containerd responds.
@@ -181,31 +182,13 @@ pub async fn observe(guest: &Guest) -> Result<RuntimeObservation, VmError> {
 /// Directories of the services' state, as words of a shell.
 const STATE_DIRECTORIES: &str = "/var/lib/polylet /run/polylet /var/lib/kubelet/pods/*/plugins";
 
-fn kubeconfig(server: &str) -> Value {
-    let at = |name: &str| Path::new("/etc/polylet").join(name);
-    json!({
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{
-            "name": "test",
-            "cluster": { "server": server, "certificate-authority": at("ca.crt") },
-        }],
-        "users": [{
-            "name": "node",
-            "user": { "client-certificate": at("node.crt"), "client-key": at("node.key") },
-        }],
-        "contexts": [{ "name": "test", "context": { "cluster": "test", "user": "node" } }],
-        "current-context": "test",
-    })
-}
-
 fn polylet_configuration() -> Value {
     json!({
         "apiVersion": "polylet.dev/v1alpha1",
         "kind": "PolyletConfiguration",
         "nodeName": NODE,
         "binDirectory": format!("{PROGRAMS}/node"),
-        "kubeconfig": "/etc/polylet/kubeconfig",
+        "kubeconfig": CREDENTIALS.kubeconfig,
     })
 }
 
@@ -233,13 +216,4 @@ fn unit() -> String {
          [Install]\n\
          WantedBy=multi-user.target\n"
     )
-}
-
-fn yaml(value: &Value) -> Result<String, VmError> {
-    let text = serde_yaml_ng::to_string(value);
-    let text = text.map_err(|source| polylet_harness::HarnessError::Yaml {
-        what: "configuration",
-        source,
-    });
-    Ok(text?)
 }

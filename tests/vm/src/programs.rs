@@ -22,6 +22,8 @@ pub struct ProgramSet {
     pub agent: PathBuf,
     /// Directory of the services' programs.
     pub node: PathBuf,
+    /// Other files, placed in the root directory.
+    pub others: Vec<PathBuf>,
 }
 
 impl ProgramSet {
@@ -30,12 +32,13 @@ impl ProgramSet {
         Self {
             agent: agent.to_owned(),
             node: node::default_bin_dir(),
+            others: Vec::new(),
         }
     }
 }
 
-/// Builds the disk `image`: the agent, `node/` with the services and `images/` with the archives of
-/// the test images. `work` is a directory for its content.
+/// Builds the disk `image`: the agent, other files, `node/` with the services and `images/`
+/// with the archives of the test images. `work` is a directory for its content.
 pub(crate) fn make_disk(set: &ProgramSet, work: &Path, image: &Path) -> Result<(), VmError> {
     if !set.node.join("polylet").is_file() {
         return Err(VmError::Programs {
@@ -50,6 +53,10 @@ pub(crate) fn make_disk(set: &ProgramSet, work: &Path, image: &Path) -> Result<(
     let agent = work.join("polylet-vm-agent");
     file("copy", &agent, fs::copy(&set.agent, &agent))?;
     copy_programs(&set.node, &services)?;
+    for other in &set.others {
+        let name = other.file_name().unwrap_or_default();
+        file("copy", other, fs::copy(other, work.join(name)))?;
+    }
     image::write_all(&images)?;
     let size = size_of(work)? / (1 << 20) + OVERHEAD;
     make_file_system(work, image, "programs", &format!("{size}M"))?;

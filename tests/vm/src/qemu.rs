@@ -33,6 +33,8 @@ pub struct Hardware {
     pub cpus: u32,
     /// Memory in MiB.
     pub memory: u32,
+    /// A port of this machine's loopback address that leads to the node API's.
+    pub node_api: Option<u16>,
 }
 
 impl Default for Hardware {
@@ -40,6 +42,7 @@ impl Default for Hardware {
         Self {
             cpus: 2,
             memory: 2048,
+            node_api: None,
         }
     }
 }
@@ -212,9 +215,8 @@ fn arguments(files: &MachineFiles, hardware: &Hardware, agent_socket: &Path) -> 
         &format!("file={programs},format=raw,if=none,id=programs,readonly=on"),
         "-device",
         "virtio-blk-pci,drive=programs",
-        // The host is 10.0.2.2, and only its loopback addresses are reachable.
         "-netdev",
-        "user,id=net,net=10.0.2.0/24",
+        &network(hardware),
         "-device",
         "virtio-net-pci,netdev=net",
         "-device",
@@ -244,6 +246,14 @@ fn arguments(files: &MachineFiles, hardware: &Hardware, agent_socket: &Path) -> 
         "virtserialport,chardev=log,name=polylet.log",
     ];
     words.map(str::to_owned).into()
+}
+
+/// The host is 10.0.2.2, and only its loopback addresses are reachable.
+fn network(hardware: &Hardware) -> String {
+    let forward = hardware
+        .node_api
+        .map(|port| format!(",hostfwd=tcp:127.0.0.1:{port}-:10250"));
+    format!("user,id=net,net=10.0.2.0/24{}", forward.unwrap_or_default())
 }
 
 /// The last lines of a log.

@@ -1,5 +1,5 @@
 //! The agent in a virtual machine of the tests: runs commands that arrive on a serial port, inspects
-//! the services' state files and observes pods.
+//! the services' state files, observes pods and connects to sockets.
 
 use std::fs::File;
 use std::io;
@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use polylet_vm::agent::{AgentMessage, GuestCommand, PORT, decode, read_some, send};
 
+/// Connections to sockets.
+mod connect;
 /// Execution of one command.
 mod execute;
 /// Inspection of state files.
@@ -24,8 +26,11 @@ fn main() -> ExitCode {
         ["serve"] => serve(Path::new("/dev/virtio-ports").join(PORT).as_path()),
         ["inspect", directories @ ..] => inspect::print(directories),
         ["observe"] => observe::print(),
+        ["connect", sockets @ ..] => connect::print(sockets),
         _ => {
-            eprintln!("usage: polylet-vm-agent serve | inspect DIRECTORY... | observe");
+            eprintln!(
+                "usage: polylet-vm-agent serve | inspect DIRECTORY... | observe | connect SOCKET..."
+            );
             return ExitCode::from(2);
         }
     };

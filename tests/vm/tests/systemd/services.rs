@@ -1,0 +1,137 @@
+use std::collections::BTreeMap;
+
+use polylet_packaging::DESCRIPTORS;
+use polylet_packaging::accounts::group;
+use polylet_packaging::facts::{self, Account};
+use polylet_vm::ok;
+
+use crate::node::SystemdNode;
+
+/// What `systemctl show` says of each service.
+const PROPERTIES: &str = "Id,ActiveState,SubState,NRestarts,User,MainPID,StatusText,ControlGroup";
+
+/// A service that is declared to need few rights, so that it shows what systemd does to it.
+const HUNG: &str = "polylet-image-gc.service";
+
+/// The properties of all services' units, by unit.
+async fn shown(node: &SystemdNode) -> BTreeMap<String, BTreeMap<String, String>> {
+    let units = DESCRIPTORS.map(|one| format!("{}.service", group(one.service)));
+    let script = format!("systemctl show --property={PROPERTIES} {}", units.join(" "));
+    let text = node.sh(&script).await;
+    let unit = |block: &str| {
+        let lines = block.lines().filter_map(|line| line.split_once('='));
+        let properties: BTreeMap<String, String> = lines
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .collect();
+        (properties["Id"].clone(), properties)
+    };
+    text.split("\n\n").map(unit).collect()
+}
+
+/// Each service runs as its user, in the slice of Polylet, and shows what it works on.
+pub(crate) async fn run_as_declared(node: &SystemdNode) {
+    // The line follows the peers, which takes a moment.
+    let in_step = "systemctl show --property=StatusText 'polylet-*.service'";
+    node.wait_for("the services to be in sync", in_step, |text| {
+        !text.contains("not in sync") && text.contains("9 services are serving")
+    })
+    .await;
+    let shown = shown(node).await;
+    for descriptor in DESCRIPTORS {
+        let unit = format!("{}.service", group(descriptor.service));
+        let properties = &shown[&unit];
+        let expected_user = match facts::of(descriptor.service).account {
+            Account::Own => group(descriptor.service),
+            Account::Root => String::new(),
+        };
+        let cgroup = format!("/polylet.slice/{unit}");
+        println!("  {unit}: {}", properties["StatusText"]);
+        for (name, expected) in [
+            ("ActiveState", "active"),
+            ("SubState", "running"),
+            ("NRestarts", "0"),
+            ("User", &expected_user),
+            ("ControlGroup", &cgroup),
+        ] {
+            assert_eq!(properties[name], expected, "{unit}: {name}");
+        }
+        assert_ne!(properties["StatusText"], "", "{unit}");
+        let status = format!("/proc/{}/status", properties["MainPID"]);
+        let uid = format!("sed -n 's/^Uid:\\s*\\([0-9]*\\).*/\\1/p' {status}");
+        let expected = match expected_user.as_str() {
+            "" => "0\n".to_owned(),
+            user => node.sh(&format!("id -u {user}")).await,
+        };
+        assert_eq!(node.sh(&uid).await, expected, "{unit}");
+    }
+    let failed = node
+        .sh("systemctl list-units --failed --no-legend --plain")
+        .await;
+    assert_eq!(failed, "", "failed units");
+}
+
+/// Entries of the journal can be found by pod.
+pub(crate) async fn log_with_fields(node: &SystemdNode) {
+    let uid = node.pod("burstable").await["metadata"]["uid"].clone();
+    let uid = uid.as_str().unwrap_or_default().to_owned();
+    let entries = node
+        .sh(&format!(
+            "journalctl --no-pager --output=cat POLYLET_POD_UID={uid}"
+        ))
+        .await;
+    assert!(entries.contains("pod accepted"), "{entries}");
+}
+
+/// They can be found by trace, too: those of what failed or was retried.
+pub(crate) async fn log_with_traces(node: &SystemdNode) {
+    let traces = node.sh("journalctl --no-pager --field=TRACE_ID").await;
+    let trace = traces.lines().next().expect("an entry with a trace");
+    let entries = node
+        .sh(&format!(
+            "journalctl --no-pager --output=cat TRACE_ID={trace}"
+        ))
+        .await;
+    assert_ne!(entries, "");
+}
+
+/// `systemctl restart` of each service is a pause.
+pub(crate) async fn restart_each(node: &SystemdNode) {
+    for descriptor in DESCRIPTORS {
+        let unit = format!("{}.service", group(descriptor.service));
+        node.sh(&format!("systemctl restart {unit}")).await;
+    }
+    run_as_declared(node).await;
+}
+
+/// All at once, as after a change of the configuration.
+pub(crate) async fn restart_all(node: &SystemdNode) {
+    node.sh("systemctl restart 'polylet-*.service'").await;
+    run_as_declared(node).await;
+}
+
+/// A hung service, which the watchdog finds. Returned at once: that takes half a minute.
+pub(crate) async fn hang(node: &SystemdNode) -> String {
+    let pid = node
+        .sh(&format!("systemctl show --value --property=MainPID {HUNG}"))
+        .await;
+    node.sh(&format!("kill -STOP {}", pid.trim())).await;
+    pid
+}
+
+/// The watchdog has killed the hung service, and systemd has started another process.
+pub(crate) async fn restarted_by_watchdog(node: &SystemdNode, hung: &str) {
+    let main = format!("systemctl show --property=MainPID,ActiveState,NRestarts {HUNG}");
+    let old = format!("MainPID={hung}");
+    node.wait_for("another process instead of the hung one", &main, |text| {
+        !text.contains(&old)
+            && text.contains("ActiveState=active")
+            && text.contains("NRestarts=1\n")
+    })
+    .await;
+    // systemd's own messages go to the console in this machine, with colors.
+    let console = ok(std::fs::read_to_string(node.vm.console()));
+    let killed = format!("{HUNG}: Failed with result 'watchdog'");
+    assert!(console.contains(&killed), "{console}");
+    // Automatic restarts are counted until the next start by hand.
+    node.sh(&format!("systemctl restart {HUNG}")).await;
+}
