@@ -1,6 +1,6 @@
 use std::collections::HashSet;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use serde::Deserialize;
@@ -20,14 +20,25 @@ pub enum Profile {
     Release,
     /// The profile of `cargo demo`: no cross-crate optimization, short build time.
     Demo,
+    /// The profile of tests, whose build has compiled most of it.
+    Dev,
 }
 
 impl Profile {
-    /// The profile's name and its directory below the target directory.
+    /// The profile's name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Release => "release",
             Self::Demo => "demo",
+            Self::Dev => "dev",
+        }
+    }
+
+    /// Its directory below the target directory.
+    fn directory(self) -> &'static str {
+        match self {
+            Self::Dev => "debug",
+            other => other.name(),
         }
     }
 }
@@ -82,13 +93,41 @@ pub async fn programs(
         .args(["--message-format=json-render-diagnostics", "--quiet"])
         .stdout(Stdio::piped());
     compile(build, total, progress).await?;
-    let dir = machine::target_dir().join(profile.name());
+    let dir = machine::target_dir().join(profile.directory());
     let names = dir.join("node");
-    let mut install = Command::new(dir.join(MULTICALL));
-    install.arg("--install").arg(&names).stdin(Stdio::null());
-    let status = install.status().await;
-    check(MULTICALL, status)?;
+    install(&dir, &names).await?;
     Ok(names)
+}
+
+/// Builds the multicall binary of an exported source and installs it in `names`. `target` may be that of
+/// other versions. Without debug information, which nobody reads.
+///
+/// # Errors
+/// As [`programs`].
+pub(crate) async fn earlier(
+    source: &Path,
+    target: &Path,
+    profile: Profile,
+    names: &Path,
+) -> Result<(), HarnessError> {
+    let mut build = cargo();
+    build
+        .args(["build", "--locked", "--quiet", "--profile", profile.name()])
+        .args(["--bin", MULTICALL, "--config"])
+        .arg(format!("profile.{}.debug=false", profile.name()))
+        .current_dir(source)
+        .env("CARGO_TARGET_DIR", target)
+        .stdin(Stdio::null())
+        .kill_on_drop(true);
+    check("cargo build", build.status().await)?;
+    install(&target.join(profile.directory()), names).await
+}
+
+/// Installs the multicall binary of a directory under all names.
+async fn install(dir: &Path, names: &Path) -> Result<(), HarnessError> {
+    let mut install = Command::new(dir.join(MULTICALL));
+    install.arg("--install").arg(names).stdin(Stdio::null());
+    check(MULTICALL, install.status().await)
 }
 
 /// Reads the messages of a running build, one JSON object per line.
@@ -158,7 +197,8 @@ fn compiled_package(line: &str) -> Option<(String, String)> {
     (is_artifact && !is_build_script).then_some((message.package_id?, target.name))
 }
 
-fn check(
+/// An error unless the program succeeded.
+pub(crate) fn check(
     program: &str,
     status: std::io::Result<std::process::ExitStatus>,
 ) -> Result<(), HarnessError> {

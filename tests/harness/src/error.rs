@@ -101,6 +101,11 @@ pub enum HarnessError {
         found.as_deref().map_or_else(|| "go not found".to_owned(), |found| format!("found {found}, too old"))
     )]
     NoGo { found: Option<String> },
+    #[error("{hint}")]
+    NoPreviousVersion {
+        hint: &'static str,
+        source: Box<HarnessError>,
+    },
     #[error("unknown control plane program {name}")]
     NoProgram { name: String },
     #[error("API server rejected {request} ({code}): {message}")]

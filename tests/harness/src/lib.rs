@@ -21,6 +21,8 @@ pub mod containerd;
 pub mod cri;
 /// A CSI test driver.
 pub mod csi;
+/// A private Docker engine.
+pub mod docker;
 /// Errors, one variant per operation.
 pub mod error;
 /// Cleanup on drop and on signals.
@@ -41,6 +43,8 @@ pub mod node;
 pub mod packages;
 /// Certificates of the node API.
 pub mod pki;
+/// Programs of an earlier version.
+pub mod previous;
 /// Processes of a run.
 pub mod procs;
 /// An image registry, optionally with a password.
@@ -56,6 +60,7 @@ pub mod wait;
 
 pub use cluster::{Cluster, ClusterOptions};
 pub use containerd::{Containerd, Flavour};
+pub use docker::{DockerEngine, ObservabilityPrograms};
 pub use error::HarnessError;
 pub use hung_fuse::HungFuse;
 pub use node::{Node, NodeOptions};

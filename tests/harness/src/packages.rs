@@ -232,18 +232,24 @@ pub(crate) fn aside(package: &str, program: &str) -> Result<PathBuf, HarnessErro
     let parent = home.parent().unwrap_or(&home);
     file("make", parent, fs::create_dir_all(parent))?;
     let work = file("make", parent, tempfile::tempdir_in(parent))?;
-    let download = ["download".to_owned(), package.to_owned()];
-    let what = format!("download {package}");
-    if apt_get(&download, &what, work.path(), &|_| {}).is_err() {
-        // Outdated package lists refer to removed files.
-        apt_get(&["update".to_owned()], "update", work.path(), &|_| {})?;
-        apt_get(&download, &what, work.path(), &|_| {})?;
-    }
+    download(package, work.path())?;
     unpack(work.path())?;
     file("make", &home, fs::create_dir_all(&home))?;
     let from = work.path().join("x/usr/bin").join(program);
     file("move", &target, fs::rename(&from, &target))?;
     Ok(target)
+}
+
+/// Downloads a package into `work`.
+pub(crate) fn download(package: &str, work: &Path) -> Result<(), HarnessError> {
+    let download = ["download".to_owned(), package.to_owned()];
+    let what = format!("download {package}");
+    if apt_get(&download, &what, work, &|_| {}).is_err() {
+        // Outdated package lists refer to removed files.
+        apt_get(&["update".to_owned()], "update", work, &|_| {})?;
+        apt_get(&download, &what, work, &|_| {})?;
+    }
+    Ok(())
 }
 
 /// Unpacks the only package in `work` into its directory `x`.

@@ -36,6 +36,7 @@ pub fn list(dir: &Path) -> Vec<RunProcess> {
             let known = [
                 "polylet",
                 "containerd",
+                "dockerd",
                 "docker-registry",
                 "etcd",
                 "kube",

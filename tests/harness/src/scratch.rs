@@ -56,6 +56,8 @@ impl Scratch {
         let shared = [
             "/run/containerd",
             "/run/containerd/s",
+            "/run/docker",
+            "/run/docker/plugins",
             "/var/lib/cni",
             "/var/lib/cni/results",
             "/var/log/containers",

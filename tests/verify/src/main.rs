@@ -24,15 +24,19 @@ struct VerifyArgs {
     /// the virtual machine's.
     #[arg(long)]
     e2e: Vec<String>,
+    /// The version before, for `--only compatibility`: a tag or a commit. Without it, the last tag `v*`.
+    #[arg(long, value_name = "REF")]
+    previous: Option<String>,
     /// Number of power cuts of the virtual machine's test `power_loss`.
     #[arg(long)]
     rounds: Option<u32>,
 }
 
 impl VerifyArgs {
-    /// Whether to run a part. The one that takes long runs only when asked for.
+    /// Whether to run a part. Those that take long run only when asked for.
     fn wants(&self, part: Suite) -> bool {
-        self.only.map_or(part != Suite::Vm, |only| only == part)
+        let by_default = ![Suite::Vm, Suite::CrashPoints, Suite::Compatibility].contains(&part);
+        self.only.map_or(by_default, |only| only == part)
     }
 }
 
@@ -49,6 +53,12 @@ enum Suite {
     Fuzz,
     /// Whole nodes on real container runtimes.
     E2e,
+    /// Each service killed at each of its side effects. Only when asked for: it takes most of an hour, and
+    /// programs of its own.
+    CrashPoints,
+    /// Each program with all others of the version before, and the reverse. Only when asked for: it builds
+    /// that version.
+    Compatibility,
     /// A node in a virtual machine, with a kernel and a disk to lose. Only when asked for: an emulated
     /// processor is slow.
     Vm,

@@ -3,6 +3,7 @@ use std::time::{Duration, Instant};
 
 use polylet_harness::build::Profile;
 use polylet_harness::cluster::Programs;
+use polylet_harness::previous::PreviousVersion;
 use polylet_harness::{Flavour, HarnessError, build, machine, packages, scratch};
 
 use crate::command::{self, Program, cargo, compiling};
@@ -25,6 +26,15 @@ const FUZZ_SEED: &str = "1";
 /// Time limit of building and running the fuzz targets.
 const FUZZ_LIMIT: Duration = Duration::from_secs(15 * 60);
 
+/// The test program that needs programs with crash points, its time limit, and the binary.
+const CRASH_POINTS: &str = "crash_points";
+const CRASH_POINTS_LIMIT: Duration = Duration::from_secs(2 * 60 * 60);
+const CRASH_POINTS_BINARY: &str = "polylet-crash-points";
+
+/// The test program that needs programs of two versions, and its time limit.
+const COMPATIBILITY: &str = "compatibility";
+const COMPATIBILITY_LIMIT: Duration = Duration::from_secs(60 * 60);
+
 /// Time limit of a virtual machine's test program, and of each of its rounds beyond the default.
 const VM_LIMIT: Duration = Duration::from_secs(40 * 60);
 const ROUND_LIMIT: Duration = Duration::from_secs(5 * 60);
@@ -33,7 +43,17 @@ const ROUND_LIMIT: Duration = Duration::from_secs(5 * 60);
 pub(crate) async fn all(args: &VerifyArgs) -> Result<Summary, HarnessError> {
     let wanted = |part| args.wants(part);
     let mut summary = Summary::default();
-    prepare(wanted(Suite::E2e) || wanted(Suite::Vm)).await?;
+    let needs_nodes = [
+        Suite::E2e,
+        Suite::Vm,
+        Suite::CrashPoints,
+        Suite::Compatibility,
+    ];
+    prepare(needs_nodes.into_iter().any(wanted)).await?;
+    if wanted(Suite::Compatibility) {
+        // Before anything is built.
+        PreviousVersion::find(args.previous.as_deref())?;
+    }
     if wanted(Suite::Fuzz) {
         install(&packages::missing_for_fuzzing())?;
     }
@@ -46,7 +66,7 @@ pub(crate) async fn all(args: &VerifyArgs) -> Result<Summary, HarnessError> {
         step.args(["--all-targets", "--", "--deny", "warnings"]);
         check(&mut summary, "cargo clippy", step).await?;
     }
-    if [Suite::Unit, Suite::E2e, Suite::Vm].into_iter().any(wanted) {
+    if wanted(Suite::Unit) || needs_nodes.into_iter().any(wanted) {
         tests(&mut summary, args).await?;
     }
     // After the tests, which have built the dependencies.
@@ -64,6 +84,8 @@ async fn tests(summary: &mut Summary, args: &VerifyArgs) -> Result<(), HarnessEr
     let targets = match (wanted(Suite::Unit), args.e2e.is_empty()) {
         (true, _) => Vec::new(),
         (false, true) if wanted(Suite::Vm) => command::targets("tests/vm/tests"),
+        (false, _) if wanted(Suite::CrashPoints) => vec![CRASH_POINTS.to_owned()],
+        (false, _) if wanted(Suite::Compatibility) => vec![COMPATIBILITY.to_owned()],
         (false, true) => command::targets("tests/e2e/tests"),
         (false, false) => args.e2e.clone(),
     };
@@ -72,6 +94,12 @@ async fn tests(summary: &mut Summary, args: &VerifyArgs) -> Result<(), HarnessEr
         return Ok(());
     };
     let (vm, programs): (Vec<_>, Vec<_>) = programs.into_iter().partition(Program::is_vm);
+    let is_crash_points = |program: &Program| program.target == CRASH_POINTS;
+    let (crash_points, programs): (Vec<_>, Vec<_>) =
+        programs.into_iter().partition(is_crash_points);
+    let is_compatibility = |program: &Program| program.target == COMPATIBILITY;
+    let (compatibility, programs): (Vec<_>, Vec<_>) =
+        programs.into_iter().partition(is_compatibility);
     let (e2e, unit): (Vec<_>, Vec<_>) = programs.into_iter().partition(Program::is_e2e);
     if wanted(Suite::Unit) {
         units(summary, &unit).await?;
@@ -83,6 +111,13 @@ async fn tests(summary: &mut Summary, args: &VerifyArgs) -> Result<(), HarnessEr
             cluster_programs(summary).await?;
         }
         on_runtimes(summary, &e2e).await?;
+    }
+    if wanted(Suite::CrashPoints) {
+        cluster_programs(summary).await?;
+        with_crash_points(summary, &crash_points).await?;
+    }
+    if wanted(Suite::Compatibility) {
+        with_previous(summary, &compatibility, args).await?;
     }
     if wanted(Suite::Vm) {
         cluster_programs(summary).await?;
@@ -212,6 +247,89 @@ async fn in_virtual_machine(
         counts.add(command::test(program, &words, &env, limit).await?);
     }
     summary.tests("virtual machine", counts, begun.elapsed());
+    Ok(())
+}
+
+/// Builds programs with crash points beside those of the tests, and runs the tests that need them.
+async fn with_crash_points(
+    summary: &mut Summary,
+    programs: &[Program],
+) -> Result<(), HarnessError> {
+    title("building programs with crash points");
+    let begun = Instant::now();
+    let feature = "polylet-multicall/crash-points";
+    let build = cargo(&["build", "--bin", CRASH_POINTS_BINARY, "--features", feature]);
+    if !command::succeeds(build, "cargo build").await? {
+        summary.check("building crash points", false, begun.elapsed());
+        return Ok(());
+    }
+    let built = machine::target_dir().join("debug");
+    let bin_dir = built.join("crash-points");
+    let directory = bin_dir.display().to_string();
+    machine::run(&built.join(CRASH_POINTS_BINARY), &["--install", &directory])?;
+    title("crash points");
+    let begun = Instant::now();
+    let env = [
+        ("POLYLET_TEST_CONTAINERD", Path::new("v2")),
+        ("POLYLET_TEST_BIN_DIR", bin_dir.as_path()),
+    ];
+    let words = ["--test-threads=1", "--include-ignored", "--nocapture"];
+    let mut counts = Counts::default();
+    let feature = "polylet-crash-points/system-calls";
+    let package = [
+        "test",
+        "--package",
+        "polylet-crash-points",
+        "--features",
+        feature,
+    ];
+    let mut own = cargo(&package);
+    counts.add(command::counted(&mut own, "tests of crash points", UNIT_LIMIT).await?);
+    for program in programs {
+        counts.add(command::test(program, &words, &env, CRASH_POINTS_LIMIT).await?);
+    }
+    summary.tests("crash points", counts, begun.elapsed());
+    Ok(())
+}
+
+/// Builds the programs of this tree and of the version before, and runs the tests that need both.
+async fn with_previous(
+    summary: &mut Summary,
+    programs: &[Program],
+    args: &VerifyArgs,
+) -> Result<(), HarnessError> {
+    let previous = PreviousVersion::find(args.previous.as_deref())?;
+    title(&format!("building the programs of {}", previous.name));
+    let begun = Instant::now();
+    let built = async {
+        let old = previous.programs(&|line| println!("{line}")).await?;
+        let new = build::programs(Profile::Dev, &|_| ()).await?;
+        Ok((old, new))
+    };
+    let (old, new) = match built.await {
+        Ok(built) => built,
+        Err(error @ HarnessError::Failed { .. }) => {
+            println!("{}", polylet_harness::error::report(&error));
+            summary.check("building two versions", false, begun.elapsed());
+            return Ok(());
+        }
+        Err(error) => return Err(error),
+    };
+    let title = format!("compatibility with {}", previous.name);
+    self::title(&title);
+    let begun = Instant::now();
+    let env = [
+        ("POLYLET_TEST_CONTAINERD", Path::new("v2")),
+        ("POLYLET_TEST_BIN_DIR", new.as_path()),
+        ("POLYLET_TEST_PREVIOUS_BIN_DIR", old.as_path()),
+        ("POLYLET_TEST_PREVIOUS", Path::new(&previous.name)),
+    ];
+    let words = ["--test-threads=1", "--include-ignored", "--nocapture"];
+    let mut counts = Counts::default();
+    for program in programs {
+        counts.add(command::test(program, &words, &env, COMPATIBILITY_LIMIT).await?);
+    }
+    summary.tests(&title, counts, begun.elapsed());
     Ok(())
 }
 

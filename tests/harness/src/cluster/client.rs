@@ -32,13 +32,13 @@ pub enum Patch {
     Strategic,
 }
 
-/// A minimal JSON client of the API server.
-#[derive(Debug)]
+/// A minimal JSON client of the API server. Copies share their idle connections.
+#[derive(Debug, Clone)]
 pub struct Client {
     port: u16,
     tls: Arc<ClientConfig>,
     /// Idle connections.
-    idle: Mutex<Vec<SendRequest<Full<Bytes>>>>,
+    idle: Arc<Mutex<Vec<SendRequest<Full<Bytes>>>>>,
 }
 
 impl Client {
@@ -62,7 +62,7 @@ impl Client {
         Ok(Self {
             port,
             tls: Arc::new(tls),
-            idle: Mutex::default(),
+            idle: Arc::default(),
         })
     }
 

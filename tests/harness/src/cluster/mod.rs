@@ -34,7 +34,7 @@ mod kubeconfig;
 /// The real kubelet, for comparison.
 mod kubelet;
 /// Control plane binaries: lookup and build.
-mod programs;
+pub(crate) mod programs;
 /// An HTTP CONNECT proxy in front of the API server.
 mod proxy;
 /// A TCP proxy that can blackhole connections to the API server.

@@ -235,7 +235,7 @@ fn version(text: &str) -> Option<&str> {
 }
 
 /// Fails unless a sufficiently new Go is installed.
-async fn go() -> Result<(), HarnessError> {
+pub(crate) async fn go() -> Result<(), HarnessError> {
     let ran = Command::new("go")
         .args(["env", "GOVERSION"])
         .env("GOTOOLCHAIN", "local")

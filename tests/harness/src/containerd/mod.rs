@@ -16,7 +16,7 @@ use crate::{image, machine, procs, wait};
 /// Configuration files for containerd 1.x and 2.x.
 mod config;
 /// Download of containerd 2.x.
-mod v2;
+pub(crate) mod v2;
 
 /// The containerd version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -37,7 +37,7 @@ pub(crate) fn fetch(say: &dyn Fn(&str)) -> Result<PathBuf, HarnessError> {
 }
 
 /// A separate sources list, list directory and cache, with the mirror configured for apt.
-fn own_lists(work: &Path) -> Result<Vec<String>, HarnessError> {
+pub(crate) fn own_lists(work: &Path) -> Result<Vec<String>, HarnessError> {
     let mirror = packages::debian_mirror()?.ok_or(HarnessError::NoDebianMirror)?;
     for dir in ["lists/partial", "cache/archives/partial"] {
         let path = work.join(dir);
@@ -68,7 +68,7 @@ fn own_lists(work: &Path) -> Result<Vec<String>, HarnessError> {
     ])
 }
 
-fn apt(options: &[String], what: &[&str], work: &Path) -> Result<(), HarnessError> {
+pub(crate) fn apt(options: &[String], what: &[&str], work: &Path) -> Result<(), HarnessError> {
     let mut args = Vec::new();
     for option in options {
         args.extend(["-o".to_owned(), option.clone()]);

@@ -44,7 +44,10 @@ impl NodeDirs {
 }
 
 /// Mounts a directory on itself, unless it is a mount point, so that mounts below it propagate.
-pub(super) fn shared_mount(dir: &Path) -> Result<(), HarnessError> {
+///
+/// # Errors
+/// Fails if it cannot be mounted.
+pub fn shared_mount(dir: &Path) -> Result<(), HarnessError> {
     if crate::cleanup::mounts_below(dir).iter().any(|at| at == dir) {
         return Ok(());
     }

@@ -22,7 +22,7 @@ mod config;
 mod reboot;
 
 pub use ask::SERVICES;
-pub use config::NodeDirs;
+pub use config::{NodeDirs, shared_mount};
 
 /// Options of a node.
 #[derive(Debug, Clone)]
@@ -362,8 +362,9 @@ impl Node {
         }
     }
 
-    /// After a failed test, saves the logs before the removal.
-    fn keep_logs(&self) {
+    /// After a failure, saves the logs before the removal, and prints the end of the services' one. A
+    /// panic does so by itself.
+    pub fn keep_logs(&self) {
         let logs = [self.log(), self.containerd.log(), self.config()];
         scratch::keep_logs(&self.scratch.facts().id, &logs);
         eprintln!("{}", containerd::tail(&self.log(), 25));

@@ -1,0 +1,144 @@
+//! Sets of programs, and which of them fit by their descriptors.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use polylet_e2e::ok;
+use polylet_harness::machine;
+use serde_json::{Value, json};
+
+/// The supervisor.
+pub(crate) const SUPERVISOR: &str = "supervisor";
+
+/// All services, callees first.
+pub(crate) const ALL: [&str; 10] = [
+    "pod-config",
+    "pleg",
+    "prober",
+    "image-gc",
+    "volume-manager",
+    "eviction",
+    "sync-coordinator",
+    "status-reporter",
+    "node-api",
+    SUPERVISOR,
+];
+
+/// What each service of a node serves and needs, by service: descriptors.
+pub(crate) type Descriptors = BTreeMap<&'static str, Value>;
+
+/// All programs of one version.
+pub(crate) struct ProgramSet {
+    /// As it is called in the output.
+    pub(crate) name: String,
+    /// The directory of the programs.
+    pub(crate) directory: PathBuf,
+    /// What they print about themselves.
+    pub(crate) descriptors: Descriptors,
+}
+
+impl ProgramSet {
+    /// Reads the descriptors of the programs in a directory.
+    pub(crate) fn read(name: &str, directory: &Path) -> Self {
+        let descriptor = |service: &&'static str| {
+            let program = directory.join(program_name(service));
+            let printed = ok(Command::new(&program).arg("--descriptor").output());
+            if *service == SUPERVISOR && !printed.status.success() {
+                // One from before the first tag prints none; no service calls it.
+                return (*service, json!({ "service": service }));
+            }
+            let descriptor: Value = ok(serde_json::from_slice(&printed.stdout));
+            assert_eq!(descriptor["service"], **service, "{}", program.display());
+            (*service, descriptor)
+        };
+        Self {
+            name: name.to_owned(),
+            directory: directory.to_owned(),
+            descriptors: ALL.iter().map(descriptor).collect(),
+        }
+    }
+
+    /// Links the program of a service into a directory, in place of the one there.
+    pub(crate) fn install(&self, service: &str, directory: &Path) {
+        let name = program_name(service);
+        let aside = directory.join(format!(".{name}"));
+        ok(fs::hard_link(self.directory.join(&name), &aside));
+        ok(fs::rename(&aside, directory.join(&name)));
+    }
+
+    /// A directory with all of them, on their file system.
+    pub(crate) fn directory_of_links(&self) -> tempfile::TempDir {
+        let directory = ok(tempfile::tempdir_in(machine::target_dir()));
+        for service in ALL {
+            self.install(service, directory.path());
+        }
+        directory
+    }
+}
+
+/// The file name of a service's program.
+pub(crate) fn program_name(service: &str) -> String {
+    match service {
+        SUPERVISOR => "polylet".to_owned(),
+        other => format!("polylet-{other}"),
+    }
+}
+
+/// A call that the callee does not serve as the caller needs it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Misfit {
+    pub(crate) caller: String,
+    pub(crate) callee: String,
+    pub(crate) package: String,
+    pub(crate) served: u64,
+    pub(crate) needed: u64,
+}
+
+impl fmt::Display for Misfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (caller, callee, package) = (&self.caller, &self.callee, &self.package);
+        let (served, needed) = (self.served, self.needed);
+        write!(
+            f,
+            "{caller} needs {package} of {callee} at level {needed}, not {served}"
+        )
+    }
+}
+
+/// The calls between these programs that do not fit. Those of the supervisor are those of its command
+/// line.
+pub(crate) fn misfits(programs: &Descriptors) -> Vec<Misfit> {
+    let mut found = Vec::new();
+    for (caller, descriptor) in programs {
+        for call in list(&descriptor["calls"]) {
+            let callee = text(&call["service"]);
+            let package = text(&call["package"]);
+            let served = programs.get(callee).map(|callee| &callee["serves"]);
+            let served = served.into_iter().flat_map(list);
+            let api = served.into_iter().find(|api| api["package"] == package);
+            let served = api.and_then(|api| api["level"].as_u64()).unwrap_or(0);
+            let needed = call["level"].as_u64().unwrap_or(0);
+            if served < needed {
+                found.push(Misfit {
+                    caller: (*caller).to_owned(),
+                    callee: callee.to_owned(),
+                    package: package.to_owned(),
+                    served,
+                    needed,
+                });
+            }
+        }
+    }
+    found
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
