@@ -10,7 +10,7 @@ use crate::node::NODE;
 
 /// Where a node's credentials are in the machine.
 #[derive(Debug, Clone, Copy)]
-pub struct CredentialFiles {
+pub struct NodeCredentials {
     /// The certificate of the cluster's authority.
     pub authority: &'static str,
     /// The node's certificate.
@@ -21,7 +21,7 @@ pub struct CredentialFiles {
     pub kubeconfig: &'static str,
 }
 
-impl CredentialFiles {
+impl NodeCredentials {
     /// Writes the credentials of the node; its key and kubeconfig are root's alone.
     ///
     /// # Errors

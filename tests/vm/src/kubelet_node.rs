@@ -1,14 +1,14 @@
 use polylet_harness::Cluster;
 use serde_json::{Value, json};
 
-use crate::credentials::{CredentialFiles, yaml};
+use crate::credentials::{NodeCredentials, yaml};
 use crate::error::VmError;
 use crate::guest::Guest;
 use crate::node::{self, MANIFESTS, NODE};
 use crate::programs::PROGRAMS;
 
 /// Where kubeadm and the kubelet keep a node's credentials.
-const CREDENTIALS: CredentialFiles = CredentialFiles {
+const CREDENTIALS: NodeCredentials = NodeCredentials {
     authority: "/etc/kubernetes/pki/ca.crt",
     certificate: "/var/lib/kubelet/pki/kubelet-client.crt",
     key: "/var/lib/kubelet/pki/kubelet-client.key",

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::HOST;
 use crate::agent::{RuntimeObservation, StateInspection};
-use crate::credentials::{CredentialFiles, yaml};
+use crate::credentials::{NodeCredentials, yaml};
 use crate::error::VmError;
 use crate::guest::{Guest, until};
 use crate::programs::PROGRAMS;
@@ -21,7 +21,7 @@ pub const MANIFESTS: &str = "/etc/kubernetes/manifests";
 const CONFIG: &str = "/etc/polylet/config.yaml";
 
 /// The node's credentials in the machine.
-const CREDENTIALS: CredentialFiles = CredentialFiles {
+const CREDENTIALS: NodeCredentials = NodeCredentials {
     authority: "/etc/polylet/ca.crt",
     certificate: "/etc/polylet/node.crt",
     key: "/etc/polylet/node.key",

@@ -31,7 +31,7 @@ pub enum HandoverStateError {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct HandoverState {
-    /// [`FORMAT`].
+    /// The version of the format: [`FORMAT`].
     format: u32,
     /// The program that ran before, to which the process returns when the new one cannot continue.
     #[serde(default)]

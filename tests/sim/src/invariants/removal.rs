@@ -60,10 +60,12 @@ pub fn check_container_removal(world: &mut World, id: &str) {
         world.report_violation(Invariant::LastContainersAreRetained, format!("{id} runs"));
         return;
     }
+    // It never ran, and is created again under the same restart count.
+    let was_cancelled = removed.reason == "StartError" && removed.started_at.is_none();
     let mut others = world.runtime.containers.values();
     let newer =
         others.any(|c| c.pod.uid == uid && c.name == removed.name && c.attempt > removed.attempt);
-    if !newer && world.is_steady(&uid) {
+    if !newer && !was_cancelled && world.is_steady(&uid) {
         world.report_violation(
             Invariant::LastContainersAreRetained,
             format!("{uid}: {id} is the last container of its name"),

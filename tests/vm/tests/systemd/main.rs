@@ -16,7 +16,7 @@ mod node;
 mod package;
 /// Pods of the test.
 mod pods;
-/// Reboots.
+/// Reboots, with and without the API server.
 mod reboot;
 /// The units of the services.
 mod services;
@@ -26,7 +26,7 @@ mod sockets;
 mod takeover;
 /// Whether pods are disturbed.
 mod undisturbed;
-/// Upgrades.
+/// Upgrades and rollbacks of the services.
 mod upgrade;
 
 use node::SystemdNode;
