@@ -38,6 +38,9 @@ pub(crate) enum DescribeError {
     },
 }
 
+/// Between two attempts to execute a program that is still open for writing, within [`TIMEOUT`].
+const BUSY_INTERVAL: Duration = Duration::from_millis(20);
+
 /// Runs a program under the name of a service's program, which selects the service in a multicall binary.
 pub(crate) async fn describe(
     name: &Path,
@@ -64,15 +67,25 @@ pub(crate) async fn describe(
 }
 
 async fn run(name: &Path, program: &Path) -> std::io::Result<(Vec<u8>, std::process::ExitStatus)> {
-    let mut child = Command::new(program)
+    let mut command = Command::new(program);
+    command
         .arg0(name)
         .arg("--descriptor")
         .env_clear()
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
-        .kill_on_drop(true)
-        .spawn()?;
+        .kill_on_drop(true);
+    let mut child = loop {
+        match command.spawn() {
+            // Whoever has written it may have started a process meanwhile, which has the file open until it
+            // executes its own program.
+            Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => {
+                tokio::time::sleep(BUSY_INTERVAL).await;
+            }
+            spawned => break spawned?,
+        }
+    };
     let mut output = Vec::new();
     if let Some(stdout) = child.stdout.take() {
         stdout.take(MAX_OUTPUT).read_to_end(&mut output).await?;
