@@ -111,6 +111,8 @@ async fn the_supervisor_is_upgraded_under_running_services() {
                 build("polylet", &other);
                 let mut file = ok(fs::File::options().append(true).open(other.join("polylet")));
                 ok(file.write_all(step.as_bytes()));
+                // One that is open for writing cannot be executed.
+                drop(file);
                 let other = shown(&other.join("polylet"));
                 let args = ["upgrade", "supervisor", "--to", &other];
                 let upgrade = cli(&node, &args);
