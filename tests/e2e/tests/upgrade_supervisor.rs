@@ -129,7 +129,6 @@ async fn the_supervisor_is_upgraded_under_running_services() {
                     output = upgrade => {
                         assert!(output.status.success(), "{}", text(&output));
                         println!("it ended before it was seen as {step}");
-                        return;
                     }
                     killed = killed => ok(killed),
                 }
