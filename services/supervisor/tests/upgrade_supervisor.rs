@@ -248,7 +248,7 @@ fn a_killed_supervisor_continues_or_goes_back() {
 }
 
 #[test]
-fn services_are_kept_by_a_program_that_does_not_know_their_state() {
+fn services_keep_running_under_a_program_that_cannot_read_their_state() {
     let node = Node::started();
     let before = pids(&node);
     // Without the state, and with the descriptors.

@@ -19,6 +19,8 @@ use serde_json::Value;
 pub mod collector;
 /// Comparison with the kubelet.
 pub mod kubelet_parity;
+/// Programs to upgrade to, and the commands for it.
+pub mod programs;
 /// Servers for probes.
 pub mod servers;
 /// Named steps of a test.

@@ -1,8 +1,7 @@
 //! Upgrades of each service in turn while a pod runs: no container is restarted, a program that does not
 //! work is rolled back, one that does not fit is refused, and a killed supervisor continues.
 
-mod upgrade_programs;
-
+use polylet_e2e::programs::{another_build, cli, history, installed, script, shown, text};
 use polylet_e2e::steps::Steps;
 use polylet_e2e::{example, node_with, ok};
 use polylet_harness::node::SERVICES;
@@ -10,16 +9,11 @@ use polylet_harness::wait::{Poll, until};
 use polylet_harness::{Node, NodeOptions, PodView};
 use serde_json::json;
 
-use upgrade_programs::{build, cli, history, installed, programs, script, shown, text};
-
 #[tokio::test]
 #[ignore = "needs root, a container runtime and built services: cargo verify"]
 async fn services_are_upgraded_under_running_pods() {
     let bin = installed();
-    let new = ok(tempfile::tempdir());
-    for name in programs() {
-        build(&name, new.path());
-    }
+    let new = another_build();
     let options = NodeOptions {
         bin_dir: Some(bin.path().to_owned()),
         ..NodeOptions::default()

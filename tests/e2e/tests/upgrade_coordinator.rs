@@ -1,17 +1,14 @@
 //! The coordinator is upgraded while many pods start: their starts are delayed by its restart only.
 
-mod upgrade_programs;
-
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use polylet_e2e::programs::{build, cli, installed, shown, text};
 use polylet_e2e::steps::Steps;
 use polylet_e2e::{RUNS, node_with, ok, pod};
 use polylet_harness::wait::{Poll, until};
 use polylet_harness::{Node, NodeOptions};
 use serde_json::json;
-
-use upgrade_programs::{build, cli, installed, shown, text};
 
 /// The pods of one round.
 const PODS: usize = 30;

@@ -1,21 +1,18 @@
 //! The supervisor is upgraded and rolled back while a pod runs: its services keep their processes, and no call
 //! to them or to it is refused. One that does not work, or is killed meanwhile, does not disturb the pod.
 
-mod upgrade_programs;
-
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use polylet_e2e::programs::{build, cli, history, installed, shown, text};
 use polylet_e2e::steps::Steps;
 use polylet_e2e::{example, node_with, ok};
 use polylet_harness::wait::{Poll, until};
 use polylet_harness::{Node, NodeOptions, PodView, http};
 use serde_json::Value;
-
-use upgrade_programs::{build, cli, history, installed, shown, text};
 
 #[tokio::test]
 #[ignore = "needs root, a container runtime and built services: cargo verify"]

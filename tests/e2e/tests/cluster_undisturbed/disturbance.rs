@@ -1,6 +1,7 @@
 //! What is done to the services.
 
 use std::fmt;
+use std::path::Path;
 
 use polylet_e2e::ok;
 use polylet_harness::node::SERVICES;
@@ -9,7 +10,6 @@ use polylet_harness::{Node, machine};
 use rustix::process::Signal;
 
 use crate::gap::{Gap, Gaps};
-use crate::programs::Programs;
 
 /// Something that replaces processes.
 #[derive(Debug, Clone, Copy)]
@@ -62,10 +62,10 @@ impl fmt::Display for Disturbance {
     }
 }
 
-/// Does it, and waits until all services are in step again.
+/// Does it, and waits until all services are in step again. `other` has another build of each program.
 pub(crate) async fn disturb(
     node: &mut Node,
-    programs: &Programs,
+    other: &Path,
     disturbance: Disturbance,
     gaps: &mut Gaps,
 ) {
@@ -73,14 +73,15 @@ pub(crate) async fn disturb(
         Disturbance::Restart(service) => measured(node, service, Signal::TERM, gaps).await,
         Disturbance::Kill(service) => measured(node, service, Signal::KILL, gaps).await,
         Disturbance::Upgrade(service) => {
-            let to = programs.other(service).display().to_string();
+            let to = other.join(format!("polylet-{service}"));
+            let to = to.display().to_string();
             command(node, &["upgrade", service, "--to", &to]).await;
         }
         Disturbance::RollBack(service) => command(node, &["rollback", service]).await,
         Disturbance::RestartAll => replace(node, &SERVICES, Signal::TERM).await,
         Disturbance::KillAll => replace(node, &SERVICES, Signal::KILL).await,
         Disturbance::UpgradeAll => {
-            let to = programs.others().display().to_string();
+            let to = other.display().to_string();
             command(node, &["upgrade", "--all", "--to", &to]).await;
         }
         Disturbance::RollBackAll => command(node, &["rollback", "--all"]).await,

@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use polylet_e2e::programs::{another_build, installed};
 use polylet_e2e::steps::Steps;
 use polylet_e2e::{node_with, ok};
 use polylet_harness::node::SERVICES;
@@ -15,7 +16,6 @@ mod churn;
 mod clients;
 mod disturbance;
 mod gap;
-mod programs;
 mod standing_pods;
 mod statuses;
 
@@ -23,7 +23,6 @@ use churn::Churn;
 use clients::Clients;
 use disturbance::{Disturbance, disturb};
 use gap::Gaps;
-use programs::Programs;
 use standing_pods::StandingPods;
 use statuses::Statuses;
 
@@ -39,10 +38,10 @@ async fn nothing_is_disturbed() {
     let rounds = rounds.and_then(|text| text.parse().ok());
     let rounds = rounds.unwrap_or(default_rounds);
 
-    let programs = Programs::copy();
+    let (active, other) = (installed(), another_build());
     let cluster = polylet_e2e::cluster().await;
     let mut options = ok(cluster.node_options("node"));
-    options.bin_dir = Some(programs.active().to_owned());
+    options.bin_dir = Some(active.path().to_owned());
     let mut node = node_with(options).await;
     ok(cluster.wait_node_ready("node").await);
     let standing = StandingPods::start(&cluster, &node, pods).await;
@@ -57,7 +56,7 @@ async fn nothing_is_disturbed() {
         for disturbance in Disturbance::all(is_long) {
             steps
                 .run(&format!("round {round}: {disturbance}"), async {
-                    disturb(&mut node, &programs, disturbance, &mut gaps).await;
+                    disturb(&mut node, other.path(), disturbance, &mut gaps).await;
                     standing.assert_undisturbed(&cluster, &node).await;
                     clients.assert_answered(disturbance.may_break_calls());
                 })

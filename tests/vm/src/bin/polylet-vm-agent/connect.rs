@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_a_closed_connection_and_no_server_are_told_apart() {
+    fn accepted_closed_and_refused_connections_are_distinguished() {
         let dir = std::env::temp_dir().join(format!("polylet-connect-{}", std::process::id()));
         std::fs::create_dir_all(&dir).expect("a directory");
         let path = dir.join("x.sock");
