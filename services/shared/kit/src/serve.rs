@@ -14,6 +14,7 @@ use futures::Stream;
 use http::{Request, Response};
 use polylet_wire::common::v1::Cause;
 use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::watch;
 use tonic::body::Body;
 use tonic::server::NamedService;
 use tower::ServiceExt;
@@ -45,6 +46,38 @@ pub struct CallCounters {
     pub calls: AtomicU64,
     /// Calls that failed before a first message.
     pub failed: AtomicU64,
+    /// Calls without a response, or for streams without their beginning.
+    unanswered: watch::Sender<usize>,
+}
+
+impl CallCounters {
+    /// Resolves when every call has its response. Streams go on.
+    pub(crate) async fn answered(&self) {
+        // The sender is in this value.
+        let _ = self
+            .unanswered
+            .subscribe()
+            .wait_for(|count| *count == 0)
+            .await;
+    }
+}
+
+/// A call without a response; the end of its connection drops it.
+struct UnansweredCall(Arc<CallCounters>);
+
+impl UnansweredCall {
+    fn start(counts: &Arc<CallCounters>) -> Self {
+        counts.calls.fetch_add(1, Ordering::Relaxed);
+        counts.unanswered.send_modify(|count| *count += 1);
+        Self(Arc::clone(counts))
+    }
+}
+
+impl Drop for UnansweredCall {
+    fn drop(&mut self) {
+        let less = |count: &mut usize| *count = count.saturating_sub(1);
+        self.0.unanswered.send_modify(less);
+    }
 }
 
 impl Routes {
@@ -90,8 +123,9 @@ impl tower_service::Service<Request<Body>> for Routes {
         };
         let span = request_span(&request, service, method);
         let counts = self.counts.clone();
-        counts.calls.fetch_add(1, Ordering::Relaxed);
+        let unanswered = UnansweredCall::start(&counts);
         let call = async move {
+            let _unanswered = unanswered;
             let response = handler.oneshot(request).await;
             // Errors before a first message are in the headers.
             if let Ok(response) = &response

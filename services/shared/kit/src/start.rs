@@ -26,8 +26,10 @@ use crate::{
     report, serve, stale_files, status_line, subprocess,
 };
 
-/// How long to wait for open connections after the drain; watches do not end by themselves.
+/// How long to wait for responses after the drain.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(50);
+/// How long connections have to write the last responses, and to read a request that has just arrived.
+const WRITE_TIME: Duration = Duration::from_millis(3);
 /// How long to wait for the last spans.
 const FLUSH_TIMEOUT: Duration = Duration::from_millis(500);
 
@@ -256,11 +258,24 @@ where
         for unfinished in unfinished {
             tracing::warn!(unfinished, "stopping with unfinished work");
         }
+        // Before the socket is left to the next process, for which calls wait from then on.
+        tokio::select! {
+            () = telemetry.flush(FLUSH_TIMEOUT) => {}
+            _ = &mut serving => {}
+        }
         closing.cancel();
-        let _ = tokio::time::timeout(CLOSE_TIMEOUT, &mut serving).await;
+        let answered = async {
+            counts.answered().await;
+            tokio::time::sleep(WRITE_TIME).await;
+        };
+        tokio::select! {
+            _ = tokio::time::timeout(CLOSE_TIMEOUT, answered) => {}
+            _ = &mut serving => {}
+        }
+    } else {
+        telemetry.flush(FLUSH_TIMEOUT).await;
     }
     watchdog.abort();
-    telemetry.flush(FLUSH_TIMEOUT).await;
     let count = |n: &std::sync::atomic::AtomicU64| n.load(std::sync::atomic::Ordering::Relaxed);
     tracing::info!(
         calls = count(&counts.calls),

@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 pub const INITIAL_DELAY: Duration = Duration::from_millis(100);
 /// The longest delay.
 pub const MAX_DELAY: Duration = Duration::from_secs(10);
+/// A process that ran this long and exits with zero was asked to: it is restarted at once.
+pub const MIN_CLEAN_UPTIME: Duration = Duration::from_secs(1);
 /// A process that ran this long resets the delay.
 pub const RESET_AFTER: Duration = Duration::from_secs(30);
 
@@ -27,14 +29,18 @@ impl RestartBackoff {
         self.total
     }
 
-    /// The delay before the restart of a process that ran for `uptime`. The first restart is immediate.
-    pub fn next_delay(&mut self, uptime: Duration) -> Duration {
+    /// The delay before the restart of a process that ran for `uptime` and exited with zero (`clean`) or
+    /// not. The first restart is immediate.
+    pub fn next_delay(&mut self, uptime: Duration, clean: bool) -> Duration {
         self.consecutive = if uptime >= RESET_AFTER {
             0
         } else {
             self.consecutive
         };
         self.total = self.total.saturating_add(1);
+        if clean && uptime >= MIN_CLEAN_UPTIME {
+            return Duration::ZERO;
+        }
         let delay = BACKOFF.delay(self.consecutive);
         self.consecutive = self.consecutive.saturating_add(1);
         delay
@@ -49,7 +55,7 @@ mod tests {
     #[test]
     fn delays_double_up_to_ten_seconds() {
         let mut restarts = RestartBackoff::default();
-        let mut next = |up| restarts.next_delay(up).as_millis();
+        let mut next = |up| restarts.next_delay(up, false).as_millis();
         let short = Duration::from_secs(1);
         let delays: Vec<u128> = (0..10).map(|_| next(short)).collect();
         assert_eq!(
@@ -61,6 +67,19 @@ mod tests {
         assert_eq!(restarts.total(), 12);
     }
 
+    #[test]
+    fn a_process_that_was_asked_to_exit_does_not_delay_later_restarts() {
+        let mut restarts = RestartBackoff::default();
+        for _ in 0..3 {
+            assert_eq!(restarts.next_delay(MIN_CLEAN_UPTIME, true), Duration::ZERO);
+        }
+        // One that exits with zero over and over again is delayed.
+        let short = MIN_CLEAN_UPTIME / 2;
+        assert_eq!(restarts.next_delay(short, true), Duration::ZERO);
+        assert_eq!(restarts.next_delay(short, true), INITIAL_DELAY);
+        assert_eq!(restarts.total(), 5);
+    }
+
     proptest! {
         #[test]
         fn delays_are_bounded_and_never_shrink(ups in prop::collection::vec(0..60_u64, 0..200)) {
@@ -68,7 +87,7 @@ mod tests {
             let mut before = Duration::ZERO;
             for up in ups {
                 let up = Duration::from_secs(up);
-                let delay = restarts.next_delay(up);
+                let delay = restarts.next_delay(up, false);
                 prop_assert!(delay <= MAX_DELAY);
                 if up >= RESET_AFTER {
                     prop_assert_eq!(delay, Duration::ZERO);

@@ -60,6 +60,7 @@ pub(super) fn handle_exit(
         expiry = running.expiry;
     }
     let locked = matches!(&status, Ok(status) if status.code() == Some(Exit::Locked as i32));
+    let clean = status.as_ref().is_ok_and(ExitStatus::success);
     let reason = match status {
         Ok(status) => child::describe_exit(status),
         Err(error) => format!("failed to start: {error}"),
@@ -85,7 +86,7 @@ pub(super) fn handle_exit(
         None if locked => entry.fail(LOCKED, "another process holds its lock".to_owned()),
         None => entry.fail(FAILING, reason.clone()),
     }
-    let delay = entry.restarts.next_delay(uptime);
+    let delay = entry.restarts.next_delay(uptime, clean);
     entry.phase = ServicePhase::BackOff {
         due: Instant::now() + delay,
     };
