@@ -149,6 +149,8 @@ impl<'a> ServiceManager<'a> {
             let _ = request.send(());
         }
         let instance = entry.instance;
+        // Before the process exists, whose log may be ahead of this thread.
+        let (now, started_at) = (Instant::now(), Timestamp::now());
         let started = child::start(&ChildSpec {
             service: entry.name,
             program: &entry.program,
@@ -172,11 +174,10 @@ impl<'a> ServiceManager<'a> {
             }
         };
         tracing::debug!(service = entry.name, pid = child.pid, "service started");
-        let now = Instant::now();
         self.supervise(at, exit, |channel, tasks| RunningService {
             child,
             since: now,
-            started_at: Timestamp::now(),
+            started_at,
             serving: false,
             channel,
             tasks,
