@@ -13,7 +13,7 @@ use polylet_harness::node::{SERVICES, default_bin_dir};
 use polylet_harness::wait::{Poll, until};
 use polylet_harness::{Node, NodeOptions, PodView, SupervisedService};
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::json;
+use serde_json::{Value, json};
 
 #[tokio::test]
 #[ignore = "needs root, a container runtime and built services: cargo verify"]
@@ -69,9 +69,11 @@ async fn a_service_beyond_its_memory_is_replaced_alone() {
                 let pid = found.map(|one| one.pid).expect("a process");
                 let cgroup = Limited::new(&node, service);
                 cgroup.add(pid);
-                // Work that needs memory.
+                // More than is left in what the process already has.
                 let name = format!("beside-{service}");
-                ok(node.put(&format!("{name}.json"), &pod(&name, RUNS, &json!({}))));
+                let mut large: Value = ok(serde_json::from_str(&pod(&name, RUNS, &json!({}))));
+                large["metadata"]["annotations"] = json!({ "large": "x".repeat(200 << 10) });
+                ok(node.put(&format!("{name}.json"), &large.to_string()));
                 wait_replaced(&node, service, pid).await;
                 ok(node.wait_ready(&name).await);
                 ok(node.wait_in_step().await);
