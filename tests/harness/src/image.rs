@@ -51,22 +51,53 @@ pub fn write_sized(
     config: &serde_json::Value,
     more: usize,
 ) -> Result<PathBuf, HarnessError> {
-    let layer = layer(reference, more)?;
-    let digest = sha256(dir, &layer)?;
+    write_layers(dir, &[reference], config, &[base_layer(reference, more)?])
+}
+
+/// Writes an image of busybox and the files of `own`, under all names of `references`.
+///
+/// # Errors
+/// See [`write_all`].
+pub fn write_with(
+    dir: &Path,
+    references: &[&str],
+    config: &serde_json::Value,
+    own: Tar,
+) -> Result<PathBuf, HarnessError> {
+    let layers = [base_layer("", 0)?, own.finish()];
+    write_layers(dir, references, config, &layers)
+}
+
+fn write_layers(
+    dir: &Path,
+    references: &[&str],
+    config: &serde_json::Value,
+    layers: &[Vec<u8>],
+) -> Result<PathBuf, HarnessError> {
+    let mut digests = Vec::new();
+    for layer in layers {
+        digests.push(format!("sha256:{}", sha256(dir, layer)?));
+    }
     let config = serde_json::json!({
         "architecture": machine::architecture()?,
         "os": "linux",
         "config": config,
-        "rootfs": { "type": "layers", "diff_ids": [format!("sha256:{digest}")] },
+        "rootfs": { "type": "layers", "diff_ids": digests },
     });
+    let names: Vec<String> = (0..layers.len())
+        .map(|n| format!("layer-{n}.tar"))
+        .collect();
     let manifest = serde_json::json!([
-        { "Config": "config.json", "RepoTags": [reference], "Layers": ["layer.tar"] }
+        { "Config": "config.json", "RepoTags": references, "Layers": names }
     ]);
     let mut archive = Tar::default();
     archive.file("manifest.json", 0o644, manifest.to_string().as_bytes());
     archive.file("config.json", 0o644, config.to_string().as_bytes());
-    archive.file("layer.tar", 0o644, &layer);
-    let name: String = reference
+    for (name, layer) in names.iter().zip(layers) {
+        archive.file(name, 0o644, layer);
+    }
+    let name: String = references
+        .concat()
         .chars()
         .map(|c| if c.is_ascii_alphanumeric() { c } else { '-' })
         .collect();
@@ -75,9 +106,9 @@ pub fn write_sized(
     Ok(path)
 }
 
-/// The single layer: busybox, a link for each of its applets, the customary directories, and a file
+/// The first layer: busybox, a link for each of its applets, the customary directories, and a file
 /// of `more` unique bytes.
-fn layer(reference: &str, more: usize) -> Result<Vec<u8>, HarnessError> {
+fn base_layer(reference: &str, more: usize) -> Result<Vec<u8>, HarnessError> {
     let busybox = machine::static_busybox().ok_or_else(|| HarnessError::NotStatic {
         path: PathBuf::from("busybox"),
     })?;

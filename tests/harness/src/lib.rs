@@ -25,13 +25,15 @@ pub mod csi;
 pub mod docker;
 /// Errors, one variant per operation.
 pub mod error;
+/// Programs of pinned Go modules, built once.
+pub mod go_module;
 /// Cleanup on drop and on signals.
 pub mod guard;
 /// Minimal HTTP requests to pods.
 pub mod http;
 /// A mounted file system that never answers.
 pub mod hung_fuse;
-/// Busybox images, built without a registry.
+/// Images, built without a registry.
 pub mod image;
 /// Properties of this machine.
 pub mod machine;

@@ -78,6 +78,26 @@ const FUZZ_NEEDS: [NeedCheck; 1] = [(
     || on_path("g++"),
 )];
 
+/// Programs in the images of Kubernetes' own test suites.
+const SUITE_NEEDS: [NeedCheck; 2] = [
+    (
+        Need {
+            package: "curl",
+            program: "curl",
+            why: "in the images of the test suites",
+        },
+        || on_path("curl"),
+    ),
+    (
+        Need {
+            package: "netcat-openbsd",
+            program: "nc.openbsd",
+            why: "in the images of the test suites",
+        },
+        || on_path("nc.openbsd"),
+    ),
+];
+
 /// Programs that build a virtual machine.
 const VM_NEEDS: [NeedCheck; 2] = [
     (
@@ -110,6 +130,11 @@ pub fn missing() -> Vec<Need> {
 /// Missing programs of a virtual machine.
 pub fn missing_for_vm() -> Vec<Need> {
     missing_of(&VM_NEEDS)
+}
+
+/// Missing programs of the images of Kubernetes' own test suites.
+pub fn missing_for_suites() -> Vec<Need> {
+    missing_of(&SUITE_NEEDS)
 }
 
 /// Missing programs that the engine of the fuzz targets is built with.
