@@ -1,0 +1,179 @@
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::fs;
+use std::path::PathBuf;
+
+use polylet_harness::error::file;
+use polylet_harness::{HarnessError, machine};
+
+use crate::AgentKind;
+use crate::run::SpecResult;
+use crate::specs::Selection;
+
+/// Median seconds of each spec that passed.
+pub(crate) type Durations = BTreeMap<String, f64>;
+
+/// Results of one spec in all rounds.
+#[derive(Debug, Default)]
+struct SpecHistory {
+    seconds: Vec<f64>,
+    /// First lines of the failures.
+    failures: Vec<String>,
+}
+
+impl SpecHistory {
+    fn has_passed(&self) -> bool {
+        self.failures.is_empty() && !self.seconds.is_empty()
+    }
+
+    fn median(&self) -> f64 {
+        let mut sorted = self.seconds.clone();
+        sorted.sort_by(f64::total_cmp);
+        sorted.get(sorted.len() / 2).copied().unwrap_or_default()
+    }
+
+    fn outcome(&self) -> String {
+        let (runs, failed) = (self.seconds.len(), self.failures.len());
+        match (runs, failed) {
+            (0, _) => "not run".to_owned(),
+            (_, 0) => "passed".to_owned(),
+            (1, _) => "failed".to_owned(),
+            _ => format!("failed {failed}/{runs}"),
+        }
+    }
+}
+
+/// Results of all rounds.
+#[derive(Debug, Default)]
+pub(crate) struct Results {
+    specs: BTreeMap<String, SpecHistory>,
+}
+
+impl Results {
+    /// Empty results, in which the selection's names did not run yet.
+    pub(crate) fn new(selection: &Selection) -> Self {
+        let names = selection.required().iter();
+        let specs = names.map(|name| ((*name).to_owned(), SpecHistory::default()));
+        Self {
+            specs: specs.collect(),
+        }
+    }
+
+    /// Adds a round.
+    pub(crate) fn add(&mut self, results: Vec<SpecResult>) {
+        for result in results {
+            let history = self.specs.entry(result.name).or_default();
+            history.seconds.push(result.seconds);
+            history.failures.extend(result.failure);
+        }
+    }
+
+    /// Whether there are specs, and each passed every time.
+    pub(crate) fn all_passed(&self) -> bool {
+        !self.specs.is_empty() && self.specs.values().all(SpecHistory::has_passed)
+    }
+
+    /// A line for each spec, its failures below it, and the sum.
+    pub(crate) fn table(&self, baseline: &Durations) -> String {
+        let mut text = format!("{:<12} {:>8} {:>8}  spec\n", "", "seconds", "kubelet");
+        for (name, history) in &self.specs {
+            let kubelet = baseline.get(name).map(|seconds| format!("{seconds:.1}"));
+            let _ = writeln!(
+                text,
+                "{:<12} {:>8.1} {:>8}  {name}",
+                history.outcome(),
+                history.median(),
+                kubelet.unwrap_or_default(),
+            );
+            for failure in &history.failures {
+                let _ = writeln!(text, "{:31}  {failure}", "");
+            }
+        }
+        let passed = self.specs.values().filter(|spec| spec.has_passed()).count();
+        let _ = write!(text, "{passed} of {} passed", self.specs.len());
+        text
+    }
+
+    /// Writes the durations of passed specs beside those of earlier runs.
+    ///
+    /// # Errors
+    /// Fails if the file cannot be read or written.
+    pub(crate) fn save(&self, agent: AgentKind) -> Result<(), HarnessError> {
+        let mut durations = durations(agent)?;
+        let passed = self.specs.iter().filter(|(_, spec)| spec.has_passed());
+        durations.extend(passed.map(|(name, spec)| (name.clone(), spec.median())));
+        let path = durations_file(agent);
+        let text = serde_json::json!(durations).to_string();
+        file("write", &path, fs::write(&path, text))
+    }
+}
+
+/// The directory of an agent's results.
+pub(crate) fn directory(agent: AgentKind) -> PathBuf {
+    machine::target_dir().join("conformance").join(agent.name())
+}
+
+/// Durations of the kubelet, from earlier runs on this machine.
+///
+/// # Errors
+/// Fails if the file exists and cannot be read.
+pub(crate) fn baseline() -> Result<Durations, HarnessError> {
+    durations(AgentKind::Kubelet)
+}
+
+fn durations_file(agent: AgentKind) -> PathBuf {
+    directory(agent).join("durations.json")
+}
+
+fn durations(agent: AgentKind) -> Result<Durations, HarnessError> {
+    let path = durations_file(agent);
+    if !path.exists() {
+        return Ok(Durations::new());
+    }
+    let text = file("read", &path, fs::read_to_string(&path))?;
+    serde_json::from_str(&text).map_err(|source| HarnessError::Json {
+        what: "durations",
+        from: path.display().to_string(),
+        source,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn result(name: &str, seconds: f64, failure: Option<&str>) -> SpecResult {
+        SpecResult {
+            name: name.to_owned(),
+            seconds,
+            failure: failure.map(str::to_owned),
+        }
+    }
+
+    #[test]
+    fn a_spec_passes_if_it_did_so_in_every_round() {
+        let mut results = Results::new(&Selection::Names(vec!["a", "b", "c"]));
+        assert!(!results.all_passed());
+        results.add(vec![result("a", 2.0, None), result("b", 1.0, None)]);
+        results.add(vec![
+            result("a", 4.0, None),
+            result("b", 1.0, Some("failed: x")),
+        ]);
+        results.add(vec![result("a", 3.0, None), result("b", 1.0, None)]);
+        assert!(!results.all_passed());
+        let baseline = Durations::from([("a".to_owned(), 5.0)]);
+        let expected = "              seconds  kubelet  spec\n\
+                        passed            3.0      5.0  a\n\
+                        failed 1/3        1.0           b\n                                 failed: x\n\
+                        not run           0.0           c\n1 of 3 passed";
+        assert_eq!(results.table(&baseline), expected);
+    }
+
+    #[test]
+    fn nothing_run_is_no_success() {
+        let mut results = Results::new(&Selection::Matching("x".to_owned()));
+        assert!(!results.all_passed());
+        results.add(vec![result("x", 1.0, None)]);
+        assert!(results.all_passed());
+    }
+}

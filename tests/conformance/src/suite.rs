@@ -1,0 +1,70 @@
+use std::path::PathBuf;
+
+use polylet_harness::go_module::{GoBuild, GoModule, GoProgram};
+use polylet_harness::{HarnessError, machine};
+
+const ANNOUNCEMENT: &str = "building the test suite of Kubernetes with Go, once (about 10 minutes)";
+
+const TESTS: GoProgram = GoProgram {
+    name: "e2e.test",
+    package: "k8s.io/kubernetes/test/e2e",
+    build: GoBuild::Tests,
+};
+
+const RUNNER: GoProgram = GoProgram {
+    name: "ginkgo",
+    package: "github.com/onsi/ginkgo/v2/ginkgo",
+    build: GoBuild::Native,
+};
+
+const AGNHOST: GoProgram = GoProgram {
+    name: "agnhost",
+    package: "k8s.io/kubernetes/test/images/agnhost",
+    build: GoBuild::StaticCgo,
+};
+
+const NO_NEW_PRIVILEGES: GoProgram = GoProgram {
+    name: "nonewprivs",
+    package: "k8s.io/kubernetes/test/images/nonewprivs",
+    build: GoBuild::StaticCgo,
+};
+
+/// The programs of the suite, built from the Go module `suites`.
+#[derive(Debug)]
+pub(crate) struct Suite {
+    /// The suite's tests.
+    pub(crate) tests: PathBuf,
+    /// Runs several processes of the tests.
+    pub(crate) runner: PathBuf,
+    /// The program of most images of the suite.
+    pub(crate) agnhost: PathBuf,
+    /// Prints its effective user; its file has the set-user-id bit.
+    pub(crate) no_new_privileges: PathBuf,
+}
+
+impl Suite {
+    /// Builds missing programs.
+    ///
+    /// # Errors
+    /// Fails if Go is missing or too old, or a program cannot be built.
+    pub(crate) async fn ready(say: &dyn Fn(&str)) -> Result<Self, HarnessError> {
+        let source = machine::workspace().join("tests/conformance/suites");
+        let module = GoModule::open("conformance", &source, &[], ANNOUNCEMENT)?;
+        let mut module = module.with_kubernetes_version()?;
+        Ok(Self {
+            tests: module.program(&TESTS, say).await?,
+            runner: module.program(&RUNNER, say).await?,
+            agnhost: module.program(&AGNHOST, say).await?,
+            no_new_privileges: module.program(&NO_NEW_PRIVILEGES, say).await?,
+        })
+    }
+
+    /// The names of all images that the suite may ask for.
+    ///
+    /// # Errors
+    /// Fails if the suite cannot be run.
+    pub(crate) fn images(&self) -> Result<Vec<String>, HarnessError> {
+        let list = machine::run(&self.tests, &["--list-images"])?;
+        Ok(list.lines().map(str::to_owned).collect())
+    }
+}
