@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::ResourceRequirements;
 use polylet_model::constants::{annotation, phase, reason};
 use polylet_model::hook::Hook;
 use polylet_model::quantity::{self, Amount};
-use polylet_model::{ResizableResources, node};
+use polylet_model::{ResizableResources, node, restart};
 use polylet_wire::time::{from_wire_opt, to_wire};
 use polylet_wire::{common, eviction, pleg, podconfig, prober, sync, volume};
 
@@ -73,8 +73,7 @@ fn container(container: &pleg::v1::Container) -> ContainerRecord {
         },
         exit_code: container.exit_code,
         reason: container.reason.clone(),
-        // Runtimes undo a start whose caller is gone; the container itself has not exited.
-        aborted: container.reason == "StartError" && container.message.contains("context canceled"),
+        aborted: restart::start_was_cancelled(&container.reason, &container.message),
         hash: read(annotation::CONTAINER_HASH)
             .cloned()
             .unwrap_or_default(),

@@ -40,6 +40,13 @@ pub enum RestartDecision {
     RestartAll,
 }
 
+/// Whether a container's exit is the end of a start that the runtime undid because its caller was gone,
+/// as when the caller was killed: the container never ran, and is to be created again under the same
+/// restart count. `exit_reason` and `exit_message` are the runtime's (containerd's wording).
+pub fn start_was_cancelled(exit_reason: &str, exit_message: &str) -> bool {
+    exit_reason == "StartError" && exit_message.contains("context canceled")
+}
+
 /// Decides after a container has exited by itself; for one that a probe has killed, see
 /// [`after_kill`]. Rules apply only to containers with a restart policy of their own; the first
 /// matching one is used.

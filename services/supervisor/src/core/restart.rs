@@ -11,7 +11,10 @@ pub const INITIAL_DELAY: Duration = Duration::from_millis(100);
 pub const MAX_DELAY: Duration = Duration::from_secs(10);
 /// A process that ran this long and exits with zero was asked to: it is restarted at once.
 pub const MIN_CLEAN_UPTIME: Duration = Duration::from_secs(1);
-/// A process that ran this long resets the delay.
+/// For each time that a process ran this long, one earlier exit is forgotten: a service that is killed now
+/// and then is restarted at once, and one that crashes whenever it has started is not.
+pub const FORGET_AFTER: Duration = Duration::from_secs(5);
+/// A process that ran this long is stable: all earlier exits are forgotten.
 pub const RESET_AFTER: Duration = Duration::from_secs(30);
 
 const BACKOFF: BackoffPolicy = BackoffPolicy::new(INITIAL_DELAY, MAX_DELAY);
@@ -35,7 +38,9 @@ impl RestartBackoff {
         self.consecutive = if uptime >= RESET_AFTER {
             0
         } else {
-            self.consecutive
+            let forgotten = uptime.as_secs() / FORGET_AFTER.as_secs();
+            let forgotten = u32::try_from(forgotten).unwrap_or(u32::MAX);
+            self.consecutive.saturating_sub(forgotten)
         };
         self.total = self.total.saturating_add(1);
         if clean && uptime >= MIN_CLEAN_UPTIME {
@@ -68,6 +73,16 @@ mod tests {
     }
 
     #[test]
+    fn a_service_that_is_killed_now_and_then_is_restarted_at_once() {
+        let mut restarts = RestartBackoff::default();
+        for _ in 0..20 {
+            assert_eq!(restarts.next_delay(2 * FORGET_AFTER, false), Duration::ZERO);
+            let soon = restarts.next_delay(Duration::from_millis(100), false);
+            assert_eq!(soon, INITIAL_DELAY);
+        }
+    }
+
+    #[test]
     fn a_process_that_was_asked_to_exit_does_not_delay_later_restarts() {
         let mut restarts = RestartBackoff::default();
         for _ in 0..3 {
@@ -82,7 +97,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn delays_are_bounded_and_never_shrink(ups in prop::collection::vec(0..60_u64, 0..200)) {
+        fn delays_are_bounded_and_shrink_by_uptime_only(ups in prop::collection::vec(0..60_u64, 0..200)) {
             let mut restarts = RestartBackoff::default();
             let mut before = Duration::ZERO;
             for up in ups {
@@ -91,7 +106,7 @@ mod tests {
                 prop_assert!(delay <= MAX_DELAY);
                 if up >= RESET_AFTER {
                     prop_assert_eq!(delay, Duration::ZERO);
-                } else {
+                } else if up < FORGET_AFTER {
                     prop_assert!(delay >= before);
                 }
                 before = delay;

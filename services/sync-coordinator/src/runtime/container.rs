@@ -94,8 +94,10 @@ pub async fn start(
     if let Err(error) = context.runtime(manager).start_container(id).await {
         let message = error.message();
         let mut failure = cri_failure(reason::RUN_CONTAINER_ERROR, &error);
-        if message.contains("already in starting state") {
-            // The call of a previous process instance is still in progress.
+        let in_progress = ["already in starting state", "is in CONTAINER_EXITED state"];
+        if in_progress.iter().any(|state| message.contains(state)) {
+            // The call of a previous process instance is still in progress, or has just ended: what
+            // comes next follows from the container's state, without a delay.
             failure.name_reserved = true;
             failure.reason = reason::CONTAINER_CREATING.to_owned();
         }

@@ -66,7 +66,14 @@ impl Statuses {
                 .iter()
                 .filter(|(name, patches)| counted(name) != **patches)
                 .map(|(name, patches)| {
-                    format!("{name}: {patches} patches, {} changes", counted(name))
+                    let sent: Vec<_> = (requests.iter())
+                        .filter(|one| one.resource == "pods/status" && one.name == **name)
+                        .map(|one| format!("{} {} {}", one.at, one.verb, one.code))
+                        .collect();
+                    format!(
+                        "{name}: {patches} patches, {} changes; requests: {sent:?}",
+                        counted(name)
+                    )
                 })
                 .collect();
             match differ.as_slice() {

@@ -86,8 +86,8 @@ fn is_post_start(waiting: &WaitReason) -> bool {
 }
 
 /// Whether a container is starting. It counts as running once its start has completed, including the
-/// postStart hook. Until then the previous status stays, as with upstream's kubelet, which blocks
-/// during the start.
+/// postStart hook, or has failed; a cancelled one is repeated. Until then the previous status stays, as
+/// with upstream's kubelet, which blocks during the start.
 fn is_starting(
     facts: &StatusInputs<'_>,
     previous: Option<&ContainerStatus>,
@@ -104,7 +104,10 @@ fn is_starting(
         && match container.phase {
             ContainerPhase::Created => true,
             ContainerPhase::Running => waiting.is_some_and(is_post_start) && !was_running(),
-            ContainerPhase::Exited | ContainerPhase::Unknown => false,
+            ContainerPhase::Exited => {
+                restart::start_was_cancelled(&container.reason, &container.message)
+            }
+            ContainerPhase::Unknown => false,
         }
 }
 

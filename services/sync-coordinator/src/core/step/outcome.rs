@@ -63,7 +63,7 @@ pub struct StepFailure {
     pub message: String,
     /// The call may still take effect in the runtime, for example after a timeout.
     pub outcome_unknown: bool,
-    /// The runtime has reserved the name for another call.
+    /// Another call for the same sandbox or container is in progress in the runtime, or has just ended.
     pub name_reserved: bool,
     /// The image is no longer present.
     pub image_missing: bool,
