@@ -23,7 +23,7 @@ pub(crate) struct Clients {
 struct Calls {
     of_pods: Kind,
     of_node_api: Kind,
-    /// Broken after they were accepted, and answered when they were repeated.
+    /// Broken after they were accepted; those of them that are not answered when repeated are failed, too.
     broken: Vec<String>,
     failed: Vec<String>,
 }
@@ -110,7 +110,7 @@ async fn repeat<F>(
 ) where
     F: Future<Output = Result<http::HttpResponse, HarnessError>>,
 {
-    let mut earlier = None;
+    let mut is_repeated = false;
     loop {
         let begun = Instant::now();
         let result = call().await;
@@ -130,22 +130,20 @@ async fn repeat<F>(
             let mut calls = calls.lock().unwrap_or_else(PoisonError::into_inner);
             match problem {
                 None => {
-                    calls.broken.extend(earlier.take());
                     let kind = kind(&mut calls);
                     kind.answered += 1;
                     kind.longest = kind.longest.max(took);
                 }
                 // Repeated at once, by a new connection.
-                Some(problem) if earlier.is_none() && is_broken(&result) => {
-                    earlier = Some(problem);
+                Some(problem) if !is_repeated && is_broken(&result) => {
+                    calls.broken.push(problem);
+                    is_repeated = true;
                     continue;
                 }
-                Some(problem) => {
-                    calls.failed.extend(earlier.take());
-                    calls.failed.push(problem);
-                }
+                Some(problem) => calls.failed.push(problem),
             }
         }
+        is_repeated = false;
         tokio::time::sleep(PAUSE).await;
     }
 }

@@ -13,10 +13,16 @@ const PROPERTIES: &str = "Id,ActiveState,SubState,NRestarts,User,MainPID,StatusT
 /// A service that is declared to need few rights, so that it shows what systemd does to it.
 const HUNG: &str = "polylet-image-gc.service";
 
+/// The units of all services. The machine's agent has a unit of a similar name.
+fn units() -> String {
+    DESCRIPTORS
+        .map(|one| format!("{}.service", group(one.service)))
+        .join(" ")
+}
+
 /// The properties of all services' units, by unit.
 async fn shown(node: &SystemdNode) -> BTreeMap<String, BTreeMap<String, String>> {
-    let units = DESCRIPTORS.map(|one| format!("{}.service", group(one.service)));
-    let script = format!("systemctl show --property={PROPERTIES} {}", units.join(" "));
+    let script = format!("systemctl show --property={PROPERTIES} {}", units());
     let text = node.sh(&script).await;
     let unit = |block: &str| {
         let lines = block.lines().filter_map(|line| line.split_once('='));
@@ -105,7 +111,7 @@ pub(crate) async fn restart_each(node: &SystemdNode) {
 
 /// All at once, as after a change of the configuration.
 pub(crate) async fn restart_all(node: &SystemdNode) {
-    node.sh("systemctl restart 'polylet-*.service'").await;
+    node.sh(&format!("systemctl restart {}", units())).await;
     run_as_declared(node).await;
 }
 
