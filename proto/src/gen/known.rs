@@ -181,16 +181,46 @@ impl Known for crate::notice::v1::WatchNoticesResponse {
             })
     }
 }
+impl Known for crate::pleg::v1::AttachRequest {
+    fn unknown(&self) -> Option<&'static str> {
+        None
+    }
+}
+impl Known for crate::pleg::v1::AttachResponse {
+    fn unknown(&self) -> Option<&'static str> {
+        None
+    }
+}
 impl Known for crate::pleg::v1::Container {
     fn unknown(&self) -> Option<&'static str> {
         None
             .or_else(|| enums::<crate::pleg::v1::ContainerPhase>([&self.phase], "polylet.pleg.v1.Container.phase"))
     }
 }
+impl Known for crate::pleg::v1::ExecRequest {
+    fn unknown(&self) -> Option<&'static str> {
+        None
+    }
+}
+impl Known for crate::pleg::v1::ExecResponse {
+    fn unknown(&self) -> Option<&'static str> {
+        None
+    }
+}
 impl Known for crate::pleg::v1::PodState {
     fn unknown(&self) -> Option<&'static str> {
         None
             .or_else(|| messages(&self.containers))
+    }
+}
+impl Known for crate::pleg::v1::PortForwardRequest {
+    fn unknown(&self) -> Option<&'static str> {
+        None
+    }
+}
+impl Known for crate::pleg::v1::PortForwardResponse {
+    fn unknown(&self) -> Option<&'static str> {
+        None
     }
 }
 impl Known for crate::pleg::v1::RefreshPodRequest {
@@ -205,6 +235,16 @@ impl Known for crate::pleg::v1::RefreshPodResponse {
     }
 }
 impl Known for crate::pleg::v1::Resources {
+    fn unknown(&self) -> Option<&'static str> {
+        None
+    }
+}
+impl Known for crate::pleg::v1::RunCommandRequest {
+    fn unknown(&self) -> Option<&'static str> {
+        None
+    }
+}
+impl Known for crate::pleg::v1::RunCommandResponse {
     fn unknown(&self) -> Option<&'static str> {
         None
     }

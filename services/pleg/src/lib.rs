@@ -5,7 +5,8 @@
 //! seconds with them; pods whose list entries changed are inspected. An event of the runtime triggers
 //! the inspection of its pod at once. So does the exit of a container's first process, which the
 //! kernel reports with every runtime: the pod is inspected until the runtime has noticed. `RefreshPod`
-//! inspects a pod for a caller that has just changed it.
+//! inspects a pod for a caller that has just changed it. For the node API, streams to containers are
+//! prepared: it connects to the runtime's streaming server itself.
 //!
 //! Tasks: `run` owns the state and makes the calls; `events` follows the runtime's event stream.
 //! Inputs: refreshes, events, process exits, results of calls, time. Outputs: pod states and the
@@ -35,6 +36,7 @@ mod pidfd;
 mod run;
 mod runtime;
 mod server;
+mod streaming;
 
 use jiff::Timestamp;
 use polylet_cri::RuntimeClient;
@@ -43,6 +45,7 @@ use polylet_kit::{Api, BoxError, Ctx, Service, ServiceDescriptor};
 use polylet_watch::Store;
 use polylet_wire::levels;
 use polylet_wire::pleg::v1::pleg_service_server::PlegServiceServer;
+use polylet_wire::pleg::v1::streaming_service_server::StreamingServiceServer;
 use tokio::sync::{mpsc, watch};
 
 /// The service and its dependencies.
@@ -85,10 +88,18 @@ pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
     );
     let root = &ctx.config().polylet.root_directory;
     let messages = runtime::TerminationMessageReader::new(root, ctx.drain());
-    let event_loop = run::EventLoop::new(runtime, manager, wake, exits, messages);
+    let event_loop = run::EventLoop::new(runtime.clone(), manager, wake, exits, messages);
     ctx.spawn("run", event_loop.run(ctx.drain(), receiver));
-    let server = server::Server::new(store.clone(), inputs, runtime_status_receiver);
+    let refresher = server::Refresher(inputs);
+    let streaming = streaming::StreamingServer::new(
+        store.clone(),
+        refresher.clone(),
+        runtime,
+        kubelet.streaming_connection_idle_timeout,
+    );
+    let server = server::Server::new(store.clone(), refresher, runtime_status_receiver);
     Ok(Service::new()
         .grpc(PlegServiceServer::new(server))
+        .grpc(StreamingServiceServer::new(streaming))
         .activity(move || format!("{} pods in the runtime", store.keys().len())))
 }

@@ -17,22 +17,49 @@ use crate::manager::RefreshRequest;
 
 type Responses<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
+/// Has pods inspected.
+#[derive(Clone)]
+pub(crate) struct Refresher(pub(crate) mpsc::UnboundedSender<Input>);
+
+impl Refresher {
+    /// The state of a pod, at least as recent as this call.
+    pub(crate) async fn refresh(
+        &self,
+        uid: String,
+        force: bool,
+    ) -> Result<RefreshPodResponse, Status> {
+        let (response, receiver) = oneshot::channel();
+        let request = RefreshRequest {
+            uid,
+            force,
+            cause: cause::from_current_span(),
+            response,
+        };
+        let stopping = || Status::unavailable("pleg is shutting down");
+        self.0
+            .send(Input::Refresh(request))
+            .map_err(|_| stopping())?;
+        let result = receiver.await.map_err(|_| stopping())?;
+        result.map_err(Status::unavailable)
+    }
+}
+
 /// The gRPC methods of `PlegService`.
 pub(crate) struct Server {
     store: Store<String, PodState>,
-    inputs: mpsc::UnboundedSender<Input>,
+    refresher: Refresher,
     runtime_status: watch::Receiver<WatchRuntimeResponse>,
 }
 
 impl Server {
     pub(crate) fn new(
         store: Store<String, PodState>,
-        inputs: mpsc::UnboundedSender<Input>,
+        refresher: Refresher,
         runtime_status: watch::Receiver<WatchRuntimeResponse>,
     ) -> Self {
         Self {
             store,
-            inputs,
+            refresher,
             runtime_status,
         }
     }
@@ -59,19 +86,8 @@ impl PlegService for Server {
         if uid.is_empty() {
             return Err(Status::invalid_argument("uid is empty"));
         }
-        let (response, receiver) = oneshot::channel();
-        let request = RefreshRequest {
-            uid,
-            force,
-            cause: cause::from_current_span(),
-            response,
-        };
-        let stopping = || Status::unavailable("pleg is shutting down");
-        self.inputs
-            .send(Input::Refresh(request))
-            .map_err(|_| stopping())?;
-        let result = receiver.await.map_err(|_| stopping())?;
-        result.map(Response::new).map_err(Status::unavailable)
+        let refreshed = self.refresher.refresh(uid, force).await?;
+        Ok(Response::new(refreshed))
     }
 
     async fn watch_runtime(
