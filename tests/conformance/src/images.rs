@@ -6,7 +6,7 @@ use polylet_harness::tar::Tar;
 use polylet_harness::{HarnessError, image, machine};
 use serde_json::{Value, json};
 
-use crate::suite::Suite;
+use crate::suite::SuitePrograms;
 
 /// The registry of the images that the suite's authors make. Others, such as one that needs a password,
 /// must stay out of reach.
@@ -19,7 +19,7 @@ const PAUSE: &str = "registry.k8s.io/pause:";
 ///
 /// # Errors
 /// Fails if a program cannot be read or an archive cannot be written.
-pub(crate) fn write(dir: &Path, suite: &Suite) -> Result<Vec<PathBuf>, HarnessError> {
+pub(crate) fn write(dir: &Path, suite: &SuitePrograms) -> Result<Vec<PathBuf>, HarnessError> {
     let list = suite.images()?;
     let of_suite = |name: &str| named(&list, &format!("{REGISTRY}{name}:"));
     let env = json!(["PATH=/usr/local/bin:/usr/bin:/bin"]);
@@ -49,7 +49,7 @@ fn named<'a>(list: &'a [String], prefix: &str) -> Vec<&'a str> {
     references.map(String::as_str).collect()
 }
 
-fn privileges_files(suite: &Suite) -> Result<Tar, HarnessError> {
+fn privileges_files(suite: &SuitePrograms) -> Result<Tar, HarnessError> {
     let mut tar = Tar::default();
     let program = read(&suite.no_new_privileges)?;
     tar.file("usr/local/bin/nnp", 0o6755, &program);
@@ -64,7 +64,7 @@ fn shell_files() -> Result<Tar, HarnessError> {
     Ok(tar)
 }
 
-fn pause_files(suite: &Suite) -> Result<Tar, HarnessError> {
+fn pause_files(suite: &SuitePrograms) -> Result<Tar, HarnessError> {
     let mut tar = Tar::default();
     tar.file("agnhost", 0o755, &read(&suite.agnhost)?);
     Ok(tar)
@@ -72,7 +72,7 @@ fn pause_files(suite: &Suite) -> Result<Tar, HarnessError> {
 
 /// What specs use in containers of this image: the program under two names, bash, nc, curl, a directory
 /// for uploads, and a user with a group of its own.
-fn agnhost_files(suite: &Suite) -> Result<Tar, HarnessError> {
+fn agnhost_files(suite: &SuitePrograms) -> Result<Tar, HarnessError> {
     let mut tar = pause_files(suite)?;
     tar.link("agnhost-2", "agnhost");
     tar.dir("uploads/", 0o755);

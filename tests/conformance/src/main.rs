@@ -21,9 +21,9 @@ mod suite;
 /// The cluster with its node.
 mod testbed;
 
-use results::Results;
-use specs::Selection;
-use suite::Suite;
+use results::SuiteResults;
+use specs::SpecSelection;
+use suite::SuitePrograms;
 use testbed::Testbed;
 
 /// Runs Kubernetes' own end-to-end suite against one node.
@@ -69,11 +69,11 @@ impl AgentKind {
 }
 
 impl ConformanceArgs {
-    fn selection(&self) -> Selection {
+    fn selection(&self) -> SpecSelection {
         match (&self.focus, self.short) {
-            (Some(regex), _) => Selection::Matching(regex.clone()),
-            (None, true) => Selection::Names(specs::short()),
-            (None, false) => Selection::Names(specs::all()),
+            (Some(regex), _) => SpecSelection::Matching(regex.clone()),
+            (None, true) => SpecSelection::Names(specs::short()),
+            (None, false) => SpecSelection::Names(specs::all()),
         }
     }
 }
@@ -109,7 +109,7 @@ async fn all(args: &ConformanceArgs) -> Result<bool, HarnessError> {
     }
     let missing = [packages::missing(), packages::missing_for_suites()].concat();
     packages::install(&missing, &say)?;
-    let suite = Suite::ready(&say).await?;
+    let suite = SuitePrograms::ready(&say).await?;
     let bin_dir = match &args.bin_dir {
         Some(bin_dir) => bin_dir.clone(),
         None => build::programs(build::Profile::Demo, &|_| ()).await?,
@@ -117,7 +117,7 @@ async fn all(args: &ConformanceArgs) -> Result<bool, HarnessError> {
     let testbed = Testbed::start(args.agent, bin_dir, &suite, &say).await?;
     let selection = args.selection();
     let output = results::directory(args.agent);
-    let mut results = Results::new(&selection);
+    let mut results = SuiteResults::new(&selection);
     for round in 1..=args.rounds {
         let dir = output.join(format!("round-{round}"));
         let log = dir.join("suite.log");

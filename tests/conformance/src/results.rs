@@ -8,7 +8,7 @@ use polylet_harness::{HarnessError, machine};
 
 use crate::AgentKind;
 use crate::run::SpecResult;
-use crate::specs::Selection;
+use crate::specs::SpecSelection;
 
 /// Median seconds of each spec that passed.
 pub(crate) type Durations = BTreeMap<String, f64>;
@@ -45,13 +45,13 @@ impl SpecHistory {
 
 /// Results of all rounds.
 #[derive(Debug, Default)]
-pub(crate) struct Results {
+pub(crate) struct SuiteResults {
     specs: BTreeMap<String, SpecHistory>,
 }
 
-impl Results {
+impl SuiteResults {
     /// Empty results, in which the selection's names did not run yet.
-    pub(crate) fn new(selection: &Selection) -> Self {
+    pub(crate) fn new(selection: &SpecSelection) -> Self {
         let names = selection.required().iter();
         let specs = names.map(|name| ((*name).to_owned(), SpecHistory::default()));
         Self {
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn a_spec_passes_if_it_did_so_in_every_round() {
-        let mut results = Results::new(&Selection::Names(vec!["a", "b", "c"]));
+        let mut results = SuiteResults::new(&SpecSelection::Names(vec!["a", "b", "c"]));
         assert!(!results.all_passed());
         results.add(vec![result("a", 2.0, None), result("b", 1.0, None)]);
         results.add(vec![
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn nothing_run_is_no_success() {
-        let mut results = Results::new(&Selection::Matching("x".to_owned()));
+        let mut results = SuiteResults::new(&SpecSelection::Matching("x".to_owned()));
         assert!(!results.all_passed());
         results.add(vec![result("x", 1.0, None)]);
         assert!(results.all_passed());

@@ -8,8 +8,8 @@ use polylet_harness::error::file;
 use serde::Deserialize;
 use tokio::process::Command;
 
-use crate::specs::Selection;
-use crate::suite::Suite;
+use crate::specs::SpecSelection;
+use crate::suite::SuitePrograms;
 use crate::testbed::Testbed;
 
 /// The suite ends itself after this time.
@@ -31,9 +31,9 @@ pub(crate) struct SpecResult {
 /// # Errors
 /// Fails if the suite cannot be run or leaves no report. Failed specs are results.
 pub(crate) async fn suite(
-    suite: &Suite,
+    suite: &SuitePrograms,
     testbed: &Testbed,
-    selection: &Selection,
+    selection: &SpecSelection,
     procs: u32,
     dir: &Path,
 ) -> Result<Vec<SpecResult>, HarnessError> {

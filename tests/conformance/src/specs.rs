@@ -1,13 +1,13 @@
 /// Which specs run.
 #[derive(Debug, Clone)]
-pub(crate) enum Selection {
+pub(crate) enum SpecSelection {
     /// These, each of which must run.
     Names(Vec<&'static str>),
     /// All whose names match a regular expression.
     Matching(String),
 }
 
-impl Selection {
+impl SpecSelection {
     /// The regular expression for the suite.
     pub(crate) fn regex(&self) -> String {
         match self {
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn names_are_matched_literally_and_to_their_end() {
-        let selection = Selection::Names(vec![r#"[sig] a *b* (c, "d.e")"#, "[sig] f"]);
+        let selection = SpecSelection::Names(vec![r#"[sig] a *b* (c, "d.e")"#, "[sig] f"]);
         assert_eq!(
             selection.regex(),
             r#"(?:\[sig\] a \*b\* \(c, "d\.e"\)|\[sig\] f)$"#

@@ -31,7 +31,7 @@ const NO_NEW_PRIVILEGES: GoProgram = GoProgram {
 
 /// The programs of the suite, built from the Go module `suites`.
 #[derive(Debug)]
-pub(crate) struct Suite {
+pub(crate) struct SuitePrograms {
     /// The suite's tests.
     pub(crate) tests: PathBuf,
     /// Runs several processes of the tests.
@@ -42,7 +42,7 @@ pub(crate) struct Suite {
     pub(crate) no_new_privileges: PathBuf,
 }
 
-impl Suite {
+impl SuitePrograms {
     /// Builds missing programs.
     ///
     /// # Errors

@@ -5,7 +5,7 @@ use polylet_harness::cluster::Component;
 use polylet_harness::error::file;
 use polylet_harness::{Cluster, ClusterOptions, Flavour, HarnessError, Node};
 
-use crate::suite::Suite;
+use crate::suite::SuitePrograms;
 use crate::{AgentKind, images};
 
 /// A control plane and one node with a private containerd. Removed completely on drop.
@@ -25,7 +25,7 @@ impl Testbed {
     pub(crate) async fn start(
         agent: AgentKind,
         bin_dir: PathBuf,
-        suite: &Suite,
+        suite: &SuitePrograms,
         say: &dyn Fn(&str),
     ) -> Result<Self, HarnessError> {
         let cluster = Cluster::start(&ClusterOptions::default(), say).await?;
