@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use polylet_kit::{BoxError, Ctx};
 
 use crate::core::access::AuthorizationMode;
+use crate::http::switches::Switches;
 use crate::tls_settings::TlsSettings;
 
 /// Ports, certificates and access.
@@ -18,8 +19,7 @@ pub(crate) struct Config {
     pub(crate) client_ca: Option<PathBuf>,
     pub(crate) tls: TlsSettings,
     pub(crate) access: AccessPolicy,
-    /// `enableDebuggingHandlers`: container logs and running pods are served.
-    pub(crate) debugging: bool,
+    pub(crate) switches: Switches,
     pub(crate) pod_logs: PathBuf,
     pub(crate) node_ip: Option<IpAddr>,
 }
@@ -86,7 +86,12 @@ impl Config {
                 mode,
                 token_reviews: kubelet.authentication.webhook.enabled,
             },
-            debugging: kubelet.enable_debugging_handlers,
+            switches: Switches {
+                debugging: kubelet.enable_debugging_handlers,
+                system_logs: kubelet.enable_system_log_handler,
+                debug_flags: kubelet.enable_debug_flags_handler,
+                profiling: kubelet.enable_profiling_handler,
+            },
             pod_logs: PathBuf::from(&kubelet.pod_logs_dir),
             node_ip: polylet_kit::address::node_address(ctx.config()),
         })

@@ -6,9 +6,11 @@ use polylet_wire::prober::v1::ListProbeCountsResponse;
 use serde_json::Value;
 
 use crate::convert;
+use crate::core::streaming::{remote_command, remote_status, request};
 use crate::core::{access, log_query, metrics, pods, probes};
+use crate::streaming::runtime_url;
 
-/// Parses the query of a log request.
+/// Parses the query of a request for a log or a stream.
 pub fn log_query(query: &str, now: Timestamp) {
     let pairs: Vec<(String, String)> = query
         .split('&')
@@ -17,6 +19,12 @@ pub fn log_query(query: &str, now: Timestamp) {
         .collect();
     // Most queries are invalid.
     let _ = log_query::parse(&pairs, true, now);
+    let _ = request::StreamOptions::parse(&pairs);
+    let _ = request::forwarded_ports(&pairs);
+    // So are most URLs of a runtime, and most results of a command.
+    let _ = runtime_url::parse(query);
+    remote_status::status(query.as_bytes());
+    remote_command::client_message(query.as_bytes());
 }
 
 /// Determines the attributes of a request.

@@ -1,4 +1,5 @@
-//! The node API: pods, logs, statistics, metrics and health over HTTPS, for users and the control plane.
+//! The node API: pods, logs, streams of containers, statistics, metrics and health over HTTPS, for users
+//! and the control plane.
 //!
 //! Tasks:
 //! - `https`: the node API (port 10250) with TLS, authentication by client certificate or token, and
@@ -7,8 +8,8 @@
 //! - `read-only`: plain HTTP without authentication (port 10255), if configured.
 //!
 //! The service has no event loop and no other state: each response is computed from responses of its
-//! peers (status-reporter: pods and statuses; pleg: containers; eviction: the stats summary; prober:
-//! counts of probes). It does nothing at rest.
+//! peers (status-reporter: pods and statuses; pleg: containers, URLs of the runtime's streams; eviction: the stats summary; prober:
+//! counts of probes). At rest it observes now and then whether pods are synced (`health`).
 
 #![cfg_attr(
     not(test),
@@ -30,6 +31,7 @@ mod http;
 mod peers;
 mod reviews;
 mod server;
+mod streaming;
 mod tls;
 mod tls_settings;
 
@@ -80,16 +82,18 @@ pub static DESCRIPTOR: ServiceDescriptor = ServiceDescriptor {
 /// When a port is in use, or the certificate or the client CA is invalid.
 pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
     let config = config::Config::from_ctx(&ctx)?;
-    let state = http::HandlerState::new(&ctx, &config);
     let limits = server::ServerLimits::default();
     let tasks = TaskTracker::new();
+    let streams = streaming::Streams::new(&ctx, tasks.clone());
+    let state = http::HandlerState::new(&ctx, &config, streams);
+    let health = state.health.clone();
     if let Some(address) = config.healthz {
         let listener = ctx.bind_port("healthz", address)?;
         ctx.spawn(
             "healthz",
             server::plain(
                 listener,
-                http::health::router(),
+                http::health::router(state.health.clone()),
                 limits,
                 tasks.clone(),
                 ctx.drain(),
@@ -107,13 +111,14 @@ pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
     if let Some(address) = config.https {
         let listener = ctx.bind_port("https", address)?;
         let reviews = reviews::Reviews::from_ctx(&ctx);
-        let router = http::node(state, config.access, config.debugging, reviews);
+        let router = http::node(state, config.access, config.switches, reviews);
         let tls = tls::ReloadingTls::new(config, ctx.node_name())?;
         ctx.spawn(
             "https",
             server::secure(listener, tls, router, limits, tasks.clone(), ctx.drain()),
         );
     }
+    ctx.spawn("health", health.watch(ctx.drain()));
     let drain = ctx.drain();
     ctx.background("connections", async move {
         drain.cancelled().await;

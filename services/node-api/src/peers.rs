@@ -6,6 +6,8 @@ use bytes::Bytes;
 use polylet_kit::{Channel, Ctx, MAX_MESSAGE_SIZE};
 use polylet_watch::{Change, WatchWire};
 use polylet_wire::known::{self, Known};
+use polylet_wire::lifecycle::v1::GetInfoRequest;
+use polylet_wire::lifecycle::v1::lifecycle_service_client::LifecycleServiceClient;
 use polylet_wire::pleg::v1::pleg_service_client::PlegServiceClient;
 use polylet_wire::pleg::v1::{PodState, WatchPodStatesRequest};
 use polylet_wire::prober::v1::prober_service_client::ProberServiceClient;
@@ -19,6 +21,12 @@ use tonic::{Code, Request, Status};
 
 /// Timeout of a snapshot of a stream.
 const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Timeout of a question about the state of a peer.
+const INFO_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// The services without which pods are not synced, as status-reporter follows them.
+const SYNCING: [&str; 2] = ["sync-coordinator", "pleg"];
 
 /// Timeout of a list of pods: all of them with their manifests may exceed a hundred megabytes.
 const LIST_TIMEOUT: Duration = Duration::from_secs(60);
@@ -74,6 +82,21 @@ impl PeerClients {
             async move { Ok(client.list_pod_statuses(request).await?.into_inner().pods) }
         })
         .await
+    }
+
+    /// Whether status-reporter responds, and is in step with the services that sync pods.
+    pub(crate) async fn in_step(&self) -> bool {
+        let mut client = LifecycleServiceClient::new(self.status.clone());
+        let mut request = Request::new(GetInfoRequest {});
+        request.set_timeout(INFO_TIMEOUT);
+        let Ok(info) = client.get_info(request).await else {
+            return false;
+        };
+        let peers = info.into_inner().peers;
+        SYNCING.iter().all(|service| {
+            let mut found = peers.iter().filter(|peer| peer.service == *service);
+            found.all(|peer| peer.synced)
+        })
     }
 
     /// Resolves once the container is no longer the running one of its pod, or the pod is gone.
@@ -176,7 +199,7 @@ impl PeerClients {
 
 /// Repeats a call whose connection broke, because the peer was restarted. None of the calls changes anything,
 /// and the next one waits in the backlog of the peer's socket.
-async fn repeated<T, F>(call: impl Fn() -> F) -> Result<T, Status>
+pub(crate) async fn repeated<T, F>(call: impl Fn() -> F) -> Result<T, Status>
 where
     F: Future<Output = Result<T, Status>>,
 {

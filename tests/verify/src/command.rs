@@ -35,7 +35,7 @@ impl Program {
 
     /// Whether it needs a cluster, by its name: `cluster.rs`, `api_volumes.rs`, `registration.rs`.
     pub(crate) fn needs_cluster(&self) -> bool {
-        let starts = ["cluster", "api_", "registration"];
+        let starts = ["cluster", "api_", "registration", "node_api_streams"];
         self.is_vm() || self.is_e2e() && starts.iter().any(|start| self.target.starts_with(start))
     }
 }

@@ -1,13 +1,16 @@
 //! Authorization, queries and content of responses. Pure.
 
 pub(crate) mod access;
+pub(crate) mod configz;
 pub(crate) mod connections;
+pub(crate) mod health;
 pub(crate) mod log_query;
 pub(crate) mod log_target;
 pub(crate) mod metrics;
 pub(crate) mod pods;
 pub(crate) mod probes;
 pub(crate) mod review_limit;
+pub(crate) mod streaming;
 #[cfg(test)]
 mod tests;
 pub(crate) mod ttl_cache;

@@ -56,7 +56,7 @@ pub(crate) fn running(pod: &RunningPod) -> Value {
     })
 }
 
-/// The names of a pod's containers.
+/// The containers of a pod.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct ContainerNames {
@@ -68,25 +68,42 @@ struct ContainerNames {
 #[derive(Debug, Deserialize)]
 struct ContainerName {
     name: String,
+    #[serde(default)]
+    tty: bool,
+}
+
+#[derive(Deserialize)]
+struct PodContainers {
+    spec: ContainerNames,
+}
+
+impl ContainerNames {
+    /// Those of a manifest; none if there is no manifest.
+    fn parse(manifest: &[u8]) -> Self {
+        let pod = serde_json::from_slice::<PodContainers>(manifest);
+        pod.map(|pod| pod.spec).unwrap_or_default()
+    }
+
+    fn find(&self, name: &str) -> Option<&ContainerName> {
+        let mut all = self.containers.iter();
+        let mut others = self
+            .init_containers
+            .iter()
+            .chain(&self.ephemeral_containers);
+        all.find(|container| container.name == name)
+            .or_else(|| others.find(|container| container.name == name))
+    }
+}
+
+/// Whether a container of a pod has a terminal; `None` if the pod has no such container.
+pub(crate) fn has_tty(manifest: &[u8], name: &str) -> Option<bool> {
+    let containers = ContainerNames::parse(manifest);
+    containers.find(name).map(|container| container.tty)
 }
 
 /// Whether a pod has a container of this name. A pod without a manifest is known by its status alone.
 pub(crate) fn has_container(manifest: &[u8], status: &PodStatus, name: &str) -> bool {
-    #[derive(Deserialize)]
-    struct PodContainers {
-        spec: ContainerNames,
-    }
-    let spec = serde_json::from_slice::<PodContainers>(manifest).map(|pod| pod.spec);
-    let ContainerNames {
-        containers,
-        init_containers,
-        ephemeral_containers,
-    } = spec.unwrap_or_default();
-    let mut names = containers
-        .iter()
-        .chain(&init_containers)
-        .chain(&ephemeral_containers);
-    names.any(|container| container.name == name)
+    ContainerNames::parse(manifest).find(name).is_some()
         || container_statuses(status).any(|status| status.name == name)
 }
 

@@ -5,22 +5,31 @@ pub(crate) mod logs;
 mod metrics;
 mod pods;
 mod stats;
+mod streams;
+pub(crate) mod switches;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::middleware;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{any, get};
+use axum::routing::{get, post};
+use axum::{Json, Router};
 use polylet_kit::Ctx;
+use serde_json::Value;
 use tonic::Code;
 
+use self::health::HealthChecks;
+use self::switches::{Switches, disabled};
 use crate::auth::{Guard, guard};
 use crate::config::{AccessPolicy, Config};
+use crate::core::configz;
 use crate::peers::PeerClients;
 use crate::reviews::Reviews;
+use crate::streaming::{StreamingClient, Streams};
 
 /// Shared by all handlers.
 #[derive(Clone)]
@@ -32,16 +41,27 @@ pub(crate) struct HandlerState {
     pub(crate) max_volume_age: Duration,
     /// The feature gate `PodLogsQuerySplitStreams`.
     pub(crate) split_streams: bool,
+    pub(crate) streaming: StreamingClient,
+    pub(crate) streams: Streams,
+    pub(crate) health: HealthChecks,
+    /// The response of `/configz`.
+    configuration: Arc<Value>,
 }
 
 impl HandlerState {
-    pub(crate) fn new(ctx: &Ctx, config: &Config) -> Self {
+    pub(crate) fn new(ctx: &Ctx, config: &Config, streams: Streams) -> Self {
+        let peers = PeerClients::new(ctx);
+        let configuration = serde_json::to_value(&ctx.config().kubelet).unwrap_or_default();
         Self {
-            peers: PeerClients::new(ctx),
+            health: HealthChecks::new(peers.clone()),
+            configuration: Arc::new(configz::response(configuration)),
+            peers,
             node: ctx.node_name().to_owned(),
             pod_logs: config.pod_logs.clone(),
             max_volume_age: ctx.config().kubelet.volume_stats_agg_period,
             split_streams: ctx.config().kubelet.has_gate("PodLogsQuerySplitStreams"),
+            streaming: StreamingClient::new(ctx),
+            streams,
         }
     }
 }
@@ -50,53 +70,60 @@ impl HandlerState {
 pub(crate) fn node(
     state: HandlerState,
     access: AccessPolicy,
-    debugging: bool,
+    switches: Switches,
     reviews: Option<Reviews>,
 ) -> Router {
     let guard_state = Guard { access, reviews };
-    let debug = if debugging {
-        debug(state.clone())
-    } else {
-        debugging_disabled()
-    };
-    shared(state)
-        .merge(debug)
+    let mut router = shared(state.clone());
+    if switches.debugging {
+        router = router.merge(debug(state));
+    }
+    router
+        .merge(disabled(switches))
         .layer(middleware::from_fn_with_state(guard_state, guard))
 }
 
 /// The endpoints that `enableDebuggingHandlers` is about.
 fn debug(state: HandlerState) -> Router {
     Router::new()
+        .route("/configz", get(configz))
         .route("/runningpods/", get(pods::running))
         .route("/runningpods", get(pods::running))
         .route(
             "/containerLogs/{namespace}/{pod}/{container}",
             get(logs::get),
         )
+        .merge(streaming())
         .with_state(state)
 }
 
-/// The same, switched off: as upstream, including those that are not served here at all.
-fn debugging_disabled() -> Router {
-    let disabled = || async {
-        let message = "Debug endpoints are disabled.\n";
-        (StatusCode::METHOD_NOT_ALLOWED, message)
-    };
-    let paths = [
-        "/run/",
-        "/exec/",
-        "/attach/",
-        "/portForward/",
-        "/containerLogs/",
-        "/runningpods/",
-        "/debug/pprof/",
-        "/logs/",
+/// Streams of containers. Clients that speak WebSocket use GET, others POST.
+fn streaming() -> Router<HandlerState> {
+    let container = [
+        "{namespace}/{pod}/{container}",
+        "{namespace}/{pod}/{uid}/{container}",
     ];
-    paths.into_iter().fold(Router::new(), |router, path| {
-        router
-            .route(path, any(disabled))
-            .route(&format!("{path}{{*rest}}"), any(disabled))
-    })
+    let pod = ["{namespace}/{pod}", "{namespace}/{pod}/{uid}"];
+    let mut router = Router::new();
+    for path in container {
+        router = router
+            .route(
+                &format!("/exec/{path}"),
+                get(streams::exec).post(streams::exec),
+            )
+            .route(
+                &format!("/attach/{path}"),
+                get(streams::attach).post(streams::attach),
+            )
+            .route(&format!("/run/{path}"), post(streams::run));
+    }
+    for path in pod {
+        router = router.route(
+            &format!("/portForward/{path}"),
+            get(streams::port_forward).post(streams::port_forward),
+        );
+    }
+    router
 }
 
 /// The endpoints of the read-only port.
@@ -113,8 +140,18 @@ fn shared(state: HandlerState) -> Router {
         .route("/metrics", get(metrics::node))
         .route("/metrics/resource", get(metrics::resource))
         .route("/metrics/probes", get(metrics::probes))
-        .with_state(state)
-        .merge(health::router())
+        .with_state(state.clone())
+        .merge(
+            Router::new()
+                .route("/metrics/slis", get(health::slis))
+                .with_state(state.health.clone()),
+        )
+        .merge(health::router(state.health))
+}
+
+/// The configuration in effect.
+async fn configz(State(state): State<HandlerState>) -> Json<Value> {
+    Json((*state.configuration).clone())
 }
 
 /// An error of a peer as an HTTP response.
@@ -135,32 +172,5 @@ impl IntoResponse for PeerError {
 impl From<tonic::Status> for PeerError {
     fn from(status: tonic::Status) -> Self {
         Self(status)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use axum::body::{Body, to_bytes};
-    use axum::http::Request;
-    use tower::ServiceExt;
-
-    use super::*;
-
-    #[tokio::test]
-    async fn debug_endpoints_can_be_disabled() {
-        for (method, path) in [
-            ("GET", "/containerLogs/default/web/main"),
-            ("GET", "/runningpods/"),
-            ("POST", "/exec/default/web/main"),
-            ("GET", "/logs/"),
-            ("GET", "/debug/pprof/heap"),
-        ] {
-            let request = Request::builder().method(method).uri(path);
-            let request = request.body(Body::empty()).unwrap();
-            let response = debugging_disabled().oneshot(request).await.unwrap();
-            assert_eq!(response.status(), StatusCode::METHOD_NOT_ALLOWED, "{path}");
-            let body = to_bytes(response.into_body(), 1000).await.unwrap();
-            assert_eq!(body, "Debug endpoints are disabled.\n");
-        }
     }
 }

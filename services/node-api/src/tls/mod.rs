@@ -244,6 +244,7 @@ pub(crate) mod test_support {
     use super::*;
     use crate::config::AccessPolicy;
     use crate::core::access::AuthorizationMode;
+    use crate::http::switches::Switches;
 
     /// A server with a certificate of its own in this directory, and the certificate.
     pub(crate) fn self_signed(directory: &Path, tls: TlsSettings) -> (ReloadingTls, PathBuf) {
@@ -259,7 +260,12 @@ pub(crate) mod test_support {
                 mode: AuthorizationMode::AlwaysAllow,
                 token_reviews: false,
             },
-            debugging: true,
+            switches: Switches {
+                debugging: true,
+                system_logs: true,
+                debug_flags: true,
+                profiling: true,
+            },
             pod_logs: PathBuf::new(),
             node_ip: None,
         };

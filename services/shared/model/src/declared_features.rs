@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Container, PodSpec};
 
+/// The node API serves the newer protocols of streams over WebSockets.
+const WEBSOCKETS: &str = "ExtendWebSocketsToKubelet";
 /// The resources of pods are resized in place.
 const POD_LEVEL_RESIZE: &str = "InPlacePodLevelResourcesVerticalScaling";
 /// Init containers are resized in place.
@@ -14,9 +16,14 @@ const RESTART_ALL: &str = "RestartAllContainersOnContainerExits";
 /// Pods in the node's network namespace have user namespaces.
 const USERNS_HOST_NETWORK: &str = "UserNamespacesHostNetworkSupport";
 
-/// Features that this agent supports. Of upstream's, `ExtendWebSocketsToKubelet` is missing, as the
-/// node API does not stream, and `UserNamespacesHostNetworkSupport`, which is off by default.
-pub const SUPPORTED: [&str; 3] = [POD_LEVEL_RESIZE, INIT_CONTAINER_RESIZE, RESTART_ALL];
+/// Features that this agent supports. Of upstream's, `UserNamespacesHostNetworkSupport` is missing, which
+/// is off by default.
+pub const SUPPORTED: [&str; 4] = [
+    WEBSOCKETS,
+    POD_LEVEL_RESIZE,
+    INIT_CONTAINER_RESIZE,
+    RESTART_ALL,
+];
 
 /// The declared features under these gates, which are on unless disabled. `None` if nodes declare
 /// none.
@@ -91,7 +98,7 @@ mod tests {
         let gates = |off: &[&str]| off.iter().map(|gate| ((*gate).to_owned(), false)).collect();
         assert_eq!(declared(&gates(&[])).unwrap(), SUPPORTED);
         let two_off = declared(&gates(&[SUPPORTED[0], SUPPORTED[2]]));
-        assert_eq!(two_off.unwrap(), [SUPPORTED[1]]);
+        assert_eq!(two_off.unwrap(), [SUPPORTED[1], SUPPORTED[3]]);
         assert_eq!(declared(&gates(&["NodeDeclaredFeatures"])), None);
     }
 

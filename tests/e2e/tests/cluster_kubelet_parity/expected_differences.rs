@@ -10,10 +10,6 @@ pub(crate) fn all() -> Vec<ExpectedDifference> {
             "Polylet appends its own version after the plus sign",
         ),
         (
-            "Node status declaredFeatures has: ExtendWebSocketsToKubelet",
-            "the node API does not stream WebSockets: the API server must translate",
-        ),
-        (
             "CSINode fields of * f:spec f:drivers: {}",
             "an empty list instead of none: the generated API types always serialize it",
         ),

@@ -9,10 +9,6 @@ pub const UNSUPPORTED_FIELDS: &[(&str, &str)] = &[
     ("syncFrequency", "pods are synced when something changes"),
     ("enableContentionProfiling", "profiles are not served"),
     (
-        "streamingConnectionIdleTimeout",
-        "exec, attach and port-forward are not served",
-    ),
-    (
         "kubeletCgroups",
         "the services stay in the cgroup that they were started in",
     ),
@@ -57,10 +53,7 @@ pub const UNSUPPORTED_FIELDS: &[(&str, &str)] = &[
     ("showHiddenMetricsForVersion", "there are no hidden metrics"),
     ("volumePluginDir", "flexVolume is not supported"),
     ("kernelMemcgNotification", "memory is measured at intervals"),
-    ("enableSystemLogHandler", "/logs/ is not served"),
     ("enableSystemLogQuery", "/logs/ is not served"),
-    ("enableProfilingHandler", "/debug/pprof/ is not served"),
-    ("enableDebugFlagsHandler", "/debug/flags/v is not served"),
     (
         "shutdownGracePeriod",
         "pods are not terminated in order at node shutdown",
@@ -122,10 +115,7 @@ fn is_set(field: &str, config: &KubeletConfiguration, given: impl Fn(&str) -> bo
         "topologyManagerPolicy" => !config.topology_manager_policy.eq_ignore_ascii_case("none"),
         "contentType" => changed() && config.content_type != "application/json",
         // On by default: only who asks for them misses them.
-        "makeIPTablesUtilChains"
-        | "enableSystemLogHandler"
-        | "enableProfilingHandler"
-        | "enableDebugFlagsHandler" => given(field) && !changed(),
+        "makeIPTablesUtilChains" => given(field) && !changed(),
         _ => changed(),
     }
 }

@@ -85,7 +85,7 @@ pub(super) static KNOWN: &[Gate] = &[
     ("EnvFiles", true, Beta, Free, AlwaysOn),
     ("EventedPLEG", false, Alpha, Free, AlwaysOn),
     ("ExecProbeTimeout", true, Stable, Locked, Unrelated),
-    ("ExtendWebSocketsToKubelet", true, Beta, Free, NotImplemented),
+    ("ExtendWebSocketsToKubelet", true, Beta, Free, Implemented),
     ("ExternalServiceAccountTokenSigner", true, Stable, Locked, Unrelated),
     ("GangScheduling", false, Alpha, Free, Unrelated),
     ("GenericWorkload", false, Alpha, Free, Unrelated),

@@ -9,10 +9,6 @@ const UNSUPPORTED_SAMPLES: &[(&str, &str)] = &[
         "enableContentionProfiling",
         "enableContentionProfiling: true",
     ),
-    (
-        "streamingConnectionIdleTimeout",
-        "streamingConnectionIdleTimeout: 1h",
-    ),
     ("kubeletCgroups", "kubeletCgroups: /kubelet"),
     ("systemCgroups", "systemCgroups: /system\ncgroupRoot: /"),
     ("cpuManagerPolicy", "cpuManagerPolicy: static"),
@@ -49,10 +45,7 @@ const UNSUPPORTED_SAMPLES: &[(&str, &str)] = &[
     ),
     ("volumePluginDir", "volumePluginDir: /opt/flex"),
     ("kernelMemcgNotification", "kernelMemcgNotification: true"),
-    ("enableSystemLogHandler", "enableSystemLogHandler: true"),
     ("enableSystemLogQuery", "enableSystemLogQuery: true"),
-    ("enableProfilingHandler", "enableProfilingHandler: true"),
-    ("enableDebugFlagsHandler", "enableDebugFlagsHandler: true"),
     ("shutdownGracePeriod", "shutdownGracePeriod: 30s"),
     (
         "shutdownGracePeriodCriticalPods",

@@ -1,0 +1,184 @@
+//! `/exec`, `/attach`, `/portForward` and `/run`: commands in containers, and ports of pods.
+
+use axum::extract::{Path, Query, Request, State};
+use axum::http::StatusCode;
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER};
+use axum::response::{IntoResponse, Response};
+use polylet_wire::common::v1::PodRef;
+use serde::Deserialize;
+use tonic::{Code, Status};
+
+use super::{HandlerState, PeerError};
+use crate::core::pods;
+use crate::core::streaming::request::{StreamOptions, exec_command, forwarded_ports, run_command};
+use crate::core::streaming::upgrade::is_websocket;
+use crate::streaming::{StreamRequest, serve_command, serve_ports};
+
+/// Seconds after which a refused client may try again, as upstream.
+const RETRY_SECONDS: &str = "60";
+
+/// The path of a request for a container.
+#[derive(Debug, Deserialize)]
+pub(crate) struct ContainerPath {
+    namespace: String,
+    pod: String,
+    uid: Option<String>,
+    container: String,
+}
+
+/// The path of a request for a pod.
+#[derive(Debug, Deserialize)]
+pub(crate) struct PodPath {
+    namespace: String,
+    pod: String,
+    uid: Option<String>,
+}
+
+type Pairs = Vec<(String, String)>;
+
+/// A pod that a request names.
+struct NamedPod {
+    reference: PodRef,
+    manifest: Vec<u8>,
+}
+
+/// Runs a command with its streams. The uid of the path is not considered, as upstream.
+pub(crate) async fn exec(
+    State(state): State<HandlerState>,
+    Path(path): Path<ContainerPath>,
+    Query(query): Query<Pairs>,
+    request: Request,
+) -> Result<Response, Response> {
+    let options = StreamOptions::parse(&query).map_err(bad_request)?;
+    let pod = find(&state, &path.namespace, &path.pod).await?;
+    let permit = state.streams.admit().ok_or_else(too_many)?;
+    let command = exec_command(&query);
+    let prepared = state
+        .streaming
+        .exec(pod.reference, path.container, command, options);
+    let url = prepared.await.map_err(refused)?;
+    let request = StreamRequest::new(request);
+    Ok(serve_command(&state.streams, permit, request, &url, options).await)
+}
+
+/// Connects to the streams of a container.
+pub(crate) async fn attach(
+    State(state): State<HandlerState>,
+    Path(path): Path<ContainerPath>,
+    Query(query): Query<Pairs>,
+    request: Request,
+) -> Result<Response, Response> {
+    let options = StreamOptions::parse(&query).map_err(bad_request)?;
+    let pod = find(&state, &path.namespace, &path.pod).await?;
+    let full_name = format!("{}_{}", path.pod, path.namespace);
+    if path.uid.is_some_and(|uid| uid != pod.reference.uid) {
+        return Err(internal(format!("pod {full_name} not found")));
+    }
+    // The terminal is the container's, and not the client's to choose.
+    let Some(tty) = pods::has_tty(&pod.manifest, &path.container) else {
+        let container = &path.container;
+        return Err(internal(format!(
+            "container {container} not found in pod {full_name}"
+        )));
+    };
+    let permit = state.streams.admit().ok_or_else(too_many)?;
+    let of_container = StreamOptions { tty, ..options };
+    let prepared = state
+        .streaming
+        .attach(pod.reference, path.container, of_container);
+    let url = prepared.await.map_err(refused)?;
+    let request = StreamRequest::new(request);
+    Ok(serve_command(&state.streams, permit, request, &url, options).await)
+}
+
+/// Forwards ports.
+pub(crate) async fn port_forward(
+    State(state): State<HandlerState>,
+    Path(path): Path<PodPath>,
+    Query(query): Query<Pairs>,
+    request: Request,
+) -> Result<Response, Response> {
+    let request = StreamRequest::new(request);
+    let names_ports = is_websocket(request.headers()) && !state.streams.tunnels(&request);
+    let ports = if names_ports {
+        forwarded_ports(&query).map_err(bad_request)?
+    } else {
+        Vec::new()
+    };
+    let pod = find(&state, &path.namespace, &path.pod).await?;
+    if path.uid.is_some_and(|uid| uid != pod.reference.uid) {
+        return Err((StatusCode::NOT_FOUND, "pod not found").into_response());
+    }
+    let permit = state.streams.admit().ok_or_else(too_many)?;
+    let prepared = state.streaming.port_forward(pod.reference, ports);
+    let url = prepared.await.map_err(refused)?;
+    Ok(serve_ports(&state.streams, permit, request, &url).await)
+}
+
+/// Runs a command and responds with its output.
+pub(crate) async fn run(
+    State(state): State<HandlerState>,
+    Path(path): Path<ContainerPath>,
+    Query(query): Query<Pairs>,
+) -> Result<Response, Response> {
+    let pod = find(&state, &path.namespace, &path.pod).await?;
+    let permit = state.streams.admit().ok_or_else(too_many)?;
+    let command = run_command(&query);
+    let words = command.join(" ");
+    let call = state
+        .streaming
+        .run_command(pod.reference, path.container, command);
+    let output = call
+        .await
+        .map_err(|status| internal(status.message().to_owned()))?;
+    drop(permit);
+    if output.exit_code != 0 {
+        let (code, stderr) = (output.exit_code, String::from_utf8_lossy(&output.stderr));
+        return Err(internal(format!(
+            "command '{words}' exited with {code}: {stderr}"
+        )));
+    }
+    let text = [output.stdout, output.stderr].concat();
+    Ok(([(CONTENT_TYPE, "application/json")], text).into_response())
+}
+
+async fn find(state: &HandlerState, namespace: &str, name: &str) -> Result<NamedPod, Response> {
+    let found = state.peers.pods_named(namespace, name).await;
+    let found = found.map_err(|status| PeerError(status).into_response())?;
+    let mut found = found.into_iter().filter_map(|pod| {
+        Some(NamedPod {
+            reference: pod.r#ref?,
+            manifest: pod.manifest.into(),
+        })
+    });
+    let missing = || (StatusCode::NOT_FOUND, "pod does not exist").into_response();
+    found.next().ok_or_else(missing)
+}
+
+/// Upstream's response when the runtime does not prepare a stream.
+fn refused(status: Status) -> Response {
+    let message = status.message().to_owned();
+    match status.code() {
+        Code::NotFound => (StatusCode::NOT_FOUND, message).into_response(),
+        Code::ResourceExhausted => {
+            let headers = [(RETRY_AFTER, RETRY_SECONDS)];
+            (StatusCode::TOO_MANY_REQUESTS, headers, message).into_response()
+        }
+        _ => internal(message),
+    }
+}
+
+/// As upstream when the runtime has too many streams.
+fn too_many() -> Response {
+    refused(Status::resource_exhausted(
+        "maximum number of in-flight requests exceeded",
+    ))
+}
+
+fn bad_request(message: String) -> Response {
+    (StatusCode::BAD_REQUEST, message).into_response()
+}
+
+fn internal(message: String) -> Response {
+    (StatusCode::INTERNAL_SERVER_ERROR, message).into_response()
+}
