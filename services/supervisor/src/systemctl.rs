@@ -57,6 +57,16 @@ impl Systemctl {
             .map(|_| ())
     }
 
+    /// Reads the unit files again.
+    pub(crate) async fn reload(&self) -> Result<(), SystemctlError> {
+        run(&["daemon-reload"], JOB_TIMEOUT).await.map(|_| ())
+    }
+
+    /// The command of a unit, with the variables in it.
+    pub(crate) async fn exec_start(&self, unit: &str) -> Result<String, SystemctlError> {
+        run(&["show", "--property=ExecStart", "--", unit], TIMEOUT).await
+    }
+
     /// The facts of one unit.
     pub(crate) async fn facts(&self, unit: &str) -> Result<UnitFacts, SystemctlError> {
         let properties = "--property=LoadState,ActiveState,UnitFileState,MainPID";

@@ -8,10 +8,15 @@ use clap::Args;
 use polylet_kit::{Exit, config, report, state_file};
 
 use crate::core::takeover::{
-    self, KUBELET, NodeAgents, POLYLET_PROCESS, POLYLET_UNITS, TakeoverStep, UnitFacts,
+    self, Agent, KUBELET, NodeAgents, POLYLET_PROCESS, POLYLET_UNITS, TakeoverStep, UnitFacts,
 };
 use crate::flags::{self, FlagError, ParsedArgs};
 use crate::systemctl::{Systemctl, SystemctlError};
+
+/// The drop-in that makes the kubelet's unit run Polylet.
+mod drop_in;
+
+use drop_in::DropInError;
 
 /// The first line of the configuration that the package installs. It is nobody's, so that a takeover
 /// replaces it by that of the kubelet.
@@ -26,6 +31,9 @@ pub(crate) struct TakeoverArgs {
     /// Run all services as children of one process (polylet.service) instead of as units (polylet.target)
     #[arg(long, conflicts_with = "back")]
     single: bool,
+    /// Run Polylet as kubelet.service, where kubeadm expects the kubelet, with the arguments it writes
+    #[arg(long, conflicts_with_all = ["back", "single"])]
+    kubeadm: bool,
     /// Say what would be done, and do nothing
     #[arg(long)]
     dry_run: bool,
@@ -69,6 +77,11 @@ enum TakeoverError {
         #[source]
         source: std::io::Error,
     },
+    #[error(
+        "{KUBELET} does not take its arguments from the variables of kubeadm's drop-in, KUBELET_KUBECONFIG_ARGS \
+         and KUBELET_CONFIG_ARGS: without --kubeadm, its configuration is taken over into a file of Polylet"
+    )]
+    NotKubeadm,
     #[error("not confirmed; pass --yes where there is no terminal")]
     NotConfirmed,
     #[error("failed to {step}; {}", state(done))]
@@ -76,8 +89,17 @@ enum TakeoverError {
         step: TakeoverStep,
         done: Vec<TakeoverStep>,
         #[source]
-        source: SystemctlError,
+        source: StepError,
     },
+}
+
+/// Why a step failed.
+#[derive(Debug, thiserror::Error)]
+enum StepError {
+    #[error(transparent)]
+    Systemctl(#[from] SystemctlError),
+    #[error(transparent)]
+    DropIn(#[from] DropInError),
 }
 
 fn state(done: &[TakeoverStep]) -> String {
@@ -116,23 +138,29 @@ pub(crate) fn main(args: &TakeoverArgs, file: &Path) -> ExitCode {
 }
 
 async fn run(args: &TakeoverArgs, file: &Path) -> Result<(), TakeoverError> {
-    let agent = match (args.back, args.single) {
-        (true, _) => KUBELET,
-        (false, true) => POLYLET_PROCESS,
-        (false, false) => POLYLET_UNITS,
+    let agent = match args {
+        TakeoverArgs { back: true, .. } => Agent::Kubelet,
+        TakeoverArgs { single: true, .. } => Agent::Process,
+        TakeoverArgs { kubeadm: true, .. } => Agent::Kubeadm,
+        _ => Agent::Units,
     };
     let agents = NodeAgents {
         kubelet: Systemctl.facts(KUBELET).await?,
         units: Systemctl.facts(POLYLET_UNITS).await?,
         process: Systemctl.facts(POLYLET_PROCESS).await?,
+        has_drop_in: drop_in::exists(),
     };
-    let text = if args.back {
-        None
-    } else {
-        configuration(&agents.kubelet, file)?
+    let text = match agent {
+        Agent::Units | Agent::Process => configuration(&agents.kubelet, file)?,
+        Agent::Kubelet | Agent::Kubeadm => None,
     };
     let steps = takeover::plan(&agents, agent, text.is_some())
         .map_err(|unit| TakeoverError::NotInstalled { unit })?;
+    if agent == Agent::Kubeadm
+        && !takeover::has_kubeadm_arguments(&Systemctl.exec_start(KUBELET).await?)
+    {
+        return Err(TakeoverError::NotKubeadm);
+    }
     if steps.is_empty() {
         println!("Nothing to do: {agent} is enabled and running, and no other node agent is.");
         return Ok(());
@@ -154,7 +182,7 @@ async fn run(args: &TakeoverArgs, file: &Path) -> Result<(), TakeoverError> {
     println!(
         "Done: {agent} is running. `polylet takeover{}` goes back.",
         match agent {
-            KUBELET => "",
+            Agent::Kubelet => "",
             _ => " --back",
         }
     );
@@ -229,10 +257,7 @@ async fn apply(
                 write(text.unwrap_or_default(), file)?;
                 Ok(())
             }
-            TakeoverStep::Stop(unit) => Systemctl.change("stop", &[unit]).await,
-            TakeoverStep::Disable(unit) => Systemctl.change("disable", &[unit]).await,
-            TakeoverStep::Enable(unit) => Systemctl.change("enable", &[unit]).await,
-            TakeoverStep::Start(unit) => Systemctl.change("start", &[unit]).await,
+            step => change(*step).await,
         };
         changed.map_err(|source| TakeoverError::Step {
             step: *step,
@@ -240,6 +265,26 @@ async fn apply(
             source,
         })?;
         done.push(*step);
+    }
+    Ok(())
+}
+
+async fn change(step: TakeoverStep) -> Result<(), StepError> {
+    match step {
+        TakeoverStep::WriteConfiguration => {}
+        TakeoverStep::Stop(unit) => Systemctl.change("stop", &[unit]).await?,
+        TakeoverStep::Disable(unit) => Systemctl.change("disable", &[unit]).await?,
+        TakeoverStep::Enable(unit) => Systemctl.change("enable", &[unit]).await?,
+        TakeoverStep::Start(unit) => Systemctl.change("start", &[unit]).await?,
+        TakeoverStep::Restart(unit) => Systemctl.change("restart", &[unit]).await?,
+        TakeoverStep::AddDropIn => {
+            drop_in::add()?;
+            Systemctl.reload().await?;
+        }
+        TakeoverStep::RemoveDropIn => {
+            drop_in::remove()?;
+            Systemctl.reload().await?;
+        }
     }
     Ok(())
 }

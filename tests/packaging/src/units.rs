@@ -28,6 +28,7 @@ const NOTE: &str =
 /// All unit files by their path below `systemd/`.
 pub fn files() -> BTreeMap<String, String> {
     let mut files = BTreeMap::new();
+    files.insert("kubelet.service.conf".to_owned(), kubelet_drop_in());
     let mut add = |name: String, text: String| files.insert(format!("system/{name}"), text);
     add("polylet.target".to_owned(), target());
     add("polylet.slice".to_owned(), slice());
@@ -84,7 +85,6 @@ MemoryLow=128M
 
 /// All services as children of one process.
 fn all_in_one() -> String {
-    let tasks: u32 = facts::FACTS.iter().map(|facts| facts.tasks_max).sum();
     format!(
         "{NOTE}# The other choice beside polylet.target: the services as children of one process, which accepts the
 # kubelet's flags. All of them run as root.
@@ -98,10 +98,42 @@ Conflicts=polylet.target kubelet.service
 After=kubelet.service
 
 [Service]
-Type=notify
+ExecStart={PROGRAMS}/polylet run $POLYLET_ARGS
+{process}
+[Install]
+WantedBy=multi-user.target
+",
+        process = one_process(),
+    )
+}
+
+/// The kubelet's unit with the services as children of one process, where kubeadm has set the arguments.
+fn kubelet_drop_in() -> String {
+    format!(
+        "{NOTE}# `polylet takeover --kubeadm` links it from /etc/systemd/system/kubelet.service.d.
+[Unit]
+Description=Polylet as the kubelet, with the arguments of kubeadm
+Wants=polylet-cni-cache.service
+After=network.target dbus.socket {RUNTIMES}
+# One node agent at a time.
+Conflicts=polylet.target polylet.service
+After=polylet.target polylet.service
+
+[Service]
+ExecStart=
+ExecStart={PROGRAMS}/polylet run $KUBELET_KUBECONFIG_ARGS $KUBELET_CONFIG_ARGS $KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS
+{process}",
+        process = one_process(),
+    )
+}
+
+/// What a unit says of the process whose children are the services.
+fn one_process() -> String {
+    let tasks: u32 = facts::FACTS.iter().map(|facts| facts.tasks_max).sum();
+    format!(
+        "Type=notify
 NotifyAccess=main
 EnvironmentFile=-/etc/default/polylet
-ExecStart={PROGRAMS}/polylet run $POLYLET_ARGS
 Slice=polylet.slice
 Restart=always
 RestartSec=250ms
@@ -118,9 +150,6 @@ KillMode=mixed
 OOMScoreAdjust=-999
 LimitNOFILE=1000000
 TasksMax={tasks}
-
-[Install]
-WantedBy=multi-user.target
 ",
         start = seconds(START_TIMEOUT),
         stop_all = seconds(STOP_ALL_TIMEOUT),

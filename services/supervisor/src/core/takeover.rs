@@ -31,6 +31,42 @@ pub struct NodeAgents {
     pub units: UnitFacts,
     /// The unit [`POLYLET_PROCESS`].
     pub process: UnitFacts,
+    /// A drop-in makes [`KUBELET`] run Polylet.
+    pub has_drop_in: bool,
+}
+
+/// What is to be the node agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Agent {
+    /// The kubelet.
+    Kubelet,
+    /// Polylet, by [`POLYLET_UNITS`].
+    Units,
+    /// Polylet, by [`POLYLET_PROCESS`].
+    Process,
+    /// Polylet, by [`KUBELET`] with a drop-in: where kubeadm expects the kubelet, with the arguments that it
+    /// writes.
+    Kubeadm,
+}
+
+impl Agent {
+    /// The unit that runs it.
+    pub fn unit(self) -> &'static str {
+        match self {
+            Agent::Kubelet | Agent::Kubeadm => KUBELET,
+            Agent::Units => POLYLET_UNITS,
+            Agent::Process => POLYLET_PROCESS,
+        }
+    }
+}
+
+impl fmt::Display for Agent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Agent::Kubeadm => write!(f, "{KUBELET} with Polylet"),
+            _ => f.write_str(self.unit()),
+        }
+    }
 }
 
 impl NodeAgents {
@@ -56,6 +92,12 @@ pub enum TakeoverStep {
     Enable(&'static str),
     /// Starts a unit.
     Start(&'static str),
+    /// Makes [`KUBELET`] run Polylet from its next start on.
+    AddDropIn,
+    /// Makes it run the kubelet again.
+    RemoveDropIn,
+    /// Restarts a unit, which runs another program from then on.
+    Restart(&'static str),
 }
 
 impl fmt::Display for TakeoverStep {
@@ -72,6 +114,21 @@ impl fmt::Display for TakeoverStep {
             TakeoverStep::Start(unit) => {
                 write!(f, "start {unit}, which takes over the running containers")
             }
+            TakeoverStep::AddDropIn => {
+                write!(
+                    f,
+                    "let {KUBELET} run Polylet, by a drop-in; kubeadm's files and its arguments stay"
+                )
+            }
+            TakeoverStep::RemoveDropIn => {
+                write!(
+                    f,
+                    "let {KUBELET} run the kubelet, by removing Polylet's drop-in"
+                )
+            }
+            TakeoverStep::Restart(unit) => {
+                write!(f, "restart {unit}; its containers keep running")
+            }
         }
     }
 }
@@ -83,17 +140,17 @@ impl fmt::Display for TakeoverStep {
 /// With the name of the unit when `agent` is not installed.
 pub fn plan(
     agents: &NodeAgents,
-    agent: &'static str,
+    agent: Agent,
     write_configuration: bool,
 ) -> Result<Vec<TakeoverStep>, &'static str> {
-    let all = agents.all();
-    let chosen = all.into_iter().find(|(unit, _)| *unit == agent);
+    let (all, chosen_unit) = (agents.all(), agent.unit());
+    let chosen = all.into_iter().find(|(unit, _)| *unit == chosen_unit);
     let chosen = chosen.map(|(_, facts)| facts).unwrap_or_default();
     if !chosen.exists {
-        return Err(agent);
+        return Err(chosen_unit);
     }
     let mut steps = Vec::new();
-    for (unit, facts) in all.into_iter().filter(|(unit, _)| *unit != agent) {
+    for (unit, facts) in all.into_iter().filter(|(unit, _)| *unit != chosen_unit) {
         if facts.is_active {
             steps.push(TakeoverStep::Stop(unit));
         }
@@ -101,16 +158,33 @@ pub fn plan(
             steps.push(TakeoverStep::Disable(unit));
         }
     }
+    let needs_drop_in = agent == Agent::Kubeadm;
+    let changes_program = match (agents.has_drop_in, needs_drop_in) {
+        (false, true) => Some(TakeoverStep::AddDropIn),
+        (true, false) => Some(TakeoverStep::RemoveDropIn),
+        _ => None,
+    };
+    steps.extend(changes_program);
     if !chosen.is_enabled {
-        steps.push(TakeoverStep::Enable(agent));
+        steps.push(TakeoverStep::Enable(chosen_unit));
     }
     if !chosen.is_active {
-        steps.push(TakeoverStep::Start(agent));
+        steps.push(TakeoverStep::Start(chosen_unit));
+    } else if chosen_unit == KUBELET && changes_program.is_some() {
+        steps.push(TakeoverStep::Restart(chosen_unit));
     }
     if write_configuration && !steps.is_empty() {
         steps.insert(0, TakeoverStep::WriteConfiguration);
     }
     Ok(steps)
+}
+
+/// Whether a unit takes a kubelet's arguments from the variables that kubeadm's drop-in sets, so that
+/// another program can be run with them. `exec_start` is the unit's property `ExecStart`.
+pub fn has_kubeadm_arguments(exec_start: &str) -> bool {
+    ["$KUBELET_KUBECONFIG_ARGS", "$KUBELET_CONFIG_ARGS"]
+        .iter()
+        .all(|variable| exec_start.contains(variable))
 }
 
 /// The arguments of a kubelet out of the command line of its process (`/proc/<pid>/cmdline`); `None` if it
@@ -146,8 +220,9 @@ mod tests {
             kubelet: RUNNING,
             units: INSTALLED,
             process: INSTALLED,
+            has_drop_in: false,
         };
-        let steps = plan(&agents, POLYLET_UNITS, true).unwrap();
+        let steps = plan(&agents, Agent::Units, true).unwrap();
         let expected = [
             TakeoverStep::WriteConfiguration,
             TakeoverStep::Stop(KUBELET),
@@ -164,10 +239,11 @@ mod tests {
             kubelet: INSTALLED,
             units: RUNNING,
             process: INSTALLED,
+            has_drop_in: false,
         };
-        assert_eq!(plan(&agents, POLYLET_UNITS, true).unwrap(), []);
+        assert_eq!(plan(&agents, Agent::Units, true).unwrap(), []);
         agents.units.is_active = false;
-        let steps = plan(&agents, POLYLET_UNITS, false).unwrap();
+        let steps = plan(&agents, Agent::Units, false).unwrap();
         assert_eq!(steps, [TakeoverStep::Start(POLYLET_UNITS)]);
     }
 
@@ -180,8 +256,9 @@ mod tests {
                 ..RUNNING
             },
             process: RUNNING,
+            has_drop_in: false,
         };
-        let steps = plan(&agents, KUBELET, false).unwrap();
+        let steps = plan(&agents, Agent::Kubelet, false).unwrap();
         let expected = [
             TakeoverStep::Disable(POLYLET_UNITS),
             TakeoverStep::Stop(POLYLET_PROCESS),
@@ -193,12 +270,60 @@ mod tests {
     }
 
     #[test]
+    fn the_kubelet_s_unit_changes_its_program() {
+        let mut agents = NodeAgents {
+            kubelet: RUNNING,
+            units: INSTALLED,
+            process: INSTALLED,
+            has_drop_in: false,
+        };
+        let restart = TakeoverStep::Restart(KUBELET);
+        let steps = plan(&agents, Agent::Kubeadm, false).unwrap();
+        assert_eq!(steps, [TakeoverStep::AddDropIn, restart]);
+        agents.has_drop_in = true;
+        assert_eq!(plan(&agents, Agent::Kubeadm, false).unwrap(), []);
+        let steps = plan(&agents, Agent::Kubelet, false).unwrap();
+        assert_eq!(steps, [TakeoverStep::RemoveDropIn, restart]);
+        let steps = plan(&agents, Agent::Units, false).unwrap();
+        let expected = [
+            TakeoverStep::Stop(KUBELET),
+            TakeoverStep::Disable(KUBELET),
+            TakeoverStep::RemoveDropIn,
+            TakeoverStep::Enable(POLYLET_UNITS),
+            TakeoverStep::Start(POLYLET_UNITS),
+        ];
+        assert_eq!(steps, expected);
+        // Before `kubeadm init`: started, and waiting for its configuration.
+        agents = NodeAgents {
+            kubelet: INSTALLED,
+            ..NodeAgents::default()
+        };
+        let steps = plan(&agents, Agent::Kubeadm, false).unwrap();
+        let expected = [
+            TakeoverStep::AddDropIn,
+            TakeoverStep::Enable(KUBELET),
+            TakeoverStep::Start(KUBELET),
+        ];
+        assert_eq!(steps, expected);
+    }
+
+    #[test]
+    fn units_with_arguments_of_kubeadm() {
+        let with = "{ path=/usr/bin/kubelet ; argv[]=/usr/bin/kubelet $KUBELET_KUBECONFIG_ARGS \
+                    $KUBELET_CONFIG_ARGS $KUBELET_KUBEADM_ARGS $KUBELET_EXTRA_ARGS ; ignore_errors=no }";
+        assert!(has_kubeadm_arguments(with));
+        assert!(!has_kubeadm_arguments(
+            "argv[]=/usr/bin/kubelet --config=/a"
+        ));
+    }
+
+    #[test]
     fn an_agent_that_is_not_installed_is_refused() {
         let agents = NodeAgents {
             units: RUNNING,
             ..NodeAgents::default()
         };
-        assert_eq!(plan(&agents, KUBELET, false), Err(KUBELET));
+        assert_eq!(plan(&agents, Agent::Kubelet, false), Err(KUBELET));
     }
 
     #[test]
