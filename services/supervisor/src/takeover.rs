@@ -22,6 +22,9 @@ use drop_in::DropInError;
 /// replaces it by that of the kubelet.
 const PACKAGED: &str = "# Default configuration of the package polylet.";
 
+/// What kubeadm writes before it starts the kubelet.
+const KUBEADM_CONFIG: &str = "/var/lib/kubelet/config.yaml";
+
 /// Arguments of `polylet takeover`.
 #[derive(Args)]
 pub(crate) struct TakeoverArgs {
@@ -149,6 +152,7 @@ async fn run(args: &TakeoverArgs, file: &Path) -> Result<(), TakeoverError> {
         units: Systemctl.facts(POLYLET_UNITS).await?,
         process: Systemctl.facts(POLYLET_PROCESS).await?,
         has_drop_in: drop_in::exists(),
+        has_kubeadm_config: Path::new(KUBEADM_CONFIG).exists(),
     };
     let text = match agent {
         Agent::Units | Agent::Process => configuration(&agents.kubelet, file)?,
@@ -179,13 +183,15 @@ async fn run(args: &TakeoverArgs, file: &Path) -> Result<(), TakeoverError> {
         return Err(TakeoverError::NotConfirmed);
     }
     apply(&steps, text.as_deref(), file).await?;
-    println!(
-        "Done: {agent} is running. `polylet takeover{}` goes back.",
-        match agent {
-            Agent::Kubelet => "",
-            _ => " --back",
-        }
-    );
+    let state = match agent {
+        Agent::Kubeadm if !agents.has_kubeadm_config => "starts with kubeadm init or join",
+        _ => "is running",
+    };
+    let back = match agent {
+        Agent::Kubelet => "",
+        _ => " --back",
+    };
+    println!("Done: {agent} {state}. `polylet takeover{back}` goes back.");
     Ok(())
 }
 

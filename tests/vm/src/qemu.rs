@@ -35,6 +35,9 @@ pub struct Hardware {
     pub memory: u32,
     /// A port of this machine's loopback address that leads to the node API's.
     pub node_api: Option<u16>,
+    /// The same for an API server in the machine, port 6443; other machines reach it at
+    /// [`HOST`](crate::HOST).
+    pub api_server: Option<u16>,
 }
 
 impl Default for Hardware {
@@ -43,6 +46,7 @@ impl Default for Hardware {
             cpus: 2,
             memory: 2048,
             node_api: None,
+            api_server: None,
         }
     }
 }
@@ -250,10 +254,12 @@ fn arguments(files: &MachineFiles, hardware: &Hardware, agent_socket: &Path) -> 
 
 /// The host is 10.0.2.2, and only its loopback addresses are reachable.
 fn network(hardware: &Hardware) -> String {
-    let forward = hardware
-        .node_api
-        .map(|port| format!(",hostfwd=tcp:127.0.0.1:{port}-:10250"));
-    format!("user,id=net,net=10.0.2.0/24{}", forward.unwrap_or_default())
+    let ports = [(hardware.node_api, 10250), (hardware.api_server, 6443)];
+    let forward = ports.map(|(port, to)| {
+        let forward = port.map(|port| format!(",hostfwd=tcp:127.0.0.1:{port}-:{to}"));
+        forward.unwrap_or_default()
+    });
+    format!("user,id=net,net=10.0.2.0/24{}", forward.concat())
 }
 
 /// The last lines of a log.

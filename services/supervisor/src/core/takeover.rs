@@ -33,6 +33,8 @@ pub struct NodeAgents {
     pub process: UnitFacts,
     /// A drop-in makes [`KUBELET`] run Polylet.
     pub has_drop_in: bool,
+    /// kubeadm has written the kubelet's configuration: `init` or `join` has begun.
+    pub has_kubeadm_config: bool,
 }
 
 /// What is to be the node agent.
@@ -168,7 +170,9 @@ pub fn plan(
     if !chosen.is_enabled {
         steps.push(TakeoverStep::Enable(chosen_unit));
     }
-    if !chosen.is_active {
+    if needs_drop_in && !agents.has_kubeadm_config {
+        // kubeadm starts the unit when it has written what that needs.
+    } else if !chosen.is_active {
         steps.push(TakeoverStep::Start(chosen_unit));
     } else if chosen_unit == KUBELET && changes_program.is_some() {
         steps.push(TakeoverStep::Restart(chosen_unit));
@@ -221,6 +225,7 @@ mod tests {
             units: INSTALLED,
             process: INSTALLED,
             has_drop_in: false,
+            has_kubeadm_config: true,
         };
         let steps = plan(&agents, Agent::Units, true).unwrap();
         let expected = [
@@ -240,6 +245,7 @@ mod tests {
             units: RUNNING,
             process: INSTALLED,
             has_drop_in: false,
+            has_kubeadm_config: true,
         };
         assert_eq!(plan(&agents, Agent::Units, true).unwrap(), []);
         agents.units.is_active = false;
@@ -257,6 +263,7 @@ mod tests {
             },
             process: RUNNING,
             has_drop_in: false,
+            has_kubeadm_config: true,
         };
         let steps = plan(&agents, Agent::Kubelet, false).unwrap();
         let expected = [
@@ -276,6 +283,7 @@ mod tests {
             units: INSTALLED,
             process: INSTALLED,
             has_drop_in: false,
+            has_kubeadm_config: true,
         };
         let restart = TakeoverStep::Restart(KUBELET);
         let steps = plan(&agents, Agent::Kubeadm, false).unwrap();
@@ -293,18 +301,21 @@ mod tests {
             TakeoverStep::Start(POLYLET_UNITS),
         ];
         assert_eq!(steps, expected);
-        // Before `kubeadm init`: started, and waiting for its configuration.
-        agents = NodeAgents {
-            kubelet: INSTALLED,
-            ..NodeAgents::default()
-        };
-        let steps = plan(&agents, Agent::Kubeadm, false).unwrap();
-        let expected = [
-            TakeoverStep::AddDropIn,
-            TakeoverStep::Enable(KUBELET),
-            TakeoverStep::Start(KUBELET),
-        ];
-        assert_eq!(steps, expected);
+        // Before `kubeadm init`, where the kubelet waits for its configuration by exiting.
+        for kubelet in [INSTALLED, RUNNING] {
+            agents = NodeAgents {
+                kubelet,
+                ..NodeAgents::default()
+            };
+            let steps = plan(&agents, Agent::Kubeadm, false).unwrap();
+            let enable = TakeoverStep::Enable(KUBELET);
+            let enable = Some(enable).filter(|_| !kubelet.is_enabled);
+            let expected: Vec<_> = [TakeoverStep::AddDropIn]
+                .into_iter()
+                .chain(enable)
+                .collect();
+            assert_eq!(steps, expected);
+        }
     }
 
     #[test]

@@ -62,6 +62,15 @@ impl Programs {
         Ok(Self { found })
     }
 
+    /// Path of kubeadm, of the same version; built if necessary.
+    ///
+    /// # Errors
+    /// Fails if Go is missing or too old, or it cannot be built.
+    pub async fn kubeadm(say: &dyn Fn(&str)) -> Result<PathBuf, HarnessError> {
+        let kubeadm = native("kubeadm", "k8s.io/kubernetes/cmd/kubeadm");
+        go_programs()?.program(&kubeadm, say).await
+    }
+
     /// Checks early that the binaries exist or can be built.
     ///
     /// # Errors
