@@ -8,7 +8,7 @@ use clap::Args;
 use polylet_kit::{Exit, config, report, state_file};
 
 use crate::core::takeover::{
-    self, Agent, KUBELET, NodeAgents, POLYLET_PROCESS, POLYLET_UNITS, TakeoverStep, UnitFacts,
+    self, KUBELET, NodeAgent, NodeAgents, POLYLET_PROCESS, POLYLET_UNITS, TakeoverStep, UnitFacts,
 };
 use crate::flags::{self, FlagError, ParsedArgs};
 use crate::systemctl::{Systemctl, SystemctlError};
@@ -142,10 +142,10 @@ pub(crate) fn main(args: &TakeoverArgs, file: &Path) -> ExitCode {
 
 async fn run(args: &TakeoverArgs, file: &Path) -> Result<(), TakeoverError> {
     let agent = match args {
-        TakeoverArgs { back: true, .. } => Agent::Kubelet,
-        TakeoverArgs { single: true, .. } => Agent::Process,
-        TakeoverArgs { kubeadm: true, .. } => Agent::Kubeadm,
-        _ => Agent::Units,
+        TakeoverArgs { back: true, .. } => NodeAgent::Kubelet,
+        TakeoverArgs { single: true, .. } => NodeAgent::Process,
+        TakeoverArgs { kubeadm: true, .. } => NodeAgent::Kubeadm,
+        _ => NodeAgent::Units,
     };
     let agents = NodeAgents {
         kubelet: Systemctl.facts(KUBELET).await?,
@@ -155,12 +155,12 @@ async fn run(args: &TakeoverArgs, file: &Path) -> Result<(), TakeoverError> {
         has_kubeadm_config: Path::new(KUBEADM_CONFIG).exists(),
     };
     let text = match agent {
-        Agent::Units | Agent::Process => configuration(&agents.kubelet, file)?,
-        Agent::Kubelet | Agent::Kubeadm => None,
+        NodeAgent::Units | NodeAgent::Process => configuration(&agents.kubelet, file)?,
+        NodeAgent::Kubelet | NodeAgent::Kubeadm => None,
     };
     let steps = takeover::plan(&agents, agent, text.is_some())
         .map_err(|unit| TakeoverError::NotInstalled { unit })?;
-    if agent == Agent::Kubeadm
+    if agent == NodeAgent::Kubeadm
         && !takeover::has_kubeadm_arguments(&Systemctl.exec_start(KUBELET).await?)
     {
         return Err(TakeoverError::NotKubeadm);
@@ -184,11 +184,11 @@ async fn run(args: &TakeoverArgs, file: &Path) -> Result<(), TakeoverError> {
     }
     apply(&steps, text.as_deref(), file).await?;
     let state = match agent {
-        Agent::Kubeadm if !agents.has_kubeadm_config => "starts with kubeadm init or join",
+        NodeAgent::Kubeadm if !agents.has_kubeadm_config => "starts with kubeadm init or join",
         _ => "is running",
     };
     let back = match agent {
-        Agent::Kubelet => "",
+        NodeAgent::Kubelet => "",
         _ => " --back",
     };
     println!("Done: {agent} {state}. `polylet takeover{back}` goes back.");

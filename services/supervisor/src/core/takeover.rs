@@ -39,7 +39,7 @@ pub struct NodeAgents {
 
 /// What is to be the node agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Agent {
+pub enum NodeAgent {
     /// The kubelet.
     Kubelet,
     /// Polylet, by [`POLYLET_UNITS`].
@@ -51,21 +51,21 @@ pub enum Agent {
     Kubeadm,
 }
 
-impl Agent {
+impl NodeAgent {
     /// The unit that runs it.
     pub fn unit(self) -> &'static str {
         match self {
-            Agent::Kubelet | Agent::Kubeadm => KUBELET,
-            Agent::Units => POLYLET_UNITS,
-            Agent::Process => POLYLET_PROCESS,
+            NodeAgent::Kubelet | NodeAgent::Kubeadm => KUBELET,
+            NodeAgent::Units => POLYLET_UNITS,
+            NodeAgent::Process => POLYLET_PROCESS,
         }
     }
 }
 
-impl fmt::Display for Agent {
+impl fmt::Display for NodeAgent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Agent::Kubeadm => write!(f, "{KUBELET} with Polylet"),
+            NodeAgent::Kubeadm => write!(f, "{KUBELET} with Polylet"),
             _ => f.write_str(self.unit()),
         }
     }
@@ -142,7 +142,7 @@ impl fmt::Display for TakeoverStep {
 /// With the name of the unit when `agent` is not installed.
 pub fn plan(
     agents: &NodeAgents,
-    agent: Agent,
+    agent: NodeAgent,
     write_configuration: bool,
 ) -> Result<Vec<TakeoverStep>, &'static str> {
     let (all, chosen_unit) = (agents.all(), agent.unit());
@@ -160,7 +160,7 @@ pub fn plan(
             steps.push(TakeoverStep::Disable(unit));
         }
     }
-    let needs_drop_in = agent == Agent::Kubeadm;
+    let needs_drop_in = agent == NodeAgent::Kubeadm;
     let changes_program = match (agents.has_drop_in, needs_drop_in) {
         (false, true) => Some(TakeoverStep::AddDropIn),
         (true, false) => Some(TakeoverStep::RemoveDropIn),
@@ -227,7 +227,7 @@ mod tests {
             has_drop_in: false,
             has_kubeadm_config: true,
         };
-        let steps = plan(&agents, Agent::Units, true).unwrap();
+        let steps = plan(&agents, NodeAgent::Units, true).unwrap();
         let expected = [
             TakeoverStep::WriteConfiguration,
             TakeoverStep::Stop(KUBELET),
@@ -247,9 +247,9 @@ mod tests {
             has_drop_in: false,
             has_kubeadm_config: true,
         };
-        assert_eq!(plan(&agents, Agent::Units, true).unwrap(), []);
+        assert_eq!(plan(&agents, NodeAgent::Units, true).unwrap(), []);
         agents.units.is_active = false;
-        let steps = plan(&agents, Agent::Units, false).unwrap();
+        let steps = plan(&agents, NodeAgent::Units, false).unwrap();
         assert_eq!(steps, [TakeoverStep::Start(POLYLET_UNITS)]);
     }
 
@@ -265,7 +265,7 @@ mod tests {
             has_drop_in: false,
             has_kubeadm_config: true,
         };
-        let steps = plan(&agents, Agent::Kubelet, false).unwrap();
+        let steps = plan(&agents, NodeAgent::Kubelet, false).unwrap();
         let expected = [
             TakeoverStep::Disable(POLYLET_UNITS),
             TakeoverStep::Stop(POLYLET_PROCESS),
@@ -286,13 +286,13 @@ mod tests {
             has_kubeadm_config: true,
         };
         let restart = TakeoverStep::Restart(KUBELET);
-        let steps = plan(&agents, Agent::Kubeadm, false).unwrap();
+        let steps = plan(&agents, NodeAgent::Kubeadm, false).unwrap();
         assert_eq!(steps, [TakeoverStep::AddDropIn, restart]);
         agents.has_drop_in = true;
-        assert_eq!(plan(&agents, Agent::Kubeadm, false).unwrap(), []);
-        let steps = plan(&agents, Agent::Kubelet, false).unwrap();
+        assert_eq!(plan(&agents, NodeAgent::Kubeadm, false).unwrap(), []);
+        let steps = plan(&agents, NodeAgent::Kubelet, false).unwrap();
         assert_eq!(steps, [TakeoverStep::RemoveDropIn, restart]);
-        let steps = plan(&agents, Agent::Units, false).unwrap();
+        let steps = plan(&agents, NodeAgent::Units, false).unwrap();
         let expected = [
             TakeoverStep::Stop(KUBELET),
             TakeoverStep::Disable(KUBELET),
@@ -307,7 +307,7 @@ mod tests {
                 kubelet,
                 ..NodeAgents::default()
             };
-            let steps = plan(&agents, Agent::Kubeadm, false).unwrap();
+            let steps = plan(&agents, NodeAgent::Kubeadm, false).unwrap();
             let enable = TakeoverStep::Enable(KUBELET);
             let enable = Some(enable).filter(|_| !kubelet.is_enabled);
             let expected: Vec<_> = [TakeoverStep::AddDropIn]
@@ -334,7 +334,7 @@ mod tests {
             units: RUNNING,
             ..NodeAgents::default()
         };
-        assert_eq!(plan(&agents, Agent::Kubelet, false), Err(KUBELET));
+        assert_eq!(plan(&agents, NodeAgent::Kubelet, false), Err(KUBELET));
     }
 
     #[test]
