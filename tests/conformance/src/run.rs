@@ -107,7 +107,7 @@ struct SpecReport {
     leaf_node_type: String,
     leaf_node_text: String,
     state: String,
-    /// Nanoseconds.
+    /// Duration in nanoseconds.
     run_time: u64,
     failure: Option<SpecFailure>,
 }
