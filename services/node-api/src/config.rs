@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use polylet_kit::{BoxError, Ctx};
 
 use crate::core::access::AuthorizationMode;
-use crate::http::switches::Switches;
 use crate::tls_settings::TlsSettings;
 
 /// Ports, certificates and access.
@@ -42,6 +41,19 @@ pub(crate) struct AccessPolicy {
     pub(crate) mode: AuthorizationMode,
     /// The API server reviews tokens.
     pub(crate) token_reviews: bool,
+}
+
+/// Endpoints that can be switched off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Switches {
+    /// `enableDebuggingHandlers`: all of them.
+    pub(crate) debugging: bool,
+    /// `enableSystemLogHandler`
+    pub(crate) system_logs: bool,
+    /// `enableDebugFlagsHandler`
+    pub(crate) debug_flags: bool,
+    /// `enableProfilingHandler`
+    pub(crate) profiling: bool,
 }
 
 impl Config {

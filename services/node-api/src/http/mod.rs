@@ -23,9 +23,9 @@ use serde_json::Value;
 use tonic::Code;
 
 use self::health::HealthChecks;
-use self::switches::{Switches, disabled};
+use self::switches::disabled;
 use crate::auth::{Guard, guard};
-use crate::config::{AccessPolicy, Config};
+use crate::config::{AccessPolicy, Config, Switches};
 use crate::core::configz;
 use crate::peers::PeerClients;
 use crate::reviews::Reviews;

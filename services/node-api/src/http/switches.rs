@@ -4,59 +4,46 @@ use axum::Router;
 use axum::http::StatusCode;
 use axum::routing::any;
 
-/// The switches of endpoints.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Switches {
-    /// `enableDebuggingHandlers`: all of them.
-    pub(crate) debugging: bool,
-    /// `enableSystemLogHandler`
-    pub(crate) system_logs: bool,
-    /// `enableDebugFlagsHandler`
-    pub(crate) debug_flags: bool,
-    /// `enableProfilingHandler`
-    pub(crate) profiling: bool,
-}
+use crate::config::Switches;
 
-impl Switches {
-    /// Paths that are switched off, with their message.
-    fn disabled(self) -> Vec<(&'static str, &'static str)> {
-        if !self.debugging {
-            let paths = [
-                "/run/",
-                "/exec/",
-                "/attach/",
-                "/portForward/",
-                "/containerLogs/",
-                "/runningpods/",
-                "/debug/pprof/",
-                "/logs/",
-            ];
-            return paths
-                .map(|path| (path, "Debug endpoints are disabled."))
-                .into();
-        }
-        let one = [
-            (self.system_logs, "/logs/", "logs endpoint is disabled."),
-            (
-                self.debug_flags,
-                "/debug/flags/v",
-                "flags endpoint is disabled.",
-            ),
-            (
-                self.profiling,
-                "/debug/pprof/",
-                "profiling endpoint is disabled.",
-            ),
+/// Paths that are switched off, with their message.
+fn disabled_paths(switches: Switches) -> Vec<(&'static str, &'static str)> {
+    if !switches.debugging {
+        let paths = [
+            "/run/",
+            "/exec/",
+            "/attach/",
+            "/portForward/",
+            "/containerLogs/",
+            "/runningpods/",
+            "/debug/pprof/",
+            "/logs/",
         ];
-        let off = one.into_iter().filter(|(is_on, _, _)| !is_on);
-        off.map(|(_, path, message)| (path, message)).collect()
+        return paths
+            .map(|path| (path, "Debug endpoints are disabled."))
+            .into();
     }
+    let one = [
+        (switches.system_logs, "/logs/", "logs endpoint is disabled."),
+        (
+            switches.debug_flags,
+            "/debug/flags/v",
+            "flags endpoint is disabled.",
+        ),
+        (
+            switches.profiling,
+            "/debug/pprof/",
+            "profiling endpoint is disabled.",
+        ),
+    ];
+    let off = one.into_iter().filter(|(is_on, _, _)| !is_on);
+    off.map(|(_, path, message)| (path, message)).collect()
 }
 
 /// The endpoints that are switched off, including those that are not served here at all.
 pub(crate) fn disabled(switches: Switches) -> Router {
     let mut router = Router::new();
-    for (path, message) in switches.disabled() {
+    for (path, message) in disabled_paths(switches) {
         let refuse =
             move || async move { (StatusCode::METHOD_NOT_ALLOWED, format!("{message}\n")) };
         router = router.route(path, any(refuse));

@@ -40,7 +40,7 @@ pub(super) struct RefusedUpgrade {
 
 /// Why there is no response of the runtime.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum UpgradeError {
+pub(super) enum RuntimeServerError {
     #[error("error dialing backend: {0}")]
     Connect(#[source] std::io::Error),
     #[error("error sending request: {0}")]
@@ -65,25 +65,25 @@ pub(super) async fn upgrade(
     url: &RuntimeUrl,
     method: Method,
     headers: HeaderMap,
-) -> Result<BackendResponse, UpgradeError> {
+) -> Result<BackendResponse, RuntimeServerError> {
     let response = timeout(RESPONSE_TIMEOUT, send(url, method, headers));
-    let response = response.await.map_err(|_| UpgradeError::Timeout)??;
+    let response = response.await.map_err(|_| RuntimeServerError::Timeout)??;
     let status = response.status();
     if status == StatusCode::SWITCHING_PROTOCOLS {
         let headers = response.headers().clone();
         let upgraded = hyper::upgrade::on(response).await;
-        let upgraded = upgraded.map_err(UpgradeError::Upgrade)?;
+        let upgraded = upgraded.map_err(RuntimeServerError::Upgrade)?;
         return Ok(BackendResponse::Switched(headers, Box::new(upgraded)));
     }
     if status.as_u16() < 400 {
-        return Err(UpgradeError::Status(status.as_u16()));
+        return Err(RuntimeServerError::Status(status.as_u16()));
     }
     let (parts, body) = response.into_parts();
     let body = timeout(ERROR_TIMEOUT, Limited::new(body, MAX_ERROR).collect());
-    let body = match body.await.map_err(|_| UpgradeError::Timeout)? {
+    let body = match body.await.map_err(|_| RuntimeServerError::Timeout)? {
         Ok(body) => body.to_bytes(),
         Err(error) if error.is::<LengthLimitError>() => Bytes::new(),
-        Err(error) => return Err(UpgradeError::Body(error)),
+        Err(error) => return Err(RuntimeServerError::Body(error)),
     };
     Ok(BackendResponse::Refused(RefusedUpgrade {
         status,
@@ -96,35 +96,37 @@ async fn send(
     url: &RuntimeUrl,
     method: Method,
     headers: HeaderMap,
-) -> Result<axum::http::Response<hyper::body::Incoming>, UpgradeError> {
+) -> Result<axum::http::Response<hyper::body::Incoming>, RuntimeServerError> {
     let stream = TcpStream::connect(url.address).await;
-    let stream = stream.map_err(UpgradeError::Connect)?;
+    let stream = stream.map_err(RuntimeServerError::Connect)?;
     // Single keys and their echo would wait for more otherwise.
-    stream.set_nodelay(true).map_err(UpgradeError::Connect)?;
+    stream
+        .set_nodelay(true)
+        .map_err(RuntimeServerError::Connect)?;
     let (mut sender, connection) = http1::Builder::new()
         .max_buf_size(MAX_HEADERS)
         .handshake(TokioIo::new(stream))
         .await
-        .map_err(UpgradeError::Request)?;
+        .map_err(RuntimeServerError::Request)?;
     // Ends with the response, or hands the connection over.
     tokio::spawn(connection.with_upgrades());
     let mut request = Request::builder()
         .method(method)
         .uri(&url.path)
         .body(Empty::<Bytes>::new())
-        .map_err(UpgradeError::InvalidRequest)?;
+        .map_err(RuntimeServerError::InvalidRequest)?;
     let has_host = headers.contains_key(HOST);
     *request.headers_mut() = headers;
     if !has_host {
         let host = url.address.to_string().parse();
-        let host =
-            host.map_err(|error| UpgradeError::InvalidRequest(axum::http::Error::from(error)));
+        let host = host
+            .map_err(|error| RuntimeServerError::InvalidRequest(axum::http::Error::from(error)));
         let _ = request.headers_mut().try_insert(HOST, host?);
     }
     sender
         .send_request(request)
         .await
-        .map_err(UpgradeError::Request)
+        .map_err(RuntimeServerError::Request)
 }
 
 /// Headers that describe the connection or the length of the body, which the server writes itself.

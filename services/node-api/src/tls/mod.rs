@@ -243,8 +243,8 @@ fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, ServingTlsError> {
 pub(crate) mod test_support {
     use super::*;
     use crate::config::AccessPolicy;
+    use crate::config::Switches;
     use crate::core::access::AuthorizationMode;
-    use crate::http::switches::Switches;
 
     /// A server with a certificate of its own in this directory, and the certificate.
     pub(crate) fn self_signed(directory: &Path, tls: TlsSettings) -> (ReloadingTls, PathBuf) {

@@ -20,7 +20,7 @@ const SERVER: &str = "mkdir /www; seq 1 3000000 >/www/numbers; echo hello >/www/
     nc -ll -p 9000 -e cat & exec httpd -f -p 8080 -h /www";
 /// Says what it reads, until its input ends.
 const READER: &str = "while read -r line; do echo \"read $line\"; done; echo end";
-/// Counts.
+/// Prints a line with a number, about twenty times a second.
 const COUNTER: &str = "i=0; while :; do i=$((i+1)); echo \"line $i\"; sleep 0.05; done";
 
 #[tokio::test]
