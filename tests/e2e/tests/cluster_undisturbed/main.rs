@@ -46,6 +46,12 @@ async fn nothing_is_disturbed() {
     ok(cluster.wait_node_ready("node").await);
     let standing = StandingPods::start(&cluster, &node, pods).await;
     ok(node.wait_in_step().await);
+    // Nothing else takes the processors' time, which the gaps of the rounds contain.
+    let mut at_rest = Gaps::default();
+    for disturbance in Disturbance::of_one_service() {
+        disturb(&mut node, other.path(), disturbance, &mut at_rest).await;
+    }
+    println!("a node at rest\n{at_rest}");
     let clients = Clients::start(&cluster, &node, standing.addresses()).await;
     let statuses = Statuses::follow(&cluster).await;
     let churn = Churn::start(&cluster);
@@ -65,7 +71,7 @@ async fn nothing_is_disturbed() {
     }
     tokio::time::sleep(AFTERWARDS).await;
     let ended = churn.end().await;
-    println!("{gaps}");
+    println!("pods start and end\n{gaps}");
     println!("{clients}");
     steps
         .run("every pod of the churn started and ended", async {
