@@ -6,6 +6,7 @@ use super::*;
 use crate::constants::condition;
 use crate::probe::ProbeKind;
 
+mod cancelled_starts;
 mod container_states;
 mod pod_conditions;
 mod pod_phases;

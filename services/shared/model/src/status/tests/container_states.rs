@@ -48,35 +48,6 @@ fn all_fields_of_a_running_container() {
 }
 
 #[test]
-fn a_cancelled_start_is_no_restart() {
-    let cancelled = |attempt| RuntimeContainer {
-        reason: "StartError".into(),
-        message: "failed to create shim task: context canceled".into(),
-        ..exited("a", attempt, 128)
-    };
-    let starting = one().sandbox();
-    let expected = starting.status();
-    let pod = one().sandbox().with(cancelled(0));
-    assert_eq!(
-        container_status(&pod.status(), "a"),
-        container_status(&expected, "a")
-    );
-    let again = one().sandbox().with(exited("a", 0, 3)).with(cancelled(1));
-    assert_eq!(
-        state_of(&again.status(), "a")["terminated"]["exitCode"],
-        3,
-        "the exit before"
-    );
-    let failed = RuntimeContainer {
-        reason: "StartError".into(),
-        message: "exec: not found".into(),
-        ..exited("a", 0, 128)
-    };
-    let failed = one().sandbox().with(failed).status();
-    assert_eq!(state_of(&failed, "a")["terminated"]["reason"], "StartError");
-}
-
-#[test]
 fn the_last_state_is_that_of_the_second_newest_container() {
     let status = one()
         .sandbox()
