@@ -5,6 +5,7 @@ const CONTAINER_TERMINATED: &str =
 const STALE_CONTAINER: &str = "for a while the kubelet treats an exited container as running";
 const PARALLEL_PULL: &str = "Polylet pulls images while other preconditions are pending";
 const EARLY_PROBES: &str = "the number of probes before readiness varies";
+const KILLED_WHILE_PROBED: &str = "a probe fails when its container ends while it runs";
 
 const fn stale_container(pod: &'static str) -> ExpectedDifference {
     expected(
@@ -108,6 +109,18 @@ pub(super) const EXPECTED: &[ExpectedDifference] = &[
         "events",
         "* Warning Unhealthy by kubelet/* of pod spec.containers{main}: Readiness probe failed:",
         EARLY_PROBES,
+    ),
+    expected(
+        "sidecar-done",
+        "events",
+        "* Warning Unhealthy by kubelet/* of pod spec.initContainers{beside}: Readiness probe failed:",
+        KILLED_WHILE_PROBED,
+    ),
+    expected(
+        "sidecar-failed",
+        "events",
+        "* Warning Unhealthy by kubelet/* of pod spec.initContainers{beside}: Readiness probe failed:",
+        KILLED_WHILE_PROBED,
     ),
     expected(
         "preempt*",
