@@ -5,9 +5,10 @@ use std::io::{Read, Seek, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 
 /// How long to wait for a previous instance to exit.
 pub const TIMEOUT: Duration = Duration::from_secs(10);
@@ -65,24 +66,16 @@ impl Lock {
             .mode(0o600)
             .open(path)
             .map_err(open)?;
-        let started = Instant::now();
-        let mut pause = Duration::from_millis(5);
-        while let Err(errno) = flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            if errno != rustix::io::Errno::WOULDBLOCK && errno != rustix::io::Errno::INTR {
-                return Err(open(errno.into()));
-            }
-            if started.elapsed() >= timeout {
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) if wait(&file, timeout).map_err(open)? => {}
+            Err(Errno::WOULDBLOCK) => {
                 return Err(LockError::Locked {
                     path: path.to_owned(),
                     holder: holder(&mut file),
                 });
             }
-            #[allow(
-                clippy::disallowed_methods,
-                reason = "runs before the async runtime; flock has no timeout"
-            )]
-            std::thread::sleep(pause);
-            pause = (pause * 2).min(Duration::from_millis(100));
+            Err(errno) => return Err(open(errno.into())),
         }
         // For error messages only; the kernel decides.
         let _ = file.set_len(0).and_then(|()| file.rewind());
@@ -94,6 +87,29 @@ impl Lock {
 impl AsFd for Lock {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
+    }
+}
+
+/// Waits until the lock is acquired; returns false at the timeout. `flock` has none: a thread waits, for longer
+/// than this process if need be.
+fn wait(file: &File, timeout: Duration) -> std::io::Result<bool> {
+    if timeout.is_zero() {
+        return Ok(false);
+    }
+    let (acquired, result) = std::sync::mpsc::channel();
+    // The lock belongs to the open file, which both descriptors refer to.
+    let copy = file.try_clone()?;
+    let waiting = move || {
+        let _ = acquired.send(rustix::io::retry_on_intr(|| {
+            flock(&copy, FlockOperation::LockExclusive)
+        }));
+    };
+    std::thread::Builder::new()
+        .name("lock".to_owned())
+        .spawn(waiting)?;
+    match result.recv_timeout(timeout) {
+        Ok(acquired) => Ok(acquired.map(|()| true)?),
+        Err(_) => Ok(false),
     }
 }
 
@@ -125,7 +141,12 @@ mod tests {
                 .contains(&std::process::id().to_string()),
             "{refused}"
         );
+        let next = std::thread::spawn({
+            let path = path.clone();
+            move || Lock::acquire(&path, TIMEOUT).map(drop)
+        });
         drop(first);
+        next.join().unwrap().unwrap();
         Lock::acquire(&path, Duration::ZERO).unwrap();
     }
 }

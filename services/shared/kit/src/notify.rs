@@ -11,6 +11,10 @@ use crate::watchdog::{WatchdogSocket, record_descriptors};
 /// that does not. Our own: `sd_notify(3)` has the prefix `X_` for such.
 pub const ERROR_VARIABLE: &str = "X_POLYLET_ERROR";
 
+/// The variable with which a process that has drained says how many microseconds it may take to exit; our own,
+/// too. Its next process may be started now: it waits for the lock.
+pub const DRAINED_VARIABLE: &str = "X_POLYLET_DRAINED";
+
 /// Whether a service manager receives the messages of this process.
 pub(crate) fn has_manager() -> bool {
     std::env::var_os("NOTIFY_SOCKET").is_some()
@@ -38,6 +42,12 @@ pub(crate) fn failed(error: &str) {
     let error = error.replace(['\n', '\r'], " ");
     let own = format!("{ERROR_VARIABLE}={error}");
     notify(&[NotifyState::Status(&error), NotifyState::Custom(&own)]);
+}
+
+/// Lets the next process be started: this one has nothing left to do but to exit, within this time.
+pub(crate) fn drained(exits_within: Duration) {
+    let own = format!("{DRAINED_VARIABLE}={}", exits_within.as_micros());
+    notify(&[NotifyState::Custom(&own)]);
 }
 
 pub(crate) fn stopping() {

@@ -33,6 +33,9 @@ const WRITE_TIME: Duration = Duration::from_millis(3);
 /// How long to wait for the last spans.
 const FLUSH_TIMEOUT: Duration = Duration::from_millis(500);
 
+/// How long a drained process may take to exit.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
+
 /// Why a service did not start, or failed.
 #[derive(Debug, thiserror::Error)]
 enum StartError {
@@ -258,6 +261,7 @@ where
         for unfinished in unfinished {
             tracing::warn!(unfinished, "stopping with unfinished work");
         }
+        notify::drained(EXIT_TIMEOUT);
         // Before the socket is left to the next process, for which calls wait from then on.
         tokio::select! {
             () = telemetry.flush(FLUSH_TIMEOUT) => {}

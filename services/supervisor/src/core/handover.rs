@@ -52,6 +52,9 @@ pub struct ServiceHandover {
     pub name: String,
     /// Its process, if one runs or has ended without being noticed yet.
     pub process: Option<ProcessHandover>,
+    /// Its earlier processes that have drained and are still there.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub predecessors: Vec<PredecessorHandover>,
     /// When it is to be restarted, in milliseconds from the handover.
     pub restart_in_ms: Option<u64>,
     /// Its restarts.
@@ -62,6 +65,17 @@ pub struct ServiceHandover {
     pub failure: Option<FailureHandover>,
     /// The error that its process has reported.
     pub reported_error: String,
+}
+
+/// A process that has drained, and is followed by another one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PredecessorHandover {
+    /// Its id.
+    pub pid: u32,
+    /// When it is killed unless it has exited, in milliseconds from the handover.
+    #[serde(default)]
+    pub killed_in_ms: u64,
 }
 
 /// A process.

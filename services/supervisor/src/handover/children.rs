@@ -5,28 +5,49 @@ use std::ffi::OsStr;
 use jiff::Timestamp;
 use procfs::process::Process;
 
-use crate::core::handover::{ProcessHandover, ServiceHandover};
+use crate::core::handover::{PredecessorHandover, ProcessHandover, ServiceHandover};
 
 /// The variable with the names of a service's descriptors, which its process was started with. The first is its
 /// socket's, which is its own.
 pub(crate) const NAMES_VARIABLE: &str = "LISTEN_FDNAMES";
 
-/// The services whose processes are children of this one.
+/// How long a drained process has left, in milliseconds. It has been told to stop before.
+const DRAINED_ENDS_WITHIN_MS: u64 = 10_000;
+
+/// The services whose processes are children of this one. Of several processes of one service the youngest
+/// follows the others.
 pub(crate) fn find() -> Vec<ServiceHandover> {
     let all = procfs::process::all_processes().into_iter().flatten();
     let children = all.flatten().filter(is_child);
     let services = children.filter_map(|process| {
         let pid = u32::try_from(process.pid).ok()?;
+        let started = process.stat().ok()?.starttime;
         let environment = process.environ().ok()?;
         let name = environment.get(OsStr::new(NAMES_VARIABLE))?.to_str()?;
         let name = name.split(':').next()?;
-        Some(ServiceHandover {
-            name: name.to_owned(),
-            process: Some(ProcessHandover::unknown(pid, Timestamp::now())),
-            ..ServiceHandover::default()
-        })
+        Some((started, name.to_owned(), pid))
     });
-    services.collect()
+    let mut services: Vec<_> = services.collect();
+    services.sort();
+    let mut found: Vec<ServiceHandover> = Vec::new();
+    for (_, name, pid) in services {
+        let process = ProcessHandover::unknown(pid, Timestamp::now());
+        let Some(service) = found.iter_mut().find(|service| service.name == name) else {
+            found.push(ServiceHandover {
+                name,
+                process: Some(process),
+                ..ServiceHandover::default()
+            });
+            continue;
+        };
+        if let Some(before) = service.process.replace(process) {
+            service.predecessors.push(PredecessorHandover {
+                pid: before.pid,
+                killed_in_ms: DRAINED_ENDS_WITHIN_MS,
+            });
+        }
+    }
+    found
 }
 
 /// Whether a process is a child of this one, running or not waited for.
@@ -66,6 +87,7 @@ mod tests {
         }
         let pleg: Vec<_> = found.iter().filter(|one| one.name == "pleg").collect();
         assert_eq!(pleg.len(), 1, "{found:?}");
+        assert_eq!(pleg[0].predecessors, []);
         assert!(is_own_child(child.id()) && is_own_child(other.id()));
         assert!(!is_own_child(std::process::id()));
         for child in [&mut child, &mut other] {

@@ -2,6 +2,7 @@
 
 use std::os::fd::OwnedFd;
 use std::process::ExitStatus;
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 
@@ -20,6 +21,7 @@ pub(crate) enum Input {
     Notified {
         at: usize,
         message: NotifyMessage,
+        /// Its id, if the message tells.
         pid: Option<u32>,
     },
     /// A service stores a descriptor for its next process, or none of this name any more.
@@ -40,6 +42,8 @@ pub(crate) enum Input {
     List(oneshot::Sender<Vec<ServiceView>>),
     /// A process that is to be restarted has had its time to stop.
     StopOverdue { at: usize, instance: u64 },
+    /// A drained process has had its time to exit.
+    PredecessorOverdue { at: usize, instance: u64 },
 }
 
 /// A message of a service on its notify socket.
@@ -47,6 +51,8 @@ pub(crate) enum Input {
 pub(crate) enum NotifyMessage {
     Ready,
     Stopping,
+    /// The process has drained, and exits within this time.
+    Drained(Duration),
     Watchdog,
     /// Why the process fails.
     Error(String),

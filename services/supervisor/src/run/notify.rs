@@ -3,12 +3,13 @@
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use polylet_kit::notify::ERROR_VARIABLE;
+use polylet_kit::notify::{DRAINED_VARIABLE, ERROR_VARIABLE};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::input::{Input, NotifyMessage};
-use super::stored_descriptors;
+use super::stored_descriptors::{self, Received};
 
 /// The path of the notify socket of a service.
 pub(super) fn path(directory: &Path, service: &str) -> PathBuf {
@@ -32,6 +33,8 @@ pub(super) fn read(
     socket: UnixDatagram,
     inputs: UnboundedSender<Input>,
 ) -> std::io::Result<impl Future<Output = ()>> {
+    // Several processes of a service may send at once.
+    rustix::net::sockopt::set_socket_passcred(&socket, true)?;
     let socket = tokio::net::UnixDatagram::from_std(socket)?;
     Ok(read_all(at, socket, inputs))
 }
@@ -40,15 +43,24 @@ async fn read_all(at: usize, socket: tokio::net::UnixDatagram, inputs: Unbounded
     let mut buffer = [0; 4096];
     loop {
         let received = stored_descriptors::receive(&socket, &mut buffer).await;
-        let Ok((length, descriptors)) = received else {
+        let Ok(Received {
+            length,
+            descriptors,
+            sender,
+        }) = received
+        else {
             // Most likely out of memory or descriptors.
-            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
         let text = buffer.get(..length).unwrap_or_default();
         let mut received: Vec<Input> = parse(text)
             .into_iter()
-            .map(|(message, pid)| Input::Notified { at, message, pid })
+            .map(|(message, pid)| Input::Notified {
+                at,
+                message,
+                pid: pid.or(sender),
+            })
             .collect();
         received.extend(stored(at, text, descriptors));
         for input in received {
@@ -70,8 +82,15 @@ fn parse(message: &[u8]) -> Vec<(NotifyMessage, Option<u32>)> {
         "STOPPING=1" => Some(NotifyMessage::Stopping),
         "WATCHDOG=1" => Some(NotifyMessage::Watchdog),
         _ => {
-            let (name, error) = line.split_once('=')?;
-            (name == ERROR_VARIABLE).then(|| NotifyMessage::Error(error.to_owned()))
+            let (name, value) = line.split_once('=')?;
+            match name {
+                ERROR_VARIABLE => Some(NotifyMessage::Error(value.to_owned())),
+                DRAINED_VARIABLE => {
+                    let micros = value.parse().ok()?;
+                    Some(NotifyMessage::Drained(Duration::from_micros(micros)))
+                }
+                _ => None,
+            }
         }
     };
     text.lines()
@@ -112,6 +131,10 @@ mod tests {
             [(NotifyMessage::Ready, Some(7))]
         );
         assert_eq!(parse(b"WATCHDOG=1"), [(NotifyMessage::Watchdog, None)]);
+        assert_eq!(
+            parse(b"X_POLYLET_DRAINED=10000000\nX_POLYLET_DRAINED=soon\n"),
+            [(NotifyMessage::Drained(Duration::from_secs(10)), None)]
+        );
         assert_eq!(
             parse(b"STATUS=12 pods\nX_POLYLET_ERROR=x\nSTOPPING=1\n"),
             [

@@ -3,10 +3,12 @@
 pub(super) mod deadlines;
 mod exit;
 pub(super) mod handover;
+pub(super) mod predecessor;
 mod stop;
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -113,6 +115,7 @@ impl<'a> ServiceManager<'a> {
             notify_socket,
             stored: StoredDescriptors::default(),
             phase: ServicePhase::Stopped,
+            predecessors: Vec::new(),
             restarts: RestartBackoff::default(),
             last_exit: String::new(),
             failure: None,
@@ -229,7 +232,7 @@ impl<'a> ServiceManager<'a> {
                 at,
                 instance,
                 status,
-            } if self.is_current(at, instance) => exit::handle_exit(self, at, status),
+            } => self.handle_exit(at, instance, status),
             Input::Notified { at, message, pid } => self.handle_notify(at, message, pid),
             Input::Stored {
                 at,
@@ -254,15 +257,28 @@ impl<'a> ServiceManager<'a> {
                 let _ = response.send(self.entries.iter().map(ServiceEntry::view).collect());
             }
             Input::StopOverdue { at, instance } if self.is_current(at, instance) => {
-                self.signal(&[at], Signal::KILL);
+                if let Some(running) = self.running(at) {
+                    running.child.signal(Signal::KILL);
+                }
+            }
+            Input::PredecessorOverdue { at, instance } => {
+                if let Some(entry) = self.entries.get(at) {
+                    predecessor::kill_overdue(entry, instance);
+                }
             }
             // Of an earlier process.
-            Input::Exited { .. }
-            | Input::Health { .. }
-            | Input::RestartDue { .. }
-            | Input::StopOverdue { .. } => {}
+            Input::Health { .. } | Input::RestartDue { .. } | Input::StopOverdue { .. } => {}
         }
         self.update_readiness();
+    }
+
+    fn handle_exit(&mut self, at: usize, instance: u64, status: std::io::Result<ExitStatus>) {
+        if self.is_current(at, instance) {
+            exit::handle_exit(self, at, status);
+        } else if let Some(entry) = self.entries.get_mut(at) {
+            let reason = status.map_or_else(|error| error.to_string(), child::describe_exit);
+            predecessor::handle_exit(entry, instance, &reason);
+        }
     }
 
     /// Answers a request of an upgrade.
@@ -312,6 +328,9 @@ impl<'a> ServiceManager<'a> {
         match message {
             NotifyMessage::Ready => running.liveness.ready(now),
             NotifyMessage::Stopping => running.serving = false,
+            NotifyMessage::Drained(ends_within) => {
+                predecessor::replace_drained(self, at, ends_within);
+            }
             NotifyMessage::Watchdog | NotifyMessage::Error(_) => {}
         }
     }

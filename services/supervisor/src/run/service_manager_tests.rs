@@ -6,6 +6,7 @@ use tokio::sync::oneshot;
 
 use super::*;
 use crate::core::liveness::{EXIT_TIMEOUT, START_TIMEOUT};
+use crate::core::restart::MIN_CLEAN_UPTIME;
 
 /// A manager of one service, whose program is a shell script.
 struct Fixture {
@@ -152,4 +153,69 @@ async fn requested_restart_is_no_failure_and_starts_the_present_program() {
     manager.handle_request(ChildRequest::Restart { at: 0, response });
     assert!(started.try_recv().is_ok());
     manager.kill_all(&mut fixture.incoming).await;
+}
+
+#[tokio::test]
+async fn the_next_process_starts_while_a_drained_one_ends() {
+    let mut fixture = Fixture::new();
+    let directory = fixture.dir.path().to_owned();
+    let mut manager = fixture.manager(&directory, "exec sleep 600");
+    let first = pid(&mut manager).unwrap();
+    let notified = |message, pid| Input::Notified {
+        at: 0,
+        message,
+        pid: Some(pid),
+    };
+    let drained = || notified(NotifyMessage::Drained(Duration::from_secs(600)), first);
+    manager.handle_input(drained());
+    let present = pid(&mut manager).unwrap();
+    assert_eq!(present, first, "it has hardly run: it may do so again");
+
+    let running = manager.entries[0].running().unwrap();
+    running.since = running.since.checked_sub(MIN_CLEAN_UPTIME).unwrap();
+    manager.handle_input(drained());
+    let second = pid(&mut manager).unwrap();
+    assert_ne!(second, first);
+    assert_eq!(manager.entries[0].view().restarts, 1);
+    let handed_over = handover::state(&manager);
+    let left = &handed_over.services[0].predecessors;
+    assert_eq!(left[0].pid, first);
+    assert!(left[0].killed_in_ms > 500_000, "{left:?}");
+
+    // What the old process says is not said by the new one.
+    manager.handle_input(notified(NotifyMessage::Ready, first));
+    assert_eq!(manager.entries[0].view().health, "STARTING");
+    manager.handle_input(notified(NotifyMessage::Ready, second));
+    assert_ne!(manager.entries[0].view().health, "STARTING");
+
+    manager.handle_input(Input::PredecessorOverdue { at: 0, instance: 1 });
+    while !manager.entries[0].predecessors.is_empty() {
+        fixture.step(&mut manager).await;
+    }
+    assert_eq!(pid(&mut manager), Some(second));
+    assert_eq!(manager.entries[0].view().restarts, 1);
+    manager.kill_all(&mut fixture.incoming).await;
+}
+
+#[tokio::test]
+async fn a_requested_restart_starts_the_next_process_when_the_present_one_has_drained() {
+    let mut fixture = Fixture::new();
+    let directory = fixture.dir.path().to_owned();
+    let mut manager = fixture.manager(&directory, "trap '' TERM; exec sleep 600");
+    let first = pid(&mut manager).unwrap();
+    let (response, mut started) = oneshot::channel();
+    manager.handle_request(ChildRequest::Restart { at: 0, response });
+    assert!(started.try_recv().is_err());
+    manager.handle_input(Input::Notified {
+        at: 0,
+        message: NotifyMessage::Drained(Duration::from_secs(600)),
+        pid: Some(first),
+    });
+    assert!(started.try_recv().is_ok());
+    assert_ne!(pid(&mut manager), Some(first));
+    let view = manager.entries[0].view();
+    assert_eq!((view.restarts, view.conditions.len()), (0, 0));
+    // Both end with the supervisor.
+    manager.kill_all(&mut fixture.incoming).await;
+    assert!(manager.entries[0].has_ended());
 }

@@ -40,23 +40,38 @@ impl StoredDescriptors {
     }
 }
 
+/// A message in the buffer.
+#[derive(Debug)]
+pub(super) struct Received {
+    pub(super) length: usize,
+    pub(super) descriptors: Vec<OwnedFd>,
+    /// The id of the process that sent it.
+    pub(super) sender: Option<u32>,
+}
+
 /// Receives a message with its descriptors.
-pub(super) async fn receive(
-    socket: &UnixDatagram,
-    buffer: &mut [u8],
-) -> std::io::Result<(usize, Vec<OwnedFd>)> {
+pub(super) async fn receive(socket: &UnixDatagram, buffer: &mut [u8]) -> std::io::Result<Received> {
     let attempt = || {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_STORED))];
+        let mut space =
+            [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_STORED), ScmCredentials(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let mut parts = [IoSliceMut::new(buffer)];
         let received = recvmsg(socket, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC)?;
-        let mut descriptors = Vec::new();
+        let (mut descriptors, mut sender) = (Vec::new(), None);
         for message in control.drain() {
-            if let RecvAncillaryMessage::ScmRights(more) = message {
-                descriptors.extend(more);
+            match message {
+                RecvAncillaryMessage::ScmRights(more) => descriptors.extend(more),
+                RecvAncillaryMessage::ScmCredentials(of) => {
+                    sender = u32::try_from(of.pid.as_raw_nonzero().get()).ok();
+                }
+                _ => {}
             }
         }
-        Ok((received.bytes, descriptors))
+        Ok(Received {
+            length: received.bytes,
+            descriptors,
+            sender,
+        })
     };
     socket.async_io(Interest::READABLE, attempt).await
 }

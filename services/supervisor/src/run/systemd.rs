@@ -104,7 +104,8 @@ fn handle_input(services: &mut [Followed], input: Input) {
         | Input::Notified { .. }
         | Input::Stored { .. }
         | Input::RestartDue { .. }
-        | Input::StopOverdue { .. } => {}
+        | Input::StopOverdue { .. }
+        | Input::PredecessorOverdue { .. } => {}
     }
 }
 

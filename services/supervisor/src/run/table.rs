@@ -14,6 +14,7 @@ use tonic::transport::Channel;
 
 use super::child::ChildHandle;
 use super::process;
+use super::service_manager::predecessor::Predecessor;
 use super::stored_descriptors::StoredDescriptors;
 use crate::backend::ServiceState;
 use crate::core::liveness::{Expiry, Liveness};
@@ -79,6 +80,8 @@ pub(super) struct ServiceEntry {
     /// What its next process inherits beside the socket.
     pub(super) stored: StoredDescriptors,
     pub(super) phase: ServicePhase,
+    /// Earlier processes that have drained and are still there, the oldest first.
+    pub(super) predecessors: Vec<Predecessor>,
     pub(super) restarts: RestartBackoff,
     pub(super) last_exit: String,
     /// Shown until a process has run for a while.
@@ -134,6 +137,11 @@ impl ServiceEntry {
 
     pub(super) fn is_running(&self) -> bool {
         matches!(self.phase, ServicePhase::Running(_))
+    }
+
+    /// Whether no process of it is left, an earlier one included.
+    pub(super) fn has_ended(&self) -> bool {
+        !self.is_running() && self.predecessors.is_empty()
     }
 
     /// Kills its process if that has missed a deadline.

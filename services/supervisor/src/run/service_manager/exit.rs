@@ -29,7 +29,9 @@ pub(super) fn restart(manager: &mut ServiceManager<'_>, at: usize, response: one
         manager.start(at);
         return;
     }
-    manager.signal(&[at], Signal::TERM);
+    if let Some(running) = manager.running(at) {
+        running.child.signal(Signal::TERM);
+    }
     tokio::spawn(async move {
         tokio::time::sleep(STOP_TIMEOUT).await;
         let _ = inputs.send(Input::StopOverdue { at, instance });

@@ -6,7 +6,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use tokio::time::Instant;
 
-use super::{ServiceManager, exit};
+use super::{ServiceManager, exit, predecessor};
 use crate::core::handover::{FailureHandover, HandoverState, ProcessHandover, ServiceHandover};
 use crate::core::liveness::Liveness;
 use crate::handover::descriptors::{NamedDescriptors, escaped, notify_of, socket_of, stored_of};
@@ -68,6 +68,9 @@ pub(in crate::run) fn adopt_all(manager: &mut ServiceManager<'_>) {
 
 fn adopt(manager: &mut ServiceManager<'_>, at: usize, saved: &ServiceHandover) {
     let now = Instant::now();
+    for left in &saved.predecessors {
+        predecessor::adopt(manager, at, left);
+    }
     let Some(entry) = manager.entries.get_mut(at) else {
         return;
     };
@@ -126,6 +129,7 @@ fn saved(entry: &ServiceEntry, now: Instant) -> ServiceHandover {
         restarts: entry.restarts.clone(),
         last_exit: entry.last_exit.clone(),
         reported_error: entry.reported_error.clone(),
+        predecessors: predecessor::saved(entry, now),
         ..ServiceHandover::default()
     };
     service.failure = entry.failure.as_ref().map(|failure| FailureHandover {

@@ -8,6 +8,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use super::{STOP_TIMEOUT, ServiceManager};
 use crate::core::order::{SERVICES, stop_groups};
 use crate::run::input::Input;
+use crate::run::table::ServiceEntry;
 
 /// How long to wait for killed services before the supervisor exits without them.
 const KILL_TIMEOUT: Duration = Duration::from_secs(2);
@@ -26,7 +27,7 @@ impl ServiceManager<'_> {
             }
             for at in &group {
                 let entry = self.entries.get(*at);
-                if let Some(entry) = entry.filter(|entry| entry.is_running()) {
+                if let Some(entry) = entry.filter(|entry| !entry.has_ended()) {
                     let service = entry.name;
                     tracing::warn!(service, "service did not stop in time; killing it");
                 }
@@ -48,14 +49,24 @@ impl ServiceManager<'_> {
 
     pub(super) fn signal(&mut self, group: &[usize], signal: Signal) {
         for at in group {
-            if let Some(running) = self.running(*at) {
+            let Some(entry) = self.entries.get_mut(*at) else {
+                continue;
+            };
+            for predecessor in &entry.predecessors {
+                predecessor.child.signal(signal);
+            }
+            if let Some(running) = entry.running() {
                 running.child.signal(signal);
             }
         }
     }
 
+    fn has_ended(&self, at: usize) -> bool {
+        self.entries.get(at).is_none_or(ServiceEntry::has_ended)
+    }
+
     async fn wait_for_exit(&mut self, group: &[usize], incoming: &mut UnboundedReceiver<Input>) {
-        while group.iter().any(|at| self.running(*at).is_some()) {
+        while !group.iter().all(|at| self.has_ended(*at)) {
             match incoming.recv().await {
                 Some(input) => self.handle_input(input),
                 None => return,
