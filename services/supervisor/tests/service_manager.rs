@@ -141,6 +141,9 @@ fn spans_are_recorded_and_shown() {
     let output = node.run(&["trace", "u-1", "-o", "json"]);
     let json: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(json["spans"][0]["attributes"]["k8s.pod.name"], "demo");
+    let path = json["criticalPath"].as_array().unwrap();
+    assert_eq!(path[0]["spanId"], json["spans"][0]["spanId"]);
+    assert_eq!(path[0]["owner"], "polylet");
 
     let none = node.run(&["trace", "missing"]);
     assert_eq!(none.status.code(), Some(1));

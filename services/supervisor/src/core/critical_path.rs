@@ -1,9 +1,9 @@
-//! The critical path of a trace: the spans that its end waited for.
+//! The critical path of a trace: what its end waited for, from its first moment on.
 
-use std::collections::BTreeSet;
+use super::path_tree::PathTree;
 
-/// A span: its times, and the index of its parent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// A span: its times, and what caused it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PathNode {
     /// In any unit, the same for all nodes.
     pub start: i128,
@@ -11,168 +11,208 @@ pub struct PathNode {
     pub end: i128,
     /// Index of the parent.
     pub parent: Option<usize>,
+    /// Indices of linked nodes.
+    pub causes: Vec<usize>,
 }
 
-/// Nodes below their parents, by their indices.
-#[derive(Debug)]
-pub struct PathTree {
-    roots: Vec<usize>,
-    children: Vec<Vec<usize>>,
+/// A time in which the trace waited for one span, or for nothing that is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PathSegment {
+    /// Index of the span; `None` where no span explains the time.
+    pub node: Option<usize>,
+    /// The first moment.
+    pub start: i128,
+    /// The end, which is the start of the next segment.
+    pub end: i128,
 }
 
-impl PathTree {
-    /// A node without a parent among the nodes is a root, as is one whose ancestors form a cycle.
-    pub fn new(nodes: &[PathNode]) -> Self {
-        let mut tree = PathTree {
-            roots: Vec::new(),
-            children: vec![Vec::new(); nodes.len()],
-        };
-        for (at, node) in nodes.iter().enumerate() {
-            let parent = node.parent.filter(|_| !is_in_cycle(nodes, at));
-            let siblings = parent.and_then(|parent| tree.children.get_mut(parent));
-            siblings.unwrap_or(&mut tree.roots).push(at);
-        }
-        tree
-    }
-
-    /// The nodes without a parent.
-    pub fn roots(&self) -> &[usize] {
-        &self.roots
-    }
-
-    /// The children of a node.
-    pub fn children(&self, at: usize) -> &[usize] {
-        self.children.get(at).map_or(&[], Vec::as_slice)
-    }
-}
-
-/// The indices of the spans on the critical path.
+/// The segments of the critical path, the earliest first. Each begins where the one before ends; together they
+/// last from the first start of a span to the last end.
 ///
-/// Computed from the end backwards: the child whose subtree ended last is on the path, before its start
-/// the child whose subtree had ended last by then, and so on. A child may outlive its parent, as a change
-/// that a span publishes is processed after the span has ended.
-pub fn critical_path(nodes: &[PathNode]) -> BTreeSet<usize> {
+/// Walked from the end backwards. A span waited for the child that ended last, and before that child's start for
+/// the one that had ended last by then; what a child set off and nobody waited for does not matter. A span that
+/// no running parent called follows the linked span that ended last, or else what ended last of its siblings and
+/// its parent, or else, as one without a parent does, of all spans.
+pub fn critical_path(nodes: &[PathNode]) -> Vec<PathSegment> {
     let tree = PathTree::new(nodes);
-    let ends = subtree_ends(nodes, &tree);
-    let times = |at: &usize| Some((*ends.get(*at)?, nodes.get(*at)?.start, *at));
-    let mut path = BTreeSet::new();
-    // All roots are siblings.
-    let mut waiting: Vec<(&[usize], i128)> = vec![(tree.roots(), i128::MAX)];
-    while let Some((siblings, mut until)) = waiting.pop() {
-        let mut by_end: Vec<(i128, i128, usize)> = siblings.iter().filter_map(times).collect();
-        by_end.sort_by_key(|(end, start, _)| (*end, *start));
-        while let Some((end, start, at)) = by_end.pop() {
-            if end > until {
-                continue;
+    let first = nodes.iter().map(|node| node.start).min();
+    let mut walk = BackwardWalk::new(nodes, &tree);
+    if let (Some(first), Some(last)) = (first, walk.last_of_all()) {
+        walk.now = walk.end(last);
+        walk.follow(last);
+        walk.spend(None, first);
+    }
+    walk.segments.reverse();
+    walk.segments
+}
+
+/// The state of the walk. Time only decreases, so what ends after `now` need not be looked at again.
+struct BackwardWalk<'a> {
+    nodes: &'a [PathNode],
+    tree: &'a PathTree,
+    now: i128,
+    entered: Vec<bool>,
+    /// The children of each node, by end; those that are out of question are removed from the end.
+    children: Vec<Vec<usize>>,
+    all: Vec<usize>,
+    /// The callers of the present node.
+    callers: Vec<usize>,
+    segments: Vec<PathSegment>,
+}
+
+impl<'a> BackwardWalk<'a> {
+    fn new(nodes: &'a [PathNode], tree: &'a PathTree) -> Self {
+        // Of two that end together the one that begins first has called the other one.
+        let by_end = |indices: &mut Vec<usize>| {
+            let key = |at: &usize| {
+                let node = nodes.get(*at);
+                node.map(|node| (node.end, std::cmp::Reverse((node.start, *at))))
+            };
+            indices.sort_by_key(key);
+        };
+        let sorted = |mut indices: Vec<usize>| {
+            by_end(&mut indices);
+            indices
+        };
+        let each = 0..nodes.len();
+        let now = nodes.iter().map(|node| node.end).max();
+        Self {
+            nodes,
+            tree,
+            now: now.unwrap_or_default(),
+            entered: vec![false; nodes.len()],
+            children: each
+                .clone()
+                .map(|at| sorted(tree.children(at).to_vec()))
+                .collect(),
+            all: sorted(each.collect()),
+            callers: Vec::new(),
+            segments: Vec::new(),
+        }
+    }
+
+    fn start(&self, at: usize) -> i128 {
+        self.nodes.get(at).map_or(self.now, |node| node.start)
+    }
+
+    fn end(&self, at: usize) -> i128 {
+        self.nodes.get(at).map_or(self.now, |node| node.end)
+    }
+
+    fn is_entered(&self, at: usize) -> bool {
+        self.entered.get(at).copied().unwrap_or(true)
+    }
+
+    /// Goes from a node backwards until nothing is left.
+    fn follow(&mut self, from: usize) {
+        let mut present = from;
+        self.enter(present);
+        loop {
+            let started = self.start(present);
+            if let Some(child) = self
+                .last_child(present)
+                .filter(|child| self.end(*child) > started)
+            {
+                self.spend(Some(present), self.end(child));
+                self.callers.push(present);
+                present = child;
+            } else {
+                self.spend(Some(present), started);
+                if let Some(caller) = self.caller() {
+                    present = caller;
+                    continue;
+                }
+                let Some(before) = self.before(present) else {
+                    return;
+                };
+                self.spend(None, self.end(before));
+                present = before;
             }
-            path.insert(at);
-            waiting.push((tree.children(at), end));
-            until = start;
+            self.enter(present);
         }
     }
-    path
-}
 
-/// Whether a node is its own ancestor.
-fn is_in_cycle(nodes: &[PathNode], from: usize) -> bool {
-    let mut at = from;
-    for _ in 0..nodes.len() {
-        match nodes.get(at).and_then(|node| node.parent) {
-            Some(parent) if parent == from => return true,
-            Some(parent) => at = parent,
-            None => return false,
+    /// Spends the time down to `until` on a node.
+    fn spend(&mut self, node: Option<usize>, until: i128) {
+        if until >= self.now {
+            return;
+        }
+        let end = std::mem::replace(&mut self.now, until);
+        match self.segments.last_mut() {
+            Some(after) if after.node == node => after.start = until,
+            _ => self.segments.push(PathSegment {
+                node,
+                start: until,
+                end,
+            }),
         }
     }
-    false
-}
 
-/// The end of each subtree.
-fn subtree_ends(nodes: &[PathNode], tree: &PathTree) -> Vec<i128> {
-    let mut ends: Vec<i128> = nodes.iter().map(|node| node.end.max(node.start)).collect();
-    // Parents come before children; folded in reverse.
-    let mut order: Vec<usize> = tree.roots().to_vec();
-    let mut next = 0;
-    while let Some(at) = order.get(next).copied() {
-        order.extend(tree.children(at));
-        next += 1;
-    }
-    for at in order.into_iter().rev() {
-        let children = tree.children(at).iter();
-        let last = children.filter_map(|child| ends.get(*child).copied()).max();
-        if let (Some(end), Some(last)) = (ends.get_mut(at), last) {
-            *end = last.max(*end);
+    fn enter(&mut self, at: usize) {
+        if let Some(entered) = self.entered.get_mut(at) {
+            *entered = true;
         }
     }
-    ends
+
+    /// The caller of the present node that was running before it.
+    fn caller(&mut self) -> Option<usize> {
+        while let Some(caller) = self.callers.pop() {
+            if self.start(caller) < self.now {
+                return Some(caller);
+            }
+        }
+        None
+    }
+
+    /// What a node that nobody waited for as a caller has followed.
+    fn before(&mut self, at: usize) -> Option<usize> {
+        let causes = self.nodes.get(at).map_or(&[][..], |node| &node.causes);
+        let begun = |of: &usize| !self.is_entered(*of) && self.start(*of) < self.now;
+        // Of two that still ran, the later one.
+        let ended = |of: &usize| {
+            let end = self.end(*of).min(self.now);
+            (end, self.start(*of), std::cmp::Reverse(*of))
+        };
+        let cause = causes.iter().copied().filter(begun).max_by_key(ended);
+        let parent = self.tree.parent(at).filter(begun);
+        if cause.is_some() {
+            return cause;
+        }
+        if parent.is_some_and(|parent| self.end(parent) >= self.now) {
+            return parent;
+        }
+        let sibling = self.tree.parent(at).and_then(|of| self.last_child(of));
+        let latest = [sibling, parent].into_iter().flatten();
+        let latest = latest.max_by_key(|of| self.end(*of));
+        latest.or_else(|| self.last_of_all())
+    }
+
+    fn last_child(&mut self, of: usize) -> Option<usize> {
+        let mut children = std::mem::take(self.children.get_mut(of)?);
+        let last = self.last(&mut children);
+        *self.children.get_mut(of)? = children;
+        last
+    }
+
+    fn last_of_all(&mut self) -> Option<usize> {
+        let mut all = std::mem::take(&mut self.all);
+        let last = self.last(&mut all);
+        self.all = all;
+        last
+    }
+
+    /// The last to end until now that was not entered; later ones are removed.
+    fn last(&self, by_end: &mut Vec<usize>) -> Option<usize> {
+        while let Some(last) = by_end.last().copied() {
+            if !self.is_entered(last) && self.end(last) <= self.now {
+                return Some(last);
+            }
+            by_end.pop();
+        }
+        None
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    fn node(start: i128, end: i128, parent: Option<usize>) -> PathNode {
-        PathNode { start, end, parent }
-    }
-
-    fn path(nodes: &[PathNode]) -> Vec<usize> {
-        critical_path(nodes).into_iter().collect()
-    }
-
-    #[test]
-    fn longest_parallel_step_is_critical() {
-        // Volumes, sandbox and pull at once, then create, then start.
-        let nodes = [
-            node(0, 200, None),
-            node(0, 20, Some(0)),
-            node(0, 100, Some(0)),
-            node(0, 60, Some(0)),
-            node(100, 110, Some(0)),
-            node(110, 150, Some(0)),
-        ];
-        assert_eq!(path(&nodes), [0, 2, 4, 5]);
-    }
-
-    #[test]
-    fn children_that_outlive_their_parent_are_on_the_path() {
-        // A published change is processed by others afterwards.
-        let nodes = [
-            node(0, 5, None),
-            node(6, 50, Some(0)),
-            node(51, 60, Some(1)),
-            node(6, 9, Some(0)),
-        ];
-        assert_eq!(path(&nodes), [0, 1, 2]);
-    }
-
-    #[test]
-    fn cycles_terminate() {
-        let nodes = [
-            node(0, 1, Some(1)),
-            node(0, 2, Some(0)),
-            node(1, 2, Some(7)),
-            node(0, 1, Some(3)),
-        ];
-        assert_eq!(path(&nodes), [2, 3]);
-    }
-
-    proptest! {
-        #[test]
-        fn path_is_connected(
-            raw in prop::collection::vec((0..100_i128, 0..50_i128, prop::option::of(0..40_usize)), 1..40),
-        ) {
-            let nodes: Vec<PathNode> =
-                raw.iter().map(|(start, long, parent)| node(*start, start + long, *parent)).collect();
-            let path = critical_path(&nodes);
-            let tree = PathTree::new(&nodes);
-            prop_assert!(!path.is_empty());
-            let below: usize = (0..nodes.len()).map(|at| tree.children(at).len()).sum();
-            prop_assert_eq!(tree.roots().len() + below, nodes.len());
-            for at in 0..nodes.len() {
-                for child in tree.children(at).iter().filter(|child| path.contains(child)) {
-                    prop_assert!(path.contains(&at), "{child} is on the path without its parent {at}");
-                }
-            }
-        }
-    }
-}
+#[path = "critical_path_tests.rs"]
+mod tests;

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::critical_path::{PathNode, PathTree, critical_path};
+use super::critical_path::{PathNode, critical_path};
+use super::path_table::path_table;
+use super::path_tree::PathTree;
 use super::text;
 
 /// Width of the bar in columns.
@@ -37,23 +39,24 @@ pub struct WaterfallSpan {
     pub attributes: BTreeMap<String, String>,
     /// The error; empty if the operation succeeded.
     pub error: String,
-    /// The number of linked spans.
-    pub links: usize,
+    /// The IDs of linked spans, each behind that of its trace and a hyphen.
+    pub links: Vec<String>,
 }
 
-/// Formats a trace, its critical path marked by `*`.
+/// Formats a trace, its critical path marked by `*` and listed below.
 pub fn waterfall(trace_id: &str, spans: &[WaterfallSpan]) -> String {
     let nodes = nodes(spans);
     let begin = nodes.iter().map(|node| node.start).min().unwrap_or(0);
     let end = nodes.iter().map(|node| node.end).max().unwrap_or(begin);
     let path = critical_path(&nodes);
+    let is_on_path = |at| path.iter().any(|segment| segment.node == Some(at));
     let mut rows: Vec<[String; 6]> = Vec::new();
     for (at, depth) in in_order(&nodes) {
         let (Some(span), Some(node)) = (spans.get(at), nodes.get(at)) else {
             continue;
         };
         rows.push([
-            if path.contains(&at) { "*" } else { " " }.to_owned(),
+            if is_on_path(at) { "*" } else { " " }.to_owned(),
             text::duration(nanos(node.start - begin)),
             text::duration(nanos(node.end - node.start)),
             span.service.clone(),
@@ -85,10 +88,16 @@ pub fn waterfall(trace_id: &str, spans: &[WaterfallSpan]) -> String {
         spans.len(),
         services.len(),
     ));
+    let table = path_table(&path, spans);
+    if !table.is_empty() {
+        text.push('\n');
+        text.push_str(&table);
+    }
     text
 }
 
-fn nodes(spans: &[WaterfallSpan]) -> Vec<PathNode> {
+/// The spans with the indices of their parents and causes.
+pub(crate) fn nodes(spans: &[WaterfallSpan]) -> Vec<PathNode> {
     let indices: BTreeMap<&str, usize> = spans
         .iter()
         .enumerate()
@@ -99,6 +108,10 @@ fn nodes(spans: &[WaterfallSpan]) -> Vec<PathNode> {
         // The clock may have been set back.
         end: span.end.as_nanosecond().max(span.start.as_nanosecond()),
         parent: indices.get(span.parent.as_str()).copied(),
+        causes: {
+            let ids = span.links.iter().filter_map(|link| link.rsplit_once('-'));
+            ids.filter_map(|(_, id)| indices.get(id).copied()).collect()
+        },
     };
     spans.iter().map(node).collect()
 }
@@ -126,7 +139,7 @@ fn in_order(nodes: &[PathNode]) -> Vec<(usize, usize)> {
     order
 }
 
-fn nanos(nanos: i128) -> Duration {
+pub(super) fn nanos(nanos: i128) -> Duration {
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(0))
 }
 
@@ -138,15 +151,15 @@ fn bar(start: i128, end: i128, total: i128) -> String {
     format!("|{}|", (0..BAR).map(cell).collect::<String>())
 }
 
-fn description(span: &WaterfallSpan) -> String {
+pub(super) fn description(span: &WaterfallSpan) -> String {
     let mut text = span.name.clone();
     for (key, name) in SHOWN {
         if let Some(value) = span.attributes.get(*key).filter(|value| !value.is_empty()) {
             text.push_str(&format!(" {name}={value}"));
         }
     }
-    if span.links > 0 {
-        text.push_str(&format!(" links={}", span.links));
+    if !span.links.is_empty() {
+        text.push_str(&format!(" links={}", span.links.len()));
     }
     if !span.error.is_empty() {
         text.push_str(&format!("  ERROR {}", span.error.replace('\n', " ")));

@@ -1,5 +1,6 @@
 //! `polylet trace`.
 
+use jiff::Timestamp;
 use polylet_kit::Config;
 use polylet_wire::supervisor::v1 as wire;
 use polylet_wire::supervisor::v1::supervisor_service_client::SupervisorServiceClient;
@@ -7,7 +8,9 @@ use serde_json::{Value, json};
 
 use crate::args::OutputFormat;
 use crate::client::{self, ClientError};
-use crate::core::waterfall::{WaterfallSpan, waterfall};
+use crate::core::critical_path::{PathSegment, critical_path};
+use crate::core::step_owner::StepOwner;
+use crate::core::waterfall::{WaterfallSpan, nodes, waterfall};
 
 /// Prints the trace of a pod's start.
 pub(crate) async fn show(
@@ -21,15 +24,35 @@ pub(crate) async fn show(
         query: pod.to_owned(),
     });
     let found = client::call("supervisor", get).await?;
+    let as_spans: Vec<Value> = found.spans.iter().map(as_json).collect();
+    let spans: Vec<WaterfallSpan> = found.spans.into_iter().filter_map(from_wire).collect();
     if output == OutputFormat::Json {
-        let spans: Vec<Value> = found.spans.iter().map(as_json).collect();
-        let (trace, dropped) = (&found.trace_id, found.dropped);
-        super::json(&json!({"traceId": trace, "spans": spans, "dropped": dropped}));
+        super::json(&json!({
+            "traceId": found.trace_id,
+            "spans": as_spans,
+            "criticalPath": path_as_json(&spans),
+            "dropped": found.dropped,
+        }));
         return Ok(());
     }
-    let spans: Vec<WaterfallSpan> = found.spans.into_iter().filter_map(from_wire).collect();
     super::print(&waterfall(&found.trace_id, &spans));
     Ok(())
+}
+
+/// The segments, the earliest first; `spanId` and `owner` are null where no span explains the time.
+fn path_as_json(spans: &[WaterfallSpan]) -> Vec<Value> {
+    let path = critical_path(&nodes(spans)).into_iter();
+    let segment = |segment: PathSegment| {
+        let span = segment.node.and_then(|at| spans.get(at));
+        let time = |nanos| Timestamp::from_nanosecond(nanos).ok();
+        json!({
+            "spanId": span.map(|span| &span.id),
+            "owner": span.map(|span| StepOwner::of(&span.name).label()),
+            "start": time(segment.start).map(|at| at.to_string()),
+            "end": time(segment.end).map(|at| at.to_string()),
+        })
+    };
+    path.map(segment).collect()
 }
 
 fn from_wire(span: wire::Span) -> Option<WaterfallSpan> {
@@ -43,7 +66,7 @@ fn from_wire(span: wire::Span) -> Option<WaterfallSpan> {
         name: span.name,
         attributes: span.attributes.into_iter().collect(),
         error: span.error,
-        links: span.links.len(),
+        links: span.links,
     })
 }
 
