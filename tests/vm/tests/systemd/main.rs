@@ -8,6 +8,8 @@ use polylet_harness::guard;
 use polylet_vm::node::MANIFESTS;
 use polylet_vm::ok;
 
+/// Clients of pods and of the node.
+mod callers;
 /// What cgroup v2 does for pods.
 mod cgroups;
 /// The node.
@@ -29,6 +31,7 @@ mod undisturbed;
 /// Upgrades and rollbacks of the services.
 mod upgrade;
 
+use callers::Callers;
 use node::SystemdNode;
 use undisturbed::PodWatch;
 
@@ -71,10 +74,15 @@ async fn services_are_units_of_systemd() {
     step("sockets", sockets::open_for_declared_callers(&node)).await;
     step("peers", sockets::peers_are_checked_by_the_service(&node)).await;
     step("groups", sockets::services_have_no_other_groups(&node)).await;
-    step("restart of each", services::restart_each(&node)).await;
-    step("restart of all", services::restart_all(&node)).await;
+    let callers = Callers::start(&node).await;
+    for round in 1..=rounds() {
+        let name = format!("kills and restarts, round {round}");
+        step(&name, callers::round(&callers, round)).await;
+    }
     step("upgrade and rollback", upgrade::there_and_back(&node)).await;
+    callers.assert_answered("upgrade and rollback", false).await;
     step("failed upgrade", upgrade::failure_is_rolled_back(&node)).await;
+    callers.stop().await;
     watch.assert_undisturbed(&node, "under Polylet").await;
 
     let before = node.identities().await;
@@ -95,6 +103,12 @@ async fn services_are_units_of_systemd() {
     step("removal", package::removal_leaves_pods(&node)).await;
     ok(node.vm.remove());
     ok(node.cluster.remove());
+}
+
+/// Two, or as many as `POLYLET_TEST_ROUNDS` says.
+fn rounds() -> u32 {
+    let rounds = std::env::var("POLYLET_TEST_ROUNDS").ok();
+    rounds.and_then(|text| text.parse().ok()).unwrap_or(2)
 }
 
 async fn create_pods(node: &SystemdNode) {

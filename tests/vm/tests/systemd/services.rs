@@ -14,10 +14,14 @@ const PROPERTIES: &str = "Id,ActiveState,SubState,NRestarts,User,MainPID,StatusT
 const HUNG: &str = "polylet-image-gc.service";
 
 /// The units of all services. The machine's agent has a unit of a similar name.
-fn units() -> String {
-    DESCRIPTORS
-        .map(|one| format!("{}.service", group(one.service)))
-        .join(" ")
+pub(crate) fn each_unit() -> impl Iterator<Item = String> {
+    let services = DESCRIPTORS.iter();
+    services.map(|one| format!("{}.service", group(one.service)))
+}
+
+/// Their names in one line.
+pub(crate) fn units() -> String {
+    each_unit().collect::<Vec<_>>().join(" ")
 }
 
 /// The properties of all services' units, by unit.
@@ -34,14 +38,19 @@ async fn shown(node: &SystemdNode) -> BTreeMap<String, BTreeMap<String, String>>
     text.split("\n\n").map(unit).collect()
 }
 
-/// Each service runs as its user, in the slice of Polylet, and shows what it works on.
-pub(crate) async fn run_as_declared(node: &SystemdNode) {
+/// Waits until all services serve and follow each other.
+pub(crate) async fn in_sync(node: &SystemdNode) {
     // The line follows the peers, which takes a moment.
     let in_step = "systemctl show --property=StatusText 'polylet-*.service'";
     node.wait_for("the services to be in sync", in_step, |text| {
         !text.contains("not in sync") && text.contains("9 services are serving")
     })
     .await;
+}
+
+/// Each service runs as its user, in the slice of Polylet, and shows what it works on.
+pub(crate) async fn run_as_declared(node: &SystemdNode) {
+    in_sync(node).await;
     let shown = shown(node).await;
     for descriptor in DESCRIPTORS {
         let unit = format!("{}.service", group(descriptor.service));
@@ -98,21 +107,6 @@ pub(crate) async fn log_with_traces(node: &SystemdNode) {
         ))
         .await;
     assert_ne!(entries, "");
-}
-
-/// `systemctl restart` of each service is a pause.
-pub(crate) async fn restart_each(node: &SystemdNode) {
-    for descriptor in DESCRIPTORS {
-        let unit = format!("{}.service", group(descriptor.service));
-        node.sh(&format!("systemctl restart {unit}")).await;
-    }
-    run_as_declared(node).await;
-}
-
-/// All at once, as after a change of the configuration.
-pub(crate) async fn restart_all(node: &SystemdNode) {
-    node.sh(&format!("systemctl restart {}", units())).await;
-    run_as_declared(node).await;
 }
 
 /// A hung service, which the watchdog finds. Returned at once: that takes half a minute.
