@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
@@ -47,7 +48,7 @@ impl Connections {
     }
 
     /// Admits a connection; another one is closed if there is no place for it.
-    pub(super) fn admit(&self, address: IpAddr) -> AdmittedConnection {
+    pub(super) fn admit(&self, address: IpAddr, socket: Option<OwnedFd>) -> AdmittedConnection {
         let address = address.to_canonical();
         let now = self.now();
         let closing = CancellationToken::new();
@@ -65,6 +66,7 @@ impl Connections {
             id,
             address,
             closing,
+            socket: Mutex::new(socket),
             changed: Notify::new(),
             used: CancellationToken::new(),
             connections: self.clone(),
@@ -100,6 +102,9 @@ impl Drop for AdmittedConnection {
         let mut shared = connections.lock();
         shared.table.remove(*id);
         shared.open.remove(id);
+        drop(shared);
+        // A request may live longer, and would keep the socket open.
+        self.0.lock_socket().take();
     }
 }
 
@@ -108,6 +113,8 @@ pub(crate) struct HttpConnection {
     id: ConnectionId,
     address: IpAddr,
     closing: CancellationToken,
+    /// Another descriptor of the client's socket, while the connection has its place.
+    socket: Mutex<Option<OwnedFd>>,
     /// Notified when the connection begins to wait for its client.
     changed: Notify,
     /// Cancelled at the first request.
@@ -119,6 +126,17 @@ impl HttpConnection {
     /// The address of the client.
     pub(crate) fn address(&self) -> IpAddr {
         self.address
+    }
+
+    /// Another descriptor of the client's socket: a stream outlives the HTTP connection. The socket is closed
+    /// with its last descriptor.
+    pub(crate) fn socket(&self) -> Option<OwnedFd> {
+        let socket = self.lock_socket();
+        socket.as_ref()?.try_clone().ok()
+    }
+
+    fn lock_socket(&self) -> MutexGuard<'_, Option<OwnedFd>> {
+        self.socket.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A request on it was allowed: unauthorized clients cannot displace it any more.

@@ -5,6 +5,7 @@ mod connection;
 mod tests;
 
 use std::convert::Infallible;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -140,7 +141,8 @@ async fn accept(
                     tracing::debug!(%error, "failed to set options of a connection; closing it");
                     continue;
                 }
-                return Some((stream, connections.admit(peer.ip())));
+                let socket = stream.as_fd().try_clone_to_owned().ok();
+                return Some((stream, connections.admit(peer.ip(), socket)));
             }
             Err(error) => {
                 // Most likely out of descriptors, until connections are closed.

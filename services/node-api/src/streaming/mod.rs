@@ -7,6 +7,7 @@
 
 mod backend;
 mod client;
+mod client_socket;
 mod proxy;
 mod relay;
 pub(crate) mod runtime_url;

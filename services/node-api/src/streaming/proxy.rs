@@ -14,6 +14,7 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::Streams;
 use super::backend::{self, BackendResponse};
+use super::client_socket::ClientSocket;
 use super::relay::relay;
 use super::runtime_url::{self, RuntimeUrl};
 use super::translator;
@@ -44,6 +45,7 @@ pub(crate) struct StreamRequest {
     method: Method,
     headers: HeaderMap,
     client: Option<IpAddr>,
+    socket: ClientSocket,
     on_upgrade: OnUpgrade,
 }
 
@@ -52,11 +54,13 @@ impl StreamRequest {
         let on_upgrade = hyper::upgrade::on(&mut request);
         let connection = request.extensions().get::<Arc<HttpConnection>>();
         let client = connection.map(|connection| connection.address());
+        let socket = connection.and_then(|connection| connection.socket());
         let (parts, _) = request.into_parts();
         Self {
             method: parts.method,
             headers: parts.headers,
             client,
+            socket: ClientSocket::new(socket),
             on_upgrade,
         }
     }
@@ -149,7 +153,8 @@ async fn pass_on(
     let idle_timeout = streams.idle_timeout;
     streams.spawn(permit, async move {
         if let Ok(client) = request.on_upgrade.await {
-            relay(TokioIo::new(client), TokioIo::new(*backend), idle_timeout).await;
+            let (client, backend) = (TokioIo::new(client), TokioIo::new(*backend));
+            relay(client, backend, idle_timeout, request.socket).await;
         }
     });
     let mut response = Response::new(Body::empty());
@@ -183,7 +188,8 @@ fn translate(
         match backend::upgrade(&url, Method::POST, spdy_headers([REMOTE_COMMAND_V4])).await {
             Ok(BackendResponse::Switched(_, backend)) => {
                 let backend = TokioIo::new(*backend);
-                translator::translate(client, backend, options, idle_timeout).await;
+                let socket = request.socket;
+                translator::translate(client, backend, options, idle_timeout, socket).await;
             }
             Ok(BackendResponse::Refused(refused)) => {
                 let text = String::from_utf8_lossy(&refused.body);
@@ -230,7 +236,7 @@ async fn tunnel_ports(
     streams.spawn(permit, async move {
         if let Ok(upgraded) = request.on_upgrade.await {
             let client = websocket::accept(TokioIo::new(upgraded)).await;
-            tunnel(client, TokioIo::new(*backend), idle_timeout).await;
+            tunnel(client, TokioIo::new(*backend), idle_timeout, request.socket).await;
         }
     });
     response

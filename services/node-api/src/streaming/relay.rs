@@ -6,6 +6,8 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, split};
 use tokio::time::{Instant, sleep_until, timeout};
 
+use super::client_socket::{ClientBoundWriter, ClientSocket};
+
 /// Bytes that are passed on at a time.
 pub(super) const CHUNK: usize = 32 << 10;
 /// How long the client may take to receive the end.
@@ -55,15 +57,16 @@ impl StreamActivity {
 }
 
 /// Passes bytes in both directions until either side ends, as upstream, or neither sends anything for the
-/// timeout. A side that does not read holds up the other one alone.
-pub(super) async fn relay<C, B>(client: C, backend: B, idle_timeout: Duration)
+/// timeout. A side that does not read holds up the other one alone, and not longer than that one stays.
+pub(super) async fn relay<C, B>(client: C, backend: B, idle_timeout: Duration, socket: ClientSocket)
 where
     C: AsyncRead + AsyncWrite + Unpin,
     B: AsyncRead + AsyncWrite + Unpin,
 {
     let activity = StreamActivity::new(idle_timeout);
     let (mut client_reader, mut client_writer) = split(client);
-    let (mut backend_reader, mut backend_writer) = split(backend);
+    let (mut backend_reader, backend_writer) = split(backend);
+    let mut backend_writer = ClientBoundWriter::new(backend_writer, socket);
     let has_ended = tokio::select! {
         () = copy(&mut client_reader, &mut backend_writer, &activity) => false,
         () = copy(&mut backend_reader, &mut client_writer, &activity) => true,
@@ -111,7 +114,7 @@ mod tests {
     async fn bytes_are_passed_in_both_directions_until_the_end() {
         let (mut client, near) = duplex(1000);
         let (far, mut backend) = duplex(1000);
-        let relay = tokio::spawn(relay(near, far, HOUR));
+        let relay = tokio::spawn(relay(near, far, HOUR, ClientSocket::default()));
         client.write_all(b"request").await.unwrap();
         let mut request = [0; 7];
         backend.read_exact(&mut request).await.unwrap();
@@ -129,7 +132,7 @@ mod tests {
     async fn backend_ends_with_the_client() {
         let (client, near) = duplex(1000);
         let (far, mut backend) = duplex(1000);
-        let relay = tokio::spawn(relay(near, far, HOUR));
+        let relay = tokio::spawn(relay(near, far, HOUR, ClientSocket::default()));
         drop(client);
         assert_eq!(backend.read(&mut [0; 1]).await.unwrap(), 0);
         relay.await.unwrap();
@@ -140,7 +143,7 @@ mod tests {
         let (mut client, near) = duplex(1000);
         let (far, mut backend) = duplex(1000);
         let start = Instant::now();
-        let relay = tokio::spawn(relay(near, far, HOUR));
+        let relay = tokio::spawn(relay(near, far, HOUR, ClientSocket::default()));
         tokio::time::sleep(HOUR / 2).await;
         client.write_all(b"x").await.unwrap();
         backend.read_exact(&mut [0; 1]).await.unwrap();
@@ -154,7 +157,7 @@ mod tests {
     async fn side_that_does_not_read_bounds_what_is_buffered() {
         let (client, near) = duplex(1000);
         let (far, mut backend) = duplex(1000);
-        let relay = tokio::spawn(relay(near, far, HOUR));
+        let relay = tokio::spawn(relay(near, far, HOUR, ClientSocket::default()));
         let flood = async {
             let mut written = 0;
             loop {

@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::{self, Message};
 
+use super::client_socket::{ClientBoundWriter, ClientSocket};
 use super::relay::{CHUNK, StreamActivity};
 use super::websocket;
 use crate::core::streaming::remote_command::{
@@ -69,12 +70,14 @@ pub(super) async fn translate<C, B>(
     backend: B,
     options: StreamOptions,
     idle_timeout: Duration,
+    socket: ClientSocket,
 ) where
     C: AsyncRead + AsyncWrite + Unpin,
     B: AsyncRead + AsyncWrite + Unpin,
 {
     let activity = StreamActivity::new(idle_timeout);
     let (reader, writer) = split(backend);
+    let writer = ClientBoundWriter::new(writer, socket);
     let (sink, messages) = client.split();
     let (pings, pings_received) = mpsc::channel(MAX_PINGS);
     let all_accepted = CancellationToken::new();

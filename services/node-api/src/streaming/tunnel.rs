@@ -8,17 +8,23 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, split};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::Message;
 
+use super::client_socket::{ClientBoundWriter, ClientSocket};
 use super::relay::{CHUNK, StreamActivity};
 use super::websocket;
 
 /// Passes bytes in both directions until either side ends, or neither sends anything for the timeout.
-pub(super) async fn tunnel<C, B>(client: WebSocketStream<C>, backend: B, idle_timeout: Duration)
-where
+pub(super) async fn tunnel<C, B>(
+    client: WebSocketStream<C>,
+    backend: B,
+    idle_timeout: Duration,
+    socket: ClientSocket,
+) where
     C: AsyncRead + AsyncWrite + Unpin,
     B: AsyncRead + AsyncWrite + Unpin,
 {
     let activity = StreamActivity::new(idle_timeout);
-    let (mut reader, mut writer) = split(backend);
+    let (mut reader, writer) = split(backend);
+    let mut writer = ClientBoundWriter::new(writer, socket);
     let (mut sink, mut messages) = client.split();
     let to_backend = async {
         while let Some(Ok(message)) = messages.next().await {
@@ -73,7 +79,7 @@ mod tests {
         let mut client = WebSocketStream::from_raw_socket(far, Role::Client, None).await;
         let (backend, mut runtime) = duplex(1000);
         let server = websocket::accept(near).await;
-        let tunnel = tokio::spawn(tunnel(server, backend, HOUR));
+        let tunnel = tokio::spawn(tunnel(server, backend, HOUR, ClientSocket::default()));
         for part in [&b"SP"[..], b"D", b"", b"Y"] {
             let message = Message::Binary(Bytes::from_static(part));
             client.send(message).await.unwrap();
@@ -103,7 +109,7 @@ mod tests {
         let mut client = WebSocketStream::from_raw_socket(far, Role::Client, None).await;
         let (backend, mut runtime) = duplex(1000);
         let server = websocket::accept(near).await;
-        let tunnel = tokio::spawn(tunnel(server, backend, HOUR));
+        let tunnel = tokio::spawn(tunnel(server, backend, HOUR, ClientSocket::default()));
         client.send(Message::Text("SPDY".into())).await.unwrap();
         assert_eq!(runtime.read(&mut [0; 1]).await.unwrap(), 0);
         drop(client);

@@ -76,7 +76,8 @@ async fn start(options: StreamOptions) -> (TestClient, FakeRuntime, JoinHandle<(
     let (backend, runtime) = duplex(4096);
     let client = WebSocketStream::from_raw_socket(far, Role::Client, None).await;
     let server = websocket::accept(near).await;
-    let task = tokio::spawn(translate(server, backend, options, HOUR));
+    let socket = ClientSocket::default();
+    let task = tokio::spawn(translate(server, backend, options, HOUR, socket));
     (client, FakeRuntime(runtime), task)
 }
 
