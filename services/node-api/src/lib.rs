@@ -10,6 +10,9 @@
 //! The service has no event loop and no other state: each response is computed from responses of its
 //! peers (status-reporter: pods and statuses; pleg: containers, URLs of the runtime's streams; eviction: the stats summary; prober:
 //! counts of probes). At rest it observes now and then whether pods are synced (`health`).
+//!
+//! When it is restarted or upgraded, streams of containers and followed logs stay with the old process, which has
+//! released its ports, and end with them or at `streamDrainTimeout`; all else is served by the new one.
 
 #![cfg_attr(
     not(test),
@@ -35,9 +38,7 @@ mod streaming;
 mod tls;
 mod tls_settings;
 
-use polylet_kit::{
-    BoxError, Ctx, Dependency, Service, ServiceDescriptor, StateFileDecl, TaskTracker,
-};
+use polylet_kit::{BoxError, Ctx, Dependency, Service, ServiceDescriptor, StateFileDecl};
 use polylet_wire::levels;
 
 /// Interfaces, dependencies and state files of this service.
@@ -83,8 +84,8 @@ pub static DESCRIPTOR: ServiceDescriptor = ServiceDescriptor {
 pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
     let config = config::Config::from_ctx(&ctx)?;
     let limits = server::ServerLimits::default();
-    let tasks = TaskTracker::new();
-    let streams = streaming::Streams::new(&ctx, tasks.clone());
+    let tasks = server::ServerTasks::default();
+    let streams = streaming::Streams::new(&ctx, tasks.lasting.clone());
     let state = http::HandlerState::new(&ctx, &config, streams);
     let health = state.health.clone();
     if let Some(address) = config.healthz {
@@ -119,11 +120,15 @@ pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
         );
     }
     ctx.spawn("health", health.watch(ctx.drain()));
-    let drain = ctx.drain();
+    let (drain, lasting) = (ctx.drain(), tasks.lasting.clone());
     ctx.background("connections", async move {
         drain.cancelled().await;
-        tasks.close();
-        tasks.wait().await;
+        tasks.connections.close();
+        tasks.connections.wait().await;
     });
-    Ok(Service::new())
+    let limit = ctx.config().polylet.stream_drain_timeout;
+    Ok(Service::new().lingering(limit, async move {
+        lasting.close();
+        lasting.wait().await;
+    }))
 }

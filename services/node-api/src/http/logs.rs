@@ -18,6 +18,7 @@ use polylet_model::names;
 use super::{HandlerState, PeerError};
 use crate::core::log_query::{self, QueryError};
 use crate::core::{log_target, pods};
+use crate::server::LastingResponse;
 
 /// The log file to read.
 struct LogTarget {
@@ -45,6 +46,7 @@ pub(crate) async fn get(
         Ok(target) => target,
         Err(response) => return response,
     };
+    let follows = query.options.follow;
     let ended = state.peers.until_ended(target.pod_uid, target.container_id);
     // Compressed files are read to their end to find the last lines.
     let open = move || LogReader::open(&target.path, query.options, ended);
@@ -55,11 +57,14 @@ pub(crate) async fn get(
         }
     };
     match opened {
-        Ok(reader) => (
-            [(CONTENT_TYPE, "text/plain")],
-            Body::from_stream(chunks(reader)),
-        )
-            .into_response(),
+        Ok(reader) => {
+            let body = Body::from_stream(chunks(reader));
+            let mut response = ([(CONTENT_TYPE, "text/plain")], body).into_response();
+            if follows {
+                response.extensions_mut().insert(LastingResponse);
+            }
+            response
+        }
         // As upstream, also for a file that is missing: the container exists.
         Err(error) => (StatusCode::BAD_REQUEST, unreadable(&error)).into_response(),
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use hyper::body::{Frame, SizeHint};
-use polylet_kit::{CancellationToken, HealthConditions};
+use polylet_kit::{CancellationToken, HealthConditions, TaskTracker, TaskTrackerToken};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
@@ -69,6 +69,7 @@ impl Connections {
             socket: Mutex::new(socket),
             changed: Notify::new(),
             used: CancellationToken::new(),
+            lasting: TaskTracker::new(),
             connections: self.clone(),
         }))
     }
@@ -119,6 +120,8 @@ pub(crate) struct HttpConnection {
     changed: Notify,
     /// Cancelled at the first request.
     used: CancellationToken,
+    /// The responses that may go on when the process drains.
+    lasting: TaskTracker,
     connections: Connections,
 }
 
@@ -175,6 +178,17 @@ impl HttpConnection {
         }
     }
 
+    /// Whether there is a response that may go on when the process drains.
+    pub(super) fn is_lasting(&self) -> bool {
+        !self.lasting.is_empty()
+    }
+
+    /// Resolves when there is none any more.
+    pub(super) async fn lasting_ended(&self) {
+        self.lasting.close();
+        self.lasting.wait().await;
+    }
+
     fn update(&self, change: impl FnOnce(&mut ConnectionTable<IpAddr>, Duration)) {
         let now = self.connections.now();
         change(&mut self.connections.lock().table, now);
@@ -221,11 +235,20 @@ impl Drop for ActiveRequest {
 pub(super) struct ResponseBody {
     body: Body,
     request: ActiveRequest,
+    _lasting: Option<TaskTrackerToken>,
 }
 
+/// In the extensions of a response that may go on when the process drains: one without a foreseeable end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LastingResponse;
+
 impl ResponseBody {
-    pub(super) fn new(body: Body, request: ActiveRequest) -> Self {
-        Self { body, request }
+    pub(super) fn new(body: Body, request: ActiveRequest, lasts: bool) -> Self {
+        Self {
+            _lasting: lasts.then(|| request.connection.lasting.token()),
+            body,
+            request,
+        }
     }
 }
 

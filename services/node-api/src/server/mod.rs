@@ -16,15 +16,15 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
-use polylet_kit::{CancellationToken, TaskTracker};
+use polylet_kit::{CancellationToken, TaskTracker, TaskTrackerToken};
 use rustix::net::sockopt;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 use tower::ServiceExt;
 
-pub(crate) use connection::HttpConnection;
 use connection::{ActiveRequest, AdmittedConnection, Connections, ResponseBody};
+pub(crate) use connection::{HttpConnection, LastingResponse};
 
 use crate::core::access::RequestUser;
 use crate::core::connections::{ConnectionLimits, ConnectionTimeouts};
@@ -73,30 +73,40 @@ impl Default for ServerLimits {
     }
 }
 
-/// Serves plain HTTP until the process drains; `tasks` end a moment later.
+/// What is in progress.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ServerTasks {
+    /// Connections: they end a moment after the drain has begun.
+    pub(crate) connections: TaskTracker,
+    /// Streams, and connections with a response that lasts: they may go on.
+    pub(crate) lasting: TaskTracker,
+}
+
+/// Serves plain HTTP until the process drains.
 pub(crate) async fn plain(
     listener: TcpListener,
     router: Router,
     limits: ServerLimits,
-    tasks: TaskTracker,
+    tasks: ServerTasks,
     drain: CancellationToken,
 ) {
     let connections = Connections::new(limits.connections, limits.timeouts);
     while let Some((stream, admitted)) = accept(&listener, &connections, &drain).await {
-        let (router, drain) = (router.clone(), drain.clone());
-        tasks.spawn_local(async move {
-            serve(stream, router, RequestUser::Anonymous, &admitted, drain).await;
+        let router = router.clone();
+        let progress = Progress::new(&tasks, &drain);
+        tokio::task::spawn_local(async move {
+            serve(stream, router, RequestUser::Anonymous, &admitted, progress).await;
         });
     }
 }
 
-/// Serves HTTPS until the process drains; `tasks` end a moment later.
+/// Serves HTTPS until the process drains.
 pub(crate) async fn secure(
     listener: TcpListener,
     mut tls: ReloadingTls,
     router: Router,
     limits: ServerLimits,
-    tasks: TaskTracker,
+    tasks: ServerTasks,
     drain: CancellationToken,
 ) {
     let connections = Connections::new(limits.connections, limits.timeouts);
@@ -105,12 +115,13 @@ pub(crate) async fn secure(
         let Some(tls) = tls.acceptor() else {
             continue;
         };
-        let (router, drain) = (router.clone(), drain.clone());
-        tasks.spawn_local(async move {
+        let router = router.clone();
+        let progress = Progress::new(&tasks, &drain);
+        tokio::task::spawn_local(async move {
             let handshake = timeout(limits.handshake_timeout, tls.accept(stream));
             let accepted = tokio::select! {
                 () = admitted.0.displaced() => return,
-                () = unused(&drain) => return,
+                () = unused(&progress.drain) => return,
                 accepted = handshake => accepted,
             };
             // A failed handshake is the client's problem.
@@ -118,7 +129,7 @@ pub(crate) async fn secure(
                 return;
             };
             let caller = tls::caller(stream.get_ref().1);
-            serve(stream, router, caller, &admitted, drain).await;
+            serve(stream, router, caller, &admitted, progress).await;
         });
     }
 }
@@ -163,6 +174,30 @@ fn set_options(stream: &TcpStream) -> std::io::Result<()> {
     Ok(())
 }
 
+/// A connection among those in progress.
+struct Progress {
+    drain: CancellationToken,
+    connection: TaskTrackerToken,
+    lasting: TaskTracker,
+}
+
+impl Progress {
+    fn new(tasks: &ServerTasks, drain: &CancellationToken) -> Self {
+        Self {
+            drain: drain.clone(),
+            connection: tasks.connections.token(),
+            lasting: tasks.lasting.clone(),
+        }
+    }
+
+    /// The drain does not wait for the connection any more.
+    fn last(self) -> TaskTrackerToken {
+        let lasting = self.lasting.token();
+        drop(self.connection);
+        lasting
+    }
+}
+
 /// Resolves when a connection without a request is not kept any longer.
 async fn unused(drain: &CancellationToken) {
     drain.cancelled().await;
@@ -174,7 +209,7 @@ async fn serve<S>(
     router: Router,
     caller: RequestUser,
     admitted: &AdmittedConnection,
-    drain: CancellationToken,
+    progress: Progress,
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -186,11 +221,13 @@ async fn serve<S>(
         request.extensions_mut().insert(caller.clone());
         request.extensions_mut().insert(Arc::clone(&connection));
         async move {
-            let response = router
+            let mut response = router
                 .oneshot(request)
                 .await
                 .unwrap_or_else(|never| match never {});
-            Ok::<_, Infallible>(response.map(|body| ResponseBody::new(body, active)))
+            let lasts = response.extensions_mut().remove::<LastingResponse>();
+            let body = |body| ResponseBody::new(body, active, lasts.is_some());
+            Ok::<_, Infallible>(response.map(body))
         }
     });
     let mut builder = Builder::new(TokioExecutor::new());
@@ -218,12 +255,20 @@ async fn serve<S>(
             }
             CLOSE_TIMEOUT
         }
-        () = drain.cancelled() => tokio::select! {
+        () = progress.drain.cancelled() => tokio::select! {
             _ = http.as_mut() => return,
-            () = unused(&drain) => SHUTDOWN_TIMEOUT,
+            () = unused(&progress.drain) => SHUTDOWN_TIMEOUT,
             () = admitted.0.used() => SHUTDOWN_TIMEOUT,
         }
     };
     http.as_mut().graceful_shutdown();
-    let _ = timeout(closing, http).await;
+    let closed = timeout(closing, http.as_mut()).await;
+    if closed.is_err() && progress.drain.is_cancelled() && admitted.0.is_lasting() {
+        let _lasting = progress.last();
+        tokio::select! {
+            _ = http.as_mut() => return,
+            () = admitted.0.lasting_ended() => {}
+        }
+        let _ = timeout(CLOSE_TIMEOUT, http).await;
+    }
 }

@@ -1,5 +1,5 @@
 use axum::routing::get;
-use futures::stream;
+use futures::{StreamExt, stream};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
@@ -24,6 +24,7 @@ struct TestServer {
     address: SocketAddr,
     roots: RootCertStore,
     drain: CancellationToken,
+    tasks: ServerTasks,
     /// Notified when the endless response is given up.
     given_up: Arc<Notify>,
     _directory: tempfile::TempDir,
@@ -57,10 +58,18 @@ fn router(given_up: &Arc<Notify>) -> Router {
         tokio::time::sleep(Duration::from_millis(600)).await;
         "slow"
     };
+    let lasting = || async {
+        let ticks = stream::repeat(()).then(|()| tokio::time::sleep(Duration::from_millis(50)));
+        let body = Body::from_stream(ticks.map(|()| Ok::<_, Infallible>("tick")));
+        let mut response = axum::response::Response::new(body);
+        response.extensions_mut().insert(LastingResponse);
+        response
+    };
     Router::new()
         .route("/healthz", get(|| async { "ok" }))
         .route("/endless", get(endless))
         .route("/slow", get(slow))
+        .route("/lasting", get(lasting))
 }
 
 impl TestServer {
@@ -76,12 +85,13 @@ impl TestServer {
         let drain = CancellationToken::new();
         let given_up = Arc::new(Notify::new());
         let router = router(&given_up);
+        let tasks = ServerTasks::default();
         tokio::task::spawn_local(secure(
             listener,
             tls,
             router,
             limits,
-            TaskTracker::new(),
+            tasks.clone(),
             drain.clone(),
         ));
         let mut roots = RootCertStore::empty();
@@ -91,6 +101,7 @@ impl TestServer {
             address,
             roots,
             drain,
+            tasks,
             given_up,
             _directory: directory,
         }
@@ -209,7 +220,7 @@ async fn a_client_that_was_allowed_a_request_is_not_displaced() {
             listener,
             router,
             limits,
-            TaskTracker::new(),
+            ServerTasks::default(),
             drain.clone(),
         ));
         let send = async |client: &mut TcpStream, path: &str, response: &str| {
@@ -315,6 +326,34 @@ async fn handshakes_use_the_configured_versions_and_suites() {
                 assert_eq!(group.name(), rustls::NamedGroup::secp256r1);
             }
         }
+    };
+    LocalSet::new().run_until(test).await;
+}
+
+#[tokio::test]
+async fn lasting_responses_go_on_when_the_process_drains() {
+    let test = async {
+        let server = TestServer::start(ServerLimits::default()).await;
+        let mut endless = server.send(&request("/endless")).await;
+        let mut follower = server.send(&request("/lasting")).await;
+        let ServerTasks {
+            connections,
+            lasting,
+        } = server.tasks.clone();
+        until(&mut follower, "tick\r\n").await;
+        endless.read_exact(&mut [0; 1]).await.unwrap();
+        server.drain.cancel();
+        connections.close();
+        // The drain waits for neither of them for long.
+        timeout(PATIENCE, connections.wait()).await.unwrap();
+        assert_eq!(lasting.len(), 1);
+        until_closed(&mut endless).await;
+        for _ in 0..10 {
+            until(&mut follower, "tick\r\n").await;
+        }
+        drop(follower);
+        lasting.close();
+        timeout(PATIENCE, lasting.wait()).await.unwrap();
     };
     LocalSet::new().run_until(test).await;
 }

@@ -19,7 +19,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use polylet_kit::{CancellationToken, Ctx, TaskTracker};
+use polylet_kit::{Ctx, TaskTracker};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 pub(crate) use client::StreamingClient;
@@ -27,15 +27,12 @@ pub(crate) use proxy::{StreamRequest, serve_command, serve_ports};
 
 /// Streams in progress at most. Each has two connections and about 100 KiB of buffers.
 const MAX_STREAMS: usize = 512;
-/// How long a stream may continue once the process drains.
-const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The streams in progress. Clones share them.
 #[derive(Clone)]
 pub(crate) struct Streams {
     permits: Arc<Semaphore>,
     tasks: TaskTracker,
-    drain: CancellationToken,
     /// `streamingConnectionIdleTimeout`; zero is none.
     idle_timeout: Duration,
     /// The feature gate `ExtendWebSocketsToKubelet`, which is on by default.
@@ -43,13 +40,13 @@ pub(crate) struct Streams {
 }
 
 impl Streams {
+    /// `tasks` are those that may go on when the process drains.
     pub(crate) fn new(ctx: &Ctx, tasks: TaskTracker) -> Self {
         let kubelet = &ctx.config().kubelet;
         let gate = kubelet.feature_gates.get("ExtendWebSocketsToKubelet");
         Self {
             permits: Arc::new(Semaphore::new(MAX_STREAMS)),
             tasks,
-            drain: ctx.drain(),
             idle_timeout: kubelet.streaming_connection_idle_timeout,
             translates: gate != Some(&false),
         }
@@ -66,16 +63,8 @@ impl Streams {
         permit: OwnedSemaphorePermit,
         stream: impl Future<Output = ()> + Send + 'static,
     ) {
-        let drain = self.drain.clone();
         self.tasks.spawn(async move {
-            let drained = async {
-                drain.cancelled().await;
-                tokio::time::sleep(SHUTDOWN_TIMEOUT).await;
-            };
-            tokio::select! {
-                () = stream => {}
-                () = drained => {}
-            }
+            stream.await;
             drop(permit);
         });
     }

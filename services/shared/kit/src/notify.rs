@@ -15,6 +15,9 @@ pub const ERROR_VARIABLE: &str = "X_POLYLET_ERROR";
 /// too. Its next process may be started now: it waits for the lock.
 pub const DRAINED_VARIABLE: &str = "X_POLYLET_DRAINED";
 
+/// Set by a service manager that starts the next process of a service when the present one has drained.
+pub const OVERLAP_VARIABLE: &str = "POLYLET_OVERLAP";
+
 /// Whether a service manager receives the messages of this process.
 pub(crate) fn has_manager() -> bool {
     std::env::var_os("NOTIFY_SOCKET").is_some()
@@ -42,6 +45,11 @@ pub(crate) fn failed(error: &str) {
     let error = error.replace(['\n', '\r'], " ");
     let own = format!("{ERROR_VARIABLE}={error}");
     notify(&[NotifyState::Status(&error), NotifyState::Custom(&own)]);
+}
+
+/// Whether the service manager starts the next process when this one has drained.
+pub(crate) fn starts_next_process() -> bool {
+    std::env::var_os(OVERLAP_VARIABLE).is_some()
 }
 
 /// Lets the next process be started: this one has nothing left to do but to exit, within this time.

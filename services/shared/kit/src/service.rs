@@ -1,10 +1,12 @@
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
+use std::time::Duration;
 
 use tonic::body::Body;
 use tonic::server::NamedService;
 
+use crate::linger::Lingering;
 use crate::serve::Routes;
 
 /// Work to finish at drain; returns what remains undone.
@@ -16,6 +18,7 @@ pub struct Service {
     pub(crate) routes: Routes,
     pub(crate) on_drain: Vec<OnDrain>,
     pub(crate) activity: Option<Activity>,
+    pub(crate) lingering: Option<Lingering>,
 }
 
 /// Describes what the service works on.
@@ -49,6 +52,18 @@ impl Service {
     /// shows. Called now and then.
     pub fn activity(mut self, describe: impl Fn() -> String + 'static) -> Service {
         self.activity = Some(Box::new(describe));
+        self
+    }
+
+    /// Work that goes on after the drain, when the service's socket, ports and lock are released, so that its
+    /// next process runs meanwhile: at most for `limit`, and much shorter where the service manager waits
+    /// for the end of this process.
+    pub fn lingering(
+        mut self,
+        limit: Duration,
+        work: impl Future<Output = ()> + 'static,
+    ) -> Service {
+        self.lingering = Some(Lingering::new(limit, work));
         self
     }
 

@@ -160,7 +160,7 @@ where
     own_directory(&run_dir)?;
     own_directory(&state_dir)?;
     let lock = lock::path(&run_directory, service);
-    let _lock = lock::Lock::acquire(&lock, lock::TIMEOUT).map_err(StartError::Lock)?;
+    let mut lock = Some(lock::Lock::acquire(&lock, lock::TIMEOUT).map_err(StartError::Lock)?);
     let mut inherited = listener::InheritedSockets::from_env().map_err(StartError::Listen)?;
     let listener = inherited
         .own_or_bind(&socket_path(&run_directory, service))
@@ -191,7 +191,7 @@ where
         background: TaskTracker::new(),
         failed,
     });
-    let ended = runtime.block_on(run(ctx, build, listener, failures, &telemetry));
+    let ended = runtime.block_on(run(ctx, build, listener, &mut lock, failures, &telemetry));
     // Blocking operations may hang on a dead mount; the process must end anyway.
     runtime.shutdown_timeout(Duration::from_millis(100));
     ended
@@ -201,6 +201,7 @@ async fn run<B, F>(
     ctx: Ctx,
     build: B,
     listener: std::os::unix::net::UnixListener,
+    lock: &mut Option<lock::Lock>,
     mut failures: mpsc::UnboundedReceiver<String>,
     telemetry: &Telemetry,
 ) -> Result<(), StartError>
@@ -236,7 +237,7 @@ where
     let counts = routes.counts();
     let closing = CancellationToken::new();
     let serving = serve::serve(listener, routes, closing.clone().cancelled_owned());
-    tokio::pin!(serving);
+    let mut serving = Box::pin(serving);
     let watchdog = tokio::task::spawn_local(notify::watchdog());
     let checks = tokio::task::spawn_local(peer_checks::run(ctx.clone()));
     let status = tokio::task::spawn_local(status_line::publish(ctx, service.activity));
@@ -252,6 +253,7 @@ where
     checks.abort();
     status.abort();
     notify::stopping();
+    let mut lingering = None;
     if ended.is_ok() {
         // Calls are served while draining: callers may still need responses.
         let unfinished = tokio::select! {
@@ -261,7 +263,12 @@ where
         for unfinished in unfinished {
             tracing::warn!(unfinished, "stopping with unfinished work");
         }
-        notify::drained(EXIT_TIMEOUT);
+        lingering = match service.lingering {
+            Some(work) => work.if_unfinished().await,
+            None => None,
+        };
+        let limit = lingering.as_ref().map_or(Duration::ZERO, |work| work.limit);
+        notify::drained(EXIT_TIMEOUT.saturating_add(limit));
         // Before the socket is left to the next process, for which calls wait from then on.
         tokio::select! {
             () = telemetry.flush(FLUSH_TIMEOUT) => {}
@@ -280,6 +287,17 @@ where
         telemetry.flush(FLUSH_TIMEOUT).await;
     }
     watchdog.abort();
+    drop(serving);
+    if let Some(work) = lingering {
+        // The next process may serve from here on.
+        drop(lock.take());
+        tokio::select! {
+            () = work.finish() => {}
+            // The service manager does not wait any longer.
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    }
     let count = |n: &std::sync::atomic::AtomicU64| n.load(std::sync::atomic::Ordering::Relaxed);
     tracing::info!(
         calls = count(&counts.calls),

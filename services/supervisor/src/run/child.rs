@@ -6,6 +6,7 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 
+use polylet_kit::notify::OVERLAP_VARIABLE;
 use rustix::io::Errno;
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitOptions, pidfd_open, pidfd_send_signal, waitpid,
@@ -113,6 +114,7 @@ pub(super) fn start(spec: &ChildSpec<'_>) -> std::io::Result<(ChildHandle, Child
         .env("NOTIFY_SOCKET", spec.notify)
         .env("WATCHDOG_USEC", WATCHDOG_TIMEOUT.as_micros().to_string())
         .env_remove("WATCHDOG_PID")
+        .env(OVERLAP_VARIABLE, "1")
         .env_remove(descriptors::VARIABLE)
         // One thread does nearly all work: more arenas would only waste memory.
         .env("MALLOC_ARENA_MAX", "1")

@@ -219,3 +219,25 @@ async fn a_requested_restart_starts_the_next_process_when_the_present_one_has_dr
     manager.kill_all(&mut fixture.incoming).await;
     assert!(manager.entries[0].has_ended());
 }
+
+#[tokio::test]
+async fn a_drained_process_goes_on_only_beside_a_next_one() {
+    for stopping in [true, false] {
+        let mut fixture = Fixture::new();
+        let directory = fixture.dir.path().to_owned();
+        let mut manager = fixture.manager(&directory, "exec sleep 600");
+        manager.stopping = stopping;
+        let first = pid(&mut manager);
+        manager.handle_input(Input::Notified {
+            at: 0,
+            message: NotifyMessage::Drained(Duration::from_secs(600)),
+            pid: first,
+        });
+        // Nobody waits for it: it is asked to end.
+        while pid(&mut manager) == first {
+            fixture.step(&mut manager).await;
+        }
+        assert_eq!(manager.entries[0].predecessors.len(), 0);
+        manager.kill_all(&mut fixture.incoming).await;
+    }
+}

@@ -1,9 +1,11 @@
 //! Streams of containers through a real API server, by kubectl: commands, terminals, attached containers,
 //! copied files and forwarded ports, over WebSockets and over SPDY; and their errors, asked of the node API
-//! itself. An exec, a forwarded port and a followed log go on while each other service is killed.
+//! itself. An exec, a forwarded port and a followed log go on while each other service is killed, and while
+//! node-api is upgraded.
 
+use polylet_e2e::programs::installed;
 use polylet_e2e::steps::Steps;
-use polylet_e2e::{cluster, cluster_node, ok};
+use polylet_e2e::{cluster, node_with, ok};
 use polylet_harness::Cluster;
 use serde_json::{Value, json};
 
@@ -27,7 +29,12 @@ const COUNTER: &str = "i=0; while :; do i=$((i+1)); echo \"line $i\"; sleep 0.05
 #[ignore = "needs root, a container runtime, built services, the programs of a cluster: cargo verify"]
 async fn streams_through_the_api_server() {
     let cluster = cluster().await;
-    let mut node = cluster_node(&cluster).await;
+    // An upgrade writes beside the programs.
+    let bin = installed();
+    let mut options = ok(cluster.node_options("node"));
+    options.bin_dir = Some(bin.path().to_owned());
+    let mut node = node_with(options).await;
+    ok(cluster.wait_node_ready("node").await);
     let mut steps = Steps::new();
     create(&cluster, "server", SERVER, &json!({})).await;
     create(&cluster, "counter", COUNTER, &json!({})).await;
@@ -69,6 +76,12 @@ async fn streams_through_the_api_server() {
         .run(
             "streams go on while services are killed",
             survival::streams_go_on(&cluster, &mut node),
+        )
+        .await;
+    steps
+        .run(
+            "streams go on while node-api is upgraded",
+            survival::streams_outlive_upgrades(&cluster, &node),
         )
         .await;
     steps.finish();

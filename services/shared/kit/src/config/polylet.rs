@@ -1,8 +1,11 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+
+use super::go_duration;
 
 /// `polylet.dev/v1alpha1`, kind `PolyletConfiguration`: settings that upstream does not have, or has
 /// as flags.
@@ -52,6 +55,11 @@ pub struct PolyletConfiguration {
     pub evict_static_pods: bool,
     /// Where Secrets and service account tokens are kept for outages of the API server.
     pub keep_secrets: KeepSecrets,
+    /// How long streams of containers and followed logs may go on, carried by the old process, when the node
+    /// API is restarted or upgraded. Where another service manager than Polylet's supervisor runs the
+    /// services, it is three seconds at most.
+    #[serde(with = "go_duration")]
+    pub stream_drain_timeout: Duration,
     /// Limits of the supervisor's trace ring.
     pub trace_ring: TraceRing,
     /// `error`, `warn`, `info`, `debug`, `trace`, or `target=level` pairs.
@@ -108,6 +116,7 @@ impl Default for PolyletConfiguration {
             parallel_starts: 10,
             evict_static_pods: false,
             keep_secrets: KeepSecrets::default(),
+            stream_drain_timeout: Duration::from_secs(5 * 60),
             trace_ring: TraceRing::default(),
             log_level: "info".to_owned(),
         }

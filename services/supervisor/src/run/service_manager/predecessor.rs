@@ -1,8 +1,8 @@
 //! Processes that end while the next ones of their services have been started.
 //!
-//! A process that has drained does nothing but close its connections and exit. The next one is started
-//! meanwhile, and waits for the service's lock: calls wait for the end of the one and for the lock, not for the
-//! start of a program.
+//! A process that has drained does nothing but close its connections and exit, or carry streams of clients to
+//! their end. The next one is started meanwhile, and waits for the service's lock: calls wait for the end of the
+//! one and for the lock, not for the start of a program.
 
 use std::time::Duration;
 
@@ -32,9 +32,7 @@ pub(in crate::run) struct Predecessor {
 /// Starts the next process of a service whose present one has drained and ends within `ends_within`. One that
 /// has hardly run is restarted after its exit, with the delay of those that fail.
 pub(super) fn replace_drained(manager: &mut ServiceManager<'_>, at: usize, ends_within: Duration) {
-    if manager.stopping {
-        return;
-    }
+    let stopping = manager.stopping;
     let Some(entry) = manager.entries.get_mut(at) else {
         return;
     };
@@ -43,7 +41,9 @@ pub(super) fn replace_drained(manager: &mut ServiceManager<'_>, at: usize, ends_
         return;
     };
     let uptime = running.since.elapsed();
-    if !is_requested && uptime < MIN_CLEAN_UPTIME {
+    if stopping || (!is_requested && uptime < MIN_CLEAN_UPTIME) {
+        // What it would still finish beside a next process ends now.
+        running.child.signal(Signal::TERM);
         return;
     }
     let ServicePhase::Running(running) = std::mem::replace(&mut entry.phase, ServicePhase::Stopped)
