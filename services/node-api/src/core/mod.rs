@@ -3,6 +3,7 @@
 pub(crate) mod access;
 pub(crate) mod configz;
 pub(crate) mod connections;
+pub(crate) mod file_server;
 pub(crate) mod health;
 pub(crate) mod log_query;
 pub(crate) mod log_target;
@@ -14,3 +15,4 @@ pub(crate) mod streaming;
 #[cfg(test)]
 mod tests;
 pub(crate) mod ttl_cache;
+pub(crate) mod zpages;

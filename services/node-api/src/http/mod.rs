@@ -3,10 +3,12 @@
 pub(crate) mod health;
 pub(crate) mod logs;
 mod metrics;
+mod node_logs;
 mod pods;
 mod stats;
 mod streams;
 pub(crate) mod switches;
+mod zpages;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -23,13 +25,18 @@ use serde_json::Value;
 use tonic::Code;
 
 use self::health::HealthChecks;
+use self::node_logs::LogDirectories;
 use self::switches::disabled;
+use self::zpages::ZPages;
 use crate::auth::{Guard, guard};
 use crate::config::{AccessPolicy, Config, Switches};
 use crate::core::configz;
 use crate::peers::PeerClients;
 use crate::reviews::Reviews;
 use crate::streaming::{StreamingClient, Streams};
+
+/// The directory of the node's logs.
+const NODE_LOGS: &str = "/var/log";
 
 /// Shared by all handlers.
 #[derive(Clone)]
@@ -46,6 +53,7 @@ pub(crate) struct HandlerState {
     pub(crate) health: HealthChecks,
     /// The response of `/configz`.
     configuration: Arc<Value>,
+    zpages: Arc<ZPages>,
 }
 
 impl HandlerState {
@@ -55,6 +63,7 @@ impl HandlerState {
         Self {
             health: HealthChecks::new(peers.clone()),
             configuration: Arc::new(configz::response(configuration)),
+            zpages: Arc::new(ZPages::new(ctx)),
             peers,
             node: ctx.node_name().to_owned(),
             pod_logs: config.pod_logs.clone(),
@@ -76,6 +85,10 @@ pub(crate) fn node(
     let guard_state = Guard { access, reviews };
     let mut router = shared(state.clone());
     if switches.debugging {
+        if switches.system_logs {
+            let directories = LogDirectories::new(NODE_LOGS, &state.pod_logs);
+            router = router.merge(node_logs::router(directories));
+        }
         router = router.merge(debug(state));
     }
     router
@@ -85,6 +98,7 @@ pub(crate) fn node(
 
 /// The endpoints that `enableDebuggingHandlers` is about.
 fn debug(state: HandlerState) -> Router {
+    let zpages = zpages::router(&state.zpages);
     Router::new()
         .route("/configz", get(configz))
         .route("/runningpods/", get(pods::running))
@@ -95,6 +109,7 @@ fn debug(state: HandlerState) -> Router {
         )
         .merge(streaming())
         .with_state(state)
+        .merge(zpages)
 }
 
 /// Streams of containers. Clients that speak WebSocket use GET, others POST.

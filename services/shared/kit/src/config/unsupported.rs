@@ -53,7 +53,10 @@ pub const UNSUPPORTED_FIELDS: &[(&str, &str)] = &[
     ("showHiddenMetricsForVersion", "there are no hidden metrics"),
     ("volumePluginDir", "flexVolume is not supported"),
     ("kernelMemcgNotification", "memory is measured at intervals"),
-    ("enableSystemLogQuery", "/logs/ is not served"),
+    (
+        "enableSystemLogQuery",
+        "logs are served as files, and not queried",
+    ),
     (
         "shutdownGracePeriod",
         "pods are not terminated in order at node shutdown",

@@ -1,0 +1,282 @@
+//! `/logs/`: the files below `/var/log`, as Go's file server serves them.
+//!
+//! Unlike there, links are followed only to what is below that directory, or below that of containers' logs:
+//! others could name any file of the node, and pods may write to the directory. Pipes and devices are not opened.
+
+use std::fs::{self, File, Metadata};
+use std::io::{Error, ErrorKind, Read, Seek, SeekFrom};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::header::{
+    ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, IF_MODIFIED_SINCE, LAST_MODIFIED,
+    LOCATION, RANGE,
+};
+use axum::http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
+use axum::response::IntoResponse;
+use axum::routing::get;
+use futures::stream;
+use jiff::Timestamp;
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
+use tokio::task::spawn_blocking;
+
+use crate::core::file_server::{
+    FilePart, SNIFFED, clean, content_type, http_date, is_unmodified, listing, part, redirect,
+};
+
+/// Most names of a listing.
+const MAX_NAMES: usize = 100_000;
+/// Bytes of a file that are read at a time.
+const CHUNK: u64 = 64 << 10;
+
+/// Where files may be.
+#[derive(Clone, Debug)]
+pub(crate) struct LogDirectories {
+    /// `/var/log`
+    root: PathBuf,
+    /// `podLogsDir`, to which links in `/var/log/containers` lead.
+    pods: PathBuf,
+}
+
+impl LogDirectories {
+    pub(crate) fn new(root: impl Into<PathBuf>, pods: impl Into<PathBuf>) -> Self {
+        Self {
+            root: root.into(),
+            pods: pods.into(),
+        }
+    }
+
+    /// Opens what a cleaned path names. The links are resolved first; afterwards none is followed, so that
+    /// nobody can put one in between.
+    fn open(&self, path: &str) -> Result<(File, Metadata), Error> {
+        let resolved = fs::canonicalize(self.root.join(path))?;
+        let directories = [&self.root, &self.pods];
+        let mut directories = directories
+            .iter()
+            .filter_map(|path| fs::canonicalize(path).ok());
+        let directory = directories.find(|directory| resolved.starts_with(directory));
+        let directory = directory.ok_or(ErrorKind::PermissionDenied)?;
+        let file = open_below(&directory, &resolved)?;
+        let metadata = file.metadata()?;
+        if metadata.is_dir() || metadata.is_file() {
+            return Ok((file, metadata));
+        }
+        Err(ErrorKind::PermissionDenied.into())
+    }
+}
+
+fn open_below(directory: &Path, path: &Path) -> Result<File, Error> {
+    let below = path.strip_prefix(directory).map_err(Error::other)?;
+    let below = if below.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        below
+    };
+    // Opening a pipe does not wait for somebody who writes.
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let directory: OwnedFd = openat(
+        CWD,
+        directory,
+        OFlags::PATH | OFlags::CLOEXEC,
+        Mode::empty(),
+    )?;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+    let file = openat2(&directory, below, flags, Mode::empty(), resolve)?;
+    Ok(file.into())
+}
+
+/// The endpoint.
+pub(crate) fn router(directories: LogDirectories) -> Router {
+    Router::new()
+        .route("/logs/", get(serve))
+        .route("/logs/{*path}", get(serve))
+        .with_state(Arc::new(directories))
+}
+
+type Answer = Response<Body>;
+
+async fn serve(State(directories): State<Arc<LogDirectories>>, request: Request<Body>) -> Answer {
+    let (parts, _) = request.into_parts();
+    let path = parts.uri.path().strip_prefix("/logs/").unwrap_or_default();
+    let Some(path) = decode(path) else {
+        return failure(&ErrorKind::InvalidInput.into());
+    };
+    let query = parts.uri.query().map(str::to_owned);
+    let answer =
+        spawn_blocking(move || answer(&directories, &path, query.as_deref(), &parts.headers));
+    match answer.await {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(error)) => failure(&error),
+        Err(error) => failure(&Error::other(error)),
+    }
+}
+
+/// The path without percent signs; `None` for one that is no text or has a zero byte.
+fn decode(path: &str) -> Option<String> {
+    // A query in which a plus sign is a space: it is none in a path.
+    let query = format!("={}", path.replace('+', "%2B").replace('&', "%26"));
+    let decoded = url::form_urlencoded::parse(query.as_bytes()).next();
+    let decoded = decoded.map(|(_, path)| path.into_owned())?;
+    (!decoded.contains(['\0', char::REPLACEMENT_CHARACTER])).then_some(decoded)
+}
+
+fn answer(
+    directories: &LogDirectories,
+    path: &str,
+    query: Option<&str>,
+    headers: &HeaderMap,
+) -> Result<Answer, Error> {
+    let cleaned = clean(path);
+    let is_index = redirect(path, false).as_deref() == Some("./");
+    let opened = if is_index {
+        None
+    } else {
+        Some(directories.open(&cleaned)?)
+    };
+    let is_directory = opened
+        .as_ref()
+        .is_some_and(|(_, metadata)| metadata.is_dir());
+    let Some((file, metadata)) = opened.filter(|_| redirect(path, is_directory).is_none()) else {
+        let to = redirect(path, is_directory).unwrap_or_default();
+        return Ok(redirected(&to, query));
+    };
+    let name = cleaned.rsplit('/').next().unwrap_or_default().to_owned();
+    if !is_directory {
+        return send(file, &metadata, &name, headers);
+    }
+    let index = format!("{cleaned}/index.html");
+    match directories.open(index.trim_start_matches('/')) {
+        Ok((file, metadata)) if metadata.is_file() => send(file, &metadata, "index.html", headers),
+        _ => list(&file, &metadata, headers),
+    }
+}
+
+fn redirected(to: &str, query: Option<&str>) -> Answer {
+    let query = query.map(|query| format!("?{query}"));
+    let location = format!("{to}{}", query.unwrap_or_default());
+    (StatusCode::MOVED_PERMANENTLY, [(LOCATION, location)]).into_response()
+}
+
+fn header<'a>(headers: &'a HeaderMap, name: &axum::http::HeaderName) -> Option<&'a str> {
+    headers.get(name).and_then(|value| value.to_str().ok())
+}
+
+fn modified(metadata: &Metadata) -> Option<Timestamp> {
+    Timestamp::try_from(metadata.modified().ok()?).ok()
+}
+
+/// 304, if the client has what there is.
+fn unmodified(metadata: &Metadata, headers: &HeaderMap) -> Option<Answer> {
+    let time = modified(metadata)?;
+    let is_unmodified = is_unmodified(header(headers, &IF_MODIFIED_SINCE), time);
+    let date = [(LAST_MODIFIED, http_date(time)?)];
+    is_unmodified.then(|| (StatusCode::NOT_MODIFIED, date).into_response())
+}
+
+fn list(directory: &File, metadata: &Metadata, headers: &HeaderMap) -> Result<Answer, Error> {
+    if let Some(unmodified) = unmodified(metadata, headers) {
+        return Ok(unmodified);
+    }
+    let mut names = Vec::new();
+    for entry in rustix::fs::Dir::read_from(directory)?.take(MAX_NAMES) {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let is_directory = entry.file_type() == rustix::fs::FileType::Directory;
+        if !matches!(name.as_str(), "." | "..") {
+            names.push(if is_directory { name + "/" } else { name });
+        }
+    }
+    let content_type = [(CONTENT_TYPE, "text/html; charset=utf-8")];
+    let mut response = (content_type, listing(names)).into_response();
+    set_modified(&mut response, metadata);
+    Ok(response)
+}
+
+fn set_modified(response: &mut Answer, metadata: &Metadata) {
+    let date = modified(metadata).and_then(http_date);
+    if let Some(date) = date.and_then(|date| HeaderValue::from_str(&date).ok()) {
+        let _ = response.headers_mut().try_insert(LAST_MODIFIED, date);
+    }
+}
+
+/// A file, or a part of it.
+fn send(
+    mut file: File,
+    metadata: &Metadata,
+    name: &str,
+    headers: &HeaderMap,
+) -> Result<Answer, Error> {
+    if let Some(unmodified) = unmodified(metadata, headers) {
+        return Ok(unmodified);
+    }
+    let size = metadata.len();
+    let mut first = Vec::with_capacity(SNIFFED);
+    Read::by_ref(&mut file)
+        .take(SNIFFED as u64)
+        .read_to_end(&mut first)?;
+    let (code, start, length) = match part(header(headers, &RANGE), size) {
+        FilePart::Whole => (StatusCode::OK, 0, size),
+        FilePart::Range { start, length } => (StatusCode::PARTIAL_CONTENT, start, length),
+        FilePart::Unsatisfiable => {
+            let range = [(CONTENT_RANGE, format!("bytes */{size}"))];
+            let text = "invalid range: failed to overlap\n";
+            return Ok((StatusCode::RANGE_NOT_SATISFIABLE, range, text).into_response());
+        }
+    };
+    file.seek(SeekFrom::Start(start))?;
+    let headers = [
+        (CONTENT_TYPE, content_type(name, &first).to_owned()),
+        (CONTENT_LENGTH, length.to_string()),
+        (ACCEPT_RANGES, "bytes".to_owned()),
+    ];
+    let range = (code == StatusCode::PARTIAL_CONTENT).then(|| {
+        let last = (start + length).saturating_sub(1);
+        [(CONTENT_RANGE, format!("bytes {start}-{last}/{size}"))]
+    });
+    let body = Body::from_stream(chunks(file, length));
+    let mut response = (code, headers, range, body).into_response();
+    set_modified(&mut response, metadata);
+    Ok(response)
+}
+
+/// The next bytes of a file. A file that became shorter ends the response early.
+fn chunks(file: File, length: u64) -> impl futures::Stream<Item = Result<Bytes, Error>> {
+    stream::try_unfold((file, length), |(file, remaining)| async move {
+        if remaining == 0 {
+            return Ok(None);
+        }
+        let read = spawn_blocking(move || {
+            let mut chunk = Vec::new();
+            (&file).take(remaining.min(CHUNK)).read_to_end(&mut chunk)?;
+            Ok::<_, Error>((file, chunk))
+        });
+        let (file, chunk) = read.await.map_err(Error::other)??;
+        if chunk.is_empty() {
+            return Err(ErrorKind::UnexpectedEof.into());
+        }
+        let remaining = remaining.saturating_sub(chunk.len() as u64);
+        Ok(Some((Bytes::from(chunk), (file, remaining))))
+    })
+}
+
+fn failure(error: &Error) -> Answer {
+    let (code, text) = match error.kind() {
+        ErrorKind::NotFound | ErrorKind::NotADirectory => {
+            (StatusCode::NOT_FOUND, "404 page not found\n")
+        }
+        ErrorKind::PermissionDenied => (StatusCode::FORBIDDEN, "403 Forbidden\n"),
+        _ => (
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "500 Internal Server Error\n",
+        ),
+    };
+    (code, [(CONTENT_TYPE, "text/plain; charset=utf-8")], text).into_response()
+}
+
+#[cfg(test)]
+#[path = "node_logs_tests.rs"]
+mod tests;
