@@ -128,3 +128,7 @@ pub(crate) fn authorization_error(user: &UserInfo, verb: &str, subresource: &str
         "Authorization error (user={name}, verb={verb}, resource=nodes, subresource={subresource})"
     )
 }
+
+#[cfg(test)]
+#[path = "access_tests.rs"]
+mod tests;
