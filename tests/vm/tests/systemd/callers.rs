@@ -6,12 +6,13 @@ use crate::services::{each_unit, in_sync, run_as_declared, units};
 const UNIT: &str = "test-callers";
 const SEEN: &str = "/run/test-callers";
 
-/// The first argument is an address, the second a path. A call is broken when it was accepted and not answered.
+/// The first argument is an address, the second a path. A call is broken when it was accepted and not answered;
+/// pods without such a file answer that.
 const CALL: &str = r#"exec 2>/dev/null
 exec 3<>"/dev/tcp/$1" || { echo "refused $1"; exit; }
 printf 'GET %s HTTP/1.0\r\n\r\n' "$2" >&3
 read -t 120 -r line <&3
-case "$line" in *" 200 "*) echo ok;; *) echo "broken $1 $line";; esac
+case "$line" in *" 200 "*|*" 404 "*) echo ok;; *) echo "broken $1 $line";; esac
 "#;
 
 /// Clients in the machine that call pods and the node API without pause, each time by a new connection.
