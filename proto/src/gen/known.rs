@@ -144,6 +144,38 @@ impl Known for crate::lifecycle::v1::HealthCondition {
         None
     }
 }
+impl Known for crate::lifecycle::v1::ListMetricsRequest {
+    fn unknown(&self) -> Option<&'static str> {
+        None
+    }
+}
+impl Known for crate::lifecycle::v1::ListMetricsResponse {
+    fn unknown(&self) -> Option<&'static str> {
+        None
+            .or_else(|| messages(&self.families))
+    }
+}
+impl Known for crate::lifecycle::v1::MetricFamily {
+    fn unknown(&self) -> Option<&'static str> {
+        None
+            .or_else(|| enums::<crate::lifecycle::v1::MetricKind>([&self.kind], "polylet.lifecycle.v1.MetricFamily.kind"))
+    }
+}
+impl Known for crate::lifecycle::v1::MetricHistogram {
+    fn unknown(&self) -> Option<&'static str> {
+        None
+    }
+}
+impl Known for crate::lifecycle::v1::MetricLabel {
+    fn unknown(&self) -> Option<&'static str> {
+        None
+    }
+}
+impl Known for crate::lifecycle::v1::MetricSeries {
+    fn unknown(&self) -> Option<&'static str> {
+        None
+    }
+}
 impl Known for crate::lifecycle::v1::Peer {
     fn unknown(&self) -> Option<&'static str> {
         None
@@ -518,6 +550,17 @@ impl Known for crate::prober::v1::WatchProbeStatusesResponse {
                 Some(crate::prober::v1::watch_probe_statuses_response::Change::Remove(value)) => messages([value]),
                 Some(_) => None,
             })
+    }
+}
+impl Known for crate::stats::v1::GetExpositionRequest {
+    fn unknown(&self) -> Option<&'static str> {
+        None
+            .or_else(|| enums::<crate::stats::v1::ExpositionKind>([&self.kind], "polylet.stats.v1.GetExpositionRequest.kind"))
+    }
+}
+impl Known for crate::stats::v1::GetExpositionResponse {
+    fn unknown(&self) -> Option<&'static str> {
+        None
     }
 }
 impl Known for crate::stats::v1::GetSummaryRequest {

@@ -68,6 +68,87 @@ pub struct DrainResponse {
     #[prost(string, repeated, tag = "2")]
     pub unfinished: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListMetricsRequest {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListMetricsResponse {
+    #[prost(message, repeated, tag = "1")]
+    pub families: ::prost::alloc::vec::Vec<MetricFamily>,
+}
+/// Families of several services with one name are one: equal series are added up.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct MetricFamily {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub help: ::prost::alloc::string::String,
+    #[prost(enumeration = "MetricKind", tag = "3")]
+    pub kind: i32,
+    #[prost(message, repeated, tag = "4")]
+    pub series: ::prost::alloc::vec::Vec<MetricSeries>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct MetricSeries {
+    #[prost(message, repeated, tag = "1")]
+    pub labels: ::prost::alloc::vec::Vec<MetricLabel>,
+    /// Of a counter or gauge.
+    #[prost(double, tag = "2")]
+    pub value: f64,
+    /// Of a histogram.
+    #[prost(message, optional, tag = "3")]
+    pub histogram: ::core::option::Option<MetricHistogram>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct MetricLabel {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub value: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct MetricHistogram {
+    #[prost(double, tag = "1")]
+    pub sum: f64,
+    #[prost(uint64, tag = "2")]
+    pub count: u64,
+    /// Upper bounds of the buckets, ascending, and the number of values up to each.
+    #[prost(double, repeated, tag = "3")]
+    pub bounds: ::prost::alloc::vec::Vec<f64>,
+    #[prost(uint64, repeated, tag = "4")]
+    pub cumulative_counts: ::prost::alloc::vec::Vec<u64>,
+}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum MetricKind {
+    Unspecified = 0,
+    Counter = 1,
+    Gauge = 2,
+    Histogram = 3,
+}
+impl MetricKind {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "METRIC_KIND_UNSPECIFIED",
+            Self::Counter => "METRIC_KIND_COUNTER",
+            Self::Gauge => "METRIC_KIND_GAUGE",
+            Self::Histogram => "METRIC_KIND_HISTOGRAM",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "METRIC_KIND_UNSPECIFIED" => Some(Self::Unspecified),
+            "METRIC_KIND_COUNTER" => Some(Self::Counter),
+            "METRIC_KIND_GAUGE" => Some(Self::Gauge),
+            "METRIC_KIND_HISTOGRAM" => Some(Self::Histogram),
+            _ => None,
+        }
+    }
+}
 /// Generated client implementations.
 pub mod lifecycle_service_client {
     #![allow(
@@ -199,6 +280,36 @@ pub mod lifecycle_service_client {
                 );
             self.inner.unary(req, path, codec).await
         }
+        /// What the service has counted since it started, for monitoring.
+        pub async fn list_metrics(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListMetricsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListMetricsResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::known::Codec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/polylet.lifecycle.v1.LifecycleService/ListMetrics",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new(
+                        "polylet.lifecycle.v1.LifecycleService",
+                        "ListMetrics",
+                    ),
+                );
+            self.inner.unary(req, path, codec).await
+        }
     }
 }
 /// Generated server implementations.
@@ -223,6 +334,14 @@ pub mod lifecycle_service_server {
             &self,
             request: tonic::Request<super::DrainRequest>,
         ) -> std::result::Result<tonic::Response<super::DrainResponse>, tonic::Status>;
+        /// What the service has counted since it started, for monitoring.
+        async fn list_metrics(
+            &self,
+            request: tonic::Request<super::ListMetricsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListMetricsResponse>,
+            tonic::Status,
+        >;
     }
     /// Served by every service on its own socket.
     #[derive(Debug)]
@@ -375,6 +494,51 @@ pub mod lifecycle_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = DrainSvc(inner);
+                        let codec = crate::known::Codec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/polylet.lifecycle.v1.LifecycleService/ListMetrics" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListMetricsSvc<T: LifecycleService>(pub Arc<T>);
+                    impl<
+                        T: LifecycleService,
+                    > tonic::server::UnaryService<super::ListMetricsRequest>
+                    for ListMetricsSvc<T> {
+                        type Response = super::ListMetricsResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ListMetricsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as LifecycleService>::list_metrics(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListMetricsSvc(inner);
                         let codec = crate::known::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -15,6 +15,53 @@ pub struct GetSummaryResponse {
     #[prost(bytes = "bytes", tag = "2")]
     pub summary: ::prost::bytes::Bytes,
 }
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetExpositionRequest {
+    #[prost(enumeration = "ExpositionKind", tag = "1")]
+    pub kind: i32,
+    /// Takes a new sample if the last one is older, or if this is unset.
+    #[prost(message, optional, tag = "2")]
+    pub not_older_than: ::core::option::Option<::prost_types::Timestamp>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetExpositionResponse {
+    #[prost(message, optional, tag = "1")]
+    pub sampled_at: ::core::option::Option<::prost_types::Timestamp>,
+    /// In the text format of Prometheus, version 0.0.4.
+    #[prost(bytes = "bytes", tag = "2")]
+    pub text: ::prost::bytes::Bytes,
+}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum ExpositionKind {
+    Unspecified = 0,
+    /// All cgroups of the node in detail: /metrics/cadvisor.
+    Cadvisor = 1,
+    /// CPU and memory of the node, pods and containers: /metrics/resource.
+    Resource = 2,
+}
+impl ExpositionKind {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "EXPOSITION_KIND_UNSPECIFIED",
+            Self::Cadvisor => "EXPOSITION_KIND_CADVISOR",
+            Self::Resource => "EXPOSITION_KIND_RESOURCE",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "EXPOSITION_KIND_UNSPECIFIED" => Some(Self::Unspecified),
+            "EXPOSITION_KIND_CADVISOR" => Some(Self::Cadvisor),
+            "EXPOSITION_KIND_RESOURCE" => Some(Self::Resource),
+            _ => None,
+        }
+    }
+}
 /// Generated client implementations.
 pub mod stats_service_client {
     #![allow(
@@ -120,6 +167,33 @@ pub mod stats_service_client {
                 .insert(GrpcMethod::new("polylet.stats.v1.StatsService", "GetSummary"));
             self.inner.unary(req, path, codec).await
         }
+        /// The same for monitoring, under upstream's names.
+        pub async fn get_exposition(
+            &mut self,
+            request: impl tonic::IntoRequest<super::GetExpositionRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::GetExpositionResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::known::Codec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/polylet.stats.v1.StatsService/GetExposition",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new("polylet.stats.v1.StatsService", "GetExposition"),
+                );
+            self.inner.unary(req, path, codec).await
+        }
     }
 }
 /// Generated server implementations.
@@ -140,6 +214,14 @@ pub mod stats_service_server {
             request: tonic::Request<super::GetSummaryRequest>,
         ) -> std::result::Result<
             tonic::Response<super::GetSummaryResponse>,
+            tonic::Status,
+        >;
+        /// The same for monitoring, under upstream's names.
+        async fn get_exposition(
+            &self,
+            request: tonic::Request<super::GetExpositionRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::GetExpositionResponse>,
             tonic::Status,
         >;
     }
@@ -250,6 +332,51 @@ pub mod stats_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = GetSummarySvc(inner);
+                        let codec = crate::known::Codec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/polylet.stats.v1.StatsService/GetExposition" => {
+                    #[allow(non_camel_case_types)]
+                    struct GetExpositionSvc<T: StatsService>(pub Arc<T>);
+                    impl<
+                        T: StatsService,
+                    > tonic::server::UnaryService<super::GetExpositionRequest>
+                    for GetExpositionSvc<T> {
+                        type Response = super::GetExpositionResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::GetExpositionRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as StatsService>::get_exposition(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = GetExpositionSvc(inner);
                         let codec = crate::known::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -13,6 +13,10 @@ use crate::core::threshold::{self, ThresholdSettings};
 pub(crate) struct Config {
     pub(crate) eviction: EvictionConfig,
     pub(crate) cgroup_root: String,
+    /// `kubeletCgroups`, or empty.
+    pub(crate) agent_cgroup: String,
+    /// `systemCgroups`, or empty.
+    pub(crate) system_cgroup: String,
     /// The directory of pods and their volumes: `nodefs`.
     pub(crate) root_directory: PathBuf,
     pub(crate) pod_logs: PathBuf,
@@ -58,6 +62,8 @@ impl Config {
                 one_filesystem: true,
             },
             cgroup_root: kubelet.cgroup_root.clone(),
+            agent_cgroup: kubelet.kubelet_cgroups.clone(),
+            system_cgroup: kubelet.system_cgroups.clone(),
             root_directory: polylet.root_directory.clone(),
             pod_logs: PathBuf::from(&kubelet.pod_logs_dir),
             runtime_endpoint: kubelet.container_runtime_endpoint.clone(),

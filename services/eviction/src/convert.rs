@@ -26,11 +26,13 @@ pub(crate) fn runtime_pod(state: &PodState) -> RuntimePod {
             .map(|container| RunningContainer {
                 id: container.id.clone(),
                 name: container.name.clone(),
+                image: container.image.clone(),
                 started_at: time::from_wire_opt(container.started_at.as_ref()),
             })
             .collect(),
         dead: others.into_iter().map(dead_container).collect(),
         sandbox_ready: state.sandboxes.iter().any(|sandbox| sandbox.ready),
+        sandbox: state.sandboxes.first().map(|sandbox| sandbox.id.clone()),
         sandboxes: state.sandboxes.iter().map(created).collect(),
         created_at: state.sandboxes.first().and_then(created),
     }

@@ -10,6 +10,7 @@ use crate::core::threshold::{self, ThresholdSettings};
 use crate::evictions::Evictions;
 use crate::run::ConditionsFile;
 use crate::sample::cgroup::CgroupMounts;
+use crate::sample::cgroup_stats::Detail;
 
 /// Parses records of the kernel log.
 pub fn kernel_log<'a>(records: impl Iterator<Item = &'a [u8]>) {
@@ -23,8 +24,13 @@ pub fn kernel_log<'a>(records: impl Iterator<Item = &'a [u8]>) {
 
 /// Reads the usage of the cgroup `pod` of both versions below this directory.
 pub fn cgroup_files(dir: &Path) {
-    CgroupMounts::V1(dir.to_owned()).read("/pod");
-    CgroupMounts::V2(dir.to_owned()).read("/pod");
+    for mounts in [
+        CgroupMounts::V1(dir.to_owned()),
+        CgroupMounts::V2(dir.to_owned()),
+    ] {
+        mounts.read("/pod");
+        mounts.stats("/pod", Detail::Full);
+    }
 }
 
 /// Parses the thresholds of a valid configuration.

@@ -5,7 +5,7 @@
 //! - `run`: the event loop, which decides and never waits. Inputs: pods (pod-config), pods in the runtime
 //!   (pleg), a timer, and what was measured. Outputs: the `WatchPressure` stream, and the evictions stored
 //!   in the run directory.
-//! - `summary`: answers `GetSummary`. One measurement serves all who wait for it.
+//! - `summary`: answers `GetSummary` and `GetExposition`. One measurement serves all who wait for it.
 //! - `oom`: reads the kernel log and reports processes killed because the machine was out of memory.
 //!
 //! Files of pods are walked in child processes that can be killed, on the node's own disk only; a file
@@ -40,6 +40,7 @@ mod kmsg;
 mod local_storage;
 pub mod manager;
 mod manifest;
+mod metrics;
 mod reclaim;
 mod run;
 mod sample;
@@ -132,6 +133,7 @@ pub static DESCRIPTOR: ServiceDescriptor = ServiceDescriptor {
 /// When a threshold in the configuration is invalid.
 pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
     let config = config::Config::new(&ctx)?;
+    metrics::register_counts(sample::cgroup::CgroupMounts::detect().is_unified());
     let store = Store::new(ctx.incarnation());
     let (summary_requests, receiver) = mpsc::channel(16);
     let (pod_requests, pod_receiver) = mpsc::channel(4);

@@ -27,6 +27,7 @@ use crate::evictions::Evictions;
 use crate::input::{Input, MeasuredCandidates, NodeObservation};
 use crate::local_storage::LocalStorageMonitor;
 use crate::manager::{EvictionManager, StartedEviction};
+use crate::metrics;
 use crate::reclaim::{self, Reclaim, ReclaimStage};
 use crate::sources;
 use crate::usage::{LocalStorageSample, SampledPod, Sampler, VOLUME_CHECK_PERIOD};
@@ -337,6 +338,9 @@ impl EventLoop {
             self.manager
                 .evict(&measured.threshold, &measured.observations, candidates, now);
         self.is_hurried = started.is_some();
+        if started.is_some() {
+            metrics::count_eviction(measured.threshold.signal.name());
+        }
         self.report_eviction(started);
     }
 

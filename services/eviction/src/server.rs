@@ -1,17 +1,20 @@
 //! The gRPC methods: node conditions and evictions as a state stream, and the stats summary.
 
 use futures::stream::BoxStream;
+use jiff::Timestamp;
 use polylet_watch::{PressureItemKey, Store, serve};
 use polylet_wire::eviction::v1::eviction_service_server::EvictionService;
 use polylet_wire::eviction::v1::{Pressure, WatchPressureRequest, WatchPressureResponse};
 use polylet_wire::stats::v1::stats_service_server::StatsService;
-use polylet_wire::stats::v1::{GetSummaryRequest, GetSummaryResponse};
+use polylet_wire::stats::v1::{
+    ExpositionKind, GetExpositionRequest, GetExpositionResponse, GetSummaryRequest,
+    GetSummaryResponse,
+};
 use polylet_wire::time;
 use tokio::sync::{mpsc, oneshot};
 use tonic::{Request, Response, Status};
 
-use crate::usage::SummaryError;
-use crate::usage::SummaryRequest;
+use crate::usage::{SummaryError, SummaryRequest, TimedReport, UsageReport};
 
 /// The gRPC methods of `EvictionService` and `StatsService`.
 #[derive(Clone)]
@@ -45,34 +48,67 @@ impl EvictionService for Server {
     }
 }
 
-#[tonic::async_trait]
-impl StatsService for Server {
-    async fn get_summary(
+impl Server {
+    async fn report(
         &self,
-        request: Request<GetSummaryRequest>,
-    ) -> Result<Response<GetSummaryResponse>, Status> {
+        report: UsageReport,
+        not_older_than: Option<Timestamp>,
+    ) -> Result<TimedReport, Status> {
         let stopping = || Status::unavailable("eviction is shutting down");
-        let request = request.into_inner();
         let (response, receiver) = oneshot::channel();
         let request = SummaryRequest {
-            not_older_than: time::from_wire_opt(request.not_older_than.as_ref()),
-            only_cpu_and_memory: request.only_cpu_and_memory,
+            report,
+            not_older_than,
             response,
         };
         self.summary_requests
             .send(request)
             .await
             .map_err(|_| stopping())?;
-        let summary = receiver.await.map_err(|_| stopping())?;
-        let (at, summary) = summary.map_err(|error| match error {
+        let report = receiver.await.map_err(|_| stopping())?;
+        report.map_err(|error| match error {
             SummaryError::Deadline => Status::deadline_exceeded(error.to_string()),
             error => Status::unavailable(error.to_string()),
-        })?;
-        let summary = serde_json::to_vec(&summary)
-            .map_err(|error| Status::internal(format!("failed to encode the summary: {error}")))?;
+        })
+    }
+}
+
+#[tonic::async_trait]
+impl StatsService for Server {
+    async fn get_summary(
+        &self,
+        request: Request<GetSummaryRequest>,
+    ) -> Result<Response<GetSummaryResponse>, Status> {
+        let request = request.into_inner();
+        let report = match request.only_cpu_and_memory {
+            true => UsageReport::CpuAndMemory,
+            false => UsageReport::Summary,
+        };
+        let oldest = time::from_wire_opt(request.not_older_than.as_ref());
+        let (at, summary) = self.report(report, oldest).await?;
         Ok(Response::new(GetSummaryResponse {
             sampled_at: Some(time::to_wire(at)),
-            summary: summary.into(),
+            summary,
+        }))
+    }
+
+    async fn get_exposition(
+        &self,
+        request: Request<GetExpositionRequest>,
+    ) -> Result<Response<GetExpositionResponse>, Status> {
+        let request = request.into_inner();
+        let report = match request.kind() {
+            ExpositionKind::Cadvisor => UsageReport::CadvisorMetrics,
+            ExpositionKind::Resource => UsageReport::ResourceMetrics,
+            ExpositionKind::Unspecified => {
+                return Err(Status::invalid_argument("unknown kind of exposition"));
+            }
+        };
+        let oldest = time::from_wire_opt(request.not_older_than.as_ref());
+        let (at, text) = self.report(report, oldest).await?;
+        Ok(Response::new(GetExpositionResponse {
+            sampled_at: Some(time::to_wire(at)),
+            text,
         }))
     }
 }

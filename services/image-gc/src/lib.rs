@@ -26,6 +26,7 @@ pub mod fuzzing;
 mod input;
 pub mod manager;
 mod manifest;
+mod metrics;
 mod run;
 mod runtime;
 mod server;
@@ -66,6 +67,7 @@ pub static DESCRIPTOR: ServiceDescriptor = ServiceDescriptor {
 /// # Errors
 /// None; a corrupt file of image ages is set aside.
 pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
+    metrics::register_counts();
     let config = config::Config::new(&ctx);
     let (reclaim_calls, receiver) = mpsc::channel(16);
     let store = Store::new(ctx.incarnation());

@@ -21,6 +21,7 @@ use crate::core::plan::ImageRemoval;
 use crate::core::records::{ImageRecords, ImageSnapshot};
 use crate::input::{Input, ReclaimCall};
 use crate::manager::ImageGcManager;
+use crate::metrics;
 use crate::runtime::{self, ImageFsProbe, InspectError};
 use crate::{convert, sources};
 
@@ -193,7 +194,7 @@ impl EventLoop {
         }
         let now = Timestamp::now();
         let old = self.manager.exceeding_maximum_age(&snapshot, now);
-        self.remove_all(old).await;
+        self.remove_all(old, true).await;
         let usage = match self.image_fs.usage(&self.runtime).await {
             Ok(usage) => usage,
             Err(error) => {
@@ -216,7 +217,7 @@ impl EventLoop {
         if bytes == 0 {
             return;
         }
-        let freed = self.remove_all(removals).await.bytes_freed;
+        let freed = self.remove_all(removals, false).await.bytes_freed;
         if freed < bytes {
             tracing::warn!(
                 bytes,
@@ -247,16 +248,17 @@ impl EventLoop {
         let snapshot = self.manager.without_pods(snapshot, finished);
         let (bytes, now) = (request.bytes_to_free, Timestamp::now());
         let removals = self.manager.reclaim(&snapshot, bytes, minimum_age, now);
-        Ok(self.remove_all(removals).await)
+        Ok(self.remove_all(removals, false).await)
     }
 
-    /// Removes one image after the other. A failure does not affect the others.
-    async fn remove_all(&mut self, removals: Vec<ImageRemoval>) -> ReclaimResponse {
+    /// Removes one image after the other, for their age or for space. A failure does not affect the others.
+    async fn remove_all(&mut self, removals: Vec<ImageRemoval>, for_age: bool) -> ReclaimResponse {
         let mut response = ReclaimResponse::default();
         for ImageRemoval { id, size_bytes } in removals {
             match runtime::remove(&self.runtime, &id).await {
                 Ok(()) => {
                     tracing::info!(image = id, bytes = size_bytes, "removed unused image");
+                    metrics::count_removal(for_age);
                     self.store.remove(&id);
                     self.manager.on_removed(&id);
                     response.bytes_freed = response.bytes_freed.saturating_add(size_bytes);

@@ -1,18 +1,17 @@
 //! Messages of peers to the domain.
 
+use polylet_metrics::{FamilyKind, HistogramValue, Labels};
+use polylet_wire::lifecycle::v1::{MetricFamily, MetricKind, MetricSeries};
 use polylet_wire::pleg::v1::{ContainerPhase, PodState};
 use polylet_wire::prober::v1::{ProbeCounts, ProbeKind};
 
-use crate::core::metrics::NodeCounts;
+use crate::core::metrics::{CountedFamily, CountedValue, NodeCounts};
 use crate::core::pods::RunningPod;
 use crate::core::probes::{DurationCounts, ProbeSeries};
 
 /// Counts of pods and containers in the runtime.
-pub(crate) fn node_counts(desired_pods: usize, states: &[PodState]) -> NodeCounts {
-    let mut counts = NodeCounts {
-        desired_pods: desired_pods as u64,
-        ..NodeCounts::default()
-    };
+pub(crate) fn node_counts(states: &[PodState]) -> NodeCounts {
+    let mut counts = NodeCounts::default();
     for pod in states {
         counts.running_pods += u64::from(pod.sandboxes.iter().any(|sandbox| sandbox.ready));
         for container in &pod.containers {
@@ -70,4 +69,39 @@ pub(crate) fn probe_series(counts: ProbeCounts) -> Option<ProbeSeries> {
             sum_seconds: counts.duration_seconds_sum,
         },
     })
+}
+
+/// A family of a peer; `None` for a kind that this build does not know.
+pub(crate) fn counted_family(family: MetricFamily) -> Option<CountedFamily> {
+    let kind = match family.kind() {
+        MetricKind::Counter => FamilyKind::Counter,
+        MetricKind::Gauge => FamilyKind::Gauge,
+        MetricKind::Histogram => FamilyKind::Histogram,
+        MetricKind::Unspecified => return None,
+    };
+    Some(CountedFamily {
+        name: family.name,
+        help: family.help,
+        kind,
+        series: family.series.into_iter().map(counted_series).collect(),
+    })
+}
+
+fn counted_series(series: MetricSeries) -> (Labels, CountedValue) {
+    let mut labels = Labels::default();
+    for label in &series.labels {
+        labels.push(&label.name, &label.value);
+    }
+    let value = match series.histogram {
+        None => CountedValue::Number(series.value),
+        Some(histogram) => {
+            let counts = histogram.cumulative_counts.into_iter();
+            CountedValue::Histogram(HistogramValue {
+                buckets: histogram.bounds.into_iter().zip(counts).collect(),
+                sum: histogram.sum,
+                count: histogram.count,
+            })
+        }
+    };
+    (labels, value)
 }

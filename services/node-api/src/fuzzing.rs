@@ -39,23 +39,20 @@ pub fn pod(manifest: &[u8], status: &[u8]) {
 
 /// Computes the metrics of a summary.
 pub fn summary(summary: &Value) {
-    let counts = metrics::NodeCounts::default();
-    for families in [
-        metrics::node("n", "1", &counts, summary),
-        metrics::resource(summary),
-    ] {
-        assert!(families.encode().is_ok(), "metrics cannot be encoded");
-    }
+    let (facts, counts) = (
+        metrics::ScrapedNode::default(),
+        metrics::NodeCounts::default(),
+    );
+    metrics::node(&facts, &counts, Vec::new(), summary);
 }
 
 /// Converts the messages of the peers.
 pub fn messages(states: &[PodState], counts: ListProbeCountsResponse) {
-    convert::node_counts(states.len(), states);
+    convert::node_counts(states);
     for state in states {
         convert::running_pod(state).as_ref().map(pods::running);
     }
     let series = counts.probes.into_iter().filter_map(convert::probe_series);
     let series: Vec<_> = series.collect();
-    let families = probes::families(&counts.bucket_bounds, &series);
-    assert!(families.encode().is_ok(), "metrics cannot be encoded");
+    probes::render(&counts.bucket_bounds, &series);
 }

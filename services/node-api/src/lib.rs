@@ -9,7 +9,7 @@
 //!
 //! The service has no event loop and no other state: each response is computed from responses of its
 //! peers (status-reporter: pods and statuses; pleg: containers, URLs of the runtime's streams; eviction: the stats summary; prober:
-//! counts of probes). At rest it observes now and then whether pods are synced (`health`).
+//! counts of probes; all services: what they count). At rest it observes now and then whether pods are synced (`health`).
 //!
 //! When it is restarted or upgraded, streams of containers and followed logs stay with the old process, which has
 //! released its ports, and end with them or at `streamDrainTimeout`; all else is served by the new one.
@@ -67,6 +67,27 @@ pub static DESCRIPTOR: ServiceDescriptor = ServiceDescriptor {
             service: "prober",
             package: "polylet.prober.v1",
             level: levels::PROBER,
+        },
+        // What they count.
+        Dependency {
+            service: "image-gc",
+            package: "polylet.lifecycle.v1",
+            level: levels::LIFECYCLE,
+        },
+        Dependency {
+            service: "pod-config",
+            package: "polylet.lifecycle.v1",
+            level: levels::LIFECYCLE,
+        },
+        Dependency {
+            service: "sync-coordinator",
+            package: "polylet.lifecycle.v1",
+            level: levels::LIFECYCLE,
+        },
+        Dependency {
+            service: "volume-manager",
+            package: "polylet.lifecycle.v1",
+            level: levels::LIFECYCLE,
         },
     ],
     state_files: &[StateFileDecl {

@@ -6,14 +6,14 @@ use bytes::Bytes;
 use polylet_kit::{Channel, Ctx, MAX_MESSAGE_SIZE};
 use polylet_watch::{Change, WatchWire};
 use polylet_wire::known::{self, Known};
-use polylet_wire::lifecycle::v1::GetInfoRequest;
 use polylet_wire::lifecycle::v1::lifecycle_service_client::LifecycleServiceClient;
+use polylet_wire::lifecycle::v1::{GetInfoRequest, ListMetricsRequest, MetricFamily};
 use polylet_wire::pleg::v1::pleg_service_client::PlegServiceClient;
 use polylet_wire::pleg::v1::{PodState, WatchPodStatesRequest};
 use polylet_wire::prober::v1::prober_service_client::ProberServiceClient;
 use polylet_wire::prober::v1::{ListProbeCountsRequest, ListProbeCountsResponse};
-use polylet_wire::stats::v1::GetSummaryRequest;
 use polylet_wire::stats::v1::stats_service_client::StatsServiceClient;
+use polylet_wire::stats::v1::{ExpositionKind, GetExpositionRequest, GetSummaryRequest};
 use polylet_wire::status::v1::status_service_client::StatusServiceClient;
 use polylet_wire::status::v1::{ListPodStatusesRequest, PodStatus, WatchPodStatusesRequest};
 use tokio::time::timeout;
@@ -41,6 +41,8 @@ pub(crate) struct PeerClients {
     pleg: Channel,
     eviction: Channel,
     prober: Channel,
+    /// All services that count something.
+    counting: Vec<Channel>,
 }
 
 impl PeerClients {
@@ -51,6 +53,16 @@ impl PeerClients {
             pleg: ctx.peer("pleg").unwatched_channel(),
             eviction: ctx.peer("eviction").channel(),
             prober: ctx.peer("prober").channel(),
+            counting: vec![
+                ctx.peer("eviction").channel(),
+                ctx.peer("image-gc").channel(),
+                ctx.peer("pleg").unwatched_channel(),
+                ctx.peer("pod-config").unwatched_channel(),
+                ctx.peer("prober").channel(),
+                ctx.peer("status-reporter").unwatched_channel(),
+                ctx.peer("sync-coordinator").unwatched_channel(),
+                ctx.peer("volume-manager").channel(),
+            ],
         }
     }
 
@@ -174,6 +186,33 @@ impl PeerClients {
                 let response = client.list_probe_counts(ListProbeCountsRequest {}).await?;
                 Ok(response.into_inner())
             }
+        })
+        .await
+    }
+
+    /// What the services have counted. One that is unavailable, or too old to be asked, adds nothing.
+    pub(crate) async fn metrics(&self) -> Vec<MetricFamily> {
+        let calls = self.counting.iter().map(|channel| async {
+            let mut client = LifecycleServiceClient::new(channel.clone());
+            let mut request = Request::new(ListMetricsRequest {});
+            request.set_timeout(INFO_TIMEOUT);
+            let answer = client.list_metrics(request).await;
+            answer.map(|answer| answer.into_inner().families)
+        });
+        let answers = futures::future::join_all(calls).await;
+        answers.into_iter().flatten().flatten().collect()
+    }
+
+    /// Metrics of usage as text: of a new sample.
+    pub(crate) async fn exposition(&self, kind: ExpositionKind) -> Result<Bytes, Status> {
+        repeated(|| {
+            let mut client = StatsServiceClient::new(self.eviction.clone())
+                .max_decoding_message_size(MAX_MESSAGE_SIZE);
+            let request = GetExpositionRequest {
+                kind: kind.into(),
+                not_older_than: None,
+            };
+            async move { Ok(client.get_exposition(request).await?.into_inner().text) }
         })
         .await
     }

@@ -32,6 +32,7 @@ mod exit_watcher;
 pub mod fuzzing;
 mod input;
 pub mod manager;
+mod metrics;
 mod pidfd;
 mod run;
 mod runtime;
@@ -67,6 +68,7 @@ pub static DESCRIPTOR: ServiceDescriptor = ServiceDescriptor {
 /// # Errors
 /// None; the runtime need not be available yet.
 pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
+    metrics::register_counts();
     let kubelet = &ctx.config().kubelet;
     let runtime = RuntimeClient::connect(
         &kubelet.container_runtime_endpoint,

@@ -1,3 +1,5 @@
+use std::time::Instant;
+
 use futures::StreamExt;
 use futures::future::LocalBoxFuture;
 use futures::stream::FuturesUnordered;
@@ -11,6 +13,7 @@ use crate::events::EventWake;
 use crate::exit_watcher::ExitWatcher;
 use crate::input::Input;
 use crate::manager::{Pleg, RuntimeCall};
+use crate::metrics;
 use crate::runtime::{self, TerminationMessageReader};
 
 /// Feeds inputs to the manager and makes its calls to the runtime.
@@ -21,6 +24,8 @@ pub(crate) struct EventLoop {
     calls: FuturesUnordered<LocalBoxFuture<'static, Input>>,
     exits: ExitWatcher,
     messages: TerminationMessageReader,
+    /// When the last list was begun.
+    listed_at: Option<Instant>,
 }
 
 impl EventLoop {
@@ -38,6 +43,7 @@ impl EventLoop {
             calls: FuturesUnordered::new(),
             exits,
             messages,
+            listed_at: None,
         }
     }
 
@@ -108,16 +114,24 @@ impl EventLoop {
             RuntimeCall::CheckHealth => {
                 Box::pin(async move { Input::HealthChecked(runtime::check_health(&runtime).await) })
             }
-            RuntimeCall::List { sequence } => Box::pin(async move {
-                let result = runtime::list(&runtime).await;
-                Input::Relisted { sequence, result }
-            }),
+            RuntimeCall::List { sequence } => {
+                let started = Instant::now();
+                let former = self.listed_at.replace(started);
+                metrics::count_interval(former.map(|former| started.duration_since(former)));
+                Box::pin(async move {
+                    let result = runtime::list(&runtime).await;
+                    metrics::count_list(started.elapsed());
+                    Input::Relisted { sequence, result }
+                })
+            }
             RuntimeCall::Inspect {
                 uid,
                 listed,
                 cached,
             } => Box::pin(async move {
+                let started = Instant::now();
                 let result = runtime::inspect(&runtime, &messages, &uid, listed, &cached).await;
+                metrics::count_inspection(started.elapsed());
                 Input::Inspected { uid, result }
             }),
         });

@@ -122,6 +122,7 @@ pub static DESCRIPTOR: ServiceDescriptor = ServiceDescriptor {
 
 /// Builds the service.
 pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
+    runtime::metrics::register_counts();
     let (checkpoints, stored) = CheckpointStore::open(ctx.state_dir(), ctx.run_dir())?;
     let (lifecycle_store, lifecycles) = LifecycleStore::open(ctx.run_dir())?;
     let restored = RestoredState {

@@ -12,6 +12,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use crate::clock_monitor::ClockMonitor;
 use crate::coordinator::Coordinator;
 use crate::input::Input;
+use crate::runtime::metrics::DesiredPods;
 use crate::state::POD_SOURCES;
 
 /// How often to look for orphaned pods without another reason to.
@@ -48,6 +49,7 @@ impl EventLoop {
         let mut housekeeping = tokio::time::interval(HOUSEKEEPING_PERIOD);
         let mut clock_steps = ClockSteps::subscribe();
         let mut clock = ClockMonitor::default();
+        let mut desired = DesiredPods::default();
         let coordinator = &mut self.coordinator;
         loop {
             let due = coordinator.next_due();
@@ -66,6 +68,9 @@ impl EventLoop {
             let now = Timestamp::now();
             if let Some(step) = clock.step(now, Instant::now()) {
                 coordinator.handle_input(Input::ClockStepped(step), now);
+            }
+            if let Input::PodConfig(source, update) = &input {
+                desired.count(*source, update);
             }
             coordinator.handle_input(input, now);
             // Results that have arrived meanwhile belong into the same iteration.

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
 use polylet_kit::{CancellationToken, report};
 
@@ -12,6 +13,7 @@ use crate::core::pod::PodMetadata;
 use crate::core::sub_path::{self, ContainerSubPaths, SubPathStage};
 use crate::csi::volume::{CsiDrivers, SetUpContext};
 use crate::keyed_lock::KeyedMutex;
+use crate::metrics;
 use crate::subprocess::Subprocesses;
 use crate::volume::host_path::CheckPathTask;
 use crate::volume::local_volume::LocalVolumes;
@@ -63,6 +65,18 @@ impl OperationExecutor {
 
     /// Executes one operation. Canceling abandons a set-up that hangs.
     pub async fn execute(
+        &self,
+        operation: &Operation,
+        cancel: &CancellationToken,
+        progress: &OwnershipProgress,
+    ) -> Result<Option<Warning>, VolumeError> {
+        let started = Instant::now();
+        let result = self.run(operation, cancel, progress).await;
+        metrics::count(operation, started.elapsed(), result.is_err());
+        result
+    }
+
+    async fn run(
         &self,
         operation: &Operation,
         cancel: &CancellationToken,

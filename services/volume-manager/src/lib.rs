@@ -40,6 +40,7 @@ pub mod event;
 pub mod executor;
 pub mod input;
 pub mod keyed_lock;
+mod metrics;
 pub mod node_info;
 pub mod reconstruct;
 pub mod references;
@@ -114,6 +115,7 @@ const INPUT_QUEUE: usize = 256;
 
 /// Reconstructs the actual state from disk, and starts the event loop.
 pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
+    metrics::register_counts();
     let root = ctx.config().polylet.root_directory.clone();
     let root = tokio::task::spawn_blocking(move || volume::mount::make_root(&root)).await??;
     let layout = Layout::new(root.clone());

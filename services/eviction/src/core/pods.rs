@@ -53,6 +53,8 @@ pub(crate) struct ContainerRequests {
 pub(crate) struct RunningContainer {
     pub(crate) id: String,
     pub(crate) name: String,
+    /// As written in the pod's spec.
+    pub(crate) image: String,
     pub(crate) started_at: Option<Timestamp>,
 }
 
@@ -72,6 +74,8 @@ pub(crate) struct RuntimePod {
     pub(crate) running: Vec<RunningContainer>,
     pub(crate) dead: Vec<DeadContainer>,
     pub(crate) sandbox_ready: bool,
+    /// The id of the newest sandbox.
+    pub(crate) sandbox: Option<String>,
     /// When its sandboxes were created.
     pub(crate) sandboxes: Vec<Option<Timestamp>>,
     pub(crate) created_at: Option<Timestamp>,

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::signal::Observation;
+use super::stats::{InterfaceStats, Pressure, Stall, Stalls};
 
 /// CPU usage.
 #[derive(Clone, Copy, Debug, Default)]
@@ -23,6 +24,9 @@ pub(crate) struct MemoryStats {
     pub(crate) rss: u64,
     pub(crate) page_faults: u64,
     pub(crate) major_page_faults: u64,
+    pub(crate) swap: u64,
+    /// `None` without a limit.
+    pub(crate) swap_available: Option<u64>,
 }
 
 /// The usage of a file system, or of files on it.
@@ -41,6 +45,9 @@ pub(crate) struct ContainerStats {
     pub(crate) started_at: Option<Timestamp>,
     pub(crate) cpu: Option<CpuStats>,
     pub(crate) memory: Option<MemoryStats>,
+    pub(crate) pressure: Pressure,
+    /// Of pods and the node.
+    pub(crate) network: Option<Vec<InterfaceStats>>,
     pub(crate) processes: Option<u64>,
     pub(crate) rootfs: Option<FsStats>,
     pub(crate) logs: Option<FsStats>,
@@ -77,7 +84,6 @@ pub(crate) struct StatsSummary {
     pub(crate) fs: Option<FsStats>,
     pub(crate) image_fs: Option<FsStats>,
     pub(crate) pids: Option<Observation>,
-    pub(crate) swap: Option<Observation>,
     pub(crate) pods: Vec<PodStats>,
 }
 
@@ -90,7 +96,7 @@ pub(crate) fn render(summary: &StatsSummary, only_cpu_and_memory: bool) -> Value
     let system: Vec<Value> = summary
         .system
         .iter()
-        .map(|one| Value::Object(container(one, at, true)))
+        .map(|one| Value::Object(container(one, at, only_cpu_and_memory)))
         .collect();
     node.insert("systemContainers".into(), Value::Array(system));
     if !only_cpu_and_memory {
@@ -110,13 +116,7 @@ pub(crate) fn render(summary: &StatsSummary, only_cpu_and_memory: bool) -> Value
                 json!({"time": at, "maxpid": pids.capacity, "curproc": running}),
             );
         }
-        if let Some(swap) = summary.swap {
-            let used = swap.capacity.saturating_sub(swap.available);
-            node.insert(
-                "swap".into(),
-                json!({"time": at, "swapAvailableBytes": swap.available, "swapUsageBytes": used}),
-            );
-        }
+        insert_network(&mut node, &summary.node, at);
     }
     let pods: Vec<Value> = summary
         .pods
@@ -142,6 +142,8 @@ fn pod(pod: &PodStats, at: Timestamp, only_cpu_and_memory: bool) -> Value {
     if only_cpu_and_memory {
         return Value::Object(out);
     }
+    insert_io(&mut out, &pod.total, at);
+    insert_network(&mut out, &pod.total, at);
     if !pod.volumes.is_empty() {
         let volumes: Vec<Value> = pod
             .volumes
@@ -178,32 +180,21 @@ fn container(
         out.insert("startTime".into(), json!(started));
     }
     if let Some(cpu) = stats.cpu {
-        let mut value = Map::new();
-        value.insert("time".into(), json!(at));
-        value.insert("usageCoreNanoSeconds".into(), cpu.nanoseconds.into());
-        if let Some(rate) = cpu.nanocores {
-            value.insert("usageNanoCores".into(), rate.into());
-        }
-        out.insert("cpu".into(), value.into());
+        out.insert("cpu".into(), cpu_stats(cpu, &stats.pressure.cpu, at).into());
     }
     if let Some(memory) = stats.memory {
-        let mut value = Map::new();
-        value.insert("time".into(), json!(at));
-        for (name, number) in [
-            ("usageBytes", memory.usage),
-            ("workingSetBytes", memory.working_set),
-            ("rssBytes", memory.rss),
-            ("pageFaults", memory.page_faults),
-            ("majorPageFaults", memory.major_page_faults),
-        ] {
-            value.insert(name.into(), number.into());
-        }
-        if let Some(available) = memory.available {
-            value.insert("availableBytes".into(), available.into());
-        }
+        let value = memory_stats(memory, &stats.pressure.memory, at);
         out.insert("memory".into(), value.into());
+        let mut swap = Map::new();
+        swap.insert("time".into(), json!(at));
+        swap.insert("swapUsageBytes".into(), memory.swap.into());
+        if let Some(available) = memory.swap_available {
+            swap.insert("swapAvailableBytes".into(), available.into());
+        }
+        out.insert("swap".into(), swap.into());
     }
     if !only_cpu_and_memory {
+        insert_io(&mut out, stats, at);
         for (name, fs) in [("rootfs", &stats.rootfs), ("logs", &stats.logs)] {
             if let Some(fs) = fs {
                 out.insert(name.into(), files(fs, at).into());
@@ -211,6 +202,69 @@ fn container(
         }
     }
     out
+}
+
+fn cpu_stats(cpu: CpuStats, stalls: &Stalls, at: Timestamp) -> Map<String, Value> {
+    let mut value = Map::new();
+    value.insert("time".into(), json!(at));
+    value.insert("usageCoreNanoSeconds".into(), cpu.nanoseconds.into());
+    if let Some(rate) = cpu.nanocores {
+        value.insert("usageNanoCores".into(), rate.into());
+    }
+    value.insert("psi".into(), pressure(stalls));
+    value
+}
+
+fn memory_stats(memory: MemoryStats, stalls: &Stalls, at: Timestamp) -> Map<String, Value> {
+    let mut value = Map::new();
+    value.insert("time".into(), json!(at));
+    for (name, number) in [
+        ("usageBytes", memory.usage),
+        ("workingSetBytes", memory.working_set),
+        ("rssBytes", memory.rss),
+        ("pageFaults", memory.page_faults),
+        ("majorPageFaults", memory.major_page_faults),
+    ] {
+        value.insert(name.into(), number.into());
+    }
+    if let Some(available) = memory.available {
+        value.insert("availableBytes".into(), available.into());
+    }
+    value.insert("psi".into(), pressure(stalls));
+    value
+}
+
+fn insert_io(out: &mut Map<String, Value>, stats: &ContainerStats, at: Timestamp) {
+    let io = json!({"time": at, "psi": pressure(&stats.pressure.io)});
+    out.insert("io".into(), io);
+}
+
+fn pressure(stalls: &Stalls) -> Value {
+    let stall = |stall: &Stall| {
+        json!({
+            "total": stall.total, "avg10": stall.avg10, "avg60": stall.avg60, "avg300": stall.avg300,
+        })
+    };
+    json!({"full": stall(&stalls.full), "some": stall(&stalls.some)})
+}
+
+/// All interfaces, and the one that upstream takes for the default one.
+fn insert_network(out: &mut Map<String, Value>, stats: &ContainerStats, at: Timestamp) {
+    const DEFAULT: &str = "eth0";
+    let Some(interfaces) = &stats.network else {
+        return;
+    };
+    let interface = |one: &InterfaceStats| {
+        json!({
+            "name": one.name, "rxBytes": one.received.bytes, "rxErrors": one.received.errors,
+            "txBytes": one.sent.bytes, "txErrors": one.sent.errors,
+        })
+    };
+    let default = interfaces.iter().find(|one| one.name == DEFAULT);
+    let mut network = default.map_or_else(|| json!({"name": ""}), interface);
+    network["time"] = json!(at);
+    network["interfaces"] = interfaces.iter().map(interface).collect();
+    out.insert("network".into(), network);
 }
 
 fn files(files: &FsStats, at: Timestamp) -> Map<String, Value> {

@@ -1,4 +1,4 @@
-//! The usage of a cgroup, with cgroup v1 and v2.
+//! The usage of a cgroup that ranks pods, with cgroup v1 and v2. All that it reports: `cgroup_stats`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,8 +17,6 @@ pub(crate) enum CgroupMounts {
 /// The present usage of a cgroup. What cannot be read is `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CgroupUsage {
-    /// CPU time in nanoseconds since the cgroup was created.
-    pub(crate) cpu_nanoseconds: Option<u64>,
     pub(crate) memory: Option<CgroupMemory>,
     pub(crate) processes: Option<u64>,
 }
@@ -28,15 +26,12 @@ pub(crate) struct CgroupUsage {
 pub(crate) struct CgroupMemory {
     pub(crate) usage: u64,
     pub(crate) working_set: u64,
-    pub(crate) rss: u64,
-    pub(crate) page_faults: u64,
-    pub(crate) major_page_faults: u64,
     /// `None` without a limit.
     pub(crate) limit: Option<u64>,
 }
 
 /// cgroup v1 shows no limit as the largest page-aligned number, which is above this one.
-const NO_LIMIT: u64 = 1 << 60;
+pub(super) const NO_LIMIT: u64 = 1 << 60;
 
 impl CgroupMounts {
     /// Detects the version in use.
@@ -49,7 +44,12 @@ impl CgroupMounts {
         }
     }
 
-    fn dir(&self, controller: &str, cgroup: &str) -> PathBuf {
+    /// Whether this is cgroup v2.
+    pub(crate) fn is_unified(&self) -> bool {
+        matches!(self, Self::V2(_))
+    }
+
+    pub(super) fn dir(&self, controller: &str, cgroup: &str) -> PathBuf {
         let below = cgroup.trim_start_matches('/');
         match self {
             Self::V2(root) => root.join(below),
@@ -71,13 +71,11 @@ impl CgroupMounts {
             Self::V2(_) => {
                 let dir = self.dir("", cgroup);
                 CgroupUsage {
-                    cpu_nanoseconds: key(&text(&dir, "cpu.stat"), "usage_usec").map(|us| us * 1000),
                     memory: memory_v2(&dir),
                     processes: number(&dir, "pids.current"),
                 }
             }
             Self::V1(_) => CgroupUsage {
-                cpu_nanoseconds: number(&self.dir("cpuacct", cgroup), "cpuacct.usage"),
                 memory: memory_v1(&self.dir("memory", cgroup)),
                 processes: number(&self.dir("pids", cgroup), "pids.current"),
             },
@@ -92,9 +90,6 @@ fn memory_v2(dir: &Path) -> Option<CgroupMemory> {
     Some(CgroupMemory {
         usage,
         working_set: usage.saturating_sub(value("inactive_file")),
-        rss: value("anon"),
-        page_faults: value("pgfault"),
-        major_page_faults: value("pgmajfault"),
         limit: number(dir, "memory.max"),
     })
 }
@@ -106,23 +101,20 @@ fn memory_v1(dir: &Path) -> Option<CgroupMemory> {
     Some(CgroupMemory {
         usage,
         working_set: usage.saturating_sub(value("total_inactive_file")),
-        rss: value("total_rss"),
-        page_faults: value("total_pgfault"),
-        major_page_faults: value("total_pgmajfault"),
         limit: number(dir, "memory.limit_in_bytes").filter(|limit| *limit < NO_LIMIT),
     })
 }
 
-fn text(dir: &Path, file: &str) -> String {
+pub(super) fn text(dir: &Path, file: &str) -> String {
     fs::read_to_string(dir.join(file)).unwrap_or_default()
 }
 
-fn number(dir: &Path, file: &str) -> Option<u64> {
+pub(super) fn number(dir: &Path, file: &str) -> Option<u64> {
     text(dir, file).trim().parse().ok()
 }
 
 /// The value of a name in a file of `name value` lines.
-fn key(text: &str, name: &str) -> Option<u64> {
+pub(super) fn key(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| {
         let (key, value) = line.split_once(' ')?;
         (key == name).then(|| value.trim().parse().ok())?
@@ -130,10 +122,10 @@ fn key(text: &str, name: &str) -> Option<u64> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn directory(files: &[(&str, &str)]) -> tempfile::TempDir {
+    pub(crate) fn directory(files: &[(&str, &str)]) -> tempfile::TempDir {
         let dir = tempfile::tempdir().expect("a directory");
         for (path, content) in files {
             let path = dir.path().join(path);
@@ -146,7 +138,6 @@ mod tests {
     #[test]
     fn both_versions_have_the_same_usage() {
         let v1 = directory(&[
-            ("cpuacct/pod/cpuacct.usage", "5000\n"),
             ("memory/pod/memory.usage_in_bytes", "4096\n"),
             ("memory/pod/memory.limit_in_bytes", "9223372036854771712\n"),
             (
@@ -156,7 +147,6 @@ mod tests {
             ("pids/pod/pids.current", "3\n"),
         ]);
         let v2 = directory(&[
-            ("pod/cpu.stat", "usage_usec 5\nuser_usec 3\n"),
             ("pod/memory.current", "4096\n"),
             ("pod/memory.max", "max\n"),
             ("pod/memory.stat", "anon 10\ninactive_file 96\n"),
@@ -165,12 +155,10 @@ mod tests {
         let one = CgroupMounts::V1(v1.path().to_owned());
         let two = CgroupMounts::V2(v2.path().to_owned());
         let expected = CgroupUsage {
-            cpu_nanoseconds: Some(5000),
             memory: Some(CgroupMemory {
                 usage: 4096,
                 working_set: 4000,
-                rss: 10,
-                ..CgroupMemory::default()
+                limit: None,
             }),
             processes: Some(3),
         };

@@ -2,6 +2,11 @@
 //! sample. `disk_usage` runs in child processes.
 
 pub(crate) mod cgroup;
+pub(crate) mod cgroup_stats;
 pub(crate) mod disk_usage;
 pub(crate) mod filesystem;
+pub(crate) mod machine;
+pub(crate) mod mounted;
+pub(crate) mod network;
 pub(crate) mod node;
+pub(crate) mod processes;

@@ -1,5 +1,6 @@
 //! The node as a whole, from `/proc`.
 
+use jiff::Timestamp;
 use polylet_machine::meminfo::{self, MemInfo};
 use procfs::{Current, CurrentSI, KernelStats, LoadAverage};
 
@@ -35,6 +36,22 @@ pub(crate) fn pids() -> Option<Observation> {
         available: capacity.saturating_sub(running),
         capacity,
     })
+}
+
+/// When the node was booted.
+pub(crate) fn booted_at() -> Option<Timestamp> {
+    let seconds = KernelStats::current().ok()?.btime;
+    Timestamp::from_second(i64::try_from(seconds).ok()?).ok()
+}
+
+/// Page faults of all processes since boot, and those that had to read.
+pub(crate) fn page_faults() -> (u64, u64) {
+    let counts = procfs::vmstat().unwrap_or_default();
+    let count = |name| {
+        let count = counts.get(name).copied().unwrap_or(0);
+        u64::try_from(count).unwrap_or(0)
+    };
+    (count("pgfault"), count("pgmajfault"))
 }
 
 /// CPU time of the node since boot in nanoseconds.

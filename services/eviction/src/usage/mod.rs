@@ -1,6 +1,8 @@
 //! Measures the node and its pods: signals, candidates for eviction, local storage, the stats summary.
 //! Nothing here decides, and nothing waits without a deadline.
 
+mod cadvisor;
+mod cpu_rates;
 mod disk;
 mod local;
 mod observe;
@@ -18,6 +20,7 @@ use polylet_cri::RuntimeClient;
 use polylet_kit::subprocess::{SubprocessLimits, SubprocessPool};
 use polylet_kit::{Channel, Ctx};
 use polylet_model::cgroup::{CgroupDriver, CgroupName};
+use polylet_model::qos::QosClass;
 use polylet_walk::DiskUsage;
 use polylet_wire::common::v1::PodRef;
 use polylet_wire::volume::v1::volume_service_client::VolumeServiceClient;
@@ -30,11 +33,15 @@ use crate::core::pods::{NodePods, PodUsageSpec, RuntimePod};
 use crate::core::rank::Candidate;
 use crate::core::signal::{EvictionResource, Observations, Signal};
 use crate::sample::cgroup::CgroupMounts;
+use crate::sample::processes;
+use cadvisor::SandboxImage;
+use cpu_rates::CpuRates;
 use disk::{DiskMeasurer, MeasuredPod, ServiceChildren};
 pub(crate) use local::LocalStorageSample;
 use observe::{NodeFilesystems, NodeObserver};
-use summary::CpuCounters;
-pub(crate) use summary_requests::{SummaryError, SummaryRequest, SummaryRequests};
+pub(crate) use summary_requests::{
+    SummaryError, SummaryRequest, SummaryRequests, TimedReport, UsageReport,
+};
 pub(crate) use volume_health::VOLUME_CHECK_PERIOD;
 
 const RUNTIME_TIMEOUT: Duration = Duration::from_secs(10);
@@ -51,6 +58,8 @@ const CHILDREN: SubprocessLimits = SubprocessLimits {
     per_pod: 4,
 };
 
+const DRIVERS: [CgroupDriver; 2] = [CgroupDriver::Cgroupfs, CgroupDriver::Systemd];
+
 /// Writable layers by container id.
 type WritableLayers = BTreeMap<String, DiskUsage>;
 
@@ -66,7 +75,8 @@ pub(crate) struct Sampler {
     volumes: Channel,
     observer: Rc<Mutex<NodeObserver>>,
     disk: DiskMeasurer,
-    counters: CpuCounters,
+    rates: CpuRates,
+    sandbox_image: SandboxImage,
 }
 
 #[derive(Clone)]
@@ -75,6 +85,10 @@ struct NodePaths {
     pod_logs: PathBuf,
     /// Possible cgroups of all pods, one for each cgroup driver.
     pods_cgroup: Vec<String>,
+    /// Possible cgroups of the summary's system containers, by their names.
+    system_cgroups: Vec<(&'static str, Vec<String>)>,
+    /// Possible cgroups of the classes of pods.
+    qos_cgroups: Vec<Vec<String>>,
 }
 
 /// Paths as a directory that pods cannot write to, and the path below it.
@@ -110,12 +124,18 @@ impl Sampler {
         let pods = CgroupName::kubepods(&config.cgroup_root);
         let mounts = CgroupMounts::detect();
         let runtime = RuntimeClient::connect(&config.runtime_endpoint, RUNTIME_TIMEOUT);
+        let pods_cgroup: Vec<String> = DRIVERS.map(|driver| pods.path(driver)).into();
         let paths = NodePaths {
             root: config.root_directory.clone(),
             pod_logs: config.pod_logs.clone(),
-            pods_cgroup: [CgroupDriver::Cgroupfs, CgroupDriver::Systemd]
-                .map(|driver| pods.path(driver))
+            system_cgroups: system_cgroups(config, &pods_cgroup),
+            qos_cgroups: [QosClass::BestEffort, QosClass::Burstable]
+                .map(|class| {
+                    let name = CgroupName::qos_class(&config.cgroup_root, class);
+                    DRIVERS.map(|driver| name.path(driver)).into()
+                })
                 .into(),
+            pods_cgroup,
         };
         let observer = NodeObserver::new(
             runtime.clone(),
@@ -135,7 +155,8 @@ impl Sampler {
             volumes: ctx.peer("volume-manager").channel(),
             observer: Rc::new(Mutex::new(observer)),
             disk: DiskMeasurer::new(Rc::new(children), ctx.conditions()),
-            counters: CpuCounters::default(),
+            rates: CpuRates::default(),
+            sandbox_image: SandboxImage::default(),
         }
     }
 
@@ -254,12 +275,34 @@ impl Sampler {
     }
 }
 
+/// The cgroups of the agent, of other services of the system, and of all pods.
+fn system_cgroups(config: &Config, pods: &[String]) -> Vec<(&'static str, Vec<String>)> {
+    let mut cgroups = Vec::new();
+    let agent = match config.agent_cgroup.as_str() {
+        "" => processes::own_cgroup(),
+        configured => Some(configured.to_owned()),
+    };
+    cgroups.extend(agent.map(|agent| ("kubelet", vec![agent])));
+    if !config.system_cgroup.is_empty() {
+        cgroups.push(("misc", vec![config.system_cgroup.clone()]));
+    }
+    cgroups.push(("pods", pods.to_vec()));
+    cgroups
+}
+
 fn pod_ref(uid: &str, pod: &RuntimePod) -> PodRef {
     PodRef {
         uid: uid.to_owned(),
         namespace: pod.namespace.clone(),
         name: pod.name.clone(),
     }
+}
+
+/// Bytes and inodes that the runtime has on the file system of images, if it says so.
+async fn image_usage(runtime: &RuntimeClient) -> Option<(u64, u64)> {
+    let info = runtime.image_fs_info().await.ok()?;
+    let usage = info.image_filesystems.into_iter().next()?;
+    Some((usage.used_bytes?.value, usage.inodes_used?.value))
 }
 
 /// Writable layers as the runtime measures them; none when it cannot.

@@ -8,9 +8,10 @@ use polylet_cri::RuntimeClient;
 use polylet_kit::{BlockingCall, HealthConditions, report};
 
 use crate::core::signal::{Observation, Observations, Signal};
+use crate::core::stats::MountedFilesystem;
 use crate::sample::cgroup::CgroupMounts;
 use crate::sample::filesystem::{self, Filesystem};
-use crate::sample::node;
+use crate::sample::{mounted, node};
 
 /// How long one measurement may take. What is later counts as failed in this sync iteration.
 const DEADLINE: Duration = Duration::from_secs(2);
@@ -35,6 +36,7 @@ pub(crate) struct NodeObserver {
     memory: BlockingCall<NodeSample>,
     node_fs: BlockingCall<std::io::Result<Filesystem>>,
     images: BlockingCall<std::io::Result<Filesystem>>,
+    mounted: BlockingCall<Vec<MountedFilesystem>>,
     conditions: HealthConditions,
 }
 
@@ -80,6 +82,7 @@ impl NodeObserver {
             memory: BlockingCall::default(),
             node_fs: BlockingCall::default(),
             images: BlockingCall::default(),
+            mounted: BlockingCall::default(),
             conditions,
         }
     }
@@ -108,6 +111,15 @@ impl NodeObserver {
         }
         insert_filesystems(&mut observations, filesystems);
         (observations, filesystems)
+    }
+
+    /// The local file systems that are mounted, but those below `excluded`; none if they do not answer.
+    pub(crate) async fn mounted(&mut self, excluded: Vec<PathBuf>) -> Vec<MountedFilesystem> {
+        let measure = move || mounted::filesystems(&excluded);
+        self.mounted
+            .run(DEADLINE, measure)
+            .await
+            .unwrap_or_default()
     }
 
     /// The file systems alone.

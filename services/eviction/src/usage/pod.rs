@@ -8,7 +8,9 @@ use polylet_walk::DiskUsage;
 use super::{NodePaths, WritableLayers};
 use crate::core::pods::{PodUsageSpec, RunningContainer, RuntimePod, container_cgroups};
 use crate::core::rank::{Candidate, ContainerUsage, FileUsage, PodUsage};
-use crate::sample::cgroup::{CgroupMounts, CgroupUsage};
+use crate::core::stats::CgroupStats;
+use crate::sample::cgroup::CgroupMounts;
+use crate::sample::cgroup_stats::Detail;
 use crate::sample::disk_usage::{PathUsage, PodDiskUsage, PodPaths};
 
 pub(super) fn pod_cgroup(mounts: &CgroupMounts, spec: Option<&PodUsageSpec>) -> Option<String> {
@@ -16,18 +18,24 @@ pub(super) fn pod_cgroup(mounts: &CgroupMounts, spec: Option<&PodUsageSpec>) -> 
     mounts.first_existing(candidates).map(str::to_owned)
 }
 
-pub(super) fn container_usage(
+/// The cgroup of a container or sandbox.
+pub(super) fn container_cgroup(
     mounts: &CgroupMounts,
     pod_cgroup: Option<&str>,
     id: &str,
-) -> CgroupUsage {
-    pod_cgroup
-        .and_then(|pod| {
-            let candidates = container_cgroups(pod, id);
-            mounts
-                .first_existing(&candidates)
-                .map(|cgroup| mounts.read(cgroup))
-        })
+) -> Option<String> {
+    let candidates = container_cgroups(pod_cgroup?, id);
+    mounts.first_existing(&candidates).map(str::to_owned)
+}
+
+pub(super) fn container_stats(
+    mounts: &CgroupMounts,
+    pod_cgroup: Option<&str>,
+    id: &str,
+    detail: Detail,
+) -> CgroupStats {
+    container_cgroup(mounts, pod_cgroup, id)
+        .map(|cgroup| mounts.stats(&cgroup, detail))
         .unwrap_or_default()
 }
 
@@ -103,7 +111,9 @@ pub(super) fn candidate(
     let container = |(index, container): (usize, &RunningContainer)| {
         // Ephemeral containers have no requests and are not blamed.
         let requests = spec.containers.get(&container.name)?.clone();
-        let usage = container_usage(mounts, cgroup.as_deref(), &container.id);
+        let usage = container_cgroup(mounts, cgroup.as_deref(), &container.id)
+            .map(|cgroup| mounts.read(&cgroup))
+            .unwrap_or_default();
         let storage = files.and_then(|files| {
             let (layer, logs) = (files.layer(container)?, files.path(index)?);
             Some(layer.plus(logs).bytes)

@@ -2,51 +2,27 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use jiff::Timestamp;
 use polylet_walk::DiskUsage;
 use polylet_wire::volume::v1::{FsUsage, VolumeStats};
 
+use super::cpu_rates::CpuRates;
 use super::disk::DiskUsages;
 use super::{NodeFilesystems, NodePaths, WritableLayers, pod};
 use crate::core::pods::{PodUsageSpec, RunningContainer, RuntimePod};
 use crate::core::signal::Observation;
+use crate::core::stats::{CgroupStats, InterfaceStats};
 use crate::core::summary::{
-    ContainerStats, CpuStats, FsStats, MemoryStats, PodStats, PodVolumeStats, StatsSummary,
+    ContainerStats, FsStats, MemoryStats, PodStats, PodVolumeStats, StatsSummary,
 };
-use crate::sample::cgroup::{CgroupMounts, CgroupUsage};
+use crate::sample::cgroup::CgroupMounts;
+use crate::sample::cgroup_stats::Detail;
 use crate::sample::disk_usage::{PathUsage, PodPaths};
 use crate::sample::filesystem::Filesystem;
-use crate::sample::node;
+use crate::sample::{network, node};
 
 const CSI: &str = "kubernetes.io~csi";
-
-/// The CPU counters of the last summary, to calculate rates. Clones share them.
-#[derive(Clone, Default)]
-pub(super) struct CpuCounters(Arc<Mutex<HashMap<String, (Timestamp, u64)>>>);
-
-impl CpuCounters {
-    fn update(&self, counter: &str, at: Timestamp, nanoseconds: u64) -> CpuStats {
-        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let previous = last.insert(counter.to_owned(), (at, nanoseconds));
-        let nanocores = previous.and_then(|(then, count)| {
-            let elapsed = u64::try_from(at.duration_since(then).as_millis()).ok()?;
-            let used = nanoseconds.saturating_sub(count);
-            (elapsed > 0).then(|| used.saturating_mul(1000) / elapsed)
-        });
-        CpuStats {
-            nanoseconds,
-            nanocores,
-        }
-    }
-
-    /// Drops counters that were not updated at `at`: their cgroups are gone.
-    fn retain_updated(&self, at: Timestamp) {
-        let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        last.retain(|_, (then, _)| *then >= at);
-    }
-}
 
 /// A volume of a pod, by its directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,8 +90,12 @@ pub(super) struct SummaryJob {
     pub(super) paths: NodePaths,
     pub(super) filesystems: NodeFilesystems,
     pub(super) layers: WritableLayers,
-    pub(super) counters: CpuCounters,
+    pub(super) rates: CpuRates,
     pub(super) pods: Vec<SummaryPod>,
+    /// Bytes and inodes that the runtime has on the file system of images.
+    pub(super) images: Option<(u64, u64)>,
+    /// How much of the cgroups is read.
+    pub(super) detail: Detail,
     /// Whether files and file systems were measured.
     pub(super) with_files: bool,
     pub(super) disk: DiskUsages,
@@ -136,37 +116,68 @@ pub(super) struct SummaryPod {
 impl SummaryJob {
     /// Reads the cgroups.
     pub(super) fn run(self) -> StatsSummary {
-        let memory = node::memory();
-        let pods_cgroup = self.mounts.first_existing(&self.paths.pods_cgroup);
-        let pods_usage = pods_cgroup
-            .map(|cgroup| self.mounts.read(cgroup))
-            .unwrap_or_default();
         let summary = StatsSummary {
             at: self.at,
-            node: ContainerStats {
-                name: self.node_name.clone(),
-                cpu: node::cpu_nanoseconds().map(|ns| self.counters.update("/", self.at, ns)),
-                memory: memory.map(|memory| MemoryStats {
-                    available: Some(node::available_memory(&memory).available),
-                    usage: memory.usage(),
-                    working_set: memory.working_set(),
-                    rss: memory.anonymous,
-                    ..MemoryStats::default()
-                }),
-                ..ContainerStats::default()
-            },
-            system: vec![self.cgroup_stats("pods", "/pods", pods_usage)],
+            node: self.node_stats(),
+            system: self.system_stats(),
             fs: self.filesystems.node.map(space),
-            image_fs: self.filesystems.image.map(space),
+            image_fs: self.filesystems.image.map(|fs| self.image_fs(fs)),
             pids: node::pids(),
-            swap: memory.map(|memory| Observation {
-                available: memory.swap_free,
-                capacity: memory.swap_total,
-            }),
             pods: self.pods.iter().map(|pod| self.pod_stats(pod)).collect(),
         };
-        self.counters.retain_updated(self.at);
+        self.rates.retain_updated(self.at);
         summary
+    }
+
+    fn node_stats(&self) -> ContainerStats {
+        let memory = node::memory();
+        let (page_faults, major_page_faults) = node::page_faults();
+        ContainerStats {
+            name: self.node_name.clone(),
+            started_at: node::booted_at(),
+            cpu: node::cpu_nanoseconds().map(|ns| self.rates.update("/", self.at, ns)),
+            memory: memory.map(|memory| MemoryStats {
+                available: Some(node::available_memory(&memory).available),
+                usage: memory.usage(),
+                working_set: memory.working_set(),
+                rss: memory.anonymous,
+                page_faults,
+                major_page_faults,
+                swap: memory.swap_total.saturating_sub(memory.swap_free),
+                swap_available: Some(memory.swap_free),
+            }),
+            pressure: self.mounts.stats("/", self.detail).pressure,
+            // The first process is on the node's network.
+            network: self.with_files.then(|| network::interfaces(1)).flatten(),
+            ..ContainerStats::default()
+        }
+    }
+
+    /// The cgroups of the agent, of all pods and of everything else, as far as they are known.
+    fn system_stats(&self) -> Vec<ContainerStats> {
+        let system = self.paths.system_cgroups.iter();
+        let stats = system.filter_map(|(name, candidates)| {
+            let cgroup = self.mounts.first_existing(candidates)?;
+            let stats = self.mounts.stats(cgroup, self.detail);
+            let counter = format!("/{name}");
+            let mut container = self.cgroup_stats(name, &counter, stats);
+            container.processes = None;
+            Some(container)
+        });
+        stats.collect()
+    }
+
+    /// The file system of images with what the runtime has on it.
+    fn image_fs(&self, fs: Filesystem) -> FsStats {
+        let (used_bytes, used_inodes) = self.images.unwrap_or_default();
+        match self.images {
+            Some(_) => FsStats {
+                used_bytes,
+                used_inodes,
+                ..space(fs)
+            },
+            None => space(fs),
+        }
     }
 
     fn pod_stats(&self, summary: &SummaryPod) -> PodStats {
@@ -174,10 +185,11 @@ impl SummaryJob {
         let cgroup = pod::pod_cgroup(&self.mounts, spec.as_ref());
         let usage = cgroup
             .as_deref()
-            .map(|cgroup| self.mounts.read(cgroup))
+            .map(|cgroup| self.mounts.stats(cgroup, self.detail))
             .unwrap_or_default();
         let mut total = self.cgroup_stats(&pod.name, uid, usage);
         total.started_at = pod.created_at;
+        total.network = self.pod_network(cgroup.as_deref(), pod);
         let containers: Vec<_> = pod
             .running
             .iter()
@@ -187,13 +199,19 @@ impl SummaryJob {
                 self.container_stats(cgroup.as_deref(), container, logs)
             })
             .collect();
+        // As upstream: the processes of its containers.
+        let processes = containers
+            .iter()
+            .filter_map(|container| container.processes);
+        total.processes = Some(processes.sum());
         let volumes = self.volume_stats(summary);
         // A pod that could not be measured has no sum.
+        let node_fs = self.filesystems.node;
         let ephemeral = self.path(uid, 0).map(|logs| {
             let layers = containers.iter().filter_map(|container| container.rootfs);
             let local = volumes.iter().filter(|volume| volume.local);
             let all = layers.chain(local.map(|volume| volume.files));
-            all.fold(used(logs.usage), |sum, files| FsStats {
+            all.fold(used_on(node_fs, logs.usage), |sum, files| FsStats {
                 used_bytes: sum.used_bytes.saturating_add(files.used_bytes),
                 used_inodes: sum.used_inodes.saturating_add(files.used_inodes),
                 ..sum
@@ -220,12 +238,22 @@ impl SummaryJob {
         container: &RunningContainer,
         logs: Option<PathUsage>,
     ) -> ContainerStats {
-        let usage = pod::container_usage(&self.mounts, pod_cgroup, &container.id);
+        let usage = pod::container_stats(&self.mounts, pod_cgroup, &container.id, self.detail);
         let mut stats = self.cgroup_stats(&container.name, &container.id, usage);
         stats.started_at = container.started_at;
-        stats.rootfs = self.layers.get(&container.id).copied().map(used);
-        stats.logs = logs.map(|logs| used(logs.usage));
+        stats.rootfs = self
+            .layers
+            .get(&container.id)
+            .map(|layer| used_on(self.filesystems.image, *layer));
+        stats.logs = logs.map(|logs| used_on(self.filesystems.node, logs.usage));
         stats
+    }
+
+    /// The interfaces of a pod: those that the first process of its sandbox sees.
+    fn pod_network(&self, cgroup: Option<&str>, pod: &RuntimePod) -> Option<Vec<InterfaceStats>> {
+        let sandbox = pod.sandbox.as_ref().filter(|_| self.with_files)?;
+        let stats = pod::container_stats(&self.mounts, cgroup, sandbox, Detail::Summary);
+        network::interfaces(stats.tasks.first?)
     }
 
     fn volume_stats(&self, summary: &SummaryPod) -> Vec<PodVolumeStats> {
@@ -269,11 +297,7 @@ impl SummaryJob {
                 None if path.is_mount => return None,
                 None => {
                     let fs = path.memory.or(self.filesystems.node);
-                    FsStats {
-                        bytes: fs.map(|fs| fs.bytes),
-                        inodes: fs.map(|fs| fs.inodes),
-                        ..used(path.usage)
-                    }
+                    used_on(fs, path.usage)
                 }
             }
         };
@@ -289,13 +313,14 @@ impl SummaryJob {
         })
     }
 
-    fn cgroup_stats(&self, name: &str, counter: &str, usage: CgroupUsage) -> ContainerStats {
+    fn cgroup_stats(&self, name: &str, counter: &str, stats: CgroupStats) -> ContainerStats {
         ContainerStats {
             name: name.to_owned(),
-            cpu: usage
-                .cpu_nanoseconds
-                .map(|ns| self.counters.update(counter, self.at, ns)),
-            memory: usage.memory.map(|memory| MemoryStats {
+            started_at: stats.created_at,
+            cpu: stats
+                .cpu
+                .map(|cpu| self.rates.update(counter, self.at, cpu.total)),
+            memory: stats.memory.map(|memory| MemoryStats {
                 available: memory
                     .limit
                     .map(|limit| limit.saturating_sub(memory.working_set)),
@@ -304,8 +329,13 @@ impl SummaryJob {
                 rss: memory.rss,
                 page_faults: memory.page_faults,
                 major_page_faults: memory.major_page_faults,
+                swap: memory.swap,
+                swap_available: memory
+                    .swap_limit
+                    .map(|limit| limit.saturating_sub(memory.swap)),
             }),
-            processes: usage.processes,
+            pressure: stats.pressure,
+            processes: stats.tasks.processes,
             ..ContainerStats::default()
         }
     }
@@ -322,11 +352,12 @@ fn space(fs: Filesystem) -> FsStats {
 }
 
 /// Files on a file system.
-fn used(usage: DiskUsage) -> FsStats {
+fn used_on(fs: Option<Filesystem>, usage: DiskUsage) -> FsStats {
     FsStats {
+        bytes: fs.map(|fs| fs.bytes),
+        inodes: fs.map(|fs| fs.inodes),
         used_bytes: usage.bytes,
         used_inodes: usage.inodes,
-        ..FsStats::default()
     }
 }
 

@@ -1,22 +1,24 @@
-//! Answers requests for the stats summary, apart from the task that decides: one measurement at a time
+//! Answers requests for the stats summary and its metrics, apart from the task that decides: one measurement at a time
 //! serves everybody who waits, and nothing is measured for callers that have gone.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::{self, FuturesUnordered};
 use jiff::Timestamp;
 use polylet_kit::CancellationToken;
-use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
 use super::disk::{DiskUsages, MeasuredPod};
 use super::summary::{SummaryJob, SummaryPod, summary_paths, volume_dirs};
-use super::{Sampler, pod_ref, writable_layers};
+use super::{Sampler, image_usage, pod_ref, writable_layers};
+use crate::core::exposition::{cadvisor, resource};
 use crate::core::pods::NodePods;
 use crate::core::summary::render;
+use crate::sample::cgroup_stats::Detail;
 use crate::sample::filesystem::Filesystem;
 
 /// The time to walk the files of all pods: those with more files have at least what was found.
@@ -37,34 +39,47 @@ pub(crate) enum SummaryError {
     Stopping,
 }
 
-/// A call of `GetSummary`.
-pub(crate) struct SummaryRequest {
-    /// A summary taken at this time or later may be reused.
-    pub(crate) not_older_than: Option<Timestamp>,
-    pub(crate) only_cpu_and_memory: bool,
-    /// Receives the summary and its time.
-    pub(crate) response: oneshot::Sender<Result<(Timestamp, serde_json::Value), SummaryError>>,
+/// What callers may ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum UsageReport {
+    /// The summary as JSON.
+    Summary,
+    /// The summary without files and networks.
+    CpuAndMemory,
+    /// The same as metrics.
+    ResourceMetrics,
+    /// All cgroups as metrics.
+    CadvisorMetrics,
 }
 
-/// A summary and when it was begun.
-pub(crate) type TimedSummary = (Timestamp, Value);
+/// A call of `GetSummary` or `GetExposition`.
+pub(crate) struct SummaryRequest {
+    pub(crate) report: UsageReport,
+    /// A report of this time or later may be reused.
+    pub(crate) not_older_than: Option<Timestamp>,
+    /// Receives the report and its time.
+    pub(crate) response: oneshot::Sender<Result<TimedReport, SummaryError>>,
+}
 
-/// The requests, and the summaries that were measured last by `only_cpu_and_memory`.
+/// A report and when its measurement was begun.
+pub(crate) type TimedReport = (Timestamp, Bytes);
+
+/// The requests, and the last report of each kind.
 pub(crate) struct SummaryRequests {
     sampler: Sampler,
     node_name: String,
     /// To the event loop, which has the pods.
     pods: mpsc::Sender<oneshot::Sender<NodePods>>,
-    waiting: BTreeMap<bool, Waiting>,
+    waiting: BTreeMap<UsageReport, Waiting>,
 }
 
-/// The callers of one kind of summary, and its last result.
+/// The callers of one kind of report, and its last result.
 #[derive(Default)]
 struct Waiting {
     requests: Vec<SummaryRequest>,
     /// When the measurement in flight was begun.
     in_flight: Option<Timestamp>,
-    last: Option<TimedSummary>,
+    last: Option<TimedReport>,
 }
 
 impl SummaryRequests {
@@ -92,7 +107,7 @@ impl SummaryRequests {
             tokio::select! {
                 () = drain.cancelled() => return,
                 Some(request) = requests.recv() => {
-                    let kind = request.only_cpu_and_memory;
+                    let kind = request.report;
                     let waiting = self.waiting.entry(kind).or_default();
                     waiting.add(request);
                     if let Some(at) = waiting.begin(Timestamp::now()) {
@@ -112,23 +127,23 @@ impl SummaryRequests {
 
     fn measure(
         &self,
-        only_cpu_and_memory: bool,
+        report: UsageReport,
         at: Timestamp,
-    ) -> impl Future<Output = (bool, Timestamp, Result<Value, SummaryError>)> + use<> {
+    ) -> impl Future<Output = (UsageReport, Timestamp, Result<Bytes, SummaryError>)> + use<> {
         let (sampler, pods, name) = (
             self.sampler.clone(),
             self.pods.clone(),
             self.node_name.clone(),
         );
         async move {
-            let measure = measure(&sampler, &pods, name, at, only_cpu_and_memory);
+            let measure = measure(&sampler, &pods, name, at, report);
             let result = tokio::time::timeout(DEADLINE, measure).await;
             let result = result.unwrap_or(Err(SummaryError::Deadline));
             if let Err(error) = &result {
                 let error = polylet_kit::report(error);
-                tracing::warn!(error, "failed to measure the stats summary");
+                tracing::warn!(?report, error, "failed to measure the node");
             }
-            (only_cpu_and_memory, at, result)
+            (report, at, result)
         }
     }
 }
@@ -158,7 +173,7 @@ impl Waiting {
     }
 
     /// Answers all requests that a measurement is recent enough for.
-    fn finish(&mut self, at: Timestamp, result: Result<Value, SummaryError>) {
+    fn finish(&mut self, at: Timestamp, result: Result<Bytes, SummaryError>) {
         self.in_flight = None;
         let is_recent =
             |request: &SummaryRequest| request.not_older_than.is_none_or(|oldest| at >= oldest);
@@ -180,12 +195,16 @@ async fn measure(
     pods: &mpsc::Sender<oneshot::Sender<NodePods>>,
     node_name: String,
     at: Timestamp,
-    only_cpu_and_memory: bool,
-) -> Result<Value, SummaryError> {
+    report: UsageReport,
+) -> Result<Bytes, SummaryError> {
     let (sender, receiver) = oneshot::channel();
     let stopping = SummaryError::Stopping;
     pods.send(sender).await.map_err(|_| stopping.clone())?;
-    let pods = receiver.await.map_err(|_| stopping)?;
+    let pods = summary_pods(&receiver.await.map_err(|_| stopping)?);
+    if report == UsageReport::CadvisorMetrics {
+        let job = sampler.cadvisor_job(at, pods).await;
+        return blocking(move || Ok(cadvisor::render(&job.run()).into())).await;
+    }
     let mut job = SummaryJob {
         at,
         node_name,
@@ -193,9 +212,14 @@ async fn measure(
         paths: sampler.paths.clone(),
         filesystems: Default::default(),
         layers: Default::default(),
-        counters: sampler.counters.clone(),
-        pods: summary_pods(&pods),
-        with_files: !only_cpu_and_memory,
+        rates: sampler.rates.clone(),
+        pods,
+        detail: match report {
+            UsageReport::ResourceMetrics => Detail::Basic,
+            _ => Detail::Summary,
+        },
+        with_files: report == UsageReport::Summary,
+        images: None,
         disk: DiskUsages::new(),
         mounted: BTreeMap::new(),
         volumes: Default::default(),
@@ -203,12 +227,27 @@ async fn measure(
     if job.with_files {
         measure_files(sampler, &mut job).await?;
     }
-    // Cgroups always answer.
-    let summary = tokio::task::spawn_blocking(move || job.run());
-    let summary = summary
-        .await
-        .map_err(|error| SummaryError::Failed(error.to_string()))?;
-    Ok(render(&summary, only_cpu_and_memory))
+    blocking(move || {
+        let summary = job.run();
+        match report {
+            UsageReport::ResourceMetrics => Ok(resource::render(&summary).into()),
+            _ => {
+                let json = render(&summary, report == UsageReport::CpuAndMemory);
+                let json = serde_json::to_vec(&json);
+                let json = json.map_err(|error| SummaryError::Failed(error.to_string()))?;
+                Ok(json.into())
+            }
+        }
+    })
+    .await
+}
+
+/// Reads cgroups, which always answer, and renders the result beside the event loop.
+async fn blocking(
+    work: impl FnOnce() -> Result<Bytes, SummaryError> + Send + 'static,
+) -> Result<Bytes, SummaryError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|error| Err(SummaryError::Failed(error.to_string())))
 }
 
 fn summary_pods(pods: &NodePods) -> Vec<SummaryPod> {
@@ -240,12 +279,14 @@ async fn measure_files(sampler: &Sampler, job: &mut SummaryJob) -> Result<(), Su
         .disk
         .measure("summary", measured.collect(), WALK_BUDGET);
     let filesystems = async { sampler.observer.lock().await.filesystems().await };
-    let (layers, volumes, filesystems, disk) = futures::join!(
+    let (layers, volumes, filesystems, images, disk) = futures::join!(
         writable_layers(&sampler.runtime),
         sampler.volume_stats(),
         filesystems,
+        image_usage(&sampler.runtime),
         disk
     );
+    job.images = images;
     job.disk = disk.map_err(|error| SummaryError::Failed(polylet_kit::report(&error)))?;
     (job.layers, job.volumes, job.filesystems) = (layers, volumes, filesystems);
     job.mounted = mounted_spaces(sampler, job).await;
@@ -286,7 +327,7 @@ async fn mounted_spaces(sampler: &Sampler, job: &SummaryJob) -> BTreeMap<PathBuf
 mod tests {
     use super::*;
 
-    type Receiver = oneshot::Receiver<Result<TimedSummary, SummaryError>>;
+    type Receiver = oneshot::Receiver<Result<TimedReport, SummaryError>>;
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(second).unwrap()
@@ -296,7 +337,7 @@ mod tests {
         let (response, receiver) = oneshot::channel();
         waiting.add(SummaryRequest {
             not_older_than: not_older_than.map(at),
-            only_cpu_and_memory: false,
+            report: UsageReport::Summary,
             response,
         });
         receiver
@@ -310,13 +351,13 @@ mod tests {
         let mut second = request(&mut waiting, Some(5));
         let mut later = request(&mut waiting, Some(11));
         assert_eq!(waiting.begin(at(12)), None);
-        waiting.finish(at(10), Ok(Value::Null));
+        waiting.finish(at(10), Ok(Bytes::new()));
         assert_eq!(first.try_recv().unwrap().unwrap().0, at(10));
         assert_eq!(second.try_recv().unwrap().unwrap().0, at(10));
         // Not recent enough for this one.
         assert!(later.try_recv().is_err());
         assert_eq!(waiting.begin(at(13)), Some(at(13)));
-        waiting.finish(at(13), Ok(Value::Null));
+        waiting.finish(at(13), Ok(Bytes::new()));
         assert_eq!(later.try_recv().unwrap().unwrap().0, at(13));
         // Answered without a measurement.
         let mut reused = request(&mut waiting, Some(13));

@@ -1,188 +1,203 @@
-//! Metrics in the text format of Prometheus, encoded by the crate `prometheus-client`. Names, labels,
-//! values and help texts are upstream's.
-//!
-//! The crate writes OpenMetrics, which differs from upstream's exposition in details that parsers of both
-//! formats accept: the `# TYPE` line of a counter lacks the suffix `_total`, values that are not whole
-//! numbers of their type end in `.0`, `le` is the first label of a bucket, sum and count come before the
-//! buckets, and the text ends with `# EOF`. Clients of the older format thus see counters as untyped.
+//! `/metrics`: what the services have counted, and what this one knows. Names, labels and help texts are
+//! upstream's.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::text::encode;
-use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::registry::Registry;
+use polylet_metrics::{Exposition, FamilyKind, HistogramValue, Labels};
+use polylet_model::node::KUBERNETES_VERSION;
 use serde_json::Value;
 
-type Labels = Vec<(&'static str, String)>;
-
-/// Metric families, to be encoded in order.
-#[derive(Debug, Default)]
-pub(crate) struct MetricFamilies(Vec<Family>);
-
-#[derive(Debug)]
-struct Family {
-    /// Without the suffix `_total` of counters.
-    name: &'static str,
-    help: &'static str,
-    samples: Vec<(Labels, SampleValue)>,
+/// A family of one service.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct CountedFamily {
+    pub(crate) name: String,
+    pub(crate) help: String,
+    pub(crate) kind: FamilyKind,
+    pub(crate) series: Vec<(Labels, CountedValue)>,
 }
 
-/// The value of one series.
-#[derive(Clone, Debug)]
-pub(crate) enum SampleValue {
-    Gauge(f64),
-    IntGauge(u64),
-    Counter(f64),
-    IntCounter(u64),
+/// The value of a series.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum CountedValue {
+    /// Of a counter or gauge.
+    Number(f64),
     Histogram(HistogramValue),
 }
 
-/// A histogram that was counted elsewhere.
-#[derive(Clone, Debug)]
-pub(crate) struct HistogramValue {
-    pub(crate) sum: f64,
-    pub(crate) count: u64,
-    /// Upper bounds and the number of values in each bucket alone.
-    pub(crate) buckets: Vec<(f64, u64)>,
-}
-
-impl MetricFamilies {
-    /// Adds a family; one without samples is left out.
-    pub(crate) fn push(
-        &mut self,
-        name: &'static str,
-        help: &'static str,
-        samples: Vec<(Labels, SampleValue)>,
-    ) {
-        if !samples.is_empty() {
-            let family = Family {
-                name,
-                help,
-                samples,
-            };
-            self.0.push(family);
+impl CountedValue {
+    /// Adds the value of the same series in another service. Histograms with other buckets are not of
+    /// the same series: the first one stays.
+    fn add(&mut self, other: &CountedValue) {
+        match (self, other) {
+            (Self::Number(own), Self::Number(other)) => *own += other,
+            (Self::Histogram(own), Self::Histogram(other)) => add_histogram(own, other),
+            _ => {}
         }
-    }
-
-    /// The exposition.
-    ///
-    /// # Errors
-    /// When a count does not fit the type of its metric.
-    pub(crate) fn encode(self) -> Result<String, fmt::Error> {
-        let mut registry = Registry::default();
-        registry.register_collector(Box::new(self));
-        let mut text = String::new();
-        encode(&mut text, &registry)?;
-        Ok(text)
     }
 }
 
-impl Collector for MetricFamilies {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        for family in &self.0 {
-            let kind = family
-                .samples
-                .first()
-                .map_or(MetricType::Unknown, |(_, value)| value.metric_type());
-            let mut metric = encoder.encode_descriptor(family.name, family.help, None, kind)?;
-            for (labels, value) in &family.samples {
-                if labels.is_empty() {
-                    value.encode(&mut metric)?;
-                } else {
-                    value.encode(&mut metric.encode_family(labels)?)?;
-                }
-            }
-        }
-        Ok(())
+fn add_histogram(own: &mut HistogramValue, other: &HistogramValue) {
+    let bounds = |histogram: &HistogramValue| -> Vec<f64> {
+        let buckets = histogram.buckets.iter();
+        buckets.map(|(bound, _)| *bound).collect()
+    };
+    if bounds(own) != bounds(other) {
+        return;
     }
-}
-
-impl SampleValue {
-    fn metric_type(&self) -> MetricType {
-        match self {
-            SampleValue::Gauge(_) | SampleValue::IntGauge(_) => MetricType::Gauge,
-            SampleValue::Counter(_) | SampleValue::IntCounter(_) => MetricType::Counter,
-            SampleValue::Histogram(_) => MetricType::Histogram,
-        }
-    }
-
-    fn encode(&self, metric: &mut MetricEncoder<'_>) -> fmt::Result {
-        match self {
-            SampleValue::Gauge(value) => metric.encode_gauge(value),
-            SampleValue::IntGauge(value) => metric.encode_gauge(value),
-            SampleValue::Counter(value) => metric.encode_counter::<NoLabelSet, _, u64>(value, None),
-            SampleValue::IntCounter(value) => {
-                metric.encode_counter::<NoLabelSet, _, u64>(value, None)
-            }
-            SampleValue::Histogram(HistogramValue {
-                sum,
-                count,
-                buckets,
-            }) => metric.encode_histogram::<NoLabelSet>(*sum, *count, buckets, None),
-        }
+    own.sum += other.sum;
+    own.count = own.count.saturating_add(other.count);
+    for ((_, own), (_, other)) in own.buckets.iter_mut().zip(&other.buckets) {
+        *own = own.saturating_add(*other);
     }
 }
 
 /// Pods and containers on the node.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NodeCounts {
-    pub(crate) desired_pods: u64,
     pub(crate) running_pods: u64,
     /// Containers by state.
     pub(crate) containers: BTreeMap<&'static str, u64>,
 }
 
-/// `/metrics`: counts of pods and containers, and usage of volumes out of the stats summary.
+/// The node, and the process that serves.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ScrapedNode<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) version: &'a str,
+    /// In seconds since 1970.
+    pub(crate) started_at: Option<f64>,
+    pub(crate) max_files: Option<f64>,
+}
+
+/// `/metrics`: the counts of all services, and usage of volumes and logs out of the stats summary.
 pub(crate) fn node(
-    node: &str,
-    version: &str,
+    facts: &ScrapedNode<'_>,
     counts: &NodeCounts,
+    counted: Vec<CountedFamily>,
     summary: &Value,
-) -> MetricFamilies {
-    let one = |label, value: &str| {
-        let labels = vec![(label, value.to_owned())];
-        vec![(labels, SampleValue::IntGauge(1))]
-    };
-    let count = |value| vec![(Vec::new(), SampleValue::IntGauge(value))];
-    let mut families = MetricFamilies::default();
-    families.push(
-        "kubelet_node_name",
-        "[ALPHA] The node's name. The count is always 1.",
-        one("node", node),
+) -> String {
+    let mut exposition = Exposition::default();
+    write_facts(&mut exposition, facts);
+    write_counts(&mut exposition, counts);
+    write_counted(&mut exposition, counted);
+    write_volumes(&mut exposition, summary);
+    write_logs(&mut exposition, summary);
+    exposition.finish()
+}
+
+fn write_facts(exposition: &mut Exposition, facts: &ScrapedNode<'_>) {
+    let none = Labels::default();
+    exposition
+        .family(
+            "kubelet_node_name",
+            "[ALPHA] The node's name. The count is always 1.",
+            FamilyKind::Gauge,
+        )
+        .sample(&none.clone().with("node", facts.name), 1.0, None);
+    exposition
+        .family(
+            "polylet_build_info",
+            "The running version. The value is always 1.",
+            FamilyKind::Gauge,
+        )
+        .sample(&none.clone().with("version", facts.version), 1.0, None);
+    exposition
+        .family(
+            "kubelet_metrics_provider",
+            "[ALPHA] Metrics provider used by kubelet to collect container stats. Values can be \
+             'cadvisor' and 'cri'",
+            FamilyKind::Gauge,
+        )
+        .sample(&none.clone().with("provider", "cadvisor"), 1.0, None);
+    write_kubernetes_version(exposition);
+    let help = "Start time of the process since unix epoch in seconds.";
+    if let Some(started_at) = facts.started_at {
+        exposition
+            .family("process_start_time_seconds", help, FamilyKind::Gauge)
+            .sample(&none, started_at, None);
+    }
+    if let Some(max_files) = facts.max_files {
+        let help = "Maximum number of open file descriptors.";
+        exposition
+            .family("process_max_fds", help, FamilyKind::Gauge)
+            .sample(&none, max_files, None);
+    }
+}
+
+/// The version of Kubernetes whose behaviour this is, by which dashboards tell nodes apart.
+fn write_kubernetes_version(exposition: &mut Exposition) {
+    let mut parts = KUBERNETES_VERSION.split('.');
+    let (major, minor) = (
+        parts.next().unwrap_or_default(),
+        parts.next().unwrap_or_default(),
     );
-    families.push(
-        "polylet_build_info",
-        "The running version. The value is always 1.",
-        one("version", version),
-    );
-    families.push(
-        "kubelet_desired_pods",
-        "[ALPHA] The number of pods the kubelet is being instructed to run.",
-        count(counts.desired_pods),
-    );
-    families.push(
-        "kubelet_running_pods",
-        "[ALPHA] Number of pods that have a running pod sandbox",
-        count(counts.running_pods),
-    );
-    let containers = counts.containers.iter().map(|(state, count)| {
-        let labels = vec![("container_state", (*state).to_owned())];
-        (labels, SampleValue::IntGauge(*count))
-    });
-    families.push(
-        "kubelet_running_containers",
-        "[ALPHA] Number of containers currently running",
-        containers.collect(),
-    );
-    push_volumes(&mut families, summary);
-    families
+    let labels = Labels::default()
+        .with("build_date", "")
+        .with("compiler", "rustc")
+        .with("git_commit", "")
+        .with("git_tree_state", "")
+        .with("git_version", &format!("v{KUBERNETES_VERSION}"))
+        .with("go_version", "")
+        .with("major", major)
+        .with("minor", minor)
+        .with("platform", "");
+    let help = "[BETA] A metric with a constant '1' value labeled by major, minor, git version, git \
+                commit, git tree state, build date, Go version, and compiler from which Kubernetes \
+                was built, and platform on which it is running.";
+    exposition
+        .family("kubernetes_build_info", help, FamilyKind::Gauge)
+        .sample(&labels, 1.0, None);
+}
+
+fn write_counts(exposition: &mut Exposition, counts: &NodeCounts) {
+    let none = Labels::default();
+    exposition
+        .family(
+            "kubelet_running_pods",
+            "[ALPHA] Number of pods that have a running pod sandbox",
+            FamilyKind::Gauge,
+        )
+        .sample(&none, counts.running_pods as f64, None);
+    let help = "[ALPHA] Number of containers currently running";
+    let mut containers = exposition.family("kubelet_running_containers", help, FamilyKind::Gauge);
+    for (state, count) in &counts.containers {
+        containers.labelled(&none, ("container_state", state), *count as f64, None);
+    }
+}
+
+/// The families of all services by name; those of one name are added up.
+fn write_counted(exposition: &mut Exposition, counted: Vec<CountedFamily>) {
+    let mut families: BTreeMap<String, CountedFamily> = BTreeMap::new();
+    for family in counted {
+        let Some(known) = families.get_mut(&family.name) else {
+            families.insert(family.name.clone(), family);
+            continue;
+        };
+        // A service of another version may count in another way.
+        if known.kind != family.kind {
+            continue;
+        }
+        for (labels, value) in family.series {
+            let mut same = known.series.iter_mut();
+            match same.find(|(known, _)| *known == labels) {
+                Some((_, known)) => known.add(&value),
+                None => known.series.push((labels, value)),
+            }
+        }
+    }
+    for family in families.values() {
+        let mut written = exposition.family(&family.name, &family.help, family.kind);
+        for (labels, value) in &family.series {
+            match value {
+                CountedValue::Number(number) => written.sample(labels, *number, None),
+                CountedValue::Histogram(histogram) => written.histogram(labels, histogram),
+            }
+        }
+    }
 }
 
 /// Usage of claims' volumes: each claim once, even if several pods use it.
-fn push_volumes(families: &mut MetricFamilies, summary: &Value) {
+fn write_volumes(exposition: &mut Exposition, summary: &Value) {
     const SERIES: [(&str, &str, &str); 6] = [
         (
             "kubelet_volume_stats_available_bytes",
@@ -225,113 +240,135 @@ fn push_volumes(families: &mut MetricFamilies, summary: &Value) {
         }
     }
     for (name, field, help) in SERIES {
-        let samples = claims.iter().filter_map(|((namespace, claim), volume)| {
-            let labels = vec![
-                ("namespace", (*namespace).to_owned()),
-                ("persistentvolumeclaim", (*claim).to_owned()),
-            ];
-            Some((labels, gauge(&volume[field])?))
-        });
-        families.push(name, help, samples.collect());
-    }
-}
-
-/// `/metrics/resource`, which metrics-server reads, out of the stats summary.
-pub(crate) fn resource(summary: &Value) -> MetricFamilies {
-    let (mut node_cpu, mut node_memory) = (Vec::new(), Vec::new());
-    let (mut pod_cpu, mut pod_memory) = (Vec::new(), Vec::new());
-    let (mut cpu, mut memory, mut start) = (Vec::new(), Vec::new(), Vec::new());
-    let node = &summary["node"];
-    add(&mut node_cpu, &Vec::new(), cpu_usage(node));
-    add(&mut node_memory, &Vec::new(), working_set(node));
-    for pod in list(&summary["pods"]) {
-        let text = |name: &str| {
-            let text = pod.get("podRef").and_then(|of| of.get(name)?.as_str());
-            text.unwrap_or_default().to_owned()
-        };
-        let pod_labels = vec![("namespace", text("namespace")), ("pod", text("name"))];
-        add(&mut pod_cpu, &pod_labels, cpu_usage(pod));
-        add(&mut pod_memory, &pod_labels, working_set(pod));
-        for container in list(&pod["containers"]) {
-            let name = container["name"].as_str().unwrap_or_default();
-            let mut labels = vec![("container", name.to_owned())];
-            labels.extend(pod_labels.iter().cloned());
-            add(&mut cpu, &labels, cpu_usage(container));
-            add(&mut memory, &labels, working_set(container));
-            add(&mut start, &labels, start_time(container));
+        let mut family = exposition.family(name, help, FamilyKind::Gauge);
+        for ((namespace, claim), volume) in &claims {
+            if let Some(value) = volume[field].as_f64() {
+                let labels = Labels::default()
+                    .with("namespace", namespace)
+                    .with("persistentvolumeclaim", claim);
+                family.sample(&labels, value, None);
+            }
         }
     }
-    let mut families = MetricFamilies::default();
-    families.push(
-        "container_cpu_usage_seconds",
-        "[STABLE] Cumulative cpu time consumed by the container in core-seconds",
-        cpu,
-    );
-    families.push(
-        "container_memory_working_set_bytes",
-        "[STABLE] Current working set of the container in bytes",
-        memory,
-    );
-    families.push(
-        "container_start_time_seconds",
-        "[STABLE] Start time of the container since unix epoch in seconds",
-        start,
-    );
-    families.push(
-        "node_cpu_usage_seconds",
-        "[STABLE] Cumulative cpu time consumed by the node in core-seconds",
-        node_cpu,
-    );
-    families.push(
-        "node_memory_working_set_bytes",
-        "[STABLE] Current working set of the node in bytes",
-        node_memory,
-    );
-    families.push(
-        "pod_cpu_usage_seconds",
-        "[STABLE] Cumulative cpu time consumed by the pod in core-seconds",
-        pod_cpu,
-    );
-    families.push(
-        "pod_memory_working_set_bytes",
-        "[STABLE] Current working set of the pod in bytes",
-        pod_memory,
-    );
-    families.push(
-        "resource_scrape_error",
-        "[STABLE] 1 if there was an error while getting container metrics, 0 otherwise",
-        vec![(Vec::new(), SampleValue::IntGauge(0))],
-    );
-    families
 }
 
-fn add(samples: &mut Vec<(Labels, SampleValue)>, labels: &Labels, value: Option<SampleValue>) {
-    samples.extend(value.map(|value| (labels.clone(), value)));
+fn write_logs(exposition: &mut Exposition, summary: &Value) {
+    let mut family = exposition.family(
+        "kubelet_container_log_filesystem_used_bytes",
+        "[ALPHA] Bytes used by the container's logs on the filesystem.",
+        FamilyKind::Gauge,
+    );
+    for pod in list(&summary["pods"]) {
+        let text = |name: &str| pod["podRef"][name].as_str().unwrap_or_default();
+        for container in list(&pod["containers"]) {
+            if let Some(bytes) = container["logs"]["usedBytes"].as_f64() {
+                let labels = Labels::default()
+                    .with("container", container["name"].as_str().unwrap_or_default())
+                    .with("namespace", text("namespace"))
+                    .with("pod", text("name"))
+                    .with("uid", text("uid"));
+                family.sample(&labels, bytes, None);
+            }
+        }
+    }
 }
 
 fn list(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 
-fn gauge(value: &Value) -> Option<SampleValue> {
-    // Whole numbers stay whole in the text.
-    match value.as_u64() {
-        // The crate encodes whole numbers as `i64`.
-        Some(whole) if i64::try_from(whole).is_ok() => Some(SampleValue::IntGauge(whole)),
-        _ => value.as_f64().map(SampleValue::Gauge),
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn families_of_one_name_are_added_up() {
+        let histogram = |bound, count| {
+            CountedValue::Histogram(HistogramValue {
+                buckets: vec![(bound, count)],
+                sum: 1.0,
+                count: 2,
+            })
+        };
+        let family = |name: &str, kind, value| CountedFamily {
+            name: name.to_owned(),
+            help: "Help.".to_owned(),
+            kind,
+            series: vec![(Labels::default().with("a", "b"), value)],
+        };
+        let number = CountedValue::Number;
+        let counted = vec![
+            family("calls_total", FamilyKind::Counter, number(1.0)),
+            family("seconds", FamilyKind::Histogram, histogram(0.5, 1)),
+            family("calls_total", FamilyKind::Counter, number(2.0)),
+            family("seconds", FamilyKind::Histogram, histogram(0.5, 2)),
+            // Those of another version.
+            family("seconds", FamilyKind::Histogram, histogram(0.25, 2)),
+            family("calls_total", FamilyKind::Gauge, number(5.0)),
+        ];
+        let facts = ScrapedNode::default();
+        let text = node(&facts, &NodeCounts::default(), counted, &json!({}));
+        for line in [
+            "# TYPE calls_total counter",
+            "calls_total{a=\"b\"} 3",
+            "seconds_bucket{a=\"b\",le=\"0.5\"} 3",
+            "seconds_bucket{a=\"b\",le=\"+Inf\"} 4",
+            "seconds_sum{a=\"b\"} 2",
+        ] {
+            assert!(
+                text.lines().any(|found| found == line),
+                "no {line} in {text}"
+            );
+        }
+        assert_eq!(text.matches("# TYPE calls_total").count(), 1);
     }
-}
 
-fn cpu_usage(stats: &Value) -> Option<SampleValue> {
-    let nanoseconds = stats.pointer("/cpu/usageCoreNanoSeconds")?.as_f64()?;
-    Some(SampleValue::Counter(nanoseconds / 1e9))
-}
+    #[test]
+    fn claim_volumes_are_counted_once() {
+        let files = json!({"name": "v", "pvcRef": {"name": "files", "namespace": "ns"},
+            "capacityBytes": 10, "usedBytes": 3, "availableBytes": 7});
+        let own = json!({"name": "tmp", "capacityBytes": 1});
+        let pod = json!({"volume": [files, own]});
+        let render = |summary: &Value| {
+            let facts = ScrapedNode::default();
+            node(&facts, &NodeCounts::default(), Vec::new(), summary)
+        };
+        let text = render(&json!({"pods": [pod, pod, {}]}));
+        let line =
+            "kubelet_volume_stats_used_bytes{namespace=\"ns\",persistentvolumeclaim=\"files\"} 3\n";
+        assert_eq!(text.matches(line).count(), 1, "{text}");
+        assert_eq!(text.matches("# TYPE kubelet_volume_stats").count(), 3);
+        assert!(!render(&json!({})).contains("kubelet_volume_stats"));
+    }
 
-fn working_set(stats: &Value) -> Option<SampleValue> {
-    gauge(stats.pointer("/memory/workingSetBytes")?)
-}
-
-fn start_time(stats: &Value) -> Option<SampleValue> {
-    let at: jiff::Timestamp = stats["startTime"].as_str()?.parse().ok()?;
-    Some(SampleValue::Gauge(at.as_millisecond() as f64 / 1e3))
+    #[test]
+    fn node_and_logs_have_upstream_names() {
+        let counts = NodeCounts {
+            running_pods: 2,
+            containers: BTreeMap::from([("running", 4), ("exited", 1)]),
+        };
+        let facts = ScrapedNode {
+            name: "a\"b",
+            version: "1",
+            ..ScrapedNode::default()
+        };
+        let summary = json!({"pods": [{
+            "podRef": {"namespace": "n", "name": "p", "uid": "u"},
+            "containers": [{"name": "c", "logs": {"usedBytes": 5}}],
+        }]});
+        let text = node(&facts, &counts, Vec::new(), &summary);
+        for line in [
+            "kubelet_running_pods 2",
+            "kubelet_running_containers{container_state=\"running\"} 4",
+            "kubelet_node_name{node=\"a\\\"b\"} 1",
+            "kubelet_container_log_filesystem_used_bytes{container=\"c\",namespace=\"n\",pod=\"p\",uid=\"u\"} 5",
+        ] {
+            assert!(
+                text.lines().any(|found| found == line),
+                "no {line} in {text}"
+            );
+        }
+    }
 }

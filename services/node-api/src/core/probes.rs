@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::metrics::{HistogramValue, MetricFamilies, SampleValue};
+use polylet_metrics::{Exposition, FamilyKind, HistogramValue, Labels};
 
 /// The attempts of one probe of one container.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -42,59 +42,57 @@ impl DurationCounts {
     }
 
     fn histogram(&self, bounds: &[f64]) -> HistogramValue {
-        let counts = self.bucket_counts.iter().copied();
-        let mut buckets: Vec<(f64, u64)> = bounds.iter().copied().zip(counts).collect();
-        let bounded: u64 = buckets.iter().map(|(_, count)| count).sum();
-        buckets.push((f64::INFINITY, self.count.saturating_sub(bounded)));
+        let mut total = 0;
+        let buckets = bounds.iter().zip(&self.bucket_counts);
+        let buckets = buckets.map(|(bound, count)| {
+            total += count;
+            (*bound, total)
+        });
         HistogramValue {
+            buckets: buckets.collect(),
             sum: self.sum_seconds,
             count: self.count,
-            buckets,
         }
     }
 }
 
-/// The metric families; `bounds` are the upper bounds of the duration buckets in seconds.
-pub(crate) fn families(bounds: &[f64], probes: &[ProbeSeries]) -> MetricFamilies {
-    let mut totals = Vec::new();
+/// The text; `bounds` are the upper bounds of the duration buckets in seconds.
+pub(crate) fn render(bounds: &[f64], probes: &[ProbeSeries]) -> String {
+    let mut exposition = Exposition::default();
+    let mut totals = exposition.family(
+        "prober_probe_total",
+        "[BETA] Cumulative number of a liveness, readiness or startup probe for a container by result.",
+        FamilyKind::Counter,
+    );
     // A static pod that is recreated has the same name and another uid.
-    let mut durations: BTreeMap<Vec<(&'static str, String)>, DurationCounts> = BTreeMap::new();
+    let mut durations: BTreeMap<Labels, DurationCounts> = BTreeMap::new();
     for probe in probes {
-        let labels = vec![
-            ("container", probe.container.clone()),
-            ("namespace", probe.namespace.clone()),
-            ("pod", probe.pod.clone()),
-            ("probe_type", probe.kind.to_owned()),
-        ];
+        let labels = Labels::default()
+            .with("container", &probe.container)
+            .with("namespace", &probe.namespace)
+            .with("pod", &probe.pod)
+            .with("probe_type", probe.kind);
         for (result, count) in [
             ("successful", probe.successful),
             ("failed", probe.failed),
             ("unknown", probe.unknown),
         ] {
             if count > 0 {
-                let mut labels = labels.clone();
-                labels.push(("pod_uid", probe.pod_uid.clone()));
-                labels.push(("result", result.to_owned()));
-                totals.push((labels, SampleValue::IntCounter(count)));
+                let labels = labels.clone().with("pod_uid", &probe.pod_uid);
+                totals.labelled(&labels, ("result", result), count as f64, None);
             }
         }
         durations.entry(labels).or_default().add(&probe.durations);
     }
-    let mut families = MetricFamilies::default();
-    families.push(
-        "prober_probe",
-        "[BETA] Cumulative number of a liveness, readiness or startup probe for a container by result.",
-        totals,
-    );
-    let durations = durations.into_iter().filter(|(_, counts)| counts.count > 0);
-    families.push(
+    let mut family = exposition.family(
         "prober_probe_duration_seconds",
         "[ALPHA] Duration in seconds for a probe response.",
-        durations
-            .map(|(labels, counts)| (labels, SampleValue::Histogram(counts.histogram(bounds))))
-            .collect(),
+        FamilyKind::Histogram,
     );
-    families
+    for (labels, counts) in durations.iter().filter(|(_, counts)| counts.count > 0) {
+        family.histogram(labels, &counts.histogram(bounds));
+    }
+    exposition.finish()
 }
 
 #[cfg(test)]
@@ -119,7 +117,7 @@ mod tests {
             ..ProbeSeries::default()
         };
         let probes = [series("u1", &[3, 1], 5), series("u2", &[0, 1], 1)];
-        let text = families(&[0.005, 1.0], &probes).encode().unwrap();
+        let text = render(&[0.005, 1.0], &probes);
         let labels =
             "container=\"main\",namespace=\"default\",pod=\"web\",probe_type=\"Readiness\"";
         let total = |uid, result| {
@@ -127,19 +125,18 @@ mod tests {
         };
         let name = "prober_probe_duration_seconds";
         for line in [
-            "# TYPE prober_probe counter".to_owned(),
+            "# TYPE prober_probe_total counter".to_owned(),
             format!("{} 5", total("u1", "successful")),
             format!("{} 2", total("u2", "failed")),
             format!("# TYPE {name} histogram"),
-            format!("{name}_bucket{{le=\"0.005\",{labels}}} 3"),
-            format!("{name}_bucket{{le=\"1.0\",{labels}}} 5"),
-            format!("{name}_bucket{{le=\"+Inf\",{labels}}} 6"),
+            format!("{name}_bucket{{{labels},le=\"0.005\"}} 3"),
+            format!("{name}_bucket{{{labels},le=\"1\"}} 5"),
+            format!("{name}_bucket{{{labels},le=\"+Inf\"}} 6"),
             format!("{name}_sum{{{labels}}} 0.5"),
             format!("{name}_count{{{labels}}} 6"),
         ] {
             assert!(text.lines().any(|found| found == line), "{line} in {text}");
         }
         assert!(!text.contains("unknown"), "{text}");
-        assert!(text.ends_with("# EOF\n"), "{text}");
     }
 }

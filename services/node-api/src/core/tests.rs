@@ -1,5 +1,3 @@
-use std::collections::BTreeMap;
-
 use jiff::Timestamp;
 use polylet_cri::log::StreamFilter;
 use proptest::prelude::*;
@@ -9,7 +7,6 @@ use super::access::{
     AuthDecision, AuthorizationMode, RequestUser, UserInfo, attributes, decide, forbidden,
 };
 use super::log_query::{QueryError, parse};
-use super::metrics::{self, NodeCounts};
 use super::pods;
 
 #[test]
@@ -34,25 +31,6 @@ fn paths_map_to_upstream_subresources() {
         assert_eq!(found.verb, *verb, "{path}");
         assert_eq!(found.subresources, *subresources, "{path}");
     }
-}
-
-fn node_metrics(summary: &Value) -> String {
-    let families = metrics::node("n", "1", &NodeCounts::default(), summary);
-    families.encode().unwrap()
-}
-
-#[test]
-fn claim_volumes_are_counted_once() {
-    let files = json!({"name": "v", "pvcRef": {"name": "files", "namespace": "ns"},
-        "capacityBytes": 10, "usedBytes": 3, "availableBytes": 7});
-    let own = json!({"name": "tmp", "capacityBytes": 1});
-    let pod = json!({"volume": [files, own]});
-    let text = node_metrics(&json!({"pods": [pod, pod, {}]}));
-    let line =
-        "kubelet_volume_stats_used_bytes{namespace=\"ns\",persistentvolumeclaim=\"files\"} 3\n";
-    assert_eq!(text.matches(line).count(), 1, "{text}");
-    assert_eq!(text.matches("# TYPE kubelet_volume_stats").count(), 3);
-    assert!(!node_metrics(&json!({})).contains("kubelet_volume_stats"));
 }
 
 #[test]
@@ -201,48 +179,6 @@ proptest! {
         let _ = parse(&list, true, Timestamp::UNIX_EPOCH);
         let _ = parse(&pairs(&[("sinceSeconds", &huge.to_string())]), false, Timestamp::UNIX_EPOCH);
     }
-}
-
-#[test]
-fn metrics_have_upstream_names() {
-    let counts = NodeCounts {
-        desired_pods: 3,
-        running_pods: 2,
-        containers: BTreeMap::from([("running", 4), ("exited", 1)]),
-    };
-    let text = metrics::node("a\"b", "1", &counts, &json!({}))
-        .encode()
-        .unwrap();
-    assert!(text.contains("kubelet_running_pods 2\n"), "{text}");
-    assert!(
-        text.contains("kubelet_running_containers{container_state=\"running\"} 4\n"),
-        "{text}"
-    );
-    assert!(
-        text.contains("kubelet_node_name{node=\"a\\\"b\"} 1\n"),
-        "{text}"
-    );
-    let summary = json!({
-        "node": {"cpu": {"usageCoreNanoSeconds": 2_000_000_000_u64}},
-        "pods": [{
-            "podRef": {"namespace": "n", "name": "p"},
-            "containers": [{"name": "c", "memory": {"workingSetBytes": 5}, "startTime": "1970-01-01T00:00:10Z"}],
-        }],
-    });
-    let text = metrics::resource(&summary).encode().unwrap();
-    assert!(
-        text.contains("node_cpu_usage_seconds_total 2.0\n"),
-        "{text}"
-    );
-    let labels = "{container=\"c\",namespace=\"n\",pod=\"p\"}";
-    assert!(
-        text.contains(&format!("container_memory_working_set_bytes{labels} 5\n")),
-        "{text}"
-    );
-    assert!(
-        text.contains(&format!("container_start_time_seconds{labels} 10.0\n")),
-        "{text}"
-    );
 }
 
 #[test]

@@ -12,7 +12,7 @@ mod zpages;
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -51,6 +51,7 @@ pub(crate) struct HandlerState {
     pub(crate) streaming: StreamingClient,
     pub(crate) streams: Streams,
     pub(crate) health: HealthChecks,
+    pub(crate) started_at: SystemTime,
     /// The response of `/configz`.
     configuration: Arc<Value>,
     zpages: Arc<ZPages>,
@@ -65,6 +66,7 @@ impl HandlerState {
             configuration: Arc::new(configz::response(configuration)),
             zpages: Arc::new(ZPages::new(ctx)),
             peers,
+            started_at: SystemTime::now(),
             node: ctx.node_name().to_owned(),
             pod_logs: config.pod_logs.clone(),
             max_volume_age: ctx.config().kubelet.volume_stats_agg_period,
@@ -153,6 +155,7 @@ fn shared(state: HandlerState) -> Router {
         .route("/stats/summary", get(stats::summary).post(stats::summary))
         .route("/stats/summary/", get(stats::summary))
         .route("/metrics", get(metrics::node))
+        .route("/metrics/cadvisor", get(metrics::cadvisor))
         .route("/metrics/resource", get(metrics::resource))
         .route("/metrics/probes", get(metrics::probes))
         .with_state(state.clone())

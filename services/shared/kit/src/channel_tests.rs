@@ -4,7 +4,8 @@ use polylet_wire::lifecycle::v1::lifecycle_service_server::{
     LifecycleService, LifecycleServiceServer,
 };
 use polylet_wire::lifecycle::v1::{
-    Api, DrainRequest, DrainResponse, GetInfoRequest, GetInfoResponse,
+    Api, DrainRequest, DrainResponse, GetInfoRequest, GetInfoResponse, ListMetricsRequest,
+    ListMetricsResponse,
 };
 use polylet_wire::status::v1::status_service_client::StatusServiceClient;
 use polylet_wire::status::v1::status_service_server::{StatusService, StatusServiceServer};
@@ -134,6 +135,13 @@ impl LifecycleService for Info {
         &self,
         _: tonic::Request<DrainRequest>,
     ) -> Result<tonic::Response<DrainResponse>, Status> {
+        Err(Status::unimplemented("not needed"))
+    }
+
+    async fn list_metrics(
+        &self,
+        _: tonic::Request<ListMetricsRequest>,
+    ) -> Result<tonic::Response<ListMetricsResponse>, Status> {
         Err(Status::unimplemented("not needed"))
     }
 }

@@ -7,11 +7,12 @@ use tonic::{Request, Response, Status};
 use crate::ctx::Ctx;
 use crate::descriptor::COMMON_APIS;
 use crate::drain::Drain;
+use crate::metrics;
 
 /// Deadline of a drain without one in the request.
 pub(crate) const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Serves `GetInfo` and `Drain` for every service.
+/// Serves `GetInfo`, `Drain` and `ListMetrics` for every service.
 pub(crate) struct Lifecycle {
     pub(crate) ctx: Ctx,
     pub(crate) drain: Drain,
@@ -66,5 +67,13 @@ impl LifecycleService for Lifecycle {
             clean: unfinished.is_empty(),
             unfinished,
         }))
+    }
+
+    async fn list_metrics(
+        &self,
+        _: Request<wire::ListMetricsRequest>,
+    ) -> Result<Response<wire::ListMetricsResponse>, Status> {
+        let families = metrics::families();
+        Ok(Response::new(wire::ListMetricsResponse { families }))
     }
 }

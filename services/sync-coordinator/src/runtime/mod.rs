@@ -18,6 +18,7 @@ pub mod hook;
 pub mod hosts;
 pub mod image;
 pub mod logs;
+pub mod metrics;
 pub mod mounts;
 pub mod objects;
 pub mod orphans;
@@ -275,6 +276,7 @@ pub async fn execute(manager: &Rc<RuntimeManager>, context: &StepContext) -> Ste
     };
     let outcome = result.unwrap_or_else(StepOutcome::Failed);
     events::record_outcome(manager, context, &outcome);
+    metrics::count_outcome(context, &outcome);
     outcome
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
+use std::time::Instant;
 
 use k8s_openapi::api::core::v1::ContainerPort;
 use polylet_cri::labels::PodLabels;
@@ -14,7 +15,7 @@ use polylet_wire::time::from_nanos;
 use super::dns::PodDns;
 use super::{
     RuntimeManager, StepContext, cri_failure, dns, events, failure, failure_from, files, hosts,
-    require_manifest, resources, runtime_class, security,
+    metrics, require_manifest, resources, runtime_class, security,
 };
 use crate::core::runtime_state::SandboxRecord;
 use crate::core::sandbox_annotations;
@@ -38,7 +39,9 @@ pub async fn create(
     begin(manager, context, attempt)
         .await
         .inspect_err(|failure| record_create_failure(manager, context, &failure.message))?;
+    let started = Instant::now();
     let created = manager.runtime.run_pod_sandbox(config, &handler).await;
+    metrics::count_sandbox(&handler, started.elapsed(), created.is_err());
     match created {
         Ok(id) => {
             let sandbox = inspect(manager, context, manifest, id, attempt).await?;

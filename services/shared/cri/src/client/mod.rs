@@ -1,7 +1,7 @@
 use std::future::Future;
 use std::io;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hyper_util::rt::TokioIo;
 use polylet_wire::runtime::v1::image_service_client::ImageServiceClient;
@@ -17,6 +17,7 @@ mod containers;
 #[cfg(feature = "crash-points")]
 mod crash_points;
 mod images;
+mod metrics;
 mod node;
 mod sandboxes;
 mod stats;
@@ -56,6 +57,7 @@ impl RuntimeClient {
     ///
     /// Has to be called inside a tokio runtime.
     pub fn connect(endpoint: &str, timeout: Duration) -> Self {
+        metrics::register_counts();
         let path = socket_path(endpoint);
         let connector = tower::service_fn(move |_: Uri| {
             let path = path.clone();
@@ -144,6 +146,7 @@ impl CriCall<'_> {
             // The runtime then cancels the call as well.
             request.set_timeout(timeout);
         }
+        let started = Instant::now();
         let call = send(request).instrument(self.span.clone());
         #[cfg(feature = "crash-points")]
         let call = crash_points::around(self.name, call);
@@ -153,6 +156,7 @@ impl CriCall<'_> {
                 .unwrap_or_else(|_| Err(Status::deadline_exceeded(timeout_message(timeout)))),
             None => call.await,
         };
+        metrics::count(self.name, started.elapsed(), result.is_err());
         match result {
             Ok(response) => {
                 self.span.record("result", "ok");

@@ -10,7 +10,7 @@ use polylet_model::constants::reason;
 use polylet_model::{Manifest, image};
 
 use super::super::{
-    RuntimeManager, StepContext, events, failure, failure_from, require_manifest, sandbox,
+    RuntimeManager, StepContext, events, failure, failure_from, metrics, require_manifest, sandbox,
 };
 use super::inspect::{image_spec, inspect};
 use super::messages::{go_duration, invalid_image, pull_failure};
@@ -202,6 +202,7 @@ impl ImageEnsurer<'_> {
         })?;
         let (took, total) = (go_duration(pulled.took), go_duration(started.elapsed()));
         let size = manager.images.size(&pulled.image_ref).await;
+        metrics::count_pull(size, started.elapsed());
         let message = format!(
             "Successfully pulled image {name:?} in {took} ({total} including waiting). Image size: {size} bytes."
         );
