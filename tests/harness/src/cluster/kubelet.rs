@@ -33,6 +33,11 @@ impl Cluster {
             flag("kubeconfig", &self.node_kubeconfig(node.name())?.display()),
             flag("hostname-override", &node.name()),
             flag("root-dir", &node.dirs().root.display()),
+            // For its cAdvisor, which does not know the configuration.
+            flag(
+                "containerd",
+                &node.containerd.endpoint().trim_start_matches("unix://"),
+            ),
             flag("cert-dir", &dir.join("kubelet-pki").display()),
         ];
         let program = self.programs.path("kubelet")?;
