@@ -10,7 +10,7 @@ use crate::core::takeover::UnitFacts;
 use crate::core::unit_state::{self, UnitState};
 
 /// Deadline of queries and of changes that do not wait for a process.
-const TIMEOUT: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// Deadline of a start, stop or restart: those of the units, and some time for systemd.
 const JOB_TIMEOUT: Duration = Duration::from_secs(150);
 
