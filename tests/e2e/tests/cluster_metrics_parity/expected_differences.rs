@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::families::FamilyShape;
 
 /// Families by the beginning of their names, and why Polylet does not serve them.
-const MISSING: [(&str, &str, &str); 50] = [
+const MISSING: [(&str, &str, &str); 48] = [
     (
         "/metrics",
         "aggregator_",
@@ -15,16 +15,6 @@ const MISSING: [(&str, &str, &str); 50] = [
         "/metrics",
         "apiserver_",
         "of the library for API servers, not about nodes",
-    ),
-    (
-        "/metrics",
-        "authentication_",
-        "of the library for API servers: reviews are not counted yet",
-    ),
-    (
-        "/metrics",
-        "authorization_",
-        "of the library for API servers: reviews are not counted yet",
     ),
     (
         "/metrics",
