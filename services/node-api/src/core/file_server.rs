@@ -84,7 +84,7 @@ fn escape_html(text: &str) -> String {
 }
 
 /// The kind of a file, by its name, or else by its first bytes.
-pub(crate) fn content_type(name: &str, first: &[u8]) -> &'static str {
+pub(crate) fn media_type(name: &str, first: &[u8]) -> &'static str {
     let extension = name.rsplit_once('.').map(|(_, extension)| extension);
     match extension.unwrap_or_default() {
         "htm" | "html" => "text/html; charset=utf-8",
@@ -116,7 +116,7 @@ pub(crate) enum FilePart {
         start: u64,
         length: u64,
     },
-    /// 416
+    /// The file has no such part: 416.
     Unsatisfiable,
 }
 
@@ -229,7 +229,7 @@ mod tests {
             ("wtmp", b"\x01\x00", "application/octet-stream"),
             ("x.html", b"\x01", "text/html; charset=utf-8"),
         ] {
-            assert_eq!(content_type(name, first), expected, "{name}");
+            assert_eq!(media_type(name, first), expected, "{name}");
         }
     }
 

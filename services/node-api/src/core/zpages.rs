@@ -84,7 +84,7 @@ pub(crate) enum PageForm {
 
 impl PageForm {
     /// The header `Content-Type`.
-    pub(crate) fn content_type(self, page: PageKind) -> String {
+    pub(crate) fn media_type(self, page: PageKind) -> String {
         match self {
             Self::Text => "text/plain; charset=utf-8".to_owned(),
             Self::Structure {
@@ -353,7 +353,7 @@ mod tests {
 
     fn form(accept: &str) -> Result<String, Option<Encoding>> {
         let form = negotiate(accept, false, PageKind::Statusz);
-        let form = form.map(|form| form.content_type(PageKind::Statusz));
+        let form = form.map(|form| form.media_type(PageKind::Statusz));
         form.map_err(|error| error.encoding)
     }
 

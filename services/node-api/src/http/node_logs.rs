@@ -16,8 +16,8 @@ use axum::http::header::{
     ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, IF_MODIFIED_SINCE, LAST_MODIFIED,
     LOCATION, RANGE,
 };
-use axum::http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
-use axum::response::IntoResponse;
+use axum::http::{HeaderMap, HeaderValue, Request, StatusCode};
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use futures::stream;
 use jiff::Timestamp;
@@ -25,7 +25,7 @@ use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
 use tokio::task::spawn_blocking;
 
 use crate::core::file_server::{
-    FilePart, SNIFFED, clean, content_type, http_date, is_unmodified, listing, part, redirect,
+    FilePart, SNIFFED, clean, http_date, is_unmodified, listing, media_type, part, redirect,
 };
 
 /// Most names of a listing.
@@ -97,19 +97,17 @@ pub(crate) fn router(directories: LogDirectories) -> Router {
         .with_state(Arc::new(directories))
 }
 
-type Answer = Response<Body>;
-
-async fn serve(State(directories): State<Arc<LogDirectories>>, request: Request<Body>) -> Answer {
+async fn serve(State(directories): State<Arc<LogDirectories>>, request: Request<Body>) -> Response {
     let (parts, _) = request.into_parts();
     let path = parts.uri.path().strip_prefix("/logs/").unwrap_or_default();
     let Some(path) = decode(path) else {
         return failure(&ErrorKind::InvalidInput.into());
     };
     let query = parts.uri.query().map(str::to_owned);
-    let answer =
-        spawn_blocking(move || answer(&directories, &path, query.as_deref(), &parts.headers));
-    match answer.await {
-        Ok(Ok(answer)) => answer,
+    let response =
+        spawn_blocking(move || respond(&directories, &path, query.as_deref(), &parts.headers));
+    match response.await {
+        Ok(Ok(response)) => response,
         Ok(Err(error)) => failure(&error),
         Err(error) => failure(&Error::other(error)),
     }
@@ -124,12 +122,12 @@ fn decode(path: &str) -> Option<String> {
     (!decoded.contains(['\0', char::REPLACEMENT_CHARACTER])).then_some(decoded)
 }
 
-fn answer(
+fn respond(
     directories: &LogDirectories,
     path: &str,
     query: Option<&str>,
     headers: &HeaderMap,
-) -> Result<Answer, Error> {
+) -> Result<Response, Error> {
     let cleaned = clean(path);
     let is_index = redirect(path, false).as_deref() == Some("./");
     let opened = if is_index {
@@ -155,7 +153,7 @@ fn answer(
     }
 }
 
-fn redirected(to: &str, query: Option<&str>) -> Answer {
+fn redirected(to: &str, query: Option<&str>) -> Response {
     let query = query.map(|query| format!("?{query}"));
     let location = format!("{to}{}", query.unwrap_or_default());
     (StatusCode::MOVED_PERMANENTLY, [(LOCATION, location)]).into_response()
@@ -170,14 +168,14 @@ fn modified(metadata: &Metadata) -> Option<Timestamp> {
 }
 
 /// 304, if the client has what there is.
-fn unmodified(metadata: &Metadata, headers: &HeaderMap) -> Option<Answer> {
+fn unmodified(metadata: &Metadata, headers: &HeaderMap) -> Option<Response> {
     let time = modified(metadata)?;
     let is_unmodified = is_unmodified(header(headers, &IF_MODIFIED_SINCE), time);
     let date = [(LAST_MODIFIED, http_date(time)?)];
     is_unmodified.then(|| (StatusCode::NOT_MODIFIED, date).into_response())
 }
 
-fn list(directory: &File, metadata: &Metadata, headers: &HeaderMap) -> Result<Answer, Error> {
+fn list(directory: &File, metadata: &Metadata, headers: &HeaderMap) -> Result<Response, Error> {
     if let Some(unmodified) = unmodified(metadata, headers) {
         return Ok(unmodified);
     }
@@ -190,13 +188,13 @@ fn list(directory: &File, metadata: &Metadata, headers: &HeaderMap) -> Result<An
             names.push(if is_directory { name + "/" } else { name });
         }
     }
-    let content_type = [(CONTENT_TYPE, "text/html; charset=utf-8")];
-    let mut response = (content_type, listing(names)).into_response();
+    let media_type = [(CONTENT_TYPE, "text/html; charset=utf-8")];
+    let mut response = (media_type, listing(names)).into_response();
     set_modified(&mut response, metadata);
     Ok(response)
 }
 
-fn set_modified(response: &mut Answer, metadata: &Metadata) {
+fn set_modified(response: &mut Response, metadata: &Metadata) {
     let date = modified(metadata).and_then(http_date);
     if let Some(date) = date.and_then(|date| HeaderValue::from_str(&date).ok()) {
         let _ = response.headers_mut().try_insert(LAST_MODIFIED, date);
@@ -209,7 +207,7 @@ fn send(
     metadata: &Metadata,
     name: &str,
     headers: &HeaderMap,
-) -> Result<Answer, Error> {
+) -> Result<Response, Error> {
     if let Some(unmodified) = unmodified(metadata, headers) {
         return Ok(unmodified);
     }
@@ -229,7 +227,7 @@ fn send(
     };
     file.seek(SeekFrom::Start(start))?;
     let headers = [
-        (CONTENT_TYPE, content_type(name, &first).to_owned()),
+        (CONTENT_TYPE, media_type(name, &first).to_owned()),
         (CONTENT_LENGTH, length.to_string()),
         (ACCEPT_RANGES, "bytes".to_owned()),
     ];
@@ -263,7 +261,7 @@ fn chunks(file: File, length: u64) -> impl futures::Stream<Item = Result<Bytes, 
     })
 }
 
-fn failure(error: &Error) -> Answer {
+fn failure(error: &Error) -> Response {
     let (code, text) = match error.kind() {
         ErrorKind::NotFound | ErrorKind::NotADirectory => {
             (StatusCode::NOT_FOUND, "404 page not found\n")

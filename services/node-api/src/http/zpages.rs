@@ -159,9 +159,9 @@ fn respond(
         (PageContent::Structure(value), PageForm::Text) => value.to_string(),
         (PageContent::Text(text), _) => text,
     };
-    let content_type = [(CONTENT_TYPE, form.content_type(page))];
+    let media_type = [(CONTENT_TYPE, form.media_type(page))];
     let warning = form.warning(page).map(|warning| [(WARNING, warning)]);
-    (content_type, warning, body).into_response()
+    (media_type, warning, body).into_response()
 }
 
 fn is_pretty(query: &[(String, String)], agent: &str) -> bool {

@@ -93,7 +93,7 @@ pub(crate) async fn plain(
     let connections = Connections::new(limits.connections, limits.timeouts);
     while let Some((stream, admitted)) = accept(&listener, &connections, &drain).await {
         let router = router.clone();
-        let progress = Progress::new(&tasks, &drain);
+        let progress = ConnectionProgress::new(&tasks, &drain);
         tokio::task::spawn_local(async move {
             serve(stream, router, RequestUser::Anonymous, &admitted, progress).await;
         });
@@ -116,7 +116,7 @@ pub(crate) async fn secure(
             continue;
         };
         let router = router.clone();
-        let progress = Progress::new(&tasks, &drain);
+        let progress = ConnectionProgress::new(&tasks, &drain);
         tokio::task::spawn_local(async move {
             let handshake = timeout(limits.handshake_timeout, tls.accept(stream));
             let accepted = tokio::select! {
@@ -175,13 +175,13 @@ fn set_options(stream: &TcpStream) -> std::io::Result<()> {
 }
 
 /// A connection among those in progress.
-struct Progress {
+struct ConnectionProgress {
     drain: CancellationToken,
     connection: TaskTrackerToken,
     lasting: TaskTracker,
 }
 
-impl Progress {
+impl ConnectionProgress {
     fn new(tasks: &ServerTasks, drain: &CancellationToken) -> Self {
         Self {
             drain: drain.clone(),
@@ -209,7 +209,7 @@ async fn serve<S>(
     router: Router,
     caller: RequestUser,
     admitted: &AdmittedConnection,
-    progress: Progress,
+    progress: ConnectionProgress,
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
