@@ -3,7 +3,7 @@
 pub(super) mod deadlines;
 mod exit;
 pub(super) mod handover;
-pub(super) mod predecessor;
+mod predecessor;
 mod stop;
 
 use std::os::fd::OwnedFd;

@@ -14,7 +14,6 @@ use tonic::transport::Channel;
 
 use super::child::ChildHandle;
 use super::process;
-use super::service_manager::predecessor::Predecessor;
 use super::stored_descriptors::StoredDescriptors;
 use crate::backend::ServiceState;
 use crate::core::liveness::{Expiry, Liveness};
@@ -55,6 +54,15 @@ impl RunningService {
     fn is_stable(&self) -> bool {
         self.liveness.is_ready() && self.since.elapsed() >= RESET_AFTER
     }
+}
+
+/// A process that has drained, and is followed by another one.
+pub(super) struct Predecessor {
+    pub(super) child: ChildHandle,
+    /// The number that it had among the processes of the service.
+    pub(super) instance: u64,
+    /// When it is killed.
+    pub(super) due: Instant,
 }
 
 /// Why a service does not run as it should.

@@ -14,20 +14,12 @@ use crate::core::handover::PredecessorHandover;
 use crate::core::restart::MIN_CLEAN_UPTIME;
 use crate::run::child::{self, ChildHandle};
 use crate::run::input::Input;
-use crate::run::table::{ServiceEntry, ServicePhase};
+use crate::run::table::{Predecessor, ServiceEntry, ServicePhase};
 
 /// How many may end at once; the oldest is killed for one more.
 const MAX_PREDECESSORS: usize = 4;
 /// How long one may take at most, whatever it says.
 const LONGEST_END: Duration = Duration::from_secs(24 * 60 * 60);
-
-/// A process that has drained.
-pub(in crate::run) struct Predecessor {
-    pub(super) child: ChildHandle,
-    instance: u64,
-    /// When it is killed.
-    due: Instant,
-}
 
 /// Starts the next process of a service whose present one has drained and ends within `ends_within`. One that
 /// has hardly run is restarted after its exit, with the delay of those that fail.
