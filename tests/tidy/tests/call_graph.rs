@@ -10,6 +10,8 @@ use polylet_tidy::{RANKS, code_lines, files, root, wire};
 
 /// The package of notices, which all services serve.
 const NOTICES: &str = "polylet.notice.v1";
+/// The package of what services count, and of their info, which is no call.
+const LIFECYCLE: &str = "polylet.lifecycle.v1";
 
 fn rank(service: &str) -> u32 {
     let known = RANKS.iter().find(|(name, _)| *name == service);
@@ -42,8 +44,10 @@ fn calls_go_down_in_rank() {
 #[test]
 fn called_packages_are_served_at_the_declared_level() {
     for manifest in DESCRIPTORS {
-        // All services serve notices, through the kit.
-        let own = manifest.calls.iter().filter(|c| c.package != NOTICES);
+        // All services serve notices and their life cycle, through the kit.
+        let of_kit = [NOTICES, LIFECYCLE];
+        let own = manifest.calls.iter();
+        let own = own.filter(|c| !of_kit.contains(&c.package));
         for call in own {
             let callee = DESCRIPTORS.iter().find(|m| m.service == call.service);
             let served = callee
@@ -154,6 +158,7 @@ fn used_clients_match_declared_calls() {
         let declared: BTreeSet<String> = manifest
             .calls
             .iter()
+            .filter(|call| call.package != LIFECYCLE)
             .filter_map(|call| call.package.split('.').nth(1))
             .map(str::to_owned)
             .collect();

@@ -2,7 +2,6 @@
 
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 use std::rc::Rc;
 
 use jiff::Timestamp;
@@ -11,8 +10,8 @@ use polylet_machine::Identity;
 
 use super::summary::SummaryPod;
 use super::{NodePaths, Sampler, pod};
-use crate::core::exposition::cadvisor::{CadvisorSample, CgroupIdentity, CgroupSeries};
 use crate::core::exposition::machine::MachineInfo;
+use crate::core::exposition::measured::{CadvisorSample, CgroupIdentity, CgroupSeries};
 use crate::core::stats::{CgroupStats, MemoryUsage, MountedFilesystem};
 use crate::sample::cgroup::CgroupMounts;
 use crate::sample::cgroup_stats::{self, Detail};
@@ -51,29 +50,26 @@ pub(super) struct CadvisorJob {
     sandbox_image: String,
 }
 
-impl Sampler {
-    pub(super) async fn cadvisor_job(&self, at: Timestamp, pods: Vec<SummaryPod>) -> CadvisorJob {
-        let excluded = vec![self.paths.root.clone()];
-        let filesystems = self.mounted_filesystems(excluded);
-        let image = self.sandbox_image.get(&self.runtime);
+impl CadvisorJob {
+    /// What does not need the cgroups.
+    pub(super) async fn prepare(sampler: &Sampler, at: Timestamp, pods: Vec<SummaryPod>) -> Self {
+        let excluded = vec![sampler.paths.root.clone()];
+        let filesystems = async {
+            let mut observer = sampler.observer.lock().await;
+            observer.mounted(excluded).await
+        };
+        let image = sampler.sandbox_image.get(&sampler.runtime);
         let (filesystems, sandbox_image) = futures::join!(filesystems, image);
-        CadvisorJob {
+        Self {
             at,
-            mounts: self.mounts.clone(),
-            paths: self.paths.clone(),
+            mounts: sampler.mounts.clone(),
+            paths: sampler.paths.clone(),
             pods,
             filesystems,
             sandbox_image,
         }
     }
 
-    async fn mounted_filesystems(&self, excluded: Vec<PathBuf>) -> Vec<MountedFilesystem> {
-        let mut observer = self.observer.lock().await;
-        observer.mounted(excluded).await
-    }
-}
-
-impl CadvisorJob {
     /// Reads the cgroups.
     pub(super) fn run(self) -> CadvisorSample {
         let mut cgroups = vec![self.root()];

@@ -12,6 +12,7 @@ use jiff::Timestamp;
 use polylet_kit::CancellationToken;
 use tokio::sync::{mpsc, oneshot};
 
+use super::cadvisor::CadvisorJob;
 use super::disk::{DiskUsages, MeasuredPod};
 use super::summary::{SummaryJob, SummaryPod, summary_paths, volume_dirs};
 use super::{Sampler, image_usage, pod_ref, writable_layers};
@@ -202,7 +203,7 @@ async fn measure(
     pods.send(sender).await.map_err(|_| stopping.clone())?;
     let pods = summary_pods(&receiver.await.map_err(|_| stopping)?);
     if report == UsageReport::CadvisorMetrics {
-        let job = sampler.cadvisor_job(at, pods).await;
+        let job = CadvisorJob::prepare(sampler, at, pods).await;
         return blocking(move || Ok(cadvisor::render(&job.run()).into())).await;
     }
     let mut job = SummaryJob {

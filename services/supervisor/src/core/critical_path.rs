@@ -1,19 +1,6 @@
 //! The critical path of a trace: what its end waited for, from its first moment on.
 
-use super::path_tree::PathTree;
-
-/// A span: its times, and what caused it.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct PathNode {
-    /// In any unit, the same for all nodes.
-    pub start: i128,
-    /// At or after the start.
-    pub end: i128,
-    /// Index of the parent.
-    pub parent: Option<usize>,
-    /// Indices of linked nodes.
-    pub causes: Vec<usize>,
-}
+use super::path_tree::{PathNode, PathTree};
 
 /// A time in which the trace waited for one span, or for nothing that is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

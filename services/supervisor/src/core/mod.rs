@@ -5,7 +5,7 @@ mod encoded_span;
 pub mod handover;
 pub mod liveness;
 pub mod order;
-mod path_table;
+pub mod path_table;
 pub mod path_tree;
 pub mod pods;
 pub mod restart;

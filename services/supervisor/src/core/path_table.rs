@@ -2,16 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use super::critical_path::PathSegment;
+use super::critical_path::critical_path;
 use super::step_owner::StepOwner;
 use super::text;
-use super::waterfall::{WaterfallSpan, description, nanos};
+use super::waterfall::{WaterfallSpan, description, nanos, nodes};
 
 /// What no span explains.
-pub(crate) const UNATTRIBUTED: &str = "(unattributed)";
+const UNATTRIBUTED: &str = "(unattributed)";
 
 /// A table with a row for each span on the path, in the order of time, and a line with the shares of the owners.
-pub(super) fn path_table(path: &[PathSegment], spans: &[WaterfallSpan]) -> String {
+pub fn path_table(spans: &[WaterfallSpan]) -> String {
+    let path = critical_path(&nodes(spans));
     let total: i128 = path.iter().map(|segment| segment.end - segment.start).sum();
     if total == 0 {
         return String::new();
@@ -19,7 +20,7 @@ pub(super) fn path_table(path: &[PathSegment], spans: &[WaterfallSpan]) -> Strin
     let mut order: Vec<Option<usize>> = Vec::new();
     let mut times: BTreeMap<Option<usize>, i128> = BTreeMap::new();
     let mut of_owners: BTreeMap<Option<StepOwner>, i128> = BTreeMap::new();
-    for segment in path {
+    for segment in &path {
         let time = segment.end - segment.start;
         if !order.contains(&segment.node) {
             order.push(segment.node);
@@ -74,4 +75,51 @@ fn label(owner: Option<StepOwner>) -> &'static str {
 fn percent(part: i128, total: i128) -> f64 {
     let seconds = |time: i128| nanos(time).as_secs_f64();
     seconds(part) * 100.0 / seconds(total)
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::*;
+
+    fn span(id: &str, service: &str, name: &str, start: i64, end: i64) -> WaterfallSpan {
+        WaterfallSpan {
+            id: id.to_owned(),
+            parent: if id == "a" { "" } else { "a" }.to_owned(),
+            service: service.to_owned(),
+            name: name.to_owned(),
+            start: Timestamp::from_millisecond(start).unwrap(),
+            end: Timestamp::from_millisecond(end).unwrap(),
+            attributes: BTreeMap::new(),
+            error: String::new(),
+            links: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn each_step_has_its_time_and_owner() {
+        let spans = [
+            span("a", "sync-coordinator", "sync.sandbox", 0, 100),
+            span("b", "sync-coordinator", "cri.RunPodSandbox", 5, 95),
+            span("c", "prober", "probe.http", 160, 200),
+        ];
+        let table = "\
+critical path
+
+ TIME  SHARE  OWNER     SERVICE           STEP
+10.0ms  5.0 %  polylet   sync-coordinator  sync.sandbox
+90.0ms 45.0 %  runtime   sync-coordinator  cri.RunPodSandbox
+60.0ms 30.0 %                              (unattributed)
+40.0ms 20.0 %  workload  prober            probe.http
+
+runtime 90.0ms (45.0 %), (unattributed) 60.0ms (30.0 %), workload 40.0ms (20.0 %), polylet 10.0ms (5.0 %)
+";
+        let words = |text: &str| -> Vec<Vec<String>> {
+            let words = |line: &str| line.split_whitespace().map(str::to_owned).collect();
+            text.lines().map(words).collect()
+        };
+        assert_eq!(words(&path_table(&spans)), words(table));
+        assert_eq!(path_table(&[]), "");
+    }
 }

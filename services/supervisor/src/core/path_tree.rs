@@ -1,6 +1,17 @@
 //! The spans of a trace below their parents.
 
-use super::critical_path::PathNode;
+/// A span: its times, and what caused it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PathNode {
+    /// In any unit, the same for all nodes.
+    pub start: i128,
+    /// At or after the start.
+    pub end: i128,
+    /// Index of the parent.
+    pub parent: Option<usize>,
+    /// Indices of linked nodes.
+    pub causes: Vec<usize>,
+}
 
 /// Nodes below their parents, by their indices.
 #[derive(Debug)]

@@ -6,9 +6,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::critical_path::{PathNode, critical_path};
-use super::path_table::path_table;
-use super::path_tree::PathTree;
+use super::critical_path::critical_path;
+use super::path_tree::{PathNode, PathTree};
 use super::text;
 
 /// Width of the bar in columns.
@@ -43,7 +42,7 @@ pub struct WaterfallSpan {
     pub links: Vec<String>,
 }
 
-/// Formats a trace, its critical path marked by `*` and listed below.
+/// Formats a trace, its critical path marked by `*`.
 pub fn waterfall(trace_id: &str, spans: &[WaterfallSpan]) -> String {
     let nodes = nodes(spans);
     let begin = nodes.iter().map(|node| node.start).min().unwrap_or(0);
@@ -88,11 +87,6 @@ pub fn waterfall(trace_id: &str, spans: &[WaterfallSpan]) -> String {
         spans.len(),
         services.len(),
     ));
-    let table = path_table(&path, spans);
-    if !table.is_empty() {
-        text.push('\n');
-        text.push_str(&table);
-    }
     text
 }
 

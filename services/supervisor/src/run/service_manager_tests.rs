@@ -216,6 +216,8 @@ async fn a_requested_restart_starts_the_next_process_when_the_present_one_has_dr
     let view = manager.entries[0].view();
     assert_eq!((view.restarts, view.conditions.len()), (0, 0));
     // Both end with the supervisor.
+    // Otherwise the killed one is restarted.
+    manager.stopping = true;
     manager.kill_all(&mut fixture.incoming).await;
     // The kernel may take longer than the supervisor waits.
     while !manager.entries[0].has_ended() {

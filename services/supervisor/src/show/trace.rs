@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use crate::args::OutputFormat;
 use crate::client::{self, ClientError};
 use crate::core::critical_path::{PathSegment, critical_path};
+use crate::core::path_table::path_table;
 use crate::core::step_owner::StepOwner;
 use crate::core::waterfall::{WaterfallSpan, nodes, waterfall};
 
@@ -35,7 +36,8 @@ pub(crate) async fn show(
         }));
         return Ok(());
     }
-    super::print(&waterfall(&found.trace_id, &spans));
+    let text = waterfall(&found.trace_id, &spans);
+    super::print(&format!("{text}\n{}", path_table(&spans)));
     Ok(())
 }
 

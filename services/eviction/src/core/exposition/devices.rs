@@ -3,7 +3,7 @@
 use polylet_metrics::Exposition;
 use polylet_metrics::FamilyKind::{self, Counter, Gauge};
 
-use super::cadvisor::CadvisorSample;
+use super::measured::CadvisorSample;
 use crate::core::stats::{DeviceIo, InterfaceStats, MountedFilesystem, Traffic};
 
 /// Bytes that cgroups read from and wrote to block devices.

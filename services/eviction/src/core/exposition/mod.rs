@@ -4,6 +4,7 @@ pub(crate) mod cadvisor;
 mod devices;
 mod families;
 pub(crate) mod machine;
+pub(crate) mod measured;
 pub(crate) mod resource;
 
 #[cfg(test)]

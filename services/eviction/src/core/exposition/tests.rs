@@ -1,4 +1,5 @@
-use super::cadvisor::{self, CadvisorSample, CgroupIdentity, CgroupSeries};
+use super::cadvisor;
+use super::measured::{CadvisorSample, CgroupIdentity, CgroupSeries};
 use super::resource;
 use crate::core::stats::{
     CgroupStats, CpuLimits, CpuTime, DeviceIo, InterfaceStats, MemoryUsage, MountedFilesystem,

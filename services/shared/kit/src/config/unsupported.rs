@@ -10,9 +10,12 @@ pub const UNSUPPORTED_FIELDS: &[(&str, &str)] = &[
     ("enableContentionProfiling", "profiles are not served"),
     (
         "kubeletCgroups",
-        "the services stay in the cgroup that they were started in",
+        "the services stay in the cgroup that they were started in; the usage of this one is measured",
     ),
-    ("systemCgroups", "no process is moved to another cgroup"),
+    (
+        "systemCgroups",
+        "no process is moved there; its usage is measured",
+    ),
     ("cpuManagerPolicy", "no container gets exclusive CPUs"),
     (
         "cpuManagerPolicyOptions",
