@@ -255,16 +255,25 @@ fn insert_network(out: &mut Map<String, Value>, stats: &ContainerStats, at: Time
         return;
     };
     let interface = |one: &InterfaceStats| {
-        json!({
-            "name": one.name, "rxBytes": one.received.bytes, "rxErrors": one.received.errors,
-            "txBytes": one.sent.bytes, "txErrors": one.sent.errors,
-        })
+        let fields = [
+            ("name", json!(one.name)),
+            ("rxBytes", json!(one.received.bytes)),
+            ("rxErrors", json!(one.received.errors)),
+            ("txBytes", json!(one.sent.bytes)),
+            ("txErrors", json!(one.sent.errors)),
+        ];
+        let fields = fields.into_iter();
+        fields
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect::<Map<_, _>>()
     };
     let default = interfaces.iter().find(|one| one.name == DEFAULT);
-    let mut network = default.map_or_else(|| json!({"name": ""}), interface);
-    network["time"] = json!(at);
-    network["interfaces"] = interfaces.iter().map(interface).collect();
-    out.insert("network".into(), network);
+    let unnamed = || Map::from_iter([("name".to_owned(), json!(""))]);
+    let mut network = default.map_or_else(unnamed, interface);
+    let all: Vec<_> = interfaces.iter().map(interface).collect();
+    network.insert("time".into(), json!(at));
+    network.insert("interfaces".into(), json!(all));
+    out.insert("network".into(), network.into());
 }
 
 fn files(files: &FsStats, at: Timestamp) -> Map<String, Value> {

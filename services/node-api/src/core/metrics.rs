@@ -259,9 +259,14 @@ fn write_logs(exposition: &mut Exposition, summary: &Value) {
         FamilyKind::Gauge,
     );
     for pod in list(&summary["pods"]) {
-        let text = |name: &str| pod["podRef"][name].as_str().unwrap_or_default();
+        let reference = &pod["podRef"];
+        let text = |name: &str| {
+            let value = reference.get(name).and_then(Value::as_str);
+            value.unwrap_or_default()
+        };
         for container in list(&pod["containers"]) {
-            if let Some(bytes) = container["logs"]["usedBytes"].as_f64() {
+            let bytes = container.pointer("/logs/usedBytes");
+            if let Some(bytes) = bytes.and_then(Value::as_f64) {
                 let labels = Labels::default()
                     .with("container", container["name"].as_str().unwrap_or_default())
                     .with("namespace", text("namespace"))
