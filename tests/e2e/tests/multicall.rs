@@ -11,7 +11,7 @@ use polylet_e2e::{example, node_with, ok};
 use polylet_harness::build::MULTICALL;
 use polylet_harness::node::{SERVICES, default_bin_dir};
 use polylet_harness::wait::{Poll, until};
-use polylet_harness::{Node, NodeOptions, procs};
+use polylet_harness::{Node, NodeOptions};
 
 #[tokio::test]
 #[ignore = "needs root, a container runtime and built services: cargo verify"]
@@ -32,7 +32,7 @@ async fn upgrading_one_name_restarts_that_service_only() {
     let mut node = node_with(options).await;
     let pod = example(&node).await;
     ok(node.wait_in_step().await);
-    let before = running(&node);
+    let before = running(&node).await;
     assert_eq!(before.len(), SERVICES.len() + 1, "{before:?}");
     assert!(before.iter().all(|run| run.file == file), "{before:?}");
 
@@ -49,7 +49,7 @@ async fn upgrading_one_name_restarts_that_service_only() {
             ));
             ok(node.kill("sync-coordinator").await);
             ok(until("the upgraded service to run", || async {
-                let runs = running(&node);
+                let runs = running(&node).await;
                 let is_new = |run: &Running| run.name == upgraded && run.file == newer;
                 match runs.iter().any(is_new) {
                     true => Poll::Ready(()),
@@ -58,7 +58,7 @@ async fn upgrading_one_name_restarts_that_service_only() {
             })
             .await);
             ok(node.wait_in_step().await);
-            for run in running(&node) {
+            for run in running(&node).await {
                 if run.name == upgraded {
                     assert_eq!(run.file, newer, "{run:?}");
                 } else {
@@ -81,7 +81,7 @@ async fn upgrading_one_name_restarts_that_service_only() {
     ok(node.remove());
 }
 
-/// A process of the node.
+/// A service's process, or the supervisor's.
 #[derive(Debug, PartialEq)]
 struct Running {
     name: String,
@@ -89,22 +89,18 @@ struct Running {
     file: u64,
 }
 
-fn running(node: &Node) -> Vec<Running> {
-    let processes = procs::list(node.scratch());
-    let ours = processes.iter().filter(|process| {
-        // Child processes of services are short-lived.
-        let is_helper = process
-            .args
-            .iter()
-            .any(|argument| argument == "run-subprocess");
-        process.name().starts_with("polylet") && !is_helper
-    });
-    ours.map(|process| Running {
-        name: process.name().to_owned(),
-        pid: process.pid,
-        file: inode(Path::new(&format!("/proc/{}/exe", process.pid))),
-    })
-    .collect()
+/// The processes as the supervisor tells them. A listing of all processes would also show children that
+/// have not replaced their parent's command line yet.
+async fn running(node: &Node) -> Vec<Running> {
+    let services = ok(node.services().await).into_iter();
+    services
+        .filter(|service| service.pid != 0)
+        .map(|service| Running {
+            name: format!("polylet-{}", service.name),
+            pid: service.pid,
+            file: inode(Path::new(&format!("/proc/{}/exe", service.pid))),
+        })
+        .collect()
 }
 
 fn inode(path: &Path) -> u64 {

@@ -27,7 +27,6 @@ impl RunProcess {
 /// Processes started by a run (our programs, containerd, shims, registries, control plane): those
 /// with a path below the run's directory on their command line. The directory's random name makes
 /// this reliable; no other process is ever signalled.
-/// enough; nothing else is ever signalled.
 pub fn list(dir: &Path) -> Vec<RunProcess> {
     let below = format!("{}/", dir.display());
     let mut found: Vec<RunProcess> = all()

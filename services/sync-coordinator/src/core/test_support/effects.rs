@@ -182,7 +182,7 @@ impl TestEnv {
     fn start_container(&mut self, id: &str, name: &str) -> StepOutcome {
         assert!(self.running(name).is_none(), "{name} runs twice");
         assert!(
-            self.disk.as_ref().is_none_or(|c| c.termination.is_none()),
+            self.disk.as_ref().is_none_or(|c| !c.terminated),
             "a terminated pod runs"
         );
         let now = self.now;

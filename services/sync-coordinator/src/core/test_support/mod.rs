@@ -158,6 +158,19 @@ impl TestEnv {
     /// Plans and starts the steps, which are then in flight.
     pub(super) fn start_steps(&mut self) -> Vec<Step> {
         let plan = self.plan();
+        let is_terminating = self.pod.checkpoint.termination.is_some();
+        let starts = |step: &Step| {
+            matches!(
+                step,
+                Step::CreateSandbox { .. }
+                    | Step::CreateContainer { .. }
+                    | Step::StartContainer { .. }
+            )
+        };
+        assert!(
+            !is_terminating || !plan.steps.iter().any(starts),
+            "a terminating pod starts again: {plan:?}"
+        );
         apply_result::on_started(&mut self.pod, &plan, self.now);
         for key in &plan.abandoned {
             let outcome = StepOutcome::Cancelled;

@@ -41,6 +41,41 @@ fn pods_without_restart_complete() {
 }
 
 #[test]
+fn a_sidecar_that_starts_while_its_pod_completes_is_stopped() {
+    let mut spec = simple("Never", &["a"]);
+    spec["initContainers"] = json!([{"name": "s", "image": "s:1", "restartPolicy": "Always"}]);
+    let mut env = TestEnv::new(spec);
+    env.run_until_idle();
+    env.exit_container("s", 1);
+    let start = loop {
+        env.advance_clock(1);
+        let steps = env.start_steps();
+        match steps
+            .iter()
+            .find(|s| matches!(s, Step::StartContainer { .. }))
+        {
+            Some(start) => break start.clone(),
+            None => steps.iter().for_each(|step| env.finish(step)),
+        }
+    };
+    env.exit_container("a", 0);
+    let steps = env.start_steps();
+    assert!(
+        matches!(steps.as_slice(), [Step::CheckpointTermination(_)]),
+        "{steps:?}"
+    );
+    env.finish(&steps[0]);
+    // The runtime may still start it: the pod waits for that, and stops it then.
+    assert!(env.start_steps().is_empty());
+    env.finish(&start);
+    env.relist();
+    assert_eq!(env.running_names(), ["s"]);
+    env.run_until_idle();
+    assert!(env.running_names().is_empty());
+    assert_eq!(env.plan().phase, SyncPhase::Terminated);
+}
+
+#[test]
 fn a_changed_image_replaces_the_container_under_every_policy() {
     for policy in ["Always", "OnFailure", "Never"] {
         let mut env = TestEnv::new(simple(policy, &["a", "b"]));
