@@ -94,11 +94,14 @@ struct Running {
 async fn running(node: &Node) -> Vec<Running> {
     let services = ok(node.services().await).into_iter();
     services
-        .filter(|service| service.pid != 0)
-        .map(|service| Running {
-            name: format!("polylet-{}", service.name),
-            pid: service.pid,
-            file: inode(Path::new(&format!("/proc/{}/exe", service.pid))),
+        .filter_map(|service| {
+            // One that ended a moment ago has no file.
+            let file = fs::metadata(format!("/proc/{}/exe", service.pid)).ok()?;
+            Some(Running {
+                name: format!("polylet-{}", service.name),
+                pid: service.pid,
+                file: file.ino(),
+            })
         })
         .collect()
 }
