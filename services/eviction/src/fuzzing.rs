@@ -28,7 +28,7 @@ pub fn cgroup_files(dir: &Path) {
         CgroupMounts::V1(dir.to_owned()),
         CgroupMounts::V2(dir.to_owned()),
     ] {
-        mounts.read("/pod");
+        mounts.usage("/pod");
         mounts.stats("/pod", Detail::Full);
     }
 }

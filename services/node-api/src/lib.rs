@@ -41,6 +41,9 @@ mod tls_settings;
 use polylet_kit::{BoxError, Ctx, Dependency, Service, ServiceDescriptor, StateFileDecl};
 use polylet_wire::levels;
 
+/// The counts of a peer that is too old to tell them are left out.
+const ANY_LEVEL: u32 = 1;
+
 /// Interfaces, dependencies and state files of this service.
 pub static DESCRIPTOR: ServiceDescriptor = ServiceDescriptor {
     service: "node-api",
@@ -72,22 +75,22 @@ pub static DESCRIPTOR: ServiceDescriptor = ServiceDescriptor {
         Dependency {
             service: "image-gc",
             package: "polylet.lifecycle.v1",
-            level: levels::LIFECYCLE,
+            level: ANY_LEVEL,
         },
         Dependency {
             service: "pod-config",
             package: "polylet.lifecycle.v1",
-            level: levels::LIFECYCLE,
+            level: ANY_LEVEL,
         },
         Dependency {
             service: "sync-coordinator",
             package: "polylet.lifecycle.v1",
-            level: levels::LIFECYCLE,
+            level: ANY_LEVEL,
         },
         Dependency {
             service: "volume-manager",
             package: "polylet.lifecycle.v1",
-            level: levels::LIFECYCLE,
+            level: ANY_LEVEL,
         },
     ],
     state_files: &[StateFileDecl {

@@ -3,30 +3,25 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use polylet_metrics::{Metric, register};
-
-/// The buckets of Prometheus' libraries.
-const SECONDS: [f64; 11] = [
-    0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
-];
+use polylet_metrics::{DEFAULT_BUCKETS, Metric, register};
 
 static DURATION: Metric = Metric::histogram(
     "kubelet_pleg_relist_duration_seconds",
     "[ALPHA] Duration in seconds for relisting pods in PLEG.",
     &[],
-    &SECONDS,
+    &DEFAULT_BUCKETS,
 );
 static INTERVAL: Metric = Metric::histogram(
     "kubelet_pleg_relist_interval_seconds",
     "[ALPHA] Interval in seconds between relisting in PLEG.",
     &[],
-    &SECONDS,
+    &DEFAULT_BUCKETS,
 );
 static POD_DURATION: Metric = Metric::histogram(
     "kubelet_pleg_pod_relist_duration_seconds",
     "[ALPHA] Duration in seconds for relisting a single pod in PLEG.",
     &[],
-    &SECONDS,
+    &DEFAULT_BUCKETS,
 );
 static LAST_SEEN: Metric = Metric::gauge(
     "kubelet_pleg_last_seen_seconds",

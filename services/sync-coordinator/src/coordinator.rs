@@ -9,6 +9,7 @@ mod reconcile;
 use std::rc::Rc;
 
 use jiff::Timestamp;
+use polylet_wire::podconfig::v1::PodSource;
 use polylet_wire::sync::v1::PodSync;
 
 use crate::checkpoint::RestoredState;
@@ -68,6 +69,15 @@ impl Coordinator {
     pub fn is_idle(&self) -> bool {
         let mut workers = self.state.workers.iter();
         workers.all(|worker| worker.pod.in_flight.is_empty())
+    }
+
+    /// How many pods sources serve: the API server, and others.
+    pub fn desired_pods(&self) -> (usize, usize) {
+        let workers = self.state.workers.iter();
+        let served = workers.filter(|worker| worker.pod.has_source);
+        let (of_api, others): (Vec<_>, Vec<_>) =
+            served.partition(|worker| worker.source == i32::from(PodSource::Api));
+        (of_api.len(), others.len())
     }
 
     /// Handles one input. [`Coordinator::reconcile`] follows after one or several inputs.

@@ -12,7 +12,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use crate::clock_monitor::ClockMonitor;
 use crate::coordinator::Coordinator;
 use crate::input::Input;
-use crate::runtime::metrics::DesiredPods;
+use crate::runtime::metrics;
 use crate::state::POD_SOURCES;
 
 /// How often to look for orphaned pods without another reason to.
@@ -49,7 +49,6 @@ impl EventLoop {
         let mut housekeeping = tokio::time::interval(HOUSEKEEPING_PERIOD);
         let mut clock_steps = ClockSteps::subscribe();
         let mut clock = ClockMonitor::default();
-        let mut desired = DesiredPods::default();
         let coordinator = &mut self.coordinator;
         loop {
             let due = coordinator.next_due();
@@ -69,10 +68,12 @@ impl EventLoop {
             if let Some(step) = clock.step(now, Instant::now()) {
                 coordinator.handle_input(Input::ClockStepped(step), now);
             }
-            if let Input::PodConfig(source, update) = &input {
-                desired.count(*source, update);
-            }
+            let is_pod_config = matches!(input, Input::PodConfig(..));
             coordinator.handle_input(input, now);
+            if is_pod_config {
+                let (of_api, others) = coordinator.desired_pods();
+                metrics::set_desired_pods(of_api, others);
+            }
             // Results that have arrived meanwhile belong into the same iteration.
             while let Ok(input) = self.results.try_recv() {
                 coordinator.handle_input(input, Timestamp::now());

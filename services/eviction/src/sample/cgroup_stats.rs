@@ -22,8 +22,26 @@ pub(crate) enum Detail {
     Full,
 }
 
+/// What ranks pods. What cannot be read is `None`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct CgroupUsage {
+    pub(crate) memory: Option<MemoryUsage>,
+    pub(crate) processes: Option<u64>,
+}
+
 impl CgroupMounts {
-    /// Reads the usage of a cgroup.
+    /// Reads what ranks pods.
+    pub(crate) fn usage(&self, cgroup: &str) -> CgroupUsage {
+        let memory = self.dir("memory", cgroup);
+        let memory = match self {
+            Self::V2(_) => memory_v2(&memory, Detail::Basic),
+            Self::V1(_) => memory_v1(&memory, Detail::Basic),
+        };
+        let processes = number(&self.dir("pids", cgroup), "pids.current");
+        CgroupUsage { memory, processes }
+    }
+
+    /// Reads all that a cgroup reports, to a degree.
     pub(crate) fn stats(&self, cgroup: &str, detail: Detail) -> CgroupStats {
         let mut stats = match self {
             Self::V2(_) => stats_v2(&self.dir("", cgroup), detail),

@@ -118,3 +118,35 @@ fn no_limits_are_none() {
         assert_eq!(stats.memory.unwrap().limit, None);
     }
 }
+
+#[test]
+fn pods_are_ranked_alike_with_both_versions() {
+    let v1 = directory(&[
+        ("memory/pod/memory.usage_in_bytes", "4096\n"),
+        ("memory/pod/memory.limit_in_bytes", "9223372036854771712\n"),
+        (
+            "memory/pod/memory.stat",
+            "rss 1\ntotal_rss 10\ntotal_inactive_file 96\n",
+        ),
+        ("pids/pod/pids.current", "3\n"),
+    ]);
+    let v2 = directory(&[
+        ("pod/memory.current", "4096\n"),
+        ("pod/memory.max", "max\n"),
+        ("pod/memory.stat", "anon 10\ninactive_file 96\n"),
+        ("pod/pids.current", "3\n"),
+    ]);
+    for mounts in [
+        CgroupMounts::V1(v1.path().to_owned()),
+        CgroupMounts::V2(v2.path().to_owned()),
+    ] {
+        let usage = mounts.usage("/pod");
+        let memory = usage.memory.unwrap();
+        assert_eq!(
+            (memory.usage, memory.working_set, memory.limit),
+            (4096, 4000, None)
+        );
+        assert_eq!(usage.processes, Some(3));
+        assert_eq!(mounts.usage("/gone"), CgroupUsage::default());
+    }
+}

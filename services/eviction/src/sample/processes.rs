@@ -5,6 +5,10 @@ use std::path::Path;
 
 use crate::core::stats::TaskUsage;
 
+/// Most open files that are looked at in one cgroup. Its pod decides how many it opens; beyond these the
+/// counts are a lower bound.
+const MAX_FILES: usize = 10_000;
+
 /// Counts the processes in a file of process ids, and if wanted their open files, as cAdvisor.
 pub(crate) fn count(procs: &Path, with_files: bool, tasks: &mut TaskUsage) {
     let Ok(text) = fs::read_to_string(procs) else {
@@ -17,15 +21,17 @@ pub(crate) fn count(procs: &Path, with_files: bool, tasks: &mut TaskUsage) {
     if !with_files {
         return;
     }
-    for id in ids {
-        let Ok(files) = fs::read_dir(format!("/proc/{id}/fd")) else {
-            continue;
-        };
-        for file in files.flatten() {
-            tasks.file_descriptors += 1;
-            let target = fs::read_link(file.path()).unwrap_or_default();
-            tasks.sockets += u64::from(target.to_string_lossy().starts_with("socket"));
-        }
+    count_files(&ids, MAX_FILES, tasks);
+}
+
+fn count_files(ids: &[u32], limit: usize, tasks: &mut TaskUsage) {
+    let directories = ids
+        .iter()
+        .filter_map(|id| fs::read_dir(format!("/proc/{id}/fd")).ok());
+    for file in directories.flatten().flatten().take(limit) {
+        tasks.file_descriptors += 1;
+        let target = fs::read_link(file.path()).unwrap_or_default();
+        tasks.sockets += u64::from(target.to_string_lossy().starts_with("socket"));
     }
 }
 
@@ -99,6 +105,9 @@ mod tests {
         assert_eq!((tasks.processes, tasks.first), (Some(1), Some(own)));
         assert!(tasks.sockets > 0 && tasks.file_descriptors > tasks.sockets);
         assert!(max_open_files(own).is_some());
+        let mut limited = TaskUsage::default();
+        count_files(&[own, own], 2, &mut limited);
+        assert_eq!(limited.file_descriptors, 2);
         let mut none = TaskUsage::default();
         count(&dir.path().join("none"), true, &mut none);
         assert_eq!(none, TaskUsage::default());

@@ -25,17 +25,22 @@ const SANDBOX_IMAGE: &str = "pause";
 pub(super) struct SandboxImage(Rc<OnceCell<String>>);
 
 impl SandboxImage {
-    /// The image that the runtime never removes.
-    async fn get(&self, runtime: &RuntimeClient) -> String {
+    /// The image that the runtime never removes. With pods it is there: a runtime that marks none then
+    /// is not asked again.
+    async fn get(&self, runtime: &RuntimeClient, has_pods: bool) -> String {
         if let Some(image) = self.0.get() {
             return image.clone();
         }
-        let images = runtime.list_images(None).await.unwrap_or_default();
+        let Ok(images) = runtime.list_images(None).await else {
+            return SANDBOX_IMAGE.to_owned();
+        };
         let mut pinned = images.into_iter().filter(|image| image.pinned);
         let image = pinned.find_map(|image| image.repo_tags.into_iter().next());
-        match image {
-            Some(image) => self.0.get_or_init(|| image).clone(),
-            None => SANDBOX_IMAGE.to_owned(),
+        let is_final = image.is_some() || has_pods;
+        let image = image.unwrap_or_else(|| SANDBOX_IMAGE.to_owned());
+        match is_final {
+            true => self.0.get_or_init(|| image).clone(),
+            false => image,
         }
     }
 }
@@ -58,7 +63,9 @@ impl CadvisorJob {
             let mut observer = sampler.observer.lock().await;
             observer.mounted(excluded).await
         };
-        let image = sampler.sandbox_image.get(&sampler.runtime);
+        let image = sampler
+            .sandbox_image
+            .get(&sampler.runtime, !pods.is_empty());
         let (filesystems, sandbox_image) = futures::join!(filesystems, image);
         Self {
             at,

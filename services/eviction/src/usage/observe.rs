@@ -215,7 +215,7 @@ fn sample_node(mounts: &CgroupMounts, pods_cgroup: &[String]) -> NodeSample {
 
 /// The available memory of the pods' cgroup, if it has a limit.
 fn allocatable_memory(mounts: &CgroupMounts, pods_cgroup: &[String]) -> Option<Observation> {
-    let memory = mounts.read(mounts.first_existing(pods_cgroup)?).memory?;
+    let memory = mounts.usage(mounts.first_existing(pods_cgroup)?).memory?;
     let capacity = memory.limit?;
     Some(Observation {
         available: capacity.saturating_sub(memory.working_set),

@@ -107,12 +107,12 @@ pub(super) fn candidate(
     pod: &RuntimePod,
 ) -> Candidate {
     let cgroup = pod_cgroup(mounts, Some(spec));
-    let total = cgroup.as_deref().map(|cgroup| mounts.read(cgroup));
+    let total = cgroup.as_deref().map(|cgroup| mounts.usage(cgroup));
     let container = |(index, container): (usize, &RunningContainer)| {
         // Ephemeral containers have no requests and are not blamed.
         let requests = spec.containers.get(&container.name)?.clone();
         let usage = container_cgroup(mounts, cgroup.as_deref(), &container.id)
-            .map(|cgroup| mounts.read(&cgroup))
+            .map(|cgroup| mounts.usage(&cgroup))
             .unwrap_or_default();
         let storage = files.and_then(|files| {
             let (layer, logs) = (files.layer(container)?, files.path(index)?);

@@ -13,10 +13,10 @@ use polylet_kit::Ctx;
 use polylet_model::node::KUBERNETES_VERSION;
 use serde_json::Value;
 
-use crate::core::zpages::{
-    ComponentStatus, Encoding, Flags, NotAcceptable, PageForm, PageKind, flags_structure,
-    flags_text, negotiate, not_acceptable,
+use crate::core::page_form::{
+    Encoding, NotAcceptable, PageForm, PageKind, negotiate, not_acceptable,
 };
+use crate::core::zpages::{ComponentStatus, Flags, flags_structure, flags_text};
 
 /// Clients of people, to whom JSON is indented, as upstream.
 const INDENTED_FOR: [&str; 3] = ["curl", "Wget", "Mozilla/5.0"];

@@ -21,5 +21,5 @@
 mod registry;
 mod text;
 
-pub use registry::{Metric, Series, SeriesValue, gather, register};
+pub use registry::{DEFAULT_BUCKETS, Metric, Series, SeriesValue, gather, register};
 pub use text::{CONTENT_TYPE, Exposition, Family, FamilyKind, HistogramValue, Labels};

@@ -3,6 +3,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::text::{FamilyKind, HistogramValue};
 
+/// Upper bounds in seconds that Prometheus' client libraries have by default.
+pub const DEFAULT_BUCKETS: [f64; 11] = [
+    0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
+];
+
 /// The families of this process.
 static FAMILIES: Mutex<Vec<&'static Metric>> = Mutex::new(Vec::new());
 
@@ -212,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counts_are_kept_by_labels() {
+    fn series_differ_by_the_values_of_their_labels() {
         static CALLS: Metric = Metric::counter("calls_total", "Calls.", &["method"]);
         assert!(CALLS.series().is_empty());
         CALLS.increment(&["a"]);

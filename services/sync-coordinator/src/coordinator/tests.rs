@@ -24,6 +24,7 @@ use crate::state::{POD_SOURCES, name_conflicts};
 
 mod intents;
 mod resources;
+mod sources;
 mod volumes;
 
 #[derive(Default)]
@@ -195,26 +196,6 @@ fn second_static_pod_of_a_name_waits_even_if_it_was_admitted_before() {
     set_desired(&mut coordinator, two, desired("u2"), 2);
     coordinator.reconcile(at(2));
     assert!(effects.steps.borrow().iter().all(|(uid, _)| uid == "u1"));
-}
-
-#[test]
-fn pods_of_the_cluster_do_not_wait_for_pods_of_the_same_name() {
-    let (mut coordinator, _effects) = synced(RestoredState::default());
-    for uid in ["u1", "u2"] {
-        set_desired(&mut coordinator, PodSource::Api, desired(uid), 1);
-    }
-    sync_sources(&mut coordinator);
-    coordinator.reconcile(at(1));
-    let blocked_by = |coordinator: &Coordinator, uid: &str| {
-        name_conflicts::blocked_by(&coordinator.state.workers, uid)
-    };
-    assert_eq!(blocked_by(&coordinator, "u1"), None);
-    assert_eq!(blocked_by(&coordinator, "u2"), None);
-    set_desired(&mut coordinator, PodSource::File, desired("u3"), 2);
-    let by_cluster = blocked_by(&coordinator, "u3");
-    assert_eq!(by_cluster, None, "nor do static pods wait for them");
-    set_desired(&mut coordinator, PodSource::File, desired("u4"), 3);
-    assert_eq!(blocked_by(&coordinator, "u4").as_deref(), Some("u3"));
 }
 
 #[test]

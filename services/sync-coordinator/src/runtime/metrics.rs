@@ -1,20 +1,13 @@
 //! Counts of steps, under upstream's names.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
-use polylet_metrics::{Metric, register};
+use polylet_metrics::{DEFAULT_BUCKETS, Metric, register};
 use polylet_model::pod::ContainerKind;
-use polylet_watch::Update;
-use polylet_wire::podconfig::v1::{Pod, PodSource};
 
 use super::StepContext;
 use crate::core::step::{Step, StepFailure, StepOutcome};
 
-/// The buckets of Prometheus' libraries.
-const SECONDS: [f64; 11] = [
-    0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
-];
 const PULL_SECONDS: [f64; 18] = [
     1.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 180.0, 240.0, 300.0, 360.0, 480.0, 600.0, 900.0,
     1200.0, 1800.0, 2700.0, 3600.0,
@@ -59,7 +52,7 @@ static RUN_SANDBOX: Metric = Metric::histogram(
     "kubelet_run_podsandbox_duration_seconds",
     "[ALPHA] Duration in seconds of the run_podsandbox operations. Broken down by RuntimeClass.Handler.",
     &["runtime_handler"],
-    &SECONDS,
+    &DEFAULT_BUCKETS,
 );
 static RUN_SANDBOX_ERRORS: Metric = Metric::counter(
     "kubelet_run_podsandbox_errors_total",
@@ -79,28 +72,10 @@ static DESIRED_PODS: Metric = Metric::gauge(
     &["static"],
 );
 
-/// The pods of all sources, to be counted.
-#[derive(Debug, Default)]
-pub struct DesiredPods {
-    of_api: BTreeSet<String>,
-    others: BTreeSet<String>,
-}
-
-impl DesiredPods {
-    /// Counts a change of a source.
-    pub fn count(&mut self, source: i32, update: &Update<String, Pod>) {
-        let pods = match source == i32::from(PodSource::Api) {
-            true => &mut self.of_api,
-            false => &mut self.others,
-        };
-        let _ = match update {
-            Update::Upsert(uid, _) => pods.insert(uid.clone()),
-            Update::Remove(uid) => pods.remove(uid),
-            _ => return,
-        };
-        DESIRED_PODS.set(&[""], self.of_api.len() as f64);
-        DESIRED_PODS.set(&["true"], self.others.len() as f64);
-    }
+/// Sets the number of pods that sources serve: by the API server, and by others.
+pub fn set_desired_pods(of_api: usize, others: usize) {
+    DESIRED_PODS.set(&[""], of_api as f64);
+    DESIRED_PODS.set(&["true"], others as f64);
 }
 
 /// Makes the counts those of this process.
@@ -115,8 +90,7 @@ pub fn register_counts() {
         &IMAGE_PULL,
         &DESIRED_PODS,
     ]);
-    DESIRED_PODS.set(&[""], 0.0);
-    DESIRED_PODS.set(&["true"], 0.0);
+    set_desired_pods(0, 0);
 }
 
 /// Counts a call of `RunPodSandbox`.
