@@ -38,6 +38,7 @@ mod run;
 mod runtime;
 mod server;
 mod streaming;
+mod trace;
 
 use jiff::Timestamp;
 use polylet_cri::RuntimeClient;

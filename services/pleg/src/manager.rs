@@ -2,21 +2,20 @@
 //! returned as data; the caller makes them and passes the results back.
 
 use std::collections::HashMap;
-use std::time::Duration;
 
 use jiff::Timestamp;
 use polylet_kit::cause;
 use polylet_watch::Store;
 use polylet_wire::common::v1::{Cause, PodRef};
-use polylet_wire::pleg::v1::{ContainerPhase, PodState, RefreshPodResponse, WatchRuntimeResponse};
+use polylet_wire::pleg::v1::{PodState, RefreshPodResponse, WatchRuntimeResponse};
 use polylet_wire::time;
 use tokio::sync::{oneshot, watch};
 
-use crate::convert;
 use crate::core::{
     Action, CachedStatuses, HealthCheck, Inspected, ListedPod, PodCache, PodListing, PodStatus,
     RuntimeEvent, RuntimeHealth,
 };
+use crate::{convert, trace};
 
 /// A call of `RefreshPod`.
 pub struct RefreshRequest {
@@ -201,8 +200,8 @@ impl Pleg {
             // Found by the initial sync: not a change.
             None if !self.store.has_synced() => None,
             None => {
-                let previous = self.store.get(&uid).and_then(|state| state.cause);
-                Some(observed_cause(&state, previous, now))
+                let previous = self.store.get(&uid);
+                Some(trace::observed_cause(&state, previous.as_ref(), now))
             }
         };
         state.observed_at = Some(time::to_wire(now));
@@ -293,37 +292,4 @@ fn empty_state(uid: &str) -> PodState {
         }),
         ..Default::default()
     }
-}
-
-/// A change without a caller belongs to the previous change of the pod within this time.
-const CONSEQUENCE_WINDOW: Duration = Duration::from_secs(120);
-
-// A change without a caller starts a trace, unless it follows from the previous change: an init
-// container that completes is part of the pod's start. A failure always starts a trace.
-fn observed_cause(state: &PodState, previous: Option<Cause>, now: Timestamp) -> Cause {
-    let pod = state.r#ref.clone().unwrap_or_default();
-    let span = tracing::info_span!(parent: None, "pleg.observe", k8s.pod.uid = pod.uid,
-        k8s.pod.name = pod.name, k8s.namespace.name = pod.namespace,
-        containers = state.containers.len());
-    let failed = state
-        .containers
-        .iter()
-        .any(|c| c.phase() == ContainerPhase::Exited && c.exit_code != 0);
-    let Some(previous) = previous.filter(|previous| !failed && is_recent(previous, now)) else {
-        cause::new_trace(&span);
-        return cause::from_span(&span);
-    };
-    cause::set_parent(&span, Some(&previous));
-    Cause {
-        // The time of the first change, so that a chain of consequences ends.
-        observed_at: previous.observed_at,
-        ..cause::from_span(&span)
-    }
-}
-
-fn is_recent(cause: &Cause, now: Timestamp) -> bool {
-    let at = time::from_wire_opt(cause.observed_at.as_ref());
-    let age = at.map(|at| now.duration_since(at));
-    !cause.traceparent.is_empty()
-        && age.is_some_and(|age| Duration::try_from(age).unwrap_or_default() < CONSEQUENCE_WINDOW)
 }

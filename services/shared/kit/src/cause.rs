@@ -29,8 +29,11 @@ pub fn traceparent(span: &Span) -> Option<String> {
     if span.is_disabled() {
         return None;
     }
-    let context = span.context();
-    let context = context.span().span_context().clone();
+    to_traceparent(span.context().span().span_context())
+}
+
+/// W3C traceparent of a context; `None` when it is not valid.
+pub(crate) fn to_traceparent(context: &SpanContext) -> Option<String> {
     context.is_valid().then(|| {
         let flags = context.trace_flags() & TraceFlags::SAMPLED;
         format!(

@@ -11,7 +11,7 @@ pub enum StepOwner {
     Api,
     /// The registry of an image, and the runtime that unpacks it.
     Registry,
-    /// The containers of the pod: their hooks, and how soon they answer probes.
+    /// The containers of the pod: runs to completion, hooks, and how soon they answer probes.
     Workload,
 }
 
@@ -21,7 +21,7 @@ impl StepOwner {
         match name {
             "cri.PullImage" => StepOwner::Registry,
             "status.patch" => StepOwner::Api,
-            "sync.post_start" | "sync.pre_stop" => StepOwner::Workload,
+            "container.run" | "sync.post_start" | "sync.pre_stop" => StepOwner::Workload,
             name if name.starts_with("cri.") => StepOwner::Runtime,
             name if name.starts_with("probe.") && name != "probe.outcome" => StepOwner::Workload,
             _ => StepOwner::Polylet,
@@ -52,6 +52,7 @@ mod tests {
             ("status.patch", "api"),
             ("status.join", "polylet"),
             ("sync.post_start", "workload"),
+            ("container.run", "workload"),
             ("sync.sandbox", "polylet"),
             ("probe.http", "workload"),
             ("probe.outcome", "polylet"),

@@ -4,6 +4,7 @@
 mod export;
 mod journal;
 mod line;
+mod past_span;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, registry};
 
 use export::{QueueProcessor, SpanQueue};
+pub use past_span::{PastSpan, record};
 
 /// Environment variable that overrides the configuration's `logLevel`: a level, or `target=level`
 /// pairs.
@@ -119,6 +121,7 @@ fn spans(setup: &Setup<'_>, socket: &Path) -> Spans {
         .with_span_processor(QueueProcessor::new(queue.clone()))
         .with_resource(resource.clone())
         .build();
+    past_span::set_tracer(provider.tracer("polylet"));
     Spans {
         queue,
         resource,
@@ -175,18 +178,31 @@ mod tests {
         drop(tracing::info_span!(target: "polylet_x", "ours"));
         let root = tracing::info_span!(target: "polylet_x", "root");
         crate::cause::new_trace(&root);
+        let cause = crate::cause::from_span(&root);
         drop(root);
+        let past = |start: i64, end: i64| PastSpan {
+            name: "past",
+            started_at: jiff::Timestamp::from_second(start).unwrap(),
+            ended_at: jiff::Timestamp::from_second(end).unwrap(),
+            attributes: vec![("k8s.container.name", "init".to_owned())],
+        };
+        let traceparent = record(past(5, 7), &cause).unwrap();
+        assert_eq!(traceparent.get(..35), cause.traceparent.get(..35));
+        assert_eq!(record(past(7, 5), &cause), None, "times are reversed");
+        assert_eq!(record(past(5, 7), &Default::default()), None, "no trace");
         drop(tracing::debug_span!(target: "polylet_x", "too fine"));
         drop(tracing::info_span!(target: "h2", "theirs"));
         let spans = telemetry.spans.unwrap();
-        assert_eq!(
-            spans
-                .queue
-                .take()
-                .iter()
-                .map(|s| s.name.as_ref())
-                .collect::<Vec<_>>(),
-            ["ours", "root"]
-        );
+        let queued = spans.queue.take();
+        let names: Vec<_> = queued.iter().map(|span| span.name.as_ref()).collect();
+        assert_eq!(names, ["ours", "root", "past"]);
+        let (root, past) = (&queued[1], &queued[2]);
+        assert_eq!(past.parent_span_id, root.span_context.span_id());
+        let seconds = |time: std::time::SystemTime| {
+            time.duration_since(std::time::UNIX_EPOCH)
+                .unwrap()
+                .as_secs()
+        };
+        assert_eq!((seconds(past.start_time), seconds(past.end_time)), (5, 7));
     }
 }
