@@ -20,6 +20,6 @@ pub const STATUS: u32 = 3;
 /// Level of `polylet.supervisor.v1`.
 pub const SUPERVISOR: u32 = 6;
 /// Level of `polylet.sync.v1`.
-pub const SYNC: u32 = 2;
+pub const SYNC: u32 = 7;
 /// Level of `polylet.volume.v1`.
 pub const VOLUME: u32 = 2;

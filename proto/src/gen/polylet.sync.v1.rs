@@ -104,6 +104,10 @@ pub struct PodSync {
     /// The pod is neither admitted nor rejected yet: its status is not reported.
     #[prost(bool, tag = "14")]
     pub unadmitted: bool,
+    /// How long images of the pod were being pulled since this process first saw it; pulls
+    /// at the same time count once. Absent while none has ended.
+    #[prost(message, optional, tag = "15")]
+    pub image_pull_time: ::core::option::Option<::prost_types::Duration>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct WatchPodSyncRequest {

@@ -1,8 +1,10 @@
 //! Everything that is written about pods at the API server: statuses, removals and mirror pods. It
 //! exists only on a node of a cluster.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::PodStatus;
 use polylet_api::{ApiConnection, ClientConfig};
 use polylet_kit::Ctx;
 use polylet_model::Manifest;
@@ -16,6 +18,7 @@ use tokio::time::{Instant, sleep_until};
 use crate::convert;
 use crate::core::published::PublishedStatus;
 use crate::core::report::desired::{ApiStatus, DesiredStatus};
+use crate::metrics;
 use crate::mirror::MirrorPodClient;
 use crate::report::StatusPatcher;
 
@@ -109,6 +112,7 @@ impl ApiWriter {
             // The last known state stays.
             Update::Stale(_) => {}
         }
+        metrics::set_mirror_pods(manager.mirror_count());
         self.update_mirror_statuses();
     }
 
@@ -134,8 +138,9 @@ impl ApiWriter {
         self.mirrors.manager.set_pods_synced(synced);
     }
 
-    /// Waits for the end of a request, or until one is due.
-    pub(crate) async fn wait(&mut self) {
+    /// Waits for the end of a request, or until one is due. A pod whose status was patched, and the
+    /// status as the API server has it.
+    pub(crate) async fn wait(&mut self) -> Option<(String, Arc<PodStatus>)> {
         let due = [self.patcher.next_due(), self.mirrors.manager.next_due()];
         let due = due.into_iter().flatten().min();
         let started = self.started;
@@ -147,12 +152,13 @@ impl ApiWriter {
         };
         tokio::select! {
             completed = self.patcher.next() => {
-                self.patcher.handle_completed(completed, started.elapsed());
+                self.patcher.handle_completed(completed, started.elapsed())
             }
             completed = self.mirrors.next() => {
                 self.mirrors.handle_completed(completed, started.elapsed());
+                None
             }
-            () = timer => {}
+            () = timer => None,
         }
     }
 

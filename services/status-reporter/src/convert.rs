@@ -39,6 +39,10 @@ pub(crate) fn sync_progress(sync: &sync::PodSync) -> SyncProgress {
         last_manifest: Manifest::from_json(&sync.last_manifest).ok(),
         waiting_for: sync.waiting_for.iter().map(waiting_for).collect(),
         unadmitted: sync.unadmitted,
+        image_pull_time: sync
+            .image_pull_time
+            .and_then(|time| time.try_into().ok())
+            .unwrap_or_default(),
     }
 }
 

@@ -38,8 +38,10 @@ mod events;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod input;
+mod metrics;
 mod mirror;
 mod node;
+mod pod_counts;
 mod report;
 mod run;
 mod server;
@@ -168,6 +170,7 @@ pub static DESCRIPTOR: ServiceDescriptor = ServiceDescriptor {
 /// # Errors
 /// None today: a corrupt state file is set aside.
 pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
+    metrics::register_counts();
     let statuses = status_store::StatusStore::new(Store::new(ctx.incarnation()));
     let (unsynced, unsynced_streams) = watch::channel(vec!["all streams".to_owned()]);
     let (finished, done) = oneshot::channel();

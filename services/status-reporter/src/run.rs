@@ -1,7 +1,10 @@
 //! The event loop that computes and publishes statuses.
 
+use std::sync::Arc;
+
 use futures::stream::{LocalBoxStream, SelectAll};
 use futures::{FutureExt, StreamExt};
+use k8s_openapi::api::core::v1::PodStatus;
 use polylet_api::ClientConfig;
 use polylet_kit::state_file::StateFileError;
 use polylet_kit::{CancellationToken, Ctx, address, cause};
@@ -13,6 +16,7 @@ use crate::api_writer::ApiWriter;
 use crate::core::published::StatusChange;
 use crate::core::report::desired::ApiStatus;
 use crate::input::Input;
+use crate::pod_counts::PodCounts;
 use crate::sources;
 use crate::state::State;
 use crate::state_file::{PersistedStatuses, StateWriter};
@@ -28,6 +32,7 @@ pub(crate) struct EventLoop {
     inputs: SelectAll<LocalBoxStream<'static, Input>>,
     state: State,
     traces: StartTraces,
+    counts: PodCounts,
     unsynced: watch::Sender<Vec<String>>,
     writer: StateWriter<PersistedStatuses>,
     /// `None` on a standalone node.
@@ -52,6 +57,7 @@ impl EventLoop {
             api_writer: access.map(|access| ApiWriter::new(ctx, access, busy)),
             state: State::new(restored.statuses, statuses),
             traces: StartTraces::new(restored.started),
+            counts: PodCounts::default(),
             unsynced,
             writer,
             drain: ctx.drain(),
@@ -71,7 +77,11 @@ impl EventLoop {
                     self.reconcile();
                 }
                 () = self.writer.wait() => {}
-                () = wait(&mut self.api_writer) => {}
+                patched = wait(&mut self.api_writer) => {
+                    if let Some((uid, status)) = patched {
+                        self.counts.on_patched(&uid, &status, &self.state);
+                    }
+                }
             }
             if let Some(api_writer) = &mut self.api_writer {
                 api_writer.send_due();
@@ -96,6 +106,11 @@ impl EventLoop {
 
     fn handle_input(&mut self, input: Input) {
         self.record_cause(&input);
+        self.count_pod(&input);
+        let watched = match &input {
+            Input::Pod(PodSource::Api, Update::Upsert(uid, _)) => Some(uid.clone()),
+            _ => None,
+        };
         // The API status is known to the state only after the input.
         let mut api_pod = None;
         if let Some(api_writer) = &mut self.api_writer {
@@ -113,12 +128,25 @@ impl EventLoop {
             }
         }
         self.state.handle_input(input);
+        if let Some(uid) = watched {
+            self.counts.on_watched(&uid, &self.state);
+        }
         if let (Some(api_writer), Some((pod, api_uid))) = (&mut self.api_writer, api_pod) {
             let status = self.state.api_status(&pod).cloned();
             let status = api_uid
                 .zip(status)
                 .map(|(uid, status)| ApiStatus { uid, status });
             api_writer.handle_api_status(&pod, status);
+        }
+    }
+
+    fn count_pod(&mut self, input: &Input) {
+        match input {
+            Input::Pod(_, Update::Upsert(uid, pod)) => {
+                self.counts.on_pod(uid, pod.cause.as_ref());
+            }
+            Input::Pod(_, Update::Remove(uid)) => self.counts.remove(uid),
+            _ => {}
         }
     }
 
@@ -144,6 +172,7 @@ impl EventLoop {
     /// Recomputes the statuses of changed pods; publishes and reports what is new.
     fn reconcile(&mut self) {
         let (ctx, traces, api_writer) = (&self.ctx, &mut self.traces, &mut self.api_writer);
+        let counts = &mut self.counts;
         let host_ips = || {
             let found = address::node_address(ctx.config());
             found.iter().map(ToString::to_string).collect()
@@ -151,7 +180,12 @@ impl EventLoop {
         let mut unsaved = self.state.reconcile_with(host_ips, |uid, change| {
             let cause = traces.drain(uid);
             match change {
-                StatusChange::Updated { published, changed } => {
+                StatusChange::Updated {
+                    published,
+                    changed,
+                    before,
+                } => {
+                    counts.on_published(uid, before.as_deref(), published);
                     let span = if *changed {
                         traces.span(&published.manifest, &published.status, &cause)
                     } else {
@@ -165,6 +199,7 @@ impl EventLoop {
                 }
                 StatusChange::Removed => {
                     traces.remove(uid);
+                    counts.remove(uid);
                     if let Some(api_writer) = api_writer {
                         api_writer.handle_removed(uid);
                     }
@@ -191,7 +226,8 @@ impl EventLoop {
     }
 }
 
-async fn wait(api_writer: &mut Option<ApiWriter>) {
+/// Waits for the API writer; a pod whose status it has patched, and the status.
+async fn wait(api_writer: &mut Option<ApiWriter>) -> Option<(String, Arc<PodStatus>)> {
     match api_writer {
         Some(api_writer) => api_writer.wait().await,
         None => std::future::pending().await,

@@ -13,7 +13,9 @@ use polylet_wire::prober::v1::ProbeStatus;
 use polylet_wire::sync::v1::PodSync;
 
 use crate::convert;
-use crate::core::facts::{DesiredManifest, FactStream, ManifestSource};
+use crate::core::facts::{
+    DesiredManifest, FactStream, ManifestSource, RuntimePodState, SyncProgress,
+};
 use crate::core::published::StatusChange;
 use crate::core::status_manager::StatusManager;
 use crate::input::Input;
@@ -146,6 +148,22 @@ impl State {
         self.manager.api_status(uid)
     }
 
+    /// The manifest of a pod that a source has.
+    pub(crate) fn desired_manifest(&self, uid: &str) -> Option<&Manifest> {
+        let (_, desired) = self.manager.facts.desired(uid)?;
+        Some(&desired.manifest)
+    }
+
+    /// How far the sync of a pod has come.
+    pub(crate) fn progress(&self, uid: &str) -> Option<&SyncProgress> {
+        self.manager.facts.progress(uid)
+    }
+
+    /// Sandboxes and containers of a pod in the runtime.
+    pub(crate) fn runtime_state(&self, uid: &str) -> Option<&RuntimePodState> {
+        self.manager.facts.runtime_state(uid)
+    }
+
     /// Recomputes the statuses of changed pods and publishes them. Whether the statuses to be
     /// persisted have changed. `host_ips` is called while the Node has not named its addresses.
     pub fn reconcile(&mut self, host_ips: impl FnOnce() -> Vec<String>) -> bool {
@@ -168,7 +186,9 @@ impl State {
             let cause = on_change(&uid, &change);
             match change {
                 StatusChange::Unchanged => {}
-                StatusChange::Updated { published, changed } => {
+                StatusChange::Updated {
+                    published, changed, ..
+                } => {
                     unsaved |= changed;
                     self.store
                         .upsert(uid, convert::pod_status(&published, cause));

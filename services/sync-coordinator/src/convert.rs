@@ -261,6 +261,8 @@ pub(crate) fn pod_sync(
             .as_ref()
             .map(|progress| resize_progress(pod, progress)),
         unadmitted: plan.unadmitted,
+        // Set when it is published.
+        image_pull_time: None,
     }
 }
 

@@ -3,6 +3,7 @@
 //! It owns the state and requests [`Effects`]; `reconcile` plans for each queued pod and
 //! `dispatch` starts the steps of the plan.
 
+mod counts;
 mod dispatch;
 mod reconcile;
 
@@ -14,6 +15,7 @@ use polylet_wire::sync::v1::PodSync;
 
 use crate::checkpoint::RestoredState;
 use crate::config::Config;
+use crate::core::pod_counts::PodTotals;
 use crate::effects::Effects;
 use crate::input::Input;
 use crate::state::State;
@@ -78,6 +80,11 @@ impl Coordinator {
         let (of_api, others): (Vec<_>, Vec<_>) =
             served.partition(|worker| worker.source == i32::from(PodSource::Api));
         (of_api.len(), others.len())
+    }
+
+    /// The numbers of pods by their states, if any may have changed since the last call.
+    pub(crate) fn take_changed_totals(&mut self) -> Option<PodTotals> {
+        self.state.counts.take_changed()
     }
 
     /// Handles one input. [`Coordinator::reconcile`] follows after one or several inputs.

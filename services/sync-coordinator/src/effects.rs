@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
+use std::time::Duration;
 
 use polylet_kit::CancellationToken;
 use polylet_kit::state_file::StateFileError;
@@ -42,6 +43,10 @@ pub trait Effects {
     fn forget_pod(&self, uid: &str);
     /// Starts a search for pods with data on the node; [`Input::OrphansFound`] follows.
     fn find_orphans(&self);
+    /// How long images of a pod were being pulled.
+    fn image_pull_time(&self, _uid: &str) -> Duration {
+        Duration::ZERO
+    }
     /// Sets the running containers of a pod, whose logs are rotated.
     fn set_running_containers(&self, _running: RunningContainers) {}
     /// Records an event of a pod.
@@ -166,6 +171,11 @@ impl Effects for Executor {
     fn forget_pod(&self, uid: &str) {
         self.manager.checkpoints.remove(uid);
         self.lifecycles.remove(uid);
+        self.manager.images.pull_times().forget(uid);
+    }
+
+    fn image_pull_time(&self, uid: &str) -> Duration {
+        self.manager.images.pull_times().of(uid)
     }
 
     fn find_orphans(&self) {

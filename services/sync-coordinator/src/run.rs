@@ -72,13 +72,16 @@ impl EventLoop {
             coordinator.handle_input(input, now);
             if is_pod_config {
                 let (of_api, others) = coordinator.desired_pods();
-                metrics::set_desired_pods(of_api, others);
+                metrics::pods::set_desired(of_api, others);
             }
             // Results that have arrived meanwhile belong into the same iteration.
             while let Ok(input) = self.results.try_recv() {
                 coordinator.handle_input(input, Timestamp::now());
             }
             coordinator.reconcile(Timestamp::now());
+            if let Some(totals) = coordinator.take_changed_totals() {
+                metrics::pods::set_totals(&totals);
+            }
             if coordinator.is_draining() && coordinator.is_idle() {
                 return;
             }

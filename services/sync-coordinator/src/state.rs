@@ -24,6 +24,7 @@ use crate::config::Config;
 use crate::core::clock_step;
 use crate::core::node_resources::AllocatedPod;
 use crate::core::plan::start_class;
+use crate::core::pod_counts::PodCounts;
 use crate::core::start_limiter::StartLimiter;
 use log_targets::LogTargets;
 use node_context::NodeContext;
@@ -44,6 +45,7 @@ pub(crate) struct State {
     pub(crate) volumes: VolumeSync,
     pub(crate) orphans: OrphanScan,
     pub(crate) logs: LogTargets,
+    pub(crate) counts: PodCounts,
 }
 
 impl State {
@@ -57,6 +59,7 @@ impl State {
             volumes: VolumeSync::new(now),
             orphans: OrphanScan::default(),
             logs: LogTargets::default(),
+            counts: PodCounts::default(),
         }
     }
 

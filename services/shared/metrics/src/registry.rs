@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
 
 use crate::text::{FamilyKind, HistogramValue};
 
@@ -20,6 +21,8 @@ pub struct Metric {
     labels: &'static [&'static str],
     /// Upper bounds of a histogram's buckets, ascending.
     bounds: &'static [f64],
+    /// The number is a time in seconds since 1970; its value is the time until then.
+    counts_down: bool,
     series: Mutex<BTreeMap<Vec<String>, SeriesState>>,
 }
 
@@ -64,6 +67,7 @@ impl Metric {
             kind,
             labels,
             bounds,
+            counts_down: false,
             series: Mutex::new(BTreeMap::new()),
         }
     }
@@ -84,6 +88,13 @@ impl Metric {
         labels: &'static [&'static str],
     ) -> Self {
         Self::new(name, help, FamilyKind::Gauge, labels, &[])
+    }
+
+    /// The seconds until some time, which change without being set; infinite while there is none.
+    pub const fn seconds_until(name: &'static str, help: &'static str) -> Self {
+        let mut metric = Self::gauge(name, help, &[]);
+        metric.counts_down = true;
+        metric
     }
 
     /// Counts of values by buckets.
@@ -116,9 +127,19 @@ impl Metric {
         self.update(labels, |value| value.number += 1.0);
     }
 
+    /// Adds a number to the series; zero creates it.
+    pub fn add(&self, labels: &[&str], number: f64) {
+        self.update(labels, |value| value.number += number);
+    }
+
     /// Sets the series.
     pub fn set(&self, labels: &[&str], number: f64) {
         self.update(labels, |value| value.number = number);
+    }
+
+    /// Sets the time, in seconds since 1970, of a family that [counts down](Metric::seconds_until).
+    pub fn set_time(&self, at: Option<i64>) {
+        self.set(&[], at.map_or(f64::INFINITY, |at| at as f64));
     }
 
     /// Replaces all series, so that those of what is gone end.
@@ -153,7 +174,12 @@ impl Metric {
             .map(|(values, value)| self.one(values, value))
             .collect();
         if series.is_empty() && self.labels.is_empty() {
-            series.push(self.one(&[], &SeriesState::default()));
+            let number = if self.counts_down { f64::INFINITY } else { 0.0 };
+            let state = SeriesState {
+                number,
+                ..SeriesState::default()
+            };
+            series.push(self.one(&[], &state));
         }
         series
     }
@@ -164,6 +190,9 @@ impl Metric {
             labels: names.zip(values.iter().cloned()).collect(),
             value: match self.kind {
                 FamilyKind::Histogram => SeriesValue::Histogram(self.buckets(value)),
+                FamilyKind::Counter | FamilyKind::Gauge if self.counts_down => {
+                    SeriesValue::Number((value.number - now()).trunc())
+                }
                 FamilyKind::Counter | FamilyKind::Gauge => SeriesValue::Number(value.number),
             },
         }
@@ -192,6 +221,12 @@ impl Metric {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Vec<String>, SeriesState>> {
         self.series.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// In seconds since 1970.
+fn now() -> f64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0.0, |since| since.as_secs_f64())
 }
 
 /// Adds families to those of this process; each counts once.
@@ -257,6 +292,22 @@ mod tests {
             SECONDS.series()[0].value,
             value(&[(0.1, 1), (1.0, 2)], 2.6, 3)
         );
+    }
+
+    #[test]
+    fn time_runs_out_without_being_set() {
+        static LEFT: Metric = Metric::seconds_until("left_seconds", "Left.");
+        let left = || match LEFT.series()[0].value {
+            SeriesValue::Number(left) => left,
+            SeriesValue::Histogram(_) => f64::NAN,
+        };
+        assert_eq!(left(), f64::INFINITY);
+        LEFT.set_time(Some(now() as i64 + 1000));
+        assert!((900.0..=1000.0).contains(&left()), "{}", left());
+        LEFT.set_time(Some(1));
+        assert!(left() < 0.0);
+        LEFT.set_time(None);
+        assert_eq!(left(), f64::INFINITY);
     }
 
     #[test]

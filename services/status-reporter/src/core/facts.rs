@@ -1,5 +1,7 @@
 //! Facts about pods, one type for each stream that they arrive on.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use polylet_model::status::{
     PendingResize, PodWorkerState, ResizeInProgress, RuntimeContainer, RuntimeSandbox,
@@ -90,6 +92,8 @@ pub(crate) struct SyncProgress {
     pub(crate) waiting_for: Vec<String>,
     /// Admission is not decided yet.
     pub(crate) unadmitted: bool,
+    /// How long its images were being pulled.
+    pub(crate) image_pull_time: Duration,
 }
 
 /// Sandboxes and containers of a pod in the runtime.

@@ -100,6 +100,11 @@ impl MirrorPodManager {
         };
     }
 
+    /// The number of mirror pods at the API server.
+    pub(crate) fn mirror_count(&self) -> usize {
+        self.mirrors.len()
+    }
+
     pub(crate) fn set_node(&mut self, node: Option<NodeRef>) {
         self.changed = true;
         self.node = node;

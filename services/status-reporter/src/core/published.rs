@@ -40,6 +40,8 @@ pub(crate) enum StatusChange {
         published: Box<PublishedStatus>,
         /// The status itself differs from the last one, of this process instance or the previous.
         changed: bool,
+        /// The last status with a decided admission, of this process instance or the previous.
+        before: Option<Arc<PodStatus>>,
     },
     Removed,
 }

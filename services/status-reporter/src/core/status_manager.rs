@@ -80,11 +80,14 @@ impl StatusManager {
             return StatusChange::Unchanged;
         }
         let changed = self.last(uid) != Some(&published.status);
+        let was_admitted = current.is_none_or(|current| !current.unadmitted);
+        let before = self.last(uid).filter(|_| was_admitted).cloned();
         self.restored.remove(uid);
         self.published.insert(uid.to_owned(), published.clone());
         StatusChange::Updated {
             published: Box::new(published),
             changed,
+            before,
         }
     }
 

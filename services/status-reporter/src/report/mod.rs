@@ -2,11 +2,13 @@
 //! is decided in `core/report`.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
 use futures::future::LocalBoxFuture;
 use futures::stream::FuturesUnordered;
+use k8s_openapi::api::core::v1::PodStatus;
 use polylet_api::{ApiConnection, ApiErrorKind, RetryTimer};
 use polylet_kit::cause;
 use polylet_model::status::is_ready;
@@ -17,6 +19,7 @@ use tracing::{Instrument, Span, info_span};
 use crate::core::report::desired::{ApiAction, ApiStatus, DesiredStatus};
 use crate::core::report::queue::PatchQueue;
 use crate::core::report::request::{PatchResult, StatusRequest};
+use crate::metrics;
 use request::ApiWriteError;
 
 pub(crate) mod request;
@@ -118,8 +121,12 @@ impl StatusPatcher {
         }
     }
 
-    /// Records the result of a request.
-    pub(crate) fn handle_completed(&mut self, (request, result): CompletedPatch, now: Duration) {
+    /// Records the result of a request. A pod whose status was patched, and the status.
+    pub(crate) fn handle_completed(
+        &mut self,
+        (request, result): CompletedPatch,
+        now: Duration,
+    ) -> Option<(String, Arc<PodStatus>)> {
         let result = match result {
             Ok(result) => {
                 self.unavailable.succeeded();
@@ -127,7 +134,14 @@ impl StatusPatcher {
             }
             Err(error) => self.handle_error(&request, &error, now),
         };
-        self.queue.on_completed(&request, result, now);
+        let patched = match &result {
+            PatchResult::Patched(status) => Some((request.pod.clone(), Arc::clone(status))),
+            _ => None,
+        };
+        if let Some(since_change) = self.queue.on_completed(&request, result, now) {
+            metrics::count_status_sync(since_change);
+        }
+        patched
     }
 
     fn handle_error(

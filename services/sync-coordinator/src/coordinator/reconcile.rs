@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use polylet_model::constants::reason;
 use polylet_model::names;
+use polylet_wire::podconfig::v1::PodSource;
 
-use super::{Coordinator, dispatch};
+use super::{Coordinator, counts, dispatch};
 use crate::convert;
 use crate::core::admission;
 use crate::core::plan::{Plan, SyncPhase};
@@ -15,7 +16,7 @@ use crate::core::runtime_state::ContainerState;
 use crate::core::step::{Step, StepKey, StepOutcome};
 use crate::core::view::View;
 use crate::core::{apply_result, events};
-use crate::runtime::{failure, trace};
+use crate::runtime::{failure, metrics, trace};
 use crate::state::pod_workers::PodWorkers;
 use crate::state::{name_conflicts, resource_usage};
 
@@ -61,6 +62,7 @@ impl Coordinator {
         for step in steps {
             dispatch::start_step(&*self.effects, &mut self.state, uid, step);
         }
+        counts::count_pod(&mut self.state, uid, self.started_at, now);
         let state = &mut self.state;
         let refreshing = |uid| {
             let worker = state.workers.get(uid);
@@ -204,7 +206,9 @@ impl Coordinator {
         };
         let wake_at = next.wake_at;
         worker.set_plan(next);
-        if let Some(status) = worker.pod_sync() {
+        if let Some(mut status) = worker.pod_sync() {
+            let pulls = self.effects.image_pull_time(uid);
+            status.image_pull_time = pulls.try_into().ok().filter(|_| !pulls.is_zero());
             self.store.upsert(uid.to_owned(), status);
         }
         workers.queue.set_due(uid, wake_at);
@@ -251,11 +255,13 @@ impl Coordinator {
             state.orphans.on_pod_gone(uid, now);
         }
         self.effects.forget_pod(uid);
+        state.counts.remove(uid);
         state.set_allocation(uid, None);
         self.store.remove(&uid.to_owned());
         if worker.pod.has_source
             && let (Some(manifest), Some(spec)) = (worker.manifest, worker.pod.spec)
         {
+            metrics::pods::count_restart(worker.source != i32::from(PodSource::Api));
             let new = state.workers.get_or_insert(&worker.reference);
             new.pod.checkpoint.acknowledged_at = Some(now);
             new.set_source(worker.source);

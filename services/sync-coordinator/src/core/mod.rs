@@ -7,7 +7,7 @@
 //!
 //! Imports point downwards, in this order: [`events`], [`apply_result`], [`clock_step`]; [`pod_worker`]; [`resize`];
 //! [`admission`]; [`plan`]; [`start_limiter`], [`view`]; [`step`]; [`checkpoint`]; [`pod_spec`]; [`node_resources`],
-//! [`runtime_state`], [`volume_state`]. The other modules stand alone.
+//! [`runtime_state`], [`volume_state`]. `pod_counts` and `pod_syncs` are above [`plan`]. The other modules stand alone.
 
 pub mod admission;
 pub mod apply_result;
@@ -19,7 +19,9 @@ pub mod log_rotation;
 pub mod node_resources;
 pub mod orphans;
 pub mod plan;
+pub(crate) mod pod_counts;
 pub mod pod_spec;
+pub(crate) mod pod_syncs;
 pub mod pod_worker;
 pub mod resize;
 pub mod runtime_state;

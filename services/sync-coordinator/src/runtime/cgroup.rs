@@ -10,7 +10,7 @@ mod tree;
 use std::cell::{Cell, RefCell};
 use std::path::PathBuf;
 use std::rc::Rc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::PodSpec;
 use polylet_cri::v1;
@@ -22,7 +22,7 @@ use polylet_model::{Manifest, PodUid};
 use tokio::sync::{Notify, OnceCell};
 
 use super::resources::{memory_qos, period};
-use super::{RuntimeManager, StepContext, failure, failure_from, require_manifest};
+use super::{RuntimeManager, StepContext, failure, failure_from, metrics, require_manifest};
 use crate::core::step::{StepFailure, StepOutcome};
 use limits::Limits;
 use systemd_slice::Slices;
@@ -117,7 +117,10 @@ impl Cgroups {
         driver: CgroupDriver,
         requests: QosRequests,
     ) -> Result<(), CgroupError> {
-        let complete = qos::update(manager, driver, requests).await?;
+        let begun = Instant::now();
+        let updated = qos::update(manager, driver, requests).await;
+        metrics::count_cgroup("update", begun);
+        let complete = updated?;
         self.pending_qos.set((!complete).then_some(requests));
         if !complete {
             self.retry.notify_one();
@@ -201,9 +204,10 @@ pub async fn ensure(
     let resources =
         resources::pod_resources(manifest.spec(), kubelet.cpu_cfs_quota, period(kubelet));
     let limits = pod_limits(manager, manifest.spec(), &resources);
-    create(manager, driver, &path, &limits)
-        .await
-        .map_err(failed)?;
+    let begun = Instant::now();
+    let created = create(manager, driver, &path, &limits).await;
+    metrics::count_cgroup("create", begun);
+    created.map_err(failed)?;
     Ok(StepOutcome::Done)
 }
 
@@ -224,6 +228,7 @@ pub async fn remove(
         return Ok(StepOutcome::Done);
     }
     let driver = manager.cgroups.driver(manager).await;
+    let begun = Instant::now();
     let uid = PodUid::from(context.pod.uid.as_str());
     let names: Vec<CgroupName> = match &context.manifest {
         Some(manifest) => vec![manager.cgroups.pod_name(manifest)],
@@ -250,6 +255,7 @@ pub async fn remove(
     for attempt in 0..6_u32 {
         let left: Vec<&PathBuf> = dirs.iter().filter(|dir| !tree::remove_tree(dir)).collect();
         let Some(dir) = left.first() else {
+            metrics::count_cgroup("destroy", begun);
             update_weights(manager, context.qos_requests).await;
             return Ok(StepOutcome::Done);
         };

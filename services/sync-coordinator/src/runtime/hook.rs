@@ -11,7 +11,7 @@ use polylet_http::{Get, GetError, GetTarget};
 use polylet_model::hook::Hook;
 use polylet_wire::common::v1::PodRef;
 
-use super::{RuntimeManager, StepContext, events};
+use super::{RuntimeManager, StepContext, events, metrics};
 use crate::core::step::{StepFailure, StepOutcome};
 
 /// The kubelet's user agent, with the version of the Kubernetes API in use.
@@ -137,6 +137,19 @@ fn hook_outcome(
     StepOutcome::HookFailed(message)
 }
 
+/// A sleep that counts if it is dropped before it is over.
+struct Sleep {
+    is_over: bool,
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        if !self.is_over {
+            metrics::count_sleep_cut_off();
+        }
+    }
+}
+
 /// Runs a hook.
 ///
 /// # Errors
@@ -154,7 +167,9 @@ async fn run_hook(manager: &Rc<RuntimeManager>, run: &HookRun) -> Result<(), Str
             .await
             .map_err(|error| format!("HTTP lifecycle hook ({path}) {target} failed - error: {error}")),
         Hook::Sleep { seconds } => {
+            let mut sleep = Sleep { is_over: false };
             tokio::time::sleep(Duration::from_secs(*seconds)).await;
+            sleep.is_over = true;
             Ok(())
         }
         Hook::Invalid { message } => Err(format!("Cannot run handler: {message}")),

@@ -1,32 +1,16 @@
 //! Counts of steps, under upstream's names.
 
-use std::time::Duration;
+pub mod images;
+pub mod pods;
+
+use std::time::{Duration, Instant};
 
 use polylet_metrics::{DEFAULT_BUCKETS, Metric, register};
+use polylet_model::Manifest;
 use polylet_model::pod::ContainerKind;
 
-use super::StepContext;
+use super::{StepContext, image};
 use crate::core::step::{Step, StepFailure, StepOutcome};
-
-const PULL_SECONDS: [f64; 18] = [
-    1.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 180.0, 240.0, 300.0, 360.0, 480.0, 600.0, 900.0,
-    1200.0, 1800.0, 2700.0, 3600.0,
-];
-/// The sizes of images at which the next label begins.
-const IMAGE_SIZES: [(u64, &str); 11] = [
-    (0, "0-10MB"),
-    (10 << 20, "10MB-100MB"),
-    (100 << 20, "100MB-500MB"),
-    (500 << 20, "500MB-1GB"),
-    (1 << 30, "1GB-5GB"),
-    (5 << 30, "5GB-10GB"),
-    (10 << 30, "10GB-20GB"),
-    (20 << 30, "20GB-30GB"),
-    (30 << 30, "30GB-40GB"),
-    (40 << 30, "40GB-60GB"),
-    (60 << 30, "60GB-100GB"),
-];
-const LARGEST: (u64, &str) = (100 << 30, "GT100GB");
 
 static STARTED_PODS: Metric = Metric::counter(
     "kubelet_started_pods_total",
@@ -59,24 +43,42 @@ static RUN_SANDBOX_ERRORS: Metric = Metric::counter(
     "[ALPHA] Cumulative number of the run_podsandbox operation errors by RuntimeClass.Handler.",
     &["runtime_handler"],
 );
-static IMAGE_PULL: Metric = Metric::histogram(
-    "kubelet_image_pull_duration_seconds",
-    "[ALPHA] Duration in seconds to pull an image.",
-    &["image_size_in_bytes"],
-    &PULL_SECONDS,
+static USERNS_PODS: Metric = Metric::counter(
+    "kubelet_started_user_namespaced_pods_total",
+    "[ALPHA] Cumulative number of pods with user namespaces started. This metric will only be collected on Linux.",
+    &[],
 );
-
-static DESIRED_PODS: Metric = Metric::gauge(
-    "kubelet_desired_pods",
-    "[ALPHA] The number of pods the kubelet is being instructed to run. static is true if the pod is not from the apiserver.",
-    &["static"],
+static USERNS_PODS_ERRORS: Metric = Metric::counter(
+    "kubelet_started_user_namespaced_pods_errors_total",
+    "[ALPHA] Cumulative number of errors when starting pods with user namespaces. This metric will only be collected on Linux.",
+    &[],
 );
-
-/// Sets the number of pods that sources serve: by the API server, and by others.
-pub fn set_desired_pods(of_api: usize, others: usize) {
-    DESIRED_PODS.set(&[""], of_api as f64);
-    DESIRED_PODS.set(&["true"], others as f64);
-}
+static IMAGE_VOLUMES: Metric = Metric::counter(
+    "kubelet_image_volume_requested_total",
+    "[BETA] Number of requested image volumes.",
+    &[],
+);
+static IMAGE_VOLUMES_MOUNTED: Metric = Metric::counter(
+    "kubelet_image_volume_mounted_succeed_total",
+    "[BETA] Number of successful image volume mounts.",
+    &[],
+);
+static IMAGE_VOLUMES_ERRORS: Metric = Metric::counter(
+    "kubelet_image_volume_mounted_errors_total",
+    "[BETA] Number of failed image volume mounts.",
+    &[],
+);
+static CGROUPS: Metric = Metric::histogram(
+    "kubelet_cgroup_manager_duration_seconds",
+    "[ALPHA] Duration in seconds for cgroup manager operations. Broken down by method.",
+    &["operation_type"],
+    &DEFAULT_BUCKETS,
+);
+static SLEEPS_CUT_OFF: Metric = Metric::counter(
+    "kubelet_sleep_action_terminated_early_total",
+    "[ALPHA] The number of times lifecycle sleep handler got terminated before it finishes",
+    &[],
+);
 
 /// Makes the counts those of this process.
 pub fn register_counts() {
@@ -87,10 +89,16 @@ pub fn register_counts() {
         &STARTED_CONTAINERS_ERRORS,
         &RUN_SANDBOX,
         &RUN_SANDBOX_ERRORS,
-        &IMAGE_PULL,
-        &DESIRED_PODS,
+        &USERNS_PODS,
+        &USERNS_PODS_ERRORS,
+        &IMAGE_VOLUMES,
+        &IMAGE_VOLUMES_MOUNTED,
+        &IMAGE_VOLUMES_ERRORS,
+        &CGROUPS,
+        &SLEEPS_CUT_OFF,
     ]);
-    set_desired_pods(0, 0);
+    images::register_counts();
+    pods::register_counts();
 }
 
 /// Counts a call of `RunPodSandbox`.
@@ -101,27 +109,23 @@ pub fn count_sandbox(handler: &str, duration: Duration, failed: bool) {
     }
 }
 
-/// Counts a pull, with the time that it waited for others.
-pub fn count_pull(bytes: u64, duration: Duration) {
-    IMAGE_PULL.observe(&[size_label(bytes)], duration.as_secs_f64());
+/// Counts an operation on a cgroup: `create`, `update` or `destroy`.
+pub fn count_cgroup(operation: &str, since: Instant) {
+    CGROUPS.observe(&[operation], since.elapsed().as_secs_f64());
 }
 
-fn size_label(bytes: u64) -> &'static str {
-    let larger = |(from, _): &&(u64, &str)| bytes >= *from;
-    let sizes = IMAGE_SIZES.iter().chain([&LARGEST]);
-    sizes
-        .take_while(larger)
-        .last()
-        .map_or("", |(_, label)| label)
+/// Counts a sleep hook that ended before its time.
+pub fn count_sleep_cut_off() {
+    SLEEPS_CUT_OFF.increment(&[]);
 }
 
 /// Counts the result of a step that starts a pod or a container.
 pub fn count_outcome(context: &StepContext, outcome: &StepOutcome) {
     match (&context.step, outcome) {
-        (Step::CreateSandbox { .. }, StepOutcome::SandboxCreated(_)) => STARTED_PODS.increment(&[]),
-        (Step::CreateSandbox { .. }, StepOutcome::Failed(_)) => {
-            STARTED_PODS.increment(&[]);
-            STARTED_PODS_ERRORS.increment(&[]);
+        (Step::CreateSandbox { .. }, StepOutcome::SandboxCreated(_)) => count_pod(context, false),
+        (Step::CreateSandbox { .. }, StepOutcome::Failed(_)) => count_pod(context, true),
+        (Step::CreateContainer { container, .. }, StepOutcome::ContainerCreated(_)) => {
+            count_image_volumes(context, container, "");
         }
         (Step::StartContainer { container, .. }, StepOutcome::Done) => {
             STARTED_CONTAINERS.increment(&[container_type(context, container)]);
@@ -131,8 +135,48 @@ pub fn count_outcome(context: &StepContext, outcome: &StepOutcome) {
             | Step::CreateContainer { container, .. }
             | Step::StartContainer { container, .. },
             StepOutcome::Failed(failure),
-        ) if !failure.name_reserved => count_failure(context, container, failure),
+        ) if !failure.name_reserved => {
+            if matches!(context.step, Step::CreateContainer { .. }) {
+                count_image_volumes(context, container, &failure.message);
+            }
+            count_failure(context, container, failure);
+        }
         _ => {}
+    }
+}
+
+fn count_pod(context: &StepContext, failed: bool) {
+    STARTED_PODS.increment(&[]);
+    let spec = context.manifest.as_ref().map(Manifest::spec);
+    let has_users = spec.is_some_and(|spec| spec.host_users == Some(false));
+    if has_users {
+        USERNS_PODS.increment(&[]);
+    }
+    if failed {
+        STARTED_PODS_ERRORS.increment(&[]);
+        if has_users {
+            USERNS_PODS_ERRORS.increment(&[]);
+        }
+    }
+}
+
+/// Counts the image volumes of a container that was created, or not, for this reason. As upstream, each
+/// volume counts as mounted unless the runtime names the mount as the reason.
+fn count_image_volumes(context: &StepContext, container: &str, error: &str) {
+    let Some(manifest) = &context.manifest else {
+        return;
+    };
+    let spec = manifest.container(container).map(|(_, spec)| spec);
+    let mounts = spec.and_then(|spec| spec.volume_mounts.as_ref());
+    for mount in mounts.into_iter().flatten() {
+        if image::volume::is_image(manifest, &mount.name) {
+            IMAGE_VOLUMES.increment(&[]);
+            if error.starts_with("ImageVolumeMountFailed") {
+                IMAGE_VOLUMES_ERRORS.increment(&[]);
+            } else {
+                IMAGE_VOLUMES_MOUNTED.increment(&[]);
+            }
+        }
     }
 }
 
@@ -149,22 +193,5 @@ fn container_type(context: &StepContext, container: &str) -> &'static str {
         Some((ContainerKind::Init | ContainerKind::Sidecar, _)) => "init_container",
         Some((ContainerKind::Ephemeral, _)) => "ephemeral_container",
         Some((ContainerKind::Regular, _)) | None => "container",
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sizes_have_upstream_labels() {
-        for (bytes, label) in [
-            (0, "0-10MB"),
-            (10 << 20, "10MB-100MB"),
-            ((1 << 30) - 1, "500MB-1GB"),
-            (200 << 30, "GT100GB"),
-        ] {
-            assert_eq!(size_label(bytes), label);
-        }
     }
 }

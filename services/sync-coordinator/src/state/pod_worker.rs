@@ -12,6 +12,7 @@ use polylet_wire::sync::v1::PodSync;
 use crate::convert;
 use crate::core::plan::{Plan, SyncPhase};
 use crate::core::pod_spec::PodSpecView;
+use crate::core::pod_syncs::SyncMeter;
 use crate::core::step::StepKey;
 use crate::core::view::PodLifecycle;
 use crate::core::view::PodSyncStatus;
@@ -48,6 +49,8 @@ pub(crate) struct PodWorker {
     pub(crate) refresh: RefreshState,
     /// The span of the wait for a start permit.
     pub(crate) permit_wait: Option<tracing::Span>,
+    /// When it is busy.
+    pub(crate) syncs: SyncMeter,
     /// Known only from data on the node.
     pub(crate) is_orphan: bool,
     /// Features that the last update requires and the node does not have, until they are reported.
@@ -87,6 +90,7 @@ impl PodWorker {
             saved_lifecycle: PodLifecycle::default(),
             refresh: RefreshState::default(),
             permit_wait: None,
+            syncs: SyncMeter::default(),
             is_orphan: false,
             missing_features: None,
         }
@@ -107,6 +111,9 @@ impl PodWorker {
     ) {
         let known = self.manifest.as_ref();
         if known.is_none_or(|known| known.digest() != manifest.digest()) {
+            if known.is_some() {
+                self.syncs.on_update();
+            }
             self.cause = cause;
             // Changed containers are tried without delay; changed labels and the like are not.
             let before = self.pod.spec.as_ref();

@@ -49,6 +49,10 @@ pub(super) struct PodEntry {
     pub(super) repaired_at: Option<Duration>,
     /// The desired status when the request in flight was sent.
     pub(super) sent: Option<DesiredStatus>,
+    /// When the desired status changed first of what the API server does not have.
+    pub(super) changed_at: Option<Duration>,
+    /// The same of the request in flight.
+    pub(super) sent_change: Option<Duration>,
     /// Consecutive patches that the API server accepted without storing them.
     pub(super) ineffective_patches: u32,
 }
@@ -105,6 +109,7 @@ impl PodEntry {
         let action = action.filter(|(action, _)| *action != ApiAction::Delete || !self.deleted);
         let Some((action, priority)) = action else {
             self.batch = None;
+            self.changed_at = None;
             if self.patched.is_none() {
                 self.settled = Some(desired.clone());
             }
@@ -166,18 +171,26 @@ impl PodEntry {
             self.repaired_at = Some(now);
         }
         self.sent.clone_from(&self.desired);
+        self.sent_change = self.changed_at.take().filter(|_| patches);
         self.batch = None;
         self.in_flight = true;
     }
 
-    /// Records the result of the request in flight.
+    /// Records the result of the request in flight. After a patch: the time since the first change in
+    /// it.
     pub(super) fn on_completed(
         &mut self,
         request: &StatusRequest,
         result: PatchResult,
         now: Duration,
-    ) {
+    ) -> Option<Duration> {
         self.in_flight = false;
+        let sent_change = self.sent_change.take();
+        let patched = matches!(result, PatchResult::Patched(_));
+        if !patched {
+            // The next request has this change, too.
+            self.changed_at = sent_change.or(self.changed_at);
+        }
         let same_pod = self.api.as_ref().is_some_and(|api| api.uid == request.uid);
         match result {
             PatchResult::Patched(status) => {
@@ -201,6 +214,8 @@ impl PodEntry {
             }
             PatchResult::Unavailable(_) => {}
         }
+        let since = sent_change.filter(|_| patched)?;
+        Some(now.saturating_sub(since))
     }
 
     /// Compares the answer to a patch with what was sent: if fields are missing, repeating the patch

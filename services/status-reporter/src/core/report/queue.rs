@@ -32,6 +32,7 @@ impl PatchQueue {
         let entry = self.pods.entry(pod.to_owned()).or_default();
         if entry.desired != desired {
             entry.desired = desired;
+            entry.changed_at.get_or_insert(now);
             self.update(pod, now);
         }
         self.remove_if_unused(pod);
@@ -171,24 +172,24 @@ impl PatchQueue {
         due.into_iter().map(|(_, _, pod)| pod).collect()
     }
 
-    /// Records the result of a request.
+    /// Records the result of a request. After a patch: the time since the first change in it.
     pub(crate) fn on_completed(
         &mut self,
         request: &StatusRequest,
         result: PatchResult,
         now: Duration,
-    ) {
+    ) -> Option<Duration> {
         self.in_flight = self.in_flight.saturating_sub(1);
         self.unavailable_until = match &result {
             PatchResult::Unavailable(_) if self.is_unavailable(now) => self.unavailable_until,
             PatchResult::Unavailable(wait) => Some(now + *wait),
             PatchResult::Patched(_) | PatchResult::Deleted | PatchResult::Rejected => None,
         };
-        if let Some(entry) = self.pods.get_mut(&request.pod) {
-            entry.on_completed(request, result, now);
-        }
+        let entry = self.pods.get_mut(&request.pod);
+        let since_change = entry.and_then(|entry| entry.on_completed(request, result, now));
         self.update(&request.pod, now);
         self.remove_if_unused(&request.pod);
+        since_change
     }
 }
 

@@ -308,7 +308,10 @@ fn restart_publishes_the_same_status() {
         let known = !restored.is_empty();
         let mut manager = ready_with(restored);
         manager.take_dirty();
-        let StatusChange::Updated { published, changed } = manager.reconcile("u") else {
+        let StatusChange::Updated {
+            published, changed, ..
+        } = manager.reconcile("u")
+        else {
             panic!("no status published")
         };
         assert_eq!((Some(&published.status), changed), (first.get("u"), !known));

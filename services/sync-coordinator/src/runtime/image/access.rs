@@ -3,9 +3,10 @@
 use polylet_model::constants::reason;
 use polylet_model::{Manifest, image};
 
-use super::super::{RuntimeManager, failure_from};
+use super::super::{RuntimeManager, failure_from, metrics};
 use super::credentials;
 use super::messages::invalid_image;
+use super::records::PullRecords;
 use crate::core::credentials::verify;
 use crate::core::credentials::verify::{ImageAccess, ImagePullCredentials};
 use crate::core::step::StepFailure;
@@ -20,6 +21,33 @@ pub async fn may_use(
     let Some(records) = &manager.images.records else {
         return Ok(true);
     };
+    let result = check(manager, records, manifest, reference, image_ref).await;
+    metrics::images::count_check(match &result {
+        Ok(Access::ByPolicy) => "credentialPolicyAllowed",
+        Ok(Access::ByRecord) => "credentialRecordFound",
+        Ok(Access::Denied) => "mustAuthenticate",
+        Err(_) => "error",
+    });
+    result.map(|access| access != Access::Denied)
+}
+
+/// The result of a check.
+#[derive(PartialEq, Eq)]
+enum Access {
+    /// The policy asks for no check.
+    ByPolicy,
+    /// By the credentials that the image was pulled with.
+    ByRecord,
+    Denied,
+}
+
+async fn check(
+    manager: &RuntimeManager,
+    records: &PullRecords,
+    manifest: &Manifest,
+    reference: &str,
+    image_ref: &str,
+) -> Result<Access, StepFailure> {
     let record = records.get(image_ref);
     let pulled = record.is_some() || records.is_pending(reference);
     if !manager
@@ -27,11 +55,11 @@ pub async fn may_use(
         .policy
         .requires_verification(reference, pulled)
     {
-        return Ok(true);
+        return Ok(Access::ByPolicy);
     }
     let (secrets, accounts) = match verify::image_access(record.as_ref(), reference) {
-        ImageAccess::AnyPod => return Ok(true),
-        ImageAccess::Unknown => return Ok(false),
+        ImageAccess::AnyPod => return Ok(Access::ByRecord),
+        ImageAccess::Unknown => return Ok(Access::Denied),
         ImageAccess::Restricted(secrets, accounts) => (secrets, accounts),
     };
     let name = image::ImageReference::parse(reference).map_err(|e| invalid_image(e.to_string()))?;
@@ -39,11 +67,16 @@ pub async fn may_use(
     let logins = logins.map_err(|error| failure_from(reason::ERR_IMAGE_PULL, &error))?;
     let Some((secret, is_new)) = verify::matching_secret(&secrets, &logins) else {
         if accounts.is_empty() {
-            return Ok(false);
+            return Ok(Access::Denied);
         }
         let image = name.name();
         let logins = manager.images.plugins.lookup(manager, manifest, &image);
-        return Ok(verify::matches_service_account(&accounts, &logins.await));
+        let matches = verify::matches_service_account(&accounts, &logins.await);
+        return Ok(if matches {
+            Access::ByRecord
+        } else {
+            Access::Denied
+        });
     };
     if is_new {
         let access = ImagePullCredentials {
@@ -62,5 +95,5 @@ pub async fn may_use(
             );
         }
     }
-    Ok(true)
+    Ok(Access::ByRecord)
 }

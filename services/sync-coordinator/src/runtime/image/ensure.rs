@@ -116,6 +116,18 @@ struct ImageEnsurer<'a> {
 impl ImageEnsurer<'_> {
     /// Ensures that the image is present; returns the runtime's reference.
     async fn ensure(&self) -> Result<String, StepFailure> {
+        let (mut present, mut pull) = (None, None);
+        let ensured = self.decide(&mut present, &mut pull).await;
+        metrics::images::count_ensure(self.target.policy, present, pull);
+        ensured
+    }
+
+    /// The same; sets whether the image is present, and whether it has to be pulled, once it is known.
+    async fn decide(
+        &self,
+        present: &mut Option<bool>,
+        pull: &mut Option<bool>,
+    ) -> Result<String, StepFailure> {
         let inspect_failed = |failure: StepFailure| {
             let reasons = [reason::INVALID_IMAGE_NAME, reason::IMAGE_INSPECT_ERROR];
             if reasons.contains(&failure.reason.as_str()) {
@@ -127,13 +139,19 @@ impl ImageEnsurer<'_> {
         let image = image_spec(self.manager, self.manifest, reference).await;
         let image = image.map_err(inspect_failed)?;
         if self.target.policy == PullPolicy::Always {
+            *pull = Some(true);
             return self.pull(image).await;
         }
-        let present = inspect(self.manager, image.clone()).await;
-        let present = present.map_err(inspect_failed)?;
-        if let Some(image_ref) = self.usable(present).await? {
+        let found = inspect(self.manager, image.clone()).await;
+        let found = found.map_err(inspect_failed)?;
+        *present = Some(found.is_some());
+        if let Some(image_ref) = self.usable(found).await? {
+            *pull = Some(false);
             return Ok(image_ref);
         }
+        // As upstream: one that is absent and never pulled has not come to this decision.
+        let is_never = self.target.policy == PullPolicy::Never;
+        *pull = (!is_never || *present == Some(true)).then_some(true);
         // An image that the pod may not use counts as absent.
         if self.target.policy == PullPolicy::Never {
             let message =
@@ -194,7 +212,9 @@ impl ImageEnsurer<'_> {
         let pending = record_intent(manager, name).await?;
         self.record(false, "Pulling", format!("Pulling image {name:?}"));
         let started = Instant::now();
+        let time = manager.images.pull_times.begin(&pod.uid);
         let pulled = manager.images.pulls.pull(runtime, request).await;
+        drop(time);
         let pulled = pulled.map_err(|error| {
             let message = format!("Failed to pull image {name:?}: {error}");
             self.record(true, "Failed", message);
@@ -202,7 +222,7 @@ impl ImageEnsurer<'_> {
         })?;
         let (took, total) = (go_duration(pulled.took), go_duration(started.elapsed()));
         let size = manager.images.size(&pulled.image_ref).await;
-        metrics::count_pull(size, started.elapsed());
+        metrics::images::count_pull(size, started.elapsed());
         let message = format!(
             "Successfully pulled image {name:?} in {took} ({total} including waiting). Image size: {size} bytes."
         );

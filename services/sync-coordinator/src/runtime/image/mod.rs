@@ -12,6 +12,7 @@ mod inspect;
 mod messages;
 pub mod provider;
 pub mod pull;
+pub mod pull_times;
 pub mod records;
 mod run_as_user;
 mod service_account;
@@ -34,6 +35,7 @@ pub use ensure::{ensure, find};
 pub use inspect::handler;
 use provider::CredentialPlugins;
 use pull::ImagePuller;
+use pull_times::PullTimes;
 use records::PullRecords;
 use run_as_user::ImageUsers;
 
@@ -44,6 +46,7 @@ const VERIFY_GATE: &str = "KubeletEnsureSecretPulledImages";
 pub struct Images {
     runtime: RuntimeClient,
     pulls: ImagePuller,
+    pull_times: PullTimes,
     plugins: CredentialPlugins,
     /// `None` if every pod may use every image, by the feature gate.
     records: Option<Rc<PullRecords>>,
@@ -92,11 +95,17 @@ impl Images {
         Images {
             runtime,
             pulls: ImagePuller::new(kubelet, Timestamp::now()),
+            pull_times: PullTimes::default(),
             plugins: state.plugins,
             records: state.records,
             policy: VerificationPolicy::from_name(policy, list),
             users: ImageUsers::default(),
         }
+    }
+
+    /// How long images of each pod were being pulled.
+    pub fn pull_times(&self) -> &PullTimes {
+        &self.pull_times
     }
 
     /// Reconciles the pull records of previous process instances with the images in the runtime.

@@ -19,6 +19,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
 
+use super::super::metrics;
 use crate::core::credentials::verify::{
     ImagePullCredentials, ImagePulledRecord, sha256, updated_record,
 };
@@ -80,13 +81,20 @@ impl PullRecords {
         }
         let records = read_all::<ImagePulledRecord>(&pulled)?.into_iter();
         let intents = read_all::<Intent>(&pulling)?.into_iter();
-        Ok(Self {
+        let records = Self {
             records: RefCell::new(records.map(|r| (r.image_ref.clone(), r)).collect()),
             intents: RefCell::new(intents.map(|intent| (intent.image, 0)).collect()),
             writing: Mutex::default(),
             pulling,
             pulled,
-        })
+        };
+        records.count();
+        Ok(records)
+    }
+
+    fn count(&self) {
+        let (intents, records) = (self.intents.borrow(), self.records.borrow());
+        metrics::images::set_stored(intents.len(), records.len());
     }
 
     /// The record of an image, by the runtime's reference.
@@ -120,6 +128,7 @@ impl PullRecords {
         let intent = Intent {
             image: reference.to_owned(),
         };
+        self.count();
         // Several pods may pull one image at once: the first one writes for all.
         let _writing = self.writing.lock().await;
         if !self.pulling.join(file_name(reference)).exists() {
@@ -146,6 +155,7 @@ impl PullRecords {
             return Ok(());
         };
         self.records.borrow_mut().insert(image_ref.to_owned(), new);
+        self.count();
         // One after the other, each with the record at that time.
         let _writing = self.writing.lock().await;
         match self.get(image_ref) {
@@ -215,6 +225,8 @@ impl PullRecords {
             }
             present
         });
+        drop(records);
+        self.count();
     }
 
     /// References with an intent of a previous process instance.
@@ -231,6 +243,8 @@ impl PullRecords {
             intents.remove(reference);
             // A remaining file is reconciled by the next process instance.
             let _ = fs::remove_file(self.pulling.join(file_name(reference)));
+            drop(intents);
+            self.count();
         }
     }
 }

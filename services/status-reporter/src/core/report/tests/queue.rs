@@ -299,3 +299,20 @@ fn requests_are_limited_in_number_and_rate() {
     assert!(next > ms(99) && next < ms(102));
     assert_eq!(slow.queue.take_due(&mut slow.rate_limit, next).len(), 1);
 }
+
+#[test]
+fn a_status_is_in_sync_after_the_time_since_its_first_change() {
+    let mut fixture = Fixture::new();
+    let queue = &mut fixture.queue;
+    queue.set_api_status("u", api("u", pending()), ms(0));
+    queue.set_desired("u", desired("p", creating()), ms(100));
+    queue.set_desired("u", desired("p", running()), ms(250));
+    let requests = fixture.due(250);
+    let failed = PatchResult::Unavailable(ms(50));
+    let result = fixture.queue.on_completed(&requests[0], failed, ms(260));
+    assert_eq!(result, None, "a failed patch is none");
+    let requests = fixture.due(400);
+    let after = PatchResult::Patched(Arc::new(status(running())));
+    let result = fixture.queue.on_completed(&requests[0], after, ms(420));
+    assert_eq!(result, Some(ms(320)));
+}
