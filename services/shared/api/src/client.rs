@@ -23,6 +23,7 @@ use crate::credential_files::CredentialFiles;
 use crate::exec_credential::PluginRunner;
 use crate::goaway_retry::GoawayRetry;
 use crate::kubeconfig::{self, current_cluster_mut};
+use crate::metrics::{self, CountRequests};
 use crate::proxy::{self, ProxyConnector, ProxyError, ProxyUrl};
 use crate::{ClientConfig, ConnectError};
 
@@ -147,6 +148,7 @@ fn build_service(
     if let Ok(value) = HeaderValue::from_str(user_agent) {
         config.headers.push((USER_AGENT, value));
     }
+    metrics::register_counts();
     let mut tcp = HttpConnector::new();
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
@@ -187,6 +189,7 @@ fn build_service(
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer()?)
         .layer(config.extra_headers_layer()?)
+        .layer_fn(CountRequests)
         .layer(RetryLayer::new(GoawayRetry::new()))
         .map_err(BoxError::from)
         .service(service);

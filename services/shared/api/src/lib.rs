@@ -36,6 +36,7 @@ mod exec_credential;
 pub mod fuzzing;
 mod goaway_retry;
 pub mod kubeconfig;
+mod metrics;
 mod proxy;
 pub mod retry;
 
