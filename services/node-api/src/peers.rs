@@ -190,7 +190,7 @@ impl PeerClients {
         .await
     }
 
-    /// What the services have counted. One that is unavailable, or too old to be asked, adds nothing.
+    /// What the services have counted, this one among them. One that is unavailable, or too old to be asked, adds nothing.
     pub(crate) async fn metrics(&self) -> Vec<MetricFamily> {
         let calls = self.counting.iter().map(|channel| async {
             let mut client = LifecycleServiceClient::new(channel.clone());
@@ -200,7 +200,8 @@ impl PeerClients {
             answer.map(|answer| answer.into_inner().families)
         });
         let answers = futures::future::join_all(calls).await;
-        answers.into_iter().flatten().flatten().collect()
+        let all = answers.into_iter().flatten().flatten();
+        all.chain(polylet_kit::metrics::families()).collect()
     }
 
     /// Metrics of usage as text: of a new sample.

@@ -11,6 +11,7 @@ pub(crate) mod metrics;
 pub(crate) mod page_form;
 pub(crate) mod pods;
 pub(crate) mod probes;
+pub(crate) mod request_labels;
 pub(crate) mod review_limit;
 pub(crate) mod streaming;
 #[cfg(test)]

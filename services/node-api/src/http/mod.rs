@@ -5,6 +5,7 @@ pub(crate) mod logs;
 mod metrics;
 mod node_logs;
 mod pods;
+mod request_counts;
 mod stats;
 mod streams;
 pub(crate) mod switches;
@@ -26,6 +27,7 @@ use tonic::Code;
 
 use self::health::HealthChecks;
 use self::node_logs::LogDirectories;
+use self::request_counts::IsReadOnly;
 use self::switches::disabled;
 use self::zpages::ZPages;
 use crate::auth::{Guard, guard};
@@ -93,9 +95,15 @@ pub(crate) fn node(
         }
         router = router.merge(debug(state));
     }
+    request_counts::register_counts();
     router
         .merge(disabled(switches))
         .layer(middleware::from_fn_with_state(guard_state, guard))
+        // Those that are refused count, too.
+        .layer(middleware::from_fn_with_state(
+            IsReadOnly(false),
+            request_counts::count,
+        ))
 }
 
 /// The endpoints that `enableDebuggingHandlers` is about.
@@ -145,7 +153,10 @@ fn streaming() -> Router<HandlerState> {
 
 /// The endpoints of the read-only port.
 pub(crate) fn read_only(state: HandlerState) -> Router {
-    shared(state)
+    shared(state).layer(middleware::from_fn_with_state(
+        IsReadOnly(true),
+        request_counts::count,
+    ))
 }
 
 fn shared(state: HandlerState) -> Router {

@@ -43,7 +43,7 @@ mod linger;
 pub mod listener;
 pub mod lock;
 pub mod memory;
-mod metrics;
+pub mod metrics;
 pub mod notices;
 pub mod notify;
 mod peer_checks;

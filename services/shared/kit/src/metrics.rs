@@ -29,7 +29,7 @@ const PROCESS: [(&str, &str, wire::MetricKind); 4] = [
 ];
 
 /// All families of the process.
-pub(crate) fn families() -> Vec<wire::MetricFamily> {
+pub fn families() -> Vec<wire::MetricFamily> {
     let mut families: Vec<_> = gather().into_iter().map(family).collect();
     for ((name, help, kind), value) in PROCESS.into_iter().zip(process_usage()) {
         families.extend(value.map(|value| wire::MetricFamily {
