@@ -10,6 +10,7 @@ use polylet_kit::{CancellationToken, Ctx, clock};
 use super::csr::{self, CsrSpec};
 use super::error::CertificateError;
 use super::kubeconfig;
+use super::metrics;
 use super::store::{self, CertificateStore};
 use crate::core::certificates::{CertificateAction, Credentials, client};
 
@@ -80,9 +81,15 @@ impl ClientCertificateManager {
     }
 
     async fn manage(&mut self) {
+        if self.rotate {
+            metrics::register_client_counts();
+        }
         loop {
             let now = Timestamp::now();
             let managed = self.store.current();
+            let current = std::fs::read(&managed).ok();
+            let current = current.and_then(|pem| store::read(&pem));
+            metrics::set_client(current.map(|(validity, _)| validity));
             let credentials = kubeconfig::credentials(&self.kubeconfig, &managed, self.rotate);
             self.warn_about_validity(credentials, now);
             let has_bootstrap = self.bootstrap.is_some();
@@ -169,6 +176,7 @@ impl ClientCertificateManager {
                 self.taken_over = false;
             }
             Err(error) => {
+                metrics::count_client_error();
                 retry.failed(&error);
                 retry.wait_or_new_credentials().await;
             }

@@ -11,6 +11,7 @@ mod client;
 mod csr;
 mod error;
 mod kubeconfig;
+mod metrics;
 mod serving;
 pub(crate) mod store;
 

@@ -11,6 +11,7 @@ use tokio::sync::watch;
 
 use super::csr::{self, CsrSpec};
 use super::error::CertificateError;
+use super::metrics;
 use super::store::{self, CertificateStore};
 use crate::core::certificates::{CertificateAction, serving};
 use crate::node::RegisteredNode;
@@ -55,18 +56,27 @@ impl ServingCertificateManager {
     }
 
     async fn manage(&mut self) {
+        metrics::register_server_counts();
         loop {
             let names = self.names();
             let has_ip = names.iter().any(|name| name.parse::<IpAddr>().is_ok());
             let current = std::fs::read(self.store.current()).ok();
             let current = current.and_then(|pem| store::read(&pem));
+            let validity = current.as_ref().map(|(validity, _)| *validity);
+            metrics::set_server(validity);
             let current = current.as_ref().map(|(validity, names)| (*validity, names));
             match serving(current, &names, has_ip, self.share, Timestamp::now()) {
                 CertificateAction::Renew
                 | CertificateAction::Bootstrap
                 | CertificateAction::TakeOver => match self.request(names).await {
-                    Ok(()) => self.retry.succeeded(),
+                    Ok(()) => {
+                        if let Some(replaced) = validity {
+                            metrics::count_server_rotation(replaced, Timestamp::now());
+                        }
+                        self.retry.succeeded();
+                    }
                     Err(error) => {
+                        metrics::count_server_error();
                         self.retry.failed(&error);
                         self.retry.wait().await;
                     }
