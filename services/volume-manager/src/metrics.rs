@@ -5,6 +5,7 @@ use std::time::Duration;
 use polylet_metrics::{Metric, register};
 
 use crate::core::operation::Operation;
+use crate::core::volume_counts::VolumeCounts;
 
 static DURATION: Metric = Metric::histogram(
     "storage_operation_duration_seconds",
@@ -15,9 +16,21 @@ static DURATION: Metric = Metric::histogram(
     ],
 );
 
+static VOLUMES: Metric = Metric::gauge(
+    "volume_manager_total_volumes",
+    "[ALPHA] Number of volumes in Volume Manager",
+    &["plugin_name", "state"],
+);
+
 /// Makes the counts those of this process.
 pub(crate) fn register_counts() {
-    register(&[&DURATION]);
+    register(&[&DURATION, &VOLUMES]);
+}
+
+/// Sets the numbers of volumes.
+pub(crate) fn set_volumes(counts: &VolumeCounts) {
+    let totals = counts.totals().into_iter();
+    VOLUMES.replace(totals.map(|((plugin, state), count)| (vec![plugin, state], count as f64)));
 }
 
 /// Counts an operation on a volume that has ended.

@@ -27,11 +27,13 @@ use crate::core::state_of_world::StateOfWorld;
 use crate::core::status_messages::event_reason;
 use crate::core::sub_path::ContainerSubPaths;
 use crate::core::tokens::PodTokenKey;
+use crate::core::volume_counts::VolumeCounts;
 use crate::core::warnings::WarningSchedule;
 use crate::driver_state::{DriverState, replace};
 use crate::event::{Event, EventSender, EventSubject};
 use crate::executor::OperationExecutor;
 use crate::input::{Input, Reply, SubPathRequest};
+use crate::metrics;
 use crate::subscriptions::Subscriptions;
 
 /// The event loop.
@@ -54,6 +56,7 @@ pub struct EventLoop {
     /// The span that last caused a change of each pod.
     causes: BTreeMap<String, Cause>,
     warnings: WarningSchedule,
+    counts: VolumeCounts,
     /// Cancels the operations that set volumes up.
     setting_up: BTreeMap<VolumeId, CancellationToken>,
 }
@@ -87,6 +90,7 @@ impl EventLoop {
             inputs,
             causes: BTreeMap::new(),
             warnings: WarningSchedule::default(),
+            counts: VolumeCounts::default(),
             setting_up: BTreeMap::new(),
         }
     }
@@ -285,7 +289,9 @@ impl EventLoop {
     }
 
     fn publish(&mut self, now: Timestamp) {
+        let mut counts_changed = false;
         for (uid, status) in self.state.take_changes(now) {
+            counts_changed |= self.counts.set(&uid, self.state.plugins(&uid));
             match status {
                 Some(status) => {
                     for message in self.warnings.update(&status, now) {
@@ -307,6 +313,9 @@ impl EventLoop {
                     executor.store_metadata(metadata).await;
                 }));
             }
+        }
+        if counts_changed {
+            metrics::set_volumes(&self.counts);
         }
     }
 

@@ -49,6 +49,7 @@ pub mod status_messages;
 pub mod sub_path;
 pub mod tokens;
 mod usage;
+pub mod volume_counts;
 pub mod warning_repeat;
 pub mod warnings;
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::families::FamilyShape;
 
 /// Families by the beginning of their names, and why Polylet does not serve them.
-const MISSING: [(&str, &str, &str); 31] = [
+const MISSING: [(&str, &str, &str); 30] = [
     (
         "/metrics",
         "aggregator_",
@@ -136,11 +136,6 @@ const MISSING: [(&str, &str, &str); 31] = [
         "/metrics",
         "rest_client_transport_",
         "of client-go's cache of connections, which there is none of",
-    ),
-    (
-        "/metrics",
-        "volume_manager_total_volumes",
-        "volumes are not counted by state yet",
     ),
     (
         "/metrics",

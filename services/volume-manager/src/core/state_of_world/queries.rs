@@ -17,6 +17,7 @@ use crate::core::pod::{PodMetadata, PodName};
 use crate::core::spec::{PodVolumeSpec, VolumeSource};
 use crate::core::status::{PodVolumeStatus, StatusInput, VolumePhase, VolumeStatus};
 use crate::core::sub_path::{self, SubPath};
+use crate::core::volume_counts::{PodPlugins, plugin_name};
 use crate::core::{claims as claim_rules, compute_status, csi};
 
 impl StateOfWorld {
@@ -105,6 +106,33 @@ impl StateOfWorld {
             volume.group = spec.and_then(|spec| self.supplemental_group(spec, &volume.name));
         }
         Some(status)
+    }
+
+    /// The plugins of a pod's volumes.
+    pub fn plugins(&self, uid: &str) -> PodPlugins {
+        let mut plugins = PodPlugins::default();
+        let Some(spec) = self.desired.applied(uid) else {
+            return plugins;
+        };
+        let lookup = self.lookup();
+        let mounted = self.published.volumes(uid).iter();
+        let mounted = mounted.filter(|volume| volume.phase == VolumePhase::Mounted);
+        let mounted: BTreeSet<&str> = mounted.map(|volume| volume.name.as_str()).collect();
+        for volume in &spec.volumes {
+            let Some(((directory, _), plan)) = resolve(volume, &lookup) else {
+                continue;
+            };
+            let driver = match plan.as_deref() {
+                Ok(MountPlan::Csi(csi)) => Some(csi.driver.as_str()),
+                _ => None,
+            };
+            let name = plugin_name(&directory, driver);
+            if mounted.contains(volume.name.as_str()) {
+                plugins.actual.push(name.clone());
+            }
+            plugins.desired.push(name);
+        }
+        plugins
     }
 
     /// What to store beside the volumes of a pod, once all are mounted.
