@@ -20,6 +20,9 @@ pub(super) const DNS: [u8; 4] = [10, 96, 0, 10];
 /// The service account token issuer.
 const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 
+/// The user of requests that the API server passes on to other API servers.
+pub(super) const FRONT_PROXY: &str = "front-proxy-client";
+
 fn flag(name: &str, value: impl std::fmt::Display) -> String {
     format!("--{name}={value}")
 }
@@ -70,6 +73,8 @@ pub(super) struct ApiServerArgs<'a> {
     pub(super) etcd_client: &'a KeyPairFiles,
     /// Client certificate for nodes.
     pub(super) node_client: &'a KeyPairFiles,
+    /// Client certificate for other API servers that requests are passed on to.
+    pub(super) proxy_client: &'a KeyPairFiles,
     pub(super) tokens: &'a KeyPairFiles,
     pub(super) audit_policy: &'a Path,
     pub(super) audit_log: &'a Path,
@@ -104,6 +109,8 @@ pub(super) fn api_server(server: &ApiServerArgs<'_>) -> Vec<String> {
             &server.node_client.certificate,
         ),
         path("kubelet-client-key", &server.node_client.key),
+        path("proxy-client-cert-file", &server.proxy_client.certificate),
+        path("proxy-client-key-file", &server.proxy_client.key),
         flag("kubelet-preferred-address-types", "InternalIP,Hostname"),
         path("audit-policy-file", server.audit_policy),
         path("audit-log-path", server.audit_log),

@@ -33,8 +33,12 @@ mod faults;
 mod kubeconfig;
 /// The real kubelet, for comparison.
 mod kubelet;
+/// metrics-server, for `kubectl top`.
+mod metrics_server;
 /// Control plane binaries: lookup and build.
 pub(crate) mod programs;
+/// A Prometheus server that scrapes a node.
+mod prometheus;
 /// An HTTP CONNECT proxy in front of the API server.
 mod proxy;
 /// A TCP proxy that can blackhole connections to the API server.
@@ -46,6 +50,7 @@ pub use client::{Client, ObjectWatch, Patch};
 pub use component::Component;
 pub use faults::set_in_kubeconfig;
 pub use programs::{Programs, cache_dir};
+pub use prometheus::Prometheus;
 pub use proxy::Proxy;
 pub use tcp_proxy::TcpProxy;
 
@@ -114,6 +119,7 @@ impl Cluster {
         let serving = authority.server("kube-apiserver", &names)?;
         let admin = authority.client("admin", "polylet-admin", &["system:masters"])?;
         let node_client = authority.client("to-nodes", "kube-apiserver", &["system:masters"])?;
+        let proxy_client = authority.client("front-proxy", args::FRONT_PROXY, &[])?;
         let etcd_server = authority.server("etcd", &[])?;
         let etcd_client = authority.client("to-etcd", "kube-apiserver", &[])?;
         let tokens = authority.tokens()?;
@@ -135,6 +141,7 @@ impl Cluster {
             serving: &serving,
             etcd_client: &etcd_client,
             node_client: &node_client,
+            proxy_client: &proxy_client,
             tokens: &tokens,
             audit_policy: &audit_policy,
             audit_log: &audit_log,
