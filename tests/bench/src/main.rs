@@ -51,6 +51,10 @@ struct BenchArgs {
     /// Compares with the kubelet on two nodes of a real cluster, through the API server.
     #[arg(long)]
     kubelet: bool,
+    /// Measures only the processor time of a scrape of each path with metrics, beside the kubelet's,
+    /// with `--burst` pods, a scrape a second for `--rest` seconds.
+    #[arg(long)]
+    scrapes: bool,
     /// Measures only the memory of each process by kind, standalone and in a cluster, without pods and
     /// with `--burst` pods.
     #[arg(long)]
@@ -118,7 +122,7 @@ async fn run(args: &BenchArgs) -> Result<String, HarnessError> {
         cluster::memory(args, &bin_dir).await?;
         return Ok(String::new());
     }
-    if args.kubelet {
+    if args.kubelet || args.scrapes {
         return Ok(cluster::run(args, bin_dir).await?.to_string());
     }
     let polylet = args

@@ -21,6 +21,8 @@ mod agent;
 mod patches;
 /// Many pods at once.
 mod scale;
+/// The cost of scrapes.
+mod scrapes;
 /// The result.
 mod table;
 
@@ -44,13 +46,10 @@ pub(crate) async fn run(args: &BenchArgs, bin_dir: PathBuf) -> Result<ClusterTab
         cluster: &cluster,
         window: Duration::from_secs(args.rest),
     };
-    bench.one_at_a_time(args.starts).await?;
-    bench.requests(args.starts.min(5)).await?;
-    bench.exits(args.exits).await?;
-    bench.file().await?;
-    bench.rest(0).await?;
-    for count in args.counts() {
-        bench.at_once(count).await?;
+    if args.scrapes {
+        bench.scrapes(args.burst).await?;
+    } else {
+        bench.all(args).await?;
     }
     let Bench { sides, table, .. } = bench;
     for side in sides {
@@ -124,6 +123,18 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
+    async fn all(&mut self, args: &BenchArgs) -> Result<(), HarnessError> {
+        self.one_at_a_time(args.starts).await?;
+        self.requests(args.starts.min(5)).await?;
+        self.exits(args.exits).await?;
+        self.file().await?;
+        self.rest(0).await?;
+        for count in args.counts() {
+            self.at_once(count).await?;
+        }
+        Ok(())
+    }
+
     /// Measures raw calls and both agents in turn, so that disturbances affect all alike.
     async fn one_at_a_time(&mut self, starts: usize) -> Result<(), HarnessError> {
         let kinds = [ManifestKind::Bare, ManifestKind::Volumes];
