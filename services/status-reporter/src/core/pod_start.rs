@@ -95,7 +95,7 @@ impl PodStarts {
         self.first_network_pod_started |= is_first;
         Some(StartDuration {
             total,
-            sli: (!is_stateful).then(|| total - excluded.as_secs_f64()),
+            sli: (!is_stateful).then_some(total - excluded.as_secs_f64()),
             first_network_pod: is_first,
         })
     }

@@ -74,10 +74,11 @@ mod tests {
             exit_code: 3,
             reason: "Error".to_owned(),
         };
-        assert_eq!(between(Some(&before), &after), [own.clone()]);
+        let own = [own];
+        assert_eq!(between(Some(&before), &after), own);
         assert_eq!(between(Some(&after), &after), []);
         assert_eq!(between(None, &after).len(), 2);
         // It was restarted, and has ended again.
-        assert_eq!(between(Some(&status(ended(0), running)), &after), [own]);
+        assert_eq!(between(Some(&status(ended(0), running)), &after), own);
     }
 }

@@ -3,7 +3,9 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 /// The times of all pods.
 #[derive(Clone, Debug, Default)]
@@ -71,22 +73,25 @@ impl Drop for PullTime {
 mod tests {
     use super::*;
 
-    #[test]
-    fn pulls_at_the_same_time_count_once() {
+    #[tokio::test(start_paused = true)]
+    async fn pulls_at_the_same_time_count_once() {
+        let second = Duration::from_secs(1);
         let times = PullTimes::default();
-        let (first, second) = (times.begin("u"), times.begin("u"));
-        let begun = Instant::now();
-        std::thread::sleep(Duration::from_millis(20));
+        let (first, other) = (times.begin("u"), times.begin("u"));
+        tokio::time::advance(second).await;
         drop(first);
         assert_eq!(times.of("u"), Duration::ZERO, "one is in flight");
-        drop(second);
-        let total = times.of("u");
-        assert!(total >= Duration::from_millis(20) && total < begun.elapsed() * 2);
-        drop(times.begin("u"));
-        assert!(times.of("u") >= total);
+        tokio::time::advance(second).await;
+        drop(other);
+        assert_eq!(times.of("u"), 2 * second);
+        tokio::time::advance(second).await;
         let late = times.begin("u");
-        times.forget("u");
+        tokio::time::advance(second).await;
         drop(late);
+        assert_eq!(times.of("u"), 3 * second);
+        let forgotten = times.begin("u");
+        times.forget("u");
+        drop(forgotten);
         assert_eq!(times.of("u"), Duration::ZERO);
     }
 }
