@@ -38,10 +38,10 @@ mod events;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod input;
+mod lifecycle_counts;
 mod metrics;
 mod mirror;
 mod node;
-mod pod_counts;
 mod report;
 mod run;
 mod server;

@@ -16,7 +16,7 @@ use crate::api_writer::ApiWriter;
 use crate::core::published::StatusChange;
 use crate::core::report::desired::ApiStatus;
 use crate::input::Input;
-use crate::pod_counts::PodCounts;
+use crate::lifecycle_counts::LifecycleCounts;
 use crate::sources;
 use crate::state::State;
 use crate::state_file::{PersistedStatuses, StateWriter};
@@ -32,7 +32,7 @@ pub(crate) struct EventLoop {
     inputs: SelectAll<LocalBoxStream<'static, Input>>,
     state: State,
     traces: StartTraces,
-    counts: PodCounts,
+    counts: LifecycleCounts,
     unsynced: watch::Sender<Vec<String>>,
     writer: StateWriter<PersistedStatuses>,
     /// `None` on a standalone node.
@@ -57,7 +57,7 @@ impl EventLoop {
             api_writer: access.map(|access| ApiWriter::new(ctx, access, busy)),
             state: State::new(restored.statuses, statuses),
             traces: StartTraces::new(restored.started),
-            counts: PodCounts::default(),
+            counts: LifecycleCounts::default(),
             unsynced,
             writer,
             drain: ctx.drain(),

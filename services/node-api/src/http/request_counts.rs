@@ -49,10 +49,10 @@ pub(crate) async fn count(
 ) -> Response {
     let (method, path) = (request.method().as_str(), request.uri().path());
     let labels = request_labels::of_request(method, path, is_read_only);
-    let served = Served::begin(labels);
+    let served = CountedRequest::begin(labels);
     let response = next.run(request).await;
     response.map(|body| {
-        Body::new(Counted {
+        Body::new(CountedResponse {
             body,
             _served: served,
         })
@@ -60,12 +60,12 @@ pub(crate) async fn count(
 }
 
 /// A request that is being served.
-struct Served {
+struct CountedRequest {
     labels: [&'static str; 4],
     begun: Instant,
 }
 
-impl Served {
+impl CountedRequest {
     fn begin(labels: [&'static str; 4]) -> Self {
         REQUESTS.increment(&labels);
         IN_FLIGHT.add(&labels, 1.0);
@@ -76,7 +76,7 @@ impl Served {
     }
 }
 
-impl Drop for Served {
+impl Drop for CountedRequest {
     fn drop(&mut self) {
         IN_FLIGHT.add(&self.labels, -1.0);
         DURATION.observe(&self.labels, self.begun.elapsed().as_secs_f64());
@@ -84,12 +84,12 @@ impl Drop for Served {
 }
 
 /// The body of a response, dropped once it is written or given up.
-struct Counted {
+struct CountedResponse {
     body: Body,
-    _served: Served,
+    _served: CountedRequest,
 }
 
-impl HttpBody for Counted {
+impl HttpBody for CountedResponse {
     type Data = Bytes;
     type Error = axum::Error;
 

@@ -104,7 +104,7 @@ where
             Ok(response.map(|body| {
                 let body = http_body_util::BodyExt::map_err(body, Into::into);
                 let body = Box::pin(body);
-                UnsyncBoxBody::new(Received { body, exchange })
+                UnsyncBoxBody::new(CountedReceipt { body, exchange })
             }))
         })
     }
@@ -134,12 +134,12 @@ impl Drop for Exchange {
 }
 
 /// The body of a response as it is received.
-struct Received<B> {
+struct CountedReceipt<B> {
     body: Pin<Box<B>>,
     exchange: Exchange,
 }
 
-impl<B: Body<Data = Bytes>> Body for Received<B> {
+impl<B: Body<Data = Bytes>> Body for CountedReceipt<B> {
     type Data = Bytes;
     type Error = B::Error;
 

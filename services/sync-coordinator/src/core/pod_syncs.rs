@@ -7,7 +7,7 @@ use super::plan::SyncPhase;
 /// Measures the syncs of one pod.
 #[derive(Debug, Default)]
 pub(crate) struct SyncMeter {
-    current: Option<Sync>,
+    current: Option<CurrentSync>,
     /// The pod had a sync before.
     was_created: bool,
     /// The manifest has changed since the last sync began.
@@ -15,7 +15,7 @@ pub(crate) struct SyncMeter {
 }
 
 #[derive(Debug)]
-struct Sync {
+struct CurrentSync {
     kind: SyncKind,
     since: Timestamp,
 }
@@ -78,7 +78,7 @@ impl SyncMeter {
             SyncPhase::Terminated | SyncPhase::CleanedUp => Some(SyncKind::Terminated),
         };
         // A stop cuts a sync off, and begins one of its own.
-        let other = |sync: &Sync| phase_kind.is_some_and(|kind| kind != sync.kind);
+        let other = |sync: &CurrentSync| phase_kind.is_some_and(|kind| kind != sync.kind);
         if !busy || self.current.as_ref().is_some_and(other) {
             change.ended = self.current.take().map(|sync| {
                 // Negative if the clock was set back meanwhile.
@@ -94,7 +94,7 @@ impl SyncMeter {
             });
             self.was_created = true;
             self.updated = false;
-            self.current = Some(Sync { kind, since: now });
+            self.current = Some(CurrentSync { kind, since: now });
             change.begun = Some(kind);
         }
         change

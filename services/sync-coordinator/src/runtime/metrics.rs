@@ -9,7 +9,7 @@ use polylet_metrics::{DEFAULT_BUCKETS, Metric, register};
 use polylet_model::Manifest;
 use polylet_model::pod::ContainerKind;
 
-use super::{StepContext, image};
+use super::StepContext;
 use crate::core::step::{Step, StepFailure, StepOutcome};
 
 static STARTED_PODS: Metric = Metric::counter(
@@ -169,7 +169,8 @@ fn count_image_volumes(context: &StepContext, container: &str, error: &str) {
     let spec = manifest.container(container).map(|(_, spec)| spec);
     let mounts = spec.and_then(|spec| spec.volume_mounts.as_ref());
     for mount in mounts.into_iter().flatten() {
-        if image::volume::is_image(manifest, &mount.name) {
+        let mut volumes = manifest.spec().volumes.iter().flatten();
+        if volumes.any(|volume| volume.name == mount.name && volume.image.is_some()) {
             IMAGE_VOLUMES.increment(&[]);
             if error.starts_with("ImageVolumeMountFailed") {
                 IMAGE_VOLUMES_ERRORS.increment(&[]);

@@ -23,17 +23,17 @@ pub async fn may_use(
     };
     let result = check(manager, records, manifest, reference, image_ref).await;
     metrics::images::count_check(match &result {
-        Ok(Access::ByPolicy) => "credentialPolicyAllowed",
-        Ok(Access::ByRecord) => "credentialRecordFound",
-        Ok(Access::Denied) => "mustAuthenticate",
+        Ok(CheckedAccess::ByPolicy) => "credentialPolicyAllowed",
+        Ok(CheckedAccess::ByRecord) => "credentialRecordFound",
+        Ok(CheckedAccess::Denied) => "mustAuthenticate",
         Err(_) => "error",
     });
-    result.map(|access| access != Access::Denied)
+    result.map(|access| access != CheckedAccess::Denied)
 }
 
 /// The result of a check.
 #[derive(PartialEq, Eq)]
-enum Access {
+enum CheckedAccess {
     /// The policy asks for no check.
     ByPolicy,
     /// By the credentials that the image was pulled with.
@@ -47,7 +47,7 @@ async fn check(
     manifest: &Manifest,
     reference: &str,
     image_ref: &str,
-) -> Result<Access, StepFailure> {
+) -> Result<CheckedAccess, StepFailure> {
     let record = records.get(image_ref);
     let pulled = record.is_some() || records.is_pending(reference);
     if !manager
@@ -55,11 +55,11 @@ async fn check(
         .policy
         .requires_verification(reference, pulled)
     {
-        return Ok(Access::ByPolicy);
+        return Ok(CheckedAccess::ByPolicy);
     }
     let (secrets, accounts) = match verify::image_access(record.as_ref(), reference) {
-        ImageAccess::AnyPod => return Ok(Access::ByRecord),
-        ImageAccess::Unknown => return Ok(Access::Denied),
+        ImageAccess::AnyPod => return Ok(CheckedAccess::ByRecord),
+        ImageAccess::Unknown => return Ok(CheckedAccess::Denied),
         ImageAccess::Restricted(secrets, accounts) => (secrets, accounts),
     };
     let name = image::ImageReference::parse(reference).map_err(|e| invalid_image(e.to_string()))?;
@@ -67,15 +67,15 @@ async fn check(
     let logins = logins.map_err(|error| failure_from(reason::ERR_IMAGE_PULL, &error))?;
     let Some((secret, is_new)) = verify::matching_secret(&secrets, &logins) else {
         if accounts.is_empty() {
-            return Ok(Access::Denied);
+            return Ok(CheckedAccess::Denied);
         }
         let image = name.name();
         let logins = manager.images.plugins.lookup(manager, manifest, &image);
         let matches = verify::matches_service_account(&accounts, &logins.await);
         return Ok(if matches {
-            Access::ByRecord
+            CheckedAccess::ByRecord
         } else {
-            Access::Denied
+            CheckedAccess::Denied
         });
     };
     if is_new {
@@ -95,5 +95,5 @@ async fn check(
             );
         }
     }
-    Ok(Access::ByRecord)
+    Ok(CheckedAccess::ByRecord)
 }

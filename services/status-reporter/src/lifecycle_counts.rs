@@ -18,12 +18,12 @@ use crate::state::State;
 
 /// First sights of pods, and starts in progress.
 #[derive(Default)]
-pub(crate) struct PodCounts {
+pub(crate) struct LifecycleCounts {
     first_seen: BTreeMap<String, Timestamp>,
     starts: PodStarts,
 }
 
-impl PodCounts {
+impl LifecycleCounts {
     /// Handles a pod of a source; pod-config names the time of its first sight as that of the cause.
     pub(crate) fn on_pod(&mut self, uid: &str, cause: Option<&Cause>) {
         if !self.first_seen.contains_key(uid) {
