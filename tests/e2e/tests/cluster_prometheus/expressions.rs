@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 const RELIST: &str = "node_quantile:kubelet_pleg_relist_duration_seconds:histogram_quantile";
 
 /// Alerts and panels by name, and what they compute.
-const EXPRESSIONS: [(&str, &str); 53] = [
+const EXPRESSIONS: [(&str, &str); 66] = [
     (
         "KubeletTooManyPods",
         "max by (cluster, instance) (kubelet_running_pods{job=\"kubelet\"}) * on (cluster, instance) group_left (node) max by (cluster, instance, node) (kubelet_node_name{job=\"kubelet\"})",
@@ -220,6 +220,56 @@ const EXPRESSIONS: [(&str, &str); 53] = [
     (
         "Storage Throughput",
         "sum by (pod) (rate(container_fs_reads_bytes_total{job=\"cadvisor\", container!=\"\"}[5m]) + rate(container_fs_writes_bytes_total{job=\"cadvisor\", container!=\"\"}[5m]))",
+    ),
+    // Not of the mixin: what is counted is counted.
+    (
+        "Starts of Pods",
+        "kubelet_pod_start_duration_seconds_count > 0",
+    ),
+    (
+        "Total Starts of Pods",
+        "kubelet_pod_start_total_duration_seconds_count > 0",
+    ),
+    (
+        "Service Level of Starts",
+        "kubelet_pod_start_sli_duration_seconds_count > 0",
+    ),
+    (
+        "First Network Pod",
+        "kubelet_first_network_pod_start_sli_duration_seconds > 0",
+    ),
+    (
+        "Synced Statuses",
+        "kubelet_pod_status_sync_duration_seconds_count > 0",
+    ),
+    (
+        "New Workers",
+        "kubelet_pod_worker_start_duration_seconds_count > 0",
+    ),
+    (
+        "Created Pods",
+        "kubelet_pod_worker_duration_seconds_count{operation_type=\"create\"} > 0",
+    ),
+    (
+        "Terminated Containers",
+        "kubelet_terminated_containers_total{container_type=\"container\", exit_code=\"1\", reason=\"Error\"} > 0",
+    ),
+    ("Active Pods", "kubelet_active_pods{static=\"\"} > 0"),
+    (
+        "Working Pods",
+        "kubelet_working_pods{lifecycle=\"sync\", config=\"desired\", static=\"\"} > 0",
+    ),
+    (
+        "Ensured Images",
+        "kubelet_image_manager_ensure_image_requests_total > 0",
+    ),
+    (
+        "Served Requests",
+        "kubelet_http_requests_total{path=\"metrics/cadvisor\", server_type=\"readwrite\", long_running=\"false\"} > 0",
+    ),
+    (
+        "Response Sizes",
+        "rest_client_response_size_bytes_count > 0",
     ),
 ];
 
