@@ -35,6 +35,9 @@ const CRASH_POINTS_BINARY: &str = "polylet-crash-points";
 const COMPATIBILITY: &str = "compatibility";
 const COMPATIBILITY_LIMIT: Duration = Duration::from_secs(60 * 60);
 
+/// Programs that run only when named: they build or download monitoring systems first.
+const ONLY_BY_NAME: [&str; 2] = ["cluster_metrics_server", "cluster_prometheus"];
+
 /// Time limit of a virtual machine's test program, and of each of its rounds beyond the default.
 const VM_LIMIT: Duration = Duration::from_secs(40 * 60);
 const ROUND_LIMIT: Duration = Duration::from_secs(5 * 60);
@@ -105,8 +108,11 @@ async fn tests(summary: &mut Summary, args: &VerifyArgs) -> Result<(), HarnessEr
         units(summary, &unit).await?;
     }
     if wanted(Suite::E2e) {
-        let named = |program: &Program| args.e2e.is_empty() || args.e2e.contains(&program.target);
-        let e2e: Vec<_> = e2e.into_iter().filter(named).collect();
+        let chosen = |program: &Program| match args.e2e.is_empty() {
+            true => !ONLY_BY_NAME.contains(&program.target.as_str()),
+            false => args.e2e.contains(&program.target),
+        };
+        let e2e: Vec<_> = e2e.into_iter().filter(chosen).collect();
         if e2e.iter().any(Program::needs_cluster) {
             cluster_programs(summary).await?;
         }
