@@ -338,6 +338,10 @@ pub const FACTS: [ServiceNeeds; 10] = [
                     PASSWORDS_HIDDEN,
                 ],
             },
+            RequiredAccess {
+                reason: "Node log queries run journalctl, which may read the journal of the system.",
+                directives: &[("SupplementaryGroups", "systemd-journal")],
+            },
             WRITE_CERTIFICATES,
             PODS_HIDDEN,
         ],

@@ -1,6 +1,8 @@
 //! The HTTP endpoints of the node API.
 
 pub(crate) mod health;
+mod journal;
+mod log_directories;
 pub(crate) mod logs;
 mod metrics;
 mod node_logs;
@@ -26,7 +28,7 @@ use serde_json::Value;
 use tonic::Code;
 
 use self::health::HealthChecks;
-use self::node_logs::LogDirectories;
+use self::log_directories::LogDirectories;
 use self::request_counts::IsReadOnly;
 use self::switches::disabled;
 use self::zpages::ZPages;
@@ -51,6 +53,8 @@ pub(crate) struct HandlerState {
     /// The feature gate `PodLogsQuerySplitStreams`.
     pub(crate) split_streams: bool,
     pub(crate) streaming: StreamingClient,
+    /// `enableSystemLogQuery`
+    system_log_query: bool,
     pub(crate) streams: Streams,
     pub(crate) health: HealthChecks,
     pub(crate) started_at: SystemTime,
@@ -74,6 +78,7 @@ impl HandlerState {
             max_volume_age: ctx.config().kubelet.volume_stats_agg_period,
             split_streams: ctx.config().kubelet.has_gate("PodLogsQuerySplitStreams"),
             streaming: StreamingClient::new(ctx),
+            system_log_query: ctx.config().kubelet.enable_system_log_query,
             streams,
         }
     }
@@ -91,7 +96,8 @@ pub(crate) fn node(
     if switches.debugging {
         if switches.system_logs {
             let directories = LogDirectories::new(NODE_LOGS, &state.pod_logs);
-            router = router.merge(node_logs::router(directories));
+            let journalctl = state.system_log_query.then(|| "journalctl".into());
+            router = router.merge(node_logs::router(directories, journalctl));
         }
         router = router.merge(debug(state));
     }

@@ -3,10 +3,9 @@
 //! Unlike there, links are followed only to what is below that directory, or below that of containers' logs:
 //! others could name any file of the node, and pods may write to the directory. Pipes and devices are not opened.
 
-use std::fs::{self, File, Metadata};
+use std::fs::{File, Metadata};
 use std::io::{Error, ErrorKind, Read, Seek, SeekFrom};
-use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use axum::Router;
@@ -14,95 +13,114 @@ use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::header::{
     ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, IF_MODIFIED_SINCE, LAST_MODIFIED,
-    LOCATION, RANGE,
+    LOCATION, RANGE, X_CONTENT_TYPE_OPTIONS,
 };
 use axum::http::{HeaderMap, HeaderValue, Request, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use futures::stream;
 use jiff::Timestamp;
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, openat, openat2};
 use tokio::task::spawn_blocking;
 
+use super::journal;
+use super::log_directories::{LogDirectories, reason};
 use crate::core::file_server::{
     FilePart, SNIFFED, clean, http_date, is_unmodified, listing, media_type, part, redirect,
 };
+use crate::core::node_log_query;
 
 /// Most names of a listing.
 const MAX_NAMES: usize = 100_000;
 /// Bytes of a file that are read at a time.
 const CHUNK: u64 = 64 << 10;
 
-/// Where files may be.
-#[derive(Clone, Debug)]
-pub(crate) struct LogDirectories {
-    /// `/var/log`
-    root: PathBuf,
-    /// `podLogsDir`, to which links in `/var/log/containers` lead.
-    pods: PathBuf,
+#[derive(Clone)]
+struct NodeLogs {
+    directories: Arc<LogDirectories>,
+    /// `enableSystemLogQuery`: the program that reads the journal.
+    journalctl: Option<PathBuf>,
 }
 
-impl LogDirectories {
-    pub(crate) fn new(root: impl Into<PathBuf>, pods: impl Into<PathBuf>) -> Self {
-        Self {
-            root: root.into(),
-            pods: pods.into(),
-        }
-    }
-
-    /// Opens what a cleaned path names. The links are resolved first; afterwards none is followed, so that
-    /// nobody can put one in between.
-    fn open(&self, path: &str) -> Result<(File, Metadata), Error> {
-        let resolved = fs::canonicalize(self.root.join(path))?;
-        let directories = [&self.root, &self.pods];
-        let mut directories = directories
-            .iter()
-            .filter_map(|path| fs::canonicalize(path).ok());
-        let directory = directories.find(|directory| resolved.starts_with(directory));
-        let directory = directory.ok_or(ErrorKind::PermissionDenied)?;
-        let file = open_below(&directory, &resolved)?;
-        let metadata = file.metadata()?;
-        if metadata.is_dir() || metadata.is_file() {
-            return Ok((file, metadata));
-        }
-        Err(ErrorKind::PermissionDenied.into())
-    }
-}
-
-fn open_below(directory: &Path, path: &Path) -> Result<File, Error> {
-    let below = path.strip_prefix(directory).map_err(Error::other)?;
-    let below = if below.as_os_str().is_empty() {
-        Path::new(".")
-    } else {
-        below
-    };
-    // Opening a pipe does not wait for somebody who writes.
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let directory: OwnedFd = openat(
-        CWD,
-        directory,
-        OFlags::PATH | OFlags::CLOEXEC,
-        Mode::empty(),
-    )?;
-    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    let file = openat2(&directory, below, flags, Mode::empty(), resolve)?;
-    Ok(file.into())
-}
-
-/// The endpoint.
-pub(crate) fn router(directories: LogDirectories) -> Router {
+/// The endpoint; with the program that reads the journal, logs of services are served, too.
+pub(crate) fn router(directories: LogDirectories, journalctl: Option<PathBuf>) -> Router {
     Router::new()
         .route("/logs/", get(serve))
         .route("/logs/{*path}", get(serve))
-        .with_state(Arc::new(directories))
+        .with_state(NodeLogs {
+            directories: Arc::new(directories),
+            journalctl,
+        })
 }
 
-async fn serve(State(directories): State<Arc<LogDirectories>>, request: Request<Body>) -> Response {
+/// What a request without or with a query asks for.
+enum Queried {
+    /// The path's own file.
+    Path,
+    /// The one file that the query names.
+    File(String),
+    /// The response to a query for services, or to one that is refused.
+    Response(Response),
+}
+
+fn refuse(code: StatusCode, text: &str) -> Queried {
+    let headers = [
+        (CONTENT_TYPE, "text/plain; charset=utf-8"),
+        (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    ];
+    Queried::Response((code, headers, format!("{text}\n")).into_response())
+}
+
+fn queried(
+    journalctl: PathBuf,
+    directories: &Arc<LogDirectories>,
+    path: &str,
+    pairs: &[(String, String)],
+    headers: &HeaderMap,
+) -> Queried {
+    let mut query = match node_log_query::parse(pairs) {
+        Ok(Some(query)) => query,
+        Ok(None) => return Queried::Path,
+        Err(message) => return refuse(StatusCode::BAD_REQUEST, &message),
+    };
+    if !matches!(path, "" | "/") {
+        let message = "path not allowed in query mode";
+        return refuse(StatusCode::NOT_ACCEPTABLE, message);
+    }
+    let stat = |file: &str| {
+        let opened = directories.open_strictly(file);
+        let opened = opened.map_err(|error| format!("statat {file}: {}", reason(&error)));
+        opened.map(drop)
+    };
+    if let Err(message) = query.validate(stat) {
+        return refuse(StatusCode::NOT_ACCEPTABLE, &message);
+    }
+    if !query.services.is_empty() {
+        return Queried::Response(journal::respond(
+            journalctl,
+            Arc::clone(directories),
+            query,
+            headers,
+        ));
+    }
+    query.files.pop().map_or(Queried::Path, Queried::File)
+}
+
+async fn serve(State(logs): State<NodeLogs>, request: Request<Body>) -> Response {
+    let directories = logs.directories;
     let (parts, _) = request.into_parts();
     let path = parts.uri.path().strip_prefix("/logs/").unwrap_or_default();
-    let Some(path) = decode(path) else {
+    let Some(mut path) = decode(path) else {
         return failure(&ErrorKind::InvalidInput.into());
     };
+    if let Some(journalctl) = logs.journalctl {
+        let pairs = url::form_urlencoded::parse(parts.uri.query().unwrap_or_default().as_bytes());
+        let pairs: Vec<_> = pairs.into_owned().collect();
+        match queried(journalctl, &directories, &path, &pairs, &parts.headers) {
+            Queried::Response(response) => return response,
+            Queried::File(file) => path = file,
+            Queried::Path => {}
+        }
+    }
     let query = parts.uri.query().map(str::to_owned);
     let response =
         spawn_blocking(move || respond(&directories, &path, query.as_deref(), &parts.headers));

@@ -1,4 +1,5 @@
-use std::os::unix::fs::symlink;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
 
 use axum::body::to_bytes;
 use tower::ServiceExt;
@@ -34,7 +35,7 @@ impl TestLogs {
             symlink(at(target), at(link)).unwrap();
         }
         symlink("../secret", at("log/relative")).unwrap();
-        rustix::fs::mkfifoat(CWD, at("log/pipe"), Mode::RUSR).unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, at("log/pipe"), rustix::fs::Mode::RUSR).unwrap();
         Self { directory }
     }
 
@@ -50,7 +51,10 @@ impl TestLogs {
             request = request.header(name, *value);
         }
         let request = request.body(Body::empty()).unwrap();
-        let router = router(LogDirectories::new(at(root), at(pods)));
+        let router = router(
+            LogDirectories::new(at(root), at(pods)),
+            Some(at("journalctl")),
+        );
         let (parts, body) = router.oneshot(request).await.unwrap().into_parts();
         let body = to_bytes(body, 100_000).await.unwrap();
         let body = String::from_utf8(body.to_vec()).unwrap();
@@ -133,5 +137,113 @@ async fn nothing_outside_the_logs_is_served() {
         let (found, _, body) = logs.get(path, &[]).await;
         assert_eq!(found, code, "{path}");
         assert!(!body.contains("secret"), "{path}: {body}");
+    }
+}
+
+#[tokio::test]
+async fn services_without_a_journal_have_files() {
+    let logs = TestLogs::new();
+    let (code, headers, body) = logs.get("/logs/?query=syslog", &[]).await;
+    assert_eq!((code, body.as_str()), (200, "0123456789"));
+    assert_eq!(headers[CONTENT_TYPE], "text/plain;charset=UTF-8");
+    for (query, expected) in [
+        (
+            "messages",
+            "\nerror getting log for messages: openat messages: path escapes from parent\n",
+        ),
+        (
+            "..",
+            "\nerror getting log for ..: openat ..: path escapes from parent\n",
+        ),
+        (
+            "relative",
+            "\nerror getting log for relative: openat relative: path escapes from parent\n",
+        ),
+        (
+            "pipe",
+            "\nerror getting log for pipe: openat pipe/pipe.log: not a directory\n",
+        ),
+        ("none", "\nlog not found for none\n"),
+        (
+            "none&tailLines=1",
+            "\noptions present and query resolved to log files for [none]\ntry without specifying options\n",
+        ),
+    ] {
+        let (code, _, body) = logs.get(&format!("/logs/?query={query}"), &[]).await;
+        assert_eq!((code, body.as_str()), (200, expected), "{query}");
+    }
+}
+
+#[tokio::test]
+async fn queries_for_files_stay_below_the_logs() {
+    let logs = TestLogs::new();
+    let (code, _, body) = logs.get("/logs/?query=a%20b/x%2By%26z.log", &[]).await;
+    assert_eq!((code, body.as_str()), (200, "odd"));
+    for (path, message) in [
+        (
+            "/logs/?query=../secret",
+            "query: Invalid value: [\"../secret\"]: statat ../secret: path escapes from parent\n",
+        ),
+        (
+            "/logs/?query=/syslog",
+            "query: Invalid value: [\"/syslog\"]: statat /syslog: path escapes from parent\n",
+        ),
+        (
+            "/logs/syslog?query=syslog",
+            "path not allowed in query mode\n",
+        ),
+    ] {
+        let (code, _, body) = logs.get(path, &[]).await;
+        assert_eq!((code, body.as_str()), (406, message), "{path}");
+    }
+}
+
+impl TestLogs {
+    /// Stands in for the journal's program, which has one unit.
+    fn set_journalctl(&self, script: &str) {
+        let path = self.directory.path().join("journalctl");
+        let script =
+            format!("#!/bin/sh\n[ $1 = --field ] && exec echo kubelet.service\n{script}\n");
+        fs::write(&path, script).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn services_of_the_journal_come_before_those_with_files() {
+    let logs = TestLogs::new();
+    logs.set_journalctl("echo \"$@\"; echo complaint >&2");
+    let (code, _, body) = logs.get("/logs/?query=syslog&query=kubelet", &[]).await;
+    let journal = "--utc --no-pager --output=short-precise --unit=kubelet\ncomplaint\n";
+    assert_eq!((code, body), (200, format!("{journal}0123456789")));
+    let path = "/logs/?query=kubelet&pattern=a%20--b&tailLines=2";
+    let (_, _, body) = logs.get(path, &[]).await;
+    let journal = "--utc --no-pager --output=short-precise --pager-end --lines=2 --unit=kubelet --grep=a --b\ncomplaint\n";
+    assert_eq!(body, journal);
+}
+
+#[tokio::test]
+async fn a_search_ends_with_its_client() {
+    let logs = TestLogs::new();
+    let at = |name: &str| logs.directory.path().join(name);
+    logs.set_journalctl(&format!(
+        "echo $$ > {}\nexec sleep 1000",
+        at("pid").display()
+    ));
+    let router = router(
+        LogDirectories::new(at("log"), at("pods")),
+        Some(at("journalctl")),
+    );
+    let request = Request::builder().uri("/logs/?query=kubelet&pattern=x");
+    let request = request.body(Body::empty()).unwrap();
+    let response = router.oneshot(request).await.unwrap();
+    let pid = || fs::read_to_string(at("pid")).unwrap_or_default();
+    while !pid().ends_with('\n') {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    drop(response);
+    let process = std::path::PathBuf::from(format!("/proc/{}", pid().trim()));
+    while process.exists() {
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
     }
 }

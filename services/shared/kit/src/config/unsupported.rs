@@ -57,10 +57,6 @@ pub const UNSUPPORTED_FIELDS: &[(&str, &str)] = &[
     ("volumePluginDir", "flexVolume is not supported"),
     ("kernelMemcgNotification", "memory is measured at intervals"),
     (
-        "enableSystemLogQuery",
-        "logs are served as files, and not queried",
-    ),
-    (
         "shutdownGracePeriod",
         "pods are not terminated in order at node shutdown",
     ),

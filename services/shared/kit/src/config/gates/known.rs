@@ -145,7 +145,7 @@ pub(super) static KNOWN: &[Gate] = &[
     ("NativeHistograms", false, Alpha, Free, Unrelated),
     ("NodeDeclaredFeatures", true, Beta, Free, Implemented),
     ("NodeInclusionPolicyInPodTopologySpread", true, Stable, Locked, Unrelated),
-    ("NodeLogQuery", true, Stable, Locked, NotImplemented),
+    ("NodeLogQuery", true, Stable, Locked, AlwaysOn),
     ("NodeSwap", true, Stable, Locked, AlwaysOn),
     ("NominatedNodeNameForExpectation", true, Beta, Free, Unrelated),
     ("OpenAPIEnums", true, Beta, Free, Unrelated),

@@ -45,7 +45,6 @@ const UNSUPPORTED_SAMPLES: &[(&str, &str)] = &[
     ),
     ("volumePluginDir", "volumePluginDir: /opt/flex"),
     ("kernelMemcgNotification", "kernelMemcgNotification: true"),
-    ("enableSystemLogQuery", "enableSystemLogQuery: true"),
     ("shutdownGracePeriod", "shutdownGracePeriod: 30s"),
     (
         "shutdownGracePeriodCriticalPods",

@@ -4,6 +4,13 @@ use crate::config::KubeletConfiguration;
 use crate::config::problems::Problems;
 
 pub(super) fn choices(config: &KubeletConfiguration, problems: &mut Problems) {
+    if config.enable_system_log_query && !config.enable_system_log_handler {
+        let field = "enableSystemLogQuery";
+        problems.add(
+            field,
+            "enableSystemLogHandler is required for enableSystemLogQuery".to_owned(),
+        );
+    }
     problems.one_of(
         "cgroupDriver",
         &config.cgroup_driver,
