@@ -73,6 +73,7 @@ impl PodWorkers {
             if let Some(checkpoint) = self.restored.checkpoints.remove(uid) {
                 worker.pod.checkpoint = checkpoint;
                 worker.pod.checkpointed = true;
+                worker.pod.awaits_inspection = true;
             }
             if let Some(attempt) = self.restored.pending_sandboxes.remove(uid) {
                 worker.pod.min_sandbox_attempt = attempt.saturating_add(1);

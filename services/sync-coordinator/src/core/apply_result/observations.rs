@@ -82,6 +82,7 @@ pub fn on_refreshed(
     if reported_since && is_older && is_much_older(last, reported.observed_at) {
         return true;
     }
+    pod.awaits_inspection = false;
     pod.pending_effects.retain(|(number, _)| *number > effects);
     if !reported_since || !is_older {
         pod.last_reported = Rc::new(reported);

@@ -198,6 +198,7 @@ fn create_or_start(
         start_created(view, spec, created, plan, order);
         return;
     }
+    let is_inspected = super::is_inspected(view, plan);
     let image_ref = match images::ensure(view, spec, plan) {
         ImageReadiness::Present(image_ref) => image_ref,
         ImageReadiness::Pulling => {
@@ -207,7 +208,7 @@ fn create_or_start(
         ImageReadiness::BackingOff => return,
     };
     order.earlier_pending = true;
-    if !volumes::are_mounted(view, pod, plan) {
+    if !volumes::are_mounted(view, pod, plan) || !is_inspected {
         return;
     }
     if !view.pod.cgroup_ready {

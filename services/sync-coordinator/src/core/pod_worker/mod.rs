@@ -90,3 +90,13 @@ fn sync_phase(view: &View<'_>) -> SyncPhase {
         Some(_) => SyncPhase::Syncing,
     }
 }
+
+/// Whether the reported state shows all that a previous instance of this process has created; otherwise pleg is asked,
+/// and nothing is created before it has answered.
+fn is_inspected(view: &View<'_>, plan: &mut Plan) -> bool {
+    if view.pod.awaits_inspection {
+        plan.needs_refresh = true;
+        plan.wait_for("runtime status of the pod", None);
+    }
+    !view.pod.awaits_inspection
+}

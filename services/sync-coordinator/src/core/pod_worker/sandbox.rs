@@ -45,6 +45,7 @@ pub fn ensure_sandbox<'a>(
         return None;
     }
     images::prefetch(view, spec, plan);
+    let is_inspected = super::is_inspected(view, plan);
     let observed = view.observed();
     // The old sandbox stops before the new one is created.
     if !observed.is_empty() && !kill_pod(view, options, plan) {
@@ -54,7 +55,7 @@ pub fn ensure_sandbox<'a>(
         plan.start_step(view, Step::EnsureCgroup);
         return None;
     }
-    if !volumes::are_imminent(view, spec, plan) {
+    if !volumes::are_imminent(view, spec, plan) || !is_inspected {
         return None;
     }
     let next = observed

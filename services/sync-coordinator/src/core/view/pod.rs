@@ -126,6 +126,9 @@ pub struct PodSyncStatus {
     pub stopped_sandboxes: BTreeSet<String>,
     /// This instance has ensured the pod's cgroup.
     pub cgroup_ready: bool,
+    /// A previous instance has worked on the pod, and pleg has not inspected it since this one started: what that
+    /// one created last may be missing in the reported state.
+    pub awaits_inspection: bool,
     /// The pod's cgroup was removed.
     pub cgroup_removed: bool,
     /// The pod's logs and directory were removed.

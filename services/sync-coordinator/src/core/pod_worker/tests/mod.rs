@@ -11,6 +11,7 @@ mod grace_periods;
 mod images;
 mod lifecycle_hooks;
 mod restart_all_containers;
+mod restart_of_process;
 mod stale_state;
 mod start;
 mod termination;

@@ -1,7 +1,5 @@
 //! Late, partial and missing reports.
 
-use std::rc::Rc;
-
 use polylet_model::constants::{phase, reason};
 
 use super::{init_pod, stop_of};
@@ -362,22 +360,4 @@ fn a_container_that_exits_with_zero_in_a_lost_sandbox_restarts() {
     env.run_until_idle();
     assert_eq!(env.running_names(), ["a"]);
     assert!(env.pod.checkpoint.termination.is_none());
-}
-
-#[test]
-fn a_pod_without_a_report_is_refreshed_before_it_is_removed() {
-    let mut env = TestEnv::new(simple("Always", &["a"]));
-    env.run_until_idle();
-    // A new process instance, and pleg has not inspected the pod yet.
-    env.restart_process();
-    env.pod.last_reported = Rc::default();
-    env.pod.observed = Some(Rc::default());
-    env.pod.removal_requested = true;
-    let plan = env.plan();
-    assert!(plan.needs_refresh && plan.steps.is_empty(), "{plan:?}");
-    env.relist();
-    assert!(!env.plan().needs_refresh);
-    env.run_until_idle();
-    assert!(env.runtime.is_empty());
-    assert_eq!(env.plan().phase, SyncPhase::CleanedUp);
 }
