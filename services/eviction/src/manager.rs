@@ -344,7 +344,8 @@ impl EvictionManager {
             k8s.pod.name = eviction.name,
             k8s.namespace.name = eviction.namespace,
         );
-        cause::new_trace(&span);
+        cause::start_trace(&span);
+        cause::name_root(&span, cause::root::POD_EVICT);
         let wire = convert::eviction(&eviction, now, Some(cause::from_span(&span)));
         let pod = format!("{}/{}", eviction.namespace, eviction.name);
         if let Err(error) = self.evictions.add(&eviction.uid, wire.clone()) {

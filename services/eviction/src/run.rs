@@ -176,7 +176,7 @@ impl EventLoop {
                 k8s.pod.name = pod.name,
                 k8s.namespace.name = pod.namespace,
             );
-            cause::set_parent(&span, cause.as_ref());
+            cause::follow(&span, cause.as_ref());
         }
     }
 

@@ -132,7 +132,7 @@ impl EventLoop {
                 k8s.namespace.name = pod.namespace,
                 images,
             );
-            cause::set_parent(&span, cause.as_ref());
+            cause::follow(&span, cause.as_ref());
         }
     }
 

@@ -31,7 +31,8 @@ pub(crate) fn observed_cause(
     let known = previous.and_then(|previous| Some((previous, previous.cause.as_ref()?)));
     let known = known.filter(|(_, cause)| !failed && is_recent(cause, now));
     let Some((previous, cause)) = known else {
-        cause::new_trace(&span);
+        cause::start_trace(&span);
+        cause::name_root(&span, cause::root::CONTAINER_EXIT);
         return cause::from_span(&span);
     };
     let ended = ended_runs(previous, state);
@@ -40,7 +41,7 @@ pub(crate) fn observed_cause(
         links: runs.take(cause::MAX_LINKS).collect(),
         ..cause.clone()
     };
-    cause::set_parent(&span, Some(&followed));
+    cause::follow(&span, Some(&followed));
     Cause {
         // The time of the first change, so that a chain of consequences ends.
         observed_at: cause.observed_at,

@@ -1,9 +1,9 @@
-//! Root spans of pod traces.
+//! The first spans of pod traces.
 
 use polylet_kit::cause;
 use tracing::Span;
 
-/// The root of a pod's trace: from the first sight of a change until the pod is published.
+/// The first step of a pod's trace: from the first sight of a change until the pod is published.
 pub(crate) fn new_pod_trace(origin: &str) -> Span {
     let span = tracing::info_span!(
         parent: None,
@@ -16,6 +16,6 @@ pub(crate) fn new_pod_trace(origin: &str) -> Span {
         otel.status_code = tracing::field::Empty,
         otel.status_description = tracing::field::Empty,
     );
-    cause::new_trace(&span);
+    cause::start_trace(&span);
     span
 }

@@ -25,7 +25,7 @@ macro_rules! span {
     };
 }
 
-/// The span of an attempt, a child of what caused the container's present state.
+/// The span of an attempt, which follows from what caused the container's present state.
 pub(crate) fn attempt(attempt: &ProbeAttempt, cause: Option<&Cause>) -> Span {
     if !attempt.awaited {
         return Span::none();
@@ -37,14 +37,15 @@ pub(crate) fn attempt(attempt: &ProbeAttempt, cause: Option<&Cause>) -> Span {
         ResolvedHandler::Grpc { .. } => span!("probe.grpc", attempt),
         ResolvedHandler::Invalid(_) => return Span::none(),
     };
-    cause::set_parent(&span, cause);
+    cause::follow(&span, cause);
     span
 }
 
-/// The root span of an outcome change that no pod start waited for.
+/// The first span of the trace of an outcome change that no pod start waited for.
 pub(crate) fn outcome(attempt: &ProbeAttempt) -> Span {
     let span = span!("probe.outcome", attempt);
-    cause::new_trace(&span);
+    cause::start_trace(&span);
+    cause::name_root(&span, cause::root::PROBE_CHANGE);
     span
 }
 

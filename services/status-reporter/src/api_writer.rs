@@ -10,7 +10,6 @@ use polylet_kit::Ctx;
 use polylet_model::Manifest;
 use polylet_schedule::TokenBucket;
 use polylet_watch::{Update, Value};
-use polylet_wire::common::v1::Cause;
 use polylet_wire::podconfig::v1 as podconfig;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
@@ -21,6 +20,7 @@ use crate::core::report::desired::{ApiStatus, DesiredStatus};
 use crate::metrics;
 use crate::mirror::MirrorPodClient;
 use crate::report::StatusPatcher;
+use crate::trace::StatusStep;
 
 /// Patches statuses and manages mirror pods, under one rate limit (`kubeAPIQPS`).
 pub(crate) struct ApiWriter {
@@ -55,24 +55,22 @@ impl ApiWriter {
         &mut self,
         uid: &str,
         published: &PublishedStatus,
-        cause: Option<Cause>,
+        step: Option<StatusStep>,
     ) {
         if published.unadmitted {
             return;
         }
         let (manifest, teardown) = (&published.manifest, published.teardown);
         let is_static = manifest.is_static();
-        let deletable =
-            !is_static && manifest.deletion_timestamp().is_some() && teardown.cleaned_up;
         let desired = DesiredStatus {
             namespace: manifest.namespace().to_owned(),
             name: manifest.name().to_owned(),
             status: published.status.clone(),
             may_run: !teardown.stopped,
-            deletable,
+            deletable: published.is_deletable(),
         };
         let now = self.now();
-        self.patcher.set_desired(uid, desired, cause, now);
+        self.patcher.set_desired(uid, desired, step, now);
         if is_static {
             self.set_static_pod(uid, Some((manifest.clone(), !teardown.undesired)));
         }

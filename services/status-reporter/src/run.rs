@@ -7,7 +7,7 @@ use futures::{FutureExt, StreamExt};
 use k8s_openapi::api::core::v1::PodStatus;
 use polylet_api::ClientConfig;
 use polylet_kit::state_file::StateFileError;
-use polylet_kit::{CancellationToken, Ctx, address, cause};
+use polylet_kit::{CancellationToken, Ctx, address};
 use polylet_watch::Update;
 use polylet_wire::podconfig::v1::PodSource;
 use tokio::sync::{oneshot, watch};
@@ -186,16 +186,19 @@ impl EventLoop {
                     before,
                 } => {
                     counts.on_published(uid, before.as_deref(), published);
-                    let span = if *changed {
-                        traces.span(&published.manifest, &published.status, &cause)
+                    let span = if *changed || published.is_deletable() {
+                        let (manifest, status) = (&published.manifest, &published.status);
+                        traces.span(manifest, status, published.is_deletable(), &cause)
                     } else {
                         None
                     };
-                    let step = span.map(|span| cause::from_span(&span));
+                    let step = span.map(|span| {
+                        span.step(api_writer.is_some() && !published.manifest.is_static())
+                    });
                     if let Some(api_writer) = api_writer {
                         api_writer.handle_published(uid, published, step.clone());
                     }
-                    step.unwrap_or(cause)
+                    step.map_or(cause, |step| step.cause)
                 }
                 StatusChange::Removed => {
                     traces.remove(uid);

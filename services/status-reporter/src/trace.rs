@@ -3,18 +3,53 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::PodStatus;
-use polylet_kit::cause;
+use polylet_kit::cause::{self, outcome};
 use polylet_model::Manifest;
 use polylet_model::status::is_ready;
 use polylet_wire::common::v1::Cause;
 use tracing::{Span, info_span};
+
+/// A status of a pod's start.
+pub(crate) struct StatusSpan {
+    span: Span,
+    outcome: Option<&'static str>,
+}
+
+/// A step of a pod's start that a request to the API server follows from.
+#[derive(Clone)]
+pub(crate) struct StatusStep {
+    /// The span of the status.
+    pub(crate) cause: Cause,
+    /// How the start ends once the API server has the status, if it does.
+    pub(crate) outcome: Option<&'static str>,
+}
+
+impl StatusStep {
+    /// Whether the pod is gone once the API server has deleted it.
+    pub(crate) fn is_removal(&self) -> bool {
+        self.outcome == Some(outcome::REMOVED)
+    }
+}
+
+impl StatusSpan {
+    /// The step that the status is. Without an API server it is the last one of a start that has an outcome.
+    pub(crate) fn step(self, has_api_server: bool) -> StatusStep {
+        if let Some(outcome) = self.outcome.filter(|_| !has_api_server) {
+            cause::record_outcome(&self.span, outcome);
+        }
+        StatusStep {
+            cause: cause::from_span(&self.span),
+            outcome: self.outcome,
+        }
+    }
+}
 
 /// Pods whose start is still traced, and the causes of their next status.
 #[derive(Default)]
 pub(crate) struct StartTraces {
     /// Causes of changes that are not reconciled yet.
     causes: BTreeMap<String, Cause>,
-    /// Pods that were Ready once: their start is over.
+    /// Pods that were Ready once, or have ended: their start is over.
     started: BTreeSet<String>,
     /// Those of the previous process instance were compared with the pods that exist.
     synced: bool,
@@ -74,21 +109,30 @@ impl StartTraces {
     }
 
     /// The span of a status that is about to be published: one for each change until the pod is
-    /// Ready, none afterwards or without a cause, as there is no trace that it belongs to.
+    /// Ready, and that of a pod that is cleaned up; none for others or without a cause, as there is no trace that
+    /// it belongs to.
     pub(crate) fn span(
         &mut self,
         manifest: &Manifest,
         status: &PodStatus,
+        is_removed: bool,
         cause: &Cause,
-    ) -> Option<Span> {
+    ) -> Option<StatusSpan> {
         let uid = manifest.uid().as_str();
-        if self.started.contains(uid) {
+        if self.started.contains(uid) && !is_removed {
             return None;
         }
         let (name, namespace) = (manifest.name(), manifest.namespace());
         let phase = status.phase.as_deref().unwrap_or_default();
         let ready = is_ready(status);
-        if ready {
+        let outcome = match phase {
+            _ if is_removed => Some(outcome::REMOVED),
+            _ if ready => Some(outcome::READY),
+            "Failed" => Some(outcome::FAILED),
+            "Succeeded" => Some(outcome::SUCCEEDED),
+            _ => None,
+        };
+        if outcome.is_some() {
             self.started.insert(uid.to_owned());
         }
         if cause.traceparent.is_empty() {
@@ -113,7 +157,7 @@ impl StartTraces {
                 result = "updated"
             )
         };
-        cause::set_parent(&span, Some(cause));
-        Some(span)
+        cause::follow(&span, Some(cause));
+        Some(StatusSpan { span, outcome })
     }
 }

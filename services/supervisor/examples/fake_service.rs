@@ -27,7 +27,8 @@ fn main() -> ExitCode {
             k8s.namespace.name = "default",
             result = ctx.node_name(),
         );
-        polylet_kit::cause::new_trace(&span);
+        polylet_kit::cause::start_trace(&span);
+        polylet_kit::cause::name_root(&span, polylet_kit::cause::root::POD_START);
         drop(span);
         let run_dir = ctx.run_dir().to_owned();
         Ok(Service::new().on_drain(async move {

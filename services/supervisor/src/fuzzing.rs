@@ -1,11 +1,12 @@
 //! Private parsers of foreign data, for the fuzz targets in `tests/fuzz`.
 
 use std::path::Path;
+use std::time::Instant;
 
 use opentelemetry_proto::tonic::trace::v1::ResourceSpans;
 use polylet_kit::report;
 
-use crate::core::ring::SpanRing;
+use crate::core::trace_buffer::TraceBuffer;
 use crate::flags::{ParsedArgs, configuration, parse};
 use crate::traces::convert;
 use crate::upgrade::log::UpgradeLog;
@@ -30,16 +31,17 @@ pub fn state_files(directory: &Path) -> Option<usize> {
 
 /// Records the spans of a service, and finds them again.
 pub fn spans(spans: &ResourceSpans, query: &str) {
+    let now = Instant::now();
     let service = convert::service_of(spans);
-    let mut ring = SpanRing::new(100, 1 << 16);
+    let mut buffer = TraceBuffer::new(100, 1 << 16);
     for span in spans.scope_spans.iter().flat_map(|scope| &scope.spans) {
         if let Some(record) = convert::record(&service, span) {
-            ring.push(&record);
-            let trace = ring.trace(record.trace);
+            buffer.push(&record, now);
+            let trace = buffer.trace(record.trace);
             trace
                 .into_iter()
                 .for_each(|record| drop(convert::to_wire(record)));
         }
     }
-    ring.find(query);
+    buffer.find(query);
 }

@@ -234,7 +234,9 @@ impl EventLoop {
             k8s.namespace.name = pod.namespace,
             k8s.container.name = sub_paths.container,
         );
-        cause::set_parent(&span, cause.as_ref());
+        if let Some(cause) = cause {
+            cause::set_caller(&span, &cause.traceparent);
+        }
         let executor = self.executor.clone();
         let work = async move {
             let targets = sub_paths.targets();

@@ -94,10 +94,13 @@ async fn wait_complete(node: &Node, pod: &PodView) -> GetTraceResponse {
                     .map(|span| span.service.clone())
                     .collect();
                 let ends = services.contains("pod-config") && services.contains("status-reporter");
-                if services.len() >= 7 && ends {
+                let mut roots = trace.spans.iter();
+                let root = roots.find(|span| span.parent_span_id.is_empty());
+                let ends = ends && root.is_some_and(|root| outcome(root) == "ready");
+                if services.len() >= 8 && ends {
                     Poll::Ready(trace)
                 } else {
-                    Poll::Pending(format!("spans of {services:?}"))
+                    Poll::Pending(format!("spans of {services:?} below {root:?}"))
                 }
             }
             Err(error) => Poll::Pending(polylet_harness::error::report(&error)),
@@ -130,6 +133,7 @@ fn parents_exist(spans: &[Span]) {
         .filter(|span| span.parent_span_id.is_empty())
         .collect();
     assert_eq!(roots.len(), 1, "{roots:#?}");
+    assert_eq!(roots[0].name, "pod.start");
     for span in spans.iter().filter(|span| !span.parent_span_id.is_empty()) {
         assert!(
             ids.contains(span.parent_span_id.as_str()),
@@ -157,6 +161,12 @@ fn independent_steps_overlap(spans: &[Span]) {
 fn no_secrets(spans: &[Span]) {
     let text = format!("{spans:?}");
     assert!(!text.contains("correct horse"), "a secret is in a span");
+}
+
+fn outcome(span: &Span) -> &str {
+    span.attributes
+        .get("polylet.outcome")
+        .map_or("", String::as_str)
 }
 
 fn uid(span: &Span) -> &str {

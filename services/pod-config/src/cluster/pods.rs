@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
 use jiff::Timestamp;
-use polylet_kit::cause;
+use polylet_kit::cause::{self, root};
 use polylet_wire::podconfig::v1::{ManifestError, MirrorPod, Pod, PodSource};
 use polylet_wire::time::to_wire;
 use serde_json::Value;
@@ -332,11 +332,12 @@ enum ObjectChange {
 fn with_cause(pod: ApiPod, current: Option<&Pod>) -> Pod {
     // Otherwise the first report of the pod's own status would be a change for every watcher.
     let first_start_time = current.map(|current| current.start_time);
+    let is_known = current.is_some();
     let current = current.filter(|current| current.digest == pod.digest);
     let cause = match current {
         Some(current) => current.cause.clone().unwrap_or_default(),
         None => {
-            let span = new_trace(&pod);
+            let span = new_trace(&pod, is_known);
             let mut cause = cause::from_span(&span);
             cause.observed_at = Some(to_wire(Timestamp::now()));
             cause
@@ -349,13 +350,19 @@ fn with_cause(pod: ApiPod, current: Option<&Pod>) -> Pod {
     }
 }
 
-/// The root span of a pod's trace.
-fn new_trace(pod: &ApiPod) -> Span {
+/// The first span of a pod's trace.
+fn new_trace(pod: &ApiPod, is_known: bool) -> Span {
     let span = new_pod_trace("API server");
     span.record("k8s.pod.uid", pod.uid.as_str())
         .record("k8s.pod.name", pod.name.as_str())
         .record("k8s.namespace.name", pod.namespace.as_str())
         .record("result", "accepted");
+    let root = match is_known {
+        _ if pod::is_deleted(&pod.manifest) => root::POD_DELETE,
+        true => root::POD_UPDATE,
+        false => root::POD_START,
+    };
+    cause::name_root(&span, root);
     span
 }
 

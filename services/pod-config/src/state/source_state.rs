@@ -323,7 +323,7 @@ impl SourceState {
             let known = self.causes.get(uid);
             let cause = match known.filter(|cause| cause.digest == pod.digest) {
                 Some(known) => known.clone(),
-                None => traces.new_cause(pod, origin),
+                None => traces.new_cause(pod, origin, known.is_some()),
             };
             let wire = convert::pod(pod, self.source, &cause, self.stale_since);
             pods.insert(uid.clone(), wire);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use polylet_kit::cause;
+use polylet_kit::cause::{self, root};
 use polylet_wire::time::to_wire;
 use tracing::Span;
 
@@ -39,7 +39,12 @@ impl PodTraces {
 
     /// The cause of a new or changed pod. The first pod of an origin continues the trace that
     /// started with the observation of the change; each further one has its own, linked to that.
-    pub(super) fn new_cause(&mut self, pod: &StaticPod, origin: &str) -> PersistedCause {
+    pub(super) fn new_cause(
+        &mut self,
+        pod: &StaticPod,
+        origin: &str,
+        is_known: bool,
+    ) -> PersistedCause {
         let trace = self
             .traces
             .get_mut(origin)
@@ -60,6 +65,12 @@ impl PodTraces {
             .record("k8s.pod.name", pod.name.as_str())
             .record("k8s.namespace.name", pod.namespace.as_str())
             .record("result", "accepted");
+        let root = if is_known {
+            root::POD_UPDATE
+        } else {
+            root::POD_START
+        };
+        cause::name_root(&span, root);
         let mut cause = cause::from_span(&span);
         cause.observed_at = Some(to_wire(observed_at));
         self.further.push(span);

@@ -3,12 +3,49 @@
 
 use opentelemetry::Context;
 use opentelemetry::trace::{SpanContext, SpanId, TraceContextExt, TraceFlags, TraceId, TraceState};
+use opentelemetry_sdk::trace::{IdGenerator, RandomIdGenerator};
 use polylet_wire::common::v1::Cause;
 use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
 /// Most links of one cause.
 pub const MAX_LINKS: usize = 8;
+/// The attribute of a trace's first step that names the trace's root.
+pub const ROOT_ATTRIBUTE: &str = "polylet.root";
+/// The attribute of a trace's last step that says how the trace ended.
+pub const OUTCOME_ATTRIBUTE: &str = "polylet.outcome";
+
+/// How traces end.
+pub mod outcome {
+    /// The pod is Ready.
+    pub const READY: &str = "ready";
+    /// The containers of the pod have completed.
+    pub const SUCCEEDED: &str = "succeeded";
+    /// The pod has failed.
+    pub const FAILED: &str = "failed";
+    /// The pod is gone.
+    pub const REMOVED: &str = "removed";
+}
+
+/// The roots of traces.
+pub mod root {
+    /// From the first sight of a pod to its Ready status.
+    pub const POD_START: &str = "pod.start";
+    /// From the first sight of a pod's changed specification to the end of what followed.
+    pub const POD_UPDATE: &str = "pod.update";
+    /// From the first sight of a deletion to the removal of the pod.
+    pub const POD_DELETE: &str = "pod.delete";
+    /// From the decision to evict a pod to its end.
+    pub const POD_EVICT: &str = "pod.evict";
+    /// From the sight of a container's exit to the end of what followed.
+    pub const CONTAINER_EXIT: &str = "container.exit";
+    /// From a probe's outcome that no start waited for to the end of what followed.
+    pub const PROBE_CHANGE: &str = "probe.change";
+    /// From a change of a volume's source to the files.
+    pub const VOLUME_UPDATE: &str = "volume.update";
+    /// Work that nothing known has caused, such as after a restart of a service.
+    pub const POD_SYNC: &str = "pod.sync";
+}
 
 /// The current span as a cause, observed now.
 pub fn from_current_span() -> Cause {
@@ -44,27 +81,63 @@ pub(crate) fn to_traceparent(context: &SpanContext) -> Option<String> {
     })
 }
 
-/// Makes `cause` the parent of `span` and adds the cause's links. Call it before the span is entered
-/// or its context is read. Without a cause the span keeps its parent.
-pub fn set_parent(span: &Span, cause: Option<&Cause>) {
-    let Some(cause) = cause else { return };
-    if let Some(parent) = parse(&cause.traceparent) {
+/// Makes a call's span a child of the span that it was made in. Call it before the span is entered or its context
+/// is read. Without a valid traceparent the span keeps its parent.
+pub fn set_caller(span: &Span, traceparent: &str) {
+    if let Some(caller) = parse(traceparent) {
         // An error means that the span is not recorded, which is fine.
-        let _ = span.set_parent(Context::new().with_remote_span_context(parent));
+        let _ = span.set_parent(Context::new().with_remote_span_context(caller));
     }
-    for link in cause
-        .links
-        .iter()
-        .take(MAX_LINKS)
-        .filter_map(|link| parse(link))
-    {
+}
+
+/// Makes `span` a step of its cause's trace: a child of the trace's root, linked to the cause, as it may outlive the
+/// cause's own span. Call it before the span is entered or its context is read. Without a cause the span keeps its
+/// parent.
+pub fn follow(span: &Span, cause: Option<&Cause>) {
+    let Some(cause) = cause else { return };
+    let Some(direct) = parse(&cause.traceparent) else {
+        return;
+    };
+    let parent = root_context(direct.trace_id());
+    let _ = span.set_parent(Context::new().with_remote_span_context(parent));
+    let links = cause.links.iter().filter_map(|link| parse(link));
+    for link in std::iter::once(direct).chain(links).take(1 + MAX_LINKS) {
         span.add_link(link);
     }
 }
 
-/// Makes `span` the root of a new trace. Call it before the span is entered.
-pub fn new_trace(span: &Span) {
+/// Makes `span` the first step of a new trace. The trace's root lasts from its first step to its last: the
+/// supervisor writes it when that is known, under the name of [`name_root`]. Call it before the span is entered.
+pub fn start_trace(span: &Span) {
+    let trace = RandomIdGenerator::default().new_trace_id();
+    let _ = span.set_parent(Context::new().with_remote_span_context(root_context(trace)));
+}
+
+/// Names the root of the trace whose first step `span` is: one of [`root`].
+pub fn name_root(span: &Span, root: &'static str) {
+    span.set_attribute(ROOT_ATTRIBUTE, root);
+}
+
+/// Marks `span` as the last step of its trace, which ended so.
+pub fn record_outcome(span: &Span, outcome: &'static str) {
+    span.set_attribute(OUTCOME_ATTRIBUTE, outcome);
+}
+
+/// Makes `span` a trace of its own, of maintenance that nothing follows from. Call it before the span is entered.
+pub fn detach(span: &Span) {
     let _ = span.set_parent(Context::new());
+}
+
+/// The ID of the root span of a trace that began with [`start_trace`]: the second half of the trace's ID, so that
+/// whoever knows the trace knows its root.
+pub fn root_id(trace: [u8; 16]) -> [u8; 8] {
+    let [.., a, b, c, d, e, f, g, h] = trace;
+    [a, b, c, d, e, f, g, h]
+}
+
+pub(crate) fn root_context(trace: TraceId) -> SpanContext {
+    let root = SpanId::from_bytes(root_id(trace.to_bytes()));
+    SpanContext::new(trace, root, TraceFlags::SAMPLED, true, TraceState::NONE)
 }
 
 /// Merges another cause into one: its span and its links become links, each once, at most

@@ -302,11 +302,11 @@ async fn the_callers_trace_context_is_sent() {
     assert_eq!(sent, crate::cause::from_span(&span).traceparent);
     // And from data to the parent of a span in another process.
     let worker = tracing::info_span!(parent: None, "worker");
-    crate::cause::set_parent(&worker, Some(&crate::cause::from_span(&span)));
+    crate::cause::follow(&worker, Some(&crate::cause::from_span(&span)));
     let trace = |traceparent: &str| traceparent[3..35].to_owned();
     assert_eq!(
         trace(&crate::cause::from_span(&worker).traceparent),
         trace(sent)
     );
-    crate::cause::new_trace(&tracing::info_span!("too late is no fault"));
+    crate::cause::start_trace(&tracing::info_span!("too late is no fault"));
 }

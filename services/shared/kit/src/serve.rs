@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use futures::Stream;
 use http::{Request, Response};
-use polylet_wire::common::v1::Cause;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::watch;
 use tonic::body::Body;
@@ -164,11 +163,7 @@ fn request_span(request: &Request<Body>, service: &str, method: &str) -> tracing
         otel.kind = "server",
         rpc.system = "grpc"
     );
-    let cause = Cause {
-        traceparent: parent.to_owned(),
-        ..Cause::default()
-    };
-    cause::set_parent(&span, Some(&cause));
+    cause::set_caller(&span, parent);
     span
 }
 

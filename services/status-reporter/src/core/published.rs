@@ -20,6 +20,14 @@ pub(crate) struct PublishedStatus {
     pub(crate) unadmitted: bool,
 }
 
+impl PublishedStatus {
+    /// Whether the API server may forget the pod once it has this status.
+    pub(crate) fn is_deletable(&self) -> bool {
+        let is_deleted = self.manifest.deletion_timestamp().is_some();
+        !self.manifest.is_static() && is_deleted && self.teardown.cleaned_up
+    }
+}
+
 /// How far the removal of a pod has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Teardown {

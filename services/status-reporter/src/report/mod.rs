@@ -13,13 +13,13 @@ use polylet_api::{ApiConnection, ApiErrorKind, RetryTimer};
 use polylet_kit::cause;
 use polylet_model::status::is_ready;
 use polylet_schedule::TokenBucket;
-use polylet_wire::common::v1::Cause;
 use tracing::{Instrument, Span, info_span};
 
 use crate::core::report::desired::{ApiAction, ApiStatus, DesiredStatus};
 use crate::core::report::queue::PatchQueue;
 use crate::core::report::request::{PatchResult, StatusRequest};
 use crate::metrics;
+use crate::trace::StatusStep;
 use request::ApiWriteError;
 
 pub(crate) mod request;
@@ -33,7 +33,7 @@ pub(crate) struct StatusPatcher {
     unavailable: RetryTimer,
     in_flight: FuturesUnordered<LocalBoxFuture<'static, CompletedPatch>>,
     /// Causes of changes that are not sent yet, of pods whose start is traced.
-    causes: BTreeMap<String, Cause>,
+    steps: BTreeMap<String, StatusStep>,
 }
 
 impl StatusPatcher {
@@ -43,30 +43,30 @@ impl StatusPatcher {
             queue: PatchQueue::default(),
             unavailable: RetryTimer::new(Duration::from_millis(200), Duration::from_secs(5)),
             in_flight: FuturesUnordered::new(),
-            causes: BTreeMap::new(),
+            steps: BTreeMap::new(),
         }
     }
 
-    /// Sets a pod's desired status. With a cause, its patch is a step in the trace of the pod's start.
+    /// Sets a pod's desired status. With a step of the pod's start, its patch is the next one.
     pub(crate) fn set_desired(
         &mut self,
         pod: &str,
         desired: DesiredStatus,
-        cause: Option<Cause>,
+        step: Option<StatusStep>,
         now: Duration,
     ) {
-        if let Some(mut newest) = cause {
-            if let Some(earlier) = self.causes.get(pod) {
-                cause::fold(&mut newest, earlier);
+        if let Some(mut newest) = step {
+            if let Some(earlier) = self.steps.get(pod) {
+                cause::fold(&mut newest.cause, &earlier.cause);
             }
-            self.causes.insert(pod.to_owned(), newest);
+            self.steps.insert(pod.to_owned(), newest);
         }
         self.queue.set_desired(pod, Some(desired), now);
     }
 
     /// Handles the removal of a pod from this node.
     pub(crate) fn remove_desired(&mut self, pod: &str, now: Duration) {
-        self.causes.remove(pod);
+        self.steps.remove(pod);
         self.queue.set_desired(pod, None, now);
     }
 
@@ -97,19 +97,31 @@ impl StatusPatcher {
         }
     }
 
-    /// The span of a request; none unless the pod's start is traced.
+    /// The span of a request; none unless the pod's start or end is traced.
     fn span(&mut self, request: &StatusRequest) -> Span {
-        let Some(cause) = self.causes.remove(&request.pod) else {
-            return Span::none();
+        let (name, is_last) = match (&request.action, self.steps.get(&request.pod)) {
+            (_, None) => return Span::none(),
+            // The deletion follows its status.
+            (ApiAction::Patch(_), Some(step)) => ("status.patch", !step.is_removal()),
+            (ApiAction::Delete, Some(_)) => ("status.delete", true),
+        };
+        let step = match is_last {
+            true => self.steps.remove(&request.pod),
+            false => self.steps.get(&request.pod).cloned(),
         };
         let span = info_span!(
-            "status.patch",
+            "status.request",
+            otel.name = name,
             k8s.pod.uid = &*request.pod,
             k8s.pod.name = &*request.name,
             k8s.namespace.name = &*request.namespace,
             result = tracing::field::Empty,
         );
-        cause::set_parent(&span, Some(&cause));
+        cause::follow(&span, step.as_ref().map(|step| &step.cause));
+        let outcome = step.and_then(|step| step.outcome);
+        if let Some(outcome) = outcome.filter(|_| is_last) {
+            cause::record_outcome(&span, outcome);
+        }
         span
     }
 

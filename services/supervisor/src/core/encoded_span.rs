@@ -11,11 +11,11 @@ use crate::core::span::{SpanId, SpanRecord, TraceId};
 /// A span in compact form.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct EncodedSpan {
-    pub(super) trace: TraceId,
+    trace: TraceId,
     span: SpanId,
     parent: Option<SpanId>,
-    pub(super) start: Timestamp,
-    pub(super) end: Timestamp,
+    start: Timestamp,
+    end: Timestamp,
     /// [`Texts`] as JSON.
     texts: Box<str>,
 }
@@ -61,12 +61,6 @@ impl EncodedSpan {
         /// Overhead of the allocator.
         const ALLOCATION: usize = 16;
         size_of::<EncodedSpan>() + self.texts.len() + ALLOCATION
-    }
-
-    /// Whether a string may contain `text`, which must not need escaping in JSON. A cheap filter before
-    /// decoding.
-    pub(super) fn may_contain(&self, text: &str) -> bool {
-        self.texts.contains(text)
     }
 
     pub(super) fn decode(&self) -> SpanRecord {

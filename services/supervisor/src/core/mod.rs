@@ -1,5 +1,6 @@
 //! Decisions and views. Pure.
 
+mod buffered_trace;
 pub mod critical_path;
 mod encoded_span;
 pub mod handover;
@@ -9,11 +10,12 @@ pub mod path_table;
 pub mod path_tree;
 pub mod pods;
 pub mod restart;
-pub mod ring;
 pub mod span;
 pub mod step_owner;
 pub mod takeover;
 pub mod text;
+pub mod trace_buffer;
+pub mod trace_root;
 pub mod unit_state;
 pub mod upgrade;
 pub mod waterfall;

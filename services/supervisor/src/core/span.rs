@@ -43,13 +43,4 @@ impl SpanRecord {
     pub(crate) fn attribute(&self, name: &str) -> &str {
         self.attributes.get(name).map_or("", String::as_str)
     }
-
-    /// Whether `query` is the uid, name, or `namespace/name` of the span's pod.
-    pub(crate) fn is_of_pod(&self, query: &str) -> bool {
-        let (uid, name) = (self.attribute(POD_UID), self.attribute(POD_NAME));
-        if query == uid || query == name {
-            return true;
-        }
-        query.split_once('/') == Some((self.attribute(POD_NAMESPACE), name))
-    }
 }

@@ -306,7 +306,7 @@ impl OwnSetup<'_> {
             upgrades.history().map_err(RunError::History)?;
         }
         upgrades.resume();
-        let traces = TraceStore::start(&polylet.trace_ring);
+        let traces = TraceStore::start(&polylet.trace_ring, &polylet.node_name);
         if let Some(spans) = self.handover.and_then(Handover::spans) {
             traces.restore(spans);
         }
@@ -343,7 +343,8 @@ fn serve(
     inputs: UnboundedSender<Input>,
     upgrades: Upgrades,
 ) -> impl Future<Output = Result<(), ServeError>> + use<> {
-    let traces = TraceStore::start(&config.polylet.trace_ring);
+    let polylet = &config.polylet;
+    let traces = TraceStore::start(&polylet.trace_ring, &polylet.node_name);
     let routes = routes(config, &traces, inputs, upgrades);
     polylet_kit::serve::serve(listener, routes, std::future::pending())
 }

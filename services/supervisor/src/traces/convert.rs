@@ -1,13 +1,14 @@
-//! Spans between OTLP, the ring and the wire.
+//! Spans between OTLP, the buffer and the wire.
 
 use jiff::Timestamp;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
+use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
-use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, Span};
+use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, Span, Status as SpanStatus};
 use polylet_wire::supervisor::v1 as wire;
 
-use crate::core::ring::hex;
 use crate::core::span::SpanRecord;
+use crate::core::trace_buffer::hex;
 
 /// Longer strings are cut off.
 const MAX_TEXT: usize = 2048;
@@ -81,6 +82,39 @@ fn cut(text: &str) -> String {
         end -= 1;
     }
     text.get(..end).unwrap_or_default().to_owned()
+}
+
+/// The root of a trace for a collector.
+pub(super) fn to_otlp(root: SpanRecord) -> Span {
+    let nanos = |time: Timestamp| u64::try_from(time.as_nanosecond()).unwrap_or_default();
+    let attributes = root.attributes.into_iter();
+    Span {
+        trace_id: root.trace.to_vec(),
+        span_id: root.span.to_vec(),
+        name: root.name,
+        kind: SpanKind::Internal.into(),
+        start_time_unix_nano: nanos(root.start),
+        end_time_unix_nano: nanos(root.end),
+        attributes: attributes
+            .map(|(key, value)| attribute_of(&key, value))
+            .collect(),
+        status: root.error.map(|message| SpanStatus {
+            message,
+            code: StatusCode::Error.into(),
+        }),
+        ..Span::default()
+    }
+}
+
+/// An attribute with a text.
+pub(super) fn attribute_of(key: &str, value: String) -> KeyValue {
+    KeyValue {
+        key: key.to_owned(),
+        value: Some(AnyValue {
+            value: Some(any_value::Value::StringValue(value)),
+        }),
+        ..KeyValue::default()
+    }
 }
 
 /// The span on the wire.

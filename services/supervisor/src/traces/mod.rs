@@ -1,11 +1,13 @@
-//! Spans of the services: received over OTLP, stored in the ring, and forwarded if configured.
+//! Spans of the services: received over OTLP, kept in a buffer, and forwarded if configured.
 
 pub(crate) mod convert;
 mod forward;
+mod roots;
 
 use std::fs::File;
 use std::io::{BufReader, Write};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
     TraceService, TraceServiceServer,
@@ -19,35 +21,45 @@ use polylet_wire::supervisor::v1 as wire;
 use tokio::sync::Notify;
 use tonic::{Request, Response, Status};
 
-use crate::core::ring::{SpanRing, hex};
+use crate::core::trace_buffer::{TraceBuffer, hex};
 use forward::SpanForwarder;
 
-/// The ring and the forwarder. Clones share them.
+/// The buffer and the forwarder. Clones share them.
 #[derive(Clone)]
 pub(crate) struct TraceStore {
     inner: Arc<TraceStoreInner>,
 }
 
 struct TraceStoreInner {
-    ring: Mutex<SpanRing>,
+    buffer: Mutex<TraceBuffer>,
     /// Notified when spans arrive, which shows that the node is at work.
     work: Arc<Notify>,
+    /// The same, for the task that forwards roots.
+    received: Arc<Notify>,
     forwarder: Option<SpanForwarder>,
+}
+
+impl TraceStoreInner {
+    fn buffer(&self) -> MutexGuard<'_, TraceBuffer> {
+        self.buffer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl TraceStore {
     /// Starts the forwarder if the environment configures it. Needs the tokio runtime.
-    pub(crate) fn start(bounds: &TraceRing) -> TraceStore {
-        let ring = Mutex::new(SpanRing::new(bounds.max_spans, bounds.max_bytes));
+    pub(crate) fn start(bounds: &TraceRing, node: &str) -> TraceStore {
         let work = Arc::new(Notify::new());
         tokio::spawn(memory::trim_after(work.clone()));
-        TraceStore {
-            inner: Arc::new(TraceStoreInner {
-                ring,
-                work,
-                forwarder: SpanForwarder::from_environment(),
-            }),
+        let inner = Arc::new(TraceStoreInner {
+            buffer: Mutex::new(TraceBuffer::new(bounds.max_spans, bounds.max_bytes)),
+            work,
+            received: Arc::new(Notify::new()),
+            forwarder: SpanForwarder::from_environment(),
+        });
+        if inner.forwarder.is_some() {
+            tokio::spawn(roots::forward(Arc::downgrade(&inner), node.to_owned()));
         }
+        TraceStore { inner }
     }
 
     /// The OTLP server.
@@ -55,22 +67,15 @@ impl TraceStore {
         TraceServiceServer::new(self.clone())
     }
 
-    fn ring(&self) -> MutexGuard<'_, SpanRing> {
-        self.inner
-            .ring
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Writes the spans for another program.
     pub(crate) fn save(&self, file: &mut dyn Write) -> std::io::Result<()> {
-        serde_json::to_writer(file, &self.ring().content()).map_err(Into::into)
+        serde_json::to_writer(file, &self.inner.buffer().content()).map_err(Into::into)
     }
 
     /// Takes over the spans of another program.
     pub(crate) fn restore(&self, file: File) {
         let mut content = serde_json::Deserializer::from_reader(BufReader::new(file));
-        let restored = self.ring().restore(&mut content);
+        let restored = self.inner.buffer().restore(&mut content, Instant::now());
         if let Err(error) = restored {
             tracing::warn!(%error, "spans of the program before are lost");
         }
@@ -78,9 +83,9 @@ impl TraceStore {
 
     /// Finds a trace by ID or pod.
     pub(crate) fn get(&self, query: &str) -> Result<wire::GetTraceResponse, Status> {
-        let ring = self.ring();
-        let Some(id) = ring.find(query) else {
-            let dropped = match ring.dropped() {
+        let buffer = self.inner.buffer();
+        let Some(id) = buffer.find(query) else {
+            let dropped = match buffer.dropped() {
                 0 => String::new(),
                 n => format!(" ({n} older spans were dropped)"),
             };
@@ -90,8 +95,8 @@ impl TraceStore {
         };
         Ok(wire::GetTraceResponse {
             trace_id: hex(&id),
-            spans: ring.trace(id).into_iter().map(convert::to_wire).collect(),
-            dropped: ring.dropped(),
+            spans: buffer.trace(id).into_iter().map(convert::to_wire).collect(),
+            dropped: buffer.dropped(),
         })
     }
 }
@@ -105,19 +110,21 @@ impl TraceService for TraceStore {
         let request = request.into_inner();
         self.inner.work.notify_one();
         {
-            let mut ring = self.ring();
+            let now = Instant::now();
+            let mut buffer = self.inner.buffer();
             for resource in &request.resource_spans {
                 let service = convert::service_of(resource);
                 for span in resource.scope_spans.iter().flat_map(|scope| &scope.spans) {
                     match convert::record(&service, span) {
-                        Some(record) => ring.push(&record),
-                        None => ring.add_dropped(1),
+                        Some(record) => buffer.push(&record, now),
+                        None => buffer.add_dropped(1),
                     }
                 }
             }
         }
         if let Some(forwarder) = &self.inner.forwarder {
             forwarder.forward(request);
+            self.inner.received.notify_one();
         }
         Ok(Response::new(ExportTraceServiceResponse::default()))
     }

@@ -7,7 +7,7 @@ use tracing::{Span, field::Empty};
 use super::StepContext;
 use crate::core::step::{Step, StepOutcome};
 
-/// The span of a step, a child of its cause.
+/// The span of a step, which follows from its cause.
 pub fn step_span(context: &StepContext) -> Span {
     macro_rules! span {
         ($name:literal) => {
@@ -63,8 +63,11 @@ pub fn step_span(context: &StepContext) -> Span {
         Step::RemoveFiles => span!("sync.remove_files"),
     };
     match &context.cause {
-        Some(known) => cause::set_parent(&span, Some(known)),
-        None => cause::new_trace(&span),
+        Some(known) => cause::follow(&span, Some(known)),
+        None => {
+            cause::start_trace(&span);
+            cause::name_root(&span, cause::root::POD_SYNC);
+        }
     }
     span
 }
@@ -100,7 +103,7 @@ pub fn permit_wait_span(pod: &PodRef, known: Option<&Cause>) -> Span {
         k8s.pod.name = pod.name,
         k8s.namespace.name = pod.namespace,
     );
-    cause::set_parent(&span, known);
+    cause::follow(&span, known);
     span
 }
 
@@ -116,7 +119,7 @@ pub fn refresh_span(pod: &PodRef, step: Option<&Cause>) -> Span {
         k8s.pod.name = pod.name,
         k8s.namespace.name = pod.namespace,
     );
-    cause::set_parent(&span, Some(step));
+    cause::follow(&span, Some(step));
     span
 }
 

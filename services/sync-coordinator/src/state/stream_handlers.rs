@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use polylet_kit::cause;
 use polylet_model::{Manifest, declared_features};
 use polylet_watch::{PressureItemKey, Update};
 use polylet_wire::common::v1::PodRef;
@@ -42,11 +43,18 @@ impl State {
                     return;
                 };
                 worker.pod.has_source = false;
-                worker.pod.removal_requested = true;
+                let is_known = std::mem::replace(&mut worker.pod.removal_requested, true);
                 let span = tracing::info_span!(parent: None, "sync.removed", k8s.pod.uid = uid,
                     k8s.pod.name = worker.reference.name, k8s.namespace.name = worker.reference.namespace);
-                polylet_kit::cause::new_trace(&span);
-                worker.cause = Some(polylet_kit::cause::from_span(&span));
+                match worker.cause.as_ref().filter(|_| is_known) {
+                    // Deleted at the API server before: that trace goes on.
+                    Some(deletion) => cause::follow(&span, Some(deletion)),
+                    None => {
+                        cause::start_trace(&span);
+                        cause::name_root(&span, cause::root::POD_DELETE);
+                    }
+                }
+                worker.cause = Some(cause::from_span(&span));
                 self.workers.queue.push(&uid);
             }
             Update::Synced => {

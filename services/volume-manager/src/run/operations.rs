@@ -118,7 +118,9 @@ impl EventLoop {
             otel.status_code = Empty,
             otel.status_description = Empty,
         );
-        cause::set_parent(&span, self.causes.get(uid));
+        if let Some(declared) = self.causes.get(uid) {
+            cause::set_caller(&span, &declared.traceparent);
+        }
         span
     }
 }

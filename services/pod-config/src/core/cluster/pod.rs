@@ -146,6 +146,21 @@ pub fn classify(
     })
 }
 
+/// Whether a published manifest has a deletion timestamp.
+pub fn is_deleted(manifest: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct WithDeletion {
+        metadata: DeletionMetadata,
+    }
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct DeletionMetadata {
+        deletion_timestamp: Option<String>,
+    }
+    let pod: Result<WithDeletion, _> = serde_json::from_slice(manifest);
+    pod.is_ok_and(|pod| pod.metadata.deletion_timestamp.is_some())
+}
+
 /// Reads the time when a pod was first seen from a published manifest.
 pub fn parse_first_seen(manifest: &[u8]) -> Option<Timestamp> {
     #[derive(Deserialize)]

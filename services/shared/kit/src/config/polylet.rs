@@ -60,7 +60,7 @@ pub struct PolyletConfiguration {
     /// services, it is three seconds at most.
     #[serde(with = "go_duration")]
     pub stream_drain_timeout: Duration,
-    /// Limits of the supervisor's trace ring.
+    /// Limits of the traces that the supervisor keeps.
     pub trace_ring: TraceRing,
     /// `error`, `warn`, `info`, `debug`, `trace`, or `target=level` pairs.
     pub log_level: String,
@@ -77,13 +77,13 @@ pub enum KeepSecrets {
     Memory,
 }
 
-/// Limits of the supervisor's trace ring.
+/// Limits of the traces that the supervisor keeps.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct TraceRing {
-    /// Most spans in the ring.
+    /// Most spans.
     pub max_spans: usize,
-    /// Most bytes in the ring.
+    /// Most bytes.
     pub max_bytes: usize,
 }
 
@@ -126,8 +126,8 @@ impl Default for PolyletConfiguration {
 impl Default for TraceRing {
     fn default() -> TraceRing {
         TraceRing {
-            max_spans: 5_000,
-            max_bytes: 2 << 20,
+            max_spans: 8_000,
+            max_bytes: 3 << 20,
         }
     }
 }

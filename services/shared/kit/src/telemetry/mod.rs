@@ -177,7 +177,7 @@ mod tests {
         });
         drop(tracing::info_span!(target: "polylet_x", "ours"));
         let root = tracing::info_span!(target: "polylet_x", "root");
-        crate::cause::new_trace(&root);
+        crate::cause::start_trace(&root);
         let cause = crate::cause::from_span(&root);
         drop(root);
         let past = |start: i64, end: i64| PastSpan {
@@ -197,7 +197,10 @@ mod tests {
         let names: Vec<_> = queued.iter().map(|span| span.name.as_ref()).collect();
         assert_eq!(names, ["ours", "root", "past"]);
         let (root, past) = (&queued[1], &queued[2]);
-        assert_eq!(past.parent_span_id, root.span_context.span_id());
+        // Both are steps below the root that the supervisor derives.
+        assert_eq!(past.parent_span_id, root.parent_span_id);
+        let caused = past.links.iter().map(|link| link.span_context.span_id());
+        assert!(caused.eq([root.span_context.span_id()]));
         let seconds = |time: std::time::SystemTime| {
             time.duration_since(std::time::UNIX_EPOCH)
                 .unwrap()

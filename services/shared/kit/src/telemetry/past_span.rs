@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 use std::time::SystemTime;
 
 use jiff::Timestamp;
-use opentelemetry::trace::{Span, SpanBuilder, TraceContextExt, Tracer};
+use opentelemetry::trace::{Link, Span, SpanBuilder, TraceContextExt, Tracer};
 use opentelemetry::{Context, KeyValue};
 use opentelemetry_sdk::trace::SdkTracer;
 use polylet_wire::common::v1::Cause;
@@ -33,10 +33,10 @@ pub struct PastSpan {
     pub attributes: Vec<(&'static str, String)>,
 }
 
-/// Records a span below its cause, and returns its traceparent. Without a valid cause, or when the times are
+/// Records a span that follows from its cause, and returns its traceparent. Without a valid cause, or when the times are
 /// reversed, nothing is recorded.
 pub fn record(span: PastSpan, cause: &Cause) -> Option<String> {
-    let parent = cause::parse(&cause.traceparent)?;
+    let direct = cause::parse(&cause.traceparent)?;
     if span.ended_at < span.started_at {
         return None;
     }
@@ -45,8 +45,10 @@ pub fn record(span: PastSpan, cause: &Cause) -> Option<String> {
     let attributes = attributes.map(|(name, value)| KeyValue::new(name, value));
     let builder = SpanBuilder::from_name(span.name)
         .with_start_time(SystemTime::from(span.started_at))
+        .with_links(vec![Link::with_context(direct.clone())])
         .with_attributes(attributes);
-    let context = Context::new().with_remote_span_context(parent);
+    let root = cause::root_context(direct.trace_id());
+    let context = Context::new().with_remote_span_context(root);
     let mut recorded = tracer.build_with_context(builder, &context);
     let traceparent = cause::to_traceparent(recorded.span_context());
     recorded.end_with_timestamp(SystemTime::from(span.ended_at));

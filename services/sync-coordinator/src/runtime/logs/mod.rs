@@ -249,6 +249,6 @@ fn rotation_span(need: RotationNeed, log: &ContainerLog) -> tracing::Span {
         k8s.container.name = log.container,
         attempt = log.attempt,
     );
-    polylet_kit::cause::new_trace(&span);
+    polylet_kit::cause::detach(&span);
     span
 }

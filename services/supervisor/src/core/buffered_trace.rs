@@ -1,0 +1,194 @@
+//! One trace of the buffer.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use polylet_kit::cause::{OUTCOME_ATTRIBUTE, ROOT_ATTRIBUTE, root};
+
+use crate::core::encoded_span::EncodedSpan;
+use crate::core::span::{POD_NAME, POD_NAMESPACE, POD_UID, SpanRecord};
+use crate::core::trace_root::{duration, is_step};
+
+/// Most pods of a trace by which it is found.
+const MAX_PODS: usize = 8;
+/// Spans come in batches: how long after the last one a trace with an outcome is complete.
+const SETTLED: Duration = Duration::from_secs(2);
+/// How long nothing is heard of a trace without an outcome until it has ended.
+const QUIET: Duration = Duration::from_secs(10);
+/// The same for a deletion, in which a container may take its time to stop.
+const QUIET_DELETION: Duration = Duration::from_secs(60);
+/// The same for a start, in which an image may be pulled or a volume awaited.
+const QUIET_START: Duration = Duration::from_secs(60 * 60);
+/// Fewer traces of a kind have no slowest ones.
+const MIN_TO_COMPARE: usize = 20;
+
+/// The spans of a trace, and what is known of it without decoding them.
+#[derive(Debug)]
+pub(super) struct BufferedTrace {
+    spans: Vec<EncodedSpan>,
+    bytes: usize,
+    start: Timestamp,
+    end: Timestamp,
+    /// The name of the root.
+    root: Option<Box<str>>,
+    has_steps: bool,
+    has_outcome: bool,
+    failed: bool,
+    pods: Vec<TracedPod>,
+    /// When the last span came.
+    received: Instant,
+    /// Its end was told.
+    told: bool,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct TracedPod {
+    uid: Box<str>,
+    namespace: Box<str>,
+    name: Box<str>,
+}
+
+impl BufferedTrace {
+    /// The trace that begins with a span, which is still to be added.
+    pub(super) fn new(record: &SpanRecord, now: Instant) -> BufferedTrace {
+        BufferedTrace {
+            spans: Vec::new(),
+            bytes: 0,
+            start: record.start,
+            end: record.end,
+            root: None,
+            has_steps: false,
+            has_outcome: false,
+            failed: false,
+            pods: Vec::new(),
+            received: now,
+            told: false,
+        }
+    }
+
+    pub(super) fn push(&mut self, record: &SpanRecord, encoded: EncodedSpan, now: Instant) {
+        self.bytes += encoded.size();
+        self.spans.push(encoded);
+        self.start = self.start.min(record.start);
+        self.end = self.end.max(record.end);
+        self.received = now;
+        self.has_steps |= is_step(record);
+        self.has_outcome |= !record.attribute(OUTCOME_ATTRIBUTE).is_empty();
+        // Probes fail until their container listens.
+        self.failed |= record.error.is_some() && !record.name.starts_with("probe.");
+        let root = record.attribute(ROOT_ATTRIBUTE);
+        if self.root.is_none() && !root.is_empty() {
+            self.root = Some(root.into());
+        }
+        let pod = TracedPod {
+            uid: record.attribute(POD_UID).into(),
+            namespace: record.attribute(POD_NAMESPACE).into(),
+            name: record.attribute(POD_NAME).into(),
+        };
+        if !pod.uid.is_empty() && self.pods.len() < MAX_PODS && !self.pods.contains(&pod) {
+            self.pods.push(pod);
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.spans.len()
+    }
+
+    /// Memory used, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(super) fn start(&self) -> Timestamp {
+        self.start
+    }
+
+    pub(super) fn end(&self) -> Timestamp {
+        self.end
+    }
+
+    pub(super) fn received(&self) -> Instant {
+        self.received
+    }
+
+    pub(super) fn has_failed(&self) -> bool {
+        self.failed
+    }
+
+    pub(super) fn is_told(&self) -> bool {
+        self.told
+    }
+
+    /// Remembers that the end was told.
+    pub(super) fn tell(&mut self) {
+        self.told = true;
+    }
+
+    /// When the trace has ended, if nothing more is heard of it; `None` once that was told, or if it has no root
+    /// that is to be derived.
+    pub(super) fn expected_end(&self) -> Option<Instant> {
+        if self.told || !self.has_steps {
+            return None;
+        }
+        let quiet = match self.root.as_deref() {
+            _ if self.has_outcome => SETTLED,
+            Some(root::POD_START) => QUIET_START,
+            Some(root::POD_DELETE | root::POD_EVICT) => QUIET_DELETION,
+            _ => QUIET,
+        };
+        Some(self.received + quiet)
+    }
+
+    /// The uid of the trace's pod with this uid, name or `namespace/name`.
+    pub(super) fn pod(&self, query: &str) -> Option<&str> {
+        let is_meant = |pod: &&TracedPod| {
+            let TracedPod {
+                uid,
+                namespace,
+                name,
+            } = *pod;
+            query == &**uid || query == &**name || query.split_once('/') == Some((namespace, name))
+        };
+        self.pods.iter().find(is_meant).map(|pod| &*pod.uid)
+    }
+
+    pub(super) fn spans(&self) -> impl Iterator<Item = &EncodedSpan> {
+        self.spans.iter()
+    }
+
+    pub(super) fn decode(&self) -> Vec<SpanRecord> {
+        self.spans.iter().map(EncodedSpan::decode).collect()
+    }
+}
+
+/// How long traces last, by the names of their roots.
+pub(super) struct TraceDurations {
+    /// The 95th percentile of each.
+    slow: BTreeMap<Option<Box<str>>, Duration>,
+}
+
+impl TraceDurations {
+    pub(super) fn of<'a>(traces: impl Iterator<Item = &'a BufferedTrace>) -> TraceDurations {
+        let mut durations: BTreeMap<_, Vec<Duration>> = BTreeMap::new();
+        for trace in traces {
+            let of_root = durations.entry(trace.root.clone()).or_default();
+            of_root.push(duration(trace.start, trace.end));
+        }
+        durations.retain(|_, durations| durations.len() >= MIN_TO_COMPARE);
+        let slow = durations.into_iter().filter_map(|(root, mut durations)| {
+            durations.sort_unstable();
+            let at = durations.len() * 95 / 100;
+            Some((root, *durations.get(at)?))
+        });
+        TraceDurations {
+            slow: slow.collect(),
+        }
+    }
+
+    /// Whether a trace is slower than 95 % of its kind.
+    pub(super) fn is_slow(&self, trace: &BufferedTrace) -> bool {
+        let slow = self.slow.get(&trace.root);
+        slow.is_some_and(|slow| duration(trace.start, trace.end) > *slow)
+    }
+}

@@ -1,0 +1,226 @@
+//! A bounded buffer of recent traces.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use serde::{Deserialize, Deserializer, Serialize};
+
+use crate::core::buffered_trace::{BufferedTrace, TraceDurations};
+use crate::core::encoded_span::EncodedSpan;
+use crate::core::span::{SpanRecord, TraceId};
+use crate::core::trace_root::root_of;
+
+/// Most spans of one trace; further ones are dropped.
+const MAX_SPANS_OF_TRACE: usize = 2_000;
+
+/// The newest traces, bounded in spans and bytes. Whole traces are dropped: the oldest first, failed ones and the
+/// slowest of their kind after all others. What is dropped is counted in spans.
+#[derive(Debug)]
+pub struct TraceBuffer {
+    max_spans: usize,
+    max_bytes: usize,
+    traces: BTreeMap<TraceId, BufferedTrace>,
+    spans: usize,
+    bytes: usize,
+    dropped: u64,
+}
+
+/// The content of a buffer.
+#[derive(Serialize, Deserialize)]
+struct SavedTraces<T> {
+    dropped: u64,
+    records: T,
+    /// Traces whose end was told.
+    #[serde(default)]
+    ended: Vec<TraceId>,
+}
+
+impl TraceBuffer {
+    /// An empty buffer.
+    pub fn new(max_spans: usize, max_bytes: usize) -> TraceBuffer {
+        TraceBuffer {
+            max_spans,
+            max_bytes,
+            traces: BTreeMap::new(),
+            spans: 0,
+            bytes: 0,
+            dropped: 0,
+        }
+    }
+
+    /// Adds a span, and drops traces beyond the bounds.
+    pub fn push(&mut self, record: &SpanRecord, now: Instant) {
+        self.push_encoded(record, EncodedSpan::new(record), now);
+    }
+
+    fn push_encoded(&mut self, record: &SpanRecord, encoded: EncodedSpan, now: Instant) {
+        let trace = self.traces.entry(record.trace);
+        let trace = trace.or_insert_with(|| BufferedTrace::new(record, now));
+        let bytes = encoded.size();
+        if trace.len() >= MAX_SPANS_OF_TRACE || bytes > self.max_bytes || self.max_spans == 0 {
+            self.dropped += 1;
+            if trace.len() == 0 {
+                self.traces.remove(&record.trace);
+            }
+            return;
+        }
+        trace.push(record, encoded, now);
+        self.spans += 1;
+        self.bytes += bytes;
+        if self.is_over() {
+            self.shrink(record.trace);
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.spans > self.max_spans || self.bytes > self.max_bytes
+    }
+
+    /// Drops traces until the bounds hold, the present one last.
+    fn shrink(&mut self, present: TraceId) {
+        let durations = TraceDurations::of(self.traces.values());
+        let rank = |(id, trace): (&TraceId, &BufferedTrace)| {
+            let is_notable = trace.has_failed() || durations.is_slow(trace);
+            (*id == present, is_notable, trace.received(), *id)
+        };
+        let mut order: Vec<_> = self.traces.iter().map(rank).collect();
+        order.sort_unstable();
+        for (.., id) in order {
+            if !self.is_over() {
+                return;
+            }
+            if let Some(trace) = self.traces.remove(&id) {
+                self.spans -= trace.len();
+                self.bytes -= trace.bytes();
+                self.dropped += trace.len() as u64;
+            }
+        }
+    }
+
+    /// The content, for another program. An encoded sequence is decoded by [`TraceBuffer::restore`].
+    pub fn content(&self) -> impl Serialize {
+        let ended = self.traces.iter().filter(|(_, trace)| trace.is_told());
+        SavedTraces {
+            dropped: self.dropped,
+            records: self
+                .traces
+                .values()
+                .flat_map(BufferedTrace::spans)
+                .collect::<Vec<_>>(),
+            ended: ended.map(|(id, _)| *id).collect(),
+        }
+    }
+
+    /// Fills an empty buffer with decoded content of another program's.
+    ///
+    /// # Errors
+    /// It is no such content; the buffer stays empty.
+    pub fn restore<'de, D: Deserializer<'de>>(
+        &mut self,
+        content: D,
+        now: Instant,
+    ) -> Result<(), D::Error> {
+        let saved = SavedTraces::<Vec<EncodedSpan>>::deserialize(content)?;
+        self.dropped = saved.dropped;
+        for encoded in saved.records {
+            self.push_encoded(&encoded.decode(), encoded, now);
+        }
+        for id in saved.ended {
+            if let Some(trace) = self.traces.get_mut(&id) {
+                trace.tell();
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts spans that were dropped before.
+    pub fn add_dropped(&mut self, spans: u64) {
+        self.dropped += spans;
+    }
+
+    /// Spans dropped since the start.
+    pub fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    /// The number of spans.
+    pub fn len(&self) -> usize {
+        self.spans
+    }
+
+    /// Whether the buffer is empty.
+    pub fn is_empty(&self) -> bool {
+        self.spans == 0
+    }
+
+    /// The roots of traces that have ended, each once.
+    pub fn take_ended(&mut self, now: Instant) -> Vec<SpanRecord> {
+        let ended = self.traces.iter_mut().filter(|(_, trace)| {
+            let end = trace.expected_end();
+            end.is_some_and(|end| end <= now)
+        });
+        let root = |(id, trace): (&TraceId, &mut BufferedTrace)| {
+            trace.tell();
+            root_of(*id, &trace.decode())
+        };
+        ended.filter_map(root).collect()
+    }
+
+    /// When the next trace will have ended, if nothing more is heard of it.
+    pub fn next_end(&self) -> Option<Instant> {
+        self.traces
+            .values()
+            .filter_map(BufferedTrace::expected_end)
+            .min()
+    }
+
+    /// Finds a trace by its ID in hexadecimal, or by a pod's uid, name, or `namespace/name`: the first
+    /// trace, which is its start, of the latest pod of that name.
+    pub fn find(&self, query: &str) -> Option<TraceId> {
+        if let Some(id) = parse_trace_id(query).filter(|id| self.traces.contains_key(id)) {
+            return Some(id);
+        }
+        let matching = self.traces.values().filter_map(|trace| {
+            let uid = trace.pod(query)?;
+            Some((trace.end(), uid))
+        });
+        let (_, latest) = matching.max()?;
+        let of_pod = self.traces.iter();
+        let of_pod = of_pod.filter(|(_, trace)| trace.pod(latest).is_some());
+        let first = of_pod.min_by_key(|(_, trace)| trace.start());
+        first.map(|(id, _)| *id)
+    }
+
+    /// The spans of a trace, by start time, with its root.
+    pub fn trace(&self, id: TraceId) -> Vec<SpanRecord> {
+        let trace = self.traces.get(&id);
+        let mut spans = trace.map_or_else(Vec::new, BufferedTrace::decode);
+        spans.extend(root_of(id, &spans));
+        spans.sort_by_key(|record| {
+            (
+                record.start,
+                record.parent.is_some(),
+                record.end,
+                record.span,
+            )
+        });
+        spans
+    }
+}
+
+fn parse_trace_id(text: &str) -> Option<TraceId> {
+    let valid = text.len() == 32 && text.bytes().all(|b| b.is_ascii_hexdigit());
+    let id = valid
+        .then(|| u128::from_str_radix(text, 16).ok())
+        .flatten()?;
+    Some(id.to_be_bytes())
+}
+
+/// An ID in hexadecimal.
+pub fn hex(id: &[u8]) -> String {
+    id.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+#[path = "trace_buffer_tests.rs"]
+mod tests;
