@@ -134,15 +134,19 @@ fn spans_are_recorded_and_shown() {
     });
     let text = String::from_utf8(node.run(&["trace", "demo"]).stdout).unwrap();
     assert!(text.contains("fake_service.start result=n1"), "{text}");
+    // The step, below the root that the supervisor derives.
     assert!(
-        text.contains("1 spans in 1 services, 0 with errors"),
+        text.contains("2 spans in 2 services, 0 with errors"),
         "{text}"
     );
     let output = node.run(&["trace", "u-1", "-o", "json"]);
     let json: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!(json["spans"][0]["attributes"]["k8s.pod.name"], "demo");
+    let (root, step) = (&json["spans"][0], &json["spans"][1]);
+    assert_eq!(root["name"], "pod.start");
+    assert_eq!(root["attributes"]["k8s.pod.name"], "demo");
+    assert_eq!(step["parentSpanId"], root["spanId"]);
     let path = json["criticalPath"].as_array().unwrap();
-    assert_eq!(path[0]["spanId"], json["spans"][0]["spanId"]);
+    assert_eq!(path[0]["spanId"], step["spanId"]);
     assert_eq!(path[0]["owner"], "polylet");
 
     let none = node.run(&["trace", "missing"]);

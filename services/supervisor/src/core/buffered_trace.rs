@@ -7,8 +7,8 @@ use jiff::Timestamp;
 use polylet_kit::cause::{OUTCOME_ATTRIBUTE, ROOT_ATTRIBUTE, root};
 
 use crate::core::encoded_span::EncodedSpan;
-use crate::core::span::{POD_NAME, POD_NAMESPACE, POD_UID, SpanRecord};
 use crate::core::trace_root::{duration, is_step};
+use polylet_trace::{POD_NAME, POD_NAMESPACE, POD_UID, SpanRecord};
 
 /// Most pods of a trace by which it is found.
 const MAX_PODS: usize = 8;

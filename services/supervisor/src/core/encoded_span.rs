@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::core::span::{SpanId, SpanRecord, TraceId};
+use polylet_trace::{SpanId, SpanRecord, TraceId};
 
 /// A span in compact form.
 #[derive(Debug, Serialize, Deserialize)]

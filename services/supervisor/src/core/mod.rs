@@ -1,17 +1,13 @@
 //! Decisions and views. Pure.
 
 mod buffered_trace;
-pub mod critical_path;
 mod encoded_span;
 pub mod handover;
 pub mod liveness;
 pub mod order;
 pub mod path_table;
-pub mod path_tree;
 pub mod pods;
 pub mod restart;
-pub mod span;
-pub mod step_owner;
 pub mod takeover;
 pub mod text;
 pub mod trace_buffer;

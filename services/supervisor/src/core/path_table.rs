@@ -2,17 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use super::critical_path::critical_path;
-use super::step_owner::StepOwner;
+use polylet_trace::{SpanRecord, StepOwner, Trace};
+
 use super::text;
-use super::waterfall::{WaterfallSpan, description, nanos, nodes};
+use super::waterfall::{description, nanos};
 
 /// What no span explains.
 const UNATTRIBUTED: &str = "(unattributed)";
 
 /// A table with a row for each span on the path, in the order of time, and a line with the shares of the owners.
-pub fn path_table(spans: &[WaterfallSpan]) -> String {
-    let path = critical_path(&nodes(spans));
+pub fn path_table(trace: &Trace) -> String {
+    let path = trace.critical_path();
+    let spans = &trace.spans;
     let total: i128 = path.iter().map(|segment| segment.end - segment.start).sum();
     if total == 0 {
         return String::new();
@@ -20,7 +21,7 @@ pub fn path_table(spans: &[WaterfallSpan]) -> String {
     let mut order: Vec<Option<usize>> = Vec::new();
     let mut times: BTreeMap<Option<usize>, i128> = BTreeMap::new();
     let mut of_owners: BTreeMap<Option<StepOwner>, i128> = BTreeMap::new();
-    for segment in &path {
+    for segment in path {
         let time = segment.end - segment.start;
         if !order.contains(&segment.node) {
             order.push(segment.node);
@@ -63,7 +64,7 @@ pub fn path_table(spans: &[WaterfallSpan]) -> String {
     table
 }
 
-fn owner(node: Option<usize>, spans: &[WaterfallSpan]) -> Option<StepOwner> {
+fn owner(node: Option<usize>, spans: &[SpanRecord]) -> Option<StepOwner> {
     let span = node.and_then(|at| spans.get(at))?;
     Some(StepOwner::of(&span.name))
 }
@@ -83,26 +84,31 @@ mod tests {
 
     use super::*;
 
-    fn span(id: &str, service: &str, name: &str, start: i64, end: i64) -> WaterfallSpan {
-        WaterfallSpan {
-            id: id.to_owned(),
-            parent: if id == "a" { "" } else { "a" }.to_owned(),
+    fn span(id: u8, service: &str, name: &str, start: i64, end: i64) -> SpanRecord {
+        SpanRecord {
+            trace: [1; 16],
+            span: [id; 8],
+            parent: (id != 1).then_some([1; 8]),
             service: service.to_owned(),
             name: name.to_owned(),
             start: Timestamp::from_millisecond(start).unwrap(),
             end: Timestamp::from_millisecond(end).unwrap(),
             attributes: BTreeMap::new(),
-            error: String::new(),
+            error: None,
             links: Vec::new(),
         }
     }
 
+    fn trace(spans: Vec<SpanRecord>) -> Trace {
+        Trace { id: [1; 16], spans }
+    }
+
     #[test]
     fn each_step_has_its_time_and_owner() {
-        let spans = [
-            span("a", "sync-coordinator", "sync.sandbox", 0, 100),
-            span("b", "sync-coordinator", "cri.RunPodSandbox", 5, 95),
-            span("c", "prober", "probe.http", 160, 200),
+        let spans = vec![
+            span(1, "sync-coordinator", "sync.sandbox", 0, 100),
+            span(2, "sync-coordinator", "cri.RunPodSandbox", 5, 95),
+            span(3, "prober", "probe.http", 160, 200),
         ];
         let table = "\
 critical path
@@ -119,7 +125,7 @@ runtime 90.0ms (45.0 %), (unattributed) 60.0ms (30.0 %), workload 40.0ms (20.0 %
             let words = |line: &str| line.split_whitespace().map(str::to_owned).collect();
             text.lines().map(words).collect()
         };
-        assert_eq!(words(&path_table(&spans)), words(table));
-        assert_eq!(path_table(&[]), "");
+        assert_eq!(words(&path_table(&trace(spans))), words(table));
+        assert_eq!(path_table(&trace(Vec::new())), "");
     }
 }

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use polylet_trace::{SpanRecord, TraceId, parse_trace_id};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::core::buffered_trace::{BufferedTrace, TraceDurations};
 use crate::core::encoded_span::EncodedSpan;
-use crate::core::span::{SpanRecord, TraceId};
 use crate::core::trace_root::root_of;
 
 /// Most spans of one trace; further ones are dropped.
@@ -206,19 +206,6 @@ impl TraceBuffer {
         });
         spans
     }
-}
-
-fn parse_trace_id(text: &str) -> Option<TraceId> {
-    let valid = text.len() == 32 && text.bytes().all(|b| b.is_ascii_hexdigit());
-    let id = valid
-        .then(|| u128::from_str_radix(text, 16).ok())
-        .flatten()?;
-    Some(id.to_be_bytes())
-}
-
-/// An ID in hexadecimal.
-pub fn hex(id: &[u8]) -> String {
-    id.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use polylet_kit::cause::{OUTCOME_ATTRIBUTE, ROOT_ATTRIBUTE, outcome, root};
 use proptest::prelude::*;
 
 use super::*;
-use crate::core::span::{POD_NAME, POD_NAMESPACE, POD_UID};
+use polylet_trace::{POD_NAME, POD_NAMESPACE, POD_UID};
 
 fn at(ms: i64) -> Timestamp {
     Timestamp::from_millisecond(ms).unwrap()

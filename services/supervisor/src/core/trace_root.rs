@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 use polylet_kit::cause::{self, OUTCOME_ATTRIBUTE, ROOT_ATTRIBUTE, outcome, root};
 
-use crate::core::span::{POD_NAME, POD_NAMESPACE, POD_UID, SpanRecord, TraceId};
+use polylet_trace::{POD_NAME, POD_NAMESPACE, POD_UID, SpanRecord, TraceId};
 
 /// Whether a span is a step below the root of its trace.
 pub fn is_step(span: &SpanRecord) -> bool {

@@ -1,13 +1,10 @@
 //! A trace as text: one line per span, children below their parents.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
 use std::time::Duration;
 
-use jiff::Timestamp;
+use polylet_trace::{PathNode, PathTree, SpanRecord, Trace, critical_path, hex};
 
-use super::critical_path::critical_path;
-use super::path_tree::{PathNode, PathTree};
 use super::text;
 
 /// Width of the bar in columns.
@@ -19,32 +16,9 @@ const SHOWN: &[(&str, &str)] = &[
     ("result", "result"),
 ];
 
-/// A span to draw.
-#[derive(Debug, Clone, PartialEq)]
-pub struct WaterfallSpan {
-    /// The ID of the span.
-    pub id: String,
-    /// The ID of the parent; empty for a root.
-    pub parent: String,
-    /// The service that recorded it.
-    pub service: String,
-    /// The operation.
-    pub name: String,
-    /// Start time.
-    pub start: Timestamp,
-    /// End time.
-    pub end: Timestamp,
-    /// Further attributes.
-    pub attributes: BTreeMap<String, String>,
-    /// The error; empty if the operation succeeded.
-    pub error: String,
-    /// The IDs of linked spans, each behind that of its trace and a hyphen.
-    pub links: Vec<String>,
-}
-
 /// Formats a trace, its critical path marked by `*`.
-pub fn waterfall(trace_id: &str, spans: &[WaterfallSpan]) -> String {
-    let nodes = nodes(spans);
+pub fn waterfall(trace: &Trace) -> String {
+    let (spans, nodes) = (&trace.spans, trace.nodes());
     let begin = nodes.iter().map(|node| node.start).min().unwrap_or(0);
     let end = nodes.iter().map(|node| node.end).max().unwrap_or(begin);
     let path = critical_path(&nodes);
@@ -66,8 +40,8 @@ pub fn waterfall(trace_id: &str, spans: &[WaterfallSpan]) -> String {
     let mut services: Vec<&str> = spans.iter().map(|span| span.service.as_str()).collect();
     services.sort_unstable();
     services.dedup();
-    let failed = spans.iter().filter(|span| !span.error.is_empty()).count();
-    let mut text = format!("trace {trace_id}\n\n");
+    let failed = spans.iter().filter(|span| span.error.is_some()).count();
+    let mut text = format!("trace {}\n\n", hex(&trace.id));
     let titles = ["", "START", "TOOK", "SERVICE", "", "SPAN"].map(str::to_owned);
     let mut widths = [0; 4];
     for [mark, start, took, service, ..] in [&titles].into_iter().chain(&rows) {
@@ -88,26 +62,6 @@ pub fn waterfall(trace_id: &str, spans: &[WaterfallSpan]) -> String {
         services.len(),
     ));
     text
-}
-
-/// The spans with the indices of their parents and causes.
-pub(crate) fn nodes(spans: &[WaterfallSpan]) -> Vec<PathNode> {
-    let indices: BTreeMap<&str, usize> = spans
-        .iter()
-        .enumerate()
-        .map(|(at, span)| (span.id.as_str(), at))
-        .collect();
-    let node = |span: &WaterfallSpan| PathNode {
-        start: span.start.as_nanosecond(),
-        // The clock may have been set back.
-        end: span.end.as_nanosecond().max(span.start.as_nanosecond()),
-        parent: indices.get(span.parent.as_str()).copied(),
-        causes: {
-            let ids = span.links.iter().filter_map(|link| link.rsplit_once('-'));
-            ids.filter_map(|(_, id)| indices.get(id).copied()).collect()
-        },
-    };
-    spans.iter().map(node).collect()
 }
 
 /// Indices with depths, children below their parents, earlier ones first.
@@ -145,7 +99,7 @@ fn bar(start: i128, end: i128, total: i128) -> String {
     format!("|{}|", (0..BAR).map(cell).collect::<String>())
 }
 
-pub(super) fn description(span: &WaterfallSpan) -> String {
+pub(super) fn description(span: &SpanRecord) -> String {
     let mut text = span.name.clone();
     for (key, name) in SHOWN {
         if let Some(value) = span.attributes.get(*key).filter(|value| !value.is_empty()) {
@@ -155,8 +109,8 @@ pub(super) fn description(span: &WaterfallSpan) -> String {
     if !span.links.is_empty() {
         text.push_str(&format!(" links={}", span.links.len()));
     }
-    if !span.error.is_empty() {
-        text.push_str(&format!("  ERROR {}", span.error.replace('\n', " ")));
+    if let Some(error) = &span.error {
+        text.push_str(&format!("  ERROR {}", error.replace('\n', " ")));
     }
     text
 }

@@ -1,43 +1,48 @@
-use super::*;
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use polylet_trace::TraceId;
 use proptest::prelude::*;
 
-fn span(id: &str, parent: &str, service: &str, name: &str, start: i64, end: i64) -> WaterfallSpan {
-    WaterfallSpan {
-        id: id.to_owned(),
-        parent: parent.to_owned(),
+use super::*;
+
+const TRACE: TraceId = [0x0a; 16];
+
+fn span(id: u8, parent: u8, service: &str, name: &str, start: i64, end: i64) -> SpanRecord {
+    SpanRecord {
+        trace: TRACE,
+        span: [id; 8],
+        parent: (parent != 0).then_some([parent; 8]),
         service: service.to_owned(),
         name: name.to_owned(),
         start: Timestamp::from_microsecond(start).unwrap(),
         end: Timestamp::from_microsecond(end).unwrap(),
         attributes: BTreeMap::new(),
-        error: String::new(),
+        error: None,
         links: Vec::new(),
     }
+}
+
+fn drawn(spans: Vec<SpanRecord>) -> String {
+    waterfall(&Trace { id: TRACE, spans })
 }
 
 #[test]
 fn pod_start_is_drawn() {
     let mut spans = vec![
-        span("a", "", "pod-config", "pod.seen", 0, 1_000),
-        span("b", "a", "sync-coordinator", "pod.start", 2_000, 160_000),
-        span("c", "b", "volume-manager", "volume.mount", 3_000, 9_000),
+        span(1, 0, "pod-config", "pod.seen", 0, 1_000),
+        span(2, 1, "sync-coordinator", "pod.start", 2_000, 160_000),
+        span(3, 2, "volume-manager", "volume.mount", 3_000, 9_000),
+        span(4, 2, "sync-coordinator", "cri.RunPodSandbox", 3_000, 90_000),
         span(
-            "d",
-            "b",
-            "sync-coordinator",
-            "cri.RunPodSandbox",
-            3_000,
-            90_000,
-        ),
-        span(
-            "e",
-            "b",
+            5,
+            2,
             "sync-coordinator",
             "cri.StartContainer",
             90_000,
             160_000,
         ),
-        span("f", "gone", "prober", "probe.readiness", 161_000, 200_000),
+        span(6, 9, "prober", "probe.readiness", 161_000, 200_000),
     ];
     spans[4].attributes = [
         ("k8s.container.name", "web"),
@@ -46,10 +51,13 @@ fn pod_start_is_drawn() {
     ]
     .map(own)
     .into();
-    spans[5].error = "refused\nagain".to_owned();
-    spans[1].links = vec!["0af7-a".to_owned(), "0af8-z".to_owned()];
+    spans[5].error = Some("refused\nagain".to_owned());
+    spans[1].links = vec![
+        format!("{}-{}", hex(&TRACE), hex(&[1; 8])),
+        "0af8-z".to_owned(),
+    ];
     let expected = "\
-trace 0af7
+trace 0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a
 
    START    TOOK  SERVICE                                               SPAN
 *  0.0ms   1.0ms  pod-config        |=                               |  pod.seen
@@ -58,7 +66,7 @@ trace 0af7
 *  3.0ms  87.0ms  sync-coordinator  |===============                 |      cri.RunPodSandbox
 * 90.0ms  70.0ms  sync-coordinator  |              ============      |      cri.StartContainer container=web attempt=0
 * 161.0ms";
-    let text = waterfall("0af7", &spans);
+    let text = drawn(spans);
     let squeezed = |text: &str| -> Vec<Vec<String>> {
         text.lines()
             .map(|line| line.split_whitespace().map(str::to_owned).collect())
@@ -82,7 +90,7 @@ fn own((key, value): (&str, &str)) -> (String, String) {
 
 #[test]
 fn empty_trace_is_drawn() {
-    assert!(waterfall("0", &[]).contains("total 0.0ms, 0 spans"));
+    assert!(drawn(Vec::new()).contains("total 0.0ms, 0 spans"));
 }
 
 proptest! {
@@ -90,14 +98,11 @@ proptest! {
     fn every_span_has_one_line(
         raw in prop::collection::vec((0..9_u8, 0..9_u8, 0..1000_i64, -5..500_i64), 0..30),
     ) {
-        let spans: Vec<WaterfallSpan> = raw
-            .iter()
-            .enumerate()
-            .map(|(n, (_, parent, start, long))| {
-                span(&n.to_string(), &parent.to_string(), "s", "x", *start, start + long)
-            })
+        let spans: Vec<SpanRecord> = (1..)
+            .zip(&raw)
+            .map(|(n, (_, parent, start, long))| span(n, *parent, "s", "x", *start, start + long))
             .collect();
-        let text = waterfall("t", &spans);
-        prop_assert_eq!(text.lines().filter(|line| line.contains('|')).count(), spans.len());
+        let text = drawn(spans);
+        prop_assert_eq!(text.lines().filter(|line| line.contains('|')).count(), raw.len());
     }
 }

@@ -2,16 +2,16 @@
 
 use jiff::Timestamp;
 use polylet_kit::Config;
+use polylet_trace::{PathSegment, StepOwner, Trace, hex, parse_trace_id};
 use polylet_wire::supervisor::v1 as wire;
 use polylet_wire::supervisor::v1::supervisor_service_client::SupervisorServiceClient;
 use serde_json::{Value, json};
 
 use crate::args::OutputFormat;
 use crate::client::{self, ClientError};
-use crate::core::critical_path::{PathSegment, critical_path};
 use crate::core::path_table::path_table;
-use crate::core::step_owner::StepOwner;
-use crate::core::waterfall::{WaterfallSpan, nodes, waterfall};
+use crate::core::waterfall::waterfall;
+use crate::traces::convert;
 
 /// Prints the trace of a pod's start.
 pub(crate) async fn show(
@@ -26,50 +26,41 @@ pub(crate) async fn show(
     });
     let found = client::call("supervisor", get).await?;
     let as_spans: Vec<Value> = found.spans.iter().map(as_json).collect();
-    let spans: Vec<WaterfallSpan> = found.spans.into_iter().filter_map(from_wire).collect();
+    let id = parse_trace_id(&found.trace_id).unwrap_or_default();
+    let spans = found.spans.into_iter();
+    let spans = spans.filter_map(|span| convert::from_wire(id, span));
+    let trace = Trace {
+        id,
+        spans: spans.collect(),
+    };
     if output == OutputFormat::Json {
         super::json(&json!({
             "traceId": found.trace_id,
             "spans": as_spans,
-            "criticalPath": path_as_json(&spans),
+            "criticalPath": path_as_json(&trace),
             "dropped": found.dropped,
         }));
         return Ok(());
     }
-    let text = waterfall(&found.trace_id, &spans);
-    super::print(&format!("{text}\n{}", path_table(&spans)));
+    let text = waterfall(&trace);
+    super::print(&format!("{text}\n{}", path_table(&trace)));
     Ok(())
 }
 
 /// The segments, the earliest first; `spanId` and `owner` are null where no span explains the time.
-fn path_as_json(spans: &[WaterfallSpan]) -> Vec<Value> {
-    let path = critical_path(&nodes(spans)).into_iter();
+fn path_as_json(trace: &Trace) -> Vec<Value> {
+    let path = trace.critical_path().into_iter();
     let segment = |segment: PathSegment| {
-        let span = segment.node.and_then(|at| spans.get(at));
+        let span = segment.node.and_then(|at| trace.spans.get(at));
         let time = |nanos| Timestamp::from_nanosecond(nanos).ok();
         json!({
-            "spanId": span.map(|span| &span.id),
+            "spanId": span.map(|span| hex(&span.span)),
             "owner": span.map(|span| StepOwner::of(&span.name).label()),
             "start": time(segment.start).map(|at| at.to_string()),
             "end": time(segment.end).map(|at| at.to_string()),
         })
     };
     path.map(segment).collect()
-}
-
-fn from_wire(span: wire::Span) -> Option<WaterfallSpan> {
-    let time = |at: Option<&_>| polylet_wire::time::from_wire_opt(at);
-    Some(WaterfallSpan {
-        start: time(span.start.as_ref())?,
-        end: time(span.end.as_ref())?,
-        id: span.span_id,
-        parent: span.parent_span_id,
-        service: span.service,
-        name: span.name,
-        attributes: span.attributes.into_iter().collect(),
-        error: span.error,
-        links: span.links,
-    })
 }
 
 fn as_json(span: &wire::Span) -> Value {

@@ -5,10 +5,8 @@ use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, Span, Status as SpanStatus};
+use polylet_trace::{SpanRecord, TraceId, hex, parse_span_id};
 use polylet_wire::supervisor::v1 as wire;
-
-use crate::core::span::SpanRecord;
-use crate::core::trace_buffer::hex;
 
 /// Longer strings are cut off.
 const MAX_TEXT: usize = 2048;
@@ -130,6 +128,23 @@ pub(crate) fn to_wire(record: SpanRecord) -> wire::Span {
         error: record.error.unwrap_or_default(),
         links: record.links,
     }
+}
+
+/// A span from the wire; `None` without valid IDs or times.
+pub(crate) fn from_wire(trace: TraceId, span: wire::Span) -> Option<SpanRecord> {
+    let time = |at: Option<&_>| polylet_wire::time::from_wire_opt(at);
+    Some(SpanRecord {
+        trace,
+        span: parse_span_id(&span.span_id)?,
+        parent: parse_span_id(&span.parent_span_id),
+        start: time(span.start.as_ref())?,
+        end: time(span.end.as_ref())?,
+        service: span.service,
+        name: span.name,
+        attributes: span.attributes.into_iter().collect(),
+        error: (!span.error.is_empty()).then_some(span.error),
+        links: span.links,
+    })
 }
 
 #[cfg(test)]

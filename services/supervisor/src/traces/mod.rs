@@ -17,11 +17,12 @@ use opentelemetry_proto::tonic::collector::trace::v1::{
 };
 use polylet_kit::config::TraceRing;
 use polylet_kit::memory;
+use polylet_trace::hex;
 use polylet_wire::supervisor::v1 as wire;
 use tokio::sync::Notify;
 use tonic::{Request, Response, Status};
 
-use crate::core::trace_buffer::{TraceBuffer, hex};
+use crate::core::trace_buffer::TraceBuffer;
 use forward::SpanForwarder;
 
 /// The buffer and the forwarder. Clones share them.

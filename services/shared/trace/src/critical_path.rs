@@ -1,6 +1,6 @@
 //! The critical path of a trace: what its end waited for, from its first moment on.
 
-use super::path_tree::{PathNode, PathTree};
+use crate::path_tree::{PathNode, PathTree};
 
 /// A time in which the trace waited for one span, or for nothing that is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,0 +1,55 @@
+//! The spans of a trace.
+
+use std::collections::BTreeMap;
+
+use crate::critical_path::{PathSegment, critical_path};
+use crate::path_tree::PathNode;
+use crate::span::{SpanId, SpanRecord, TraceId, parse_span_id};
+
+/// A trace.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Trace {
+    /// Its ID.
+    pub id: TraceId,
+    /// Its spans, in any order.
+    pub spans: Vec<SpanRecord>,
+}
+
+impl Trace {
+    /// The span without a parent; the first one if there are several.
+    pub fn root(&self) -> Option<&SpanRecord> {
+        let roots = self.spans.iter().filter(|span| span.parent.is_none());
+        roots.min_by_key(|span| (span.start, span.span))
+    }
+
+    /// The spans with the indices of their parents and causes; times in nanoseconds.
+    pub fn nodes(&self) -> Vec<PathNode> {
+        let ids = self.spans.iter().enumerate();
+        let indices: BTreeMap<SpanId, usize> = ids.map(|(at, span)| (span.span, at)).collect();
+        let node = |span: &SpanRecord| PathNode {
+            start: span.start.as_nanosecond(),
+            // The clock may have been set back.
+            end: span.end.max(span.start).as_nanosecond(),
+            parent: span.parent.and_then(|id| indices.get(&id).copied()),
+            causes: {
+                let ids = span.links.iter().filter_map(|link| link.rsplit_once('-'));
+                let ids = ids.filter_map(|(_, id)| parse_span_id(id));
+                ids.filter_map(|id| indices.get(&id).copied()).collect()
+            },
+        };
+        self.spans.iter().map(node).collect()
+    }
+
+    /// What the end of the trace waited for; the nodes of the segments are indices of spans. A derived root explains
+    /// nothing.
+    pub fn critical_path(&self) -> Vec<PathSegment> {
+        let mut path = critical_path(&self.nodes());
+        for segment in &mut path {
+            let span = segment.node.and_then(|at| self.spans.get(at));
+            if span.is_some_and(SpanRecord::is_derived_root) {
+                segment.node = None;
+            }
+        }
+        path
+    }
+}
