@@ -129,12 +129,12 @@ fn remove_superseded_containers(view: &View<'_>, plan: &mut Plan) {
 }
 
 /// Whether a newer container replaces this one: an exited one is kept while it is the last of its
-/// name that exited, one that was never started only while it is the last of its name.
+/// name that ran and exited, one that was never started only while it is the last of its name.
 fn is_superseded(observed: &PodRuntimeState, container: &ContainerRecord) -> bool {
     let order = |c: &ContainerRecord| (c.attempt, c.created_at);
     observed.containers.iter().any(|other| {
         let replaces = match container.state {
-            ContainerState::Exited => other.state == ContainerState::Exited,
+            ContainerState::Exited => other.state == ContainerState::Exited && !other.aborted,
             ContainerState::Created => true,
             ContainerState::Running | ContainerState::Unknown => false,
         };

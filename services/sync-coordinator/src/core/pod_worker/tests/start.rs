@@ -357,3 +357,24 @@ fn an_aborted_start_is_no_exit() {
         assert_eq!((again.attempt, again.backoff_step), (0, 0), "{policy}");
     }
 }
+
+#[test]
+fn an_aborted_start_replaces_no_container_that_ran() {
+    let mut env = TestEnv::new(simple("Always", &["a"]));
+    env.run_until_idle();
+    env.exit_container("a", 1);
+    env.advance_clock(60);
+    env.run_until_idle();
+    // The restart was cancelled, since the process that asked for it was killed.
+    let id = env.running("a").unwrap();
+    env.exit_by_id(&id, 128);
+    let restarted = env.runtime.containers.iter_mut().find(|c| c.id == id);
+    restarted.unwrap().aborted = true;
+    env.relist();
+    let plan = env.plan();
+    let removed = plan.steps.iter().filter_map(|step| match step {
+        Step::RemoveContainer { id, .. } => Some(id),
+        _ => None,
+    });
+    assert_eq!(removed.collect::<Vec<_>>(), [&id], "{plan:?}");
+}
