@@ -75,6 +75,18 @@ pub struct TraceSummary {
 }
 
 impl Trace {
+    /// The versions of the services that recorded spans, by service. Of a service that was upgraded meanwhile, that
+    /// of its last span.
+    pub fn versions(&self) -> BTreeMap<String, String> {
+        let mut spans: Vec<_> = self.spans.iter().collect();
+        spans.retain(|span| !span.version.is_empty());
+        spans.sort_by_key(|span| (span.start, span.span));
+        let versions = spans.into_iter();
+        versions
+            .map(|span| (span.service.clone(), span.version.clone()))
+            .collect()
+    }
+
     /// The summary; `None` without a root.
     pub fn summary(&self) -> Option<TraceSummary> {
         let root = self.root()?;
@@ -105,7 +117,7 @@ impl Trace {
             start: root.start,
             duration: Duration::from_nanos(duration),
             steps,
-            versions: BTreeMap::new(),
+            versions: self.versions(),
         })
     }
 }
@@ -146,6 +158,7 @@ mod tests {
             span: [id; 8],
             parent: (id != 1).then_some([1; 8]),
             service: "sync-coordinator".to_owned(),
+            version: String::new(),
             name: name.to_owned(),
             start: Timestamp::from_millisecond(start).unwrap(),
             end: Timestamp::from_millisecond(end).unwrap(),
@@ -182,6 +195,18 @@ mod tests {
                 "sync-coordinator/sync.start 30ms",
             ]
         );
+    }
+
+    #[test]
+    fn the_version_of_a_service_is_that_of_its_last_span() {
+        let versioned = |id, start, version: &str| SpanRecord {
+            version: version.to_owned(),
+            ..span(id, "sync.start", start, 100)
+        };
+        let spans = vec![versioned(2, 5, "2"), versioned(3, 1, "1"), versioned(4, 9, "")];
+        let versions = Trace { id: [1; 16], spans }.versions();
+        let expected = [("sync-coordinator".to_owned(), "2".to_owned())];
+        assert_eq!(versions, expected.into());
     }
 
     #[test]

@@ -19,6 +19,7 @@ fn span(trace: u8, pod: (&str, &str, &str), start: i64, end: i64) -> SpanRecord 
         span: [trace.wrapping_add(1); 8],
         parent: None,
         service: "pleg".to_owned(),
+        version: String::new(),
         name: "x".to_owned(),
         start: at(start),
         end: at(end),

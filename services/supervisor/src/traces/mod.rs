@@ -114,7 +114,7 @@ impl TraceService for TraceStore {
             let now = Instant::now();
             let mut buffer = self.inner.buffer();
             for resource in &request.resource_spans {
-                let service = convert::service_of(resource);
+                let service = convert::resource_of(resource);
                 for span in resource.scope_spans.iter().flat_map(|scope| &scope.spans) {
                     match convert::record(&service, span) {
                         Some(record) => buffer.push(&record, now),
