@@ -10,6 +10,8 @@ pub enum Exit {
     NotFound = 1,
     /// Invalid arguments.
     Usage = 64,
+    /// Invalid input data.
+    Data = 65,
     /// The node or a peer is unavailable.
     Unavailable = 69,
     /// An internal failure; see the last lines of the log.

@@ -2,12 +2,15 @@
 
 mod buffered_trace;
 mod encoded_span;
+mod encoded_summary;
 pub mod handover;
 pub mod liveness;
 pub mod order;
 pub mod path_table;
 pub mod pods;
 pub mod restart;
+mod string_table;
+pub mod summary_buffer;
 pub mod takeover;
 pub mod text;
 pub mod trace_buffer;
