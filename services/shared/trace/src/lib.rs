@@ -3,6 +3,7 @@
 //! - [`SpanRecord`], [`Trace`]: what services have recorded.
 //! - [`critical_path()`]: disjoint segments that last as long as the trace, over [`PathNode`]s.
 //! - [`TraceSummary`]: what a trace comes to, for comparisons of many.
+//! - [`mod@format`]: traces in the formats of other tools.
 //! - [`StepOwner`]: who has to be asked why a step took its time.
 
 #![cfg_attr(
@@ -14,6 +15,8 @@
         clippy::indexing_slicing
     )
 )]
+
+pub mod format;
 
 mod critical_path;
 mod path_tree;

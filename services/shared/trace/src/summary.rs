@@ -203,7 +203,11 @@ mod tests {
             version: version.to_owned(),
             ..span(id, "sync.start", start, 100)
         };
-        let spans = vec![versioned(2, 5, "2"), versioned(3, 1, "1"), versioned(4, 9, "")];
+        let spans = vec![
+            versioned(2, 5, "2"),
+            versioned(3, 1, "1"),
+            versioned(4, 9, ""),
+        ];
         let versions = Trace { id: [1; 16], spans }.versions();
         let expected = [("sync-coordinator".to_owned(), "2".to_owned())];
         assert_eq!(versions, expected.into());
