@@ -5,6 +5,7 @@
 //! - [`TraceSummary`]: what a trace comes to, for comparisons of many.
 //! - [`TraceFilter`]: which traces are meant.
 //! - [`path_statistics()`], [`what_if`], [`slow_steps()`]: where the time of many traces went, and why one took longer.
+//! - [`mod@format`]: traces in the formats of other tools.
 //! - [`StepOwner`]: who has to be asked why a step took its time.
 
 #![cfg_attr(
@@ -16,6 +17,8 @@
         clippy::indexing_slicing
     )
 )]
+
+pub mod format;
 
 mod critical_path;
 mod filter;
