@@ -105,15 +105,11 @@ pub struct GetTracesRequest {
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct GetTracesResponse {
-    /// Unset in a message that is about missed traces alone.
     #[prost(message, optional, tag = "1")]
     pub trace: ::core::option::Option<TraceSummary>,
-    /// With the root first.
+    /// With the root first; none if they were dropped.
     #[prost(message, repeated, tag = "2")]
     pub spans: ::prost::alloc::vec::Vec<Span>,
-    /// Traces that the filter selects and whose spans were dropped, since the last response.
-    #[prost(uint64, tag = "3")]
-    pub missed: u64,
 }
 /// A trace without its spans.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -543,7 +539,7 @@ pub mod supervisor_service_client {
                 );
             self.inner.server_streaming(req, path, codec).await
         }
-        /// The same traces with their spans, as far as these are still in the ring buffer.
+        /// The same with their spans, as far as these are still in the ring buffer.
         pub async fn get_traces(
             &mut self,
             request: impl tonic::IntoRequest<super::GetTracesRequest>,
@@ -708,7 +704,7 @@ pub mod supervisor_service_server {
             >
             + std::marker::Send
             + 'static;
-        /// The same traces with their spans, as far as these are still in the ring buffer.
+        /// The same with their spans, as far as these are still in the ring buffer.
         async fn get_traces(
             &self,
             request: tonic::Request<super::GetTracesRequest>,

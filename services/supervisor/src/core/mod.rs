@@ -14,7 +14,12 @@ pub mod summary_buffer;
 pub mod takeover;
 pub mod text;
 pub mod trace_buffer;
+#[cfg(test)]
+mod trace_fixture;
+pub mod trace_list;
 pub mod trace_root;
+pub mod trace_top;
+pub mod trace_why;
 pub mod unit_state;
 pub mod upgrade;
 pub mod waterfall;

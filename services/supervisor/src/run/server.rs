@@ -136,17 +136,14 @@ fn summaries(selection: TraceSelection) -> impl Stream<Item = wire::ListTracesRe
     })
 }
 
-/// Traces with their spans; of those whose spans were dropped, that they are missed.
+/// Traces with their spans, unless these were dropped.
 fn whole_traces(selection: TraceSelection) -> impl Stream<Item = wire::GetTracesResponse> {
     futures::stream::unfold(selection, |mut selection| async move {
         let summary = selection.next().await?;
         let spans = selection.spans(&summary).into_iter();
-        let spans: Vec<_> = spans.map(convert::to_wire).collect();
-        let is_missed = spans.is_empty();
         let response = wire::GetTracesResponse {
-            trace: (!is_missed).then(|| summary_convert::to_wire(summary)),
-            spans,
-            missed: u64::from(is_missed),
+            spans: spans.map(convert::to_wire).collect(),
+            trace: Some(summary_convert::to_wire(summary)),
         };
         Some((response, selection))
     })
