@@ -5,7 +5,7 @@ use polylet_trace::{TraceFilter, path_statistics, slow_steps, what_if};
 use serde_json::{Value, json};
 
 use super::print;
-use super::source::TraceSource;
+use super::source::TraceInput;
 use crate::args::OutputFormat;
 use crate::args::trace::{GroupBy, TopArgs, WhyArgs};
 use crate::client::ClientError;
@@ -16,7 +16,7 @@ use crate::show;
 
 /// Prints traces, the latest last.
 pub(super) async fn list(
-    source: &TraceSource<'_>,
+    source: &TraceInput<'_>,
     filter: &TraceFilter,
     output: OutputFormat,
 ) -> Result<(), ClientError> {
@@ -38,7 +38,7 @@ pub(super) async fn list(
 
 /// Prints where the time of traces went.
 pub(super) async fn top(
-    source: &TraceSource<'_>,
+    source: &TraceInput<'_>,
     args: &TopArgs,
     output: OutputFormat,
 ) -> Result<(), ClientError> {
@@ -71,7 +71,7 @@ pub(super) async fn top(
 
 /// Prints which steps of a trace took longer than in others of its root and shape.
 pub(super) async fn why(
-    source: &TraceSource<'_>,
+    source: &TraceInput<'_>,
     args: &WhyArgs,
     output: OutputFormat,
 ) -> Result<(), ClientError> {

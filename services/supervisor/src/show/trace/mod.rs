@@ -11,7 +11,7 @@ use polylet_kit::Config;
 use crate::args::OutputFormat;
 use crate::args::trace::{FileArgs, TraceArgs, TraceCommand};
 use crate::client::ClientError;
-use source::TraceSource;
+use source::TraceInput;
 
 /// Runs `polylet trace`.
 pub(crate) async fn run(
@@ -19,7 +19,7 @@ pub(crate) async fn run(
     args: TraceArgs,
     output: OutputFormat,
 ) -> Result<(), ClientError> {
-    let open = |files: &FileArgs| TraceSource::open(config, &files.from);
+    let open = |files: &FileArgs| TraceInput::open(config, &files.from);
     match args.command {
         None => {
             let mut source = open(&args.files)?;

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use polylet_trace::{PathSegment, SpanRecord, StepOwner, Trace, hex};
 use serde_json::{Value, json};
 
-use super::source::TraceSource;
+use super::source::TraceInput;
 use crate::args::OutputFormat;
 use crate::client::ClientError;
 use crate::core::path_table::path_table;
@@ -13,7 +13,7 @@ use crate::show;
 
 /// Prints the trace of a pod's start.
 pub(super) async fn show(
-    source: &TraceSource<'_>,
+    source: &TraceInput<'_>,
     pod: &str,
     output: OutputFormat,
 ) -> Result<(), ClientError> {

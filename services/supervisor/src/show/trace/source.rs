@@ -21,7 +21,7 @@ use crate::traces::{convert, summary_convert};
 const NEXT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Where traces come from.
-pub(super) enum TraceSource<'a> {
+pub(super) enum TraceInput<'a> {
     /// This node's supervisor.
     Node(&'a Config),
     /// Files.
@@ -53,11 +53,11 @@ impl InvalidLines {
     }
 }
 
-impl<'a> TraceSource<'a> {
+impl<'a> TraceInput<'a> {
     /// The files, or this node if there are none.
     pub(super) fn open(config: &'a Config, files: &[PathBuf]) -> Result<Self, ClientError> {
         if files.is_empty() {
-            return Ok(TraceSource::Node(config));
+            return Ok(TraceInput::Node(config));
         }
         let mut invalid = None;
         let mut traces = Vec::new();
@@ -77,12 +77,12 @@ impl<'a> TraceSource<'a> {
         };
         let mut traces: Vec<_> = traces.into_iter().filter_map(summarized).collect();
         traces.sort_by_key(|(summary, _)| (summary.end(), summary.id));
-        Ok(TraceSource::Files { traces, invalid })
+        Ok(TraceInput::Files { traces, invalid })
     }
 
     /// The result of a command; an error if a line could not be read, although the rest counted.
     pub(super) fn finish(&mut self, result: Result<(), ClientError>) -> Result<(), ClientError> {
-        let TraceSource::Files { invalid, .. } = self else {
+        let TraceInput::Files { invalid, .. } = self else {
             return result;
         };
         let Some(InvalidLines { first, others }) = invalid.take() else {
@@ -100,8 +100,8 @@ impl<'a> TraceSource<'a> {
         filter: &TraceFilter,
     ) -> Result<Vec<TraceSummary>, ClientError> {
         let config = match self {
-            TraceSource::Node(config) => config,
-            TraceSource::Files { traces, .. } => {
+            TraceInput::Node(config) => config,
+            TraceInput::Files { traces, .. } => {
                 let summaries = traces.iter().map(|(summary, _)| summary);
                 let selected = summaries.filter(|summary| filter.selects(summary));
                 return Ok(selected.cloned().collect());
@@ -122,7 +122,7 @@ impl<'a> TraceSource<'a> {
         Ok(summaries)
     }
 
-    /// Like [`TraceSource::summaries`]; an error with the reason if there are none.
+    /// Like [`TraceInput::summaries`]; an error with the reason if there are none.
     pub(super) async fn some_summaries(
         &self,
         filter: &TraceFilter,
@@ -174,8 +174,8 @@ impl<'a> TraceSource<'a> {
     /// A trace by its ID, or of a pod, and how many spans were dropped before.
     pub(super) async fn find(&self, query: &str) -> Result<(Trace, u64), ClientError> {
         let config = match self {
-            TraceSource::Node(config) => config,
-            TraceSource::Files { traces, .. } => {
+            TraceInput::Node(config) => config,
+            TraceInput::Files { traces, .. } => {
                 let found = find(traces.iter().map(|(summary, _)| summary), query);
                 let found = found.and_then(|id| traces.iter().find(|(_, trace)| trace.id == id));
                 let not_found = || ClientError::NotFound(format!("trace not found: {query}"));
