@@ -4,6 +4,7 @@
 //! - [`critical_path()`]: disjoint segments that last as long as the trace, over [`PathNode`]s.
 //! - [`TraceSummary`]: what a trace comes to, for comparisons of many.
 //! - [`mod@format`]: traces in the formats of other tools.
+//! - [`stats`]: whether two samples differ, and by how much.
 //! - [`StepOwner`]: who has to be asked why a step took its time.
 
 #![cfg_attr(
@@ -17,6 +18,7 @@
 )]
 
 pub mod format;
+pub mod stats;
 
 mod critical_path;
 mod path_tree;
