@@ -3,6 +3,7 @@
 //! - [`SpanRecord`], [`Trace`]: what services have recorded.
 //! - [`critical_path()`]: disjoint segments that last as long as the trace, over [`PathNode`]s.
 //! - [`TraceSummary`]: what a trace comes to, for comparisons of many.
+//! - [`diff`]: which steps became slower from one set of traces to another.
 //! - [`mod@format`]: traces in the formats of other tools.
 //! - [`stats`]: whether two samples differ, and by how much.
 //! - [`StepOwner`]: who has to be asked why a step took its time.
@@ -17,6 +18,7 @@
     )
 )]
 
+pub mod diff;
 pub mod format;
 pub mod stats;
 
@@ -25,6 +27,7 @@ mod path_tree;
 mod span;
 mod step_owner;
 mod summary;
+mod text;
 mod trace;
 
 pub use critical_path::{PathSegment, critical_path};
