@@ -88,7 +88,7 @@ fn starts_are_listed_summed_up_and_explained() {
     assert_eq!((&groups[0]["name"], &groups[0]["traces"]), (&"polylet".into(), &9.into()));
     let args = ["trace", "top", "--what-if", "fake_service.start=-1h", "-o", "json"];
     let effect = json(&node.run(&args))["whatIf"][0].clone();
-    assert_eq!((&effect["traces"], &effect["totalMicrosThen"]["max"]), (&9.into(), &0.into()));
+    assert_eq!((&effect["traces"], &effect["totalUsThen"]["max"]), (&9.into(), &0.into()));
     let unknown = node.run(&["trace", "top", "--what-if", "nothing=-1s"]);
     assert!(error(&unknown, 1).contains("no trace waited for nothing; steps are "));
 

@@ -5,7 +5,9 @@
 //! - [`TraceSummary`]: what a trace comes to, for comparisons of many.
 //! - [`TraceFilter`]: which traces are meant.
 //! - [`path_statistics()`], [`what_if`], [`slow_steps()`]: where the time of many traces went, and why one took longer.
+//! - [`diff`]: which steps became slower from one set of traces to another.
 //! - [`mod@format`]: traces in the formats of other tools.
+//! - [`stats`]: whether two samples differ, and by how much.
 //! - [`StepOwner`]: who has to be asked why a step took its time.
 
 #![cfg_attr(
@@ -18,7 +20,9 @@
     )
 )]
 
+pub mod diff;
 pub mod format;
+pub mod stats;
 
 mod critical_path;
 mod filter;
@@ -30,6 +34,7 @@ mod step_owner;
 mod summary;
 #[cfg(test)]
 mod test_support;
+mod text;
 mod trace;
 
 pub use critical_path::{PathSegment, critical_path};

@@ -74,7 +74,7 @@ pub fn summary_as_json(trace: &TraceSummary) -> Value {
             "service": step.service,
             "operation": step.operation,
             "owner": step.owner().map(polylet_trace::StepOwner::label),
-            "micros": micros(*time),
+            "us": micros(*time),
         })
     };
     json!({
@@ -87,7 +87,7 @@ pub fn summary_as_json(trace: &TraceSummary) -> Value {
         "outcome": trace.outcome_label(),
         "start": trace.start.to_string(),
         "end": trace.end().to_string(),
-        "durationMicros": micros(trace.duration),
+        "durationUs": micros(trace.duration),
         "worstStep": trace.worst_step().map(|(step, _)| step.to_string()),
         "steps": trace.steps.iter().map(step).collect::<Vec<_>>(),
         "versions": trace.versions,
@@ -152,17 +152,17 @@ AGE   POD             SHAPE                 TOTAL     WORST STEP                
             "outcome": "ready",
             "start": "2023-11-14T22:13:21Z",
             "end": "2023-11-14T22:13:21.15Z",
-            "durationMicros": 150_000,
+            "durationUs": 150_000,
             "worstStep": "sync-coordinator/cri.RunPodSandbox",
             "steps": [
-                {"step": "(unattributed)", "service": "", "operation": "", "owner": null, "micros": 30_000},
+                {"step": "(unattributed)", "service": "", "operation": "", "owner": null, "us": 30_000},
                 {
                     "step": "sync-coordinator/cri.RunPodSandbox", "service": "sync-coordinator",
-                    "operation": "cri.RunPodSandbox", "owner": "runtime", "micros": 100_000,
+                    "operation": "cri.RunPodSandbox", "owner": "runtime", "us": 100_000,
                 },
                 {
                     "step": "sync-coordinator/sync.start", "service": "sync-coordinator",
-                    "operation": "sync.start", "owner": "polylet", "micros": 20_000,
+                    "operation": "sync.start", "owner": "polylet", "us": 20_000,
                 },
             ],
             "versions": {"pleg": "0.1.0"},

@@ -86,7 +86,7 @@ pub fn path_statistics_json(
             "owner": (!group.owner.is_empty()).then_some(group.owner),
             "traces": group.traces,
             "share": group.share,
-            "micros": quantiles_json(&group.time),
+            "us": quantiles_json(&group.time),
             "slowestTraceId": hex(&group.slowest),
         })
     };
@@ -94,15 +94,15 @@ pub fn path_statistics_json(
         let by = micros(change.by);
         json!({
             "step": change.step,
-            "changeMicros": i64::try_from(by).map(|by| if change.is_faster { -by } else { by }).ok(),
+            "changeUs": i64::try_from(by).map(|by| if change.is_faster { -by } else { by }).ok(),
             "traces": effect.traces,
-            "totalMicros": quantiles_json(&effect.before),
-            "totalMicrosThen": quantiles_json(&effect.after),
+            "totalUs": quantiles_json(&effect.before),
+            "totalUsThen": quantiles_json(&effect.after),
         })
     };
     json!({
         "traces": statistics.traces,
-        "totalMicros": quantiles_json(&statistics.total),
+        "totalUs": quantiles_json(&statistics.total),
         "groups": statistics.groups.iter().map(group).collect::<Vec<_>>(),
         "whatIf": effects.iter().map(effect).collect::<Vec<_>>(),
     })
@@ -159,15 +159,15 @@ cri.RunPodSandbox 50.0ms less, in 2 traces: total at best p50 200.0ms -> 150.0ms
         let times = json!({"p50": 250_000, "p95": 250_000, "p99": 250_000, "max": 250_000});
         let expected = json!({
             "traces": 1,
-            "totalMicros": times,
+            "totalUs": times,
             "groups": [{
-                "name": "runtime", "owner": "runtime", "traces": 1, "share": 1.0, "micros": times,
+                "name": "runtime", "owner": "runtime", "traces": 1, "share": 1.0, "us": times,
                 "slowestTraceId": "02020202020202020202020202020202",
             }],
             "whatIf": [{
-                "step": "cri.RunPodSandbox", "changeMicros": -50_000, "traces": 2,
-                "totalMicros": {"p50": 200_000, "p95": 245_000, "p99": 249_000, "max": 250_000},
-                "totalMicrosThen": {"p50": 150_000, "p95": 195_000, "p99": 199_000, "max": 200_000},
+                "step": "cri.RunPodSandbox", "changeUs": -50_000, "traces": 2,
+                "totalUs": {"p50": 200_000, "p95": 245_000, "p99": 249_000, "max": 250_000},
+                "totalUsThen": {"p50": 150_000, "p95": 195_000, "p99": 199_000, "max": 200_000},
             }],
         });
         assert_eq!(path_statistics_json(&statistics, &[change()]), expected);

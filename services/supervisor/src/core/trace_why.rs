@@ -74,9 +74,9 @@ pub fn slow_steps_text(trace: &TraceSummary, slow: &SlowSteps) -> String {
 pub fn slow_steps_json(trace: &TraceSummary, slow: &SlowSteps) -> Value {
     let among = |time: &TimeAmongOthers| {
         json!({
-            "micros": micros(time.time),
-            "overP50Micros": micros(time.excess()),
-            "othersMicros": quantiles_json(&time.others),
+            "us": micros(time.time),
+            "overP50Us": micros(time.excess()),
+            "othersUs": quantiles_json(&time.others),
             "isSlow": time.is_slow(),
         })
     };
@@ -135,7 +135,7 @@ pleg was 0.2.0 here, 0.1.0 in most others
         assert_eq!(slow_steps_text(&trace, &found), expected);
         let json = slow_steps_json(&trace, &found);
         assert_eq!(json["slowSteps"].as_array().unwrap().len(), 1);
-        assert_eq!(json["slowSteps"][0]["overP50Micros"], 300_000);
+        assert_eq!(json["slowSteps"][0]["overP50Us"], 300_000);
         assert_eq!(json["slowSteps"][0]["owner"], "runtime");
         assert_eq!(json["versions"][0]["others"], "0.1.0");
         assert_eq!(json["trace"]["name"], "web-1");

@@ -9,12 +9,15 @@ use super::SERVICE_PREFIX;
 use super::encoding::STATUS_ERROR;
 use super::message::{OtlpLine, OtlpResource, OtlpSpan};
 use crate::span::{SpanRecord, TraceId, hex};
+use crate::text::printable;
 use crate::trace::Trace;
 
 /// Longer lines are refused, in bytes.
 pub const MAX_LINE: usize = 16 << 20;
 /// Further spans of a trace are dropped.
 pub const MAX_SPANS_OF_TRACE: usize = 10_000;
+/// What errors quote is cut off, in characters.
+const MAX_SHOWN: usize = 200;
 
 /// Why a line was not read.
 #[derive(Debug, thiserror::Error)]
@@ -163,7 +166,9 @@ fn parse(line: u64, text: &[u8]) -> Result<Vec<SpanRecord>, OtlpJsonError> {
         // Within a value that cannot be parsed the path ends with `?`.
         let path = path.map(|path| path.trim_end_matches(['.', '?']).to_owned());
         let field = path.filter(|path| !path.is_empty());
-        let field = field.map_or_else(String::new, |path| format!("{}: ", printable(&path)));
+        let field = field.map_or_else(String::new, |path| {
+            format!("{}: ", printable(&path, MAX_SHOWN))
+        });
         OtlpJsonError::Invalid {
             line,
             field,
@@ -188,15 +193,7 @@ fn message(error: &serde_json::Error) -> String {
     let text = text
         .rsplit_once(" at line ")
         .map_or(&*text, |(text, _)| text);
-    format!("{} (column {})", printable(text), error.column())
-}
-
-/// Short enough for a line, and without control characters.
-fn printable(text: &str) -> String {
-    let shown = text.chars().take(200);
-    shown
-        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
-        .collect()
+    format!("{} (column {})", printable(text, MAX_SHOWN), error.column())
 }
 
 /// Name and version of the service.
