@@ -50,6 +50,10 @@ pub(crate) enum ClientError {
     },
     #[error("{0}")]
     InvalidData(String),
+    #[error("{0}")]
+    Usage(String),
+    #[error("{0}")]
+    FailedOn(String),
     #[error("writing {path}")]
     Write {
         path: PathBuf,
@@ -80,6 +84,8 @@ pub(crate) fn run(command: impl Future<Output = Result<(), ClientError>>) -> Exi
         | ClientError::NotSynced { .. } => Exit::Unavailable,
         ClientError::NotFound(_) => Exit::NotFound,
         ClientError::InvalidData(_) => Exit::Data,
+        ClientError::Usage(_) => Exit::Usage,
+        ClientError::FailedOn(_) => Exit::FailedOn,
         ClientError::Read { .. }
         | ClientError::Write { .. }
         | ClientError::Runtime(_)

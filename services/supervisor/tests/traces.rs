@@ -22,7 +22,9 @@ fn json(output: &Output) -> Value {
 
 /// The error of a command that has to end with this code.
 fn error(output: &Output, code: i32) -> String {
-    let stderr = String::from_utf8_lossy(&output.stderr).trim_end().to_owned();
+    let stderr = String::from_utf8_lossy(&output.stderr)
+        .trim_end()
+        .to_owned();
     assert_eq!(output.status.code(), Some(code), "{stderr}");
     assert_eq!(stderr.lines().count(), 1, "{stderr}");
     stderr
@@ -53,7 +55,10 @@ fn starts_are_listed_summed_up_and_explained() {
     let node = node();
     let all = traces(&node, &[]);
     for trace in &all {
-        assert_eq!((&trace["root"], &trace["outcome"]), (&"pod.start".into(), &"ready".into()));
+        assert_eq!(
+            (&trace["root"], &trace["outcome"]),
+            (&"pod.start".into(), &"ready".into())
+        );
         assert_eq!(trace["versions"].as_object().unwrap().len(), 1, "{trace}");
     }
     let ends: Vec<_> = all.iter().map(|trace| trace["end"].to_string()).collect();
@@ -61,7 +66,10 @@ fn starts_are_listed_summed_up_and_explained() {
     let list = text(&node.run(&["trace", "list"]));
     assert!(list.starts_with("AGE "), "{list}");
     assert_eq!(list.lines().count(), 1 + SERVICES.len(), "{list}");
-    assert!(list.contains("  default/demo  ") && list.contains("fake_service.start"), "{list}");
+    assert!(
+        list.contains("  default/demo  ") && list.contains("fake_service.start"),
+        "{list}"
+    );
 
     // Filters apply on the node.
     for (args, count) in [
@@ -76,25 +84,47 @@ fn starts_are_listed_summed_up_and_explained() {
         assert_eq!(traces(&node, args).len(), count, "{args:?}");
     }
     let none = node.run(&["trace", "list", "--outcome", "failed"]);
-    assert_eq!(error(&none, 1), "polylet: no trace that has ended matches the filters");
+    assert_eq!(
+        error(&none, 1),
+        "polylet: no trace that has ended matches the filters"
+    );
     let unknown = node.run(&["trace", "top", "--version", "pleg=9"]);
-    assert_eq!(error(&unknown, 1), "polylet: no trace with pleg 9; seen are 0.0.1");
+    assert_eq!(
+        error(&unknown, 1),
+        "polylet: no trace with pleg 9; seen are 0.0.1"
+    );
 
     let top = text(&node.run(&["trace", "top"]));
     assert!(top.starts_with("9 traces; total p50 "), "{top}");
     assert!(top.contains("pleg/fake_service.start"), "{top}");
     let by_owner = node.run(&["trace", "top", "--by", "owner", "-o", "json"]);
     let groups = json(&by_owner)["groups"].clone();
-    assert_eq!((&groups[0]["name"], &groups[0]["traces"]), (&"polylet".into(), &9.into()));
-    let args = ["trace", "top", "--what-if", "fake_service.start=-1h", "-o", "json"];
+    assert_eq!(
+        (&groups[0]["name"], &groups[0]["traces"]),
+        (&"polylet".into(), &9.into())
+    );
+    let args = [
+        "trace",
+        "top",
+        "--what-if",
+        "fake_service.start=-1h",
+        "-o",
+        "json",
+    ];
     let effect = json(&node.run(&args))["whatIf"][0].clone();
-    assert_eq!((&effect["traces"], &effect["totalUsThen"]["max"]), (&9.into(), &0.into()));
+    assert_eq!(
+        (&effect["traces"], &effect["totalUsThen"]["max"]),
+        (&9.into(), &0.into())
+    );
     let unknown = node.run(&["trace", "top", "--what-if", "nothing=-1s"]);
     assert!(error(&unknown, 1).contains("no trace waited for nothing; steps are "));
 
     let id = all[0]["traceId"].as_str().unwrap();
     let why = json(&node.run(&["trace", "why", id, "-o", "json"]));
-    assert_eq!((&why["trace"]["traceId"], &why["others"]), (&all[0]["traceId"], &8.into()));
+    assert_eq!(
+        (&why["trace"]["traceId"], &why["others"]),
+        (&all[0]["traceId"], &8.into())
+    );
     let why = text(&node.run(&["trace", "why", "default/demo"]));
     assert!(why.starts_with("pod.start of default/demo: "), "{why}");
     // Pods with the names of commands are reachable.
@@ -108,7 +138,9 @@ fn recorded_traces_are_read_without_a_node() {
     let file = node.path("traces.jsonl");
     let path = file.to_str().unwrap().to_owned();
     // All that have ended, and the next one.
-    let args = ["trace", "record", &path, "--since", "1h", "--starts", "10", "-o", "json"];
+    let args = [
+        "trace", "record", &path, "--since", "1h", "--starts", "10", "-o", "json",
+    ];
     let recording = node.command(&args).stdout(Stdio::piped()).spawn().unwrap();
     restart(&node, "pleg");
     let recorded = recording.wait_with_output().unwrap();
@@ -118,7 +150,10 @@ fn recorded_traces_are_read_without_a_node() {
 
     let from = |args: &[&str]| {
         let mut command = Command::new(POLYLET);
-        command.args(args).args(["--config"]).arg(node.path("config.yaml"));
+        command
+            .args(args)
+            .args(["--config"])
+            .arg(node.path("config.yaml"));
         command.stdin(Stdio::null()).output().unwrap()
     };
     let list = json(&from(&["trace", "list", "-o", "json", "--from", &path]));
@@ -139,7 +174,10 @@ fn recorded_traces_are_read_without_a_node() {
     let partial = from(&["trace", "list", "--from", &path]);
     assert_eq!(String::from_utf8_lossy(&partial.stdout).lines().count(), 10);
     let message = error(&partial, 65);
-    assert!(message.starts_with(&format!("polylet: {path}:10: ")), "{message}");
+    assert!(
+        message.starts_with(&format!("polylet: {path}:10: ")),
+        "{message}"
+    );
     let gone = from(&["trace", "list", "--from", "/nowhere/x"]);
     assert_eq!(
         error(&gone, 65),
@@ -175,12 +213,31 @@ fn recording_ends_at_a_signal_and_leaves_no_partial_file() {
         Some(1) => assert!(!file.exists()),
         code => panic!("{code:?}"),
     }
-    let none = node.run(&["trace", "record", path, "--for", "10ms", "--outcome", "failed"]);
+    let none = node.run(&[
+        "trace",
+        "record",
+        path,
+        "--for",
+        "10ms",
+        "--outcome",
+        "failed",
+    ]);
     assert_eq!(none.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&none.stderr).contains("was not written"));
-    let nowhere = node.run(&["trace", "record", "/nowhere/x", "--starts", "1", "-o", "json"]);
+    let nowhere = node.run(&[
+        "trace",
+        "record",
+        "/nowhere/x",
+        "--starts",
+        "1",
+        "-o",
+        "json",
+    ]);
     let message = error(&nowhere, 70);
-    assert_eq!(message, "polylet: writing /nowhere/x: No such file or directory (os error 2)");
+    assert_eq!(
+        message,
+        "polylet: writing /nowhere/x: No such file or directory (os error 2)"
+    );
 }
 
 #[test]
@@ -211,11 +268,18 @@ fn traces_are_followed_across_an_upgrade_of_the_supervisor() {
         }
     };
     assert!(first.contains("\"prober\""), "{first}");
-    while received.recv_timeout(std::time::Duration::from_secs(3)).is_ok() {}
+    while received
+        .recv_timeout(std::time::Duration::from_secs(3))
+        .is_ok()
+    {}
     let before = traces(&node, &[]).len();
     let to = node.path("bin/polylet");
     let upgraded = node.run(&["upgrade", "supervisor", "--to", to.to_str().unwrap()]);
-    assert!(upgraded.status.success(), "{}", String::from_utf8_lossy(&upgraded.stderr));
+    assert!(
+        upgraded.status.success(),
+        "{}",
+        String::from_utf8_lossy(&upgraded.stderr)
+    );
     assert!(traces(&node, &[]).len() >= before, "summaries are kept");
     node.until_serving();
     restart(&node, "eviction");

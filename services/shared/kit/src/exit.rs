@@ -8,6 +8,8 @@ pub enum Exit {
     Ok = 0,
     /// The requested object does not exist; a regular outcome, not a failure.
     NotFound = 1,
+    /// A comparison came to a result that was declared a failure.
+    FailedOn = 2,
     /// Invalid arguments.
     Usage = 64,
     /// Invalid input data.

@@ -42,6 +42,10 @@ pub(crate) enum TraceCommand {
     Follow(FilterArgs),
     /// Write each trace that ends to a file, until Ctrl-C or a limit
     Record(RecordArgs),
+    /// Compare two sets of traces step by step; exit code 2 if --fail-on applies
+    Diff(DiffArgs),
+    /// Write traces in the format of another tool
+    Export(ExportArgs),
 }
 
 /// Where traces are read from.
@@ -138,6 +142,81 @@ pub(crate) struct RecordArgs {
     pub(crate) filter: FilterArgs,
 }
 
+/// Arguments of `polylet trace diff`.
+#[derive(Args)]
+pub(crate) struct DiffArgs {
+    /// A file of traces, SINCE..UNTIL, or SERVICE=VERSION
+    #[arg(value_parser = trace_set)]
+    pub(crate) a: TraceSet,
+    /// The same for the set that A is compared with
+    #[arg(value_parser = trace_set)]
+    pub(crate) b: TraceSet,
+    /// End with exit code 2 if the total or a step has this verdict
+    #[arg(long, value_enum)]
+    pub(crate) fail_on: Option<FailOn>,
+    #[command(flatten)]
+    pub(crate) select: SelectArgs,
+}
+
+/// A set of traces to compare.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct TraceSet {
+    /// As it was given.
+    pub(crate) name: String,
+    /// What it means.
+    pub(crate) kind: TraceSetKind,
+}
+
+/// Which traces a set has.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum TraceSetKind {
+    /// Those of a file.
+    File(PathBuf),
+    /// Those that ended within a time.
+    Window {
+        /// The beginning, unless it is open.
+        since: Option<Timestamp>,
+        /// The end, unless it is open.
+        until: Option<Timestamp>,
+    },
+    /// Those in which a service ran in a version.
+    Version {
+        /// The service.
+        service: String,
+        /// Its version.
+        version: String,
+    },
+}
+
+/// A verdict that is a failure.
+#[derive(Clone, Copy, ValueEnum)]
+pub(crate) enum FailOn {
+    /// The second set is slower
+    Slower,
+}
+
+/// Arguments of `polylet trace export`.
+#[derive(Args)]
+pub(crate) struct ExportArgs {
+    /// The format
+    #[arg(value_enum)]
+    pub(crate) format: ExportFormat,
+    /// Name, namespace/name or uid of a pod, or a trace ID; all traces that match the filters without it
+    pub(crate) pod: Option<String>,
+    /// The file, which is replaced when it is complete; standard output without it
+    #[arg(long, value_name = "FILE")]
+    pub(crate) to: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) select: SelectArgs,
+}
+
+/// A format of another tool.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ExportFormat {
+    /// Lines of OpenTelemetry's JSON, as collectors write and read them
+    OtlpJson,
+}
+
 impl FilterArgs {
     /// The filter that these arguments mean.
     pub(crate) fn filter(&self) -> TraceFilter {
@@ -173,6 +252,29 @@ fn time(text: &str) -> Result<Timestamp, String> {
     }
     let expected = "expected a time such as 2026-01-31T12:00:00Z, or an age such as 5m";
     text.parse().map_err(|_| expected.to_owned())
+}
+
+/// A file, a time or a version. What exists as a file is one.
+fn trace_set(text: &str) -> Result<TraceSet, String> {
+    let path = PathBuf::from(text);
+    let kind = if path.exists() {
+        TraceSetKind::File(path)
+    } else if let Some((since, until)) = text.split_once("..") {
+        let bound = |text: &str| match text {
+            "" => Ok(None),
+            text => time(text).map(Some),
+        };
+        let (since, until) = (bound(since)?, bound(until)?);
+        TraceSetKind::Window { since, until }
+    } else if let Ok((service, version)) = version(text) {
+        TraceSetKind::Version { service, version }
+    } else {
+        TraceSetKind::File(path)
+    };
+    Ok(TraceSet {
+        name: text.to_owned(),
+        kind,
+    })
 }
 
 fn version(text: &str) -> Result<(String, String), String> {

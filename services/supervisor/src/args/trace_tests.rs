@@ -86,3 +86,29 @@ fn changes_are_parsed() {
         assert!(error.contains("expected STEP=CHANGE"), "{error}");
     }
 }
+
+#[test]
+fn sets_are_files_times_or_versions() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("a=b..c");
+    std::fs::write(&file, "").unwrap();
+    let kind = |text: &str| trace_set(text).map(|set| set.kind);
+    let path = file.to_str().unwrap();
+    assert_eq!(kind(path), Ok(TraceSetKind::File(file.clone())));
+    assert_eq!(kind("/nowhere"), Ok(TraceSetKind::File("/nowhere".into())));
+    let version = TraceSetKind::Version {
+        service: "sync-coordinator".to_owned(),
+        version: "0.2.0".to_owned(),
+    };
+    assert_eq!(kind("sync-coordinator=0.2.0"), Ok(version));
+    let window = TraceSetKind::Window {
+        since: None,
+        until: "2026-01-31T12:00:00Z".parse().ok(),
+    };
+    assert_eq!(kind("..2026-01-31T12:00:00Z"), Ok(window));
+    assert!(matches!(
+        kind("2h..1h"),
+        Ok(TraceSetKind::Window { since: Some(since), until: Some(until) }) if since < until
+    ));
+    assert!(kind("soon..later").unwrap_err().contains("expected a time"));
+}

@@ -1,7 +1,10 @@
 //! `polylet trace`: one trace, and commands over many.
 
+mod diff;
+mod export;
 mod live;
 mod many;
+mod new_file;
 mod pod;
 mod record;
 mod source;
@@ -41,6 +44,12 @@ pub(crate) async fn run(
             let mut source = open(&args.select.files)?;
             let shown = many::why(&source, &args, output).await;
             source.finish(shown)
+        }
+        Some(TraceCommand::Diff(args)) => diff::diff(config, &args, output).await,
+        Some(TraceCommand::Export(args)) => {
+            let mut source = open(&args.select.files)?;
+            let exported = export::export(&source, &args).await;
+            source.finish(exported)
         }
         Some(TraceCommand::Follow(args)) => live::follow(config, args.filter(), output).await,
         Some(TraceCommand::Record(args)) => record::record(config, args, output).await,

@@ -82,13 +82,16 @@ impl<'a> TraceInput<'a> {
 
     /// The result of a command; an error if a line could not be read, although the rest counted.
     pub(super) fn finish(&mut self, result: Result<(), ClientError>) -> Result<(), ClientError> {
+        self.take_invalid().map_or(result, Err)
+    }
+
+    /// The error of the lines that could not be read, once.
+    pub(super) fn take_invalid(&mut self) -> Option<ClientError> {
         let TraceInput::Files { invalid, .. } = self else {
-            return result;
+            return None;
         };
-        let Some(InvalidLines { first, others }) = invalid.take() else {
-            return result;
-        };
-        Err(ClientError::InvalidData(match others {
+        let InvalidLines { first, others } = invalid.take()?;
+        Some(ClientError::InvalidData(match others {
             0 => super::printable(&first),
             others => super::printable(&format!("{first} (and {others} more lines)")),
         }))
@@ -132,6 +135,48 @@ impl<'a> TraceInput<'a> {
             return Err(self.none(filter).await);
         }
         Ok(summaries)
+    }
+
+    /// The traces that a filter selects, and how many more have no spans any longer; an error with the reason if there
+    /// are none.
+    pub(super) async fn traces(
+        &self,
+        filter: &TraceFilter,
+    ) -> Result<(Vec<Trace>, usize), ClientError> {
+        let config = match self {
+            TraceInput::Node(config) => config,
+            TraceInput::Files { traces, .. } => {
+                let selected = traces.iter().filter(|(summary, _)| filter.selects(summary));
+                let selected: Vec<_> = selected.map(|(_, trace)| trace.clone()).collect();
+                if selected.is_empty() {
+                    return Err(self.none(filter).await);
+                }
+                return Ok((selected, 0));
+            }
+        };
+        let mut supervisor = supervisor(config)?;
+        let request = wire::GetTracesRequest {
+            filter: Some(summary_convert::filter_to_wire(filter)),
+            follow: false,
+        };
+        let stream = client::call("supervisor", supervisor.get_traces(request));
+        let mut stream = stream.await?;
+        let (mut traces, mut dropped) = (Vec::new(), 0);
+        while let Some(response) = next(&mut stream).await? {
+            let id = response.trace.map(|trace| trace.trace_id);
+            let id = id.as_deref().and_then(parse_trace_id);
+            match id.filter(|_| !response.spans.is_empty()) {
+                Some(id) => traces.push(convert::trace_from_wire(id, response.spans)),
+                None => dropped += 1,
+            }
+        }
+        match traces.as_slice() {
+            [] if dropped == 0 => Err(self.none(filter).await),
+            [] => Err(ClientError::NotFound(format!(
+                "the spans of all {dropped} traces that match were dropped"
+            ))),
+            _ => Ok((traces, dropped)),
+        }
     }
 
     /// Why a filter selects nothing.
