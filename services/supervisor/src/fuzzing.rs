@@ -32,10 +32,10 @@ pub fn state_files(directory: &Path) -> Option<usize> {
 /// Records the spans of a service, and finds them again.
 pub fn spans(spans: &ResourceSpans, query: &str) {
     let now = Instant::now();
-    let service = convert::service_of(spans);
+    let resource = convert::resource_of(spans);
     let mut buffer = TraceBuffer::new(100, 1 << 16);
     for span in spans.scope_spans.iter().flat_map(|scope| &scope.spans) {
-        if let Some(record) = convert::record(&service, span) {
+        if let Some(record) = convert::record(&resource, span) {
             buffer.push(&record, now);
             let trace = buffer.trace(record.trace);
             trace

@@ -27,6 +27,8 @@ pub struct SpanRecord {
     pub parent: Option<SpanId>,
     /// The service that recorded it, without the prefix `polylet-`.
     pub service: String,
+    /// The version of that service's program; empty if it is not known.
+    pub version: String,
     /// The operation.
     pub name: String,
     /// Start time.

@@ -12,6 +12,8 @@ use crate::trace::Trace;
 
 /// The attribute of a root that says how its trace ended.
 const OUTCOME: &str = "polylet.outcome";
+/// What stands for the outcome of a trace that has none.
+pub const INCOMPLETE: &str = "incomplete";
 const CONTAINER: &str = "k8s.container.name";
 
 /// An operation of a service. Written as `service/operation`; time that no span explains as `(unattributed)`.
@@ -74,7 +76,42 @@ pub struct TraceSummary {
     pub versions: BTreeMap<String, String>,
 }
 
+impl TraceSummary {
+    /// The end of the root.
+    pub fn end(&self) -> Timestamp {
+        // Of a time that no clock can show, the last.
+        let end = self.start.checked_add(self.duration);
+        end.unwrap_or(Timestamp::MAX)
+    }
+
+    /// How the trace ended; [`INCOMPLETE`] without an outcome.
+    pub fn outcome_label(&self) -> &str {
+        match self.outcome.as_str() {
+            "" => INCOMPLETE,
+            outcome => outcome,
+        }
+    }
+
+    /// The step with the longest time on the path.
+    pub fn worst_step(&self) -> Option<(&StepName, Duration)> {
+        let longest = self.steps.iter().max_by_key(|(_, time)| **time)?;
+        Some((longest.0, *longest.1))
+    }
+}
+
 impl Trace {
+    /// The versions of the services that recorded spans, by service. Of a service that was upgraded meanwhile, that
+    /// of its last span.
+    pub fn versions(&self) -> BTreeMap<String, String> {
+        let mut spans: Vec<_> = self.spans.iter().collect();
+        spans.retain(|span| !span.version.is_empty());
+        spans.sort_by_key(|span| (span.start, span.span));
+        let versions = spans.into_iter();
+        versions
+            .map(|span| (span.service.clone(), span.version.clone()))
+            .collect()
+    }
+
     /// The summary; `None` without a root.
     pub fn summary(&self) -> Option<TraceSummary> {
         let root = self.root()?;
@@ -105,7 +142,7 @@ impl Trace {
             start: root.start,
             duration: Duration::from_nanos(duration),
             steps,
-            versions: BTreeMap::new(),
+            versions: self.versions(),
         })
     }
 }
@@ -146,6 +183,7 @@ mod tests {
             span: [id; 8],
             parent: (id != 1).then_some([1; 8]),
             service: "sync-coordinator".to_owned(),
+            version: String::new(),
             name: name.to_owned(),
             start: Timestamp::from_millisecond(start).unwrap(),
             end: Timestamp::from_millisecond(end).unwrap(),
@@ -182,6 +220,22 @@ mod tests {
                 "sync-coordinator/sync.start 30ms",
             ]
         );
+    }
+
+    #[test]
+    fn the_version_of_a_service_is_that_of_its_last_span() {
+        let versioned = |id, start, version: &str| SpanRecord {
+            version: version.to_owned(),
+            ..span(id, "sync.start", start, 100)
+        };
+        let spans = vec![
+            versioned(2, 5, "2"),
+            versioned(3, 1, "1"),
+            versioned(4, 9, ""),
+        ];
+        let versions = Trace { id: [1; 16], spans }.versions();
+        let expected = [("sync-coordinator".to_owned(), "2".to_owned())];
+        assert_eq!(versions, expected.into());
     }
 
     #[test]

@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use polylet_trace::{SpanId, SpanRecord, TraceId};
 
+/// Where the version of the service is among the attributes of the compact form: programs before read it as one.
+const VERSION: &str = "service.version";
+
 /// A span in compact form.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct EncodedSpan {
@@ -37,6 +40,7 @@ impl EncodedSpan {
             span,
             parent,
             service,
+            version,
             name,
             start,
             end,
@@ -44,6 +48,10 @@ impl EncodedSpan {
             error,
             links,
         } = record;
+        let version = (!version.is_empty()).then_some((VERSION, version.as_str()));
+        let texts = attributes.iter();
+        let texts = texts.map(|(key, value)| (key.as_str(), value.as_str()));
+        let attributes: BTreeMap<&str, &str> = texts.chain(version).collect();
         // Strings and maps of strings always have a JSON form.
         let texts = serde_json::to_string(&(service, name, attributes, error, links));
         EncodedSpan {
@@ -65,12 +73,14 @@ impl EncodedSpan {
 
     pub(super) fn decode(&self) -> SpanRecord {
         let texts: Texts = serde_json::from_str(&self.texts).unwrap_or_default();
-        let Texts(service, name, attributes, error, links) = texts;
+        let Texts(service, name, mut attributes, error, links) = texts;
+        let version = attributes.remove(VERSION).unwrap_or_default();
         SpanRecord {
             trace: self.trace,
             span: self.span,
             parent: self.parent,
             service,
+            version,
             name,
             start: self.start,
             end: self.end,
@@ -89,7 +99,7 @@ mod tests {
     proptest! {
         #[test]
         fn encoding_is_lossless(
-            texts in prop::collection::vec("\\PC{0,20}|[\"\\\\\n]{0,3}", 3),
+            texts in prop::collection::vec("\\PC{0,20}|[\"\\\\\n]{0,3}", 4),
             attributes in prop::collection::btree_map("\\PC{0,9}", "\\PC{0,20}", 0..4),
             links in prop::collection::vec("[0-9a-f]{4}", 0..3),
             failed: bool,
@@ -99,6 +109,7 @@ mod tests {
                 span: [2; 8],
                 parent: failed.then_some([3; 8]),
                 service: texts[0].clone(),
+                version: texts[3].clone(),
                 name: texts[1].clone(),
                 start: Timestamp::UNIX_EPOCH,
                 end: Timestamp::MAX,

@@ -90,6 +90,7 @@ mod tests {
             span: [id; 8],
             parent: (id != 1).then_some([1; 8]),
             service: service.to_owned(),
+            version: String::new(),
             name: name.to_owned(),
             start: Timestamp::from_millisecond(start).unwrap(),
             end: Timestamp::from_millisecond(end).unwrap(),

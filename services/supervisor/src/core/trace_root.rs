@@ -49,6 +49,7 @@ pub fn root_of(trace: TraceId, spans: &[SpanRecord]) -> Option<SpanRecord> {
         span: id,
         parent: None,
         service: "supervisor".to_owned(),
+        version: String::new(),
         name: first
             .map_or(root::POD_SYNC, |first| first.attribute(ROOT_ATTRIBUTE))
             .to_owned(),

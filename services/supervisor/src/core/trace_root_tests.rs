@@ -9,6 +9,7 @@ fn step(span: u8, start: i64, end: i64, attributes: &[(&str, &str)]) -> SpanReco
         span: [span; 8],
         parent: Some([7; 8]),
         service: "pleg".to_owned(),
+        version: String::new(),
         name: "x".to_owned(),
         start: Timestamp::from_millisecond(start).unwrap(),
         end: Timestamp::from_millisecond(end).unwrap(),

@@ -14,6 +14,7 @@ fn span(id: u8, parent: u8, service: &str, name: &str, start: i64, end: i64) -> 
         span: [id; 8],
         parent: (parent != 0).then_some([parent; 8]),
         service: service.to_owned(),
+        version: String::new(),
         name: name.to_owned(),
         start: Timestamp::from_microsecond(start).unwrap(),
         end: Timestamp::from_microsecond(end).unwrap(),

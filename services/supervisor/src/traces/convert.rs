@@ -5,31 +5,42 @@ use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, Span, Status as SpanStatus};
-use polylet_trace::{SpanRecord, TraceId, hex, parse_span_id};
+use polylet_trace::{SpanRecord, Trace, TraceId, hex, parse_span_id};
 use polylet_wire::supervisor::v1 as wire;
 
 /// Longer strings are cut off.
 const MAX_TEXT: usize = 2048;
 
-/// The short name of the service that recorded the spans.
-pub(crate) fn service_of(spans: &ResourceSpans) -> String {
+/// The service that recorded spans.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct SpanResource {
+    /// Its short name.
+    service: String,
+    /// The version of its program.
+    version: String,
+}
+
+/// The service that recorded the spans.
+pub(crate) fn resource_of(spans: &ResourceSpans) -> SpanResource {
     let attributes = spans
         .resource
         .as_ref()
         .map(|r| r.attributes.as_slice())
         .unwrap_or_default();
-    let name = attributes
-        .iter()
-        .find(|attribute| attribute.key == "service.name");
-    let name = name
-        .and_then(|attribute| attribute.value.as_ref())
-        .map(text)
-        .unwrap_or_default();
-    name.strip_prefix("polylet-").unwrap_or(&name).to_owned()
+    let value = |key: &str| {
+        let attribute = attributes.iter().find(|attribute| attribute.key == key);
+        let value = attribute.and_then(|attribute| attribute.value.as_ref());
+        value.map(|value| cut(&text(value))).unwrap_or_default()
+    };
+    let name = value("service.name");
+    SpanResource {
+        service: name.strip_prefix("polylet-").unwrap_or(&name).to_owned(),
+        version: value("service.version"),
+    }
 }
 
 /// The record of a span; `None` without valid IDs or times.
-pub(crate) fn record(service: &str, span: &Span) -> Option<SpanRecord> {
+pub(crate) fn record(resource: &SpanResource, span: &Span) -> Option<SpanRecord> {
     let time = |nanos: u64| Timestamp::from_nanosecond(i128::from(nanos)).ok();
     let trace: [u8; 16] = span.trace_id.as_slice().try_into().ok()?;
     let status = span.status.as_ref();
@@ -44,7 +55,8 @@ pub(crate) fn record(service: &str, span: &Span) -> Option<SpanRecord> {
         trace,
         span: span.span_id.as_slice().try_into().ok()?,
         parent: span.parent_span_id.as_slice().try_into().ok(),
-        service: service.to_owned(),
+        service: resource.service.clone(),
+        version: resource.version.clone(),
         name: cut(&span.name),
         start: time(span.start_time_unix_nano)?,
         end: time(span.end_time_unix_nano)?,
@@ -127,11 +139,19 @@ pub(crate) fn to_wire(record: SpanRecord) -> wire::Span {
         attributes: record.attributes.into_iter().collect(),
         error: record.error.unwrap_or_default(),
         links: record.links,
+        version: record.version,
     }
 }
 
+/// A trace from the wire, without spans that are not valid.
+pub(crate) fn trace_from_wire(id: TraceId, spans: Vec<wire::Span>) -> Trace {
+    let spans = spans.into_iter();
+    let spans = spans.filter_map(|span| from_wire(id, span)).collect();
+    Trace { id, spans }
+}
+
 /// A span from the wire; `None` without valid IDs or times.
-pub(crate) fn from_wire(trace: TraceId, span: wire::Span) -> Option<SpanRecord> {
+fn from_wire(trace: TraceId, span: wire::Span) -> Option<SpanRecord> {
     let time = |at: Option<&_>| polylet_wire::time::from_wire_opt(at);
     Some(SpanRecord {
         trace,
@@ -140,6 +160,7 @@ pub(crate) fn from_wire(trace: TraceId, span: wire::Span) -> Option<SpanRecord> 
         start: time(span.start.as_ref())?,
         end: time(span.end.as_ref())?,
         service: span.service,
+        version: span.version,
         name: span.name,
         attributes: span.attributes.into_iter().collect(),
         error: (!span.error.is_empty()).then_some(span.error),
@@ -154,13 +175,35 @@ mod tests {
 
     #[test]
     fn span_without_ids_is_dropped() {
-        assert_eq!(record("x", &Span::default()), None);
+        assert_eq!(record(&SpanResource::default(), &Span::default()), None);
         let zero = Span {
             trace_id: vec![0; 16],
             span_id: vec![1; 8],
             ..Span::default()
         };
-        assert_eq!(record("x", &zero), None);
+        assert_eq!(record(&SpanResource::default(), &zero), None);
+    }
+
+    #[test]
+    fn the_recording_service_has_a_name_and_a_version() {
+        use opentelemetry_proto::tonic::resource::v1::Resource;
+        let attributes = [
+            ("service.name", "polylet-pleg"),
+            ("service.version", "1.2.3"),
+        ];
+        let attributes = attributes.map(|(key, value)| attribute_of(key, value.to_owned()));
+        let spans = ResourceSpans {
+            resource: Some(Resource {
+                attributes: attributes.into(),
+                ..Resource::default()
+            }),
+            ..ResourceSpans::default()
+        };
+        let expected = SpanResource {
+            service: "pleg".to_owned(),
+            version: "1.2.3".to_owned(),
+        };
+        assert_eq!(resource_of(&spans), expected);
     }
 
     proptest! {
@@ -180,7 +223,7 @@ mod tests {
                 name,
                 ..Span::default()
             };
-            if let Some(record) = record("x", &span) {
+            if let Some(record) = record(&SpanResource::default(), &span) {
                 prop_assert!(record.name.len() <= MAX_TEXT);
             }
         }

@@ -1,0 +1,3 @@
+//! Formats of traces for other tools, and for people.
+
+pub mod otlp_json;
