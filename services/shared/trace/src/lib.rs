@@ -31,7 +31,7 @@ mod text;
 mod trace;
 
 pub use critical_path::{PathSegment, critical_path};
-pub use path_tree::{PathNode, PathTree};
+pub use path_tree::{PathNode, PathTree, depth_first};
 pub use span::{
     POD_NAME, POD_NAMESPACE, POD_UID, SpanId, SpanRecord, TraceId, hex, parse_span_id,
     parse_trace_id,
