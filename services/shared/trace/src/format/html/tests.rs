@@ -71,9 +71,6 @@ fn report_of_a_thousand_starts_is_small() {
         assert!(text.matches(&step.to_string()).count() >= 2, "{step}");
     }
     assert_eq!(text.matches("<details").count(), 10);
-    if let Ok(directory) = std::env::var("POLYLET_REPORTS") {
-        std::fs::write(format!("{directory}/report.html"), text).unwrap();
-    }
 }
 
 #[test]
@@ -86,9 +83,6 @@ fn comparison_has_a_row_for_each_step() {
     assert_eq!(text.matches("class=\"range\"").count(), rows);
     assert!(text.contains("verdict slower"));
     assert!(text.contains("do not interleave"));
-    if let Ok(directory) = std::env::var("POLYLET_REPORTS") {
-        std::fs::write(format!("{directory}/diff.html"), text).unwrap();
-    }
 }
 
 #[test]
