@@ -5,9 +5,12 @@ mod fixture;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Output, Stdio};
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::Duration;
 
 use serde_json::Value;
 
+use fixture::upgrade::{build_supervisor, upgrade};
 use fixture::{Node, POLYLET, SERVICES, TIMEOUT, kill};
 
 fn text(output: &Output) -> String {
@@ -254,36 +257,32 @@ fn traces_are_followed_across_an_upgrade_of_the_supervisor() {
             }
         }
     });
-    let next = |service: &str| {
+    // Whether it follows already is not known until the first line.
+    loop {
+        restart(&node, "prober");
+        match received.recv_timeout(Duration::from_secs(5)) {
+            Ok(line) => {
+                assert!(line.contains(r#""prober":"0.0.1""#), "{line}");
+                break;
+            }
+            Err(error) => assert_eq!(error, RecvTimeoutError::Timeout),
+        }
+    }
+    let before = traces(&node, &[]).len();
+    let upgraded = upgrade(&node, "supervisor", &build_supervisor(&node, "second"), &[]);
+    assert!(upgraded.status.success(), "{}", node.log());
+    assert!(traces(&node, &[]).len() >= before, "summaries are kept");
+    restart(&node, "eviction");
+    let mut seen = Vec::new();
+    loop {
         let line = received.recv_timeout(TIMEOUT).unwrap();
         let trace: Value = serde_json::from_str(&line).unwrap();
-        assert!(trace["versions"][service].is_string(), "{trace}");
-    };
-    // Until the first line it is not known whether it follows already.
-    let first = loop {
-        restart(&node, "prober");
-        match received.recv_timeout(std::time::Duration::from_secs(5)) {
-            Ok(line) => break line,
-            Err(error) => assert_eq!(error, std::sync::mpsc::RecvTimeoutError::Timeout),
+        assert!(!seen.contains(&trace["traceId"]), "{trace}");
+        seen.push(trace["traceId"].clone());
+        if trace["versions"]["eviction"].is_string() {
+            break;
         }
-    };
-    assert!(first.contains("\"prober\""), "{first}");
-    while received
-        .recv_timeout(std::time::Duration::from_secs(3))
-        .is_ok()
-    {}
-    let before = traces(&node, &[]).len();
-    let to = node.path("bin/polylet");
-    let upgraded = node.run(&["upgrade", "supervisor", "--to", to.to_str().unwrap()]);
-    assert!(
-        upgraded.status.success(),
-        "{}",
-        String::from_utf8_lossy(&upgraded.stderr)
-    );
-    assert!(traces(&node, &[]).len() >= before, "summaries are kept");
-    node.until_serving();
-    restart(&node, "eviction");
-    next("eviction");
+    }
     kill(u64::from(following.id()), rustix::process::Signal::KILL);
     following.wait().unwrap();
 }
