@@ -397,6 +397,20 @@ fn two_sets_of_traces_are_compared_and_exported() {
         fs::read_to_string(&a).unwrap().lines().nth(2),
         Some(written.trim_end())
     );
+    for (format, begin) in [
+        ("chrome", "{\"displayTimeUnit\""),
+        ("folded", ""),
+        ("svg", "<svg"),
+        ("perfetto", ""),
+    ] {
+        let one = node.run(&["trace", "export", format, &id, "--from", &a]);
+        assert!(one.status.success(), "{format}");
+        let content = String::from_utf8_lossy(&one.stdout);
+        assert!(content.starts_with(begin), "{format}: {content}");
+        assert!(content.contains("cri.RunPodSandbox"), "{format}: {content}");
+    }
+    let all = node.run(&["trace", "export", "svg", "--from", &a]);
+    assert!(error(&all, 64).contains("svg draws one trace, and 20 match"));
     // A directory, a pipe or a device is not replaced.
     let directory = node.dir.path().to_str().unwrap();
     let refused = node.run(&[
