@@ -613,12 +613,34 @@ impl Known for crate::supervisor::v1::GetTraceResponse {
         None
     }
 }
+impl Known for crate::supervisor::v1::GetTracesRequest {
+    fn unknown(&self) -> Option<&'static str> {
+        None
+    }
+}
+impl Known for crate::supervisor::v1::GetTracesResponse {
+    const STREAMED: bool = true;
+    fn unknown(&self) -> Option<&'static str> {
+        None
+    }
+}
 impl Known for crate::supervisor::v1::ListServicesRequest {
     fn unknown(&self) -> Option<&'static str> {
         None
     }
 }
 impl Known for crate::supervisor::v1::ListServicesResponse {
+    fn unknown(&self) -> Option<&'static str> {
+        None
+    }
+}
+impl Known for crate::supervisor::v1::ListTracesRequest {
+    fn unknown(&self) -> Option<&'static str> {
+        None
+    }
+}
+impl Known for crate::supervisor::v1::ListTracesResponse {
+    const STREAMED: bool = true;
     fn unknown(&self) -> Option<&'static str> {
         None
     }
@@ -657,6 +679,21 @@ impl Known for crate::supervisor::v1::ServiceStatus {
     }
 }
 impl Known for crate::supervisor::v1::Span {
+    fn unknown(&self) -> Option<&'static str> {
+        None
+    }
+}
+impl Known for crate::supervisor::v1::StepTime {
+    fn unknown(&self) -> Option<&'static str> {
+        None
+    }
+}
+impl Known for crate::supervisor::v1::TraceFilter {
+    fn unknown(&self) -> Option<&'static str> {
+        None
+    }
+}
+impl Known for crate::supervisor::v1::TraceSummary {
     fn unknown(&self) -> Option<&'static str> {
         None
     }

@@ -53,6 +53,111 @@ pub struct GetTraceResponse {
     #[prost(uint64, tag = "3")]
     pub dropped: u64,
 }
+/// Selects traces that have ended; all conditions must hold. Unset: any.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct TraceFilter {
+    /// The trace ended then or later.
+    #[prost(message, optional, tag = "1")]
+    pub since: ::core::option::Option<::prost_types::Timestamp>,
+    /// The trace ended before.
+    #[prost(message, optional, tag = "2")]
+    pub until: ::core::option::Option<::prost_types::Timestamp>,
+    #[prost(string, tag = "3")]
+    pub namespace: ::prost::alloc::string::String,
+    /// The name of its root, such as pod.start.
+    #[prost(string, tag = "4")]
+    pub root: ::prost::alloc::string::String,
+    #[prost(string, tag = "5")]
+    pub shape: ::prost::alloc::string::String,
+    /// How it ended, such as ready; incomplete: without an outcome.
+    #[prost(string, tag = "6")]
+    pub outcome: ::prost::alloc::string::String,
+    /// It lasted longer.
+    #[prost(message, optional, tag = "7")]
+    pub slower_than: ::core::option::Option<::prost_types::Duration>,
+    /// The versions of services that recorded spans, by service.
+    #[prost(btree_map = "string, string", tag = "8")]
+    pub versions: ::prost::alloc::collections::BTreeMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListTracesRequest {
+    #[prost(message, optional, tag = "1")]
+    pub filter: ::core::option::Option<TraceFilter>,
+    /// Go on with each trace as it ends. Without filter.since only these.
+    #[prost(bool, tag = "2")]
+    pub follow: bool,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListTracesResponse {
+    #[prost(message, optional, tag = "1")]
+    pub trace: ::core::option::Option<TraceSummary>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct GetTracesRequest {
+    #[prost(message, optional, tag = "1")]
+    pub filter: ::core::option::Option<TraceFilter>,
+    /// As in ListTracesRequest.
+    #[prost(bool, tag = "2")]
+    pub follow: bool,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct GetTracesResponse {
+    #[prost(message, optional, tag = "1")]
+    pub trace: ::core::option::Option<TraceSummary>,
+    /// With the root first; none if they were dropped.
+    #[prost(message, repeated, tag = "2")]
+    pub spans: ::prost::alloc::vec::Vec<Span>,
+}
+/// A trace without its spans.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct TraceSummary {
+    #[prost(string, tag = "1")]
+    pub trace_id: ::prost::alloc::string::String,
+    /// The name of its root, such as pod.start.
+    #[prost(string, tag = "2")]
+    pub root: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub pod_uid: ::prost::alloc::string::String,
+    #[prost(string, tag = "4")]
+    pub namespace: ::prost::alloc::string::String,
+    #[prost(string, tag = "5")]
+    pub name: ::prost::alloc::string::String,
+    /// What the pod asked for: traces of one shape do the same work.
+    #[prost(string, tag = "6")]
+    pub shape: ::prost::alloc::string::String,
+    /// How it ended, such as ready; empty: it is incomplete.
+    #[prost(string, tag = "7")]
+    pub outcome: ::prost::alloc::string::String,
+    /// The start of the root.
+    #[prost(message, optional, tag = "8")]
+    pub start: ::core::option::Option<::prost_types::Timestamp>,
+    #[prost(message, optional, tag = "9")]
+    pub duration: ::core::option::Option<::prost_types::Duration>,
+    /// Where the time on the critical path went.
+    #[prost(message, repeated, tag = "10")]
+    pub steps: ::prost::alloc::vec::Vec<StepTime>,
+    /// Versions of the services that recorded spans, by service.
+    #[prost(btree_map = "string, string", tag = "11")]
+    pub versions: ::prost::alloc::collections::BTreeMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
+}
+/// Time on the critical path of a trace.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct StepTime {
+    /// Empty, as the operation, for time that no span explains.
+    #[prost(string, tag = "1")]
+    pub service: ::prost::alloc::string::String,
+    /// The name of the spans.
+    #[prost(string, tag = "2")]
+    pub operation: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "3")]
+    pub duration: ::core::option::Option<::prost_types::Duration>,
+}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Span {
     #[prost(string, tag = "1")]
@@ -78,6 +183,9 @@ pub struct Span {
     /// Other triggers merged into this span: traceid-spanid.
     #[prost(string, repeated, tag = "9")]
     pub links: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// The version of the service; empty if it is not known.
+    #[prost(string, tag = "10")]
+    pub version: ::prost::alloc::string::String,
 }
 /// The new program of a service.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -401,6 +509,66 @@ pub mod supervisor_service_client {
                 );
             self.inner.unary(req, path, codec).await
         }
+        /// Summaries of traces that have ended, in the order of their ends.
+        pub async fn list_traces(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListTracesRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::ListTracesResponse>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::known::Codec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/polylet.supervisor.v1.SupervisorService/ListTraces",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new(
+                        "polylet.supervisor.v1.SupervisorService",
+                        "ListTraces",
+                    ),
+                );
+            self.inner.server_streaming(req, path, codec).await
+        }
+        /// The same with their spans, as far as these are still in the ring buffer.
+        pub async fn get_traces(
+            &mut self,
+            request: impl tonic::IntoRequest<super::GetTracesRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::GetTracesResponse>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::known::Codec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/polylet.supervisor.v1.SupervisorService/GetTraces",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new(
+                        "polylet.supervisor.v1.SupervisorService",
+                        "GetTraces",
+                    ),
+                );
+            self.inner.server_streaming(req, path, codec).await
+        }
         /// Replaces the programs of services, one after the other, and reports each step. It goes on when the
         /// caller is gone. FAILED_PRECONDITION: refused, nothing was changed. ABORTED: rolled back, or failed.
         pub async fn upgrade(
@@ -519,6 +687,28 @@ pub mod supervisor_service_server {
             tonic::Response<super::GetTraceResponse>,
             tonic::Status,
         >;
+        /// Server streaming response type for the ListTraces method.
+        type ListTracesStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::ListTracesResponse, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// Summaries of traces that have ended, in the order of their ends.
+        async fn list_traces(
+            &self,
+            request: tonic::Request<super::ListTracesRequest>,
+        ) -> std::result::Result<tonic::Response<Self::ListTracesStream>, tonic::Status>;
+        /// Server streaming response type for the GetTraces method.
+        type GetTracesStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::GetTracesResponse, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// The same with their spans, as far as these are still in the ring buffer.
+        async fn get_traces(
+            &self,
+            request: tonic::Request<super::GetTracesRequest>,
+        ) -> std::result::Result<tonic::Response<Self::GetTracesStream>, tonic::Status>;
         /// Server streaming response type for the Upgrade method.
         type UpgradeStream: tonic::codegen::tokio_stream::Stream<
                 Item = std::result::Result<super::UpgradeResponse, tonic::Status>,
@@ -715,6 +905,98 @@ pub mod supervisor_service_server {
                                 max_encoding_message_size,
                             );
                         let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/polylet.supervisor.v1.SupervisorService/ListTraces" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListTracesSvc<T: SupervisorService>(pub Arc<T>);
+                    impl<
+                        T: SupervisorService,
+                    > tonic::server::ServerStreamingService<super::ListTracesRequest>
+                    for ListTracesSvc<T> {
+                        type Response = super::ListTracesResponse;
+                        type ResponseStream = T::ListTracesStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ListTracesRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as SupervisorService>::list_traces(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListTracesSvc(inner);
+                        let codec = crate::known::Codec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/polylet.supervisor.v1.SupervisorService/GetTraces" => {
+                    #[allow(non_camel_case_types)]
+                    struct GetTracesSvc<T: SupervisorService>(pub Arc<T>);
+                    impl<
+                        T: SupervisorService,
+                    > tonic::server::ServerStreamingService<super::GetTracesRequest>
+                    for GetTracesSvc<T> {
+                        type Response = super::GetTracesResponse;
+                        type ResponseStream = T::GetTracesStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::GetTracesRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as SupervisorService>::get_traces(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = GetTracesSvc(inner);
+                        let codec = crate::known::Codec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
                         Ok(res)
                     };
                     Box::pin(fut)

@@ -29,6 +29,7 @@ fn main() -> ExitCode {
         );
         polylet_kit::cause::start_trace(&span);
         polylet_kit::cause::name_root(&span, polylet_kit::cause::root::POD_START);
+        polylet_kit::cause::record_outcome(&span, polylet_kit::cause::outcome::READY);
         drop(span);
         let run_dir = ctx.run_dir().to_owned();
         Ok(Service::new().on_drain(async move {

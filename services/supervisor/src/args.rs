@@ -1,5 +1,7 @@
 //! Arguments of commands that print something.
 
+pub(crate) mod trace;
+
 use std::path::PathBuf;
 use std::time::Duration;
 

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 use polylet_kit::{Config, DEFAULT_CONFIG, Exit, config, report};
 
+use crate::args::trace::TraceArgs;
 use crate::args::{LogArgs, OutputFormat, RollbackArgs, UpgradeArgs};
 use crate::backend::BackendKind;
 use crate::flags::{self, EffectiveConfig, FlagError, ParsedArgs};
@@ -51,11 +52,8 @@ enum Command {
     },
     /// Print the logs of a container
     Logs(LogArgs),
-    /// Show a trace of a pod's start
-    Trace {
-        /// Name, namespace/name or uid of the pod, or a trace ID
-        pod: String,
-    },
+    /// Show the trace of a pod's start, or where the time of many went
+    Trace(TraceArgs),
     /// Run Polylet instead of the kubelet, or go back; says first what it will do
     Takeover(TakeoverArgs),
     /// Replace the program of a service, of the supervisor, or of all, while pods keep running
@@ -135,7 +133,7 @@ pub fn main() -> ExitCode {
         Command::Health { service } => client::run(show::health::show(&config, &service, output)),
         Command::Pods => client::run(show::pods::show(&config, output)),
         Command::Logs(args) => client::run(show::logs::show(&config, args)),
-        Command::Trace { pod } => client::run(show::trace::show(&config, &pod, output)),
+        Command::Trace(args) => client::run(show::trace::run(&config, args, output)),
         Command::Upgrade(args) => client::run(show::upgrade::upgrade(&config, args, output)),
         Command::Rollback(args) => client::run(show::upgrade::roll_back(&config, args, output)),
         Command::History => client::run(show::history::show(&config, output)),

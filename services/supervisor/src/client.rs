@@ -48,6 +48,18 @@ pub(crate) enum ClientError {
         #[source]
         source: polylet_kit::BoxError,
     },
+    #[error("{0}")]
+    InvalidData(String),
+    #[error("{0}")]
+    Usage(String),
+    #[error("{0}")]
+    FailedOn(String),
+    #[error("writing {path}")]
+    Write {
+        path: PathBuf,
+        #[source]
+        source: std::io::Error,
+    },
     #[error("starting the runtime")]
     Runtime(#[source] std::io::Error),
 }
@@ -71,7 +83,11 @@ pub(crate) fn run(command: impl Future<Output = Result<(), ClientError>>) -> Exi
         | ClientError::NoResponse { .. }
         | ClientError::NotSynced { .. } => Exit::Unavailable,
         ClientError::NotFound(_) => Exit::NotFound,
+        ClientError::InvalidData(_) => Exit::Data,
+        ClientError::Usage(_) => Exit::Usage,
+        ClientError::FailedOn(_) => Exit::FailedOn,
         ClientError::Read { .. }
+        | ClientError::Write { .. }
         | ClientError::Runtime(_)
         | ClientError::Refused(_)
         | ClientError::NotUpgraded(_) => Exit::Failed,
@@ -162,6 +178,9 @@ async fn call_with_timeout<T>(
         Ok(Err(status)) if status.code() == tonic::Code::NotFound => {
             Err(ClientError::NotFound(status.message().to_owned()))
         }
+        Ok(Err(status)) if status.code() == tonic::Code::Unimplemented => Err(
+            ClientError::Refused(format!("{service} is older than this command; upgrade it")),
+        ),
         Ok(Err(status)) => Err(no_response(status.message().to_owned())),
         Err(_) => Err(no_response(format!("timed out after {timeout:?}"))),
     }

@@ -8,8 +8,12 @@ pub enum Exit {
     Ok = 0,
     /// The requested object does not exist; a regular outcome, not a failure.
     NotFound = 1,
+    /// A comparison came to a result that was declared a failure.
+    FailedOn = 2,
     /// Invalid arguments.
     Usage = 64,
+    /// Invalid input data.
+    Data = 65,
     /// The node or a peer is unavailable.
     Unavailable = 69,
     /// An internal failure; see the last lines of the log.

@@ -3,6 +3,8 @@
 //! - [`SpanRecord`], [`Trace`]: what services have recorded.
 //! - [`critical_path()`]: disjoint segments that last as long as the trace, over [`PathNode`]s.
 //! - [`TraceSummary`]: what a trace comes to, for comparisons of many.
+//! - [`TraceFilter`]: which traces are meant.
+//! - [`path_statistics()`], [`what_if`], [`slow_steps()`]: where the time of many traces went, and why one took longer.
 //! - [`diff`]: which steps became slower from one set of traces to another.
 //! - [`mod@format`]: traces in the formats of other tools.
 //! - [`stats`]: whether two samples differ, and by how much.
@@ -23,19 +25,30 @@ pub mod format;
 pub mod stats;
 
 mod critical_path;
+mod filter;
+mod path_statistics;
 mod path_tree;
+mod slow_steps;
 mod span;
 mod step_owner;
 mod summary;
+#[cfg(test)]
+mod test_support;
 mod text;
 mod trace;
 
 pub use critical_path::{PathSegment, critical_path};
+pub use filter::TraceFilter;
+pub use path_statistics::{
+    ChangeEffect, GroupStatistics, PathStatistics, StepChange, StepGrouping, TimeQuantiles,
+    path_statistics, what_if,
+};
 pub use path_tree::{PathNode, PathTree, depth_first};
+pub use slow_steps::{SlowSteps, TimeAmongOthers, VersionDifference, slow_steps};
 pub use span::{
     POD_NAME, POD_NAMESPACE, POD_UID, SpanId, SpanRecord, TraceId, hex, parse_span_id,
     parse_trace_id,
 };
 pub use step_owner::StepOwner;
-pub use summary::{StepName, TraceSummary, shape};
+pub use summary::{INCOMPLETE, StepName, TraceSummary, shape};
 pub use trace::Trace;

@@ -12,6 +12,8 @@ use crate::trace::Trace;
 
 /// The attribute of a root that says how its trace ended.
 const OUTCOME: &str = "polylet.outcome";
+/// What stands for the outcome of a trace that has none.
+pub const INCOMPLETE: &str = "incomplete";
 const CONTAINER: &str = "k8s.container.name";
 
 /// An operation of a service. Written as `service/operation`; time that no span explains as `(unattributed)`.
@@ -72,6 +74,29 @@ pub struct TraceSummary {
     pub steps: BTreeMap<StepName, Duration>,
     /// Versions of the services that recorded spans, by service.
     pub versions: BTreeMap<String, String>,
+}
+
+impl TraceSummary {
+    /// The end of the root.
+    pub fn end(&self) -> Timestamp {
+        // Of a time that no clock can show, the last.
+        let end = self.start.checked_add(self.duration);
+        end.unwrap_or(Timestamp::MAX)
+    }
+
+    /// How the trace ended; [`INCOMPLETE`] without an outcome.
+    pub fn outcome_label(&self) -> &str {
+        match self.outcome.as_str() {
+            "" => INCOMPLETE,
+            outcome => outcome,
+        }
+    }
+
+    /// The step with the longest time on the path.
+    pub fn worst_step(&self) -> Option<(&StepName, Duration)> {
+        let longest = self.steps.iter().max_by_key(|(_, time)| **time)?;
+        Some((longest.0, *longest.1))
+    }
 }
 
 impl Trace {

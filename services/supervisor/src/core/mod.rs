@@ -2,16 +2,24 @@
 
 mod buffered_trace;
 mod encoded_span;
+mod encoded_summary;
 pub mod handover;
 pub mod liveness;
 pub mod order;
 pub mod path_table;
 pub mod pods;
 pub mod restart;
+mod string_table;
+pub mod summary_buffer;
 pub mod takeover;
 pub mod text;
 pub mod trace_buffer;
+#[cfg(test)]
+mod trace_fixture;
+pub mod trace_list;
 pub mod trace_root;
+pub mod trace_top;
+pub mod trace_why;
 pub mod unit_state;
 pub mod upgrade;
 pub mod waterfall;

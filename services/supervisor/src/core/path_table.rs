@@ -86,7 +86,7 @@ mod tests {
 
     fn span(id: u8, service: &str, name: &str, start: i64, end: i64) -> SpanRecord {
         SpanRecord {
-            trace: [1; 16],
+            trace: [9; 16],
             span: [id; 8],
             parent: (id != 1).then_some([1; 8]),
             service: service.to_owned(),

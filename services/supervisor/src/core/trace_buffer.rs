@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
-use polylet_trace::{SpanRecord, TraceId, parse_trace_id};
+use polylet_trace::{SpanRecord, Trace, TraceId, parse_trace_id};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::core::buffered_trace::{BufferedTrace, TraceDurations};
@@ -23,6 +23,15 @@ pub struct TraceBuffer {
     spans: usize,
     bytes: usize,
     dropped: u64,
+}
+
+/// A trace of which nothing more is expected.
+#[derive(Debug, PartialEq)]
+pub struct EndedTrace {
+    /// With its root.
+    pub trace: Trace,
+    /// The root, if it was derived from the steps.
+    pub derived_root: Option<SpanRecord>,
 }
 
 /// The content of a buffer.
@@ -153,17 +162,20 @@ impl TraceBuffer {
         self.spans == 0
     }
 
-    /// The roots of traces that have ended, each once.
-    pub fn take_ended(&mut self, now: Instant) -> Vec<SpanRecord> {
-        let ended = self.traces.iter_mut().filter(|(_, trace)| {
-            let end = trace.expected_end();
-            end.is_some_and(|end| end <= now)
+    /// A trace that has ended, each once; the one that ended first of them.
+    pub fn take_ended(&mut self, now: Instant) -> Option<EndedTrace> {
+        let ended = self.traces.iter_mut().filter_map(|(id, trace)| {
+            let end = trace.expected_end().filter(|end| *end <= now)?;
+            Some((end, *id, trace))
         });
-        let root = |(id, trace): (&TraceId, &mut BufferedTrace)| {
-            trace.tell();
-            root_of(*id, &trace.decode())
-        };
-        ended.filter_map(root).collect()
+        let (_, id, trace) = ended.min_by_key(|(end, id, _)| (*end, *id))?;
+        trace.tell();
+        let derived_root = root_of(id, &trace.decode());
+        let spans = self.trace(id);
+        Some(EndedTrace {
+            trace: Trace { id, spans },
+            derived_root,
+        })
     }
 
     /// When the next trace will have ended, if nothing more is heard of it.

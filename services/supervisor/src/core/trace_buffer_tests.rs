@@ -138,7 +138,7 @@ fn the_root_of_an_ended_trace_is_told_once() {
     let ready = step(1, 30, 90, OUTCOME_ATTRIBUTE, outcome::READY);
     let (mut buffer, now) = filled(10, &[started]);
     let later = |seconds| now + Duration::from_secs(seconds);
-    assert_eq!(buffer.take_ended(later(600)), []);
+    assert_eq!(buffer.take_ended(later(600)), None);
     // A trace that is shown before it ended has a root, too.
     let names = |buffer: &TraceBuffer| {
         buffer
@@ -149,12 +149,14 @@ fn the_root_of_an_ended_trace_is_told_once() {
     };
     assert_eq!(names(&buffer), ["pod.start", "x"]);
     buffer.push(&ready, later(600));
-    assert_eq!(buffer.take_ended(later(601)), []);
+    assert_eq!(buffer.take_ended(later(601)), None);
     assert_eq!(buffer.next_end(), Some(later(602)));
-    let ended = buffer.take_ended(later(602));
-    assert_eq!(ended.len(), 1);
-    assert_eq!((ended[0].start, ended[0].end), (at(10), at(90)));
-    assert_eq!(buffer.take_ended(later(9_000)), []);
+    let ended = buffer.take_ended(later(602)).unwrap();
+    let root = ended.derived_root.unwrap();
+    assert_eq!((root.start, root.end), (at(10), at(90)));
+    assert_eq!(ended.trace.root(), Some(&root));
+    assert_eq!(ended.trace.spans.len(), 3);
+    assert_eq!(buffer.take_ended(later(9_000)), None);
     assert_eq!(buffer.next_end(), None);
     // Nor by the program after.
     let content = serde_json::to_string(&buffer.content()).unwrap();

@@ -98,6 +98,7 @@ impl OwnProcess {
                 Some(request) = self.requests.recv(), if cut_off.is_none() => match request {
                     OwnRequest::State(response) => return OwnEvent::State(response),
                     OwnRequest::Replace(request) => {
+                        self.traces.set_stopping(true);
                         self.pending = Some((request, Instant::now() + STOP_TIMEOUT));
                         // The server may have failed.
                         let _ = self.stop.take().map(|stop| stop.send(()));
@@ -132,6 +133,7 @@ impl OwnProcess {
         tracing::error!(error = report(&error), "the other program was not started");
         // The requester may be gone.
         let _ = request.response.send(error);
+        self.traces.set_stopping(false);
         let (server, stop) = start_server(&self.listener, &self.routes)?;
         self.server = server;
         self.stop = Some(stop);

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use futures::StreamExt;
 use futures::stream::BoxStream;
+use futures::{Stream, StreamExt};
 use polylet_kit::HealthConditions;
 use polylet_wire::lifecycle::v1::lifecycle_service_client::LifecycleServiceClient;
 use polylet_wire::lifecycle::v1::{GetInfoRequest, GetInfoResponse, HealthCondition};
@@ -18,7 +18,7 @@ use tonic::{Request, Response, Status};
 use super::input::Input;
 use super::memory;
 use super::table::ServiceView;
-use crate::traces::TraceStore;
+use crate::traces::{TraceSelection, TraceStore, convert, summary_convert};
 use crate::upgrade::{self, UpgradeSteps, Upgrades};
 
 /// Timeout of `GetInfo`; a service that exceeds it is listed without version and peers.
@@ -66,6 +66,30 @@ impl SupervisorService for Server {
             .map(Response::new)
     }
 
+    type ListTracesStream = BoxStream<'static, Result<wire::ListTracesResponse, Status>>;
+
+    async fn list_traces(
+        &self,
+        request: Request<wire::ListTracesRequest>,
+    ) -> Result<Response<Self::ListTracesStream>, Status> {
+        let wire::ListTracesRequest { filter, follow } = request.into_inner();
+        let filter = summary_convert::filter_from_wire(filter)?;
+        let traces = summaries(self.traces.select(filter, follow));
+        Ok(Response::new(traces.map(Ok).boxed()))
+    }
+
+    type GetTracesStream = BoxStream<'static, Result<wire::GetTracesResponse, Status>>;
+
+    async fn get_traces(
+        &self,
+        request: Request<wire::GetTracesRequest>,
+    ) -> Result<Response<Self::GetTracesStream>, Status> {
+        let wire::GetTracesRequest { filter, follow } = request.into_inner();
+        let filter = summary_convert::filter_from_wire(filter)?;
+        let traces = whole_traces(self.traces.select(filter, follow));
+        Ok(Response::new(traces.map(Ok).boxed()))
+    }
+
     type UpgradeStream = BoxStream<'static, Result<wire::UpgradeResponse, Status>>;
 
     async fn upgrade(
@@ -101,6 +125,28 @@ impl SupervisorService for Server {
         let history = self.upgrades.history().map_err(Status::from)?;
         Ok(Response::new(upgrade::history_to_wire(&history)))
     }
+}
+
+/// Summaries of traces.
+fn summaries(selection: TraceSelection) -> impl Stream<Item = wire::ListTracesResponse> {
+    futures::stream::unfold(selection, |mut selection| async move {
+        let summary = selection.next().await?;
+        let trace = Some(summary_convert::to_wire(summary));
+        Some((wire::ListTracesResponse { trace }, selection))
+    })
+}
+
+/// Traces with their spans, unless these were dropped.
+fn whole_traces(selection: TraceSelection) -> impl Stream<Item = wire::GetTracesResponse> {
+    futures::stream::unfold(selection, |mut selection| async move {
+        let summary = selection.next().await?;
+        let spans = selection.spans(&summary).into_iter();
+        let response = wire::GetTracesResponse {
+            spans: spans.map(convert::to_wire).collect(),
+            trace: Some(summary_convert::to_wire(summary)),
+        };
+        Some((response, selection))
+    })
 }
 
 /// The steps of an upgrade as a stream of responses.

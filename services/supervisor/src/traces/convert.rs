@@ -5,7 +5,7 @@ use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
 use opentelemetry_proto::tonic::trace::v1::span::SpanKind;
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, Span, Status as SpanStatus};
-use polylet_trace::{SpanRecord, TraceId, hex, parse_span_id};
+use polylet_trace::{SpanRecord, Trace, TraceId, hex, parse_span_id};
 use polylet_wire::supervisor::v1 as wire;
 
 /// Longer strings are cut off.
@@ -143,8 +143,15 @@ pub(crate) fn to_wire(record: SpanRecord) -> wire::Span {
     }
 }
 
+/// A trace from the wire, without spans that are not valid.
+pub(crate) fn trace_from_wire(id: TraceId, spans: Vec<wire::Span>) -> Trace {
+    let spans = spans.into_iter();
+    let spans = spans.filter_map(|span| from_wire(id, span)).collect();
+    Trace { id, spans }
+}
+
 /// A span from the wire; `None` without valid IDs or times.
-pub(crate) fn from_wire(trace: TraceId, span: wire::Span) -> Option<SpanRecord> {
+fn from_wire(trace: TraceId, span: wire::Span) -> Option<SpanRecord> {
     let time = |at: Option<&_>| polylet_wire::time::from_wire_opt(at);
     Some(SpanRecord {
         trace,

@@ -1,8 +1,11 @@
-//! Spans of the services: received over OTLP, kept in a buffer, and forwarded if configured.
+//! Spans of the services: received over OTLP, kept in a buffer, and forwarded if configured. Of traces that have
+//! ended, summaries are kept for longer, and whoever follows them is told.
 
 pub(crate) mod convert;
+mod ended;
 mod forward;
-mod roots;
+mod selection;
+pub(crate) mod summary_convert;
 
 use std::fs::File;
 use std::io::{BufReader, Write};
@@ -17,13 +20,20 @@ use opentelemetry_proto::tonic::collector::trace::v1::{
 };
 use polylet_kit::config::TraceRing;
 use polylet_kit::memory;
-use polylet_trace::hex;
+use polylet_trace::{TraceFilter, hex};
 use polylet_wire::supervisor::v1 as wire;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tonic::{Request, Response, Status};
 
+use crate::core::summary_buffer::SummaryBuffer;
 use crate::core::trace_buffer::TraceBuffer;
 use forward::SpanForwarder;
+pub(crate) use selection::TraceSelection;
+
+/// Most summaries of traces.
+const MAX_SUMMARIES: usize = 4_096;
+/// Most bytes of summaries.
+const MAX_SUMMARY_BYTES: usize = 2 << 20;
 
 /// The buffer and the forwarder. Clones share them.
 #[derive(Clone)]
@@ -33,17 +43,38 @@ pub(crate) struct TraceStore {
 
 struct TraceStoreInner {
     buffer: Mutex<TraceBuffer>,
+    summaries: Mutex<SummaryBuffer>,
+    /// Changes when a trace has ended, and when those who follow are to go.
+    following: watch::Sender<FollowState>,
     /// Notified when spans arrive, which shows that the node is at work.
     work: Arc<Notify>,
-    /// The same, for the task that forwards roots.
+    /// The same, for the task that finds out which traces have ended.
     received: Arc<Notify>,
     forwarder: Option<SpanForwarder>,
+}
+
+/// What those who follow traces wait for.
+#[derive(Default)]
+struct FollowState {
+    /// They are to go, as the server stops.
+    stopping: bool,
 }
 
 impl TraceStoreInner {
     fn buffer(&self) -> MutexGuard<'_, TraceBuffer> {
         self.buffer.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    fn summaries(&self) -> MutexGuard<'_, SummaryBuffer> {
+        self.summaries
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The time by the clock that waits for the ends of traces.
+fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
 }
 
 impl TraceStore {
@@ -53,13 +84,13 @@ impl TraceStore {
         tokio::spawn(memory::trim_after(work.clone()));
         let inner = Arc::new(TraceStoreInner {
             buffer: Mutex::new(TraceBuffer::new(bounds.max_spans, bounds.max_bytes)),
+            summaries: Mutex::new(SummaryBuffer::new(MAX_SUMMARIES, MAX_SUMMARY_BYTES)),
+            following: watch::Sender::default(),
             work,
             received: Arc::new(Notify::new()),
             forwarder: SpanForwarder::from_environment(),
         });
-        if inner.forwarder.is_some() {
-            tokio::spawn(roots::forward(Arc::downgrade(&inner), node.to_owned()));
-        }
+        tokio::spawn(ended::collect(Arc::downgrade(&inner), node.to_owned()));
         TraceStore { inner }
     }
 
@@ -68,18 +99,40 @@ impl TraceStore {
         TraceServiceServer::new(self.clone())
     }
 
-    /// Writes the spans for another program.
+    /// Writes the spans for another program, and after them the summaries, which programs before do not read.
     pub(crate) fn save(&self, file: &mut dyn Write) -> std::io::Result<()> {
-        serde_json::to_writer(file, &self.inner.buffer().content()).map_err(Into::into)
+        serde_json::to_writer(&mut *file, &self.inner.buffer().content())?;
+        serde_json::to_writer(file, &self.inner.summaries().content()).map_err(Into::into)
     }
 
-    /// Takes over the spans of another program.
+    /// Takes over the spans and the summaries of another program.
     pub(crate) fn restore(&self, file: File) {
         let mut content = serde_json::Deserializer::from_reader(BufReader::new(file));
-        let restored = self.inner.buffer().restore(&mut content, Instant::now());
+        let restored = self.inner.buffer().restore(&mut content, now());
         if let Err(error) = restored {
-            tracing::warn!(%error, "spans of the program before are lost");
+            tracing::warn!(%error, "traces of the program before are lost");
+            return;
         }
+        // Programs before have written none.
+        if content.end().is_ok() {
+            return;
+        }
+        if let Err(error) = self.inner.summaries().restore(&mut content) {
+            tracing::warn!(%error, "summaries of the program before are lost");
+        }
+        // What has ended meanwhile, or was restored as ended.
+        self.inner.received.notify_one();
+    }
+
+    /// Traces that a filter selects, in the order of their ends. Those who follow also receive each that ends from
+    /// now on; without a beginning, only these.
+    pub(crate) fn select(&self, filter: TraceFilter, follow: bool) -> TraceSelection {
+        TraceSelection::new(self.inner.clone(), filter, follow)
+    }
+
+    /// Lets those who follow traces go, or come again.
+    pub(crate) fn set_stopping(&self, stopping: bool) {
+        self.inner.following.send_replace(FollowState { stopping });
     }
 
     /// Finds a trace by ID or pod.
@@ -111,7 +164,7 @@ impl TraceService for TraceStore {
         let request = request.into_inner();
         self.inner.work.notify_one();
         {
-            let now = Instant::now();
+            let now = now();
             let mut buffer = self.inner.buffer();
             for resource in &request.resource_spans {
                 let service = convert::resource_of(resource);
@@ -125,8 +178,8 @@ impl TraceService for TraceStore {
         }
         if let Some(forwarder) = &self.inner.forwarder {
             forwarder.forward(request);
-            self.inner.received.notify_one();
         }
+        self.inner.received.notify_one();
         Ok(Response::new(ExportTraceServiceResponse::default()))
     }
 }

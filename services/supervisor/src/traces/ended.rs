@@ -1,29 +1,22 @@
-//! Roots of traces for the collector, once they have ended.
+//! Traces that have ended: their summaries, and their roots for the collector.
 
 use std::sync::Weak;
-use std::time::Instant;
 
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans};
 use tokio::time::sleep_until;
 
-use super::TraceStoreInner;
 use super::convert;
+use super::{FollowState, TraceStoreInner};
 
-/// Forwards the root of each trace that ends, until the store is gone.
-pub(super) async fn forward(store: Weak<TraceStoreInner>, node: String) {
+/// Summarizes each trace that ends and forwards its root, until the store is gone.
+pub(super) async fn collect(store: Weak<TraceStoreInner>, node: String) {
     let resource = resource(&node);
     loop {
         let Some(inner) = store.upgrade() else { return };
-        let (ended, next) = {
-            let mut buffer = inner.buffer();
-            (buffer.take_ended(Instant::now()), buffer.next_end())
-        };
-        if let Some(forwarder) = inner.forwarder.as_ref().filter(|_| !ended.is_empty()) {
-            let spans = ended.into_iter().map(convert::to_otlp).collect();
-            forwarder.forward(request(&resource, spans));
-        }
+        while inner.end_one(&resource) {}
+        let next = inner.buffer().next_end();
         let received = inner.received.clone();
         drop(inner);
         match next {
@@ -34,6 +27,22 @@ pub(super) async fn forward(store: Weak<TraceStoreInner>, node: String) {
             },
             None => received.notified().await,
         }
+    }
+}
+
+impl TraceStoreInner {
+    /// Takes the next trace that has ended; `false` if there is none.
+    fn end_one(&self, resource: &Resource) -> bool {
+        let ended = self.buffer().take_ended(super::now());
+        let Some(ended) = ended else { return false };
+        if let Some(summary) = ended.trace.summary() {
+            self.summaries().push(&summary);
+            self.following.send_modify(|_: &mut FollowState| {});
+        }
+        if let (Some(forwarder), Some(root)) = (&self.forwarder, ended.derived_root) {
+            forwarder.forward(request(resource, vec![convert::to_otlp(root)]));
+        }
+        true
     }
 }
 

@@ -1,0 +1,222 @@
+//! A compact form of a trace's summary: numbers of variable length, and shared strings by their indices.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use polylet_trace::{StepName, TraceId, TraceSummary};
+
+use crate::core::string_table::StringTable;
+
+/// Longer strings are cut off.
+const MAX_TEXT: usize = 256;
+/// Most steps; the shortest of more than these count as unattributed.
+const MAX_STEPS: usize = 256;
+/// Most services with a version.
+const MAX_VERSIONS: usize = 64;
+/// Shared strings besides versions and steps: root, namespace, shape and outcome.
+const SHARED: usize = 4;
+
+/// A summary in compact form: ID, start, duration, uid, name, the indices of shared strings, times of steps.
+#[derive(Debug)]
+pub(super) struct EncodedSummary(Box<[u8]>);
+
+impl EncodedSummary {
+    /// Encodes a summary, and uses strings of the table until it is released.
+    pub(super) fn new(summary: &TraceSummary, strings: &mut StringTable) -> EncodedSummary {
+        let steps = bounded_steps(summary);
+        let versions: Vec<_> = summary.versions.iter().take(MAX_VERSIONS).collect();
+        let mut bytes = summary.id.to_vec();
+        let start = summary.start.as_nanosecond();
+        put(&mut bytes, u64::try_from(start).unwrap_or_default());
+        put(&mut bytes, nanos(summary.duration));
+        put_text(&mut bytes, &summary.uid);
+        put_text(&mut bytes, &summary.name);
+        put(&mut bytes, as_number(versions.len()));
+        put(&mut bytes, as_number(steps.len()));
+        let shared = [
+            &summary.root,
+            &summary.namespace,
+            &summary.shape,
+            &summary.outcome,
+        ];
+        let shared = shared.into_iter();
+        let of_versions = versions
+            .iter()
+            .flat_map(|(service, version)| [*service, *version]);
+        let of_steps = steps
+            .iter()
+            .flat_map(|(step, _)| [&step.service, &step.operation]);
+        for text in shared.chain(of_versions).chain(of_steps) {
+            put(&mut bytes, strings.acquire(cut(text)).into());
+        }
+        for (_, time) in &steps {
+            put(&mut bytes, nanos(*time));
+        }
+        EncodedSummary(bytes.into())
+    }
+
+    /// Memory used, in bytes, without shared strings.
+    pub(super) fn size(&self) -> usize {
+        /// Overhead of the allocator.
+        const ALLOCATION: usize = 16;
+        size_of::<EncodedSummary>() + self.0.len() + ALLOCATION
+    }
+
+    /// The summary; `None` only if it was not encoded with this table.
+    pub(super) fn decode(&self, strings: &StringTable) -> Option<TraceSummary> {
+        let mut reader = Reader(&self.0);
+        let head = reader.head()?;
+        let mut indices = Vec::new();
+        for _ in 0..head.shared() {
+            indices.push(reader.index()?);
+        }
+        let mut texts = indices
+            .into_iter()
+            .map(|index| strings.get(index).to_owned());
+        let mut text = || texts.next();
+        let (root, namespace, shape, outcome) = (text()?, text()?, text()?, text()?);
+        let mut versions = Vec::new();
+        for _ in 0..head.versions {
+            versions.push((text()?, text()?));
+        }
+        let mut steps = Vec::new();
+        for _ in 0..head.steps {
+            let (service, operation) = (text()?, text()?);
+            let time = Duration::from_nanos(reader.number()?);
+            steps.push((StepName { service, operation }, time));
+        }
+        Some(TraceSummary {
+            id: head.id,
+            root,
+            uid: head.uid,
+            namespace,
+            name: head.name,
+            shape,
+            outcome,
+            start: head.start,
+            duration: head.duration,
+            steps: steps.into_iter().collect(),
+            versions: versions.into_iter().collect(),
+        })
+    }
+
+    /// Ends the uses of shared strings.
+    pub(super) fn release(self, strings: &mut StringTable) {
+        let mut reader = Reader(&self.0);
+        let Some(head) = reader.head() else { return };
+        for _ in 0..head.shared() {
+            if let Some(index) = reader.index() {
+                strings.release(index);
+            }
+        }
+    }
+}
+
+/// The steps, the longest ones if there are too many, of which the sum remains the same.
+fn bounded_steps(summary: &TraceSummary) -> Vec<(StepName, Duration)> {
+    let steps = summary.steps.iter();
+    let mut steps: Vec<_> = steps.map(|(step, time)| (step.clone(), *time)).collect();
+    if steps.len() <= MAX_STEPS {
+        return steps;
+    }
+    steps.sort_by_key(|(_, time)| std::cmp::Reverse(*time));
+    let mut rest: Duration = steps.drain(MAX_STEPS - 1..).map(|(_, time)| time).sum();
+    let unattributed = StepName::unattributed();
+    if let Some(at) = steps.iter().position(|(step, _)| *step == unattributed) {
+        rest += steps.swap_remove(at).1;
+    }
+    steps.push((unattributed, rest));
+    steps
+}
+
+/// What comes before the indices of shared strings.
+struct Head {
+    id: TraceId,
+    start: Timestamp,
+    duration: Duration,
+    uid: String,
+    name: String,
+    versions: usize,
+    steps: usize,
+}
+
+impl Head {
+    /// The number of indices.
+    fn shared(&self) -> usize {
+        SHARED + 2 * (self.versions + self.steps)
+    }
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl Reader<'_> {
+    fn head(&mut self) -> Option<Head> {
+        let (id, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(Head {
+            id: *id,
+            start: Timestamp::from_nanosecond(self.number()?.into()).ok()?,
+            duration: Duration::from_nanos(self.number()?),
+            uid: self.text()?,
+            name: self.text()?,
+            versions: usize::try_from(self.number()?).ok()?,
+            steps: usize::try_from(self.number()?).ok()?,
+        })
+    }
+
+    /// A number in groups of seven bits, the lowest first.
+    fn number(&mut self) -> Option<u64> {
+        let mut number = 0;
+        for shift in (0..u64::BITS).step_by(7) {
+            let (byte, rest) = self.0.split_first()?;
+            self.0 = rest;
+            number |= u64::from(byte & 0x7f) << shift;
+            if byte & 0x80 == 0 {
+                return Some(number);
+            }
+        }
+        None
+    }
+
+    fn index(&mut self) -> Option<u32> {
+        u32::try_from(self.number()?).ok()
+    }
+
+    fn text(&mut self) -> Option<String> {
+        let length = usize::try_from(self.number()?).ok()?;
+        let (text, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        String::from_utf8(text.to_vec()).ok()
+    }
+}
+
+fn put(bytes: &mut Vec<u8>, mut number: u64) {
+    while number > 0x7f {
+        bytes.push((number & 0x7f) as u8 | 0x80);
+        number >>= 7;
+    }
+    bytes.push(number as u8);
+}
+
+fn put_text(bytes: &mut Vec<u8>, text: &str) {
+    let text = cut(text);
+    put(bytes, as_number(text.len()));
+    bytes.extend_from_slice(text.as_bytes());
+}
+
+fn as_number(count: usize) -> u64 {
+    u64::try_from(count).unwrap_or(u64::MAX)
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+fn cut(text: &str) -> &str {
+    text.get(..text.floor_char_boundary(MAX_TEXT))
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+#[path = "encoded_summary_tests.rs"]
+mod tests;

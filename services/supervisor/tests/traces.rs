@@ -1,0 +1,426 @@
+//! `polylet trace` over many traces, with fake services that each record the start of a pod.
+
+mod fixture;
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Output, Stdio};
+use std::sync::mpsc::RecvTimeoutError;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use polylet_trace::format::otlp_json;
+use polylet_trace::{SpanRecord, Trace};
+use serde_json::Value;
+
+use fixture::upgrade::{build_supervisor, upgrade};
+use fixture::{Node, POLYLET, SERVICES, TIMEOUT, kill};
+
+fn text(output: &Output) -> String {
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn json(output: &Output) -> Value {
+    serde_json::from_str(&text(output)).unwrap()
+}
+
+/// The error of a command that has to end with this code.
+fn error(output: &Output, code: i32) -> String {
+    let stderr = String::from_utf8_lossy(&output.stderr)
+        .trim_end()
+        .to_owned();
+    assert_eq!(output.status.code(), Some(code), "{stderr}");
+    assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    stderr
+}
+
+fn traces(node: &Node, args: &[&str]) -> Vec<Value> {
+    let list = node.run(&[&["trace", "list", "-o", "json"], args].concat());
+    json(&list)["traces"].as_array().unwrap().clone()
+}
+
+/// A node whose services have all recorded a start.
+fn node() -> Node {
+    let node = Node::started();
+    node.until("the ends of all starts", || {
+        traces(&node, &[]).len() == SERVICES.len()
+    });
+    node
+}
+
+/// Has a service restarted, which records another start.
+fn restart(node: &Node, service: &str) {
+    let pid = node.service(service)["pid"].as_u64().unwrap();
+    kill(pid, rustix::process::Signal::KILL);
+}
+
+#[test]
+fn starts_are_listed_summed_up_and_explained() {
+    let node = node();
+    let all = traces(&node, &[]);
+    for trace in &all {
+        assert_eq!(
+            (&trace["root"], &trace["outcome"]),
+            (&"pod.start".into(), &"ready".into())
+        );
+        assert_eq!(trace["versions"].as_object().unwrap().len(), 1, "{trace}");
+    }
+    let ends: Vec<_> = all.iter().map(|trace| trace["end"].to_string()).collect();
+    assert!(ends.iter().any(|end| *end != ends[0]), "{ends:?}");
+    let list = text(&node.run(&["trace", "list"]));
+    assert!(list.starts_with("AGE "), "{list}");
+    assert_eq!(list.lines().count(), 1 + SERVICES.len(), "{list}");
+    assert!(
+        list.contains("  default/demo  ") && list.contains("fake_service.start"),
+        "{list}"
+    );
+
+    // Filters apply on the node.
+    for (args, count) in [
+        (&["--outcome", "failed"][..], 0),
+        (&["--namespace", "other"], 0),
+        (&["--namespace", "default", "--since", "1h"], SERVICES.len()),
+        (&["--until", "1h"], 0),
+        (&["--root", "container.exit"], 0),
+        (&["--slower-than", "1h"], 0),
+        (&["--version", "pleg=0.0.1"], 1),
+    ] {
+        assert_eq!(traces(&node, args).len(), count, "{args:?}");
+    }
+    let none = node.run(&["trace", "list", "--outcome", "failed"]);
+    assert_eq!(
+        error(&none, 1),
+        "polylet: no trace that has ended matches the filters"
+    );
+    let unknown = node.run(&["trace", "top", "--version", "pleg=9"]);
+    assert_eq!(
+        error(&unknown, 1),
+        "polylet: no trace with pleg 9; seen are 0.0.1"
+    );
+
+    let top = text(&node.run(&["trace", "top"]));
+    assert!(top.starts_with("9 traces; total p50 "), "{top}");
+    assert!(top.contains("pleg/fake_service.start"), "{top}");
+    let by_owner = node.run(&["trace", "top", "--by", "owner", "-o", "json"]);
+    let groups = json(&by_owner)["groups"].clone();
+    assert_eq!(
+        (&groups[0]["name"], &groups[0]["traces"]),
+        (&"polylet".into(), &9.into())
+    );
+    let args = [
+        "trace",
+        "top",
+        "--what-if",
+        "fake_service.start=-1h",
+        "-o",
+        "json",
+    ];
+    let effect = json(&node.run(&args))["whatIf"][0].clone();
+    assert_eq!(
+        (&effect["traces"], &effect["totalUsThen"]["max"]),
+        (&9.into(), &0.into())
+    );
+    let unknown = node.run(&["trace", "top", "--what-if", "nothing=-1s"]);
+    assert!(error(&unknown, 1).contains("no trace waited for nothing; steps are "));
+
+    let id = all[0]["traceId"].as_str().unwrap();
+    let why = json(&node.run(&["trace", "why", id, "-o", "json"]));
+    assert_eq!(
+        (&why["trace"]["traceId"], &why["others"]),
+        (&all[0]["traceId"], &8.into())
+    );
+    let why = text(&node.run(&["trace", "why", "default/demo"]));
+    assert!(why.starts_with("pod.start of default/demo: "), "{why}");
+    // Pods with the names of commands are reachable.
+    let missing = node.run(&["trace", "default/list"]);
+    assert_eq!(error(&missing, 1), "polylet: trace not found: default/list");
+}
+
+#[test]
+fn recorded_traces_are_read_without_a_node() {
+    let mut node = node();
+    let file = node.path("traces.jsonl");
+    let path = file.to_str().unwrap().to_owned();
+    // All that have ended, and the next one.
+    let args = [
+        "trace", "record", &path, "--since", "1h", "--starts", "10", "-o", "json",
+    ];
+    let recording = node.command(&args).stdout(Stdio::piped()).spawn().unwrap();
+    restart(&node, "pleg");
+    let recorded = recording.wait_with_output().unwrap();
+    assert_eq!(json(&recorded)["traces"], 10);
+    let on_node = traces(&node, &[]);
+    node.signal(rustix::process::Signal::TERM);
+
+    let from = |args: &[&str]| {
+        let mut command = Command::new(POLYLET);
+        command
+            .args(args)
+            .args(["--config"])
+            .arg(node.path("config.yaml"));
+        command.stdin(Stdio::null()).output().unwrap()
+    };
+    let list = json(&from(&["trace", "list", "-o", "json", "--from", &path]));
+    // A summary tells nothing else than the spans do.
+    assert_eq!(list["traces"].as_array().unwrap(), &on_node);
+    let top = text(&from(&["trace", "top", "--from", &path]));
+    assert!(top.starts_with("10 traces; "), "{top}");
+    let one = text(&from(&["trace", "demo", "--from", &path]));
+    assert!(one.contains("fake_service.start result=n1"), "{one}");
+    let why = text(&from(&["trace", "why", "demo", "--from", &path]));
+    assert!(why.contains("9 others of this shape"), "{why}");
+    let missing = from(&["trace", "other", "--from", &path]);
+    assert_eq!(error(&missing, 1), "polylet: trace not found: other");
+
+    // A line that is cut off does not hide the others.
+    let content = fs::read_to_string(&file).unwrap();
+    fs::write(&file, content.trim_end().trim_end_matches('}')).unwrap();
+    let partial = from(&["trace", "list", "--from", &path]);
+    assert_eq!(String::from_utf8_lossy(&partial.stdout).lines().count(), 10);
+    let message = error(&partial, 65);
+    assert!(
+        message.starts_with(&format!("polylet: {path}:10: ")),
+        "{message}"
+    );
+    let gone = from(&["trace", "list", "--from", "/nowhere/x"]);
+    assert_eq!(
+        error(&gone, 65),
+        "polylet: /nowhere/x: No such file or directory (os error 2)"
+    );
+}
+
+#[test]
+fn recording_ends_at_a_signal_and_leaves_no_partial_file() {
+    let node = node();
+    let file = node.path("traces.jsonl");
+    let path = file.to_str().unwrap();
+    let args = ["trace", "record", path, "--since", "1h", "-o", "json"];
+    let recording = node.command(&args).stdout(Stdio::piped()).spawn().unwrap();
+    let is_begun = || {
+        let mut entries = fs::read_dir(node.dir.path()).unwrap();
+        entries.any(|entry| {
+            let entry = entry.unwrap();
+            let name = entry.file_name().into_string().unwrap();
+            name.starts_with(".traces.jsonl.")
+        })
+    };
+    node.until("the recording", is_begun);
+    kill(u64::from(recording.id()), rustix::process::Signal::INT);
+    let ended = recording.wait_with_output().unwrap();
+    assert!(!is_begun());
+    // Whether traces were read by then is a matter of time.
+    match ended.status.code() {
+        Some(0) => {
+            let lines = fs::read_to_string(&file).unwrap().lines().count();
+            assert_eq!(json(&ended)["traces"], lines);
+        }
+        Some(1) => assert!(!file.exists()),
+        code => panic!("{code:?}"),
+    }
+    let none = node.run(&[
+        "trace",
+        "record",
+        path,
+        "--for",
+        "10ms",
+        "--outcome",
+        "failed",
+    ]);
+    assert_eq!(none.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&none.stderr).contains("was not written"));
+    let nowhere = node.run(&[
+        "trace",
+        "record",
+        "/nowhere/x",
+        "--starts",
+        "1",
+        "-o",
+        "json",
+    ]);
+    let message = error(&nowhere, 70);
+    assert_eq!(
+        message,
+        "polylet: writing /nowhere/x: No such file or directory (os error 2)"
+    );
+}
+
+#[test]
+fn traces_are_followed_across_an_upgrade_of_the_supervisor() {
+    let node = node();
+    let mut following = node.command(&["trace", "follow", "-o", "json"]);
+    let mut following = following.stdout(Stdio::piped()).spawn().unwrap();
+    let lines = BufReader::new(following.stdout.take().unwrap()).lines();
+    let (sender, received) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        for line in lines {
+            if sender.send(line.unwrap()).is_err() {
+                return;
+            }
+        }
+    });
+    // Whether it follows already is not known until the first line.
+    loop {
+        restart(&node, "prober");
+        match received.recv_timeout(Duration::from_secs(5)) {
+            Ok(line) => {
+                assert!(line.contains(r#""prober":"0.0.1""#), "{line}");
+                break;
+            }
+            Err(error) => assert_eq!(error, RecvTimeoutError::Timeout),
+        }
+    }
+    let before = traces(&node, &[]).len();
+    let upgraded = upgrade(&node, "supervisor", &build_supervisor(&node, "second"), &[]);
+    assert!(upgraded.status.success(), "{}", node.log());
+    assert!(traces(&node, &[]).len() >= before, "summaries are kept");
+    restart(&node, "eviction");
+    let mut seen = Vec::new();
+    loop {
+        let line = received.recv_timeout(TIMEOUT).unwrap();
+        let trace: Value = serde_json::from_str(&line).unwrap();
+        assert!(!seen.contains(&trace["traceId"]), "{trace}");
+        seen.push(trace["traceId"].clone());
+        if trace["versions"]["eviction"].is_string() {
+            break;
+        }
+    }
+    kill(u64::from(following.id()), rustix::process::Signal::KILL);
+    following.wait().unwrap();
+}
+
+/// A file with the starts of pods, which took so long for their sandboxes.
+fn file_of_starts(node: &Node, name: &str, version: &str, sandbox: i64) -> String {
+    let at = |millis| Timestamp::from_millisecond(1_700_000_000_000 + millis).unwrap();
+    let attributes = |pairs: &[(&str, &str)]| {
+        let pairs = pairs.iter();
+        pairs
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+            .collect()
+    };
+    let start = |n: u8| {
+        let begin = i64::from(n) * 1_000;
+        let root = SpanRecord {
+            trace: [n; 16],
+            span: [n; 8],
+            parent: None,
+            service: "supervisor".to_owned(),
+            version: String::new(),
+            name: "pod.start".to_owned(),
+            start: at(begin),
+            end: at(begin + sandbox + i64::from(n) + 100),
+            attributes: attributes(&[
+                ("k8s.pod.name", "web"),
+                ("k8s.namespace.name", "default"),
+                ("polylet.outcome", "ready"),
+            ]),
+            error: None,
+            links: Vec::new(),
+        };
+        let step = |id, name: &str, from, to| SpanRecord {
+            span: [id; 8],
+            parent: Some(root.span),
+            service: "sync-coordinator".to_owned(),
+            version: version.to_owned(),
+            name: name.to_owned(),
+            start: at(begin + from),
+            end: at(begin + to),
+            attributes: attributes(&[("k8s.container.name", "web")]),
+            ..root.clone()
+        };
+        let created = sandbox + i64::from(n);
+        let spans = vec![
+            step(0xf0, "cri.RunPodSandbox", 0, created),
+            step(0xf1, "sync.start", created, created + 100),
+            root.clone(),
+        ];
+        Trace { id: [n; 16], spans }
+    };
+    let traces: Vec<Trace> = (1..=20).map(start).collect();
+    let path = node.path(name);
+    let mut file = fs::File::create(&path).unwrap();
+    otlp_json::write(&traces, &mut file).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn two_sets_of_traces_are_compared_and_exported() {
+    let node = Node::prepared();
+    let a = file_of_starts(&node, "a.jsonl", "0.1.0", 200);
+    let b = file_of_starts(&node, "b.jsonl", "0.2.0", 300);
+    let compared = text(&node.run(&["trace", "diff", &a, &b]));
+    let sandbox = |line: &&str| line.contains("cri.RunPodSandbox");
+    let line = compared.lines().find(sandbox).unwrap();
+    assert!(line.contains("slower"), "{compared}");
+    assert!(compared.contains("0.1.0 -> 0.2.0"), "{compared}");
+    let failed = node.run(&["trace", "diff", &a, &b, "--fail-on", "slower", "-o", "json"]);
+    assert_eq!(
+        error(&failed, 2),
+        "polylet: the second set of traces is slower"
+    );
+    let comparison: Value = serde_json::from_slice(&failed.stdout).unwrap();
+    assert_eq!(comparison["shapes"][0]["total"]["verdict"], "slower");
+    text(&node.run(&["trace", "diff", &b, &a, "--fail-on", "slower"]));
+    let same = node.run(&["trace", "diff", &a, &a]);
+    assert!(error(&same, 64).contains("A and B are the same set of traces"));
+    // Both sets out of the same traces.
+    let (before, after) = ("sync-coordinator=0.1.0", "sync-coordinator=0.2.0");
+    let both = ["--from", &a, &b];
+    let versions = node.run(&[&["trace", "diff", before, after][..], &both].concat());
+    assert!(text(&versions).contains("slower"));
+    let unknown = ["trace", "diff", before, "sync-coordinator=0.3.0"];
+    let unknown = node.run(&[&unknown[..], &both].concat());
+    assert_eq!(
+        error(&unknown, 1),
+        "polylet: sync-coordinator=0.3.0: no trace with sync-coordinator 0.3.0; seen are 0.1.0, 0.2.0"
+    );
+
+    let export = ["trace", "export", "otlp-json", "--from", &a];
+    assert_eq!(text(&node.run(&export)), fs::read_to_string(&a).unwrap());
+    let to = node.path("one.jsonl");
+    let to = to.to_str().unwrap();
+    let id = "03".repeat(16);
+    let one = [
+        "trace",
+        "export",
+        "otlp-json",
+        &id,
+        "--to",
+        to,
+        "--from",
+        &a,
+    ];
+    assert_eq!(text(&node.run(&one)), "");
+    let written = fs::read_to_string(to).unwrap();
+    assert_eq!(
+        fs::read_to_string(&a).unwrap().lines().nth(2),
+        Some(written.trim_end())
+    );
+    for (format, begin) in [
+        ("chrome", "{\"displayTimeUnit\""),
+        ("folded", ""),
+        ("svg", "<svg"),
+        ("perfetto", ""),
+    ] {
+        let one = node.run(&["trace", "export", format, &id, "--from", &a]);
+        assert!(one.status.success(), "{format}");
+        let content = String::from_utf8_lossy(&one.stdout);
+        assert!(content.starts_with(begin), "{format}: {content}");
+        assert!(content.contains("cri.RunPodSandbox"), "{format}: {content}");
+    }
+    let all = node.run(&["trace", "export", "svg", "--from", &a]);
+    assert!(error(&all, 64).contains("svg draws one trace, and 20 match"));
+    // A directory, a pipe or a device is not replaced.
+    let directory = node.dir.path().to_str().unwrap();
+    let refused = node.run(&[
+        "trace",
+        "export",
+        "otlp-json",
+        "--to",
+        directory,
+        "--from",
+        &a,
+    ]);
+    assert!(error(&refused, 70).ends_with(": not a regular file"));
+}
