@@ -43,7 +43,7 @@ pub use path_statistics::{
     ChangeEffect, GroupStatistics, PathStatistics, StepChange, StepGrouping, TimeQuantiles,
     path_statistics, what_if,
 };
-pub use path_tree::{PathNode, PathTree};
+pub use path_tree::{PathNode, PathTree, depth_first};
 pub use slow_steps::{SlowSteps, TimeAmongOthers, VersionDifference, slow_steps};
 pub use span::{
     POD_NAME, POD_NAMESPACE, POD_UID, SpanId, SpanRecord, TraceId, hex, parse_span_id,

@@ -1,5 +1,7 @@
 //! The spans of a trace below their parents.
 
+use std::cmp::Reverse;
+
 /// A span: its times, and what caused it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PathNode {
@@ -55,6 +57,26 @@ impl PathTree {
     pub fn children(&self, at: usize) -> &[usize] {
         self.children.get(at).map_or(&[], Vec::as_slice)
     }
+}
+
+/// The indices of all nodes with their depths, children below their parents, earlier ones first.
+pub fn depth_first(nodes: &[PathNode]) -> Vec<(usize, usize)> {
+    let tree = PathTree::new(nodes);
+    let times = |at: &usize| nodes.get(*at).map(|node| (node.start, node.end));
+    let latest_first = |indices: &[usize]| {
+        let mut indices = indices.to_vec();
+        indices.sort_by_key(|at| Reverse(times(at)));
+        indices
+    };
+    let mut order = Vec::with_capacity(nodes.len());
+    let roots = latest_first(tree.roots());
+    let mut waiting: Vec<(usize, usize)> = roots.into_iter().map(|at| (at, 0)).collect();
+    while let Some((at, depth)) = waiting.pop() {
+        order.push((at, depth));
+        let children = latest_first(tree.children(at)).into_iter();
+        waiting.extend(children.map(|child| (child, depth + 1)));
+    }
+    order
 }
 
 /// Whether a node is its own ancestor.

@@ -215,6 +215,14 @@ pub(crate) struct ExportArgs {
 pub(crate) enum ExportFormat {
     /// Lines of OpenTelemetry's JSON, as collectors write and read them
     OtlpJson,
+    /// Perfetto's protocol buffers, for ui.perfetto.dev
+    Perfetto,
+    /// Chrome's JSON, for chrome://tracing and speedscope
+    Chrome,
+    /// Stacks with their microseconds, for flame graphs
+    Folded,
+    /// A drawing of one trace
+    Svg,
 }
 
 impl FilterArgs {

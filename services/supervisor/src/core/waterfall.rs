@@ -1,9 +1,8 @@
 //! A trace as text: one line per span, children below their parents.
 
-use std::cmp::Reverse;
 use std::time::Duration;
 
-use polylet_trace::{PathNode, PathTree, SpanRecord, Trace, critical_path, hex};
+use polylet_trace::{SpanRecord, Trace, critical_path, depth_first, hex};
 
 use super::text;
 
@@ -24,7 +23,7 @@ pub fn waterfall(trace: &Trace) -> String {
     let path = critical_path(&nodes);
     let is_on_path = |at| path.iter().any(|segment| segment.node == Some(at));
     let mut rows: Vec<[String; 6]> = Vec::new();
-    for (at, depth) in in_order(&nodes) {
+    for (at, depth) in depth_first(&nodes) {
         let (Some(span), Some(node)) = (spans.get(at), nodes.get(at)) else {
             continue;
         };
@@ -62,29 +61,6 @@ pub fn waterfall(trace: &Trace) -> String {
         services.len(),
     ));
     text
-}
-
-/// Indices with depths, children below their parents, earlier ones first.
-fn in_order(nodes: &[PathNode]) -> Vec<(usize, usize)> {
-    let tree = PathTree::new(nodes);
-    let times = |at: &usize| nodes.get(*at).map(|node| (node.start, node.end));
-    let sorted = |indices: &[usize]| {
-        let mut indices = indices.to_vec();
-        indices.sort_by_key(|at| Reverse(times(at)));
-        indices
-    };
-    let mut order = Vec::with_capacity(nodes.len());
-    let mut waiting: Vec<(usize, usize)> =
-        sorted(tree.roots()).into_iter().map(|at| (at, 0)).collect();
-    while let Some((at, depth)) = waiting.pop() {
-        order.push((at, depth));
-        waiting.extend(
-            sorted(tree.children(at))
-                .into_iter()
-                .map(|child| (child, depth + 1)),
-        );
-    }
-    order
 }
 
 pub(super) fn nanos(nanos: i128) -> Duration {

@@ -1,7 +1,6 @@
 //! Traces that have ended: their summaries, and their roots for the collector.
 
 use std::sync::Weak;
-use std::time::Instant;
 
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::resource::v1::Resource;
@@ -34,7 +33,7 @@ pub(super) async fn collect(store: Weak<TraceStoreInner>, node: String) {
 impl TraceStoreInner {
     /// Takes the next trace that has ended; `false` if there is none.
     fn end_one(&self, resource: &Resource) -> bool {
-        let ended = self.buffer().take_ended(Instant::now());
+        let ended = self.buffer().take_ended(super::now());
         let Some(ended) = ended else { return false };
         if let Some(summary) = ended.trace.summary() {
             self.summaries().push(&summary);

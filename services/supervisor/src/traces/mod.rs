@@ -72,6 +72,11 @@ impl TraceStoreInner {
     }
 }
 
+/// The time by the clock that waits for the ends of traces.
+fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}
+
 impl TraceStore {
     /// Starts the forwarder if the environment configures it. Needs the tokio runtime.
     pub(crate) fn start(bounds: &TraceRing, node: &str) -> TraceStore {
@@ -103,7 +108,7 @@ impl TraceStore {
     /// Takes over the spans and the summaries of another program.
     pub(crate) fn restore(&self, file: File) {
         let mut content = serde_json::Deserializer::from_reader(BufReader::new(file));
-        let restored = self.inner.buffer().restore(&mut content, Instant::now());
+        let restored = self.inner.buffer().restore(&mut content, now());
         if let Err(error) = restored {
             tracing::warn!(%error, "traces of the program before are lost");
             return;
@@ -159,7 +164,7 @@ impl TraceService for TraceStore {
         let request = request.into_inner();
         self.inner.work.notify_one();
         {
-            let now = Instant::now();
+            let now = now();
             let mut buffer = self.inner.buffer();
             for resource in &request.resource_spans {
                 let service = convert::resource_of(resource);

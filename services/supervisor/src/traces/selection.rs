@@ -76,7 +76,6 @@ impl TraceSelection {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
-    use std::time::Instant;
 
     use jiff::Timestamp;
     use polylet_kit::cause::{OUTCOME_ATTRIBUTE, ROOT_ATTRIBUTE, root_id};
@@ -91,7 +90,7 @@ mod tests {
         let attributes = attributes.map(|(key, value)| (key.to_owned(), value.to_owned()));
         let span = SpanRecord {
             trace: [trace; 16],
-            span: [1; 8],
+            span: [0xfe; 8],
             parent: Some(root_id([trace; 16])),
             service: "pleg".to_owned(),
             version: "0.1.0".to_owned(),
@@ -102,7 +101,7 @@ mod tests {
             error: None,
             links: Vec::new(),
         };
-        store.inner.buffer().push(&span, Instant::now());
+        store.inner.buffer().push(&span, super::super::now());
         store.inner.received.notify_one();
     }
 

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use polylet_trace::Trace;
-use polylet_trace::format::otlp_json;
+use polylet_trace::format::{chrome, folded, otlp_json, perfetto, svg};
 
 use super::new_file::NewFile;
 use super::source::TraceInput;
@@ -18,6 +18,11 @@ pub(super) async fn export(source: &TraceInput<'_>, args: &ExportArgs) -> Result
     };
     if dropped > 0 {
         eprintln!("polylet: the spans of {dropped} more traces that match were dropped");
+    }
+    if args.format == ExportFormat::Svg && traces.len() > 1 {
+        let count = traces.len();
+        let message = format!("svg draws one trace, and {count} match; name a pod or a trace ID");
+        return Err(ClientError::Usage(message));
     }
     let Some(path) = &args.to else {
         let mut out = io::BufWriter::new(io::stdout().lock());
@@ -40,5 +45,9 @@ pub(super) async fn export(source: &TraceInput<'_>, args: &ExportArgs) -> Result
 fn write(format: ExportFormat, traces: &[Trace], to: &mut dyn Write) -> io::Result<()> {
     match format {
         ExportFormat::OtlpJson => otlp_json::write(traces, to),
+        ExportFormat::Perfetto => perfetto::write(traces, to),
+        ExportFormat::Chrome => chrome::write(traces, to),
+        ExportFormat::Folded => folded::write(traces, to),
+        ExportFormat::Svg => traces.iter().try_for_each(|trace| svg::write(trace, to)),
     }
 }

@@ -22,8 +22,10 @@ impl NewFile {
     }
 
     fn try_create(path: &Path) -> io::Result<NewFile> {
-        let Some(name) = path.file_name().filter(|_| !path.is_dir()) else {
-            return Err(io::ErrorKind::IsADirectory.into());
+        // A pipe or a device would be replaced, too.
+        let is_replaceable = fs::metadata(path).map_or(true, |found| found.is_file());
+        let Some(name) = path.file_name().filter(|_| is_replaceable) else {
+            return Err(io::Error::other("not a regular file"));
         };
         let mut hidden = OsString::from(".");
         hidden.push(name);

@@ -122,6 +122,8 @@ impl<'a> TraceInput<'a> {
             let summary = response.trace;
             summaries.extend(summary.and_then(summary_convert::from_wire_summary));
         }
+        // They come in the order in which their ends were noticed.
+        summaries.sort_by_key(|summary| (summary.end(), summary.id));
         Ok(summaries)
     }
 
