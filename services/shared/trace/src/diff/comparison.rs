@@ -81,7 +81,7 @@ impl Comparison {
     }
 
     /// Whether the total or a step has a verdict, over all shapes or within one.
-    pub fn has(&self, verdict: StepVerdict) -> bool {
+    pub fn has(&self, verdict: ShiftVerdict) -> bool {
         let mut groups = self.shapes.iter().chain(&self.pooled);
         groups.any(|group| group.rows().any(|row| row.verdict == verdict))
     }
@@ -137,13 +137,13 @@ pub struct StepComparison {
     /// The p value of the two-sided rank test, adjusted for the number of tests.
     pub p: f64,
     /// What follows from it.
-    pub verdict: StepVerdict,
+    pub verdict: ShiftVerdict,
 }
 
 /// Whether a step became slower.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum StepVerdict {
+pub enum ShiftVerdict {
     /// The shift is significant, and so large that it matters.
     Slower,
     /// The same, in the other direction.
@@ -156,15 +156,15 @@ pub enum StepVerdict {
     TooFew,
 }
 
-impl StepVerdict {
+impl ShiftVerdict {
     /// The word for it.
     pub fn label(self) -> &'static str {
         match self {
-            StepVerdict::Slower => "slower",
-            StepVerdict::Faster => "faster",
-            StepVerdict::Unclear => "unclear",
-            StepVerdict::Same => "same",
-            StepVerdict::TooFew => "too few",
+            ShiftVerdict::Slower => "slower",
+            ShiftVerdict::Faster => "faster",
+            ShiftVerdict::Unclear => "unclear",
+            ShiftVerdict::Same => "same",
+            ShiftVerdict::TooFew => "too few",
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use super::comparison::{DiffOptions, GroupComparison, StepComparison, StepVerdict};
+use super::comparison::{DiffOptions, GroupComparison, ShiftVerdict, StepComparison};
 use super::groups::TraceGroup;
 use crate::stats::{
     Interval, bootstrap_shift, hodges_lehmann, holm, mann_whitney, median, quantile,
@@ -94,7 +94,7 @@ impl TestedGroup {
             let mut comparison = row.comparison;
             comparison.verdict = match has_enough {
                 true => verdict(&comparison, options),
-                false => StepVerdict::TooFew,
+                false => ShiftVerdict::TooFew,
             };
             comparison
         });
@@ -102,7 +102,7 @@ impl TestedGroup {
         let mut steps: Vec<StepComparison> = rows.collect();
         let size = |step: &StepComparison| Reverse(step.shift_us.estimate.abs() as u64);
         let typical = |step: &StepComparison| Reverse(step.median_us.map(|time| time as u64));
-        let is_clear = |step: &StepComparison| step.verdict > StepVerdict::Faster;
+        let is_clear = |step: &StepComparison| step.verdict > ShiftVerdict::Faster;
         steps.sort_by_key(|step| (is_clear(step), size(step), typical(step)));
         GroupComparison {
             shape: self.shape,
@@ -163,19 +163,19 @@ fn empty(name: &str) -> StepComparison {
         },
         p95_shift_us: None,
         p: 1.0,
-        verdict: StepVerdict::TooFew,
+        verdict: ShiftVerdict::TooFew,
     }
 }
 
-fn verdict(step: &StepComparison, options: &DiffOptions) -> StepVerdict {
+fn verdict(step: &StepComparison, options: &DiffOptions) -> ShiftVerdict {
     let [before, _] = step.median_us;
     let band = options.min_shift_us.max(before * options.min_share);
     let shift = step.shift_us;
     let is_significant = step.p < options.alpha;
     match () {
-        () if is_significant && shift.estimate > band => StepVerdict::Slower,
-        () if is_significant && shift.estimate < -band => StepVerdict::Faster,
-        () if shift.low >= -band && shift.high <= band => StepVerdict::Same,
-        () => StepVerdict::Unclear,
+        () if is_significant && shift.estimate > band => ShiftVerdict::Slower,
+        () if is_significant && shift.estimate < -band => ShiftVerdict::Faster,
+        () if shift.low >= -band && shift.high <= band => ShiftVerdict::Same,
+        () => ShiftVerdict::Unclear,
     }
 }

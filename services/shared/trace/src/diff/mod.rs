@@ -9,7 +9,7 @@ mod warnings;
 use crate::summary::TraceSummary;
 
 pub use comparison::{
-    Comparison, DiffOptions, GroupComparison, StepComparison, StepVerdict, TraceSource,
+    Comparison, DiffOptions, GroupComparison, ShiftVerdict, StepComparison, TraceSource,
     VersionChange,
 };
 pub use table::table;

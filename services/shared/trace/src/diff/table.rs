@@ -1,6 +1,6 @@
 //! A comparison as text.
 
-use super::comparison::{Comparison, GroupComparison, StepComparison, StepVerdict};
+use super::comparison::{Comparison, GroupComparison, ShiftVerdict, StepComparison};
 use crate::text::{duration, printable, probability, signed};
 
 /// Longer names are cut off, in characters.
@@ -71,7 +71,7 @@ fn of_group(group: &GroupComparison) -> String {
 
 fn is_shown(row: &StepComparison) -> bool {
     let is_long = row.p95_us.iter().any(|time| *time >= SHORT_US);
-    is_long || row.verdict <= StepVerdict::Faster
+    is_long || row.verdict <= ShiftVerdict::Faster
 }
 
 fn cells(row: &StepComparison) -> [String; 10] {

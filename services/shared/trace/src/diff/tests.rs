@@ -60,7 +60,7 @@ fn starts(rng: &mut Rng, count: u32, more: &[(&str, f64)]) -> [Vec<TraceSummary>
     sets
 }
 
-fn verdicts(group: &GroupComparison, verdict: StepVerdict) -> BTreeSet<&str> {
+fn verdicts(group: &GroupComparison, verdict: ShiftVerdict) -> BTreeSet<&str> {
     let rows = group.rows().filter(|row| row.verdict == verdict);
     rows.map(|row| row.step.as_str()).collect()
 }
@@ -72,7 +72,8 @@ fn sets_that_do_not_differ_seldom_seem_to() {
     for _ in 0..1000 {
         let [a, b] = starts(&mut rng, 30, &[]);
         let comparison = compare(&a, &b, &DiffOptions::default());
-        let differs = [StepVerdict::Slower, StepVerdict::Faster].map(|which| comparison.has(which));
+        let differs =
+            [ShiftVerdict::Slower, ShiftVerdict::Faster].map(|which| comparison.has(which));
         wrong += u32::from(differs != [false, false]);
     }
     println!("{wrong} of 1000 sets seem to differ");
@@ -86,10 +87,10 @@ fn the_step_that_became_slower_is_found() {
         let [a, b] = starts(&mut rng, 30, &[("cri.CreateContainer", 20.0)]);
         let comparison = compare(&a, &b, &DiffOptions::default());
         let overall = comparison.overall().unwrap();
-        let slower = verdicts(overall, StepVerdict::Slower);
+        let slower = verdicts(overall, ShiftVerdict::Slower);
         let expected = ["sync-coordinator/cri.CreateContainer", "total"];
         assert_eq!(slower, BTreeSet::from(expected), "seed {seed}");
-        assert_eq!(verdicts(overall, StepVerdict::Faster), BTreeSet::new());
+        assert_eq!(verdicts(overall, ShiftVerdict::Faster), BTreeSet::new());
         assert_eq!(comparison.warnings, [""; 0]);
         let shift = overall.steps[0].shift_us.estimate;
         assert!(
@@ -98,7 +99,7 @@ fn the_step_that_became_slower_is_found() {
         );
         let back = compare(&b, &a, &DiffOptions::default());
         assert_eq!(
-            verdicts(back.overall().unwrap(), StepVerdict::Faster),
+            verdicts(back.overall().unwrap(), ShiftVerdict::Faster),
             slower
         );
     }
@@ -110,12 +111,12 @@ fn small_shifts_are_the_same_and_few_traces_too_few() {
     let [a, b] = starts(&mut rng, 400, &[("pleg.observe", 0.5)]);
     let comparison = compare(&a, &b, &DiffOptions::default());
     let overall = comparison.overall().unwrap();
-    assert!(verdicts(overall, StepVerdict::Same).contains("pleg/pleg.observe"));
+    assert!(verdicts(overall, ShiftVerdict::Same).contains("pleg/pleg.observe"));
     assert!(overall.total.p95_shift_us.is_some());
     let few = compare(&a[..9], &b, &DiffOptions::default());
     let few = few.overall().unwrap();
     assert_eq!(
-        verdicts(few, StepVerdict::TooFew).len(),
+        verdicts(few, ShiftVerdict::TooFew).len(),
         few.steps.len() + 1
     );
     assert_eq!(compare(&[], &[], &DiffOptions::default()).overall(), None);
@@ -150,7 +151,7 @@ fn the_mixture_of_shapes_does_not_matter() {
     );
     let pooled = comparison.pooled.as_ref().unwrap();
     assert_eq!(
-        verdicts(pooled, StepVerdict::Slower),
+        verdicts(pooled, ShiftVerdict::Slower),
         BTreeSet::new(),
         "{pooled:?}"
     );
@@ -161,7 +162,7 @@ fn the_mixture_of_shapes_does_not_matter() {
     let comparison = compare(&a, &b, &DiffOptions::default());
     let pooled = comparison.pooled.as_ref().unwrap();
     assert_eq!(
-        verdicts(pooled, StepVerdict::Slower),
+        verdicts(pooled, ShiftVerdict::Slower),
         BTreeSet::from(["total"])
     );
 }

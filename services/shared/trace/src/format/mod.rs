@@ -2,6 +2,7 @@
 
 pub mod chrome;
 pub mod folded;
+pub mod html;
 mod lanes;
 pub mod otlp_json;
 pub mod perfetto;

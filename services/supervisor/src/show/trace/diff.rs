@@ -1,7 +1,7 @@
 //! `polylet trace diff`.
 
 use polylet_kit::Config;
-use polylet_trace::diff::{Comparison, DiffOptions, StepVerdict, TraceSource, compare, table};
+use polylet_trace::diff::{Comparison, DiffOptions, ShiftVerdict, TraceSource, compare, table};
 use polylet_trace::{TraceFilter, TraceSummary};
 
 use super::print;
@@ -104,7 +104,7 @@ fn finish(
         OutputFormat::Text => print(&table(comparison)),
     }
     match fail_on {
-        Some(FailOn::Slower) if comparison.has(StepVerdict::Slower) => Err(ClientError::FailedOn(
+        Some(FailOn::Slower) if comparison.has(ShiftVerdict::Slower) => Err(ClientError::FailedOn(
             "the second set of traces is slower".to_owned(),
         )),
         _ => Ok(()),

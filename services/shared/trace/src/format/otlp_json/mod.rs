@@ -7,7 +7,7 @@ mod message;
 mod read;
 mod write;
 
-pub use read::{MAX_LINE, MAX_SPANS_OF_TRACE, OtlpJsonError, Reader, read};
+pub use read::{MAX_LINE, MAX_SPANS_OF_TRACE, OtlpJsonError, OtlpJsonReader, read};
 pub use write::write;
 
 /// Names of the services have it in `service.name` and not in [`SpanRecord`](crate::SpanRecord)s.

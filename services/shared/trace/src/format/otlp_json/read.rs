@@ -51,17 +51,17 @@ pub enum OtlpJsonError {
 /// Spans of a file of OTLP's JSON, line by line. After a line that cannot be parsed it goes on with the next one; empty
 /// lines are skipped.
 #[derive(Debug)]
-pub struct Reader<R> {
+pub struct OtlpJsonReader<R> {
     input: R,
     line: u64,
     buffer: Vec<u8>,
     is_over: bool,
 }
 
-impl<R: BufRead> Reader<R> {
+impl<R: BufRead> OtlpJsonReader<R> {
     /// A reader from the first line.
-    pub fn new(input: R) -> Reader<R> {
-        Reader {
+    pub fn new(input: R) -> OtlpJsonReader<R> {
+        OtlpJsonReader {
             input,
             line: 0,
             buffer: Vec::new(),
@@ -103,7 +103,7 @@ impl<R: BufRead> Reader<R> {
     }
 }
 
-impl<R: BufRead> Iterator for Reader<R> {
+impl<R: BufRead> Iterator for OtlpJsonReader<R> {
     type Item = Result<Vec<SpanRecord>, OtlpJsonError>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -128,7 +128,7 @@ pub fn read(input: impl BufRead, on_error: &mut dyn FnMut(OtlpJsonError)) -> Vec
     let mut traces: Vec<Trace> = Vec::new();
     let mut positions: HashMap<TraceId, usize> = HashMap::new();
     let mut spans_seen = HashSet::new();
-    for spans in Reader::new(input) {
+    for spans in OtlpJsonReader::new(input) {
         let spans = match spans {
             Ok(spans) => spans,
             Err(error) => {

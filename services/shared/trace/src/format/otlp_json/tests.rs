@@ -108,7 +108,7 @@ fn errors_name_the_line_and_the_field() {
 
 #[test]
 fn what_is_not_text_is_one_error() {
-    let mut reader = Reader::new(Cursor::new(b"\xff\xfe\x00\n".to_vec()));
+    let mut reader = OtlpJsonReader::new(Cursor::new(b"\xff\xfe\x00\n".to_vec()));
     assert!(matches!(
         reader.next(),
         Some(Err(OtlpJsonError::Invalid { line: 1, .. }))
