@@ -53,7 +53,7 @@ enum Command {
     /// Print the logs of a container
     Logs(LogArgs),
     /// Show the trace of a pod's start, or where the time of many went
-    Trace(TraceArgs),
+    Trace(Box<TraceArgs>),
     /// Run Polylet instead of the kubelet, or go back; says first what it will do
     Takeover(TakeoverArgs),
     /// Replace the program of a service, of the supervisor, or of all, while pods keep running
@@ -133,7 +133,7 @@ pub fn main() -> ExitCode {
         Command::Health { service } => client::run(show::health::show(&config, &service, output)),
         Command::Pods => client::run(show::pods::show(&config, output)),
         Command::Logs(args) => client::run(show::logs::show(&config, args)),
-        Command::Trace(args) => client::run(show::trace::run(&config, args, output)),
+        Command::Trace(args) => client::run(show::trace::run(&config, *args, output)),
         Command::Upgrade(args) => client::run(show::upgrade::upgrade(&config, args, output)),
         Command::Rollback(args) => client::run(show::upgrade::roll_back(&config, args, output)),
         Command::History => client::run(show::history::show(&config, output)),

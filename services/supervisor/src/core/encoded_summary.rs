@@ -213,8 +213,11 @@ fn nanos(time: Duration) -> u64 {
 }
 
 fn cut(text: &str) -> &str {
-    text.get(..text.floor_char_boundary(MAX_TEXT))
-        .unwrap_or_default()
+    let mut end = text.len().min(MAX_TEXT);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    text.get(..end).unwrap_or_default()
 }
 
 #[cfg(test)]
