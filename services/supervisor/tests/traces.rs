@@ -411,6 +411,14 @@ fn two_sets_of_traces_are_compared_and_exported() {
     }
     let all = node.run(&["trace", "export", "svg", "--from", &a]);
     assert!(error(&all, 64).contains("svg draws one trace, and 20 match"));
+    let page = |name: &str| fs::read_to_string(node.path(name)).unwrap();
+    let report = node.path("report.html").display().to_string();
+    text(&node.run(&["trace", "report", &report, "--from", &a, &b]));
+    assert!(page("report.html").starts_with("<!DOCTYPE html>"));
+    assert!(page("report.html").contains("40 traces of pod.start"));
+    let report = node.path("diff.html").display().to_string();
+    text(&node.run(&["trace", "diff", &a, &b, "--html", &report]));
+    assert!(page("diff.html").contains("cri.RunPodSandbox"));
     // A directory, a pipe or a device is not replaced.
     let directory = node.dir.path().to_str().unwrap();
     let refused = node.run(&[

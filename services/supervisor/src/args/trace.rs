@@ -46,6 +46,8 @@ pub(crate) enum TraceCommand {
     Diff(DiffArgs),
     /// Write traces in the format of another tool
     Export(ExportArgs),
+    /// Write a page for a browser about many traces: steps, their histograms, times of day, the slowest traces
+    Report(ReportArgs),
 }
 
 /// Where traces are read from.
@@ -154,6 +156,9 @@ pub(crate) struct DiffArgs {
     /// End with exit code 2 if the total or a step has this verdict
     #[arg(long, value_enum)]
     pub(crate) fail_on: Option<FailOn>,
+    /// Write the comparison as a page for a browser, too
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) select: SelectArgs,
 }
@@ -210,6 +215,15 @@ pub(crate) struct ExportArgs {
     pub(crate) select: SelectArgs,
 }
 
+/// Arguments of `polylet trace report`.
+#[derive(Args)]
+pub(crate) struct ReportArgs {
+    /// The HTML file, which is replaced when it is complete
+    pub(crate) file: PathBuf,
+    #[command(flatten)]
+    pub(crate) select: SelectArgs,
+}
+
 /// A format of another tool.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ExportFormat {
@@ -226,6 +240,11 @@ pub(crate) enum ExportFormat {
 }
 
 impl FilterArgs {
+    /// The root of the traces, or `all`.
+    pub(crate) fn root(&self) -> &str {
+        &self.root
+    }
+
     /// The filter that these arguments mean.
     pub(crate) fn filter(&self) -> TraceFilter {
         TraceFilter {

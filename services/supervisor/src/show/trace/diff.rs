@@ -1,9 +1,13 @@
 //! `polylet trace diff`.
 
+use std::path::Path;
+
 use polylet_kit::Config;
 use polylet_trace::diff::{Comparison, DiffOptions, ShiftVerdict, TraceSource, compare, table};
+use polylet_trace::format::html;
 use polylet_trace::{TraceFilter, TraceSummary};
 
+use super::new_file::NewFile;
 use super::print;
 use super::source::TraceInput;
 use crate::args::OutputFormat;
@@ -25,7 +29,12 @@ pub(super) async fn diff(
     let mut common = TraceInput::open(config, &args.select.files.from)?;
     let mut invalid = None;
     let compared = sets(config, args, &common, &mut invalid).await;
-    let result = compared.and_then(|comparison| finish(&comparison, args.fail_on, output));
+    let result = compared.and_then(|comparison| {
+        args.html
+            .iter()
+            .try_for_each(|path| write_page(path, &comparison))?;
+        finish(&comparison, args.fail_on, output)
+    });
     common.finish(invalid.map_or(result, Err))
 }
 
@@ -88,6 +97,15 @@ async fn selected(
         }
         error => error,
     })
+}
+
+/// Writes the comparison as a page.
+fn write_page(path: &Path, comparison: &Comparison) -> Result<(), ClientError> {
+    let [a, b] = &comparison.names;
+    let title = format!("{a} and {b}");
+    let mut file = NewFile::create(path)?;
+    file.write(|to| html::diff_report(&title, comparison, to))?;
+    file.finish()
 }
 
 /// Prints the comparison; an error if it is to fail.

@@ -7,6 +7,7 @@ mod many;
 mod new_file;
 mod pod;
 mod record;
+mod report;
 mod source;
 
 use polylet_kit::Config;
@@ -50,6 +51,11 @@ pub(crate) async fn run(
             let mut source = open(&args.select.files)?;
             let exported = export::export(&source, &args).await;
             source.finish(exported)
+        }
+        Some(TraceCommand::Report(args)) => {
+            let mut source = open(&args.select.files)?;
+            let written = report::report(&source, &args).await;
+            source.finish(written)
         }
         Some(TraceCommand::Follow(args)) => live::follow(config, args.filter(), output).await,
         Some(TraceCommand::Record(args)) => record::record(config, args, output).await,
