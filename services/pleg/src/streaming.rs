@@ -15,6 +15,7 @@ use polylet_wire::pleg::v1::{
 use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status};
 
+use crate::convert;
 use crate::server::Refresher;
 
 /// Calls that prepare a stream at most: the runtime answers them from memory.
@@ -59,7 +60,8 @@ impl StreamingServer {
         if let Some(found) = self.store.get(&pod.uid).as_ref().and_then(&find) {
             return Ok(Some(found));
         }
-        let refreshed = self.refresher.refresh(pod.uid.clone(), false).await?;
+        let identity = convert::pod_identity(pod.clone());
+        let refreshed = self.refresher.refresh(identity, false, Vec::new()).await?;
         Ok(refreshed.state.as_ref().and_then(find))
     }
 

@@ -10,13 +10,15 @@ use polylet_cri::v1;
 use polylet_model::constants::reason;
 use polylet_model::{Manifest, sysctl};
 use polylet_wire::notice::v1::Severity;
+use polylet_wire::pleg::v1::{RuntimeChange, RuntimeChangeKind};
 use polylet_wire::time::from_nanos;
 
 use super::dns::PodDns;
 use super::{
     RuntimeManager, StepContext, cri_failure, dns, events, failure, failure_from, files, hosts,
-    metrics, require_manifest, resources, runtime_class, security,
+    metrics, pod_refresh, require_manifest, resources, runtime_class, security,
 };
+use crate::convert;
 use crate::core::runtime_state::SandboxRecord;
 use crate::core::sandbox_annotations;
 use crate::core::step::{StepFailure, StepOutcome};
@@ -133,9 +135,33 @@ fn pod_dns(
     dns.map_err(|message| failure(reason::CONFIG_POD_SANDBOX_ERROR, message))
 }
 
-/// The new sandbox with its addresses. If the call fails, the sandbox is kept: the runtime's next
-/// state shows it.
+/// The new sandbox with its addresses, from pleg, which has it from the runtime's event where there are
+/// events, and publishes it.
 async fn inspect(
+    manager: &Rc<RuntimeManager>,
+    context: &StepContext,
+    manifest: &Manifest,
+    id: String,
+    attempt: u32,
+) -> Result<SandboxRecord, StepFailure> {
+    let created = RuntimeChange {
+        id: id.clone(),
+        sandbox_id: id.clone(),
+        kind: RuntimeChangeKind::Created.into(),
+    };
+    let state = pod_refresh::refresh(manager, &context.pod, vec![created]).await;
+    let state = state.ok().flatten().filter(|s| s.inspect_error.is_empty());
+    let sandboxes = state.iter().flat_map(|state| &state.sandboxes);
+    let sandbox = sandboxes.into_iter().find(|sandbox| sandbox.id == id);
+    match sandbox.map(convert::sandbox) {
+        Some(sandbox) if sandbox.ready => Ok(SandboxRecord { attempt, ..sandbox }),
+        _ => request_status(manager, context, manifest, id, attempt).await,
+    }
+}
+
+/// The new sandbox with its addresses, from the runtime itself. If the call fails, the sandbox is kept: the runtime's next
+/// state shows it.
+async fn request_status(
     manager: &Rc<RuntimeManager>,
     context: &StepContext,
     manifest: &Manifest,

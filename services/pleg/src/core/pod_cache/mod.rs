@@ -7,17 +7,18 @@ use polylet_schedule::{BackoffPolicy, DueQueue, TimePoint};
 use super::exit_poll::ExitPoll;
 use super::inspection::{self, CachedStatuses, Inspected};
 use super::listing::{ListedPod, PodListing};
+use super::record_change::{RecordChange, RecordChanges};
 use super::relist_period::RelistPeriod;
-use super::status::PodStatus;
+use super::status::{PodIdentity, PodStatus, SandboxStatus};
 
+mod changes;
 mod inspect;
+
+use changes::DeferredChanges;
 
 /// Concurrent inspections without a waiting caller: the runtime answers from memory, but one that
 /// hangs on some pods must still be asked about the others.
 const MAX_INSPECTIONS: usize = 40;
-/// A client that changes a pod refreshes it next. An event of such a change waits this long for the
-/// refresh, whose trace the change belongs to.
-const REFRESH_GRACE: Duration = Duration::from_millis(100);
 /// A clock that is this much earlier than before was set back.
 const CLOCK_STEP: Duration = Duration::from_secs(1);
 
@@ -54,16 +55,21 @@ pub enum Action {
 /// An event of the runtime about a sandbox or container. It only triggers an inspection.
 #[derive(Debug, Clone)]
 pub struct RuntimeEvent {
-    pub pod_uid: Option<String>,
+    pub pod: Option<PodIdentity>,
     /// The id of the sandbox or container.
     pub id: String,
     pub kind: RuntimeEventKind,
     pub at: Option<Timestamp>,
+    /// The status of the sandbox, or of the container's sandbox.
+    pub sandbox: Option<SandboxStatus>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What has happened to a sandbox or container, in the order in which it happens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RuntimeEventKind {
-    /// Created or started, which one of our services did.
+    /// Created, which one of our services did.
+    Created,
+    /// Started, which one of our services did.
     Started,
     /// The process has ended.
     Stopped,
@@ -79,7 +85,7 @@ pub struct PodCache {
     owners: BTreeMap<String, String>,
     /// Pods to inspect now, in order.
     ready: VecDeque<String>,
-    /// Pods to inspect later.
+    /// When [`Entry::next_due`] is due, except of pods that are queued.
     delayed: DueQueue<String, Timestamp>,
     /// Numbers inspections and lists in the order in which they begin.
     sequence: u64,
@@ -99,9 +105,15 @@ pub struct PodCache {
 struct Entry {
     status: Option<PodStatus>,
     in_flight: Option<Inspection>,
-    /// Sequence number and start of the last inspection that succeeded.
+    /// Sequence number and start of the last inspection of everything that succeeded.
     last_inspection: Option<(u64, Timestamp)>,
+    /// Sequence number of the last inspection of changes that succeeded.
+    last_change: u64,
     pending: PendingInspect,
+    /// When everything is to be inspected again.
+    due: Option<Timestamp>,
+    /// Changes that wait for the refresh of the caller that made them.
+    deferred: DeferredChanges,
     /// The last inspection failed; only another one can clear this.
     suspect: bool,
     failures: u32,
@@ -115,6 +127,8 @@ struct Entry {
 struct Inspection {
     sequence: u64,
     began: Timestamp,
+    /// The ids whose status it requests in any case; `None` when it inspects everything.
+    requested: Option<BTreeSet<String>>,
     tokens: Vec<u64>,
 }
 
@@ -124,6 +138,10 @@ struct PendingInspect {
     queued: bool,
     /// The pod's entries in a full list, enough for a request that needs nothing newer.
     listed: Option<(u64, ListedPod)>,
+    /// Changes to inspect, unless everything is inspected.
+    changes: RecordChanges,
+    /// The pod that the callers named, for one that is not cached.
+    pod: PodIdentity,
     fresh: bool,
     /// Request every status again.
     force: bool,
@@ -136,6 +154,13 @@ enum InitialSync {
     /// Listed; these pods have not been inspected yet.
     Listed(BTreeSet<String>),
     Done,
+}
+
+fn matches_list(status: Option<&PodStatus>, listed: &ListedPod) -> bool {
+    match status {
+        Some(status) => listed.matches(status),
+        None => listed.is_empty(),
+    }
 }
 
 fn earlier(at: Timestamp, by: Duration) -> Timestamp {
@@ -182,7 +207,7 @@ impl PodCache {
     pub fn take_actions(&mut self, now: Timestamp) -> Vec<Action> {
         self.check_clock(now);
         while let Some(uid) = self.delayed.pop_due(now) {
-            self.request_fresh(&uid, false);
+            self.on_due(&uid, now);
         }
         if !self.listing && self.relist_due <= now {
             self.listing = true;
@@ -222,44 +247,6 @@ impl PodCache {
         pending.tokens.push(token);
         pending.force |= force;
         self.request_fresh(uid, true);
-    }
-
-    /// Takes an event of the runtime.
-    pub fn handle_event(&mut self, event: RuntimeEvent, now: Timestamp) {
-        let owner = || self.owners.get(&event.id).cloned();
-        let Some(uid) = event.pod_uid.or_else(owner) else {
-            // Only the end of an unknown sandbox or container can be ignored.
-            if event.kind == RuntimeEventKind::Started {
-                self.request_relist(now);
-            }
-            return;
-        };
-        let entry = self.pods.entry(uid.clone()).or_default();
-        let began = entry.in_flight.as_ref().map(|inspection| inspection.began);
-        let began = began.max(entry.last_inspection.map(|(_, began)| began));
-        // An inspection that began after the event has seen the change.
-        if event.at.is_some_and(|at| began.is_some_and(|b| b > at)) {
-            return;
-        }
-        if event.kind == RuntimeEventKind::Started {
-            self.inspect_at(&uid, now.plus(REFRESH_GRACE));
-        } else {
-            self.request_fresh(&uid, true);
-        }
-    }
-
-    /// The kernel reported the exit of a container's process; the runtime will notice soon.
-    pub fn on_process_exited(&mut self, id: &str, now: Timestamp) {
-        let Some(uid) = self.owners.get(id).cloned() else {
-            return;
-        };
-        let Some(entry) = self.pods.get_mut(&uid) else {
-            return;
-        };
-        let status = entry.status.as_ref();
-        if status.is_some_and(|status| entry.exit_poll.add(status, id, now)) {
-            self.request_fresh(&uid, true);
-        }
     }
 
     /// A full list has ended. Only pods whose entries changed are inspected.
@@ -305,11 +292,16 @@ impl PodCache {
             return false;
         };
         let first = !matches!(self.sync, InitialSync::Done);
-        if entry
+        if let Some(inspection) = entry
             .in_flight
             .as_ref()
-            .is_some_and(|inspection| inspection.sequence > sequence)
+            .filter(|inspection| inspection.sequence > sequence)
         {
+            // An inspection of changes says nothing about the rest.
+            let same = matches_list(entry.status.as_ref(), &listed);
+            if inspection.requested.is_some() && !same {
+                self.request_fresh(uid, false);
+            }
             return first;
         }
         if entry
@@ -324,10 +316,12 @@ impl PodCache {
             return false;
         }
         let idle = entry.in_flight.is_none() && !entry.pending.queued;
-        let same = match &entry.status {
-            Some(status) => listed.matches(status),
-            None => listed.is_empty(),
-        };
+        let same = matches_list(entry.status.as_ref(), &listed);
+        if !same && entry.last_change > sequence {
+            // The list may be older than the changes, or show others.
+            self.request_fresh(uid, false);
+            return first;
+        }
         if same && idle {
             if entry.status.is_none() && !delayed {
                 self.pods.remove(uid);
@@ -337,6 +331,10 @@ impl PodCache {
         entry.pending.listed = Some((sequence, listed));
         self.enqueue(uid, false);
         first || (idle && !delayed)
+    }
+
+    fn is_synced(&self) -> bool {
+        matches!(self.sync, InitialSync::Done)
     }
 
     fn check_initial_sync(&mut self) {
