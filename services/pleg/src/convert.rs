@@ -75,9 +75,7 @@ pub(crate) fn pod_identity(pod: PodRef) -> PodIdentity {
 
 /// The pod of a refresh and the changes that alone are to be inspected; none if everything is, as when
 /// a change is of a kind that this build does not know.
-pub(crate) fn refresh_scope(
-    request: wire::RefreshPodRequest,
-) -> (PodIdentity, Vec<RecordChange>) {
+pub(crate) fn refresh_scope(request: wire::RefreshPodRequest) -> (PodIdentity, Vec<RecordChange>) {
     let changes: Option<Vec<_>> = request.changes.into_iter().map(record_change).collect();
     match (request.pod, changes) {
         (Some(pod), Some(changes)) if pod.uid == request.uid => (pod_identity(pod), changes),

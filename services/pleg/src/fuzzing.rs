@@ -5,7 +5,8 @@ use polylet_wire::pleg::v1::RefreshPodRequest;
 
 use crate::convert;
 use crate::core::{
-    ContainerStatus, HealthCheck, PodIdentity, PodListing, RecordChange, RuntimeEvent, SandboxStatus,
+    ContainerStatus, HealthCheck, PodIdentity, PodListing, RecordChange, RuntimeEvent,
+    SandboxStatus,
 };
 
 /// Converts the runtime's two lists.

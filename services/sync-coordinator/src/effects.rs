@@ -32,13 +32,7 @@ pub trait Effects {
     fn execute(&self, context: StepContext, span: Span) -> Option<CancellationToken>;
     /// Requests the runtime's state of a pod after this number of effects on it; only these changes are
     /// inspected, everything without any. [`Input::PodRefreshed`] follows.
-    fn refresh_pod(
-        &self,
-        pod: &PodRef,
-        effect_count: u64,
-        changes: Vec<RuntimeChange>,
-        span: Span,
-    );
+    fn refresh_pod(&self, pod: &PodRef, effect_count: u64, changes: Vec<RuntimeChange>, span: Span);
     /// Completes the volume declarations of a client epoch with the number of declared pods;
     /// [`Input::DesiredCompleted`] follows.
     fn complete_desired(&self, client_epoch: u32, pod_count: u32);

@@ -15,13 +15,7 @@ use crate::pods::PodDriver;
 use crate::table::Table;
 
 /// The services that call the runtime.
-const CALLERS: [&str; 5] = [
-    "pleg",
-    "sync-coordinator",
-    "prober",
-    "eviction",
-    "image-gc",
-];
+const CALLERS: [&str; 5] = ["pleg", "sync-coordinator", "prober", "eviction", "image-gc"];
 /// The counter of calls, under upstream's name.
 pub(crate) const OPERATIONS: &str = "kubelet_runtime_operations_total";
 /// Calls that follow Ready, or the removal of the status, are counted too.

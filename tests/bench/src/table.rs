@@ -67,11 +67,7 @@ impl Table {
     /// Adds the calls to the runtime and the processor time of each of `count` starts or deletions.
     pub(crate) fn calls(&mut self, what: &str, count: usize, calls: &RuntimeCalls, used_ms: f64) {
         let of = format!("each of {count} {what}s at once");
-        self.line(
-            format!("calls to the runtime, {of}"),
-            "",
-            calls.summary(),
-        );
+        self.line(format!("calls to the runtime, {of}"), "", calls.summary());
         let used = format!("{used_ms:.1} ms");
         self.line(format!("processor time of the agent, {of}"), "", used);
     }

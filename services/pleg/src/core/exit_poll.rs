@@ -144,7 +144,10 @@ mod tests {
         let last = times[times.len() - 1];
         assert!((1500..2000).contains(&last), "{times:?}");
         assert!(times.is_sorted());
-        assert!(poll.add(&status, "a", false, at(last)), "can be added again");
+        assert!(
+            poll.add(&status, "a", false, at(last)),
+            "can be added again"
+        );
     }
 
     #[test]
@@ -159,7 +162,11 @@ mod tests {
         for (containers, expected) in cases {
             let status = status(&containers);
             let mut poll = ExitPoll::default();
-            assert_eq!(poll.add(&status, "a", false, at(0)), expected, "{containers:?}");
+            assert_eq!(
+                poll.add(&status, "a", false, at(0)),
+                expected,
+                "{containers:?}"
+            );
             assert!(!poll.add(&status, "a", false, at(1)), "added twice");
         }
     }
@@ -171,12 +178,12 @@ mod tests {
         poll.add(&both, "a", false, at(0));
         poll.add(&both, "b", false, at(3));
         poll.on_inspected(&both, |_| true, at(3), at(4));
-assert_eq!(poll.next_due(), Some(at(9)));
+        assert_eq!(poll.next_due(), Some(at(9)));
         let one = status(&[("a", EXITED), ("b", RUNNING)]);
         poll.on_inspected(&one, |_| true, at(9), at(10));
-assert_eq!(poll.next_due(), Some(at(15)));
+        assert_eq!(poll.next_due(), Some(at(15)));
         poll.on_inspected(&status(&[]), |_| true, at(15), at(16));
-assert_eq!(poll.next_due(), None);
+        assert_eq!(poll.next_due(), None);
     }
 
     #[test]
@@ -186,12 +193,12 @@ assert_eq!(poll.next_due(), None);
         poll.add(&status, "a", false, at(10));
         // Began before the process exited.
         poll.on_inspected(&status, |_| true, at(8), at(12));
-assert_eq!(poll.next_due(), Some(at(10)));
+        assert_eq!(poll.next_due(), Some(at(10)));
         poll.on_inspected(&status, |_| true, at(12), at(13));
-assert_eq!(poll.next_due(), Some(at(18)));
+        assert_eq!(poll.next_due(), Some(at(18)));
         for _ in 0..100 {
             poll.on_inspected(&status, |_| true, at(14), at(15));
-assert_eq!(poll.next_due(), Some(at(18)));
+            assert_eq!(poll.next_due(), Some(at(18)));
         }
     }
 }

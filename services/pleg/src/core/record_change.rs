@@ -98,8 +98,7 @@ impl RecordChanges {
 
     /// Drops the changes that the status shows.
     pub(super) fn retain_unseen(&mut self, status: Option<&PodStatus>) {
-        self.0
-            .retain(|_, (change, _)| !change.is_shown_by(status));
+        self.0.retain(|_, (change, _)| !change.is_shown_by(status));
     }
 
     /// The inspection of a pod, of which `status` is known, for these changes alone. What events

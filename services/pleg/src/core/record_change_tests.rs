@@ -56,7 +56,10 @@ fn a_ready_sandbox_shows_its_creation_once_it_has_an_address() {
     let cases = [
         (vec![], [false, false, false, true]),
         (vec![sandbox(true, &[])], [false, false, false, false]),
-        (vec![sandbox(true, &["10.0.0.1"])], [true, true, false, false]),
+        (
+            vec![sandbox(true, &["10.0.0.1"])],
+            [true, true, false, false],
+        ),
         (vec![sandbox(false, &[])], [true, true, true, false]),
     ];
     for (sandboxes, expected) in cases {
@@ -71,7 +74,10 @@ fn a_ready_sandbox_shows_its_creation_once_it_has_an_address() {
 fn only_changed_ids_are_requested() {
     let status = status(
         &[sandbox(true, &["10.0.0.1"])],
-        &[("a", ContainerPhase::Running), ("b", ContainerPhase::Running)],
+        &[
+            ("a", ContainerPhase::Running),
+            ("b", ContainerPhase::Running),
+        ],
     );
     let mut changes = RecordChanges::default();
     changes.add(change("a", "s", Stopped), None);

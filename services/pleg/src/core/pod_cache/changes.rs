@@ -130,6 +130,7 @@ impl PodCache {
             }
             return;
         };
+        self.without_event.remove(&uid);
         let synced = self.is_synced();
         let entry = self.pods.entry(uid.clone()).or_default();
         let complete = entry.in_flight.as_ref().filter(|i| i.requested.is_none());

@@ -192,7 +192,9 @@ impl PodCache {
         let requested = inspection.requested.as_ref();
         let is_requested = |id: &str| requested.is_none_or(|ids| ids.contains(id));
         let began = inspection.began;
-        entry.exit_poll.on_inspected(&status, is_requested, began, now);
+        entry
+            .exit_poll
+            .on_inspected(&status, is_requested, began, now);
         entry.status = Some(status.clone());
         if changed {
             let tokens = inspection.tokens.clone();
@@ -261,7 +263,11 @@ impl PodCache {
         }
         // A list that is older than the changes may show others.
         let last_change = entry.last_change;
-        if pending.listed.as_ref().is_some_and(|(s, _)| *s < last_change) {
+        if pending
+            .listed
+            .as_ref()
+            .is_some_and(|(s, _)| *s < last_change)
+        {
             pending.fresh = true;
         }
         if pending.is_empty() {

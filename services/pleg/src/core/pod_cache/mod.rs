@@ -95,6 +95,9 @@ pub struct PodCache {
     relist_again: bool,
     relist_due: Timestamp,
     period: RelistPeriod,
+    /// Pods that the last list showed changed and for which no event has come yet: it is late, or
+    /// missed if the next list comes before.
+    without_event: BTreeSet<String>,
     sync: InitialSync,
     actions: Vec<Action>,
     /// The latest time seen so far.
@@ -181,6 +184,7 @@ impl PodCache {
             relist_again: false,
             relist_due: now,
             period: RelistPeriod::default(),
+            without_event: BTreeSet::new(),
             sync: InitialSync::NotListed,
             actions: Vec::new(),
             latest: now,
@@ -228,6 +232,7 @@ impl PodCache {
 
     /// The event stream has started or ended; either way, events may have been missed.
     pub fn set_event_stream(&mut self, active: bool, now: Timestamp) {
+        self.without_event.clear();
         if active {
             self.period.on_events_started(now);
         } else {
@@ -276,9 +281,13 @@ impl PodCache {
             }
         }
         let synced = matches!(self.sync, InitialSync::Done);
-        if !changed.is_empty() && synced && self.period.has_events() {
+        if !std::mem::take(&mut self.without_event).is_empty() {
             self.period.on_missed_event(now);
             self.relist_due = self.relist_due.min(self.period.next(true, now));
+        }
+        if !changed.is_empty() && synced && self.period.has_events() {
+            self.without_event.clone_from(&changed);
+            self.relist_due = self.relist_due.min(RelistPeriod::check_events_at(now));
         }
         if matches!(self.sync, InitialSync::NotListed) {
             self.sync = InitialSync::Listed(changed);

@@ -207,6 +207,28 @@ fn list_that_is_older_than_a_change_loses_nothing() {
 }
 
 #[test]
+fn lists_become_fast_only_if_no_event_follows() {
+    for late_event in [true, false] {
+        let mut now = world(&[("p", "a", RUNNING)]);
+        let mut harness = synced(&now);
+        now.get_mut("p").unwrap().1 = EXITED;
+        let due = harness.cache.next_due().unwrap().as_millisecond();
+        assert!(due > harness.now + 20_000, "{due}");
+        harness.now = due;
+        harness.run_actions();
+        harness.complete_all(&now);
+        assert_eq!(harness.published(), now);
+        if late_event {
+            harness.handle(event("p", "a", Stopped, harness.now));
+        }
+        // Lists once more to see whether the event was only late.
+        harness.advance(1_500, &now);
+        let next = harness.cache.next_due().unwrap().as_millisecond();
+        assert_eq!(next > harness.now + 20_000, late_event);
+    }
+}
+
+#[test]
 fn exit_is_polled_late_where_the_runtime_sends_events() {
     let mut now = world(&[("p", "a", RUNNING)]);
     let mut harness = synced(&now);
