@@ -1,5 +1,9 @@
 //! Conversion between wire messages and the types of [`crate::core`].
 
+mod runtime_changes;
+
+pub(crate) use runtime_changes::{created_sandbox, pending_changes, stopped_container};
+
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
@@ -9,7 +13,6 @@ use polylet_model::constants::{annotation, phase, reason};
 use polylet_model::hook::Hook;
 use polylet_model::quantity::{self, Amount};
 use polylet_model::{ResizableResources, node, restart};
-use polylet_wire::pleg::v1::{RuntimeChange, RuntimeChangeKind};
 use polylet_wire::time::{from_wire_opt, to_wire};
 use polylet_wire::{common, eviction, pleg, podconfig, prober, sync, volume};
 
@@ -18,9 +21,7 @@ use crate::core::node_resources::NodeObject;
 use crate::core::plan;
 use crate::core::plan::Plan;
 use crate::core::plan::{ResizeDecision, ResizeProgress};
-use crate::core::runtime_state::{
-    ContainerRecord, ContainerState, PendingEffect, PodRuntimeState, SandboxRecord,
-};
+use crate::core::runtime_state::{ContainerRecord, ContainerState, PodRuntimeState, SandboxRecord};
 use crate::core::view::{PodSyncStatus, ProbeFailure};
 use crate::core::volume_state::ObservedVolume;
 
@@ -47,53 +48,6 @@ pub(crate) fn runtime_pod(state: &pleg::v1::PodState) -> PodRuntimeState {
         observed_at: from_wire_opt(state.observed_at.as_ref()),
         inspect_error,
     }
-}
-
-/// The effects that the reported state may not show yet. None, that is everything, while the pod has not
-/// been inspected completely, or if the outcome of a creation was unknown.
-pub(crate) fn pending_changes(pod: &PodSyncStatus) -> Vec<RuntimeChange> {
-    let observed = pod.observed.as_deref().filter(|o| !o.is_partial());
-    let unknown_sandbox = pod.min_sandbox_attempt > 0;
-    let Some(observed) = observed.filter(|_| !pod.awaits_inspection && !unknown_sandbox) else {
-        return Vec::new();
-    };
-    let effects = pod.pending_effects.iter();
-    let changes: Option<Vec<_>> = effects
-        .map(|(_, effect)| pending_change(observed, effect))
-        .collect();
-    changes.unwrap_or_default()
-}
-
-fn pending_change(observed: &PodRuntimeState, effect: &PendingEffect) -> Option<RuntimeChange> {
-    let (id, sandbox_id, kind) = match effect {
-        PendingEffect::SandboxCreated(s) => (&s.id, &s.id, RuntimeChangeKind::Created),
-        PendingEffect::SandboxStopped(id) => (id, id, RuntimeChangeKind::Stopped),
-        PendingEffect::SandboxRemoved(id) => (id, id, RuntimeChangeKind::Removed),
-        PendingEffect::ContainerCreated(c) => (&c.id, &c.sandbox_id, RuntimeChangeKind::Created),
-        PendingEffect::ContainerStarted(id, _) => {
-            let container = observed.container(id)?;
-            (id, &container.sandbox_id, RuntimeChangeKind::Started)
-        }
-        // Its sandbox does not matter any more.
-        PendingEffect::ContainerRemoved(id) => (id, id, RuntimeChangeKind::Removed),
-    };
-    Some(RuntimeChange {
-        id: id.clone(),
-        sandbox_id: sandbox_id.clone(),
-        kind: kind.into(),
-    })
-}
-
-/// The stop of a container; none, that is everything, if it is not known.
-pub(crate) fn stopped_container(observed: &PodRuntimeState, id: &str) -> Vec<RuntimeChange> {
-    let container = observed.container(id).into_iter();
-    container
-        .map(|container| RuntimeChange {
-            id: id.to_owned(),
-            sandbox_id: container.sandbox_id.clone(),
-            kind: RuntimeChangeKind::Stopped.into(),
-        })
-        .collect()
 }
 
 /// A sandbox of a pod's state.

@@ -10,7 +10,6 @@ use polylet_cri::v1;
 use polylet_model::constants::reason;
 use polylet_model::{Manifest, sysctl};
 use polylet_wire::notice::v1::Severity;
-use polylet_wire::pleg::v1::{RuntimeChange, RuntimeChangeKind};
 use polylet_wire::time::from_nanos;
 
 use super::dns::PodDns;
@@ -144,12 +143,8 @@ async fn inspect(
     id: String,
     attempt: u32,
 ) -> Result<SandboxRecord, StepFailure> {
-    let created = RuntimeChange {
-        id: id.clone(),
-        sandbox_id: id.clone(),
-        kind: RuntimeChangeKind::Created.into(),
-    };
-    let state = pod_refresh::refresh(manager, &context.pod, vec![created]).await;
+    let created = convert::created_sandbox(&id);
+    let state = pod_refresh::refresh(manager, &context.pod, created).await;
     let state = state.ok().flatten().filter(|s| s.inspect_error.is_empty());
     let sandboxes = state.iter().flat_map(|state| &state.sandboxes);
     let sandbox = sandboxes.into_iter().find(|sandbox| sandbox.id == id);
