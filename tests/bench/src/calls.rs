@@ -17,7 +17,7 @@ use crate::table::Table;
 /// The services that call the runtime.
 const CALLERS: [&str; 5] = ["pleg", "sync-coordinator", "prober", "eviction", "image-gc"];
 /// The counter of calls, under upstream's name.
-pub(crate) const OPERATIONS: &str = "kubelet_runtime_operations_total";
+const OPERATIONS: &str = "kubelet_runtime_operations_total";
 /// Calls that follow Ready, or the removal of the status, are counted too.
 const SETTLE: Duration = Duration::from_secs(3);
 
@@ -46,8 +46,22 @@ impl RuntimeCalls {
         Ok(calls)
     }
 
+    /// The calls that an agent counts in its metrics, in the text format.
+    pub(crate) fn from_metrics(text: &str) -> Self {
+        let mut calls = Self::default();
+        let prefix = format!("{OPERATIONS}{{operation_type=\"");
+        for line in text.lines().filter_map(|line| line.strip_prefix(&prefix)) {
+            if let Some((operation, count)) = line.split_once("\"} ")
+                && let Ok(count) = count.trim().parse()
+            {
+                calls.add("", operation, count);
+            }
+        }
+        calls
+    }
+
     /// Adds calls of an operation.
-    pub(crate) fn add(&mut self, caller: &str, operation: &str, count: f64) {
+    fn add(&mut self, caller: &str, operation: &str, count: f64) {
         let key = (caller.to_owned(), operation.to_owned());
         *self.0.entry(key).or_default() += count;
     }
@@ -68,7 +82,7 @@ impl RuntimeCalls {
         for ((_, operation), count) in &self.0 {
             *operations.entry(operation).or_default() += count;
         }
-        let sum: f64 = operations.values().sum();
+        let sum = operations.values().fold(0.0, |sum, count| sum + count);
         let listed: Vec<_> = operations
             .iter()
             .map(|(operation, count)| format!("{operation} {count:.2}"))
@@ -140,5 +154,23 @@ impl<'a> Interval<'a> {
         let sum: f64 = ours.iter().map(|(_, used)| used).sum();
         table.calls(what, count, &calls, sum);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::RuntimeCalls;
+
+    #[test]
+    fn calls_are_read_from_metrics() {
+        let before = RuntimeCalls::from_metrics("");
+        let text = "# TYPE kubelet_runtime_operations_total counter\n\
+                    kubelet_runtime_operations_total{operation_type=\"list_containers\"} 30\n\
+                    kubelet_runtime_operations_total{operation_type=\"version\"} 1e+01\n\
+                    kubelet_runtime_operations_errors_total{operation_type=\"version\"} 7\n";
+        let calls = RuntimeCalls::from_metrics(text).per_pod_since(&before, 20);
+        assert_eq!(calls.summary(), "2.0 (list_containers 1.50, version 0.50)");
+        let none = RuntimeCalls::from_metrics(text);
+        assert_eq!(none.per_pod_since(&none, 1).summary(), "0.0 ()");
     }
 }
