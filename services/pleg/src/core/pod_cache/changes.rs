@@ -50,8 +50,10 @@ impl DeferredChanges {
     }
 
     fn take_due(&mut self, now: Timestamp) -> Vec<RecordChange> {
-        let due = self.0.extract_if(.., |_, deferred| deferred.due <= now);
-        due.map(|(_, deferred)| deferred.change).collect()
+        let all = std::mem::take(&mut self.0).into_iter();
+        let (due, later): (BTreeMap<_, _>, _) = all.partition(|(_, one)| one.due <= now);
+        self.0 = later;
+        due.into_values().map(|deferred| deferred.change).collect()
     }
 }
 
