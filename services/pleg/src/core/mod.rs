@@ -11,8 +11,8 @@ mod status;
 
 pub use inspection::{CachedStatuses, FreshStatuses, Inspected, inspect_targets};
 pub use listing::{ListedContainer, ListedPod, ListedSandbox, PodListing};
-pub use pod_cache::{Action, PodCache, RuntimeEvent, RuntimeEventKind};
-pub use record_change::RecordChange;
+pub use pod_cache::{Action, PodCache, RuntimeEvent};
+pub use record_change::{RecordChange, RuntimeEventKind};
 pub use runtime_health::{HealthCheck, RuntimeHandler, RuntimeHealth, RuntimeStatus};
 pub use status::{
     ContainerStatus, ContainerUser, LinuxResources, PodIdentity, PodStatus, SandboxStatus,

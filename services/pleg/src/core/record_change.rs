@@ -4,8 +4,20 @@ use polylet_model::status::ContainerPhase;
 
 use super::inspection::{self, CachedStatuses, FreshStatuses, Inspected};
 use super::listing::{ListedContainer, ListedPod, ListedSandbox};
-use super::pod_cache::RuntimeEventKind;
 use super::status::{PodIdentity, PodStatus, SandboxStatus};
+
+/// What has happened to a sandbox or container, in the order in which it happens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RuntimeEventKind {
+    /// Created, which one of our services did.
+    Created,
+    /// Started, which one of our services did.
+    Started,
+    /// The process has ended.
+    Stopped,
+    /// The record is gone.
+    Deleted,
+}
 
 /// A change of one sandbox or container, as its caller or an event of the runtime reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]

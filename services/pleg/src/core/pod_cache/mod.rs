@@ -7,7 +7,7 @@ use polylet_schedule::{BackoffPolicy, DueQueue, TimePoint};
 use super::exit_poll::ExitPoll;
 use super::inspection::{self, CachedStatuses, Inspected};
 use super::listing::{ListedPod, PodListing};
-use super::record_change::{RecordChange, RecordChanges};
+use super::record_change::{RecordChange, RecordChanges, RuntimeEventKind};
 use super::relist_period::RelistPeriod;
 use super::status::{PodIdentity, PodStatus, SandboxStatus};
 
@@ -62,19 +62,6 @@ pub struct RuntimeEvent {
     pub at: Option<Timestamp>,
     /// The status of the sandbox, or of the container's sandbox.
     pub sandbox: Option<SandboxStatus>,
-}
-
-/// What has happened to a sandbox or container, in the order in which it happens.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum RuntimeEventKind {
-    /// Created, which one of our services did.
-    Created,
-    /// Started, which one of our services did.
-    Started,
-    /// The process has ended.
-    Stopped,
-    /// The record is gone.
-    Deleted,
 }
 
 /// The status of every pod in the runtime, and the inspections that keep it up to date.
