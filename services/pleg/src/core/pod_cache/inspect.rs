@@ -278,6 +278,115 @@ impl PodCache {
             self.ready.push_back(uid.to_owned());
         }
     }
+
+    /// The kernel reported the exit of a container's process; the runtime will notice soon.
+    pub fn on_process_exited(&mut self, id: &str, now: Timestamp) {
+        let events = self.period.has_events();
+        let Some(uid) = self.owners.get(id).cloned() else {
+            return;
+        };
+        let Some(entry) = self.pods.get_mut(&uid) else {
+            return;
+        };
+        let status = entry.status.as_ref();
+        if status.is_some_and(|status| entry.exit_poll.add(status, id, events, now)) {
+            self.rearm(&uid);
+        }
+    }
+
+    /// Requests what is due of a pod.
+    pub(super) fn on_due(&mut self, uid: &str, now: Timestamp) {
+        let synced = self.is_synced();
+        let Some(entry) = self.pods.get_mut(uid) else {
+            return;
+        };
+        let is_due = entry.due.is_some_and(|due| due <= now);
+        let mut changes = entry.deferred.take_due(now);
+        let polled = entry.exit_poll.due(now).filter_map(|id| {
+            let containers = entry.status.iter().flat_map(|status| &status.containers);
+            let container = containers.into_iter().find(|c| c.id == id)?;
+            Some(RecordChange {
+                id: id.to_owned(),
+                sandbox_id: container.sandbox_id.clone(),
+                kind: RuntimeEventKind::Stopped,
+            })
+        });
+        changes.extend(polled);
+        if is_due || entry.suspect || entry.status.is_none() || !synced {
+            self.request_fresh(uid, false);
+        } else if changes.is_empty() {
+            self.rearm(uid);
+        } else {
+            for change in changes {
+                entry.pending.changes.add(change, None);
+            }
+            self.enqueue(uid, true);
+        }
+    }
+
+    /// Sets when the pod is due, from everything that it waits for.
+    pub(super) fn rearm(&mut self, uid: &str) {
+        if let Some(entry) = self.pods.get(uid).filter(|e| !e.pending.queued) {
+            self.delayed.set_opt(uid.to_owned(), entry.next_due());
+        }
+    }
+
+    /// Drops the entry of a pod that the runtime does not have, unless something is requested.
+    pub(super) fn forget_if_unknown(&mut self, uid: &str) {
+        let unknown = |entry: &Entry| {
+            entry.status.is_none()
+                && entry.in_flight.is_none()
+                && entry.pending.is_empty()
+                && entry.next_due().is_none()
+        };
+        if self.pods.get(uid).is_some_and(unknown) {
+            self.pods.remove(uid);
+        }
+    }
+
+    /// Inspects changes: those that the status does not show yet and no event has described.
+    pub(super) fn start_change_inspection(
+        &mut self,
+        uid: &str,
+        mut pending: PendingInspect,
+        now: Timestamp,
+    ) {
+        let Some(entry) = self.pods.get_mut(uid) else {
+            return;
+        };
+        let status = entry.status.as_ref();
+        pending.changes.retain_unseen(status);
+        if pending.changes.is_empty() {
+            self.set_cause(uid, &pending.tokens, now);
+            self.respond(uid, pending.tokens, Ok(()));
+            self.rearm(uid);
+            self.forget_if_unknown(uid);
+            return;
+        }
+        let changes = pending.changes.into_inspection(&pending.pod, status);
+        self.sequence += 1;
+        let is_known = changes.requested.is_empty();
+        let inspection = Inspection {
+            sequence: self.sequence,
+            began: now,
+            requested: Some(changes.requested),
+            tokens: pending.tokens,
+        };
+        if is_known {
+            self.apply(uid, inspection, changes.inspected, now);
+            self.rearm(uid);
+            self.forget_if_unknown(uid);
+            return;
+        }
+        entry.in_flight = Some(inspection);
+        self.in_flight += 1;
+        self.delayed.cancel(&uid.to_owned());
+        self.actions.push(Action::Inspect {
+            uid: uid.to_owned(),
+            listed: Some(changes.inspected.listed),
+            cached: changes.cached,
+        });
+    }
 }
 
 fn ids(status: &PodStatus) -> impl Iterator<Item = &str> {

@@ -13,56 +13,18 @@ use super::status::{PodIdentity, PodStatus, SandboxStatus};
 
 mod changes;
 mod inspect;
+mod types;
 
-use changes::DeferredChanges;
+pub use types::{Action, RuntimeEvent};
+
+use changes::{DeferredChanges, REFRESH_GRACE, START_GRACE};
+use types::InitialSync;
 
 /// Concurrent inspections without a waiting caller: the runtime answers from memory, but one that
 /// hangs on some pods must still be asked about the others.
 const MAX_INSPECTIONS: usize = 40;
 /// A clock that is this much earlier than before was set back.
 const CLOCK_STEP: Duration = Duration::from_secs(1);
-
-/// What to do next.
-#[derive(Debug)]
-pub enum Action {
-    /// List everything.
-    Relist { sequence: u64 },
-    /// Inspect one pod. Without list entries, list it first.
-    Inspect {
-        uid: String,
-        listed: Option<ListedPod>,
-        cached: CachedStatuses,
-    },
-    /// The pod changed, or is gone. `tokens` are the callers whose refresh found the change; none
-    /// when it was found without a refresh.
-    Publish {
-        uid: String,
-        status: Option<Box<PodStatus>>,
-        tokens: Vec<u64>,
-    },
-    /// The change that was just published without a cause was made by these callers.
-    SetCause { uid: String, tokens: Vec<u64> },
-    /// The refresh of these callers is complete.
-    Respond {
-        uid: String,
-        tokens: Vec<u64>,
-        result: Result<(), String>,
-    },
-    /// The initial sync is complete: every pod has been inspected once.
-    Synced,
-}
-
-/// An event of the runtime about a sandbox or container. It only triggers an inspection.
-#[derive(Debug, Clone)]
-pub struct RuntimeEvent {
-    pub pod: Option<PodIdentity>,
-    /// The id of the sandbox or container.
-    pub id: String,
-    pub kind: RuntimeEventKind,
-    pub at: Option<Timestamp>,
-    /// The status of the sandbox, or of the container's sandbox.
-    pub sandbox: Option<SandboxStatus>,
-}
 
 /// The status of every pod in the runtime, and the inspections that keep it up to date.
 #[derive(Debug)]
@@ -136,14 +98,6 @@ struct PendingInspect {
     /// Request every status again.
     force: bool,
     tokens: Vec<u64>,
-}
-
-#[derive(Debug)]
-enum InitialSync {
-    NotListed,
-    /// Listed; these pods have not been inspected yet.
-    Listed(BTreeSet<String>),
-    Done,
 }
 
 fn matches_list(status: Option<&PodStatus>, listed: &ListedPod) -> bool {
@@ -239,6 +193,93 @@ impl PodCache {
         pending.tokens.push(token);
         pending.force |= force;
         self.request_fresh(uid, true);
+    }
+
+    /// A caller requests the pod's status after changes that it has made. What else is cached is not
+    /// inspected, unless the cache is incomplete.
+    pub fn refresh_changes(&mut self, pod: &PodIdentity, changes: Vec<RecordChange>, token: u64) {
+        let entry = self.pods.entry(pod.uid.clone()).or_default();
+        let pending = &mut entry.pending;
+        pending.tokens.push(token);
+        pending.pod.clone_from(pod);
+        for change in changes {
+            let sandbox = entry.deferred.take(&change.id);
+            pending.changes.add(change, sandbox);
+        }
+        self.enqueue(&pod.uid, true);
+    }
+
+    /// Takes an event of the runtime.
+    pub fn handle_event(&mut self, event: RuntimeEvent, now: Timestamp) {
+        let owner = || self.owners.get(&event.id).cloned();
+        let uid = event.pod.as_ref().map(|pod| pod.uid.clone());
+        let Some(uid) = uid.or_else(owner) else {
+            // Only the end of an unknown sandbox or container can be ignored.
+            if event.kind <= RuntimeEventKind::Started {
+                self.request_relist(now);
+            }
+            return;
+        };
+        self.without_event.remove(&uid);
+        let synced = self.is_synced();
+        let entry = self.pods.entry(uid.clone()).or_default();
+        let complete = entry.in_flight.as_ref().filter(|i| i.requested.is_none());
+        let began = complete.map(|inspection| inspection.began);
+        let began = began.max(entry.last_inspection.map(|(_, began)| began));
+        // An inspection that began after the event has seen the change.
+        if event.at.is_some_and(|at| began.is_some_and(|b| b > at)) {
+            return;
+        }
+        match entry.change_of(&event) {
+            Some(change) if synced && !entry.suspect => {
+                self.on_change_event(&uid, change, event.sandbox, now);
+            }
+            _ if event.kind <= RuntimeEventKind::Started => {
+                self.inspect_at(&uid, now.plus(REFRESH_GRACE));
+            }
+            _ => self.request_fresh(&uid, true),
+        }
+    }
+
+    fn on_change_event(
+        &mut self,
+        uid: &str,
+        change: RecordChange,
+        sandbox: Option<SandboxStatus>,
+        now: Timestamp,
+    ) {
+        let Some(entry) = self.pods.get_mut(uid) else {
+            return;
+        };
+        let idle = entry.in_flight.is_none() && !entry.pending.queued;
+        if idle && change.is_shown_by(entry.status.as_ref()) {
+            entry.deferred.take(&change.id);
+            self.rearm(uid);
+            self.forget_if_unknown(uid);
+            return;
+        }
+        let is_container = change.id != change.sandbox_id;
+        match change.kind {
+            RuntimeEventKind::Created if is_container => {
+                entry.deferred.add(change, None, now.plus(START_GRACE));
+                self.rearm(uid);
+            }
+            RuntimeEventKind::Created | RuntimeEventKind::Started => {
+                entry.deferred.add(change, sandbox, now.plus(REFRESH_GRACE));
+                self.rearm(uid);
+            }
+            RuntimeEventKind::Stopped | RuntimeEventKind::Deleted => {
+                entry.deferred.take(&change.id);
+                // The status of a sandbox that is not cached may be older than its removal.
+                let status = entry.status.as_ref();
+                let is_cached = |s: &SandboxStatus| {
+                    status.is_some_and(|status| status.sandboxes.iter().any(|c| c.id == s.id))
+                };
+                let sandbox = sandbox.filter(is_cached);
+                entry.pending.changes.add(change, sandbox);
+                self.enqueue(uid, true);
+            }
+        }
     }
 
     /// A full list has ended. Only pods whose entries changed are inspected.
