@@ -278,6 +278,7 @@ impl Known for crate::pleg::v1::PortForwardResponse {
 impl Known for crate::pleg::v1::RefreshPodRequest {
     fn unknown(&self) -> Option<&'static str> {
         None
+            .or_else(|| messages(&self.changes))
     }
 }
 impl Known for crate::pleg::v1::RefreshPodResponse {
@@ -299,6 +300,12 @@ impl Known for crate::pleg::v1::RunCommandRequest {
 impl Known for crate::pleg::v1::RunCommandResponse {
     fn unknown(&self) -> Option<&'static str> {
         None
+    }
+}
+impl Known for crate::pleg::v1::RuntimeChange {
+    fn unknown(&self) -> Option<&'static str> {
+        None
+            .or_else(|| enums::<crate::pleg::v1::RuntimeChangeKind>([&self.kind], "polylet.pleg.v1.RuntimeChange.kind"))
     }
 }
 impl Known for crate::pleg::v1::RuntimeHandler {

@@ -140,13 +140,31 @@ pub mod watch_pod_states_response {
         Synced(super::super::super::common::v1::Synced),
     }
 }
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct RefreshPodRequest {
     #[prost(string, tag = "1")]
     pub uid: ::prost::alloc::string::String,
     /// Bypasses the cache: lists do not show changes of resources.
     #[prost(bool, tag = "2")]
     pub force: bool,
+    /// What the caller has changed since the last observed state. Only these sandboxes and containers are
+    /// inspected; the rest is as it was last observed. Empty: everything is inspected.
+    #[prost(message, repeated, tag = "3")]
+    pub changes: ::prost::alloc::vec::Vec<RuntimeChange>,
+    /// The pod, with changes.
+    #[prost(message, optional, tag = "4")]
+    pub pod: ::core::option::Option<super::super::common::v1::PodRef>,
+}
+/// A sandbox or container that a call has changed.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RuntimeChange {
+    #[prost(string, tag = "1")]
+    pub id: ::prost::alloc::string::String,
+    /// The id of the container's sandbox; of a sandbox, its own id.
+    #[prost(string, tag = "2")]
+    pub sandbox_id: ::prost::alloc::string::String,
+    #[prost(enumeration = "RuntimeChangeKind", tag = "3")]
+    pub kind: i32,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct RefreshPodResponse {
@@ -326,6 +344,41 @@ impl ContainerPhase {
         }
     }
 }
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum RuntimeChangeKind {
+    Unspecified = 0,
+    Created = 1,
+    Started = 2,
+    Stopped = 3,
+    Removed = 4,
+}
+impl RuntimeChangeKind {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "RUNTIME_CHANGE_KIND_UNSPECIFIED",
+            Self::Created => "RUNTIME_CHANGE_KIND_CREATED",
+            Self::Started => "RUNTIME_CHANGE_KIND_STARTED",
+            Self::Stopped => "RUNTIME_CHANGE_KIND_STOPPED",
+            Self::Removed => "RUNTIME_CHANGE_KIND_REMOVED",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "RUNTIME_CHANGE_KIND_UNSPECIFIED" => Some(Self::Unspecified),
+            "RUNTIME_CHANGE_KIND_CREATED" => Some(Self::Created),
+            "RUNTIME_CHANGE_KIND_STARTED" => Some(Self::Started),
+            "RUNTIME_CHANGE_KIND_STOPPED" => Some(Self::Stopped),
+            "RUNTIME_CHANGE_KIND_REMOVED" => Some(Self::Removed),
+            _ => None,
+        }
+    }
+}
 /// Generated client implementations.
 pub mod pleg_service_client {
     #![allow(
@@ -434,7 +487,8 @@ pub mod pleg_service_client {
             self.inner.server_streaming(req, path, codec).await
         }
         /// Inspects one pod now; the response is at least as recent as the call. A pod without
-        /// any sandbox in the runtime gets a state without sandboxes.
+        /// any sandbox in the runtime gets a state without sandboxes. A request with changes inspects these
+        /// only.
         pub async fn refresh_pod(
             &mut self,
             request: impl tonic::IntoRequest<super::RefreshPodRequest>,
@@ -513,7 +567,8 @@ pub mod pleg_service_server {
             tonic::Status,
         >;
         /// Inspects one pod now; the response is at least as recent as the call. A pod without
-        /// any sandbox in the runtime gets a state without sandboxes.
+        /// any sandbox in the runtime gets a state without sandboxes. A request with changes inspects these
+        /// only.
         async fn refresh_pod(
             &self,
             request: tonic::Request<super::RefreshPodRequest>,

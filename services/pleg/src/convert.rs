@@ -11,8 +11,8 @@ use polylet_wire::time::{from_nanos, to_wire};
 
 use crate::core::{
     ContainerStatus, ContainerUser, HealthCheck, LinuxResources, ListedContainer, ListedPod,
-    ListedSandbox, PodIdentity, PodListing, PodStatus, RuntimeEvent, RuntimeEventKind,
-    RuntimeHandler, RuntimeStatus, SandboxStatus,
+    ListedSandbox, PodIdentity, PodListing, PodStatus, RecordChange, RuntimeEvent,
+    RuntimeEventKind, RuntimeHandler, RuntimeStatus, SandboxStatus,
 };
 
 /// The runtime's two lists, by pod. Entries without a pod's labels are not ours.
@@ -53,12 +53,55 @@ pub(crate) fn listing(
 
 fn listed_pod(pods: &mut BTreeMap<String, ListedPod>, labels: PodLabels) -> &mut ListedPod {
     let listed = pods.entry(labels.uid.clone()).or_default();
-    listed.pod = PodIdentity {
+    listed.pod = identity_of(labels);
+    listed
+}
+
+fn identity_of(labels: PodLabels) -> PodIdentity {
+    PodIdentity {
         uid: labels.uid,
         namespace: labels.namespace,
         name: labels.name,
+    }
+}
+
+pub(crate) fn pod_identity(pod: PodRef) -> PodIdentity {
+    PodIdentity {
+        uid: pod.uid,
+        namespace: pod.namespace,
+        name: pod.name,
+    }
+}
+
+/// The pod of a refresh and the changes that alone are to be inspected; none if everything is, as when
+/// a change is of a kind that this build does not know.
+pub(crate) fn refresh_scope(request: wire::RefreshPodRequest) -> (PodIdentity, Vec<RecordChange>) {
+    let changes: Option<Vec<_>> = request.changes.into_iter().map(record_change).collect();
+    match (request.pod, changes) {
+        (Some(pod), Some(changes)) if pod.uid == request.uid => (pod_identity(pod), changes),
+        _ => {
+            let pod = PodIdentity {
+                uid: request.uid,
+                ..Default::default()
+            };
+            (pod, Vec::new())
+        }
+    }
+}
+
+fn record_change(change: wire::RuntimeChange) -> Option<RecordChange> {
+    let kind = match change.kind() {
+        wire::RuntimeChangeKind::Unspecified => return None,
+        wire::RuntimeChangeKind::Created => RuntimeEventKind::Created,
+        wire::RuntimeChangeKind::Started => RuntimeEventKind::Started,
+        wire::RuntimeChangeKind::Stopped => RuntimeEventKind::Stopped,
+        wire::RuntimeChangeKind::Removed => RuntimeEventKind::Deleted,
     };
-    listed
+    (!change.id.is_empty()).then_some(RecordChange {
+        id: change.id,
+        sandbox_id: change.sandbox_id,
+        kind,
+    })
 }
 
 fn container_name(
@@ -153,8 +196,8 @@ pub(crate) fn pid(info: &HashMap<String, String>) -> Option<i32> {
 
 pub(crate) fn event(event: v1::ContainerEventResponse) -> RuntimeEvent {
     let kind = match event.container_event_type() {
-        v1::ContainerEventType::ContainerCreatedEvent
-        | v1::ContainerEventType::ContainerStartedEvent => RuntimeEventKind::Started,
+        v1::ContainerEventType::ContainerCreatedEvent => RuntimeEventKind::Created,
+        v1::ContainerEventType::ContainerStartedEvent => RuntimeEventKind::Started,
         v1::ContainerEventType::ContainerStoppedEvent => RuntimeEventKind::Stopped,
         v1::ContainerEventType::ContainerDeletedEvent => RuntimeEventKind::Deleted,
     };
@@ -163,10 +206,11 @@ pub(crate) fn event(event: v1::ContainerEventResponse) -> RuntimeEvent {
         .as_ref()
         .and_then(|status| PodLabels::read(&status.labels));
     RuntimeEvent {
-        pod_uid: labels.map(|labels| labels.uid),
+        pod: labels.map(identity_of),
         id: event.container_id,
         kind,
         at: from_nanos(event.created_at),
+        sandbox: event.pod_sandbox_status.map(sandbox),
     }
 }
 

@@ -1,9 +1,13 @@
-//! Private parsers of foreign data, for the fuzz targets in `tests/fuzz`.
+//! Private parsers of foreign data, for the fuzz targets in `tests/fuzz` and the simulation.
 
 use polylet_cri::v1;
+use polylet_wire::pleg::v1::RefreshPodRequest;
 
 use crate::convert;
-use crate::core::{ContainerStatus, HealthCheck, PodListing, RuntimeEvent, SandboxStatus};
+use crate::core::{
+    ContainerStatus, HealthCheck, PodIdentity, PodListing, RecordChange, RuntimeEvent,
+    SandboxStatus,
+};
 
 /// Converts the runtime's two lists.
 pub fn listing(
@@ -32,4 +36,9 @@ pub fn event(event: v1::ContainerEventResponse) -> RuntimeEvent {
 /// Converts the status of the runtime.
 pub fn health_check(version: v1::VersionResponse, status: v1::StatusResponse) -> HealthCheck {
     convert::health_check(version, status)
+}
+
+/// Converts the pod and the changes of a refresh.
+pub fn refresh_scope(request: RefreshPodRequest) -> (PodIdentity, Vec<RecordChange>) {
+    convert::refresh_scope(request)
 }

@@ -2,11 +2,13 @@
 //! as a state stream.
 //!
 //! Lists are the source of truth. A full list runs every second without runtime events and every 30
-//! seconds with them; pods whose list entries changed are inspected. An event of the runtime triggers
-//! the inspection of its pod at once. So does the exit of a container's first process, which the
-//! kernel reports with every runtime: the pod is inspected until the runtime has noticed. `RefreshPod`
-//! inspects a pod for a caller that has just changed it. For the node API, streams to containers are
-//! prepared: it connects to the runtime's streaming server itself; and the runtime writes checkpoints of containers.
+//! seconds with them; pods whose list entries changed are inspected. An event of the runtime has the
+//! sandbox or container inspected that it names, unless its change is known already. So has the exit of
+//! a container's first process, which the kernel reports with every runtime: without events until the
+//! runtime has noticed, with them only if the event does not come. `RefreshPod` inspects what a caller
+//! has just changed, which an event may have described already. For the node API, streams to containers
+//! are prepared: it connects to the runtime's streaming server itself; and the runtime writes checkpoints of
+//! containers.
 //!
 //! Tasks: `run` owns the state and makes the calls; `events` follows the runtime's event stream.
 //! Inputs: refreshes, events, process exits, results of calls, time. Outputs: pod states and the

@@ -12,17 +12,19 @@ use polylet_wire::time;
 use tokio::sync::{oneshot, watch};
 
 use crate::core::{
-    Action, CachedStatuses, HealthCheck, Inspected, ListedPod, PodCache, PodListing, PodStatus,
-    RuntimeEvent, RuntimeHealth,
+    Action, CachedStatuses, HealthCheck, Inspected, ListedPod, PodCache, PodIdentity, PodListing,
+    PodStatus, RecordChange, RuntimeEvent, RuntimeHealth,
 };
 use crate::{convert, trace};
 
 /// A call of `RefreshPod`.
 pub struct RefreshRequest {
-    /// The uid of the pod.
-    pub uid: String,
+    /// The pod; its namespace and name are needed with `changes` only.
+    pub pod: PodIdentity,
     /// Also request the statuses that are cached.
     pub force: bool,
+    /// The caller's changes, which alone are inspected. Empty: everything is.
+    pub changes: Vec<RecordChange>,
     /// The trace of the caller's change.
     pub cause: Cause,
     /// Receives the result.
@@ -87,10 +89,16 @@ impl Pleg {
     }
 
     /// Takes a call of `RefreshPod`.
-    pub fn refresh(&mut self, request: RefreshRequest) {
+    pub fn refresh(&mut self, mut request: RefreshRequest) {
         self.next_token += 1;
-        self.cache
-            .refresh(&request.uid, request.force, self.next_token);
+        let changes = std::mem::take(&mut request.changes);
+        if request.force || changes.is_empty() {
+            self.cache
+                .refresh(&request.pod.uid, request.force, self.next_token);
+        } else {
+            self.cache
+                .refresh_changes(&request.pod, changes, self.next_token);
+        }
         self.refreshes.insert(self.next_token, request);
     }
 

@@ -9,6 +9,7 @@ use polylet_wire::pleg::v1::{ContainerPhase, PodState};
 use tokio::sync::Semaphore;
 use tonic::Status;
 
+use crate::convert;
 use crate::server::Refresher;
 
 /// Looks pods up in the published state, or has them inspected.
@@ -32,7 +33,8 @@ impl PodLookup {
         if let Some(found) = self.store.get(&pod.uid).as_ref().and_then(&find) {
             return Ok(Some(found));
         }
-        let refreshed = self.refresher.refresh(pod.uid.clone(), false).await?;
+        let identity = convert::pod_identity(pod.clone());
+        let refreshed = self.refresher.refresh(identity, false, Vec::new()).await?;
         Ok(refreshed.state.as_ref().and_then(find))
     }
 

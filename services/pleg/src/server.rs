@@ -12,6 +12,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio_stream::wrappers::WatchStream;
 use tonic::{Request, Response, Status};
 
+use crate::convert;
+use crate::core::{PodIdentity, RecordChange};
 use crate::input::Input;
 use crate::manager::RefreshRequest;
 
@@ -22,16 +24,18 @@ type Responses<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 pub(crate) struct Refresher(pub(crate) mpsc::UnboundedSender<Input>);
 
 impl Refresher {
-    /// The state of a pod, at least as recent as this call.
+    /// The state of a pod, at least as recent as this call; with changes, what they concern.
     pub(crate) async fn refresh(
         &self,
-        uid: String,
+        pod: PodIdentity,
         force: bool,
+        changes: Vec<RecordChange>,
     ) -> Result<RefreshPodResponse, Status> {
         let (response, receiver) = oneshot::channel();
         let request = RefreshRequest {
-            uid,
+            pod,
             force,
+            changes,
             cause: cause::from_current_span(),
             response,
         };
@@ -82,11 +86,13 @@ impl PlegService for Server {
         &self,
         request: Request<RefreshPodRequest>,
     ) -> Result<Response<RefreshPodResponse>, Status> {
-        let RefreshPodRequest { uid, force } = request.into_inner();
-        if uid.is_empty() {
+        let request = request.into_inner();
+        if request.uid.is_empty() {
             return Err(Status::invalid_argument("uid is empty"));
         }
-        let refreshed = self.refresher.refresh(uid, force).await?;
+        let force = request.force;
+        let (pod, changes) = convert::refresh_scope(request);
+        let refreshed = self.refresher.refresh(pod, force, changes).await?;
         Ok(Response::new(refreshed))
     }
 

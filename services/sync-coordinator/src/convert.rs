@@ -1,5 +1,9 @@
 //! Conversion between wire messages and the types of [`crate::core`].
 
+mod runtime_changes;
+
+pub(crate) use runtime_changes::{created_sandbox, pending_changes, stopped_container};
+
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
@@ -46,7 +50,8 @@ pub(crate) fn runtime_pod(state: &pleg::v1::PodState) -> PodRuntimeState {
     }
 }
 
-fn sandbox(sandbox: &pleg::v1::Sandbox) -> SandboxRecord {
+/// A sandbox of a pod's state.
+pub(crate) fn sandbox(sandbox: &pleg::v1::Sandbox) -> SandboxRecord {
     SandboxRecord {
         id: sandbox.id.clone(),
         attempt: sandbox.attempt,

@@ -96,8 +96,8 @@ impl Coordinator {
                 state.handle_pod_config(source, update, sysctls, now);
             }
             Input::PodState(update) => {
-                if let Some(uid) = state.handle_pod_state(update) {
-                    dispatch::refresh_pod(effects, state, &uid);
+                if let Some((uid, scope)) = state.handle_pod_state(update) {
+                    dispatch::refresh_pod(effects, state, &uid, scope);
                 }
             }
             Input::Runtime(value) => {

@@ -8,11 +8,13 @@ use std::time::Duration;
 use polylet_kit::CancellationToken;
 use polylet_kit::state_file::StateFileError;
 use polylet_wire::common::v1::PodRef;
+use polylet_wire::pleg::v1::RuntimeChange;
 use polylet_wire::volume::v1::CompleteDesiredRequest;
 use tokio::sync::mpsc::UnboundedSender;
 use tracing::{Instrument, Span};
 
 use crate::checkpoint::lifecycle_store::LifecycleStore;
+use crate::convert;
 use crate::core::events::PodEvent;
 use crate::core::step::{MissingObject, StepOutcome};
 use crate::core::step::{Step, StepKey};
@@ -28,9 +30,9 @@ pub trait Effects {
     /// Executes a step within a span; [`Input::StepFinished`] follows. The token, if there is one,
     /// cancels the step.
     fn execute(&self, context: StepContext, span: Span) -> Option<CancellationToken>;
-    /// Requests the runtime's state of a pod after this number of effects on it;
-    /// [`Input::PodRefreshed`] follows.
-    fn refresh_pod(&self, pod: &PodRef, effect_count: u64, span: Span);
+    /// Requests the runtime's state of a pod after this number of effects on it; only these changes are
+    /// inspected, everything without any. [`Input::PodRefreshed`] follows.
+    fn refresh_pod(&self, pod: &PodRef, effect_count: u64, changes: Vec<RuntimeChange>, span: Span);
     /// Completes the volume declarations of a client epoch with the number of declared pods;
     /// [`Input::DesiredCompleted`] follows.
     fn complete_desired(&self, client_epoch: u32, pod_count: u32);
@@ -117,9 +119,12 @@ impl Effects for Executor {
             let uid = &context.pod.uid;
             let state = match &context.step {
                 // The next step depends on how the container has exited.
-                Step::StopContainer { .. } => pod_refresh::refresh(&manager, uid, false).await,
+                Step::StopContainer { id, .. } => {
+                    let changes = convert::stopped_container(&context.observed, id);
+                    pod_refresh::refresh(&manager, &context.pod, changes).await
+                }
                 // The published status shows the new resources only after a forced refresh.
-                Step::Resize { .. } => pod_refresh::refresh(&manager, uid, true).await,
+                Step::Resize { .. } => pod_refresh::force(&manager, uid).await,
                 _ => Ok(None),
             };
             let _ = inputs.send(Input::StepFinished {
@@ -133,13 +138,19 @@ impl Effects for Executor {
         token
     }
 
-    fn refresh_pod(&self, pod: &PodRef, effect_count: u64, span: Span) {
+    fn refresh_pod(
+        &self,
+        pod: &PodRef,
+        effect_count: u64,
+        changes: Vec<RuntimeChange>,
+        span: Span,
+    ) {
         let (manager, inputs) = (Rc::clone(&self.manager), self.inputs.clone());
-        let uid = pod.uid.clone();
+        let pod = pod.clone();
         let work = async move {
-            let state = pod_refresh::refresh_with_retry(&manager, &uid).await;
+            let state = pod_refresh::refresh_with_retry(&manager, &pod, &changes).await;
             let _ = inputs.send(Input::PodRefreshed {
-                uid,
+                uid: pod.uid,
                 effect_count,
                 state,
             });

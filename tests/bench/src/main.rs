@@ -5,6 +5,7 @@
 //! Absolute times depend on the machine; the result is the overhead over raw CRI calls.
 
 mod baseline;
+mod calls;
 /// Comparison with the kubelet in a cluster.
 mod cluster;
 mod idle;
@@ -59,6 +60,10 @@ struct BenchArgs {
     /// with `--burst` pods.
     #[arg(long)]
     memory: bool,
+    /// Measures only the calls to the runtime and the processor time of `--burst` starts and deletions
+    /// at once.
+    #[arg(long)]
+    calls: bool,
     /// Limit of concurrent pod starts; the node's default if not set.
     #[arg(long)]
     parallel: Option<u32>,
@@ -150,6 +155,9 @@ async fn measure_all(node: &Node, args: &BenchArgs, table: &mut Table) -> Result
     if let Some(count) = args.probes {
         return probes::measure(node, count, window, &mut pods, table).await;
     }
+    if args.calls {
+        return calls::measure(node, args.burst, &mut pods, table).await;
+    }
     let floor = Baseline::new(node)?;
     one_at_a_time(node, args.starts, &floor, &mut pods, table).await?;
     exits(node, args.exits, &mut pods, table).await?;
@@ -167,7 +175,7 @@ async fn measure_all(node: &Node, args: &BenchArgs, table: &mut Table) -> Result
     table.rest(args.burst, &idle::measure(node, "polylet", window).await);
     let gone = pods.remove_many(&names).await?;
     table.burst_gone(args.burst, gone);
-    Ok(())
+    calls::measure(node, args.burst, &mut pods, table).await
 }
 
 /// Measures raw calls and each kind of pod in turn, so that disturbances affect all alike.

@@ -1,6 +1,7 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::calls::RuntimeCalls;
 use crate::idle::IdleCost;
 use crate::measure::{Samples, ms, over};
 
@@ -61,6 +62,14 @@ impl Table {
     pub(crate) fn burst_gone(&mut self, count: usize, took: Duration) {
         let ours = format!("{:.2} s", took.as_secs_f64());
         self.line(format!("delete {count} pods → all gone"), "", ours);
+    }
+
+    /// Adds the calls to the runtime and the processor time of each of `count` starts or deletions.
+    pub(crate) fn calls(&mut self, what: &str, count: usize, calls: &RuntimeCalls, used_ms: f64) {
+        let of = format!("each of {count} {what}s at once");
+        self.line(format!("calls to the runtime, {of}"), "", calls.summary());
+        let used = format!("{used_ms:.1} ms");
+        self.line(format!("processor time of the agent, {of}"), "", used);
     }
 
     pub(crate) fn rest(&mut self, count: usize, rest: &IdleCost) {

@@ -10,7 +10,7 @@ use polylet_sync_coordinator::input::Input;
 use polylet_sync_coordinator::runtime::StepContext;
 use polylet_volume_manager::core::operation::Operation as VolumeStep;
 use polylet_wire::common::v1::PodRef;
-use polylet_wire::pleg::v1::RefreshPodResponse;
+use polylet_wire::pleg::v1::{RefreshPodRequest, RefreshPodResponse};
 use tokio::sync::oneshot;
 
 use crate::node::images::{self, Gc};
@@ -44,14 +44,14 @@ pub enum Work {
         /// The outcome, before the coordinator has received it.
         outcome: Option<StepOutcome>,
     },
-    /// The coordinator refreshes a pod until pleg responds; after a stop, once.
+    /// The coordinator refreshes a pod until pleg responds; as part of a step, once.
     Refresh {
-        /// The pod's uid.
-        uid: String,
+        /// The pod, and its changes.
+        request: RefreshPodRequest,
         /// The number of effects so far.
         acts: u64,
-        /// The completed stop.
-        stopped: Option<(StepKey, StepOutcome)>,
+        /// The step that is completed by the refresh.
+        step: Option<(StepKey, StepOutcome)>,
         /// The pending response.
         answer: Option<PendingResponse>,
     },
@@ -126,11 +126,11 @@ impl Work {
     }
 
     /// A new refresh.
-    pub fn refresh(uid: String, acts: u64) -> Self {
+    pub fn refresh(request: RefreshPodRequest, acts: u64) -> Self {
         Work::Refresh {
-            uid,
+            request,
             acts,
-            stopped: None,
+            step: None,
             answer: None,
         }
     }
@@ -167,11 +167,11 @@ impl World {
             Work::Volume { step, started } => (self.volume_step(alive, step, started), true),
             _ if !alive => (None, true),
             Work::Refresh {
-                uid,
+                request,
                 acts,
-                stopped,
+                step,
                 answer,
-            } => self.refresh(uid, acts, stopped, answer),
+            } => self.refresh(request, acts, step, answer),
             Work::Complete { client_id, pods } => {
                 let response =
                     volumes::complete(self, &coordinator::client_id(incarnation, client_id), pods);

@@ -6,7 +6,7 @@ use polylet_pleg::core::{
 use polylet_sync_coordinator::core::step::StepKey;
 use polylet_sync_coordinator::core::step::StepOutcome;
 use polylet_sync_coordinator::input::Input;
-use polylet_wire::pleg::v1::PodState;
+use polylet_wire::pleg::v1::{PodState, RefreshPodRequest};
 use tokio::sync::oneshot;
 
 use crate::calls::{PendingResponse, Work};
@@ -67,20 +67,20 @@ impl World {
     /// The coordinator refreshes a pod. Returns the remaining work, and whether anything happened.
     pub(crate) fn refresh(
         &mut self,
-        uid: String,
+        request: RefreshPodRequest,
         acts: u64,
-        stopped: Option<(StepKey, StepOutcome)>,
+        step: Option<(StepKey, StepOutcome)>,
         answer: Option<PendingResponse>,
     ) -> (Option<Work>, bool) {
         let waits = |answer| Work::Refresh {
-            uid: uid.clone(),
+            request: request.clone(),
             acts,
-            stopped: stopped.clone(),
+            step: step.clone(),
             answer,
         };
         let state: Option<PodState> = match answer {
-            None => match pleg::refresh(self, &uid) {
-                None if stopped.is_some() => None,
+            None => match pleg::refresh(self, &request) {
+                None if step.is_some() => None,
                 sent => {
                     let moved = sent.is_some();
                     return (Some(waits(sent)), moved);
@@ -91,16 +91,18 @@ impl World {
                 Err(oneshot::error::TryRecvError::Empty) => {
                     return (Some(waits(Some(answer))), false);
                 }
-                _ if stopped.is_some() => None,
+                _ if step.is_some() => None,
                 _ => return (Some(waits(None)), true),
             },
         };
-        let input = match stopped {
+        let uid = request.uid;
+        let input = match step {
             Some((key, outcome)) => Input::StepFinished {
+                // The creation of a sandbox takes only its addresses from the state.
+                state: state.filter(|_| key != StepKey::CreateSandbox),
                 uid,
                 key,
                 outcome: Box::new(outcome),
-                state,
             },
             None => Input::PodRefreshed {
                 uid,

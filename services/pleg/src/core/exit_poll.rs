@@ -14,6 +14,11 @@ const DELAYS_MS: [u64; 18] = [
     5, 5, 5, 8, 10, 13, 18, 24, 32, 42, 56, 75, 100, 133, 178, 237, 316, 422,
 ];
 
+/// Where the runtime sends events, polling starts this late, in case that the event is lost, and at
+/// the first of the longer delays.
+const EVENT_GRACE: Duration = Duration::from_secs(1);
+const FIRST_LONG_DELAY: usize = 12;
+
 /// A pod's containers whose process has exited while the runtime still reports them as running.
 #[derive(Debug, Default)]
 pub(super) struct ExitPoll(BTreeMap<String, Attempts>);
@@ -21,35 +26,61 @@ pub(super) struct ExitPoll(BTreeMap<String, Attempts>);
 #[derive(Debug)]
 struct Attempts {
     count: usize,
-    /// The time of the next inspection; the first one is due at once.
+    /// The time of the next request.
     due: Timestamp,
 }
 
 impl ExitPoll {
-    /// Starts polling for a container whose process has exited. False when it is known already.
-    pub(super) fn add(&mut self, status: &PodStatus, id: &str, now: Timestamp) -> bool {
+    /// Starts polling for a container whose process has exited, at once unless the runtime sends
+    /// `events`. False when it is known already.
+    pub(super) fn add(
+        &mut self,
+        status: &PodStatus,
+        id: &str,
+        events: bool,
+        now: Timestamp,
+    ) -> bool {
         if !status.is_running(id) || self.0.contains_key(id) {
             return false;
         }
-        let attempts = Attempts { count: 0, due: now };
+        let attempts = if events {
+            Attempts {
+                count: FIRST_LONG_DELAY,
+                due: now.plus(EVENT_GRACE),
+            }
+        } else {
+            Attempts { count: 0, due: now }
+        };
         self.0.insert(id.to_owned(), attempts);
         true
     }
 
-    /// Takes the result of an inspection that began at `began` and ended `now`. Returns when to
-    /// inspect again, if at all.
+    /// The containers whose status is due.
+    pub(super) fn due(&self, now: Timestamp) -> impl Iterator<Item = &str> {
+        let due = self.0.iter().filter(move |(_, one)| one.due <= now);
+        due.map(|(id, _)| id.as_str())
+    }
+
+    /// When the next status is due.
+    pub(super) fn next_due(&self) -> Option<Timestamp> {
+        self.0.values().map(|attempts| attempts.due).min()
+    }
+
+    /// Takes the result of an inspection that began at `began` and ended `now`; `is_requested` says
+    /// whether it requested the status of an id.
     pub(super) fn on_inspected(
         &mut self,
         status: &PodStatus,
+        is_requested: impl Fn(&str) -> bool,
         began: Timestamp,
         now: Timestamp,
-    ) -> Option<Timestamp> {
+    ) {
         self.0.retain(|id, attempts| {
             if !status.is_running(id) {
                 return false;
             }
             // Inspections for other reasons in between do not count.
-            if began < attempts.due {
+            if began < attempts.due || !is_requested(id) {
                 return true;
             }
             let Some(delay) = DELAYS_MS.get(attempts.count) else {
@@ -59,7 +90,6 @@ impl ExitPoll {
             attempts.due = now.plus(Duration::from_millis(*delay));
             true
         });
-        self.0.values().map(|attempts| attempts.due).min()
     }
 
     pub(super) fn clear(&mut self) {
@@ -96,7 +126,8 @@ mod tests {
         let mut times = vec![0];
         loop {
             let last = at(times[times.len() - 1]);
-            match poll.on_inspected(status, last, last) {
+            poll.on_inspected(status, |_| true, last, last);
+            match poll.next_due() {
                 Some(due) => times.push(due.as_millisecond()),
                 None => return times,
             }
@@ -107,13 +138,16 @@ mod tests {
     fn delays_grow_until_polling_ends() {
         let status = status(&[("a", RUNNING)]);
         let mut poll = ExitPoll::default();
-        assert!(poll.add(&status, "a", at(0)));
+        assert!(poll.add(&status, "a", false, at(0)));
         let times = inspections(&mut poll, &status);
         assert_eq!(times[..8], [0, 5, 10, 15, 23, 33, 46, 64]);
         let last = times[times.len() - 1];
         assert!((1500..2000).contains(&last), "{times:?}");
         assert!(times.is_sorted());
-        assert!(poll.add(&status, "a", at(last)), "can be added again");
+        assert!(
+            poll.add(&status, "a", false, at(last)),
+            "can be added again"
+        );
     }
 
     #[test]
@@ -128,8 +162,12 @@ mod tests {
         for (containers, expected) in cases {
             let status = status(&containers);
             let mut poll = ExitPoll::default();
-            assert_eq!(poll.add(&status, "a", at(0)), expected, "{containers:?}");
-            assert!(!poll.add(&status, "a", at(1)), "added twice");
+            assert_eq!(
+                poll.add(&status, "a", false, at(0)),
+                expected,
+                "{containers:?}"
+            );
+            assert!(!poll.add(&status, "a", false, at(1)), "added twice");
         }
     }
 
@@ -137,24 +175,30 @@ mod tests {
     fn polling_ends_when_the_runtime_reports_the_exit_or_the_container_is_gone() {
         let both = status(&[("a", RUNNING), ("b", RUNNING)]);
         let mut poll = ExitPoll::default();
-        poll.add(&both, "a", at(0));
-        poll.add(&both, "b", at(3));
-        assert_eq!(poll.on_inspected(&both, at(3), at(4)), Some(at(9)));
+        poll.add(&both, "a", false, at(0));
+        poll.add(&both, "b", false, at(3));
+        poll.on_inspected(&both, |_| true, at(3), at(4));
+        assert_eq!(poll.next_due(), Some(at(9)));
         let one = status(&[("a", EXITED), ("b", RUNNING)]);
-        assert_eq!(poll.on_inspected(&one, at(9), at(10)), Some(at(15)));
-        assert_eq!(poll.on_inspected(&status(&[]), at(15), at(16)), None);
+        poll.on_inspected(&one, |_| true, at(9), at(10));
+        assert_eq!(poll.next_due(), Some(at(15)));
+        poll.on_inspected(&status(&[]), |_| true, at(15), at(16));
+        assert_eq!(poll.next_due(), None);
     }
 
     #[test]
     fn inspections_for_other_reasons_do_not_count() {
         let status = status(&[("a", RUNNING)]);
         let mut poll = ExitPoll::default();
-        poll.add(&status, "a", at(10));
+        poll.add(&status, "a", false, at(10));
         // Began before the process exited.
-        assert_eq!(poll.on_inspected(&status, at(8), at(12)), Some(at(10)));
-        assert_eq!(poll.on_inspected(&status, at(12), at(13)), Some(at(18)));
+        poll.on_inspected(&status, |_| true, at(8), at(12));
+        assert_eq!(poll.next_due(), Some(at(10)));
+        poll.on_inspected(&status, |_| true, at(12), at(13));
+        assert_eq!(poll.next_due(), Some(at(18)));
         for _ in 0..100 {
-            assert_eq!(poll.on_inspected(&status, at(14), at(15)), Some(at(18)));
+            poll.on_inspected(&status, |_| true, at(14), at(15));
+            assert_eq!(poll.next_due(), Some(at(18)));
         }
     }
 }

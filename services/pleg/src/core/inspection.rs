@@ -48,12 +48,11 @@ pub(super) fn cached_statuses(status: &PodStatus, now: Timestamp) -> CachedStatu
     if !status.inspect_error.is_empty() {
         return CachedStatuses::default();
     }
-    let is_final = |s: &&SandboxStatus| !s.ready || s.host_network || !s.ips.is_empty();
     CachedStatuses {
         sandboxes: status
             .sandboxes
             .iter()
-            .filter(is_final)
+            .filter(|s| is_final(s))
             .map(|s| (s.id.clone(), s.ready))
             .collect(),
         containers: status
@@ -62,6 +61,36 @@ pub(super) fn cached_statuses(status: &PodStatus, now: Timestamp) -> CachedStatu
             .filter(|c| oom_reason_until(c).is_none_or(|until| until <= now))
             .map(|c| (c.id.clone(), c.phase))
             .collect(),
+    }
+}
+
+/// Whether a sandbox's status holds as long as it is ready: its addresses are known.
+pub(super) fn is_final(sandbox: &SandboxStatus) -> bool {
+    !sandbox.ready || sandbox.host_network || !sandbox.ips.is_empty()
+}
+
+impl CachedStatuses {
+    /// The statuses of all entries of a list.
+    pub(super) fn from(listed: &ListedPod) -> Self {
+        let sandboxes = listed.sandboxes.iter();
+        let containers = listed.containers.iter();
+        CachedStatuses {
+            sandboxes: sandboxes.map(|(id, s)| (id.clone(), s.ready)).collect(),
+            containers: containers.map(|(id, c)| (id.clone(), c.phase)).collect(),
+        }
+    }
+
+    /// Has the status of an id requested.
+    pub(super) fn remove(&mut self, id: &str) {
+        self.sandboxes.remove(id);
+        self.containers.remove(id);
+    }
+}
+
+impl FreshStatuses {
+    /// Whether the runtime has returned no status for an id.
+    pub(super) fn has_errors(&self) -> bool {
+        self.sandboxes.values().any(Result::is_err) || self.containers.values().any(Result::is_err)
     }
 }
 

@@ -34,6 +34,35 @@ pub struct ListedContainer {
     pub created_at: Option<Timestamp>,
 }
 
+impl From<&PodStatus> for ListedPod {
+    /// The lists that would show this status.
+    fn from(status: &PodStatus) -> Self {
+        let sandboxes = status.sandboxes.iter().map(|sandbox| {
+            let listed = ListedSandbox {
+                ready: sandbox.ready,
+                attempt: sandbox.attempt,
+                created_at: sandbox.created_at,
+            };
+            (sandbox.id.clone(), listed)
+        });
+        let containers = status.containers.iter().map(|container| {
+            let listed = ListedContainer {
+                phase: container.phase,
+                sandbox_id: container.sandbox_id.clone(),
+                name: container.name.clone(),
+                attempt: container.attempt,
+                created_at: container.created_at,
+            };
+            (container.id.clone(), listed)
+        });
+        ListedPod {
+            pod: status.pod.clone(),
+            sandboxes: sandboxes.collect(),
+            containers: containers.collect(),
+        }
+    }
+}
+
 impl ListedPod {
     /// Whether the runtime lists nothing of the pod.
     pub fn is_empty(&self) -> bool {

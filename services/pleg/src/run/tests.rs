@@ -14,6 +14,7 @@ use tokio::time::timeout;
 use tokio_stream::wrappers::UnixListenerStream;
 
 use super::*;
+use crate::core::{PodIdentity, RecordChange, RuntimeEventKind};
 use crate::events;
 use crate::manager::RefreshRequest;
 use fake::{Fake, POD_LIST, TIMEOUT};
@@ -68,10 +69,23 @@ impl RunningService {
     }
 
     async fn refresh(&self, uid: &str, traceparent: &str) -> PodState {
+        self.refresh_changes(uid, traceparent, Vec::new()).await
+    }
+
+    async fn refresh_changes(
+        &self,
+        uid: &str,
+        traceparent: &str,
+        changes: Vec<RecordChange>,
+    ) -> PodState {
         let (response, receiver) = oneshot::channel();
         let request = RefreshRequest {
-            uid: uid.to_owned(),
+            pod: PodIdentity {
+                uid: uid.to_owned(),
+                ..Default::default()
+            },
             force: false,
+            changes,
             cause: Cause {
                 traceparent: traceparent.to_owned(),
                 ..Default::default()
@@ -158,6 +172,32 @@ async fn without_events_lists_find_changes_and_only_those_are_inspected() {
 }
 
 #[tokio::test]
+async fn refresh_after_changes_makes_one_status_call() {
+    let fake = Fake::default();
+    fake.set("c1", "u", v1::ContainerState::ContainerExited);
+    let test = async {
+        let service = RunningService::start(fake.clone());
+        service.wait_until_synced().await;
+        let status_calls = fake.calls("ContainerStatus");
+        fake.set("c2", "u", v1::ContainerState::ContainerRunning);
+        let started = RecordChange {
+            id: "c2".to_owned(),
+            sandbox_id: "s-u".to_owned(),
+            kind: RuntimeEventKind::Started,
+        };
+        let state = service.refresh_changes("u", "t", vec![started]).await;
+        assert_eq!(state.containers.len(), 2);
+        let started = state.containers.iter().find(|c| c.id == "c2").unwrap();
+        assert_eq!(started.sandbox_id, "s-u");
+        assert_eq!(started.phase(), ContainerPhase::Running);
+        assert_eq!(state.cause.unwrap().traceparent, "t");
+        assert_eq!(fake.calls("ContainerStatus"), status_calls + 1);
+        assert_eq!(fake.calls(POD_LIST), 0);
+    };
+    LocalSet::new().run_until(test).await;
+}
+
+#[tokio::test]
 async fn exited_process_is_polled_until_the_runtime_reports_the_exit() {
     // Contained in every process's cgroup file, so it serves as a container id.
     let id = "/";
@@ -171,10 +211,11 @@ async fn exited_process_is_polled_until_the_runtime_reports_the_exit() {
     let test = async {
         let service = RunningService::start(fake.clone());
         service.wait_until_synced().await;
-        let inspections = || fake.calls(POD_LIST);
-        assert_eq!(inspections(), 0);
+        let inspections = || fake.calls("ContainerStatus");
+        let before = inspections();
         process.kill().unwrap();
-        fake.wait_for_calls(POD_LIST, 5).await;
+        fake.wait_for_calls("ContainerStatus", before + 5).await;
+        assert_eq!(fake.calls(POD_LIST), 0, "nothing else can have changed");
         assert_eq!(service.phase("u"), ContainerPhase::Running);
         fake.set(id, "u", v1::ContainerState::ContainerExited);
         let exited = async {

@@ -13,7 +13,7 @@ use crate::core::step::{StepFailure, StepOutcome};
 use crate::effects::Effects;
 use crate::runtime::{StepContext, trace};
 use crate::state::State;
-use crate::state::pod_worker::PodWorker;
+use crate::state::pod_worker::{PodWorker, RefreshScope};
 
 /// Starts a step of a pod.
 pub(super) fn start_step(effects: &dyn Effects, state: &mut State, uid: &str, step: Step) {
@@ -73,19 +73,29 @@ pub(super) fn start_step(effects: &dyn Effects, state: &mut State, uid: &str, st
 }
 
 /// Requests the runtime's state of a pod after this service's own effects.
-pub(super) fn refresh_pod(effects: &dyn Effects, state: &mut State, uid: &str) {
+pub(super) fn refresh_pod(
+    effects: &dyn Effects,
+    state: &mut State,
+    uid: &str,
+    scope: RefreshScope,
+) {
     let Some(worker) = state.workers.get_mut(uid) else {
         return;
     };
     if worker.refresh.in_flight {
-        worker.refresh.again = true;
+        worker.refresh.again = worker.refresh.again.max(Some(scope));
         return;
     }
     worker.refresh.in_flight = true;
     worker.refresh.sent_at = worker.pod.last_reported.observed_at;
     // The response shows the effect of the last step, so its trace continues there.
     let span = trace::refresh_span(&worker.reference, worker.last_step.as_ref());
-    effects.refresh_pod(&worker.reference, worker.pod.effect_count, span);
+    let changes = match scope {
+        RefreshScope::PendingEffects => convert::pending_changes(&worker.pod),
+        RefreshScope::Everything => Vec::new(),
+    };
+    let effect_count = worker.pod.effect_count;
+    effects.refresh_pod(&worker.reference, effect_count, changes, span);
 }
 
 /// Applies the result of a step; true if volume-manager believes another client than this one.
@@ -103,7 +113,7 @@ pub(super) fn finish_step(
         return false;
     };
     worker.cancel_tokens.remove(key);
-    let mut refresh = observed.is_some_and(|observed| {
+    let outdated = observed.is_some_and(|observed| {
         apply_result::on_observed(&mut worker.pod, convert::runtime_pod(&observed))
     });
     if let Some(token) = worker.object_watches.remove(key) {
@@ -124,20 +134,32 @@ pub(super) fn finish_step(
     let superseded = apply_result::is_superseded(&worker.pod, &outcome);
     apply_result::on_finished(&mut worker.pod, key, outcome, now);
     let removal = worker.pod.removal_requested;
-    refresh |= match key {
-        StepKey::CreateSandbox | StepKey::StartContainer(_) | StepKey::RemoveSandbox(_) => true,
-        StepKey::StopSandbox(_) | StepKey::RemoveContainer(_) => failed || !removal,
-        StepKey::CreateContainer(_) | StepKey::StopContainer(_) => failed,
-        _ => false,
-    };
-    if refresh {
-        refresh_pod(effects, state, uid);
+    let scope = refresh_scope(key, failed, removal);
+    if let Some(scope) = scope.max(outdated.then_some(RefreshScope::Everything)) {
+        refresh_pod(effects, state, uid, scope);
     }
     state.workers.queue.push(uid);
     if let Some(image) = arrived {
         wake_waiting_for_image(state, uid, &image);
     }
     superseded
+}
+
+/// What pleg has to inspect after a step, if anything.
+fn refresh_scope(key: &StepKey, failed: bool, removal: bool) -> Option<RefreshScope> {
+    let changes = match key {
+        // The step itself has had pleg inspect the new sandbox.
+        StepKey::CreateSandbox | StepKey::CreateContainer(_) | StepKey::StopContainer(_) => failed,
+        StepKey::StartContainer(_) | StepKey::RemoveSandbox(_) => true,
+        StepKey::StopSandbox(_) | StepKey::RemoveContainer(_) => failed || !removal,
+        _ => false,
+    };
+    let scope = if failed {
+        RefreshScope::Everything
+    } else {
+        RefreshScope::PendingEffects
+    };
+    changes.then_some(scope)
 }
 
 /// Has other pods look for an image whose pull they could not complete.
@@ -187,14 +209,16 @@ pub(super) fn finish_refresh(
         return;
     };
     worker.refresh.in_flight = false;
-    let mut again = std::mem::take(&mut worker.refresh.again);
+    let mut again = worker.refresh.again.take();
     if let Some(observed) = observed {
         let observed = convert::runtime_pod(&observed);
         let sent_at = worker.refresh.sent_at;
-        again |= apply_result::on_refreshed(&mut worker.pod, observed, effect_count, sent_at);
+        if apply_result::on_refreshed(&mut worker.pod, observed, effect_count, sent_at) {
+            again = Some(RefreshScope::Everything);
+        }
     }
-    if again {
-        refresh_pod(effects, state, &uid);
+    if let Some(scope) = again {
+        refresh_pod(effects, state, &uid, scope);
     }
     state.workers.queue.push(&uid);
 }

@@ -17,6 +17,7 @@ use crate::core::step::{Step, StepKey, StepOutcome};
 use crate::core::view::View;
 use crate::core::{apply_result, events};
 use crate::runtime::{failure, metrics, trace};
+use crate::state::pod_worker::RefreshScope;
 use crate::state::pod_workers::PodWorkers;
 use crate::state::{name_conflicts, resource_usage};
 
@@ -69,7 +70,7 @@ impl Coordinator {
             worker.is_none_or(|worker| worker.refresh.in_flight)
         };
         if needs_refresh && !self.draining && !refreshing(uid) {
-            dispatch::refresh_pod(&*self.effects, state, uid);
+            dispatch::refresh_pod(&*self.effects, state, uid, RefreshScope::Everything);
         }
         state.update_permit(uid, now);
         if newly_cleaned_up {

@@ -8,7 +8,7 @@ use polylet_kit::CancellationToken;
 use polylet_kit::state_file::StateFileError;
 use polylet_watch::Update;
 use polylet_wire::common::v1::PodRef;
-use polylet_wire::pleg::v1::{PodState, Sandbox, WatchRuntimeResponse};
+use polylet_wire::pleg::v1::{PodState, RuntimeChange, Sandbox, WatchRuntimeResponse};
 use polylet_wire::podconfig::v1::{Pod, PodSource};
 use polylet_wire::time::to_wire;
 use serde_json::json;
@@ -49,7 +49,7 @@ impl Effects for RecordedEffects {
         None
     }
 
-    fn refresh_pod(&self, pod: &PodRef, _: u64, _: Span) {
+    fn refresh_pod(&self, pod: &PodRef, _: u64, _: Vec<RuntimeChange>, _: Span) {
         self.refreshed.borrow_mut().push(pod.uid.clone());
     }
 

@@ -15,8 +15,9 @@ use polylet_wire::time::from_nanos;
 use super::dns::PodDns;
 use super::{
     RuntimeManager, StepContext, cri_failure, dns, events, failure, failure_from, files, hosts,
-    metrics, require_manifest, resources, runtime_class, security,
+    metrics, pod_refresh, require_manifest, resources, runtime_class, security,
 };
+use crate::convert;
 use crate::core::runtime_state::SandboxRecord;
 use crate::core::sandbox_annotations;
 use crate::core::step::{StepFailure, StepOutcome};
@@ -133,9 +134,29 @@ fn pod_dns(
     dns.map_err(|message| failure(reason::CONFIG_POD_SANDBOX_ERROR, message))
 }
 
-/// The new sandbox with its addresses. If the call fails, the sandbox is kept: the runtime's next
-/// state shows it.
+/// The new sandbox with its addresses, from pleg, which has it from the runtime's event where there are
+/// events, and publishes it.
 async fn inspect(
+    manager: &Rc<RuntimeManager>,
+    context: &StepContext,
+    manifest: &Manifest,
+    id: String,
+    attempt: u32,
+) -> Result<SandboxRecord, StepFailure> {
+    let created = convert::created_sandbox(&id);
+    let state = pod_refresh::refresh(manager, &context.pod, created).await;
+    let state = state.ok().flatten().filter(|s| s.inspect_error.is_empty());
+    let sandboxes = state.iter().flat_map(|state| &state.sandboxes);
+    let sandbox = sandboxes.into_iter().find(|sandbox| sandbox.id == id);
+    match sandbox.map(convert::sandbox) {
+        Some(sandbox) if sandbox.ready => Ok(SandboxRecord { attempt, ..sandbox }),
+        _ => request_status(manager, context, manifest, id, attempt).await,
+    }
+}
+
+/// The new sandbox with its addresses, from the runtime itself. If the call fails, the sandbox is kept: the runtime's next
+/// state shows it.
+async fn request_status(
     manager: &Rc<RuntimeManager>,
     context: &StepContext,
     manifest: &Manifest,

@@ -57,13 +57,22 @@ pub(crate) struct PodWorker {
     pub(crate) missing_features: Option<String>,
 }
 
+/// What pleg has to inspect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum RefreshScope {
+    /// What this service's steps have changed since the last reported state.
+    PendingEffects,
+    /// Everything of the pod.
+    Everything,
+}
+
 /// A request to pleg to refresh the pod.
 #[derive(Debug, Default)]
 pub(crate) struct RefreshState {
     /// A request is in flight.
     pub(crate) in_flight: bool,
     /// Another request has to follow it.
-    pub(crate) again: bool,
+    pub(crate) again: Option<RefreshScope>,
     /// The time of the pod's last reported state when the request was sent.
     pub(crate) sent_at: Option<Timestamp>,
 }

@@ -16,11 +16,15 @@ use polylet_wire::time::from_wire_opt;
 use polylet_wire::volume::v1::PodVolumes;
 
 use super::State;
+use super::pod_worker::RefreshScope;
 use super::report_cache::ProbeKey;
 use super::stream_sync::SyncedStream;
 use crate::convert;
 use crate::core::apply_result;
 use crate::core::pod_spec::PodSpecView;
+use crate::core::runtime_state::PodRuntimeState;
+use crate::core::step::StepKey;
+use crate::core::view::PodSyncStatus;
 
 impl State {
     /// Handles a desired pod of a source.
@@ -142,7 +146,10 @@ impl State {
     /// Handles the state of a pod in the runtime; returns the UID of a pod to refresh, because the
     /// state may be older than what is known.
     #[must_use]
-    pub(crate) fn handle_pod_state(&mut self, update: Update<String, PodState>) -> Option<String> {
+    pub(crate) fn handle_pod_state(
+        &mut self,
+        update: Update<String, PodState>,
+    ) -> Option<(String, RefreshScope)> {
         match update {
             Update::Upsert(uid, state) => {
                 let observed = convert::runtime_pod(&state);
@@ -154,10 +161,15 @@ impl State {
                 if worker.is_at_rest() && state.cause.is_some() && !worker.pod.removal_requested {
                     worker.cause = state.cause;
                 }
-                apply_result::on_observed(&mut worker.pod, observed).then_some(reference.uid)
+                apply_result::on_observed(&mut worker.pod, observed)
+                    .then_some((reference.uid, RefreshScope::Everything))
             }
             // A removal has no time, and may be older than the response to a refresh.
-            Update::Remove(uid) => Some(uid),
+            Update::Remove(uid) => {
+                let worker = self.workers.get(&uid)?;
+                let scope = scope_after_removal(&worker.pod)?;
+                Some((uid, scope))
+            }
             Update::Synced => {
                 if self.streams.mark_synced(SyncedStream::PodStates) {
                     self.node.state.pleg_synced = true;
@@ -288,5 +300,20 @@ impl State {
             }
             _ => {}
         }
+    }
+}
+
+/// What pleg has to inspect after it has reported that the runtime has nothing of a pod.
+fn scope_after_removal(pod: &PodSyncStatus) -> Option<RefreshScope> {
+    // A refresh follows the removal.
+    let mut in_flight = pod.in_flight.keys();
+    if in_flight.any(|key| matches!(key, StepKey::RemoveSandbox(_))) {
+        return None;
+    }
+    let observed = pod.observed.as_deref();
+    match observed.is_some_and(PodRuntimeState::is_empty) {
+        true if pod.pending_effects.is_empty() => None,
+        true => Some(RefreshScope::PendingEffects),
+        false => Some(RefreshScope::Everything),
     }
 }

@@ -5,6 +5,7 @@ use serde_json::Value;
 
 use super::patches::ApiServerBaseline;
 use super::{Bench, SETTLE, manifest};
+use crate::calls::RuntimeCalls;
 use crate::idle;
 use crate::manifests::ManifestKind;
 
@@ -22,6 +23,8 @@ struct BestTimes {
     shared: Option<Duration>,
     up: [Option<Duration>; 2],
     gone: [Option<Duration>; 2],
+    /// Calls to the runtime for each start and each deletion, of the last repetition.
+    calls: [[RuntimeCalls; 2]; 2],
 }
 
 impl Bench<'_> {
@@ -93,6 +96,7 @@ impl Bench<'_> {
     ) -> Result<(), HarnessError> {
         let used = self.used();
         let (_, mark) = self.cluster.requests(0)?;
+        let before = self.runtime_calls(which).await?;
         let side = &mut self.sides[which];
         eprintln!("{count} pods by {}", side.program());
         better(&mut best.up[which], side.many_up(count, pod).await?);
@@ -100,10 +104,25 @@ impl Bench<'_> {
         let asked = side.for_pods(mark)?;
         eprintln!("  API requests meanwhile: {asked:?}");
         tokio::time::sleep(SETTLE).await;
-        better(&mut best.gone[which], side.many_down(count).await?);
+        let started = self.runtime_calls(which).await?;
+        let gone = self.sides[which].many_down(count).await?;
+        better(&mut best.gone[which], gone);
         // Cleanup after the deletion must not affect the next measurement.
         tokio::time::sleep(SETTLE).await;
+        let deleted = self.runtime_calls(which).await?;
+        best.calls[0][which] = started.per_pod_since(&before, count);
+        best.calls[1][which] = deleted.per_pod_since(&started, count);
         Ok(())
+    }
+
+    /// The calls to the runtime that an agent has made since its start.
+    async fn runtime_calls(&self, which: usize) -> Result<RuntimeCalls, HarnessError> {
+        let url = format!(
+            "/api/v1/nodes/{}/proxy/metrics",
+            self.sides[which].node.name()
+        );
+        let metrics = self.cluster.client().text(&url).await?;
+        Ok(RuntimeCalls::from_metrics(&metrics))
     }
 
     fn add_rows(&mut self, count: usize, best: &BestTimes) {
@@ -125,6 +144,10 @@ impl Bench<'_> {
             |took: Option<Duration>| format!("{:.2} s", took.unwrap_or_default().as_secs_f64());
         let what = format!("delete {count} pods → gone, best of {ROUNDS}");
         table.line(what, "", best.gone.map(seconds));
+        for (what, calls) in ["start", "deletion"].into_iter().zip(&best.calls) {
+            let what = format!("calls to the runtime, each of {count} {what}s at once");
+            table.line(what, "", calls.each_ref().map(RuntimeCalls::summary));
+        }
     }
 
     fn used(&self) -> idle::CpuUsage {

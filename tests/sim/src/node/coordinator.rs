@@ -20,7 +20,9 @@ use polylet_sync_coordinator::runtime::StepContext;
 use polylet_watch::{Store, Value};
 use polylet_wire::common::v1::PodRef;
 use polylet_wire::eviction::v1::WatchPressureResponse;
-use polylet_wire::pleg::v1::{WatchPodStatesResponse, WatchRuntimeResponse};
+use polylet_wire::pleg::v1::{
+    RefreshPodRequest, RuntimeChange, WatchPodStatesResponse, WatchRuntimeResponse,
+};
 use polylet_wire::podconfig::v1::{PodSource, WatchPodsResponse};
 use polylet_wire::prober::v1::WatchProbeStatusesResponse;
 use polylet_wire::volume::v1::WatchPodVolumesResponse;
@@ -35,7 +37,7 @@ use crate::world::{ServiceId, World};
 
 enum Effect {
     Step(Box<StepContext>, Option<CancellationToken>),
-    Refresh(String, u64),
+    Refresh(RefreshPodRequest, u64),
     Complete(u32, u32),
     SaveLifecycle(String, PodLifecycle),
     ForgetPod(String),
@@ -56,10 +58,9 @@ impl Effects for Outbox {
         cancel
     }
 
-    fn refresh_pod(&self, pod: &PodRef, acts: u64, _: Span) {
-        self.0
-            .borrow_mut()
-            .push(Effect::Refresh(pod.uid.clone(), acts));
+    fn refresh_pod(&self, pod: &PodRef, acts: u64, changes: Vec<RuntimeChange>, _: Span) {
+        let request = refresh_request(pod, changes);
+        self.0.borrow_mut().push(Effect::Refresh(request, acts));
     }
 
     fn complete_desired(&self, client_epoch: u32, pod_count: u32) {
@@ -80,6 +81,16 @@ impl Effects for Outbox {
 
     fn find_orphans(&self) {
         self.0.borrow_mut().push(Effect::FindOrphans);
+    }
+}
+
+/// A request for the state of a pod after these changes, or of everything without any.
+pub fn refresh_request(pod: &PodRef, changes: Vec<RuntimeChange>) -> RefreshPodRequest {
+    RefreshPodRequest {
+        uid: pod.uid.clone(),
+        force: false,
+        changes,
+        pod: Some(pod.clone()),
     }
 }
 
@@ -310,10 +321,10 @@ pub fn handle_inputs(world: &mut World, inputs: Vec<Input>) {
                     Work::step(*context, cancel),
                 );
             }
-            Effect::Refresh(uid, acts) => world.call(
+            Effect::Refresh(request, acts) => world.call(
                 ServiceId::Coordinator,
                 incarnation,
-                Work::refresh(uid, acts),
+                Work::refresh(request, acts),
             ),
             Effect::Complete(client_id, pods) => {
                 world.call(

@@ -1,9 +1,10 @@
 //! pleg: the real manager over the simulated runtime.
 
-use polylet_pleg::core::{HealthCheck, RuntimeEvent, RuntimeEventKind};
+use polylet_pleg::core::{HealthCheck, PodIdentity, RuntimeEvent, RuntimeEventKind};
+use polylet_pleg::fuzzing;
 use polylet_pleg::manager::{self, RefreshRequest, RuntimeCall};
 use polylet_watch::Store;
-use polylet_wire::pleg::v1::RefreshPodResponse;
+use polylet_wire::pleg::v1::{RefreshPodRequest, RefreshPodResponse};
 use tokio::sync::{oneshot, watch};
 
 use crate::calls::Work;
@@ -72,12 +73,19 @@ pub fn events(world: &mut World, active: bool) {
 /// The runtime sends an event, which may be lost.
 pub fn hint(world: &mut World, uid: &str, id: &str, kind: RuntimeEventKind) {
     let now = world.now;
+    let container = world.runtime.containers.get(id);
+    let sandbox_id = container.map_or(id, |container| &container.sandbox_id);
+    let sandbox = world.runtime.sandbox_status(sandbox_id);
     if let Some(pleg) = &mut world.pleg {
         let hint = RuntimeEvent {
-            pod_uid: Some(uid.to_owned()),
+            pod: Some(PodIdentity {
+                uid: uid.to_owned(),
+                ..PodIdentity::default()
+            }),
             id: id.to_owned(),
             kind,
             at: Some(now),
+            sandbox,
         };
         pleg.manager.handle_event(hint, now);
     }
@@ -87,13 +95,15 @@ pub fn hint(world: &mut World, uid: &str, id: &str, kind: RuntimeEventKind) {
 /// A caller refreshes a pod.
 pub fn refresh(
     world: &mut World,
-    uid: &str,
+    request: &RefreshPodRequest,
 ) -> Option<oneshot::Receiver<Result<RefreshPodResponse, String>>> {
     let (answer, answered) = oneshot::channel();
     let pleg = world.pleg.as_mut()?;
+    let (pod, changes) = fuzzing::refresh_scope(request.clone());
     pleg.manager.refresh(RefreshRequest {
-        uid: uid.to_owned(),
-        force: false,
+        pod,
+        force: request.force,
+        changes,
         cause: Default::default(),
         response: answer,
     });

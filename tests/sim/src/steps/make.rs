@@ -179,7 +179,7 @@ pub(super) fn create(world: &mut World, context: &StepContext) -> StepOutcome {
     });
     match made {
         Ok(id) => {
-            world.send_event(&context.pod.uid, &id, RuntimeEventKind::Started);
+            world.send_event(&context.pod.uid, &id, RuntimeEventKind::Created);
             StepOutcome::ContainerCreated(ContainerRecord {
                 id,
                 sandbox_id: sandbox_id.clone(),

@@ -11,6 +11,7 @@ use polylet_sync_coordinator::core::step::{StepFailure, StepOutcome};
 use polylet_sync_coordinator::core::volume_state::ObservedVolume;
 use polylet_sync_coordinator::input::Input;
 use polylet_sync_coordinator::runtime::StepContext;
+use polylet_wire::pleg::v1::{RuntimeChange, RuntimeChangeKind};
 use polylet_wire::volume::v1::{PodVolumes, VolumePhase};
 
 use crate::calls::{Work, done, step_failure};
@@ -87,11 +88,11 @@ fn deliver_outcome(world: &mut World, context: &StepContext, outcome: StepOutcom
         )
     });
     let uid = context.pod.uid.clone();
-    if matches!(context.step, Step::StopContainer { .. }) {
+    if let Some(change) = inspected_change(context, &outcome) {
         let again = Work::Refresh {
-            uid,
+            request: coordinator::refresh_request(&context.pod, vec![change]),
             acts: 0,
-            stopped: Some((key, outcome)),
+            step: Some((key, outcome)),
             answer: None,
         };
         return (Some(again), true);
@@ -104,6 +105,25 @@ fn deliver_outcome(world: &mut World, context: &StepContext, outcome: StepOutcom
     };
     coordinator::handle_inputs(world, vec![input]);
     (None, true)
+}
+
+/// The change that a step has pleg inspect before it ends.
+fn inspected_change(context: &StepContext, outcome: &StepOutcome) -> Option<RuntimeChange> {
+    let (id, sandbox_id, kind) = match (&context.step, outcome) {
+        (Step::CreateSandbox { .. }, StepOutcome::SandboxCreated(sandbox)) => {
+            (&sandbox.id, &sandbox.id, RuntimeChangeKind::Created)
+        }
+        (Step::StopContainer { id, .. }, _) => {
+            let sandbox_id = &context.observed.container(id)?.sandbox_id;
+            (id, sandbox_id, RuntimeChangeKind::Stopped)
+        }
+        _ => return None,
+    };
+    Some(RuntimeChange {
+        id: id.clone(),
+        sandbox_id: sandbox_id.clone(),
+        kind: kind.into(),
+    })
 }
 
 fn failed(failure: StepFailure) -> Option<StepOutcome> {

@@ -33,10 +33,11 @@ impl PodCache {
         }
     }
 
+    /// Has everything of a pod inspected at a time, unless it is queued.
     pub(super) fn inspect_at(&mut self, uid: &str, at: Timestamp) {
-        let queued = self.pods.get(uid).is_some_and(|e| e.pending.queued);
-        if !queued {
-            self.delayed.set_no_later(uid.to_owned(), at);
+        if let Some(entry) = self.pods.get_mut(uid).filter(|e| !e.pending.queued) {
+            entry.due = Some(entry.due.map_or(at, |due| due.min(at)));
+            self.rearm(uid);
         }
     }
 
@@ -47,36 +48,53 @@ impl PodCache {
                 self.ready.push_front(uid);
                 return;
             }
+            let synced = self.is_synced();
             let Some(entry) = self.pods.get_mut(&uid) else {
                 continue;
             };
             let pending = std::mem::take(&mut entry.pending);
-            let fresh = pending.fresh || !pending.tokens.is_empty();
-            self.sequence += 1;
-            // An inspection from an earlier list counts as of that list.
-            let listed = pending.listed.filter(|_| !fresh);
-            let sequence = listed
-                .as_ref()
-                .map_or(self.sequence, |(sequence, _)| *sequence);
-            let status = entry.status.as_ref().filter(|_| !pending.force);
-            let cached = status.map(|status| inspection::cached_statuses(status, now));
-            entry.in_flight = Some(Inspection {
-                sequence,
-                began: if listed.is_some() {
-                    Timestamp::MIN
-                } else {
-                    now
-                },
-                tokens: pending.tokens,
-            });
-            self.in_flight += 1;
-            self.delayed.cancel(&uid);
-            self.actions.push(Action::Inspect {
-                uid,
-                listed: listed.map(|(_, listed)| listed),
-                cached: cached.unwrap_or_default(),
-            });
+            if synced && entry.can_inspect_changes(&pending) {
+                self.start_change_inspection(&uid, pending, now);
+            } else {
+                self.start_inspection(uid, pending, now);
+            }
         }
+    }
+
+    fn start_inspection(&mut self, uid: String, pending: PendingInspect, now: Timestamp) {
+        let Some(entry) = self.pods.get_mut(&uid) else {
+            return;
+        };
+        let fresh = pending.fresh || !pending.tokens.is_empty() || !pending.changes.is_empty();
+        self.sequence += 1;
+        // An inspection from an earlier list counts as of that list.
+        let listed = pending.listed.filter(|_| !fresh);
+        let sequence = listed
+            .as_ref()
+            .map_or(self.sequence, |(sequence, _)| *sequence);
+        let status = entry.status.as_ref().filter(|_| !pending.force);
+        let cached = status.map(|status| inspection::cached_statuses(status, now));
+        entry.in_flight = Some(Inspection {
+            sequence,
+            began: if listed.is_some() {
+                Timestamp::MIN
+            } else {
+                now
+            },
+            requested: None,
+            tokens: pending.tokens,
+        });
+        if listed.is_none() {
+            entry.deferred.clear();
+        }
+        entry.due = None;
+        self.in_flight += 1;
+        self.delayed.cancel(&uid);
+        self.actions.push(Action::Inspect {
+            uid,
+            listed: listed.map(|(_, listed)| listed),
+            cached: cached.unwrap_or_default(),
+        });
     }
 
     /// An inspection has ended. An error means that the runtime could not even list the pod.
@@ -89,6 +107,12 @@ impl PodCache {
         };
         self.in_flight -= 1;
         match result {
+            // What the lists say of a new id was not requested.
+            Ok(inspected) if inspection.requested.is_some() && inspected.fresh.has_errors() => {
+                entry.pending.fresh = true;
+                entry.pending.queued = true;
+                entry.pending.tokens.extend(inspection.tokens);
+            }
             Ok(inspected) => self.apply(uid, inspection, inspected, now),
             Err(error) => self.on_inspect_failed(uid, inspection, error, now),
         }
@@ -122,14 +146,25 @@ impl PodCache {
         self.respond(uid, inspection.tokens, Err(error));
     }
 
-    fn apply(&mut self, uid: &str, inspection: Inspection, inspected: Inspected, now: Timestamp) {
+    /// Takes what an inspection has found.
+    pub(super) fn apply(
+        &mut self,
+        uid: &str,
+        inspection: Inspection,
+        inspected: Inspected,
+        now: Timestamp,
+    ) {
         let Some(entry) = self.pods.get_mut(uid) else {
             return;
         };
-        if let InitialSync::Listed(left) = &mut self.sync {
-            left.remove(uid);
+        if inspection.requested.is_some() {
+            entry.last_change = inspection.sequence;
+        } else {
+            entry.last_inspection = Some((inspection.sequence, inspection.began));
+            if let InitialSync::Listed(left) = &mut self.sync {
+                left.remove(uid);
+            }
         }
-        entry.last_inspection = Some((inspection.sequence, inspection.began));
         let previous = entry.status.take();
         for id in previous.iter().flat_map(ids) {
             self.owners.remove(id);
@@ -138,6 +173,7 @@ impl PodCache {
             entry.suspect = false;
             entry.failures = 0;
             entry.exit_poll.clear();
+            entry.due = None;
             if previous.is_some() {
                 self.publish(uid, None, inspection.tokens.clone(), now);
             }
@@ -153,25 +189,34 @@ impl PodCache {
         entry.failures = if entry.suspect { entry.failures + 1 } else { 0 };
         let retry = entry.suspect.then(|| now.plus(RETRY.delay(entry.failures)));
         let reinspect = inspection::reinspect_at(&status, now);
-        let exit_poll = entry.exit_poll.on_inspected(&status, inspection.began, now);
-        let without_cause = entry.published_without_cause.take();
+        let requested = inspection.requested.as_ref();
+        let is_requested = |id: &str| requested.is_none_or(|ids| ids.contains(id));
+        let began = inspection.began;
+        entry
+            .exit_poll
+            .on_inspected(&status, is_requested, began, now);
         entry.status = Some(status.clone());
         if changed {
             let tokens = inspection.tokens.clone();
             self.publish(uid, Some(Box::new(status)), tokens, now);
-        } else if without_cause.is_some_and(|at| now <= at.plus(CAUSE_WINDOW))
-            && !inspection.tokens.is_empty()
-        {
-            self.actions.push(Action::SetCause {
-                uid: uid.to_owned(),
-                tokens: inspection.tokens.clone(),
-            });
+        } else {
+            self.set_cause(uid, &inspection.tokens, now);
         }
         self.respond(uid, inspection.tokens, Ok(()));
-        // An incomplete inspection is not repeated before its backoff.
-        let exit_poll = exit_poll.filter(|_| retry.is_none());
-        for at in retry.into_iter().chain(reinspect).chain(exit_poll) {
+        for at in retry.into_iter().chain(reinspect) {
             self.inspect_at(uid, at);
+        }
+    }
+
+    /// Attributes a change that was published without a cause to the callers that refresh the pod.
+    pub(super) fn set_cause(&mut self, uid: &str, tokens: &[u64], now: Timestamp) {
+        let entry = self.pods.get_mut(uid);
+        let published = entry.and_then(|entry| entry.published_without_cause.take());
+        if published.is_some_and(|at| now <= at.plus(CAUSE_WINDOW)) && !tokens.is_empty() {
+            self.actions.push(Action::SetCause {
+                uid: uid.to_owned(),
+                tokens: tokens.to_vec(),
+            });
         }
     }
 
@@ -192,7 +237,7 @@ impl PodCache {
         });
     }
 
-    fn respond(&mut self, uid: &str, tokens: Vec<u64>, result: Result<(), String>) {
+    pub(super) fn respond(&mut self, uid: &str, tokens: Vec<u64>, result: Result<(), String>) {
         if !tokens.is_empty() {
             self.actions.push(Action::Respond {
                 uid: uid.to_owned(),
@@ -210,23 +255,137 @@ impl PodCache {
         let pending = &mut entry.pending;
         let last = entry.last_inspection.map_or(0, |(sequence, _)| sequence);
         let outdated = pending.listed.as_ref().is_some_and(|(sequence, listed)| {
-            let same = match &entry.status {
-                Some(status) => listed.matches(status),
-                None => listed.is_empty(),
-            };
+            let same = matches_list(entry.status.as_ref(), listed);
             *sequence < last || (same && !entry.suspect)
         });
         if outdated {
             pending.listed = None;
         }
-        if pending.listed.is_none() && !pending.fresh && pending.tokens.is_empty() {
+        // A list that is older than the changes may show others.
+        let last_change = entry.last_change;
+        if pending
+            .listed
+            .as_ref()
+            .is_some_and(|(s, _)| *s < last_change)
+        {
+            pending.fresh = true;
+        }
+        if pending.is_empty() {
             pending.queued = false;
-            if entry.status.is_none() && self.delayed.due(&uid.to_owned()).is_none() {
-                self.pods.remove(uid);
-            }
+            self.rearm(uid);
+            self.forget_if_unknown(uid);
         } else {
             self.ready.push_back(uid.to_owned());
         }
+    }
+
+    /// The kernel reported the exit of a container's process; the runtime will notice soon.
+    pub fn on_process_exited(&mut self, id: &str, now: Timestamp) {
+        let events = self.period.has_events();
+        let Some(uid) = self.owners.get(id).cloned() else {
+            return;
+        };
+        let Some(entry) = self.pods.get_mut(&uid) else {
+            return;
+        };
+        let status = entry.status.as_ref();
+        if status.is_some_and(|status| entry.exit_poll.add(status, id, events, now)) {
+            self.rearm(&uid);
+        }
+    }
+
+    /// Requests what is due of a pod.
+    pub(super) fn on_due(&mut self, uid: &str, now: Timestamp) {
+        let synced = self.is_synced();
+        let Some(entry) = self.pods.get_mut(uid) else {
+            return;
+        };
+        let is_due = entry.due.is_some_and(|due| due <= now);
+        let mut changes = entry.deferred.take_due(now);
+        let polled = entry.exit_poll.due(now).filter_map(|id| {
+            let containers = entry.status.iter().flat_map(|status| &status.containers);
+            let container = containers.into_iter().find(|c| c.id == id)?;
+            Some(RecordChange {
+                id: id.to_owned(),
+                sandbox_id: container.sandbox_id.clone(),
+                kind: RuntimeEventKind::Stopped,
+            })
+        });
+        changes.extend(polled);
+        if is_due || entry.suspect || entry.status.is_none() || !synced {
+            self.request_fresh(uid, false);
+        } else if changes.is_empty() {
+            self.rearm(uid);
+        } else {
+            for change in changes {
+                entry.pending.changes.add(change, None);
+            }
+            self.enqueue(uid, true);
+        }
+    }
+
+    /// Sets when the pod is due, from everything that it waits for.
+    pub(super) fn rearm(&mut self, uid: &str) {
+        if let Some(entry) = self.pods.get(uid).filter(|e| !e.pending.queued) {
+            self.delayed.set_opt(uid.to_owned(), entry.next_due());
+        }
+    }
+
+    /// Drops the entry of a pod that the runtime does not have, unless something is requested.
+    pub(super) fn forget_if_unknown(&mut self, uid: &str) {
+        let unknown = |entry: &Entry| {
+            entry.status.is_none()
+                && entry.in_flight.is_none()
+                && entry.pending.is_empty()
+                && entry.next_due().is_none()
+        };
+        if self.pods.get(uid).is_some_and(unknown) {
+            self.pods.remove(uid);
+        }
+    }
+
+    /// Inspects changes: those that the status does not show yet and no event has described.
+    pub(super) fn start_change_inspection(
+        &mut self,
+        uid: &str,
+        mut pending: PendingInspect,
+        now: Timestamp,
+    ) {
+        let Some(entry) = self.pods.get_mut(uid) else {
+            return;
+        };
+        let status = entry.status.as_ref();
+        pending.changes.retain_unseen(status);
+        if pending.changes.is_empty() {
+            self.set_cause(uid, &pending.tokens, now);
+            self.respond(uid, pending.tokens, Ok(()));
+            self.rearm(uid);
+            self.forget_if_unknown(uid);
+            return;
+        }
+        let changes = pending.changes.into_inspection(&pending.pod, status);
+        self.sequence += 1;
+        let is_known = changes.requested.is_empty();
+        let inspection = Inspection {
+            sequence: self.sequence,
+            began: now,
+            requested: Some(changes.requested),
+            tokens: pending.tokens,
+        };
+        if is_known {
+            self.apply(uid, inspection, changes.inspected, now);
+            self.rearm(uid);
+            self.forget_if_unknown(uid);
+            return;
+        }
+        entry.in_flight = Some(inspection);
+        self.in_flight += 1;
+        self.delayed.cancel(&uid.to_owned());
+        self.actions.push(Action::Inspect {
+            uid: uid.to_owned(),
+            listed: Some(changes.inspected.listed),
+            cached: changes.cached,
+        });
     }
 }
 

@@ -7,69 +7,24 @@ use polylet_schedule::{BackoffPolicy, DueQueue, TimePoint};
 use super::exit_poll::ExitPoll;
 use super::inspection::{self, CachedStatuses, Inspected};
 use super::listing::{ListedPod, PodListing};
+use super::record_change::{RecordChange, RecordChanges, RuntimeEventKind};
 use super::relist_period::RelistPeriod;
-use super::status::PodStatus;
+use super::status::{PodIdentity, PodStatus, SandboxStatus};
 
+mod changes;
 mod inspect;
+mod types;
+
+pub use types::{Action, RuntimeEvent};
+
+use changes::{DeferredChanges, REFRESH_GRACE, START_GRACE};
+use types::InitialSync;
 
 /// Concurrent inspections without a waiting caller: the runtime answers from memory, but one that
 /// hangs on some pods must still be asked about the others.
 const MAX_INSPECTIONS: usize = 40;
-/// A client that changes a pod refreshes it next. An event of such a change waits this long for the
-/// refresh, whose trace the change belongs to.
-const REFRESH_GRACE: Duration = Duration::from_millis(100);
 /// A clock that is this much earlier than before was set back.
 const CLOCK_STEP: Duration = Duration::from_secs(1);
-
-/// What to do next.
-#[derive(Debug)]
-pub enum Action {
-    /// List everything.
-    Relist { sequence: u64 },
-    /// Inspect one pod. Without list entries, list it first.
-    Inspect {
-        uid: String,
-        listed: Option<ListedPod>,
-        cached: CachedStatuses,
-    },
-    /// The pod changed, or is gone. `tokens` are the callers whose refresh found the change; none
-    /// when it was found without a refresh.
-    Publish {
-        uid: String,
-        status: Option<Box<PodStatus>>,
-        tokens: Vec<u64>,
-    },
-    /// The change that was just published without a cause was made by these callers.
-    SetCause { uid: String, tokens: Vec<u64> },
-    /// The refresh of these callers is complete.
-    Respond {
-        uid: String,
-        tokens: Vec<u64>,
-        result: Result<(), String>,
-    },
-    /// The initial sync is complete: every pod has been inspected once.
-    Synced,
-}
-
-/// An event of the runtime about a sandbox or container. It only triggers an inspection.
-#[derive(Debug, Clone)]
-pub struct RuntimeEvent {
-    pub pod_uid: Option<String>,
-    /// The id of the sandbox or container.
-    pub id: String,
-    pub kind: RuntimeEventKind,
-    pub at: Option<Timestamp>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RuntimeEventKind {
-    /// Created or started, which one of our services did.
-    Started,
-    /// The process has ended.
-    Stopped,
-    /// The record is gone.
-    Deleted,
-}
 
 /// The status of every pod in the runtime, and the inspections that keep it up to date.
 #[derive(Debug)]
@@ -79,7 +34,7 @@ pub struct PodCache {
     owners: BTreeMap<String, String>,
     /// Pods to inspect now, in order.
     ready: VecDeque<String>,
-    /// Pods to inspect later.
+    /// When [`Entry::next_due`] is due, except of pods that are queued.
     delayed: DueQueue<String, Timestamp>,
     /// Numbers inspections and lists in the order in which they begin.
     sequence: u64,
@@ -89,6 +44,9 @@ pub struct PodCache {
     relist_again: bool,
     relist_due: Timestamp,
     period: RelistPeriod,
+    /// Pods that the last list showed changed and for which no event has come yet: it is late, or
+    /// missed if the next list comes before.
+    without_event: BTreeSet<String>,
     sync: InitialSync,
     actions: Vec<Action>,
     /// The latest time seen so far.
@@ -99,9 +57,15 @@ pub struct PodCache {
 struct Entry {
     status: Option<PodStatus>,
     in_flight: Option<Inspection>,
-    /// Sequence number and start of the last inspection that succeeded.
+    /// Sequence number and start of the last inspection of everything that succeeded.
     last_inspection: Option<(u64, Timestamp)>,
+    /// Sequence number of the last inspection of changes that succeeded.
+    last_change: u64,
     pending: PendingInspect,
+    /// When everything is to be inspected again.
+    due: Option<Timestamp>,
+    /// Changes that wait for the refresh of the caller that made them.
+    deferred: DeferredChanges,
     /// The last inspection failed; only another one can clear this.
     suspect: bool,
     failures: u32,
@@ -115,6 +79,8 @@ struct Entry {
 struct Inspection {
     sequence: u64,
     began: Timestamp,
+    /// The ids whose status it requests in any case; `None` when it inspects everything.
+    requested: Option<BTreeSet<String>>,
     tokens: Vec<u64>,
 }
 
@@ -124,18 +90,21 @@ struct PendingInspect {
     queued: bool,
     /// The pod's entries in a full list, enough for a request that needs nothing newer.
     listed: Option<(u64, ListedPod)>,
+    /// Changes to inspect, unless everything is inspected.
+    changes: RecordChanges,
+    /// The pod that the callers named, for one that is not cached.
+    pod: PodIdentity,
     fresh: bool,
     /// Request every status again.
     force: bool,
     tokens: Vec<u64>,
 }
 
-#[derive(Debug)]
-enum InitialSync {
-    NotListed,
-    /// Listed; these pods have not been inspected yet.
-    Listed(BTreeSet<String>),
-    Done,
+fn matches_list(status: Option<&PodStatus>, listed: &ListedPod) -> bool {
+    match status {
+        Some(status) => listed.matches(status),
+        None => listed.is_empty(),
+    }
 }
 
 fn earlier(at: Timestamp, by: Duration) -> Timestamp {
@@ -156,6 +125,7 @@ impl PodCache {
             relist_again: false,
             relist_due: now,
             period: RelistPeriod::default(),
+            without_event: BTreeSet::new(),
             sync: InitialSync::NotListed,
             actions: Vec::new(),
             latest: now,
@@ -182,7 +152,7 @@ impl PodCache {
     pub fn take_actions(&mut self, now: Timestamp) -> Vec<Action> {
         self.check_clock(now);
         while let Some(uid) = self.delayed.pop_due(now) {
-            self.request_fresh(&uid, false);
+            self.on_due(&uid, now);
         }
         if !self.listing && self.relist_due <= now {
             self.listing = true;
@@ -203,6 +173,7 @@ impl PodCache {
 
     /// The event stream has started or ended; either way, events may have been missed.
     pub fn set_event_stream(&mut self, active: bool, now: Timestamp) {
+        self.without_event.clear();
         if active {
             self.period.on_events_started(now);
         } else {
@@ -224,41 +195,90 @@ impl PodCache {
         self.request_fresh(uid, true);
     }
 
+    /// A caller requests the pod's status after changes that it has made. What else is cached is not
+    /// inspected, unless the cache is incomplete.
+    pub fn refresh_changes(&mut self, pod: &PodIdentity, changes: Vec<RecordChange>, token: u64) {
+        let entry = self.pods.entry(pod.uid.clone()).or_default();
+        let pending = &mut entry.pending;
+        pending.tokens.push(token);
+        pending.pod.clone_from(pod);
+        for change in changes {
+            let sandbox = entry.deferred.take(&change.id);
+            pending.changes.add(change, sandbox);
+        }
+        self.enqueue(&pod.uid, true);
+    }
+
     /// Takes an event of the runtime.
     pub fn handle_event(&mut self, event: RuntimeEvent, now: Timestamp) {
         let owner = || self.owners.get(&event.id).cloned();
-        let Some(uid) = event.pod_uid.or_else(owner) else {
+        let uid = event.pod.as_ref().map(|pod| pod.uid.clone());
+        let Some(uid) = uid.or_else(owner) else {
             // Only the end of an unknown sandbox or container can be ignored.
-            if event.kind == RuntimeEventKind::Started {
+            if event.kind <= RuntimeEventKind::Started {
                 self.request_relist(now);
             }
             return;
         };
+        self.without_event.remove(&uid);
+        let synced = self.is_synced();
         let entry = self.pods.entry(uid.clone()).or_default();
-        let began = entry.in_flight.as_ref().map(|inspection| inspection.began);
+        let complete = entry.in_flight.as_ref().filter(|i| i.requested.is_none());
+        let began = complete.map(|inspection| inspection.began);
         let began = began.max(entry.last_inspection.map(|(_, began)| began));
         // An inspection that began after the event has seen the change.
         if event.at.is_some_and(|at| began.is_some_and(|b| b > at)) {
             return;
         }
-        if event.kind == RuntimeEventKind::Started {
-            self.inspect_at(&uid, now.plus(REFRESH_GRACE));
-        } else {
-            self.request_fresh(&uid, true);
+        match entry.change_of(&event) {
+            Some(change) if synced && !entry.suspect => {
+                self.on_change_event(&uid, change, event.sandbox, now);
+            }
+            _ if event.kind <= RuntimeEventKind::Started => {
+                self.inspect_at(&uid, now.plus(REFRESH_GRACE));
+            }
+            _ => self.request_fresh(&uid, true),
         }
     }
 
-    /// The kernel reported the exit of a container's process; the runtime will notice soon.
-    pub fn on_process_exited(&mut self, id: &str, now: Timestamp) {
-        let Some(uid) = self.owners.get(id).cloned() else {
+    fn on_change_event(
+        &mut self,
+        uid: &str,
+        change: RecordChange,
+        sandbox: Option<SandboxStatus>,
+        now: Timestamp,
+    ) {
+        let Some(entry) = self.pods.get_mut(uid) else {
             return;
         };
-        let Some(entry) = self.pods.get_mut(&uid) else {
+        let idle = entry.in_flight.is_none() && !entry.pending.queued;
+        if idle && change.is_shown_by(entry.status.as_ref()) {
+            entry.deferred.take(&change.id);
+            self.rearm(uid);
+            self.forget_if_unknown(uid);
             return;
-        };
-        let status = entry.status.as_ref();
-        if status.is_some_and(|status| entry.exit_poll.add(status, id, now)) {
-            self.request_fresh(&uid, true);
+        }
+        let is_container = change.id != change.sandbox_id;
+        match change.kind {
+            RuntimeEventKind::Created if is_container => {
+                entry.deferred.add(change, None, now.plus(START_GRACE));
+                self.rearm(uid);
+            }
+            RuntimeEventKind::Created | RuntimeEventKind::Started => {
+                entry.deferred.add(change, sandbox, now.plus(REFRESH_GRACE));
+                self.rearm(uid);
+            }
+            RuntimeEventKind::Stopped | RuntimeEventKind::Deleted => {
+                entry.deferred.take(&change.id);
+                // The status of a sandbox that is not cached may be older than its removal.
+                let status = entry.status.as_ref();
+                let is_cached = |s: &SandboxStatus| {
+                    status.is_some_and(|status| status.sandboxes.iter().any(|c| c.id == s.id))
+                };
+                let sandbox = sandbox.filter(is_cached);
+                entry.pending.changes.add(change, sandbox);
+                self.enqueue(uid, true);
+            }
         }
     }
 
@@ -289,9 +309,13 @@ impl PodCache {
             }
         }
         let synced = matches!(self.sync, InitialSync::Done);
-        if !changed.is_empty() && synced && self.period.has_events() {
+        if !std::mem::take(&mut self.without_event).is_empty() {
             self.period.on_missed_event(now);
             self.relist_due = self.relist_due.min(self.period.next(true, now));
+        }
+        if !changed.is_empty() && synced && self.period.has_events() {
+            self.without_event.clone_from(&changed);
+            self.relist_due = self.relist_due.min(RelistPeriod::check_events_at(now));
         }
         if matches!(self.sync, InitialSync::NotListed) {
             self.sync = InitialSync::Listed(changed);
@@ -305,11 +329,16 @@ impl PodCache {
             return false;
         };
         let first = !matches!(self.sync, InitialSync::Done);
-        if entry
+        if let Some(inspection) = entry
             .in_flight
             .as_ref()
-            .is_some_and(|inspection| inspection.sequence > sequence)
+            .filter(|inspection| inspection.sequence > sequence)
         {
+            // An inspection of changes says nothing about the rest.
+            let same = matches_list(entry.status.as_ref(), &listed);
+            if inspection.requested.is_some() && !same {
+                self.request_fresh(uid, false);
+            }
             return first;
         }
         if entry
@@ -324,10 +353,12 @@ impl PodCache {
             return false;
         }
         let idle = entry.in_flight.is_none() && !entry.pending.queued;
-        let same = match &entry.status {
-            Some(status) => listed.matches(status),
-            None => listed.is_empty(),
-        };
+        let same = matches_list(entry.status.as_ref(), &listed);
+        if !same && entry.last_change > sequence {
+            // The list may be older than the changes, or show others.
+            self.request_fresh(uid, false);
+            return first;
+        }
         if same && idle {
             if entry.status.is_none() && !delayed {
                 self.pods.remove(uid);
@@ -337,6 +368,10 @@ impl PodCache {
         entry.pending.listed = Some((sequence, listed));
         self.enqueue(uid, false);
         first || (idle && !delayed)
+    }
+
+    fn is_synced(&self) -> bool {
+        matches!(self.sync, InitialSync::Done)
     }
 
     fn check_initial_sync(&mut self) {

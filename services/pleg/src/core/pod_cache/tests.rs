@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use super::*;
 use harness::*;
 
+mod changes;
 mod exit_poll;
 mod harness;
 
@@ -194,7 +195,7 @@ fn clock_set_back_makes_delayed_inspections_due() {
     let mut harness = Harness::new();
     harness.complete_all(&now);
     harness.now = 3_600_000;
-    let started = event("p", "a", RuntimeEventKind::Started, harness.now);
+    let started = event("p", "b", RuntimeEventKind::Started, harness.now);
     harness.cache.handle_event(started, at(harness.now));
     harness.run_actions();
     harness.complete_all(&now);
@@ -216,6 +217,10 @@ enum Step {
     Refresh {
         pod: u8,
     },
+    /// An event arrives late, or again.
+    Replay {
+        event: usize,
+    },
     ProcessExited {
         pod: u8,
         id: u8,
@@ -235,20 +240,21 @@ enum Step {
     },
 }
 
-/// A step, and whether the runtime sends an event for it.
-fn steps() -> impl Strategy<Value = (Step, bool)> {
+/// A step, whether the runtime sends an event for it, and whether its caller refreshes the pod.
+fn steps() -> impl Strategy<Value = (Step, bool, bool)> {
     let phase = prop::sample::select(vec![ContainerPhase::Created, RUNNING, EXITED]);
     let step = prop_oneof![
         4 => (0u8..4, 0u8..2, phase).prop_map(|(pod, id, phase)| Step::Change { pod, id, phase }),
         1 => (0u8..4).prop_map(|pod| Step::Remove { pod }),
         2 => (0u8..4).prop_map(|pod| Step::Refresh { pod }),
+        1 => (0usize..8).prop_map(|event| Step::Replay { event }),
         2 => (0u8..4, 0u8..2).prop_map(|(pod, id)| Step::ProcessExited { pod, id }),
         6 => (0usize..8, any::<bool>()).prop_map(|(call, old_state)| Step::Complete { call, old_state }),
         1 => (0usize..8).prop_map(|call| Step::Fail { call }),
         1 => any::<bool>().prop_map(|active| Step::SetEventStream { active }),
         3 => (1i64..3000).prop_map(|millis| Step::Wait { millis }),
     ];
-    (step, any::<bool>())
+    (step, any::<bool>(), any::<bool>())
 }
 
 fn order(phase: ContainerPhase) -> u8 {
@@ -267,7 +273,8 @@ proptest! {
         let mut world = World::new();
         let mut harness = Harness::new();
         let mut tokens = 0;
-        for (step, with_event) in steps {
+        let mut events = Vec::new();
+        for (step, with_event, refreshed) in steps {
             harness.world = world.clone();
             match step {
                 Step::Change { pod, id, phase } => {
@@ -278,21 +285,41 @@ proptest! {
                     world.insert(uid.clone(), (id.clone(), phase));
                     let kind = match phase {
                         EXITED => RuntimeEventKind::Stopped,
-                        _ => RuntimeEventKind::Started,
+                        RUNNING => RuntimeEventKind::Started,
+                        _ => RuntimeEventKind::Created,
                     };
+                    let mut event = event(&uid, &id, kind, harness.now);
+                    event.sandbox = Some(SandboxStatus::default());
+                    events.push(event.clone());
                     if with_event {
-                        harness.cache.handle_event(event(&uid, &id, kind, harness.now), at(harness.now));
+                        harness.cache.handle_event(event, at(harness.now));
+                    }
+                    if refreshed {
+                        tokens += 1;
+                        let changes = vec![change(&id, kind)];
+                        harness.cache.refresh_changes(&identity(&uid), changes, tokens);
                     }
                 }
                 Step::Remove { pod } => {
-                    if let Some((id, _)) = world.remove(&format!("p{pod}")).filter(|_| with_event) {
-                        let deleted = event("", &id, RuntimeEventKind::Deleted, harness.now);
+                    let uid = format!("p{pod}");
+                    let Some((id, _)) = world.remove(&uid) else { continue };
+                    let deleted = event("", &id, RuntimeEventKind::Deleted, harness.now);
+                    if with_event {
                         harness.cache.handle_event(deleted, at(harness.now));
+                    }
+                    if refreshed {
+                        tokens += 1;
+                        let changes = vec![change(&id, RuntimeEventKind::Deleted)];
+                        harness.cache.refresh_changes(&identity(&uid), changes, tokens);
                     }
                 }
                 Step::Refresh { pod } => {
                     tokens += 1;
                     harness.cache.refresh(&format!("p{pod}"), false, tokens);
+                }
+                Step::Replay { event } if !events.is_empty() => {
+                    let event = events[event % events.len()].clone();
+                    harness.cache.handle_event(event, at(harness.now));
                 }
                 Step::ProcessExited { pod, id } => {
                     harness.cache.on_process_exited(&format!("c{pod}{id}"), at(harness.now));

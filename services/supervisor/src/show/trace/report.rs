@@ -18,7 +18,11 @@ pub(super) async fn report(source: &TraceInput<'_>, args: &ReportArgs) -> Result
     let filter = args.select.filter.filter();
     let summaries = source.some_summaries(&filter).await?;
     let (traces, _) = source.traces(&filter).await?;
-    let title = format!("{} traces of {}", summaries.len(), args.select.filter.root());
+    let title = format!(
+        "{} traces of {}",
+        summaries.len(),
+        args.select.filter.root()
+    );
     let mut file = NewFile::create(&args.file)?;
     file.write(|to| html::report(&title, &summaries, &slowest(traces), to))?;
     file.finish()

@@ -21,6 +21,7 @@ use polylet_sync_coordinator::input::Input;
 use polylet_sync_coordinator::runtime::StepContext;
 use polylet_watch::{Store, Update, Value};
 use polylet_wire::common::v1::PodRef;
+use polylet_wire::pleg::v1::RuntimeChange;
 use tracing::Span;
 
 use super::{SOURCES, pod_update, stream_update, uid};
@@ -38,7 +39,7 @@ impl Effects for StepQueue {
         self.0.borrow_mut().push(context);
         None
     }
-    fn refresh_pod(&self, _: &PodRef, _: u64, _: Span) {}
+    fn refresh_pod(&self, _: &PodRef, _: u64, _: Vec<RuntimeChange>, _: Span) {}
     fn complete_desired(&self, _: u32, _: u32) {}
     fn save_lifecycle(&self, _: &str, _: &PodLifecycle) -> Result<(), StateFileError> {
         Ok(())

@@ -15,6 +15,13 @@ pub(super) fn at(millis: i64) -> Timestamp {
     Timestamp::from_millisecond(millis).unwrap()
 }
 
+pub(super) fn identity(uid: &str) -> PodIdentity {
+    PodIdentity {
+        uid: uid.to_owned(),
+        ..Default::default()
+    }
+}
+
 /// Pods of one container each: its id and phase.
 pub(super) type World = BTreeMap<String, (String, ContainerPhase)>;
 
@@ -30,10 +37,7 @@ fn listed(uid: &str, world: &World) -> ListedPod {
         created_at: None,
     };
     ListedPod {
-        pod: PodIdentity {
-            uid: uid.to_owned(),
-            ..Default::default()
-        },
+        pod: identity(uid),
         containers: [(id.clone(), container)].into(),
         ..Default::default()
     }
@@ -77,7 +81,7 @@ pub(super) struct Harness {
     /// What the runtime had when each call was made.
     at_call: Vec<World>,
     pub(super) world: World,
-    published: BTreeMap<String, PodStatus>,
+    pub(super) published: BTreeMap<String, PodStatus>,
     pub(super) responses: Vec<(String, Vec<u64>, Result<(), String>)>,
     pub(super) causes_set: usize,
     pub(super) synced: bool,
@@ -207,11 +211,21 @@ pub(super) fn world(pods: &[(&str, &str, ContainerPhase)]) -> World {
         .collect()
 }
 
+/// A change of a container whose sandbox has no id.
+pub(super) fn change(id: &str, kind: RuntimeEventKind) -> RecordChange {
+    RecordChange {
+        id: id.to_owned(),
+        sandbox_id: String::new(),
+        kind,
+    }
+}
+
 pub(super) fn event(uid: &str, id: &str, kind: RuntimeEventKind, millis: i64) -> RuntimeEvent {
     RuntimeEvent {
-        pod_uid: (!uid.is_empty()).then(|| uid.to_owned()),
+        pod: (!uid.is_empty()).then(|| identity(uid)),
         id: id.to_owned(),
         kind,
         at: Some(at(millis)),
+        sandbox: None,
     }
 }
