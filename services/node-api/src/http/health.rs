@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use axum::extract::{Query, State};
 use axum::http::StatusCode;
-use axum::http::header::CONTENT_TYPE;
+use axum::http::header::{CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::any;
 use polylet_kit::CancellationToken;
 
+use super::not_served::NO_SNIFF;
 use crate::core::health::{self, CheckCounts, CheckResult, OutOfStep};
 use crate::peers::PeerClients;
 
@@ -94,10 +95,10 @@ impl HealthChecks {
 /// The health endpoints.
 pub(crate) fn router(checks: HealthChecks) -> Router {
     Router::new()
-        .route("/healthz", get(all))
-        .route("/healthz/ping", get(ok))
-        .route("/healthz/log", get(ok))
-        .route("/healthz/syncloop", get(syncloop))
+        .route("/healthz", any(all))
+        .route("/healthz/ping", any(ok))
+        .route("/healthz/log", any(ok))
+        .route("/healthz/syncloop", any(syncloop))
         .with_state(checks)
 }
 
@@ -122,7 +123,7 @@ async fn all(
     } else {
         StatusCode::INTERNAL_SERVER_ERROR
     };
-    (code, text).into_response()
+    (code, [(X_CONTENT_TYPE_OPTIONS, NO_SNIFF)], text).into_response()
 }
 
 async fn ok() -> &'static str {

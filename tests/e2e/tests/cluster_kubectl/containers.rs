@@ -91,7 +91,7 @@ async fn copy(session: &mut Session<'_>) {
         &["cp", "web:/tmp/copied/file", "DIR/one", "-c", "main"],
         &["cp", "web:/tmp/none", "DIR/none"],
         &["cp", "DIR/none", "web:/tmp/none"],
-        &["cp", "DIR/in/file", "web:/settings/file"],
+        &["cp", "DIR/in/below/empty", "web:/settings/file"],
         &["cp", "DIR/in/file", "none:/tmp/file"],
     ] {
         session.run(words).await;
@@ -219,7 +219,7 @@ async fn debug(session: &mut Session<'_>) {
     };
     session.wait_pod("web-copy", "to run", is_running).await;
     session.run(&["logs", "web-copy", "-c", "extra"]).await;
-    let processes = "ps -o comm | sort | uniq";
+    let processes = "pgrep -x httpd >/dev/null && echo sees the processes of main";
     session
         .run(&[
             "exec", "web-copy", "-c", "extra", "--", "sh", "-c", processes,

@@ -43,13 +43,14 @@ pub(crate) async fn run(session: &mut Session<'_>) {
     session
         .wait_pod("crash", "to back off", waiting("CrashLoopBackOff"))
         .await;
+    // Before the container starts once more, after ten seconds.
     session.run(&["get", "pod", "crash"]).await;
+    described(session, "crash").await;
+    session.run(&["exec", "crash", "--", "true"]).await;
+    session.run(&["attach", "crash"]).await;
     session.run(&["logs", "crash"]).await;
     session.run(&["logs", "crash", "--previous"]).await;
     session.run(&["logs", "-f", "--previous", "crash"]).await;
-    session.run(&["exec", "crash", "--", "true"]).await;
-    session.run(&["attach", "crash"]).await;
-    described(session, "crash").await;
 
     session
         .wait_pod("done", "to succeed", phase("Succeeded"))

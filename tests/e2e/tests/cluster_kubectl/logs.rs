@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use crate::manifests::pod;
 use crate::session::{LineOrder, Session};
 
-/// Lines of both streams and one that is long, and then nothing.
-const LINES: &str = "echo first; echo second >&2; i=0; while [ $i -lt 20 ]; do i=$((i+1)); echo line $i; done; \
+/// Lines of both streams, whose order is certain after a while alone, and one that is long.
+const LINES: &str = "echo first; sleep 0.5; echo second >&2; sleep 0.5; i=0; while [ $i -lt 20 ]; do i=$((i+1)); echo line $i; done; \
     head -c 20000 /dev/zero | tr '\\0' x; echo; printf unfinished; trap 'exit 0' TERM; \
     while :; do sleep 3600 & wait $!; done";
 /// Ends after a while.
@@ -49,7 +49,7 @@ pub(crate) async fn run(session: &mut Session<'_>) {
     // A follower sees what comes, and ends with the pod.
     let follow = ["logs", "-f", "--tail=2", "lines"];
     let mut followed = session.start(&follow);
-    followed.wait_for("unfinished").await;
+    followed.wait_for("xxxx").await;
     session
         .run(&["delete", "pod", "lines", "--grace-period=1"])
         .await;

@@ -51,6 +51,7 @@ async fn kubectl_prints_what_it_prints_with_the_kubelet() {
         })
         .await;
     steps.finish();
+    // To read them, also when they are equal.
     if let Some(dir) = std::env::var_os("POLYLET_TEST_TIMELINES") {
         for (name, transcript) in [("kubelet", &expected), ("polylet", &found)] {
             ok(std::fs::write(

@@ -42,10 +42,12 @@ async fn drain(session: &mut Session<'_>) {
     session.run(&["cordon", "NODE"]).await;
     session.run(&["get", "node", "NODE"]).await;
     session.run(&["cordon", "NODE"]).await;
-    session.run_in(LineOrder::Any, &["drain", "NODE"]).await;
+    session
+        .run_in(LineOrder::AnyWords, &["drain", "NODE"])
+        .await;
     session
         .run_in(
-            LineOrder::Any,
+            LineOrder::AnyWords,
             &[
                 "drain",
                 "NODE",

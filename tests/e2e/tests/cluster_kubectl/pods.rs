@@ -119,6 +119,10 @@ pub(crate) async fn delete(session: &mut Session<'_>) {
     let later = ["delete", "pod", "deaf", "--wait=false", "--grace-period=30"];
     session.run(&later).await;
     session.run(&["get", "pod", "deaf"]).await;
+    let killing = "events?fieldSelector=involvedObject.name=deaf,reason=Killing";
+    session
+        .wait_list(killing, "to exist", |count| count > 0)
+        .await;
     session
         .run_in(LineOrder::AnyEvents, &["describe", "pod", "deaf"])
         .await;

@@ -21,6 +21,8 @@ pub(crate) enum LineOrder {
     Kept,
     /// In any order and number: events, and objects with random names.
     Any,
+    /// As they are, but the words of each in any order: lists of pods.
+    AnyWords,
     /// Those after `Events:` in any order and number.
     AnyEvents,
     /// The last one alone: those before depend on the time.
@@ -72,14 +74,36 @@ impl<'a> Session<'a> {
         self.node
     }
 
+    /// The API path of objects of the session.
+    pub(crate) fn path(&self, objects: &str) -> String {
+        format!("/api/v1/namespaces/{}/{objects}", self.namespace)
+    }
+
     /// The API path of a pod of the session.
     pub(crate) fn pod_path(&self, name: &str) -> String {
-        format!("/api/v1/namespaces/{}/pods/{name}", self.namespace)
+        self.path(&format!("pods/{name}"))
     }
 
     /// Waits until a pod satisfies a condition. One that never does is noticed by the commands that follow.
     pub(crate) async fn wait_pod(&self, name: &str, what: &str, wanted: impl Fn(&Value) -> bool) {
         let waited = self.cluster.wait(&self.pod_path(name), what, wanted).await;
+        if let Err(error) = waited {
+            eprintln!("{}: {}", self.node, polylet_harness::error::report(&error));
+        }
+    }
+
+    /// The same for a list.
+    pub(crate) async fn wait_list(
+        &self,
+        objects: &str,
+        what: &str,
+        wanted: impl Fn(usize) -> bool,
+    ) {
+        let is_wanted = |list: &Value| wanted(list["items"].as_array().map_or(0, Vec::len));
+        let waited = self
+            .cluster
+            .wait(&self.path(objects), what, is_wanted)
+            .await;
         if let Err(error) = waited {
             eprintln!("{}: {}", self.node, polylet_harness::error::report(&error));
         }
@@ -137,14 +161,24 @@ impl<'a> Session<'a> {
     /// Records a text as the output of a command.
     pub(crate) fn record(&mut self, title: &str, order: LineOrder, text: &str) {
         let dir = self.dir.display().to_string();
+        let run = self.agent.scratch().display().to_string();
         let names = [
             (dir.as_str(), "DIR"),
+            (run.as_str(), "RUN"),
             (self.node, "NODE"),
             (self.namespace, "NS"),
         ];
         let mut lines = normalize::lines(text, &names);
         let from = match order {
             LineOrder::Kept => lines.len(),
+            LineOrder::AnyWords => {
+                for line in &mut lines {
+                    let mut words: Vec<&str> = line.split([' ', ',', ';', '[', ']']).collect();
+                    words.sort_unstable();
+                    *line = words.join(" ").trim_start().to_owned();
+                }
+                0
+            }
             LineOrder::Any => 0,
             LineOrder::AnyEvents => {
                 let events = lines.iter().position(|line| line.starts_with("Events:"));

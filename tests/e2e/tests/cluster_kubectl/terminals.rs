@@ -55,6 +55,8 @@ async fn attach(session: &mut Session<'_>) {
     terminal.wait_raw().await;
     converse(session, &words, terminal).await;
     session.run(&["logs", "shell"]).await;
+    let has_failed = |pod: &serde_json::Value| pod["status"]["phase"] == "Failed";
+    session.wait_pod("shell", "to fail", has_failed).await;
     session.run(&["get", "pod", "shell"]).await;
     session.run(&["delete", "pod", "shell", "--now"]).await;
 }
@@ -79,7 +81,7 @@ async fn once(session: &mut Session<'_>) {
         ANSWERS,
     ];
     let mut terminal = session.start_in_terminal(&words);
-    terminal.wait_for("ress enter").await;
+    terminal.wait_for("pressing enter").await;
     terminal.wait_raw().await;
     converse(session, &words, terminal).await;
     session.run(&["get", "pod", "once"]).await;
@@ -101,7 +103,7 @@ async fn debug(session: &mut Session<'_>) {
         ANSWERS,
     ];
     let mut terminal = session.start_in_terminal(&words);
-    terminal.wait_for("ress enter").await;
+    terminal.wait_for("pressing enter").await;
     terminal.wait_raw().await;
     converse(session, &words, terminal).await;
     let script = format!("ls -d /host/etc; {ANSWERS}");
@@ -117,7 +119,7 @@ async fn debug(session: &mut Session<'_>) {
         &script,
     ];
     let mut terminal = session.start_in_terminal(&words);
-    terminal.wait_for("ress enter").await;
+    terminal.wait_for("pressing enter").await;
     terminal.wait_raw().await;
     converse(session, &words, terminal).await;
 }

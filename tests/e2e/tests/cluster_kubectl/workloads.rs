@@ -24,14 +24,14 @@ pub(crate) async fn run(session: &mut Session<'_>) {
     session
         .run(&["scale", "deployment/app", "--replicas=1"])
         .await;
+    // The others have ended.
+    let pods = "pods?labelSelector=app=app";
+    session
+        .wait_list(pods, "to be one", |count| count == 1)
+        .await;
+    let available = "--for=jsonpath={.status.availableReplicas}=1";
+    session.run(&["wait", available, "deployment/app"]).await;
     session.run(&["get", "deployment", "app"]).await;
-    // The pods of former ReplicaSets have ended.
-    let gone = [
-        "wait",
-        "--for=jsonpath={.status.terminatingReplicas}=0",
-        "deployment/app",
-    ];
-    session.run(&gone).await;
     session
         .run_in(LineOrder::Any, &["get", "pods", "-l", "app=app"])
         .await;
