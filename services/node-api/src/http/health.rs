@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::extract::{Query, State};
-use axum::http::StatusCode;
 use axum::http::header::{CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
+use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
 use polylet_kit::CancellationToken;
@@ -102,8 +102,12 @@ pub(crate) fn router(checks: HealthChecks) -> Router {
         .with_state(checks)
 }
 
-/// The results of the checks as metrics.
-pub(crate) async fn slis(State(checks): State<HealthChecks>) -> Response {
+/// The results of the checks as metrics. DELETE begins to count anew.
+pub(crate) async fn slis(State(checks): State<HealthChecks>, method: Method) -> Response {
+    if method == Method::DELETE {
+        checks.lock().counts.clear();
+        return "metrics reset\n".into_response();
+    }
     let text = health::slis(&checks.lock().counts);
     ([(CONTENT_TYPE, TEXT)], text).into_response()
 }
