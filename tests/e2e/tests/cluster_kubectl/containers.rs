@@ -126,10 +126,12 @@ async fn forward(session: &mut Session<'_>) {
             None => echo(local).await,
         };
         session.record(&format!("port {port}"), LineOrder::Kept, found.trim_end());
-        if answer.is_empty() {
-            forward.wait_for("rror").await;
-        }
-        let output = forward.interrupt().await;
+        let output = if answer.is_empty() {
+            // kubectl ends after such an error.
+            forward.end().await.0
+        } else {
+            forward.interrupt().await
+        };
         let output = output.replace(&local.to_string(), "LOCAL");
         session.record(&words.join(" "), LineOrder::Kept, &output);
     }

@@ -41,18 +41,6 @@ pub(crate) async fn run(session: &mut Session<'_>) {
         session.apply(&pod).await;
     }
     session
-        .wait_pod("crash", "to back off", waiting("CrashLoopBackOff"))
-        .await;
-    // Before the container starts once more, after ten seconds.
-    session.run(&["get", "pod", "crash"]).await;
-    described(session, "crash").await;
-    session.run(&["exec", "crash", "--", "true"]).await;
-    session.run(&["attach", "crash"]).await;
-    session.run(&["logs", "crash"]).await;
-    session.run(&["logs", "crash", "--previous"]).await;
-    session.run(&["logs", "-f", "--previous", "crash"]).await;
-
-    session
         .wait_pod("done", "to succeed", phase("Succeeded"))
         .await;
     session.wait_pod("fails", "to fail", phase("Failed")).await;
@@ -78,8 +66,29 @@ pub(crate) async fn run(session: &mut Session<'_>) {
     }
     session.run(&["logs", "late", "-c", "first"]).await;
     session.run(&["port-forward", "done", ":80"]).await;
-    let delete = ["delete", "pods", "--now", "crash"];
+    let delete = ["delete", "pods", "--now"];
     session.run(&[&delete[..], &all].concat()).await;
+}
+
+/// The container that crashes, once it waits for long.
+pub(crate) async fn looping(session: &mut Session<'_>) {
+    let backs_off = |pod: &Value| {
+        let count = pod.pointer("/status/containerStatuses/0/restartCount");
+        waiting("CrashLoopBackOff")(pod) && count.and_then(Value::as_u64) >= Some(3)
+    };
+    session.wait_pod("crash", "to back off", backs_off).await;
+    session.run(&["get", "pod", "crash"]).await;
+    described(session, "crash").await;
+    for words in [
+        &["exec", "crash", "--", "true"][..],
+        &["attach", "crash"],
+        &["logs", "crash"],
+        &["logs", "crash", "--previous"],
+        &["logs", "-f", "--previous", "crash"],
+        &["delete", "pod", "crash"],
+    ] {
+        session.run(words).await;
+    }
 }
 
 async fn described(session: &mut Session<'_>, name: &str) {

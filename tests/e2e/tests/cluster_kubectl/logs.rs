@@ -44,7 +44,13 @@ pub(crate) async fn run(session: &mut Session<'_>) {
         &["web", "-c", "side"],
         &["-l", "name=web", "--all-containers", "--prefix"],
     ] {
-        session.run(&[&["logs"], more].concat()).await;
+        // Containers have no order.
+        let order = if more.contains(&"--all-containers") {
+            LineOrder::Any
+        } else {
+            LineOrder::Kept
+        };
+        session.run_in(order, &[&["logs"], more].concat()).await;
     }
     // A follower sees what comes, and ends with the pod.
     let follow = ["logs", "-f", "--tail=2", "lines"];

@@ -91,6 +91,7 @@ async fn session(cluster: &Cluster, node: &Node, (name, namespace): (&str, &str)
     logs::run(&mut session).await;
     containers::run(&mut session).await;
     terminals::run(&mut session).await;
+    crashes::looping(&mut session).await;
     workloads::run(&mut session).await;
     pods::delete(&mut session).await;
     node_commands::run(&mut session).await;

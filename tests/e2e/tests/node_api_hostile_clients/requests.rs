@@ -8,6 +8,7 @@ use polylet_harness::{Node, http};
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -35,6 +36,20 @@ pub(crate) async fn connect(
     timeout(LIMIT, work)
         .await
         .unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into()))
+}
+
+/// How many connections may be without an allowed request at once: of one address, the node API closes the
+/// oldest of more than 64.
+static NEW: Semaphore = Semaphore::const_new(32);
+
+/// A connection on which a request was answered, at least with the first byte, which is the second value.
+pub(crate) async fn open(node: &Node, request: &str) -> (TlsStream<TcpStream>, u8) {
+    let permit = ok(NEW.acquire().await);
+    let mut stream = ok(connect(node, false).await);
+    ok(stream.write_all(request.as_bytes()).await);
+    let first = timeout(3 * LIMIT, stream.read_u8()).await;
+    drop(permit);
+    (stream, ok(first.expect("a response in time")))
 }
 
 /// The head of a request that ends its connection.

@@ -3,17 +3,16 @@
 use futures::future::join_all;
 use polylet_e2e::ok;
 use polylet_harness::Node;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::time::timeout;
 
-use crate::requests::{LIMIT, connect, head};
+use crate::requests::{LIMIT, head, open};
 
 /// 200 clients follow one log, and each sees what is written.
 pub(crate) async fn followers(node: &Node) {
     let path = head("/containerLogs/default/story-node/main?follow=true&tailLines=1");
     let follow = (0..200).map(|_| async {
-        let mut stream = ok(connect(node, false).await);
-        ok(stream.write_all(path.as_bytes()).await);
+        let (stream, _) = open(node, &path).await;
         let mut lines = BufReader::new(stream).lines();
         let mut seen = 0;
         let work = async {
@@ -43,9 +42,8 @@ pub(crate) fn upgrade(path: &str) -> String {
 pub(crate) async fn commands(node: &Node) {
     let path = "/exec/default/web-node/server?command=echo&command=the-output&output=1&error=1";
     let run = (0..100).map(|_| async move {
-        let mut stream = ok(connect(node, false).await);
-        ok(stream.write_all(upgrade(path).as_bytes()).await);
-        let mut all = Vec::new();
+        let (mut stream, first) = open(node, &upgrade(path)).await;
+        let mut all = vec![first];
         let limited = timeout(3 * LIMIT, stream.read_to_end(&mut all)).await;
         let text = String::from_utf8_lossy(&all).into_owned();
         assert!(limited.is_ok(), "the stream does not end: {text}");
