@@ -73,8 +73,10 @@ pub(crate) async fn run(session: &mut Session<'_>) {
 /// The container that crashes, once it waits for long.
 pub(crate) async fn looping(session: &mut Session<'_>) {
     let backs_off = |pod: &Value| {
-        let count = pod.pointer("/status/containerStatuses/0/restartCount");
-        waiting("CrashLoopBackOff")(pod) && count.and_then(Value::as_u64) >= Some(3)
+        let status = &pod["status"]["containerStatuses"][0];
+        // A kubelet may say that it waits a minute later.
+        let is_running = status["state"]["running"].is_object();
+        !is_running && status["restartCount"].as_u64() >= Some(3)
     };
     session.wait_pod("crash", "to back off", backs_off).await;
     session.run(&["get", "pod", "crash"]).await;

@@ -39,6 +39,17 @@ pub(crate) fn all() -> Vec<ExpectedLine> {
             "when the container is looked at depends on the machine",
         ),
         (
+            "get pod crash: crash  0/1  *",
+            "a kubelet says that a container waits when it synchronizes the pod again, Polylet at once",
+        ),
+        ("describe pod crash:     State:  *", "as above"),
+        ("describe pod crash:       *", "as above"),
+        (
+            "logs *--previous*: unable to retrieve container logs for *",
+            "a kubelet may have removed the previous container once the present one has ended, too",
+        ),
+        ("logs *--previous*: attempt", "as above"),
+        (
             "get pods -w * -l name=web: MODIFIED web * PodInitializing 0",
             "the containers may run before the status says that the last init container has ended",
         ),

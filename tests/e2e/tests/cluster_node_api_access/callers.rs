@@ -37,9 +37,12 @@ const ROLES: [(&str, &[(&str, &str)]); 9] = [
     ("nobody", &[]),
 ];
 
+/// A name, the paths of a certificate and its key, and an `Authorization` header.
+type NamedCredentials = (&'static str, Option<(PathBuf, PathBuf)>, Option<String>);
+
 /// Creates the roles and credentials.
 pub(crate) async fn create(cluster: &Cluster, node: &Node) -> Vec<Caller> {
-    let mut callers: Vec<(&'static str, Option<(PathBuf, PathBuf)>, Option<String>)> = Vec::new();
+    let mut callers: Vec<NamedCredentials> = Vec::new();
     for (user, grants) in ROLES {
         grant(
             cluster,

@@ -24,7 +24,6 @@ pub(crate) async fn paths(node: &Node) {
         "//logs//..//..//etc//passwd",
         "/logs/%00/etc/passwd",
         "/logs//etc/passwd",
-        "/logs/?query=../../etc/passwd",
         "/containerLogs/default/web-node/..%2f..%2f..%2f..%2fetc%2fpasswd",
         "/containerLogs/default/..%2fweb-node/server",
         "/containerLogs/..%2f..%2f/web-node/server",

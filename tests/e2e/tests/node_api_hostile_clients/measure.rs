@@ -27,7 +27,7 @@ const PATHS: [&str; 3] = [
 pub(crate) struct Neighbour<'a> {
     node: &'a Node,
     processes: Vec<(&'static str, u32)>,
-    /// Memory in KiB by service.
+    /// Memory of its own in KiB, by service.
     at_first: Vec<u64>,
 }
 
@@ -112,7 +112,7 @@ impl<'a> Neighbour<'a> {
         let of = |(_, pid): &(&str, u32)| {
             let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup"));
             let text = text.unwrap_or_default();
-            let line = text.lines().find(|line| line.starts_with("Pss:"));
+            let line = text.lines().find(|line| line.starts_with("Pss_Anon:"));
             let number = line.and_then(|line| line.split_whitespace().nth(1)?.parse().ok());
             number.unwrap_or_default()
         };

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use polylet_e2e::ok;
-use polylet_harness::{Node, http};
+use polylet_harness::Node;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -16,10 +16,10 @@ use tokio_rustls::client::TlsStream;
 /// How long a client waits.
 pub(crate) const LIMIT: Duration = Duration::from_secs(20);
 
-/// The body of a valid request.
+/// The response to a valid request.
 pub(crate) async fn get(node: &Node, path: &str) -> String {
-    let tls = ok(node.pki().tls(false));
-    ok(http::get_tls(tls, node.ports().0, path).await).body
+    let response = exchange(node, head(path).as_bytes()).await;
+    response.unwrap_or_default()
 }
 
 /// A connection; without a certificate of the client it is not trusted.
