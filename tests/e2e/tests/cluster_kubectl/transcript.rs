@@ -67,7 +67,7 @@ pub(crate) fn differences(
 /// Lines that one has more often than the other.
 fn only<'a>(one: &[&'a String], other: &[&'a String]) -> impl Iterator<Item = &'a String> {
     let mut other = other.to_vec();
-    one.to_vec().into_iter().filter(move |line| {
+    one.iter().copied().filter(move |line| {
         let at = other.iter().position(|found| found == line);
         at.map(|at| other.swap_remove(at)).is_none()
     })
