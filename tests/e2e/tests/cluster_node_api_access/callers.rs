@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::client;
 
 /// A caller with its credentials.
-pub(crate) struct Caller {
+pub(crate) struct NodeApiCaller {
     pub(crate) name: &'static str,
     pub(crate) tls: Arc<ClientConfig>,
     /// The `Authorization` header.
@@ -41,7 +41,7 @@ const ROLES: [(&str, &[(&str, &str)]); 9] = [
 type NamedCredentials = (&'static str, Option<(PathBuf, PathBuf)>, Option<String>);
 
 /// Creates the roles and credentials.
-pub(crate) async fn create(cluster: &Cluster, node: &Node) -> Vec<Caller> {
+pub(crate) async fn create(cluster: &Cluster, node: &Node) -> Vec<NodeApiCaller> {
     let mut callers: Vec<NamedCredentials> = Vec::new();
     for (user, grants) in ROLES {
         grant(
@@ -94,7 +94,7 @@ pub(crate) async fn create(cluster: &Cluster, node: &Node) -> Vec<Caller> {
     }
     let numbered = (1_u8..).zip(callers);
     numbered
-        .map(|(number, (name, files, authorization))| Caller {
+        .map(|(number, (name, files, authorization))| NodeApiCaller {
             name,
             tls: client::tls(files.as_ref()),
             authorization,

@@ -20,14 +20,14 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-use crate::callers::Caller;
+use crate::callers::NodeApiCaller;
 
 const LIMIT: Duration = Duration::from_secs(20);
 /// Longer bodies are of no interest.
 const MAX_BODY: usize = 64 << 20;
 
 /// A response, or how the connection failed.
-pub(crate) struct Exchange {
+pub(crate) struct CallerResponse {
     pub(crate) code: u16,
     pub(crate) headers: hyper::HeaderMap,
     pub(crate) body: String,
@@ -35,13 +35,13 @@ pub(crate) struct Exchange {
 
 /// A caller's connection, which is opened again when the server closes it.
 pub(crate) struct CallerConnection<'a> {
-    caller: &'a Caller,
+    caller: &'a NodeApiCaller,
     port: u16,
     open: Option<SendRequest<Empty<Bytes>>>,
 }
 
 impl<'a> CallerConnection<'a> {
-    pub(crate) fn new(caller: &'a Caller, port: u16) -> Self {
+    pub(crate) fn new(caller: &'a NodeApiCaller, port: u16) -> Self {
         Self {
             caller,
             port,
@@ -50,7 +50,7 @@ impl<'a> CallerConnection<'a> {
     }
 
     /// The response to a request, or why there is none.
-    pub(crate) async fn ask(&mut self, method: &str, path: &str) -> Result<Exchange, String> {
+    pub(crate) async fn ask(&mut self, method: &str, path: &str) -> Result<CallerResponse, String> {
         let mut open = self.open.take();
         if let Some(sender) = &mut open
             && sender.ready().await.is_err()
@@ -100,12 +100,12 @@ impl<'a> CallerConnection<'a> {
     }
 }
 
-async fn read(response: Response<Incoming>) -> Result<Exchange, String> {
+async fn read(response: Response<Incoming>) -> Result<CallerResponse, String> {
     let (parts, body) = response.into_parts();
     let body = timeout(LIMIT, Limited::new(body, MAX_BODY).collect()).await;
     let body = body.map_err(|_| "the body does not end".to_owned())?;
     let body = body.map_err(|error| format!("the body breaks off: {error}"))?;
-    Ok(Exchange {
+    Ok(CallerResponse {
         code: parts.status.as_u16(),
         headers: parts.headers,
         body: String::from_utf8_lossy(&body.to_bytes()).into_owned(),

@@ -1,8 +1,8 @@
-//! Responses that differ from the kubelet's, with the reasons.
+//! ResponsesByRequest that differ from the kubelet's, with the reasons.
 
 use polylet_e2e::kubelet_parity::patterns::matches;
 
-use crate::Responses;
+use crate::ResponsesByRequest;
 
 /// Patterns (`*` matches any text) of `caller method path`, of the kubelet's and of Polylet's response, and the
 /// reason.
@@ -63,7 +63,10 @@ const EXPECTED: [ExpectedResponse; 12] = [
 ];
 
 /// All other differences.
-pub(crate) fn unexpected(kubelet: &Responses, polylet: &Responses) -> Vec<String> {
+pub(crate) fn unexpected(
+    kubelet: &ResponsesByRequest,
+    polylet: &ResponsesByRequest,
+) -> Vec<String> {
     let mut found = Vec::new();
     for (request, theirs) in kubelet {
         let ours = polylet.get(request).map_or("no request", String::as_str);
@@ -79,8 +82,9 @@ pub(crate) fn unexpected(kubelet: &Responses, polylet: &Responses) -> Vec<String
 
 #[test]
 fn differences_are_expected_by_request_and_both_responses() {
-    let responses =
-        |request: &str, text: &str| Responses::from([(request.to_owned(), text.to_owned())]);
+    let responses = |request: &str, text: &str| {
+        ResponsesByRequest::from([(request.to_owned(), text.to_owned())])
+    };
     let request = "nobody GET /none";
     let theirs = responses(request, "404 x=\"nosniff\" \"404 page not found\"");
     for (ours, count) in [("403 Forbidden", 0), ("200 ", 1), ("404 x", 1)] {

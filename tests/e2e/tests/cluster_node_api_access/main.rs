@@ -16,14 +16,14 @@ mod client;
 mod expected_differences;
 mod requests;
 
-use callers::Caller;
+use callers::NodeApiCaller;
 
 /// Nodes and their namespaces.
 const KUBELET: (&str, &str) = ("knode", "kspace");
 const POLYLET: (&str, &str) = ("pnode", "pspace");
 
-/// Responses by caller, method and path.
-type Responses = BTreeMap<String, String>;
+/// ResponsesByRequest by caller, method and path.
+type ResponsesByRequest = BTreeMap<String, String>;
 
 #[tokio::test]
 #[ignore = "needs root, a container runtime, built services, the programs of a cluster: cargo verify"]
@@ -89,17 +89,20 @@ async fn create_pod(cluster: &Cluster, (node, namespace): (&str, &str)) {
 
 async fn ask_all(
     steps: &mut Steps,
-    callers: &[Caller],
+    callers: &[NodeApiCaller],
     node: &Node,
     (name, namespace): (&str, &str),
-) -> Responses {
+) -> ResponsesByRequest {
     let begun = Instant::now();
     let work = async {
         let asked = callers
             .iter()
             .map(|caller| requests::ask(caller, node.ports().0, namespace));
         let answers = futures::future::join_all(asked).await;
-        answers.into_iter().flatten().collect::<Responses>()
+        answers
+            .into_iter()
+            .flatten()
+            .collect::<ResponsesByRequest>()
     };
     let responses = steps.require(&format!("requests to {name}"), work).await;
     let seconds = begun.elapsed().as_secs_f64();

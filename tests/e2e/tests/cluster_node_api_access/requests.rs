@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::callers::Caller;
-use crate::client::{CallerConnection, Exchange};
+use crate::callers::NodeApiCaller;
+use crate::client::{CallerConnection, CallerResponse};
 
 const METHODS: [&str; 9] = [
     "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "BREW",
@@ -79,7 +79,11 @@ const HEADERS: [&str; 5] = [
 ];
 
 /// All responses to a caller, by caller, method and path.
-pub(crate) async fn ask(caller: &Caller, port: u16, namespace: &str) -> Vec<(String, String)> {
+pub(crate) async fn ask(
+    caller: &NodeApiCaller,
+    port: u16,
+    namespace: &str,
+) -> Vec<(String, String)> {
     let mut connection = CallerConnection::new(caller, port);
     let mut responses = Vec::new();
     for path in PATHS {
@@ -105,7 +109,7 @@ pub(crate) async fn ask(caller: &Caller, port: u16, namespace: &str) -> Vec<(Str
 }
 
 /// Code and headers, and the body unless it is a success: those depend on the node.
-fn text(method: &str, response: &Exchange) -> String {
+fn text(method: &str, response: &CallerResponse) -> String {
     let mut text = response.code.to_string();
     for name in HEADERS {
         if let Some(value) = response.headers.get(name) {
