@@ -10,6 +10,7 @@ pub(crate) mod log_query;
 pub(crate) mod log_target;
 pub(crate) mod metrics;
 pub(crate) mod node_log_query;
+pub(crate) mod not_served;
 pub(crate) mod page_form;
 pub(crate) mod pods;
 pub(crate) mod probes;

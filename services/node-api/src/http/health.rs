@@ -7,12 +7,13 @@ use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::extract::{Query, State};
-use axum::http::StatusCode;
-use axum::http::header::CONTENT_TYPE;
+use axum::http::header::{CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
+use axum::http::{Method, StatusCode};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
+use axum::routing::any;
 use polylet_kit::CancellationToken;
 
+use super::not_served::NO_SNIFF;
 use crate::core::health::{self, CheckCounts, CheckResult, OutOfStep};
 use crate::peers::PeerClients;
 
@@ -94,15 +95,19 @@ impl HealthChecks {
 /// The health endpoints.
 pub(crate) fn router(checks: HealthChecks) -> Router {
     Router::new()
-        .route("/healthz", get(all))
-        .route("/healthz/ping", get(ok))
-        .route("/healthz/log", get(ok))
-        .route("/healthz/syncloop", get(syncloop))
+        .route("/healthz", any(all))
+        .route("/healthz/ping", any(ok))
+        .route("/healthz/log", any(ok))
+        .route("/healthz/syncloop", any(syncloop))
         .with_state(checks)
 }
 
-/// The results of the checks as metrics.
-pub(crate) async fn slis(State(checks): State<HealthChecks>) -> Response {
+/// The results of the checks as metrics. DELETE begins to count anew.
+pub(crate) async fn slis(State(checks): State<HealthChecks>, method: Method) -> Response {
+    if method == Method::DELETE {
+        checks.lock().counts.clear();
+        return "metrics reset\n".into_response();
+    }
     let text = health::slis(&checks.lock().counts);
     ([(CONTENT_TYPE, TEXT)], text).into_response()
 }
@@ -122,7 +127,7 @@ async fn all(
     } else {
         StatusCode::INTERNAL_SERVER_ERROR
     };
-    (code, text).into_response()
+    (code, [(X_CONTENT_TYPE_OPTIONS, NO_SNIFF)], text).into_response()
 }
 
 async fn ok() -> &'static str {

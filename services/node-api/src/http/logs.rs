@@ -36,6 +36,8 @@ pub(crate) async fn get(
     let query = match log_query::parse(&query, state.split_streams, Timestamp::now()) {
         Ok(query) => query,
         Err(QueryError::Malformed(message)) => {
+            tracing::debug!(message, "unreadable query for a log");
+            let message = "{\"message\": \"Unable to decode query.\"}";
             return (StatusCode::BAD_REQUEST, message).into_response();
         }
         Err(QueryError::Invalid(message)) => {

@@ -8,6 +8,7 @@ mod log_directories;
 pub(crate) mod logs;
 mod metrics;
 mod node_logs;
+pub(crate) mod not_served;
 mod pods;
 mod request_counts;
 mod stats;
@@ -21,9 +22,10 @@ use std::time::{Duration, SystemTime};
 
 use axum::extract::State;
 use axum::http::StatusCode;
+use axum::http::header::X_CONTENT_TYPE_OPTIONS;
 use axum::middleware;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{any, get, post};
 use axum::{Json, Router};
 use polylet_kit::Ctx;
 use serde_json::Value;
@@ -32,6 +34,7 @@ use tonic::Code;
 use self::checkpoint::CheckpointClient;
 use self::health::HealthChecks;
 use self::log_directories::LogDirectories;
+use self::not_served::{NO_SNIFF, with_upstream_answers};
 use self::request_counts::IsReadOnly;
 use self::switches::disabled;
 use self::zpages::ZPages;
@@ -118,8 +121,7 @@ pub(crate) fn node(
         router = router.merge(debug(state));
     }
     request_counts::register_counts();
-    router
-        .merge(disabled(switches))
+    with_upstream_answers(router.merge(disabled(switches)))
         .layer(middleware::from_fn_with_state(guard_state, guard))
         // Those that are refused count, too.
         .layer(middleware::from_fn_with_state(
@@ -132,7 +134,7 @@ pub(crate) fn node(
 fn debug(state: HandlerState) -> Router {
     let zpages = zpages::router(&state.zpages);
     Router::new()
-        .route("/configz", get(configz))
+        .route("/configz", any(configz))
         .route("/runningpods/", get(pods::running))
         .route("/runningpods", get(pods::running))
         .route(
@@ -175,7 +177,7 @@ fn streaming() -> Router<HandlerState> {
 
 /// The endpoints of the read-only port.
 pub(crate) fn read_only(state: HandlerState) -> Router {
-    shared(state).layer(middleware::from_fn_with_state(
+    with_upstream_answers(shared(state)).layer(middleware::from_fn_with_state(
         IsReadOnly(true),
         request_counts::count,
     ))
@@ -186,23 +188,25 @@ fn shared(state: HandlerState) -> Router {
         .route("/pods", get(pods::all))
         .route("/pods/", get(pods::all))
         .route("/stats/summary", get(stats::summary).post(stats::summary))
-        .route("/stats/summary/", get(stats::summary))
-        .route("/metrics", get(metrics::node))
-        .route("/metrics/cadvisor", get(metrics::cadvisor))
-        .route("/metrics/resource", get(metrics::resource))
-        .route("/metrics/probes", get(metrics::probes))
+        .route("/stats/summary/", get(stats::summary).post(stats::summary))
+        // Plain handlers upstream, which serve every method.
+        .route("/metrics", any(metrics::node))
+        .route("/metrics/cadvisor", any(metrics::cadvisor))
+        .route("/metrics/resource", any(metrics::resource))
+        .route("/metrics/probes", any(metrics::probes))
         .with_state(state.clone())
         .merge(
             Router::new()
-                .route("/metrics/slis", get(health::slis))
+                .route("/metrics/slis", any(health::slis))
                 .with_state(state.health.clone()),
         )
         .merge(health::router(state.health))
 }
 
 /// The configuration in effect.
-async fn configz(State(state): State<HandlerState>) -> Json<Value> {
-    Json((*state.configuration).clone())
+async fn configz(State(state): State<HandlerState>) -> impl IntoResponse {
+    let header = [(X_CONTENT_TYPE_OPTIONS, NO_SNIFF)];
+    (header, Json((*state.configuration).clone()))
 }
 
 /// An error of a peer as an HTTP response.

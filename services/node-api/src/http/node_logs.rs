@@ -24,6 +24,7 @@ use tokio::task::spawn_blocking;
 
 use super::journal;
 use super::log_directories::{LogDirectories, reason};
+use super::not_served::NO_SNIFF;
 use crate::core::file_server::{
     FilePart, SNIFFED, clean, http_date, is_unmodified, listing, media_type, part, redirect,
 };
@@ -290,7 +291,14 @@ fn failure(error: &Error) -> Response {
             "500 Internal Server Error\n",
         ),
     };
-    (code, [(CONTENT_TYPE, "text/plain; charset=utf-8")], text).into_response()
+    let headers = [
+        (
+            CONTENT_TYPE,
+            HeaderValue::from_static("text/plain; charset=utf-8"),
+        ),
+        (X_CONTENT_TYPE_OPTIONS, NO_SNIFF),
+    ];
+    (code, headers, text).into_response()
 }
 
 #[cfg(test)]

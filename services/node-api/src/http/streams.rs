@@ -139,6 +139,9 @@ pub(crate) async fn run(
         )));
     }
     let text = [output.stdout, output.stderr].concat();
+    if text.is_empty() {
+        return Ok(StatusCode::OK.into_response());
+    }
     Ok(([(CONTENT_TYPE, "application/json")], text).into_response())
 }
 

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::Request;
-use axum::http::header::{CONNECTION, CONTENT_LENGTH, HeaderName, TRANSFER_ENCODING, UPGRADE};
+use axum::http::header::{
+    CONNECTION, CONTENT_LENGTH, HeaderName, TRANSFER_ENCODING, UPGRADE, X_CONTENT_TYPE_OPTIONS,
+};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use hyper::upgrade::OnUpgrade;
@@ -261,5 +263,6 @@ fn put_spdy(headers: &mut HeaderMap, protocols: impl IntoIterator<Item = HeaderV
 /// Upstream's response when a request cannot be passed on.
 fn proxy_error(error: &impl std::fmt::Display) -> Response {
     let message = format!("{error}\n");
-    (StatusCode::INTERNAL_SERVER_ERROR, message).into_response()
+    let headers = [(X_CONTENT_TYPE_OPTIONS, "nosniff")];
+    (StatusCode::INTERNAL_SERVER_ERROR, headers, message).into_response()
 }

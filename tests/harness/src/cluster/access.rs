@@ -179,6 +179,20 @@ impl Cluster {
         Ok((certificate, key))
     }
 
+    /// The same, expired.
+    ///
+    /// # Errors
+    /// Fails if it cannot be written.
+    pub fn ended_identity(
+        &self,
+        file: &str,
+        user: &str,
+        groups: &[&str],
+    ) -> Result<(PathBuf, PathBuf), HarnessError> {
+        let KeyPairFiles { certificate, key } = self.authority.ended_client(file, user, groups)?;
+        Ok((certificate, key))
+    }
+
     pub(super) fn kubeconfig(&self, path: &Path, user: &User<'_>) -> Result<(), HarnessError> {
         kubeconfig::write(path, &self.server(), &self.authority(), user)
     }
