@@ -223,6 +223,16 @@ impl Known for crate::pleg::v1::AttachResponse {
         None
     }
 }
+impl Known for crate::pleg::v1::CheckpointContainerRequest {
+    fn unknown(&self) -> Option<&'static str> {
+        None
+    }
+}
+impl Known for crate::pleg::v1::CheckpointContainerResponse {
+    fn unknown(&self) -> Option<&'static str> {
+        None
+    }
+}
 impl Known for crate::pleg::v1::Container {
     fn unknown(&self) -> Option<&'static str> {
         None

@@ -8,7 +8,7 @@ pub const LIFECYCLE: u32 = 6;
 /// Level of `polylet.notice.v1`.
 pub const NOTICE: u32 = 3;
 /// Level of `polylet.pleg.v1`.
-pub const PLEG: u32 = 5;
+pub const PLEG: u32 = 8;
 /// Level of `polylet.podconfig.v1`.
 pub const PODCONFIG: u32 = 3;
 /// Level of `polylet.prober.v1`.

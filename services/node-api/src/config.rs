@@ -54,6 +54,8 @@ pub(crate) struct Switches {
     pub(crate) debug_flags: bool,
     /// `enableProfilingHandler`
     pub(crate) profiling: bool,
+    /// The feature gate `ContainerCheckpoint`.
+    pub(crate) checkpoints: bool,
 }
 
 impl Config {
@@ -103,6 +105,7 @@ impl Config {
                 system_logs: kubelet.enable_system_log_handler,
                 debug_flags: kubelet.enable_debug_flags_handler,
                 profiling: kubelet.enable_profiling_handler,
+                checkpoints: kubelet.feature_gates.get("ContainerCheckpoint") != Some(&false),
             },
             pod_logs: PathBuf::from(&kubelet.pod_logs_dir),
             node_ip: polylet_kit::address::node_address(ctx.config()),

@@ -6,7 +6,7 @@
 //! the inspection of its pod at once. So does the exit of a container's first process, which the
 //! kernel reports with every runtime: the pod is inspected until the runtime has noticed. `RefreshPod`
 //! inspects a pod for a caller that has just changed it. For the node API, streams to containers are
-//! prepared: it connects to the runtime's streaming server itself.
+//! prepared: it connects to the runtime's streaming server itself; and the runtime writes checkpoints of containers.
 //!
 //! Tasks: `run` owns the state and makes the calls; `events` follows the runtime's event stream.
 //! Inputs: refreshes, events, process exits, results of calls, time. Outputs: pod states and the
@@ -22,6 +22,7 @@
     )
 )]
 
+mod checkpoint;
 mod convert;
 /// Public for the simulation only.
 #[doc(hidden)]
@@ -34,6 +35,7 @@ mod input;
 pub mod manager;
 mod metrics;
 mod pidfd;
+mod pod_lookup;
 mod run;
 mod runtime;
 mod server;
@@ -46,6 +48,7 @@ use polylet_kit::subprocess::SubprocessEntry;
 use polylet_kit::{Api, BoxError, Ctx, Service, ServiceDescriptor};
 use polylet_watch::Store;
 use polylet_wire::levels;
+use polylet_wire::pleg::v1::checkpoint_service_server::CheckpointServiceServer;
 use polylet_wire::pleg::v1::pleg_service_server::PlegServiceServer;
 use polylet_wire::pleg::v1::streaming_service_server::StreamingServiceServer;
 use tokio::sync::{mpsc, watch};
@@ -94,15 +97,19 @@ pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
     let event_loop = run::EventLoop::new(runtime.clone(), manager, wake, exits, messages);
     ctx.spawn("run", event_loop.run(ctx.drain(), receiver));
     let refresher = server::Refresher(inputs);
-    let streaming = streaming::StreamingServer::new(
-        store.clone(),
-        refresher.clone(),
-        runtime,
-        kubelet.streaming_connection_idle_timeout,
+    let pods = pod_lookup::PodLookup::new(store.clone(), refresher.clone());
+    let checkpoints = checkpoint::CheckpointServer::new(
+        pods.clone(),
+        runtime.clone(),
+        checkpoint::directory(root),
+        kubelet.runtime_request_timeout,
     );
+    let streaming =
+        streaming::StreamingServer::new(pods, runtime, kubelet.streaming_connection_idle_timeout);
     let server = server::Server::new(store.clone(), refresher, runtime_status_receiver);
     Ok(Service::new()
         .grpc(PlegServiceServer::new(server))
         .grpc(StreamingServiceServer::new(streaming))
+        .grpc(CheckpointServiceServer::new(checkpoints))
         .activity(move || format!("{} pods in the runtime", store.keys().len())))
 }

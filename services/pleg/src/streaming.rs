@@ -1,21 +1,18 @@
 //! The gRPC methods of `StreamingService`: streams of the runtime for the node API.
 
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use polylet_cri::{CriError, ExecRequest as RuntimeExec, RuntimeClient, v1};
-use polylet_watch::Store;
-use polylet_wire::common::v1::PodRef;
+use polylet_cri::{ExecRequest as RuntimeExec, RuntimeClient, v1};
 use polylet_wire::pleg::v1::streaming_service_server::StreamingService;
 use polylet_wire::pleg::v1::{
-    AttachRequest, AttachResponse, ContainerPhase, ExecRequest, ExecResponse, PodState,
-    PortForwardRequest, PortForwardResponse, RunCommandRequest, RunCommandResponse,
+    AttachRequest, AttachResponse, ExecRequest, ExecResponse, PodState, PortForwardRequest,
+    PortForwardResponse, RunCommandRequest, RunCommandResponse,
 };
 use tokio::sync::Semaphore;
 use tonic::{Request, Response, Status};
 
-use crate::server::Refresher;
+use crate::pod_lookup::{PodLookup, full_name, limited, pod, runtime_error};
 
 /// Calls that prepare a stream at most: the runtime answers them from memory.
 const MAX_PREPARATIONS: usize = 64;
@@ -24,8 +21,7 @@ const MAX_COMMANDS: usize = 8;
 
 /// Looks containers up in the published state, and calls the runtime.
 pub(crate) struct StreamingServer {
-    store: Store<String, PodState>,
-    refresher: Refresher,
+    pods: PodLookup,
     runtime: RuntimeClient,
     preparations: Arc<Semaphore>,
     commands: Arc<Semaphore>,
@@ -34,38 +30,14 @@ pub(crate) struct StreamingServer {
 
 impl StreamingServer {
     /// A command ends after `command_timeout`.
-    pub(crate) fn new(
-        store: Store<String, PodState>,
-        refresher: Refresher,
-        runtime: RuntimeClient,
-        command_timeout: Duration,
-    ) -> Self {
+    pub(crate) fn new(pods: PodLookup, runtime: RuntimeClient, command_timeout: Duration) -> Self {
         Self {
-            store,
-            refresher,
+            pods,
             runtime,
             preparations: Arc::new(Semaphore::new(MAX_PREPARATIONS)),
             commands: Arc::new(Semaphore::new(MAX_COMMANDS)),
             command_timeout,
         }
-    }
-
-    /// Finds something in the state of a pod: in the published one, or in a new one if it is not there.
-    async fn find<T>(
-        &self,
-        pod: &PodRef,
-        find: impl Fn(&PodState) -> Option<T>,
-    ) -> Result<Option<T>, Status> {
-        if let Some(found) = self.store.get(&pod.uid).as_ref().and_then(&find) {
-            return Ok(Some(found));
-        }
-        let refreshed = self.refresher.refresh(pod.uid.clone(), false).await?;
-        Ok(refreshed.state.as_ref().and_then(find))
-    }
-
-    /// The id of the running container of a name.
-    async fn container(&self, pod: &PodRef, name: &str) -> Result<Option<String>, Status> {
-        self.find(pod, |state| running_container(state, name)).await
     }
 }
 
@@ -75,7 +47,7 @@ impl StreamingService for StreamingServer {
         let request = request.into_inner();
         let url = limited(&self.preparations, async {
             let pod = pod(request.pod)?;
-            let id = self.container(&pod, &request.container).await?;
+            let id = self.pods.container(&pod, &request.container).await?;
             let call = self.runtime.exec(RuntimeExec {
                 container_id: id.ok_or_else(|| no_container(&request.container))?,
                 cmd: request.command,
@@ -97,7 +69,7 @@ impl StreamingService for StreamingServer {
         let request = request.into_inner();
         let url = limited(&self.preparations, async {
             let pod = pod(request.pod)?;
-            let id = self.container(&pod, &request.container).await?;
+            let id = self.pods.container(&pod, &request.container).await?;
             let container_id = id.ok_or_else(|| {
                 let (container, pod) = (&request.container, full_name(&pod));
                 Status::failed_precondition(format!("container {container} not found in pod {pod}"))
@@ -123,7 +95,7 @@ impl StreamingService for StreamingServer {
         let url = limited(&self.preparations, async {
             let pod = pod(request.pod)?;
             let newest = |state: &PodState| state.sandboxes.first().map(|one| one.id.clone());
-            let id = self.find(&pod, newest).await?.ok_or_else(|| {
+            let id = self.pods.find(&pod, newest).await?.ok_or_else(|| {
                 let name = full_name(&pod);
                 Status::failed_precondition(format!("pod not found ({name:?})"))
             })?;
@@ -141,7 +113,7 @@ impl StreamingService for StreamingServer {
         let request = request.into_inner();
         let output = limited(&self.commands, async {
             let pod = pod(request.pod)?;
-            let id = self.container(&pod, &request.container).await?;
+            let id = self.pods.container(&pod, &request.container).await?;
             let id = id.ok_or_else(|| no_container(&request.container))?;
             // Zero is no timeout.
             let timeout = Some(self.command_timeout).filter(|timeout| !timeout.is_zero());
@@ -157,84 +129,6 @@ impl StreamingService for StreamingServer {
     }
 }
 
-/// Refuses a call beyond the limit instead of queueing it: its caller may try again.
-async fn limited<T>(
-    permits: &Semaphore,
-    call: impl Future<Output = Result<T, Status>>,
-) -> Result<T, Status> {
-    let Ok(_permit) = permits.try_acquire() else {
-        return Err(Status::resource_exhausted(
-            "maximum number of in-flight requests exceeded",
-        ));
-    };
-    call.await
-}
-
-fn pod(pod: Option<PodRef>) -> Result<PodRef, Status> {
-    pod.filter(|pod| !pod.uid.is_empty())
-        .ok_or_else(|| Status::invalid_argument("the pod's uid is empty"))
-}
-
-/// The newest one: the containers of one name are listed newest first.
-fn running_container(state: &PodState, name: &str) -> Option<String> {
-    let mut containers = state.containers.iter();
-    let found = containers.find(|one| {
-        one.name == name && one.phase() == ContainerPhase::Running && !one.id.is_empty()
-    });
-    found.map(|one| one.id.clone())
-}
-
-/// Upstream's full name of a pod.
-fn full_name(pod: &PodRef) -> String {
-    format!("{}_{}", pod.name, pod.namespace)
-}
-
 fn no_container(name: &str) -> Status {
     Status::failed_precondition(format!("container not found ({name:?})"))
-}
-
-fn runtime_error(error: &CriError) -> Status {
-    Status::new(error.code(), error.rpc_error())
-}
-
-#[cfg(test)]
-mod tests {
-    use polylet_wire::pleg::v1::Container;
-
-    use super::*;
-
-    #[test]
-    fn running_container_of_the_name_is_found() {
-        let container = |id: &str, name: &str, phase: ContainerPhase| Container {
-            id: id.to_owned(),
-            name: name.to_owned(),
-            phase: phase.into(),
-            ..Container::default()
-        };
-        let state = PodState {
-            containers: vec![
-                container("a2", "a", ContainerPhase::Running),
-                container("a1", "a", ContainerPhase::Exited),
-                container("b1", "b", ContainerPhase::Exited),
-                container("c1", "c", ContainerPhase::Created),
-            ],
-            ..PodState::default()
-        };
-        assert_eq!(running_container(&state, "a").as_deref(), Some("a2"));
-        for name in ["b", "c", "d", ""] {
-            assert_eq!(running_container(&state, name), None, "{name}");
-        }
-    }
-
-    #[tokio::test]
-    async fn calls_beyond_the_limit_are_refused() {
-        let permits = Semaphore::new(1);
-        let inner = async {
-            let second = limited(&permits, async { Ok(2) }).await;
-            assert_eq!(second.unwrap_err().code(), tonic::Code::ResourceExhausted);
-            Ok(1)
-        };
-        assert_eq!(limited(&permits, inner).await.unwrap(), 1);
-        assert_eq!(limited(&permits, async { Ok(3) }).await.unwrap(), 3);
-    }
 }

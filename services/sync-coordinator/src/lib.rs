@@ -34,6 +34,8 @@ pub mod runtime;
 mod server;
 mod state;
 
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
 use std::rc::Rc;
 
 use polylet_kit::{
@@ -116,6 +118,11 @@ pub static DESCRIPTOR: ServiceDescriptor = ServiceDescriptor {
             format: None,
             description: "the credentials that each image was pulled with, so that no pod uses an image by those of another",
         },
+        StateFileDecl {
+            path: "root:checkpoints/",
+            format: None,
+            description: "the directory into which the runtime writes checkpoints of containers",
+        },
     ],
     subprocesses: &[],
 };
@@ -134,6 +141,7 @@ pub async fn build(ctx: Ctx) -> Result<Service, BoxError> {
     let image_state = runtime::image::ImageState::open(ctx.config())?;
     let manager = RuntimeManager::new(&ctx, checkpoints, image_state);
     check_resolv_conf(&ctx, &manager);
+    create_checkpoint_directory(&ctx);
     spawn_runtime_tasks(&ctx, &manager);
     let (running, log_targets) = tokio::sync::mpsc::unbounded_channel();
     ctx.spawn("logs", runtime::logs::run(Rc::clone(&manager), log_targets));
@@ -167,6 +175,24 @@ fn check_resolv_conf(ctx: &Ctx, manager: &RuntimeManager) {
     {
         let reason = "CheckLimitsForResolvConf";
         ctx.notices().node(Severity::Warning, reason, message);
+    }
+}
+
+/// Creates the directory into which the runtime writes checkpoints of containers, for root alone. A failure shows
+/// in the requests for them.
+fn create_checkpoint_directory(ctx: &Ctx) {
+    let config = ctx.config();
+    if config.kubelet.feature_gates.get("ContainerCheckpoint") == Some(&false) {
+        return;
+    }
+    let directory = config.polylet.root_directory.join("checkpoints");
+    let created = DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&directory);
+    if let Err(error) = created {
+        let directory = directory.display();
+        tracing::warn!(%directory, %error, "cannot create the directory of container checkpoints");
     }
 }
 

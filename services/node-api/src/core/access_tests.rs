@@ -69,7 +69,16 @@ const ENDPOINTS: &[(&[&str], &str, &str, &str)] = &[
         "",
         "",
     ),
-    (&["/checkpoint/ns/pod/container"], "", "C", ""),
+    (
+        &[
+            "/checkpoint",
+            "/checkpoint/",
+            "/checkpoint/ns/pod/container",
+        ],
+        "",
+        "C",
+        "",
+    ),
     (&["/statusz"], "S", "", ""),
     (&["/flagz"], "F", "", ""),
     (
@@ -85,7 +94,11 @@ const ENDPOINTS: &[(&[&str], &str, &str, &str)] = &[
             "/containerLogs/ns/pod/container",
             "/debug/flags/v",
             "/debug/pprof/",
+            "/debug/pprof/cmdline",
+            "/debug/pprof/heap",
             "/debug/pprof/profile",
+            "/debug/pprof/symbol",
+            "/debug/pprof/trace",
             // What is no endpoint, and what only begins like one.
             "/",
             "",

@@ -1,6 +1,7 @@
 //! Authorization, queries and content of responses. Pure.
 
 pub(crate) mod access;
+pub(crate) mod checkpoint;
 pub(crate) mod configz;
 pub(crate) mod connections;
 pub(crate) mod file_server;

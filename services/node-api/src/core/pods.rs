@@ -101,9 +101,14 @@ pub(crate) fn has_tty(manifest: &[u8], name: &str) -> Option<bool> {
     containers.find(name).map(|container| container.tty)
 }
 
+/// Whether the spec of a pod has a container of this name.
+pub(crate) fn declares_container(manifest: &[u8], name: &str) -> bool {
+    ContainerNames::parse(manifest).find(name).is_some()
+}
+
 /// Whether a pod has a container of this name. A pod without a manifest is known by its status alone.
 pub(crate) fn has_container(manifest: &[u8], status: &PodStatus, name: &str) -> bool {
-    ContainerNames::parse(manifest).find(name).is_some()
+    declares_container(manifest, name)
         || container_statuses(status).any(|status| status.name == name)
 }
 

@@ -1,5 +1,6 @@
 //! The HTTP endpoints of the node API.
 
+mod checkpoint;
 pub(crate) mod health;
 mod journal;
 mod log_directories;
@@ -27,6 +28,7 @@ use polylet_kit::Ctx;
 use serde_json::Value;
 use tonic::Code;
 
+use self::checkpoint::CheckpointClient;
 use self::health::HealthChecks;
 use self::log_directories::LogDirectories;
 use self::request_counts::IsReadOnly;
@@ -53,6 +55,7 @@ pub(crate) struct HandlerState {
     /// The feature gate `PodLogsQuerySplitStreams`.
     pub(crate) split_streams: bool,
     pub(crate) streaming: StreamingClient,
+    checkpoints: CheckpointClient,
     /// `enableSystemLogQuery`
     system_log_query: bool,
     pub(crate) streams: Streams,
@@ -78,6 +81,7 @@ impl HandlerState {
             max_volume_age: ctx.config().kubelet.volume_stats_agg_period,
             split_streams: ctx.config().kubelet.has_gate("PodLogsQuerySplitStreams"),
             streaming: StreamingClient::new(ctx),
+            checkpoints: CheckpointClient::new(ctx),
             system_log_query: ctx.config().kubelet.enable_system_log_query,
             streams,
         }
@@ -98,6 +102,14 @@ pub(crate) fn node(
             let directories = LogDirectories::new(NODE_LOGS, &state.pod_logs);
             let journalctl = state.system_log_query.then(|| "journalctl".into());
             router = router.merge(node_logs::router(directories, journalctl));
+        }
+        if switches.checkpoints {
+            let path = "/checkpoint/{namespace}/{pod}/{container}";
+            router = router.merge(
+                Router::new()
+                    .route(path, post(checkpoint::post))
+                    .with_state(state.clone()),
+            );
         }
         router = router.merge(debug(state));
     }

@@ -37,9 +37,9 @@ pub(crate) struct PodPath {
 type Pairs = Vec<(String, String)>;
 
 /// A pod that a request names.
-struct NamedPod {
-    reference: PodRef,
-    manifest: Vec<u8>,
+pub(crate) struct NamedPod {
+    pub(crate) reference: PodRef,
+    pub(crate) manifest: Vec<u8>,
 }
 
 /// Runs a command with its streams. The uid of the path is not considered, as upstream.
@@ -142,7 +142,12 @@ pub(crate) async fn run(
     Ok(([(CONTENT_TYPE, "application/json")], text).into_response())
 }
 
-async fn find(state: &HandlerState, namespace: &str, name: &str) -> Result<NamedPod, Response> {
+/// The pod of a name.
+pub(crate) async fn find(
+    state: &HandlerState,
+    namespace: &str,
+    name: &str,
+) -> Result<NamedPod, Response> {
     let found = state.peers.pods_named(namespace, name).await;
     let found = found.map_err(|status| PeerError(status).into_response())?;
     let mut found = found.into_iter().filter_map(|pod| {
@@ -156,7 +161,7 @@ async fn find(state: &HandlerState, namespace: &str, name: &str) -> Result<Named
 }
 
 /// Upstream's response when the runtime does not prepare a stream.
-fn refused(status: Status) -> Response {
+pub(crate) fn refused(status: Status) -> Response {
     let message = status.message().to_owned();
     match status.code() {
         Code::NotFound => (StatusCode::NOT_FOUND, message).into_response(),

@@ -67,6 +67,7 @@ mod tests {
         system_logs: true,
         debug_flags: true,
         profiling: true,
+        checkpoints: true,
     };
 
     async fn get(switches: Switches, method: &str, path: &str) -> (u16, String) {

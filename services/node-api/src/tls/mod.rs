@@ -265,6 +265,7 @@ pub(crate) mod test_support {
                 system_logs: true,
                 debug_flags: true,
                 profiling: true,
+                checkpoints: true,
             },
             pod_logs: PathBuf::new(),
             node_ip: None,

@@ -18,6 +18,7 @@ use crate::events;
 use crate::manager::RefreshRequest;
 use fake::{Fake, POD_LIST, TIMEOUT};
 
+mod checkpoints;
 mod fake;
 
 /// The service's tasks over a fake runtime.

@@ -19,6 +19,8 @@ use tonic_prost::ProstCodec;
 
 /// How long to wait for a condition.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(20);
+/// The name of every container.
+pub(super) const CONTAINER: &str = "main";
 /// The key in [`World::calls`] of lists of a single pod.
 pub(super) const POD_LIST: &str = "ListContainers of a pod";
 
@@ -30,6 +32,10 @@ pub(super) struct World {
     pub(super) pids: HashMap<String, u32>,
     /// Verbose status calls fail.
     pub(super) refuses_verbose: bool,
+    /// Checkpoints that were written.
+    pub(super) checkpoints: Vec<v1::CheckpointContainerRequest>,
+    /// Checkpoints are not implemented, as by a runtime without CRIU.
+    pub(super) refuses_checkpoints: bool,
     pub(super) calls: HashMap<String, usize>,
 }
 
@@ -174,6 +180,10 @@ impl Fake {
         }
         let (uid, state) = container.ok_or_else(|| Status::not_found("gone"))?;
         let status = Some(v1::ContainerStatus {
+            metadata: Some(v1::ContainerMetadata {
+                name: CONTAINER.to_owned(),
+                attempt: 0,
+            }),
             id,
             state: state.into(),
             labels: labels(&uid),
@@ -183,6 +193,23 @@ impl Fake {
             status,
             info: info.into_iter().collect(),
         }))
+    }
+}
+
+impl Fake {
+    async fn checkpoint(
+        self,
+        q: v1::CheckpointContainerRequest,
+    ) -> Result<Response<v1::CheckpointContainerResponse>, Status> {
+        if self.0.borrow().refuses_checkpoints {
+            return Err(Status::unimplemented("no checkpoints"));
+        }
+        self.change(|world| world.checkpoints.push(q));
+        Ok(Response::new(v1::CheckpointContainerResponse {}))
+    }
+
+    pub(super) fn checkpoints(&self) -> Vec<v1::CheckpointContainerRequest> {
+        self.0.borrow().checkpoints.clone()
     }
 }
 
@@ -219,6 +246,11 @@ impl tower_service::Service<http::Request<Body>> for Fake {
             "ContainerStatus" => unary(fake, request, |fake, q: v1::ContainerStatusRequest| {
                 Box::pin(fake.container(q))
             }),
+            "CheckpointContainer" => {
+                unary(fake, request, |fake, q: v1::CheckpointContainerRequest| {
+                    Box::pin(fake.checkpoint(q))
+                })
+            }
             _ => Box::pin(async { Ok(Status::unimplemented("no such call").into_http()) }),
         }
     }

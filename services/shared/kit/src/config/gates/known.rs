@@ -49,7 +49,7 @@ pub(super) static KNOWN: &[Gate] = &[
     ("ConcurrentWatchObjectDecode", false, Beta, Free, Unrelated),
     ("ConsistentListFromCache", true, Stable, Locked, Unrelated),
     ("ConstrainedImpersonation", true, Beta, Free, Unrelated),
-    ("ContainerCheckpoint", true, Beta, Free, NotImplemented),
+    ("ContainerCheckpoint", true, Beta, Free, Implemented),
     ("ContainerRestartRules", true, Beta, Free, AlwaysOn),
     ("ContainerStopSignals", false, Alpha, Free, Implemented),
     ("ContextualLogging", true, Beta, Free, Unrelated),
